@@ -1,0 +1,183 @@
+//! The entries of the one log, and the records of the state that they change.
+//!
+//! How they are applied is in the `machine` crate; here is only what travels.
+
+use crate::{
+    codec::Body,
+    id::{HostId, MachineId, Tid},
+};
+use serde::{Deserialize, Serialize};
+
+/// One entry: the changes that one daemon gathered in one turn.
+///
+/// A daemon has one entry under way at a time and numbers its entries from 1, so an entry that
+/// was proposed twice is applied once: a number not above the proposer's last is void.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Who proposed it.
+    pub proposer: HostId,
+    /// The proposer's number of this entry; 0 for entries that are idempotent by themselves (a
+    /// join, proposed by whichever host was asked; a host's death, proposed by the leader).
+    pub number: u64,
+    /// Applied in this order, each on its own: a void change does not stop the others.
+    pub changes: Vec<Change>,
+}
+
+/// One change of the agreed state. A change whose conditions do not hold when it is applied is
+/// void: it changes nothing, and its proposer sees so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// A host joins; the state gives it the next number. The nonce makes asking twice one host.
+    /// Void if a living host has that name.
+    HostJoin {
+        /// Drawn by the joining daemon at its start.
+        nonce: u64,
+        /// What the host says of itself.
+        facts: HostFacts,
+    },
+    /// A planned leave begins: no more tasks are placed there, it stops being a voter.
+    HostLeaving(HostId),
+    /// A planned leave is complete; what still ran there has ended.
+    HostGone(HostId),
+    /// The host's lease must have ended: its tasks are dead.
+    HostDead(HostId),
+    /// `count` tasks numbered from `first` are born on `host`, asked for by `(asker, request)`.
+    /// Void if that request already bore tasks on that host, or the host is not living.
+    Spawn(SpawnRecord),
+    /// A task ends. Void if it is not at `(host, incarnation)`.
+    Exit {
+        /// The task.
+        tid: Tid,
+        /// Where it ends.
+        host: HostId,
+        /// Its incarnation there.
+        incarnation: u32,
+        /// How it ended.
+        status: ExitStatus,
+    },
+    /// A task moves (AGREEMENT, "Who owns a task"). Void if it is not at `(from, incarnation)`.
+    /// After it the task is at `to` with the next incarnation.
+    Relocate {
+        /// The task.
+        tid: Tid,
+        /// The owner that released it.
+        from: HostId,
+        /// The owner to be.
+        to: HostId,
+        /// Its incarnation at `from`.
+        incarnation: u32,
+    },
+    /// A move ends in doubt: the task stays with its owner under the next incarnation. Void like
+    /// `Relocate`.
+    Stay {
+        /// The task.
+        tid: Tid,
+        /// Its owner.
+        host: HostId,
+        /// Its incarnation before this entry.
+        incarnation: u32,
+    },
+    /// A living task joins a group (made by its first member) and gets the lowest free instance
+    /// number. Joining twice changes nothing.
+    GroupJoin {
+        /// The group's name.
+        group: String,
+        /// The new member.
+        tid: Tid,
+    },
+    /// A member leaves its group.
+    GroupLeave {
+        /// The group's name.
+        group: String,
+        /// The member.
+        tid: Tid,
+    },
+    /// The machine ends: every daemon ends its tasks and itself.
+    Halt,
+}
+
+/// What a joining host says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// Unique among the living hosts.
+    pub name: String,
+    /// `address:port` where other daemons reach it.
+    pub addr: String,
+    /// Cores, for placement.
+    pub cpus: u32,
+    /// Most tasks that it runs at once.
+    pub tasks_max: u32,
+    /// `x86_64`, `aarch64`.
+    pub arch: String,
+}
+
+/// The tasks of one spawn request on one host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpawnRecord {
+    /// Who asked: a task; or, for a master, the daemon that a console asked.
+    pub asker: Tid,
+    /// The asker's request number.
+    pub request: u64,
+    /// Where they are born.
+    pub host: HostId,
+    /// Sequence number of the first one on that host.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+    /// Their application, named by its master's tid; for a master, its own tid.
+    pub app: Tid,
+    /// Last part of the program's path, for people.
+    pub program: String,
+    /// Whether the process was there before (a master enrolled from a shell).
+    pub enrolled: bool,
+}
+
+/// How a task ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExitStatus {
+    /// It left the machine in order, with this status: its last messages are delivered.
+    Left(i32),
+    /// Its process ended with this code without leaving in order.
+    Code(i32),
+    /// Its process was ended by this signal.
+    Signal(i32),
+    /// Its program could not be started.
+    NotStarted,
+    /// Its host was declared dead, or left.
+    HostLost,
+}
+
+impl ExitStatus {
+    /// Whether the task left in order, so that its last messages will be delivered.
+    pub fn in_order(self) -> bool {
+        matches!(self, ExitStatus::Left(_))
+    }
+}
+
+impl std::fmt::Display for ExitStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ExitStatus::Left(0) => write!(f, "ended"),
+            ExitStatus::Left(status) => write!(f, "ended with status {status}"),
+            ExitStatus::Code(code) => write!(f, "exited with code {code} without leaving"),
+            ExitStatus::Signal(signal) => write!(f, "killed by signal {signal}"),
+            ExitStatus::NotStarted => write!(f, "could not be started"),
+            ExitStatus::HostLost => write!(f, "lost with its host"),
+        }
+    }
+}
+
+/// A snapshot of the agreed state, and the place in the log that it stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotAt {
+    /// The machine.
+    pub machine: MachineId,
+    /// Index of the last entry that it contains.
+    pub index: u64,
+    /// Term of that entry.
+    pub term: u64,
+    /// The voters at that entry.
+    pub voters: Vec<HostId>,
+    /// The state, encoded by the `machine` crate.
+    pub state: Body,
+}

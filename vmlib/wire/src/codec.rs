@@ -1,0 +1,81 @@
+//! MessagePack bodies: one struct per opcode, nothing after the value, bounded depth.
+
+use crate::frame::{Frame, Header, Op};
+use bytes::Bytes;
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Nesting beyond this is refused: no message of ours comes near it.
+const DEPTH_MAX: usize = 32;
+
+/// Bytes that travel as MessagePack `bin`, not as an array of numbers.
+pub type Body = serde_bytes::ByteBuf;
+
+/// A struct that travels as the body of one opcode.
+pub trait Message: Serialize + DeserializeOwned {
+    /// The opcode of this message.
+    const OP: Op;
+
+    /// The frame that carries this message, with every field of the header but the opcode unset.
+    fn frame(&self) -> Frame {
+        Frame::new(Header::new(Self::OP), Bytes::from(encode(self)))
+    }
+
+    /// Reads the message from a frame whose opcode the caller has matched.
+    ///
+    /// # Errors
+    /// [`CodecError`] when the body is not exactly one such value.
+    fn read(frame: &Frame) -> Result<Self, CodecError> {
+        debug_assert_eq!(frame.header.op, Self::OP);
+        decode(&frame.body).map_err(|error| CodecError {
+            op: Some(Self::OP),
+            ..error
+        })
+    }
+}
+
+/// Why a body is not the value it should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("bad body{}: {cause}", .op.map(|op| format!(" of {op:?}")).unwrap_or_default())]
+pub struct CodecError {
+    /// The opcode, where one is known.
+    pub op: Option<Op>,
+    /// What the decoder said.
+    pub cause: String,
+}
+
+/// A value as MessagePack, structs as arrays.
+pub fn encode<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
+    rmp_serde::to_vec(value).expect("our messages hold nothing that MessagePack lacks")
+}
+
+/// The one value in `bytes`.
+///
+/// # Errors
+/// [`CodecError`] when the bytes are no such value, nest too deeply, or go on after it.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+    let fail = |cause: String| CodecError { op: None, cause };
+    let mut decoder = rmp_serde::Deserializer::new(std::io::Cursor::new(bytes));
+    decoder.set_max_depth(DEPTH_MAX);
+    let value = T::deserialize(&mut decoder).map_err(|error| fail(error.to_string()))?;
+    let read = decoder.position();
+    if read != bytes.len() as u64 {
+        return Err(fail(format!(
+            "{} bytes after the value",
+            bytes.len() as u64 - read
+        )));
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_after_the_value_are_an_error() {
+        let mut bytes = encode(&(1u32, "x"));
+        assert_eq!(decode::<(u32, String)>(&bytes), Ok((1, "x".to_owned())));
+        bytes.push(0);
+        assert!(decode::<(u32, String)>(&bytes).is_err());
+    }
+}

@@ -1,0 +1,190 @@
+//! What a console and its daemon say to each other, on the daemon's UNIX socket.
+//!
+//! A console's first frame is a [`Request`], numbered in the header like a task's; any number may
+//! follow on the same connection. After [`Request::Run`] was answered with [`Answer::Started`] the
+//! connection also carries the run's terminal: [`Input`], [`WindowSize`] and [`RunSignal`] to the
+//! daemon, [`Output`] and at last [`RunEnd`] to the console.
+
+use crate::{
+    agreed::{ExitStatus, HostFacts},
+    codec::{Body, Message},
+    frame::Op,
+    id::{HostId, MachineId, Tid},
+    peer::UsageRow,
+    task::{Failed, Spawn, message},
+    version::Offer,
+};
+use serde::{Deserialize, Serialize};
+
+message! { Input Output WindowSize RunSignal RunEnd }
+
+impl Message for Request {
+    const OP: Op = Op::ConsoleRequest;
+}
+
+impl Message for Answer {
+    const OP: Op = Op::ConsoleAnswer;
+}
+
+/// What a console asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Versions; always the first question.
+    Version(Offer),
+    /// Hosts, leader, voters.
+    Conf,
+    /// Tasks, of one application or of all.
+    Ps(Option<Tid>),
+    /// Start a master whose terminal is this console. `count` is 1.
+    Run {
+        /// What and where.
+        spawn: Spawn,
+        /// The size of the console's terminal, if the master shall have a terminal too.
+        terminal: Option<WindowSize>,
+    },
+    /// Start masters; their output goes to the daemon's log.
+    Spawn(Spawn),
+    /// Send a signal.
+    Signal(Tid, i32),
+    /// Take a host out of the machine: its tasks end, its daemon ends.
+    Delete(String),
+    /// Answered once a host of that name is in the machine.
+    AwaitHost(String),
+    /// Whether a task can be moved, and why not.
+    Check(Tid),
+    /// End the machine.
+    Halt,
+}
+
+/// What the daemon answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// To `Version`.
+    Version {
+        /// The chosen version.
+        version: u16,
+        /// The daemon's release.
+        release: String,
+        /// The machine.
+        machine: MachineId,
+        /// The daemon's host.
+        host: HostId,
+    },
+    /// To `Conf`.
+    Conf(Conf),
+    /// To `Ps`.
+    Ps(Vec<TaskRow>),
+    /// To `Run` and `Spawn`.
+    Started(Vec<Tid>),
+    /// To requests without a result.
+    Done,
+    /// To `Check`: empty if the task can be moved, else each reason why not.
+    Check(Vec<String>),
+    /// The request failed.
+    Failed(Failed),
+}
+
+/// The machine as the asked daemon sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conf {
+    /// The machine.
+    pub machine: MachineId,
+    /// The asked daemon's host.
+    pub here: HostId,
+    /// Who leads, or [`HostId::NONE`].
+    pub leader: HostId,
+    /// The last entry that the asked daemon has applied.
+    pub applied: u64,
+    /// All hosts, those that are gone too, by number.
+    pub hosts: Vec<HostRow>,
+}
+
+/// One host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostRow {
+    /// Its number.
+    pub host: HostId,
+    /// What it said of itself.
+    pub facts: HostFacts,
+    /// Tasks alive there.
+    pub tasks: u32,
+    /// Whether it votes.
+    pub voter: bool,
+    /// How it is.
+    pub state: HostState,
+}
+
+/// How a host is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HostState {
+    /// In the machine.
+    Live,
+    /// On its way out in order.
+    Leaving,
+    /// It left in order.
+    Gone,
+    /// It was declared dead.
+    Dead,
+}
+
+/// One task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRow {
+    /// The task.
+    pub tid: Tid,
+    /// Its parent, or [`Tid::NONE`].
+    pub parent: Tid,
+    /// Its application.
+    pub app: Tid,
+    /// Where it runs.
+    pub host: String,
+    /// Its incarnation there.
+    pub incarnation: u32,
+    /// Its program.
+    pub program: String,
+    /// What it uses; `None` if its host did not answer in time.
+    pub usage: Option<UsageRow>,
+}
+
+/// Bytes typed at the console; an end of file if empty.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Input {
+    /// The bytes.
+    pub bytes: Body,
+}
+
+/// Bytes written by a task of the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// Who wrote them: the master's pass through as they are, others' as whole lines.
+    pub tid: Tid,
+    /// 1: standard output, 2: standard error.
+    pub stream: u8,
+    /// The bytes.
+    pub bytes: Body,
+    /// Bytes that were dropped before these because the way was full.
+    pub dropped: u64,
+}
+
+/// The size of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowSize {
+    /// In characters.
+    pub rows: u16,
+    /// In characters.
+    pub columns: u16,
+}
+
+/// A signal for the master of the run, sent to the console.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunSignal {
+    /// Its number.
+    pub signal: i32,
+}
+
+/// The run's master has ended; its output came before this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunEnd {
+    /// How its process ended: `Code`, `Signal`, `NotStarted` or `HostLost`.
+    pub status: ExitStatus,
+}

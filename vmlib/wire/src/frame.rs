@@ -1,0 +1,447 @@
+//! The frame: a fixed header of 96 bytes, then a body.
+//!
+//! All numbers are little-endian. The same header serves every socket, so a daemon forwards a
+//! frame without opening its body:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 4 | length of the body |
+//! | 4 | 1 | opcode ([`Op`]) |
+//! | 5 | 1 | flags ([`Header::KEEP`]) |
+//! | 6 | 1 | hops, counted up by each daemon that forwards |
+//! | 7 | 1 | zero |
+//! | 8 | 8 | from, a [`Tid`] |
+//! | 16 | 8 | to, a [`Tid`] |
+//! | 24 | 8 | sequence number of the chunk, per ordered pair of tasks, from 1 |
+//! | 32 | 8 | acknowledged: the last chunk of the other direction that was taken |
+//! | 40 | 8 | credit: the last chunk of the other direction that may be sent |
+//! | 48 | 8 | request number, per asking task |
+//! | 56 | 8 | offset of the chunk in its message |
+//! | 64 | 8 | total length of the message |
+//! | 72 | 4 | epoch of the sender's application |
+//! | 76 | 4 | generation of the sender's application |
+//! | 80 | 4 | incarnation of the receiver that this route leads to |
+//! | 84 | 4 | context: which conversation, 0 for the user's own |
+//! | 88 | 4 | tag, chosen by the user |
+//! | 92 | 4 | zero |
+
+use crate::{id::Tid, limits};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+/// Length of a header in bytes.
+pub const HEADER_LEN: usize = 96;
+/// A frame that was forwarded more often than this goes in a circle and is dropped.
+pub const HOPS_MAX: u8 = 16;
+
+macro_rules! opcodes {
+    ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
+        /// What a frame is. The number is part of the protocol.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Op { $($(#[$doc])* $name = $number,)* }
+
+        impl Op {
+            /// Every opcode, in the order of their numbers.
+            pub const ALL: &[Op] = &[$(Op::$name,)*];
+
+            /// The opcode of that number.
+            pub const fn from_number(number: u8) -> Option<Op> {
+                match number { $($number => Some(Op::$name),)* _ => None }
+            }
+        }
+    };
+}
+
+opcodes! {
+    // Between the ends of a channel; forwarded by header.
+    /// A chunk of a message. The body is raw.
+    Data = 1,
+    /// Acknowledgement and credit alone; also the announcement on a new connection. No body.
+    Ack = 2,
+    /// "Frames of yours to me were dropped on the way: send again." No body.
+    Resend = 3,
+
+    // A task and its daemon.
+    /// [`crate::task::Enrol`].
+    Enrol = 16,
+    /// [`crate::task::Welcome`].
+    Welcome = 17,
+    /// [`crate::task::Failed`], the answer to any request that failed.
+    Failed = 18,
+    /// [`crate::task::Done`].
+    Done = 19,
+    /// [`crate::task::Spawn`].
+    Spawn = 20,
+    /// [`crate::task::Spawned`].
+    Spawned = 21,
+    /// [`crate::task::Exit`].
+    Exit = 22,
+    /// [`crate::task::Signal`].
+    Signal = 23,
+    /// [`crate::task::Watch`].
+    Watch = 24,
+    /// [`crate::task::Ended`], a notify.
+    Ended = 25,
+    /// [`crate::task::HostEvent`], a notify.
+    HostEvent = 26,
+    /// [`crate::task::GroupChange`].
+    GroupChange = 27,
+    /// [`crate::task::GroupAsk`].
+    GroupAsk = 28,
+    /// [`crate::task::GroupView`].
+    GroupView = 29,
+    /// [`crate::task::Located`]: where a peer is, and that its channel starts anew.
+    Located = 30,
+    /// [`crate::task::HostsAsk`].
+    HostsAsk = 31,
+    /// [`crate::task::Hosts`].
+    Hosts = 32,
+    /// [`crate::task::Siblings`].
+    Siblings = 33,
+    /// [`crate::task::Tids`].
+    Tids = 34,
+
+    // Two daemons.
+    /// [`crate::peer::Hello`].
+    Hello = 64,
+    /// [`crate::peer::Join`].
+    Join = 65,
+    /// [`crate::peer::Joined`].
+    Joined = 66,
+    /// [`crate::peer::Refused`].
+    Refused = 67,
+    /// [`crate::peer::Raft`].
+    Raft = 68,
+    /// [`crate::peer::Propose`].
+    Propose = 69,
+    /// [`crate::peer::FeedAsk`].
+    FeedAsk = 70,
+    /// [`crate::peer::Feed`].
+    Feed = 71,
+    /// [`crate::peer::Snapshot`].
+    Snapshot = 72,
+    /// [`crate::peer::Alive`].
+    Alive = 73,
+    /// [`crate::peer::Grant`].
+    Grant = 74,
+    /// [`crate::peer::SpawnOrder`].
+    SpawnOrder = 75,
+    /// [`crate::peer::SpawnResult`].
+    SpawnResult = 76,
+    /// [`crate::peer::SignalOrder`].
+    SignalOrder = 77,
+    /// [`crate::peer::LastAsk`].
+    LastAsk = 78,
+    /// [`crate::peer::Last`].
+    Last = 79,
+    /// [`crate::peer::OutputLines`].
+    OutputLines = 80,
+    /// [`crate::peer::KeepOrder`].
+    KeepOrder = 81,
+    /// [`crate::peer::UsageAsk`].
+    UsageAsk = 82,
+    /// [`crate::peer::Usage`].
+    Usage = 83,
+
+    // A console and its daemon.
+    /// [`crate::console::Request`].
+    ConsoleRequest = 128,
+    /// [`crate::console::Answer`].
+    ConsoleAnswer = 129,
+    /// [`crate::console::Input`]: bytes for the standard input of a run.
+    Input = 130,
+    /// [`crate::console::Output`]: bytes of a run's output.
+    Output = 131,
+    /// [`crate::console::WindowSize`] of the terminal of a run.
+    WindowSize = 132,
+    /// [`crate::console::RunSignal`] for a run.
+    RunSignal = 133,
+    /// [`crate::console::RunEnd`]: the exit of a run.
+    RunEnd = 134,
+}
+
+impl Op {
+    /// The largest body of this opcode.
+    pub const fn body_max(self) -> usize {
+        match self {
+            Op::Data => limits::CHUNK_MAX,
+            Op::Ack | Op::Resend => 0,
+            Op::Snapshot | Op::Joined => limits::SNAPSHOT_MAX,
+            _ => limits::CONTROL_MAX,
+        }
+    }
+}
+
+/// All of a frame but its body. Field by field as the module's table has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// What the frame is.
+    pub op: Op,
+    /// See [`Header::KEEP`].
+    pub flags: u8,
+    /// Daemons that forwarded the frame so far.
+    pub hops: u8,
+    /// Who sent it.
+    pub from: Tid,
+    /// Whom it is for.
+    pub to: Tid,
+    /// Number of the chunk, from 1; 0 where there is none.
+    pub seq: u64,
+    /// Last chunk of the other direction that was taken.
+    pub ack: u64,
+    /// Last chunk of the other direction that may be sent.
+    pub credit: u64,
+    /// Number of the request or of the answered request.
+    pub request: u64,
+    /// Where the chunk's payload stands in its message.
+    pub offset: u64,
+    /// Length of the whole message.
+    pub total: u64,
+    /// Epoch of the sender's application.
+    pub epoch: u32,
+    /// Generation of the sender's application.
+    pub generation: u32,
+    /// Incarnation of the receiver to which this route leads.
+    pub incarnation: u32,
+    /// Which conversation: 0 is the user's.
+    pub context: u32,
+    /// The user's tag.
+    pub tag: i32,
+}
+
+impl Header {
+    /// Flag: this chunk is left to the daemon, because its sender ends (a task's last frames).
+    pub const KEEP: u8 = 1;
+
+    /// A header with every field but the opcode unset.
+    pub const fn new(op: Op) -> Self {
+        Header {
+            op,
+            flags: 0,
+            hops: 0,
+            from: Tid::NONE,
+            to: Tid::NONE,
+            seq: 0,
+            ack: 0,
+            credit: 0,
+            request: 0,
+            offset: 0,
+            total: 0,
+            epoch: 0,
+            generation: 0,
+            incarnation: 0,
+            context: 0,
+            tag: 0,
+        }
+    }
+
+    /// The header's bytes for a body of `body_len`.
+    pub fn to_bytes(&self, body_len: usize) -> [u8; HEADER_LEN] {
+        debug_assert!(body_len <= self.op.body_max());
+        let mut bytes = [0; HEADER_LEN];
+        let mut out = &mut bytes[..];
+        out.put_u32_le(body_len as u32);
+        out.put_u8(self.op as u8);
+        out.put_u8(self.flags);
+        out.put_u8(self.hops);
+        out.put_u8(0);
+        out.put_u64_le(self.from.0);
+        out.put_u64_le(self.to.0);
+        out.put_u64_le(self.seq);
+        out.put_u64_le(self.ack);
+        out.put_u64_le(self.credit);
+        out.put_u64_le(self.request);
+        out.put_u64_le(self.offset);
+        out.put_u64_le(self.total);
+        out.put_u32_le(self.epoch);
+        out.put_u32_le(self.generation);
+        out.put_u32_le(self.incarnation);
+        out.put_u32_le(self.context);
+        out.put_i32_le(self.tag);
+        bytes
+    }
+
+    /// The header in `bytes` and the length of the body that follows.
+    ///
+    /// # Errors
+    /// [`FrameError`] for an unknown opcode, a body above the opcode's limit, a data chunk that
+    /// does not fit its message, or bits that must be zero.
+    pub fn from_bytes(bytes: &[u8; HEADER_LEN]) -> Result<(Self, usize), FrameError> {
+        let mut bytes: &[u8] = bytes;
+        let body_len = bytes.get_u32_le() as usize;
+        let number = bytes.get_u8();
+        let op = Op::from_number(number).ok_or(FrameError::Op(number))?;
+        let flags = bytes.get_u8();
+        let hops = bytes.get_u8();
+        let zero = bytes.get_u8();
+        let header = Header {
+            op,
+            flags,
+            hops,
+            from: Tid(bytes.get_u64_le()),
+            to: Tid(bytes.get_u64_le()),
+            seq: bytes.get_u64_le(),
+            ack: bytes.get_u64_le(),
+            credit: bytes.get_u64_le(),
+            request: bytes.get_u64_le(),
+            offset: bytes.get_u64_le(),
+            total: bytes.get_u64_le(),
+            epoch: bytes.get_u32_le(),
+            generation: bytes.get_u32_le(),
+            incarnation: bytes.get_u32_le(),
+            context: bytes.get_u32_le(),
+            tag: bytes.get_i32_le(),
+        };
+        if zero != 0 || bytes.get_u32_le() != 0 || flags & !Header::KEEP != 0 {
+            return Err(FrameError::Reserved);
+        }
+        if body_len > op.body_max() {
+            return Err(FrameError::Length {
+                op,
+                length: body_len,
+            });
+        }
+        if op == Op::Data {
+            let end = header.offset.checked_add(body_len as u64);
+            if header.total > limits::MESSAGE_MAX || end.is_none_or(|end| end > header.total) {
+                return Err(FrameError::Chunk {
+                    offset: header.offset,
+                    total: header.total,
+                });
+            }
+        }
+        Ok((header, body_len))
+    }
+}
+
+/// A header and its body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// All but the body.
+    pub header: Header,
+    /// Raw payload for [`Op::Data`], MessagePack otherwise.
+    pub body: Bytes,
+}
+
+impl Frame {
+    /// Puts the two together.
+    pub fn new(header: Header, body: Bytes) -> Self {
+        debug_assert!(body.len() <= header.op.body_max());
+        Frame { header, body }
+    }
+
+    /// Bytes that the frame takes on a socket.
+    pub fn len(&self) -> usize {
+        HEADER_LEN + self.body.len()
+    }
+
+    /// Never: a frame has a header. (Asked for by the convention around `len`.)
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Appends the frame's bytes.
+    pub fn write_to(&self, out: &mut impl BufMut) {
+        out.put_slice(&self.header.to_bytes(self.body.len()));
+        out.put_slice(&self.body);
+    }
+
+    /// The same frame, from `from` to `to`.
+    #[must_use]
+    pub fn between(mut self, from: Tid, to: Tid) -> Self {
+        self.header.from = from;
+        self.header.to = to;
+        self
+    }
+
+    /// The same frame with that request number.
+    #[must_use]
+    pub fn asked(mut self, request: u64) -> Self {
+        self.header.request = request;
+        self
+    }
+}
+
+/// Bytes that are no frame. The connection that brought them is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// No such opcode.
+    #[error("unknown opcode {0}")]
+    Op(u8),
+    /// A body longer than the opcode allows.
+    #[error("{op:?} with a body of {length} bytes, more than its limit")]
+    Length {
+        /// The opcode.
+        op: Op,
+        /// The length that was claimed.
+        length: usize,
+    },
+    /// A chunk outside of its message, or a message above the limit.
+    #[error("a chunk at {offset} of a message of {total} bytes")]
+    Chunk {
+        /// Where the chunk claims to stand.
+        offset: u64,
+        /// The message's claimed length.
+        total: u64,
+    },
+    /// Bits that this version does not know.
+    #[error("reserved bits are set")]
+    Reserved,
+}
+
+/// Cuts a stream of bytes into frames. What is incomplete waits; only what is wrong is an error.
+#[derive(Debug, Default)]
+pub struct FrameReader {
+    buffer: BytesMut,
+    /// The header of the frame whose body is not complete yet.
+    pending: Option<(Header, usize)>,
+}
+
+impl FrameReader {
+    /// A reader at the start of a stream.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Where the next bytes of the stream are put; room for at least `at_least`.
+    pub fn buffer(&mut self, at_least: usize) -> &mut BytesMut {
+        self.buffer.reserve(at_least);
+        &mut self.buffer
+    }
+
+    /// Appends bytes of the stream.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Bytes that are still missing for the next frame, 1 at least; a hint for the size of a read.
+    pub fn missing(&self) -> usize {
+        let want = match self.pending {
+            Some((_, body_len)) => body_len,
+            None => HEADER_LEN,
+        };
+        want.saturating_sub(self.buffer.len()).max(1)
+    }
+
+    /// The next whole frame, or `None` until more bytes have come.
+    ///
+    /// # Errors
+    /// [`FrameError`]: the stream is of no use any more.
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
+        if self.pending.is_none() {
+            let Some(bytes) = self.buffer.first_chunk::<HEADER_LEN>() else {
+                return Ok(None);
+            };
+            self.pending = Some(Header::from_bytes(bytes)?);
+            self.buffer.advance(HEADER_LEN);
+        }
+        match self.pending {
+            Some((header, body_len)) if self.buffer.len() >= body_len => {
+                self.pending = None;
+                let body = self.buffer.split_to(body_len).freeze();
+                Ok(Some(Frame { header, body }))
+            }
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Ids that are never reused: machines, hosts, tasks.
+
+use serde::{Deserialize, Serialize};
+use std::{fmt, str::FromStr};
+
+/// A machine's number, 24 random bits drawn by the daemon that founds it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MachineId(u32);
+
+impl MachineId {
+    /// The largest machine number, 2^24 - 1.
+    pub const MAX: u32 = (1 << 24) - 1;
+
+    /// Makes an id of the low 24 bits of `bits`.
+    pub const fn from_bits(bits: u32) -> Self {
+        MachineId(bits & Self::MAX)
+    }
+
+    /// The number, below 2^24.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for MachineId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:06x}", self.0)
+    }
+}
+
+impl fmt::Debug for MachineId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "m{self}")
+    }
+}
+
+/// A host's number in its machine, given by the log in the order of joining, never reused.
+///
+/// Zero is no host: it stands for "not known yet" in a header. The founder is host 1.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct HostId(pub u16);
+
+impl HostId {
+    /// No host.
+    pub const NONE: HostId = HostId(0);
+    /// The host that founds a machine.
+    pub const FOUNDER: HostId = HostId(1);
+}
+
+impl fmt::Display for HostId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "h{}", self.0)
+    }
+}
+
+impl fmt::Debug for HostId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// A task's id: machine (24 bits), host of birth (16), sequence on that host (24).
+///
+/// It never changes, wherever the task runs, and is never given to another task. Sequence 0 is
+/// the daemon of that host itself, which exchanges reliable messages with other daemons through
+/// the same channels as tasks do. Shown as `t3.17`, see [`Tid::show`] for other machines.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Tid(pub u64);
+
+impl Tid {
+    /// Nobody: an unset field of a header, or "the daemon at the other end of this socket".
+    pub const NONE: Tid = Tid(0);
+    /// The largest sequence number on one host, 2^24 - 1.
+    pub const SEQUENCE_MAX: u32 = (1 << 24) - 1;
+
+    /// The task numbered `sequence` (below 2^24) of those born on `host`.
+    pub const fn new(machine: MachineId, host: HostId, sequence: u32) -> Self {
+        assert!(sequence <= Self::SEQUENCE_MAX);
+        Tid(((machine.0 as u64) << 40) | ((host.0 as u64) << 24) | sequence as u64)
+    }
+
+    /// The daemon of `host`.
+    pub const fn daemon(machine: MachineId, host: HostId) -> Self {
+        Self::new(machine, host, 0)
+    }
+
+    /// The machine in which the task was born.
+    pub const fn machine(self) -> MachineId {
+        MachineId((self.0 >> 40) as u32)
+    }
+
+    /// The host on which the task was born; not where it runs now.
+    pub const fn host(self) -> HostId {
+        HostId((self.0 >> 24) as u16)
+    }
+
+    /// The number on its host of birth.
+    pub const fn sequence(self) -> u32 {
+        (self.0 & Self::SEQUENCE_MAX as u64) as u32
+    }
+
+    /// Whether this is a daemon, not a task.
+    pub const fn is_daemon(self) -> bool {
+        self.sequence() == 0 && self.0 != 0
+    }
+
+    /// Whether this is [`Tid::NONE`].
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// How a user of machine `here` sees the id: `t3.17`, or `t3.17@00beef` from another machine.
+    pub fn show(self, here: MachineId) -> String {
+        if self.machine() == here {
+            format!("t{}.{}", self.host().0, self.sequence())
+        } else {
+            format!("t{}.{}@{}", self.host().0, self.sequence(), self.machine())
+        }
+    }
+
+    /// Reads what [`Tid::show`] wrote; without `@`, the task is one of machine `here`.
+    pub fn parse(text: &str, here: MachineId) -> Result<Self, TidError> {
+        let bad = || TidError(text.to_owned());
+        let rest = text.strip_prefix('t').ok_or_else(bad)?;
+        let (rest, machine) = match rest.split_once('@') {
+            Some((rest, machine)) => (
+                rest,
+                u32::from_str_radix(machine, 16)
+                    .ok()
+                    .filter(|m| *m <= MachineId::MAX)
+                    .map(MachineId)
+                    .ok_or_else(bad)?,
+            ),
+            None => (rest, here),
+        };
+        let (host, sequence) = rest.split_once('.').ok_or_else(bad)?;
+        let host = u16::from_str(host).map_err(|_| bad())?;
+        let sequence = u32::from_str(sequence).map_err(|_| bad())?;
+        if sequence > Self::SEQUENCE_MAX {
+            return Err(bad());
+        }
+        Ok(Tid::new(machine, HostId(host), sequence))
+    }
+}
+
+impl fmt::Display for Tid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "t{}.{}", self.host().0, self.sequence())
+    }
+}
+
+impl fmt::Debug for Tid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// The text names no task.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a task id: write it as t3.17 (host 3, task 17)")]
+pub struct TidError(pub String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: MachineId = MachineId::from_bits(0xbeef);
+
+    #[test]
+    fn a_tid_carries_machine_host_and_sequence() {
+        let tid = Tid::new(HERE, HostId(3), 17);
+        assert_eq!(
+            (tid.machine(), tid.host(), tid.sequence()),
+            (HERE, HostId(3), 17)
+        );
+        assert!(!tid.is_daemon());
+        assert!(Tid::daemon(HERE, HostId(3)).is_daemon());
+        assert!(!Tid::NONE.is_daemon());
+    }
+
+    #[test]
+    fn what_is_shown_is_read_back() {
+        for tid in [
+            Tid::new(HERE, HostId(3), 17),
+            Tid::new(MachineId::from_bits(7), HostId(65535), Tid::SEQUENCE_MAX),
+        ] {
+            assert_eq!(Tid::parse(&tid.show(HERE), HERE), Ok(tid));
+        }
+        assert_eq!(Tid::new(HERE, HostId(3), 17).show(HERE), "t3.17");
+    }
+
+    #[test]
+    fn what_is_no_tid_is_refused() {
+        for text in [
+            "",
+            "t",
+            "3.17",
+            "t3",
+            "t3.",
+            "t3.99999999",
+            "t70000.1",
+            "t3.1@zz",
+            "t3.1@1000000",
+        ] {
+            assert!(Tid::parse(text, HERE).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Every limit of the protocol and of the daemon's tables, in one place.
+//!
+//! Limits that a user may set are defaults here, named `*_DEFAULT`.
+
+use std::time::Duration;
+
+/// Payload of one chunk, the unit of numbering, credit, retention and acknowledgement. Bytes.
+pub const CHUNK_MAX: usize = 64 * 1024;
+/// Body of one frame that is not data: a request, an answer, an entry of the log. Bytes.
+pub const CONTROL_MAX: usize = 1024 * 1024;
+/// One message of a user. Bytes.
+pub const MESSAGE_MAX: u64 = 1 << 30;
+/// Bytes that a sender may have unacknowledged towards one receiver.
+pub const WINDOW_BYTES_DEFAULT: u64 = 1024 * 1024;
+/// Chunks that a sender may have unacknowledged towards one receiver, whatever their size.
+pub const WINDOW_CHUNKS: u64 = 1024;
+/// What a chunk costs in a window besides its payload, so that empty messages are not free. Bytes.
+pub const CHUNK_OVERHEAD: u64 = 128;
+/// Bytes that a receiver's library keeps of messages not yet received by its program.
+pub const INBOX_BYTES_DEFAULT: u64 = 1 << 30;
+/// Bytes that a daemon holds for one task or one link that does not read.
+pub const QUEUE_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes that a daemon holds for all tasks and links together; above it frames of data are
+/// dropped (their senders retain them) until the queues have drained.
+pub const QUEUES_BYTES_ALL: usize = 512 * 1024 * 1024;
+/// Bytes that a daemon keeps of the unacknowledged messages of tasks which have ended.
+pub const KEEPER_BYTES: u64 = 256 * 1024 * 1024;
+/// Tasks that have ended of which a daemon remembers the last numbers.
+pub const ENDED_MAX: usize = 16_384;
+
+/// How long a receiver may keep an acknowledgement back for want of a message to carry it.
+pub const ACK_IDLE: Duration = Duration::from_millis(5);
+/// A request that was not answered is asked again after this time.
+pub const REQUEST_RETRY: Duration = Duration::from_millis(1000);
+
+/// Hosts of one machine, over its whole life.
+pub const HOSTS_MAX: usize = 65_535;
+/// Hosts of one machine at one time.
+pub const HOSTS_LIVE_MAX: usize = 1_024;
+/// Tasks alive on one host.
+pub const TASKS_MAX_DEFAULT: usize = 4_096;
+/// Tasks of one spawn request.
+pub const SPAWN_COUNT_MAX: u32 = 4_096;
+/// Arguments and environment of one spawn request. Bytes.
+pub const SPAWN_TEXT_MAX: usize = 512 * 1024;
+/// Groups of one machine.
+pub const GROUPS_MAX: usize = 4_096;
+/// Members of one group.
+pub const GROUP_MEMBERS_MAX: usize = 65_536;
+/// A name of a host, group or program. Bytes.
+pub const NAME_MAX: usize = 255;
+/// A path or address. Bytes.
+pub const PATH_MAX: usize = 4_096;
+/// Watches of one task.
+pub const WATCHES_MAX: usize = 65_536;
+/// Consoles of one daemon at one time.
+pub const CONSOLES_MAX: usize = 256;
+/// Links that have not yet proved who they are.
+pub const STRANGERS_MAX: usize = 128;
+/// How long a stranger may take to prove who it is.
+pub const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+/// One captured line of output; longer ones are cut into several. Bytes.
+pub const LINE_MAX: usize = 8 * 1024;
+/// Output of one application that waits for its console; beyond it lines are dropped and counted.
+pub const OUTPUT_QUEUE_BYTES: usize = 4 * 1024 * 1024;
+
+/// One entry of the log. Bytes.
+pub const ENTRY_MAX: usize = 64 * 1024;
+/// How long a daemon gathers changes into one entry.
+pub const ENTRY_GATHER: Duration = Duration::from_millis(2);
+/// Entries that the log keeps before it is compacted into a snapshot.
+pub const LOG_ENTRIES_MAX: u64 = 4_096;
+/// A snapshot of the agreed state. Bytes.
+pub const SNAPSHOT_MAX: usize = 64 * 1024 * 1024;
+
+/// Raft's tick.
+pub const TICK: Duration = Duration::from_millis(50);
+/// The beat of leases.
+pub const BEAT: Duration = Duration::from_millis(100);
+/// A lease's length, T.
+pub const LEASE: Duration = Duration::from_millis(2_500);
+/// What the leader waits beyond a lease before it declares a host dead.
+pub const LEASE_MARGIN: Duration = Duration::from_millis(500);
+/// How long before its lease ends a healthy daemon ends its tasks and says why.
+pub const LEASE_SOFT: Duration = Duration::from_millis(200);
+/// Shortest and longest election timeout. In ticks.
+pub const ELECTION_TICKS: (usize, usize) = (12, 17);
+/// The loss of a host is noticed within this time.
+pub const DETECTION_PROMISE: Duration = Duration::from_secs(5);
+
+/// One round trip between daemons and one commit, as assumed by the inequalities below.
+const ROUND_MS: u128 = 100;
+// A change of leader must not cost a lease: two beats, an election, its retry, one round.
+const _: () = assert!(
+    LEASE.as_millis()
+        > 2 * BEAT.as_millis() + 2 * ELECTION_TICKS.1 as u128 * TICK.as_millis() + ROUND_MS
+);
+// A dead leader is noticed within the promise: election, lease, margin, commit.
+const _: () = assert!(
+    ELECTION_TICKS.1 as u128 * TICK.as_millis()
+        + LEASE.as_millis()
+        + LEASE_MARGIN.as_millis()
+        + ROUND_MS
+        < DETECTION_PROMISE.as_millis()
+);
