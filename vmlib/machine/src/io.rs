@@ -1,0 +1,148 @@
+//! What goes into a daemon's state machine and what comes out of it.
+//!
+//! The shell (`vmd`, or the simulator) feeds one [`Input`] at a time to `Daemon::step` and then
+//! carries out what the [`Outbox`] holds, in order.
+
+use crate::Time;
+use std::collections::VecDeque;
+use vm_wire::{
+    Frame, HostId, Tid,
+    agreed::ExitStatus,
+    console::WindowSize,
+    peer::UsageRow,
+    task::{Enrol, Failed},
+};
+
+/// A connection that is not yet, or never, a task's or a peer's: numbered by the shell, never
+/// reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+/// What can happen to a daemon.
+#[derive(Debug)]
+pub enum Input {
+    /// Time passed: something was due at `Daemon::deadline`.
+    Tick,
+    /// A link to `host` is up: authenticated, both said Hello. What was in an older link is lost.
+    LinkUp(HostId),
+    /// The link to `host` is gone, or could not be made.
+    LinkDown(HostId),
+    /// A frame came over the link to `host`.
+    Peer(HostId, Frame),
+    /// A frame came from an authenticated daemon that has no host number yet.
+    Joiner(ConnId, Frame),
+    /// A process of this host wants to be a task; `pid` is what the kernel says.
+    Enrol {
+        /// Its data socket.
+        conn: ConnId,
+        /// Its process.
+        pid: u32,
+        /// What it says.
+        enrol: Enrol,
+    },
+    /// A frame came over a task's data socket.
+    Task(Tid, Frame),
+    /// A task's data socket is closed.
+    TaskGone(Tid),
+    /// A task's process has ended and its captured output was read to the end.
+    ProcessEnded(Tid, ExitStatus),
+    /// `Output::Launch` failed.
+    LaunchFailed(Tid, Failed),
+    /// `Output::Launch` succeeded.
+    Launched(Tid, u32),
+    /// A task wrote output: whole lines, or raw bytes for a master with a console.
+    TaskOutput {
+        /// The task.
+        tid: Tid,
+        /// 1 or 2.
+        stream: u8,
+        /// At most `LINE_MAX` or so bytes.
+        bytes: Vec<u8>,
+    },
+    /// A frame came from a console.
+    Console(ConnId, Frame),
+    /// A console, a joiner or a connection that never enrolled is gone.
+    ConnGone(ConnId),
+    /// Frames of data between these pairs (from, to) were dropped because a queue was full; it has
+    /// room again.
+    Dropped(Vec<(Tid, Tid)>),
+    /// The answer to `Output::MeasureUsage`.
+    Usage(u64, Vec<UsageRow>),
+    /// A program was looked up: the answer to `Output::FindProgram`.
+    ProgramFound(u64, Result<String, Failed>),
+    /// The user asked this daemon to leave (SIGTERM, SIGINT).
+    Stop,
+}
+
+/// How to start the process of a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaunchSpec {
+    /// The task.
+    pub tid: Tid,
+    /// What the process proves itself with, in its environment.
+    pub token: u64,
+    /// Absolute path, as found by `FindProgram`.
+    pub program: String,
+    /// Arguments after the name.
+    pub args: Vec<String>,
+    /// Set in addition.
+    pub env: Vec<(String, String)>,
+    /// Working directory.
+    pub dir: Option<String>,
+    /// For a master run from a console: its standard input is open; `Some` if it has a terminal.
+    pub console: Option<Option<WindowSize>>,
+}
+
+/// What a daemon wants done.
+#[derive(Debug)]
+pub enum Output {
+    /// Make a link to that host if there is none; `LinkUp` or `LinkDown` follows.
+    Connect(HostId, String),
+    /// Close the link to that host.
+    Disconnect(HostId),
+    /// Send over the link to a host; dropped if there is none.
+    Peer(HostId, Frame),
+    /// Send to a joiner; after a `Refused` its connection is closed.
+    Joiner(ConnId, Frame),
+    /// The connection is this task's data socket from now on; the Welcome goes first, with the
+    /// descriptor of the interrupt socket.
+    Welcome(ConnId, Tid, Frame),
+    /// The enrolment failed: send the frame, close.
+    Reject(ConnId, Frame),
+    /// Send over a task's data socket; dropped if there is none.
+    Task(Tid, Frame),
+    /// Send to a console; dropped if it is gone.
+    Console(ConnId, Frame),
+    /// Look a program up in the program path; `ProgramFound` with that number follows.
+    FindProgram {
+        /// Names the answer.
+        question: u64,
+        /// What the user wrote.
+        program: String,
+        /// The working directory to resolve a relative path in.
+        dir: Option<String>,
+    },
+    /// Start a process; `Launched` or `LaunchFailed` follows.
+    Launch(Box<LaunchSpec>),
+    /// Watch the process of a task that was not launched here (enrolled from a shell).
+    Adopt(Tid, u32),
+    /// Send a signal to a task's process (group).
+    Signal(Tid, i32),
+    /// Bytes for the standard input of a task; empty: end of file.
+    StandardInput(Tid, Vec<u8>),
+    /// The size of a task's terminal changed.
+    Resize(Tid, WindowSize),
+    /// Output of a task that has no console: write it to the log.
+    LogOutput(Tid, u8, Vec<u8>),
+    /// Look up what the living tasks here use.
+    MeasureUsage(u64),
+    /// The lease ends then: arm the timer that kills this daemon.
+    Lease(Time),
+    /// Tell the user.
+    Note(String),
+    /// End all tasks, close everything, exit. `Ok` for an orderly end.
+    End(Result<String, String>),
+}
+
+/// Outputs, in the order in which they are to be carried out.
+pub type Outbox = VecDeque<Output>;
