@@ -7,8 +7,14 @@
 //! No table here is iterated in the random order of std's `HashMap`: wherever order can be seen,
 //! tables are `BTreeMap`s.
 
+pub mod endpoint;
+pub mod inbox;
 pub mod io;
+pub mod keeper;
 pub mod time;
 
+pub use endpoint::{Endpoint, EndpointConfig, EndpointError, Notice, SendProgress, Sending};
+pub use inbox::{Envelope, Filter, Received};
 pub use io::{ConnId, Input, LaunchSpec, Outbox, Output};
+pub use keeper::{Keeper, KeeperFull};
 pub use time::Time;
