@@ -7,7 +7,7 @@
 //!
 //! Reading order: [`id`], [`limits`], [`frame`], [`codec`], [`version`], then the messages by who
 //! speaks them: [`task`] (a task and its daemon), [`peer`] (two daemons), [`console`] (a console
-//! and its daemon), [`agreed`] (the entries of the log).
+//! and its daemon), [`agreed`] (the entries of the log), and [`place`] (where a daemon's files are).
 //!
 //! Invariants: no length is believed before it was compared with [`limits`]; trailing bytes after
 //! a MessagePack value are an error; the layout of every message is pinned by golden bytes in the
@@ -20,6 +20,7 @@ pub mod frame;
 pub mod id;
 pub mod limits;
 pub mod peer;
+pub mod place;
 pub mod task;
 pub mod version;
 
