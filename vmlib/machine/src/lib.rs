@@ -7,13 +7,19 @@
 //! No table here is iterated in the random order of std's `HashMap`: wherever order can be seen,
 //! tables are `BTreeMap`s.
 
+pub mod agreed;
+pub mod agreement;
 pub mod endpoint;
+pub mod group;
 pub mod inbox;
 pub mod io;
 pub mod keeper;
 pub mod time;
 
+pub use agreed::{Agreed, Applied, Host, HostPhase, Task, Void};
+pub use agreement::{Agreement, AgreementConfig, AgreementOutput};
 pub use endpoint::{Endpoint, EndpointConfig, EndpointError, Notice, SendProgress, Sending};
+pub use group::Group;
 pub use inbox::{Envelope, Filter, Received};
 pub use io::{ConnId, Input, LaunchSpec, Outbox, Output};
 pub use keeper::{Keeper, KeeperFull};

@@ -42,7 +42,7 @@ pub enum Change {
     /// The host's lease must have ended: its tasks are dead.
     HostDead(HostId),
     /// `count` tasks numbered from `first` are born on `host`, asked for by `(asker, request)`.
-    /// Void if that request already bore tasks on that host, or the host is not living.
+    /// Void if that request already bore a task of one of these indices, or the host is not living.
     Spawn(SpawnRecord),
     /// A task ends. Void if it is not at `(host, incarnation)`.
     Exit {
@@ -120,11 +120,13 @@ pub struct SpawnRecord {
     pub request: u64,
     /// Where they are born.
     pub host: HostId,
+    /// Index of the first one among all tasks of the request.
+    pub index: u32,
     /// Sequence number of the first one on that host.
     pub first: u32,
     /// How many.
     pub count: u32,
-    /// Their application, named by its master's tid; for a master, its own tid.
+    /// Their application, named by its master's tid; [`Tid::NONE`]: each is a master of its own.
     pub app: Tid,
     /// Last part of the program's path, for people.
     pub program: String,
@@ -174,8 +176,6 @@ pub struct SnapshotAt {
     pub machine: MachineId,
     /// Index of the last entry that it contains.
     pub index: u64,
-    /// Term of that entry.
-    pub term: u64,
     /// The voters at that entry.
     pub voters: Vec<HostId>,
     /// The state, encoded by the `machine` crate.

@@ -166,7 +166,7 @@ impl Op {
         match self {
             Op::Data => limits::CHUNK_MAX,
             Op::Ack | Op::Resend => 0,
-            Op::Snapshot | Op::Joined => limits::SNAPSHOT_MAX,
+            Op::Snapshot | Op::Joined | Op::Raft => limits::SNAPSHOT_MAX,
             _ => limits::CONTROL_MAX,
         }
     }

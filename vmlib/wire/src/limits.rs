@@ -39,6 +39,8 @@ pub const HOSTS_MAX: usize = 65_535;
 pub const HOSTS_LIVE_MAX: usize = 1_024;
 /// Tasks alive on one host.
 pub const TASKS_MAX_DEFAULT: usize = 4_096;
+/// Tasks alive in one machine.
+pub const TASKS_LIVE_MAX: usize = 131_072;
 /// Tasks of one spawn request.
 pub const SPAWN_COUNT_MAX: u32 = 4_096;
 /// Arguments and environment of one spawn request. Bytes.
@@ -47,6 +49,10 @@ pub const SPAWN_TEXT_MAX: usize = 512 * 1024;
 pub const GROUPS_MAX: usize = 4_096;
 /// Members of one group.
 pub const GROUP_MEMBERS_MAX: usize = 65_536;
+/// Members of all groups of one machine together.
+pub const MEMBERSHIPS_MAX: usize = 524_288;
+/// Hosts that have left or died of which the agreed state remembers the facts.
+pub const DEPARTED_MAX: usize = 256;
 /// A name of a host, group or program. Bytes.
 pub const NAME_MAX: usize = 255;
 /// A path or address. Bytes.

@@ -1,0 +1,402 @@
+//! The agreed state: what every daemon of a machine holds alike.
+//!
+//! Hosts, tasks with their owners, applications and groups are one deterministic value, changed
+//! only by the entries of one log ([`vm_wire::agreed::Entry`]). Every daemon applies the same
+//! entries in the same order, so all of them are equal at the same index. How the log comes about
+//! is the matter of [`crate::agreement`]; here is only what an entry does.
+//!
+//! Three rules make it safe to propose a change without knowing what others propose:
+//!
+//! - A change carries its own conditions ("task t3.17 at host 3, incarnation 1") and is *void* if
+//!   they do not hold when it is applied: it changes nothing, and everybody sees so
+//!   ([`Applied::Void`]).
+//! - A daemon numbers its entries; one that was proposed twice is applied once.
+//! - What a host proposed that was declared dead meanwhile is void as a whole.
+//!
+//! What is absent, on purpose: where a *leader* or a *voter* is (raft knows), leases (the leader
+//! knows), who watches whom (the watcher's library knows), barriers (messages among members).
+//!
+//! Everything is bounded: living hosts and tasks, groups and memberships by the limits of
+//! [`vm_wire::limits`]; of what has ended, the last [`limits::ENDED_MAX`] tasks and the last
+//! [`limits::DEPARTED_MAX`] hosts are remembered. So a snapshot ([`Agreed::encode`]) always fits
+//! its frame.
+
+mod apply;
+mod snapshot;
+
+pub use snapshot::SnapshotError;
+
+use crate::group::{Group, Groups};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+use vm_wire::{
+    HostId, MachineId, Tid,
+    agreed::{Change, ExitStatus, HostFacts, SpawnRecord},
+    limits,
+};
+
+/// What an applied change did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Applied {
+    /// A host is new.
+    HostJoined {
+        /// The number it was given.
+        host: HostId,
+        /// What it drew at its start.
+        nonce: u64,
+    },
+    /// A planned leave began.
+    HostLeaving(HostId),
+    /// A planned leave is complete. The ends of tasks that still were there came just before.
+    HostGone(HostId),
+    /// A host was declared dead. The ends of its tasks came just before.
+    HostDead(HostId),
+    /// Tasks were born.
+    Spawned(SpawnRecord),
+    /// A task ended. The groups that it was in follow.
+    Exited {
+        /// The task.
+        tid: Tid,
+        /// Where it was.
+        host: HostId,
+        /// Its incarnation there.
+        incarnation: u32,
+        /// How it ended.
+        status: ExitStatus,
+    },
+    /// A task moved.
+    Relocated {
+        /// The task.
+        tid: Tid,
+        /// Its owner before.
+        from: HostId,
+        /// Its owner now.
+        to: HostId,
+        /// Its incarnation now.
+        incarnation: u32,
+    },
+    /// A task stayed: a move ended in doubt.
+    Stayed {
+        /// The task.
+        tid: Tid,
+        /// Its owner.
+        host: HostId,
+        /// Its incarnation now.
+        incarnation: u32,
+    },
+    /// A group has new members, or fewer.
+    Group {
+        /// Its name.
+        group: String,
+        /// Its version now; never used before in this machine.
+        version: u64,
+    },
+    /// The machine ends.
+    Halted,
+    /// Nothing: the change's conditions did not hold.
+    Void(Change, Void),
+}
+
+/// Why a change was void.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Void {
+    /// The machine has been halted.
+    #[error("the machine has been halted")]
+    Halted,
+    /// The proposer is dead or has left.
+    #[error("its proposer is not in the machine any more")]
+    Proposer,
+    /// A living host has that name.
+    #[error("host {0} has that name")]
+    NameTaken(HostId),
+    /// The same daemon has joined before.
+    #[error("that daemon has joined as {0}")]
+    JoinedBefore(HostId),
+    /// No such host, or it is not living.
+    #[error("{0} is not a living host")]
+    NoHost(HostId),
+    /// No such living task.
+    #[error("{0} is not alive")]
+    NoTask(Tid),
+    /// The task is elsewhere, or of another incarnation.
+    #[error("the task is on {0} with incarnation {1}")]
+    Moved(HostId, u32),
+    /// The request bore these tasks before.
+    #[error("the request was carried out before")]
+    BornBefore,
+    /// A name is empty or too long, a number is out of its range.
+    #[error("malformed")]
+    Malformed,
+    /// A limit of the machine or the host is reached.
+    #[error("a limit is reached")]
+    Limit,
+    /// The task is in the group, or is not.
+    #[error("no change of membership")]
+    Member,
+}
+
+/// Where a host is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostPhase {
+    /// It takes tasks.
+    Living,
+    /// It still runs tasks, but takes no new ones.
+    Leaving,
+    /// It has left as planned.
+    Gone,
+    /// It was declared dead.
+    Dead,
+}
+
+/// A host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// What it said of itself.
+    pub facts: HostFacts,
+    /// What it drew at its start.
+    pub nonce: u64,
+    /// Where it is in its life.
+    pub phase: HostPhase,
+    /// The number of its last entry that was applied.
+    pub entries: u64,
+}
+
+impl Host {
+    /// Whether it is in the machine, leaving or not.
+    pub fn is_present(&self) -> bool {
+        matches!(self.phase, HostPhase::Living | HostPhase::Leaving)
+    }
+}
+
+/// A task, alive or remembered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// Its owner; after its end, where it was.
+    pub host: HostId,
+    /// Its incarnation there, from 1.
+    pub incarnation: u32,
+    /// Its application, named by its master's tid.
+    pub app: Tid,
+    /// Who asked for it: a task (its parent), or a daemon (then it is a master).
+    pub asker: Tid,
+    /// The asker's request number.
+    pub request: u64,
+    /// Its index among all tasks of the request.
+    pub index: u32,
+    /// Last part of the program's path.
+    pub program: Arc<str>,
+    /// Whether the process was there before it became a task.
+    pub enrolled: bool,
+    /// How it ended.
+    pub status: Option<ExitStatus>,
+}
+
+impl Task {
+    /// Whether it has not ended.
+    pub fn is_alive(&self) -> bool {
+        self.status.is_none()
+    }
+
+    /// The task that spawned it; a master has none.
+    pub fn parent(&self) -> Option<Tid> {
+        (!self.asker.is_daemon()).then_some(self.asker)
+    }
+}
+
+/// The agreed state at one index of the log. See the module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Agreed {
+    machine: MachineId,
+    index: u64,
+    halted: bool,
+    /// The highest host number given so far.
+    last_host: HostId,
+    hosts: BTreeMap<HostId, Host>,
+    /// Hosts that are not present any more, in the order in which they went.
+    departed: VecDeque<HostId>,
+    tasks: BTreeMap<Tid, Task>,
+    /// Tasks that have ended and are remembered, in the order of their ends.
+    ended: VecDeque<Tid>,
+    groups: Groups,
+    // What follows is derived from the tasks, for looking up.
+    born: BTreeMap<(Tid, u64, u32), Tid>,
+    on_host: BTreeMap<HostId, BTreeSet<Tid>>,
+    in_app: BTreeMap<Tid, BTreeSet<Tid>>,
+}
+
+impl Agreed {
+    /// The state of a machine with its founder as the only host.
+    pub fn founded(machine: MachineId, index: u64, facts: HostFacts, nonce: u64) -> Self {
+        let founder = Host {
+            facts,
+            nonce,
+            phase: HostPhase::Living,
+            entries: 0,
+        };
+        Agreed {
+            machine,
+            index,
+            halted: false,
+            last_host: HostId::FOUNDER,
+            hosts: BTreeMap::from([(HostId::FOUNDER, founder)]),
+            departed: VecDeque::new(),
+            tasks: BTreeMap::new(),
+            ended: VecDeque::new(),
+            groups: Groups::default(),
+            born: BTreeMap::new(),
+            on_host: BTreeMap::new(),
+            in_app: BTreeMap::new(),
+        }
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> MachineId {
+        self.machine
+    }
+
+    /// Index of the last entry that was applied.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// Whether the machine has been halted.
+    pub fn halted(&self) -> bool {
+        self.halted
+    }
+
+    /// A host, present or remembered.
+    pub fn host(&self, host: HostId) -> Option<&Host> {
+        self.hosts.get(&host)
+    }
+
+    /// The hosts that are in the machine (living or leaving), by number.
+    pub fn hosts(&self) -> impl Iterator<Item = (HostId, &Host)> {
+        let present = |(_, host): &(&HostId, &Host)| host.is_present();
+        self.hosts
+            .iter()
+            .filter(present)
+            .map(|(id, host)| (*id, host))
+    }
+
+    /// Whether the host is in the machine (living or leaving).
+    pub fn is_present(&self, host: HostId) -> bool {
+        self.host(host).is_some_and(Host::is_present)
+    }
+
+    /// Whether the host takes tasks.
+    pub fn is_living(&self, host: HostId) -> bool {
+        self.host(host)
+            .is_some_and(|host| host.phase == HostPhase::Living)
+    }
+
+    /// The present host of that name.
+    pub fn host_named(&self, name: &str) -> Option<HostId> {
+        self.hosts()
+            .find(|(_, host)| host.facts.name == name)
+            .map(|(id, _)| id)
+    }
+
+    /// The host that joined with that nonce, present or remembered.
+    pub fn host_of_nonce(&self, nonce: u64) -> Option<HostId> {
+        let has_it = |(_, host): &(&HostId, &Host)| host.nonce == nonce;
+        self.hosts.iter().find(has_it).map(|(id, _)| *id)
+    }
+
+    /// A task, alive or remembered.
+    pub fn task(&self, tid: Tid) -> Option<&Task> {
+        self.tasks.get(&tid)
+    }
+
+    /// A task that is alive.
+    pub fn living_task(&self, tid: Tid) -> Option<&Task> {
+        self.task(tid).filter(|task| task.is_alive())
+    }
+
+    /// All tasks that are alive, by tid.
+    pub fn living_tasks(&self) -> impl Iterator<Item = (Tid, &Task)> {
+        let alive = |(_, task): &(&Tid, &Task)| task.is_alive();
+        self.tasks
+            .iter()
+            .filter(alive)
+            .map(|(tid, task)| (*tid, task))
+    }
+
+    /// The tasks alive on a host, by tid.
+    pub fn tasks_on(&self, host: HostId) -> impl Iterator<Item = Tid> {
+        self.on_host.get(&host).into_iter().flatten().copied()
+    }
+
+    /// How many tasks are alive on a host.
+    pub fn task_count(&self, host: HostId) -> usize {
+        self.on_host.get(&host).map_or(0, BTreeSet::len)
+    }
+
+    /// The living tasks of an application, by tid; its master is among them while it lives.
+    pub fn tasks_of(&self, app: Tid) -> impl Iterator<Item = Tid> {
+        self.in_app.get(&app).into_iter().flatten().copied()
+    }
+
+    /// The tasks that a request bore, by index, also those that have ended and are remembered.
+    pub fn born(&self, asker: Tid, request: u64) -> impl Iterator<Item = (u32, Tid)> {
+        let range = (asker, request, 0)..=(asker, request, u32::MAX);
+        self.born
+            .range(range)
+            .map(|((_, _, index), tid)| (*index, *tid))
+    }
+
+    /// A group, while it has members.
+    pub fn group(&self, name: &str) -> Option<&Group> {
+        self.groups.get(name)
+    }
+
+    /// All groups, by name.
+    pub fn groups(&self) -> impl Iterator<Item = (&str, &Group)> {
+        self.groups.iter()
+    }
+
+    /// Puts a task into the tables; it must not be there.
+    fn insert_task(&mut self, tid: Tid, task: Task) {
+        self.born
+            .insert((task.asker, task.request, task.index), tid);
+        if task.is_alive() {
+            self.on_host.entry(task.host).or_default().insert(tid);
+            self.in_app.entry(task.app).or_default().insert(tid);
+        }
+        let before = self.tasks.insert(tid, task);
+        debug_assert!(before.is_none(), "{tid} was born twice");
+    }
+
+    /// Remembers that a task ended, and forgets the one that ended longest ago if there are too
+    /// many.
+    fn remember_ended(&mut self, tid: Tid) {
+        self.ended.push_back(tid);
+        if self.ended.len() > limits::ENDED_MAX
+            && let Some(oldest) = self.ended.pop_front()
+            && let Some(task) = self.tasks.remove(&oldest)
+        {
+            self.born.remove(&(task.asker, task.request, task.index));
+        }
+    }
+
+    /// Likewise for a host that went.
+    fn remember_departed(&mut self, host: HostId) {
+        self.departed.push_back(host);
+        if self.departed.len() > limits::DEPARTED_MAX
+            && let Some(oldest) = self.departed.pop_front()
+        {
+            self.hosts.remove(&oldest);
+        }
+    }
+}
+
+/// Removes `value` from the set at `key`, and the set once it is empty.
+fn remove_from<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: K, value: &V) {
+    if let Some(set) = sets.get_mut(&key) {
+        set.remove(value);
+        if set.is_empty() {
+            sets.remove(&key);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What each change does to the agreed state, and when it is void.
+
+use super::{Agreed, Applied, Host, HostPhase, Task, Void, remove_from};
+use std::sync::Arc;
+use vm_wire::{
+    HostId, Tid,
+    agreed::{Change, Entry, ExitStatus, HostFacts, SpawnRecord},
+    limits,
+};
+
+impl Agreed {
+    /// Applies the entry at `index`, the next one of the log; what it did, in order.
+    ///
+    /// An entry that its proposer had in the log before does nothing.
+    pub fn apply(&mut self, index: u64, entry: &Entry) -> Vec<Applied> {
+        self.advance(index);
+        let mut applied = Vec::new();
+        let proposer = self.hosts.get_mut(&entry.proposer);
+        match proposer.filter(|host| host.is_present()) {
+            _ if entry.number == 0 => {}
+            Some(host) if entry.number <= host.entries => return applied,
+            Some(host) => host.entries = entry.number,
+            None => {
+                let void = |change: &Change| Applied::Void(change.clone(), Void::Proposer);
+                return entry.changes.iter().map(void).collect();
+            }
+        }
+        for change in &entry.changes {
+            if let Err(why) = self.change(change, &mut applied) {
+                applied.push(Applied::Void(change.clone(), why));
+            }
+        }
+        applied
+    }
+
+    /// Passes the entry at `index`, one of raft's own: it changes nothing here.
+    pub fn advance(&mut self, index: u64) {
+        debug_assert_eq!(index, self.index + 1, "an entry is missing");
+        self.index = index;
+    }
+
+    fn change(&mut self, change: &Change, applied: &mut Vec<Applied>) -> Result<(), Void> {
+        if self.halted {
+            return Err(Void::Halted);
+        }
+        match change {
+            Change::HostJoin { nonce, facts } => applied.push(self.join(*nonce, facts)?),
+            Change::HostLeaving(host) => {
+                let found = self.hosts.get_mut(host).ok_or(Void::NoHost(*host))?;
+                if found.phase != HostPhase::Living {
+                    return Err(Void::NoHost(*host));
+                }
+                found.phase = HostPhase::Leaving;
+                applied.push(Applied::HostLeaving(*host));
+            }
+            Change::HostGone(host) => {
+                self.depart(*host, HostPhase::Gone, applied)?;
+                applied.push(Applied::HostGone(*host));
+            }
+            Change::HostDead(host) => {
+                self.depart(*host, HostPhase::Dead, applied)?;
+                applied.push(Applied::HostDead(*host));
+            }
+            Change::Spawn(record) => {
+                self.spawn(record)?;
+                applied.push(Applied::Spawned(record.clone()));
+            }
+            Change::Exit {
+                tid,
+                host,
+                incarnation,
+                status,
+            } => {
+                self.owned(*tid, *host, *incarnation)?;
+                self.end(*tid, *status, applied);
+            }
+            Change::Relocate {
+                tid,
+                from,
+                to,
+                incarnation,
+            } => applied.push(self.relocate(*tid, *from, *to, *incarnation)?),
+            Change::Stay {
+                tid,
+                host,
+                incarnation,
+            } => {
+                let task = self.owned(*tid, *host, *incarnation)?;
+                task.incarnation += 1;
+                applied.push(Applied::Stayed {
+                    tid: *tid,
+                    host: *host,
+                    incarnation: task.incarnation,
+                });
+            }
+            Change::GroupJoin { group, tid } => {
+                self.living_task(*tid).ok_or(Void::NoTask(*tid))?;
+                let version = self.groups.join(group, *tid)?;
+                let group = group.clone();
+                applied.push(Applied::Group { group, version });
+            }
+            Change::GroupLeave { group, tid } => {
+                let version = self.groups.leave(group, *tid)?;
+                let group = group.clone();
+                applied.push(Applied::Group { group, version });
+            }
+            Change::Halt => {
+                self.halted = true;
+                applied.push(Applied::Halted);
+            }
+        }
+        Ok(())
+    }
+
+    fn join(&mut self, nonce: u64, facts: &HostFacts) -> Result<Applied, Void> {
+        let fits = |text: &str, max| !text.is_empty() && text.len() <= max;
+        if !fits(&facts.name, limits::NAME_MAX)
+            || !fits(&facts.addr, limits::PATH_MAX)
+            || !fits(&facts.arch, limits::NAME_MAX)
+        {
+            return Err(Void::Malformed);
+        }
+        if let Some(host) = self.host_of_nonce(nonce) {
+            return Err(Void::JoinedBefore(host));
+        }
+        if let Some(host) = self.host_named(&facts.name) {
+            return Err(Void::NameTaken(host));
+        }
+        let number = self.last_host.0.checked_add(1).ok_or(Void::Limit)?;
+        if self.hosts().count() >= limits::HOSTS_LIVE_MAX {
+            return Err(Void::Limit);
+        }
+        let host = HostId(number);
+        self.last_host = host;
+        let new = Host {
+            facts: facts.clone(),
+            nonce,
+            phase: HostPhase::Living,
+            entries: 0,
+        };
+        self.hosts.insert(host, new);
+        Ok(Applied::HostJoined { host, nonce })
+    }
+
+    /// A host goes, and with it what ran there.
+    fn depart(
+        &mut self,
+        host: HostId,
+        phase: HostPhase,
+        applied: &mut Vec<Applied>,
+    ) -> Result<(), Void> {
+        let found = self.hosts.get_mut(&host).ok_or(Void::NoHost(host))?;
+        if !found.is_present() {
+            return Err(Void::NoHost(host));
+        }
+        found.phase = phase;
+        for tid in self.tasks_on(host).collect::<Vec<_>>() {
+            self.end(tid, ExitStatus::HostLost, applied);
+        }
+        self.remember_departed(host);
+        Ok(())
+    }
+
+    fn spawn(&mut self, record: &SpawnRecord) -> Result<(), Void> {
+        let SpawnRecord {
+            asker,
+            request,
+            host,
+            ..
+        } = *record;
+        let last = record.first.checked_add(record.count.wrapping_sub(1));
+        let indices_end = record.index.checked_add(record.count);
+        if record.count == 0
+            || record.count > limits::SPAWN_COUNT_MAX
+            || record.first == 0
+            || last.is_none_or(|last| last > Tid::SEQUENCE_MAX)
+            || indices_end.is_none()
+            || record.program.len() > limits::NAME_MAX
+        {
+            return Err(Void::Malformed);
+        }
+        if !self.is_living(host) {
+            return Err(Void::NoHost(host));
+        }
+        let mut numbered = (0..record.count).map(|i| {
+            let tid = Tid::new(self.machine, host, record.first + i);
+            (record.index + i, tid)
+        });
+        let born = |index| self.born.contains_key(&(asker, request, index));
+        if numbered
+            .clone()
+            .any(|(index, tid)| born(index) || self.tasks.contains_key(&tid))
+        {
+            return Err(Void::BornBefore);
+        }
+        let count = record.count as usize;
+        let on_host_max = self.hosts[&host].facts.tasks_max as usize;
+        let alive = self.tasks.len() - self.ended.len();
+        if self.task_count(host) + count > on_host_max || alive + count > limits::TASKS_LIVE_MAX {
+            return Err(Void::Limit);
+        }
+        let program: Arc<str> = record.program.as_str().into();
+        let tasks: Vec<_> = numbered.by_ref().collect();
+        for (index, tid) in tasks {
+            let task = Task {
+                host,
+                incarnation: 1,
+                app: if record.app.is_none() {
+                    tid
+                } else {
+                    record.app
+                },
+                asker,
+                request,
+                index,
+                program: Arc::clone(&program),
+                enrolled: record.enrolled,
+                status: None,
+            };
+            self.insert_task(tid, task);
+        }
+        Ok(())
+    }
+
+    /// The living task, if it is at `(host, incarnation)`.
+    fn owned(&mut self, tid: Tid, host: HostId, incarnation: u32) -> Result<&mut Task, Void> {
+        let task = self.tasks.get_mut(&tid).filter(|task| task.is_alive());
+        let task = task.ok_or(Void::NoTask(tid))?;
+        if (task.host, task.incarnation) != (host, incarnation) {
+            return Err(Void::Moved(task.host, task.incarnation));
+        }
+        Ok(task)
+    }
+
+    fn relocate(
+        &mut self,
+        tid: Tid,
+        from: HostId,
+        to: HostId,
+        incarnation: u32,
+    ) -> Result<Applied, Void> {
+        if !self.is_living(to) {
+            return Err(Void::NoHost(to));
+        }
+        let task = self.owned(tid, from, incarnation)?;
+        task.host = to;
+        task.incarnation += 1;
+        let incarnation = task.incarnation;
+        remove_from(&mut self.on_host, from, &tid);
+        self.on_host.entry(to).or_default().insert(tid);
+        Ok(Applied::Relocated {
+            tid,
+            from,
+            to,
+            incarnation,
+        })
+    }
+
+    /// Ends a living task: it leaves its groups and is remembered for a while.
+    fn end(&mut self, tid: Tid, status: ExitStatus, applied: &mut Vec<Applied>) {
+        let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.is_alive()) else {
+            return;
+        };
+        task.status = Some(status);
+        let (host, incarnation, app) = (task.host, task.incarnation, task.app);
+        remove_from(&mut self.on_host, host, &tid);
+        remove_from(&mut self.in_app, app, &tid);
+        applied.push(Applied::Exited {
+            tid,
+            host,
+            incarnation,
+            status,
+        });
+        let left = self.groups.leave_all(tid).into_iter();
+        applied.extend(left.map(|(group, version)| Applied::Group { group, version }));
+        self.remember_ended(tid);
+    }
+}

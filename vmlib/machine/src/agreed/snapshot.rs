@@ -1,0 +1,370 @@
+//! The agreed state as bytes, and what changed between two states when entries are missing.
+//!
+//! What travels are types of their own ([`AgreedState`] and the like), never the live ones: tables
+//! for looking up are left out and built again, program names are written once.
+
+use super::{Agreed, Applied, Host, HostPhase, Task};
+use crate::group::{Group, Groups};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+use vm_wire::{
+    CodecError, HostId, MachineId, Tid,
+    agreed::{ExitStatus, HostFacts, SpawnRecord},
+    decode, encode, limits,
+};
+
+/// The layout of [`AgreedState`]; another number is refused.
+const FORMAT: u16 = 1;
+
+// The largest state fits its frame: of a task at most 64 bytes and its program's name, of a
+// membership 16, of a host its facts.
+const _: () = assert!(
+    (limits::TASKS_LIVE_MAX + limits::ENDED_MAX) * (64 + limits::NAME_MAX)
+        + limits::MEMBERSHIPS_MAX * 16
+        + limits::GROUPS_MAX * (limits::NAME_MAX + 32)
+        + (limits::HOSTS_LIVE_MAX + limits::DEPARTED_MAX)
+            * (limits::PATH_MAX + 2 * limits::NAME_MAX + 64)
+        < limits::SNAPSHOT_MAX
+);
+
+/// Bytes that are no agreed state.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SnapshotError {
+    /// They cannot be read.
+    #[error("the snapshot of the agreed state cannot be read: {0}")]
+    Codec(#[from] CodecError),
+    /// Another layout.
+    #[error("the snapshot of the agreed state has format {0}, this daemon reads {FORMAT}")]
+    Format(u16),
+    /// Its parts contradict each other.
+    #[error("the snapshot of the agreed state contradicts itself: {0}")]
+    Inconsistent(&'static str),
+}
+
+#[derive(Serialize, Deserialize)]
+struct AgreedState {
+    format: u16,
+    machine: MachineId,
+    index: u64,
+    halted: bool,
+    last_host: HostId,
+    hosts: Vec<HostState>,
+    departed: Vec<HostId>,
+    programs: Vec<String>,
+    tasks: Vec<TaskState>,
+    ended: Vec<Tid>,
+    group_version: u64,
+    groups: Vec<GroupState>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct HostState {
+    host: HostId,
+    facts: HostFacts,
+    nonce: u64,
+    phase: u8,
+    entries: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct TaskState {
+    tid: Tid,
+    host: HostId,
+    incarnation: u32,
+    app: Tid,
+    asker: Tid,
+    request: u64,
+    index: u32,
+    /// Index into the programs.
+    program: u32,
+    enrolled: bool,
+    status: Option<ExitStatus>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct GroupState {
+    name: String,
+    version: u64,
+    members: Vec<(u32, Tid)>,
+}
+
+/// The phases by the numbers that they travel under.
+const PHASES: [HostPhase; 4] = [
+    HostPhase::Living,
+    HostPhase::Leaving,
+    HostPhase::Gone,
+    HostPhase::Dead,
+];
+
+impl Agreed {
+    /// The state as bytes, at most [`limits::SNAPSHOT_MAX`].
+    pub fn encode(&self) -> Vec<u8> {
+        let mut programs = BTreeMap::new();
+        let mut names = Vec::new();
+        for task in self.tasks.values() {
+            programs
+                .entry(Arc::clone(&task.program))
+                .or_insert_with(|| {
+                    names.push(task.program.to_string());
+                    names.len() as u32 - 1
+                });
+        }
+        encode(&AgreedState {
+            format: FORMAT,
+            machine: self.machine,
+            index: self.index,
+            halted: self.halted,
+            last_host: self.last_host,
+            hosts: self
+                .hosts
+                .iter()
+                .map(|(id, host)| host_state(*id, host))
+                .collect(),
+            departed: self.departed.iter().copied().collect(),
+            programs: names,
+            tasks: self
+                .tasks
+                .iter()
+                .map(|(tid, task)| task_state(*tid, task, programs[&task.program]))
+                .collect(),
+            ended: self.ended.iter().copied().collect(),
+            group_version: self.groups.version(),
+            groups: self
+                .groups
+                .iter()
+                .map(|(name, group)| GroupState {
+                    name: name.to_owned(),
+                    version: group.version,
+                    members: group.members.iter().map(|(i, tid)| (*i, *tid)).collect(),
+                })
+                .collect(),
+        })
+    }
+
+    /// Reads what [`Agreed::encode`] made.
+    ///
+    /// # Errors
+    /// [`SnapshotError`] when the bytes are no such state, or one that cannot be.
+    pub fn decode(bytes: &[u8]) -> Result<Self, SnapshotError> {
+        let state: AgreedState = decode(bytes)?;
+        if state.format != FORMAT {
+            return Err(SnapshotError::Format(state.format));
+        }
+        let mut agreed = Agreed {
+            machine: state.machine,
+            index: state.index,
+            halted: state.halted,
+            last_host: state.last_host,
+            hosts: BTreeMap::new(),
+            departed: VecDeque::from(state.departed),
+            tasks: BTreeMap::new(),
+            ended: VecDeque::from(state.ended),
+            groups: Groups::default(),
+            born: BTreeMap::new(),
+            on_host: BTreeMap::new(),
+            in_app: BTreeMap::new(),
+        };
+        for host in state.hosts {
+            let phase = PHASES.get(usize::from(host.phase));
+            let phase = *phase.ok_or(SnapshotError::Inconsistent("a host's phase"))?;
+            let (facts, nonce, entries) = (host.facts, host.nonce, host.entries);
+            let live = Host {
+                facts,
+                nonce,
+                phase,
+                entries,
+            };
+            agreed.hosts.insert(host.host, live);
+        }
+        let programs: Vec<Arc<str>> = state.programs.into_iter().map(Arc::from).collect();
+        for task in state.tasks {
+            let program = programs.get(task.program as usize);
+            let program = program.ok_or(SnapshotError::Inconsistent("a task's program"))?;
+            if agreed.tasks.contains_key(&task.tid) {
+                return Err(SnapshotError::Inconsistent("a task twice"));
+            }
+            let live = Task {
+                host: task.host,
+                incarnation: task.incarnation,
+                app: task.app,
+                asker: task.asker,
+                request: task.request,
+                index: task.index,
+                program: Arc::clone(program),
+                enrolled: task.enrolled,
+                status: task.status,
+            };
+            agreed.insert_task(task.tid, live);
+        }
+        let has_ended = |tid: &Tid| agreed.task(*tid).is_some_and(|task| !task.is_alive());
+        let ended = agreed
+            .tasks
+            .values()
+            .filter(|task| !task.is_alive())
+            .count();
+        if ended != agreed.ended.len() || !agreed.ended.iter().all(has_ended) {
+            return Err(SnapshotError::Inconsistent("the tasks that have ended"));
+        }
+        let mut groups = BTreeMap::new();
+        for group in state.groups {
+            let members: BTreeMap<u32, Tid> = group.members.into_iter().collect();
+            if members
+                .values()
+                .any(|tid| agreed.living_task(*tid).is_none())
+            {
+                return Err(SnapshotError::Inconsistent("a group's members"));
+            }
+            let version = group.version;
+            groups.insert(group.name, Group { version, members });
+        }
+        agreed.groups = Groups::restored(state.group_version, groups);
+        Ok(agreed)
+    }
+
+    /// What happened between this state and a later one, for a daemon that has to do without the
+    /// entries in between. What came and went in between without a trace is not told; the order
+    /// is: hosts that came, births, moves, ends, groups, hosts that went.
+    pub fn changes_to(&self, later: &Agreed) -> Vec<Applied> {
+        debug_assert!(self.index <= later.index);
+        let mut changes = Vec::new();
+        let news = later
+            .hosts
+            .iter()
+            .filter(|(id, _)| !self.hosts.contains_key(id));
+        changes.extend(news.map(|(host, new)| Applied::HostJoined {
+            host: *host,
+            nonce: new.nonce,
+        }));
+        for (tid, task) in later
+            .tasks
+            .iter()
+            .filter(|(tid, _)| !self.tasks.contains_key(tid))
+        {
+            changes.push(Applied::Spawned(record_of(*tid, task)));
+        }
+        for (tid, task) in &later.tasks {
+            changes.extend(moved(*tid, self.living_task(*tid), task));
+        }
+        for (tid, task) in later.tasks.iter().filter(|(_, task)| !task.is_alive()) {
+            if self.task(*tid).is_none_or(Task::is_alive) {
+                changes.push(exited(*tid, task, task.status));
+            }
+        }
+        for (tid, task) in self
+            .living_tasks()
+            .filter(|(tid, _)| later.task(*tid).is_none())
+        {
+            changes.push(exited(tid, task, None));
+        }
+        for (name, group) in later.groups.iter() {
+            if self
+                .group(name)
+                .is_none_or(|before| before.version != group.version)
+            {
+                let (group, version) = (name.to_owned(), group.version);
+                changes.push(Applied::Group { group, version });
+            }
+        }
+        for (name, _) in self
+            .groups
+            .iter()
+            .filter(|(name, _)| later.group(name).is_none())
+        {
+            let (group, version) = (name.to_owned(), later.groups.version());
+            changes.push(Applied::Group { group, version });
+        }
+        for (id, host) in &later.hosts {
+            let before = self.host(*id).map(|host| host.phase);
+            changes.extend(match host.phase {
+                phase if Some(phase) == before => None,
+                HostPhase::Living => None,
+                HostPhase::Leaving => Some(Applied::HostLeaving(*id)),
+                HostPhase::Gone => Some(Applied::HostGone(*id)),
+                HostPhase::Dead => Some(Applied::HostDead(*id)),
+            });
+        }
+        let forgotten = self.hosts().filter(|(id, _)| later.host(*id).is_none());
+        changes.extend(forgotten.map(|(id, _)| Applied::HostDead(id)));
+        if later.halted && !self.halted {
+            changes.push(Applied::Halted);
+        }
+        changes
+    }
+}
+
+fn host_state(host: HostId, live: &Host) -> HostState {
+    let phase = PHASES.iter().position(|phase| *phase == live.phase);
+    HostState {
+        host,
+        facts: live.facts.clone(),
+        nonce: live.nonce,
+        phase: phase.expect("every phase is in the table") as u8,
+        entries: live.entries,
+    }
+}
+
+fn task_state(tid: Tid, task: &Task, program: u32) -> TaskState {
+    TaskState {
+        tid,
+        host: task.host,
+        incarnation: task.incarnation,
+        app: task.app,
+        asker: task.asker,
+        request: task.request,
+        index: task.index,
+        program,
+        enrolled: task.enrolled,
+        status: task.status,
+    }
+}
+
+/// The birth of one task, as an entry of its own would have told it.
+fn record_of(tid: Tid, task: &Task) -> SpawnRecord {
+    SpawnRecord {
+        asker: task.asker,
+        request: task.request,
+        host: tid.host(),
+        index: task.index,
+        first: tid.sequence(),
+        count: 1,
+        app: if task.app == tid { Tid::NONE } else { task.app },
+        program: task.program.to_string(),
+        enrolled: task.enrolled,
+    }
+}
+
+/// How a task's place changed; `before` is `None` for a task that is new.
+fn moved(tid: Tid, before: Option<&Task>, now: &Task) -> Option<Applied> {
+    let (host, incarnation) = before.map_or((tid.host(), 1), |task| (task.host, task.incarnation));
+    if incarnation == now.incarnation {
+        return None;
+    }
+    let incarnation = now.incarnation;
+    Some(if host == now.host {
+        Applied::Stayed {
+            tid,
+            host,
+            incarnation,
+        }
+    } else {
+        Applied::Relocated {
+            tid,
+            from: host,
+            to: now.host,
+            incarnation,
+        }
+    })
+}
+
+/// The end of a task; of one that is forgotten already nobody knows how.
+fn exited(tid: Tid, task: &Task, status: Option<ExitStatus>) -> Applied {
+    Applied::Exited {
+        tid,
+        host: task.host,
+        incarnation: task.incarnation,
+        status: status.unwrap_or(ExitStatus::HostLost),
+    }
+}

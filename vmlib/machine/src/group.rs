@@ -1,0 +1,142 @@
+//! Groups of tasks: named, agreed, with instance numbers.
+//!
+//! A group is made by its first member and vanishes with its last. A member gets the lowest
+//! instance number that is free, so that instances stay dense. Each change gives the group a
+//! version that was never used before in this machine, not even by a group of the same name that
+//! vanished in between: members that wait for each other "as of version v" mean the same members.
+
+use crate::agreed::Void;
+use std::collections::{BTreeMap, BTreeSet};
+use vm_wire::{Tid, limits};
+
+/// A group as of one version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// Goes up with each join and leave.
+    pub version: u64,
+    /// The members by instance number.
+    pub members: BTreeMap<u32, Tid>,
+}
+
+impl Group {
+    /// The instance number of a member.
+    pub fn instance(&self, tid: Tid) -> Option<u32> {
+        let found = self.members.iter().find(|(_, member)| **member == tid);
+        found.map(|(instance, _)| *instance)
+    }
+
+    /// The lowest number that no member has.
+    fn free_instance(&self) -> u32 {
+        let taken = self.members.keys().zip(0..).take_while(|(a, b)| **a == *b);
+        taken.count() as u32
+    }
+}
+
+/// All groups of a machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Groups {
+    /// The last version given, to whichever group.
+    version: u64,
+    groups: BTreeMap<String, Group>,
+    /// The groups of each task, for its end and for "is it in there?".
+    of_task: BTreeMap<Tid, BTreeSet<String>>,
+    memberships: usize,
+}
+
+impl Groups {
+    /// The groups as they were when `version` was the last version given.
+    pub(crate) fn restored(version: u64, groups: BTreeMap<String, Group>) -> Self {
+        let mut restored = Groups {
+            version,
+            ..Groups::default()
+        };
+        for (name, group) in &groups {
+            restored.memberships += group.members.len();
+            for tid in group.members.values() {
+                restored
+                    .of_task
+                    .entry(*tid)
+                    .or_default()
+                    .insert(name.clone());
+            }
+        }
+        restored.groups = groups;
+        restored
+    }
+
+    /// The last version given.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// A group, while it has members.
+    pub fn get(&self, name: &str) -> Option<&Group> {
+        self.groups.get(name)
+    }
+
+    /// All groups, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Group)> {
+        self.groups
+            .iter()
+            .map(|(name, group)| (name.as_str(), group))
+    }
+
+    /// Makes `tid` a member; the new version.
+    pub(crate) fn join(&mut self, name: &str, tid: Tid) -> Result<u64, Void> {
+        if name.is_empty() || name.len() > limits::NAME_MAX {
+            return Err(Void::Malformed);
+        }
+        if self
+            .of_task
+            .get(&tid)
+            .is_some_and(|groups| groups.contains(name))
+        {
+            return Err(Void::Member);
+        }
+        let full = match self.groups.get(name) {
+            Some(group) => group.members.len() >= limits::GROUP_MEMBERS_MAX,
+            None => self.groups.len() >= limits::GROUPS_MAX,
+        };
+        if full || self.memberships >= limits::MEMBERSHIPS_MAX {
+            return Err(Void::Limit);
+        }
+        self.version += 1;
+        self.memberships += 1;
+        self.of_task.entry(tid).or_default().insert(name.to_owned());
+        let group = self.groups.entry(name.to_owned()).or_insert_with(|| Group {
+            version: 0,
+            members: BTreeMap::new(),
+        });
+        group.version = self.version;
+        group.members.insert(group.free_instance(), tid);
+        Ok(self.version)
+    }
+
+    /// Ends a membership; the new version.
+    pub(crate) fn leave(&mut self, name: &str, tid: Tid) -> Result<u64, Void> {
+        let groups = self.of_task.get_mut(&tid).ok_or(Void::Member)?;
+        if !groups.remove(name) {
+            return Err(Void::Member);
+        }
+        if groups.is_empty() {
+            self.of_task.remove(&tid);
+        }
+        self.version += 1;
+        self.memberships -= 1;
+        if let Some(group) = self.groups.get_mut(name) {
+            group.version = self.version;
+            group.members.retain(|_, member| *member != tid);
+            if group.members.is_empty() {
+                self.groups.remove(name);
+            }
+        }
+        Ok(self.version)
+    }
+
+    /// Ends all memberships of a task that ended; the groups that changed, with their versions.
+    pub(crate) fn leave_all(&mut self, tid: Tid) -> Vec<(String, u64)> {
+        let names = self.of_task.get(&tid).cloned().unwrap_or_default();
+        let leave = |name: String| Some((name.clone(), self.leave(&name, tid).ok()?));
+        names.into_iter().filter_map(leave).collect()
+    }
+}
