@@ -1,0 +1,272 @@
+//! Clusters of real daemons for the tests: on loopback, or as hosts in network namespaces.
+//!
+//! A [`Cluster`] owns everything that it starts: the daemons die with the test process (a
+//! parent-death signal), and dropping the cluster ends them, removes its namespaces and its
+//! folder, also when a test fails. What a daemon logged is shown then.
+
+pub mod binaries;
+pub mod client;
+pub mod network;
+
+use client::Client;
+use network::Network;
+use std::{
+    fs::File,
+    io,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+use vm_wire::console::{Answer, Conf, HostState, Request};
+
+/// What a test waits for takes at most this long, unless it says otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Asks `ready` again and again until it has an answer.
+///
+/// # Panics
+/// After `limit`, naming `what`.
+pub fn wait_for<T>(what: &str, limit: Duration, mut ready: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = ready() {
+            return answer;
+        }
+        assert!(start.elapsed() < limit, "waited {limit:?} in vain: {what}");
+        // Not a synchronisation, only the pace of asking.
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// One daemon.
+#[derive(Debug)]
+pub struct Node {
+    /// Its name in the machine.
+    pub name: String,
+    /// Its folder.
+    pub dir: PathBuf,
+    /// Its process.
+    pub process: Child,
+}
+
+impl Node {
+    /// The daemon's process id.
+    pub fn pid(&self) -> i32 {
+        self.process.id() as i32
+    }
+
+    /// Sends a signal to the daemon alone.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, signal).expect("the daemon is our child");
+    }
+
+    /// A new console of this daemon.
+    pub fn client(&self) -> Client {
+        Client::connect(&self.dir).expect("the daemon answers a console")
+    }
+
+    /// The machine as this daemon sees it.
+    pub fn conf(&self) -> Conf {
+        match self.client().ask(&Request::Conf) {
+            Answer::Conf(conf) => conf,
+            other => panic!("conf was answered with {other:?}"),
+        }
+    }
+
+    /// What the daemon has logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.with_extension("log")).unwrap_or_default()
+    }
+
+    /// Waits until the daemon's process has ended by itself.
+    pub fn wait_end(&mut self, limit: Duration) -> std::process::ExitStatus {
+        let name = self.name.clone();
+        let process = &mut self.process;
+        wait_for(&format!("the end of {name}"), limit, || {
+            process.try_wait().expect("the daemon is our child")
+        })
+    }
+}
+
+/// A machine of real daemons.
+#[derive(Debug)]
+pub struct Cluster {
+    /// The daemons, in the order in which they were started.
+    pub nodes: Vec<Node>,
+    /// The namespaces, for a cluster that has some.
+    pub network: Option<Network>,
+    folder: TempDir,
+}
+
+impl Cluster {
+    /// A machine of `hosts` daemons on the loopback address; all have joined.
+    pub fn on_loopback(hosts: usize) -> Cluster {
+        Self::start(hosts, None)
+    }
+
+    /// A machine of `hosts` daemons, each in a network namespace of its own; all have joined.
+    /// `None` where that is not possible (it takes root and `ip`), which is said on stderr.
+    pub fn in_namespaces(hosts: usize) -> Option<Cluster> {
+        match Network::new(hosts) {
+            Ok(network) => Some(Self::start(hosts, Some(network))),
+            Err(why) => {
+                eprintln!("skipped: no network namespaces here: {why}");
+                None
+            }
+        }
+    }
+
+    fn start(hosts: usize, network: Option<Network>) -> Cluster {
+        // Short, because a socket's path has at most 107 bytes.
+        let folder = tempfile::Builder::new()
+            .prefix("vm")
+            .tempdir_in("/tmp")
+            .expect("a folder");
+        let mut cluster = Cluster {
+            nodes: Vec::new(),
+            network,
+            folder,
+        };
+        for _ in 0..hosts {
+            cluster.add(&[]);
+        }
+        cluster
+    }
+
+    /// The folder of the whole cluster.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The file with the machine's secret.
+    pub fn secret_file(&self) -> PathBuf {
+        self.folder().join("secret")
+    }
+
+    /// Where the first daemon that still lives can be joined.
+    pub fn address(&mut self) -> Option<String> {
+        let living = self.nodes.iter_mut().find_map(|node| {
+            matches!(node.process.try_wait(), Ok(None)).then(|| node.dir.clone())
+        })?;
+        Some(wait_for("the daemon's address", PATIENCE, || {
+            let text = std::fs::read_to_string(living.join("address")).ok()?;
+            text.ends_with('\n').then(|| text.trim().to_owned())
+        }))
+    }
+
+    /// The command that starts the next daemon, named `n1`, `n2`, ...; for `start_node`.
+    pub fn command(&mut self, name: &str, extra: &[&str]) -> Command {
+        let index = self.nodes.len();
+        let (vmd, path) = (binaries::vmd(), binaries::folder());
+        let mut command = match &self.network {
+            Some(network) => network.command(index, vmd),
+            None => Command::new(vmd),
+        };
+        let listen = match &self.network {
+            Some(network) => format!("{}:0", network.address(index)),
+            None => "127.0.0.1:0".to_owned(),
+        };
+        command.args(["--name", name, "--listen", &listen]);
+        command.arg("--dir").arg(self.folder().join(name));
+        command.arg("--secret-file").arg(self.secret_file());
+        command.arg("--path").arg(path);
+        if let Some(address) = self.address() {
+            command.args(["--join", &address]);
+        }
+        command.args(extra);
+        command
+    }
+
+    /// Starts one more daemon and waits until it is in the machine. Returns its index.
+    pub fn add(&mut self, extra: &[&str]) -> usize {
+        let name = format!("n{}", self.nodes.len() + 1);
+        let command = self.command(&name, extra);
+        self.start_node(name.clone(), command);
+        let index = self.nodes.len() - 1;
+        let dir = self.nodes[index].dir.clone();
+        let node = &mut self.nodes[index];
+        let mut client = wait_for(&format!("{name} answers a console"), PATIENCE, || {
+            if let Ok(Some(status)) = node.process.try_wait() {
+                panic!("{name} ended with {status}:\n{}", node.log());
+            }
+            Client::connect(&dir).ok()
+        });
+        assert_eq!(client.ask(&Request::AwaitHost(name)), Answer::Done);
+        index
+    }
+
+    /// Runs a command that `command` made, as a daemon of this cluster.
+    pub fn start_node(&mut self, name: String, mut command: Command) {
+        let dir = self.folder().join(&name);
+        let log = File::create(dir.with_extension("log")).expect("a log file");
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        end_with_us(&mut command);
+        let process = command.spawn().expect("the daemon's program can be run");
+        self.nodes.push(Node { name, dir, process });
+    }
+
+    /// Waits until daemon `index` sees every host of `names` in `state`; returns how long it took.
+    pub fn await_state(&self, index: usize, names: &[&str], state: HostState) -> Duration {
+        let start = Instant::now();
+        let node = &self.nodes[index];
+        wait_for(
+            &format!("{} sees {names:?} {state:?}", node.name),
+            PATIENCE,
+            || {
+                let conf = node.conf();
+                let there = |name: &&str| {
+                    conf.hosts
+                        .iter()
+                        .any(|row| row.facts.name == **name && row.state == state)
+                };
+                names.iter().all(there).then_some(())
+            },
+        );
+        start.elapsed()
+    }
+
+    /// Index of the daemon that leads, as daemon `index` sees it.
+    pub fn leader(&self, index: usize) -> usize {
+        wait_for("a leader", PATIENCE, || {
+            let conf = self.nodes[index].conf();
+            let row = conf.hosts.iter().find(|row| row.host == conf.leader)?;
+            self.nodes
+                .iter()
+                .position(|node| node.name == row.facts.name)
+        })
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for node in &mut self.nodes {
+            let _ = node.process.kill();
+            let _ = node.process.wait();
+        }
+        if std::thread::panicking() {
+            for node in &self.nodes {
+                eprintln!("--- log of {}\n{}", node.name, node.log());
+            }
+        }
+    }
+}
+
+/// Lets the kernel end the process when the test ends, however it ends.
+///
+/// The signal is bound to the thread that forks, and tests run in threads of their own: so a
+/// failing test ends its processes even before anything is dropped.
+pub fn end_with_us(command: &mut Command) {
+    // SAFETY: between fork and exec the closure makes one system call and allocates nothing.
+    unsafe {
+        command.pre_exec(|| {
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+                .map_err(io::Error::from)
+        });
+    }
+}

@@ -1,0 +1,193 @@
+//! A console for tests: asks a daemon over its UNIX socket.
+
+use std::{
+    io::{self, Read, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+    time::Duration,
+};
+use vm_wire::{
+    Frame, FrameReader, Message, Op, Tid,
+    agreed::ExitStatus,
+    console::{Answer, Output, Request, RunEnd, RunSignal},
+    place,
+    task::{Place, Spawn},
+    version::Offer,
+};
+
+/// One connection to a daemon.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    reader: FrameReader,
+    asked: u64,
+}
+
+/// What a run wrote and how it ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// How the master's process ended.
+    pub status: ExitStatus,
+    /// Standard output of the whole application.
+    pub stdout: String,
+    /// Standard error of the whole application.
+    pub stderr: String,
+}
+
+impl Client {
+    /// Connects to the daemon whose folder is `dir`, and asks for its version.
+    ///
+    /// # Errors
+    /// When nobody listens, or closes at once.
+    pub fn connect(dir: &Path) -> io::Result<Client> {
+        let stream = UnixStream::connect(place::socket(dir))?;
+        stream.set_read_timeout(Some(Duration::from_secs(120)))?;
+        let mut client = Client {
+            stream,
+            reader: FrameReader::new(),
+            asked: 0,
+        };
+        client.send(&Request::Version(Offer::OURS))?;
+        match client.answer()? {
+            Answer::Version { .. } => Ok(client),
+            other => Err(io::Error::other(format!("{other:?}"))),
+        }
+    }
+
+    /// Asks and waits for the answer.
+    ///
+    /// # Panics
+    /// When the daemon closes the connection.
+    pub fn ask(&mut self, request: &Request) -> Answer {
+        self.send(request).expect("the daemon takes a request");
+        self.answer().expect("the daemon answers")
+    }
+
+    /// Like [`Client::ask`], for a daemon that may end meanwhile.
+    ///
+    /// # Errors
+    /// When the daemon closes the connection.
+    pub fn try_ask(&mut self, request: &Request) -> io::Result<Answer> {
+        self.send(request)?;
+        self.answer()
+    }
+
+    /// Starts a master with this client as its console.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn run(&mut self, program: &str, args: &[&str]) -> Tid {
+        let request = Request::Run {
+            spawn: spawn(program, args),
+            terminal: None,
+        };
+        match self.ask(&request) {
+            Answer::Started(tids) => tids[0],
+            other => panic!("run {program} {args:?}: {other:?}"),
+        }
+    }
+
+    /// Sends a signal to the master of the run.
+    pub fn signal_run(&mut self, signal: i32) {
+        let bytes = bytes_of(&RunSignal { signal }.frame());
+        self.stream
+            .write_all(&bytes)
+            .expect("the daemon takes a signal");
+    }
+
+    /// Reads the output of the run until it contains `text`; returns all that came.
+    ///
+    /// # Panics
+    /// When the run ends before.
+    pub fn output_until(&mut self, text: &str) -> String {
+        let mut all = String::new();
+        while !all.contains(text) {
+            let frame = self.frame().expect("the run goes on");
+            assert_ne!(frame.header.op, Op::RunEnd, "the run ended after: {all}");
+            if frame.header.op == Op::Output {
+                let output = Output::read(&frame).expect("a frame of output");
+                all.push_str(&String::from_utf8_lossy(&output.bytes));
+            }
+        }
+        all
+    }
+
+    /// Reads the output of the run to its end.
+    ///
+    /// # Panics
+    /// When the daemon closes the connection before.
+    pub fn finish(&mut self) -> Finished {
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        loop {
+            let frame = self.frame().expect("the run's end is told");
+            match frame.header.op {
+                Op::Output => {
+                    let output = Output::read(&frame).expect("a frame of output");
+                    assert_eq!(output.dropped, 0, "output was dropped");
+                    let text = String::from_utf8_lossy(&output.bytes);
+                    if output.stream == 1 {
+                        &mut stdout
+                    } else {
+                        &mut stderr
+                    }
+                    .push_str(&text);
+                }
+                Op::RunEnd => {
+                    let status = RunEnd::read(&frame).expect("the end of a run").status;
+                    return Finished {
+                        status,
+                        stdout,
+                        stderr,
+                    };
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn send(&mut self, request: &Request) -> io::Result<()> {
+        self.asked += 1;
+        self.stream
+            .write_all(&bytes_of(&request.frame().asked(self.asked)))
+    }
+
+    fn answer(&mut self) -> io::Result<Answer> {
+        loop {
+            let frame = self.frame()?;
+            if frame.header.op == Op::ConsoleAnswer && frame.header.request == self.asked {
+                return Answer::read(&frame).map_err(io::Error::other);
+            }
+        }
+    }
+
+    fn frame(&mut self) -> io::Result<Frame> {
+        loop {
+            if let Some(frame) = self.reader.next_frame().map_err(io::Error::other)? {
+                return Ok(frame);
+            }
+            let mut bytes = [0; 64 * 1024];
+            match self.stream.read(&mut bytes)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => self.reader.push(&bytes[..read]),
+            }
+        }
+    }
+}
+
+/// One task of `program`, anywhere.
+pub fn spawn(program: &str, args: &[&str]) -> Spawn {
+    Spawn {
+        program: program.to_owned(),
+        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        env: Vec::new(),
+        dir: None,
+        count: 1,
+        place: Place::Any,
+    }
+}
+
+fn bytes_of(frame: &Frame) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(frame.len());
+    frame.write_to(&mut bytes);
+    bytes
+}

@@ -1,0 +1,147 @@
+//! Hosts made of network namespaces: one namespace per host, and one with the bridge that joins
+//! them, so that nothing of the computer's own network is touched.
+//!
+//! A host's end of its cable is `eth0`; the bridge's end of host `i` is `cable<i>`. Cutting a cable
+//! takes the bridge's end down: packets are lost, connections stay until TCP gives up.
+
+use std::{
+    io,
+    path::Path,
+    process::{Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// Distinguishes the networks of one test process.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// Namespaces joined by a bridge; removed on drop.
+#[derive(Debug)]
+pub struct Network {
+    prefix: String,
+    hosts: usize,
+}
+
+impl Network {
+    /// Hosts `0..hosts` with the addresses 10.97.0.1, 10.97.0.2, ...
+    ///
+    /// # Errors
+    /// When a step is not allowed or `ip` is missing, with what it said.
+    pub fn new(hosts: usize) -> io::Result<Network> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(io::Error::other("this takes root"));
+        }
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let network = Network {
+            prefix: format!("vm{}-{number}", std::process::id()),
+            hosts: 0,
+        };
+        let hub = network.hub();
+        ip(&["netns", "add", &hub])?;
+        ip(&["-n", &hub, "link", "add", "bridge", "type", "bridge"])?;
+        ip(&["-n", &hub, "link", "set", "bridge", "up"])?;
+        let mut network = network;
+        for _ in 0..hosts {
+            network.add_host()?;
+        }
+        Ok(network)
+    }
+
+    /// One more host; returns its index.
+    ///
+    /// # Errors
+    /// As [`Network::new`].
+    pub fn add_host(&mut self) -> io::Result<usize> {
+        let index = self.hosts;
+        self.hosts += 1;
+        let (hub, host, cable) = (self.hub(), self.namespace(index), cable(index));
+        let address = format!("{}/24", self.address(index));
+        ip(&["netns", "add", &host])?;
+        ip(&[
+            "-n", &hub, "link", "add", &cable, "type", "veth", "peer", "name", "eth0", "netns",
+            &host,
+        ])?;
+        ip(&["-n", &hub, "link", "set", &cable, "master", "bridge", "up"])?;
+        ip(&["-n", &host, "address", "add", &address, "dev", "eth0"])?;
+        ip(&["-n", &host, "link", "set", "eth0", "up"])?;
+        ip(&["-n", &host, "link", "set", "lo", "up"])?;
+        Ok(index)
+    }
+
+    /// The address of host `index`.
+    pub fn address(&self, index: usize) -> String {
+        format!("10.97.0.{}", index + 1)
+    }
+
+    /// A command that runs `program` on host `index`; it is exec'ed, so its process is the child.
+    pub fn command(&self, index: usize, program: &Path) -> Command {
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", &self.namespace(index)])
+            .arg(program);
+        command
+    }
+
+    /// Takes the cable of host `index` out, or puts it back.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn set_cable(&self, index: usize, up: bool) {
+        let state = if up { "up" } else { "down" };
+        ip(&["-n", &self.hub(), "link", "set", &cable(index), state]).expect("a cable can be set");
+    }
+
+    /// Destroys every TCP connection of host `index`, as a firewall that resets them would.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn destroy_connections(&self, index: usize) {
+        ip(&[
+            "netns",
+            "exec",
+            &self.namespace(index),
+            "ss",
+            "-K",
+            "-t",
+            "state",
+            "established",
+        ])
+        .expect("connections can be destroyed");
+    }
+
+    fn hub(&self) -> String {
+        format!("{}-hub", self.prefix)
+    }
+
+    fn namespace(&self, index: usize) -> String {
+        format!("{}-{index}", self.prefix)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for index in 0..self.hosts {
+            let _ = ip(&["netns", "delete", &self.namespace(index)]);
+        }
+        let _ = ip(&["netns", "delete", &self.hub()]);
+    }
+}
+
+fn cable(index: usize) -> String {
+    format!("cable{index}")
+}
+
+fn ip(args: &[&str]) -> io::Result<()> {
+    let output = Command::new("ip")
+        .args(args)
+        .stdin(Stdio::null())
+        .output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!(
+        "ip {}: {}",
+        args.join(" "),
+        said.trim()
+    )))
+}
