@@ -280,6 +280,16 @@ impl Agreed {
             .map(|(id, host)| (*id, host))
     }
 
+    /// All hosts, also those that are gone and remembered, by number.
+    pub fn remembered_hosts(&self) -> impl Iterator<Item = (HostId, &Host)> {
+        self.hosts.iter().map(|(id, host)| (*id, host))
+    }
+
+    /// The highest host number given so far.
+    pub fn last_host(&self) -> HostId {
+        self.last_host
+    }
+
     /// Whether the host is in the machine (living or leaving).
     pub fn is_present(&self, host: HostId) -> bool {
         self.host(host).is_some_and(Host::is_present)

@@ -61,6 +61,11 @@ pub enum Input {
     },
     /// A frame came from a console.
     Console(ConnId, Frame),
+    /// What waits to be written to a console is more than the shell wants to hold: send no output
+    /// of tasks there until there is room.
+    ConsoleFull(ConnId),
+    /// A console that was full has room again.
+    ConsoleRoom(ConnId),
     /// A console, a joiner or a connection that never enrolled is gone.
     ConnGone(ConnId),
     /// Frames of data between these pairs (from, to) were dropped because a queue was full; it has
@@ -107,10 +112,12 @@ pub enum Output {
     /// The connection is this task's data socket from now on; the Welcome goes first, with the
     /// descriptor of the interrupt socket.
     Welcome(ConnId, Tid, Frame),
-    /// The enrolment failed: send the frame, close.
+    /// The enrolment failed, or a console broke the protocol: send the frame, close.
     Reject(ConnId, Frame),
     /// Send over a task's data socket; dropped if there is none.
     Task(Tid, Frame),
+    /// A task broke the protocol: close its data socket; `TaskGone` follows.
+    CloseTask(Tid),
     /// Send to a console; dropped if it is gone.
     Console(ConnId, Frame),
     /// Look a program up in the program path; `ProgramFound` with that number follows.
@@ -132,6 +139,13 @@ pub enum Output {
     StandardInput(Tid, Vec<u8>),
     /// The size of a task's terminal changed.
     Resize(Tid, WindowSize),
+    /// The standard input of this task is fed by that console: while the task does not read it, do
+    /// not read the console. Ends with either of the two.
+    Attach(ConnId, Tid),
+    /// Stop reading the output of a task, so that it waits when its pipe is full.
+    PauseOutput(Tid),
+    /// Read it again.
+    ResumeOutput(Tid),
     /// Output of a task that has no console: write it to the log.
     LogOutput(Tid, u8, Vec<u8>),
     /// Look up what the living tasks here use.
@@ -140,7 +154,7 @@ pub enum Output {
     Lease(Time),
     /// Tell the user.
     Note(String),
-    /// End all tasks, close everything, exit. `Ok` for an orderly end.
+    /// Write out what waits for consoles, end all tasks, close everything, exit. `Ok` for an orderly end.
     End(Result<String, String>),
 }
 

@@ -142,6 +142,8 @@ opcodes! {
     UsageAsk = 82,
     /// [`crate::peer::Usage`].
     Usage = 83,
+    /// [`crate::peer::Kept`].
+    Kept = 84,
 
     // A console and its daemon.
     /// [`crate::console::Request`].
@@ -166,7 +168,7 @@ impl Op {
         match self {
             Op::Data => limits::CHUNK_MAX,
             Op::Ack | Op::Resend => 0,
-            Op::Snapshot | Op::Joined | Op::Raft => limits::SNAPSHOT_MAX,
+            Op::Snapshot | Op::Joined | Op::Raft | Op::ConsoleAnswer => limits::SNAPSHOT_MAX,
             _ => limits::CONTROL_MAX,
         }
     }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 message! {
     Hello Join Joined Refused Raft Propose FeedAsk Feed Snapshot Alive Grant
-    SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage
+    SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept
 }
 
 /// The first frame of both ends of a link.
@@ -134,10 +134,11 @@ pub struct SpawnOrder {
     pub request: u64,
     /// The application, or [`Tid::NONE`]: each is a master of its own.
     pub app: Tid,
-    /// Index of the first of these among all tasks of the request.
-    pub index: u32,
-    /// How many here.
-    pub count: u32,
+    /// Which of the tasks of the request: index of the first and how many, one entry for each
+    /// stretch without a gap, rising.
+    pub runs: Vec<(u32, u32)>,
+    /// The host whose daemon serves the console of the application, or [`HostId::NONE`].
+    pub console: HostId,
     /// See [`crate::task::Spawn`].
     pub program: String,
     /// See [`crate::task::Spawn`].
@@ -155,10 +156,10 @@ pub struct SpawnResult {
     pub asker: Tid,
     /// As in the order.
     pub request: u64,
-    /// As in the order.
-    pub index: u32,
-    /// The tasks, or why there are none.
-    pub result: Result<Vec<Tid>, Failed>,
+    /// The tasks with their index.
+    pub tids: Vec<(u32, Tid)>,
+    /// Why those that were ordered and are not among the tasks do not exist.
+    pub failed: Option<Failed>,
 }
 
 /// Send a signal to a task of the receiver's.
@@ -204,7 +205,7 @@ pub struct OutputLines {
 }
 
 /// The sender's host leaves: the receiver's daemon becomes the keeper of what an ended task sent to
-/// a task of the receiver's. The chunks follow as data frames with [`crate::Header::KEEP`].
+/// a task of the receiver's. The chunks follow, each in a [`Kept`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeepOrder {
     /// The task that ended.
@@ -213,6 +214,13 @@ pub struct KeepOrder {
     pub to: Tid,
     /// Number of the last chunk.
     pub last: u64,
+}
+
+/// One retained chunk of an ended task, handed over after its [`KeepOrder`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The whole data frame, header and payload, as it travels on a socket.
+    pub frame: Body,
 }
 
 /// Ask what the tasks on a host use; answered with [`Usage`].
@@ -259,6 +267,7 @@ pub enum Order {
     KeepOrder(KeepOrder),
     UsageAsk(UsageAsk),
     Usage(Usage),
+    Kept(Kept),
 }
 
 macro_rules! orders {
@@ -289,4 +298,4 @@ macro_rules! orders {
     };
 }
 
-orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage }
+orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept }
