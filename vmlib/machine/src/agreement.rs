@@ -1,12 +1,62 @@
 //! How the hosts of a machine agree: the log, the leases, who votes.
+//!
+//! One [`Agreement`] per host. It owns the [agreed state](crate::agreed) and changes it by the
+//! committed entries of one log, and it knows until when its host may act. Like everything in this
+//! crate it is a function of what is told to it: frames of other hosts, the state of links, time.
+//!
+//! # Parts
+//!
+//! - **Consensus** (`crate::consensus`, `crate::storage`): one, three or five hosts vote, by
+//!   raft. Raft runs among them only.
+//! - **Feed** (`crate::feed`): all other hosts follow the committed log. So a host joins without
+//!   a change of raft's configuration, and a machine may have many more hosts than voters.
+//! - **Leases** (`crate::lease`): a host may act until its lease ends, and only a majority can
+//!   renew it. The leader declares a host dead when its lease must have ended.
+//! - **Membership** (`crate::membership`): the leader makes hosts voters and relieves them.
+//! - **Proposals** (`crate::proposals`): this daemon's changes on their way into the log.
+//!
+//! # What holds
+//!
+//! - The state of every host is a prefix of the same sequence of entries.
+//! - `HostDead(h)` is applied nowhere before the lease of `h` has ended.
+//! - A change is applied once, however often it was sent; changes of one daemon in their order.
+//! - A host without a majority behind it ends within a lease's length ([`AgreementOutput::Lost`]);
+//!   with two hosts, the death of the one that votes ends the machine.
+//!
+//! # How a change goes
+//!
+//! ```text
+//! propose -> proposals -> (Propose) -> leader's raft -> voters' raft -> committed
+//!         -> applied at the voters -> (Feed) -> applied everywhere
+//! ```
+//!
+//! Each arrow in brackets is a frame that may be lost: the proposer repeats until it sees its
+//! entry applied, the follower asks again.
 
-use crate::{Agreed, Applied, ConnId, Time, agreed::SnapshotError};
+mod follow;
+mod joins;
+mod lead;
+mod links;
+
+use crate::{
+    Agreed, Applied, ConnId, Time,
+    agreed::SnapshotError,
+    consensus::Consensus,
+    feed::{FeedClient, FeedServer},
+    lease::OwnLease,
+    proposals::Proposals,
+    storage::FOUNDING,
+};
+use joins::Joins;
+use lead::Leading;
+use links::Links;
+use protobuf::Message as _;
 use std::collections::VecDeque;
 use vm_wire::{
-    Frame, HostId, MachineId,
-    agreed::{Change, HostFacts, SnapshotAt},
-    limits,
-    peer::Join,
+    CodecError, Frame, HostId, MachineId, Message, Op,
+    agreed::{Change, Entry, HostFacts, SnapshotAt},
+    decode, limits,
+    peer::{Alive, Feed, FeedAsk, Grant, Join, Propose, Raft, Snapshot},
 };
 
 /// What may be chosen.
@@ -46,77 +96,212 @@ pub enum AgreementOutput {
 #[derive(Debug)]
 pub struct Agreement {
     me: HostId,
+    config: AgreementConfig,
     state: Agreed,
+    /// This host's raft, once it was asked to vote.
+    consensus: Option<Consensus>,
+    /// What only a leader knows.
+    leading: Option<Leading>,
+    lease: OwnLease,
+    /// Leader and voters as others say, for a host that does not vote.
+    hint: (HostId, Vec<HostId>),
+    /// The leader that the last proposals went to.
+    proposed_to: HostId,
+    proposals: Proposals,
+    joins: Joins,
+    feed_client: FeedClient,
+    feed_server: FeedServer,
+    links: Links,
+    next_tick: Time,
+    /// When this was last called, to notice that the daemon's loop stood still.
+    last_call: Time,
+    /// Whether the hosts are to be looked at: time has passed or an entry was applied.
+    review_due: bool,
+    /// Whether this host's part has ended.
+    lost: bool,
 }
 
 impl Agreement {
-    /// The founder of a machine: host 1, the sole voter. Calls [`Agreement::tick`] next.
+    /// The founder of a machine: host 1, the sole voter. [`Agreement::tick`] is due at once.
     pub fn found(
-        _now: Time,
-        _config: AgreementConfig,
+        now: Time,
+        config: AgreementConfig,
         machine: MachineId,
         facts: HostFacts,
         nonce: u64,
     ) -> Self {
-        Agreement {
-            me: HostId::FOUNDER,
-            state: Agreed::founded(machine, 1, facts, nonce),
-        }
+        let state = Agreed::founded(machine, FOUNDING.0, facts, nonce);
+        let consensus = Consensus::founded(state.encode());
+        let voters = vec![HostId::FOUNDER];
+        let mut agreement = Agreement::new(now, config, HostId::FOUNDER, state, voters);
+        agreement.consensus = Some(consensus);
+        agreement
     }
 
-    /// A host that was told to be `me` in a [`vm_wire::peer::Joined`].
+    /// A host that was told to be `me` in a [`vm_wire::peer::Joined`]. [`Agreement::tick`] is due
+    /// at once.
     ///
     /// # Errors
     /// [`SnapshotError`] when the snapshot cannot be read.
     pub fn joined(
-        _now: Time,
-        _config: AgreementConfig,
+        now: Time,
+        config: AgreementConfig,
         me: HostId,
         snapshot: &SnapshotAt,
     ) -> Result<Self, SnapshotError> {
         let state = Agreed::decode(&snapshot.state)?;
-        Ok(Agreement { me, state })
+        let voters = snapshot.voters.clone();
+        Ok(Agreement::new(now, config, me, state, voters))
+    }
+
+    fn new(
+        now: Time,
+        config: AgreementConfig,
+        me: HostId,
+        state: Agreed,
+        voters: Vec<HostId>,
+    ) -> Self {
+        Agreement {
+            me,
+            config,
+            state,
+            consensus: None,
+            leading: None,
+            lease: OwnLease::new(now),
+            hint: (HostId::NONE, voters),
+            proposed_to: HostId::NONE,
+            proposals: Proposals::new(me),
+            joins: Joins::default(),
+            feed_client: FeedClient::new(now),
+            feed_server: FeedServer::default(),
+            links: Links::default(),
+            next_tick: now,
+            last_call: now,
+            review_due: true,
+            lost: false,
+        }
     }
 
     /// A Raft, Propose, FeedAsk, Feed, Snapshot, Alive or Grant frame came from another host.
+    ///
+    /// # Errors
+    /// [`CodecError`] when it cannot be read; it had no effect.
     pub fn handle(
         &mut self,
-        _now: Time,
-        _from: HostId,
-        _frame: &Frame,
-        _out: &mut VecDeque<AgreementOutput>,
-    ) {
+        now: Time,
+        from: HostId,
+        frame: &Frame,
+        out: &mut VecDeque<AgreementOutput>,
+    ) -> Result<(), CodecError> {
+        // What a host sends that is dead or has left is of no use to anybody.
+        let departed = self.state.host(from).is_some_and(|host| !host.is_present());
+        if departed || !self.enter(now) {
+            return Ok(());
+        }
+        match frame.header.op {
+            Op::Raft => self.on_raft(from, &Raft::read(frame)?)?,
+            Op::Alive => self.on_alive(now, from, &Alive::read(frame)?, out),
+            Op::Grant => self.on_grant(now, from, Grant::read(frame)?, out),
+            Op::Propose => self.on_propose(now, from, frame, Propose::read(frame)?, out),
+            Op::FeedAsk => self
+                .feed_server
+                .asked(now, from, FeedAsk::read(frame)?.after),
+            Op::Feed => self.on_feed(now, from, Feed::read(frame)?, out),
+            Op::Snapshot => self.on_snapshot(now, from, &Snapshot::read(frame)?.snapshot, out),
+            other => debug_assert!(false, "{other:?} is no matter of the agreement"),
+        }
+        self.settle(now, out);
+        Ok(())
     }
 
     /// A daemon wants to join; asking again is harmless.
     pub fn join(
         &mut self,
-        _now: Time,
-        _joiner: ConnId,
-        _join: Join,
-        _out: &mut VecDeque<AgreementOutput>,
+        now: Time,
+        joiner: ConnId,
+        join: Join,
+        out: &mut VecDeque<AgreementOutput>,
     ) {
+        if !self.enter(now) {
+            return;
+        }
+        let answer = self.joins.ask(now, joiner, join);
+        out.extend(answer.map(|frame| AgreementOutput::Joiner(joiner, frame)));
+        self.answer_joins(out);
+        self.settle(now, out);
     }
 
     /// The joiner's connection is gone.
-    pub fn joiner_gone(&mut self, _joiner: ConnId) {}
+    pub fn joiner_gone(&mut self, joiner: ConnId) {
+        self.joins.gone(joiner);
+    }
 
     /// Wants `change` in the log. It is proposed until it was applied, in the order of the calls;
-    /// then [`AgreementOutput::Applied`] tells what it did.
-    pub fn propose(&mut self, _now: Time, _change: Change, _out: &mut VecDeque<AgreementOutput>) {}
+    /// then [`AgreementOutput::Applied`] tells what it did. Nothing is sent before the next
+    /// [`Agreement::tick`], which may be due at once: so the changes of one turn go together.
+    pub fn propose(&mut self, change: Change) {
+        self.proposals.push(change);
+    }
 
     /// There is a link to `host`.
-    pub fn link_up(&mut self, _now: Time, _host: HostId, _out: &mut VecDeque<AgreementOutput>) {}
+    pub fn link_up(&mut self, now: Time, host: HostId, out: &mut VecDeque<AgreementOutput>) {
+        if !self.enter(now) {
+            return;
+        }
+        self.links.up(host);
+        if host == self.leader() {
+            self.proposals.try_again(now);
+            self.joins.try_again(now);
+        }
+        self.settle(now, out);
+    }
 
     /// The link to `host` is gone, or could not be made.
-    pub fn link_down(&mut self, _host: HostId) {}
+    pub fn link_down(&mut self, host: HostId) {
+        self.links.down(host);
+        if let Some(consensus) = &mut self.consensus {
+            consensus.unreachable(host);
+        }
+    }
 
     /// Time has come to [`Agreement::deadline`].
-    pub fn tick(&mut self, _now: Time, _out: &mut VecDeque<AgreementOutput>) {}
+    pub fn tick(&mut self, now: Time, out: &mut VecDeque<AgreementOutput>) {
+        if !self.enter(now) {
+            return;
+        }
+        if self.lease.is_lost(now) {
+            let text = "no majority of the machine's voters can be reached";
+            self.lose(text.to_owned(), out);
+            return;
+        }
+        if self.next_tick <= now {
+            // After a standstill one tick is enough: the others may have had no chance to speak.
+            self.next_tick = self.next_tick + limits::TICK;
+            if self.next_tick <= now {
+                self.next_tick = now + limits::TICK;
+            }
+            if let Some(consensus) = &mut self.consensus {
+                consensus.tick();
+            }
+            self.review_due = true;
+            self.ask_feed(now, out);
+        }
+        self.settle(now, out);
+    }
 
     /// When [`Agreement::tick`] is to be called next; at most a raft tick ahead.
     pub fn deadline(&self) -> Time {
-        Time(u64::MAX)
+        if self.lost {
+            return Time(u64::MAX);
+        }
+        let settled = self
+            .consensus
+            .as_ref()
+            .is_some_and(Consensus::leads_settled);
+        let leading = self.leading.as_ref().filter(|_| settled);
+        let round = leading.and_then(|leading| leading.given.round_due());
+        let deadline = self.next_tick.min(self.follow_deadline());
+        round.map_or(deadline, |round| deadline.min(round))
     }
 
     /// This host.
@@ -131,27 +316,233 @@ impl Agreement {
 
     /// The leader as far as known, or [`HostId::NONE`].
     pub fn leader(&self) -> HostId {
-        HostId::NONE
+        match self.consensus.as_ref().filter(|raft| raft.votes()) {
+            Some(consensus) => consensus.leader(),
+            None => self.hint.0,
+        }
     }
 
     /// The voters as far as known, by number.
     pub fn voters(&self) -> Vec<HostId> {
-        Vec::new()
+        match self.consensus.as_ref().filter(|raft| raft.votes()) {
+            Some(consensus) => consensus.voters().into_iter().collect(),
+            None => self.hint.1.clone(),
+        }
     }
 
     /// When this host's lease ends; `None` before the first one.
     pub fn lease_until(&self) -> Option<Time> {
-        None
+        self.lease.until()
     }
 
-    /// Whether a planned leave may be completed (`HostGone` proposed): this host neither leads
-    /// nor votes any more.
+    /// Whether a planned leave may be completed (`HostGone` proposed): it has begun, and this host
+    /// neither leads nor votes any more.
     pub fn may_go(&self) -> bool {
-        false
+        let votes = self.consensus.as_ref().is_some_and(Consensus::votes);
+        let leader = self.leader();
+        let led = leader != HostId::NONE && leader != self.me;
+        self.state.is_present(self.me) && !self.state.is_living(self.me) && !votes && led
     }
 
     /// Whether changes of this daemon still wait to be applied.
     pub fn is_pending(&self) -> bool {
-        false
+        self.proposals.is_pending()
+    }
+
+    /// For the leader that is about to end with the machine: whether every host has said that it
+    /// applied the entry at `index`. True for all others.
+    pub fn all_have(&self, index: u64) -> bool {
+        let Some(leading) = &self.leading else {
+            return true;
+        };
+        let has = |host| host == self.me || leading.given.applied(host) >= index;
+        self.state.hosts().all(|(host, _)| has(host))
+    }
+
+    /// Begins a step; `false` if this host's part has ended.
+    fn enter(&mut self, now: Time) -> bool {
+        let gap = now.since(self.last_call);
+        self.last_call = now;
+        if gap > limits::BEAT
+            && let Some(leading) = &mut self.leading
+        {
+            leading.given.stalled(now, gap);
+        }
+        !self.lost
+    }
+
+    /// Does all that follows from what was told.
+    fn settle(&mut self, now: Time, out: &mut VecDeque<AgreementOutput>) {
+        loop {
+            self.take_turn(now, out);
+            self.notice_role(now);
+            self.beat(now, out);
+            self.begin_round(now);
+            if std::mem::take(&mut self.review_due) {
+                self.review(now);
+            }
+            self.propose_due(now, out);
+            if self.lost || !self.consensus.as_ref().is_some_and(Consensus::has_turn) {
+                break;
+            }
+        }
+        self.compact();
+        self.serve_feed(now, out);
+    }
+
+    /// Carries out what raft wants.
+    fn take_turn(&mut self, now: Time, out: &mut VecDeque<AgreementOutput>) {
+        let Some(consensus) = &mut self.consensus else {
+            return;
+        };
+        let turn = consensus.turn();
+        for message in turn.messages {
+            let host = HostId(message.to as u16);
+            // Encoding to memory cannot fail.
+            let Ok(bytes) = message.write_to_bytes() else {
+                continue;
+            };
+            let message = bytes.into();
+            self.links
+                .send(now, &self.state, host, Raft { message }.frame(), out);
+        }
+        if let Some((index, state)) = turn.snapshot {
+            self.install(now, index, &state, out);
+        }
+        for (index, data) in turn.committed {
+            self.apply(now, index, &data, out);
+        }
+        for round in turn.confirmed {
+            self.grant(now, round, out);
+        }
+    }
+
+    fn on_raft(&mut self, from: HostId, raft: &Raft) -> Result<(), CodecError> {
+        let mut message = raft::eraftpb::Message::default();
+        let read = message.merge_from_bytes(&raft.message);
+        let fail = |cause: String| CodecError {
+            op: Some(Op::Raft),
+            cause,
+        };
+        read.map_err(|error| fail(error.to_string()))?;
+        if (message.from, message.to) != (u64::from(from.0), u64::from(self.me.0)) {
+            return Err(fail("it is not from its sender to its receiver".to_owned()));
+        }
+        let consensus = self
+            .consensus
+            .get_or_insert_with(|| Consensus::asked(self.me));
+        consensus.step(message);
+        Ok(())
+    }
+
+    /// Applies a committed entry, unless it is known.
+    fn apply(&mut self, now: Time, index: u64, data: &[u8], out: &mut VecDeque<AgreementOutput>) {
+        if index <= self.state.index() || self.lost {
+            return;
+        }
+        self.review_due = true;
+        // No bytes: an entry of raft's own. Bytes that are no entry can only come from another
+        // version; all hosts pass them alike.
+        let entry = (!data.is_empty()).then(|| decode::<Entry>(data).ok());
+        let Some(entry) = entry.flatten() else {
+            self.state.advance(index);
+            return;
+        };
+        for applied in self.state.apply(index, &entry) {
+            self.applied(now, index, applied, out);
+        }
+        self.note_applied(out);
+    }
+
+    /// Notes what a change means here, and passes it on.
+    fn applied(
+        &mut self,
+        now: Time,
+        index: u64,
+        applied: Applied,
+        out: &mut VecDeque<AgreementOutput>,
+    ) {
+        match &applied {
+            Applied::HostJoined { host, .. } => {
+                if let Some(leading) = &mut self.leading {
+                    leading.given.joined(now, *host);
+                }
+            }
+            Applied::HostGone(host) | Applied::HostDead(host) => {
+                if let Some(leading) = &mut self.leading {
+                    leading.forget(*host);
+                }
+                self.feed_server.forget(*host);
+                self.links.forget(*host);
+            }
+            Applied::Void(Change::HostJoin { nonce, .. }, why) => {
+                let answers = self.joins.void(&self.state, *nonce, *why);
+                let joiner = |(conn, frame)| AgreementOutput::Joiner(conn, frame);
+                out.extend(answers.into_iter().map(joiner));
+            }
+            _ => {}
+        }
+        let dead = applied == Applied::HostDead(self.me);
+        out.push_back(AgreementOutput::Applied(index, applied));
+        if dead {
+            self.lose("this host was declared dead".to_owned(), out);
+        }
+    }
+
+    /// Notes how far this daemon's own wishes were fulfilled.
+    fn note_applied(&mut self, out: &mut VecDeque<AgreementOutput>) {
+        let entries = self.state.host(self.me).map_or(0, |host| host.entries);
+        self.proposals.applied(entries);
+        self.answer_joins(out);
+    }
+
+    fn answer_joins(&mut self, out: &mut VecDeque<AgreementOutput>) {
+        let voters = self.voters();
+        let answers = self.joins.answers(&self.state, &voters);
+        out.extend(
+            answers
+                .into_iter()
+                .map(|(conn, frame)| AgreementOutput::Joiner(conn, frame)),
+        );
+    }
+
+    /// Notices an election, won or lost.
+    fn notice_role(&mut self, now: Time) {
+        let leads = self.consensus.as_ref().filter(|raft| raft.leads());
+        let term = leads.map(Consensus::term);
+        if term != self.leading.as_ref().map(|leading| leading.term) {
+            self.leading = term.map(|term| Leading::elected(now, term));
+            self.review_due = true;
+        }
+        let leader = self.leader();
+        if leader != self.proposed_to {
+            self.proposed_to = leader;
+            self.proposals.try_again(now);
+            self.joins.try_again(now);
+        }
+    }
+
+    /// Keeps the log within its bound.
+    fn compact(&mut self) {
+        let Some(consensus) = &mut self.consensus else {
+            return;
+        };
+        let applied = consensus.applied();
+        let (entries_max, bytes_max) = (self.config.log_entries_max, limits::LOG_BYTES_MAX);
+        // While raft is behind the feed there is no state for its last entry.
+        if consensus.log().is_long(entries_max, bytes_max) && applied == self.state.index() {
+            let state = self.state.encode();
+            consensus
+                .log_mut()
+                .compact(applied, state, entries_max, bytes_max);
+        }
+    }
+
+    /// This host's part has ended.
+    fn lose(&mut self, why: String, out: &mut VecDeque<AgreementOutput>) {
+        if !self.lost {
+            self.lost = true;
+            out.push_back(AgreementOutput::Lost(why));
+        }
     }
 }

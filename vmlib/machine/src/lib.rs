@@ -9,11 +9,17 @@
 
 pub mod agreed;
 pub mod agreement;
+mod consensus;
 pub mod endpoint;
+mod feed;
 pub mod group;
 pub mod inbox;
 pub mod io;
 pub mod keeper;
+mod lease;
+mod membership;
+mod proposals;
+mod storage;
 pub mod time;
 
 pub use agreed::{Agreed, Applied, Host, HostPhase, Task, Void};

@@ -76,6 +76,10 @@ pub const ENTRY_MAX: usize = 64 * 1024;
 pub const ENTRY_GATHER: Duration = Duration::from_millis(2);
 /// Entries that the log keeps before it is compacted into a snapshot.
 pub const LOG_ENTRIES_MAX: u64 = 4_096;
+/// Bytes of entries that the log keeps before it is compacted likewise.
+pub const LOG_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Entries in one frame of the feed. Bytes, but one entry at least.
+pub const FEED_BYTES: usize = 256 * 1024;
 /// A snapshot of the agreed state. Bytes.
 pub const SNAPSHOT_MAX: usize = 64 * 1024 * 1024;
 
@@ -89,6 +93,14 @@ pub const LEASE: Duration = Duration::from_millis(2_500);
 pub const LEASE_MARGIN: Duration = Duration::from_millis(500);
 /// How long before its lease ends a healthy daemon ends its tasks and says why.
 pub const LEASE_SOFT: Duration = Duration::from_millis(200);
+/// Least time between two questions of the leader to the voters whether it still leads, each for
+/// all leases that were asked for meanwhile.
+pub const LEASE_ROUND: Duration = Duration::from_millis(10);
+/// A host that sent no beat for this time does not answer.
+pub const SILENT: Duration = Duration::from_millis(500);
+/// What goes between daemons without an acknowledgement is repeated after this time, if it has
+/// not had its effect: an entry proposed, the feed asked for, a link wanted.
+pub const REPEAT: Duration = Duration::from_millis(250);
 /// Shortest and longest election timeout. In ticks.
 pub const ELECTION_TICKS: (usize, usize) = (12, 17);
 /// The loss of a host is noticed within this time.

@@ -1,0 +1,354 @@
+//! One host's raft: the crate's node, driven without threads, clocks or dice.
+//!
+//! A host has one from the moment when it is first asked to take part, and keeps it until its
+//! end, so that it never forgets a vote; whether it *takes part* is another matter: once the
+//! leader has told it that it is no voter any more ([`Consensus::exclude`]), it does not call
+//! elections until a leader sends it entries again.
+//!
+//! What differs from the crate's usual way, and why:
+//!
+//! - Election timeouts are not drawn. Before each tick a host sets its own by its rank among the
+//!   voters, so no two of them are equal and a run can be repeated exactly.
+//! - A configuration is left by a proposal of ours, not by the crate's automatic one, which a
+//!   change of leader at the wrong moment can lose.
+//! - A snapshot is reported as received as soon as it is sent: should it be lost, the next probe
+//!   shows that, and it is sent again.
+//! - Commits are not broadcast with each entry but once per turn, by a heartbeat.
+
+use crate::storage::{FOUNDING, Log, payload};
+use bytes::Bytes;
+use protobuf::Message as _;
+use raft::{
+    Config, RawNode, SnapshotStatus, StateRole,
+    eraftpb::{
+        ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, Entry, EntryType,
+        Message, MessageType, Snapshot,
+    },
+};
+use std::{collections::BTreeSet, fmt};
+use vm_wire::{HostId, limits};
+
+/// Raft's heartbeat, in ticks: a beat.
+const HEARTBEAT_TICKS: usize = (limits::BEAT.as_millis() / limits::TICK.as_millis()) as usize;
+/// Entries in one message. Bytes.
+const MESSAGE_BYTES: u64 = 256 * 1024;
+/// Entries that were proposed and not committed yet; beyond it proposals are dropped, and
+/// repeated by those who made them. Bytes.
+const UNCOMMITTED_BYTES: u64 = 16 * 1024 * 1024;
+/// Messages of entries to one follower that it has not answered.
+const INFLIGHT_MAX: usize = 256;
+
+/// What raft wants done after a step, in this order.
+#[derive(Debug, Default)]
+pub struct Turn {
+    /// To be sent.
+    pub messages: Vec<Message>,
+    /// The agreed state at that index, in place of entries.
+    pub snapshot: Option<(u64, Bytes)>,
+    /// Committed entries, index and data; empty data where raft has one of its own.
+    pub committed: Vec<(u64, Bytes)>,
+    /// Rounds of [`Consensus::confirm`] that a majority has confirmed.
+    pub confirmed: Vec<u64>,
+}
+
+/// See the module.
+pub struct Consensus {
+    node: RawNode<Log>,
+    excluded: bool,
+    /// The commit that the followers were last told.
+    told: u64,
+}
+
+impl Consensus {
+    /// The raft of a machine's founder: it leads after its first turn.
+    pub fn founded(state: Vec<u8>) -> Self {
+        let founder = u64::from(HostId::FOUNDER.0);
+        let mut consensus = Consensus::new(founder, Log::founded(founder, state), FOUNDING.0);
+        // Cannot fail: the only voter has a log and nothing to apply.
+        let _ = consensus.node.campaign();
+        consensus
+    }
+
+    /// The raft of a host that was just asked to take part.
+    pub fn asked(me: HostId) -> Self {
+        Consensus::new(u64::from(me.0), Log::empty(), 0)
+    }
+
+    fn new(id: u64, log: Log, applied: u64) -> Self {
+        let (shortest, longest) = limits::ELECTION_TICKS;
+        let config = Config {
+            id,
+            applied,
+            election_tick: shortest,
+            min_election_tick: shortest,
+            max_election_tick: longest + 1,
+            heartbeat_tick: HEARTBEAT_TICKS,
+            max_size_per_msg: MESSAGE_BYTES,
+            max_inflight_msgs: INFLIGHT_MAX,
+            max_uncommitted_size: UNCOMMITTED_BYTES,
+            pre_vote: true,
+            check_quorum: true,
+            batch_append: true,
+            skip_bcast_commit: true,
+            ..Config::default()
+        };
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let node = RawNode::new(&config, log, &logger).expect("the configuration is sound");
+        Consensus {
+            node,
+            excluded: false,
+            told: applied,
+        }
+    }
+
+    /// A tick of raft's clock.
+    pub fn tick(&mut self) {
+        if self.excluded {
+            return;
+        }
+        let (shortest, longest) = limits::ELECTION_TICKS;
+        let me = self.node.raft.id;
+        let lower = self
+            .voters()
+            .iter()
+            .filter(|host| u64::from(host.0) < me)
+            .count();
+        let timeout = shortest + lower % (longest - shortest + 1);
+        self.node.raft.set_randomized_election_timeout(timeout);
+        self.node.tick();
+    }
+
+    /// A message from another host.
+    pub fn step(&mut self, message: Message) {
+        let from_leader = matches!(
+            message.get_msg_type(),
+            MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot
+        );
+        if from_leader && message.term >= self.node.raft.term {
+            self.excluded = false;
+        }
+        // Errors: a message of a kind that only this host may make, or an answer from a host that
+        // is no peer any more. Neither harms, both are dropped.
+        let _ = self.node.step(message);
+    }
+
+    /// The leader says that this host does not vote.
+    pub fn exclude(&mut self) {
+        if !self.leads() {
+            self.excluded = true;
+        }
+    }
+
+    /// Proposes an entry; `false` if it was dropped.
+    pub fn propose(&mut self, data: Vec<u8>) -> bool {
+        self.leads() && self.node.propose(Vec::new(), data).is_ok()
+    }
+
+    /// Proposes to enter a joint configuration that leads to `wanted`.
+    pub fn reconfigure(&mut self, wanted: &BTreeSet<HostId>) {
+        let present = self.voters();
+        let mut change = ConfChangeV2::default();
+        change.set_transition(ConfChangeTransition::Explicit);
+        let mut single = |host: &HostId, kind| {
+            change.mut_changes().push(ConfChangeSingle {
+                node_id: u64::from(host.0),
+                change_type: kind,
+                ..ConfChangeSingle::default()
+            });
+        };
+        for host in wanted.difference(&present) {
+            single(host, ConfChangeType::AddNode);
+        }
+        for host in present.difference(wanted) {
+            single(host, ConfChangeType::RemoveNode);
+        }
+        // Dropped while lead is handed over; the rule that asked for it will ask again.
+        let _ = self.node.propose_conf_change(Vec::new(), change);
+    }
+
+    /// Proposes to leave the joint configuration.
+    pub fn leave_joint(&mut self) {
+        let _ = self
+            .node
+            .propose_conf_change(Vec::new(), ConfChangeV2::default());
+    }
+
+    /// Hands the lead over to a voter; given up by itself after an election's time.
+    pub fn hand_over(&mut self, to: HostId) {
+        if self.node.raft.lead_transferee.is_none() {
+            self.node.transfer_leader(u64::from(to.0));
+        }
+    }
+
+    /// Asks a majority whether this host still leads; [`Turn::confirmed`] says so. `false` if it
+    /// cannot be asked yet.
+    pub fn confirm(&mut self, round: u64) -> bool {
+        if !self.leads() || !self.node.raft.commit_to_current_term() {
+            return false;
+        }
+        self.node.read_index(round.to_le_bytes().to_vec());
+        true
+    }
+
+    /// The link to a host broke: what was on it is lost.
+    pub fn unreachable(&mut self, host: HostId) {
+        self.node.report_unreachable(u64::from(host.0));
+    }
+
+    /// Whether [`Consensus::turn`] has something.
+    pub fn has_turn(&self) -> bool {
+        self.node.has_ready()
+    }
+
+    /// What raft wants done now.
+    pub fn turn(&mut self) -> Turn {
+        let mut turn = Turn::default();
+        while self.node.has_ready() {
+            self.take_ready(&mut turn);
+            let commit = self.node.raft.raft_log.committed;
+            if self.leads() && self.told < commit {
+                self.node.ping();
+            }
+            self.told = self.told.max(commit);
+        }
+        for message in &turn.messages {
+            if message.get_msg_type() == MessageType::MsgSnapshot {
+                self.node
+                    .report_snapshot(message.to, SnapshotStatus::Finish);
+            }
+        }
+        turn
+    }
+
+    fn take_ready(&mut self, turn: &mut Turn) {
+        let mut ready = self.node.ready();
+        turn.messages.append(&mut ready.take_messages());
+        if !ready.snapshot().is_empty() {
+            let snapshot: Snapshot = ready.snapshot().clone();
+            let index = snapshot.get_metadata().index;
+            // Entries before it that were committed in this turn are contained in it.
+            turn.committed.clear();
+            turn.snapshot = Some((index, snapshot.data.clone()));
+            self.node.mut_store().install(snapshot);
+        }
+        self.commit(ready.take_committed_entries(), turn);
+        for state in ready.take_read_states() {
+            let round = <[u8; 8]>::try_from(&state.request_ctx[..]);
+            turn.confirmed.extend(round.map(u64::from_le_bytes));
+        }
+        self.node.mut_store().append(ready.take_entries());
+        if let Some(hard) = ready.hs() {
+            self.node.mut_store().set_hard_state(hard.clone());
+        }
+        turn.messages.append(&mut ready.take_persisted_messages());
+        let mut light = self.node.advance(ready);
+        if let Some(commit) = light.commit_index() {
+            self.node.mut_store().set_commit(commit);
+        }
+        turn.messages.append(&mut light.take_messages());
+        self.commit(light.take_committed_entries(), turn);
+        self.node.advance_apply();
+    }
+
+    fn commit(&mut self, entries: Vec<Entry>, turn: &mut Turn) {
+        for entry in entries {
+            if entry.get_entry_type() == EntryType::EntryConfChangeV2 {
+                self.apply_configuration(&entry);
+            }
+            turn.committed.push((entry.index, payload(&entry)));
+        }
+    }
+
+    fn apply_configuration(&mut self, entry: &Entry) {
+        let mut change = ConfChangeV2::default();
+        if change.merge_from_bytes(&entry.data).is_err() {
+            return;
+        }
+        if let Ok(configuration) = self.node.apply_conf_change(&change) {
+            self.node.mut_store().set_configuration(configuration);
+        }
+    }
+
+    /// Whether this host leads, as far as it knows.
+    pub fn leads(&self) -> bool {
+        self.node.raft.state == StateRole::Leader
+    }
+
+    /// Whether this host leads and has applied all that was committed before.
+    pub fn leads_settled(&self) -> bool {
+        self.leads() && self.node.raft.apply_to_current_term()
+    }
+
+    /// Whether this host is a voter, as far as it knows.
+    pub fn votes(&self) -> bool {
+        !self.excluded && self.node.raft.promotable()
+    }
+
+    /// Who leads, as far as known.
+    pub fn leader(&self) -> HostId {
+        if self.excluded {
+            return HostId::NONE;
+        }
+        host_of(self.node.raft.leader_id)
+    }
+
+    /// The current term.
+    pub fn term(&self) -> u64 {
+        self.node.raft.term
+    }
+
+    /// The voters, of a joint configuration those of both.
+    pub fn voters(&self) -> BTreeSet<HostId> {
+        let voters = self.node.raft.prs().conf().voters().ids();
+        voters.iter().map(host_of).collect()
+    }
+
+    /// Whether the configuration is joint.
+    pub fn is_joint(&self) -> bool {
+        !self
+            .node
+            .raft
+            .prs()
+            .conf()
+            .to_conf_state()
+            .voters_outgoing
+            .is_empty()
+    }
+
+    /// Whether a change of the configuration may be on its way.
+    pub fn has_pending_change(&self) -> bool {
+        self.node.raft.has_pending_conf()
+    }
+
+    /// Index of the last entry that was handed out.
+    pub fn applied(&self) -> u64 {
+        self.node.raft.raft_log.applied
+    }
+
+    /// The log, for the feed.
+    pub fn log(&self) -> &Log {
+        self.node.store()
+    }
+
+    /// The log, to compact it.
+    pub fn log_mut(&mut self) -> &mut Log {
+        self.node.mut_store()
+    }
+}
+
+fn host_of(id: u64) -> HostId {
+    HostId(id as u16)
+}
+
+impl fmt::Debug for Consensus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consensus")
+            .field("role", &self.node.raft.state)
+            .field("term", &self.term())
+            .field("applied", &self.applied())
+            .field("voters", &self.voters())
+            .field("joint", &self.is_joint())
+            .field("excluded", &self.excluded)
+            .finish()
+    }
+}

@@ -1,0 +1,245 @@
+//! Leases: a host's own, and those that the leader gives.
+//!
+//! Every beat a host sends `Alive(n)` and notes when. A `Grant(n)` means that a majority knew the
+//! granting host as its leader *after* that beat was sent, so the lease runs from the moment of
+//! sending, on the clock of the host itself ([`OwnLease`]).
+//!
+//! The leader ([`GivenLeases`]) grants what it received before it began to ask the voters, and it
+//! declares a host dead when lease and margin have passed since the later of its own election and
+//! the host's last beat. Why a host that is declared dead has no lease any more: the last leader
+//! that granted it one was confirmed by a majority after that beat, so the present leader was
+//! elected later than that beat was sent, and if it is the same leader, it received the beat later
+//! than it was sent. Either way it has waited for longer than the lease. What must not happen is a
+//! grant *after* the decision; so a host that was condemned is granted nothing any more.
+//!
+//! No clocks are compared. Only their rates are assumed to differ by less than margin / lease.
+
+use crate::Time;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+use vm_wire::{HostId, limits};
+
+/// Beats that can still bring a lease: those of one lease's length.
+const SENT_MAX: usize = (limits::LEASE.as_millis() / limits::BEAT.as_millis()) as usize + 1;
+
+/// This host's lease.
+#[derive(Debug)]
+pub struct OwnLease {
+    /// When the host began to ask.
+    began: Time,
+    /// The last beat, and when each recent one was sent.
+    number: u64,
+    sent: VecDeque<(u64, Time)>,
+    until: Option<Time>,
+    /// When the last grant came, or the asking began.
+    answered: Time,
+    next_beat: Time,
+}
+
+impl OwnLease {
+    /// No lease yet; the first beat is due.
+    pub fn new(now: Time) -> Self {
+        OwnLease {
+            began: now,
+            number: 0,
+            sent: VecDeque::new(),
+            until: None,
+            answered: now,
+            next_beat: now,
+        }
+    }
+
+    /// When the next beat is due.
+    pub fn next_beat(&self) -> Time {
+        self.next_beat
+    }
+
+    /// A beat is sent now: its number.
+    pub fn beat(&mut self, now: Time) -> u64 {
+        self.number += 1;
+        self.next_beat = now + limits::BEAT;
+        if self.sent.len() == SENT_MAX {
+            self.sent.pop_front();
+        }
+        self.sent.push_back((self.number, now));
+        self.number
+    }
+
+    /// Beat `number` was granted; the lease's new end if that is later than before.
+    pub fn granted(&mut self, now: Time, number: u64) -> Option<Time> {
+        let sent = self.sent.iter().find(|(n, _)| *n == number)?.1;
+        self.sent.retain(|(n, _)| *n > number);
+        self.answered = now;
+        let until = sent + limits::LEASE;
+        if self.until.is_some_and(|before| before >= until) {
+            return None;
+        }
+        self.until = Some(until);
+        Some(until)
+    }
+
+    /// When the lease ends; `None` before the first.
+    pub fn until(&self) -> Option<Time> {
+        self.until
+    }
+
+    /// Whether the end is so near that the tasks must be ended; without a first lease, whether
+    /// that was waited for long enough.
+    pub fn is_lost(&self, now: Time) -> bool {
+        let until = self.until.unwrap_or(self.began + limits::LEASE);
+        now + limits::LEASE_SOFT >= until
+    }
+
+    /// Whether nobody has granted anything for some beats.
+    pub fn is_in_doubt(&self, now: Time) -> bool {
+        self.until.is_none() || now.since(self.answered) >= limits::SILENT
+    }
+}
+
+/// What the leader knows of one host.
+#[derive(Debug)]
+struct Beats {
+    /// When the last beat came, or the host joined.
+    last: Time,
+    /// Whether there was a beat at all.
+    any: bool,
+    /// The last entry that the host said to have applied.
+    applied: u64,
+    /// The latest beat that no round has taken up, and the one in the round under way.
+    waiting: Option<u64>,
+    asked: Option<u64>,
+    /// Since when the host is to be declared dead.
+    condemned: bool,
+}
+
+/// The leases that this host gives while it leads.
+#[derive(Debug)]
+pub struct GivenLeases {
+    /// Silence is counted from here at the earliest: the election.
+    since: Time,
+    /// Nobody is declared dead before.
+    patient_until: Time,
+    hosts: BTreeMap<HostId, Beats>,
+    round: u64,
+    under_way: bool,
+    next_round: Time,
+}
+
+impl GivenLeases {
+    /// This host was elected now.
+    pub fn elected(now: Time) -> Self {
+        GivenLeases {
+            since: now,
+            patient_until: now,
+            hosts: BTreeMap::new(),
+            round: 0,
+            under_way: false,
+            next_round: now,
+        }
+    }
+
+    fn beats(&mut self, host: HostId) -> &mut Beats {
+        let last = self.since;
+        self.hosts.entry(host).or_insert(Beats {
+            last,
+            any: false,
+            applied: 0,
+            waiting: None,
+            asked: None,
+            condemned: false,
+        })
+    }
+
+    /// A host is new: its silence counts from now.
+    pub fn joined(&mut self, now: Time, host: HostId) {
+        self.beats(host).last = now;
+    }
+
+    /// A host is no more.
+    pub fn forget(&mut self, host: HostId) {
+        self.hosts.remove(&host);
+    }
+
+    /// A beat came.
+    pub fn alive(&mut self, now: Time, host: HostId, number: u64, applied: u64) {
+        let beats = self.beats(host);
+        beats.last = now;
+        beats.any = true;
+        beats.applied = beats.applied.max(applied);
+        if !beats.condemned {
+            beats.waiting = Some(number);
+        }
+    }
+
+    /// This host's loop stood still for `gap`: what was sent to it meanwhile still lies in its
+    /// sockets, so that time does not count as silence, and a beat is left to read them.
+    pub fn stalled(&mut self, now: Time, gap: Duration) {
+        self.since = self.since + gap;
+        for beats in self.hosts.values_mut() {
+            beats.last = beats.last + gap;
+        }
+        self.patient_until = now + limits::BEAT;
+    }
+
+    /// When a round is to begin: some host waits and none is under way.
+    pub fn round_due(&self) -> Option<Time> {
+        let waits = self.hosts.values().any(|beats| beats.waiting.is_some());
+        (waits && !self.under_way).then_some(self.next_round)
+    }
+
+    /// Begins a round for all that wait: its number.
+    pub fn begin_round(&mut self, now: Time) -> u64 {
+        self.round += 1;
+        self.under_way = true;
+        self.next_round = now + limits::LEASE_ROUND;
+        for beats in self.hosts.values_mut() {
+            beats.asked = beats.waiting.take();
+        }
+        self.round
+    }
+
+    /// A majority confirmed a round: who is granted which beat.
+    pub fn confirmed(&mut self, round: u64) -> Vec<(HostId, u64)> {
+        if round != self.round || !self.under_way {
+            return Vec::new();
+        }
+        self.under_way = false;
+        let granted = |(host, beats): (&HostId, &mut Beats)| {
+            let number = beats.asked.take()?;
+            (!beats.condemned).then_some((*host, number))
+        };
+        self.hosts.iter_mut().filter_map(granted).collect()
+    }
+
+    fn silence(&self, now: Time, host: HostId) -> Duration {
+        let last = self.hosts.get(&host).map_or(self.since, |beats| beats.last);
+        now.since(last.max(self.since))
+    }
+
+    /// Whether the host may hold a lease.
+    pub fn is_live(&self, now: Time, host: HostId) -> bool {
+        self.silence(now, host) < limits::LEASE
+    }
+
+    /// Whether the host has sent beats to this leader, and lately.
+    pub fn answers(&self, now: Time, host: HostId) -> bool {
+        let any = self.hosts.get(&host).is_some_and(|beats| beats.any);
+        any && self.silence(now, host) < limits::SILENT
+    }
+
+    /// The last entry that the host said to have applied.
+    pub fn applied(&self, host: HostId) -> u64 {
+        self.hosts.get(&host).map_or(0, |beats| beats.applied)
+    }
+
+    /// Whether the host's lease must have ended. From then on it is granted nothing.
+    pub fn condemn(&mut self, now: Time, host: HostId) -> bool {
+        let overdue = self.silence(now, host) >= limits::LEASE + limits::LEASE_MARGIN;
+        let dead = overdue && now >= self.patient_until;
+        let beats = self.beats(host);
+        beats.condemned |= dead;
+        beats.condemned
+    }
+}

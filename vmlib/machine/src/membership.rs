@@ -1,0 +1,168 @@
+//! Who votes: the rule, as a function of what the leader sees.
+//!
+//! With `n` hosts that are neither dead nor leaving there are one voter (n up to 2), three (up to
+//! 4) or five. Wanted are the leader, then those who vote already and hold a lease, then others
+//! that answer and have caught up, lowest number first. If that is an even number, the last one is
+//! left out: an even number of voters bears no more deaths than one less.
+//!
+//! The rule looks at the state of things, not at events: whoever leads applies it again whenever
+//! something may have changed, until what is equals what is wanted. A leader never proposes a
+//! configuration without itself. If it leaves, it hands over; if nobody else votes, it makes
+//! another host a voter first, and only then the number is even.
+
+use std::collections::BTreeSet;
+use vm_wire::HostId;
+
+/// How many voters `n` hosts want.
+fn voters_of(n: usize) -> usize {
+    match n {
+        0..=2 => 1,
+        3..=4 => 3,
+        _ => 5,
+    }
+}
+
+/// What the leader sees.
+pub struct View<'a> {
+    /// The leader itself.
+    pub me: HostId,
+    /// The hosts that are neither dead nor leaving.
+    pub living: &'a BTreeSet<HostId>,
+    /// Those who vote now.
+    pub voters: &'a BTreeSet<HostId>,
+    /// Those who may hold a lease.
+    pub live: &'a BTreeSet<HostId>,
+    /// Those who answer and have caught up.
+    pub ready: &'a BTreeSet<HostId>,
+}
+
+/// What the leader has to do about it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing, or nothing yet.
+    Stay,
+    /// Propose these voters.
+    Change(BTreeSet<HostId>),
+    /// Hand the lead to this voter.
+    HandOver(HostId),
+}
+
+impl View<'_> {
+    /// The next step towards the wanted voters.
+    pub fn step(&self) -> Step {
+        let leaving = !self.living.contains(&self.me);
+        let wanted = self.wanted();
+        if leaving {
+            let successor = wanted.iter().find(|host| self.voters.contains(host));
+            return match (successor, wanted.first()) {
+                (Some(voter), _) => Step::HandOver(*voter),
+                (None, Some(other)) => Step::Change(BTreeSet::from([self.me, *other])),
+                (None, None) => Step::Stay,
+            };
+        }
+        let mut wanted = wanted;
+        if wanted.len().is_multiple_of(2) {
+            wanted.pop();
+        }
+        let wanted: BTreeSet<HostId> = wanted.into_iter().collect();
+        let live = wanted.iter().filter(|host| self.is_live(host)).count();
+        if wanted == *self.voters || live * 2 <= wanted.len() {
+            return Step::Stay;
+        }
+        Step::Change(wanted)
+    }
+
+    /// In the order of preference.
+    fn wanted(&self) -> Vec<HostId> {
+        let me = self.living.get(&self.me);
+        let others = || self.living.iter().filter(|host| **host != self.me);
+        let present = others().filter(|host| self.voters.contains(host) && self.is_live(host));
+        let new = others().filter(|host| !self.voters.contains(host) && self.ready.contains(host));
+        let all = me.into_iter().chain(present).chain(new);
+        all.take(voters_of(self.living.len())).copied().collect()
+    }
+
+    fn is_live(&self, host: &HostId) -> bool {
+        *host == self.me || self.live.contains(host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(numbers: &[u16]) -> BTreeSet<HostId> {
+        numbers.iter().copied().map(HostId).collect()
+    }
+
+    /// The step of leader `me` when all `live` hosts answer and have caught up.
+    fn step(me: u16, living: &[u16], voters: &[u16], live: &[u16]) -> Step {
+        View {
+            me: HostId(me),
+            living: &hosts(living),
+            voters: &hosts(voters),
+            live: &hosts(live),
+            ready: &hosts(live),
+        }
+        .step()
+    }
+
+    #[test]
+    fn voters_grow_by_odd_numbers() {
+        assert_eq!(step(1, &[1, 2], &[1], &[1, 2]), Step::Stay);
+        assert_eq!(step(1, &[1, 2, 3], &[1], &[1, 2]), Step::Stay);
+        assert_eq!(
+            step(1, &[1, 2, 3], &[1], &[1, 2, 3]),
+            Step::Change(hosts(&[1, 2, 3]))
+        );
+        assert_eq!(
+            step(1, &[1, 2, 3, 4], &[1, 2, 3], &[1, 2, 3, 4]),
+            Step::Stay
+        );
+        let five = [1, 2, 3, 4, 5];
+        assert_eq!(
+            step(1, &five, &[1, 2, 3], &five),
+            Step::Change(hosts(&five))
+        );
+    }
+
+    #[test]
+    fn a_voter_without_a_lease_is_replaced_or_left_out() {
+        assert_eq!(
+            step(1, &[1, 2, 3, 4], &[1, 2, 3], &[1, 3, 4]),
+            Step::Change(hosts(&[1, 3, 4]))
+        );
+        assert_eq!(
+            step(1, &[1, 2, 3], &[1, 2, 3], &[1, 3]),
+            Step::Change(hosts(&[1]))
+        );
+        assert_eq!(
+            step(2, &[1, 2, 3, 4, 5], &[1, 2, 3, 4, 5], &[2, 3, 4]),
+            Step::Change(hosts(&[2, 3, 4]))
+        );
+    }
+
+    #[test]
+    fn a_present_voter_is_preferred_to_a_lower_number() {
+        assert_eq!(
+            step(4, &[2, 3, 4, 5], &[3, 4, 5], &[2, 3, 4, 5]),
+            Step::Stay
+        );
+    }
+
+    #[test]
+    fn a_leader_that_leaves_hands_over_and_proposes_nothing_without_itself() {
+        assert_eq!(
+            step(1, &[2, 3], &[1, 2, 3], &[2, 3]),
+            Step::HandOver(HostId(2))
+        );
+        assert_eq!(
+            step(1, &[2, 3], &[1, 2, 3], &[3]),
+            Step::HandOver(HostId(3))
+        );
+        assert_eq!(step(1, &[2], &[1], &[2]), Step::Change(hosts(&[1, 2])));
+        assert_eq!(step(1, &[], &[1], &[]), Step::Stay);
+        // The new leader shrinks.
+        assert_eq!(step(2, &[2], &[1, 2], &[1, 2]), Step::Change(hosts(&[2])));
+    }
+}

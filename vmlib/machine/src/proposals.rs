@@ -1,0 +1,112 @@
+//! This daemon's changes on their way into the log.
+//!
+//! Changes are gathered: those of one turn go into one entry, and as an entry is under way the
+//! next ones gather behind it. One entry is under way at a time and numbered, and it is proposed
+//! again until it was applied, so that changes are applied in the order in which they were wanted,
+//! each once.
+//!
+//! What waits here is bounded by what a daemon can want: each of its tasks has one request under
+//! way and one end.
+
+use crate::Time;
+use std::collections::VecDeque;
+use vm_wire::{
+    HostId,
+    agreed::{Change, Entry},
+    encode, limits,
+};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Proposals {
+    me: HostId,
+    number: u64,
+    /// Changes with the bytes that they take.
+    waiting: VecDeque<(Change, usize)>,
+    under_way: Option<Entry>,
+    /// When the next entry may be made, so that a busy daemon gathers.
+    next_entry: Time,
+    /// When the entry under way is to be proposed (again).
+    next_try: Time,
+}
+
+impl Proposals {
+    /// For a host that proposed nothing yet.
+    pub fn new(me: HostId) -> Self {
+        Proposals {
+            me,
+            number: 0,
+            waiting: VecDeque::new(),
+            under_way: None,
+            next_entry: Time(0),
+            next_try: Time(0),
+        }
+    }
+
+    /// Wants a change.
+    pub fn push(&mut self, change: Change) {
+        let bytes = encode(&change).len();
+        self.waiting.push_back((change, bytes));
+    }
+
+    /// Whether something was not applied yet.
+    pub fn is_pending(&self) -> bool {
+        self.under_way.is_some() || !self.waiting.is_empty()
+    }
+
+    /// When [`Proposals::due`] has something.
+    pub fn deadline(&self) -> Option<Time> {
+        match &self.under_way {
+            Some(_) => Some(self.next_try),
+            None => (!self.waiting.is_empty()).then_some(self.next_entry),
+        }
+    }
+
+    /// The entry to propose now, if any: a new one, or the one under way again.
+    pub fn due(&mut self, now: Time) -> Option<&Entry> {
+        if self.deadline().is_none_or(|deadline| deadline > now) {
+            return None;
+        }
+        if self.under_way.is_none() {
+            self.number += 1;
+            self.under_way = Some(Entry {
+                proposer: self.me,
+                number: self.number,
+                changes: self.gather(),
+            });
+            self.next_entry = now + limits::ENTRY_GATHER;
+        }
+        self.next_try = now + limits::REPEAT;
+        self.under_way.as_ref()
+    }
+
+    /// As many changes as fit into one entry, one at least.
+    fn gather(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let mut room = limits::ENTRY_MAX;
+        while let Some((_, bytes)) = self.waiting.front() {
+            if *bytes > room && !changes.is_empty() {
+                break;
+            }
+            room = room.saturating_sub(*bytes);
+            changes.extend(self.waiting.pop_front().map(|(change, _)| change));
+        }
+        changes
+    }
+
+    /// This daemon's entries up to `number` were applied.
+    pub fn applied(&mut self, number: u64) {
+        if self
+            .under_way
+            .as_ref()
+            .is_some_and(|entry| entry.number <= number)
+        {
+            self.under_way = None;
+        }
+    }
+
+    /// Who leads has changed: the entry under way may be lost.
+    pub fn try_again(&mut self, now: Time) {
+        self.next_try = self.next_try.min(now);
+    }
+}

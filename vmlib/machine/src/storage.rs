@@ -1,0 +1,228 @@
+//! Where raft keeps its log: in memory, with a bound.
+//!
+//! A log begins just after an entry that is represented by a snapshot: for the founder of a
+//! machine the founding itself (index 1, term 1, host 1 the only voter), for a host that becomes
+//! a voter later nothing at all, until the leader sends its snapshot. When the log has grown beyond
+//! its bound, a new snapshot is made of the agreed state and the older half of the entries goes.
+//! The snapshot may stand for a later entry than the first one that is kept: so who is a little
+//! behind still gets entries, who is far behind gets the snapshot and then entries.
+//!
+//! Nothing is written to disk. That is sound because a host's number is never used again: a
+//! daemon that starts anew joins as a new host, so nobody forgets a vote.
+
+use bytes::Bytes;
+use raft::{
+    Error, GetEntriesContext, RaftState, Storage, StorageError,
+    eraftpb::{ConfState, Entry, HardState, Snapshot},
+    util::limit_size,
+};
+use std::collections::VecDeque;
+
+/// The index and term of the founding snapshot: not zero, for raft takes zero for "no log".
+pub const FOUNDING: (u64, u64) = (1, 1);
+
+/// The log of one host that is or was a voter.
+#[derive(Debug)]
+pub struct Log {
+    hard: HardState,
+    /// The configuration as of the last entry applied.
+    configuration: ConfState,
+    /// Index and term of the entry just before the first that is kept.
+    before: (u64, u64),
+    entries: VecDeque<Entry>,
+    bytes: usize,
+    snapshot: Snapshot,
+}
+
+impl Log {
+    /// The log of a founder, whose machine's state at [`FOUNDING`] is `state`.
+    pub fn founded(founder: u64, state: Vec<u8>) -> Self {
+        let (index, term) = FOUNDING;
+        let mut log = Log::empty();
+        log.hard.commit = index;
+        log.hard.term = term;
+        log.configuration.voters = vec![founder];
+        log.before = FOUNDING;
+        log.set_snapshot(index, term, state);
+        log
+    }
+
+    /// The log of a host that will get everything from the leader.
+    pub fn empty() -> Self {
+        Log {
+            hard: HardState::default(),
+            configuration: ConfState::default(),
+            before: (0, 0),
+            entries: VecDeque::new(),
+            bytes: 0,
+            snapshot: Snapshot::default(),
+        }
+    }
+
+    /// What raft wants to remember.
+    pub fn set_hard_state(&mut self, hard: HardState) {
+        self.hard = hard;
+    }
+
+    /// How far entries are committed.
+    pub fn set_commit(&mut self, commit: u64) {
+        self.hard.commit = commit;
+    }
+
+    /// The configuration after an entry that changed it.
+    pub fn set_configuration(&mut self, configuration: ConfState) {
+        self.configuration = configuration;
+    }
+
+    /// Appends entries; those that stood at their indices give way.
+    pub fn append(&mut self, entries: Vec<Entry>) {
+        let Some(first) = entries.first() else {
+            return;
+        };
+        assert!(
+            self.before.0 < first.index && first.index <= self.last() + 1,
+            "raft appends where the log does not end"
+        );
+        while self.last() >= first.index {
+            let entry = self.entries.pop_back();
+            self.bytes -= entry.map_or(0, |entry| entry.data.len());
+        }
+        self.bytes += entries.iter().map(|entry| entry.data.len()).sum::<usize>();
+        self.entries.extend(entries);
+    }
+
+    /// Begins anew after a snapshot that came from the leader.
+    pub fn install(&mut self, snapshot: Snapshot) {
+        let metadata = snapshot.get_metadata();
+        self.before = (metadata.index, metadata.term);
+        self.hard.commit = metadata.index;
+        self.hard.term = self.hard.term.max(metadata.term);
+        self.configuration = metadata.get_conf_state().clone();
+        self.entries.clear();
+        self.bytes = 0;
+        self.snapshot = snapshot;
+    }
+
+    /// Whether the log has grown beyond a bound.
+    pub fn is_long(&self, entries_max: u64, bytes_max: usize) -> bool {
+        self.entries.len() as u64 > entries_max || self.bytes > bytes_max
+    }
+
+    /// Replaces entries by a snapshot: `state` is the agreed state at `applied`. Keeps at most
+    /// half of each bound, and all that comes after `applied`.
+    pub fn compact(&mut self, applied: u64, state: Vec<u8>, entries_max: u64, bytes_max: usize) {
+        let term = self.term(applied).expect("what was applied is kept");
+        self.set_snapshot(applied, term, state);
+        let too_long = |log: &Log| log.is_long(entries_max / 2, bytes_max / 2);
+        while too_long(self)
+            && self
+                .entries
+                .front()
+                .is_some_and(|first| first.index <= applied)
+        {
+            let Some(entry) = self.entries.pop_front() else {
+                break;
+            };
+            self.bytes -= entry.data.len();
+            self.before = (entry.index, entry.term);
+        }
+    }
+
+    /// The data of the entries after `after` up to `last`, some at least but not more than
+    /// `bytes_max`; empty where raft has an entry of its own. `None` if they are not kept.
+    pub fn data(&self, after: u64, last: u64, bytes_max: usize) -> Option<Vec<Bytes>> {
+        let skip = after.checked_sub(self.before.0)? as usize;
+        let mut bytes = 0;
+        let mut data = Vec::new();
+        for entry in self.entries.iter().skip(skip) {
+            bytes += entry.data.len();
+            if entry.index > last || (bytes > bytes_max && !data.is_empty()) {
+                break;
+            }
+            data.push(payload(entry));
+        }
+        Some(data)
+    }
+
+    fn last(&self) -> u64 {
+        self.before.0 + self.entries.len() as u64
+    }
+
+    fn set_snapshot(&mut self, index: u64, term: u64, state: Vec<u8>) {
+        let metadata = self.snapshot.mut_metadata();
+        metadata.index = index;
+        metadata.term = term;
+        metadata.set_conf_state(self.configuration.clone());
+        self.snapshot.data = state.into();
+    }
+}
+
+/// What the agreed state is to see of an entry: nothing of raft's own.
+pub fn payload(entry: &Entry) -> Bytes {
+    match entry.get_entry_type() {
+        raft::eraftpb::EntryType::EntryNormal => entry.data.clone(),
+        _ => Bytes::new(),
+    }
+}
+
+impl Storage for Log {
+    fn initial_state(&self) -> raft::Result<RaftState> {
+        Ok(RaftState::new(
+            self.hard.clone(),
+            self.configuration.clone(),
+        ))
+    }
+
+    fn entries(
+        &self,
+        low: u64,
+        high: u64,
+        max_size: impl Into<Option<u64>>,
+        _context: GetEntriesContext,
+    ) -> raft::Result<Vec<Entry>> {
+        if low <= self.before.0 {
+            return Err(Error::Store(StorageError::Compacted));
+        }
+        if high > self.last() + 1 {
+            return Err(Error::Store(StorageError::Unavailable));
+        }
+        let skip = (low - self.before.0 - 1) as usize;
+        let count = high.saturating_sub(low) as usize;
+        let mut entries: Vec<_> = self
+            .entries
+            .iter()
+            .skip(skip)
+            .take(count)
+            .cloned()
+            .collect();
+        limit_size(&mut entries, max_size.into());
+        Ok(entries)
+    }
+
+    fn term(&self, index: u64) -> raft::Result<u64> {
+        if index == self.before.0 {
+            return Ok(self.before.1);
+        }
+        let skip = index.checked_sub(self.before.0 + 1);
+        let skip = skip.ok_or(Error::Store(StorageError::Compacted))?;
+        let entry = self.entries.get(skip as usize);
+        let entry = entry.ok_or(Error::Store(StorageError::Unavailable))?;
+        Ok(entry.term)
+    }
+
+    fn first_index(&self) -> raft::Result<u64> {
+        Ok(self.before.0 + 1)
+    }
+
+    fn last_index(&self) -> raft::Result<u64> {
+        Ok(self.last())
+    }
+
+    fn snapshot(&self, request_index: u64, _to: u64) -> raft::Result<Snapshot> {
+        let index = self.snapshot.get_metadata().index;
+        if index == 0 || index < request_index {
+            return Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable));
+        }
+        Ok(self.snapshot.clone())
+    }
+}
