@@ -1,16 +1,41 @@
-//! All channels of one tid.
+//! All channels of one tid, and its inbox: one end of exactly-once delivery.
+//!
+//! A task's library has one endpoint; so has each daemon, for its orders to other daemons. An
+//! endpoint sends frames into the outbox that each call is given and learns from
+//! [`Endpoint::handle`] what comes back. Whatever is between it and its peers may lose, double and
+//! reorder Data and Ack frames; the endpoint makes up for it (see [`crate::channel`]).
+//!
+//! **Sending** is a state that is polled: a wait for credit can be left at any time, to look at an
+//! interrupt, to receive what comes in, and be taken up again.
+//!
+//! **Acknowledging** rides on every chunk of the other direction. A frame of its own goes out when
+//! half a window is open, and after a short idle time, in [`Endpoint::tick`]. While the inbox is
+//! full, nothing more is acknowledged or granted; a send that has to wait then fails rather than
+//! let two tasks wait for each other for ever.
+//!
+//! **New routes.** When a peer moved or the link to its host was made again, both ends announce
+//! where they stand and send again from the first chunk not acknowledged. Should even that be
+//! lost, a chunk that was not acknowledged for long is repeated in [`Endpoint::tick`].
+//!
+//! **Ends.** A task that left in order has left its chunks to its daemon: the notify of its end
+//! waits for its last number. Of a task that was killed nothing more is taken, and a message that
+//! is not whole is never seen.
 
 use crate::{
     Time,
-    inbox::{Envelope, Filter, Received},
+    inbox::{Envelope, Filter, Inbox, Received},
+    pair::{Pair, Stamp},
 };
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
 use vm_wire::{
-    Frame, Tid,
+    Frame, Header, HostId, Op, Tid,
     agreed::ExitStatus,
+    limits,
     task::{Ended, HostEvent, Located},
 };
+
+pub use crate::pair::Sending;
 
 /// What an endpoint needs to know of its task.
 #[derive(Debug, Clone)]
@@ -27,14 +52,10 @@ pub struct EndpointConfig {
     pub generation: u32,
 }
 
-/// One message on its way into the channel.
-#[derive(Debug)]
-pub struct Sending {}
-
 /// How far a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendProgress {
-    /// All of it is in the channel's hands.
+    /// All of it is in the channel's hands; the caller may forget it.
     Done,
     /// Poll again when frames have come in.
     NeedsCredit,
@@ -46,14 +67,17 @@ pub enum EndpointError {
     /// Longer than a message may be.
     #[error(
         "a message of {len} bytes; at most {} are possible",
-        vm_wire::limits::MESSAGE_MAX
+        limits::MESSAGE_MAX
     )]
     TooLong {
         /// Its length.
         len: u64,
     },
-    /// The sender's own inbox is full while it waits for credit.
-    #[error("the inbox is full ({unread} bytes unread, {bytes} of them from {from})")]
+    /// The sender's own inbox is full while it waits for credit: the peer may be waiting for it in
+    /// the same way. The message can be polled on after messages were received.
+    #[error(
+        "the inbox is full ({unread} bytes unread, {bytes} of them from {from}): receive before sending more"
+    )]
     InboxFull {
         /// Who has most bytes in it.
         from: Tid,
@@ -62,14 +86,15 @@ pub enum EndpointError {
         /// All unread bytes.
         unread: u64,
     },
-    /// Another message to the same peer was begun before this one was complete.
+    /// Another message to the same peer was begun before this one was complete; the receiver will
+    /// see only the other.
     #[error("the message to {to} was given up for another one")]
     Superseded {
         /// The peer.
         to: Tid,
     },
     /// Too much waits in the backlog for that peer.
-    #[error("too much waits to be sent to {to}")]
+    #[error("more than {} bytes wait to be sent to {to}", limits::QUEUE_BYTES)]
     Backlog {
         /// The peer.
         to: Tid,
@@ -92,32 +117,76 @@ pub enum Notice {
 
 /// All channels of one tid, and its inbox.
 #[derive(Debug)]
-pub struct Endpoint {}
+pub struct Endpoint {
+    config: EndpointConfig,
+    pairs: BTreeMap<Tid, Pair>,
+    inbox: Inbox,
+    notices: VecDeque<Notice>,
+    /// At most one entry for each pair, not later than its `Pair::due`.
+    timers: BTreeSet<(Time, Tid)>,
+    /// Peers that were not told what was taken from them, because the inbox is full.
+    withheld: BTreeSet<Tid>,
+    /// Peers that have ended, eldest first: their pairs are kept to recognise doubles.
+    ended: VecDeque<Tid>,
+}
 
-#[allow(unused_variables)]
 impl Endpoint {
     /// An endpoint without channels.
     pub fn new(config: EndpointConfig) -> Self {
-        todo!()
+        let inbox = Inbox::new(config.inbox_bytes);
+        Endpoint {
+            config,
+            pairs: BTreeMap::new(),
+            inbox,
+            notices: VecDeque::new(),
+            timers: BTreeSet::new(),
+            withheld: BTreeSet::new(),
+            ended: VecDeque::new(),
+        }
     }
+
     /// Whose endpoint this is.
     pub fn me(&self) -> Tid {
-        todo!()
+        self.config.me
     }
-    /// A message to be sent by [`Endpoint::poll_send`].
+
+    /// A message to be sent by [`Endpoint::poll_send`]. Messages to one peer are sent one after
+    /// the other: the first chunk of one gives up another that is not complete.
     pub fn start_send(&self, to: Tid, context: u32, tag: i32, body: Bytes) -> Sending {
-        todo!()
+        Sending::new(to, context, tag, body)
     }
-    /// Sends as much of it as the peer's credit and window allow.
+
+    /// Sends as much of the message as the peer's credit and window allow. A message to a task
+    /// that is known to have ended is dropped and done; one to the task itself goes straight into
+    /// the inbox.
+    ///
+    /// # Errors
+    /// [`EndpointError`], all but `Backlog`.
     pub fn poll_send(
         &mut self,
         now: Time,
         sending: &mut Sending,
         out: &mut VecDeque<Frame>,
     ) -> Result<SendProgress, EndpointError> {
-        todo!()
+        check_length(&sending.body)?;
+        if sending.to == self.config.me {
+            return self.send_to_self(sending);
+        }
+        let stamp = self.stamp();
+        let pair = pair(&mut self.pairs, &self.config, sending.to);
+        let progress = pair.advance(now, stamp, sending, out)?;
+        arm(&mut self.timers, pair);
+        match self.inbox_full() {
+            Some(full) if progress == SendProgress::NeedsCredit => Err(full),
+            _ => Ok(progress),
+        }
     }
-    /// Sends a message as soon as credit allows, in a bounded backlog (daemons; context and tag 0).
+
+    /// Sends a message as soon as credit allows, behind those queued before: for daemons, which
+    /// never wait. Context and tag are 0.
+    ///
+    /// # Errors
+    /// [`EndpointError::TooLong`], [`EndpointError::Backlog`].
     pub fn queue(
         &mut self,
         now: Time,
@@ -125,56 +194,315 @@ impl Endpoint {
         body: Bytes,
         out: &mut VecDeque<Frame>,
     ) -> Result<(), EndpointError> {
-        todo!()
+        check_length(&body)?;
+        let mut sending = Sending::new(to, 0, 0, body);
+        if to == self.config.me {
+            return self.send_to_self(&mut sending).map(|_| ());
+        }
+        let stamp = self.stamp();
+        let pair = pair(&mut self.pairs, &self.config, to);
+        let fits = pair.queue(now, stamp, sending, limits::QUEUE_BYTES as u64, out);
+        arm(&mut self.timers, pair);
+        if fits {
+            Ok(())
+        } else {
+            Err(EndpointError::Backlog { to })
+        }
     }
-    /// Takes a Data, Ack or Resend frame that came for this tid; others are ignored.
+
+    /// Takes a Data, Ack or Resend frame that came for this tid. Others, and those of another
+    /// generation, are ignored.
     pub fn handle(&mut self, now: Time, frame: Frame, out: &mut VecDeque<Frame>) {
-        todo!()
+        let Header {
+            op,
+            from,
+            ack,
+            credit,
+            ..
+        } = frame.header;
+        if frame.header.to != self.config.me || from == self.config.me {
+            return;
+        }
+        // A daemon on the way, which makes Resend, knows nothing of generations.
+        if op != Op::Resend && frame.header.generation != self.config.generation {
+            return;
+        }
+        match op {
+            Op::Data => {
+                let pair = pair(&mut self.pairs, &self.config, from);
+                pair.sender.acknowledge(now, ack, credit);
+                let inbox = &mut self.inbox;
+                pair.receiver.offer(now, frame, |chunk| inbox.accept(chunk));
+                self.settle_if_last(from);
+            }
+            Op::Ack => {
+                if let Some(pair) = self.pairs.get_mut(&from) {
+                    pair.sender.acknowledge(now, ack, credit);
+                }
+            }
+            Op::Resend => {
+                let stamp = self.stamp();
+                if let Some(pair) = self.pairs.get_mut(&from) {
+                    pair.resend(now, stamp, out);
+                }
+            }
+            _ => return,
+        }
+        self.follow_up(now, from, out);
     }
+
     /// A peer moved or ended, or the link to a host is new.
     pub fn located(&mut self, now: Time, located: &Located, out: &mut VecDeque<Frame>) {
-        todo!()
+        let stamp = self.stamp();
+        match located.peer {
+            None => {
+                for pair in self.pairs.values_mut() {
+                    if pair.host == located.host && !pair.ended {
+                        pair.renew(now, stamp, out);
+                        arm(&mut self.timers, pair);
+                    }
+                }
+            }
+            Some(peer) if located.host == HostId::NONE => {
+                if self.pairs.contains_key(&peer) {
+                    self.end(peer);
+                }
+            }
+            Some(peer) => {
+                if let Some(pair) = self.pairs.get_mut(&peer)
+                    && located.incarnation >= pair.incarnation
+                {
+                    pair.host = located.host;
+                    pair.incarnation = located.incarnation;
+                    pair.renew(now, stamp, out);
+                    self.follow_up(now, peer, out);
+                }
+            }
+        }
     }
-    /// A task ended: becomes a [`Notice`] after its last message.
+
+    /// A task ended: becomes a [`Notice`] once its last chunk was taken, or at once if its last
+    /// number is not known; then whatever else comes from it is dropped.
     pub fn ended(&mut self, now: Time, ended: Ended, out: &mut VecDeque<Frame>) {
-        todo!()
+        let peer = ended.tid;
+        pair(&mut self.pairs, &self.config, peer).awaits_last = Some(ended);
+        self.settle_if_last(peer);
+        self.end(peer);
+        self.follow_up(now, peer, out);
     }
+
     /// A host was added or is gone: becomes a [`Notice`].
     pub fn host_event(&mut self, event: HostEvent) {
-        todo!()
+        self.notices.push_back(Notice::Host(event));
     }
-    /// The first message that the filter selects; makes room, so it may grant credit.
+
+    /// The first message that the filter selects. That makes room, so senders that were held back
+    /// may be told to go on; what is overdue is sent, too.
     pub fn take(
         &mut self,
         now: Time,
         filter: &Filter,
         out: &mut VecDeque<Frame>,
     ) -> Option<Received> {
-        todo!()
+        let message = self.inbox.take(filter)?;
+        if self.inbox.is_open() && !self.withheld.is_empty() {
+            let stamp = self.stamp();
+            for peer in std::mem::take(&mut self.withheld) {
+                if let Some(pair) = self.pairs.get_mut(&peer)
+                    && pair.receiver.withholds()
+                {
+                    pair.announce(stamp, out);
+                }
+            }
+        }
+        self.tick(now, out);
+        Some(message)
     }
+
     /// The message that [`Endpoint::take`] would give.
     pub fn peek(&self, filter: &Filter) -> Option<Envelope> {
-        todo!()
+        self.inbox.peek(filter)
     }
-    /// The next notice. All messages of a task that ended are in the inbox before its notice.
+
+    /// The next notice. All messages of a task that ended were in the inbox before its notice.
     pub fn take_notice(&mut self) -> Option<Notice> {
-        todo!()
+        self.notices.pop_front()
     }
-    /// [`EndpointError::InboxFull`] if unread messages hold senders back: a receive that finds no
+
+    /// [`EndpointError::InboxFull`] if unread messages hold senders back. A receive that finds no
     /// message that it selects should fail with it rather than wait for one that cannot come.
     pub fn inbox_full(&self) -> Option<EndpointError> {
-        todo!()
+        if self.inbox.is_open() {
+            return None;
+        }
+        let (from, bytes) = self.inbox.fullest().unwrap_or_default();
+        Some(EndpointError::InboxFull {
+            from,
+            bytes,
+            unread: self.inbox.unread_bytes(),
+        })
     }
+
+    /// Bytes of whole messages that were not received yet.
+    pub fn unread_bytes(&self) -> u64 {
+        self.inbox.unread_bytes()
+    }
+
+    /// Bytes that this endpoint retains for its peers.
+    pub fn retained_bytes(&self) -> u64 {
+        let pairs = self.pairs.values();
+        pairs.map(|pair| pair.sender.retained_bytes()).sum()
+    }
+
     /// When [`Endpoint::tick`] is due.
     pub fn deadline(&self) -> Option<Time> {
-        todo!()
+        self.timers.first().map(|(due, _)| *due)
     }
+
     /// Sends the acknowledgements and the repetitions that are due.
     pub fn tick(&mut self, now: Time, out: &mut VecDeque<Frame>) {
-        todo!()
+        let stamp = self.stamp();
+        while let Some((_, peer)) = self.timers.first().copied().filter(|(due, _)| *due <= now) {
+            self.timers.pop_first();
+            if let Some(pair) = self.pairs.get_mut(&peer) {
+                pair.timer = None;
+                pair.tick(now, stamp, out);
+                arm(&mut self.timers, pair);
+            }
+        }
     }
-    /// At an exit in order: what is retained, for the daemon, and the last number sent to each peer.
+
+    /// At an exit in order: all retained chunks, for the daemon to keep, and the last number sent
+    /// to each peer.
     pub fn leave(&mut self) -> (Vec<Frame>, Vec<(Tid, u64)>) {
-        todo!()
+        let stamp = self.stamp();
+        let mut frames = Vec::new();
+        let mut last = Vec::new();
+        for pair in self.pairs.values_mut().filter(|pair| !pair.ended) {
+            let retained: Vec<Frame> = pair.sender.retained().cloned().collect();
+            frames.extend(retained.into_iter().map(|chunk| pair.stamped(stamp, chunk)));
+            if pair.sender.last() > 0 {
+                last.push((pair.peer, pair.sender.last()));
+            }
+        }
+        for frame in &mut frames {
+            frame.header.flags |= Header::KEEP;
+        }
+        (frames, last)
+    }
+
+    fn stamp(&self) -> Stamp {
+        Stamp {
+            me: self.config.me,
+            epoch: self.config.epoch,
+            generation: self.config.generation,
+            open: self.inbox.is_open(),
+        }
+    }
+
+    fn send_to_self(&mut self, sending: &mut Sending) -> Result<SendProgress, EndpointError> {
+        if let Some(full) = self.inbox_full() {
+            return Err(full);
+        }
+        if !sending.done {
+            sending.done = true;
+            self.inbox.push(Received {
+                from: self.config.me,
+                context: sending.context,
+                tag: sending.tag,
+                body: std::mem::take(&mut sending.body),
+            });
+        }
+        Ok(SendProgress::Done)
+    }
+
+    /// After something came from a peer: the backlog may move, half a window may be open.
+    fn follow_up(&mut self, now: Time, peer: Tid, out: &mut VecDeque<Frame>) {
+        let stamp = self.stamp();
+        let Some(pair) = self.pairs.get_mut(&peer) else {
+            return;
+        };
+        pair.pump(now, stamp, out);
+        if stamp.open && pair.receiver.is_urgent() {
+            pair.announce(stamp, out);
+        } else if !stamp.open && pair.receiver.withholds() {
+            self.withheld.insert(peer);
+        }
+        arm(&mut self.timers, pair);
+    }
+
+    /// Turns a notify that waits for the peer's last chunk into a notice if it was taken.
+    fn settle_if_last(&mut self, peer: Tid) {
+        let Some(pair) = self.pairs.get_mut(&peer) else {
+            return;
+        };
+        let taken = pair.receiver.taken();
+        let settled = |ended: &mut Ended| ended.last.is_none_or(|last| taken >= last);
+        if let Some(ended) = pair.awaits_last.take_if(settled) {
+            if ended.last.is_none() {
+                pair.receiver.close();
+            }
+            self.inbox.discard_part(peer);
+            self.notices.push_back(Notice::Ended {
+                tid: peer,
+                status: ended.status,
+            });
+        }
+    }
+
+    /// Releases what is retained for a peer that has ended. What it sent is remembered, within
+    /// limits: a double of it must not be taken for new.
+    fn end(&mut self, peer: Tid) {
+        let pair = pair(&mut self.pairs, &self.config, peer);
+        if !pair.ended {
+            self.ended.push_back(peer);
+        }
+        pair.end();
+        if self.ended.len() > limits::ENDED_MAX
+            && let Some(eldest) = self.ended.pop_front()
+        {
+            if let Some(ended) = self
+                .pairs
+                .get_mut(&eldest)
+                .and_then(|pair| pair.awaits_last.as_mut())
+            {
+                ended.last = None;
+            }
+            self.settle_if_last(eldest);
+            self.pairs.remove(&eldest);
+        }
+    }
+}
+
+fn check_length(body: &Bytes) -> Result<(), EndpointError> {
+    let len = body.len() as u64;
+    if len > limits::MESSAGE_MAX {
+        return Err(EndpointError::TooLong { len });
+    }
+    Ok(())
+}
+
+/// The pair of that peer, made if there is none.
+fn pair<'a>(
+    pairs: &'a mut BTreeMap<Tid, Pair>,
+    config: &EndpointConfig,
+    peer: Tid,
+) -> &'a mut Pair {
+    match pairs.entry(peer) {
+        btree_map::Entry::Occupied(entry) => entry.into_mut(),
+        btree_map::Entry::Vacant(entry) => entry.insert(Pair::new(peer, config.window_bytes)),
+    }
+}
+
+/// Sees to it that the pair's timer is not later than what is due. One that is too early is left:
+/// it finds nothing to do and is set anew, which is cheaper than to move it with every frame.
+fn arm(timers: &mut BTreeSet<(Time, Tid)>, pair: &mut Pair) {
+    if let Some(due) = pair.due()
+        && pair.timer.is_none_or(|timer| due < timer)
+    {
+        if let Some(timer) = pair.timer.replace(due) {
+            timers.remove(&(timer, pair.peer));
+        }
+        timers.insert((due, pair.peer));
     }
 }

@@ -1,7 +1,25 @@
-//! What a receiver has taken and its program has not yet received.
+//! What a task's library has taken and its program has not yet received.
+//!
+//! Chunks come in here one pair after the other in order; a message becomes visible when it is
+//! whole, never before. A message of one chunk is the frame's body as it is; a longer one is
+//! copied together once.
+//!
+//! A receive selects by context, source and tag. Messages that it does not select stay, in order:
+//! among those that a receive selects, it gets the one that became whole first, so a receive from
+//! anybody keeps the order of each pair.
+//!
+//! The inbox is *open* while whole unread messages are below its limit. When it is not, its
+//! endpoint acknowledges nothing, so every sender stops within its window. Messages that are still
+//! being put together do not count: they could never become whole, nor room, if they closed the
+//! inbox. So it holds at most its limit, and for each sender one message and one window.
 
 use bytes::Bytes;
-use vm_wire::Tid;
+use std::collections::{BTreeMap, VecDeque};
+use vm_wire::{Frame, Header, Tid, limits::CHUNK_OVERHEAD};
+
+/// A long message begins with a buffer of this size at most, so that a claimed length alone takes
+/// no memory. Bytes.
+const FIRST_BUFFER_MAX: usize = 4 * 1024 * 1024;
 
 /// Which messages a receive selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +45,12 @@ pub struct Received {
     pub body: Bytes,
 }
 
+impl Received {
+    fn cost(&self) -> u64 {
+        self.body.len() as u64 + CHUNK_OVERHEAD
+    }
+}
+
 /// All of a waiting message but its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Envelope {
@@ -38,4 +62,203 @@ pub struct Envelope {
     pub tag: i32,
     /// Length of the payload in bytes.
     pub len: usize,
+}
+
+/// Unread messages of one task.
+#[derive(Debug)]
+pub struct Inbox {
+    limit_bytes: u64,
+    /// Cost of the whole messages.
+    unread_bytes: u64,
+    conversations: BTreeMap<u32, Conversation>,
+    /// At most one message of each sender is being put together.
+    parts: BTreeMap<Tid, Part>,
+    /// Counts messages as they become whole.
+    arrivals: u64,
+}
+
+/// The whole messages of one context.
+#[derive(Debug, Default)]
+struct Conversation {
+    /// By arrival.
+    messages: BTreeMap<u64, Received>,
+    /// The arrivals of each source and tag: a receive looks here, not through all messages.
+    arrivals: BTreeMap<(Tid, i32), VecDeque<u64>>,
+}
+
+/// A message of which some chunks have come.
+#[derive(Debug)]
+struct Part {
+    context: u32,
+    tag: i32,
+    total: u64,
+    bytes: Vec<u8>,
+}
+
+impl Inbox {
+    /// An empty inbox that is open below `limit_bytes` of unread messages.
+    pub fn new(limit_bytes: u64) -> Self {
+        Inbox {
+            limit_bytes,
+            unread_bytes: 0,
+            conversations: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            arrivals: 0,
+        }
+    }
+
+    /// Whether senders may go on.
+    pub fn is_open(&self) -> bool {
+        self.unread_bytes < self.limit_bytes
+    }
+
+    /// Payload and overhead of all whole messages.
+    pub fn unread_bytes(&self) -> u64 {
+        self.unread_bytes
+    }
+
+    /// Who has most bytes among the whole messages, and how many.
+    pub fn fullest(&self) -> Option<(Tid, u64)> {
+        let mut by_sender: BTreeMap<Tid, u64> = BTreeMap::new();
+        for conversation in self.conversations.values() {
+            for message in conversation.messages.values() {
+                *by_sender.entry(message.from).or_default() += message.cost();
+            }
+        }
+        by_sender.into_iter().max_by_key(|(_, bytes)| *bytes)
+    }
+
+    /// The next chunk of its pair. One at offset 0 begins a message; if the one before it is not
+    /// whole, its sender gave it up. A chunk that does not continue its message ends it unseen.
+    pub fn accept(&mut self, chunk: Frame) {
+        let Header {
+            from,
+            context,
+            tag,
+            offset,
+            total,
+            ..
+        } = chunk.header;
+        if offset == 0 {
+            self.discard_part(from);
+            if chunk.body.len() as u64 == total {
+                return self.push(Received {
+                    from,
+                    context,
+                    tag,
+                    body: chunk.body,
+                });
+            }
+            let bytes = Vec::with_capacity(FIRST_BUFFER_MAX.min(total as usize));
+            self.parts.insert(
+                from,
+                Part {
+                    context,
+                    tag,
+                    total,
+                    bytes,
+                },
+            );
+        }
+        let Some(part) = self.parts.get_mut(&from) else {
+            return;
+        };
+        let after = part.bytes.len() + chunk.body.len();
+        let continues = (part.context, part.tag, part.total, part.bytes.len() as u64)
+            == (context, tag, total, offset);
+        if !continues || after as u64 > total {
+            self.discard_part(from);
+            return;
+        }
+        part.bytes.extend_from_slice(&chunk.body);
+        if after as u64 == total {
+            let part = self.parts.remove(&from).expect("it was found above");
+            self.push(Received {
+                from,
+                context,
+                tag,
+                body: part.bytes.into(),
+            });
+        }
+    }
+
+    /// Adds a whole message.
+    pub fn push(&mut self, message: Received) {
+        self.arrivals += 1;
+        self.unread_bytes += message.cost();
+        let conversation = self.conversations.entry(message.context).or_default();
+        conversation
+            .arrivals
+            .entry((message.from, message.tag))
+            .or_default()
+            .push_back(self.arrivals);
+        conversation.messages.insert(self.arrivals, message);
+    }
+
+    /// The rest of a message that is not whole will not come.
+    pub fn discard_part(&mut self, from: Tid) {
+        self.parts.remove(&from);
+    }
+
+    /// The first message that the filter selects.
+    pub fn take(&mut self, filter: &Filter) -> Option<Received> {
+        let conversation = self.conversations.get_mut(&filter.context)?;
+        let arrival = conversation.find(filter)?;
+        let message = conversation.remove(arrival);
+        // Other contexts than the user's come and go with what is done in them.
+        if filter.context != 0 && conversation.messages.is_empty() {
+            self.conversations.remove(&filter.context);
+        }
+        self.unread_bytes -= message.cost();
+        Some(message)
+    }
+
+    /// The message that [`Inbox::take`] would give.
+    pub fn peek(&self, filter: &Filter) -> Option<Envelope> {
+        let conversation = self.conversations.get(&filter.context)?;
+        let message = &conversation.messages[&conversation.find(filter)?];
+        Some(Envelope {
+            from: message.from,
+            context: message.context,
+            tag: message.tag,
+            len: message.body.len(),
+        })
+    }
+}
+
+impl Conversation {
+    /// The arrival of the first message that the filter selects.
+    fn find(&self, filter: &Filter) -> Option<u64> {
+        let first = |arrivals: &VecDeque<u64>| arrivals.front().copied();
+        match (filter.from, filter.tag) {
+            (Some(from), Some(tag)) => self.arrivals.get(&(from, tag)).and_then(first),
+            (Some(from), None) => {
+                let tags = self.arrivals.range((from, i32::MIN)..=(from, i32::MAX));
+                tags.filter_map(|(_, arrivals)| first(arrivals)).min()
+            }
+            (None, Some(tag)) => {
+                let all = self.arrivals.iter();
+                all.filter(|((_, of), _)| *of == tag)
+                    .filter_map(|(_, arrivals)| first(arrivals))
+                    .min()
+            }
+            (None, None) => self.messages.keys().next().copied(),
+        }
+    }
+
+    /// Removes a message that is the first of its source and tag.
+    fn remove(&mut self, arrival: u64) -> Received {
+        let message = self
+            .messages
+            .remove(&arrival)
+            .expect("an arrival names a message");
+        let key = (message.from, message.tag);
+        let arrivals = self.arrivals.get_mut(&key).expect("each message has one");
+        debug_assert_eq!(arrivals.front(), Some(&arrival));
+        arrivals.pop_front();
+        if arrivals.is_empty() {
+            self.arrivals.remove(&key);
+        }
+        message
+    }
 }

@@ -1,71 +1,270 @@
-//! What ended tasks have left: chunks not yet acknowledged, last numbers.
+//! What tasks that ended on a host have left behind: chunks that were not acknowledged, and the
+//! last number that each sent to whom.
+//!
+//! A task that leaves in order gives its retained chunks to its daemon, in frames with the flag
+//! [`Header::KEEP`]. The keeper goes on as the task would have: it sends again on new routes and
+//! after a long silence, until the receiver has acknowledged or ended. The last numbers answer the
+//! daemons of those who watch the task: their notify waits for that number.
+//!
+//! When the host itself leaves, what is kept for one receiver goes to the daemon of that
+//! receiver's host, which becomes the keeper ([`Keeper::hand_over`], [`Keeper::take_over`]).
 
-use crate::Time;
-use std::collections::VecDeque;
-use vm_wire::{Frame, Tid, peer::KeepOrder, task::Located};
+use crate::{
+    Time,
+    channel::{Sender, is_left},
+};
+use std::collections::{BTreeMap, VecDeque};
+use vm_wire::{
+    Frame, Header, HostId, Op, Tid,
+    limits::{CHUNK_OVERHEAD, ENDED_MAX, ENDED_PAIRS_MAX, KEEPER_BYTES},
+    peer::KeepOrder,
+    task::Located,
+};
 
-/// There is no room for more chunks of ended tasks.
+/// There is no room for more chunks of ended tasks. The task that leaves has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "more than {} bytes of ended tasks are not acknowledged yet",
-    vm_wire::limits::KEEPER_BYTES
-)]
+#[error("more than {KEEPER_BYTES} bytes of ended tasks are not acknowledged yet")]
 pub struct KeeperFull;
 
 /// The keeper of all tasks that ended on one host.
 #[derive(Debug, Default)]
-pub struct Keeper {}
+pub struct Keeper {
+    /// What is not acknowledged, by receiver and ended task.
+    kept: BTreeMap<(Tid, Tid), Kept>,
+    /// Cost of all chunks kept.
+    bytes: u64,
+    /// Last numbers of ended tasks.
+    left: BTreeMap<Tid, Left>,
+    /// Those tasks, eldest first, and how many numbers there are of all of them.
+    eldest: VecDeque<Tid>,
+    numbers: usize,
+    /// Not later than anything is due.
+    timer: Option<Time>,
+}
 
-#[allow(unused_variables)]
+/// Chunks of one ended task for one receiver.
+#[derive(Debug)]
+struct Kept {
+    /// Where the receiver is believed to be.
+    host: HostId,
+    incarnation: u32,
+    chunks: Sender,
+}
+
+/// The last number that a task sent to each peer.
+#[derive(Debug, Default)]
+struct Left {
+    last: BTreeMap<Tid, u64>,
+    /// Whether whoever is not in it was sent nothing.
+    complete: bool,
+}
+
+impl Kept {
+    /// Sees to it that the timer is not later than the next repetition.
+    fn arm(&self, timer: &mut Option<Time>) {
+        *timer = timer.iter().copied().chain(self.chunks.repeat_due()).min();
+    }
+
+    fn stamped(&self, mut chunk: Frame) -> Frame {
+        chunk.header.incarnation = self.incarnation;
+        chunk
+    }
+
+    fn resend(&mut self, now: Time, out: &mut VecDeque<Frame>) {
+        self.chunks.resent(now);
+        out.extend(
+            self.chunks
+                .retained()
+                .map(|chunk| self.stamped(chunk.clone())),
+        );
+    }
+}
+
 impl Keeper {
     /// A keeper of nothing.
     pub fn new() -> Self {
-        Keeper {}
+        Self::default()
     }
-    /// Keeps a Data frame that has the flag KEEP and sends it on to its receiver.
+
+    /// Keeps a chunk that has the flag [`Header::KEEP`] and sends it on to its receiver; one that
+    /// it had before is only sent on. Other frames are ignored.
+    ///
+    /// # Errors
+    /// [`KeeperFull`]: it is not kept, and not sent.
     pub fn keep(
         &mut self,
         now: Time,
-        frame: Frame,
+        mut frame: Frame,
         out: &mut VecDeque<Frame>,
     ) -> Result<(), KeeperFull> {
-        todo!()
+        if frame.header.op != Op::Data || !is_left(&frame.header) {
+            return Ok(());
+        }
+        let (from, to) = (frame.header.from, frame.header.to);
+        let cost = frame.body.len() as u64 + CHUNK_OVERHEAD;
+        if self.bytes + cost > KEEPER_BYTES {
+            return Err(KeeperFull);
+        }
+        frame.header.flags &= !Header::KEEP;
+        frame.header.hops = 0;
+        let kept = self.kept.entry((to, from)).or_insert_with(|| Kept {
+            host: to.host(),
+            incarnation: frame.header.incarnation,
+            chunks: Sender::new(u64::MAX),
+        });
+        if kept.chunks.adopt(now, frame.clone()) {
+            self.bytes += cost;
+        }
+        out.push_back(frame);
+        kept.arm(&mut self.timer);
+        Ok(())
     }
+
     /// Remembers the last numbers of a task that left in order.
     pub fn left(&mut self, tid: Tid, last: Vec<(Tid, u64)>) {
-        todo!()
+        self.remember(tid, last, true);
     }
+
     /// Number of the last chunk of `ended` to `watcher`, 0 for none; `None` if not known.
     pub fn last(&self, ended: Tid, watcher: Tid) -> Option<u64> {
-        todo!()
+        let left = self.left.get(&ended)?;
+        let none = left.complete.then_some(0);
+        left.last.get(&watcher).copied().or(none)
     }
-    /// Takes a frame addressed to an ended task: its acknowledgement, or Resend.
+
+    /// Takes a frame addressed to an ended task: what it acknowledges is kept no longer; on Resend
+    /// all that is kept for its sender is sent again.
     pub fn handle(&mut self, now: Time, frame: &Frame, out: &mut VecDeque<Frame>) {
-        todo!()
+        let key = (frame.header.from, frame.header.to);
+        let Some(kept) = self.kept.get_mut(&key) else {
+            return;
+        };
+        match frame.header.op {
+            Op::Data | Op::Ack => {
+                self.bytes -= kept.chunks.retained_bytes();
+                let Header { ack, credit, .. } = frame.header;
+                kept.chunks.acknowledge(now, ack, credit);
+                self.bytes += kept.chunks.retained_bytes();
+                kept.arm(&mut self.timer);
+                if kept.chunks.retained_bytes() == 0 {
+                    self.kept.remove(&key);
+                }
+            }
+            Op::Resend => {
+                kept.resend(now, out);
+                kept.arm(&mut self.timer);
+            }
+            _ => {}
+        }
     }
+
     /// A receiver moved or ended, or the link to a host is new.
     pub fn located(&mut self, now: Time, located: &Located, out: &mut VecDeque<Frame>) {
-        todo!()
+        match located.peer {
+            None => {
+                for kept in self.kept.values_mut() {
+                    if kept.host == located.host {
+                        kept.resend(now, out);
+                        kept.arm(&mut self.timer);
+                    }
+                }
+            }
+            Some(to) if located.host == HostId::NONE => {
+                for (_, kept) in self.kept.extract_if(pairs_of(to), |_, _| true) {
+                    self.bytes -= kept.chunks.retained_bytes();
+                }
+            }
+            Some(to) => {
+                for (_, kept) in self.kept.range_mut(pairs_of(to)) {
+                    kept.host = located.host;
+                    kept.incarnation = located.incarnation;
+                    kept.resend(now, out);
+                    kept.arm(&mut self.timer);
+                }
+            }
+        }
     }
-    /// Hands everything over, as this host leaves: for each pair the order and the chunks (with
-    /// KEEP) for the daemon of the receiver's host.
+
+    /// Gives everything away, as this host leaves: for each pair the order and the chunks, with
+    /// [`Header::KEEP`], for the daemon of the receiver's host.
     pub fn hand_over(&mut self) -> Vec<(KeepOrder, Vec<Frame>)> {
-        todo!()
+        self.bytes = 0;
+        let hand = |((to, from), kept): ((Tid, Tid), Kept)| {
+            let order = KeepOrder {
+                from,
+                to,
+                last: kept.chunks.last(),
+            };
+            let marked = |chunk: &Frame| {
+                let mut chunk = kept.stamped(chunk.clone());
+                chunk.header.flags |= Header::KEEP;
+                chunk
+            };
+            (order, kept.chunks.retained().map(marked).collect())
+        };
+        std::mem::take(&mut self.kept)
+            .into_iter()
+            .map(hand)
+            .collect()
     }
-    /// A pair is handed over to this keeper: the order's number is remembered.
+
+    /// This daemon becomes the keeper of a pair; its chunks come to [`Keeper::keep`].
     pub fn take_over(&mut self, order: &KeepOrder) {
-        todo!()
+        self.remember(order.from, vec![(order.to, order.last)], false);
     }
+
     /// Whether nothing waits for an acknowledgement.
     pub fn is_empty(&self) -> bool {
-        todo!()
+        self.kept.is_empty()
     }
+
+    /// Payload and overhead of all chunks that are kept.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// When [`Keeper::tick`] is due.
     pub fn deadline(&self) -> Option<Time> {
-        todo!()
+        self.timer
     }
+
     /// Repeats what was not acknowledged for too long.
     pub fn tick(&mut self, now: Time, out: &mut VecDeque<Frame>) {
-        todo!()
+        if self.timer.is_none_or(|timer| now < timer) {
+            return;
+        }
+        self.timer = None;
+        for kept in self.kept.values_mut() {
+            if kept.chunks.repeat_due().is_some_and(|due| due <= now)
+                && let Some(chunk) = kept.chunks.repeat(now).cloned()
+            {
+                out.push_back(kept.stamped(chunk));
+            }
+            kept.arm(&mut self.timer);
+        }
     }
+
+    fn remember(&mut self, tid: Tid, last: Vec<(Tid, u64)>, complete: bool) {
+        let left = self.left.entry(tid).or_insert_with(|| {
+            self.eldest.push_back(tid);
+            Left::default()
+        });
+        self.numbers -= left.last.len();
+        left.complete |= complete;
+        left.last.extend(last);
+        self.numbers += left.last.len();
+        while self.eldest.len() > ENDED_MAX
+            || self.numbers > ENDED_PAIRS_MAX && self.eldest.len() > 1
+        {
+            let eldest = self.eldest.pop_front().expect("there is more than one");
+            if let Some(left) = self.left.remove(&eldest) {
+                self.numbers -= left.last.len();
+            }
+        }
+    }
+}
+
+/// The keys of all that is kept for one receiver.
+fn pairs_of(to: Tid) -> std::ops::RangeInclusive<(Tid, Tid)> {
+    (to, Tid(0))..=(to, Tid(u64::MAX))
 }

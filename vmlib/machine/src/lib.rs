@@ -9,6 +9,7 @@
 
 pub mod agreed;
 pub mod agreement;
+pub mod channel;
 mod consensus;
 pub mod endpoint;
 mod feed;
@@ -18,6 +19,7 @@ pub mod io;
 pub mod keeper;
 mod lease;
 mod membership;
+mod pair;
 mod proposals;
 mod storage;
 pub mod time;

@@ -27,6 +27,8 @@ pub const QUEUES_BYTES_ALL: usize = 512 * 1024 * 1024;
 pub const KEEPER_BYTES: u64 = 256 * 1024 * 1024;
 /// Tasks that have ended of which a daemon remembers the last numbers.
 pub const ENDED_MAX: usize = 16_384;
+/// Last numbers that a daemon remembers of all of them together.
+pub const ENDED_PAIRS_MAX: usize = 16 * ENDED_MAX;
 
 /// How long a receiver may keep an acknowledgement back for want of a message to carry it.
 pub const ACK_IDLE: Duration = Duration::from_millis(5);

@@ -1,0 +1,265 @@
+//! The two halves of a channel, one ordered pair of tasks: what a sender keeps, what a receiver
+//! takes.
+//!
+//! The unit is the chunk, numbered from 1 per ordered pair. A [`Sender`] retains each chunk until
+//! the receiver's library has acknowledged it, and sends again from the first one that it has not;
+//! a [`Receiver`] drops doubles and puts overtaking routes in order. So nothing between the two
+//! needs to remember anything, and delivery is exactly once and in order as long as both ends
+//! live.
+//!
+//! Two limits hold a sender back. *Credit* counts chunks: the receiver says up to which number it
+//! may send. The *window* counts bytes: no more than that many may be unacknowledged. A receiver
+//! whose inbox is full tells neither (see [`Receiver::tell`]), so that its senders come to rest one
+//! window further on.
+
+use crate::Time;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+use vm_wire::{
+    Frame, Header,
+    limits::{ACK_IDLE, CHUNK_OVERHEAD, REQUEST_RETRY, WINDOW_CHUNKS},
+};
+
+/// A repetition without an answer is repeated after twice the time, but not more often doubled
+/// than this: a receiver that computes for an hour need not be sent the same chunk every second.
+const REPEAT_DOUBLINGS_MAX: u32 = 3;
+
+/// What a frame's payload costs in a window. Bytes.
+pub(crate) fn cost(frame: &Frame) -> u64 {
+    frame.body.len() as u64 + CHUNK_OVERHEAD
+}
+
+/// The sending half: numbers chunks and retains them until they are acknowledged.
+#[derive(Debug)]
+pub struct Sender {
+    /// The last number given to a chunk.
+    last: u64,
+    /// The last number that may be given.
+    credit: u64,
+    /// What the receiver has not acknowledged, in order and without gaps.
+    retained: VecDeque<Frame>,
+    /// The cost of all of it.
+    retained_bytes: u64,
+    window_bytes: u64,
+    /// When there was progress last: a chunk was acknowledged, or was repeated.
+    progress: Time,
+    /// Repetitions since the last acknowledgement.
+    repeats: u32,
+}
+
+impl Sender {
+    /// A sender that has sent nothing; it may send a first window of chunks without being told.
+    pub fn new(window_bytes: u64) -> Self {
+        Sender {
+            last: 0,
+            credit: WINDOW_CHUNKS,
+            retained: VecDeque::new(),
+            retained_bytes: 0,
+            window_bytes,
+            progress: Time::default(),
+            repeats: 0,
+        }
+    }
+
+    /// The last number that was given to a chunk; 0 for none.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// What is not acknowledged, in order.
+    pub fn retained(&self) -> impl Iterator<Item = &Frame> {
+        self.retained.iter()
+    }
+
+    /// Payload and overhead of what is not acknowledged.
+    pub fn retained_bytes(&self) -> u64 {
+        self.retained_bytes
+    }
+
+    /// Whether a chunk with a payload of `len` bytes may be sent. One chunk always fits into an
+    /// empty window.
+    pub fn has_room(&self, len: usize) -> bool {
+        let cost = len as u64 + CHUNK_OVERHEAD;
+        self.last < self.credit
+            && (self.retained.is_empty() || self.retained_bytes + cost <= self.window_bytes)
+    }
+
+    /// Gives the chunk its number and retains it; the answer is to be sent.
+    pub fn number(&mut self, now: Time, mut chunk: Frame) -> Frame {
+        debug_assert!(self.has_room(chunk.body.len()));
+        self.last += 1;
+        chunk.header.seq = self.last;
+        self.retain(now, chunk.clone());
+        chunk
+    }
+
+    /// Retains a chunk that was numbered by another sender, now ended. False if it has it already.
+    pub fn adopt(&mut self, now: Time, chunk: Frame) -> bool {
+        let new = chunk.header.seq > self.last;
+        if new {
+            self.last = chunk.header.seq;
+            self.retain(now, chunk);
+        }
+        new
+    }
+
+    fn retain(&mut self, now: Time, chunk: Frame) {
+        if self.retained.is_empty() {
+            self.progress = now;
+            self.repeats = 0;
+        }
+        self.retained_bytes += cost(&chunk);
+        self.retained.push_back(chunk);
+    }
+
+    /// The receiver has all chunks up to `ack` and may be sent up to `credit`. What is older than
+    /// what was known, or was never sent, changes nothing.
+    pub fn acknowledge(&mut self, now: Time, ack: u64, credit: u64) {
+        self.credit = self.credit.max(credit);
+        if ack > self.last {
+            return;
+        }
+        while let Some(chunk) = self.retained.pop_front_if(|chunk| chunk.header.seq <= ack) {
+            self.retained_bytes -= cost(&chunk);
+            self.progress = now;
+            self.repeats = 0;
+        }
+    }
+
+    /// When the first unacknowledged chunk is to be sent again for want of an answer.
+    pub fn repeat_due(&self) -> Option<Time> {
+        let patience: Duration = REQUEST_RETRY * (1 << self.repeats.min(REPEAT_DOUBLINGS_MAX));
+        (!self.retained.is_empty()).then(|| self.progress + patience)
+    }
+
+    /// The first unacknowledged chunk, to be sent again.
+    pub fn repeat(&mut self, now: Time) -> Option<&Frame> {
+        self.progress = now;
+        self.repeats = self.repeats.saturating_add(1);
+        self.retained.front()
+    }
+
+    /// Everything unacknowledged was sent again, on a new route: patience begins anew.
+    pub fn resent(&mut self, now: Time) {
+        self.progress = now;
+        self.repeats = 0;
+    }
+
+    /// The receiver has ended: nothing is retained for it any more.
+    pub fn forget(&mut self) {
+        self.retained = VecDeque::new();
+        self.retained_bytes = 0;
+    }
+}
+
+/// The receiving half: takes chunks in order, each once.
+#[derive(Debug)]
+pub struct Receiver {
+    /// The last chunk that went into the inbox.
+    taken: u64,
+    /// The last chunk that the sender was told to be taken.
+    told: u64,
+    /// The last chunk that the sender was told it may send.
+    credit: u64,
+    /// Cost of the chunks that were taken and not told. Bytes.
+    untold_bytes: u64,
+    /// Chunks that overtook others.
+    ahead: BTreeMap<u64, Frame>,
+    ahead_bytes: u64,
+    window_bytes: u64,
+    /// When the sender is to be told where this end stands.
+    due: Option<Time>,
+    /// The sender was killed: what still comes counts as taken and goes nowhere.
+    closed: bool,
+}
+
+impl Receiver {
+    /// A receiver that has taken nothing.
+    pub fn new(window_bytes: u64) -> Self {
+        Receiver {
+            taken: 0,
+            told: 0,
+            credit: WINDOW_CHUNKS,
+            untold_bytes: 0,
+            ahead: BTreeMap::new(),
+            ahead_bytes: 0,
+            window_bytes,
+            due: None,
+            closed: false,
+        }
+    }
+
+    /// The last chunk that was taken; all before it were too.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// A chunk has come. It, and those that waited for it, go to `take` in order; a double is
+    /// dropped and acknowledged again; one beyond a gap waits, unless credit or window forbid it.
+    pub fn offer(&mut self, now: Time, chunk: Frame, mut take: impl FnMut(Frame)) {
+        let seq = chunk.header.seq;
+        if self.closed {
+            self.taken = self.taken.max(seq);
+        } else if seq > self.taken + 1 {
+            let cost = cost(&chunk);
+            let fits = seq <= self.credit && self.ahead_bytes + cost <= self.window_bytes;
+            if fits && !self.ahead.contains_key(&seq) {
+                self.ahead_bytes += cost;
+                self.ahead.insert(seq, chunk);
+            }
+            return;
+        } else if seq == self.taken + 1 {
+            self.taken = seq;
+            self.untold_bytes += cost(&chunk);
+            take(chunk);
+            while let Some(chunk) = self.ahead.remove(&(self.taken + 1)) {
+                self.taken += 1;
+                self.ahead_bytes -= cost(&chunk);
+                self.untold_bytes += cost(&chunk);
+                take(chunk);
+            }
+        }
+        self.due.get_or_insert(now + ACK_IDLE);
+    }
+
+    /// What to write into the next header for the sender: acknowledgement and credit. If the inbox
+    /// is not open, these stay as they were told before.
+    pub fn tell(&mut self, open: bool) -> (u64, u64) {
+        if open {
+            self.told = self.taken;
+            self.untold_bytes = 0;
+            self.credit = self.taken.saturating_add(WINDOW_CHUNKS);
+        }
+        self.due = None;
+        (self.told, self.credit)
+    }
+
+    /// Whether the sender does not know all that was taken.
+    pub fn withholds(&self) -> bool {
+        self.told < self.taken
+    }
+
+    /// Whether half a window is open, so that the sender should be told at once.
+    pub fn is_urgent(&self) -> bool {
+        self.untold_bytes >= self.window_bytes / 2 || self.taken - self.told >= WINDOW_CHUNKS / 2
+    }
+
+    /// When the sender is to be told at the latest.
+    pub fn due(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// The sender was killed: what waits beyond a gap will never be whole.
+    pub fn close(&mut self) {
+        self.closed = true;
+        self.ahead = BTreeMap::new();
+        self.ahead_bytes = 0;
+    }
+}
+
+/// Whether a frame is a chunk that its sender left to the daemon.
+pub(crate) fn is_left(header: &Header) -> bool {
+    header.flags & Header::KEEP != 0
+}
