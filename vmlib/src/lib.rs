@@ -1,1 +1,162 @@
-//! x
+//! The task library of the virtual parallel machine.
+//!
+//! A program that calls [`init`] is a *task* of a machine that may have many hosts. It starts other
+//! tasks anywhere in it, sends them messages, joins groups with them, and is told when one ends.
+//! Messages from one task to another arrive exactly once and in order, over whatever breaks and is
+//! made again between the hosts.
+//!
+//! ```no_run
+//! use vmlib::{ANY, Spawn};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let vm = vmlib::init()?;
+//! match vm.parent() {
+//!     // Started with `vm run`: start four more of this program, and greet them.
+//!     None => {
+//!         let me = std::env::current_exe()?.display().to_string();
+//!         let workers = vm.spawn(&Spawn::new(me).count(4))?;
+//!         vm.multicast(&workers, 1, "hello")?;
+//!         for _ in &workers {
+//!             let answer = vm.recv(ANY, 2)?;
+//!             println!("{} answers {}", answer.from(), answer.value::<String>()?);
+//!         }
+//!     }
+//!     Some(parent) => {
+//!         let greeting: String = vm.recv(parent, 1)?.value()?;
+//!         vm.send(parent, 2, &format!("{greeting} from number {}", vm.index()))?;
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The interface on one page
+//!
+//! All of it is methods of [`Task`]; each waits until it is done.
+//!
+//! | to | call |
+//! |---|---|
+//! | begin, end | [`init`], [`Task::exit`], [`Task::clone_handle`] for another thread |
+//! | know who one is | [`Task::tid`], [`Task::parent`], [`Task::app`], [`Task::index`], [`Task::siblings`] |
+//! | know where one is | [`Task::host`], [`Task::hosts`], [`Task::machine`] |
+//! | start, end, signal tasks | [`Task::spawn`], [`Task::kill`], [`Task::signal`] |
+//! | send a value, bytes, numbers | [`Task::send`], [`Task::send_bytes`], [`Task::send_slice`] |
+//! | ... to several | [`Task::multicast`], [`Task::multicast_bytes`], [`Task::multicast_slice`] |
+//! | receive | [`Task::recv`], [`Task::try_recv`], [`Task::recv_timeout`], [`Task::probe`] |
+//! | read what was received | [`Message::value`], [`Message::bytes`], [`Message::slice`], [`Message::read_into`] |
+//! | be told | [`Task::watch_task`], [`Task::watch_hosts`], [`Task::recv_event`], [`Task::next`] |
+//! | work as a group | [`Task::join`], [`Task::leave`], [`Task::group`], [`Task::await_members`], [`Task::refresh`], [`Task::barrier`], [`Task::broadcast`] |
+//!
+//! # Receiving by source and tag
+//!
+//! Each side of a selection may be [`ANY`]. What is not selected stays in the inbox, in order:
+//!
+//! ```no_run
+//! # use vmlib::{ANY, Task};
+//! # use std::time::Duration;
+//! # fn example(vm: &Task, left: vmlib::Tid) -> Result<(), Box<dyn std::error::Error>> {
+//! const ROW: i32 = 1;
+//! const STOP: i32 = 2;
+//! let mut row = vec![0.0f64; 1000];
+//! while vm.probe(ANY, STOP)?.is_none() {
+//!     // One copy, from the message into the program's own memory.
+//!     vm.recv(left, ROW)?.read_into(&mut row)?;
+//! }
+//! let late = vm.recv_timeout(left, ROW, Duration::from_secs(1))?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # A master that outlives its workers
+//!
+//! ```no_run
+//! # use vmlib::{ANY, Event, Incoming, Task};
+//! # fn example(vm: &Task, workers: &[vmlib::Tid]) -> Result<(), Box<dyn std::error::Error>> {
+//! for worker in workers {
+//!     vm.watch_task(*worker)?;
+//! }
+//! let mut alive = workers.len();
+//! while alive > 0 {
+//!     match vm.next(ANY, ANY, None)? {
+//!         Some(Incoming::Message(result)) => println!("{} bytes", result.len()),
+//!         Some(Incoming::Event(Event::TaskEnded { tid, status })) => {
+//!             println!("{tid} {status}");
+//!             alive -= 1;
+//!         }
+//!         _ => {}
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Groups
+//!
+//! ```no_run
+//! # fn example(vm: &vmlib::Task) -> Result<(), Box<dyn std::error::Error>> {
+//! let mut group = vm.join("grid")?;
+//! vm.await_members(&mut group, 4)?;
+//! let mut size = if group.instance() == 0 { 512u32 } else { 0 };
+//! vm.broadcast(&group, 0, &mut size)?;
+//! vm.barrier(&mut group)?;
+//! vm.leave(group)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What to know
+//!
+//! - A send that finds its receiver 1 MiB behind waits for it, and takes in what comes meanwhile.
+//! - Nothing works in the background: no thread, no timer. Acknowledgements are sent from within
+//!   calls, so a task that computes for long delays, but never loses, what it sent before.
+//! - When the daemon of the host ends, so does the task, at its next call or at once, with
+//!   [`STATUS_DAEMON_LOST`].
+//! - A child that the program forks is no task; one that it executes may become one only by a
+//!   daemon.
+//! - glibc is needed (see the module `leave`).
+//!
+//! # How it is built
+//!
+//! A call is an attempt, repeated until it is done (`primitive`). What crosses the sockets is in
+//! `link`, what concerns the process in `interrupt`, the start and end in `init` and `leave`.
+//! Order, acknowledgement and credit are in [`vm_machine::Endpoint`], the same code that the
+//! simulator runs.
+
+mod task;
+
+mod init;
+mod leave;
+mod send;
+
+mod recv;
+
+mod message;
+
+mod group;
+mod notify;
+mod spawn;
+
+mod interrupt;
+mod link;
+mod primitive;
+mod request;
+
+mod error;
+
+pub use bytes::Bytes;
+pub use error::{
+    ExitError, GroupError, InitError, LinkError, RecvError, RequestError, SendError, SpawnError,
+    TaskError, ValueError,
+};
+pub use group::{Group, Members};
+pub use interrupt::STATUS_DAEMON_LOST;
+pub use message::{ANY, Any, Envelope, Message, Number, Source, Tag};
+pub use notify::Event;
+pub use recv::Incoming;
+pub use spawn::{Host, Spawn};
+pub use task::{Task, init};
+pub use vm_wire::{
+    HostId, MachineId, Tid,
+    agreed::{ExitStatus, HostFacts},
+    task::{FailKind, Failed},
+};

@@ -1,0 +1,305 @@
+//! What can go wrong, one type per operation; every text says what to do.
+
+use std::{io, path::PathBuf, time::Duration};
+use vm_wire::{CodecError, FrameError, Tid, limits, task::Failed};
+
+/// Why a program did not become a task.
+#[derive(Debug, thiserror::Error)]
+pub enum InitError {
+    /// Nobody listens on the daemon's socket.
+    #[error(
+        "no daemon answers at {path} ({cause}): start this program with `vm run ./program`, which \
+         starts a daemon if there is none, or start `vmd` first", path = path.display()
+    )]
+    NoDaemon {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        cause: io::Error,
+    },
+    /// The daemon took the connection and said nothing.
+    #[error("the daemon at {path} did not answer within {time:?}: see its log", path = path.display())]
+    Silent {
+        /// Where it listens.
+        path: PathBuf,
+        /// How long was waited.
+        time: Duration,
+    },
+    /// This process is a task already.
+    #[error("this process is a task already: use `Task::clone_handle` in other threads")]
+    Twice,
+    /// The environment was changed on the way.
+    #[error(
+        "{} holds '{text}', which is no number: leave this variable as the daemon set it",
+        vm_wire::task::ENV_TOKEN
+    )]
+    Token {
+        /// What it holds.
+        text: String,
+    },
+    /// The daemon said no.
+    #[error("the daemon refuses this program: {0}")]
+    Refused(#[source] Failed),
+    /// The two ends do not understand each other.
+    #[error("the daemon at {path} answered with what is no welcome ({what}): is it a vmd of this release?", path = path.display())]
+    Protocol {
+        /// Where it listens.
+        path: PathBuf,
+        /// What came.
+        what: String,
+    },
+    /// The operating system said no.
+    #[error("cannot become a task: {step}")]
+    System {
+        /// At what.
+        step: &'static str,
+        /// What it said.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+/// Why a task can make no calls any more. Part of the error of every operation.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum TaskError {
+    /// [`crate::Task::exit`] was called, or the process is ending.
+    #[error("this task has left the machine: make no calls after `exit`")]
+    Left,
+    /// The connection to the daemon is of no use any more.
+    #[error("the connection to the daemon failed: {0}")]
+    Link(#[from] LinkError),
+}
+
+/// What is wrong with the connection to the daemon.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LinkError {
+    /// A system call failed.
+    #[error("{step}: {cause}")]
+    System {
+        /// Which one.
+        step: &'static str,
+        /// How.
+        cause: rustix::io::Errno,
+    },
+    /// The daemon sent what is no frame.
+    #[error("{0}; are program and daemon of the same release?")]
+    Frame(#[from] FrameError),
+    /// The daemon sent a frame with a bad body.
+    #[error("{0}; are program and daemon of the same release?")]
+    Body(#[from] CodecError),
+    /// The daemon sent a frame that a task does not expect.
+    #[error("an unexpected {0:?} came; are program and daemon of the same release?")]
+    Unexpected(vm_wire::Op),
+}
+
+/// Why a message was not sent. Nothing of it will be received, unless some of the receivers of a
+/// multicast had it before.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum SendError {
+    /// More bytes than a message may have.
+    #[error(
+        "a message of {len} bytes: send at most {} at once",
+        limits::MESSAGE_MAX
+    )]
+    TooLong {
+        /// Its length.
+        len: u64,
+    },
+    /// The value cannot be written as MessagePack.
+    #[error("the value cannot be sent: {0}")]
+    Value(String),
+    /// The receiver is not reading, and this task's own inbox became full while it waited.
+    #[error(
+        "{to} does not take the message, and meanwhile the inbox is full ({unread} bytes unread, \
+         {bytes} of them from {from}): receive from {from} before you send more"
+    )]
+    InboxFull {
+        /// The receiver of the message that was given up.
+        to: Tid,
+        /// Who has most bytes in the inbox.
+        from: Tid,
+        /// How many.
+        bytes: u64,
+        /// All unread bytes.
+        unread: u64,
+    },
+    /// No calls any more.
+    #[error(transparent)]
+    Task(#[from] TaskError),
+}
+
+/// Why there is no message.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum RecvError {
+    /// The inbox holds none that was asked for, and is so full that none can come.
+    #[error(
+        "the inbox is full ({unread} bytes unread, {bytes} of them from {from}) and holds no \
+         message that is waited for: receive from {from} first"
+    )]
+    InboxFull {
+        /// Who has most bytes in it.
+        from: Tid,
+        /// How many.
+        bytes: u64,
+        /// All unread bytes.
+        unread: u64,
+    },
+    /// No calls any more.
+    #[error(transparent)]
+    Task(#[from] TaskError),
+}
+
+/// Why the body of a message is not what the program takes it for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ValueError {
+    /// It is no MessagePack of such a value.
+    #[error("the message (tag {tag}, {len} bytes, from {from}) is not a {wanted}: {cause}")]
+    Value {
+        /// Who sent it.
+        from: Tid,
+        /// With which tag.
+        tag: i32,
+        /// How long it is.
+        len: usize,
+        /// The type that was asked for.
+        wanted: &'static str,
+        /// What the decoder said.
+        cause: String,
+    },
+    /// Its length is no multiple of that of a number, or not that of the slice to fill.
+    #[error(
+        "the message (tag {tag}, {len} bytes, from {from}) is no slice of {wanted}, {size} bytes each{}",
+        .count.map(|count| format!(", {count} of them")).unwrap_or_default()
+    )]
+    Slice {
+        /// Who sent it.
+        from: Tid,
+        /// With which tag.
+        tag: i32,
+        /// How long it is.
+        len: usize,
+        /// The type that was asked for.
+        wanted: &'static str,
+        /// Bytes of one number.
+        size: usize,
+        /// How many numbers were asked for, if that was said.
+        count: Option<usize>,
+    },
+}
+
+/// Why a request to the machine failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum RequestError {
+    /// The machine said no; the text says why.
+    #[error(transparent)]
+    Refused(#[from] Failed),
+    /// No calls any more.
+    #[error(transparent)]
+    Task(#[from] TaskError),
+}
+
+/// Why tasks were not started.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum SpawnError {
+    /// None was started.
+    #[error("cannot start {program}: {cause}")]
+    Refused {
+        /// What was to be started.
+        program: String,
+        /// Why not.
+        #[source]
+        cause: Failed,
+    },
+    /// Some hosts could not start theirs; the others' tasks run.
+    #[error(
+        "{} of {program} started, the others not: {}", started.len(),
+        failures.iter().map(|(host, cause)| format!("{host}: {cause}")).collect::<Vec<_>>().join("; ")
+    )]
+    Partly {
+        /// What was to be started.
+        program: String,
+        /// The tasks that run.
+        started: Vec<Tid>,
+        /// Host and cause of each failure.
+        failures: Vec<(String, Failed)>,
+    },
+    /// No calls any more.
+    #[error(transparent)]
+    Task(#[from] TaskError),
+}
+
+/// Why a group operation failed.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    /// This task is not a member any more.
+    #[error("this task is no member of group '{group}': join it first")]
+    NotMember {
+        /// The group's name.
+        group: String,
+    },
+    /// The group has no member of that instance number.
+    #[error(
+        "group '{group}' has no instance {instance}: its members may have changed, `refresh` it"
+    )]
+    NoInstance {
+        /// The group's name.
+        group: String,
+        /// The number.
+        instance: u32,
+    },
+    /// What a member sent is not what this call expects.
+    #[error("{from} broadcast something else in group '{group}': {cause}")]
+    Value {
+        /// The group's name.
+        group: String,
+        /// The member.
+        from: Tid,
+        /// What the decoder said.
+        cause: String,
+    },
+    /// The machine said no; the text says why.
+    #[error(transparent)]
+    Refused(#[from] Failed),
+    /// A message among the members could not be sent.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// A message among the members could not be received.
+    #[error(transparent)]
+    Recv(#[from] RecvError),
+    /// No calls any more.
+    #[error(transparent)]
+    Task(#[from] TaskError),
+}
+
+impl From<RequestError> for GroupError {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::Refused(failed) => GroupError::Refused(failed),
+            RequestError::Task(error) => GroupError::Task(error),
+        }
+    }
+}
+
+/// Why a task could not leave in order.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ExitError {
+    /// The daemon did not confirm.
+    #[error("the daemon did not confirm the exit within {0:?}: last messages may be lost")]
+    Silent(Duration),
+    /// The machine said no; the text says why.
+    #[error(transparent)]
+    Refused(#[from] Failed),
+    /// It has left before, or cannot any more.
+    #[error(transparent)]
+    Task(#[from] TaskError),
+}
+
+impl From<RequestError> for ExitError {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::Refused(failed) => ExitError::Refused(failed),
+            RequestError::Task(error) => ExitError::Task(error),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! How a process becomes a task: the way to its daemon, and the handshake.
+//!
+//! A process that a daemon started finds the daemon's socket and a token in its environment; the
+//! token proves which task it is. A process started from a shell has no token: it enrols, as the
+//! master of a new application, with the daemon whose folder is the user's
+//! ([`vm_wire::place::default_dir`]).
+
+use crate::{error::InitError, link::Sockets};
+use rustix::{
+    fd::{AsFd, OwnedFd},
+    io::Errno,
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
+        SocketFlags, SocketType, connect, recvmsg, socket_with,
+    },
+};
+use std::{
+    env,
+    io::{self, IoSliceMut},
+    mem::MaybeUninit,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+use vm_wire::{
+    Frame, FrameReader, HEADER_LEN, Message, Op,
+    place::{self, ENV_DIR, ENV_RUNTIME_DIR},
+    task::{ENV_SOCKET, ENV_TOKEN, Enrol, Failed, Welcome},
+    version::Offer,
+};
+
+/// How long a daemon may take to answer: it may have to agree with others that this task exists,
+/// while they elect a leader.
+const ENROL_TIME: Duration = Duration::from_secs(30);
+
+/// What the environment says.
+#[derive(Debug, Clone)]
+pub(crate) struct Environment {
+    pub(crate) socket: PathBuf,
+    pub(crate) token: Option<u64>,
+}
+
+impl Environment {
+    pub(crate) fn read() -> Result<Self, InitError> {
+        let set = |name| env::var_os(name).filter(|value| !value.is_empty());
+        let socket = match set(ENV_SOCKET) {
+            Some(path) => path.into(),
+            None => {
+                let uid = rustix::process::getuid().as_raw();
+                place::socket(&place::default_dir(set(ENV_DIR), set(ENV_RUNTIME_DIR), uid))
+            }
+        };
+        let token = match set(ENV_TOKEN) {
+            Some(text) => match text.to_str().and_then(|text| text.parse().ok()) {
+                Some(token) => Some(token),
+                None => {
+                    let text = text.to_string_lossy().into_owned();
+                    return Err(InitError::Token { text });
+                }
+            },
+            None => None,
+        };
+        Ok(Environment { socket, token })
+    }
+}
+
+/// Connects to the daemon and becomes a task.
+pub(crate) fn enrol(environment: &Environment) -> Result<(Welcome, Sockets), InitError> {
+    let path = &environment.socket;
+    let data = connect_to(path)?;
+    let enrol = Enrol {
+        offer: Offer::OURS,
+        token: environment.token,
+        program: program_name(),
+    };
+    let mut bytes = Vec::with_capacity(HEADER_LEN);
+    enrol.frame().write_to(&mut bytes);
+    send_all(&data, &bytes).map_err(|cause| silent_or(path, "greeting the daemon", cause))?;
+
+    let (frame, interrupt) = receive_answer(&data, path)?;
+    let protocol = |what: String| InitError::Protocol {
+        path: path.clone(),
+        what,
+    };
+    match frame.header.op {
+        Op::Failed => {
+            let failed = Failed::read(&frame).map_err(|error| protocol(error.to_string()))?;
+            Err(InitError::Refused(failed))
+        }
+        Op::Welcome => {
+            let welcome = Welcome::read(&frame).map_err(|error| protocol(error.to_string()))?;
+            let interrupt = interrupt.ok_or_else(|| protocol("no interrupt socket".to_owned()))?;
+            let ours = Offer::OURS;
+            if !(ours.oldest..=ours.newest).contains(&welcome.version) {
+                return Err(protocol(format!("version {}", welcome.version)));
+            }
+            for socket in [&data, &interrupt] {
+                rustix::io::ioctl_fionbio(socket, true)
+                    .map_err(|cause| system("making a socket non-blocking", cause))?;
+            }
+            Ok((welcome, Sockets { data, interrupt }))
+        }
+        op => Err(protocol(format!("{op:?}"))),
+    }
+}
+
+fn connect_to(path: &Path) -> Result<OwnedFd, InitError> {
+    let no_daemon = |cause: Errno| InitError::NoDaemon {
+        path: path.to_owned(),
+        cause: cause.into(),
+    };
+    let address = SocketAddrUnix::new(path).map_err(no_daemon)?;
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|cause| system("making a socket", cause))?;
+    // Blocking until the Welcome is there, so that a full backlog is waited for.
+    connect(&socket, &address).map_err(no_daemon)?;
+    Ok(socket)
+}
+
+fn send_all(socket: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::net::send(&socket, bytes, rustix::net::SendFlags::NOSIGNAL) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(Errno::INTR) => {}
+            Err(cause) => return Err(cause),
+        }
+    }
+    Ok(())
+}
+
+/// The first frame, and the descriptor that came with it. Nothing follows it until the task asks
+/// for something or is sent something; what does is left in the socket.
+fn receive_answer(data: &OwnedFd, path: &Path) -> Result<(Frame, Option<OwnedFd>), InitError> {
+    let begun = Instant::now();
+    let mut reader = FrameReader::new();
+    let mut interrupt = None;
+    loop {
+        let Some(rest) = ENROL_TIME.checked_sub(begun.elapsed()) else {
+            return Err(InitError::Silent {
+                path: path.to_owned(),
+                time: ENROL_TIME,
+            });
+        };
+        rustix::net::sockopt::set_socket_timeout(
+            data,
+            rustix::net::sockopt::Timeout::Recv,
+            Some(rest.max(Duration::from_millis(1))),
+        )
+        .map_err(|cause| system("setting a time limit", cause))?;
+        // No more than this frame is read: the rest belongs to the link.
+        let mut bytes = vec![0; reader.missing()];
+        match receive(data, &mut bytes, &mut interrupt) {
+            Ok(0) => {
+                let closed = io::ErrorKind::ConnectionAborted;
+                return Err(InitError::NoDaemon {
+                    path: path.to_owned(),
+                    cause: io::Error::new(closed, "it closed the connection"),
+                });
+            }
+            Ok(len) => reader.push(&bytes[..len]),
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(cause) => return Err(silent_or(path, "reading the daemon's answer", cause)),
+        }
+        match reader.next_frame() {
+            Ok(Some(frame)) => return Ok((frame, interrupt)),
+            Ok(None) => {}
+            Err(error) => {
+                return Err(InitError::Protocol {
+                    path: path.to_owned(),
+                    what: error.to_string(),
+                });
+            }
+        }
+    }
+}
+
+/// Reads once, and keeps a descriptor that comes along.
+fn receive(
+    data: &OwnedFd,
+    bytes: &mut [u8],
+    descriptor: &mut Option<OwnedFd>,
+) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(
+        data,
+        &mut [IoSliceMut::new(bytes)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            *descriptor = descriptors.last();
+        }
+    }
+    Ok(received.bytes)
+}
+
+/// This program's name, for people.
+fn program_name() -> String {
+    let program = env::args_os().next().map(PathBuf::from);
+    let name = program.as_deref().and_then(Path::file_name);
+    let mut name = name.unwrap_or_default().to_string_lossy().into_owned();
+    name.truncate(name.floor_char_boundary(vm_wire::limits::NAME_MAX));
+    name
+}
+
+/// A daemon that ends while it is greeted is one that is not there.
+fn silent_or(path: &Path, step: &'static str, cause: Errno) -> InitError {
+    match cause {
+        Errno::PIPE | Errno::CONNRESET => InitError::NoDaemon {
+            path: path.to_owned(),
+            cause: cause.into(),
+        },
+        cause => system(step, cause),
+    }
+}
+
+fn system(step: &'static str, cause: Errno) -> InitError {
+    InitError::System {
+        step,
+        cause: cause.into(),
+    }
+}

@@ -1,0 +1,123 @@
+//! How a task leaves: in order, by call or at the end of its process.
+//!
+//! What the channels retain goes to the daemon, which sends it until it is acknowledged; then the
+//! exit is asked for, and the task stays until the machine has agreed. A process that ends in
+//! order leaves by itself: a handler of the C library, which `exit` calls and tells the status.
+//! (`atexit` is not told it, and a dropped handle does not know it: a `main` that returns an error
+//! drops first and fails after.) `on_exit` is of glibc, as is all that saves a process.
+//!
+//! The two `unsafe` parts here are that function's declaration and its call.
+
+use crate::{
+    error::{ExitError, InitError, TaskError},
+    primitive::{Attempt, Phase, Shared, now},
+    request::read_answer,
+};
+use std::{
+    ffi::{c_int, c_void},
+    io, process, ptr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use vm_wire::{
+    Message,
+    task::{Done, Exit},
+};
+
+/// How long a process that ends waits for the machine to agree.
+const EXIT_TIME: Duration = Duration::from_secs(10);
+
+/// The task that this process is.
+static TASK: Mutex<Option<Registered>> = Mutex::new(None);
+
+struct Registered {
+    shared: Arc<Shared>,
+    /// The process that enrolled: a forked copy of it is no task, and must not leave in its name.
+    process: u32,
+}
+
+unsafe extern "C" {
+    /// glibc: calls `function` with the exit status and `argument` when the process ends.
+    fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+}
+
+/// Makes this process the task that `enrol` gives, if it is none yet, and sees that it leaves when
+/// it ends.
+pub(crate) fn once(
+    enrol: impl FnOnce() -> Result<Arc<Shared>, InitError>,
+) -> Result<Arc<Shared>, InitError> {
+    let mut task = TASK.lock().unwrap_or_else(PoisonError::into_inner);
+    if task.is_some() {
+        return Err(InitError::Twice);
+    }
+    let shared = enrol()?;
+    // SAFETY: the handler is a plain function that may be called at any exit, in any thread, and
+    // does not look at its argument.
+    if unsafe { on_exit(leave_at_exit, ptr::null_mut()) } != 0 {
+        return Err(InitError::System {
+            step: "registering what is done at the end of the process",
+            cause: io::ErrorKind::OutOfMemory.into(),
+        });
+    }
+    *task = Some(Registered {
+        shared: Arc::clone(&shared),
+        process: process::id(),
+    });
+    Ok(shared)
+}
+
+/// Called by the C library in the thread that ends the process.
+extern "C" fn leave_at_exit(status: c_int, _: *mut c_void) {
+    // A thread that is just in `init` holds this lock; then there is no task that could leave.
+    let Ok(mut task) = TASK.try_lock() else {
+        return;
+    };
+    let Some(task) = task.take() else {
+        return;
+    };
+    if task.process != process::id() {
+        return;
+    }
+    match task.shared.leave(status) {
+        Ok(()) | Err(ExitError::Task(TaskError::Left)) => {}
+        Err(error) => log::warn!("{error}"),
+    }
+}
+
+impl Shared {
+    /// Leaves the machine in order.
+    pub(crate) fn leave(&self, status: i32) -> Result<(), ExitError> {
+        let until = now() + EXIT_TIME;
+        let mut question = None;
+        let mut asked = None;
+        let answer = self.run_in_any_phase(|core, now| {
+            let question = match &question {
+                Some(question) => question,
+                None => {
+                    core.phase.running()?;
+                    core.phase = Phase::Leaving;
+                    core.requests.clear();
+                    let (retained, last) = core.endpoint.leave();
+                    core.out.extend(retained);
+                    question.insert(Exit { status, last }.frame())
+                }
+            };
+            if let Phase::Broken(error) = &core.phase {
+                return Err(ExitError::Task(error.clone().into()));
+            }
+            match core.ask(question, &mut asked, now) {
+                Attempt::Done(answer) => {
+                    core.phase = Phase::Left;
+                    Ok(Attempt::Done(answer))
+                }
+                Attempt::Wait(_) if now >= until => {
+                    core.phase = Phase::Left;
+                    Err(ExitError::Silent(EXIT_TIME))
+                }
+                Attempt::Wait(again) => Ok(Attempt::Wait(again.into_iter().chain([until]).min())),
+            }
+        })?;
+        read_answer::<Done>(&answer)?;
+        Ok(())
+    }
+}

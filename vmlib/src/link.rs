@@ -1,0 +1,274 @@
+//! The two sockets to the daemon, and the bytes on their way through the data socket.
+//!
+//! Both sockets are non-blocking; the one wait is [`Sockets::wait`], which watches both. What is to
+//! be sent waits in [`Outgoing`] and goes to the kernel straight from the chunks that the channel
+//! retains, many frames in one call. What comes is read in large pieces into the buffer of a
+//! [`FrameReader`], and a large body stays where it was read. A small one is copied out, so that a
+//! message that is kept for long does not keep a whole buffer, and the buffer is used again.
+//!
+//! The one `unsafe` block here says how many bytes the kernel wrote into the buffer's spare room.
+
+use crate::{error::LinkError, interrupt::daemon_lost};
+use bytes::{BufMut, Bytes};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::{AsFd, OwnedFd},
+    io::Errno,
+    net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg},
+};
+use std::{collections::VecDeque, io::IoSlice, time::Duration};
+use vm_wire::{Frame, FrameReader, HEADER_LEN};
+
+/// Room for one read, a few chunks. Bytes.
+const READ_BYTES: usize = 256 * 1024;
+/// Bodies up to this length are copied out of the read buffer. Bytes.
+const COPIED_MAX: usize = 4 * 1024;
+/// Slices of one write: the kernel takes up to 1024, a UNIX socket about 200 KiB by default.
+const SLICES: usize = 32;
+
+/// The two sockets.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    /// Frames in both directions, a stream.
+    pub(crate) data: OwnedFd,
+    /// See [`crate::interrupt`].
+    pub(crate) interrupt: OwnedFd,
+}
+
+/// What a wait has found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Ready {
+    /// The data socket can be read, or has ended.
+    pub(crate) read: bool,
+    /// The interrupt socket can be read, or has ended.
+    pub(crate) interrupt: bool,
+}
+
+impl Sockets {
+    /// Waits until the data socket can be read (if `read`) or written (if `write`), an interrupt
+    /// comes, the time is over, or a signal was handled.
+    pub(crate) fn wait(
+        &self,
+        read: bool,
+        write: bool,
+        time: Option<Duration>,
+    ) -> Result<Ready, LinkError> {
+        let mut events = PollFlags::empty();
+        events.set(PollFlags::IN, read);
+        events.set(PollFlags::OUT, write);
+        let mut fds = [
+            PollFd::new(&self.data, events),
+            PollFd::new(&self.interrupt, PollFlags::IN),
+        ];
+        let time = time.map(|time| Timespec {
+            tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: time.subsec_nanos().into(),
+        });
+        match poll(&mut fds, time.as_ref()) {
+            Ok(_) => Ok(Ready {
+                read: fds[0].revents().intersects(!PollFlags::OUT),
+                interrupt: !fds[1].revents().is_empty(),
+            }),
+            Err(Errno::INTR) => Ok(Ready::default()),
+            Err(cause) => Err(system("waiting for the daemon", cause)),
+        }
+    }
+}
+
+/// Frames on their way to the daemon.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    frames: VecDeque<([u8; HEADER_LEN], Bytes)>,
+    /// Bytes of the first frame that are with the kernel.
+    written: usize,
+}
+
+impl Outgoing {
+    /// Puts a frame behind the others.
+    pub(crate) fn push(&mut self, frame: Frame) {
+        let header = frame.header.to_bytes(frame.body.len());
+        self.frames.push_back((header, frame.body));
+    }
+
+    /// Whether all is with the kernel.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Writes as much as the kernel takes.
+    pub(crate) fn write(&mut self, socket: impl AsFd) -> Result<(), LinkError> {
+        // A daemon that has died must not raise SIGPIPE in the user's program.
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        while !self.frames.is_empty() {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let filled = self.fill(&mut slices);
+            match sendmsg(
+                &socket,
+                &slices[..filled],
+                &mut SendAncillaryBuffer::default(),
+                flags,
+            ) {
+                Ok(written) => self.advance(written),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::PIPE | Errno::CONNRESET) => daemon_lost(),
+                Err(cause) => return Err(system("writing to the daemon", cause)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Points `slices` to what comes next; how many there are.
+    fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES]) -> usize {
+        let mut skip = self.written;
+        let mut filled = 0;
+        for part in self
+            .frames
+            .iter()
+            .flat_map(|(head, body)| [&head[..], body])
+        {
+            if filled == SLICES {
+                break;
+            }
+            let rest = &part[skip.min(part.len())..];
+            skip -= part.len() - rest.len();
+            if !rest.is_empty() {
+                slices[filled] = IoSlice::new(rest);
+                filled += 1;
+            }
+        }
+        filled
+    }
+
+    /// Forgets what the kernel has taken.
+    fn advance(&mut self, written: usize) {
+        self.written += written;
+        while let Some((head, body)) = self.frames.front()
+            && self.written >= head.len() + body.len()
+        {
+            self.written -= head.len() + body.len();
+            self.frames.pop_front();
+        }
+    }
+}
+
+/// Frames on their way from the daemon.
+#[derive(Debug, Default)]
+pub(crate) struct Incoming {
+    reader: FrameReader,
+}
+
+/// What one read gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadResult {
+    /// The socket holds no more.
+    Empty,
+    /// It holds more, as far as can be seen.
+    More,
+}
+
+impl Incoming {
+    /// Reads once. Does not return if the daemon has died.
+    pub(crate) fn read(&mut self, socket: impl AsFd) -> Result<ReadResult, LinkError> {
+        let missing = self.reader.missing();
+        let mut buffer = self.reader.buffer(0);
+        if buffer.capacity() - buffer.len() < missing {
+            buffer = self.reader.buffer(READ_BYTES.max(missing));
+        }
+        let room = buffer.spare_capacity_mut();
+        let room_len = room.len();
+        match recv(socket, room, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) | Err(Errno::CONNRESET) => daemon_lost(),
+            Ok((_, len)) => {
+                // SAFETY: the kernel wrote `len` bytes to the beginning of the spare room.
+                unsafe { buffer.advance_mut(len) };
+                Ok(match len == room_len {
+                    true => ReadResult::More,
+                    false => ReadResult::Empty,
+                })
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(ReadResult::Empty),
+            Err(cause) => Err(system("reading from the daemon", cause)),
+        }
+    }
+
+    /// The next whole frame that was read.
+    pub(crate) fn next_frame(&mut self) -> Result<Option<Frame>, LinkError> {
+        let mut frame = self.reader.next_frame()?;
+        if let Some(frame) = &mut frame
+            && frame.body.len() <= COPIED_MAX
+        {
+            frame.body = Bytes::copy_from_slice(&frame.body);
+        }
+        Ok(frame)
+    }
+}
+
+/// A system call that failed.
+fn system(step: &'static str, cause: Errno) -> LinkError {
+    LinkError::System { step, cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+    use vm_wire::{Header, Op};
+
+    fn chunk(seq: u64, len: usize) -> Frame {
+        let mut header = Header::new(Op::Data);
+        header.seq = seq;
+        header.total = len as u64;
+        Frame::new(header, Bytes::from(vec![seq as u8; len]))
+    }
+
+    #[test]
+    fn frames_come_through_whole_however_the_kernel_cuts_them() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let lengths = [
+            0, 8, 65_536, 1, 4_097, 65_536, 65_536, 65_536, 65_536, 0, 96,
+        ];
+        let sent: Vec<Frame> = (1..).zip(lengths).map(|(n, len)| chunk(n, len)).collect();
+        let mut outgoing = Outgoing::default();
+        sent.iter().for_each(|frame| outgoing.push(frame.clone()));
+
+        let mut incoming = Incoming::default();
+        let mut received = Vec::new();
+        while received.len() < sent.len() {
+            outgoing.write(&ours).unwrap();
+            incoming.read(&theirs).unwrap();
+            while let Some(frame) = incoming.next_frame().unwrap() {
+                received.push(frame);
+            }
+        }
+        assert!(outgoing.is_empty());
+        assert_eq!(received, sent);
+    }
+
+    #[test]
+    fn a_wait_sees_each_socket_and_its_limit() {
+        let (data, daemon_data) = UnixStream::pair().unwrap();
+        let (interrupt, daemon_interrupt) = UnixStream::pair().unwrap();
+        let sockets = Sockets {
+            data: data.into(),
+            interrupt: interrupt.into(),
+        };
+        let wait = |time| sockets.wait(true, false, time).unwrap();
+        let soon = Some(Duration::from_millis(1));
+        assert_eq!(wait(soon), Ready::default());
+
+        rustix::io::write(&daemon_data, b"x").unwrap();
+        let read = Ready {
+            read: true,
+            interrupt: false,
+        };
+        assert_eq!(wait(None), read);
+
+        drop(daemon_interrupt);
+        let both = Ready {
+            read: true,
+            interrupt: true,
+        };
+        assert_eq!(wait(None), both);
+    }
+}

@@ -1,0 +1,332 @@
+//! How every call of the library runs: try, write, wait, try again.
+//!
+//! All state of a task is one [`Core`] behind one lock. A call is an *attempt*: a closure over the
+//! core that either is done or says until when it makes sense to wait. [`Shared::run`] repeats the
+//! attempt, with the lock released while it waits. Between two attempts the call holds nothing but
+//! the closure's own state, so the wait can be left at any time - an interrupt, a signal, another
+//! thread - and the call goes on as if it had just begun.
+//!
+//! **Several threads.** Whoever waits first polls the sockets; the others sleep until it has read
+//! something, and one of them takes over when it is done. A thread that has bytes to write polls
+//! for that itself.
+//!
+//! **Acknowledgements** are served by whoever is in a call: when they are due while it waits, and
+//! overdue ones when it returns. A task that computes serves none.
+//!
+//! **A call returns when what it has to say is with the kernel**: nothing is left behind that only
+//! a later call would write.
+
+use crate::{
+    error::{LinkError, TaskError},
+    interrupt::Interrupt,
+    link::{Incoming, Outgoing, ReadResult, Ready, Sockets},
+    request::Requests,
+};
+use rustix::{
+    fd::AsFd,
+    time::{ClockId, clock_gettime},
+};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use vm_machine::{Endpoint, EndpointConfig, Received, Time};
+use vm_wire::{
+    Frame, Message, Op, Tid,
+    task::{Ended, HostEvent, Located, Welcome},
+};
+
+/// Reads in a row before the attempt is made again, so that a flood cannot starve a call.
+const READS_MAX: usize = 16;
+
+/// What the handles of one task share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Who this task is.
+    pub(crate) welcome: Welcome,
+    sockets: Sockets,
+    core: Mutex<Core>,
+    changed: Condvar,
+}
+
+/// What becomes of a task that has come to the end of its calls.
+#[derive(Debug, Clone)]
+pub(crate) enum Phase {
+    /// Calls are possible.
+    Running,
+    /// The exit is under way; what comes is not for the user any more.
+    Leaving,
+    /// The machine knows that it has left.
+    Left,
+    /// The connection is of no use.
+    Broken(LinkError),
+}
+
+/// All that changes in a task.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) phase: Phase,
+    pub(crate) requests: Requests,
+    /// Receivers to which a message is half sent: a second one waits for its end.
+    pub(crate) busy: BTreeSet<Tid>,
+    /// Group messages that were taken and belong to another group, see [`crate::group`].
+    pub(crate) strays: VecDeque<Received>,
+    /// What the endpoint wants sent; emptied into `outgoing` at the end of each attempt.
+    pub(crate) out: VecDeque<Frame>,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    /// The last read filled its room: try to read before the next wait.
+    more: bool,
+    interrupt: Interrupt,
+    /// A thread polls the data socket for reading.
+    polled: bool,
+    /// Threads that sleep until something has changed.
+    sleepers: usize,
+}
+
+/// What an attempt has come to.
+pub(crate) enum Attempt<T> {
+    /// The call's result.
+    Done(T),
+    /// Try again when something has changed, or at the given time.
+    Wait(Option<Time>),
+}
+
+/// The time, on the clock that all of the library uses.
+pub(crate) fn now() -> Time {
+    let now = clock_gettime(ClockId::Monotonic);
+    Time(now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000)
+}
+
+impl Shared {
+    pub(crate) fn new(welcome: Welcome, sockets: Sockets) -> Self {
+        let endpoint = Endpoint::new(EndpointConfig {
+            me: welcome.tid,
+            window_bytes: welcome.window_bytes,
+            inbox_bytes: welcome.inbox_bytes,
+            epoch: welcome.epoch,
+            generation: welcome.generation,
+        });
+        let core = Core {
+            endpoint,
+            phase: Phase::Running,
+            requests: Requests::default(),
+            busy: BTreeSet::new(),
+            strays: VecDeque::new(),
+            out: VecDeque::new(),
+            outgoing: Outgoing::default(),
+            incoming: Incoming::default(),
+            more: false,
+            interrupt: Interrupt::default(),
+            polled: false,
+            sleepers: 0,
+        };
+        Shared {
+            welcome,
+            sockets,
+            core: Mutex::new(core),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Makes a call of the running task.
+    pub(crate) fn run<T, E: From<TaskError>>(
+        &self,
+        mut attempt: impl FnMut(&mut Core, Time) -> Result<Attempt<T>, E>,
+    ) -> Result<T, E> {
+        self.run_in_any_phase(|core, now| {
+            core.phase.running()?;
+            attempt(core, now)
+        })
+    }
+
+    /// Makes a call; the attempt looks at the phase itself.
+    pub(crate) fn run_in_any_phase<T, E: From<TaskError>>(
+        &self,
+        mut attempt: impl FnMut(&mut Core, Time) -> Result<Attempt<T>, E>,
+    ) -> Result<T, E> {
+        let mut core = self.lock();
+        let mut result = None;
+        loop {
+            let now = now();
+            let mut until = None;
+            if result.is_none() {
+                match attempt(&mut core, now) {
+                    Ok(Attempt::Done(value)) => result = Some(Ok(value)),
+                    Ok(Attempt::Wait(time)) => until = time,
+                    Err(error) => result = Some(Err(error)),
+                }
+            }
+            if result.is_some() {
+                core.serve(now);
+            }
+            let written = core.write(&self.sockets);
+            let core_result = core.broken_if(written);
+            match result.take() {
+                Some(Ok(value)) => match core_result {
+                    Ok(()) if core.outgoing.is_empty() => {
+                        self.wake(&core);
+                        return Ok(value);
+                    }
+                    Ok(()) => result = Some(Ok(value)),
+                    Err(error) => return Err(error.into()),
+                },
+                // The call has failed already; what is left to write goes with the next one.
+                Some(Err(error)) => {
+                    self.wake(&core);
+                    return Err(error);
+                }
+                None => core_result?,
+            }
+            core = self.wait(core, until)?;
+        }
+    }
+
+    /// Waits until something may have changed, or until the given time.
+    fn wait<'a>(
+        &'a self,
+        mut core: MutexGuard<'a, Core>,
+        until: Option<Time>,
+    ) -> Result<MutexGuard<'a, Core>, TaskError> {
+        let read = !core.polled;
+        let write = !core.outgoing.is_empty();
+        if read && core.more {
+            let read = core.read(&self.sockets, now());
+            core.broken_if(read)?;
+            return Ok(core);
+        }
+        let due = until.into_iter().chain(core.due()).min();
+        let time = due.map(|due| due.since(now()));
+        if !read && !write {
+            core.sleepers += 1;
+            let time = time.unwrap_or(Duration::MAX);
+            core = match self.changed.wait_timeout(core, time) {
+                Ok((core, _)) => core,
+                Err(poison) => poison.into_inner().0,
+            };
+            core.sleepers -= 1;
+        } else {
+            core.polled |= read;
+            drop(core);
+            let ready = self.sockets.wait(read, write, time);
+            core = self.lock();
+            if read {
+                core.polled = false;
+            }
+            let handled = ready.and_then(|ready| core.ready(&self.sockets, ready));
+            core.broken_if(handled)?;
+            self.wake(&core);
+        }
+        core.serve(now());
+        Ok(core)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        // A panic in a call leaves the core whole: every step of it is complete in itself.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the other threads look again.
+    fn wake(&self, core: &Core) {
+        if core.sleepers > 0 {
+            self.changed.notify_all();
+        }
+    }
+}
+
+impl Phase {
+    /// An error unless calls are possible.
+    pub(crate) fn running(&self) -> Result<(), TaskError> {
+        match self {
+            Phase::Running => Ok(()),
+            Phase::Leaving | Phase::Left => Err(TaskError::Left),
+            Phase::Broken(error) => Err(TaskError::Link(error.clone())),
+        }
+    }
+}
+
+impl Core {
+    /// Puts a frame of this task's own on its way to the daemon.
+    pub(crate) fn say(&mut self, frame: Frame) {
+        self.out
+            .push_back(frame.between(self.endpoint.me(), Tid::NONE));
+    }
+
+    /// Remembers that the connection is of no use.
+    fn broken_if(&mut self, result: Result<(), LinkError>) -> Result<(), TaskError> {
+        result.map_err(|error| {
+            self.phase = Phase::Broken(error.clone());
+            TaskError::Link(error)
+        })
+    }
+
+    /// When acknowledgements or repetitions are due.
+    fn due(&self) -> Option<Time> {
+        match self.phase {
+            Phase::Running => self.endpoint.deadline(),
+            _ => None,
+        }
+    }
+
+    /// Sends those that are.
+    fn serve(&mut self, now: Time) {
+        if self.due().is_some_and(|due| due <= now) {
+            self.endpoint.tick(now, &mut self.out);
+        }
+    }
+
+    fn write(&mut self, sockets: &Sockets) -> Result<(), LinkError> {
+        for frame in self.out.drain(..) {
+            self.outgoing.push(frame);
+        }
+        self.outgoing.write(&sockets.data)
+    }
+
+    fn ready(&mut self, sockets: &Sockets, ready: Ready) -> Result<(), LinkError> {
+        if ready.interrupt {
+            self.interrupt.heed(sockets.interrupt.as_fd())?;
+        }
+        if ready.read {
+            self.read(sockets, now())?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, sockets: &Sockets, now: Time) -> Result<(), LinkError> {
+        for _ in 0..READS_MAX {
+            self.more = self.incoming.read(&sockets.data)? == ReadResult::More;
+            while let Some(frame) = self.incoming.next_frame()? {
+                self.handle(frame, now)?;
+            }
+            if !self.more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A frame came from the daemon.
+    fn handle(&mut self, frame: Frame, now: Time) -> Result<(), LinkError> {
+        match frame.header.op {
+            // What is retained is with the daemon, which answers for this task from now on.
+            Op::Data | Op::Ack | Op::Resend | Op::Located | Op::Ended | Op::HostEvent
+                if !matches!(self.phase, Phase::Running) => {}
+            Op::Data | Op::Ack | Op::Resend => self.endpoint.handle(now, frame, &mut self.out),
+            Op::Located => {
+                let located = Located::read(&frame)?;
+                self.endpoint.located(now, &located, &mut self.out);
+            }
+            Op::Ended => self
+                .endpoint
+                .ended(now, Ended::read(&frame)?, &mut self.out),
+            Op::HostEvent => self.endpoint.host_event(HostEvent::read(&frame)?),
+            Op::Failed | Op::Done | Op::Spawned | Op::GroupView | Op::Hosts | Op::Tids => {
+                self.requests.answer(frame);
+            }
+            op => return Err(LinkError::Unexpected(op)),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! Receiving: the first message in the inbox that source and tag select.
+//!
+//! Messages of one sender are received in the order in which it sent them, those that a receive
+//! does not select stay where they are. [`ANY`](crate::ANY) selects every source or every tag.
+
+use crate::{
+    Task,
+    error::RecvError,
+    message::{Envelope, Message, Source, Tag},
+    notify::Event,
+    primitive::{Attempt, Core, Shared, now},
+};
+use std::time::Duration;
+use vm_machine::{EndpointError, Filter, Received, Time};
+
+/// What [`Task::next`] found first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Incoming {
+    /// A message.
+    Message(Message),
+    /// Something that the task watches has happened.
+    Event(Event),
+}
+
+impl Task {
+    /// Receives the first message from `from` with `tag`, and waits for it.
+    ///
+    /// # Errors
+    /// [`RecvError`], see there.
+    pub fn recv(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Message, RecvError> {
+        let filter = user_filter(from, tag);
+        self.shared.run(|core, now| match core.take(&filter, now)? {
+            Some(received) => Ok(Attempt::Done(received.into())),
+            None => Ok(Attempt::Wait(None)),
+        })
+    }
+
+    /// Receives a message if one is there.
+    ///
+    /// # Errors
+    /// As [`Task::recv`].
+    pub fn try_recv(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<Option<Message>, RecvError> {
+        self.recv_timeout(from, tag, Duration::ZERO)
+    }
+
+    /// Receives a message, and waits for it no longer than `time`.
+    ///
+    /// # Errors
+    /// As [`Task::recv`].
+    pub fn recv_timeout(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+        time: Duration,
+    ) -> Result<Option<Message>, RecvError> {
+        let filter = user_filter(from, tag);
+        let received = self.shared.take_until(&filter, Some(now() + time))?;
+        Ok(received.map(Into::into))
+    }
+
+    /// Looks whether a message is there, and leaves it there.
+    ///
+    /// # Errors
+    /// As [`Task::recv`].
+    pub fn probe(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<Option<Envelope>, RecvError> {
+        let filter = user_filter(from, tag);
+        let mut looked = false;
+        self.shared.run(|core, now| {
+            let found = core.endpoint.peek(&filter).map(|found| Envelope {
+                from: found.from,
+                tag: found.tag,
+                len: found.len,
+            });
+            Ok(match found {
+                None if !std::mem::replace(&mut looked, true) => Attempt::Wait(Some(now)),
+                found => Attempt::Done(found),
+            })
+        })
+    }
+
+    /// Waits for a message that `from` and `tag` select or an event that was asked for (see
+    /// [`Task::watch_task`]), whichever is there first; for ever if `time` is `None`. Messages go
+    /// before events, so that what a task sent before its end is received before its end is known.
+    ///
+    /// # Errors
+    /// As [`Task::recv`].
+    pub fn next(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+        time: Option<Duration>,
+    ) -> Result<Option<Incoming>, RecvError> {
+        let filter = user_filter(from, tag);
+        let until = time.map(|time| now() + time);
+        let mut looked = false;
+        self.shared.run(|core, now| {
+            if let Some(received) = core.endpoint.take(now, &filter, &mut core.out) {
+                return Ok(Attempt::Done(Some(Incoming::Message(received.into()))));
+            }
+            if let Some(notice) = core.endpoint.take_notice() {
+                return Ok(Attempt::Done(Some(Incoming::Event(notice.into()))));
+            }
+            core.room()?;
+            Ok(none_or_wait(until, now, &mut looked))
+        })
+    }
+}
+
+/// The user's own conversation.
+fn user_filter(from: impl Into<Source>, tag: impl Into<Tag>) -> Filter {
+    Filter {
+        context: 0,
+        from: from.into().0,
+        tag: tag.into().0,
+    }
+}
+
+/// After an attempt that found nothing: waits until the time is over. The socket is looked at once
+/// even if it is over from the start, else a program that only ever tries would never receive.
+pub(crate) fn none_or_wait<T>(
+    until: Option<Time>,
+    now: Time,
+    looked: &mut bool,
+) -> Attempt<Option<T>> {
+    match until {
+        Some(until) if now >= until && *looked => Attempt::Done(None),
+        _ => {
+            *looked = true;
+            Attempt::Wait(until)
+        }
+    }
+}
+
+impl Shared {
+    /// The first message that `filter` selects; `None` if it does not come in time.
+    pub(crate) fn take_until(
+        &self,
+        filter: &Filter,
+        until: Option<Time>,
+    ) -> Result<Option<Received>, RecvError> {
+        let mut looked = false;
+        self.run(|core, now| match core.take(filter, now)? {
+            Some(received) => Ok(Attempt::Done(Some(received))),
+            None => Ok(none_or_wait(until, now, &mut looked)),
+        })
+    }
+}
+
+impl Core {
+    /// Takes the message out of the inbox; an error if it is not there and cannot come.
+    pub(crate) fn take(
+        &mut self,
+        filter: &Filter,
+        now: Time,
+    ) -> Result<Option<Received>, RecvError> {
+        let received = self.endpoint.take(now, filter, &mut self.out);
+        if received.is_none() {
+            self.room()?;
+        }
+        Ok(received)
+    }
+
+    /// An error if the inbox is so full that no message can come.
+    fn room(&self) -> Result<(), RecvError> {
+        match self.endpoint.inbox_full() {
+            Some(EndpointError::InboxFull {
+                from,
+                bytes,
+                unread,
+            }) => Err(RecvError::InboxFull {
+                from,
+                bytes,
+                unread,
+            }),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Sending: a message into the channel to each of its receivers.
+//!
+//! A send returns when the channel has the whole message, not when it was received. It waits while
+//! the receiver does not take what came before, beyond the window; and while it waits it takes
+//! into the inbox what others send, so that two tasks that send to each other do not stop for ever.
+//! A multicast gives each receiver what that one's window allows, so a slow receiver delays the
+//! call's return, not the others' messages.
+
+use crate::{
+    Task,
+    error::SendError,
+    message::{Number, encode_slice, encode_value},
+    primitive::{Attempt, Core, Shared},
+};
+use bytes::Bytes;
+use serde::Serialize;
+use vm_machine::{EndpointError, SendProgress, Sending, Time};
+use vm_wire::{Tid, limits};
+
+impl Task {
+    /// Sends a serde value to `to`, to be read by [`crate::Message::value`].
+    ///
+    /// To a task that has ended, nothing is sent, and that is no error: [`Task::watch_task`] tells.
+    ///
+    /// # Errors
+    /// [`SendError`], see there. Waits as long as the receiver takes nothing.
+    pub fn send<T: Serialize + ?Sized>(
+        &self,
+        to: Tid,
+        tag: i32,
+        value: &T,
+    ) -> Result<(), SendError> {
+        let body = encode_value(value).map_err(SendError::Value)?;
+        self.send_bytes(to, tag, body)
+    }
+
+    /// Sends bytes to `to`; without a copy if they come as [`Bytes`] or `Vec<u8>`. At most
+    /// [`limits::MESSAGE_MAX`] (1 GiB).
+    ///
+    /// # Errors
+    /// As [`Task::send`].
+    pub fn send_bytes(&self, to: Tid, tag: i32, body: impl Into<Bytes>) -> Result<(), SendError> {
+        self.shared.send_to(&[to], 0, tag, body.into())
+    }
+
+    /// Sends a slice of numbers to `to`, to be read by [`crate::Message::slice`].
+    ///
+    /// # Errors
+    /// As [`Task::send`].
+    pub fn send_slice<T: Number>(&self, to: Tid, tag: i32, numbers: &[T]) -> Result<(), SendError> {
+        self.send_bytes(to, tag, encode_slice(numbers))
+    }
+
+    /// Sends a serde value to each of `to`.
+    ///
+    /// # Errors
+    /// As [`Task::send`]; then some of the receivers may have the message.
+    pub fn multicast<T: Serialize + ?Sized>(
+        &self,
+        to: &[Tid],
+        tag: i32,
+        value: &T,
+    ) -> Result<(), SendError> {
+        let body = encode_value(value).map_err(SendError::Value)?;
+        self.multicast_bytes(to, tag, body)
+    }
+
+    /// Sends bytes to each of `to`; they are kept once for all.
+    ///
+    /// # Errors
+    /// As [`Task::multicast`].
+    pub fn multicast_bytes(
+        &self,
+        to: &[Tid],
+        tag: i32,
+        body: impl Into<Bytes>,
+    ) -> Result<(), SendError> {
+        self.shared.send_to(to, 0, tag, body.into())
+    }
+
+    /// Sends a slice of numbers to each of `to`.
+    ///
+    /// # Errors
+    /// As [`Task::multicast`].
+    pub fn multicast_slice<T: Number>(
+        &self,
+        to: &[Tid],
+        tag: i32,
+        numbers: &[T],
+    ) -> Result<(), SendError> {
+        self.multicast_bytes(to, tag, encode_slice(numbers))
+    }
+}
+
+/// One receiver's copy on its way.
+struct Copy {
+    to: Tid,
+    /// `None` until no other message is half sent to that receiver.
+    sending: Option<Sending>,
+}
+
+impl Shared {
+    /// Sends `body` to each of `to`.
+    pub(crate) fn send_to(
+        &self,
+        to: &[Tid],
+        context: u32,
+        tag: i32,
+        body: Bytes,
+    ) -> Result<(), SendError> {
+        let len = body.len() as u64;
+        if len > limits::MESSAGE_MAX {
+            return Err(SendError::TooLong { len });
+        }
+        if let [to] = *to {
+            let mut copy = Copy { to, sending: None };
+            return self.run(|core, now| {
+                Ok(match copy.push(core, now, context, tag, &body)? {
+                    true => Attempt::Done(()),
+                    false => Attempt::Wait(None),
+                })
+            });
+        }
+        let mut copies: Vec<Copy> = to.iter().map(|&to| Copy { to, sending: None }).collect();
+        self.run(|core, now| {
+            let mut first_error = None;
+            copies.retain_mut(|copy| match copy.push(core, now, context, tag, &body) {
+                Ok(done) => !done,
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                    false
+                }
+            });
+            match first_error {
+                Some(error) => {
+                    copies.drain(..).for_each(|copy| copy.give_up(core));
+                    Err(error)
+                }
+                None if copies.is_empty() => Ok(Attempt::Done(())),
+                None => Ok(Attempt::Wait(None)),
+            }
+        })
+    }
+}
+
+impl Copy {
+    /// Pushes as much as the channel takes; whether that was the rest. After an error this copy is
+    /// given up.
+    fn push(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        context: u32,
+        tag: i32,
+        body: &Bytes,
+    ) -> Result<bool, SendError> {
+        let sending = match &mut self.sending {
+            Some(sending) => sending,
+            None if core.busy.contains(&self.to) => return Ok(false),
+            None => {
+                self.sending.insert(
+                    core.endpoint
+                        .start_send(self.to, context, tag, body.clone()),
+                )
+            }
+        };
+        match core.endpoint.poll_send(now, sending, &mut core.out) {
+            Ok(SendProgress::Done) => {
+                core.busy.remove(&self.to);
+                Ok(true)
+            }
+            Ok(SendProgress::NeedsCredit) => {
+                core.busy.insert(self.to);
+                Ok(false)
+            }
+            Err(error) => {
+                core.busy.remove(&self.to);
+                Err(refused(self.to, error))
+            }
+        }
+    }
+
+    /// Leaves the receiver to the next message; the channel drops the half that it has.
+    fn give_up(self, core: &mut Core) {
+        if self.sending.is_some() {
+            core.busy.remove(&self.to);
+        }
+    }
+}
+
+/// What the channel says, as the user is told.
+fn refused(to: Tid, error: EndpointError) -> SendError {
+    match error {
+        EndpointError::TooLong { len } => SendError::TooLong { len },
+        EndpointError::InboxFull {
+            from,
+            bytes,
+            unread,
+        } => SendError::InboxFull {
+            to,
+            from,
+            bytes,
+            unread,
+        },
+        EndpointError::Superseded { .. } => unreachable!("`busy` keeps messages to {to} apart"),
+        EndpointError::Backlog { .. } => unreachable!("only daemons have a backlog"),
+    }
+}

@@ -1,0 +1,99 @@
+//! The handle of this process in the machine.
+
+use crate::{
+    error::InitError,
+    init::{Environment, enrol},
+    leave,
+    primitive::Shared,
+};
+use std::{cell::Cell, marker::PhantomData, sync::Arc};
+use vm_wire::{HostId, MachineId, Tid};
+
+/// This process as a task of the machine; from [`init`].
+///
+/// A handle belongs to one thread. Other threads get their own by [`Task::clone_handle`]: they are
+/// the same task, and their calls take turns, except that one may wait while another sends or
+/// receives.
+///
+/// To drop a handle does nothing: the task leaves the machine when its process ends (see
+/// [`Task::exit`]), with the status of the process, which is known only then.
+#[derive(Debug)]
+pub struct Task {
+    pub(crate) shared: Arc<Shared>,
+    /// Not `Sync`.
+    one_thread: PhantomData<Cell<()>>,
+}
+
+/// Makes this process a task of the machine, before anything else is done with it.
+///
+/// A process that was spawned is known to its daemon. A process started from a shell becomes the
+/// master of a new application, if a daemon runs on this host.
+///
+/// # Errors
+/// [`InitError`], see there. It may be called again after an error, but only once after success.
+pub fn init() -> Result<Task, InitError> {
+    leave::once(|| {
+        let (welcome, sockets) = enrol(&Environment::read()?)?;
+        Ok(Arc::new(Shared::new(welcome, sockets)))
+    })
+    .map(Task::new)
+}
+
+impl Task {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Task {
+            shared,
+            one_thread: PhantomData,
+        }
+    }
+
+    /// A handle of the same task for another thread.
+    #[must_use]
+    pub fn clone_handle(&self) -> Task {
+        Task::new(Arc::clone(&self.shared))
+    }
+
+    /// Who this task is.
+    pub fn tid(&self) -> Tid {
+        self.shared.welcome.tid
+    }
+
+    /// Who spawned it; `None` for a master.
+    pub fn parent(&self) -> Option<Tid> {
+        let parent = self.shared.welcome.parent;
+        (!parent.is_none()).then_some(parent)
+    }
+
+    /// Its application: the tid of its master, which may be itself.
+    pub fn app(&self) -> Tid {
+        self.shared.welcome.app
+    }
+
+    /// Which of the tasks that were spawned together it is, from 0.
+    pub fn index(&self) -> u32 {
+        self.shared.welcome.index
+    }
+
+    /// The host where it runs.
+    pub fn host(&self) -> HostId {
+        self.shared.welcome.host
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> MachineId {
+        self.shared.welcome.machine
+    }
+
+    /// Leaves the machine, and the process goes on as one that is no task. What was sent before
+    /// will be received; what others still send is dropped. `status` is told to those who watch.
+    ///
+    /// Without this call, the task leaves when its process ends in order: when `main` returns or
+    /// `std::process::exit` is called; with the exit status of the process, so a panic in `main`
+    /// tells 101.
+    ///
+    /// # Errors
+    /// [`crate::ExitError`], see there. Later calls, in all threads, fail.
+    pub fn exit(&self, status: i32) -> Result<(), crate::ExitError> {
+        self.shared.leave(status)
+    }
+}
