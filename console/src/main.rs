@@ -1,1 +1,82 @@
-fn main() {}
+//! `vm`, the console of the virtual parallel machine.
+//!
+//! A command, typed at the prompt or given on the command line, becomes questions to the daemon of
+//! this host, and their answers become events that are shown to people or, with `--json`, to
+//! programs. The console keeps no state of the machine: it can be killed at any time, also while
+//! it prints, and any number of them can look at one daemon.
+//!
+//! Reading order: [`command`] (the grammar), [`execute`] (what each command does), [`client`] (the
+//! connection), [`launch`] (starting daemons), [`run`] (a program at this terminal), [`render`]
+//! (what is shown), [`repl`] (the prompt), [`failure`] (errors and exit codes).
+
+mod client;
+mod command;
+mod execute;
+mod failure;
+mod interrupt;
+mod launch;
+mod render;
+mod repl;
+mod run;
+mod signal_name;
+mod terminal;
+
+#[cfg(test)]
+#[path = "../tests/fake/mod.rs"]
+mod fake;
+
+use clap::Parser;
+use command::Cli;
+use execute::Console;
+use interrupt::Interrupt;
+use render::{Audience, Renderer};
+use rustix::process::geteuid;
+use std::{
+    env,
+    io::{self, IsTerminal},
+    process::ExitCode,
+    rc::Rc,
+};
+use vm_wire::place;
+
+fn main() -> ExitCode {
+    env_logger::init();
+    let cli = Cli::parse();
+    let audience = if cli.format.json {
+        Audience::Programs
+    } else {
+        Audience::People
+    };
+    match console(&cli, renderer(audience)) {
+        Ok(code) => ExitCode::from(code),
+        // Whoever read our output has seen enough.
+        Err(error) if failure::is_broken_pipe(&error) => ExitCode::from(failure::DONE),
+        Err(error) => {
+            // With standard error closed there is nobody left to tell.
+            let _ = execute::report(&mut renderer(audience), &error);
+            ExitCode::from(failure::exit_code(&error))
+        }
+    }
+}
+
+fn renderer(audience: Audience) -> Renderer {
+    Renderer::new(audience, Box::new(io::stdout()), Box::new(io::stderr()))
+}
+
+fn console(cli: &Cli, renderer: Renderer) -> anyhow::Result<u8> {
+    let dir = cli.dir.clone().unwrap_or_else(|| {
+        place::default_dir(
+            env::var_os(place::ENV_DIR),
+            env::var_os(place::ENV_RUNTIME_DIR),
+            geteuid().as_raw(),
+        )
+    });
+    let interrupt = Rc::new(Interrupt::install()?);
+    let commands_on_stdin = cli.command.is_none();
+    let mut console = Console::new(dir, interrupt, renderer, commands_on_stdin);
+    match &cli.command {
+        Some(command) => console.execute(command),
+        None if io::stdin().is_terminal() => repl::interactive(console),
+        None => repl::script(console, io::stdin().lock()),
+    }
+}

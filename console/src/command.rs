@@ -1,0 +1,505 @@
+//! The console's one grammar: what can be typed after `vm`, and at its prompt.
+//!
+//! Parsing, help, the manual pages that `help COMMAND` prints and the completion at the prompt all
+//! come from the definitions below. A word that stands for something in the machine is checked for
+//! its form here, before any daemon is asked; whether it exists only the daemon knows.
+
+use crate::signal_name;
+use clap::{Args, Parser, Subcommand};
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+use vm_wire::{
+    MachineId, Tid,
+    id::TidError,
+    limits::SPAWN_COUNT_MAX,
+    task::{Place, Spawn},
+};
+
+/// Console of the virtual parallel machine.
+///
+/// Without a command it reads commands interactively, or, when its standard input is no terminal,
+/// line by line until one fails. If no daemon runs on this host, `vm` without a command, `run`,
+/// `spawn` and `add` start one.
+#[derive(Debug, Parser)]
+#[command(name = "vm", version, after_long_help = TOP_HELP, disable_help_subcommand = true)]
+pub struct Cli {
+    /// How and where.
+    #[command(flatten)]
+    pub format: Format,
+
+    /// The folder of the daemon to talk to.
+    ///
+    /// Without it: $VM_DIR, else $XDG_RUNTIME_DIR/vm, else /tmp/vm-UID.
+    #[arg(long, global = true, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+
+    /// What to do; interactive if absent.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// One line at the prompt: the same commands, without the program's name before them.
+#[derive(Debug, Parser)]
+#[command(name = "vm", no_binary_name = true, disable_help_subcommand = true)]
+#[command(override_usage = "COMMAND [OPTIONS]")]
+pub struct Line {
+    /// How.
+    #[command(flatten)]
+    pub format: Format,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Format {
+    /// Print JSON for programs: one value a line.
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// What a user can ask for. The order is that of the help.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program as the master of a new application, as if it were started here.
+    #[command(after_long_help = RUN_HELP)]
+    #[command(override_usage = "vm run [OPTIONS] PROGRAM [ARGUMENT]...")]
+    Run(Run),
+
+    /// Start programs as masters of their own, and do not wait for them.
+    #[command(after_long_help = SPAWN_HELP)]
+    #[command(override_usage = "vm spawn [OPTIONS] PROGRAM [ARGUMENT]...")]
+    Spawn(SpawnArgs),
+
+    /// List the tasks: children below their parents, with processor time, memory and state.
+    #[command(after_long_help = PS_HELP)]
+    Ps {
+        /// Only the application of this master.
+        #[arg(value_name = "TID")]
+        app: Option<TidArg>,
+    },
+
+    /// End tasks at once (signal 9).
+    #[command(after_long_help = KILL_HELP)]
+    Kill {
+        /// The tasks.
+        #[arg(required = true, value_name = "TID")]
+        tids: Vec<TidArg>,
+    },
+
+    /// Send a signal to tasks.
+    #[command(after_long_help = SIG_HELP)]
+    Sig {
+        /// Name or number: TERM, SIGTERM or 15.
+        #[arg(value_name = "SIGNAL", value_parser = signal_name::parse)]
+        signal: i32,
+        /// The tasks.
+        #[arg(required = true, value_name = "TID")]
+        tids: Vec<TidArg>,
+    },
+
+    /// Say whether a task could be moved to another host, and if not, why.
+    #[command(after_long_help = CHECK_HELP)]
+    Check {
+        /// The task.
+        #[arg(value_name = "TID")]
+        tid: TidArg,
+    },
+
+    /// Show the machine: its hosts, who leads, who votes.
+    #[command(after_long_help = CONF_HELP)]
+    Conf,
+
+    /// Add hosts: start a daemon on each, and wait until it is in the machine.
+    #[command(after_long_help = ADD_HELP)]
+    Add(Add),
+
+    /// Take hosts out of the machine: their tasks end, then their daemons.
+    #[command(after_long_help = DELETE_HELP)]
+    Delete {
+        /// Names, as `conf` shows them.
+        #[arg(required = true, value_name = "HOST")]
+        hosts: Vec<String>,
+    },
+
+    /// End the machine: all tasks and all daemons.
+    #[command(after_long_help = HALT_HELP)]
+    Halt {
+        /// Do not ask first. (Only a terminal is asked.)
+        #[arg(long, short)]
+        yes: bool,
+    },
+
+    /// Show the release and protocol of this console and of the daemon.
+    #[command(after_long_help = VERSION_HELP)]
+    Version,
+
+    /// Show the manual page of a command, or the list of commands.
+    #[command(after_long_help = HELP_HELP)]
+    Help {
+        /// The command.
+        #[arg(value_name = "COMMAND")]
+        command: Option<String>,
+    },
+
+    /// Leave the console. The machine runs on.
+    #[command(visible_alias = "exit", after_long_help = QUIT_HELP)]
+    Quit,
+}
+
+/// The arguments of `run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Do not give the program a terminal, even if the console has one.
+    #[arg(long)]
+    pub no_terminal: bool,
+    /// What to run.
+    #[command(flatten)]
+    pub program: Program,
+}
+
+/// The arguments of `spawn`.
+#[derive(Debug, Args)]
+pub struct SpawnArgs {
+    /// How many, each the master of an application of its own.
+    #[arg(long, short = 'n', default_value_t = 1, value_name = "COUNT")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(SPAWN_COUNT_MAX)))]
+    pub count: u32,
+    /// Where: one host, or several in turn, separated by commas. Otherwise by free cores.
+    #[arg(long, value_name = "HOST", value_delimiter = ',')]
+    pub on: Vec<String>,
+    /// What to run.
+    #[command(flatten)]
+    pub program: Program,
+}
+
+/// A program and what it gets.
+#[derive(Debug, Args)]
+pub struct Program {
+    /// Set a variable of its environment. May be repeated.
+    #[arg(long = "env", short, value_name = "NAME=VALUE", value_parser = variable)]
+    pub env: Vec<(String, String)>,
+    /// Its working directory; otherwise the console's.
+    #[arg(long, value_name = "PATH")]
+    pub cwd: Option<PathBuf>,
+    /// A path, or a name to look up in the daemon's program path; then its arguments. Everything
+    /// after the program is its own, options too.
+    // One list, because options between a program and its first argument would be taken for ours.
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    pub words: Vec<String>,
+}
+
+/// The arguments of `add`.
+#[derive(Debug, Args)]
+pub struct Add {
+    /// How to start a daemon elsewhere; see below.
+    #[arg(long, env = "VM_LAUNCHER", value_name = "TEMPLATE")]
+    #[arg(default_value = crate::launch::DEFAULT_LAUNCHER)]
+    pub launcher: String,
+    /// The address that the new daemons join; otherwise that of this host's daemon.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub join: Option<String>,
+    /// File with the machine's secret; otherwise the one in the daemon's folder.
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
+    /// How long to wait for a host to join. Seconds.
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    pub timeout: u64,
+    /// The hosts, as the launcher knows them: node1, user@node1.
+    #[arg(required = true, value_name = "HOST", value_parser = launch_host)]
+    pub hosts: Vec<String>,
+}
+
+impl Program {
+    /// The request for `count` of this program at `place`, started from the folder `cwd`.
+    ///
+    /// A program given by a relative path is meant from the console's folder, whatever the
+    /// program's own working directory is.
+    pub fn spawn(&self, count: u32, place: Place, cwd: &Path) -> Spawn {
+        let (program, args) = match self.words.split_first() {
+            Some((program, args)) => (program.clone(), args.to_vec()),
+            None => (String::new(), Vec::new()),
+        };
+        let program = if program.contains('/') {
+            let path: PathBuf = cwd.join(&program).components().collect();
+            path.to_string_lossy().into_owned()
+        } else {
+            program
+        };
+        let dir = match &self.cwd {
+            Some(dir) => cwd.join(dir),
+            None => cwd.to_owned(),
+        };
+        Spawn {
+            program,
+            args,
+            env: self.env.clone(),
+            dir: Some(dir.to_string_lossy().into_owned()),
+            count,
+            place,
+        }
+    }
+}
+
+impl SpawnArgs {
+    /// Where the user wants the tasks.
+    pub fn place(&self) -> Place {
+        match self.on.as_slice() {
+            [] => Place::Any,
+            [host] => Place::Host(host.clone()),
+            hosts => Place::Hosts(hosts.to_vec()),
+        }
+    }
+}
+
+/// A tid as typed: well formed, but of a machine that is known only once a daemon has answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TidArg(String);
+
+impl TidArg {
+    /// The task, as seen from a console of `machine`.
+    pub fn resolve(&self, machine: MachineId) -> Result<Tid, TidError> {
+        Tid::parse(&self.0, machine)
+    }
+}
+
+impl FromStr for TidArg {
+    type Err = TidError;
+
+    fn from_str(text: &str) -> Result<Self, TidError> {
+        Tid::parse(text, MachineId::from_bits(0)).map(|_| TidArg(text.to_owned()))
+    }
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write it as NAME=VALUE".to_owned()),
+    }
+}
+
+/// A host that begins with a dash would reach the launcher as one of its options.
+fn launch_host(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.starts_with('-') || text.contains(char::is_whitespace) {
+        return Err("a host's name is not empty, has no blanks and no dash before it".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+const TOP_HELP: &str = "\
+Exit codes:
+  0    done
+  1    the machine refused or failed: the message says what and why
+  2    the command line is wrong
+  3    no daemon could be reached, or the connection to it was lost
+  130  interrupted
+  `run` ends with the exit code of its program, or 128 + N if signal N ended it;
+  125 if the machine failed, 127 if the program could not be started.
+
+Environment:
+  VM_DIR       the daemon's folder, unless --dir is given
+  VM_LAUNCHER  how `add` starts a daemon on another host
+  VM_HISTORY   file of the prompt's history (default ~/.vm_history)
+
+Example:
+  vm run ./program arguments
+  vm add node1 node2
+  vm --json conf";
+
+const RUN_HELP: &str = "\
+The program becomes a child of this host's daemon, the master of a new
+application. Its output, and that of all tasks it spawns, appears here; lines of
+others than the master begin with their tid. Standard input and the signals
+INT, QUIT, TERM, HUP, USR1, USR2 and TSTP (as STOP; then CONT) go to the master.
+If standard input and output are both terminals, it gets a terminal too. It sees
+this console's environment. If the console is lost, the master gets SIGHUP.
+
+With --json, each event is one line: started, output, ended.
+
+Exit code: the program's, as if it were local; 128 + N if signal N ended it;
+127 if it could not be started; 125 if the machine failed.
+
+Example:
+  vm run --env THREADS=2 ./simulate --steps 1000 < input > output";
+
+const SPAWN_HELP: &str = "\
+Prints the tids. The programs run on when the console ends; their output goes to
+the log of the daemon on their host. A program found on no host is an error; if
+only some could be started, those are printed and the exit code is 1.
+
+Example:
+  vm spawn -n 4 --on node1,node2 ./worker --verbose";
+
+const PS_HELP: &str = "\
+STATE is that of the process, as ps(1) has it: R running, S sleeping, D waiting
+for the disk, T stopped, Z ended. CPU is user and system time. A dash: the
+task's host did not answer in time. MOVES counts how often the task moved.
+
+Example:
+  vm ps
+  vm ps t1.3
+  vm --json ps | jq -r .tasks[].tid";
+
+const KILL_HELP: &str = "\
+If the task is the master of an application, the rest of the application is
+ended too.
+
+Example:
+  vm kill t2.5 t2.6";
+
+const SIG_HELP: &str = "\
+Names may be given with or without SIG, in any case; RTMIN+3 and RTMAX-1 are
+known too.
+
+Example:
+  vm sig TERM t2.5
+  vm sig 10 t2.5 t2.6";
+
+const CHECK_HELP: &str = "\
+Exit code: 0 if it could be moved, 1 if not; then each reason is one line.
+
+Example:
+  vm check t2.5";
+
+const CONF_HELP: &str = "\
+The star marks the host whose daemon was asked. ROLE: the leader orders the log
+of what the machine agreed on, voters confirm it, followers read it. With three
+or four hosts any one may die, with five or more any two.
+
+Example:
+  vm conf";
+
+const ADD_HELP: &str = "\
+The launcher is a command with places to fill in: {host} the host as given,
+{name} the same without what is before an @, {join} the address to join. It is
+split into words as a shell does, but no shell runs it. The machine's secret is
+written to its standard input. It must start a daemon that goes into the
+background. The hosts are started at the same time. Default:
+  ssh {host} vmd --detach --join {join} --name {name} --secret-stdin
+
+Example:
+  vm add node1 node2
+  vm add --launcher 'ssh {host} /opt/vm/vmd --detach --join {join} \\
+      --name {name} --secret-stdin --path /opt/programs' node3";
+
+const DELETE_HELP: &str = "\
+Tasks there get SIGTERM and, two seconds later, SIGKILL; messages that they had
+sent still arrive. If it is the machine's only host, the machine ends.
+
+Example:
+  vm delete node2";
+
+const HALT_HELP: &str = "\
+Returns when this host's daemon has ended.
+
+Example:
+  vm halt --yes";
+
+const VERSION_HELP: &str = "\
+Works without a daemon; it starts none.
+
+Example:
+  vm version";
+
+const HELP_HELP: &str = "\
+Example:
+  vm help run";
+
+const QUIT_HELP: &str = "\
+Ctrl-D does the same.
+
+Example:
+  vm> quit";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(shell_words::split(&format!("vm {line}")).unwrap())
+    }
+
+    #[test]
+    fn the_grammar_is_sound() {
+        Cli::command().debug_assert();
+        Line::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_a_summary_and_an_example() {
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name();
+            assert!(command.get_about().is_some(), "{name}");
+            let help = command.get_after_long_help().expect(name).to_string();
+            assert!(help.contains("Example:\n"), "{name}");
+            assert!(help.lines().all(|line| line.len() <= 80), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_follows_the_program_is_its_own() {
+        let cli = parse("run --env A=b ./prog --json -n 3 --env X=y").unwrap();
+        assert!(!cli.format.json);
+        let Some(Command::Run(run)) = cli.command else {
+            panic!("not a run")
+        };
+        assert_eq!(run.program.env, [("A".to_owned(), "b".to_owned())]);
+        assert_eq!(
+            run.program.words,
+            ["./prog", "--json", "-n", "3", "--env", "X=y"]
+        );
+    }
+
+    #[test]
+    fn options_of_every_command_stand_before_or_after_it() {
+        for line in ["--json ps", "ps --json"] {
+            assert!(parse(line).unwrap().format.json, "{line}");
+        }
+        let cli = parse("conf --dir /x").unwrap();
+        assert_eq!(cli.dir, Some("/x".into()));
+    }
+
+    #[test]
+    fn wrong_words_are_refused_before_a_daemon_is_asked() {
+        for line in [
+            "kill",
+            "kill 3.17",
+            "sig NOSUCH t1.1",
+            "sig 0 t1.1",
+            "sig TERM",
+            "spawn -n 0 prog",
+            "spawn -n 4097 prog",
+            "run --env =x prog",
+            "add -- -oProxyCommand=x",
+            "frobnicate",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_relative_program_is_meant_from_the_consoles_folder() {
+        let spawn = |line: &str| match parse(line).unwrap().command {
+            Some(Command::Spawn(args)) => {
+                args.program
+                    .spawn(args.count, args.place(), "/home/u".as_ref())
+            }
+            _ => panic!("not a spawn"),
+        };
+        let one = spawn("spawn -n 2 --on a,b --cwd work ./bin/prog x");
+        assert_eq!(one.program, "/home/u/bin/prog");
+        assert_eq!(one.dir.as_deref(), Some("/home/u/work"));
+        assert_eq!(one.place, Place::Hosts(vec!["a".into(), "b".into()]));
+        assert_eq!((one.count, one.args), (2, vec!["x".to_owned()]));
+        let two = spawn("spawn --on a prog");
+        assert_eq!(
+            (two.program.as_str(), two.place),
+            ("prog", Place::Host("a".into()))
+        );
+    }
+}

@@ -1,0 +1,406 @@
+//! What each command does: questions to the daemon, and events for the renderer.
+
+use crate::{
+    client::Client,
+    command::{Cli, Command, Run, TidArg},
+    failure::{self, ClientError},
+    interrupt::Interrupt,
+    launch,
+    render::{Event, Renderer},
+    run, terminal,
+};
+use anyhow::{Context, anyhow};
+use clap::CommandFactory;
+use std::{
+    env,
+    io::{self, BufRead, IsTerminal, Write},
+    path::PathBuf,
+    rc::Rc,
+    time::Duration,
+};
+use vm_wire::{
+    MachineId, Tid,
+    console::{Answer, Conf, Request, TaskRow},
+    task,
+};
+
+/// How long the end of a daemon that was told to end is awaited.
+const END_TIME: Duration = Duration::from_secs(10);
+/// How long an answer for the completion at the prompt may take.
+const COMPLETION_TIME: Duration = Duration::from_millis(500);
+
+/// Everything that a command works with.
+pub struct Console {
+    dir: PathBuf,
+    interrupt: Rc<Interrupt>,
+    /// Shows what commands have to say.
+    pub renderer: Renderer,
+    /// Whether commands come from standard input, which then is not a program's to read.
+    commands_on_stdin: bool,
+    /// The connection, once a command needed it.
+    client: Option<Client>,
+}
+
+impl Console {
+    /// A console for the daemon in `dir`.
+    pub fn new(
+        dir: PathBuf,
+        interrupt: Rc<Interrupt>,
+        renderer: Renderer,
+        commands_on_stdin: bool,
+    ) -> Self {
+        Console {
+            dir,
+            interrupt,
+            renderer,
+            commands_on_stdin,
+            client: None,
+        }
+    }
+
+    /// Does what the command says; returns the exit code.
+    ///
+    /// # Errors
+    /// When it could not be done. What is wrong with one of several tasks or hosts is shown, and
+    /// said by the exit code.
+    pub fn execute(&mut self, command: &Command) -> anyhow::Result<u8> {
+        let result = self.command(command);
+        if let Err(error) = &result
+            && let Some(error) = error.downcast_ref::<ClientError>()
+            && !matches!(error, ClientError::Refused(_) | ClientError::Late(_))
+        {
+            // The next command finds out whether there is a daemon again.
+            self.client = None;
+        }
+        result
+    }
+
+    fn command(&mut self, command: &Command) -> anyhow::Result<u8> {
+        match command {
+            Command::Run(args) => self.run(args),
+            Command::Spawn(args) => {
+                let cwd = current_dir()?;
+                let request = args.program.spawn(args.count, args.place(), &cwd);
+                let Answer::Started(tids) =
+                    self.client_or_start()?.ask(&Request::Spawn(request))?
+                else {
+                    return Err(ClientError::Unexpected.into());
+                };
+                self.renderer.show(&Event::Started(&tids))?;
+                Ok(if tids.len() == args.count as usize {
+                    failure::DONE
+                } else {
+                    failure::FAILED
+                })
+            }
+            Command::Ps { app } => {
+                let app = app.as_ref().map(|app| self.resolve(app)).transpose()?;
+                let rows = self.tasks(app, None)?;
+                self.renderer.show(&Event::Tasks(&rows))?;
+                Ok(failure::DONE)
+            }
+            Command::Kill { tids } => self.signal(libc::SIGKILL, tids),
+            Command::Sig { signal, tids } => self.signal(*signal, tids),
+            Command::Check { tid } => {
+                let tid = self.resolve(tid)?;
+                let Answer::Check(reasons) = self.client()?.ask(&Request::Check(tid))? else {
+                    return Err(ClientError::Unexpected.into());
+                };
+                self.renderer.show(&Event::Check(tid, &reasons))?;
+                Ok(if reasons.is_empty() {
+                    failure::DONE
+                } else {
+                    failure::FAILED
+                })
+            }
+            Command::Conf => {
+                let conf = self.conf(None)?;
+                self.renderer.show(&Event::Conf(&conf))?;
+                Ok(failure::DONE)
+            }
+            Command::Add(args) => {
+                self.client_or_start()?;
+                // `client_or_start` has just made sure that it is there.
+                let client = self.client.as_mut().ok_or(ClientError::Lost(None))?;
+                let ok = launch::add(client, args, &self.dir, &mut self.renderer)?;
+                Ok(if ok { failure::DONE } else { failure::FAILED })
+            }
+            Command::Delete { hosts } => self.delete(hosts),
+            Command::Halt { yes } => self.halt(*yes),
+            Command::Version => {
+                let daemon = match self.client() {
+                    Ok(client) => Some(client.daemon().clone()),
+                    Err(ClientError::NoDaemon { .. }) => None,
+                    Err(error) => return Err(error.into()),
+                };
+                self.renderer.show(&Event::Version(daemon.as_ref()))?;
+                Ok(failure::DONE)
+            }
+            Command::Help { command } => {
+                let text = help(command.as_deref())?;
+                self.renderer.show(&Event::Help(&text))?;
+                Ok(failure::DONE)
+            }
+            Command::Quit => Ok(failure::DONE),
+        }
+    }
+
+    /// The connection; made if there is none.
+    fn client(&mut self) -> Result<&mut Client, ClientError> {
+        let client = match self.client.take() {
+            Some(client) => client,
+            None => {
+                let client = Client::connect(&self.dir, self.interrupt.clone())?;
+                self.renderer.set_machine(client.daemon().machine);
+                client
+            }
+        };
+        Ok(self.client.insert(client))
+    }
+
+    /// The connection; if there is no daemon, one is started first.
+    ///
+    /// # Errors
+    /// When none can be started.
+    pub fn client_or_start(&mut self) -> anyhow::Result<&mut Client> {
+        match self.client() {
+            Ok(_) => {}
+            Err(ClientError::NoDaemon { .. }) => launch::start_local(&self.dir)?,
+            Err(error) => return Err(error.into()),
+        }
+        Ok(self.client()?)
+    }
+
+    fn machine(&mut self) -> Result<MachineId, ClientError> {
+        Ok(self.client()?.daemon().machine)
+    }
+
+    fn resolve(&mut self, tid: &TidArg) -> anyhow::Result<Tid> {
+        Ok(tid.resolve(self.machine()?)?)
+    }
+
+    fn conf(&mut self, time: Option<Duration>) -> Result<Conf, ClientError> {
+        match self.ask(&Request::Conf, time)? {
+            Answer::Conf(conf) => Ok(conf),
+            _ => Err(ClientError::Unexpected),
+        }
+    }
+
+    fn tasks(
+        &mut self,
+        app: Option<Tid>,
+        time: Option<Duration>,
+    ) -> Result<Vec<TaskRow>, ClientError> {
+        match self.ask(&Request::Ps(app), time)? {
+            Answer::Ps(rows) => Ok(rows),
+            _ => Err(ClientError::Unexpected),
+        }
+    }
+
+    fn ask(&mut self, request: &Request, time: Option<Duration>) -> Result<Answer, ClientError> {
+        let client = self.client()?;
+        match time {
+            Some(time) => client.ask_within(request, time),
+            None => client.ask(request),
+        }
+    }
+
+    /// The names of the hosts, for completion: quick, and empty rather than an error.
+    pub fn host_names(&mut self) -> Vec<String> {
+        let Ok(conf) = self.conf(Some(COMPLETION_TIME)) else {
+            return Vec::new();
+        };
+        conf.hosts.into_iter().map(|row| row.facts.name).collect()
+    }
+
+    /// The living tasks, for completion: quick, and empty rather than an error.
+    pub fn task_names(&mut self) -> Vec<String> {
+        let Ok(rows) = self.tasks(None, Some(COMPLETION_TIME)) else {
+            return Vec::new();
+        };
+        let Ok(machine) = self.machine() else {
+            return Vec::new();
+        };
+        rows.iter().map(|row| row.tid.show(machine)).collect()
+    }
+
+    /// A run has a connection of its own, so that its end is seen by the daemon even if this
+    /// console goes on.
+    fn run(&mut self, args: &Run) -> anyhow::Result<u8> {
+        let cwd = current_dir()?;
+        let mut request = args.program.spawn(1, task::Place::Any, &cwd);
+        request.env = environment(env::vars_os(), &args.program.env);
+        let people = self.renderer.audience() == crate::render::Audience::People;
+        let terminal =
+            people && !args.no_terminal && terminal::is_ours() && io::stdin().is_terminal();
+        let reads = terminal || !self.commands_on_stdin;
+        let outcome = self.client_or_start().map(drop).and_then(|()| {
+            let client = Client::connect(&self.dir, self.interrupt.clone())?;
+            let input = reads.then(rustix::stdio::stdin);
+            run::run(
+                client,
+                &self.interrupt,
+                request,
+                terminal,
+                input,
+                &mut self.renderer,
+            )
+        });
+        match outcome {
+            Ok(code) => Ok(code),
+            Err(error) => {
+                if !failure::is_broken_pipe(&error) {
+                    report(&mut self.renderer, &error)?;
+                }
+                Ok(run::failure_code(&error))
+            }
+        }
+    }
+
+    fn signal(&mut self, signal: i32, tids: &[TidArg]) -> anyhow::Result<u8> {
+        let mut code = failure::DONE;
+        for tid in tids {
+            let tid = self.resolve(tid)?;
+            match self.client()?.ask(&Request::Signal(tid, signal)) {
+                Ok(Answer::Done) => self.renderer.show(&Event::Signalled(tid, signal))?,
+                Ok(_) => return Err(ClientError::Unexpected.into()),
+                Err(error @ ClientError::Refused(_)) => {
+                    self.renderer.failure(&error.kind(), &error.to_string())?;
+                    code = error.exit_code();
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(code)
+    }
+
+    fn delete(&mut self, hosts: &[String]) -> anyhow::Result<u8> {
+        let conf = self.conf(None)?;
+        let mut code = failure::DONE;
+        for host in hosts {
+            let is_here = conf
+                .hosts
+                .iter()
+                .any(|row| row.host == conf.here && row.facts.name == *host);
+            match self.client()?.ask(&Request::Delete(host.clone())) {
+                Ok(Answer::Done) if is_here => self.await_end()?,
+                Ok(Answer::Done) => {}
+                Ok(_) => return Err(ClientError::Unexpected.into()),
+                // The daemon that was asked is the one that goes.
+                Err(error) if is_here && error.is_lost() => self.client = None,
+                Err(error @ ClientError::Refused(_)) => {
+                    self.renderer.failure(&error.kind(), &error.to_string())?;
+                    code = error.exit_code();
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            self.renderer.show(&Event::HostDeleted(host))?;
+        }
+        Ok(code)
+    }
+
+    fn halt(&mut self, yes: bool) -> anyhow::Result<u8> {
+        let client = self.client()?;
+        if !yes && io::stdin().is_terminal() && !confirmed()? {
+            return Ok(failure::FAILED);
+        }
+        match client.ask(&Request::Halt) {
+            Ok(Answer::Done) => self.await_end()?,
+            Ok(_) => return Err(ClientError::Unexpected.into()),
+            // It was quicker to end than to answer.
+            Err(error) if error.is_lost() => self.client = None,
+            Err(error) => return Err(error.into()),
+        }
+        self.renderer.show(&Event::Halted)?;
+        Ok(failure::DONE)
+    }
+
+    /// Waits until the daemon that said it would end has done so.
+    fn await_end(&mut self) -> anyhow::Result<()> {
+        let Some(mut client) = self.client.take() else {
+            return Ok(());
+        };
+        loop {
+            match client.next_frame(Some(END_TIME)) {
+                Ok(Some(_)) => {}
+                Ok(None) => return Err(ClientError::Late(END_TIME).into()),
+                Err(error) if error.is_lost() => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Shows an error to whom it concerns.
+///
+/// # Errors
+/// What writing said.
+pub fn report(renderer: &mut Renderer, error: &anyhow::Error) -> io::Result<()> {
+    let kind = error
+        .downcast_ref::<ClientError>()
+        .map_or_else(|| "Failed".to_owned(), ClientError::kind);
+    renderer.failure(&kind, &format!("{error:#}"))
+}
+
+fn current_dir() -> anyhow::Result<PathBuf> {
+    env::current_dir().context("cannot find the working directory")
+}
+
+fn confirmed() -> io::Result<bool> {
+    eprint!("End the machine, with all its tasks and daemons? [y/N] ");
+    io::stderr().flush()?;
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    Ok(matches!(
+        line.trim().to_ascii_lowercase().as_str(),
+        "y" | "yes"
+    ))
+}
+
+/// What a program that runs here sees: this console's environment, then what the user set. Not
+/// passed on: who the console itself is to a machine, and what is not text.
+fn environment(
+    ours: impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
+    set: &[(String, String)],
+) -> Vec<(String, String)> {
+    ours.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| name != task::ENV_SOCKET && name != task::ENV_TOKEN)
+        .chain(set.iter().cloned())
+        .collect()
+}
+
+/// The manual page of a command, or the list of all.
+fn help(command: Option<&str>) -> anyhow::Result<String> {
+    let mut grammar = Cli::command();
+    grammar.build();
+    let page = match command {
+        None => &mut grammar,
+        Some(name) => grammar
+            .find_subcommand_mut(name)
+            .ok_or_else(|| anyhow!("no command '{name}': 'help' lists them"))?,
+    };
+    Ok(page.render_long_help().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_sees_the_environment_but_not_whose_task_the_console_is() {
+        let ours = [("A", "1"), ("VM_TOKEN", "7"), ("VM_SOCKET", "/s")]
+            .map(|(name, value)| (name.into(), value.into()));
+        let set = [("B".to_owned(), "2".to_owned())];
+        let pairs = environment(ours.into_iter(), &set);
+        let names: Vec<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["A", "B"]);
+    }
+
+    #[test]
+    fn help_has_a_page_for_each_command_and_none_for_others() {
+        assert!(help(None).unwrap().contains("Exit codes:"));
+        assert!(help(Some("run")).unwrap().contains("Usage: vm run"));
+        assert!(help(Some("frobnicate")).is_err());
+    }
+}

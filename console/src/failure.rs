@@ -1,0 +1,147 @@
+//! What can go wrong in the console, and the exit code that says so.
+
+use std::{io, path::PathBuf, time::Duration};
+use vm_wire::{CodecError, FrameError, task::Failed};
+
+/// All went well.
+pub const DONE: u8 = 0;
+/// The machine refused, or the task of `check` cannot be moved.
+pub const FAILED: u8 = 1;
+/// The command line is wrong.
+pub const USAGE: u8 = 2;
+/// No daemon could be reached, or the connection to it was lost.
+pub const UNREACHABLE: u8 = 3;
+/// `run`: the machine failed, not the program.
+pub const RUN_FAILED: u8 = 125;
+/// `run`: the program could not be started.
+pub const RUN_NOT_STARTED: u8 = 127;
+/// A program that signal N ended: this plus N, as shells have it.
+pub const SIGNALLED: u8 = 128;
+/// Interrupted by the user.
+pub const INTERRUPTED: u8 = SIGNALLED + libc::SIGINT as u8;
+
+/// A talk with the daemon that came to no good end.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens, or nothing is there.
+    #[error(
+        "no daemon at {}: start one with 'vmd', or give its folder with --dir",
+        socket.display()
+    )]
+    NoDaemon {
+        /// Where it should be.
+        socket: PathBuf,
+    },
+    /// The socket is there but cannot be used.
+    #[error("cannot use {}: {cause}", socket.display())]
+    Socket {
+        /// Where it is.
+        socket: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// Another user's daemon. It would see the secret and run this user's commands as its own.
+    #[error("the daemon at {} belongs to user {uid}, not to you: give another --dir", socket.display())]
+    Foreign {
+        /// Where it is.
+        socket: PathBuf,
+        /// Who runs it.
+        uid: u32,
+    },
+    /// The daemon closed the connection, or it broke.
+    #[error("the daemon closed the connection; its log tells why{}", .0.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default())]
+    Lost(Option<io::Error>),
+    /// It does not speak our protocol.
+    #[error("what answers is no vmd")]
+    Frame(#[from] FrameError),
+    /// It does not speak our protocol.
+    #[error("what answers is no vmd of this release")]
+    Codec(#[from] CodecError),
+    /// An answer that does not belong to the question.
+    #[error("the daemon answered something else than was asked: is it of another release?")]
+    Unexpected,
+    /// No answer in the time that the caller gave.
+    #[error("no answer within {} s", .0.as_secs())]
+    Late(Duration),
+    /// The user does not want to wait any longer.
+    #[error("interrupted")]
+    Interrupted,
+    /// The machine said no.
+    #[error(transparent)]
+    Refused(#[from] Failed),
+    /// The system said no while the console waited.
+    #[error("cannot wait for the daemon: {0}")]
+    Wait(io::Error),
+}
+
+impl ClientError {
+    /// Whether the daemon is there no more. After an order to end, that is success.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, ClientError::Lost(_))
+    }
+
+    /// The console's exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            ClientError::Refused(_) | ClientError::Unexpected | ClientError::Late(_) => FAILED,
+            ClientError::Interrupted => INTERRUPTED,
+            _ => UNREACHABLE,
+        }
+    }
+
+    /// A word for programs: the daemon's kind of failure, or ours.
+    pub fn kind(&self) -> String {
+        match self {
+            ClientError::NoDaemon { .. } => "NoDaemon".to_owned(),
+            ClientError::Socket { .. } => "Socket".to_owned(),
+            ClientError::Foreign { .. } => "Foreign".to_owned(),
+            ClientError::Lost(_) => "Lost".to_owned(),
+            ClientError::Frame(_) | ClientError::Codec(_) | ClientError::Unexpected => {
+                "Protocol".to_owned()
+            }
+            ClientError::Late(_) => "Late".to_owned(),
+            ClientError::Interrupted => "Interrupted".to_owned(),
+            ClientError::Refused(failed) => format!("{:?}", failed.kind),
+            ClientError::Wait(_) => "System".to_owned(),
+        }
+    }
+}
+
+/// The exit code for an error of any command.
+pub fn exit_code(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<ClientError>() {
+        Some(error) => error.exit_code(),
+        None => FAILED,
+    }
+}
+
+/// Whether the error is that whoever read our output has stopped reading: then there is nobody
+/// to tell, and nothing went wrong.
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vm_wire::task::FailKind;
+
+    #[test]
+    fn each_failure_has_its_documented_exit_code() {
+        let no = Failed::new(FailKind::NoSuchTask, "no task t1.9");
+        let code = |error: ClientError| exit_code(&anyhow::Error::new(error).context("while"));
+        assert_eq!(code(ClientError::Refused(no)), 1);
+        assert_eq!(
+            code(ClientError::NoDaemon {
+                socket: "/x".into()
+            }),
+            3
+        );
+        assert_eq!(code(ClientError::Lost(None)), 3);
+        assert_eq!(code(ClientError::Interrupted), 130);
+        assert_eq!(exit_code(&anyhow::anyhow!("other")), 1);
+    }
+}

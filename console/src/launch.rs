@@ -1,0 +1,394 @@
+//! Starting daemons: one here when there is none, and one on each host that `add` names.
+//!
+//! Elsewhere a *launcher* starts the daemon: a command made from a template, ssh by default. It
+//! gets the machine's secret on its standard input, never on its command line, where every user
+//! of the host could read it. What it says on standard error is kept and shown only if it fails.
+
+use crate::{
+    client::Client,
+    command::Add,
+    failure::ClientError,
+    render::{Audience, Event, Renderer},
+};
+use anyhow::{Context, anyhow, bail};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::{
+    env,
+    fs::{self, File},
+    io::{self, IsTerminal, Read, Seek, Write},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+use vm_wire::{
+    Message, Op,
+    console::{Answer, Conf, HostState, Request},
+    place,
+};
+
+/// How `add` starts a daemon unless told otherwise.
+pub const DEFAULT_LAUNCHER: &str =
+    "ssh {host} vmd --detach --join {join} --name {name} --secret-stdin";
+
+/// How often the launchers are looked at while hosts are awaited.
+const LOOK: Duration = Duration::from_millis(100);
+/// How much of a launcher's words is shown. Bytes.
+const WORDS_MAX: u64 = 4096;
+
+/// Starts a daemon in the folder `dir`; returns when it answers there.
+///
+/// # Errors
+/// When there is no `vmd`, or it did not start: with its own words.
+pub fn start_local(dir: &Path) -> anyhow::Result<()> {
+    let vmd = find_vmd();
+    let mut words = Words::new()?;
+    let status = Command::new(&vmd)
+        .arg("--detach")
+        .arg("--dir")
+        .arg(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(words.writer()?)
+        .status()
+        .with_context(|| {
+            format!(
+                "no daemon runs here and none could be started: cannot run {}",
+                vmd.display()
+            )
+        })?;
+    if !status.success() {
+        bail!(
+            "no daemon runs here and none could be started: {}",
+            words.of_failure(status)
+        );
+    }
+    Ok(())
+}
+
+/// The `vmd` that was installed with this console, else the one in PATH.
+fn find_vmd() -> PathBuf {
+    let beside = env::current_exe().ok().map(|exe| exe.with_file_name("vmd"));
+    beside
+        .filter(|path| path.is_file())
+        .unwrap_or_else(|| PathBuf::from("vmd"))
+}
+
+/// Adds hosts, all at the same time; returns whether all are in the machine.
+///
+/// # Errors
+/// When nothing can be added at all: no secret, a wrong template, the daemon lost.
+pub fn add(
+    client: &mut Client,
+    args: &Add,
+    dir: &Path,
+    renderer: &mut Renderer,
+) -> anyhow::Result<bool> {
+    let Answer::Conf(conf) = client.ask(&Request::Conf)? else {
+        return Err(ClientError::Unexpected.into());
+    };
+    let join = match &args.join {
+        Some(join) => join.clone(),
+        None => own_address(&conf)?,
+    };
+    let secret_file = match &args.secret_file {
+        Some(file) => file.clone(),
+        None => dir.join(place::SECRET_FILE),
+    };
+    let secret = fs::read(&secret_file).with_context(|| {
+        format!(
+            "cannot read the machine's secret from {}: it is in the folder of the machine's first \
+             daemon; add hosts there, or give its file with --secret-file",
+            secret_file.display()
+        )
+    })?;
+    if is_loopback(&join) {
+        renderer.notice(&format!(
+            "the machine listens on {join}, which other computers cannot reach: \
+             start vmd with --listen if the new hosts do not join"
+        ))?;
+    }
+
+    let progress = Progress::new(renderer.audience());
+    let mut ok = true;
+    let mut pending = Vec::new();
+    for host in &args.hosts {
+        match Launch::start(client, &conf, args, host, &join, &secret, &progress) {
+            Ok(launch) => pending.push(launch),
+            Err(error) => {
+                progress.bars.suspend(|| fail(renderer, host, &error))?;
+                ok = false;
+            }
+        }
+    }
+    let deadline = Instant::now() + Duration::from_secs(args.timeout);
+    while !pending.is_empty() {
+        let answered = match client.next_frame(Some(LOOK))? {
+            Some(frame) if frame.header.op == Op::ConsoleAnswer => {
+                let answer = Answer::read(&frame).map_err(ClientError::from)?;
+                Some((frame.header.request, answer))
+            }
+            Some(_) => return Err(ClientError::Unexpected.into()),
+            None => None,
+        };
+        let late = Instant::now() >= deadline;
+        let mut still = Vec::with_capacity(pending.len());
+        for mut launch in pending {
+            let answer = match &answered {
+                Some((request, answer)) if *request == launch.request => Some(answer),
+                _ => None,
+            };
+            match launch.look(answer, late.then_some(args.timeout)) {
+                None => still.push(launch),
+                Some(Ok(())) => {
+                    launch.bar.finish_and_clear();
+                    let name = &launch.name;
+                    progress
+                        .bars
+                        .suspend(|| renderer.show(&Event::HostAdded(name)))?;
+                }
+                Some(Err(error)) => {
+                    launch.bar.finish_and_clear();
+                    let name = &launch.name;
+                    progress.bars.suspend(|| fail(renderer, name, &error))?;
+                    ok = false;
+                }
+            }
+        }
+        pending = still;
+    }
+    Ok(ok)
+}
+
+fn fail(renderer: &mut Renderer, host: &str, error: &anyhow::Error) -> io::Result<()> {
+    renderer.failure("NotAdded", &format!("{host}: {error:#}"))
+}
+
+/// One host on its way into the machine.
+struct Launch {
+    name: String,
+    child: Child,
+    words: Words,
+    /// How the launcher ended, once it has.
+    ended: Option<ExitStatus>,
+    /// Number of the request that is answered when the host is in the machine.
+    request: u64,
+    bar: ProgressBar,
+}
+
+impl Launch {
+    fn start(
+        client: &mut Client,
+        conf: &Conf,
+        args: &Add,
+        host: &str,
+        join: &str,
+        secret: &[u8],
+        progress: &Progress,
+    ) -> anyhow::Result<Self> {
+        let name = host.rsplit('@').next().unwrap_or(host);
+        let there = |row: &&vm_wire::console::HostRow| {
+            row.facts.name == name && matches!(row.state, HostState::Live | HostState::Leaving)
+        };
+        if conf.hosts.iter().any(|row| there(&row)) {
+            bail!("a host of that name is in the machine already");
+        }
+        let words = command_line(&args.launcher, host, name, join)?;
+        let (program, rest) = words
+            .split_first()
+            .ok_or_else(|| anyhow!("the launcher is empty"))?;
+        let words = Words::new()?;
+        let mut child = Command::new(program)
+            .args(rest)
+            .stdin(Stdio::piped())
+            .stdout(words.writer()?)
+            .stderr(words.writer()?)
+            .spawn()
+            .with_context(|| format!("cannot run the launcher {program}"))?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A launcher that does not read it has failed, and says so itself.
+            let _ = stdin.write_all(secret);
+        }
+        Ok(Launch {
+            name: name.to_owned(),
+            child,
+            words,
+            ended: None,
+            request: client.send(&Request::AwaitHost(name.to_owned()))?,
+            bar: progress.bar(name),
+        })
+    }
+
+    /// What became of it: nothing yet, it is in the machine, or why not.
+    fn look(&mut self, answer: Option<&Answer>, late: Option<u64>) -> Option<anyhow::Result<()>> {
+        match answer {
+            Some(Answer::Done) => return Some(Ok(())),
+            Some(Answer::Failed(failed)) => return Some(Err(failed.clone().into())),
+            Some(_) => return Some(Err(ClientError::Unexpected.into())),
+            None => {}
+        }
+        if self.ended.is_none() {
+            match self.child.try_wait() {
+                Ok(ended) => self.ended = ended,
+                Err(error) => return Some(Err(error.into())),
+            }
+            if let Some(status) = self.ended {
+                if !status.success() {
+                    let why = self.words.of_failure(status);
+                    return Some(Err(anyhow!("the launcher failed: {why}")));
+                }
+                self.bar.set_message("started, waiting until it joins");
+            }
+        }
+        late.map(|seconds| {
+            Err(anyhow!(
+                "not in the machine after {seconds} s; the daemon's log on that host tells more{}",
+                if self.ended.is_none() {
+                    " (its launcher was still running, and was ended)"
+                } else {
+                    ""
+                }
+            ))
+        })
+    }
+}
+
+impl Drop for Launch {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            // Both fail only for a process that has ended.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The template's words with the places filled in. A value fills its place in one word, whatever
+/// characters it has.
+fn command_line(template: &str, host: &str, name: &str, join: &str) -> anyhow::Result<Vec<String>> {
+    let words = shell_words::split(template).context("the launcher's quotes do not match")?;
+    let fill = |word: String| {
+        word.replace("{host}", host)
+            .replace("{name}", name)
+            .replace("{join}", join)
+    };
+    Ok(words.into_iter().map(fill).collect())
+}
+
+/// Where other daemons reach the one that answered.
+fn own_address(conf: &Conf) -> anyhow::Result<String> {
+    conf.hosts
+        .iter()
+        .find(|row| row.host == conf.here)
+        .map(|row| row.facts.addr.clone())
+        .ok_or_else(|| anyhow!("the daemon does not know its own address: give --join"))
+}
+
+fn is_loopback(address: &str) -> bool {
+    address
+        .parse::<std::net::SocketAddr>()
+        .is_ok_and(|address| address.ip().is_loopback())
+}
+
+/// What a child writes, kept in memory. A file and not a pipe, so that a daemon which keeps it
+/// open holds nobody up.
+struct Words(File);
+
+impl Words {
+    fn new() -> io::Result<Self> {
+        // Some systems forbid memory files that could be executed; older ones do not know the flag.
+        let file = memfd_create("launcher", MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL)
+            .or_else(|_| memfd_create("launcher", MemfdFlags::CLOEXEC))?;
+        Ok(Words(file.into()))
+    }
+
+    fn writer(&self) -> io::Result<Stdio> {
+        Ok(self.0.try_clone()?.into())
+    }
+
+    /// The child's last words, or else how it ended.
+    fn of_failure(&mut self, status: ExitStatus) -> String {
+        let text = self.last().unwrap_or_default();
+        match text.trim() {
+            "" => status.to_string(),
+            text => text.to_owned(),
+        }
+    }
+
+    fn last(&mut self) -> io::Result<String> {
+        let length = self.0.seek(io::SeekFrom::End(0))?;
+        self.0
+            .seek(io::SeekFrom::Start(length.saturating_sub(WORDS_MAX)))?;
+        let mut bytes = Vec::new();
+        (&self.0).take(WORDS_MAX).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// Shows people, on a terminal, which hosts are awaited.
+struct Progress {
+    bars: MultiProgress,
+    style: ProgressStyle,
+}
+
+impl Progress {
+    fn new(audience: Audience) -> Self {
+        let bars = MultiProgress::new();
+        if audience == Audience::Programs || !io::stderr().is_terminal() {
+            bars.set_draw_target(indicatif::ProgressDrawTarget::hidden());
+        }
+        let style = ProgressStyle::with_template("{spinner} {prefix}: {msg} ({elapsed})")
+            .unwrap_or_else(|_| ProgressStyle::default_spinner());
+        Progress { bars, style }
+    }
+
+    fn bar(&self, name: &str) -> ProgressBar {
+        let bar = self.bars.add(ProgressBar::new_spinner());
+        bar.set_style(self.style.clone());
+        bar.set_prefix(name.to_owned());
+        bar.set_message("starting its daemon");
+        bar.enable_steady_tick(LOOK);
+        bar
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_fill_their_places_in_one_word() {
+        let words = command_line(DEFAULT_LAUNCHER, "me@node1", "node1", "10.0.0.1:7000").unwrap();
+        assert_eq!(
+            words,
+            [
+                "ssh",
+                "me@node1",
+                "vmd",
+                "--detach",
+                "--join",
+                "10.0.0.1:7000",
+                "--name",
+                "node1",
+                "--secret-stdin"
+            ]
+        );
+        let words = command_line("sh -c 'exec vmd --name {name}'", "a b", "$(x)", "j").unwrap();
+        assert_eq!(words, ["sh", "-c", "exec vmd --name $(x)"]);
+        assert!(command_line("ssh 'x", "h", "h", "j").is_err());
+    }
+
+    #[test]
+    fn the_last_words_of_a_launcher_are_kept() {
+        let mut words = Words::new().unwrap();
+        let status = Command::new("sh")
+            .args(["-c", "echo first; echo last >&2; exit 3"])
+            .stdout(words.writer().unwrap())
+            .stderr(words.writer().unwrap())
+            .status()
+            .unwrap();
+        assert_eq!(words.of_failure(status), "first\nlast");
+        let mut silent = Words::new().unwrap();
+        assert_eq!(silent.of_failure(status), "exit status: 3");
+    }
+}

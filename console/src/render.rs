@@ -1,0 +1,454 @@
+//! What the console has to say, apart from how it is shown.
+//!
+//! Commands produce [`Event`]s. A [`Renderer`] shows them as tables and sentences for people, or
+//! as one JSON value a line for programs. The JSON is a contract: keys are only ever added.
+
+mod json;
+mod people;
+
+use crate::client::DaemonFacts;
+use std::io::{self, Write};
+use vm_wire::{
+    MachineId, Tid,
+    agreed::ExitStatus,
+    console::{Conf, Output, TaskRow},
+};
+
+/// Something that a user wanted to know.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// The machine.
+    Conf(&'a Conf),
+    /// Its tasks.
+    Tasks(&'a [TaskRow]),
+    /// Tasks that were started in the background.
+    Started(&'a [Tid]),
+    /// A signal was sent.
+    Signalled(Tid, i32),
+    /// Whether a task can be moved: each reason why not.
+    Check(Tid, &'a [String]),
+    /// A host is in the machine now.
+    HostAdded(&'a str),
+    /// A host is in the machine no more.
+    HostDeleted(&'a str),
+    /// The machine has ended.
+    Halted,
+    /// Our release, and the daemon's if there is one.
+    Version(Option<&'a DaemonFacts>),
+    /// A manual page.
+    Help(&'a str),
+    /// A program runs at this console.
+    RunStarted(Tid),
+    /// It, or a task that it spawned, wrote something; `master` is the first.
+    RunOutput {
+        /// Who runs at this console.
+        master: Tid,
+        /// What was written, and by whom.
+        output: &'a Output,
+    },
+    /// It has ended.
+    RunEnded(Tid, ExitStatus),
+}
+
+/// For whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// Tables and sentences.
+    People,
+    /// JSON, one value a line.
+    Programs,
+}
+
+/// Shows events.
+pub struct Renderer {
+    audience: Audience,
+    /// Tids of this machine are shown without its number.
+    machine: MachineId,
+    /// Whether the terminal is raw, so that a new line does not also go back to its beginning.
+    raw_terminal: bool,
+    out: Box<dyn Write>,
+    errors: Box<dyn Write>,
+}
+
+impl Renderer {
+    /// Shows results on `out`, and what must not be mixed with them on `errors`.
+    pub fn new(audience: Audience, out: Box<dyn Write>, errors: Box<dyn Write>) -> Self {
+        Renderer {
+            audience,
+            machine: MachineId::from_bits(0),
+            raw_terminal: false,
+            out,
+            errors,
+        }
+    }
+
+    /// For whom this shows.
+    pub fn audience(&self) -> Audience {
+        self.audience
+    }
+
+    /// Changes for whom, and returns for whom it was.
+    pub fn set_audience(&mut self, audience: Audience) -> Audience {
+        std::mem::replace(&mut self.audience, audience)
+    }
+
+    /// Which machine's tids are shown short.
+    pub fn set_machine(&mut self, machine: MachineId) {
+        self.machine = machine;
+    }
+
+    /// Whether the terminal is raw from now on.
+    pub fn set_raw_terminal(&mut self, raw: bool) {
+        self.raw_terminal = raw;
+    }
+
+    /// Shows an event, to the last byte.
+    ///
+    /// # Errors
+    /// What writing said; a broken pipe is for the caller to take as the reader's wish to stop.
+    pub fn show(&mut self, event: &Event) -> io::Result<()> {
+        match (self.audience, event) {
+            (Audience::Programs, _) => {
+                let value = json::event(self.machine, event);
+                writeln!(self.out, "{value}")?;
+            }
+            (Audience::People, Event::RunOutput { master, output }) => {
+                let bytes = people::run_output(self.machine, *master, output, self.raw_terminal);
+                let stream = match output.stream {
+                    2 => &mut self.errors,
+                    _ => &mut self.out,
+                };
+                stream.write_all(&bytes)?;
+                stream.flush()?;
+            }
+            (Audience::People, Event::RunEnded(tid, status)) => {
+                if let Some(line) = people::run_ended(self.machine, *tid, *status) {
+                    self.notice(&line)?;
+                }
+            }
+            (Audience::People, _) => {
+                let text = people::event(self.machine, event);
+                self.out.write_all(text.as_bytes())?;
+            }
+        }
+        self.out.flush()
+    }
+
+    /// Tells people something by the way; programs are not told.
+    ///
+    /// # Errors
+    /// What writing said.
+    pub fn notice(&mut self, text: &str) -> io::Result<()> {
+        if self.audience == Audience::People {
+            let end = if self.raw_terminal { "\r\n" } else { "\n" };
+            write!(self.errors, "vm: {text}{end}")?;
+            self.errors.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Shows that a command failed. `kind` is for programs.
+    ///
+    /// # Errors
+    /// What writing said.
+    pub fn failure(&mut self, kind: &str, text: &str) -> io::Result<()> {
+        match self.audience {
+            Audience::People => writeln!(self.errors, "vm: {text}")?,
+            Audience::Programs => writeln!(self.errors, "{}", json::failure(kind, text))?,
+        }
+        self.errors.flush()
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    //! A sample machine, shown in both ways.
+
+    use super::*;
+    use crate::fake::{self, HERE, tid};
+    use std::{cell::RefCell, rc::Rc};
+    use vm_wire::{
+        HostId,
+        agreed::HostFacts,
+        console::{HostRow, HostState},
+        peer::UsageRow,
+    };
+
+    /// A writer whose bytes a test can see.
+    #[derive(Clone, Default)]
+    pub struct Seen(Rc<RefCell<Vec<u8>>>);
+
+    impl Write for Seen {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.borrow_mut().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Seen {
+        pub fn text(&self) -> String {
+            String::from_utf8_lossy(&self.0.borrow()).into_owned()
+        }
+    }
+
+    /// A renderer, and what it writes as result and as error.
+    pub fn renderer(audience: Audience) -> (Renderer, Seen, Seen) {
+        let (out, errors) = (Seen::default(), Seen::default());
+        let mut renderer = Renderer::new(audience, Box::new(out.clone()), Box::new(errors.clone()));
+        renderer.set_machine(HERE);
+        (renderer, out, errors)
+    }
+
+    fn shown(audience: Audience, event: &Event) -> String {
+        let (mut renderer, out, _) = renderer(audience);
+        renderer.show(event).unwrap();
+        out.text()
+    }
+
+    fn conf() -> Conf {
+        let host = |number: u16, name: &str, state, voter, tasks| HostRow {
+            host: HostId(number),
+            facts: HostFacts {
+                name: name.to_owned(),
+                addr: format!("10.0.0.{number}:7000"),
+                cpus: 2,
+                tasks_max: 4096,
+                arch: "x86_64".to_owned(),
+            },
+            tasks,
+            voter,
+            state,
+        };
+        Conf {
+            machine: HERE,
+            here: HostId(2),
+            leader: HostId(1),
+            applied: 41,
+            hosts: vec![
+                host(1, "alpha", HostState::Live, true, 3),
+                host(2, "beta", HostState::Live, false, 0),
+                host(3, "gamma-with-a-long-name", HostState::Dead, false, 0),
+            ],
+        }
+    }
+
+    fn tasks() -> Vec<TaskRow> {
+        let task = |tid, parent, host: &str, usage| TaskRow {
+            tid,
+            parent,
+            app: fake::tid(1, 1),
+            host: host.to_owned(),
+            incarnation: 1,
+            program: "align".to_owned(),
+            usage,
+        };
+        let usage = |tid, cpu_ms, memory| {
+            Some(UsageRow {
+                tid,
+                pid: 4242,
+                cpu_ms,
+                memory,
+                state: 'R',
+            })
+        };
+        let (master, a, b, c) = (tid(1, 1), tid(1, 2), tid(2, 1), tid(2, 2));
+        vec![
+            task(c, a, "beta", None),
+            task(b, master, "beta", usage(b, 62_500, 3 << 30)),
+            task(master, Tid::NONE, "alpha", usage(master, 40, 5 << 20)),
+            task(a, master, "alpha", usage(a, 3_723_000, 1000)),
+        ]
+    }
+
+    #[test]
+    fn people_see_the_machine_as_a_table() {
+        assert_eq!(
+            shown(Audience::People, &Event::Conf(&conf())),
+            "\
+machine 00beef, 2 hosts, 3 tasks
+
+HOST  NAME                    ADDRESS        ROLE      STATE  TASKS   CPUS  ARCH
+h1    alpha                   10.0.0.1:7000  leader    live   3/4096     2  x86_64
+h2 *  beta                    10.0.0.2:7000  follower  live   0/4096     2  x86_64
+h3    gamma-with-a-long-name  10.0.0.3:7000  -         dead   -          2  x86_64
+"
+        );
+    }
+
+    #[test]
+    fn people_see_children_below_their_parents() {
+        assert_eq!(
+            shown(Audience::People, &Event::Tasks(&tasks())),
+            "\
+TASK        HOST   PROGRAM   PID  STATE      CPU   MEMORY
+t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
+├─ t1.2     alpha  align    4242  R      1:02:03   1000 B
+│  └─ t2.2  beta   align       -  -            -        -
+└─ t2.1     beta   align    4242  R         1:02  3.0 GiB
+"
+        );
+        assert_eq!(shown(Audience::People, &Event::Tasks(&[])), "no tasks\n");
+    }
+
+    #[test]
+    fn programs_see_one_json_value_a_line() {
+        let text = shown(Audience::Programs, &Event::Conf(&conf()));
+        assert_eq!(text.lines().count(), 1);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["machine"], "00beef");
+        assert_eq!(value["hosts"][1]["here"], true);
+        assert_eq!(value["hosts"][0]["role"], "leader");
+        assert_eq!(value["hosts"][2]["state"], "dead");
+
+        let text = shown(Audience::Programs, &Event::Tasks(&tasks()));
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["tasks"][0]["tid"], "t2.2");
+        assert_eq!(value["tasks"][0]["usage"], serde_json::Value::Null);
+        assert_eq!(value["tasks"][2]["parent"], serde_json::Value::Null);
+        assert_eq!(value["tasks"][1]["usage"]["cpu_ms"], 62_500);
+    }
+
+    #[test]
+    fn every_event_is_shown_in_both_ways() {
+        let output = Output {
+            tid: tid(1, 1),
+            stream: 1,
+            bytes: b"hello\n".to_vec().into(),
+            dropped: 0,
+        };
+        let facts = DaemonFacts {
+            protocol: 1,
+            release: "0.1.0".to_owned(),
+            machine: HERE,
+            host: HostId(1),
+        };
+        let reasons = ["it has no way back".to_owned()];
+        for (event, people, programs) in [
+            (
+                Event::Started(&[tid(1, 1), tid(2, 1)]),
+                "t1.1\nt2.1\n",
+                r#"{"started":["t1.1","t2.1"]}"#,
+            ),
+            (
+                Event::Signalled(tid(1, 1), 15),
+                "t1.1: sent SIGTERM\n",
+                r#"{"signal":15,"tid":"t1.1"}"#,
+            ),
+            (
+                Event::Check(tid(1, 1), &[]),
+                "t1.1 can be moved\n",
+                r#"{"movable":true,"reasons":[],"tid":"t1.1"}"#,
+            ),
+            (
+                Event::Check(tid(1, 1), &reasons),
+                "t1.1 cannot be moved: it has no way back\n",
+                r#"{"movable":false,"reasons":["it has no way back"],"tid":"t1.1"}"#,
+            ),
+            (
+                Event::HostAdded("beta"),
+                "beta: added\n",
+                r#"{"added":"beta"}"#,
+            ),
+            (
+                Event::HostDeleted("beta"),
+                "beta: deleted\n",
+                r#"{"deleted":"beta"}"#,
+            ),
+            (
+                Event::Halted,
+                "the machine has ended\n",
+                r#"{"halted":true}"#,
+            ),
+            (
+                Event::Version(Some(&facts)),
+                "vm 0.1.0, protocol 1\nvmd 0.1.0, protocol 1, host h1 of machine 00beef\n",
+                r#"{"daemon":{"host":"h1","machine":"00beef","protocol":1,"release":"0.1.0"},"protocol":1,"release":"0.1.0"}"#,
+            ),
+            (Event::Help("text\n"), "text\n", r#"{"help":"text\n"}"#),
+            (
+                Event::RunStarted(tid(1, 1)),
+                "",
+                r#"{"event":"started","tid":"t1.1"}"#,
+            ),
+            (
+                Event::RunOutput {
+                    master: tid(1, 1),
+                    output: &output,
+                },
+                "hello\n",
+                r#"{"dropped":0,"event":"output","stream":1,"text":"hello\n","tid":"t1.1"}"#,
+            ),
+            (
+                Event::RunEnded(tid(1, 1), ExitStatus::Signal(9)),
+                "",
+                r#"{"code":137,"event":"ended","status":"killed by signal 9","tid":"t1.1"}"#,
+            ),
+        ] {
+            assert_eq!(shown(Audience::People, &event), people);
+            assert_eq!(shown(Audience::Programs, &event), format!("{programs}\n"));
+        }
+    }
+
+    #[test]
+    fn lines_of_others_than_the_master_begin_with_their_tid() {
+        let output = |tid, bytes: &[u8], dropped| Output {
+            tid,
+            stream: 2,
+            bytes: bytes.to_vec().into(),
+            dropped,
+        };
+        let master = tid(1, 1);
+        for (raw, expected) in [
+            (false, "[t2.1] a\n[t2.1] b\n[t2.1] c\nas it is"),
+            (true, "[t2.1] a\r\n[t2.1] b\r\n[t2.1] c\r\nas it is"),
+        ] {
+            let (mut renderer, out, errors) = renderer(Audience::People);
+            renderer.set_raw_terminal(raw);
+            for output in [
+                output(tid(2, 1), b"a\nb\n", 0),
+                output(tid(2, 1), b"c", 0),
+                output(master, b"as it is", 0),
+            ] {
+                let event = Event::RunOutput {
+                    master,
+                    output: &output,
+                };
+                renderer.show(&event).unwrap();
+            }
+            assert_eq!(out.text(), "");
+            assert_eq!(errors.text(), expected);
+        }
+        let (mut renderer, _, errors) = renderer(Audience::People);
+        let output = output(tid(2, 1), b"late\n", 77);
+        let event = Event::RunOutput {
+            master,
+            output: &output,
+        };
+        renderer.show(&event).unwrap();
+        assert_eq!(
+            errors.text(),
+            "vm: 77 bytes of t2.1's output were dropped here\n[t2.1] late\n"
+        );
+    }
+
+    #[test]
+    fn a_failure_is_no_result() {
+        for (audience, expected) in [
+            (Audience::People, "vm: no task t9.9\n"),
+            (
+                Audience::Programs,
+                "{\"error\":{\"kind\":\"NoSuchTask\",\"text\":\"no task t9.9\"}}\n",
+            ),
+        ] {
+            let (mut renderer, out, errors) = renderer(audience);
+            renderer.failure("NoSuchTask", "no task t9.9").unwrap();
+            assert_eq!(
+                (out.text().as_str(), errors.text().as_str()),
+                ("", expected)
+            );
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Events as JSON. Tids and hosts are strings as people write them, so that what one command
+//! prints another one takes.
+
+use super::Event;
+use crate::run;
+use serde_json::{Value, json};
+use vm_wire::{
+    MachineId, Tid,
+    console::{Conf, HostRow, TaskRow},
+    version,
+};
+
+pub(super) fn event(machine: MachineId, event: &Event) -> Value {
+    let tid = |tid: &Tid| tid.show(machine);
+    match event {
+        Event::Conf(conf) => self::conf(conf),
+        Event::Tasks(rows) => {
+            let rows: Vec<Value> = rows.iter().map(|row| task(machine, row)).collect();
+            json!({ "tasks": rows })
+        }
+        Event::Started(tids) => {
+            let tids: Vec<String> = tids.iter().map(tid).collect();
+            json!({ "started": tids })
+        }
+        Event::Signalled(task, signal) => json!({ "tid": tid(task), "signal": signal }),
+        Event::Check(task, reasons) => {
+            json!({ "tid": tid(task), "movable": reasons.is_empty(), "reasons": reasons })
+        }
+        Event::HostAdded(host) => json!({ "added": host }),
+        Event::HostDeleted(host) => json!({ "deleted": host }),
+        Event::Halted => json!({ "halted": true }),
+        Event::Version(daemon) => json!({
+            "release": env!("CARGO_PKG_VERSION"),
+            "protocol": version::CURRENT,
+            "daemon": daemon.map(|daemon| json!({
+                "release": daemon.release,
+                "protocol": daemon.protocol,
+                "machine": daemon.machine.to_string(),
+                "host": daemon.host.to_string(),
+            })),
+        }),
+        Event::Help(text) => json!({ "help": text }),
+        Event::RunStarted(master) => json!({ "event": "started", "tid": tid(master) }),
+        Event::RunOutput { output, .. } => json!({
+            "event": "output",
+            "tid": tid(&output.tid),
+            "stream": output.stream,
+            "text": String::from_utf8_lossy(&output.bytes),
+            "dropped": output.dropped,
+        }),
+        Event::RunEnded(master, status) => json!({
+            "event": "ended",
+            "tid": tid(master),
+            "status": status.to_string(),
+            "code": run::exit_code(*status),
+        }),
+    }
+}
+
+pub(super) fn failure(kind: &str, text: &str) -> Value {
+    json!({ "error": { "kind": kind, "text": text } })
+}
+
+fn conf(conf: &Conf) -> Value {
+    let hosts: Vec<Value> = conf.hosts.iter().map(|row| host(conf, row)).collect();
+    json!({
+        "machine": conf.machine.to_string(),
+        "applied": conf.applied,
+        "hosts": hosts,
+    })
+}
+
+fn host(conf: &Conf, row: &HostRow) -> Value {
+    json!({
+        "host": row.host.to_string(),
+        "name": row.facts.name,
+        "address": row.facts.addr,
+        "cpus": row.facts.cpus,
+        "tasks": row.tasks,
+        "tasks_max": row.facts.tasks_max,
+        "arch": row.facts.arch,
+        "role": super::people::role(conf, row),
+        "state": super::people::state(row.state),
+        "here": row.host == conf.here,
+    })
+}
+
+fn task(machine: MachineId, row: &TaskRow) -> Value {
+    json!({
+        "tid": row.tid.show(machine),
+        "parent": (!row.parent.is_none()).then(|| row.parent.show(machine)),
+        "app": row.app.show(machine),
+        "host": row.host,
+        "incarnation": row.incarnation,
+        "program": row.program,
+        "usage": row.usage.as_ref().map(|usage| json!({
+            "pid": usage.pid,
+            "cpu_ms": usage.cpu_ms,
+            "memory_bytes": usage.memory,
+            "state": usage.state,
+        })),
+    })
+}

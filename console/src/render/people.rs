@@ -1,0 +1,303 @@
+//! Events as tables and sentences.
+
+use super::Event;
+use crate::signal_name;
+use comfy_table::{CellAlignment, Table, presets};
+use std::collections::{BTreeMap, BTreeSet};
+use vm_wire::{
+    MachineId, Tid,
+    agreed::ExitStatus,
+    console::{Conf, HostRow, HostState, Output, TaskRow},
+    version,
+};
+
+/// Blanks between two columns.
+const GAP: u16 = 2;
+/// What stands for something that is not known.
+const UNKNOWN: &str = "-";
+
+pub(super) fn event(machine: MachineId, event: &Event) -> String {
+    match event {
+        Event::Conf(conf) => self::conf(conf),
+        Event::Tasks(rows) => tasks(machine, rows),
+        Event::Started(tids) => tids
+            .iter()
+            .map(|tid| format!("{}\n", tid.show(machine)))
+            .collect(),
+        Event::Signalled(tid, signal) => {
+            format!(
+                "{}: sent {}\n",
+                tid.show(machine),
+                signal_name::show(*signal)
+            )
+        }
+        Event::Check(tid, []) => format!("{} can be moved\n", tid.show(machine)),
+        Event::Check(tid, reasons) => reasons
+            .iter()
+            .map(|reason| format!("{} cannot be moved: {reason}\n", tid.show(machine)))
+            .collect(),
+        Event::HostAdded(host) => format!("{host}: added\n"),
+        Event::HostDeleted(host) => format!("{host}: deleted\n"),
+        Event::Halted => "the machine has ended\n".to_owned(),
+        Event::Version(daemon) => {
+            let ours = format!(
+                "vm {}, protocol {}\n",
+                env!("CARGO_PKG_VERSION"),
+                version::CURRENT
+            );
+            let theirs = match daemon {
+                Some(daemon) => format!(
+                    "vmd {}, protocol {}, host {} of machine {}\n",
+                    daemon.release, daemon.protocol, daemon.host, daemon.machine
+                ),
+                None => "no daemon runs here\n".to_owned(),
+            };
+            ours + &theirs
+        }
+        Event::Help(text) => (*text).to_owned(),
+        // These three have a way of their own, see `Renderer::show`.
+        Event::RunStarted(_) | Event::RunOutput { .. } | Event::RunEnded(..) => String::new(),
+    }
+}
+
+/// What a task of the run wrote, as it goes to the terminal. The master's bytes pass as they are;
+/// each line of another task begins with its tid.
+pub(super) fn run_output(
+    machine: MachineId,
+    master: Tid,
+    output: &Output,
+    raw_terminal: bool,
+) -> Vec<u8> {
+    let end: &[u8] = if raw_terminal { b"\r\n" } else { b"\n" };
+    let mut bytes = Vec::with_capacity(output.bytes.len() + 32);
+    let tid = output.tid.show(machine);
+    if output.dropped > 0 {
+        bytes.extend_from_slice(
+            format!(
+                "vm: {} bytes of {tid}'s output were dropped here",
+                output.dropped
+            )
+            .as_bytes(),
+        );
+        bytes.extend_from_slice(end);
+    }
+    if output.tid == master {
+        bytes.extend_from_slice(&output.bytes);
+        return bytes;
+    }
+    for line in output.bytes.split_inclusive(|byte| *byte == b'\n') {
+        bytes.extend_from_slice(format!("[{tid}] ").as_bytes());
+        bytes.extend_from_slice(line.strip_suffix(b"\n").unwrap_or(line));
+        bytes.extend_from_slice(end);
+    }
+    bytes
+}
+
+/// What a shell would say of a program that ended so, if anything.
+pub(super) fn run_ended(machine: MachineId, tid: Tid, status: ExitStatus) -> Option<String> {
+    let tid = tid.show(machine);
+    match status {
+        ExitStatus::Left(_) | ExitStatus::Code(_) => None,
+        ExitStatus::Signal(libc::SIGINT | libc::SIGPIPE) => None,
+        ExitStatus::Signal(signal) => {
+            Some(format!("{tid} was ended by {}", signal_name::show(signal)))
+        }
+        ExitStatus::NotStarted | ExitStatus::HostLost => Some(format!("{tid} {status}")),
+    }
+}
+
+pub(super) fn role(conf: &Conf, row: &HostRow) -> &'static str {
+    match row.state {
+        HostState::Gone | HostState::Dead => UNKNOWN,
+        _ if row.host == conf.leader => "leader",
+        _ if row.voter => "voter",
+        _ => "follower",
+    }
+}
+
+pub(super) fn state(state: HostState) -> &'static str {
+    match state {
+        HostState::Live => "live",
+        HostState::Leaving => "leaving",
+        HostState::Gone => "gone",
+        HostState::Dead => "dead",
+    }
+}
+
+fn conf(conf: &Conf) -> String {
+    let present = |row: &&HostRow| matches!(row.state, HostState::Live | HostState::Leaving);
+    let hosts = conf.hosts.iter().filter(present).count();
+    let tasks: u32 = conf.hosts.iter().filter(present).map(|row| row.tasks).sum();
+    let mut table = table(&[
+        "HOST", "NAME", "ADDRESS", "ROLE", "STATE", "TASKS", "CPUS", "ARCH",
+    ]);
+    align_right(&mut table, &[6]);
+    for row in &conf.hosts {
+        let here = if row.host == conf.here { " *" } else { "" };
+        table.add_row([
+            format!("{}{here}", row.host),
+            row.facts.name.clone(),
+            row.facts.addr.clone(),
+            role(conf, row).to_owned(),
+            state(row.state).to_owned(),
+            if present(&row) {
+                format!("{}/{}", row.tasks, row.facts.tasks_max)
+            } else {
+                UNKNOWN.to_owned()
+            },
+            row.facts.cpus.to_string(),
+            row.facts.arch.clone(),
+        ]);
+    }
+    format!(
+        "machine {}, {}, {}\n\n{}",
+        conf.machine,
+        count(hosts, "host"),
+        count(tasks as usize, "task"),
+        lines(&table)
+    )
+}
+
+fn tasks(machine: MachineId, rows: &[TaskRow]) -> String {
+    if rows.is_empty() {
+        return "no tasks\n".to_owned();
+    }
+    let mut table = table(&["TASK", "HOST", "PROGRAM", "PID", "STATE", "CPU", "MEMORY"]);
+    align_right(&mut table, &[3, 5, 6]);
+    for (branch, row) in tree(rows) {
+        let usage = row.usage.as_ref();
+        let or_unknown = |text: Option<String>| text.unwrap_or_else(|| UNKNOWN.to_owned());
+        table.add_row([
+            format!("{branch}{}", row.tid.show(machine)),
+            row.host.clone(),
+            row.program.clone(),
+            or_unknown(usage.map(|usage| usage.pid.to_string())),
+            or_unknown(usage.map(|usage| usage.state.to_string())),
+            or_unknown(usage.map(|usage| cpu_time(usage.cpu_ms))),
+            or_unknown(usage.map(|usage| memory(usage.memory))),
+        ]);
+    }
+    lines(&table)
+}
+
+/// The rows with children below their parents, each with the branch that leads to it. A task
+/// whose parent has ended stands by itself.
+fn tree(rows: &[TaskRow]) -> Vec<(String, &TaskRow)> {
+    let by_tid: BTreeMap<Tid, &TaskRow> = rows.iter().map(|row| (row.tid, row)).collect();
+    let mut children: BTreeMap<Tid, Vec<Tid>> = BTreeMap::new();
+    let mut roots = Vec::new();
+    for row in by_tid.values() {
+        if by_tid.contains_key(&row.parent) && row.parent != row.tid {
+            children.entry(row.parent).or_default().push(row.tid);
+        } else {
+            roots.push(row.tid);
+        }
+    }
+    // What is still to be shown, last first: task, its own branch, the branch of its children.
+    let mut stack: Vec<(Tid, String, String)> = roots
+        .into_iter()
+        .rev()
+        .map(|tid| (tid, String::new(), String::new()))
+        .collect();
+    let mut seen = BTreeSet::new();
+    let mut shown = Vec::with_capacity(rows.len());
+    while let Some((tid, branch, below)) = stack.pop() {
+        if !seen.insert(tid) {
+            continue;
+        }
+        shown.push((branch, by_tid[&tid]));
+        let children = children.get(&tid).map_or(&[][..], Vec::as_slice);
+        for (index, child) in children.iter().enumerate().rev() {
+            let (own, deeper) = if index + 1 == children.len() {
+                ("└─ ", "   ")
+            } else {
+                ("├─ ", "│  ")
+            };
+            stack.push((*child, format!("{below}{own}"), format!("{below}{deeper}")));
+        }
+    }
+    shown
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(header);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, GAP));
+    }
+    table
+}
+
+fn align_right(table: &mut Table, columns: &[usize]) {
+    for column in columns {
+        if let Some(column) = table.column_mut(*column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}
+
+/// The table's lines without the blanks at their ends.
+fn lines(table: &Table) -> String {
+    table
+        .lines()
+        .map(|line| format!("{}\n", line.trim_end()))
+        .collect()
+}
+
+fn count(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}
+
+fn cpu_time(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{rest}.{:02} s", ms % 1000 / 10),
+        (0, _) => format!("{minutes}:{rest:02}"),
+        _ => format!("{hours}:{minutes:02}:{rest:02}"),
+    }
+}
+
+fn memory(bytes: u64) -> String {
+    let mut amount = bytes as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if amount < 1024.0 {
+            let digits = usize::from(unit != "B");
+            return format!("{amount:.digits$} {unit}");
+        }
+        amount /= 1024.0;
+    }
+    format!("{amount:.1} TiB")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_circle_of_parents_does_not_hang_the_tree() {
+        let tid = |sequence| crate::fake::tid(1, sequence);
+        let row = |own, parent| TaskRow {
+            tid: tid(own),
+            parent: tid(parent),
+            app: tid(1),
+            host: "a".to_owned(),
+            incarnation: 1,
+            program: "p".to_owned(),
+            usage: None,
+        };
+        let rows = [row(1, 2), row(2, 1), row(3, 3)];
+        let shown: Vec<Tid> = tree(&rows).into_iter().map(|(_, row)| row.tid).collect();
+        assert_eq!(shown, [tid(3)]);
+    }
+
+    #[test]
+    fn amounts_have_the_unit_that_fits() {
+        assert_eq!(cpu_time(59_999), "59.99 s");
+        assert_eq!(cpu_time(60_000), "1:00");
+        assert_eq!(memory(1023), "1023 B");
+        assert_eq!(memory(1536), "1.5 KiB");
+        assert_eq!(memory(5 << 40), "5.0 TiB");
+    }
+}

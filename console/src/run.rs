@@ -1,0 +1,488 @@
+//! `vm run`: a program elsewhere that behaves as if it were here.
+//!
+//! The console is a relay: what is typed goes to the master, what the application writes comes
+//! here, signals sent to the console are passed on, and in the end the console exits as the master
+//! did. If the console itself goes, the daemon sees the connection close and sends the master
+//! SIGHUP, as the end of a terminal would.
+//!
+//! The relay never blocks on the daemon: standard input is read only while little of it waits to
+//! be sent, so a program that reads slowly stops its writer, not the console.
+
+use crate::{
+    client::Client,
+    failure::{self, ClientError},
+    interrupt::Interrupt,
+    render::{Event, Renderer},
+    terminal::{self, Raw},
+};
+use anyhow::Context;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    process::{Signal, getpid, kill_process},
+};
+use signal_hook::iterator::{backend::SignalDelivery, exfiltrator::SignalOnly};
+use std::{
+    collections::VecDeque,
+    io::{self, Read, Write},
+    os::{fd::BorrowedFd, unix::net::UnixStream},
+};
+use vm_wire::{
+    Frame, FrameReader, Message, Op, Tid,
+    agreed::ExitStatus,
+    console::{Answer, Input, Output, Request, RunEnd, RunSignal, WindowSize},
+    task::{FailKind, Spawn},
+};
+
+/// Signals that the master gets in the console's stead. SIGTSTP is treated on its own.
+const RELAYED: [i32; 6] = [
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+];
+/// Bytes read of standard input at a time.
+const INPUT_BYTES: usize = 32 * 1024;
+/// Standard input is not read while this much waits for the daemon. Bytes.
+const UNSENT_MAX: usize = 256 * 1024;
+/// How often a console in the background looks whether it is in the foreground again.
+const BACKGROUND_LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 500_000_000,
+};
+
+/// Starts `spawn` as a master and relays until it ends. Returns the console's exit code.
+///
+/// # Errors
+/// When the console itself fails: the daemon is lost, or nobody reads its output any more.
+pub fn run(
+    mut client: Client,
+    interrupt: &Interrupt,
+    spawn: Spawn,
+    with_terminal: bool,
+    input: Option<BorrowedFd>,
+    renderer: &mut Renderer,
+) -> anyhow::Result<u8> {
+    let size = if with_terminal {
+        terminal::size()
+    } else {
+        None
+    };
+    let master = match client.ask(&Request::Run {
+        spawn,
+        terminal: size,
+    })? {
+        Answer::Started(tids) => *tids.first().ok_or(ClientError::Unexpected)?,
+        _ => return Err(ClientError::Unexpected.into()),
+    };
+    let _relaying = interrupt.relaying();
+    let mut relay = Relay::new(client, master, input)?;
+    if size.is_some() {
+        relay.terminal = Some(Raw::enter().context("cannot use the terminal")?);
+        renderer.set_raw_terminal(true);
+    }
+    let end = relay.relay(renderer);
+    relay.terminal = None;
+    renderer.set_raw_terminal(false);
+    let status = end?;
+    renderer.show(&Event::RunEnded(master, status))?;
+    Ok(exit_code(status))
+}
+
+/// The exit code of a console whose master ended so.
+pub fn exit_code(status: ExitStatus) -> u8 {
+    match status {
+        // The kernel keeps the low eight bits of a process's own status, too.
+        ExitStatus::Left(code) | ExitStatus::Code(code) => code as u8,
+        ExitStatus::Signal(signal) => failure::SIGNALLED.wrapping_add(signal as u8),
+        ExitStatus::NotStarted => failure::RUN_NOT_STARTED,
+        ExitStatus::HostLost => failure::RUN_FAILED,
+    }
+}
+
+/// The exit code of a `run` that failed before or beside its program.
+pub fn failure_code(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<ClientError>() {
+        Some(ClientError::Refused(failed)) if failed.kind == FailKind::NoSuchProgram => {
+            failure::RUN_NOT_STARTED
+        }
+        Some(ClientError::Interrupted) => failure::INTERRUPTED,
+        // As a local program whose reader has gone.
+        _ if failure::is_broken_pipe(error) => failure::SIGNALLED + libc::SIGPIPE as u8,
+        _ => failure::RUN_FAILED,
+    }
+}
+
+struct Relay<'a> {
+    master: Tid,
+    stream: UnixStream,
+    reader: FrameReader,
+    early: VecDeque<Frame>,
+    /// What the daemon has not taken yet.
+    unsent: VecDeque<u8>,
+    /// Standard input, until its end.
+    input: Option<BorrowedFd<'a>>,
+    signals: SignalDelivery<UnixStream, SignalOnly>,
+    terminal: Option<Raw>,
+}
+
+impl<'a> Relay<'a> {
+    fn new(client: Client, master: Tid, input: Option<BorrowedFd<'a>>) -> anyhow::Result<Self> {
+        let (stream, reader, early) = client.into_parts();
+        stream
+            .set_nonblocking(true)
+            .context("cannot use the connection")?;
+        let (read, write) = UnixStream::pair().context("cannot handle signals")?;
+        let handled = RELAYED.iter().chain(&[libc::SIGTSTP, libc::SIGWINCH]);
+        let signals = SignalDelivery::with_pipe(read, write, SignalOnly, handled)
+            .context("cannot handle signals")?;
+        let mut relay = Relay {
+            master,
+            stream,
+            reader,
+            early,
+            unsent: VecDeque::new(),
+            input,
+            signals,
+            terminal: None,
+        };
+        if relay.input.is_none() {
+            relay.send_input(&[]);
+        }
+        Ok(relay)
+    }
+
+    /// Until the master has ended.
+    fn relay(&mut self, renderer: &mut Renderer) -> anyhow::Result<ExitStatus> {
+        renderer.show(&Event::RunStarted(self.master))?;
+        loop {
+            if let Some(status) = self.take_frames(renderer)? {
+                return Ok(status);
+            }
+            let ready = self.wait()?;
+            if ready.signals {
+                self.pass_signals()?;
+            }
+            if ready.input {
+                self.read_input();
+            }
+            self.write_unsent();
+            if ready.daemon {
+                self.read_daemon()?;
+            }
+        }
+    }
+
+    fn wait(&self) -> anyhow::Result<Ready> {
+        // A terminal is not read from the background: that would stop us, as it does any program.
+        let background = self.input.is_some() && !terminal::in_foreground();
+        let input = self
+            .input
+            .filter(|_| !background && self.unsent.len() < UNSENT_MAX);
+        let mut for_daemon = PollFlags::IN;
+        for_daemon.set(PollFlags::OUT, !self.unsent.is_empty());
+        let mut fds = vec![
+            PollFd::new(&self.stream, for_daemon),
+            PollFd::new(self.signals.get_read(), PollFlags::IN),
+        ];
+        if let Some(input) = &input {
+            fds.push(PollFd::new(input, PollFlags::IN));
+        }
+        match poll(&mut fds, background.then_some(&BACKGROUND_LOOK)) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(Ready::default()),
+            Err(cause) => return Err(ClientError::Wait(cause.into()).into()),
+        }
+        let readable = |index: usize| {
+            let happened = fds.get(index).map_or(PollFlags::empty(), PollFd::revents);
+            !(happened - PollFlags::OUT).is_empty()
+        };
+        Ok(Ready {
+            daemon: readable(0),
+            signals: readable(1),
+            input: readable(2),
+        })
+    }
+
+    /// Shows what has come; the status when the master has ended.
+    fn take_frames(&mut self, renderer: &mut Renderer) -> anyhow::Result<Option<ExitStatus>> {
+        loop {
+            let frame = match self.early.pop_front() {
+                Some(frame) => frame,
+                None => match self.reader.next_frame().map_err(ClientError::from)? {
+                    Some(frame) => frame,
+                    None => return Ok(None),
+                },
+            };
+            match frame.header.op {
+                Op::Output => {
+                    let output = Output::read(&frame).map_err(ClientError::from)?;
+                    renderer.show(&Event::RunOutput {
+                        master: self.master,
+                        output: &output,
+                    })?;
+                }
+                Op::RunEnd => {
+                    let end = RunEnd::read(&frame).map_err(ClientError::from)?;
+                    return Ok(Some(end.status));
+                }
+                // An answer that was late for its question.
+                Op::ConsoleAnswer => {}
+                _ => return Err(ClientError::Unexpected.into()),
+            }
+        }
+    }
+
+    fn pass_signals(&mut self) -> anyhow::Result<()> {
+        let came: Vec<i32> = self.signals.pending().collect();
+        for signal in came {
+            match signal {
+                libc::SIGWINCH => self.send_size(),
+                libc::SIGTSTP => self.stop()?,
+                signal => self.send(&RunSignal { signal }.frame()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops the master and this process; goes on when the shell says so.
+    ///
+    /// The master has no shell of its own that would continue it, and the kernel ignores a
+    /// SIGTSTP for such a process: hence SIGSTOP.
+    fn stop(&mut self) -> anyhow::Result<()> {
+        let signal = libc::SIGSTOP;
+        self.send(&RunSignal { signal }.frame());
+        self.write_unsent();
+        if let Some(terminal) = &self.terminal {
+            terminal.pause();
+        }
+        kill_process(getpid(), Signal::STOP).context("cannot stop")?;
+        if let Some(terminal) = &self.terminal {
+            terminal.again().context("cannot use the terminal")?;
+        }
+        let signal = libc::SIGCONT;
+        self.send(&RunSignal { signal }.frame());
+        self.send_size();
+        Ok(())
+    }
+
+    fn send_size(&mut self) {
+        if self.terminal.is_some()
+            && let Some(size) = terminal::size()
+        {
+            self.send(&WindowSize::frame(&size));
+        }
+    }
+
+    fn read_input(&mut self) {
+        let Some(input) = self.input else { return };
+        let mut buffer = [0; INPUT_BYTES];
+        match rustix::io::read(input, &mut buffer) {
+            Ok(count @ 1..) => self.send_input(&buffer[..count]),
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            // The end; or the terminal is gone, which is the end as well.
+            Ok(0) | Err(_) => {
+                self.input = None;
+                self.send_input(&[]);
+            }
+        }
+    }
+
+    fn send_input(&mut self, bytes: &[u8]) {
+        let bytes = bytes.to_vec().into();
+        self.send(&Input { bytes }.frame());
+    }
+
+    fn send(&mut self, frame: &Frame) {
+        let mut bytes = Vec::with_capacity(frame.len());
+        frame.write_to(&mut bytes);
+        self.unsent.extend(bytes);
+    }
+
+    fn write_unsent(&mut self) {
+        while !self.unsent.is_empty() {
+            match self.stream.write(self.unsent.as_slices().0) {
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => return,
+                Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+                // The daemon is gone, perhaps after the end of the run: reading will tell.
+                Err(_) => {
+                    self.unsent.clear();
+                    self.input = None;
+                }
+            }
+        }
+    }
+
+    fn read_daemon(&mut self) -> Result<(), ClientError> {
+        let mut buffer = [0; 64 * 1024];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => Err(ClientError::Lost(None)),
+            Ok(count) => {
+                self.reader.push(&buffer[..count]);
+                Ok(())
+            }
+            Err(cause)
+                if matches!(
+                    cause.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                Ok(())
+            }
+            Err(cause) => Err(ClientError::Lost(Some(cause))),
+        }
+    }
+}
+
+/// What a wait found.
+#[derive(Debug, Default)]
+struct Ready {
+    daemon: bool,
+    signals: bool,
+    input: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        fake::{self, FakeDaemon, tid},
+        render::{Audience, tests::renderer},
+    };
+    use std::{os::fd::AsFd, rc::Rc};
+    use vm_wire::task::{Failed, Place};
+
+    fn spawn() -> Spawn {
+        Spawn {
+            program: "prog".to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            dir: None,
+            count: 1,
+            place: Place::Any,
+        }
+    }
+
+    fn started(daemon: &mut FakeDaemon) {
+        daemon.greet();
+        let request = daemon.answer_next(&Answer::Started(vec![tid(1, 7)]));
+        assert!(matches!(request, Request::Run { terminal: None, .. }));
+    }
+
+    fn output(tid: Tid, stream: u8, bytes: &[u8]) -> Frame {
+        Output {
+            tid,
+            stream,
+            bytes: bytes.to_vec().into(),
+            dropped: 0,
+        }
+        .frame()
+    }
+
+    /// Runs against `script`; the result, and what was shown as output and as error.
+    fn run_against(
+        audience: Audience,
+        input: Option<&[u8]>,
+        script: impl FnOnce(FakeDaemon) + Send + 'static,
+    ) -> (anyhow::Result<u8>, String, String) {
+        let (stream, daemon) = fake::pair(script);
+        let interrupt = Rc::new(Interrupt::none());
+        let client = Client::over(stream, interrupt.clone()).unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(input.unwrap_or_default()).unwrap();
+        drop(theirs);
+        let (mut renderer, out, errors) = renderer(audience);
+        let result = run(
+            client,
+            &interrupt,
+            spawn(),
+            false,
+            input.map(|_| ours.as_fd()),
+            &mut renderer,
+        );
+        daemon.join().unwrap();
+        (result, out.text(), errors.text())
+    }
+
+    #[test]
+    fn input_goes_to_the_master_and_output_comes_back_before_the_end() {
+        let (result, out, errors) =
+            run_against(Audience::People, Some(b"question"), |mut daemon| {
+                started(&mut daemon);
+                let mut read = Vec::new();
+                loop {
+                    let input: Input = daemon.read();
+                    if input.bytes.is_empty() {
+                        break;
+                    }
+                    read.extend_from_slice(&input.bytes);
+                }
+                assert_eq!(read, b"question");
+                daemon.send(&output(tid(1, 7), 1, b"answer\n"));
+                daemon.send(&output(tid(2, 1), 2, b"a worker\n"));
+                let status = ExitStatus::Code(3);
+                daemon.send(&RunEnd { status }.frame());
+            });
+        assert_eq!(result.unwrap(), 3);
+        assert_eq!(out, "answer\n");
+        assert_eq!(errors, "[t2.1] a worker\n");
+    }
+
+    #[test]
+    fn a_run_without_input_tells_the_master_so_at_once() {
+        let (result, ..) = run_against(Audience::People, None, |mut daemon| {
+            started(&mut daemon);
+            let input: Input = daemon.read();
+            assert!(input.bytes.is_empty());
+            let status = ExitStatus::Signal(libc::SIGTERM);
+            daemon.send(&RunEnd { status }.frame());
+        });
+        assert_eq!(result.unwrap(), 128 + 15);
+    }
+
+    #[test]
+    fn programs_see_a_run_as_events() {
+        let (result, out, _) = run_against(Audience::Programs, None, |mut daemon| {
+            started(&mut daemon);
+            daemon.send(&output(tid(1, 7), 1, b"x"));
+            let status = ExitStatus::Code(0);
+            daemon.send(&RunEnd { status }.frame());
+        });
+        assert_eq!(result.unwrap(), 0);
+        let events: Vec<serde_json::Value> = out
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let kinds: Vec<&str> = events
+            .iter()
+            .map(|event| event["event"].as_str().unwrap())
+            .collect();
+        assert_eq!(kinds, ["started", "output", "ended"]);
+    }
+
+    #[test]
+    fn the_end_is_seen_even_if_input_can_no_longer_be_sent() {
+        let (result, ..) = run_against(Audience::People, Some(&[7; 100_000]), |mut daemon| {
+            started(&mut daemon);
+            let status = ExitStatus::Code(0);
+            // Most of the input is never read.
+            daemon.send(&RunEnd { status }.frame());
+        });
+        assert_eq!(result.unwrap(), 0);
+    }
+
+    #[test]
+    fn a_lost_daemon_and_a_missing_program_have_codes_of_their_own() {
+        let (lost, ..) = run_against(Audience::People, None, |mut daemon| started(&mut daemon));
+        assert_eq!(failure_code(&lost.unwrap_err()), 125);
+        let (missing, ..) = run_against(Audience::People, None, |mut daemon| {
+            daemon.greet();
+            let no = Failed::new(FailKind::NoSuchProgram, "no program prog");
+            daemon.answer_next(&Answer::Failed(no));
+        });
+        assert_eq!(failure_code(&missing.unwrap_err()), 127);
+    }
+}

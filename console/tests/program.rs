@@ -1,0 +1,539 @@
+//! The whole program `vm`, against a daemon that says what the test wants.
+
+mod fake;
+
+use fake::{FakeDaemon, tid};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, Signal, kill_process},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize},
+};
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    os::fd::OwnedFd,
+    path::Path,
+    process::{Child, Command, ExitStatus as ProcessStatus, Output as ProcessOutput, Stdio},
+};
+use tempfile::TempDir;
+use vm_wire::{
+    HostId, Message, Tid,
+    agreed::{ExitStatus, HostFacts},
+    console::{
+        Answer, Conf, HostRow, HostState, Input, Output, Request, RunEnd, RunSignal, TaskRow,
+        WindowSize,
+    },
+    task::{FailKind, Failed},
+};
+
+/// No wait for a terminal lasts longer.
+const LIMIT: Timespec = Timespec {
+    tv_sec: 30,
+    tv_nsec: 0,
+};
+
+fn vm(dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vm"));
+    command.arg("--dir").arg(dir).stdin(Stdio::null());
+    command
+}
+
+/// A child that does not outlive its test.
+struct Guarded(Child);
+
+impl Guarded {
+    fn spawn(command: &mut Command) -> Self {
+        Guarded(command.spawn().expect("the console starts"))
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("it runs");
+    }
+
+    fn wait(&mut self) -> ProcessStatus {
+        self.0.wait().expect("a child of ours")
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs `vm` with these words against `script`, which answers one connection.
+fn against(words: &[&str], script: impl FnMut(FakeDaemon) + Send + 'static) -> ProcessOutput {
+    let dir = tempfile::tempdir().unwrap();
+    let mut script = script;
+    let daemon = fake::listen(dir.path(), 1, move |_, mut daemon| {
+        daemon.greet();
+        script(daemon);
+    });
+    let output = vm(dir.path()).args(words).output().unwrap();
+    daemon.join().unwrap();
+    output
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn row(tid: Tid) -> TaskRow {
+    TaskRow {
+        tid,
+        parent: Tid::NONE,
+        app: tid,
+        host: "alpha".to_owned(),
+        incarnation: 0,
+        program: "prog".to_owned(),
+        usage: None,
+    }
+}
+
+fn conf() -> Conf {
+    Conf {
+        machine: fake::HERE,
+        here: HostId(1),
+        leader: HostId(1),
+        applied: 9,
+        hosts: vec![HostRow {
+            host: HostId(1),
+            facts: HostFacts {
+                name: "alpha".to_owned(),
+                addr: "192.0.2.1:7170".to_owned(),
+                cpus: 1,
+                tasks_max: 10,
+                arch: "x86_64".to_owned(),
+            },
+            tasks: 0,
+            voter: true,
+            state: HostState::Live,
+        }],
+    }
+}
+
+#[test]
+fn without_a_daemon_the_error_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    for words in [&["ps"][..], &["kill", "t1.1"], &["halt"], &["delete", "x"]] {
+        let output = vm(dir.path()).args(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{words:?}");
+        let error = text(&output.stderr);
+        assert!(error.contains("no daemon at"), "{error}");
+        assert!(error.contains("vmd") && error.contains("--dir"), "{error}");
+    }
+    let output = vm(dir.path()).args(["--json", "ps"]).output().unwrap();
+    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(error["error"]["kind"], "NoDaemon");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn version_and_help_need_no_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    for words in [&["version"][..], &["help"], &["help", "run"], &["--help"]] {
+        let output = vm(dir.path()).args(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        assert!(!output.stdout.is_empty());
+    }
+    let output = vm(dir.path()).arg("frobnicate").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn the_daemons_refusal_is_shown_and_is_exit_code_1() {
+    let output = against(&["check", "t1.9"], |mut daemon| {
+        let no = Failed::new(FailKind::NoSuchTask, "no task t1.9 is alive");
+        let request = daemon.answer_next(&Answer::Failed(no));
+        assert_eq!(request, Request::Check(tid(1, 9)));
+    });
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stderr), "vm: no task t1.9 is alive\n");
+}
+
+#[test]
+fn one_bad_task_does_not_keep_the_others_from_their_signal() {
+    let output = against(&["sig", "usr1", "t1.8", "t1.9"], |mut daemon| {
+        let no = Failed::new(FailKind::NoSuchTask, "no task t1.8 is alive");
+        daemon.answer_next(&Answer::Failed(no));
+        let request = daemon.answer_next(&Answer::Done);
+        assert_eq!(request, Request::Signal(tid(1, 9), libc::SIGUSR1));
+    });
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stdout), "t1.9: sent SIGUSR1\n");
+    assert_eq!(text(&output.stderr), "vm: no task t1.8 is alive\n");
+}
+
+#[test]
+fn a_reader_that_stops_reading_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = fake::listen(dir.path(), 1, |_, mut daemon| {
+        daemon.greet();
+        let rows = (1..2000).map(|number| row(tid(1, number))).collect();
+        daemon.answer_next(&Answer::Ps(rows));
+    });
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = vm(dir.path()).arg("ps").stdout(writer).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(text(&output.stderr), "");
+    daemon.join().unwrap();
+}
+
+#[test]
+fn halt_returns_when_the_daemon_is_gone() {
+    let output = against(&["halt"], |mut daemon| {
+        let request = daemon.answer_next(&Answer::Done);
+        assert_eq!(request, Request::Halt);
+    });
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(text(&output.stdout), "the machine has ended\n");
+}
+
+#[test]
+fn a_script_ends_at_its_first_failure_with_its_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = fake::listen(dir.path(), 1, |_, mut daemon| {
+        daemon.greet();
+        daemon.answer_next(&Answer::Ps(Vec::new()));
+        let request = daemon.answer_next(&Answer::Check(vec!["it is stopped".to_owned()]));
+        assert_eq!(request, Request::Check(tid(1, 1)));
+        assert!(daemon.frame().is_none());
+    });
+    let mut script = tempfile::tempfile().unwrap();
+    script
+        .write_all(b"# what runs\n\n  ps --json\ncheck 't1.1'\nps\n")
+        .unwrap();
+    std::io::Seek::rewind(&mut script).unwrap();
+    let output = vm(dir.path()).stdin(script).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        text(&output.stdout),
+        "{\"tasks\":[]}\nt1.1 cannot be moved: it is stopped\n"
+    );
+    daemon.join().unwrap();
+}
+
+/// A fake machine in which one program is run: the first connection only asks whether there is a
+/// daemon, the second is the run's.
+fn running(
+    dir: &TempDir,
+    mut script: impl FnMut(FakeDaemon, Request) + Send + 'static,
+) -> std::thread::JoinHandle<()> {
+    fake::listen(dir.path(), 2, move |console, mut daemon| {
+        daemon.greet();
+        if console == 1 {
+            let request = daemon.answer_next(&Answer::Started(vec![tid(1, 7)]));
+            script(daemon, request);
+        }
+    })
+}
+
+fn end(daemon: &mut FakeDaemon, status: ExitStatus) {
+    daemon.send(&RunEnd { status }.frame());
+}
+
+#[test]
+fn a_signal_to_the_console_reaches_the_program_and_its_end_is_the_consoles() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = running(&dir, |mut daemon, request| {
+        let Request::Run { spawn, terminal } = request else {
+            panic!("not a run")
+        };
+        assert_eq!(spawn.args, ["--json", "x"]);
+        assert!(spawn.program.starts_with('/') && spawn.program.ends_with("/prog"));
+        assert!(spawn.env.contains(&("SHELLS".to_owned(), "own".to_owned())));
+        assert_eq!(terminal, None);
+        let input: Input = daemon.read();
+        assert!(input.bytes.is_empty());
+        daemon.send(
+            &Output {
+                tid: tid(1, 7),
+                stream: 1,
+                bytes: b"ready\n".to_vec().into(),
+                dropped: 0,
+            }
+            .frame(),
+        );
+        let signal: RunSignal = daemon.read();
+        end(&mut daemon, ExitStatus::Signal(signal.signal));
+    });
+    let mut console = Guarded::spawn(
+        vm(dir.path())
+            .env("SHELLS", "own")
+            .args(["run", "./prog", "--json", "x"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null()),
+    );
+    let mut ready = [0; 6];
+    let mut stdout = console.0.stdout.take().unwrap();
+    stdout.read_exact(&mut ready).unwrap();
+    assert_eq!(&ready, b"ready\n");
+    console.signal(Signal::TERM);
+    assert_eq!(console.wait().code(), Some(128 + 15));
+    daemon.join().unwrap();
+}
+
+#[test]
+fn a_run_whose_reader_stops_ends_as_a_local_program_would() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = running(&dir, |mut daemon, _| {
+        let output = Output {
+            tid: tid(1, 7),
+            stream: 1,
+            bytes: b"nobody reads this\n".to_vec().into(),
+            dropped: 0,
+        };
+        daemon.send(&output.frame());
+        // The daemon sees the console go; it will send the master SIGHUP.
+        while daemon.frame().is_some() {}
+    });
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = vm(dir.path())
+        .args(["run", "prog"])
+        .stdout(writer)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(128 + libc::SIGPIPE));
+    assert_eq!(text(&output.stderr), "");
+    daemon.join().unwrap();
+}
+
+#[test]
+fn a_console_killed_while_it_prints_only_closes_its_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = running(&dir, |mut daemon, _| {
+        let output = Output {
+            tid: tid(1, 7),
+            stream: 1,
+            bytes: b"y\n".to_vec().into(),
+            dropped: 0,
+        };
+        daemon.send(&output.frame());
+        while daemon.frame().is_some() {}
+    });
+    let mut console = Guarded::spawn(vm(dir.path()).args(["run", "prog"]).stdout(Stdio::piped()));
+    let mut stdout = console.0.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 2]).unwrap();
+    console.signal(Signal::KILL);
+    console.wait();
+    daemon.join().unwrap();
+}
+
+/// A terminal: our end, and one to give to a child.
+fn terminal() -> (OwnedFd, File) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap();
+    let theirs = File::options()
+        .read(true)
+        .write(true)
+        .open(name.to_str().unwrap())
+        .unwrap();
+    let size = Winsize {
+        ws_row: 33,
+        ws_col: 101,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(&ours, size).unwrap();
+    (ours, theirs)
+}
+
+/// What a person does at a terminal: types, and waits until something is shown.
+struct Screen {
+    terminal: File,
+    unread: Vec<u8>,
+}
+
+impl Screen {
+    fn new(terminal: OwnedFd) -> Self {
+        Screen {
+            terminal: terminal.into(),
+            unread: Vec::new(),
+        }
+    }
+
+    fn type_keys(&mut self, keys: &str) {
+        self.terminal.write_all(keys.as_bytes()).unwrap();
+    }
+
+    fn wait_for(&mut self, shown: &str) {
+        loop {
+            let found = self
+                .unread
+                .windows(shown.len())
+                .position(|window| window == shown.as_bytes());
+            if let Some(start) = found {
+                self.unread.drain(..start + shown.len());
+                return;
+            }
+            let mut fds = [PollFd::new(&self.terminal, PollFlags::IN)];
+            let ready = poll(&mut fds, Some(&LIMIT)).unwrap();
+            let seen = String::from_utf8_lossy(&self.unread);
+            assert_eq!(ready, 1, "no '{shown}' in {seen:?}");
+            let mut buffer = [0; 4096];
+            match self.terminal.read(&mut buffer) {
+                Ok(count @ 1..) => self.unread.extend_from_slice(&buffer[..count]),
+                end => panic!("{end:?} before '{shown}' in {seen:?}"),
+            }
+        }
+    }
+}
+
+/// `vm` in the foreground of that terminal.
+fn vm_on(terminal: &File, dir: &Path, words: &[&str]) -> Guarded {
+    let end = || Stdio::from(terminal.try_clone().unwrap());
+    Guarded::spawn(
+        Command::new("setsid")
+            .args(["--ctty", "--wait", env!("CARGO_BIN_EXE_vm"), "--dir"])
+            .arg(dir)
+            .args(words)
+            .env("VM_HISTORY", "")
+            // Completion needs a terminal that can move the cursor.
+            .env("TERM", "xterm")
+            .stdin(end())
+            .stdout(end())
+            .stderr(end()),
+    )
+}
+
+#[test]
+fn on_a_terminal_the_program_gets_every_key_and_the_terminal_is_put_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = running(&dir, |mut daemon, request| {
+        let Request::Run { terminal, .. } = request else {
+            panic!("not a run")
+        };
+        let size = WindowSize {
+            rows: 33,
+            columns: 101,
+        };
+        assert_eq!(terminal, Some(size));
+        let output = |tid, bytes: &[u8]| {
+            Output {
+                tid,
+                stream: 1,
+                bytes: bytes.to_vec().into(),
+                dropped: 0,
+            }
+            .frame()
+        };
+        daemon.send(&output(tid(2, 1), b"raw now\n"));
+        // Ctrl-C is a key for the program's own terminal, not a signal to the console.
+        let input: Input = daemon.read();
+        assert_eq!(&input.bytes[..], b"\x03");
+        end(&mut daemon, ExitStatus::Code(5));
+    });
+    let (ours, theirs) = terminal();
+    let mut console = vm_on(&theirs, dir.path(), &["run", "prog"]);
+    let mut screen = Screen::new(ours);
+    screen.wait_for("[t2.1] raw now\r\n");
+    assert!(
+        !tcgetattr(&theirs)
+            .unwrap()
+            .local_modes
+            .contains(LocalModes::ICANON)
+    );
+    screen.type_keys("\x03");
+    assert_eq!(console.wait().code(), Some(5));
+    assert!(
+        tcgetattr(&theirs)
+            .unwrap()
+            .local_modes
+            .contains(LocalModes::ICANON)
+    );
+    daemon.join().unwrap();
+}
+
+#[test]
+fn the_prompt_completes_from_grammar_and_machine_and_survives_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = fake::listen(dir.path(), 1, |_, mut daemon| {
+        daemon.greet();
+        // The tab after `check t1.` asks for the tasks.
+        let request = daemon.answer_next(&Answer::Ps(vec![row(tid(1, 7))]));
+        assert_eq!(request, Request::Ps(None));
+        let request = daemon.answer_next(&Answer::Check(Vec::new()));
+        assert_eq!(request, Request::Check(tid(1, 7)));
+        assert!(daemon.frame().is_none());
+    });
+    let (ours, theirs) = terminal();
+    let mut console = vm_on(&theirs, dir.path(), &[]);
+    drop(theirs);
+    let mut screen = Screen::new(ours);
+    for (keys, shown) in [
+        ("", "vm> "),
+        ("frobnicate\r", "unrecognized subcommand"),
+        ("", "vm> "),
+        ("che\t", "check "),
+        ("t1.\t", "t1.7 "),
+        ("\r", "t1.7 can be moved"),
+        ("", "vm> "),
+    ] {
+        screen.type_keys(keys);
+        screen.wait_for(shown);
+    }
+    screen.type_keys("quit\r");
+    assert_eq!(console.wait().code(), Some(0));
+    daemon.join().unwrap();
+}
+
+#[test]
+fn add_hands_the_secret_to_the_launcher_and_waits_for_the_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = dir.path().join("said");
+    fs::write(dir.path().join("secret"), "the machine's own secret\n").unwrap();
+    let daemon = fake::listen(dir.path(), 1, |_, mut daemon| {
+        daemon.greet();
+        daemon.answer_next(&Answer::Conf(conf()));
+        let request = daemon.answer_next(&Answer::Done);
+        assert_eq!(request, Request::AwaitHost("beta".to_owned()));
+    });
+    let launcher = "sh -c 'read secret; echo $secret $* > $0' {said} {host} {name} {join}"
+        .replace("{said}", said.to_str().unwrap());
+    let output = vm(dir.path())
+        .args(["add", "--launcher", &launcher, "me@beta"])
+        .output()
+        .unwrap();
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(text(&output.stdout), "beta: added\n");
+    assert_eq!(output.status.code(), Some(0));
+    daemon.join().unwrap();
+}
+
+#[test]
+fn a_launcher_that_fails_is_quoted() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("secret"), "the machine's own secret\n").unwrap();
+    let daemon = fake::listen(dir.path(), 1, |_, mut daemon| {
+        daemon.greet();
+        daemon.answer_next(&Answer::Conf(conf()));
+        daemon.request();
+        assert!(daemon.frame().is_none());
+    });
+    let output = vm(dir.path())
+        .args([
+            "add",
+            "--launcher",
+            "sh -c 'echo no route to {host} >&2; exit 255'",
+        ])
+        .args(["beta", "alpha"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    assert!(
+        error.contains("beta: the launcher failed: no route to beta"),
+        "{error}"
+    );
+    assert!(
+        error.contains("alpha: a host of that name is in the machine already"),
+        "{error}"
+    );
+    daemon.join().unwrap();
+}
