@@ -20,7 +20,9 @@ pub mod keeper;
 mod lease;
 mod membership;
 mod pair;
+pub mod placement;
 mod proposals;
+pub mod route;
 mod storage;
 pub mod time;
 

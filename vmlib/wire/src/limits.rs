@@ -25,6 +25,11 @@ pub const QUEUE_BYTES: usize = 16 * 1024 * 1024;
 pub const QUEUES_BYTES_ALL: usize = 512 * 1024 * 1024;
 /// Bytes that a daemon keeps of the unacknowledged messages of tasks which have ended.
 pub const KEEPER_BYTES: u64 = 256 * 1024 * 1024;
+/// Bytes of frames that a daemon holds until its log has caught up with their senders'.
+pub const HELD_BYTES: usize = 4 * 1024 * 1024;
+/// How long a frame or a request waits for the log to know the task that it is about. A daemon
+/// whose log is behind for longer loses its lease.
+pub const HELD_TIME: Duration = Duration::from_millis(2_500);
 /// Tasks that have ended of which a daemon remembers the last numbers.
 pub const ENDED_MAX: usize = 16_384;
 /// Last numbers that a daemon remembers of all of them together.
@@ -67,6 +72,19 @@ pub const CONSOLES_MAX: usize = 256;
 pub const STRANGERS_MAX: usize = 128;
 /// How long a stranger may take to prove who it is.
 pub const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+/// Requests of one console that are under way.
+pub const CONSOLE_REQUESTS_MAX: usize = 64;
+/// How long the listing of tasks waits for other hosts to say what theirs use.
+pub const USAGE_WAIT: Duration = Duration::from_millis(500);
+/// How long tasks have between SIGTERM and SIGKILL when their host leaves.
+pub const END_GRACE: Duration = Duration::from_millis(2_000);
+/// How long a leaving host tries to hand over what it keeps, then leaves nevertheless.
+pub const LEAVE_TIME: Duration = Duration::from_secs(10);
+/// How long a halted daemon at least goes on telling the others that the machine was halted.
+pub const HALT_LINGER: Duration = Duration::from_millis(500);
+/// How long a daemon waits before it makes a broken link again, doubled up to the second value.
+pub const RECONNECT: (Duration, Duration) =
+    (Duration::from_millis(50), Duration::from_millis(1_000));
 /// One captured line of output; longer ones are cut into several. Bytes.
 pub const LINE_MAX: usize = 8 * 1024;
 /// Output of one application that waits for its console; beyond it lines are dropped and counted.
