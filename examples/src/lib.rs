@@ -1,1 +1,9 @@
-//! x
+//! What the example programs share; each program itself is one short file in `src/bin`.
+//!
+//! The main example aligns two genomes. [`fasta`] reads them, [`align`] holds the algorithm, which
+//! knows nothing of processes: `bin/align-serial.rs` runs it in one, `bin/align` spreads it over
+//! the machine, and both print the same [`align::report`]. [`cluster`] starts a machine of several
+//! daemons on this computer, for `demo` and `vmbench`.
+
+pub mod align;
+pub mod fasta;

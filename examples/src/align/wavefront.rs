@@ -1,0 +1,233 @@
+//! Who computes which block of the matrix, in what order, and whose edges it needs.
+//!
+//! A block needs the last row of the block above and the last column of the block to its left. So
+//! the blocks of one anti-diagonal are independent of each other, and the computation advances
+//! over the matrix as a wave. Block (r, c) belongs to worker `(c + 2 r) mod workers`: going down an
+//! anti-diagonal the owner goes up by one, so that each worker has its even part of every
+//! anti-diagonal. Its columns always come from the worker before it, its rows from the one before
+//! that; all workers together form a ring in which neighbours talk all the time.
+//!
+//! Every worker goes through its blocks by anti-diagonal, and by row within one. The edges that one
+//! worker sends to another therefore come in the order in which they are needed, and neither tags
+//! nor a reorder buffer are necessary: one queue for rows and one for columns do.
+//!
+//! This module is the parallel program without its messages. [`Share`] is what one worker does;
+//! the serial program is one worker that has no neighbour but itself.
+
+use super::{
+    hits::Strand,
+    job::Job,
+    kernel::{ColumnEdge, Kernel, Peak, RowEdge},
+};
+use serde::{Deserialize, Serialize};
+use std::{collections::VecDeque, ops::Range};
+
+/// How the matrix is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grid {
+    /// Rows of the matrix: bases of the query. At least 1.
+    pub rows: usize,
+    /// Columns: bases of the target. At least 1.
+    pub columns: usize,
+    /// Rows of a block; the last may have fewer. At least 1.
+    pub block_rows: usize,
+    /// Columns of a block; the last may have fewer. At least 1.
+    pub block_columns: usize,
+}
+
+/// One block of a [`Grid`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// Which rows of the matrix.
+    pub rows: Range<usize>,
+    /// Which columns.
+    pub columns: Range<usize>,
+    /// Its place in the grid: row, then column.
+    pub place: (usize, usize),
+}
+
+impl Block {
+    /// Cells in it.
+    pub fn cells(&self) -> u64 {
+        self.rows.len() as u64 * self.columns.len() as u64
+    }
+}
+
+impl Grid {
+    /// Rows and columns of blocks.
+    pub fn size(&self) -> (usize, usize) {
+        (
+            self.rows.div_ceil(self.block_rows),
+            self.columns.div_ceil(self.block_columns),
+        )
+    }
+
+    /// Cells of the whole matrix.
+    pub fn cells(&self) -> u64 {
+        self.rows as u64 * self.columns as u64
+    }
+
+    /// The block at a place.
+    pub fn block(&self, place: (usize, usize)) -> Block {
+        let cut = |index: usize, size: usize, all: usize| index * size..all.min((index + 1) * size);
+        Block {
+            rows: cut(place.0, self.block_rows, self.rows),
+            columns: cut(place.1, self.block_columns, self.columns),
+            place,
+        }
+    }
+
+    /// All places, by anti-diagonal, and by row within one.
+    pub fn places(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (rows, columns) = self.size();
+        (0..(rows + columns).saturating_sub(1)).flat_map(move |d| {
+            let first = (d + 1).saturating_sub(columns);
+            (first..rows.min(d + 1)).map(move |row| (row, d - row))
+        })
+    }
+}
+
+/// The worker that owns a place.
+pub fn owner((row, column): (usize, usize), workers: usize) -> usize {
+    (column + 2 * row) % workers
+}
+
+/// Where an edge of a block comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// It is the border of the matrix.
+    Border,
+    /// The worker itself has computed it.
+    Own,
+    /// This worker sends it.
+    Worker(usize),
+}
+
+/// The next block of a share, and the edges without which it cannot be computed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// The block.
+    pub block: Block,
+    /// Where the row above it comes from.
+    pub top: Source,
+    /// Where the column to its left comes from.
+    pub left: Source,
+}
+
+/// What has come out of a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The last row, if another worker needs it.
+    pub bottom: Option<(usize, RowEdge)>,
+    /// The last column, if another worker needs it.
+    pub right: Option<(usize, ColumnEdge)>,
+    /// The block's best cell.
+    pub peak: Option<Peak>,
+}
+
+/// One worker's part of a matrix.
+pub struct Share<'a> {
+    query: &'a [u8],
+    target: &'a [u8],
+    grid: Grid,
+    worker: usize,
+    workers: usize,
+    places: Box<dyn Iterator<Item = (usize, usize)>>,
+    kernel: Kernel,
+    own_rows: VecDeque<RowEdge>,
+    own_columns: VecDeque<ColumnEdge>,
+}
+
+impl<'a> Share<'a> {
+    /// The part of worker number `worker` of `workers` in the matrix of one strand.
+    ///
+    /// # Panics
+    /// If the sequences do not have the grid's size, or `worker` is none of `workers`.
+    pub fn new(job: &'a Job, strand: Strand, (worker, workers): (usize, usize)) -> Self {
+        let (query, target, grid) = (job.query(strand), &job.target[..], job.setup.grid);
+        assert_eq!((query.len(), target.len()), (grid.rows, grid.columns));
+        assert!(worker < workers);
+        let mine = grid
+            .places()
+            .filter(move |&place| owner(place, workers) == worker);
+        Share {
+            query,
+            target,
+            grid,
+            worker,
+            workers,
+            places: Box::new(mine),
+            kernel: Kernel::new(job.setup.scoring),
+            own_rows: VecDeque::new(),
+            own_columns: VecDeque::new(),
+        }
+    }
+
+    /// The next block; `None` when the share is done.
+    pub fn next_task(&mut self) -> Option<Task> {
+        let place = self.places.next()?;
+        let source = |neighbour: Option<(usize, usize)>| match neighbour {
+            None => Source::Border,
+            Some(place) => match owner(place, self.workers) {
+                worker if worker == self.worker => Source::Own,
+                worker => Source::Worker(worker),
+            },
+        };
+        let (row, column) = place;
+        Some(Task {
+            block: self.grid.block(place),
+            top: source(row.checked_sub(1).map(|above| (above, column))),
+            left: source(column.checked_sub(1).map(|before| (row, before))),
+        })
+    }
+
+    /// Computes a block. `top` and `left` are the edges of which [`Task`] says that another worker
+    /// sends them, and `None` otherwise.
+    ///
+    /// # Panics
+    /// If an edge is missing or not of the block's size.
+    pub fn compute(
+        &mut self,
+        task: &Task,
+        top: Option<RowEdge>,
+        left: Option<ColumnEdge>,
+    ) -> Outcome {
+        let block = &task.block;
+        let top = match task.top {
+            Source::Border => Some(RowEdge::border(block.columns.len())),
+            Source::Own => self.own_rows.pop_front(),
+            Source::Worker(_) => top,
+        };
+        let left = match task.left {
+            Source::Border => Some(ColumnEdge::border(block.rows.len())),
+            Source::Own => self.own_columns.pop_front(),
+            Source::Worker(_) => left,
+        };
+        let swept = self.kernel.sweep(
+            &self.query[block.rows.clone()],
+            &self.target[block.columns.clone()],
+            &top.expect("the row above a block precedes it"),
+            &left.expect("the column before a block precedes it"),
+        );
+        let (row, column) = block.place;
+        let (rows, columns) = self.grid.size();
+        let mut outcome = Outcome {
+            bottom: None,
+            right: None,
+            peak: swept.peak,
+        };
+        if row + 1 < rows {
+            match owner((row + 1, column), self.workers) {
+                worker if worker == self.worker => self.own_rows.push_back(swept.bottom),
+                worker => outcome.bottom = Some((worker, swept.bottom)),
+            }
+        }
+        if column + 1 < columns {
+            match owner((row, column + 1), self.workers) {
+                worker if worker == self.worker => self.own_columns.push_back(swept.right),
+                worker => outcome.right = Some((worker, swept.right)),
+            }
+        }
+        outcome
+    }
+}
