@@ -235,10 +235,9 @@ impl Console {
             people && !args.no_terminal && terminal::is_ours() && io::stdin().is_terminal();
         let reads = terminal || !self.commands_on_stdin;
         let outcome = self.client_or_start().map(drop).and_then(|()| {
-            let client = Client::connect(&self.dir, self.interrupt.clone())?;
             let input = reads.then(rustix::stdio::stdin);
             run::run(
-                client,
+                &self.dir,
                 &self.interrupt,
                 request,
                 terminal,

@@ -6,7 +6,8 @@
 //! SIGHUP, as the end of a terminal would.
 //!
 //! The relay never blocks on the daemon: standard input is read only while little of it waits to
-//! be sent, so a program that reads slowly stops its writer, not the console.
+//! be sent, so a program that reads slowly stops its writer, not the console. The daemon does not
+//! read a console whose program does not read; a signal then takes a connection of its own.
 
 use crate::{
     client::Client,
@@ -26,6 +27,9 @@ use std::{
     collections::VecDeque,
     io::{self, Read, Write},
     os::{fd::BorrowedFd, unix::net::UnixStream},
+    path::Path,
+    rc::Rc,
+    time::Duration,
 };
 use vm_wire::{
     Frame, FrameReader, Message, Op, Tid,
@@ -47,6 +51,8 @@ const RELAYED: [i32; 6] = [
 const INPUT_BYTES: usize = 32 * 1024;
 /// Standard input is not read while this much waits for the daemon. Bytes.
 const UNSENT_MAX: usize = 256 * 1024;
+/// How long the daemon may take to pass on a signal that has a connection of its own.
+const SIGNAL_TIME: Duration = Duration::from_secs(5);
 /// How often a console in the background looks whether it is in the foreground again.
 const BACKGROUND_LOOK: Timespec = Timespec {
     tv_sec: 0,
@@ -58,11 +64,38 @@ const BACKGROUND_LOOK: Timespec = Timespec {
 /// # Errors
 /// When the console itself fails: the daemon is lost, or nobody reads its output any more.
 pub fn run(
+    dir: &Path,
+    interrupt: &Rc<Interrupt>,
+    spawn: Spawn,
+    with_terminal: bool,
+    input: Option<BorrowedFd>,
+    renderer: &mut Renderer,
+) -> anyhow::Result<u8> {
+    let client = Client::connect(dir, interrupt.clone())?;
+    let signal_past = |master, signal| -> Result<(), ClientError> {
+        let request = Request::Signal(master, signal);
+        let mut client = Client::connect(dir, interrupt.clone())?;
+        client.ask_within(&request, SIGNAL_TIME).map(drop)
+    };
+    run_over(
+        client,
+        interrupt,
+        spawn,
+        with_terminal,
+        input,
+        &signal_past,
+        renderer,
+    )
+}
+
+/// [`run`], over a connection that is there.
+fn run_over(
     mut client: Client,
     interrupt: &Interrupt,
     spawn: Spawn,
     with_terminal: bool,
     input: Option<BorrowedFd>,
+    signal_past: &SignalPast,
     renderer: &mut Renderer,
 ) -> anyhow::Result<u8> {
     let size = if with_terminal {
@@ -78,7 +111,7 @@ pub fn run(
         _ => return Err(ClientError::Unexpected.into()),
     };
     let _relaying = interrupt.relaying();
-    let mut relay = Relay::new(client, master, input)?;
+    let mut relay = Relay::new(client, master, input, signal_past)?;
     if size.is_some() {
         relay.terminal = Some(Raw::enter().context("cannot use the terminal")?);
         renderer.set_raw_terminal(true);
@@ -115,8 +148,12 @@ pub fn failure_code(error: &anyhow::Error) -> u8 {
     }
 }
 
+/// Sends a signal to the master over a connection of its own.
+type SignalPast<'a> = dyn Fn(Tid, i32) -> Result<(), ClientError> + 'a;
+
 struct Relay<'a> {
     master: Tid,
+    signal_past: &'a SignalPast<'a>,
     stream: UnixStream,
     reader: FrameReader,
     early: VecDeque<Frame>,
@@ -129,7 +166,12 @@ struct Relay<'a> {
 }
 
 impl<'a> Relay<'a> {
-    fn new(client: Client, master: Tid, input: Option<BorrowedFd<'a>>) -> anyhow::Result<Self> {
+    fn new(
+        client: Client,
+        master: Tid,
+        input: Option<BorrowedFd<'a>>,
+        signal_past: &'a SignalPast<'a>,
+    ) -> anyhow::Result<Self> {
         let (stream, reader, early) = client.into_parts();
         stream
             .set_nonblocking(true)
@@ -140,6 +182,7 @@ impl<'a> Relay<'a> {
             .context("cannot handle signals")?;
         let mut relay = Relay {
             master,
+            signal_past,
             stream,
             reader,
             early,
@@ -241,7 +284,7 @@ impl<'a> Relay<'a> {
             match signal {
                 libc::SIGWINCH => self.send_size(),
                 libc::SIGTSTP => self.stop()?,
-                signal => self.send(&RunSignal { signal }.frame()),
+                signal => self.send_signal(signal),
             }
         }
         Ok(())
@@ -252,8 +295,7 @@ impl<'a> Relay<'a> {
     /// The master has no shell of its own that would continue it, and the kernel ignores a
     /// SIGTSTP for such a process: hence SIGSTOP.
     fn stop(&mut self) -> anyhow::Result<()> {
-        let signal = libc::SIGSTOP;
-        self.send(&RunSignal { signal }.frame());
+        self.send_signal(libc::SIGSTOP);
         self.write_unsent();
         if let Some(terminal) = &self.terminal {
             terminal.pause();
@@ -262,10 +304,18 @@ impl<'a> Relay<'a> {
         if let Some(terminal) = &self.terminal {
             terminal.again().context("cannot use the terminal")?;
         }
-        let signal = libc::SIGCONT;
-        self.send(&RunSignal { signal }.frame());
+        self.send_signal(libc::SIGCONT);
         self.send_size();
         Ok(())
+    }
+
+    fn send_signal(&mut self, signal: i32) {
+        self.write_unsent();
+        if self.unsent.is_empty() {
+            self.send(&RunSignal { signal }.frame());
+        } else if let Err(error) = (self.signal_past)(self.master, signal) {
+            log::warn!("the program did not get signal {signal}: {error}");
+        }
     }
 
     fn send_size(&mut self) {
@@ -352,7 +402,7 @@ mod tests {
         fake::{self, FakeDaemon, tid},
         render::{Audience, tests::renderer},
     };
-    use std::{os::fd::AsFd, rc::Rc};
+    use std::os::fd::AsFd;
     use vm_wire::task::{Failed, Place};
 
     fn spawn() -> Spawn {
@@ -395,12 +445,13 @@ mod tests {
         theirs.write_all(input.unwrap_or_default()).unwrap();
         drop(theirs);
         let (mut renderer, out, errors) = renderer(audience);
-        let result = run(
+        let result = run_over(
             client,
             &interrupt,
             spawn(),
             false,
             input.map(|_| ours.as_fd()),
+            &|_, _| Ok(()),
             &mut renderer,
         );
         daemon.join().unwrap();

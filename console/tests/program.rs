@@ -277,6 +277,50 @@ fn a_signal_to_the_console_reaches_the_program_and_its_end_is_the_consoles() {
 }
 
 #[test]
+fn a_program_that_does_not_read_its_input_still_gets_signals() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut runs = None;
+    let daemon = fake::listen(dir.path(), 3, move |console, mut daemon| {
+        daemon.greet();
+        match console {
+            0 => {}
+            // As a daemon whose program reads nothing, this one reads nothing any more.
+            1 => {
+                daemon.answer_next(&Answer::Started(vec![tid(1, 7)]));
+                runs = Some(daemon);
+            }
+            _ => {
+                let request = daemon.answer_next(&Answer::Done);
+                assert_eq!(request, Request::Signal(tid(1, 7), libc::SIGUSR1));
+                end(
+                    runs.as_mut().expect("it runs"),
+                    ExitStatus::Signal(libc::SIGUSR1),
+                );
+            }
+        }
+    });
+    let mut console = Guarded::spawn(
+        vm(dir.path())
+            .args(["--json", "run", "prog"])
+            .stdin(File::open("/dev/zero").unwrap())
+            .stdout(Stdio::piped()),
+    );
+    let mut started = [0; 8];
+    let mut stdout = console.0.stdout.take().unwrap();
+    stdout.read_exact(&mut started).unwrap();
+    // Until the way is full, signals go the usual way, where nobody reads them.
+    let status = loop {
+        match console.0.try_wait().unwrap() {
+            Some(status) => break status,
+            None => console.signal(Signal::USR1),
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(5));
+    };
+    assert_eq!(status.code(), Some(128 + libc::SIGUSR1));
+    daemon.join().unwrap();
+}
+
+#[test]
 fn a_run_whose_reader_stops_ends_as_a_local_program_would() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = running(&dir, |mut daemon, _| {
