@@ -243,7 +243,9 @@ impl Receiver {
 
     /// Whether half a window is open, so that the sender should be told at once.
     pub fn is_urgent(&self) -> bool {
-        self.untold_bytes >= self.window_bytes / 2 || self.taken - self.told >= WINDOW_CHUNKS / 2
+        self.withholds()
+            && (self.untold_bytes >= self.window_bytes / 2
+                || self.taken - self.told >= WINDOW_CHUNKS / 2)
     }
 
     /// When the sender is to be told at the latest.

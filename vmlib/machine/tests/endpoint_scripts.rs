@@ -1,0 +1,365 @@
+//! Scripts of two or three endpoints over a wire that does what the script says.
+//!
+//! Ends are called a, b, c, born on hosts 1, 2, 3. Frames that an end sends are printed as
+//! `a -> b Data seq=1 ...` and stay on the wire until the script delivers or loses them; after
+//! `leave` the keeper answers for the end. Commands:
+//!
+//! | command | meaning |
+//! |---|---|
+//! | `new a b window=N inbox=N` | make these ends |
+//! | `a send b LEN tag=N context=N` | begin a message, filled with the letters of its number |
+//! | `a poll` | go on with a message that needed credit |
+//! | `a take from=b tag=N context=N`, `a peek ...` | receive |
+//! | `a notices` | all notices |
+//! | `a ended b last=N` | notify; without `last`: b was killed |
+//! | `a located [b] host=N incarnation=N` | b is there (0: ended), or a link is new |
+//! | `a resend b` | a daemon dropped what a sent to b |
+//! | `a leave` | an exit in order |
+//! | `deliver [N]`, `lose [N]`, `double`, `reverse` | all frames on the wire, or the first N |
+//! | `wait MS` | time passes, what is due is done |
+//! | `stamp a generation=N` | the frames on the wire from a are of that generation |
+
+use bytes::Bytes;
+use goldenscript::{Argument, Command, Context, Runner};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    error::Error,
+    fmt::Write,
+};
+use vm_machine::{Endpoint, EndpointConfig, Filter, Keeper, Notice, Sending, Time};
+use vm_wire::{
+    Frame, Header, HostId, MachineId, Op, Tid,
+    agreed::ExitStatus,
+    task::{Ended, Located},
+};
+
+type Outcome = Result<String, Box<dyn Error>>;
+
+#[derive(Default)]
+struct Script {
+    now: Time,
+    ends: BTreeMap<String, Endpoint>,
+    sendings: BTreeMap<String, Sending>,
+    keeper: Keeper,
+    wire: VecDeque<Frame>,
+    messages: u8,
+}
+
+fn tid(name: &str) -> Result<Tid, Box<dyn Error>> {
+    match name.as_bytes() {
+        [letter @ b'a'..=b'z'] => Ok(Tid::new(
+            MachineId::from_bits(1),
+            HostId(u16::from(letter - b'a') + 1),
+            1,
+        )),
+        _ => Err(format!("'{name}' is no end").into()),
+    }
+}
+
+fn name(tid: Tid) -> String {
+    char::from(b'a' + tid.host().0 as u8 - 1).to_string()
+}
+
+fn show(frame: &Frame) -> String {
+    let Header {
+        op,
+        from,
+        to,
+        seq,
+        ack,
+        credit,
+        offset,
+        total,
+        ..
+    } = frame.header;
+    let mut text = format!("{} -> {} {op:?}", name(from), name(to));
+    if op == Op::Data {
+        let end = offset + frame.body.len() as u64;
+        write!(text, " seq={seq} {offset}..{end} of {total}").expect("a string takes all");
+        if frame.header.context != 0 {
+            write!(text, " context={}", frame.header.context).expect("a string takes all");
+        }
+        write!(text, " tag={}", frame.header.tag).expect("a string takes all");
+    }
+    write!(text, " ack={ack} credit={credit}").expect("a string takes all");
+    for (field, value) in [
+        ("incarnation", frame.header.incarnation),
+        ("generation", frame.header.generation),
+        ("flags", u32::from(frame.header.flags)),
+    ] {
+        if value != 0 {
+            write!(text, " {field}={value}").expect("a string takes all");
+        }
+    }
+    text
+}
+
+/// What a command is given, by name, and what stands alone.
+struct Words<'a>(&'a [Argument]);
+
+impl<'a> Words<'a> {
+    fn at(&self, index: usize) -> Option<&'a str> {
+        let words = self.0.iter().filter_map(|argument| match argument {
+            Argument::Positional(word) => Some(word.as_str()),
+            _ => None,
+        });
+        words.clone().nth(index)
+    }
+
+    fn word(&self, index: usize) -> Result<&'a str, Box<dyn Error>> {
+        self.at(index)
+            .ok_or_else(|| format!("word {index} is missing").into())
+    }
+
+    fn get(&self, key: &str) -> Option<&'a str> {
+        self.0.iter().find_map(|argument| match argument {
+            Argument::KeyValue(of, value) if of == key => Some(value.as_str()),
+            _ => None,
+        })
+    }
+
+    fn number<N: std::str::FromStr<Err: Error + 'static>>(
+        &self,
+        key: &str,
+    ) -> Result<Option<N>, Box<dyn Error>> {
+        self.get(key).map(|value| Ok(value.parse()?)).transpose()
+    }
+
+    fn filter(&self) -> Result<Filter, Box<dyn Error>> {
+        Ok(Filter {
+            context: self.number("context")?.unwrap_or(0),
+            from: self.get("from").map(tid).transpose()?,
+            tag: self.number("tag")?,
+        })
+    }
+}
+
+impl Script {
+    fn end(&mut self, name: &str) -> Result<&mut Endpoint, Box<dyn Error>> {
+        self.ends
+            .get_mut(name)
+            .ok_or_else(|| format!("there is no {name}").into())
+    }
+
+    /// Prints what was sent and puts it on the wire.
+    fn sent(&mut self, out: VecDeque<Frame>) -> String {
+        let lines: Vec<String> = out.iter().map(show).collect();
+        self.wire.extend(out);
+        lines.join("\n")
+    }
+
+    fn poll(&mut self, from: &str) -> Outcome {
+        let now = self.now;
+        let mut sending = self.sendings.remove(from).ok_or("nothing is being sent")?;
+        let mut out = VecDeque::new();
+        let progress = self.end(from)?.poll_send(now, &mut sending, &mut out);
+        if progress != Ok(vm_machine::SendProgress::Done) {
+            self.sendings.insert(from.to_owned(), sending);
+        }
+        let progress = match progress {
+            Ok(progress) => format!("{progress:?}"),
+            Err(error) => error.to_string(),
+        };
+        Ok(format!("{}\n{progress}", self.sent(out))
+            .trim_start()
+            .to_owned())
+    }
+
+    fn deliver(&mut self, frame: &Frame) -> String {
+        let mut out = VecDeque::new();
+        match self.ends.get_mut(&name(frame.header.to)) {
+            Some(end) => end.handle(self.now, frame.clone(), &mut out),
+            None => self.keeper.handle(self.now, frame, &mut out),
+        }
+        self.sent(out)
+    }
+
+    fn wire(&mut self, command: &Command) -> Outcome {
+        let words = Words(&command.args);
+        let count = match words.at(0) {
+            Some(count) if command.name != "stamp" => count.parse()?,
+            _ => self.wire.len(),
+        };
+        let mut lines = Vec::new();
+        match command.name.as_str() {
+            "deliver" => {
+                let frames: Vec<Frame> = self.wire.drain(..count).collect();
+                lines.extend(frames.iter().map(|frame| self.deliver(frame)));
+            }
+            "lose" => {
+                let lost = self.wire.drain(..count);
+                lines.extend(lost.map(|frame| format!("lost {}", show(&frame))));
+            }
+            "double" => self.wire.extend(self.wire.clone()),
+            "reverse" => self.wire.make_contiguous().reverse(),
+            "stamp" => {
+                let from = tid(words.word(0)?)?;
+                let generation = words.number("generation")?.unwrap_or(0);
+                let of_it = self
+                    .wire
+                    .iter_mut()
+                    .filter(|frame| frame.header.from == from);
+                of_it.for_each(|frame| frame.header.generation = generation);
+            }
+            _ => return Err("no such command".into()),
+        }
+        lines.retain(|line| !line.is_empty());
+        Ok(lines.join("\n"))
+    }
+
+    fn wait(&mut self, milliseconds: u64) -> String {
+        self.now = Time(self.now.0 + milliseconds * 1000);
+        let mut out = VecDeque::new();
+        for end in self.ends.values_mut() {
+            end.tick(self.now, &mut out);
+        }
+        self.keeper.tick(self.now, &mut out);
+        self.sent(out)
+    }
+
+    /// A command of one end.
+    fn of_end(&mut self, who: &str, words: &Words<'_>) -> Outcome {
+        let now = self.now;
+        let mut out = VecDeque::new();
+        let mut said = String::new();
+        match words.word(0)? {
+            "send" => {
+                self.messages += 1;
+                let letter = b'A' + (self.messages - 1) % 26;
+                let (to, len) = (tid(words.word(1)?)?, words.word(2)?.parse()?);
+                let (context, tag) = (words.number("context")?, words.number("tag")?);
+                let body = Bytes::from(vec![letter; len]);
+                let (context, tag) = (context.unwrap_or(0), tag.unwrap_or(0));
+                let sending = self.end(who)?.start_send(to, context, tag, body);
+                self.sendings.insert(who.to_owned(), sending);
+                return self.poll(who);
+            }
+            "poll" => return self.poll(who),
+            "take" => {
+                let taken = self.end(who)?.take(now, &words.filter()?, &mut out);
+                said = taken.map_or("nothing".to_owned(), |message| {
+                    let letter = message.body.first().map_or('-', |byte| char::from(*byte));
+                    let whole = message.body.iter().all(|byte| char::from(*byte) == letter);
+                    assert!(whole, "a message is made of one letter");
+                    let (from, len) = (name(message.from), message.body.len());
+                    format!("from {from} tag={} {letter} x {len}", message.tag)
+                });
+            }
+            "peek" => {
+                let envelope = self.end(who)?.peek(&words.filter()?);
+                said = envelope.map_or("nothing".to_owned(), |envelope| {
+                    let (from, tag, len) = (name(envelope.from), envelope.tag, envelope.len);
+                    format!("from {from} tag={tag} {len} bytes")
+                });
+            }
+            "notices" => {
+                let end = self.end(who)?;
+                let notices = std::iter::from_fn(|| end.take_notice());
+                let lines: Vec<String> = notices
+                    .map(|notice| match notice {
+                        Notice::Ended { tid, status } => format!("{} {status}", name(tid)),
+                        Notice::Host(event) => format!("{event:?}"),
+                    })
+                    .collect();
+                said = if lines.is_empty() {
+                    "none".to_owned()
+                } else {
+                    lines.join("\n")
+                };
+            }
+            "ended" => {
+                let last: Option<u64> = words.number("last")?;
+                let ended = Ended {
+                    tid: tid(words.word(1)?)?,
+                    status: last.map_or(ExitStatus::Signal(9), |_| ExitStatus::Left(0)),
+                    last,
+                };
+                self.end(who)?.ended(now, ended, &mut out);
+            }
+            "located" => {
+                let located = Located {
+                    peer: words.at(1).map(tid).transpose()?,
+                    host: HostId(words.number("host")?.ok_or("host is missing")?),
+                    incarnation: words.number("incarnation")?.unwrap_or(0),
+                };
+                match self.ends.get_mut(who) {
+                    Some(end) => end.located(now, &located, &mut out),
+                    None => self.keeper.located(now, &located, &mut out),
+                }
+            }
+            "resend" => {
+                let order = Frame::new(Header::new(Op::Resend), Bytes::new());
+                return Ok(self.deliver(&order.between(tid(words.word(1)?)?, tid(who)?)));
+            }
+            "leave" => {
+                let (frames, last) = self.end(who)?.leave();
+                for frame in frames {
+                    assert_eq!(frame.header.flags, Header::KEEP);
+                    self.keeper.keep(now, frame, &mut out)?;
+                }
+                let numbers = last
+                    .iter()
+                    .map(|(to, last)| format!("last for {}: {last}", name(*to)));
+                said = numbers.collect::<Vec<_>>().join("\n");
+                self.keeper.left(tid(who)?, last);
+                self.ends.remove(who);
+            }
+            other => return Err(format!("an end cannot {other}").into()),
+        }
+        Ok(format!("{said}\n{}", self.sent(out)).trim().to_owned())
+    }
+}
+
+impl Runner for Script {
+    type Command = Command;
+
+    fn run(&mut self, command: &Command, _: &Context) -> Outcome {
+        let words = Words(&command.args);
+        match command.name.as_str() {
+            "new" => {
+                for index in 0.. {
+                    let Some(name) = words.at(index) else { break };
+                    let config = EndpointConfig {
+                        me: tid(name)?,
+                        window_bytes: words.number("window")?.unwrap_or(1 << 20),
+                        inbox_bytes: words.number("inbox")?.unwrap_or(1 << 30),
+                        epoch: 0,
+                        generation: 0,
+                    };
+                    self.ends.insert(name.to_owned(), Endpoint::new(config));
+                }
+                Ok(String::new())
+            }
+            "wait" => Ok(self.wait(words.word(0)?.parse()?)),
+            "deliver" | "lose" | "double" | "reverse" | "stamp" => self.wire(command),
+            who => self.of_end(who, &words),
+        }
+    }
+}
+
+macro_rules! scripts {
+    ($($(#[$doc:meta])* $name:ident)*) => { $(
+        $(#[$doc])*
+        #[test]
+        fn $name() -> std::io::Result<()> {
+            let file = concat!("tests/scripts/endpoint/", stringify!($name));
+            goldenscript::run(&mut Script::default(), file)
+        }
+    )* };
+}
+
+scripts! {
+    a_lost_chunk_is_sent_again
+    an_acknowledgement_rides_or_comes_when_idle
+    a_full_inbox_holds_its_senders_back
+    a_given_up_message_is_never_seen
+    a_killed_task_delivers_nothing_in_part
+    a_moved_peer_is_sent_what_it_lacks
+    a_receive_selects_and_keeps_the_order_of_each_pair
+    a_task_that_leaves_has_its_last_message_delivered
+    a_window_holds_a_sender_back
+    doubles_and_overtaking_chunks_are_put_right
+    frames_of_another_generation_are_dropped
+    nothing_is_sent_to_a_task_that_ended
+    notify_comes_after_the_last_message
+}
