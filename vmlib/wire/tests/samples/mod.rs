@@ -1,0 +1,653 @@
+//! At least one value of every message, each variant of each enum among them, and what can be
+//! done with all of them: shared by the tests of this crate.
+
+use bytes::Bytes;
+use std::fmt::Debug;
+use vm_wire::{
+    Body, Frame, Header, HostId, MachineId, Message, Op, Tid,
+    agreed::{Change, ExitStatus, HostFacts, SnapshotAt, SpawnRecord},
+    console::{self, Answer, Conf, HostRow, HostState, Request, RunEnd, RunSignal, TaskRow},
+    peer::{
+        Alive, Feed, FeedAsk, Grant, Hello, Join, Joined, KeepOrder, Kept, Last, LastAsk,
+        OutputLines, Propose, Raft, Refused, SignalOrder, Snapshot, SpawnOrder, SpawnResult, Usage,
+        UsageAsk, UsageRow,
+    },
+    task::{
+        Done, Ended, Enrol, Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView, HostEvent,
+        Hosts, HostsAsk, Located, Place, Siblings, Signal, Spawn, Spawned, Tids, Watch, Watched,
+        Welcome,
+    },
+    version::Offer,
+};
+
+/// What is done with the samples.
+pub trait Visitor {
+    /// Sees one message under a name that is unique.
+    fn message<M: Message + PartialEq + Debug>(&mut self, name: &str, message: M);
+    /// Sees one frame whose body is not MessagePack.
+    fn frame(&mut self, name: &str, frame: Frame);
+}
+
+fn machine() -> MachineId {
+    MachineId::from_bits(0xabcdef)
+}
+
+fn tid(host: u16, sequence: u32) -> Tid {
+    Tid::new(machine(), HostId(host), sequence)
+}
+
+fn text(text: &str) -> String {
+    text.to_owned()
+}
+
+fn bytes(bytes: &[u8]) -> Body {
+    Body::from(bytes.to_vec())
+}
+
+fn facts() -> HostFacts {
+    HostFacts {
+        name: text("node1"),
+        addr: text("10.0.0.1:7000"),
+        cpus: 4,
+        tasks_max: 4096,
+        arch: text("x86_64"),
+    }
+}
+
+fn failed() -> Failed {
+    Failed::new(FailKind::NoSuchHost, "no host 'x'")
+}
+
+fn snapshot() -> SnapshotAt {
+    SnapshotAt {
+        machine: machine(),
+        index: 1000,
+        voters: vec![HostId(1), HostId(2), HostId(3)],
+        state: bytes(b"state"),
+    }
+}
+
+fn usage() -> UsageRow {
+    UsageRow {
+        tid: tid(3, 17),
+        pid: 4242,
+        cpu_ms: 1500,
+        memory: 1 << 20,
+        state: 'R',
+    }
+}
+
+fn spawn(place: Place) -> Spawn {
+    Spawn {
+        program: text("worker"),
+        args: vec![text("-n"), text("5")],
+        env: vec![(text("KEY"), text("value"))],
+        dir: Some(text("/work")),
+        count: 3,
+        place,
+    }
+}
+
+/// A header in which no two fields have a byte in common where their position matters.
+pub fn full_header(op: Op) -> Header {
+    let mut header = Header::new(op);
+    header.flags = Header::KEEP;
+    header.hops = 2;
+    header.from = Tid(0x1111_1111_1111_1101);
+    header.to = Tid(0x2222_2222_2222_2202);
+    header.seq = 0x3333_3333_3333_3303;
+    header.ack = 0x4444_4444_4444_4404;
+    header.credit = 0x5555_5555_5555_5505;
+    header.request = 0x6666_6666_6666_6606;
+    header.offset = 0x0777_7707;
+    header.total = 0x0888_8808;
+    header.epoch = 0x9999_9909;
+    header.generation = 0xaaaa_aa0a;
+    header.incarnation = 0xbbbb_bb0b;
+    header.context = 0xcccc_cc0c;
+    header.tag = -0x0d;
+    header
+}
+
+/// Shows all samples to the visitor.
+pub fn visit(visitor: &mut impl Visitor) {
+    channel(visitor);
+    task(visitor);
+    group(visitor);
+    peer(visitor);
+    orders(visitor);
+    changes(visitor);
+    console_requests(visitor);
+    console_answers(visitor);
+    run(visitor);
+}
+
+fn channel(visitor: &mut impl Visitor) {
+    let data = Frame::new(full_header(Op::Data), Bytes::from_static(b"payload"));
+    visitor.frame("Data", data);
+    for op in [Op::Ack, Op::Resend] {
+        visitor.frame(
+            &format!("{op:?}"),
+            Frame::new(full_header(op), Bytes::new()),
+        );
+    }
+}
+
+fn task(visitor: &mut impl Visitor) {
+    for (name, token) in [
+        ("Enrol", Some(0x0123_4567_89ab_cdef)),
+        ("Enrol.master", None),
+    ] {
+        let program = text("worker");
+        visitor.message(
+            name,
+            Enrol {
+                offer: Offer {
+                    oldest: 1,
+                    newest: 2,
+                },
+                token,
+                program,
+            },
+        );
+    }
+    visitor.message(
+        "Welcome",
+        Welcome {
+            version: 1,
+            machine: machine(),
+            host: HostId(3),
+            tid: tid(3, 17),
+            parent: tid(1, 2),
+            app: tid(1, 1),
+            index: 5,
+            epoch: 6,
+            generation: 7,
+            incarnation: 8,
+            window_bytes: 1 << 20,
+            inbox_bytes: 1 << 30,
+        },
+    );
+    for kind in [
+        FailKind::NoSuchHost,
+        FailKind::NoSuchTask,
+        FailKind::NoSuchGroup,
+        FailKind::NotMember,
+        FailKind::NoSuchProgram,
+        FailKind::Limit,
+        FailKind::BadRequest,
+        FailKind::Version,
+        FailKind::Refused,
+        FailKind::HostLost,
+        FailKind::System,
+    ] {
+        visitor.message(&format!("Failed.{kind:?}"), Failed::new(kind, "why"));
+    }
+    visitor.message("Done", Done {});
+    for (name, place) in [
+        ("Spawn.Any", Place::Any),
+        ("Spawn.Host", Place::Host(text("node1"))),
+        (
+            "Spawn.Hosts",
+            Place::Hosts(vec![text("node1"), text("node2")]),
+        ),
+    ] {
+        visitor.message(name, spawn(place));
+    }
+    let failures = vec![(text("node2"), failed())];
+    visitor.message(
+        "Spawned",
+        Spawned {
+            tids: vec![tid(1, 2), tid(2, 2)],
+            failures,
+        },
+    );
+    visitor.message(
+        "Exit",
+        Exit {
+            status: -1,
+            last: vec![(tid(1, 2), 300)],
+        },
+    );
+    visitor.message(
+        "Signal",
+        Signal {
+            tid: tid(1, 2),
+            signal: 15,
+        },
+    );
+    for (name, what) in [
+        ("Watch.Task", Watched::Task(tid(1, 2))),
+        ("Watch.HostAdded", Watched::HostAdded),
+        ("Watch.HostDeleted", Watched::HostDeleted),
+    ] {
+        visitor.message(name, Watch { what, on: true });
+    }
+    for (name, status) in [
+        ("Ended.Left", ExitStatus::Left(0)),
+        ("Ended.Code", ExitStatus::Code(1)),
+        ("Ended.Signal", ExitStatus::Signal(9)),
+        ("Ended.NotStarted", ExitStatus::NotStarted),
+        ("Ended.HostLost", ExitStatus::HostLost),
+    ] {
+        let last = status.in_order().then_some(300);
+        visitor.message(
+            name,
+            Ended {
+                tid: tid(1, 2),
+                status,
+                last,
+            },
+        );
+    }
+    visitor.message(
+        "HostEvent",
+        HostEvent {
+            host: HostId(4),
+            name: text("node4"),
+            added: true,
+        },
+    );
+    visitor.message(
+        "Located",
+        Located {
+            peer: Some(tid(1, 2)),
+            host: HostId(4),
+            incarnation: 3,
+        },
+    );
+    visitor.message(
+        "Located.host",
+        Located {
+            peer: None,
+            host: HostId(4),
+            incarnation: 0,
+        },
+    );
+    visitor.message("HostsAsk", HostsAsk {});
+    visitor.message(
+        "Hosts",
+        Hosts {
+            hosts: vec![(HostId(1), facts(), 12)],
+        },
+    );
+    visitor.message("Siblings", Siblings {});
+    visitor.message(
+        "Tids",
+        Tids {
+            tids: vec![tid(1, 2), tid(2, 2)],
+        },
+    );
+}
+
+fn group(visitor: &mut impl Visitor) {
+    visitor.message(
+        "GroupChange",
+        GroupChange {
+            group: text("ring"),
+            join: true,
+        },
+    );
+    visitor.message(
+        "GroupAsk",
+        GroupAsk {
+            group: text("ring"),
+            version: 9,
+        },
+    );
+    let members = vec![(0, tid(1, 2)), (2, tid(2, 2))];
+    visitor.message(
+        "GroupView",
+        GroupView {
+            group: text("ring"),
+            version: 9,
+            members,
+        },
+    );
+}
+
+fn peer(visitor: &mut impl Visitor) {
+    let offer = Offer {
+        oldest: 1,
+        newest: 2,
+    };
+    let host = HostId(2);
+    let name = text("node2");
+    visitor.message(
+        "Hello",
+        Hello {
+            offer,
+            machine: Some(machine()),
+            host,
+            name,
+        },
+    );
+    visitor.message(
+        "Join",
+        Join {
+            nonce: 0x0123_4567_89ab_cdef,
+            facts: facts(),
+        },
+    );
+    visitor.message(
+        "Joined",
+        Joined {
+            host: HostId(2),
+            snapshot: snapshot(),
+        },
+    );
+    visitor.message("Refused", Refused { why: failed() });
+    visitor.message(
+        "Raft",
+        Raft {
+            message: bytes(b"\x08\x01"),
+        },
+    );
+    let changes = vec![Change::Halt, Change::HostDead(HostId(3))];
+    visitor.message(
+        "Propose",
+        Propose {
+            proposer: HostId(2),
+            number: 300,
+            changes,
+        },
+    );
+    visitor.message("FeedAsk", FeedAsk { after: 999 });
+    let entries = vec![bytes(b"entry"), bytes(b"")];
+    visitor.message(
+        "Feed",
+        Feed {
+            first: 1000,
+            entries,
+            voters: vec![HostId(1)],
+        },
+    );
+    visitor.message(
+        "Snapshot",
+        Snapshot {
+            snapshot: snapshot(),
+        },
+    );
+    visitor.message(
+        "Alive",
+        Alive {
+            number: 70_000,
+            applied: 999,
+        },
+    );
+    let voters = vec![HostId(1)];
+    visitor.message(
+        "Grant",
+        Grant {
+            number: 70_000,
+            leader: HostId(1),
+            voters,
+        },
+    );
+}
+
+fn orders(visitor: &mut impl Visitor) {
+    visitor.message(
+        "SpawnOrder",
+        SpawnOrder {
+            asker: tid(1, 2),
+            request: 300,
+            app: tid(1, 1),
+            runs: vec![(0, 2), (5, 1)],
+            console: HostId(1),
+            program: text("worker"),
+            args: vec![text("-n")],
+            env: vec![(text("KEY"), text("value"))],
+            dir: None,
+        },
+    );
+    visitor.message(
+        "SpawnResult",
+        SpawnResult {
+            asker: tid(1, 2),
+            request: 300,
+            tids: vec![(0, tid(2, 7)), (1, tid(2, 8))],
+            failed: Some(failed()),
+        },
+    );
+    visitor.message(
+        "SignalOrder",
+        SignalOrder {
+            tid: tid(1, 2),
+            signal: 9,
+        },
+    );
+    let (ended, watcher) = (tid(1, 2), tid(2, 2));
+    visitor.message("LastAsk", LastAsk { ended, watcher });
+    visitor.message(
+        "Last",
+        Last {
+            ended,
+            watcher,
+            last: Some(300),
+        },
+    );
+    let line = bytes(b"line\n");
+    visitor.message(
+        "OutputLines",
+        OutputLines {
+            tid: ended,
+            stream: 2,
+            bytes: line,
+            dropped: 5,
+        },
+    );
+    visitor.message(
+        "KeepOrder",
+        KeepOrder {
+            from: ended,
+            to: watcher,
+            last: 300,
+        },
+    );
+    visitor.message(
+        "Kept",
+        Kept {
+            frame: bytes(b"frame"),
+        },
+    );
+    visitor.message("UsageAsk", UsageAsk { question: 300 });
+    visitor.message(
+        "Usage",
+        Usage {
+            question: 300,
+            rows: vec![usage()],
+        },
+    );
+}
+
+fn changes(visitor: &mut impl Visitor) {
+    let (task, host, from, to) = (tid(1, 2), HostId(1), HostId(1), HostId(2));
+    let record = SpawnRecord {
+        asker: tid(1, 1),
+        request: 300,
+        host,
+        index: 4,
+        first: 2,
+        count: 3,
+        app: tid(1, 1),
+        program: text("worker"),
+        enrolled: false,
+    };
+    let status = ExitStatus::Left(0);
+    let group = || text("ring");
+    for (name, change) in [
+        (
+            "HostJoin",
+            Change::HostJoin {
+                nonce: 7,
+                facts: facts(),
+            },
+        ),
+        ("HostLeaving", Change::HostLeaving(host)),
+        ("HostGone", Change::HostGone(host)),
+        ("HostDead", Change::HostDead(host)),
+        ("Spawn", Change::Spawn(record)),
+        (
+            "Exit",
+            Change::Exit {
+                tid: task,
+                host,
+                incarnation: 3,
+                status,
+            },
+        ),
+        (
+            "Relocate",
+            Change::Relocate {
+                tid: task,
+                from,
+                to,
+                incarnation: 3,
+            },
+        ),
+        (
+            "Stay",
+            Change::Stay {
+                tid: task,
+                host,
+                incarnation: 3,
+            },
+        ),
+        (
+            "GroupJoin",
+            Change::GroupJoin {
+                group: group(),
+                tid: task,
+            },
+        ),
+        (
+            "GroupLeave",
+            Change::GroupLeave {
+                group: group(),
+                tid: task,
+            },
+        ),
+        ("Halt", Change::Halt),
+    ] {
+        let changes = vec![change];
+        let entry = Propose {
+            proposer: HostId(2),
+            number: 1,
+            changes,
+        };
+        visitor.message(&format!("Propose.{name}"), entry);
+    }
+}
+
+fn console_requests(visitor: &mut impl Visitor) {
+    let terminal = Some(console::WindowSize {
+        rows: 24,
+        columns: 80,
+    });
+    for (name, request) in [
+        (
+            "Version",
+            Request::Version(Offer {
+                oldest: 1,
+                newest: 2,
+            }),
+        ),
+        ("Conf", Request::Conf),
+        ("Ps", Request::Ps(Some(tid(1, 1)))),
+        (
+            "Run",
+            Request::Run {
+                spawn: spawn(Place::Any),
+                terminal,
+            },
+        ),
+        ("Spawn", Request::Spawn(spawn(Place::Any))),
+        ("Signal", Request::Signal(tid(1, 1), 2)),
+        ("Delete", Request::Delete(text("node2"))),
+        ("AwaitHost", Request::AwaitHost(text("node2"))),
+        ("Check", Request::Check(tid(1, 1))),
+        ("Halt", Request::Halt),
+    ] {
+        visitor.message(&format!("ConsoleRequest.{name}"), request);
+    }
+}
+
+fn console_answers(visitor: &mut impl Visitor) {
+    let states = [
+        HostState::Live,
+        HostState::Leaving,
+        HostState::Gone,
+        HostState::Dead,
+    ];
+    let hosts = states.map(|state| HostRow {
+        host: HostId(1),
+        facts: facts(),
+        tasks: 12,
+        voter: true,
+        state,
+    });
+    let conf = Conf {
+        machine: machine(),
+        here: HostId(2),
+        leader: HostId(1),
+        applied: 999,
+        hosts: hosts.to_vec(),
+    };
+    let version = Answer::Version {
+        version: 1,
+        release: text("0.1.0"),
+        machine: machine(),
+        host: HostId(2),
+    };
+    let task = TaskRow {
+        tid: tid(3, 17),
+        parent: tid(1, 1),
+        app: tid(1, 1),
+        host: text("node3"),
+        incarnation: 2,
+        program: text("worker"),
+        usage: Some(usage()),
+    };
+    for (name, answer) in [
+        ("Version", version),
+        ("Conf", Answer::Conf(conf)),
+        ("Ps", Answer::Ps(vec![task])),
+        ("Started", Answer::Started(vec![tid(1, 1)])),
+        ("Done", Answer::Done),
+        ("Check", Answer::Check(vec![text("why not")])),
+        ("Failed", Answer::Failed(failed())),
+    ] {
+        visitor.message(&format!("ConsoleAnswer.{name}"), answer);
+    }
+}
+
+fn run(visitor: &mut impl Visitor) {
+    visitor.message(
+        "Input",
+        console::Input {
+            bytes: bytes(b"typed"),
+        },
+    );
+    let output = console::Output {
+        tid: tid(1, 1),
+        stream: 1,
+        bytes: bytes(b"out"),
+        dropped: 5,
+    };
+    visitor.message("Output", output);
+    visitor.message(
+        "WindowSize",
+        console::WindowSize {
+            rows: 24,
+            columns: 80,
+        },
+    );
+    visitor.message("RunSignal", RunSignal { signal: 2 });
+    visitor.message(
+        "RunEnd",
+        RunEnd {
+            status: ExitStatus::Code(3),
+        },
+    );
+}
