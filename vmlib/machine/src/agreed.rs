@@ -361,6 +361,11 @@ impl Agreed {
         self.groups.get(name)
     }
 
+    /// The last version that was given to a group, whichever.
+    pub fn group_version(&self) -> u64 {
+        self.groups.version()
+    }
+
     /// All groups, by name.
     pub fn groups(&self) -> impl Iterator<Item = (&str, &Group)> {
         self.groups.iter()

@@ -354,6 +354,11 @@ impl Endpoint {
         pairs.map(|pair| pair.sender.retained_bytes()).sum()
     }
 
+    /// Whether everything that was sent or queued has been acknowledged.
+    pub fn is_drained(&self) -> bool {
+        self.pairs.values().all(Pair::is_drained)
+    }
+
     /// When [`Endpoint::tick`] is due.
     pub fn deadline(&self) -> Option<Time> {
         self.timers.first().map(|(due, _)| *due)

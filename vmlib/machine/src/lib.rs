@@ -11,6 +11,7 @@ pub mod agreed;
 pub mod agreement;
 pub mod channel;
 mod consensus;
+pub mod daemon;
 pub mod endpoint;
 mod feed;
 pub mod group;
@@ -28,6 +29,7 @@ pub mod time;
 
 pub use agreed::{Agreed, Applied, Host, HostPhase, Task, Void};
 pub use agreement::{Agreement, AgreementConfig, AgreementOutput};
+pub use daemon::{Daemon, DaemonConfig};
 pub use endpoint::{Endpoint, EndpointConfig, EndpointError, Notice, SendProgress, Sending};
 pub use group::Group;
 pub use inbox::{Envelope, Filter, Received};

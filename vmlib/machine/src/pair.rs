@@ -158,6 +158,11 @@ impl Pair {
         true
     }
 
+    /// Whether nothing waits to be sent or acknowledged.
+    pub fn is_drained(&self) -> bool {
+        self.backlog.is_empty() && self.sender.retained_bytes() == 0
+    }
+
     /// Sends of the backlog what may go.
     pub fn pump(&mut self, now: Time, stamp: Stamp, out: &mut VecDeque<Frame>) {
         while let Some(mut sending) = self.backlog.pop_front() {

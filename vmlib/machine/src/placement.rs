@@ -167,21 +167,25 @@ pub fn living_host(state: &Agreed, name: &str) -> Result<HostId, Failed> {
     if let Some(id) = state.host_named(name).filter(living) {
         return Ok(id);
     }
-    let text = match state.host_named(name) {
-        Some(_) => format!("host '{name}' is leaving the machine and takes no tasks"),
-        None => {
-            let names: Vec<&str> = state
-                .hosts()
-                .take(NAMES_SHOWN)
-                .map(|(_, host)| host.facts.name.as_str())
-                .collect();
-            format!(
-                "no host '{name}' in this machine; there are: {}",
-                names.join(", ")
-            )
-        }
-    };
+    if state.host_named(name).is_none() {
+        return Err(no_such_host(state, name));
+    }
+    let text = format!("host '{name}' is leaving the machine and takes no tasks");
     Err(Failed::new(FailKind::NoSuchHost, text))
+}
+
+/// The failure that names a host which is not there, and those that are.
+pub fn no_such_host(state: &Agreed, name: &str) -> Failed {
+    let names: Vec<&str> = state
+        .hosts()
+        .take(NAMES_SHOWN)
+        .map(|(_, host)| host.facts.name.as_str())
+        .collect();
+    let text = format!(
+        "no host '{name}' in this machine; there are: {}",
+        names.join(", ")
+    );
+    Failed::new(FailKind::NoSuchHost, text)
 }
 
 /// An error names at most so many hosts.

@@ -82,6 +82,8 @@ pub const END_GRACE: Duration = Duration::from_millis(2_000);
 pub const LEAVE_TIME: Duration = Duration::from_secs(10);
 /// How long a halted daemon at least goes on telling the others that the machine was halted.
 pub const HALT_LINGER: Duration = Duration::from_millis(500);
+/// How long a halted daemon waits for its tasks to end and the others to know, then ends.
+pub const HALT_TIME: Duration = Duration::from_millis(3_000);
 /// How long a daemon waits before it makes a broken link again, doubled up to the second value.
 pub const RECONNECT: (Duration, Duration) =
     (Duration::from_millis(50), Duration::from_millis(1_000));

@@ -1,0 +1,354 @@
+//! What consoles ask.
+//!
+//! Requests are numbered by the console and answered once; one that is asked again while it is
+//! under way goes on, and the last one that was answered is answered again. What waits for the
+//! machine (a host to come or go, its end) is kept with the console and forgotten when that is
+//! gone.
+
+use super::{Daemon, runs::RunAsked, spawn::Asker};
+use crate::{ConnId, HostPhase, Outbox, Output, placement};
+use std::collections::BTreeMap;
+use vm_wire::{
+    Frame, HostId, Message, Op, Tid,
+    agreed::Change,
+    console::{Answer, Conf, HostRow, HostState, Request},
+    limits,
+    task::{FailKind, Failed, Place, Spawn},
+    version::Offer,
+};
+
+/// A connection of a console.
+#[derive(Debug, Default)]
+pub(super) struct Console {
+    /// The highest number of a request so far.
+    highest: u64,
+    /// What is under way.
+    pending: BTreeMap<u64, Awaited>,
+    /// The last answer.
+    last: Option<Frame>,
+    /// The master that it runs.
+    pub run: Option<Tid>,
+    /// Whether its queue is full.
+    pub full: bool,
+}
+
+/// What the answer to a request waits for.
+#[derive(Debug, PartialEq, Eq)]
+enum Awaited {
+    /// Another part of this daemon, which knows the console and the number.
+    Result,
+    /// A host to be gone.
+    Deleted(HostId),
+    /// A host of that name.
+    Host(String),
+    /// The end of this daemon.
+    End,
+}
+
+/// How a request goes on.
+enum Reply {
+    Now(Answer),
+    Later(Awaited),
+}
+
+impl From<Failed> for Reply {
+    fn from(failed: Failed) -> Self {
+        Reply::Now(Answer::Failed(failed))
+    }
+}
+
+impl Daemon {
+    pub(super) fn on_console(&mut self, conn: ConnId, frame: Frame, out: &mut Outbox) {
+        match frame.header.op {
+            Op::ConsoleRequest => match Request::read(&frame) {
+                Ok(request) => self.on_console_request(conn, frame.header.request, request, out),
+                Err(error) => self.refuse_console(conn, &error.to_string(), out),
+            },
+            Op::Input | Op::WindowSize | Op::RunSignal => self.on_run_frame(conn, &frame, out),
+            other => {
+                self.refuse_console(conn, &format!("{other:?} is not for a console to say"), out);
+            }
+        }
+    }
+
+    /// A console broke the protocol, or there are too many.
+    pub(super) fn refuse_console(&mut self, conn: ConnId, why: &str, out: &mut Outbox) {
+        self.counters.refused_local += 1;
+        let failed = Failed::new(FailKind::BadRequest, why);
+        out.push_back(Output::Reject(conn, Answer::Failed(failed).frame()));
+        self.on_conn_gone(conn, out);
+    }
+
+    fn on_console_request(
+        &mut self,
+        conn: ConnId,
+        number: u64,
+        request: Request,
+        out: &mut Outbox,
+    ) {
+        if !self.consoles.contains_key(&conn) && self.consoles.len() >= limits::CONSOLES_MAX {
+            return self.refuse_console(conn, "too many consoles are connected", out);
+        }
+        let console = self.consoles.entry(conn).or_default();
+        if number == 0 {
+            return self.refuse_console(conn, "a request without a number", out);
+        }
+        if number <= console.highest {
+            let repeat = |answer: &&Frame| answer.header.request == number;
+            if let Some(answer) = console.last.as_ref().filter(repeat) {
+                out.push_back(Output::Console(conn, answer.clone()));
+            }
+            return;
+        }
+        if console.pending.len() >= limits::CONSOLE_REQUESTS_MAX {
+            return self.refuse_console(conn, "too many requests are under way", out);
+        }
+        console.highest = number;
+        console.pending.insert(number, Awaited::Result);
+        match self.console_reply(conn, number, request, out) {
+            Reply::Now(answer) => self.answer_console(conn, number, &answer, out),
+            Reply::Later(awaited) => {
+                let console = self.consoles.get_mut(&conn);
+                if let Some(pending) = console.and_then(|console| console.pending.get_mut(&number))
+                {
+                    *pending = awaited;
+                }
+            }
+        }
+    }
+
+    fn console_reply(
+        &mut self,
+        conn: ConnId,
+        number: u64,
+        request: Request,
+        out: &mut Outbox,
+    ) -> Reply {
+        match request {
+            Request::Version(offer) => Reply::Now(self.version(offer)),
+            Request::Conf => Reply::Now(Answer::Conf(self.conf())),
+            Request::Ps(app) => match self.list(conn, number, app, out) {
+                Ok(()) => Reply::Later(Awaited::Result),
+                Err(failed) => failed.into(),
+            },
+            Request::Run { spawn, terminal } => {
+                let run = RunAsked { terminal };
+                match self.run_place(conn, &spawn) {
+                    Ok(()) => self.console_spawn(conn, number, spawn, Some(run), out),
+                    Err(failed) => failed.into(),
+                }
+            }
+            Request::Spawn(spawn) => self.console_spawn(conn, number, spawn, None, out),
+            Request::Signal(tid, signal) => match self.signal(tid, signal, out) {
+                Ok(()) => Reply::Now(Answer::Done),
+                Err(failed) => failed.into(),
+            },
+            Request::Delete(name) => self.delete(&name),
+            Request::AwaitHost(name) => match self.agreement.state().host_named(&name) {
+                Some(_) => Reply::Now(Answer::Done),
+                None => Reply::Later(Awaited::Host(name)),
+            },
+            Request::Check(tid) => Reply::Now(self.check(tid)),
+            Request::Halt => {
+                self.agreement.propose(Change::Halt);
+                Reply::Later(Awaited::End)
+            }
+        }
+    }
+
+    fn version(&self, offer: Offer) -> Answer {
+        match Offer::OURS.choose(offer) {
+            Ok(version) => Answer::Version {
+                version,
+                release: self.config.release.clone(),
+                machine: self.machine,
+                host: self.me,
+            },
+            Err(error) => Answer::Failed(Failed::new(FailKind::Version, error.to_string())),
+        }
+    }
+
+    fn conf(&self) -> Conf {
+        let state = self.agreement.state();
+        let voters = self.agreement.voters();
+        let row = |(id, host): (HostId, &crate::Host)| HostRow {
+            host: id,
+            facts: host.facts.clone(),
+            tasks: state.task_count(id) as u32,
+            voter: voters.contains(&id),
+            state: match host.phase {
+                HostPhase::Living => HostState::Live,
+                HostPhase::Leaving => HostState::Leaving,
+                HostPhase::Gone => HostState::Gone,
+                HostPhase::Dead => HostState::Dead,
+            },
+        };
+        Conf {
+            machine: self.machine,
+            here: self.me,
+            leader: self.agreement.leader(),
+            applied: state.index(),
+            hosts: state.remembered_hosts().map(row).collect(),
+        }
+    }
+
+    /// A run starts where its console is, one task, and one per console.
+    fn run_place(&self, conn: ConnId, spawn: &Spawn) -> Result<(), Failed> {
+        let here = &self.config.facts.name;
+        let elsewhere = match &spawn.place {
+            Place::Any => None,
+            Place::Host(name) => Some(name),
+            Place::Hosts(names) => names.iter().find(|name| *name != here),
+        };
+        if let Some(name) = elsewhere.filter(|name| *name != here) {
+            let text = format!(
+                "run starts a program where its console is, on '{here}'; use 'vm spawn' for \
+                 '{name}', or run 'vm' there"
+            );
+            return Err(Failed::new(FailKind::Refused, text));
+        }
+        if spawn.count != 1 {
+            let text = "run starts one program; use 'vm spawn' for several";
+            return Err(Failed::new(FailKind::BadRequest, text));
+        }
+        let runs = |console: &Console| console.run.is_some();
+        if self.consoles.get(&conn).is_some_and(runs) {
+            let text = "this console runs a program already";
+            return Err(Failed::new(FailKind::Refused, text));
+        }
+        Ok(())
+    }
+
+    fn console_spawn(
+        &mut self,
+        conn: ConnId,
+        number: u64,
+        mut spawn: Spawn,
+        run: Option<RunAsked>,
+        out: &mut Outbox,
+    ) -> Reply {
+        let mut console = HostId::NONE;
+        if run.is_some() {
+            spawn.place = Place::Host(self.config.facts.name.clone());
+            console = self.me;
+        }
+        let request = self.next_request;
+        self.next_request += 1;
+        let who = Asker::Console(conn, number, run);
+        match self.spawn(self.tid, request, Tid::NONE, console, spawn, who, out) {
+            Ok(()) => Reply::Later(Awaited::Result),
+            Err(failed) => failed.into(),
+        }
+    }
+
+    /// A spawn or run that a console asked for is complete. All of it was started, or it failed;
+    /// what was started nevertheless is named.
+    pub(super) fn answer_spawn(
+        &mut self,
+        conn: ConnId,
+        request: u64,
+        tids: Vec<Tid>,
+        failures: Vec<(String, Failed)>,
+        out: &mut Outbox,
+    ) {
+        let Some((_, first)) = failures.first() else {
+            return self.answer_console(conn, request, &Answer::Started(tids), out);
+        };
+        let kind = first.kind;
+        let each = failures.iter().map(|(host, why)| format!("{host}: {why}"));
+        let mut text = each.collect::<Vec<_>>().join("; ");
+        if !tids.is_empty() {
+            let shown = tids.iter().map(|tid| tid.show(self.machine));
+            let shown = shown.collect::<Vec<_>>().join(" ");
+            text = format!("only {shown} started; {text}");
+        }
+        let failed = Failed::new(kind, text);
+        self.answer_console(conn, request, &Answer::Failed(failed), out);
+    }
+
+    fn delete(&mut self, name: &str) -> Reply {
+        let Some(host) = self.agreement.state().host_named(name) else {
+            return placement::no_such_host(self.agreement.state(), name).into();
+        };
+        if self.agreement.state().is_living(host) {
+            self.agreement.propose(Change::HostLeaving(host));
+        }
+        Reply::Later(match host == self.me {
+            true => Awaited::End,
+            false => Awaited::Deleted(host),
+        })
+    }
+
+    /// Whether a task can be moved: what is known to speak against it.
+    fn check(&self, tid: Tid) -> Answer {
+        let state = self.agreement.state();
+        let Some(task) = state.living_task(tid) else {
+            return Answer::Failed(self.no_such_task(tid));
+        };
+        let mut reasons = vec!["saving of processes is not in this release".to_owned()];
+        if task.enrolled {
+            reasons.push("it was started from a shell; start it with 'vm run'".to_owned());
+        }
+        if state.hosts().filter(|(id, _)| state.is_living(*id)).count() < 2 {
+            reasons.push("there is no other host in the machine".to_owned());
+        }
+        Answer::Check(reasons)
+    }
+
+    /// Answers a request of a console, if that is still there.
+    pub(super) fn answer_console(
+        &mut self,
+        conn: ConnId,
+        request: u64,
+        answer: &Answer,
+        out: &mut Outbox,
+    ) {
+        if let Some(console) = self.consoles.get_mut(&conn)
+            && console.pending.remove(&request).is_some()
+        {
+            let frame = answer.frame().asked(request);
+            console.last = Some(frame.clone());
+            out.push_back(Output::Console(conn, frame));
+        }
+    }
+
+    fn answer_all(&mut self, done: impl Fn(&Awaited) -> bool, out: &mut Outbox) {
+        let mut ready = Vec::new();
+        for (conn, console) in &self.consoles {
+            let numbers = console.pending.iter().filter(|(_, awaited)| done(awaited));
+            ready.extend(numbers.map(|(number, _)| (*conn, *number)));
+        }
+        for (conn, number) in ready {
+            self.answer_console(conn, number, &Answer::Done, out);
+        }
+    }
+
+    pub(super) fn answer_deleted(&mut self, host: HostId, out: &mut Outbox) {
+        self.answer_all(|awaited| *awaited == Awaited::Deleted(host), out);
+    }
+
+    pub(super) fn answer_awaited_host(&mut self, host: HostId, out: &mut Outbox) {
+        let name = self.host_name(host);
+        let came = |awaited: &Awaited| matches!(awaited, Awaited::Host(asked) if *asked == name);
+        self.answer_all(came, out);
+    }
+
+    pub(super) fn answer_at_end(&mut self, out: &mut Outbox) {
+        self.answer_all(|awaited| *awaited == Awaited::End, out);
+    }
+
+    /// A console, a joiner or a connection that wanted to enrol is gone.
+    pub(super) fn on_conn_gone(&mut self, conn: ConnId, out: &mut Outbox) {
+        self.agreement.joiner_gone(conn);
+        for enrolling in self.enrolling.values_mut() {
+            if enrolling.conn == Some(conn) {
+                enrolling.conn = None;
+            }
+        }
+        if let Some(console) = self.consoles.remove(&conn)
+            && let Some(tid) = console.run
+        {
+            self.abandon_run(tid, out);
+        }
+    }
+}

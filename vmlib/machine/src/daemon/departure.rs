@@ -1,0 +1,253 @@
+//! How this host leaves the machine, or ends with it.
+//!
+//! **Leaving** (SIGTERM, or `vm delete`): the log says so, then no more tasks are placed here. The
+//! tasks here are asked to end, then killed; what they left for others is handed to the daemons of
+//! the receivers' hosts; lead and vote go to others ([`Agreement::may_go`](crate::Agreement)). Then
+//! the log says that the host is gone, and the daemon ends. The last host of a machine just ends.
+//! Each step is looked at again after every input ([`Daemon::review_departure`]), so it does not
+//! matter which condition comes true last. After [`limits::LEAVE_TIME`] the daemon ends anyway: the
+//! others then see it die.
+//!
+//! **Halt**: every daemon ends its tasks and itself. The leader stays until all others have said
+//! that they know; the others stay for a moment so that it is not left without a majority.
+
+use super::{Daemon, Timer, exit::SIGKILL};
+use crate::{Outbox, Output, Time, agreed::Agreed};
+use bytes::BytesMut;
+use vm_wire::{
+    Body, HostId, Tid,
+    agreed::Change,
+    limits,
+    peer::{Kept, Order},
+    task::Located,
+};
+
+/// Asks a process to end.
+const SIGTERM: i32 = 15;
+
+/// Why the daemon ends when all is well.
+const HALTED: &str = "the machine was halted";
+const LEFT: &str = "this host has left the machine";
+
+/// How this daemon's end is going on.
+#[derive(Debug)]
+pub(super) struct Departure {
+    why: Why,
+    begun: Time,
+    /// The tasks that would not end have been killed.
+    killed: bool,
+    /// What was kept for others has been handed over.
+    handed_over: bool,
+    /// `HostGone` was proposed.
+    gone: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Leave,
+    /// With the index of the entry that says so.
+    Halt(u64),
+}
+
+/// Whether `host` is the only one left.
+fn is_alone(state: &Agreed, host: HostId) -> bool {
+    state.hosts().all(|(other, _)| other == host)
+}
+
+impl Daemon {
+    /// The user asks this daemon to leave; the second time, at once.
+    pub(super) fn on_stop(&mut self, out: &mut Outbox) {
+        if self.is_departing() {
+            let why = "asked to end at once while it was leaving";
+            return self.end(Ok(why.to_owned()), out);
+        }
+        self.agreement.propose(Change::HostLeaving(self.me));
+    }
+
+    pub(super) fn on_host_leaving(&mut self, host: HostId, out: &mut Outbox) {
+        if host == self.me {
+            self.depart(Why::Leave, out);
+        }
+    }
+
+    pub(super) fn on_halted(&mut self, index: u64, out: &mut Outbox) {
+        self.departure = None;
+        self.depart(Why::Halt(index), out);
+    }
+
+    fn depart(&mut self, why: Why, out: &mut Outbox) {
+        for (tid, task) in &self.tasks {
+            if task.process {
+                out.push_back(Output::Signal(*tid, SIGTERM));
+            }
+        }
+        self.departure = Some(Departure {
+            why,
+            begun: self.now,
+            killed: false,
+            handed_over: false,
+            gone: false,
+        });
+        let waits = [
+            limits::HALT_LINGER,
+            limits::END_GRACE,
+            limits::HALT_TIME,
+            limits::LEAVE_TIME,
+        ];
+        for wait in waits {
+            self.set_timer(self.now + wait, Timer::Departure);
+        }
+    }
+
+    /// Does the next step of this daemon's end, if its time has come.
+    pub(super) fn review_departure(&mut self, out: &mut Outbox) {
+        let Some(departure) = &mut self.departure else {
+            return;
+        };
+        let (why, begun) = (departure.why, departure.begun);
+        let most = match why {
+            Why::Leave => limits::LEAVE_TIME,
+            Why::Halt(_) => limits::HALT_TIME,
+        };
+        if self.now >= begun + most {
+            let why = "leaving took too long";
+            return self.end(Ok(why.to_owned()), out);
+        }
+        if self.now >= begun + limits::END_GRACE && !std::mem::replace(&mut departure.killed, true)
+        {
+            for (tid, task) in &self.tasks {
+                if task.process {
+                    out.push_back(Output::Signal(*tid, SIGKILL));
+                }
+            }
+        }
+        match why {
+            Why::Halt(index) => self.review_halt(begun, index, out),
+            Why::Leave => self.review_leave(out),
+        }
+    }
+
+    fn review_halt(&mut self, begun: Time, index: u64, out: &mut Outbox) {
+        let ended = !self.tasks.values().any(|task| task.process);
+        let alone = is_alone(self.agreement.state(), self.me);
+        let told = self.now >= begun + limits::HALT_LINGER && self.agreement.all_have(index);
+        if ended && (alone || told) {
+            self.end(Ok(HALTED.to_owned()), out);
+        }
+    }
+
+    fn review_leave(&mut self, out: &mut Outbox) {
+        if !self.tasks.is_empty() || !self.ordered.is_empty() || !self.enrolling.is_empty() {
+            return;
+        }
+        if is_alone(self.agreement.state(), self.me) {
+            let why = "the last host has left, and with it the machine ends";
+            return self.end(Ok(why.to_owned()), out);
+        }
+        let Some(departure) = &mut self.departure else {
+            return;
+        };
+        if !std::mem::replace(&mut departure.handed_over, true) {
+            self.hand_over();
+            // What was queued goes out now; the review comes again with the acknowledgements.
+            while let Some(frame) = self.frames.pop_front() {
+                self.forward(frame, false, out);
+            }
+        }
+        if !self.endpoint.is_drained() || !self.agreement.may_go() {
+            return;
+        }
+        if let Some(departure) = &mut self.departure
+            && !std::mem::replace(&mut departure.gone, true)
+        {
+            self.agreement.propose(Change::HostGone(self.me));
+        }
+    }
+
+    /// Makes the daemons of the receivers' hosts the keepers of what is kept here.
+    fn hand_over(&mut self) {
+        for (order, chunks) in self.keeper.hand_over() {
+            let host = match self.agreement.state().living_task(order.to) {
+                Some(task) if task.host != self.me => task.host,
+                _ => continue,
+            };
+            self.send_order(host, &Order::KeepOrder(order));
+            for chunk in chunks {
+                let mut bytes = BytesMut::with_capacity(chunk.len());
+                chunk.write_to(&mut bytes);
+                let frame = Body::from(bytes.to_vec());
+                self.send_order(host, &Order::Kept(Kept { frame }));
+            }
+        }
+    }
+
+    pub(super) fn on_host_joined(&mut self, host: HostId, out: &mut Outbox) {
+        self.notify_host(host, true, out);
+        self.answer_awaited_host(host, out);
+        self.release_held(out);
+    }
+
+    /// A host left or was declared dead. The ends of its tasks came just before.
+    pub(super) fn on_host_lost(&mut self, host: HostId, out: &mut Outbox) {
+        if host == self.me {
+            let orderly = self
+                .departure
+                .as_ref()
+                .is_some_and(|departure| departure.gone);
+            let end = match orderly {
+                true => Ok(LEFT.to_owned()),
+                false => Err("this host was declared dead by the others".to_owned()),
+            };
+            return self.end(end, out);
+        }
+        let located = Located {
+            peer: Some(Tid::daemon(self.machine, host)),
+            host: HostId::NONE,
+            incarnation: 0,
+        };
+        self.endpoint.located(self.now, &located, &mut self.frames);
+        self.cut_link(host, out);
+        self.lose_spawns_of(host, out);
+        self.lose_numbers_of(host, out);
+        self.lose_listings_of(host, out);
+        self.lose_console_host(host);
+        self.notify_host(host, false, out);
+        self.answer_deleted(host, out);
+    }
+
+    /// This host is not in the machine any more, or no majority is left.
+    pub(super) fn on_lost(&mut self, why: String, out: &mut Outbox) {
+        let halted = self.agreement.state().halted();
+        self.end(
+            if halted {
+                Ok(HALTED.to_owned())
+            } else {
+                Err(why)
+            },
+            out,
+        );
+    }
+
+    /// The last link broke. Who has said that it goes is thus told that the others know: a host
+    /// that applies `HostGone` closes its link.
+    pub(super) fn on_last_link_down(&mut self, out: &mut Outbox) {
+        if self
+            .departure
+            .as_ref()
+            .is_some_and(|departure| departure.gone)
+        {
+            self.end(Ok(LEFT.to_owned()), out);
+        }
+    }
+
+    /// The last thing that this daemon decides.
+    pub(super) fn end(&mut self, how: Result<String, String>, out: &mut Outbox) {
+        if std::mem::replace(&mut self.over, true) {
+            return;
+        }
+        if how.is_ok() {
+            self.answer_at_end(out);
+        }
+        out.push_back(Output::End(how));
+    }
+}

@@ -1,0 +1,183 @@
+//! How tasks end.
+//!
+//! In order: the task leaves its unacknowledged chunks to the keeper here, then says [`Exit`]; the
+//! log gets its end; it is answered and closes its connection. Otherwise its process is seen to
+//! end, and the log gets that. Whichever of the two comes first is the task's end.
+//!
+//! When a master ends not in order, or with a status that is not zero, what is left of its
+//! application is killed: its user sees one clear end. A master that ends well leaves the others
+//! running.
+
+use super::{
+    Daemon,
+    requests::{Reply, Waiting},
+};
+use crate::{Outbox, Output, Void};
+use vm_wire::{
+    Frame, HostId, Message, Tid,
+    agreed::{Change, ExitStatus},
+    task::{Done, Exit, FailKind, Failed, Located},
+};
+
+/// Ends a process whatever it does.
+pub(super) const SIGKILL: i32 = 9;
+
+impl Daemon {
+    /// A chunk that a task leaves behind.
+    pub(super) fn on_last_chunk(&mut self, tid: Tid, frame: Frame) {
+        let state = self.agreement.state();
+        let forgotten = state
+            .task(frame.header.to)
+            .is_some_and(|task| !task.is_alive());
+        let Some(task) = self.tasks.get_mut(&tid).filter(|task| !task.leaving) else {
+            return;
+        };
+        if !forgotten {
+            let kept = self.keeper.keep(self.now, frame, &mut self.frames);
+            task.not_kept |= kept.is_err();
+        }
+    }
+
+    /// A task leaves.
+    pub(super) fn exit(&mut self, tid: Tid, exit: Exit) -> Reply {
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return Reply::failed(FailKind::Refused, "this task has ended");
+        };
+        if std::mem::take(&mut task.not_kept) {
+            let text = "too many messages of tasks that have ended wait for their receivers on \
+                        this host; try again when those have received";
+            return Reply::failed(FailKind::Limit, text);
+        }
+        task.leaving = true;
+        self.keeper.left(tid, exit.last);
+        // Acknowledgements of what it sent go to the keeper from now on.
+        self.routes.set_connected(tid, false);
+        self.propose_exit(tid, ExitStatus::Left(exit.status));
+        Reply::Later(Waiting::Exit)
+    }
+
+    /// Has the end of a task here in the log, once.
+    fn propose_exit(&mut self, tid: Tid, status: ExitStatus) {
+        let incarnation = match self.agreement.state().living_task(tid) {
+            Some(task) if task.host == self.me => task.incarnation,
+            _ => return,
+        };
+        if let Some(task) = self.tasks.get_mut(&tid)
+            && !std::mem::replace(&mut task.exiting, true)
+        {
+            self.agreement.propose(Change::Exit {
+                tid,
+                host: self.me,
+                incarnation,
+                status,
+            });
+        }
+    }
+
+    pub(super) fn on_launched(&mut self, tid: Tid, pid: u32) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.pid = pid;
+        }
+    }
+
+    pub(super) fn on_launch_failed(&mut self, tid: Tid, failed: &Failed, out: &mut Outbox) {
+        let text = format!("{tid} could not be started: {failed}\n");
+        self.on_task_output(tid, 2, text.into_bytes(), out);
+        self.on_process_ended(tid, ExitStatus::NotStarted, out);
+    }
+
+    pub(super) fn on_process_ended(&mut self, tid: Tid, status: ExitStatus, out: &mut Outbox) {
+        let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.process) else {
+            return;
+        };
+        task.process = false;
+        task.connected = false;
+        self.routes.set_connected(tid, false);
+        self.propose_exit(tid, status);
+        self.end_run(tid, status, out);
+        self.forget_task(tid);
+    }
+
+    /// A task ended, here or elsewhere.
+    pub(super) fn on_exited(
+        &mut self,
+        tid: Tid,
+        host: HostId,
+        status: ExitStatus,
+        out: &mut Outbox,
+    ) {
+        self.routes.ended(tid);
+        let located = Located {
+            peer: Some(tid),
+            host: HostId::NONE,
+            incarnation: 0,
+        };
+        self.keeper.located(self.now, &located, &mut self.frames);
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.ended = true;
+            if task.waiting == Some(Waiting::Exit) {
+                let request = task.asked;
+                self.answer_task(tid, request, Done {}.frame(), out);
+            }
+            self.forget_task(tid);
+        }
+        self.notify_ended(tid, host, status, out);
+        if status != ExitStatus::Left(0) {
+            self.kill_application(tid, out);
+        }
+        self.release_held(out);
+    }
+
+    /// The master of an application ended badly.
+    fn kill_application(&mut self, master: Tid, out: &mut Outbox) {
+        for (tid, task) in &self.tasks {
+            if task.app == master && task.process && *tid != master {
+                out.push_back(Output::Signal(*tid, SIGKILL));
+            }
+        }
+    }
+
+    /// Forgets what belongs to a task that has ended: its watches with its end in the log, all of
+    /// it once its process has ended, too.
+    fn forget_task(&mut self, tid: Tid) {
+        let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.ended) else {
+            return;
+        };
+        if let Some(token) = task.token.take() {
+            self.tokens.remove(&token);
+        }
+        task.missed.clear();
+        let gone = !task.process;
+        self.forget_watches(tid);
+        if gone {
+            self.parked.remove(&tid);
+            self.tasks.remove(&tid);
+        }
+    }
+
+    /// A task moved, or stayed with another incarnation.
+    pub(super) fn on_moved(&mut self, tid: Tid, to: HostId, incarnation: u32, out: &mut Outbox) {
+        self.routes.moved(tid, to, incarnation);
+        if let Some(task) = self.tasks.get(&tid) {
+            let connected = task.connected && !task.leaving;
+            self.routes.set_connected(tid, connected);
+        }
+        self.release_held(out);
+    }
+
+    /// A change was void.
+    pub(super) fn on_void(&mut self, change: Change, why: Void, out: &mut Outbox) {
+        match change {
+            Change::Spawn(record) => self.on_not_spawned(&record, why, out),
+            Change::GroupJoin { group, tid } => {
+                self.on_membership_void(tid, &group, true, why, out)
+            }
+            Change::GroupLeave { group, tid } => {
+                self.on_membership_void(tid, &group, false, why, out);
+            }
+            // The others are wishes that came true otherwise: a host that is gone, a task that
+            // ended before.
+            _ => {}
+        }
+    }
+}

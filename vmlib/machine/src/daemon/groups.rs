@@ -1,0 +1,153 @@
+//! Groups, as tasks ask for them. What a group is, the log says.
+
+use super::{
+    Daemon,
+    requests::{Reply, Waiting},
+};
+use crate::{Outbox, Void};
+use vm_wire::{
+    Frame, Message, Tid,
+    agreed::Change,
+    limits,
+    task::{FailKind, Failed, GroupAsk, GroupChange, GroupView},
+};
+
+impl Daemon {
+    pub(super) fn change_group(&mut self, tid: Tid, change: GroupChange) -> Reply {
+        if let Err(failed) = check_name(&change.group) {
+            return Reply::Now(failed.frame());
+        }
+        self.propose_membership(tid, &change);
+        let waiting = self.awaiting_group.entry(change.group.clone());
+        waiting.or_default().insert(tid);
+        Reply::Later(Waiting::Membership(change))
+    }
+
+    pub(super) fn propose_membership(&mut self, tid: Tid, change: &GroupChange) {
+        let group = change.group.clone();
+        self.agreement.propose(match change.join {
+            true => Change::GroupJoin { group, tid },
+            false => Change::GroupLeave { group, tid },
+        });
+    }
+
+    pub(super) fn ask_group(&mut self, tid: Tid, ask: GroupAsk) -> Reply {
+        if let Err(failed) = check_name(&ask.group) {
+            return Reply::Now(failed.frame());
+        }
+        if let Some(answer) = self.view_since(&ask) {
+            return Reply::Now(answer);
+        }
+        let waiting = self.awaiting_group.entry(ask.group.clone());
+        waiting.or_default().insert(tid);
+        Reply::Later(Waiting::GroupVersion(ask))
+    }
+
+    /// The answer to a question, unless the group's version has not come yet. Versions go up over
+    /// all groups, so a group that vanished stays vanished for those who ask for a version that it
+    /// had; a group not made yet, as far as is known here, is waited for.
+    fn view_since(&self, ask: &GroupAsk) -> Option<Frame> {
+        match self.agreement.state().group(&ask.group) {
+            Some(group) if group.version >= ask.version => Some(self.view(&ask.group).frame()),
+            None if ask.version == 0 || ask.version <= self.agreement.state().group_version() => {
+                let text = format!("there is no group '{}'", ask.group);
+                Some(Failed::new(FailKind::NoSuchGroup, text).frame())
+            }
+            _ => None,
+        }
+    }
+
+    fn view(&self, name: &str) -> GroupView {
+        let group = self.agreement.state().group(name);
+        let members = group.map(|group| group.members.iter().map(|(i, tid)| (*i, *tid)).collect());
+        GroupView {
+            group: name.to_owned(),
+            version: group.map_or(0, |group| group.version),
+            members: members.unwrap_or_default(),
+        }
+    }
+
+    /// A group changed: who waited for that is answered.
+    pub(super) fn on_group_changed(&mut self, name: &str, out: &mut Outbox) {
+        let Some(waiting) = self.awaiting_group.remove(name) else {
+            return;
+        };
+        for tid in waiting {
+            let Some(task) = self.tasks.get(&tid) else {
+                continue;
+            };
+            let request = task.asked;
+            let answer = match &task.waiting {
+                Some(Waiting::Membership(change)) if change.group == name => {
+                    self.membership_reached(tid, change)
+                }
+                Some(Waiting::GroupVersion(ask)) if ask.group == name => self.view_since(ask),
+                _ => continue,
+            };
+            match answer {
+                Some(answer) => self.answer_task(tid, request, answer, out),
+                None => {
+                    let waiting = self.awaiting_group.entry(name.to_owned());
+                    waiting.or_default().insert(tid);
+                }
+            }
+        }
+    }
+
+    /// The answer to a join or leave that the log has.
+    fn membership_reached(&self, tid: Tid, change: &GroupChange) -> Option<Frame> {
+        let group = self.agreement.state().group(&change.group);
+        let member = group.is_some_and(|group| group.instance(tid).is_some());
+        (member == change.join).then(|| self.view(&change.group).frame())
+    }
+
+    /// The log says that a membership did not change.
+    pub(super) fn on_membership_void(
+        &mut self,
+        tid: Tid,
+        name: &str,
+        join: bool,
+        why: Void,
+        out: &mut Outbox,
+    ) {
+        let Some(task) = self.tasks.get(&tid) else {
+            return;
+        };
+        let change = match &task.waiting {
+            Some(Waiting::Membership(change)) if change.group == name && change.join == join => {
+                change.clone()
+            }
+            _ => return,
+        };
+        let request = task.asked;
+        let answer = match (why, join) {
+            // Joining twice changes nothing.
+            (Void::Member, true) => self.view(name).frame(),
+            (Void::Member, false) => {
+                let text = format!("{tid} is no member of group '{name}'");
+                Failed::new(FailKind::NotMember, text).frame()
+            }
+            (Void::Limit, _) => {
+                let text = format!("group '{name}' is full, or there are too many groups");
+                Failed::new(FailKind::Limit, text).frame()
+            }
+            (why, _) => Failed::new(FailKind::Refused, why.to_string()).frame(),
+        };
+        if let Some(waiting) = self.awaiting_group.get_mut(&change.group) {
+            waiting.remove(&tid);
+            if waiting.is_empty() {
+                self.awaiting_group.remove(&change.group);
+            }
+        }
+        self.answer_task(tid, request, answer, out);
+    }
+}
+
+fn check_name(name: &str) -> Result<(), Failed> {
+    if name.is_empty() || name.len() > limits::NAME_MAX {
+        let max = limits::NAME_MAX;
+        let text = format!("a group's name has 1 to {max} bytes");
+        return Err(Failed::new(FailKind::BadRequest, text));
+    }
+    Ok(())
+}

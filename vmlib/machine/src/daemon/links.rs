@@ -1,0 +1,148 @@
+//! The links to other hosts: made on demand, made again while both hosts are in the machine.
+//!
+//! Whatever was in a link when it broke is lost. So when one is made, everybody here who may
+//! retain something for that host is told ([`Located`] with the host alone): the two ends of each
+//! channel say where they stand and go on from there. That is all that a broken link costs.
+
+use super::{Daemon, Timer};
+use crate::{ConnId, Outbox, Output};
+use std::time::Duration;
+use vm_wire::{
+    Frame, HostId, Message, Op, limits,
+    peer::{Join, Refused},
+    task::{FailKind, Failed, Located},
+};
+
+/// A link that is there, or is being made.
+#[derive(Debug)]
+pub(super) struct Link {
+    state: LinkState,
+    /// How long to wait when it breaks.
+    retry: Duration,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum LinkState {
+    /// The shell was asked to make it.
+    Asked,
+    Up,
+    /// It is made again when its time comes.
+    Waiting,
+}
+
+impl Daemon {
+    /// Has a link made unless there is one, or one is under way.
+    pub(super) fn want_link(&mut self, host: HostId, out: &mut Outbox) {
+        if !self.links.contains_key(&host) {
+            self.connect(host, self.first_retry(host), out);
+        }
+    }
+
+    /// The host of the lower number tries first: mostly both ends see a link break.
+    fn first_retry(&self, host: HostId) -> Duration {
+        match self.me < host {
+            true => limits::RECONNECT.0,
+            false => limits::RECONNECT.0 * 4,
+        }
+    }
+
+    fn connect(&mut self, host: HostId, retry: Duration, out: &mut Outbox) {
+        if host == self.me || !self.agreement.state().is_present(host) {
+            return;
+        }
+        let Some(found) = self.agreement.state().host(host) else {
+            return;
+        };
+        out.push_back(Output::Connect(host, found.facts.addr.clone()));
+        let state = LinkState::Asked;
+        self.links.insert(host, Link { state, retry });
+    }
+
+    pub(super) fn on_link_up(&mut self, host: HostId, out: &mut Outbox) {
+        let state = self.agreement.state();
+        if host == self.me || host <= state.last_host() && !state.is_present(host) {
+            out.push_back(Output::Disconnect(host));
+            return;
+        }
+        let retry = self.first_retry(host);
+        let state = LinkState::Up;
+        self.links.insert(host, Link { state, retry });
+        self.routes.set_link(host, true);
+        let located = Located {
+            peer: None,
+            host,
+            incarnation: 0,
+        };
+        let frame = located.frame();
+        for (tid, task) in &self.tasks {
+            if task.connected {
+                let frame = frame.clone().between(self.tid, *tid);
+                out.push_back(Output::Task(*tid, frame));
+            }
+        }
+        self.endpoint.located(self.now, &located, &mut self.frames);
+        self.keeper.located(self.now, &located, &mut self.frames);
+        self.agreement.link_up(self.now, host, &mut self.decisions);
+    }
+
+    pub(super) fn on_link_down(&mut self, host: HostId, out: &mut Outbox) {
+        self.routes.set_link(host, false);
+        self.agreement.link_down(host);
+        if self.routes.links().next().is_none() {
+            self.on_last_link_down(out);
+        }
+        if !self.agreement.state().is_present(host) {
+            self.links.remove(&host);
+            return;
+        }
+        let first = self.first_retry(host);
+        let link = self.links.entry(host).or_insert(Link {
+            state: LinkState::Asked,
+            retry: first,
+        });
+        if link.state == LinkState::Waiting {
+            return;
+        }
+        link.state = LinkState::Waiting;
+        let due = self.now + link.retry;
+        link.retry = (link.retry * 2).min(limits::RECONNECT.1);
+        self.set_timer(due, Timer::Reconnect(host));
+    }
+
+    pub(super) fn on_reconnect(&mut self, host: HostId, out: &mut Outbox) {
+        if let Some(link) = self.links.get(&host)
+            && link.state == LinkState::Waiting
+        {
+            let retry = link.retry;
+            self.links.remove(&host);
+            self.connect(host, retry, out);
+        }
+    }
+
+    /// A host is no longer in the machine.
+    pub(super) fn cut_link(&mut self, host: HostId, out: &mut Outbox) {
+        self.routes.set_link(host, false);
+        if self.links.remove(&host).is_some() {
+            self.agreement.link_down(host);
+            out.push_back(Output::Disconnect(host));
+        }
+    }
+
+    /// A frame came from a daemon that is not in the machine.
+    pub(super) fn on_joiner(&mut self, conn: ConnId, frame: &Frame, out: &mut Outbox) {
+        let join = match frame.header.op {
+            Op::Join => Join::read(frame).map_err(|error| error.to_string()),
+            other => Err(format!("{other:?} before a Join")),
+        };
+        match join {
+            Ok(join) => self
+                .agreement
+                .join(self.now, conn, join, &mut self.decisions),
+            Err(why) => {
+                self.counters.refused_peer += 1;
+                let why = Failed::new(FailKind::BadRequest, why);
+                out.push_back(Output::Joiner(conn, Refused { why }.frame()));
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The tasks of the machine with what they use, as `vm ps` shows them.
+//!
+//! Who the tasks are, the agreed state says; what they use, the daemons of their hosts measure. A
+//! host that does not answer within [`limits::USAGE_WAIT`] leaves its rows without figures.
+
+use super::{Daemon, Question, Timer};
+use crate::{ConnId, Outbox, Output};
+use std::collections::{BTreeMap, BTreeSet};
+use vm_wire::{
+    HostId, Tid,
+    console::{Answer, TaskRow},
+    limits,
+    peer::{Order, Usage, UsageAsk, UsageRow},
+    task::Failed,
+};
+
+/// A listing that waits for hosts.
+#[derive(Debug)]
+pub(super) struct Listing {
+    conn: ConnId,
+    request: u64,
+    app: Option<Tid>,
+    awaited: BTreeSet<HostId>,
+    usage: BTreeMap<Tid, UsageRow>,
+}
+
+impl Daemon {
+    /// Begins a listing of one application, or of all.
+    pub(super) fn list(
+        &mut self,
+        conn: ConnId,
+        request: u64,
+        app: Option<Tid>,
+        out: &mut Outbox,
+    ) -> Result<(), Failed> {
+        if let Some(app) = app
+            && self.agreement.state().task(app).is_none()
+        {
+            return Err(self.no_such_task(app));
+        }
+        let awaited: BTreeSet<HostId> = self.rows_of(app).map(|(_, task)| task.host).collect();
+        let question = self.question(Question::Listing);
+        let mut listing = Listing {
+            conn,
+            request,
+            app,
+            awaited: awaited.clone(),
+            usage: BTreeMap::new(),
+        };
+        for host in awaited {
+            if host == self.me {
+                out.push_back(Output::MeasureUsage(question));
+            } else if !self.send_order(host, &Order::UsageAsk(UsageAsk { question })) {
+                listing.awaited.remove(&host);
+            }
+        }
+        if !listing.awaited.contains(&self.me) {
+            self.questions.remove(&question);
+        }
+        self.listings.insert(question, listing);
+        let due = self.now + limits::USAGE_WAIT;
+        self.set_timer(due, Timer::Listing(question));
+        self.finish_listing_if_complete(question, out);
+        Ok(())
+    }
+
+    /// The living tasks of one application, or all.
+    fn rows_of(&self, app: Option<Tid>) -> impl Iterator<Item = (Tid, &crate::Task)> {
+        let wanted = move |(_, task): &(Tid, &crate::Task)| app.is_none_or(|app| task.app == app);
+        self.agreement.state().living_tasks().filter(wanted)
+    }
+
+    /// The shell measured what the tasks here use.
+    pub(super) fn on_usage(&mut self, question: u64, rows: Vec<UsageRow>, out: &mut Outbox) {
+        match self.questions.remove(&question) {
+            Some(Question::Listing) => self.on_listing_rows(question, self.me, rows, out),
+            Some(Question::Usage(host, question)) => {
+                self.send_order(host, &Order::Usage(Usage { question, rows }));
+            }
+            Some(program @ Question::Program(..)) => {
+                self.questions.insert(question, program);
+            }
+            None => {}
+        }
+    }
+
+    /// A host answered.
+    pub(super) fn on_listing_rows(
+        &mut self,
+        question: u64,
+        host: HostId,
+        rows: Vec<UsageRow>,
+        out: &mut Outbox,
+    ) {
+        let Some(listing) = self.listings.get_mut(&question) else {
+            return;
+        };
+        if listing.awaited.remove(&host) {
+            listing
+                .usage
+                .extend(rows.into_iter().map(|row| (row.tid, row)));
+            self.finish_listing_if_complete(question, out);
+        }
+    }
+
+    /// A host will not answer.
+    pub(super) fn lose_listings_of(&mut self, host: HostId, out: &mut Outbox) {
+        for question in self.listings.keys().copied().collect::<Vec<_>>() {
+            self.on_listing_rows(question, host, Vec::new(), out);
+        }
+    }
+
+    pub(super) fn on_listing_over(&mut self, question: u64, out: &mut Outbox) {
+        if let Some(listing) = self.listings.get_mut(&question) {
+            listing.awaited.clear();
+            self.finish_listing_if_complete(question, out);
+        }
+    }
+
+    fn finish_listing_if_complete(&mut self, question: u64, out: &mut Outbox) {
+        let complete = |listing: &&Listing| listing.awaited.is_empty();
+        if self.listings.get(&question).filter(complete).is_none() {
+            return;
+        }
+        let Some(mut listing) = self.listings.remove(&question) else {
+            return;
+        };
+        let rows: Vec<TaskRow> = self
+            .rows_of(listing.app)
+            .map(|(tid, task)| TaskRow {
+                tid,
+                parent: task.parent().unwrap_or(Tid::NONE),
+                app: task.app,
+                host: self.host_name(task.host),
+                incarnation: task.incarnation,
+                program: task.program.to_string(),
+                usage: listing.usage.remove(&tid),
+            })
+            .collect();
+        self.answer_console(listing.conn, listing.request, &Answer::Ps(rows), out);
+    }
+}

@@ -1,0 +1,440 @@
+//! What a host's daemon decides.
+//!
+//! One [`Daemon`] per host. Its shell feeds it one [`Input`] at a time and carries out the
+//! [`Output`]s in their order; between two inputs nothing happens but time, and
+//! [`Daemon::deadline`] says until when nothing needs to.
+//!
+//! # Parts
+//!
+//! | file | what it decides |
+//! |---|---|
+//! | `traffic` | where frames between tasks go: the hot path, and all that is not |
+//! | `links` | which links there shall be, and what follows when one is made or broken |
+//! | `tasks` | the table of the processes here; how a process becomes a task |
+//! | `requests` | what a task asks; each request is answered once, a repeated one likewise |
+//! | `spawn` | tasks that are asked for here, tasks that are ordered here |
+//! | `exit` | how tasks end |
+//! | `notify` | who is told of it, after which message |
+//! | `signals`, `groups` | what they say |
+//! | `orders` | reliable messages between daemons |
+//! | `departure` | how this host leaves, or ends with its machine |
+//! | `console`, `listing`, `runs` | what a person asks, is shown, and runs |
+//!
+//! # What holds
+//!
+//! - All daemons decide by the same agreed state; what is only here ([`tasks`], links, consoles)
+//!   dies with the host without harm to the others.
+//! - A task is in the local table from the entry that bore it (or the wish for it) until both its
+//!   `Exit` was applied and its process has ended.
+//! - Nothing that comes from outside can make a step panic: a task or a console that breaks the
+//!   protocol loses its connection, a peer loses its link and is counted.
+//! - Every table is bounded: by the tasks of the machine, each of which has one request under
+//!   way, or by a limit of [`vm_wire::limits`].
+//!
+//! # How a message goes
+//!
+//! A frame of data is looked up once in [`Routes`] and moved into the outbox; nothing is allocated
+//! or copied, and the body is not looked at. A frame that cannot go on is dropped; its sender
+//! retains it and is told when there is a new way, or that there will be none.
+
+mod console;
+mod departure;
+mod exit;
+mod groups;
+mod links;
+mod listing;
+mod notify;
+mod orders;
+mod requests;
+mod runs;
+mod signals;
+mod spawn;
+mod tasks;
+mod traffic;
+
+pub use traffic::Counters;
+
+use crate::{
+    Agreement, AgreementConfig, AgreementOutput, Applied, Endpoint, EndpointConfig, HostPhase,
+    Input, Keeper, Outbox, Output, Time,
+    agreed::SnapshotError,
+    route::{Held, Routes},
+};
+use console::Console;
+use departure::Departure;
+use links::Link;
+use listing::Listing;
+use notify::LastAsked;
+use runs::Run;
+use spawn::{Enrolling, Ordered, Spawning};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use tasks::LocalTask;
+use vm_wire::{
+    Frame, HostId, MachineId, Tid, agreed::HostFacts, limits, peer::Joined, task::Watched,
+};
+
+/// What a daemon needs to know at its start.
+#[derive(Debug, Clone)]
+pub struct DaemonConfig {
+    /// What the host says of itself.
+    pub facts: HostFacts,
+    /// Drawn at random at the start; makes asking twice for a place in the machine one host.
+    pub nonce: u64,
+    /// Drawn at random at the start, secret: tokens of tasks are made of it.
+    pub seed: u64,
+    /// The release, for people.
+    pub release: String,
+    /// Unacknowledged bytes that a task may have towards one receiver.
+    pub window_bytes: u64,
+    /// Bytes of messages that a task may keep unread.
+    pub inbox_bytes: u64,
+    /// For the log.
+    pub agreement: AgreementConfig,
+}
+
+impl DaemonConfig {
+    /// The defaults, for a host of these facts.
+    pub fn new(facts: HostFacts, nonce: u64) -> Self {
+        DaemonConfig {
+            facts,
+            nonce,
+            seed: nonce,
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            window_bytes: limits::WINDOW_BYTES_DEFAULT,
+            inbox_bytes: limits::INBOX_BYTES_DEFAULT,
+            agreement: AgreementConfig::default(),
+        }
+    }
+}
+
+/// Something that is due at a time of the daemon's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// Make the link to a host again.
+    Reconnect(HostId),
+    /// A task waited long enough for the log to know whom its request is about.
+    Parked(Tid, u64),
+    /// A listing waited long enough for the other hosts.
+    Listing(u64),
+    /// Look how far the departure is.
+    Departure,
+}
+
+/// What the answer to a question to the shell is for.
+#[derive(Debug)]
+enum Question {
+    /// The program of the spawn order `(asker, request)`.
+    Program(Tid, u64),
+    /// What the tasks here use, for the listing of this daemon's that has the same number.
+    Listing,
+    /// Likewise, for the question of another host's daemon.
+    Usage(HostId, u64),
+}
+
+/// A host's daemon. See the module.
+#[derive(Debug)]
+pub struct Daemon {
+    config: DaemonConfig,
+    machine: MachineId,
+    me: HostId,
+    /// This daemon as an end of channels.
+    tid: Tid,
+    /// The time of the step.
+    now: Time,
+    agreement: Agreement,
+    endpoint: Endpoint,
+    keeper: Keeper,
+    routes: Routes,
+    held: Held,
+    links: BTreeMap<HostId, Link>,
+    tasks: BTreeMap<Tid, LocalTask>,
+    /// Tokens of tasks that have not enrolled yet.
+    tokens: BTreeMap<u64, Tid>,
+    /// Sequence number of the next task born here.
+    next_sequence: u32,
+    /// Number of the next request that this daemon itself makes of the log.
+    next_request: u64,
+    next_question: u64,
+    questions: BTreeMap<u64, Question>,
+    /// Spawns asked for here, by `(asker, request)`.
+    spawnings: BTreeMap<(Tid, u64), Spawning>,
+    /// Spawns ordered here, likewise.
+    ordered: BTreeMap<(Tid, u64), Ordered>,
+    /// Processes from a shell that become masters, by the request of this daemon.
+    enrolling: BTreeMap<u64, Enrolling>,
+    /// The local tasks that watch.
+    watchers: BTreeMap<Watched, BTreeSet<Tid>>,
+    /// Last numbers that were asked for, by the ended task and its watcher.
+    asked_last: BTreeMap<(Tid, Tid), LastAsked>,
+    /// The local tasks with a request that waits for a change of a group.
+    awaiting_group: BTreeMap<String, BTreeSet<Tid>>,
+    /// The local tasks with a request about a task that the log does not know yet.
+    parked: BTreeSet<Tid>,
+    consoles: BTreeMap<crate::ConnId, Console>,
+    /// Masters that a console here runs.
+    runs: BTreeMap<Tid, Run>,
+    listings: BTreeMap<u64, Listing>,
+    departure: Option<Departure>,
+    timers: BTreeSet<(Time, Timer)>,
+    counters: Counters,
+    /// What the agreement decided and is not carried out yet.
+    decisions: VecDeque<AgreementOutput>,
+    /// What endpoint and keeper send and is not routed yet.
+    frames: VecDeque<Frame>,
+    /// Whether the endpoint may have got a message.
+    mail: bool,
+    /// Nothing is decided any more.
+    over: bool,
+}
+
+impl Daemon {
+    /// The daemon that founds a machine: its first host.
+    pub fn found(now: Time, machine: MachineId, config: DaemonConfig, out: &mut Outbox) -> Self {
+        let agreement = Agreement::found(
+            now,
+            config.agreement.clone(),
+            machine,
+            config.facts.clone(),
+            config.nonce,
+        );
+        Self::new(now, config, agreement, out)
+    }
+
+    /// A daemon that was let into a machine.
+    ///
+    /// # Errors
+    /// [`SnapshotError`] when what it was told cannot be read.
+    pub fn joined(
+        now: Time,
+        config: DaemonConfig,
+        joined: &Joined,
+        out: &mut Outbox,
+    ) -> Result<Self, SnapshotError> {
+        let log = config.agreement.clone();
+        let agreement = Agreement::joined(now, log, joined.host, &joined.snapshot)?;
+        Ok(Self::new(now, config, agreement, out))
+    }
+
+    fn new(now: Time, config: DaemonConfig, agreement: Agreement, out: &mut Outbox) -> Self {
+        let machine = agreement.state().machine();
+        let me = agreement.me();
+        let tid = Tid::daemon(machine, me);
+        let mut routes = Routes::new(me);
+        for (tid, task) in agreement.state().living_tasks() {
+            routes.moved(tid, task.host, task.incarnation);
+        }
+        let endpoint = Endpoint::new(EndpointConfig {
+            me: tid,
+            window_bytes: limits::WINDOW_BYTES_DEFAULT,
+            inbox_bytes: limits::INBOX_BYTES_DEFAULT,
+            epoch: 0,
+            generation: 0,
+        });
+        let mut daemon = Daemon {
+            config,
+            machine,
+            me,
+            tid,
+            now,
+            agreement,
+            endpoint,
+            keeper: Keeper::new(),
+            routes,
+            held: Held::default(),
+            links: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            next_sequence: 1,
+            next_request: 1,
+            next_question: 1,
+            questions: BTreeMap::new(),
+            spawnings: BTreeMap::new(),
+            ordered: BTreeMap::new(),
+            enrolling: BTreeMap::new(),
+            watchers: BTreeMap::new(),
+            asked_last: BTreeMap::new(),
+            awaiting_group: BTreeMap::new(),
+            parked: BTreeSet::new(),
+            consoles: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            listings: BTreeMap::new(),
+            departure: None,
+            timers: BTreeSet::new(),
+            counters: Counters::default(),
+            decisions: VecDeque::new(),
+            frames: VecDeque::new(),
+            mail: false,
+            over: false,
+        };
+        daemon.tick(out);
+        daemon.settle(out);
+        daemon
+    }
+
+    /// This daemon's part in the agreement, to be looked at.
+    pub fn agreement(&self) -> &Agreement {
+        &self.agreement
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The tasks whose processes or ends are this daemon's matter.
+    pub fn local_tasks(&self) -> impl Iterator<Item = Tid> {
+        self.tasks.keys().copied()
+    }
+
+    /// When [`Input::Tick`] is due.
+    pub fn deadline(&self) -> Time {
+        let due = [
+            self.endpoint.deadline(),
+            self.keeper.deadline(),
+            self.held.deadline(),
+            self.timers.first().map(|(due, _)| *due),
+        ];
+        let agreement = self.agreement.deadline();
+        due.into_iter().flatten().fold(agreement, Time::min)
+    }
+
+    /// Takes one input; what is to be done goes into `out`. After [`Output::End`] nothing follows.
+    pub fn step(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        self.now = now;
+        if self.over {
+            return;
+        }
+        match input {
+            Input::Task(tid, frame) => self.on_task(tid, frame, out),
+            Input::Peer(host, frame) => self.on_peer(host, frame, out),
+            Input::Tick => self.tick(out),
+            Input::LinkUp(host) => self.on_link_up(host, out),
+            Input::LinkDown(host) => self.on_link_down(host, out),
+            Input::Joiner(conn, frame) => self.on_joiner(conn, &frame, out),
+            Input::Enrol { conn, pid, enrol } => self.on_enrol(conn, pid, enrol, out),
+            Input::TaskGone(tid) => self.on_task_gone(tid),
+            Input::ProcessEnded(tid, status) => self.on_process_ended(tid, status, out),
+            Input::LaunchFailed(tid, failed) => self.on_launch_failed(tid, &failed, out),
+            Input::Launched(tid, pid) => self.on_launched(tid, pid),
+            Input::TaskOutput { tid, stream, bytes } => {
+                self.on_task_output(tid, stream, bytes, out);
+            }
+            Input::Console(conn, frame) => self.on_console(conn, frame, out),
+            Input::ConsoleFull(conn) => self.on_console_full(conn, true, out),
+            Input::ConsoleRoom(conn) => self.on_console_full(conn, false, out),
+            Input::ConnGone(conn) => self.on_conn_gone(conn, out),
+            Input::Dropped(pairs) => self.on_dropped(pairs, out),
+            Input::Usage(question, rows) => self.on_usage(question, rows, out),
+            Input::ProgramFound(question, found) => self.on_program_found(question, found, out),
+            Input::Stop => self.on_stop(out),
+        }
+        self.settle(out);
+    }
+
+    fn tick(&mut self, out: &mut Outbox) {
+        let now = self.now;
+        if self.agreement.deadline() <= now {
+            self.agreement.tick(now, &mut self.decisions);
+        }
+        self.endpoint.tick(now, &mut self.frames);
+        self.keeper.tick(now, &mut self.frames);
+        if self.held.deadline().is_some_and(|due| due <= now) {
+            self.on_held_expired(out);
+        }
+        while let Some((due, timer)) = self.timers.first().copied()
+            && due <= now
+        {
+            self.timers.pop_first();
+            match timer {
+                Timer::Reconnect(host) => self.on_reconnect(host, out),
+                Timer::Parked(tid, request) => self.on_parked_too_long(tid, request, out),
+                Timer::Listing(question) => self.on_listing_over(question, out),
+                Timer::Departure => {}
+            }
+        }
+    }
+
+    /// Carries out all that follows from an input.
+    fn settle(&mut self, out: &mut Outbox) {
+        while !self.over {
+            if let Some(decision) = self.decisions.pop_front() {
+                self.carry_out(decision, out);
+            } else if let Some(frame) = self.frames.pop_front() {
+                self.forward(frame, false, out);
+            } else if !std::mem::take(&mut self.mail) || !self.read_mail(out) {
+                break;
+            }
+        }
+        if self.departure.is_some() && !self.over {
+            self.review_departure(out);
+        }
+    }
+
+    fn carry_out(&mut self, decision: AgreementOutput, out: &mut Outbox) {
+        match decision {
+            AgreementOutput::Send(host, frame) => {
+                if self.routes.has_link(host) {
+                    out.push_back(Output::Peer(host, frame));
+                } else {
+                    self.want_link(host, out);
+                }
+            }
+            AgreementOutput::Joiner(conn, frame) => out.push_back(Output::Joiner(conn, frame)),
+            AgreementOutput::Applied(index, applied) => self.on_applied(index, applied, out),
+            AgreementOutput::Lease(end) => out.push_back(Output::Lease(end)),
+            AgreementOutput::Connect(host, _) => self.want_link(host, out),
+            AgreementOutput::Lost(why) => self.on_lost(why, out),
+        }
+    }
+
+    fn on_applied(&mut self, index: u64, applied: Applied, out: &mut Outbox) {
+        match applied {
+            Applied::HostJoined { host, .. } => self.on_host_joined(host, out),
+            Applied::HostLeaving(host) => self.on_host_leaving(host, out),
+            Applied::HostGone(host) | Applied::HostDead(host) => self.on_host_lost(host, out),
+            Applied::Spawned(record) => self.on_spawned(&record, out),
+            Applied::Exited {
+                tid, host, status, ..
+            } => self.on_exited(tid, host, status, out),
+            Applied::Relocated {
+                tid,
+                to,
+                incarnation,
+                ..
+            }
+            | Applied::Stayed {
+                tid,
+                host: to,
+                incarnation,
+            } => self.on_moved(tid, to, incarnation, out),
+            Applied::Group { group, .. } => self.on_group_changed(&group, out),
+            Applied::Halted => self.on_halted(index, out),
+            Applied::Void(change, why) => self.on_void(change, why, out),
+        }
+    }
+
+    /// A host's name, for people.
+    fn host_name(&self, host: HostId) -> String {
+        match self.agreement.state().host(host) {
+            Some(found) => found.facts.name.clone(),
+            None => host.to_string(),
+        }
+    }
+
+    /// Whether this host takes no new tasks.
+    fn is_departing(&self) -> bool {
+        let here = self.agreement.state().host(self.me);
+        self.departure.is_some() || here.is_none_or(|host| host.phase != HostPhase::Living)
+    }
+
+    fn question(&mut self, what: Question) -> u64 {
+        let question = self.next_question;
+        self.next_question += 1;
+        self.questions.insert(question, what);
+        question
+    }
+
+    fn set_timer(&mut self, due: Time, timer: Timer) {
+        self.timers.insert((due, timer));
+    }
+}

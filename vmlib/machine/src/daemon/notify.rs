@@ -1,0 +1,190 @@
+//! Who is told that a task ended, or that a host came or went.
+//!
+//! A watcher's library delivers the notify after the last message of the task that ended, so it
+//! needs that message's number. Who left in order left its last numbers to the keeper where it
+//! was; the watcher's daemon asks there ([`LastAsk`]). Of a task that ended otherwise, or whose
+//! host is lost, no number is known and none is waited for.
+
+use super::{Daemon, requests::Reply};
+use crate::{Outbox, Output};
+use vm_wire::{
+    Frame, HostId, Message, Tid,
+    agreed::ExitStatus,
+    limits,
+    peer::{Last, LastAsk, Order},
+    task::{Ended, FailKind, HostEvent, Watch, Watched},
+};
+
+/// A last number that was asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LastAsked {
+    host: HostId,
+    status: ExitStatus,
+}
+
+impl Daemon {
+    /// Begins or ends a watch. Of a task that has ended the watcher is told after the answer.
+    pub(super) fn watch(
+        &mut self,
+        tid: Tid,
+        watch: &Watch,
+        request: u64,
+        out: &mut Outbox,
+    ) -> Reply {
+        if !watch.on {
+            if let Some(task) = self.tasks.get_mut(&tid) {
+                task.watches.remove(&watch.what);
+            }
+            self.unwatch(tid, watch.what);
+            return Reply::done();
+        }
+        let ended = match watch.what {
+            Watched::Task(about) => match self.agreement.state().task(about) {
+                Some(task) => task.status.map(|status| (about, task.host, status)),
+                None => return Reply::Now(self.no_such_task(about).frame()),
+            },
+            Watched::HostAdded | Watched::HostDeleted => None,
+        };
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return Reply::failed(FailKind::Refused, "this task has ended");
+        };
+        if let Some((about, host, status)) = ended {
+            let done = vm_wire::task::Done {}.frame();
+            self.answer_task(tid, request, done.clone(), out);
+            self.tell_ended_to(tid, about, host, status, out);
+            return Reply::Now(done);
+        }
+        if !task.watches.contains(&watch.what) && task.watches.len() >= limits::WATCHES_MAX {
+            let max = limits::WATCHES_MAX;
+            let text = format!("a task can watch {max} others, not more");
+            return Reply::failed(FailKind::Limit, text);
+        }
+        task.watches.insert(watch.what);
+        self.watchers.entry(watch.what).or_default().insert(tid);
+        Reply::done()
+    }
+
+    fn unwatch(&mut self, tid: Tid, what: Watched) {
+        if let Some(watchers) = self.watchers.get_mut(&what) {
+            watchers.remove(&tid);
+            if watchers.is_empty() {
+                self.watchers.remove(&what);
+            }
+        }
+    }
+
+    /// A local task ended: it watches no more.
+    pub(super) fn forget_watches(&mut self, tid: Tid) {
+        let watches = self
+            .tasks
+            .get_mut(&tid)
+            .map(|task| std::mem::take(&mut task.watches));
+        for what in watches.unwrap_or_default() {
+            self.unwatch(tid, what);
+        }
+        self.asked_last.retain(|(_, watcher), _| *watcher != tid);
+    }
+
+    pub(super) fn notify_ended(
+        &mut self,
+        tid: Tid,
+        host: HostId,
+        status: ExitStatus,
+        out: &mut Outbox,
+    ) {
+        let what = Watched::Task(tid);
+        for watcher in self.watchers.remove(&what).unwrap_or_default() {
+            if let Some(task) = self.tasks.get_mut(&watcher) {
+                task.watches.remove(&what);
+            }
+            self.tell_ended_to(watcher, tid, host, status, out);
+        }
+    }
+
+    fn tell_ended_to(
+        &mut self,
+        watcher: Tid,
+        tid: Tid,
+        host: HostId,
+        status: ExitStatus,
+        out: &mut Outbox,
+    ) {
+        let last = self.keeper.last(tid, watcher);
+        let ask = status.in_order()
+            && last.is_none()
+            && host != self.me
+            && self.agreement.state().is_present(host);
+        let question = Order::LastAsk(LastAsk {
+            ended: tid,
+            watcher,
+        });
+        if ask && self.send_order(host, &question) {
+            self.asked_last
+                .insert((tid, watcher), LastAsked { host, status });
+        } else {
+            let last = last.filter(|_| status.in_order());
+            self.send_ended(watcher, Ended { tid, status, last }, out);
+        }
+    }
+
+    fn send_ended(&mut self, watcher: Tid, ended: Ended, out: &mut Outbox) {
+        self.tell_task(watcher, ended.frame(), out);
+    }
+
+    fn tell_task(&mut self, tid: Tid, frame: Frame, out: &mut Outbox) {
+        if self.tasks.get(&tid).is_some_and(|task| task.connected) {
+            out.push_back(Output::Task(tid, frame.between(self.tid, tid)));
+        }
+    }
+
+    /// Another daemon wants to know the last number of a task that ended here. It was in the
+    /// keeper before the end was in the log.
+    pub(super) fn on_last_ask(&mut self, host: HostId, ask: &LastAsk) {
+        let last = Last {
+            ended: ask.ended,
+            watcher: ask.watcher,
+            last: self.keeper.last(ask.ended, ask.watcher),
+        };
+        self.send_order(host, &Order::Last(last));
+    }
+
+    pub(super) fn on_last(&mut self, last: &Last, out: &mut Outbox) {
+        if let Some(asked) = self.asked_last.remove(&(last.ended, last.watcher)) {
+            let ended = Ended {
+                tid: last.ended,
+                status: asked.status,
+                last: last.last,
+            };
+            self.send_ended(last.watcher, ended, out);
+        }
+    }
+
+    /// A host that was asked for last numbers will not answer. If it left in order, what it kept
+    /// for tasks here is kept here.
+    pub(super) fn lose_numbers_of(&mut self, host: HostId, out: &mut Outbox) {
+        let lost = |_: &(Tid, Tid), asked: &mut LastAsked| asked.host == host;
+        let lost: Vec<_> = self.asked_last.extract_if(.., lost).collect();
+        for ((tid, watcher), asked) in lost {
+            let last = self.keeper.last(tid, watcher);
+            let status = asked.status;
+            self.send_ended(watcher, Ended { tid, status, last }, out);
+        }
+    }
+
+    /// A host came, or went.
+    pub(super) fn notify_host(&mut self, host: HostId, added: bool, out: &mut Outbox) {
+        let what = match added {
+            true => Watched::HostAdded,
+            false => Watched::HostDeleted,
+        };
+        let event = HostEvent {
+            host,
+            name: self.host_name(host),
+            added,
+        };
+        let watchers = self.watchers.get(&what).cloned().unwrap_or_default();
+        for watcher in watchers {
+            self.tell_task(watcher, event.frame(), out);
+        }
+    }
+}

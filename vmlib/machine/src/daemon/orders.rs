@@ -1,0 +1,80 @@
+//! Reliable messages between daemons: each is an [`Order`], carried by the same channels as the
+//! messages of tasks, so it arrives once and in order however often the link breaks.
+
+use super::{Daemon, Question};
+use crate::{Filter, Outbox, Output, Received};
+use bytes::Bytes;
+use vm_wire::{
+    Frame, FrameReader, HostId, Tid,
+    peer::{Order, Usage},
+};
+
+/// Daemons speak in one conversation.
+const MAIL: Filter = Filter {
+    context: 0,
+    from: None,
+    tag: None,
+};
+
+impl Daemon {
+    /// Sends an order to another host's daemon; `false` if too many wait already.
+    pub(super) fn send_order(&mut self, host: HostId, order: &Order) -> bool {
+        let to = Tid::daemon(self.machine, host);
+        let payload = Bytes::from(order.to_payload());
+        self.endpoint
+            .queue(self.now, to, payload, &mut self.frames)
+            .is_ok()
+    }
+
+    /// Carries out the orders that have come; whether there was one.
+    pub(super) fn read_mail(&mut self, out: &mut Outbox) -> bool {
+        let mut any = false;
+        while let Some(received) = self.endpoint.take(self.now, &MAIL, &mut self.frames) {
+            any = true;
+            self.on_order(&received, out);
+        }
+        any
+    }
+
+    fn on_order(&mut self, received: &Received, out: &mut Outbox) {
+        let host = received.from.host();
+        match Order::from_payload(&received.body) {
+            Ok(Order::SpawnOrder(order)) => self.on_spawn_order(host, order, out),
+            Ok(Order::SpawnResult(result)) => self.on_spawn_result(host, result, out),
+            Ok(Order::SignalOrder(order)) => self.on_signal_order(&order, out),
+            Ok(Order::LastAsk(ask)) => self.on_last_ask(host, &ask),
+            Ok(Order::Last(last)) => self.on_last(&last, out),
+            Ok(Order::OutputLines(lines)) => self.on_output_lines(lines, out),
+            Ok(Order::KeepOrder(order)) => self.keeper.take_over(&order),
+            Ok(Order::Kept(kept)) => self.on_kept(host, &kept.frame, out),
+            Ok(Order::UsageAsk(ask)) => {
+                let question = self.question(Question::Usage(host, ask.question));
+                out.push_back(Output::MeasureUsage(question));
+            }
+            Ok(Order::Usage(Usage { question, rows })) => {
+                self.on_listing_rows(question, host, rows, out);
+            }
+            Err(error) => self.refuse_peer(host, &error.to_string(), out),
+        }
+    }
+
+    /// A chunk of an ended task is handed over to this keeper.
+    fn on_kept(&mut self, host: HostId, bytes: &[u8], out: &mut Outbox) {
+        let mut reader = FrameReader::new();
+        reader.push(bytes);
+        match reader.next_frame() {
+            Ok(Some(frame)) => self.keep_for_other(frame),
+            Ok(None) => self.refuse_peer(host, "half a chunk to keep", out),
+            Err(error) => self.refuse_peer(host, &error.to_string(), out),
+        }
+    }
+
+    fn keep_for_other(&mut self, frame: Frame) {
+        if self.routes.of(frame.header.to).is_none() {
+            return;
+        }
+        // A full keeper cannot refuse: who hands over is about to go. The limit is far above what
+        // the receivers of one host can have granted.
+        let _ = self.keeper.keep(self.now, frame, &mut self.frames);
+    }
+}

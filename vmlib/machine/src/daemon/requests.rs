@@ -1,0 +1,280 @@
+//! What tasks ask of their daemon.
+//!
+//! A task has one request under way, numbered. Its number and the answer are kept until the next
+//! one, so a request that is asked again is not carried out again: it is answered again, or goes
+//! on. Where the answer depends on the log, it comes when the log has it; so what a task was told
+//! has happened everywhere before it or will.
+
+use super::{Daemon, Timer, spawn::Asker};
+use crate::{Outbox, Output};
+use vm_wire::{
+    CodecError, Frame, Message, Op, Tid, limits,
+    task::{
+        Done, Exit, FailKind, Failed, GroupAsk, GroupChange, Hosts, HostsAsk, Siblings, Signal,
+        Spawn, Tids, Watch, Watched,
+    },
+};
+
+/// What the answer to a request waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// The other hosts.
+    Spawn,
+    /// The log.
+    Exit,
+    /// The log: a membership.
+    Membership(GroupChange),
+    /// The log: a version of a group.
+    GroupVersion(GroupAsk),
+    /// The log here: a task that it does not know, and the request about it.
+    Task(Tid, Frame),
+}
+
+/// How a request goes on.
+pub(super) enum Reply {
+    /// This is the answer.
+    Now(Frame),
+    /// The answer comes later.
+    Later(Waiting),
+}
+
+impl Reply {
+    /// The request failed.
+    pub fn failed(kind: FailKind, text: impl Into<String>) -> Self {
+        Reply::Now(Failed::new(kind, text).frame())
+    }
+
+    /// It has no result.
+    pub fn done() -> Self {
+        Reply::Now(Done {}.frame())
+    }
+}
+
+impl From<Result<(), Failed>> for Reply {
+    fn from(result: Result<(), Failed>) -> Self {
+        match result {
+            Ok(()) => Reply::done(),
+            Err(failed) => Reply::Now(failed.frame()),
+        }
+    }
+}
+
+impl Daemon {
+    /// A frame came from a task.
+    pub(super) fn on_task(&mut self, tid: Tid, mut frame: Frame, out: &mut Outbox) {
+        match frame.header.op {
+            Op::Data | Op::Ack | Op::Resend => {
+                if frame.header.from != tid || frame.header.to.is_daemon() {
+                    self.close_task(tid, "a message from or to somebody else", out);
+                } else if frame.header.flags != 0 {
+                    self.on_last_chunk(tid, frame);
+                } else {
+                    frame.header.hops = 0;
+                    self.forward(frame, false, out);
+                }
+            }
+            Op::Spawn
+            | Op::Exit
+            | Op::Signal
+            | Op::Watch
+            | Op::GroupChange
+            | Op::GroupAsk
+            | Op::HostsAsk
+            | Op::Siblings => self.on_request(tid, &frame, out),
+            other => self.close_task(tid, &format!("{other:?} is not for a task to say"), out),
+        }
+    }
+
+    fn on_request(&mut self, tid: Tid, frame: &Frame, out: &mut Outbox) {
+        let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.connected) else {
+            return;
+        };
+        let number = frame.header.request;
+        if number == task.asked && number != 0 {
+            let repeat = task.answer.clone();
+            match repeat {
+                Some(answer) => out.push_back(Output::Task(tid, answer)),
+                None => self.remind(tid),
+            }
+            return;
+        }
+        if number < task.asked {
+            return;
+        }
+        if number == 0 {
+            return self.close_task(tid, "a request without a number", out);
+        }
+        task.asked = number;
+        task.answer = None;
+        task.waiting = None;
+        self.answer_request(tid, frame, out);
+    }
+
+    fn answer_request(&mut self, tid: Tid, frame: &Frame, out: &mut Outbox) {
+        let number = frame.header.request;
+        match self.reply(tid, frame, out) {
+            Ok(Reply::Now(answer)) => self.answer_task(tid, number, answer, out),
+            Ok(Reply::Later(waiting)) => {
+                if let Some(task) = self.tasks.get_mut(&tid)
+                    && task.answer.is_none()
+                {
+                    task.waiting = Some(waiting);
+                }
+            }
+            Err(error) => self.close_task(tid, &error.to_string(), out),
+        }
+    }
+
+    /// Carries out a request.
+    fn reply(&mut self, tid: Tid, frame: &Frame, out: &mut Outbox) -> Result<Reply, CodecError> {
+        Ok(match frame.header.op {
+            Op::Spawn => self.spawn_for_task(tid, Spawn::read(frame)?, frame.header.request, out),
+            Op::Exit => self.exit(tid, Exit::read(frame)?),
+            Op::Signal => {
+                let signal = Signal::read(frame)?;
+                match self.waits_for(signal.tid) {
+                    true => self.park(tid, signal.tid, frame),
+                    false => self.signal(signal.tid, signal.signal, out).into(),
+                }
+            }
+            Op::Watch => {
+                let watch = Watch::read(frame)?;
+                match watch.what {
+                    Watched::Task(about) if watch.on && self.waits_for(about) => {
+                        self.park(tid, about, frame)
+                    }
+                    _ => self.watch(tid, &watch, frame.header.request, out),
+                }
+            }
+            Op::GroupChange => self.change_group(tid, GroupChange::read(frame)?),
+            Op::GroupAsk => self.ask_group(tid, GroupAsk::read(frame)?),
+            Op::HostsAsk => HostsAsk::read(frame).map(|_| Reply::Now(self.hosts().frame()))?,
+            _ => Siblings::read(frame).map(|_| Reply::Now(self.siblings(tid).frame()))?,
+        })
+    }
+
+    fn spawn_for_task(&mut self, tid: Tid, spawn: Spawn, request: u64, out: &mut Outbox) -> Reply {
+        let Some(task) = self.tasks.get(&tid) else {
+            return Reply::failed(FailKind::Refused, "this task has ended");
+        };
+        let (app, console) = (task.app, task.console);
+        match self.spawn(tid, request, app, console, spawn, Asker::Task, out) {
+            Ok(()) => Reply::Later(Waiting::Spawn),
+            Err(failed) => Reply::Now(failed.frame()),
+        }
+    }
+
+    fn hosts(&self) -> Hosts {
+        let state = self.agreement.state();
+        let row =
+            |(id, host): (_, &crate::Host)| (id, host.facts.clone(), state.task_count(id) as u32);
+        Hosts {
+            hosts: state.hosts().map(row).collect(),
+        }
+    }
+
+    fn siblings(&self, tid: Tid) -> Tids {
+        let state = self.agreement.state();
+        let tids = match state.task(tid) {
+            Some(task) => state
+                .born(task.asker, task.request)
+                .map(|(_, tid)| tid)
+                .collect(),
+            None => Vec::new(),
+        };
+        Tids { tids }
+    }
+
+    /// Sends the answer to a task's request, and keeps it, unless that is no longer its last one.
+    pub(super) fn answer_task(&mut self, tid: Tid, request: u64, answer: Frame, out: &mut Outbox) {
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        if task.asked == request && task.answer.is_none() {
+            let answer = answer.between(self.tid, tid).asked(request);
+            task.answer = Some(answer.clone());
+            task.waiting = None;
+            out.push_back(Output::Task(tid, answer));
+        }
+    }
+
+    /// A request under way was asked again. What the log may have lost is proposed again: when a
+    /// daemon is far behind, it is given the state at once and not what each change came to.
+    fn remind(&mut self, tid: Tid) {
+        if let Some(task) = self.tasks.get(&tid)
+            && let Some(Waiting::Membership(change)) = task.waiting.clone()
+            && !self.agreement.is_pending()
+        {
+            self.propose_membership(tid, &change);
+        }
+    }
+
+    /// Whether a request about that task should wait for the log.
+    fn waits_for(&self, about: Tid) -> bool {
+        self.agreement.state().task(about).is_none() && self.may_be_born(about)
+    }
+
+    fn park(&mut self, tid: Tid, about: Tid, frame: &Frame) -> Reply {
+        self.parked.insert(tid);
+        let due = self.now + limits::HELD_TIME;
+        self.set_timer(due, Timer::Parked(tid, frame.header.request));
+        Reply::Later(Waiting::Task(about, frame.clone()))
+    }
+
+    /// The log has moved: requests that waited for it go on.
+    pub(super) fn release_parked(&mut self, out: &mut Outbox) {
+        if self.parked.is_empty() {
+            return;
+        }
+        for tid in std::mem::take(&mut self.parked) {
+            let Some(task) = self.tasks.get(&tid) else {
+                continue;
+            };
+            let Some(Waiting::Task(about, frame)) = task.waiting.clone() else {
+                continue;
+            };
+            if self.waits_for(about) {
+                self.parked.insert(tid);
+            } else {
+                self.answer_request(tid, &frame, out);
+            }
+        }
+    }
+
+    /// The log has not come to know the task: it does not exist.
+    pub(super) fn on_parked_too_long(&mut self, tid: Tid, request: u64, out: &mut Outbox) {
+        if let Some(task) = self.tasks.get(&tid)
+            && task.asked == request
+            && let Some(Waiting::Task(about, _)) = &task.waiting
+        {
+            let failed = self.no_such_task(*about);
+            self.parked.remove(&tid);
+            self.answer_task(tid, request, failed.frame(), out);
+        }
+    }
+
+    /// The failure that names a task which is not there.
+    pub(super) fn no_such_task(&self, tid: Tid) -> Failed {
+        let shown = tid.show(self.machine);
+        let text = match self
+            .agreement
+            .state()
+            .task(tid)
+            .and_then(|task| task.status)
+        {
+            Some(status) => format!("task {shown} has {}", past(status)),
+            None => format!("there is no task {shown}"),
+        };
+        Failed::new(FailKind::NoSuchTask, text)
+    }
+}
+
+/// A status as the end of "task t1.1 has ...".
+fn past(status: vm_wire::agreed::ExitStatus) -> String {
+    use vm_wire::agreed::ExitStatus;
+    match status {
+        ExitStatus::Left(_) | ExitStatus::Code(_) => status.to_string(),
+        ExitStatus::Signal(_) | ExitStatus::HostLost => format!("been {status}"),
+        ExitStatus::NotStarted => "ended: it could not be started".to_owned(),
+    }
+}

@@ -1,0 +1,40 @@
+//! Signals to tasks, wherever they run.
+
+use super::Daemon;
+use crate::{Outbox, Output};
+use vm_wire::{
+    Tid,
+    peer::{Order, SignalOrder},
+    task::{FailKind, Failed},
+};
+
+/// The highest number of a signal.
+const SIGNAL_MAX: i32 = 64;
+
+impl Daemon {
+    /// Sends a signal to a living task; 0 only asks whether it lives.
+    pub(super) fn signal(&mut self, tid: Tid, signal: i32, out: &mut Outbox) -> Result<(), Failed> {
+        if !(0..=SIGNAL_MAX).contains(&signal) {
+            let text = format!("{signal} is no signal; they are numbered from 1 to {SIGNAL_MAX}");
+            return Err(Failed::new(FailKind::BadRequest, text));
+        }
+        let Some(task) = self.agreement.state().living_task(tid) else {
+            return Err(self.no_such_task(tid));
+        };
+        let host = task.host;
+        if signal == 0 {
+        } else if host == self.me {
+            out.push_back(Output::Signal(tid, signal));
+        } else if !self.send_order(host, &Order::SignalOrder(SignalOrder { tid, signal })) {
+            let text = "too many orders wait to be sent to the task's host; try again";
+            return Err(Failed::new(FailKind::Limit, text));
+        }
+        Ok(())
+    }
+
+    /// Another daemon wants a signal sent here. The task may have ended or moved meanwhile.
+    pub(super) fn on_signal_order(&mut self, order: &SignalOrder, out: &mut Outbox) {
+        // Whoever ordered it was told that the task lived then; there is nobody to tell more.
+        let _ = self.signal(order.tid, order.signal, out);
+    }
+}

@@ -1,0 +1,508 @@
+//! How tasks come to be.
+//!
+//! The daemon that is asked places the tasks and orders them from the daemons of those hosts
+//! ([`SpawnOrder`]), itself among them. Each looks the program up, numbers the tasks, has their
+//! birth in the log, launches them and reports back. The asker is answered when all have reported
+//! *and* the log here knows all the tasks, so that whatever it asks about them next can be answered.
+//!
+//! A task that cannot be executed after its birth ends ([`ExitStatus::NotStarted`]): who watches it
+//! is told.
+
+use super::{
+    Daemon, Question,
+    runs::RunAsked,
+    tasks::{LocalTask, program_name},
+};
+use crate::{
+    ConnId, LaunchSpec, Outbox, Output, Void,
+    placement::{self, Runs},
+};
+use std::collections::BTreeMap;
+use vm_wire::{
+    HostId, Message, Tid,
+    agreed::{Change, ExitStatus, SpawnRecord},
+    limits,
+    peer::{Order, SpawnOrder, SpawnResult},
+    task::{FailKind, Failed, Spawn, Spawned},
+    version::Offer,
+};
+
+/// Who is to be answered.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Asker {
+    /// The task that is named as the asker.
+    Task,
+    /// A console, with its request; whether the one master is to be run on it.
+    Console(ConnId, u64, Option<RunAsked>),
+}
+
+/// A spawn that was asked for here.
+#[derive(Debug)]
+pub(super) struct Spawning {
+    who: Asker,
+    /// The hosts that have not reported, with what was ordered there.
+    awaited: BTreeMap<HostId, u64>,
+    tids: Vec<(u32, Tid)>,
+    failures: Vec<(String, Failed)>,
+}
+
+/// A spawn that was ordered here.
+#[derive(Debug)]
+pub(super) struct Ordered {
+    /// Whom to report to.
+    from: HostId,
+    order: SpawnOrder,
+    /// Where the program is; `None` while it is looked up.
+    program: Option<String>,
+    /// Tasks of which the log has not said yet whether they are born.
+    left: u64,
+    tids: Vec<(u32, Tid)>,
+    failed: Option<Failed>,
+}
+
+impl Ordered {
+    /// Tasks of it that are not in the agreed state yet.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+}
+
+/// A process from a shell whose birth as a master is on its way into the log.
+#[derive(Debug)]
+pub(super) struct Enrolling {
+    /// Its connection; `None` once that is gone.
+    pub conn: Option<ConnId>,
+    pub pid: u32,
+    pub offer: Offer,
+}
+
+impl Daemon {
+    /// Begins a spawn.
+    #[allow(clippy::too_many_arguments)] // Each is a fact of its own about the request.
+    pub(super) fn spawn(
+        &mut self,
+        asker: Tid,
+        request: u64,
+        app: Tid,
+        console: HostId,
+        spawn: Spawn,
+        who: Asker,
+        out: &mut Outbox,
+    ) -> Result<(), Failed> {
+        check_spawn(&spawn)?;
+        let placed = placement::place(
+            self.agreement.state(),
+            &spawn.place,
+            spawn.count,
+            &self.underway(),
+        )?;
+        let spawning = Spawning {
+            who,
+            awaited: placement::tally(&placed),
+            tids: Vec::new(),
+            failures: Vec::new(),
+        };
+        self.spawnings.insert((asker, request), spawning);
+        let Spawn {
+            program,
+            args,
+            env,
+            dir,
+            ..
+        } = spawn;
+        for (host, runs) in placed {
+            let order = SpawnOrder {
+                asker,
+                request,
+                app,
+                runs,
+                console,
+                program: program.clone(),
+                args: args.clone(),
+                env: env.clone(),
+                dir: dir.clone(),
+            };
+            self.order_spawn(host, order, out);
+        }
+        Ok(())
+    }
+
+    /// Tasks that were ordered from here and are not in the agreed state yet, by host.
+    fn underway(&self) -> BTreeMap<HostId, u64> {
+        let mut underway = BTreeMap::new();
+        for (host, count) in self.spawnings.values().flat_map(|s| &s.awaited) {
+            *underway.entry(*host).or_default() += count;
+        }
+        underway
+    }
+
+    fn order_spawn(&mut self, host: HostId, order: SpawnOrder, out: &mut Outbox) {
+        if host == self.me {
+            return self.on_spawn_order(host, order, out);
+        }
+        let (asker, request) = (order.asker, order.request);
+        if !self.send_order(host, &Order::SpawnOrder(order)) {
+            let text = "too many orders wait to be sent there; try again";
+            let result = SpawnResult {
+                asker,
+                request,
+                tids: Vec::new(),
+                failed: Some(Failed::new(FailKind::Limit, text)),
+            };
+            self.on_spawn_result(host, result, out);
+        }
+    }
+
+    /// Another daemon, or this one, orders tasks here.
+    pub(super) fn on_spawn_order(&mut self, from: HostId, order: SpawnOrder, out: &mut Outbox) {
+        let key = (order.asker, order.request);
+        if self.ordered.contains_key(&key) {
+            return;
+        }
+        let failed = self.check_order(&order).err();
+        let (program, dir) = (order.program.clone(), order.dir.clone());
+        let ordered = Ordered {
+            from,
+            left: count_of(&order.runs),
+            order,
+            program: None,
+            tids: Vec::new(),
+            failed,
+        };
+        let refused = ordered.failed.is_some();
+        self.ordered.insert(key, ordered);
+        if refused {
+            return self.finish_order(key, out);
+        }
+        let question = self.question(Question::Program(key.0, key.1));
+        out.push_back(Output::FindProgram {
+            question,
+            program,
+            dir,
+        });
+    }
+
+    fn check_order(&self, order: &SpawnOrder) -> Result<(), Failed> {
+        let count = count_of(&order.runs);
+        let whole = |(index, count): &(u32, u32)| *count > 0 && index.checked_add(*count).is_some();
+        if count == 0 || count > u64::from(limits::SPAWN_COUNT_MAX) || !order.runs.iter().all(whole)
+        {
+            let text = "a malformed order to spawn";
+            return Err(Failed::new(FailKind::BadRequest, text));
+        }
+        if self.is_departing() {
+            let text = "the host is leaving the machine and takes no tasks";
+            return Err(Failed::new(FailKind::Refused, text));
+        }
+        let room = self.room();
+        if count > room {
+            let text = format!(
+                "the host has room for {room} more tasks, not for {count} (see vmd --max-tasks)"
+            );
+            return Err(Failed::new(FailKind::Limit, text));
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_program_found(
+        &mut self,
+        question: u64,
+        found: Result<String, Failed>,
+        out: &mut Outbox,
+    ) {
+        let Some(Question::Program(asker, request)) = self.questions.remove(&question) else {
+            return;
+        };
+        let key = (asker, request);
+        let Some(ordered) = self.ordered.get_mut(&key) else {
+            return;
+        };
+        let program = match found {
+            Ok(program) => program,
+            Err(failed) => {
+                ordered.failed = Some(failed);
+                return self.finish_order(key, out);
+            }
+        };
+        let name = program_name(&program);
+        ordered.program = Some(program);
+        let (app, runs) = (ordered.order.app, ordered.order.runs.clone());
+        for (index, count) in runs {
+            let Some(first) = self.number_tasks(count) else {
+                let text = "the host has no task numbers left; restart its daemon";
+                self.not_born(key, count, Failed::new(FailKind::Limit, text), out);
+                continue;
+            };
+            self.agreement.propose(Change::Spawn(SpawnRecord {
+                asker,
+                request,
+                host: self.me,
+                index,
+                first,
+                count,
+                app,
+                program: name.clone(),
+                enrolled: false,
+            }));
+        }
+    }
+
+    /// Tasks of an order will not be born.
+    fn not_born(&mut self, key: (Tid, u64), count: u32, failed: Failed, out: &mut Outbox) {
+        if let Some(ordered) = self.ordered.get_mut(&key) {
+            ordered.left = ordered.left.saturating_sub(u64::from(count));
+            ordered.failed = Some(failed);
+            if ordered.left == 0 {
+                self.finish_order(key, out);
+            }
+        }
+    }
+
+    /// Tasks were born, here or elsewhere.
+    pub(super) fn on_spawned(&mut self, record: &SpawnRecord, out: &mut Outbox) {
+        let key = (record.asker, record.request);
+        for tid in tids_of(self.machine, record).map(|(_, tid)| tid) {
+            self.routes.born(tid, record.host);
+        }
+        if record.host == self.me {
+            match record.enrolled {
+                true => self.on_enrolled(record, out),
+                false => self.launch_born(record, out),
+            }
+        }
+        self.finish_spawning(key, out);
+        self.release_held(out);
+        self.release_parked(out);
+    }
+
+    fn launch_born(&mut self, record: &SpawnRecord, out: &mut Outbox) {
+        let key = (record.asker, record.request);
+        let doomed = self.is_doomed(record.app);
+        for (index, tid) in tids_of(self.machine, record) {
+            let app = if record.app.is_none() {
+                tid
+            } else {
+                record.app
+            };
+            let Some(spec) = self.launch_spec(key, tid).filter(|_| !doomed) else {
+                // Nobody waits for it any more, or its application is being ended.
+                self.tasks
+                    .insert(tid, LocalTask::new(app, HostId::NONE, None));
+                self.on_process_ended(tid, ExitStatus::NotStarted, out);
+                continue;
+            };
+            let console = match self.ordered.get_mut(&key) {
+                Some(ordered) => {
+                    ordered.tids.push((index, tid));
+                    ordered.order.console
+                }
+                None => HostId::NONE,
+            };
+            self.tokens.insert(spec.token, tid);
+            let task = LocalTask::new(app, console, Some(spec.token));
+            self.tasks.insert(tid, task);
+            out.push_back(Output::Launch(Box::new(spec)));
+            self.attach_run(key, tid, out);
+        }
+        if let Some(ordered) = self.ordered.get_mut(&key) {
+            ordered.left = ordered.left.saturating_sub(u64::from(record.count));
+            if ordered.left == 0 {
+                self.finish_order(key, out);
+            }
+        }
+    }
+
+    fn launch_spec(&mut self, key: (Tid, u64), tid: Tid) -> Option<LaunchSpec> {
+        let token = self.token();
+        let ordered = self.ordered.get(&key)?;
+        let run = match self.spawnings.get(&key).map(|spawning| spawning.who) {
+            Some(Asker::Console(_, _, run)) => run,
+            _ => None,
+        };
+        Some(LaunchSpec {
+            tid,
+            token,
+            program: ordered.program.clone()?,
+            args: ordered.order.args.clone(),
+            env: ordered.order.env.clone(),
+            dir: ordered.order.dir.clone(),
+            console: run.map(|run| run.terminal),
+        })
+    }
+
+    /// The master that a console here wants to run has been launched.
+    fn attach_run(&mut self, key: (Tid, u64), tid: Tid, out: &mut Outbox) {
+        if let Some(spawning) = self.spawnings.get(&key)
+            && let Asker::Console(conn, _, Some(_)) = spawning.who
+        {
+            self.begin_run(conn, tid, out);
+        }
+    }
+
+    /// A birth that was void.
+    pub(super) fn on_not_spawned(&mut self, record: &SpawnRecord, why: Void, out: &mut Outbox) {
+        if record.host != self.me {
+        } else if record.enrolled {
+            self.on_not_enrolled(record.request, &why.to_string(), out);
+        } else {
+            let kind = match why {
+                Void::Limit => FailKind::Limit,
+                _ => FailKind::Refused,
+            };
+            let failed = Failed::new(kind, why.to_string());
+            self.not_born((record.asker, record.request), record.count, failed, out);
+        }
+    }
+
+    fn finish_order(&mut self, key: (Tid, u64), out: &mut Outbox) {
+        let Some(ordered) = self.ordered.remove(&key) else {
+            return;
+        };
+        let result = SpawnResult {
+            asker: key.0,
+            request: key.1,
+            tids: ordered.tids,
+            failed: ordered.failed,
+        };
+        if ordered.from == self.me {
+            self.on_spawn_result(self.me, result, out);
+        } else {
+            self.send_order(ordered.from, &Order::SpawnResult(result));
+        }
+    }
+
+    /// A host reports on what was ordered from it.
+    pub(super) fn on_spawn_result(&mut self, host: HostId, result: SpawnResult, out: &mut Outbox) {
+        let key = (result.asker, result.request);
+        let name = self.host_name(host);
+        let Some(spawning) = self.spawnings.get_mut(&key) else {
+            return;
+        };
+        if spawning.awaited.remove(&host).is_none() {
+            return;
+        }
+        spawning.tids.extend(result.tids);
+        spawning
+            .failures
+            .extend(result.failed.map(|failed| (name, failed)));
+        self.finish_spawning(key, out);
+    }
+
+    /// A host that was to report never will.
+    pub(super) fn lose_spawns_of(&mut self, host: HostId, out: &mut Outbox) {
+        let waits = |spawning: &Spawning| spawning.awaited.contains_key(&host);
+        let keys: Vec<_> = self
+            .spawnings
+            .iter()
+            .filter(|(_, spawning)| waits(spawning))
+            .map(|(key, _)| *key)
+            .collect();
+        for (asker, request) in keys {
+            let failed = Failed::new(FailKind::HostLost, "the host was lost meanwhile");
+            let result = SpawnResult {
+                asker,
+                request,
+                tids: Vec::new(),
+                failed: Some(failed),
+            };
+            self.on_spawn_result(host, result, out);
+        }
+    }
+
+    /// Answers a spawn if all have reported and all tasks are known here.
+    fn finish_spawning(&mut self, key: (Tid, u64), out: &mut Outbox) {
+        let Some(spawning) = self.spawnings.get(&key) else {
+            return;
+        };
+        let state = self.agreement.state();
+        // A task is unknown only if the log here is behind: then its host is still present here.
+        let known = |tid: Tid| state.task(tid).is_some() || !state.is_present(tid.host());
+        let complete = spawning.awaited.is_empty();
+        if !complete || !spawning.tids.iter().all(|(_, tid)| known(*tid)) {
+            return;
+        }
+        let Some(mut spawning) = self.spawnings.remove(&key) else {
+            return;
+        };
+        spawning.tids.sort_unstable();
+        let tids = spawning.tids.into_iter().map(|(_, tid)| tid).collect();
+        let failures = spawning.failures;
+        match spawning.who {
+            Asker::Task => {
+                let answer = Spawned { tids, failures }.frame();
+                self.answer_task(key.0, key.1, answer, out);
+            }
+            Asker::Console(conn, request, _) => {
+                self.answer_spawn(conn, request, tids, failures, out);
+            }
+        }
+    }
+
+    /// Whether an application is being ended, because its master ended badly.
+    pub(super) fn is_doomed(&self, app: Tid) -> bool {
+        let master = self.agreement.state().task(app);
+        master.is_some_and(|master| {
+            master
+                .status
+                .is_some_and(|status| status != ExitStatus::Left(0))
+        })
+    }
+}
+
+fn check_spawn(spawn: &Spawn) -> Result<(), Failed> {
+    let bad = |text: String| Err(Failed::new(FailKind::BadRequest, text));
+    let text: usize = [&spawn.program]
+        .into_iter()
+        .chain(&spawn.args)
+        .chain(spawn.env.iter().flat_map(|(key, value)| [key, value]))
+        .map(|text| text.len() + 1)
+        .sum();
+    let nul = |text: &String| text.contains('\0');
+    let variable = |(key, value): &(String, String)| {
+        key.is_empty() || key.contains('=') || nul(key) || nul(value)
+    };
+    if spawn.program.is_empty() || spawn.program.len() > limits::PATH_MAX {
+        bad("the program's name is empty or too long".to_owned())
+    } else if spawn.count == 0 || spawn.count > limits::SPAWN_COUNT_MAX {
+        let max = limits::SPAWN_COUNT_MAX;
+        bad(format!(
+            "{} tasks; from 1 to {max} are possible at once",
+            spawn.count
+        ))
+    } else if text > limits::SPAWN_TEXT_MAX {
+        let max = limits::SPAWN_TEXT_MAX;
+        bad(format!(
+            "arguments and environment of {text} bytes; at most {max} are possible"
+        ))
+    } else if nul(&spawn.program)
+        || spawn.args.iter().any(nul)
+        || spawn.env.iter().any(variable)
+        || spawn
+            .dir
+            .as_ref()
+            .is_some_and(|dir| dir.len() > limits::PATH_MAX || nul(dir))
+    {
+        bad("a name, argument, variable or directory that no program can be given".to_owned())
+    } else {
+        Ok(())
+    }
+}
+
+fn count_of(runs: &Runs) -> u64 {
+    runs.iter().map(|(_, count)| u64::from(*count)).sum()
+}
+
+/// The tasks of a record, with their indices.
+fn tids_of(
+    machine: vm_wire::MachineId,
+    record: &SpawnRecord,
+) -> impl Iterator<Item = (u32, Tid)> + use<> {
+    let SpawnRecord {
+        host,
+        index,
+        first,
+        count,
+        ..
+    } = *record;
+    (0..count).map(move |i| (index + i, Tid::new(machine, host, first + i)))
+}

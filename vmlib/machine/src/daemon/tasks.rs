@@ -1,0 +1,263 @@
+//! The processes here that are tasks, and how a process becomes one.
+//!
+//! A launched process proves which task it is by a token that only it was given, once: what it
+//! starts itself inherits the token, but is refused. A process from a shell has none and becomes a
+//! master: its birth goes through the log like any other.
+
+use super::{Daemon, requests::Waiting, spawn::Enrolling};
+use crate::{ConnId, Outbox, Output};
+use std::collections::BTreeSet;
+use vm_wire::{
+    Frame, Header, HostId, Message, Op, Tid,
+    agreed::{Change, SpawnRecord},
+    limits,
+    task::{Enrol, FailKind, Failed, Watched, Welcome},
+    version::Offer,
+};
+
+/// A task whose process is, or was, on this host.
+#[derive(Debug)]
+pub(super) struct LocalTask {
+    /// Its application.
+    pub app: Tid,
+    /// The host whose daemon serves the console of its application, or none.
+    pub console: HostId,
+    /// What it enrols with; `None` once it has.
+    pub token: Option<u64>,
+    /// Its process, as far as known; 0 before.
+    pub pid: u32,
+    /// Whether it has a data socket.
+    pub connected: bool,
+    /// Whether its process is alive, or being started.
+    pub process: bool,
+    /// Whether its `Exit` is on its way into the log.
+    pub exiting: bool,
+    /// Whether it is leaving in order: what it sends from now on is left to the keeper.
+    pub leaving: bool,
+    /// Whether its `Exit` was applied.
+    pub ended: bool,
+    /// Whether the keeper had no room for one of its last chunks.
+    pub not_kept: bool,
+    /// Who sent it data before it enrolled.
+    pub missed: BTreeSet<Tid>,
+    /// What it watches.
+    pub watches: BTreeSet<Watched>,
+    /// Number of its last request.
+    pub asked: u64,
+    /// The answer to that; `None` while it is under way.
+    pub answer: Option<Frame>,
+    /// What that waits for.
+    pub waiting: Option<Waiting>,
+    /// Bytes of its output that were dropped and not reported yet.
+    pub dropped: u64,
+}
+
+impl LocalTask {
+    /// A task that was just born here.
+    pub fn new(app: Tid, console: HostId, token: Option<u64>) -> Self {
+        LocalTask {
+            app,
+            console,
+            token,
+            pid: 0,
+            connected: false,
+            process: true,
+            exiting: false,
+            leaving: false,
+            ended: false,
+            not_kept: false,
+            missed: BTreeSet::new(),
+            watches: BTreeSet::new(),
+            asked: 0,
+            answer: None,
+            waiting: None,
+            dropped: 0,
+        }
+    }
+}
+
+impl Daemon {
+    /// A token that nobody else can know: a step of splitmix64 over the secret seed.
+    pub(super) fn token(&mut self) -> u64 {
+        loop {
+            self.config.seed = self.config.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = self.config.seed;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^= z >> 31;
+            if !self.tokens.contains_key(&z) {
+                return z;
+            }
+        }
+    }
+
+    /// How many more tasks may be born here.
+    pub(super) fn room(&self) -> u64 {
+        let ordered = self.ordered.values().map(|ordered| ordered.left());
+        let underway = ordered.sum::<u64>() + self.enrolling.len() as u64;
+        let alive = self.agreement.state().task_count(self.me) as u64;
+        u64::from(self.config.facts.tasks_max).saturating_sub(alive + underway)
+    }
+
+    pub(super) fn on_enrol(&mut self, conn: ConnId, pid: u32, enrol: Enrol, out: &mut Outbox) {
+        if let Err(failed) = self.enrol(conn, pid, enrol, out) {
+            out.push_back(Output::Reject(conn, failed.frame()));
+        }
+    }
+
+    fn enrol(
+        &mut self,
+        conn: ConnId,
+        pid: u32,
+        enrol: Enrol,
+        out: &mut Outbox,
+    ) -> Result<(), Failed> {
+        if let Err(error) = Offer::OURS.choose(enrol.offer) {
+            return Err(Failed::new(FailKind::Version, error.to_string()));
+        }
+        if let Some(token) = enrol.token {
+            let Some(tid) = self.tokens.remove(&token) else {
+                let text = "this process is not the task that it claims to be: the token in \
+                            VM_TOKEN was used before, or its task has ended";
+                return Err(Failed::new(FailKind::Refused, text));
+            };
+            self.welcome(tid, conn, enrol.offer, pid, out);
+            return Ok(());
+        }
+        if self.is_departing() {
+            let text = "this host is leaving the machine and takes no tasks";
+            return Err(Failed::new(FailKind::Refused, text));
+        }
+        if self.room() == 0 {
+            let max = self.config.facts.tasks_max;
+            let text = format!("this host runs {max} tasks, its limit (see vmd --max-tasks)");
+            return Err(Failed::new(FailKind::Limit, text));
+        }
+        let Some(first) = self.number_tasks(1) else {
+            let text = "this host has no task numbers left";
+            return Err(Failed::new(FailKind::Limit, text));
+        };
+        let request = self.next_request;
+        self.next_request += 1;
+        let enrolling = Enrolling {
+            conn: Some(conn),
+            pid,
+            offer: enrol.offer,
+        };
+        self.enrolling.insert(request, enrolling);
+        self.agreement.propose(Change::Spawn(SpawnRecord {
+            asker: self.tid,
+            request,
+            host: self.me,
+            index: 0,
+            first,
+            count: 1,
+            app: Tid::NONE,
+            program: program_name(&enrol.program),
+            enrolled: true,
+        }));
+        Ok(())
+    }
+
+    /// Sequence numbers for `count` new tasks: the first one.
+    pub(super) fn number_tasks(&mut self, count: u32) -> Option<u32> {
+        let first = self.next_sequence;
+        let next = first.checked_add(count)?;
+        if next - 1 > Tid::SEQUENCE_MAX {
+            return None;
+        }
+        self.next_sequence = next;
+        Some(first)
+    }
+
+    /// The log bore the master that a process from a shell wants to be.
+    pub(super) fn on_enrolled(&mut self, record: &SpawnRecord, out: &mut Outbox) {
+        let tid = Tid::new(self.machine, self.me, record.first);
+        let Some(enrolling) = self.enrolling.remove(&record.request) else {
+            return;
+        };
+        self.tasks
+            .insert(tid, LocalTask::new(tid, HostId::NONE, None));
+        out.push_back(Output::Adopt(tid, enrolling.pid));
+        match enrolling.conn {
+            Some(conn) => self.welcome(tid, conn, enrolling.offer, enrolling.pid, out),
+            // It gave up meanwhile. Its process, if it lives, is no task.
+            None => self.on_process_ended(tid, vm_wire::agreed::ExitStatus::NotStarted, out),
+        }
+    }
+
+    /// The log did not.
+    pub(super) fn on_not_enrolled(&mut self, request: u64, why: &str, out: &mut Outbox) {
+        let enrolling = self.enrolling.remove(&request);
+        if let Some(conn) = enrolling.and_then(|enrolling| enrolling.conn) {
+            let text = format!("this process cannot become a task: {why}");
+            let failed = Failed::new(FailKind::Refused, text);
+            out.push_back(Output::Reject(conn, failed.frame()));
+        }
+    }
+
+    fn welcome(&mut self, tid: Tid, conn: ConnId, offer: Offer, pid: u32, out: &mut Outbox) {
+        let state = self.agreement.state();
+        let (Some(task), Some(local)) = (state.living_task(tid), self.tasks.get_mut(&tid)) else {
+            let text = "this task has ended";
+            let failed = Failed::new(FailKind::Refused, text);
+            out.push_back(Output::Reject(conn, failed.frame()));
+            return;
+        };
+        local.token = None;
+        local.connected = true;
+        local.pid = pid;
+        let welcome = Welcome {
+            version: Offer::OURS.choose(offer).unwrap_or_default(),
+            machine: self.machine,
+            host: self.me,
+            tid,
+            parent: task.parent().unwrap_or(Tid::NONE),
+            app: task.app,
+            index: task.index,
+            epoch: 0,
+            generation: 0,
+            incarnation: task.incarnation,
+            window_bytes: self.config.window_bytes,
+            inbox_bytes: self.config.inbox_bytes,
+        };
+        let missed = std::mem::take(&mut local.missed);
+        self.routes.set_connected(tid, true);
+        let frame = welcome.frame().between(self.tid, tid);
+        out.push_back(Output::Welcome(conn, tid, frame));
+        for sender in missed {
+            let resend = Frame::new(Header::new(Op::Resend), bytes::Bytes::new());
+            self.forward(resend.between(tid, sender), false, out);
+        }
+    }
+
+    pub(super) fn on_task_gone(&mut self, tid: Tid) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.connected = false;
+            self.routes.set_connected(tid, false);
+        }
+    }
+
+    /// A task broke the protocol: its connection is closed; that ends it.
+    pub(super) fn close_task(&mut self, tid: Tid, why: &str, out: &mut Outbox) {
+        self.counters.refused_local += 1;
+        self.on_task_gone(tid);
+        out.push_back(Output::Note(format!(
+            "closed the connection of {tid}: {why}"
+        )));
+        out.push_back(Output::CloseTask(tid));
+    }
+}
+
+/// The last part of a program's path, as long as a name may be.
+pub(super) fn program_name(path: &str) -> String {
+    let name = path
+        .rsplit('/')
+        .find(|part| !part.is_empty())
+        .unwrap_or(path);
+    let mut end = name.len().min(limits::NAME_MAX);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name[..end].to_owned()
+}

@@ -1,0 +1,252 @@
+//! Frames between tasks: where each goes, and what becomes of those that cannot go on.
+//!
+//! [`Daemon::forward`] is the hot path. Everything else here is for frames whose receiver has no
+//! data socket yet, has ended, is not known, or is behind a link that is not there.
+
+use super::Daemon;
+use crate::{Outbox, Output, route::Way};
+use vm_wire::{Frame, Header, HostId, Message, Op, Tid, limits, task::Located};
+
+/// Senders that are remembered for one task that has not enrolled yet.
+const MISSED_MAX: usize = 65_536;
+
+/// What a daemon counted since its start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Connections of tasks and consoles closed because they broke the protocol.
+    pub refused_local: u64,
+    /// Frames of peers that broke the protocol; the link was closed each time.
+    pub refused_peer: u64,
+    /// Frames dropped because they went in a circle.
+    pub circling: u64,
+    /// Frames dropped because the log here was behind for too long, or too many waited for it.
+    pub behind: u64,
+    /// Bytes of tasks' output dropped because the way to their console was full.
+    pub output_dropped: u64,
+}
+
+impl Daemon {
+    /// Sends a frame between tasks on its way. One lookup, nothing allocated.
+    pub(super) fn forward(&mut self, mut frame: Frame, from_peer: bool, out: &mut Outbox) {
+        match self.routes.way(&mut frame.header, from_peer) {
+            Way::Task => out.push_back(Output::Task(frame.header.to, frame)),
+            Way::Peer(host) => out.push_back(Output::Peer(host, frame)),
+            way => self.forward_slowly(way, frame, from_peer, out),
+        }
+    }
+
+    fn forward_slowly(&mut self, way: Way, frame: Frame, from_peer: bool, out: &mut Outbox) {
+        match way {
+            Way::Task => out.push_back(Output::Task(frame.header.to, frame)),
+            Way::Peer(host) => out.push_back(Output::Peer(host, frame)),
+            // The sender is told once the link is there (`on_link_up`).
+            Way::NoLink(host) => self.want_link(host, out),
+            Way::Absent => self.miss_absent(&frame),
+            Way::Behind => self.hold(frame, from_peer),
+            Way::Circling => self.counters.circling += 1,
+            Way::Unknown => self.route_unknown(frame, from_peer, out),
+        }
+    }
+
+    fn hold(&mut self, frame: Frame, from_peer: bool) {
+        let until = self.now + limits::HELD_TIME;
+        if !self.held.hold(until, frame, from_peer) {
+            self.counters.behind += 1;
+        }
+    }
+
+    /// The receiver is here, without a data socket.
+    fn miss_absent(&mut self, frame: &Frame) {
+        let Some(task) = self.tasks.get_mut(&frame.header.to) else {
+            return;
+        };
+        if task.leaving {
+            self.keeper.handle(self.now, frame, &mut self.frames);
+        } else if task.token.is_some()
+            && frame.header.op == Op::Data
+            && task.missed.len() < MISSED_MAX
+        {
+            task.missed.insert(frame.header.from);
+        }
+    }
+
+    /// The receiver is no living task of the table: a daemon, a task that ended, or one that the
+    /// log here does not know.
+    fn route_unknown(&mut self, mut frame: Frame, from_peer: bool, out: &mut Outbox) {
+        let to = frame.header.to;
+        if to == self.tid {
+            return self.deliver_here(frame);
+        }
+        let state = self.agreement.state();
+        let birth = to.host();
+        if to.is_daemon() {
+            // Only this daemon's own endpoint speaks to other daemons.
+            if frame.header.from == self.tid && state.is_present(birth) {
+                let way = self.routes.onward(&mut frame.header, birth, 0);
+                self.forward_slowly(way, frame, from_peer, out);
+            }
+        } else if let Some(task) = state.task(to) {
+            let ended_at = task.host;
+            self.divert_ended(frame, ended_at, from_peer, out);
+        } else if self.may_be_born(to) {
+            if birth == self.me || birth > state.last_host() || from_peer {
+                self.hold(frame, from_peer);
+            } else {
+                let way = self.routes.onward(&mut frame.header, birth, 0);
+                self.forward_slowly(way, frame, from_peer, out);
+            }
+        } else {
+            self.keeper.handle(self.now, &frame, &mut self.frames);
+            self.tell_ended(&frame, out);
+        }
+    }
+
+    /// Whether a task that the log here does not know may exist: it was born on another host, or
+    /// it was numbered here and the log has not answered yet.
+    pub(super) fn may_be_born(&self, tid: Tid) -> bool {
+        let state = self.agreement.state();
+        let birth = tid.host();
+        if tid.machine() != self.machine || tid.is_daemon() || birth == HostId::NONE {
+            false
+        } else if birth == self.me {
+            tid.sequence() < self.next_sequence && self.agreement.is_pending()
+        } else {
+            state.is_present(birth) || birth > state.last_host()
+        }
+    }
+
+    /// A frame for this daemon itself.
+    pub(super) fn deliver_here(&mut self, frame: Frame) {
+        self.mail |= frame.header.op == Op::Data;
+        self.endpoint.handle(self.now, frame, &mut self.frames);
+    }
+
+    /// The receiver ended. Its keeper wants what the frame acknowledges; the sender of data is to
+    /// forget what it retains.
+    fn divert_ended(&mut self, frame: Frame, ended_at: HostId, from_peer: bool, out: &mut Outbox) {
+        self.keeper.handle(self.now, &frame, &mut self.frames);
+        if frame.header.op == Op::Data {
+            self.tell_ended(&frame, out);
+        }
+        if ended_at == self.me || from_peer || !self.agreement.state().is_present(ended_at) {
+            return;
+        }
+        let mut header = Header {
+            seq: 0,
+            offset: 0,
+            total: 0,
+            tag: 0,
+            context: 0,
+            flags: 0,
+            ..frame.header
+        };
+        if header.op == Op::Data {
+            header.op = Op::Ack;
+        }
+        if let Way::Peer(host) = self.routes.onward(&mut header, ended_at, 0) {
+            out.push_back(Output::Peer(host, Frame::new(header, bytes::Bytes::new())));
+        }
+    }
+
+    /// Tells the sender of a frame that its receiver has ended.
+    fn tell_ended(&mut self, frame: &Frame, out: &mut Outbox) {
+        let (from, to) = (frame.header.from, frame.header.to);
+        let located = Located {
+            peer: Some(to),
+            host: HostId::NONE,
+            incarnation: 0,
+        };
+        if frame.header.op != Op::Data {
+        } else if self.routes.of(from).is_some() {
+            self.forward(located.frame().between(self.tid, from), false, out);
+        } else {
+            // What an ended task has left for it.
+            self.keeper.located(self.now, &located, &mut self.frames);
+        }
+    }
+
+    /// Routes again what was held: the log has moved.
+    pub(super) fn release_held(&mut self, out: &mut Outbox) {
+        if self.held.is_empty() {
+            return;
+        }
+        for (until, mut frame, from_peer) in self.held.take() {
+            match self.routes.way(&mut frame.header, from_peer) {
+                Way::Behind => self.hold_until(until, frame, from_peer),
+                Way::Unknown if self.may_be_born(frame.header.to) => {
+                    self.hold_until(until, frame, from_peer);
+                }
+                way => self.forward_slowly(way, frame, from_peer, out),
+            }
+        }
+    }
+
+    fn hold_until(&mut self, until: crate::Time, frame: Frame, from_peer: bool) {
+        // There is room: it was held before.
+        self.held.hold(until, frame, from_peer);
+    }
+
+    /// The log has not come to know these receivers. A daemon whose log stood still for so long
+    /// has lost its lease, so they do not exist.
+    pub(super) fn on_held_expired(&mut self, out: &mut Outbox) {
+        for frame in self.held.expired(self.now) {
+            self.counters.behind += 1;
+            if self.routes.of(frame.header.to).is_none() {
+                self.tell_ended(&frame, out);
+            }
+        }
+    }
+
+    /// A frame came over a link.
+    pub(super) fn on_peer(&mut self, host: HostId, frame: Frame, out: &mut Outbox) {
+        match frame.header.op {
+            Op::Data | Op::Ack | Op::Resend => {
+                if frame.header.to != self.tid {
+                    self.forward(frame, true, out);
+                } else if frame.header.from == Tid::daemon(self.machine, host) {
+                    self.deliver_here(frame);
+                } else {
+                    self.refuse_peer(host, "a message to this daemon from no daemon", out);
+                }
+            }
+            Op::Located => {
+                if frame.header.to.is_daemon() {
+                    self.refuse_peer(host, "Located to a daemon", out);
+                } else {
+                    self.forward(frame, true, out);
+                }
+            }
+            Op::Raft
+            | Op::Propose
+            | Op::FeedAsk
+            | Op::Feed
+            | Op::Snapshot
+            | Op::Alive
+            | Op::Grant => {
+                let read = self
+                    .agreement
+                    .handle(self.now, host, &frame, &mut self.decisions);
+                if let Err(error) = read {
+                    self.refuse_peer(host, &error.to_string(), out);
+                }
+            }
+            other => self.refuse_peer(host, &format!("{other:?} over a link"), out),
+        }
+    }
+
+    /// A peer broke the protocol.
+    pub(super) fn refuse_peer(&mut self, host: HostId, why: &str, out: &mut Outbox) {
+        self.counters.refused_peer += 1;
+        let name = self.host_name(host);
+        out.push_back(Output::Note(format!("closed the link to {name}: {why}")));
+        out.push_back(Output::Disconnect(host));
+    }
+
+    /// Frames were dropped on their way out of here, and there is room again.
+    pub(super) fn on_dropped(&mut self, pairs: Vec<(Tid, Tid)>, out: &mut Outbox) {
+        for (from, to) in pairs {
+            let resend = Frame::new(Header::new(Op::Resend), bytes::Bytes::new());
+            self.forward(resend.between(to, from), false, out);
+        }
+    }
+}
