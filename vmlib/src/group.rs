@@ -170,7 +170,9 @@ impl Task {
         self.refresh_to(group, 0)
     }
 
-    /// Waits until the group has at least `count` members, and brings the handle up to that.
+    /// Waits until the group has at least `count` members, and brings the handle up to that. A
+    /// member that leaves again before others have seen it keeps them waiting: let a barrier follow
+    /// before anybody leaves.
     ///
     /// # Errors
     /// As [`Task::refresh`].

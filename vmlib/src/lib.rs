@@ -160,3 +160,6 @@ pub use vm_wire::{
     agreed::{ExitStatus, HostFacts},
     task::{FailKind, Failed},
 };
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,8 @@
+//! The library against a relay that stands in for the daemon: real sockets, several tasks in one
+//! process, each in a thread of its own.
+
+mod groups;
+mod messages;
+mod process;
+mod relay;
+mod requests;
