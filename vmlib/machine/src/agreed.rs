@@ -23,6 +23,8 @@
 
 mod apply;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 
 pub use snapshot::SnapshotError;
 

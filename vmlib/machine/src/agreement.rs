@@ -249,10 +249,13 @@ impl Agreement {
             return;
         }
         self.links.up(host);
-        if host == self.leader() {
+        if host == self.leader() || self.lease.is_in_doubt(now) {
+            self.lease.hurry(now);
             self.proposals.try_again(now);
             self.joins.try_again(now);
         }
+        self.feed_client.linked(now, host);
+        self.ask_feed(now, out);
         self.settle(now, out);
     }
 
@@ -475,6 +478,8 @@ impl Agreement {
                 self.feed_server.forget(*host);
                 self.links.forget(*host);
             }
+            // So that the leader knows as soon as it can that it may end.
+            Applied::Halted => self.lease.hurry(now),
             Applied::Void(Change::HostJoin { nonce, .. }, why) => {
                 let answers = self.joins.void(&self.state, *nonce, *why);
                 let joiner = |(conn, frame)| AgreementOutput::Joiner(conn, frame);
@@ -513,6 +518,7 @@ impl Agreement {
         if term != self.leading.as_ref().map(|leading| leading.term) {
             self.leading = term.map(|term| Leading::elected(now, term));
             self.review_due = true;
+            self.lease.hurry(now);
         }
         let leader = self.leader();
         if leader != self.proposed_to {
@@ -530,7 +536,7 @@ impl Agreement {
         let applied = consensus.applied();
         let (entries_max, bytes_max) = (self.config.log_entries_max, limits::LOG_BYTES_MAX);
         // While raft is behind the feed there is no state for its last entry.
-        if consensus.log().is_long(entries_max, bytes_max) && applied == self.state.index() {
+        if applied == self.state.index() && consensus.log().wants_snapshot(entries_max, bytes_max) {
             let state = self.state.encode();
             consensus
                 .log_mut()

@@ -125,6 +125,14 @@ impl FeedClient {
         Some(self.server)
     }
 
+    /// There is a link to `host`: if that is who was asked, the question was lost for want of it.
+    pub fn linked(&mut self, now: Time, host: HostId) {
+        if host == self.server && !self.answered {
+            self.answered = true;
+            self.next_ask = now;
+        }
+    }
+
     /// A frame came; with a `gap` before it, what is missing is asked for again.
     pub fn heard(&mut self, now: Time, from: HostId, gap: bool) {
         if from != self.server {

@@ -56,6 +56,11 @@ impl OwnLease {
         self.next_beat
     }
 
+    /// The next beat is due now.
+    pub fn hurry(&mut self, now: Time) {
+        self.next_beat = self.next_beat.min(now);
+    }
+
     /// A beat is sent now: its number.
     pub fn beat(&mut self, now: Time) -> u64 {
         self.number += 1;
@@ -241,5 +246,84 @@ impl GivenLeases {
         let beats = self.beats(host);
         beats.condemned |= dead;
         beats.condemned
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const H: HostId = HostId(2);
+
+    fn at(millis: u64) -> Time {
+        Time(millis * 1000)
+    }
+
+    #[test]
+    fn a_lease_runs_from_when_the_beat_was_sent() {
+        let mut lease = OwnLease::new(at(0));
+        let first = lease.beat(at(0));
+        let second = lease.beat(at(100));
+        assert_eq!(
+            lease.granted(at(300), second),
+            Some(at(100) + limits::LEASE)
+        );
+        // Older, unknown and repeated grants shorten nothing.
+        assert_eq!(lease.granted(at(310), first), None);
+        assert_eq!(lease.granted(at(310), second), None);
+        assert_eq!(lease.granted(at(310), 77), None);
+        assert!(!lease.is_lost(at(2399)));
+        assert!(lease.is_lost(at(2400)));
+    }
+
+    #[test]
+    fn a_round_grants_only_what_came_before_it_began() {
+        let mut given = GivenLeases::elected(at(0));
+        given.alive(at(10), H, 1, 0);
+        assert_eq!(given.round_due(), Some(at(0)));
+        let round = given.begin_round(at(10));
+        given.alive(at(11), H, 2, 0);
+        assert_eq!(given.round_due(), None, "one is under way");
+        assert_eq!(given.confirmed(round), [(H, 1)]);
+        let round = given.begin_round(at(40));
+        assert_eq!(
+            given.confirmed(round - 1),
+            [],
+            "a late answer to an older round"
+        );
+        assert_eq!(given.confirmed(round), [(H, 2)]);
+    }
+
+    #[test]
+    fn a_host_is_condemned_after_lease_and_margin_and_then_granted_nothing() {
+        let mut given = GivenLeases::elected(at(0));
+        given.alive(at(500), H, 1, 0);
+        let wait = limits::LEASE + limits::LEASE_MARGIN;
+        let due = at(500) + wait;
+        assert!(!given.condemn(Time(due.0 - 1), H));
+        assert!(given.condemn(due, H));
+        given.alive(due, H, 2, 0);
+        let round = given.begin_round(due);
+        assert_eq!(given.confirmed(round), []);
+        assert!(given.condemn(due, H), "a late beat does not save it");
+    }
+
+    #[test]
+    fn silence_is_counted_from_the_election_at_the_earliest() {
+        let mut given = GivenLeases::elected(at(10_000));
+        let wait = limits::LEASE + limits::LEASE_MARGIN;
+        assert!(!given.condemn(at(12_999), H));
+        assert!(given.condemn(at(10_000) + wait, H));
+    }
+
+    #[test]
+    fn a_standstill_of_the_leader_does_not_count_as_silence() {
+        let mut given = GivenLeases::elected(at(0));
+        given.alive(at(1000), H, 1, 0);
+        // Nothing is read from 1.1 s to 4.1 s.
+        given.stalled(at(4100), Duration::from_secs(3));
+        assert!(!given.condemn(at(4100), H));
+        assert!(!given.condemn(at(6999), H));
+        assert!(given.condemn(at(7000), H));
     }
 }

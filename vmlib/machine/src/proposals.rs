@@ -110,3 +110,57 @@ impl Proposals {
         self.next_try = self.next_try.min(now);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(name: &str) -> Change {
+        Change::GroupLeave {
+            group: name.to_owned(),
+            tid: vm_wire::Tid::NONE,
+        }
+    }
+
+    fn at(millis: u64) -> Time {
+        Time(millis * 1000)
+    }
+
+    #[test]
+    fn one_entry_is_under_way_and_repeated_until_it_was_applied() {
+        let mut proposals = Proposals::new(HostId(1));
+        proposals.push(change("a"));
+        proposals.push(change("b"));
+        let first = proposals.due(at(0)).expect("it is due").clone();
+        assert_eq!((first.number, first.changes.len()), (1, 2));
+        proposals.push(change("c"));
+        assert_eq!(proposals.due(at(10)), None);
+        assert_eq!(proposals.due(at(250)), Some(&first));
+        proposals.applied(0);
+        assert_eq!(proposals.due(at(500)), Some(&first));
+        proposals.applied(1);
+        let second = proposals.due(at(501)).expect("it is due");
+        assert_eq!((second.number, second.changes.len()), (2, 1));
+    }
+
+    #[test]
+    fn a_busy_daemon_gathers_and_an_idle_one_does_not_wait() {
+        let mut proposals = Proposals::new(HostId(1));
+        proposals.push(change("a"));
+        assert!(proposals.due(at(100)).is_some());
+        proposals.applied(1);
+        proposals.push(change("b"));
+        assert_eq!(proposals.due(at(101)), None);
+        assert_eq!(proposals.deadline(), Some(at(100) + limits::ENTRY_GATHER));
+    }
+
+    #[test]
+    fn an_entry_is_no_larger_than_its_limit() {
+        let mut proposals = Proposals::new(HostId(1));
+        let name = "x".repeat(200);
+        (0..1000).for_each(|_| proposals.push(change(&name)));
+        let entry = proposals.due(at(0)).expect("it is due");
+        assert!(encode(&entry.changes).len() <= limits::ENTRY_MAX + 8);
+        assert!(entry.changes.len() > 100);
+    }
+}

@@ -103,16 +103,25 @@ impl Log {
         self.snapshot = snapshot;
     }
 
-    /// Whether the log has grown beyond a bound.
-    pub fn is_long(&self, entries_max: u64, bytes_max: usize) -> bool {
+    /// Whether a new snapshot is wanted: the log has grown beyond a bound, or the configuration has
+    /// changed, for raft's snapshot is of use only to a host that is in its configuration.
+    pub fn wants_snapshot(&self, entries_max: u64, bytes_max: usize) -> bool {
+        let of_snapshot = self.snapshot.get_metadata().get_conf_state();
+        self.is_long(entries_max, bytes_max) || *of_snapshot != self.configuration
+    }
+
+    fn is_long(&self, entries_max: u64, bytes_max: usize) -> bool {
         self.entries.len() as u64 > entries_max || self.bytes > bytes_max
     }
 
-    /// Replaces entries by a snapshot: `state` is the agreed state at `applied`. Keeps at most
-    /// half of each bound, and all that comes after `applied`.
+    /// Takes a snapshot: `state` is the agreed state at `applied`. A log beyond a bound is cut to at
+    /// most half of it, but keeps all that comes after `applied`.
     pub fn compact(&mut self, applied: u64, state: Vec<u8>, entries_max: u64, bytes_max: usize) {
         let term = self.term(applied).expect("what was applied is kept");
         self.set_snapshot(applied, term, state);
+        if !self.is_long(entries_max, bytes_max) {
+            return;
+        }
         let too_long = |log: &Log| log.is_long(entries_max / 2, bytes_max / 2);
         while too_long(self)
             && self
@@ -224,5 +233,70 @@ impl Storage for Log {
             return Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable));
         }
         Ok(self.snapshot.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(index: u64, term: u64) -> Entry {
+        Entry {
+            index,
+            term,
+            data: Bytes::from(vec![0; 10]),
+            ..Entry::default()
+        }
+    }
+
+    /// A founder's log with entries up to `last`.
+    fn log(last: u64) -> Log {
+        let mut log = Log::founded(1, b"founded".to_vec());
+        log.append((2..=last).map(|index| entry(index, 2)).collect());
+        log
+    }
+
+    #[test]
+    fn the_founding_stands_before_the_first_entry() {
+        let log = log(3);
+        assert_eq!((log.first_index(), log.last_index()), (Ok(2), Ok(3)));
+        assert_eq!((log.term(1), log.term(3)), (Ok(1), Ok(2)));
+        assert!(log.term(4).is_err());
+        assert_eq!(log.data(0, 3, 100), None, "only a snapshot has it");
+        assert_eq!(log.data(1, 3, 100).map(|data| data.len()), Some(2));
+        assert_eq!(log.data(3, 3, 100).map(|data| data.len()), Some(0));
+    }
+
+    #[test]
+    fn later_entries_take_the_place_of_others() {
+        let mut log = log(5);
+        log.append(vec![entry(4, 3)]);
+        assert_eq!((log.last_index(), log.term(4)), (Ok(4), Ok(3)));
+    }
+
+    #[test]
+    fn a_long_log_is_cut_and_the_snapshot_covers_what_went() {
+        let mut log = log(41);
+        assert!(log.wants_snapshot(32, 10_000));
+        log.compact(40, b"at 40".to_vec(), 32, 10_000);
+        assert!(!log.wants_snapshot(32, 10_000));
+        assert_eq!((log.first_index(), log.last_index()), (Ok(26), Ok(41)));
+        let snapshot = log.snapshot(0, 2).expect("there is one");
+        assert_eq!(
+            (snapshot.get_metadata().index, &snapshot.data[..]),
+            (40, &b"at 40"[..])
+        );
+        assert!(log.snapshot(41, 2).is_err());
+        // The bound on bytes alone; what was not applied is kept.
+        assert!(log.wants_snapshot(100, 100));
+        log.compact(30, b"at 30".to_vec(), 100, 100);
+        assert_eq!(log.first_index(), Ok(31));
+    }
+
+    #[test]
+    fn a_portion_holds_one_entry_at_least() {
+        let log = log(9);
+        assert_eq!(log.data(1, 9, 35).map(|data| data.len()), Some(3));
+        assert_eq!(log.data(1, 9, 1).map(|data| data.len()), Some(1));
     }
 }

@@ -117,7 +117,7 @@ pub const LEASE_MARGIN: Duration = Duration::from_millis(500);
 pub const LEASE_SOFT: Duration = Duration::from_millis(200);
 /// Least time between two questions of the leader to the voters whether it still leads, each for
 /// all leases that were asked for meanwhile.
-pub const LEASE_ROUND: Duration = Duration::from_millis(10);
+pub const LEASE_ROUND: Duration = Duration::from_millis(25);
 /// A host that sent no beat for this time does not answer.
 pub const SILENT: Duration = Duration::from_millis(500);
 /// What goes between daemons without an acknowledgement is repeated after this time, if it has

@@ -246,7 +246,7 @@ impl Agreed {
             changes.push(Applied::Spawned(record_of(*tid, task)));
         }
         for (tid, task) in &later.tasks {
-            changes.extend(moved(*tid, self.living_task(*tid), task));
+            changes.extend(moved(*tid, self.task(*tid), task));
         }
         for (tid, task) in later.tasks.iter().filter(|(_, task)| !task.is_alive()) {
             if self.task(*tid).is_none_or(Task::is_alive) {

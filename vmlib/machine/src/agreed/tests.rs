@@ -1,0 +1,339 @@
+use super::*;
+use vm_wire::agreed::Entry;
+
+const MACHINE: MachineId = MachineId::from_bits(0xbeef);
+
+fn facts(name: &str) -> HostFacts {
+    HostFacts {
+        name: name.to_owned(),
+        addr: format!("{name}:1"),
+        cpus: 2,
+        tasks_max: 10,
+        arch: "any".to_owned(),
+    }
+}
+
+/// A machine to which changes are applied one by one, each by an entry of the founder's.
+struct Machine {
+    state: Agreed,
+    entries: u64,
+}
+
+impl Machine {
+    /// Hosts 1 and 2; tasks t1.1, t1.2 (of one request, master t1.1), t2.1.
+    fn new() -> Self {
+        let mut machine = Machine {
+            state: Agreed::founded(MACHINE, 1, facts("a"), 1),
+            entries: 0,
+        };
+        machine.join(2, "b");
+        machine.apply(spawn(1, 1, 2, t(1, 1)));
+        machine.apply(spawn(2, 1, 1, t(1, 1)));
+        machine
+    }
+
+    fn join(&mut self, nonce: u64, name: &str) -> Vec<Applied> {
+        let facts = facts(name);
+        self.apply(Change::HostJoin { nonce, facts })
+    }
+
+    fn apply(&mut self, change: Change) -> Vec<Applied> {
+        self.entries += 1;
+        let entry = Entry {
+            proposer: HostId(1),
+            number: self.entries,
+            changes: vec![change],
+        };
+        self.state.apply(self.state.index() + 1, &entry)
+    }
+
+    fn void(&mut self, change: Change) -> Void {
+        match self.apply(change).as_slice() {
+            [Applied::Void(_, why)] => *why,
+            other => panic!("not void: {other:?}"),
+        }
+    }
+}
+
+fn t(host: u16, sequence: u32) -> Tid {
+    Tid::new(MACHINE, HostId(host), sequence)
+}
+
+fn spawn(host: u16, first: u32, count: u32, app: Tid) -> Change {
+    Change::Spawn(SpawnRecord {
+        asker: Tid::daemon(MACHINE, HostId(host)),
+        request: u64::from(first),
+        host: HostId(host),
+        index: 0,
+        first,
+        count,
+        app,
+        program: "work".to_owned(),
+        enrolled: false,
+    })
+}
+
+fn exit(tid: Tid, host: u16, incarnation: u32) -> Change {
+    Change::Exit {
+        tid,
+        host: HostId(host),
+        incarnation,
+        status: ExitStatus::Left(0),
+    }
+}
+
+fn relocate(tid: Tid, from: u16, to: u16, incarnation: u32) -> Change {
+    Change::Relocate {
+        tid,
+        from: HostId(from),
+        to: HostId(to),
+        incarnation,
+    }
+}
+
+fn group(name: &str, tid: Tid, join: bool) -> Change {
+    let group = name.to_owned();
+    match join {
+        true => Change::GroupJoin { group, tid },
+        false => Change::GroupLeave { group, tid },
+    }
+}
+
+#[test]
+fn an_entry_is_applied_once_however_often_it_is_in_the_log() {
+    let mut state = Agreed::founded(MACHINE, 1, facts("a"), 1);
+    let entry = Entry {
+        proposer: HostId(1),
+        number: 1,
+        changes: vec![spawn(1, 1, 1, Tid::NONE)],
+    };
+    assert_eq!(state.apply(2, &entry).len(), 1);
+    assert_eq!(state.apply(3, &entry), []);
+    assert_eq!((state.index(), state.task_count(HostId(1))), (3, 1));
+}
+
+#[test]
+fn a_void_change_does_not_stop_the_others_of_its_entry() {
+    let mut state = Agreed::founded(MACHINE, 1, facts("a"), 1);
+    let entry = Entry {
+        proposer: HostId(1),
+        number: 1,
+        changes: vec![exit(t(1, 1), 1, 1), spawn(1, 1, 1, Tid::NONE)],
+    };
+    let applied = state.apply(2, &entry);
+    assert!(matches!(applied[0], Applied::Void(_, Void::NoTask(_))));
+    assert!(matches!(applied[1], Applied::Spawned(_)));
+}
+
+#[test]
+fn a_join_asked_twice_is_one_host_and_a_name_is_held_by_one() {
+    let mut machine = Machine::new();
+    let join = |nonce, name| Change::HostJoin {
+        nonce,
+        facts: facts(name),
+    };
+    assert_eq!(machine.void(join(2, "b")), Void::JoinedBefore(HostId(2)));
+    assert_eq!(machine.void(join(3, "b")), Void::NameTaken(HostId(2)));
+    machine.apply(Change::HostDead(HostId(2)));
+    // Numbers are never used again.
+    let host = HostId(3);
+    assert_eq!(
+        machine.join(4, "b"),
+        [Applied::HostJoined { host, nonce: 4 }]
+    );
+}
+
+#[test]
+fn what_a_dead_host_proposed_is_void_as_a_whole() {
+    let mut machine = Machine::new();
+    machine.apply(Change::HostDead(HostId(2)));
+    let entry = Entry {
+        proposer: HostId(2),
+        number: 1,
+        changes: vec![Change::Halt],
+    };
+    let applied = machine.state.apply(machine.state.index() + 1, &entry);
+    assert_eq!(applied, [Applied::Void(Change::Halt, Void::Proposer)]);
+    assert!(!machine.state.halted());
+}
+
+#[test]
+fn with_its_host_a_task_ends_and_leaves_its_groups() {
+    let mut machine = Machine::new();
+    machine.apply(group("g", t(2, 1), true));
+    let applied = machine.apply(Change::HostDead(HostId(2)));
+    assert!(matches!(
+        applied.as_slice(),
+        [
+            Applied::Exited {
+                status: ExitStatus::HostLost,
+                ..
+            },
+            Applied::Group { .. },
+            Applied::HostDead(HostId(2)),
+        ]
+    ));
+    assert!(machine.state.group("g").is_none());
+    assert_eq!(
+        machine.state.tasks_of(t(1, 1)).collect::<Vec<_>>(),
+        [t(1, 1), t(1, 2)]
+    );
+}
+
+#[test]
+fn a_request_bears_its_tasks_once_and_remembers_them_by_index() {
+    let mut machine = Machine::new();
+    let daemon = Tid::daemon(MACHINE, HostId(1));
+    assert_eq!(machine.void(spawn(1, 1, 2, Tid::NONE)), Void::BornBefore);
+    machine.apply(exit(t(1, 2), 1, 1));
+    let born: Vec<_> = machine.state.born(daemon, 1).collect();
+    assert_eq!(born, [(0, t(1, 1)), (1, t(1, 2))]);
+    assert_eq!(machine.void(spawn(2, 2, 10, Tid::NONE)), Void::Limit);
+    machine.apply(Change::HostLeaving(HostId(2)));
+    assert_eq!(
+        machine.void(spawn(2, 2, 1, Tid::NONE)),
+        Void::NoHost(HostId(2))
+    );
+}
+
+#[test]
+fn of_the_entries_that_end_a_move_the_first_wins() {
+    let mut machine = Machine::new();
+    machine.apply(relocate(t(1, 2), 1, 2, 1));
+    let late = Change::Stay {
+        tid: t(1, 2),
+        host: HostId(1),
+        incarnation: 1,
+    };
+    assert_eq!(machine.void(late), Void::Moved(HostId(2), 2));
+    assert_eq!(machine.void(exit(t(1, 2), 1, 1)), Void::Moved(HostId(2), 2));
+    assert_eq!(
+        machine.state.tasks_on(HostId(2)).collect::<Vec<_>>(),
+        [t(1, 2), t(2, 1)]
+    );
+
+    let stay = Change::Stay {
+        tid: t(2, 1),
+        host: HostId(2),
+        incarnation: 1,
+    };
+    machine.apply(stay);
+    assert_eq!(
+        machine.void(relocate(t(2, 1), 2, 1, 1)),
+        Void::Moved(HostId(2), 2)
+    );
+    machine.apply(exit(t(2, 1), 2, 2));
+    assert_eq!(
+        machine.void(relocate(t(2, 1), 2, 1, 2)),
+        Void::NoTask(t(2, 1))
+    );
+}
+
+#[test]
+fn members_get_the_lowest_free_instance_and_versions_are_never_used_again() {
+    let mut machine = Machine::new();
+    for tid in [t(1, 1), t(1, 2), t(2, 1)] {
+        machine.apply(group("g", tid, true));
+    }
+    machine.apply(group("g", t(1, 1), false));
+    assert_eq!(machine.void(group("g", t(1, 2), true)), Void::Member);
+    machine.apply(group("g", t(1, 1), true));
+    let found = machine.state.group("g").expect("it has members");
+    assert_eq!(
+        found.members,
+        BTreeMap::from([(0, t(1, 1)), (1, t(1, 2)), (2, t(2, 1))])
+    );
+    assert_eq!((found.version, found.instance(t(2, 1))), (5, Some(2)));
+    for tid in [t(1, 1), t(1, 2), t(2, 1)] {
+        machine.apply(group("g", tid, false));
+    }
+    machine.apply(group("g", t(1, 1), true));
+    assert_eq!(machine.state.group("g").map(|group| group.version), Some(9));
+}
+
+#[test]
+fn after_a_halt_everything_is_void() {
+    let mut machine = Machine::new();
+    assert_eq!(machine.apply(Change::Halt), [Applied::Halted]);
+    assert_eq!(machine.void(exit(t(1, 1), 1, 1)), Void::Halted);
+}
+
+#[test]
+fn only_the_last_ended_tasks_are_remembered() {
+    let mut machine = Machine::new();
+    let last = limits::ENDED_MAX as u32 + 3;
+    for sequence in 3..=last {
+        machine.apply(spawn(1, sequence, 1, Tid::NONE));
+        machine.apply(exit(t(1, sequence), 1, 1));
+    }
+    assert!(machine.state.task(t(1, 3)).is_none());
+    assert!(
+        machine
+            .state
+            .task(t(1, 4))
+            .is_some_and(|task| !task.is_alive())
+    );
+    assert_eq!(machine.state.living_tasks().count(), 3);
+}
+
+#[test]
+fn a_snapshot_is_the_state() {
+    let mut machine = Machine::new();
+    machine.apply(group("g", t(2, 1), true));
+    machine.apply(relocate(t(1, 2), 1, 2, 1));
+    machine.apply(exit(t(1, 1), 1, 1));
+    machine.apply(Change::HostLeaving(HostId(2)));
+    let bytes = machine.state.encode();
+    assert_eq!(Agreed::decode(&bytes), Ok(machine.state));
+    assert!(Agreed::decode(&bytes[1..]).is_err());
+}
+
+#[test]
+fn a_snapshot_in_the_place_of_entries_tells_what_they_did() {
+    let mut machine = Machine::new();
+    machine.apply(group("old", t(1, 2), true));
+    let before = machine.state.clone();
+    machine.join(3, "c");
+    machine.apply(spawn(2, 2, 1, t(1, 1)));
+    machine.apply(relocate(t(1, 2), 1, 2, 1));
+    machine.apply(exit(t(1, 1), 1, 1));
+    machine.apply(group("old", t(1, 2), false));
+    machine.apply(group("new", t(1, 2), true));
+    machine.apply(Change::HostDead(HostId(2)));
+    let tids = |status| {
+        move |applied: &Applied| match applied {
+            Applied::Exited {
+                tid, status: found, ..
+            } if *found == status => Some(*tid),
+            _ => None,
+        }
+    };
+    let changes = before.changes_to(&machine.state);
+    let lost: Vec<_> = changes
+        .iter()
+        .filter_map(tids(ExitStatus::HostLost))
+        .collect();
+    let left: Vec<_> = changes
+        .iter()
+        .filter_map(tids(ExitStatus::Left(0)))
+        .collect();
+    assert_eq!(
+        (left, lost),
+        (vec![t(1, 1)], vec![t(1, 2), t(2, 1), t(2, 2)])
+    );
+    let (host, nonce) = (HostId(3), 3);
+    assert_eq!(changes.first(), Some(&Applied::HostJoined { host, nonce }));
+    assert_eq!(changes.last(), Some(&Applied::HostDead(HostId(2))));
+    let (tid, from, to) = (t(1, 2), HostId(1), HostId(2));
+    let moved = Applied::Relocated {
+        tid,
+        from,
+        to,
+        incarnation: 2,
+    };
+    assert!(changes.contains(&moved));
+    let gone =
+        |applied: &Applied| matches!(applied, Applied::Group { group, .. } if group == "old");
+    assert!(changes.iter().any(gone));
+    assert_eq!(machine.state.changes_to(&machine.state), []);
+}
