@@ -6,4 +6,5 @@
 //! daemons on this computer, for `demo` and `vmbench`.
 
 pub mod align;
+pub mod cluster;
 pub mod fasta;

@@ -1,0 +1,186 @@
+//! A machine of several daemons on this computer, for `demo` and `vmbench`.
+//!
+//! A [`Cluster`] owns what it starts. Each daemon is a child in a process group of its own, so that
+//! Ctrl-C at the terminal does not reach it: the machine is to be stopped in order. Dropping the
+//! cluster ends the daemons, and their tasks with them, and removes its folder.
+
+mod programs;
+
+pub use programs::Programs;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    fs::{self, File},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// What a daemon may take to start, or to end.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The pace of looking whether something has happened that sends no event.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A machine of real daemons on the loopback address.
+#[derive(Debug)]
+pub struct Cluster {
+    console: PathBuf,
+    nodes: Vec<Node>,
+    folder: TempDir,
+}
+
+#[derive(Debug)]
+struct Node {
+    name: String,
+    dir: PathBuf,
+    process: Child,
+}
+
+impl Cluster {
+    /// Starts a daemon for each name; they form one machine. `stop` is asked again and again
+    /// whether to give up.
+    ///
+    /// # Errors
+    /// When a daemon does not start; its log is in the error.
+    pub fn start(programs: &Programs, names: &[&str], stop: impl Fn() -> bool) -> Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("vm")
+            .tempdir()
+            .context("a folder for the daemons")?;
+        let mut cluster = Cluster {
+            console: programs.binary("vm")?.to_owned(),
+            nodes: Vec::new(),
+            folder,
+        };
+        // The founder's address and secret are what the others join with.
+        for (index, name) in names.iter().enumerate() {
+            cluster.launch(programs, name)?;
+            if index == 0 {
+                cluster.address(0, &stop)?;
+            }
+        }
+        for index in 1..names.len() {
+            cluster.address(index, &stop)?;
+        }
+        Ok(cluster)
+    }
+
+    fn launch(&mut self, programs: &Programs, name: &str) -> Result<()> {
+        let dir = self.folder.path().join(name);
+        let log = File::create(dir.with_extension("log"))?;
+        let mut command = Command::new(programs.binary("vmd")?);
+        command
+            .args(["--name", name, "--listen", "127.0.0.1:0", "--dir"])
+            .arg(&dir)
+            .arg("--path")
+            .arg(programs.folder())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .process_group(0);
+        if let Some(founder) = self.nodes.first() {
+            let address = fs::read_to_string(founder.dir.join("address"))?;
+            command.args(["--join", address.trim(), "--secret-file"]);
+            command.arg(founder.dir.join("secret"));
+        }
+        let process = command
+            .spawn()
+            .with_context(|| format!("starting {name}"))?;
+        self.nodes.push(Node {
+            name: name.to_owned(),
+            dir,
+            process,
+        });
+        Ok(())
+    }
+
+    /// Waits until a daemon has written its address, which it does once it is in the machine.
+    fn address(&mut self, index: usize, stop: &impl Fn() -> bool) -> Result<()> {
+        let node = &mut self.nodes[index];
+        let file = node.dir.join("address");
+        let begin = Instant::now();
+        while !fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n')) {
+            ensure!(!stop(), "interrupted");
+            let log = || fs::read_to_string(node.dir.with_extension("log")).unwrap_or_default();
+            if let Some(status) = node.process.try_wait()? {
+                bail!("{} ended with {status}:\n{}", node.name, log());
+            }
+            if begin.elapsed() > PATIENCE {
+                bail!("{} is not ready after {PATIENCE:?}:\n{}", node.name, log());
+            }
+            thread::park_timeout(LOOK);
+        }
+        Ok(())
+    }
+
+    /// The folder of a daemon.
+    pub fn dir(&self, index: usize) -> &Path {
+        &self.nodes[index].dir
+    }
+
+    /// A console of the first daemon; its command is to be added.
+    pub fn console(&self) -> Command {
+        let mut command = Command::new(&self.console);
+        command.arg("--dir").arg(self.dir(0));
+        command
+    }
+
+    /// Stops the machine in order.
+    ///
+    /// # Errors
+    /// When the console cannot, or a daemon runs on.
+    pub fn halt(mut self) -> Result<()> {
+        let mut halt = self.console();
+        halt.args(["halt", "--yes"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        // A second Ctrl-C is not to stop what the first one has begun.
+        let status = halt
+            .process_group(0)
+            .status()
+            .context("running the console")?;
+        ensure!(status.success(), "the machine was not stopped: {status}");
+        let begin = Instant::now();
+        for node in &mut self.nodes {
+            ensure!(ended(&mut node.process, begin), "{} did not end", node.name);
+        }
+        Ok(())
+    }
+}
+
+/// Whether the process has ended within [`PATIENCE`] of `begin`; waits for it.
+fn ended(process: &mut Child, begin: Instant) -> bool {
+    loop {
+        match process.try_wait() {
+            Ok(None) if begin.elapsed() < PATIENCE => thread::park_timeout(LOOK),
+            Ok(None) | Err(_) => return false,
+            Ok(Some(_)) => return true,
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let living = |node: &mut Node| matches!(node.process.try_wait(), Ok(None));
+        let mut living: Vec<&mut Node> = self
+            .nodes
+            .iter_mut()
+            .filter_map(|node| living(node).then_some(node))
+            .collect();
+        for node in &living {
+            // One that has just ended needs no signal.
+            let _ = kill_process(Pid::from_child(&node.process), Signal::TERM);
+        }
+        let begin = Instant::now();
+        for node in &mut living {
+            if !ended(&mut node.process, begin) {
+                let _ = node.process.kill();
+                let _ = node.process.wait();
+            }
+        }
+    }
+}
