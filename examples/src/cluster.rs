@@ -4,8 +4,10 @@
 //! Ctrl-C at the terminal does not reach it: the machine is to be stopped in order. Dropping the
 //! cluster ends the daemons, and their tasks with them, and removes its folder.
 
+mod interrupt;
 mod programs;
 
+pub use interrupt::Interrupt;
 pub use programs::Programs;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,7 +16,7 @@ use std::{
     fs::{self, File},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitCode, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -22,6 +24,8 @@ use tempfile::TempDir;
 
 /// What a daemon may take to start, or to end.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a console may run on after an interrupt.
+const GRACE: Duration = Duration::from_secs(3);
 /// The pace of looking whether something has happened that sends no event.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -41,12 +45,12 @@ struct Node {
 }
 
 impl Cluster {
-    /// Starts a daemon for each name; they form one machine. `stop` is asked again and again
-    /// whether to give up.
+    /// Starts a daemon for each name; they form one machine. An interrupt ends
+    /// the wait for it.
     ///
     /// # Errors
     /// When a daemon does not start; its log is in the error.
-    pub fn start(programs: &Programs, names: &[&str], stop: impl Fn() -> bool) -> Result<Self> {
+    pub fn start(programs: &Programs, names: &[&str], interrupt: &Interrupt) -> Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("vm")
             .tempdir()
@@ -60,11 +64,11 @@ impl Cluster {
         for (index, name) in names.iter().enumerate() {
             cluster.launch(programs, name)?;
             if index == 0 {
-                cluster.address(0, &stop)?;
+                cluster.address(0, interrupt)?;
             }
         }
         for index in 1..names.len() {
-            cluster.address(index, &stop)?;
+            cluster.address(index, interrupt)?;
         }
         Ok(cluster)
     }
@@ -99,12 +103,12 @@ impl Cluster {
     }
 
     /// Waits until a daemon has written its address, which it does once it is in the machine.
-    fn address(&mut self, index: usize, stop: &impl Fn() -> bool) -> Result<()> {
+    fn address(&mut self, index: usize, interrupt: &Interrupt) -> Result<()> {
         let node = &mut self.nodes[index];
         let file = node.dir.join("address");
         let begin = Instant::now();
         while !fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n')) {
-            ensure!(!stop(), "interrupted");
+            ensure!(!interrupt.is_set(), "interrupted");
             let log = || fs::read_to_string(node.dir.with_extension("log")).unwrap_or_default();
             if let Some(status) = node.process.try_wait()? {
                 bail!("{} ended with {status}:\n{}", node.name, log());
@@ -127,6 +131,27 @@ impl Cluster {
         let mut command = Command::new(&self.console);
         command.arg("--dir").arg(self.dir(0));
         command
+    }
+
+    /// Runs a console that [`Cluster::console`] has made until it ends, and returns its exit code.
+    /// After an interrupt, which it gets from the terminal itself, it may take [`GRACE`] to end.
+    ///
+    /// # Errors
+    /// When it cannot be run.
+    pub fn run(&self, mut console: Command, interrupt: &Interrupt) -> Result<ExitCode> {
+        let mut console = Running(console.spawn().context("running the console")?);
+        let mut interrupted: Option<Instant> = None;
+        loop {
+            if let Some(status) = console.0.try_wait()? {
+                let code = status.code().and_then(|code| u8::try_from(code).ok());
+                return Ok(code.map_or(ExitCode::FAILURE, ExitCode::from));
+            }
+            if interrupt.is_set() && interrupted.get_or_insert_with(Instant::now).elapsed() > GRACE
+            {
+                console.0.kill()?;
+            }
+            thread::park_timeout(LOOK);
+        }
     }
 
     /// Stops the machine in order.
@@ -152,6 +177,17 @@ impl Cluster {
     }
 }
 
+/// A child that ends with this value.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only if it has ended and been waited for, as it should.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Whether the process has ended within [`PATIENCE`] of `begin`; waits for it.
 fn ended(process: &mut Child, begin: Instant) -> bool {
     loop {
@@ -165,18 +201,14 @@ fn ended(process: &mut Child, begin: Instant) -> bool {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        let living = |node: &mut Node| matches!(node.process.try_wait(), Ok(None));
-        let mut living: Vec<&mut Node> = self
-            .nodes
-            .iter_mut()
-            .filter_map(|node| living(node).then_some(node))
-            .collect();
-        for node in &living {
-            // One that has just ended needs no signal.
-            let _ = kill_process(Pid::from_child(&node.process), Signal::TERM);
-        }
         let begin = Instant::now();
-        for node in &mut living {
+        for node in &mut self.nodes {
+            if matches!(node.process.try_wait(), Ok(None)) {
+                // It fails for one that has ended just now, which needs no signal.
+                let _ = kill_process(Pid::from_child(&node.process), Signal::TERM);
+            }
+        }
+        for node in &mut self.nodes {
             if !ended(&mut node.process, begin) {
                 let _ = node.process.kill();
                 let _ = node.process.wait();

@@ -1,0 +1,91 @@
+//! Runs the rows.
+
+use crate::{
+    Arguments,
+    bare::{self, Bare},
+    ours::Ours,
+    rows::{Plan, Row, What, median, plans, show},
+};
+use anyhow::{Result, ensure};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::{process::ExitCode, time::Instant};
+
+/// Runs the rows and prints them; exit status 1 when one misses its goal.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let vm = vmlib::init()?;
+    let plans: Vec<Plan> = plans()
+        .into_iter()
+        .filter(|plan| plan.name.contains(&arguments.only))
+        .collect();
+    ensure!(
+        !plans.is_empty(),
+        "--only {}: no row has such a name",
+        arguments.only
+    );
+    let ours = Ours::start(vm)?;
+    let bar = ProgressBar::new(plans.len() as u64);
+    bar.set_style(ProgressStyle::with_template("[{bar:20}] {msg}")?);
+    let mut rows = Vec::new();
+    for plan in &plans {
+        bar.set_message(plan.name.clone());
+        rows.push(row(&ours, plan, arguments.turns)?);
+        bar.inc(1);
+    }
+    ours.stop()?;
+    bar.finish_and_clear();
+    if arguments.json {
+        println!("{}", serde_json::to_string(&rows)?);
+    } else {
+        println!("{}", show(&rows));
+    }
+    let all_good = rows.iter().all(|row| row.ok);
+    Ok(if all_good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Measures one row: the ways take turns. The first turn of each warms up and does not count.
+fn row(ours: &Ours, plan: &Plan, turns: u32) -> Result<Row> {
+    let per_item = |begin: Instant| 1e6 * begin.elapsed().as_secs_f64() / plan.count as f64;
+    let (mut our_times, mut relay_times, mut raw_times) = (Vec::new(), Vec::new(), Vec::new());
+    let mut wires = match plan.what {
+        What::Spawn => None,
+        What::RoundTrip | What::Stream => {
+            Some((Bare::relayed(plan.hosts)?, Bare::raw(plan.hosts)?))
+        }
+    };
+    for turn in 0..=turns {
+        let begin = Instant::now();
+        ours.run(plan)?;
+        let our_time = per_item(begin);
+        let mut relay_time = None;
+        let raw_time = match &mut wires {
+            Some((relay, raw)) => {
+                let begin = Instant::now();
+                relay.run(plan)?;
+                relay_time = Some(per_item(begin));
+                let begin = Instant::now();
+                raw.run(plan)?;
+                per_item(begin)
+            }
+            None => {
+                let begin = Instant::now();
+                bare::spawn(plan.count)?;
+                per_item(begin)
+            }
+        };
+        if turn > 0 {
+            our_times.push(our_time);
+            relay_times.extend(relay_time);
+            raw_times.push(raw_time);
+        }
+    }
+    if let Some((relay, raw)) = wires {
+        relay.end()?;
+        raw.end()?;
+    }
+    let relay = (!relay_times.is_empty()).then(|| median(relay_times));
+    Ok(Row::new(plan, median(our_times), relay, median(raw_times)))
+}

@@ -1,0 +1,193 @@
+//! Which rows there are, their goals, and how they are shown.
+
+use serde::Serialize;
+use vm_examples::align::report::table;
+
+/// What an 8 byte round trip through the daemon may cost, in round trips through a bare relay.
+const SMALL_ROUND_TRIP_GOAL: f64 = 1.3;
+
+/// Where the two ends of a row are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hosts {
+    /// Both on one: UNIX sockets.
+    One,
+    /// On two: a TCP connection on the loopback address lies between.
+    Two,
+}
+
+/// What a row measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// A message there and one of the same size back.
+    RoundTrip,
+    /// Many messages there, and at the end an answer.
+    Stream,
+    /// Tasks that are started and say that they are there.
+    Spawn,
+}
+
+/// A row before it is measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Unique.
+    pub name: String,
+    /// What is measured.
+    pub what: What,
+    /// Where.
+    pub hosts: Hosts,
+    /// Of a message. Bytes.
+    pub size: usize,
+    /// Round trips, messages or tasks of one turn.
+    pub count: usize,
+    /// The highest ratio that is good.
+    pub goal: Option<f64>,
+}
+
+/// All rows.
+pub fn plans() -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for (hosts, place) in [(Hosts::One, "one host"), (Hosts::Two, "two hosts")] {
+        for (size, text, count) in [
+            (8, "8 B", 2000),
+            (64, "64 B", 2000),
+            (1 << 10, "1 KiB", 2000),
+            (64 << 10, "64 KiB", 400),
+            (1 << 20, "1 MiB", 40),
+            (16 << 20, "16 MiB", 4),
+        ] {
+            let small_and_near = size == 8 && hosts == Hosts::One;
+            plans.push(Plan {
+                name: format!("round trip, {place}, {text}"),
+                what: What::RoundTrip,
+                hosts,
+                size,
+                count,
+                goal: small_and_near.then_some(SMALL_ROUND_TRIP_GOAL),
+            });
+        }
+        for (size, text, count) in [(8, "8 B", 50_000), (64 << 10, "64 KiB", 2000)] {
+            plans.push(Plan {
+                name: format!("stream, {place}, {text}"),
+                what: What::Stream,
+                hosts,
+                size,
+                count,
+                goal: None,
+            });
+        }
+        for count in [1, 16] {
+            plans.push(Plan {
+                name: format!("spawn, {place}, {count}"),
+                what: What::Spawn,
+                hosts,
+                size: 0,
+                count,
+                goal: None,
+            });
+        }
+    }
+    plans
+}
+
+/// A row, measured. Times are microseconds per round trip, message or task.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// From the plan.
+    pub name: String,
+    /// Two tasks with vmlib.
+    pub ours: f64,
+    /// The same hops with bare relays in place of the daemons; there is none for spawn.
+    pub relay: Option<f64>,
+    /// One socket, or fork and exec by the measuring process.
+    pub raw: f64,
+    /// Ours to relay, or to raw where there is no relay.
+    pub ratio: f64,
+    /// Ours to raw.
+    pub ratio_raw: f64,
+    /// The highest ratio that is good.
+    pub goal: Option<f64>,
+    /// Whether the goal is met, if there is one.
+    pub ok: bool,
+}
+
+impl Row {
+    /// Puts a row together from the medians.
+    pub fn new(plan: &Plan, ours: f64, relay: Option<f64>, raw: f64) -> Self {
+        let ratio = ours / relay.unwrap_or(raw);
+        Row {
+            name: plan.name.clone(),
+            ours,
+            relay,
+            raw,
+            ratio,
+            ratio_raw: ours / raw,
+            goal: plan.goal,
+            ok: plan.goal.is_none_or(|goal| ratio <= goal),
+        }
+    }
+}
+
+/// The rows for people.
+pub fn show(rows: &[Row]) -> String {
+    let heads = [
+        "row",
+        "ours µs",
+        "relay µs",
+        "raw µs",
+        "to relay",
+        "to raw",
+        "goal",
+        "",
+    ];
+    let cells = rows.iter().map(|row| {
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        vec![
+            row.name.clone(),
+            format!("{:.2}", row.ours),
+            or_dash(row.relay.map(|relay| format!("{relay:.2}"))),
+            format!("{:.2}", row.raw),
+            or_dash(row.relay.map(|_| format!("{:.2}", row.ratio))),
+            format!("{:.2}", row.ratio_raw),
+            or_dash(row.goal.map(|goal| format!("<= {goal}"))),
+            if row.ok { "" } else { "missed" }.to_owned(),
+        ]
+    });
+    table(&heads, cells).to_string()
+}
+
+/// The middle one; of an even number, the lower of the two.
+///
+/// # Panics
+/// If there is none.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[(values.len() - 1) / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_good_up_to_its_goal_against_the_relay() {
+        let mut plan = plans().remove(0);
+        plan.goal = Some(1.3);
+        assert!(Row::new(&plan, 13.0, Some(10.0), 4.0).ok);
+        assert!(!Row::new(&plan, 13.1, Some(10.0), 4.0).ok);
+        plan.goal = None;
+        assert!(Row::new(&plan, 99.0, None, 1.0).ok);
+    }
+
+    #[test]
+    fn names_of_rows_are_unique() {
+        let names: std::collections::BTreeSet<_> =
+            plans().into_iter().map(|plan| plan.name).collect();
+        assert_eq!(names.len(), plans().len());
+    }
+
+    #[test]
+    fn the_median_does_not_mind_one_slow_turn() {
+        assert_eq!(median(vec![3.0, 900.0, 1.0]), 3.0);
+        assert_eq!(median(vec![2.0]), 2.0);
+    }
+}
