@@ -1,1 +1,222 @@
-fn main() {}
+//! `vmd`, the daemon of the virtual parallel machine: one per host.
+//!
+//! This crate is the I/O shell around [`vm_machine::Daemon`], which decides everything. Reading
+//! order: [`args`], [`dir`] and [`secret`] (what a daemon starts with), [`join`] and [`address`]
+//! (how it gets into a machine), then [`event_loop`] and what it drives: [`locals`] (tasks and
+//! consoles), [`links`] with [`secure`] (other daemons), [`queue`] (everything that is sent),
+//! [`processes`] with [`spawn`] and [`streams`] (the tasks' processes), [`lease`].
+//!
+//! Exit codes: 0 after an orderly end, 1 after an error, which is said on standard error and in the
+//! log, 2 for a wrong command line.
+
+mod args;
+mod dir;
+mod secret;
+
+mod address;
+mod join;
+
+mod clock;
+mod context;
+mod event_loop;
+mod signals;
+mod turns;
+
+mod links;
+mod locals;
+mod queue;
+mod secure;
+mod sockets;
+
+mod consoles;
+mod lease;
+mod lines;
+mod processes;
+mod spawn;
+mod streams;
+
+mod jobs;
+mod program;
+mod usage;
+
+mod detach;
+mod fault;
+mod logging;
+
+use anyhow::{Context as _, bail};
+use args::Args;
+use clap::Parser as _;
+use dir::Dir;
+use event_loop::{EventLoop, Parts};
+use join::Joiner;
+use links::Identity;
+use logging::{Log, LogFile, Sink};
+use program::ProgramPath;
+use secret::{ENV_SECRET, Secret};
+use secure::Mode;
+use spawn::Spawner;
+use std::{env, io, net::IpAddr, path::PathBuf, process::ExitCode, thread};
+use vm_machine::Outbox;
+use vm_machine::{Daemon, DaemonConfig};
+use vm_wire::{HostId, MachineId, agreed::HostFacts, place};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let result = if args.detach && !args.detached {
+        detach::start()
+    } else {
+        serve(&args)
+    };
+    let Err(error) = result else {
+        return ExitCode::SUCCESS;
+    };
+    if args.detached {
+        // Before the daemon was ready somebody reads it; afterwards the log has it.
+        let _ = detach::tell(Err(&error));
+    } else {
+        eprintln!("vmd: {error:#}");
+    }
+    ExitCode::FAILURE
+}
+
+/// From the first look at the folder until nothing is left but the secret and the log.
+fn serve(args: &Args) -> anyhow::Result<()> {
+    if args.detached {
+        detach::leave_terminal()?;
+    }
+    let dir = Dir::take(&folder(args))?;
+    let log = start_log(args, &dir)?;
+    let result = start(args, &dir).and_then(|event_loop| {
+        if args.detached {
+            detach::tell(Ok(()))?;
+        }
+        event_loop.run()
+    });
+    if let Err(error) = &result
+        && (args.detached || args.log_file.is_some())
+    {
+        log::error!("{error:#}");
+    }
+    log.flush();
+    result
+}
+
+fn folder(args: &Args) -> PathBuf {
+    args.dir.clone().unwrap_or_else(|| {
+        let uid = rustix::process::geteuid().as_raw();
+        place::default_dir(
+            env::var_os(place::ENV_DIR),
+            env::var_os(place::ENV_RUNTIME_DIR),
+            uid,
+        )
+    })
+}
+
+fn start_log(args: &Args, dir: &Dir) -> anyhow::Result<Log> {
+    let in_folder = || args.detached.then(|| dir.path().join(place::LOG_FILE));
+    Log::start(match args.log_file.clone().or_else(in_folder) {
+        Some(path) => Sink::File(LogFile::open(&path, args.log_bytes)?),
+        None => Sink::Stderr,
+    })
+}
+
+/// The machine's secret: handed over, in the file, or, for a founder, drawn.
+fn secret(args: &Args, dir: &Dir) -> anyhow::Result<Secret> {
+    if args.secret_stdin {
+        return Secret::from_line(io::stdin());
+    }
+    if let (None, Ok(text)) = (&args.secret_file, env::var(ENV_SECRET)) {
+        return Secret::from_text(&text).with_context(|| format!("no secret in ${ENV_SECRET}"));
+    }
+    let in_folder = || dir.path().join(place::SECRET_FILE);
+    let file = args.secret_file.clone().unwrap_or_else(in_folder);
+    if file.exists() {
+        return Secret::from_file(&file);
+    }
+    if args.join.is_some() {
+        bail!(
+            "there is no secret in {}: copy the one of the machine there (DIR/{} of its first \
+             daemon, mode 0600), or name it with --secret-file",
+            file.display(),
+            place::SECRET_FILE
+        );
+    }
+    Secret::create(&file)
+}
+
+/// Founds or joins a machine, and opens the doors.
+fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
+    let name = args::host_name(args)?;
+    let secret = secret(args, dir)?;
+    let mode = if args.unencrypted_links {
+        Mode::Plain
+    } else {
+        Mode::Encrypted
+    };
+    let spawner = Spawner {
+        socket: dir.socket(),
+        file_limit: sockets::raise_file_limit(),
+    };
+    let link_listener = address::listen(&args.listen)?;
+    let listening = link_listener.local_addr()?;
+    let facts = |seen: IpAddr| -> anyhow::Result<HostFacts> {
+        let addr = address::advertised(args.advertise.as_deref(), listening, || seen)?;
+        Ok(HostFacts {
+            name: name.clone(),
+            addr: addr.to_string(),
+            cpus: thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
+            tasks_max: args.max_tasks,
+            arch: env::consts::ARCH.to_owned(),
+        })
+    };
+    let nonce = secret::random_u64();
+    let config = |facts: &HostFacts| DaemonConfig {
+        seed: secret::random_u64(),
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        ..DaemonConfig::new(facts.clone(), nonce)
+    };
+    let mut outbox = Outbox::new();
+    let (daemon, machine, host, facts) = match &args.join {
+        None => {
+            let machine = MachineId::from_bits(secret::random_u64() as u32);
+            let facts = facts(address::outward(listening))?;
+            let daemon = Daemon::found(clock::now(), machine, config(&facts), &mut outbox);
+            log::info!(
+                "{name} founds machine {machine}; join it with --join {}",
+                facts.addr
+            );
+            (daemon, machine, HostId::FOUNDER, facts)
+        }
+        Some(target) => {
+            let joiner = Joiner {
+                target,
+                secret: &secret,
+                mode,
+                nonce,
+            };
+            let (joined, facts) = joiner.join(facts)?;
+            let (machine, host) = (joined.snapshot.machine, joined.host);
+            let daemon = Daemon::joined(clock::now(), config(&facts), &joined, &mut outbox)
+                .context("the machine's state cannot be read")?;
+            log::info!("{name} ({}) is {host} of machine {machine}", facts.addr);
+            (daemon, machine, host, facts)
+        }
+    };
+    let event_loop = EventLoop::new(Parts {
+        daemon,
+        outbox,
+        identity: Identity {
+            machine,
+            host,
+            name,
+            secret,
+            mode,
+        },
+        link_listener,
+        local_listener: dir.listen()?,
+        spawner,
+        path: ProgramPath::new(&args.path),
+    })?;
+    dir.publish_address(&facts.addr)?;
+    Ok(event_loop)
+}

@@ -19,6 +19,7 @@ pub mod inbox;
 pub mod io;
 pub mod keeper;
 mod lease;
+pub mod link;
 mod membership;
 mod pair;
 pub mod placement;

@@ -1,0 +1,231 @@
+//! The command line of `vmd`.
+
+use clap::Parser;
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+};
+use vm_wire::limits;
+
+/// Where a daemon listens if it is not told: the first free port of these, on every address.
+const LISTEN_DEFAULT: &str = "0.0.0.0:7170-7269";
+/// Size of the log before it is rotated, if the user does not say. Bytes.
+const LOG_BYTES_DEFAULT: u64 = 16 * 1024 * 1024;
+/// The smallest log that is of any use. Bytes.
+const LOG_BYTES_MIN: u64 = 64 * 1024;
+
+/// The daemon of the virtual parallel machine: one per host.
+///
+/// Without --join it founds a machine of its own; with it, it joins the machine of the daemon at
+/// that address, whose secret it must know (DIR/secret of that daemon, see --secret-file).
+#[derive(Debug, Clone, Parser)]
+#[command(name = "vmd", version)]
+pub struct Args {
+    /// Name of this host, unique in its machine [default: the computer's name]
+    #[arg(long, value_parser = parse_name)]
+    pub name: Option<String>,
+
+    /// Address, and port or range of ports, for other daemons; of a range, the first free one
+    #[arg(long, value_name = "ADDR:PORT[-PORT]", default_value = LISTEN_DEFAULT)]
+    pub listen: Listen,
+
+    /// Address at which other daemons reach this one, where it is not the one of --listen
+    #[arg(long, value_name = "ADDR[:PORT]")]
+    pub advertise: Option<String>,
+
+    /// Join the machine of the daemon at this address (what its DIR/address says)
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_host_port)]
+    pub join: Option<String>,
+
+    /// Folder for the socket and the secret, mode 0700
+    /// [default: $VM_DIR, or vm in $XDG_RUNTIME_DIR, or /tmp/vm-UID]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+
+    /// File with the machine's secret, mode 0600; a founder makes it if there is none
+    /// [default: DIR/secret]
+    #[arg(long, value_name = "FILE", conflicts_with = "secret_stdin")]
+    pub secret_file: Option<PathBuf>,
+
+    /// Read the secret from the first line of standard input; a launcher may also hand it over in
+    /// the environment, as VM_SECRET
+    #[arg(long)]
+    pub secret_stdin: bool,
+
+    /// Most tasks that may run here at once
+    #[arg(long, value_name = "N", default_value_t = limits::TASKS_MAX_DEFAULT as u32,
+          value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub max_tasks: u32,
+
+    /// Folders in which programs are looked up, before those of $PATH; may be given several times
+    #[arg(long, value_name = "DIR[:DIR...]", value_delimiter = ':')]
+    pub path: Vec<PathBuf>,
+
+    /// Go to the background once the daemon is ready; the log goes to DIR/vmd.log
+    #[arg(long)]
+    pub detach: bool,
+
+    /// Write the log to this file [default: standard error; with --detach, DIR/vmd.log]
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
+
+    /// Size at which the log file is renamed to FILE.old and begun anew
+    #[arg(long, value_name = "BYTES", default_value_t = LOG_BYTES_DEFAULT,
+          value_parser = clap::value_parser!(u64).range(LOG_BYTES_MIN..))]
+    pub log_bytes: u64,
+
+    /// Do not encrypt what follows the handshake, on a trusted network; must be the same on every
+    /// daemon of the machine
+    #[arg(long)]
+    pub unencrypted_links: bool,
+
+    /// This is the daemon that a `vmd --detach` has started
+    #[arg(long, hide = true)]
+    pub detached: bool,
+}
+
+/// Where to listen for other daemons.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listen {
+    /// The address, or the unspecified one for all.
+    pub ip: IpAddr,
+    /// First and last port to try; 0 alone: any.
+    pub ports: (u16, u16),
+}
+
+/// The text is no `ADDR:PORT` or `ADDR:PORT-PORT`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "write it as ADDR:PORT or ADDR:PORT-PORT with a numeric address, such as 0.0.0.0:7170 or \
+     [::]:7170-7199"
+)]
+pub struct ListenError;
+
+impl FromStr for Listen {
+    type Err = ListenError;
+
+    fn from_str(text: &str) -> Result<Self, ListenError> {
+        let (address, ports) = text.rsplit_once(':').ok_or(ListenError)?;
+        let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+        // Parsed as a socket address, so that an IPv6 address needs its brackets.
+        let start: SocketAddr = format!("{address}:{first}")
+            .parse()
+            .map_err(|_| ListenError)?;
+        let last: u16 = last.parse().map_err(|_| ListenError)?;
+        if last < start.port() || (start.port() == 0 && last != 0) {
+            return Err(ListenError);
+        }
+        Ok(Listen {
+            ip: start.ip(),
+            ports: (start.port(), last),
+        })
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", SocketAddr::new(self.ip, self.ports.0))?;
+        if self.ports.1 != self.ports.0 {
+            write!(f, "-{}", self.ports.1)?;
+        }
+        Ok(())
+    }
+}
+
+/// A host's name is part of commands, of file names and of output in columns.
+fn parse_name(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    if text.is_empty() || text.len() > limits::NAME_MAX || !text.chars().all(fits) {
+        return Err(format!(
+            "use 1 to {} of the characters a-z, A-Z, 0-9, '.', '-' and '_'",
+            limits::NAME_MAX
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+/// The name given by the user, or the computer's.
+///
+/// # Errors
+/// When the computer's name is no good as a host's.
+pub fn host_name(args: &Args) -> anyhow::Result<String> {
+    if let Some(name) = &args.name {
+        return Ok(name.clone());
+    }
+    let system = rustix::system::uname();
+    let name = system.nodename().to_string_lossy();
+    parse_name(&name).map_err(|why| {
+        anyhow::anyhow!("the computer's name '{name}' is no host name: {why}; give one with --name")
+    })
+}
+
+fn parse_host_port(text: &str) -> Result<String, String> {
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0) => {
+            Ok(text.to_owned())
+        }
+        _ => Err("write it as HOST:PORT, such as node1:7170".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Args, clap::Error> {
+        Args::try_parse_from([&["vmd"], words].concat())
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn everything_has_a_default() {
+        let args = parse(&[]).expect("no argument is required");
+        assert_eq!(args.listen.to_string(), LISTEN_DEFAULT);
+        assert!(args.join.is_none() && args.dir.is_none() && !args.detach);
+    }
+
+    #[test]
+    fn listen_takes_a_port_or_a_range() {
+        let listen = |text: &str| text.parse::<Listen>().map(|listen| listen.ports);
+        assert_eq!(listen("127.0.0.1:0"), Ok((0, 0)));
+        assert_eq!(listen("127.0.0.1:7170"), Ok((7170, 7170)));
+        assert_eq!(listen("[::1]:7170-7180"), Ok((7170, 7180)));
+        for bad in [
+            "",
+            "7170",
+            "x:1",
+            "::1:7170-1",
+            "1.2.3.4:9-8",
+            "1.2.3.4:70000",
+            "1.2.3.4:0-5",
+        ] {
+            assert_eq!(listen(bad), Err(ListenError), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_error_says_what_to_write() {
+        for (words, says) in [
+            (&["--listen", "here"][..], "0.0.0.0:7170"),
+            (&["--join", "node1"], "HOST:PORT"),
+            (&["--name", "two words"], "characters"),
+            (&["--log-bytes", "5"], "65536"),
+        ] {
+            let error = parse(words).expect_err("a bad value").to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn program_folders_may_be_given_in_both_ways() {
+        let args = parse(&["--path", "/a:/b", "--path", "/c"]).expect("folders");
+        assert_eq!(args.path, ["/a", "/b", "/c"].map(PathBuf::from));
+    }
+}

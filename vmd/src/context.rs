@@ -1,0 +1,135 @@
+//! What the parts of the event loop share: who is ready, who has something to write, what came in.
+
+use crate::queue::Room;
+use mio::{Interest, Registry, Token, event::Source as Register};
+use std::{collections::VecDeque, io};
+use vm_machine::{ConnId, Input, Time};
+
+/// Edge-triggered, once and for all: no interest is ever changed.
+const INTERESTS: Interest = Interest::READABLE.add(Interest::WRITABLE);
+/// Bits of a token that hold the place in its part's table.
+const PLACE_BITS: u32 = 32;
+
+/// Something that can be ready: a fixed one, or a part of the daemon and a place in its table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// A signal came.
+    Signals,
+    /// A thread has finished a job.
+    Jobs,
+    /// The UNIX socket.
+    LocalListener,
+    /// The TCP port.
+    LinkListener,
+    /// A task, a console, or what has not said yet which.
+    Local(usize),
+    /// A connection to another daemon.
+    Link(usize),
+    /// A descriptor of a task's process.
+    Process(usize),
+}
+
+impl Source {
+    /// The token by which the system names it.
+    pub fn token(self) -> Token {
+        let (part, place) = match self {
+            Source::Signals => (0, 0),
+            Source::Jobs => (1, 0),
+            Source::LocalListener => (2, 0),
+            Source::LinkListener => (3, 0),
+            Source::Local(place) => (4, place),
+            Source::Link(place) => (5, place),
+            Source::Process(place) => (6, place),
+        };
+        Token(part << PLACE_BITS | place)
+    }
+
+    /// What [`Source::token`] named.
+    pub fn from_token(token: Token) -> Source {
+        let place = token.0 & ((1 << PLACE_BITS) - 1);
+        match token.0 >> PLACE_BITS {
+            0 => Source::Signals,
+            1 => Source::Jobs,
+            2 => Source::LocalListener,
+            3 => Source::LinkListener,
+            4 => Source::Local(place),
+            5 => Source::Link(place),
+            _ => Source::Process(place),
+        }
+    }
+}
+
+/// The shared part of the event loop.
+#[derive(Debug)]
+pub struct Context {
+    registry: Registry,
+    /// Bytes that wait in all queues.
+    pub room: Room,
+    /// What came in and the state machine has not seen yet.
+    pub inbox: VecDeque<Input>,
+    /// Who has something to be read, or may have.
+    pub ready: VecDeque<Source>,
+    /// Who has something to be written that the socket may take.
+    pub dirty: Vec<Source>,
+    /// When this turn began, or later.
+    pub now: Time,
+    conns: u64,
+}
+
+impl Context {
+    /// Nothing is ready yet.
+    pub fn new(registry: Registry, now: Time) -> Context {
+        Context {
+            registry,
+            room: Room::default(),
+            inbox: VecDeque::new(),
+            ready: VecDeque::new(),
+            dirty: Vec::new(),
+            now,
+            conns: 0,
+        }
+    }
+
+    /// A number for a connection, never used before.
+    pub fn conn(&mut self) -> ConnId {
+        self.conns += 1;
+        ConnId(self.conns)
+    }
+
+    /// From now on `socket` tells when it can be read or written.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn register(&self, socket: &mut impl Register, source: Source) -> io::Result<()> {
+        self.registry.register(socket, source.token(), INTERESTS)
+    }
+
+    /// Like [`Context::register`], for what is only read.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn register_readable(&self, socket: &mut impl Register, source: Source) -> io::Result<()> {
+        self.registry
+            .register(socket, source.token(), Interest::READABLE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_names_its_source() {
+        for source in [
+            Source::Signals,
+            Source::Jobs,
+            Source::LocalListener,
+            Source::LinkListener,
+            Source::Local(0),
+            Source::Link(70_000),
+            Source::Process(u32::MAX as usize),
+        ] {
+            assert_eq!(Source::from_token(source.token()), source);
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! The event loop: readiness in, system calls out.
+//!
+//! A turn: wait; read a share from each that is ready, and let the state machine make one step for
+//! each thing that came in; carry out what it wants; write everything that waits; tell it what was
+//! lost. All sockets are edge-triggered and registered once, so a turn that forwards one frame costs
+//! one wait, one read and one write. Reading ends after half a millisecond: the rest has its turn
+//! after what is to be written. Nothing here waits but the one wait, and nothing touches a disk.
+
+use crate::{
+    clock,
+    consoles::Consoles,
+    context::{Context, Source},
+    fault,
+    jobs::Jobs,
+    lease::LeaseTimer,
+    links::{Identity, Links},
+    locals::Locals,
+    processes::Processes,
+    program::ProgramPath,
+    signals::Signals,
+    spawn::Spawner,
+    turns::Turns,
+};
+use anyhow::Context as _;
+use mio::{Events, Poll};
+use std::{
+    net::TcpListener,
+    os::unix::net::UnixListener,
+    time::{Duration, Instant},
+};
+use vm_machine::{Daemon, Input, Outbox, Output, Time};
+
+/// Events that one wait returns at most.
+const EVENTS: usize = 256;
+/// How long a turn reads before it writes.
+const READ_TIME: Duration = Duration::from_micros(500);
+/// The wait ends at the latest then, whatever the deadlines say.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// How long the end of the daemon waits until what it has to say is written.
+const FAREWELL_TIME: Duration = Duration::from_millis(300);
+/// So many times the user has to ask before the daemon ends without its farewells.
+const STOPS: u32 = 3;
+
+/// What the event loop starts with.
+pub struct Parts {
+    /// The state machine, and what it wanted at its birth.
+    pub daemon: Daemon,
+    /// See [`Parts::daemon`].
+    pub outbox: Outbox,
+    /// Who this daemon is to others.
+    pub identity: Identity,
+    /// The port of other daemons.
+    pub link_listener: TcpListener,
+    /// The socket of tasks and consoles.
+    pub local_listener: UnixListener,
+    /// What tasks are started with.
+    pub spawner: Spawner,
+    /// Where programs are.
+    pub path: ProgramPath,
+}
+
+/// The daemon at work.
+pub struct EventLoop {
+    poll: Poll,
+    context: Context,
+    signals: Signals,
+    jobs: Jobs,
+    locals: Locals,
+    links: Links,
+    processes: Processes,
+    consoles: Consoles,
+    daemon: Daemon,
+    outbox: Outbox,
+    lease: LeaseTimer,
+    turns: Turns,
+    stops: u32,
+    /// Whether SIGUSR1 destroys the links, for tests.
+    cuts_links: bool,
+    ended: Option<Result<String, String>>,
+}
+
+impl EventLoop {
+    /// Puts the parts together.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new(parts: Parts) -> anyhow::Result<EventLoop> {
+        let poll = Poll::new().context("no epoll")?;
+        let registry = poll.registry().try_clone().context("no epoll")?;
+        let context = Context::new(registry, clock::now());
+        Ok(EventLoop {
+            signals: Signals::catch(&context).context("cannot catch signals")?,
+            jobs: Jobs::start(parts.path, poll.registry())?,
+            locals: Locals::new(parts.local_listener, &context)?,
+            links: Links::new(parts.identity, parts.link_listener, &context)?,
+            processes: Processes::new(parts.spawner).context("cannot be a subreaper")?,
+            consoles: Consoles::default(),
+            daemon: parts.daemon,
+            outbox: parts.outbox,
+            lease: LeaseTimer::new().context("no timer for the lease")?,
+            turns: Turns::default(),
+            stops: 0,
+            cuts_links: fault::is_on("link-cut"),
+            ended: None,
+            poll,
+            context,
+        })
+    }
+
+    /// Works until the daemon ends.
+    ///
+    /// # Errors
+    /// Why the daemon had to end, if not in order.
+    pub fn run(mut self) -> anyhow::Result<()> {
+        let result = self.work();
+        self.processes.kill_all();
+        log::info!("{}", self.turns);
+        match result? {
+            Ok(why) => {
+                log::info!("the daemon ends: {why}");
+                Ok(())
+            }
+            Err(why) => Err(anyhow::anyhow!(why)),
+        }
+    }
+
+    fn work(&mut self) -> anyhow::Result<Result<String, String>> {
+        let mut events = Events::with_capacity(EVENTS);
+        self.carry_out();
+        self.settle();
+        loop {
+            if let Some(ended) = self.ended.take() {
+                self.say_farewell(&mut events)?;
+                return Ok(ended);
+            }
+            self.wait(&mut events)?;
+            let start = clock::now();
+            self.context.now = start;
+            self.note_events(&events);
+            self.read(start);
+            self.tick();
+            self.settle();
+            self.turns.add(start, clock::now());
+        }
+    }
+
+    /// Waits for events, or until something is due.
+    fn wait(&mut self, events: &mut Events) -> anyhow::Result<()> {
+        let busy = !self.context.ready.is_empty()
+            || !self.context.dirty.is_empty()
+            || self.processes.has_launches();
+        let time = if busy {
+            Duration::ZERO
+        } else {
+            let deadlines = [
+                Some(self.daemon.deadline()),
+                self.locals.deadline(),
+                self.links.deadline(),
+                self.processes.deadline(),
+            ];
+            let next = deadlines.into_iter().flatten().min();
+            let now = clock::now();
+            next.map_or(WAIT_MAX, |next| next.since(now).min(WAIT_MAX))
+        };
+        match self.poll.poll(events, Some(time)) {
+            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
+                Err(error).context("cannot wait for events")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn note_events(&mut self, events: &Events) {
+        for event in events {
+            let source = Source::from_token(event.token());
+            let closed = event.is_read_closed() || event.is_error();
+            match source {
+                Source::Local(place) => self.locals.wake(place, closed, &mut self.context),
+                Source::Link(place) => {
+                    let writable = event.is_writable();
+                    self.links.wake(place, writable, closed, &mut self.context);
+                }
+                _ => {}
+            }
+            // A process's input is written when it is served.
+            if event.is_readable() || closed || matches!(source, Source::Process(_)) {
+                self.context.ready.push_back(source);
+            }
+        }
+    }
+
+    /// Reads from those that are ready, a share from each in turn.
+    fn read(&mut self, start: Time) {
+        while let Some(source) = self.context.ready.pop_front() {
+            let context = &mut self.context;
+            let more = match source {
+                Source::Local(place) => self.locals.serve(place, context),
+                Source::Link(place) => self.links.serve(place, context),
+                Source::Process(place) => self.processes.serve(place, context),
+                Source::LocalListener => self.locals.accept(context),
+                Source::LinkListener => self.links.accept(context),
+                Source::Signals => {
+                    self.heed_signals();
+                    false
+                }
+                Source::Jobs => {
+                    while let Some(answer) = self.jobs.answer() {
+                        self.context.inbox.push_back(answer);
+                    }
+                    false
+                }
+            };
+            self.step_all();
+            if more {
+                self.context.ready.push_back(source);
+            }
+            if clock::now().since(start) > READ_TIME {
+                return;
+            }
+        }
+    }
+
+    fn heed_signals(&mut self) {
+        let asked = self.signals.take();
+        if asked.reap {
+            self.processes.reap_all(&mut self.context);
+        }
+        if asked.fault && self.cuts_links {
+            log::warn!("all links are cut, as a test wants");
+            self.links.cut_all(&mut self.context);
+        }
+        if asked.stop {
+            self.stops += 1;
+            if self.stops >= STOPS {
+                self.ended = Some(Ok("the user insists".to_owned()));
+            }
+            self.context.inbox.push_back(Input::Stop);
+        }
+    }
+
+    /// What is due by the clock, and one process to start.
+    fn tick(&mut self) {
+        self.context.now = clock::now();
+        let now = self.context.now;
+        if self.daemon.deadline() <= now {
+            self.context.inbox.push_back(Input::Tick);
+        }
+        for (deadline, part) in [
+            (self.locals.deadline(), 0),
+            (self.links.deadline(), 1),
+            (self.processes.deadline(), 2),
+        ] {
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                match part {
+                    0 => self.locals.tick(&mut self.context),
+                    1 => self.links.tick(&mut self.context),
+                    _ => self.processes.tick(&mut self.context),
+                }
+            }
+        }
+        self.processes.launch_next(&mut self.context);
+        self.step_all();
+    }
+
+    /// Writes what waits, and tells the state machine what became of it.
+    fn settle(&mut self) {
+        self.consoles
+            .release(&mut self.processes, &mut self.locals, &mut self.context);
+        // Those that are full mark themselves again.
+        for source in std::mem::take(&mut self.context.dirty) {
+            match source {
+                Source::Local(place) => self.locals.flush(place, &mut self.context),
+                Source::Link(place) => self.links.flush(place, &mut self.context),
+                _ => {}
+            }
+        }
+        self.locals.report_losers(&mut self.context);
+        self.links.report_losers(&mut self.context);
+        self.step_all();
+    }
+
+    /// Lets the state machine see what came in, and does what it wants.
+    fn step_all(&mut self) {
+        while let Some(input) = self.context.inbox.pop_front() {
+            if let Input::ProcessEnded(tid, _) = &input {
+                self.consoles.detach(*tid);
+            }
+            self.daemon.step(self.context.now, input, &mut self.outbox);
+            self.carry_out();
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(output) = self.outbox.pop_front() {
+            self.perform(output);
+        }
+    }
+
+    fn perform(&mut self, output: Output) {
+        let context = &mut self.context;
+        match output {
+            Output::Task(tid, frame) => self.locals.send_to_task(tid, frame, context),
+            Output::Peer(host, frame) => self.links.send(host, frame, context),
+            Output::Connect(host, addr) => self.links.connect(host, &addr, context),
+            Output::Disconnect(host) => self.links.disconnect(host, context),
+            Output::Joiner(conn, frame) => self.links.send_to_joiner(conn, frame, context),
+            Output::Welcome(conn, tid, frame) => self.locals.welcome(conn, tid, &frame, context),
+            Output::Reject(conn, frame) => self.locals.reject(conn, &frame, context),
+            Output::CloseTask(tid) => self.locals.close_task(tid, context),
+            Output::Console(conn, frame) => self.locals.send_to_console(conn, frame, context),
+            Output::FindProgram {
+                question,
+                program,
+                dir,
+            } => context.inbox.extend(self.jobs.find(question, program, dir)),
+            Output::Launch(spec) => self.processes.launch(spec),
+            Output::Adopt(tid, pid) => self.processes.adopt(tid, pid, context),
+            Output::Signal(tid, signal) => self.processes.signal(tid, signal),
+            Output::StandardInput(tid, bytes) => {
+                self.consoles
+                    .type_in(tid, &bytes, &mut self.processes, &mut self.locals, context)
+            }
+            Output::Resize(tid, size) => self.processes.resize(tid, size),
+            Output::Attach(conn, tid) => self.consoles.attach(conn, tid),
+            Output::PauseOutput(tid) => self.processes.pause(tid, true, context),
+            Output::ResumeOutput(tid) => self.processes.pause(tid, false, context),
+            Output::LogOutput(tid, stream, bytes) => {
+                for line in String::from_utf8_lossy(&bytes).lines() {
+                    log::info!(target: "task", "{tid} {stream}> {line}");
+                }
+            }
+            Output::MeasureUsage(question) => context
+                .inbox
+                .extend(self.jobs.measure(question, self.processes.living())),
+            Output::Lease(end) => {
+                if let Err(error) = self.lease.set(end) {
+                    let why = format!("the lease's timer cannot be set: {error}");
+                    self.ended = Some(Err(why));
+                }
+            }
+            Output::Note(text) => log::info!("{text}"),
+            Output::End(result) => self.ended = Some(result),
+        }
+    }
+
+    /// Ends the tasks, and gives others a moment to take what is written for them.
+    fn say_farewell(&mut self, events: &mut Events) -> anyhow::Result<()> {
+        self.settle();
+        self.processes.kill_all();
+        let end = Instant::now() + FAREWELL_TIME;
+        while !(self.links.is_idle() && self.locals.is_idle()) && Instant::now() < end {
+            self.poll
+                .poll(events, Some(Duration::from_millis(10)))
+                .context("cannot wait for events")?;
+            self.context.now = clock::now();
+            self.note_events(events);
+            self.context.ready.clear();
+            self.context.inbox.clear();
+            for source in std::mem::take(&mut self.context.dirty) {
+                match source {
+                    Source::Local(place) => self.locals.flush(place, &mut self.context),
+                    Source::Link(place) => self.links.flush(place, &mut self.context),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}

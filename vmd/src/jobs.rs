@@ -1,0 +1,122 @@
+//! Work that may wait for a disk, done by a thread beside the event loop.
+//!
+//! Looking up a program touches file systems that may be far away; measuring hundreds of processes
+//! takes long. One thread does the former, one the latter, each from a bounded queue; the answers
+//! come back through a channel, and the event loop is woken.
+
+use crate::{context::Source, program::ProgramPath, usage};
+use anyhow::Context as _;
+use mio::{Registry, Waker};
+use std::{
+    io,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, Sender, SyncSender, TrySendError},
+    },
+    thread,
+};
+use vm_machine::Input;
+use vm_wire::{
+    Tid,
+    task::{FailKind, Failed},
+};
+
+/// Jobs that may wait for one thread.
+const QUEUE_JOBS: usize = 8_192;
+
+enum Job {
+    Find {
+        question: u64,
+        program: String,
+        dir: Option<String>,
+    },
+    Measure {
+        question: u64,
+        tasks: Vec<(Tid, u32)>,
+    },
+}
+
+/// The way to the threads and back.
+#[derive(Debug)]
+pub struct Jobs {
+    find: SyncSender<Job>,
+    measure: SyncSender<Job>,
+    answers: Receiver<Input>,
+}
+
+impl Jobs {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn start(path: ProgramPath, registry: &Registry) -> anyhow::Result<Jobs> {
+        let waker = Arc::new(Waker::new(registry, Source::Jobs.token())?);
+        let (done, answers) = mpsc::channel();
+        let path = Arc::new(path);
+        let worker = |name: &str| -> anyhow::Result<SyncSender<Job>> {
+            let (queue, jobs) = mpsc::sync_channel(QUEUE_JOBS);
+            let (path, done, waker) = (path.clone(), done.clone(), waker.clone());
+            thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(move || work(&path, &jobs, &done, &waker))
+                .context("cannot start a thread")?;
+            Ok(queue)
+        };
+        Ok(Jobs {
+            find: worker("find")?,
+            measure: worker("measure")?,
+            answers,
+        })
+    }
+
+    /// Looks a program up. If the thread is far behind, the answer is a failure at once.
+    pub fn find(&self, question: u64, program: String, dir: Option<String>) -> Option<Input> {
+        let job = Job::Find {
+            question,
+            program,
+            dir,
+        };
+        match self.find.try_send(job) {
+            Ok(()) => None,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                let text = "the daemon waits for a disk and cannot look up more programs now";
+                let failed = Failed::new(FailKind::System, text);
+                Some(Input::ProgramFound(question, Err(failed)))
+            }
+        }
+    }
+
+    /// Measures what tasks use. If the thread is far behind, nothing is known about them.
+    pub fn measure(&self, question: u64, tasks: Vec<(Tid, u32)>) -> Option<Input> {
+        match self.measure.try_send(Job::Measure { question, tasks }) {
+            Ok(()) => None,
+            Err(_) => Some(Input::Usage(question, Vec::new())),
+        }
+    }
+
+    /// The next answer that is there.
+    pub fn answer(&self) -> Option<Input> {
+        self.answers.try_recv().ok()
+    }
+}
+
+fn work(path: &ProgramPath, jobs: &Receiver<Job>, done: &Sender<Input>, waker: &Waker) {
+    for job in jobs {
+        let answer = match job {
+            Job::Find {
+                question,
+                program,
+                dir,
+            } => Input::ProgramFound(question, path.find(&program, dir.as_deref())),
+            Job::Measure { question, tasks } => Input::Usage(question, usage::measure(&tasks)),
+        };
+        let woken: Result<(), io::Error> = done
+            .send(answer)
+            .map_err(io::Error::other)
+            .and_then(|()| waker.wake());
+        if woken.is_err() {
+            // The event loop is gone.
+            return;
+        }
+    }
+}

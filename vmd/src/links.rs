@@ -1,0 +1,766 @@
+//! Connections to other daemons.
+//!
+//! Each is connected or accepted, proves the secret ([`crate::secure`]), says Hello, and is then a
+//! link to a host, or the way of a daemon that wants to join. Which of two connections between the
+//! same hosts is their link is decided in [`vm_machine::link`]. Until a connection has said Hello it
+//! is a stranger: there are few of them at a time, each has a few seconds and a few bytes.
+//!
+//! Two lanes lead out: what keeps the machine alive overtakes the chunks of tasks' messages. A bad
+//! record, a bad frame, or a frame that only a local peer may send closes the connection; that is
+//! logged and counted and does nothing else.
+
+use crate::{
+    context::{Context, Source},
+    queue::{FrameQueue, Lanes, Pushed},
+    secret::Secret,
+    secure::{Mode, SEALED_MAX, Secure},
+    sockets::{READ_MIN, Read, SERVE_BYTES, Spare, read_into, tune_link},
+};
+use anyhow::bail;
+use mio::net::{TcpListener, TcpStream};
+use rustix::io::{Errno, write};
+use slab::Slab;
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+    net::{Shutdown, SocketAddr},
+    time::Duration,
+};
+use vm_machine::{
+    ConnId, Input, Time,
+    link::{Change, Links as Pairing, Maker},
+};
+use vm_wire::{
+    Frame, FrameReader, HostId, MachineId, Message, Op,
+    limits::{HANDSHAKE_TIME, STRANGERS_MAX},
+    peer::{Hello, Refused},
+    task::{FailKind, Failed},
+    version::Offer,
+};
+
+/// How long the other host may take to accept a connection: a lost packet of a connection's
+/// opening is repeated after a second only, so it is better to try anew.
+const CONNECT_TIME: Duration = Duration::from_millis(1_500);
+/// Connections that are accepted in one turn.
+const ACCEPT_BATCH: usize = 16;
+/// Plain bytes that are sealed at once; what is urgent waits behind them.
+const SEAL_BATCH: usize = 2 * SEALED_MAX;
+/// Bytes that are written to one link in one turn.
+const TURN_BYTES: usize = 512 * 1024;
+
+/// Who this daemon is, for its Hellos, and what its links need.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The machine.
+    pub machine: MachineId,
+    /// This host.
+    pub host: HostId,
+    /// Its name.
+    pub name: String,
+    /// The machine's secret.
+    pub secret: Secret,
+    /// Encrypted or not.
+    pub mode: Mode,
+}
+
+/// How far a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The system connects.
+    Connecting,
+    /// Handshake, then the other's Hello.
+    Stranger,
+    /// A link.
+    Up(HostId),
+    /// A daemon that wants to join.
+    Joiner,
+    /// Refused: what waits is written, then the other end has a moment to read it.
+    Leaving,
+}
+
+struct Conn {
+    id: ConnId,
+    socket: TcpStream,
+    addr: SocketAddr,
+    maker: Maker,
+    /// Whom it was made to.
+    wanted: Option<HostId>,
+    state: State,
+    secure: Secure,
+    said_hello: bool,
+    reader: FrameReader,
+    queue: FrameQueue,
+    /// Sealed bytes, and how many of them are out.
+    out: Vec<u8>,
+    out_at: usize,
+    closed: bool,
+    dirty: bool,
+}
+
+/// All connections to other daemons.
+pub struct Links {
+    identity: Identity,
+    listener: TcpListener,
+    spare: Spare,
+    table: Slab<Conn>,
+    places: HashMap<ConnId, usize>,
+    pairing: Pairing,
+    /// Connections that have to be further by then.
+    deadlines: BTreeSet<(Time, ConnId)>,
+    /// Accepted connections that have not said Hello.
+    strangers: usize,
+    full: bool,
+    lossy: Vec<usize>,
+    offences: u64,
+    /// Plain bytes on their way to be sealed.
+    plain: Vec<u8>,
+}
+
+impl Links {
+    /// Takes connections from `listener`.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new(
+        identity: Identity,
+        listener: std::net::TcpListener,
+        context: &Context,
+    ) -> io::Result<Links> {
+        listener.set_nonblocking(true)?;
+        let mut listener = TcpListener::from_std(listener);
+        context.register_readable(&mut listener, Source::LinkListener)?;
+        Ok(Links {
+            pairing: Pairing::new(identity.host),
+            identity,
+            listener,
+            spare: Spare::new()?,
+            table: Slab::new(),
+            places: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            strangers: 0,
+            full: false,
+            lossy: Vec::new(),
+            offences: 0,
+            plain: Vec::new(),
+        })
+    }
+
+    /// Accepts who waits. Returns whether there may be more.
+    pub fn accept(&mut self, context: &mut Context) -> bool {
+        for _ in 0..ACCEPT_BATCH {
+            if self.strangers >= STRANGERS_MAX {
+                self.full = true;
+                return false;
+            }
+            match self.listener.accept() {
+                Ok((socket, addr)) => {
+                    let secure = Secure::other_end(&self.identity.secret, self.identity.mode);
+                    let added = self.add(socket, addr, Maker::Them, secure, context);
+                    if let Err(error) = added {
+                        log::warn!("a connection from {addr} was refused: {error}");
+                    } else {
+                        self.strangers += 1;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                Err(error) if Spare::is_exhausted(&error) => {
+                    log::error!("the limit of open files is reached: a connection was refused");
+                    let listener = &self.listener;
+                    self.spare.lend(|| drop(listener.accept()));
+                }
+                Err(error) => log::debug!("a connection was lost: {error}"),
+            }
+        }
+        true
+    }
+
+    fn add(
+        &mut self,
+        mut socket: TcpStream,
+        addr: SocketAddr,
+        maker: Maker,
+        secure: Secure,
+        context: &mut Context,
+    ) -> io::Result<ConnId> {
+        tune_link(&socket)?;
+        let entry = self.table.vacant_entry();
+        let place = entry.key();
+        context.register(&mut socket, Source::Link(place))?;
+        let id = context.conn();
+        let (state, time) = match maker {
+            Maker::Us => (State::Connecting, CONNECT_TIME),
+            Maker::Them => (State::Stranger, HANDSHAKE_TIME),
+        };
+        self.deadlines.insert((context.now + time, id));
+        self.places.insert(id, place);
+        entry.insert(Conn {
+            id,
+            socket,
+            addr,
+            maker,
+            wanted: None,
+            state,
+            secure,
+            said_hello: false,
+            reader: FrameReader::new(),
+            queue: FrameQueue::new(Lanes::Two),
+            out: Vec::new(),
+            out_at: 0,
+            closed: false,
+            dirty: false,
+        });
+        Ok(id)
+    }
+
+    /// Makes a link to `host` if there is none: `LinkUp` or `LinkDown` follows.
+    pub fn connect(&mut self, host: HostId, addr: &str, context: &mut Context) {
+        if !self.pairing.is_free(host) {
+            return;
+        }
+        let result = addr
+            .parse::<SocketAddr>()
+            .map_err(io::Error::other)
+            .and_then(|addr| {
+                let socket = TcpStream::connect(addr)?;
+                let mut opening = Vec::new();
+                let secure = Secure::maker(&self.identity.secret, self.identity.mode, &mut opening);
+                let id = self.add(socket, addr, Maker::Us, secure, context)?;
+                let conn = &mut self.table[self.places[&id]];
+                conn.wanted = Some(host);
+                conn.out = opening;
+                self.pairing.attempt(host, id);
+                Ok(())
+            });
+        if let Err(error) = result {
+            log::warn!("no connection to {host} at {addr}: {error}");
+            context.inbox.push_back(Input::LinkDown(host));
+        }
+    }
+
+    /// Closes the link to `host`.
+    pub fn disconnect(&mut self, host: HostId, context: &mut Context) {
+        for conn in self.pairing.forget(host) {
+            self.close_id(conn, context);
+        }
+    }
+
+    /// An event: the connection at `place` can be read, or written.
+    pub fn wake(&mut self, place: usize, writable: bool, closed: bool, context: &mut Context) {
+        let Some(conn) = self.table.get_mut(place) else {
+            return;
+        };
+        conn.closed |= closed;
+        if conn.state == State::Connecting && (writable || closed) {
+            match conn
+                .socket
+                .take_error()
+                .map(|error| error.map_or(Ok(()), Err))
+            {
+                Ok(Ok(())) if conn.socket.peer_addr().is_ok() => {
+                    conn.state = State::Stranger;
+                    self.deadlines
+                        .insert((context.now + HANDSHAKE_TIME, conn.id));
+                }
+                Ok(Ok(())) => return,
+                Ok(Err(error)) | Err(error) => {
+                    log::debug!("no connection to {}: {error}", conn.addr);
+                    self.close(place, context);
+                    return;
+                }
+            }
+        }
+        if !conn.is_idle() {
+            mark_dirty(conn, place, context);
+        }
+    }
+
+    /// Reads from the connection at `place`. Returns whether there may be more.
+    pub fn serve(&mut self, place: usize, context: &mut Context) -> bool {
+        let mut share = SERVE_BYTES;
+        loop {
+            let Some(conn) = self.table.get_mut(place) else {
+                return false;
+            };
+            if conn.state == State::Connecting {
+                return false;
+            }
+            let room = conn.read_room();
+            let input = conn.secure.input(&mut conn.reader);
+            input.reserve(room);
+            let (count, more) = match read_into(&conn.socket, input, room) {
+                Ok(Read::Full(count)) => (count, true),
+                Ok(Read::Some(count)) => (count, conn.closed),
+                Ok(Read::Nothing) => return false,
+                Ok(Read::End) | Err(_) => {
+                    self.close(place, context);
+                    return false;
+                }
+            };
+            if conn.state == State::Leaving {
+                conn.secure.input(&mut conn.reader).clear();
+            } else if let Err(error) = self.take_bytes(place, context) {
+                self.offend(place, &error, context);
+            }
+            share = share.saturating_sub(count);
+            if !more || share == 0 {
+                return more;
+            }
+        }
+    }
+
+    fn take_bytes(&mut self, place: usize, context: &mut Context) -> anyhow::Result<()> {
+        let conn = &mut self.table[place];
+        let result = conn.secure.receive(&mut conn.reader, &mut conn.out);
+        if !conn.out.is_empty() {
+            mark_dirty(conn, place, context);
+        }
+        result?;
+        if conn.secure.is_open() && !conn.said_hello {
+            conn.said_hello = true;
+            let hello = hello(&self.identity);
+            seal_first(conn, &hello);
+            mark_dirty(conn, place, context);
+        }
+        while let Some(conn) = self.table.get_mut(place) {
+            if conn.state == State::Leaving {
+                return Ok(());
+            }
+            let Some(frame) = conn.reader.next_frame()? else {
+                return Ok(());
+            };
+            let op = frame.header.op;
+            match conn.state {
+                State::Up(host) if is_from_host(op) => {
+                    context.inbox.push_back(Input::Peer(host, frame));
+                }
+                State::Joiner if op == Op::Join => {
+                    context.inbox.push_back(Input::Joiner(conn.id, frame));
+                }
+                State::Stranger if op == Op::Hello => self.introduce(place, &frame, context)?,
+                State::Stranger | State::Up(_) if op == Op::Refused => {
+                    let why = Refused::read(&frame)?.why;
+                    log::warn!("{} refuses this daemon: {why}", conn.addr);
+                    self.close(place, context);
+                }
+                _ => bail!("{op:?} may not come from here"),
+            }
+        }
+        Ok(())
+    }
+
+    /// The other end's Hello.
+    fn introduce(
+        &mut self,
+        place: usize,
+        frame: &Frame,
+        context: &mut Context,
+    ) -> anyhow::Result<()> {
+        let hello = Hello::read(frame)?;
+        let conn = &mut self.table[place];
+        let (id, maker, addr) = (conn.id, conn.maker, conn.addr);
+        match greet(&self.identity, conn.wanted, &hello) {
+            Ok(host) => {
+                if maker == Maker::Them {
+                    self.strangers -= 1;
+                }
+                if host == HostId::NONE {
+                    conn.state = State::Joiner;
+                    return Ok(());
+                }
+                conn.state = State::Up(host);
+                let verdict = self.pairing.up(host, id, maker);
+                for conn in verdict.close {
+                    self.close_id(conn, context);
+                }
+                if verdict.change == Some(Change::Up) {
+                    log::debug!("the link to {host} ({}, {addr}) is up", hello.name);
+                    context.inbox.push_back(Input::LinkUp(host));
+                }
+            }
+            Err(why) => {
+                log::warn!("{} ({addr}) is refused: {why}", hello.name);
+                self.leave_with(place, &Refused { why }.frame(), context);
+            }
+        }
+        Ok(())
+    }
+
+    /// The connection will be closed once the other end has read `frame`.
+    fn leave_with(&mut self, place: usize, frame: &Frame, context: &mut Context) {
+        self.end_of(place, context);
+        let conn = &mut self.table[place];
+        conn.queue.push(frame.clone(), &mut context.room);
+        conn.state = State::Leaving;
+        self.deadlines
+            .insert((context.now + HANDSHAKE_TIME, conn.id));
+        mark_dirty(conn, place, context);
+    }
+
+    fn offend(&mut self, place: usize, error: &anyhow::Error, context: &mut Context) {
+        self.offences += 1;
+        let conn = &mut self.table[place];
+        log::warn!(
+            "the connection with {} was cut off (the {}. so far): {error:#}",
+            conn.addr,
+            self.offences
+        );
+        if conn.out.is_empty() {
+            self.close(place, context);
+        } else {
+            // An alert is on its way out.
+            self.end_of(place, context);
+            let conn = &mut self.table[place];
+            conn.queue.clear(&mut context.room);
+            conn.state = State::Leaving;
+        }
+    }
+
+    fn close_id(&mut self, conn: ConnId, context: &mut Context) {
+        if let Some(&place) = self.places.get(&conn) {
+            self.close(place, context);
+        }
+    }
+
+    fn close(&mut self, place: usize, context: &mut Context) {
+        self.end_of(place, context);
+        let mut conn = self.table.remove(place);
+        self.places.remove(&conn.id);
+        conn.queue.clear(&mut context.room);
+    }
+
+    /// The connection at `place` is of no use any more: tells who has to know.
+    fn end_of(&mut self, place: usize, context: &mut Context) {
+        let conn = &self.table[place];
+        let host = match conn.state {
+            State::Up(host) => Some(host),
+            State::Joiner => {
+                context.inbox.push_back(Input::ConnGone(conn.id));
+                None
+            }
+            State::Stranger if conn.maker == Maker::Them => {
+                self.strangers -= 1;
+                None
+            }
+            _ => conn.wanted,
+        };
+        let change = host.and_then(|host| Some((host, self.pairing.gone(host, conn.id)?)));
+        match change {
+            Some((host, Change::Up)) => context.inbox.push_back(Input::LinkUp(host)),
+            Some((host, Change::Down)) => {
+                log::debug!("there is no link to {host} ({})", conn.addr);
+                context.inbox.push_back(Input::LinkDown(host));
+            }
+            None => {}
+        }
+    }
+
+    /// Sends over the link to `host`; nothing happens if there is none.
+    pub fn send(&mut self, host: HostId, frame: Frame, context: &mut Context) {
+        let place = self
+            .pairing
+            .used(host)
+            .and_then(|conn| self.places.get(&conn));
+        if let Some(&place) = place {
+            self.push(place, frame, context);
+        }
+    }
+
+    /// Sends to a daemon that wants to join; a refusal ends its connection.
+    pub fn send_to_joiner(&mut self, conn: ConnId, frame: Frame, context: &mut Context) {
+        match self.places.get(&conn) {
+            Some(&place) if self.table[place].state == State::Joiner => {
+                if frame.header.op == Op::Refused {
+                    self.leave_with(place, &frame, context);
+                } else {
+                    self.push(place, frame, context);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn push(&mut self, place: usize, frame: Frame, context: &mut Context) {
+        let conn = &mut self.table[place];
+        match conn.queue.push(frame, &mut context.room) {
+            Pushed::Kept => mark_dirty(conn, place, context),
+            Pushed::Dropped => {
+                if !self.lossy.contains(&place) {
+                    self.lossy.push(place);
+                }
+            }
+            Pushed::Stuck => {
+                let error = anyhow::anyhow!("it does not read what it is sent");
+                self.offend(place, &error, context);
+            }
+        }
+    }
+
+    /// Writes what waits for the connection at `place`.
+    pub fn flush(&mut self, place: usize, context: &mut Context) {
+        let Some(conn) = self.table.get_mut(place) else {
+            return;
+        };
+        conn.dirty = false;
+        if conn.state == State::Connecting {
+            return;
+        }
+        match conn.flush(&mut self.plain, context) {
+            Ok(false) => mark_dirty(conn, place, context),
+            Ok(true) => {
+                if conn.state == State::Leaving && conn.is_idle() {
+                    // It may be gone already.
+                    let _ = conn.socket.shutdown(Shutdown::Write);
+                }
+            }
+            Err(error) => {
+                log::debug!("the connection with {} broke: {error}", conn.addr);
+                self.close(place, context);
+            }
+        }
+    }
+
+    /// Tells the daemon which pairs lost chunks, where there is room again.
+    pub fn report_losers(&mut self, context: &mut Context) {
+        self.lossy.retain(|place| {
+            let Some(conn) = self.table.get_mut(*place) else {
+                return false;
+            };
+            let losers = conn.queue.take_losers(&context.room);
+            if !losers.is_empty() {
+                context.inbox.push_back(Input::Dropped(losers));
+            }
+            conn.queue.has_losers()
+        });
+    }
+
+    /// When something is due.
+    pub fn deadline(&self) -> Option<Time> {
+        self.deadlines.first().map(|(time, _)| *time)
+    }
+
+    /// Closes connections whose time is up, and takes new ones if it had to stop.
+    pub fn tick(&mut self, context: &mut Context) {
+        while let Some(&(time, id)) = self.deadlines.first()
+            && time <= context.now
+        {
+            self.deadlines.pop_first();
+            let Some(&place) = self.places.get(&id) else {
+                continue;
+            };
+            let conn = &self.table[place];
+            // Since an earlier deadline it may have become something else, with one of its own.
+            let later = self.deadlines.iter().any(|(_, other)| *other == id);
+            match conn.state {
+                State::Up(_) | State::Joiner => {}
+                _ if later => {}
+                State::Stranger if conn.maker == Maker::Them => {
+                    let error = anyhow::anyhow!("it did not prove in time who it is");
+                    self.offend(place, &error, context);
+                }
+                _ => self.close(place, context),
+            }
+        }
+        if self.full && self.strangers < STRANGERS_MAX {
+            self.full = false;
+            context.ready.push_back(Source::LinkListener);
+        }
+    }
+
+    /// Whether everything is written.
+    pub fn is_idle(&self) -> bool {
+        self.table.iter().all(|(_, conn)| conn.is_idle())
+    }
+
+    /// A fault for tests: all connections are destroyed, with what is in them.
+    pub fn cut_all(&mut self, context: &mut Context) {
+        let places: Vec<usize> = self.table.iter().map(|(place, _)| place).collect();
+        for place in places {
+            if let Some(conn) = self.table.get(place) {
+                // Without it the system would still deliver what it has taken.
+                let _ = socket2::SockRef::from(&conn.socket).set_linger(Some(Duration::ZERO));
+                self.close(place, context);
+            }
+        }
+    }
+}
+
+impl Conn {
+    fn is_idle(&self) -> bool {
+        self.out.is_empty() && self.queue.is_empty()
+    }
+
+    /// How much to read: whole records, but little from who has not proved anything.
+    fn read_room(&self) -> usize {
+        match self.state {
+            State::Up(_) => {
+                let missing = self.reader.missing().max(self.secure.missing());
+                (missing + READ_MIN).min(SERVE_BYTES)
+            }
+            _ => READ_MIN,
+        }
+    }
+
+    /// Writes what waits, up to a turn's share. Returns whether that was all that is possible now.
+    fn flush(&mut self, plain: &mut Vec<u8>, context: &mut Context) -> Result<bool, Errno> {
+        let mut share = TURN_BYTES;
+        loop {
+            while self.out_at < self.out.len() {
+                if share == 0 {
+                    return Ok(false);
+                }
+                match write(&self.socket, &self.out[self.out_at..]) {
+                    Ok(count) => {
+                        self.out_at += count;
+                        share = share.saturating_sub(count.max(1));
+                    }
+                    Err(Errno::INTR) => {}
+                    Err(Errno::AGAIN) => return Ok(true),
+                    Err(error) => return Err(error),
+                }
+            }
+            self.out.clear();
+            self.out_at = 0;
+            if !self.said_hello || self.queue.is_empty() {
+                return Ok(true);
+            }
+            if self.secure.sends_plain() {
+                use crate::queue::Flushed;
+                let flushed = self.queue.flush(&self.socket, &mut context.room)?;
+                return Ok(flushed != Flushed::More);
+            }
+            plain.clear();
+            while plain.len() < SEAL_BATCH
+                && let Some(frame) = self.queue.pop(&mut context.room)
+            {
+                frame.write_to(plain);
+            }
+            for part in plain.chunks(SEALED_MAX) {
+                self.secure.seal(part, &mut self.out);
+            }
+        }
+    }
+}
+
+fn mark_dirty(conn: &mut Conn, place: usize, context: &mut Context) {
+    if !conn.dirty {
+        conn.dirty = true;
+        context.dirty.push(Source::Link(place));
+    }
+}
+
+/// Hello is sealed alone, because on plain links it is all that is sealed.
+fn seal_first(conn: &mut Conn, hello: &Frame) {
+    let mut plain = Vec::with_capacity(hello.len());
+    hello.write_to(&mut plain);
+    conn.secure.seal(&plain, &mut conn.out);
+}
+
+/// What may come over a link after Hello; what only a local peer may ask is not among it. Orders
+/// between daemons travel as data.
+fn is_from_host(op: Op) -> bool {
+    (Op::Data..=Op::Resend).contains(&op) || (Op::Raft..=Op::Grant).contains(&op)
+}
+
+fn hello(identity: &Identity) -> Frame {
+    Hello {
+        offer: Offer::OURS,
+        machine: Some(identity.machine),
+        host: identity.host,
+        name: identity.name.clone(),
+    }
+    .frame()
+}
+
+/// Who is at the other end: a host, or [`HostId::NONE`] for one that wants to join.
+fn greet(us: &Identity, wanted: Option<HostId>, hello: &Hello) -> Result<HostId, Failed> {
+    if let Err(error) = Offer::OURS.choose(hello.offer) {
+        return Err(Failed::new(FailKind::Version, error.to_string()));
+    }
+    let refused = |text: String| Err(Failed::new(FailKind::Refused, text));
+    match (hello.machine, hello.host, wanted) {
+        (None, HostId::NONE, None) => Ok(HostId::NONE),
+        (Some(machine), _, _) if machine != us.machine => refused(format!(
+            "it belongs to machine {machine}, this is machine {}",
+            us.machine
+        )),
+        (Some(_), host, _) if host == us.host => {
+            refused(format!("it says that it is {host}, which is this daemon"))
+        }
+        (Some(_), host, Some(wanted)) if host != wanted => refused(format!(
+            "at this address {wanted} was expected, and {host} answers"
+        )),
+        (Some(_), host, _) if host != HostId::NONE => Ok(host),
+        _ => refused("its Hello makes no sense".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn us() -> Identity {
+        Identity {
+            machine: MachineId::from_bits(7),
+            host: HostId(3),
+            name: "us".to_owned(),
+            secret: Secret::from_text("0123456789abcdef").expect("long enough"),
+            mode: Mode::Encrypted,
+        }
+    }
+
+    fn them(machine: Option<u32>, host: u16) -> Hello {
+        Hello {
+            offer: Offer::OURS,
+            machine: machine.map(MachineId::from_bits),
+            host: HostId(host),
+            name: "them".to_owned(),
+        }
+    }
+
+    #[test]
+    fn hosts_of_the_machine_and_joiners_are_greeted() {
+        assert_eq!(greet(&us(), None, &them(Some(7), 4)), Ok(HostId(4)));
+        assert_eq!(
+            greet(&us(), Some(HostId(4)), &them(Some(7), 4)),
+            Ok(HostId(4))
+        );
+        assert_eq!(greet(&us(), None, &them(None, 0)), Ok(HostId::NONE));
+    }
+
+    #[test]
+    fn others_are_refused_with_the_reason() {
+        for (wanted, hello, says) in [
+            (None, them(Some(8), 4), "belongs to machine"),
+            (None, them(Some(7), 3), "this daemon"),
+            (None, them(Some(7), 0), "no sense"),
+            (None, them(None, 4), "no sense"),
+            (Some(HostId(5)), them(Some(7), 4), "was expected"),
+            (Some(HostId(5)), them(None, 0), "no sense"),
+        ] {
+            let why = greet(&us(), wanted, &hello).expect_err(says).text;
+            assert!(why.contains(says), "{why}");
+        }
+        let mut old = them(Some(7), 4);
+        old.offer = Offer {
+            oldest: 900,
+            newest: 901,
+        };
+        let why = greet(&us(), None, &old).expect_err("no version in common");
+        assert_eq!(why.kind, FailKind::Version);
+    }
+
+    #[test]
+    fn what_only_a_local_peer_may_ask_is_refused_from_the_network() {
+        for op in [
+            Op::Spawn,
+            Op::Signal,
+            Op::Exit,
+            Op::Located,
+            Op::ConsoleRequest,
+            Op::Hello,
+        ] {
+            assert!(!is_from_host(op), "{op:?}");
+        }
+        assert!(is_from_host(Op::Data) && is_from_host(Op::Raft) && is_from_host(Op::Grant));
+    }
+}

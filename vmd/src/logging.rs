@@ -1,0 +1,241 @@
+//! The log: lines of env_logger, written by a thread of its own.
+//!
+//! The event loop must not wait for a disk, nor for a terminal that somebody has stopped. So a line
+//! goes into a bounded queue; what finds it full, or cannot be written because the disk is, is
+//! dropped and counted, and the count is logged when there is room again. A log file has a bounded
+//! size: once full it becomes `FILE.old`, in place of the one before.
+
+use anyhow::Context;
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, Receiver, SyncSender},
+    },
+    thread,
+    time::Duration,
+};
+
+/// Lines that may wait for the writer.
+const QUEUE_LINES: usize = 1024;
+/// How long the end of the daemon waits for the last lines.
+const FLUSH_TIME: Duration = Duration::from_millis(500);
+
+/// Where lines end up.
+#[derive(Debug)]
+pub enum Sink {
+    /// Standard error.
+    Stderr,
+    /// A file of a bounded size.
+    File(LogFile),
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Sink::Stderr => io::stderr().write(bytes),
+            Sink::File(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A file that is renamed to `NAME.old` and begun anew before it exceeds its size.
+#[derive(Debug)]
+pub struct LogFile {
+    path: PathBuf,
+    file: File,
+    size: u64,
+    size_max: u64,
+}
+
+impl LogFile {
+    /// Opens or continues the log at `path`.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(path: &Path, size_max: u64) -> anyhow::Result<LogFile> {
+        let open = || -> io::Result<LogFile> {
+            let file = append(path)?;
+            Ok(LogFile {
+                size: file.metadata()?.len(),
+                path: path.to_owned(),
+                file,
+                size_max,
+            })
+        };
+        open().with_context(|| format!("cannot open the log {}", path.display()))
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        let mut old = self.path.clone().into_os_string();
+        old.push(".old");
+        fs::rename(&self.path, old)?;
+        self.file = append(&self.path)?;
+        self.size = 0;
+        Ok(())
+    }
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path)
+}
+
+impl Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.size + bytes.len() as u64 > self.size_max {
+            self.rotate()?;
+        }
+        let written = self.file.write(bytes)?;
+        self.size += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+enum Order {
+    Line(Vec<u8>),
+    /// Answered once everything before it was written.
+    Flush(SyncSender<()>),
+}
+
+/// The near end of the queue: what env_logger writes to, one line a call.
+struct Queue {
+    lines: SyncSender<Order>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Write for Queue {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.lines.try_send(Order::Line(bytes.to_vec())).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Keeps the way to the writer.
+#[derive(Debug)]
+pub struct Log {
+    lines: SyncSender<Order>,
+}
+
+impl Log {
+    /// Starts the writer and makes it the process's logger. `RUST_LOG` selects as usual.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(sink: Sink) -> anyhow::Result<Log> {
+        let (queue, log) = start_writer(sink)?;
+        env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info"))
+            .target(env_logger::Target::Pipe(Box::new(queue)))
+            .init();
+        Ok(log)
+    }
+
+    /// Waits, for a limited time, until what was logged so far is written.
+    pub fn flush(&self) {
+        let (done, written) = mpsc::sync_channel(1);
+        if self.lines.try_send(Order::Flush(done)).is_ok() {
+            // A sink that is stuck must not keep the daemon from ending.
+            let _ = written.recv_timeout(FLUSH_TIME);
+        }
+    }
+}
+
+fn start_writer(sink: Sink) -> anyhow::Result<(Queue, Log)> {
+    let (lines, orders) = mpsc::sync_channel(QUEUE_LINES);
+    let dropped = Arc::new(AtomicU64::new(0));
+    let queue = Queue {
+        lines: lines.clone(),
+        dropped: dropped.clone(),
+    };
+    thread::Builder::new()
+        .name("log".to_owned())
+        .spawn(move || write_lines(sink, &orders, &dropped))
+        .context("cannot start the log's thread")?;
+    Ok((queue, Log { lines }))
+}
+
+fn write_lines(mut sink: Sink, orders: &Receiver<Order>, dropped: &AtomicU64) {
+    for order in orders {
+        match order {
+            Order::Line(line) => {
+                let lost = dropped.load(Ordering::Relaxed);
+                let note = (lost > 0).then(|| format!("[{lost} lines of the log were dropped]\n"));
+                let result = note
+                    .map_or(Ok(()), |note| sink.write_all(note.as_bytes()))
+                    .inspect(|()| {
+                        dropped.fetch_sub(lost, Ordering::Relaxed);
+                    })
+                    .and_then(|()| sink.write_all(&line));
+                if result.is_err() {
+                    dropped.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            // Nobody may be waiting any more.
+            Order::Flush(done) => drop(done.try_send(())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_file_never_exceeds_its_size_and_keeps_one_predecessor() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("vmd.log");
+        let mut log = LogFile::open(&path, 100).expect("opened");
+        for number in 0..50 {
+            log.write_all(format!("line {number:03}\n").as_bytes())
+                .expect("written");
+            assert!(fs::metadata(&path).expect("there").len() <= 100);
+        }
+        let old = fs::read_to_string(temp.path().join("vmd.log.old")).expect("rotated");
+        let new = fs::read_to_string(&path).expect("there");
+        assert!((old + &new).ends_with("line 048\nline 049\n"));
+        assert_eq!(fs::read_dir(temp.path()).expect("listed").count(), 2);
+        drop(log);
+        let again = LogFile::open(&path, 100).expect("continued");
+        assert_eq!(again.size, new.len() as u64);
+    }
+
+    #[test]
+    fn a_full_disk_drops_lines_and_harms_nothing() {
+        let full = LogFile {
+            path: PathBuf::from("/dev/full"),
+            file: OpenOptions::new()
+                .write(true)
+                .open("/dev/full")
+                .expect("a disk that is full"),
+            size: 0,
+            size_max: u64::MAX,
+        };
+        let (mut queue, log) = start_writer(Sink::File(full)).expect("started");
+        for _ in 0..3 {
+            queue.write_all(b"lost\n").expect("never an error");
+        }
+        log.flush();
+        assert_eq!(queue.dropped.load(Ordering::Relaxed), 3);
+    }
+}

@@ -1,0 +1,533 @@
+//! The processes of this host's tasks: started, watched, heard, ended.
+//!
+//! A task's process is a child, watched by its pidfd. When it ends, the rest of its process group
+//! and session is killed, what it wrote is read to the end, and then the daemon is told. The daemon
+//! is also the subreaper of what tasks leave behind: such orphans become its children, are reaped
+//! here, and are killed at the latest when the daemon ends.
+//!
+//! At most one process is started in a turn of the event loop, because a fork takes a good part of
+//! a millisecond.
+
+use crate::{
+    context::{Context, Source},
+    lines::LineCutter,
+    spawn::{self, Spawner, Streams},
+    streams::{Output, Progress, Role, Stream, Typed},
+};
+use mio::unix::SourceFd;
+use rustix::{
+    fd::{AsFd, AsRawFd, OwnedFd},
+    process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions},
+};
+use slab::Slab;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    fs, io, thread,
+    time::Duration,
+};
+use vm_machine::{Input, LaunchSpec, Time};
+use vm_wire::{Tid, agreed::ExitStatus, console::WindowSize};
+
+/// How long the output of an ended process's terminal is awaited. A terminal's last bytes arrive
+/// a little later; others may hold it open for ever.
+const TERMINAL_TIME: Duration = Duration::from_millis(500);
+/// How long the end of the daemon waits for killed processes to be gone.
+const KILL_TIME: Duration = Duration::from_secs(2);
+/// The exit code of a process that is no child cannot be known.
+const UNKNOWN_CODE: i32 = 255;
+
+#[derive(Debug)]
+struct Process {
+    pid: Pid,
+    /// Whether it is our child.
+    child: bool,
+    pidfd: usize,
+    outputs: Vec<usize>,
+    input: Option<usize>,
+    ended: Option<ExitStatus>,
+}
+
+/// All processes of this host's tasks.
+#[derive(Debug)]
+pub struct Processes {
+    spawner: Spawner,
+    streams: Slab<Stream>,
+    tasks: BTreeMap<Tid, Process>,
+    tids: HashMap<Pid, Tid>,
+    /// To be started, with the signals that came meanwhile.
+    launches: VecDeque<(Box<LaunchSpec>, Vec<i32>)>,
+    /// Ended processes whose terminals are awaited.
+    lingering: BTreeSet<(Time, Tid)>,
+}
+
+impl Processes {
+    /// None yet. From now on this process is the reaper of its descendants.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new(spawner: Spawner) -> io::Result<Processes> {
+        // Any process number turns it on.
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        Ok(Processes {
+            spawner,
+            streams: Slab::new(),
+            tasks: BTreeMap::new(),
+            tids: HashMap::new(),
+            launches: VecDeque::new(),
+            lingering: BTreeSet::new(),
+        })
+    }
+
+    /// The process of a task is to be started.
+    pub fn launch(&mut self, spec: Box<LaunchSpec>) {
+        self.launches.push_back((spec, Vec::new()));
+    }
+
+    /// Whether processes wait to be started.
+    pub fn has_launches(&self) -> bool {
+        !self.launches.is_empty()
+    }
+
+    /// Starts the next process that waits.
+    pub fn launch_next(&mut self, context: &mut Context) {
+        let Some((spec, signals)) = self.launches.pop_front() else {
+            return;
+        };
+        let started = self.spawner.spawn(&spec).and_then(|started| {
+            let pid = started.pid;
+            self.watch(&spec, started, context).map_err(|error| {
+                let text = format!("cannot watch {}: {error}", spec.program);
+                vm_wire::task::Failed::new(vm_wire::task::FailKind::System, text)
+            })?;
+            Ok(pid)
+        });
+        match started {
+            Ok(pid) => {
+                let pid = pid.as_raw_nonzero().get() as u32;
+                context.inbox.push_back(Input::Launched(spec.tid, pid));
+                for signal in signals {
+                    self.signal(spec.tid, signal);
+                }
+            }
+            Err(failed) => context
+                .inbox
+                .push_back(Input::LaunchFailed(spec.tid, failed)),
+        }
+    }
+
+    fn watch(
+        &mut self,
+        spec: &LaunchSpec,
+        started: spawn::Started,
+        context: &mut Context,
+    ) -> io::Result<()> {
+        let (tid, pid) = (spec.tid, started.pid);
+        let raw = spec.console.is_some();
+        let output = |stream: u8| Output {
+            stream,
+            lines: (!raw).then(LineCutter::default),
+            paused: false,
+            left: None,
+        };
+        let mut roles = vec![(started.pidfd, Role::End)];
+        match started.streams {
+            Streams::Pipes {
+                input,
+                output: out,
+                error,
+            } => {
+                roles.push((out, Role::Output(output(1))));
+                roles.push((error, Role::Output(output(2))));
+                roles.extend(input.map(|fd| (fd, Role::Input(Typed::default()))));
+            }
+            Streams::Terminal(fd) => {
+                roles.push((fd, Role::Terminal(output(1), Typed::default())));
+            }
+        }
+        let mut process = Process {
+            pid,
+            child: true,
+            pidfd: 0,
+            outputs: Vec::new(),
+            input: None,
+            ended: None,
+        };
+        let mut places = Vec::new();
+        for (fd, role) in roles {
+            match self.add(tid, fd, role, context) {
+                Ok(place) => places.push(place),
+                Err(error) => {
+                    // Nobody could watch it: it must not live.
+                    kill_group(pid, Signal::KILL);
+                    let _ = rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
+                    for place in places {
+                        self.streams.remove(place);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        for place in places {
+            match self.streams[place].role {
+                Role::End => process.pidfd = place,
+                Role::Output(_) => process.outputs.push(place),
+                Role::Input(_) => process.input = Some(place),
+                Role::Terminal(..) => {
+                    process.outputs.push(place);
+                    process.input = Some(place);
+                }
+            }
+        }
+        self.tids.insert(pid, tid);
+        self.tasks.insert(tid, process);
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        tid: Tid,
+        fd: OwnedFd,
+        role: Role,
+        context: &mut Context,
+    ) -> io::Result<usize> {
+        let entry = self.streams.vacant_entry();
+        let place = entry.key();
+        let source = Source::Process(place);
+        let raw = fd.as_raw_fd();
+        if matches!(role, Role::End | Role::Output(_)) {
+            context.register_readable(&mut SourceFd(&raw), source)?;
+        } else {
+            context.register(&mut SourceFd(&raw), source)?;
+        }
+        entry.insert(Stream { tid, fd, role });
+        Ok(place)
+    }
+
+    /// Watches a process that became a task by itself.
+    pub fn adopt(&mut self, tid: Tid, pid: u32, context: &mut Context) {
+        let result = Pid::from_raw(pid as i32)
+            .ok_or(rustix::io::Errno::SRCH)
+            .and_then(|pid| Ok((pid, rustix::process::pidfd_open(pid, PidfdFlags::empty())?)))
+            .map_err(io::Error::from)
+            .and_then(|(pid, pidfd)| Ok((pid, self.add(tid, pidfd, Role::End, context)?)));
+        match result {
+            Ok((pid, pidfd)) => {
+                let process = Process {
+                    pid,
+                    child: false,
+                    pidfd,
+                    outputs: Vec::new(),
+                    input: None,
+                    ended: None,
+                };
+                self.tids.insert(pid, tid);
+                self.tasks.insert(tid, process);
+            }
+            Err(error) => {
+                log::warn!("the process {pid} of task {tid} cannot be watched: {error}");
+                let status = ExitStatus::Code(UNKNOWN_CODE);
+                context.inbox.push_back(Input::ProcessEnded(tid, status));
+            }
+        }
+    }
+
+    /// Something happened at the descriptor in `place`. Returns whether there may be more.
+    pub fn serve(&mut self, place: usize, context: &mut Context) -> bool {
+        let Some(stream) = self.streams.get_mut(place) else {
+            return false;
+        };
+        let tid = stream.tid;
+        if matches!(stream.role, Role::End) {
+            self.reap(tid, context);
+            return false;
+        }
+        if stream
+            .role
+            .typed()
+            .is_some_and(|typed| typed.write(&stream.fd))
+        {
+            self.close_input(tid);
+        }
+        let Some(stream) = self.streams.get_mut(place) else {
+            return false;
+        };
+        let Some(output) = stream.role.output().filter(|output| !output.paused) else {
+            return false;
+        };
+        match output.read(&stream.fd, tid, &mut context.inbox) {
+            Progress::More => true,
+            Progress::Waiting => false,
+            Progress::Finished => {
+                self.close_output(tid, place, context);
+                false
+            }
+        }
+    }
+
+    /// SIGCHLD: waits for all children that have ended, orphans of tasks among them.
+    pub fn reap_all(&mut self, context: &mut Context) {
+        while let Some(pid) = spawn::peek_ended() {
+            let known = self.tids.get(&pid).copied();
+            let reaped = match known {
+                Some(tid) => self.reap(tid, context),
+                None => {
+                    let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+                    rustix::process::waitid(WaitId::Pid(pid), flags).is_ok()
+                }
+            };
+            if !reaped {
+                return;
+            }
+        }
+    }
+
+    /// Takes the status of a task's process if it has ended. Returns whether it has.
+    fn reap(&mut self, tid: Tid, context: &mut Context) -> bool {
+        let Some(process) = self.tasks.get_mut(&tid) else {
+            return false;
+        };
+        if process.ended.is_some() {
+            return false;
+        }
+        let status = if process.child {
+            // As long as the process was not waited for, its number means nobody else.
+            let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+            let pidfd = self.streams[process.pidfd].fd.as_fd();
+            let peek = rustix::process::waitid(WaitId::PidFd(pidfd), flags | WaitIdOptions::NOWAIT);
+            if !matches!(peek, Ok(Some(_))) {
+                return false;
+            }
+            kill_group(process.pid, Signal::KILL);
+            match rustix::process::waitid(WaitId::PidFd(pidfd), flags) {
+                Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
+                    (Some(code), _) => ExitStatus::Code(code),
+                    (None, Some(signal)) => ExitStatus::Signal(signal),
+                    (None, None) => ExitStatus::Code(UNKNOWN_CODE),
+                },
+                _ => return false,
+            }
+        } else {
+            ExitStatus::Code(UNKNOWN_CODE)
+        };
+        process.ended = Some(status);
+        self.tids.remove(&process.pid);
+        self.streams.remove(process.pidfd);
+        let (pid, child, outputs) = (process.pid, process.child, process.outputs.clone());
+        if child {
+            self.kill_session(pid);
+        }
+        for place in outputs {
+            let stream = &mut self.streams[place];
+            match &mut stream.role {
+                Role::Output(output) => {
+                    let left = rustix::io::ioctl_fionread(&stream.fd).unwrap_or(0);
+                    output.left = Some(left);
+                    context.ready.push_back(Source::Process(place));
+                }
+                // A terminal ends by itself, once its last process is gone.
+                _ => {
+                    self.lingering.insert((context.now + TERMINAL_TIME, tid));
+                    context.ready.push_back(Source::Process(place));
+                }
+            }
+        }
+        self.report_end(tid, context);
+        true
+    }
+
+    /// Kills the orphans of a session whose leader has ended.
+    fn kill_session(&self, leader: Pid) {
+        for orphan in self.orphans() {
+            if rustix::process::getsid(Some(orphan)) == Ok(leader) {
+                // It may have ended meanwhile.
+                let _ = rustix::process::kill_process(orphan, Signal::KILL);
+            }
+        }
+    }
+
+    /// Our children that are no task's process: what tasks left behind.
+    fn orphans(&self) -> Vec<Pid> {
+        let me = rustix::process::getpid();
+        let list = format!("/proc/self/task/{}/children", me.as_raw_nonzero());
+        let Ok(text) = fs::read_to_string(list) else {
+            return Vec::new();
+        };
+        text.split_ascii_whitespace()
+            .filter_map(|word| Pid::from_raw(word.parse().ok()?))
+            .filter(|pid| !self.tids.contains_key(pid))
+            .collect()
+    }
+
+    fn close_input(&mut self, tid: Tid) {
+        if let Some(process) = self.tasks.get_mut(&tid)
+            && let Some(place) = process.input
+            && !process.outputs.contains(&place)
+        {
+            process.input = None;
+            self.streams.remove(place);
+        }
+    }
+
+    fn close_output(&mut self, tid: Tid, place: usize, context: &mut Context) {
+        self.streams.remove(place);
+        if let Some(process) = self.tasks.get_mut(&tid) {
+            process.outputs.retain(|output| *output != place);
+            process.input = process.input.filter(|input| *input != place);
+        }
+        self.report_end(tid, context);
+    }
+
+    /// Tells the daemon once a process has ended and all that it wrote was read.
+    fn report_end(&mut self, tid: Tid, context: &mut Context) {
+        let finished = |process: &Process| process.ended.filter(|_| process.outputs.is_empty());
+        if let Some(status) = self.tasks.get(&tid).and_then(finished) {
+            let process = self.tasks.remove(&tid);
+            if let Some(place) = process.and_then(|process| process.input) {
+                self.streams.remove(place);
+            }
+            context.inbox.push_back(Input::ProcessEnded(tid, status));
+        }
+    }
+
+    /// When something is due.
+    pub fn deadline(&self) -> Option<Time> {
+        self.lingering.first().map(|(time, _)| *time)
+    }
+
+    /// Gives up on terminals that others hold open.
+    pub fn tick(&mut self, context: &mut Context) {
+        while let Some(&(time, tid)) = self.lingering.first()
+            && time <= context.now
+        {
+            self.lingering.pop_first();
+            let outputs = self.tasks.get(&tid).map(|process| process.outputs.clone());
+            for place in outputs.into_iter().flatten() {
+                let output = self.streams[place].role.output();
+                if output.is_some_and(|output| output.paused) {
+                    // Its console is slow; what the terminal holds is not lost for that.
+                    self.lingering.insert((context.now + TERMINAL_TIME, tid));
+                } else {
+                    self.close_output(tid, place, context);
+                }
+            }
+        }
+    }
+
+    /// Sends a signal to a task's process group, or to the process that became a task by itself.
+    pub fn signal(&mut self, tid: Tid, number: i32) {
+        let waiting = self.launches.iter_mut().find(|(spec, _)| spec.tid == tid);
+        if let Some((_, signals)) = waiting {
+            signals.push(number);
+            return;
+        }
+        let Some(process) = self
+            .tasks
+            .get(&tid)
+            .filter(|process| process.ended.is_none())
+        else {
+            return;
+        };
+        let Some(signal) = spawn::signal(number) else {
+            log::warn!("there is no signal {number}");
+            return;
+        };
+        if process.child {
+            kill_group(process.pid, signal);
+        } else {
+            // It may have ended meanwhile.
+            let pidfd = &self.streams[process.pidfd].fd;
+            let _ = rustix::process::pidfd_send_signal(pidfd, signal);
+        }
+    }
+
+    /// Bytes for a task's standard input; none: its end.
+    pub fn type_in(&mut self, tid: Tid, bytes: &[u8]) {
+        let Some(place) = self.tasks.get(&tid).and_then(|process| process.input) else {
+            return;
+        };
+        let stream = &mut self.streams[place];
+        let terminal = matches!(stream.role, Role::Terminal(..));
+        if let Some(typed) = stream.role.typed() {
+            typed.push(bytes, terminal);
+            if typed.write(&stream.fd) {
+                self.close_input(tid);
+            }
+        }
+    }
+
+    /// Bytes that wait for a task's standard input.
+    pub fn typed(&mut self, tid: Tid) -> usize {
+        let place = self.tasks.get(&tid).and_then(|process| process.input);
+        place
+            .and_then(|place| self.streams[place].role.typed())
+            .map_or(0, |typed| typed.len())
+    }
+
+    /// Stops or goes on reading what a task writes.
+    pub fn pause(&mut self, tid: Tid, pause: bool, context: &mut Context) {
+        let Some(process) = self.tasks.get(&tid) else {
+            return;
+        };
+        for place in &process.outputs {
+            if let Some(output) = self.streams[*place].role.output() {
+                output.paused = pause;
+                if !pause {
+                    context.ready.push_back(Source::Process(*place));
+                }
+            }
+        }
+    }
+
+    /// The size of a task's terminal changed.
+    pub fn resize(&self, tid: Tid, size: WindowSize) {
+        if let Some(place) = self.tasks.get(&tid).and_then(|process| process.input)
+            && let Role::Terminal(..) = self.streams[place].role
+            && let Err(error) = spawn::resize(&self.streams[place].fd, size)
+        {
+            log::debug!("the terminal of task {tid} cannot be resized: {error}");
+        }
+    }
+
+    /// The living processes, to be measured.
+    pub fn living(&self) -> Vec<(Tid, u32)> {
+        self.tasks
+            .iter()
+            .filter(|(_, process)| process.ended.is_none())
+            .map(|(tid, process)| (*tid, process.pid.as_raw_nonzero().get() as u32))
+            .collect()
+    }
+
+    /// Ends everything: tasks, and what they left. Returns when all of it is gone, or after a
+    /// limited time.
+    pub fn kill_all(&mut self) {
+        self.launches.clear();
+        let tids: Vec<Tid> = self.tasks.keys().copied().collect();
+        for tid in tids {
+            self.signal(tid, Signal::KILL.as_raw());
+        }
+        // All children are to be killed now, none is excepted.
+        self.tids.clear();
+        let pause = Duration::from_millis(1);
+        for _ in 0..KILL_TIME.as_millis() {
+            for pid in self.orphans() {
+                kill_group(pid, Signal::KILL);
+                // It may be no leader of a group, or be gone.
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+            }
+            let mut waited = rustix::process::wait(rustix::process::WaitOptions::NOHANG);
+            while let Ok(Some(_)) = waited {
+                waited = rustix::process::wait(rustix::process::WaitOptions::NOHANG);
+            }
+            if matches!(waited, Err(rustix::io::Errno::CHILD)) {
+                return;
+            }
+            thread::sleep(pause);
+        }
+        log::error!("some processes of tasks do not end");
+    }
+}
+
+/// Signals a process group; it may be gone.
+fn kill_group(leader: Pid, signal: Signal) {
+    let _ = rustix::process::kill_process_group(leader, signal);
+}

@@ -1,0 +1,136 @@
+//! Finding a program for a task: a path as it is, a name in the program path.
+
+use std::{
+    env, fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+use vm_wire::task::{FailKind, Failed};
+
+/// Where programs are looked up by name.
+#[derive(Debug, Clone)]
+pub struct ProgramPath(Vec<PathBuf>);
+
+impl ProgramPath {
+    /// The folders of `--path`, then those of `$PATH`.
+    pub fn new(given: &[PathBuf]) -> ProgramPath {
+        let system = env::var_os("PATH").unwrap_or_default();
+        let folders = given.iter().cloned().chain(env::split_paths(&system));
+        // A relative folder means one thing only, that of the daemon's start.
+        ProgramPath(
+            folders
+                .filter_map(|dir| std::path::absolute(dir).ok())
+                .collect(),
+        )
+    }
+
+    /// The absolute path of `program`; a relative path is one from `dir`, or from the daemon's own
+    /// folder. Touches the disk.
+    ///
+    /// # Errors
+    /// When there is none, or it may not be executed; the text says where it was looked for.
+    pub fn find(&self, program: &str, dir: Option<&str>) -> Result<String, Failed> {
+        let missing = |text: String| Failed::new(FailKind::NoSuchProgram, text);
+        if let Some(dir) = dir
+            && !Path::new(dir).is_dir()
+        {
+            return Err(missing(format!(
+                "the working directory {dir} does not exist on this host"
+            )));
+        }
+        if program.contains('/') {
+            let path = Path::new(dir.unwrap_or(".")).join(program);
+            let path = std::path::absolute(&path).unwrap_or(path);
+            return check(&path).map_err(|why| missing(format!("{}: {why}", path.display())));
+        }
+        let mut nearly = None;
+        for folder in &self.0 {
+            match check(&folder.join(program)) {
+                Ok(path) => return Ok(path),
+                Err(why) if why != ABSENT => {
+                    nearly.get_or_insert(format!("{}/{program}: {why}", folder.display()));
+                }
+                Err(_) => {}
+            }
+        }
+        let folders: Vec<_> = self.0.iter().map(|dir| dir.to_string_lossy()).collect();
+        Err(missing(nearly.unwrap_or_else(|| {
+            format!(
+                "no program '{program}' in the daemon's program path ({}); give a path with a '/', \
+                 or start the daemon with --path",
+                folders.join(":")
+            )
+        })))
+    }
+}
+
+const ABSENT: &str = "there is no such file on this host";
+
+fn check(path: &Path) -> Result<String, &'static str> {
+    let facts = fs::metadata(path).map_err(|_| ABSENT)?;
+    if !facts.is_file() {
+        return Err("it is no file");
+    }
+    let executable = facts.permissions().mode() & 0o111 != 0
+        && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
+    if !executable {
+        return Err("it may not be executed");
+    }
+    let text = path.to_str().ok_or("its path is no UTF-8")?;
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn make(path: &Path, mode: u32) {
+        fs::write(path, "#!/bin/sh\n").expect("written");
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
+    }
+
+    #[test]
+    fn a_name_is_found_in_the_first_folder_that_has_it() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let (first, second) = (temp.path().join("1"), temp.path().join("2"));
+        for dir in [&first, &second] {
+            fs::create_dir(dir).expect("a folder");
+        }
+        make(&first.join("tool"), 0o644);
+        make(&second.join("tool"), 0o755);
+        let path = ProgramPath::new(&[first.clone(), second.clone()]);
+        let found = path
+            .find("tool", None)
+            .expect("the one that may be executed");
+        assert_eq!(Path::new(&found), second.join("tool"));
+        assert!(path.find("sh", None).expect("from $PATH").ends_with("/sh"));
+    }
+
+    #[test]
+    fn a_relative_path_starts_at_the_working_directory() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        make(&temp.path().join("tool"), 0o755);
+        let path = ProgramPath::new(&[]);
+        let dir = temp.path().to_str();
+        let found = path.find("./tool", dir).expect("there");
+        assert_eq!(Path::new(&found), temp.path().join("tool"));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        make(&temp.path().join("data"), 0o644);
+        let path = ProgramPath::new(&[temp.path().to_owned()]);
+        for (program, dir, says) in [
+            ("no-such-program-anywhere", None, "--path"),
+            ("data", None, "may not be executed"),
+            ("/", None, "no file"),
+            ("./gone", temp.path().to_str(), "no such file"),
+            ("sh", Some("/no/such/dir"), "/no/such/dir"),
+        ] {
+            let error = path.find(program, dir).expect_err(program);
+            assert_eq!(error.kind, FailKind::NoSuchProgram);
+            assert!(error.text.contains(says), "{}", error.text);
+        }
+    }
+}

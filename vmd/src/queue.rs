@@ -1,0 +1,357 @@
+//! Frames that wait to be written to one socket: bounded, urgent ones first, written in one go.
+//!
+//! Everything that goes out passes through here, and is written at the end of the turn that made
+//! it. What the socket does not take stays, in two lanes: urgent (all that keeps the machine alive)
+//! and bulk (the chunks of tasks' messages). A frame of which some bytes are out is finished first.
+//!
+//! The lane of bulk has a bound, and so have all queues together ([`Room`]). A chunk beyond is
+//! dropped: its sender retains it. The pair that lost is remembered, and once there is room again
+//! the daemon is told, so that it can ask for the chunks.
+
+use rustix::io::{Errno, writev};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    io::IoSlice,
+    os::fd::AsFd,
+};
+use vm_wire::{
+    Frame, HEADER_LEN, Op, Tid,
+    limits::{QUEUE_BYTES, QUEUES_BYTES_ALL},
+};
+
+/// Most frames of one system call.
+const BATCH: usize = 16;
+/// Bytes that are given to the socket at once: what is urgent waits behind them.
+const BATCH_BYTES: usize = 256 * 1024;
+/// Bytes that are written to one socket in one turn, before others have theirs.
+const TURN_BYTES: usize = 512 * 1024;
+
+/// Bytes that wait in all queues of the daemon.
+#[derive(Debug, Default)]
+pub struct Room {
+    used: usize,
+}
+
+impl Room {
+    fn has(&self, bytes: usize) -> bool {
+        self.used + bytes <= QUEUES_BYTES_ALL
+    }
+
+    /// Whether at most half is in use.
+    pub fn is_half_empty(&self) -> bool {
+        self.used <= QUEUES_BYTES_ALL / 2
+    }
+}
+
+/// Which frames overtake which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lanes {
+    /// None: the order of sending is kept, as consoles need it.
+    One,
+    /// Everything overtakes the chunks of tasks' messages.
+    Two,
+}
+
+/// What became of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pushed {
+    /// It will be written.
+    Kept,
+    /// It is a chunk or an acknowledgement, and there is no room.
+    Dropped,
+    /// It may not be dropped, and there is no room: the other end does not read.
+    Stuck,
+}
+
+/// The queue of one socket.
+#[derive(Debug)]
+pub struct FrameQueue {
+    lanes: Lanes,
+    /// Taken from the lanes and given to the socket, in this order.
+    leaving: VecDeque<Frame>,
+    /// Bytes in `leaving`.
+    leaving_bytes: usize,
+    /// Bytes of the first of `leaving` that are out.
+    written: usize,
+    urgent: VecDeque<Frame>,
+    bulk: VecDeque<Frame>,
+    /// Bytes in all three.
+    bytes: usize,
+    /// The pairs of which chunks were dropped.
+    losers: BTreeSet<(Tid, Tid)>,
+}
+
+impl FrameQueue {
+    /// An empty queue.
+    pub fn new(lanes: Lanes) -> FrameQueue {
+        FrameQueue {
+            lanes,
+            leaving: VecDeque::new(),
+            leaving_bytes: 0,
+            written: 0,
+            urgent: VecDeque::new(),
+            bulk: VecDeque::new(),
+            bytes: 0,
+            losers: BTreeSet::new(),
+        }
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Bytes that wait.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Puts a frame in, if there is room for it.
+    pub fn push(&mut self, frame: Frame, room: &mut Room) -> Pushed {
+        let length = frame.len();
+        let bulk = matches!(frame.header.op, Op::Data | Op::Ack | Op::Resend);
+        if bulk && (self.bytes + length > QUEUE_BYTES || !room.has(length)) {
+            self.losers.insert((frame.header.from, frame.header.to));
+            return Pushed::Dropped;
+        }
+        // What may not be dropped has twice the room, so that bulk alone never keeps it out.
+        if self.bytes + length > 2 * QUEUE_BYTES.max(frame.header.op.body_max()) {
+            return Pushed::Stuck;
+        }
+        self.bytes += length;
+        room.used += length;
+        let overtaken = self.lanes == Lanes::Two
+            && frame.header.op == Op::Data
+            && !frame.header.from.is_daemon();
+        if overtaken {
+            self.bulk.push_back(frame);
+        } else {
+            self.urgent.push_back(frame);
+        }
+        Pushed::Kept
+    }
+
+    /// The pairs that lost chunks, once there is room again.
+    pub fn take_losers(&mut self, room: &Room) -> Vec<(Tid, Tid)> {
+        if self.losers.is_empty() || self.bytes > QUEUE_BYTES / 2 || !room.is_half_empty() {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.losers).into_iter().collect()
+    }
+
+    /// Whether some pair has lost chunks and was not told yet.
+    pub fn has_losers(&self) -> bool {
+        !self.losers.is_empty()
+    }
+
+    /// The next frame to write, by rank.
+    pub fn pop(&mut self, room: &mut Room) -> Option<Frame> {
+        debug_assert!(self.leaving.is_empty());
+        let frame = self.urgent.pop_front().or_else(|| self.bulk.pop_front())?;
+        self.forget(frame.len(), room);
+        Some(frame)
+    }
+
+    /// Writes what the socket takes, up to a turn's share.
+    ///
+    /// # Errors
+    /// What the system says; the connection is of no use any more.
+    pub fn flush(&mut self, socket: impl AsFd, room: &mut Room) -> Result<Flushed, Errno> {
+        let mut share = TURN_BYTES;
+        loop {
+            while self.leaving.len() < BATCH
+                && self.leaving_bytes < BATCH_BYTES
+                && let Some(frame) = self.urgent.pop_front().or_else(|| self.bulk.pop_front())
+            {
+                self.leaving_bytes += frame.len();
+                self.leaving.push_back(frame);
+            }
+            if self.leaving.is_empty() {
+                return Ok(Flushed::Empty);
+            }
+            if share == 0 {
+                return Ok(Flushed::More);
+            }
+            match self.write_some(&socket) {
+                Ok(count) => {
+                    self.advance(count, room);
+                    share = share.saturating_sub(count.max(1));
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(Flushed::Blocked),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn write_some(&self, socket: impl AsFd) -> Result<usize, Errno> {
+        let mut headers = [[0; HEADER_LEN]; BATCH];
+        for (bytes, frame) in headers.iter_mut().zip(&self.leaving) {
+            *bytes = frame.header.to_bytes(frame.body.len());
+        }
+        let mut slices = [IoSlice::new(&[]); 2 * BATCH];
+        for (index, (header, frame)) in headers.iter().zip(&self.leaving).enumerate() {
+            let out = if index == 0 { self.written } else { 0 };
+            slices[2 * index] = IoSlice::new(&header[out.min(HEADER_LEN)..]);
+            slices[2 * index + 1] = IoSlice::new(&frame.body[out.saturating_sub(HEADER_LEN)..]);
+        }
+        writev(socket, &slices[..2 * self.leaving.len()])
+    }
+
+    fn advance(&mut self, count: usize, room: &mut Room) {
+        self.written += count;
+        while let Some(frame) = self.leaving.front() {
+            let length = frame.len();
+            if self.written < length {
+                return;
+            }
+            self.written -= length;
+            self.leaving_bytes -= length;
+            self.leaving.pop_front();
+            self.forget(length, room);
+        }
+    }
+
+    fn forget(&mut self, length: usize, room: &mut Room) {
+        self.bytes -= length;
+        room.used -= length;
+    }
+
+    /// The connection is closed: what waits is forgotten.
+    pub fn clear(&mut self, room: &mut Room) {
+        room.used -= self.bytes;
+        *self = FrameQueue::new(self.lanes);
+    }
+}
+
+/// How a flush ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flushed {
+    /// Everything is written.
+    Empty,
+    /// The socket is full: an event will tell when it is not.
+    Blocked,
+    /// The turn's share is used up, but the socket takes more.
+    More,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{io::Read, os::unix::net::UnixStream};
+    use vm_wire::{FrameReader, Header, HostId, MachineId, limits::CHUNK_MAX};
+
+    fn task(number: u32) -> Tid {
+        Tid::new(MachineId::from_bits(1), HostId(1), number)
+    }
+
+    fn chunk(seq: u64, length: usize) -> Frame {
+        let mut header = Header::new(Op::Data);
+        header.seq = seq;
+        header.total = length as u64;
+        Frame::new(header, vec![7; length].into()).between(task(1), task(2))
+    }
+
+    fn control(request: u64) -> Frame {
+        Frame::new(Header::new(Op::Alive), vec![1; 10].into()).asked(request)
+    }
+
+    fn pair() -> (UnixStream, UnixStream) {
+        let (near, far) = UnixStream::pair().expect("a pair of sockets");
+        near.set_nonblocking(true).expect("nonblocking");
+        far.set_nonblocking(true).expect("nonblocking");
+        (near, far)
+    }
+
+    /// Reads what is there.
+    fn read_some(far: &mut UnixStream, reader: &mut FrameReader) -> Vec<Frame> {
+        let mut bytes = vec![0; 100_000];
+        while let Ok(count @ 1..) = far.read(&mut bytes) {
+            reader.push(&bytes[..count]);
+        }
+        std::iter::from_fn(|| reader.next_frame().expect("good frames")).collect()
+    }
+
+    #[test]
+    fn urgent_frames_overtake_chunks_but_never_split_one() {
+        let (near, mut far) = pair();
+        let (mut queue, mut room) = (FrameQueue::new(Lanes::Two), Room::default());
+        for seq in 1..=40 {
+            assert_eq!(queue.push(chunk(seq, CHUNK_MAX), &mut room), Pushed::Kept);
+        }
+        assert_eq!(queue.flush(&near, &mut room), Ok(Flushed::Blocked));
+        queue.push(control(9), &mut room);
+        let mut reader = FrameReader::new();
+        let mut seen = Vec::new();
+        while seen.len() < 41 {
+            seen.extend(read_some(&mut far, &mut reader));
+            queue.flush(&near, &mut room).expect("open");
+        }
+        let place = seen.iter().position(|frame| frame.header.op == Op::Alive);
+        // Behind what the system and the batch under way hold.
+        assert!(place.is_some_and(|place| place < 12), "{place:?}");
+        let chunks: Vec<u64> = seen
+            .iter()
+            .filter(|frame| frame.header.op == Op::Data)
+            .map(|frame| frame.header.seq)
+            .collect();
+        assert_eq!(chunks, (1..=40).collect::<Vec<_>>());
+        assert!(queue.is_empty() && room.used == 0);
+    }
+
+    #[test]
+    fn one_lane_keeps_the_order() {
+        let (mut queue, mut room) = (FrameQueue::new(Lanes::One), Room::default());
+        queue.push(chunk(1, 10), &mut room);
+        queue.push(control(1), &mut room);
+        assert_eq!(queue.pop(&mut room).map(|f| f.header.op), Some(Op::Data));
+        assert_eq!(queue.pop(&mut room).map(|f| f.header.op), Some(Op::Alive));
+        assert_eq!(queue.pop(&mut room), None);
+    }
+
+    #[test]
+    fn chunks_beyond_the_bound_are_dropped_and_reported_once_there_is_room() {
+        let (mut queue, mut room) = (FrameQueue::new(Lanes::Two), Room::default());
+        let mut kept = 0;
+        while queue.push(chunk(kept + 1, CHUNK_MAX), &mut room) == Pushed::Kept {
+            kept += 1;
+        }
+        assert!(queue.bytes() <= QUEUE_BYTES && kept > 200);
+        assert_eq!(queue.push(control(1), &mut room), Pushed::Kept);
+        assert!(queue.take_losers(&room).is_empty(), "still full");
+        while queue.bytes() > QUEUE_BYTES / 2 {
+            queue.pop(&mut room);
+        }
+        assert_eq!(queue.take_losers(&room), vec![(task(1), task(2))]);
+        assert!(!queue.has_losers());
+    }
+
+    #[test]
+    fn an_end_that_never_reads_is_stuck_in_the_end() {
+        let (mut queue, mut room) = (FrameQueue::new(Lanes::Two), Room::default());
+        let answer = Frame::new(Header::new(Op::Hosts), vec![0; 1 << 20].into());
+        let kept = (0..1000)
+            .take_while(|_| queue.push(answer.clone(), &mut room) == Pushed::Kept)
+            .count();
+        assert!((20..40).contains(&kept), "{kept}");
+        assert_eq!(queue.push(answer, &mut room), Pushed::Stuck);
+        queue.clear(&mut room);
+        assert_eq!((queue.bytes(), room.used), (0, 0));
+    }
+
+    #[test]
+    fn all_queues_together_have_a_bound() {
+        let mut room = Room::default();
+        let mut queues: Vec<FrameQueue> = (0..40).map(|_| FrameQueue::new(Lanes::Two)).collect();
+        let body = vec![0; CHUNK_MAX];
+        let mut frame = chunk(1, 0);
+        frame.header.total = CHUNK_MAX as u64;
+        frame.body = body.into();
+        for queue in &mut queues {
+            while queue.push(frame.clone(), &mut room) == Pushed::Kept {}
+        }
+        assert!(room.used <= QUEUES_BYTES_ALL && !room.is_half_empty());
+        let last = queues.last_mut().expect("forty");
+        assert!(last.is_empty() && last.has_losers());
+    }
+}

@@ -1,0 +1,135 @@
+//! Small things that all sockets need: reading into a growing buffer, and accepting when the
+//! limit of open files is reached.
+
+use bytes::BytesMut;
+use rustix::io::{Errno, read};
+use std::{fs::File, io, os::fd::AsFd, time::Duration};
+
+/// Least room of one read: many small frames come with one call.
+pub const READ_MIN: usize = 8 * 1024;
+/// Bytes that are read from one socket before others have their turn.
+pub const SERVE_BYTES: usize = 128 * 1024;
+
+/// What a read found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// The room was filled: there may be more.
+    Full(usize),
+    /// Less than the room: there is no more now, and an event will tell when there is.
+    Some(usize),
+    /// There is nothing now.
+    Nothing,
+    /// The other end has closed.
+    End,
+}
+
+/// Reads up to `room` bytes and appends them.
+///
+/// # Errors
+/// What the system says; the connection is of no use any more.
+pub fn read_into(socket: impl AsFd, buffer: &mut BytesMut, room: usize) -> Result<Read, Errno> {
+    let start = buffer.len();
+    buffer.resize(start + room, 0);
+    let result = loop {
+        match read(&socket, &mut buffer[start..]) {
+            Err(Errno::INTR) => {}
+            result => break result,
+        }
+    };
+    buffer.truncate(start + result.unwrap_or(0));
+    match result {
+        Ok(0) => Ok(Read::End),
+        Ok(count) if count == room => Ok(Read::Full(count)),
+        Ok(count) => Ok(Read::Some(count)),
+        Err(Errno::AGAIN) => Ok(Read::Nothing),
+        Err(error) => Err(error),
+    }
+}
+
+/// A descriptor kept back, so that a connection can be accepted, and closed, when there is no
+/// other one left: an event says but once that somebody waits, and a client that waits for ever is
+/// worse off than one that is told.
+#[derive(Debug)]
+pub struct Spare(Option<File>);
+
+impl Spare {
+    /// Takes one.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new() -> io::Result<Spare> {
+        Ok(Spare(Some(File::open("/dev/null")?)))
+    }
+
+    /// Whether that error means that no descriptor is left.
+    pub fn is_exhausted(error: &io::Error) -> bool {
+        matches!(
+            Errno::from_io_error(error),
+            Some(Errno::MFILE | Errno::NFILE)
+        )
+    }
+
+    /// Calls `refuse` while one more descriptor is free.
+    pub fn lend(&mut self, refuse: impl FnOnce()) {
+        self.0 = None;
+        refuse();
+        self.0 = File::open("/dev/null").ok();
+    }
+}
+
+/// Raises the soft limit of open files to the hard one. Returns the limit that tasks start with:
+/// the soft one as it was, because programs that use `select` break with more.
+pub fn raise_file_limit() -> rustix::process::Rlimit {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let before = getrlimit(Resource::Nofile);
+    let raised = rustix::process::Rlimit {
+        current: before.maximum,
+        maximum: before.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        log::warn!("cannot raise the limit of open files: {error}");
+    }
+    before
+}
+
+/// How long a link may leave data unacknowledged before it counts as broken. Above a short pause of
+/// the network, below the lease.
+const USER_TIMEOUT: Duration = Duration::from_millis(2_000);
+/// Bytes in the system's queue of a link that were not sent yet: what is urgent waits behind them.
+const UNSENT_BYTES: u32 = 256 * 1024;
+
+/// Sets what every link needs.
+///
+/// # Errors
+/// What the system says.
+pub fn tune_link(socket: &impl AsFd) -> io::Result<()> {
+    let socket = socket2::SockRef::from(socket);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    let second = Duration::from_secs(1);
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(second)
+        .with_interval(second);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{io::Write, os::unix::net::UnixStream};
+
+    #[test]
+    fn a_read_tells_whether_there_may_be_more() {
+        let (near, mut far) = UnixStream::pair().expect("a pair of sockets");
+        near.set_nonblocking(true).expect("nonblocking");
+        let mut buffer = BytesMut::new();
+        assert_eq!(read_into(&near, &mut buffer, 4), Ok(Read::Nothing));
+        far.write_all(b"123456").expect("written");
+        assert_eq!(read_into(&near, &mut buffer, 4), Ok(Read::Full(4)));
+        assert_eq!(read_into(&near, &mut buffer, 4), Ok(Read::Some(2)));
+        drop(far);
+        assert_eq!(read_into(&near, &mut buffer, 4), Ok(Read::End));
+        assert_eq!(&buffer[..], b"123456");
+    }
+}

@@ -1,0 +1,225 @@
+//! Starting a task's process, and the few calls about processes that need `unsafe`.
+//!
+//! Tasks are forked by the daemon's main thread, because the parent-death signal that ties them to
+//! the daemon belongs to the thread that forked. Each has a session of its own, so that what it
+//! starts can be ended with it. `unsafe` here: the code between fork and exec, which makes system
+//! calls only, and two calls of the C library that rustix does not have.
+
+use rustix::{
+    fd::{AsFd, OwnedFd},
+    process::{Pid, PidfdFlags, Resource, Rlimit, Signal},
+    pty::OpenptFlags,
+    termios::Winsize,
+};
+use std::{
+    io,
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+use vm_machine::LaunchSpec;
+use vm_wire::{
+    console::WindowSize,
+    task::{ENV_SOCKET, ENV_TOKEN, FailKind, Failed},
+};
+
+/// What every task's process starts with.
+#[derive(Debug)]
+pub struct Spawner {
+    /// The daemon's socket.
+    pub socket: PathBuf,
+    /// The limit of open files as the daemon found it.
+    pub file_limit: Rlimit,
+}
+
+/// A process that was started.
+#[derive(Debug)]
+pub struct Started {
+    /// Its number, of its session and process group too.
+    pub pid: Pid,
+    /// Becomes readable when it ends.
+    pub pidfd: OwnedFd,
+    /// Our ends of its standard streams.
+    pub streams: Streams,
+}
+
+/// Our ends of a process's standard streams; they do not block.
+#[derive(Debug)]
+pub enum Streams {
+    /// Pipes; its input is open only for a master with a console.
+    Pipes {
+        /// Where its input comes from.
+        input: Option<OwnedFd>,
+        /// What it writes to standard output.
+        output: OwnedFd,
+        /// What it writes to standard error.
+        error: OwnedFd,
+    },
+    /// A terminal.
+    Terminal(OwnedFd),
+}
+
+impl Spawner {
+    /// Starts the process of a task.
+    ///
+    /// # Errors
+    /// When the system says no; the text names the program.
+    pub fn spawn(&self, spec: &LaunchSpec) -> Result<Started, Failed> {
+        self.start(spec).map_err(|error| {
+            let kind = match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => {
+                    FailKind::NoSuchProgram
+                }
+                _ => FailKind::System,
+            };
+            let text = format!("cannot start {}: {error}", spec.program);
+            Failed::new(kind, text)
+        })
+    }
+
+    fn start(&self, spec: &LaunchSpec) -> io::Result<Started> {
+        let mut command = Command::new(&spec.program);
+        command
+            .args(&spec.args)
+            .env_remove(crate::secret::ENV_SECRET)
+            .envs(spec.env.iter().map(|(name, value)| (name, value)))
+            .env(ENV_SOCKET, &self.socket)
+            .env(ENV_TOKEN, spec.token.to_string());
+        if let Some(dir) = &spec.dir {
+            command.current_dir(dir);
+        }
+        let terminal = match spec.console {
+            Some(Some(size)) => Some(open_terminal(&mut command, size)?),
+            Some(None) => {
+                command.stdin(Stdio::piped());
+                None
+            }
+            None => {
+                command.stdin(Stdio::null());
+                None
+            }
+        };
+        if terminal.is_none() {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        let daemon = rustix::process::getpid();
+        let (file_limit, has_terminal) = (self.file_limit, terminal.is_some());
+        // SAFETY: the closure runs between fork and exec, where other threads of the daemon may
+        // have held locks. It makes system calls only: no allocation, no lock.
+        unsafe {
+            command.pre_exec(move || tie_to_daemon(daemon, file_limit, has_terminal));
+        }
+        let mut child = command.spawn()?;
+        let pid = Pid::from_child(&child);
+        let streams = match terminal {
+            Some(terminal) => Ok(Streams::Terminal(terminal)),
+            None => pipes(&mut child),
+        };
+        let open = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from);
+        match (streams, open) {
+            (Ok(streams), Ok(pidfd)) => Ok(Started {
+                pid,
+                pidfd,
+                streams,
+            }),
+            (Err(error), _) | (_, Err(error)) => {
+                // Nobody could watch it.
+                child.kill()?;
+                child.wait()?;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// In the child: a session of its own, its terminal, and death together with the daemon.
+fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, terminal: bool) -> io::Result<()> {
+    rustix::process::setsid()?;
+    if terminal {
+        rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+    }
+    rustix::process::setrlimit(Resource::Nofile, file_limit)?;
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // It may have ended before it could be tied to.
+    if rustix::process::getppid() != Some(daemon) {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    }
+    Ok(())
+}
+
+/// Gives the command a new terminal; returns the daemon's end.
+fn open_terminal(command: &mut Command, size: WindowSize) -> io::Result<OwnedFd> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let ours = rustix::pty::openpt(flags)?;
+    rustix::pty::grantpt(&ours)?;
+    rustix::pty::unlockpt(&ours)?;
+    resize(&ours, size)?;
+    let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, flags)?;
+    command
+        .stdin(Stdio::from(theirs.try_clone()?))
+        .stdout(Stdio::from(theirs.try_clone()?))
+        .stderr(Stdio::from(theirs));
+    rustix::io::ioctl_fionbio(&ours, true)?;
+    Ok(ours)
+}
+
+fn pipes(child: &mut std::process::Child) -> io::Result<Streams> {
+    let input = child.stdin.take().map(OwnedFd::from);
+    let output = child.stdout.take().map(OwnedFd::from);
+    let error = child.stderr.take().map(OwnedFd::from);
+    let (Some(output), Some(error)) = (output, error) else {
+        return Err(io::ErrorKind::Unsupported.into());
+    };
+    for stream in [Some(&output), Some(&error), input.as_ref()]
+        .into_iter()
+        .flatten()
+    {
+        rustix::io::ioctl_fionbio(stream, true)?;
+    }
+    Ok(Streams::Pipes {
+        input,
+        output,
+        error,
+    })
+}
+
+/// Sets the size of a terminal; its processes get SIGWINCH.
+///
+/// # Errors
+/// What the system says.
+pub fn resize(terminal: impl AsFd, size: WindowSize) -> io::Result<()> {
+    let size = Winsize {
+        ws_row: size.rows,
+        ws_col: size.columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    Ok(rustix::termios::tcsetwinsize(terminal, size)?)
+}
+
+/// The signal of that number, real-time ones among them.
+pub fn signal(number: i32) -> Option<Signal> {
+    if let Some(signal) = Signal::from_named_raw(number) {
+        return Some(signal);
+    }
+    let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
+    // SAFETY: the C library leaves the signals of this range to the program, and the number is
+    // only passed to other processes.
+    real_time
+        .contains(&number)
+        .then(|| unsafe { Signal::from_raw_unchecked(number) })
+}
+
+/// A child that has ended and was not waited for; it stays so.
+pub fn peek_ended() -> Option<Pid> {
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: a siginfo_t is plain data, for which zeroes are valid; the call fills it in, and
+    // leaves the process number zero where no child has ended.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        if libc::waitid(libc::P_ALL, 0, &mut info, flags) != 0 {
+            return None;
+        }
+        Pid::from_raw(info.si_pid())
+    }
+}

@@ -1,0 +1,54 @@
+//! What tasks use, as the system says in /proc.
+
+use std::fs;
+use vm_wire::{Tid, peer::UsageRow};
+
+/// One row per process that is still there.
+pub fn measure(tasks: &[(Tid, u32)]) -> Vec<UsageRow> {
+    let tick_ms = 1000 / rustix::param::clock_ticks_per_second().max(1);
+    let page = rustix::param::page_size() as u64;
+    tasks
+        .iter()
+        .filter_map(|(tid, pid)| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            parse(*tid, *pid, &stat, tick_ms, page)
+        })
+        .collect()
+}
+
+/// Reads the fields of proc(5): state is the third, user and system time 14 and 15, resident pages
+/// 24. The second is the program's name in parentheses, which may itself hold spaces and more.
+fn parse(tid: Tid, pid: u32, stat: &str, tick_ms: u64, page: u64) -> Option<UsageRow> {
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    Some(UsageRow {
+        tid,
+        pid,
+        cpu_ms: (number(14)? + number(15)?) * tick_ms,
+        memory: number(24)? * page,
+        state: fields.first()?.chars().next()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_living_process_is_measured_and_a_dead_one_left_out() {
+        let me = std::process::id();
+        let rows = measure(&[(Tid(1), me), (Tid(2), u32::MAX)]);
+        assert_eq!(rows.len(), 1);
+        assert_eq!((rows[0].tid, rows[0].pid), (Tid(1), me));
+        assert!(rows[0].memory > 0 && "RS".contains(rows[0].state));
+    }
+
+    #[test]
+    fn a_name_with_parentheses_and_spaces_does_not_confuse() {
+        let numbers: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
+        let stat = format!("7 (a) S (b) R {}", numbers.join(" "));
+        let row = parse(Tid(1), 7, &stat, 10, 4096).expect("a row");
+        assert_eq!((row.cpu_ms, row.memory, row.state), (290, 24 * 4096, 'R'));
+    }
+}
