@@ -194,8 +194,8 @@ impl Client {
                         answer => Ok(answer),
                     };
                 }
-                // To a request whose wait was given up.
-                Op::ConsoleAnswer => {}
+                // To a request whose wait was given up; or why the daemon ends the talk.
+                Op::ConsoleAnswer => refuse_if_final(&frame)?,
                 _ => self.early.push_back(frame),
             }
         }
@@ -271,6 +271,17 @@ impl Client {
     }
 }
 
+/// An answer without a number is to no request: the daemon says why it closes the connection.
+///
+/// # Errors
+/// [`ClientError::Refused`] with its words.
+pub fn refuse_if_final(frame: &Frame) -> Result<(), ClientError> {
+    match Answer::read(frame)? {
+        Answer::Failed(failed) if frame.header.request == 0 => Err(ClientError::Refused(failed)),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,6 +340,18 @@ mod tests {
         let late = client.ask_within(&Request::Ps(None), Duration::ZERO);
         assert!(matches!(late, Err(ClientError::Late(_))));
         assert_eq!(client.ask(&Request::Halt).unwrap(), Answer::Done);
+        daemon.join().unwrap();
+    }
+
+    #[test]
+    fn why_a_daemon_closes_the_connection_is_told() {
+        let (client, daemon) = client(|mut daemon| {
+            daemon.request();
+            let why = Failed::new(FailKind::BadRequest, "too many consoles are connected");
+            daemon.answer(0, &Answer::Failed(why));
+        });
+        let error = client.unwrap_err();
+        assert_eq!(error.to_string(), "too many consoles are connected");
         daemon.join().unwrap();
     }
 

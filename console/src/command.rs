@@ -328,8 +328,8 @@ Example:
 
 const SPAWN_HELP: &str = "\
 Prints the tids. The programs run on when the console ends; their output goes to
-the log of the daemon on their host. A program found on no host is an error; if
-only some could be started, those are printed and the exit code is 1.
+the log of the daemon on their host. If only some could be started, the error
+names them, and why the others were not.
 
 Example:
   vm spawn -n 4 --on node1,node2 ./worker --verbose";

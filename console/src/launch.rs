@@ -5,7 +5,7 @@
 //! of the host could read it. What it says on standard error is kept and shown only if it fails.
 
 use crate::{
-    client::Client,
+    client::{self, Client},
     command::Add,
     failure::ClientError,
     render::{Audience, Event, Renderer},
@@ -23,8 +23,8 @@ use std::{
 };
 use vm_wire::{
     Message, Op,
-    console::{Answer, Conf, HostState, Request},
-    place,
+    console::{Answer, Conf, HostRow, HostState, Request},
+    limits, place,
 };
 
 /// How `add` starts a daemon unless told otherwise.
@@ -33,6 +33,8 @@ pub const DEFAULT_LAUNCHER: &str =
 
 /// How often the launchers are looked at while hosts are awaited.
 const LOOK: Duration = Duration::from_millis(100);
+/// How many hosts are on their way at the same time.
+const AT_ONCE: usize = limits::CONSOLE_REQUESTS_MAX / 2;
 /// How much of a launcher's words is shown. Bytes.
 const WORDS_MAX: u64 = 4096;
 
@@ -74,7 +76,7 @@ fn find_vmd() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("vmd"))
 }
 
-/// Adds hosts, all at the same time; returns whether all are in the machine.
+/// Adds hosts, many at the same time; returns whether all are in the machine.
 ///
 /// # Errors
 /// When nothing can be added at all: no secret, a wrong template, the daemon lost.
@@ -102,66 +104,66 @@ pub fn add(
             secret_file.display()
         )
     })?;
-    if is_loopback(&join) {
-        renderer.notice(&format!(
-            "the machine listens on {join}, which other computers cannot reach: \
-             start vmd with --listen if the new hosts do not join"
-        ))?;
-    }
-
-    let progress = Progress::new(renderer.audience());
+    let launcher = Launcher {
+        template: &args.launcher,
+        join: &join,
+        secret: &secret,
+        conf: &conf,
+        progress: Progress::new(renderer.audience()),
+        time: Duration::from_secs(args.timeout),
+    };
+    let mut waiting = args.hosts.iter();
+    let mut pending: Vec<Launch> = Vec::new();
     let mut ok = true;
-    let mut pending = Vec::new();
-    for host in &args.hosts {
-        match Launch::start(client, &conf, args, host, &join, &secret, &progress) {
-            Ok(launch) => pending.push(launch),
-            Err(error) => {
-                progress.bars.suspend(|| fail(renderer, host, &error))?;
-                ok = false;
+    loop {
+        while pending.len() < AT_ONCE
+            && let Some(host) = waiting.next()
+        {
+            match launcher.start(client, host) {
+                Ok(launch) => pending.push(launch),
+                Err(error) => ok &= launcher.tell(renderer, host, Err(error))?,
             }
         }
-    }
-    let deadline = Instant::now() + Duration::from_secs(args.timeout);
-    while !pending.is_empty() {
+        if pending.is_empty() {
+            return Ok(ok);
+        }
         let answered = match client.next_frame(Some(LOOK))? {
             Some(frame) if frame.header.op == Op::ConsoleAnswer => {
+                client::refuse_if_final(&frame)?;
                 let answer = Answer::read(&frame).map_err(ClientError::from)?;
                 Some((frame.header.request, answer))
             }
             Some(_) => return Err(ClientError::Unexpected.into()),
             None => None,
         };
-        let late = Instant::now() >= deadline;
         let mut still = Vec::with_capacity(pending.len());
         for mut launch in pending {
             let answer = match &answered {
                 Some((request, answer)) if *request == launch.request => Some(answer),
                 _ => None,
             };
-            match launch.look(answer, late.then_some(args.timeout)) {
+            match launcher.look(&mut launch, answer) {
                 None => still.push(launch),
-                Some(Ok(())) => {
+                Some(outcome) => {
                     launch.bar.finish_and_clear();
-                    let name = &launch.name;
-                    progress
-                        .bars
-                        .suspend(|| renderer.show(&Event::HostAdded(name)))?;
-                }
-                Some(Err(error)) => {
-                    launch.bar.finish_and_clear();
-                    let name = &launch.name;
-                    progress.bars.suspend(|| fail(renderer, name, &error))?;
-                    ok = false;
+                    ok &= launcher.tell(renderer, &launch.name, outcome)?;
                 }
             }
         }
         pending = still;
     }
-    Ok(ok)
 }
 
-fn fail(renderer: &mut Renderer, host: &str, error: &anyhow::Error) -> io::Result<()> {
-    renderer.failure("NotAdded", &format!("{host}: {error:#}"))
+/// What all launches of one `add` have in common.
+struct Launcher<'a> {
+    template: &'a str,
+    join: &'a str,
+    secret: &'a [u8],
+    /// The machine before anything was added.
+    conf: &'a Conf,
+    progress: Progress,
+    /// How long each host has.
+    time: Duration,
 }
 
 /// One host on its way into the machine.
@@ -173,27 +175,20 @@ struct Launch {
     ended: Option<ExitStatus>,
     /// Number of the request that is answered when the host is in the machine.
     request: u64,
+    deadline: Instant,
     bar: ProgressBar,
 }
 
-impl Launch {
-    fn start(
-        client: &mut Client,
-        conf: &Conf,
-        args: &Add,
-        host: &str,
-        join: &str,
-        secret: &[u8],
-        progress: &Progress,
-    ) -> anyhow::Result<Self> {
+impl Launcher<'_> {
+    fn start(&self, client: &mut Client, host: &str) -> anyhow::Result<Launch> {
         let name = host.rsplit('@').next().unwrap_or(host);
-        let there = |row: &&vm_wire::console::HostRow| {
+        let there = |row: &HostRow| {
             row.facts.name == name && matches!(row.state, HostState::Live | HostState::Leaving)
         };
-        if conf.hosts.iter().any(|row| there(&row)) {
+        if self.conf.hosts.iter().any(there) {
             bail!("a host of that name is in the machine already");
         }
-        let words = command_line(&args.launcher, host, name, join)?;
+        let words = command_line(self.template, host, name, self.join)?;
         let (program, rest) = words
             .split_first()
             .ok_or_else(|| anyhow!("the launcher is empty"))?;
@@ -207,7 +202,7 @@ impl Launch {
             .with_context(|| format!("cannot run the launcher {program}"))?;
         if let Some(mut stdin) = child.stdin.take() {
             // A launcher that does not read it has failed, and says so itself.
-            let _ = stdin.write_all(secret);
+            let _ = stdin.write_all(self.secret);
         }
         Ok(Launch {
             name: name.to_owned(),
@@ -215,41 +210,48 @@ impl Launch {
             words,
             ended: None,
             request: client.send(&Request::AwaitHost(name.to_owned()))?,
-            bar: progress.bar(name),
+            deadline: Instant::now() + self.time,
+            bar: self.progress.bar(name),
         })
     }
 
-    /// What became of it: nothing yet, it is in the machine, or why not.
-    fn look(&mut self, answer: Option<&Answer>, late: Option<u64>) -> Option<anyhow::Result<()>> {
+    /// What became of a launch: nothing yet, it is in the machine, or why not.
+    fn look(&self, launch: &mut Launch, answer: Option<&Answer>) -> Option<anyhow::Result<()>> {
         match answer {
             Some(Answer::Done) => return Some(Ok(())),
             Some(Answer::Failed(failed)) => return Some(Err(failed.clone().into())),
             Some(_) => return Some(Err(ClientError::Unexpected.into())),
             None => {}
         }
-        if self.ended.is_none() {
-            match self.child.try_wait() {
-                Ok(ended) => self.ended = ended,
+        if launch.ended.is_none() {
+            match launch.child.try_wait() {
+                Ok(ended) => launch.ended = ended,
                 Err(error) => return Some(Err(error.into())),
             }
-            if let Some(status) = self.ended {
+            if let Some(status) = launch.ended {
                 if !status.success() {
-                    let why = self.words.of_failure(status);
+                    let why = launch.words.of_failure(status);
                     return Some(Err(anyhow!("the launcher failed: {why}")));
                 }
-                self.bar.set_message("started, waiting until it joins");
+                launch.bar.set_message("started, waiting until it joins");
             }
         }
-        late.map(|seconds| {
-            Err(anyhow!(
-                "not in the machine after {seconds} s; the daemon's log on that host tells more{}",
-                if self.ended.is_none() {
-                    " (its launcher was still running, and was ended)"
-                } else {
-                    ""
-                }
-            ))
-        })
+        let late = Instant::now() >= launch.deadline;
+        late.then(|| Err(late_error(self.time, self.join)))
+    }
+
+    /// Shows an outcome; returns whether it is a good one.
+    fn tell(
+        &self,
+        renderer: &mut Renderer,
+        host: &str,
+        outcome: anyhow::Result<()>,
+    ) -> io::Result<bool> {
+        self.progress.bars.suspend(|| match &outcome {
+            Ok(()) => renderer.show(&Event::HostAdded(host)),
+            Err(error) => renderer.failure("NotAdded", &format!("{host}: {error:#}")),
+        })?;
+        Ok(outcome.is_ok())
     }
 }
 
@@ -282,6 +284,19 @@ fn own_address(conf: &Conf) -> anyhow::Result<String> {
         .find(|row| row.host == conf.here)
         .map(|row| row.facts.addr.clone())
         .ok_or_else(|| anyhow!("the daemon does not know its own address: give --join"))
+}
+
+/// Why a host that was started, as far as we know, is still not there.
+fn late_error(time: Duration, join: &str) -> anyhow::Error {
+    let hint = if is_loopback(join) {
+        format!(
+            "this machine listens on {join}, which only this computer reaches: start its daemon \
+             with another --listen"
+        )
+    } else {
+        format!("can it reach {join}? The daemon's log on that host tells more")
+    };
+    anyhow!("not in the machine after {} s: {hint}", time.as_secs())
 }
 
 fn is_loopback(address: &str) -> bool {

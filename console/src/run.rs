@@ -10,7 +10,7 @@
 //! read a console whose program does not read; a signal then takes a connection of its own.
 
 use crate::{
-    client::Client,
+    client::{self, Client},
     failure::{self, ClientError},
     interrupt::Interrupt,
     render::{Event, Renderer},
@@ -271,8 +271,7 @@ impl<'a> Relay<'a> {
                     let end = RunEnd::read(&frame).map_err(ClientError::from)?;
                     return Ok(Some(end.status));
                 }
-                // An answer that was late for its question.
-                Op::ConsoleAnswer => {}
+                Op::ConsoleAnswer => client::refuse_if_final(&frame)?,
                 _ => return Err(ClientError::Unexpected.into()),
             }
         }

@@ -3,3 +3,8 @@
 //! [`cluster`] starts machines of real daemons, on loopback or in network namespaces.
 
 pub mod cluster;
+
+/// The programs in the user guide, which must compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/user-guide.md")]
+pub struct UserGuide;

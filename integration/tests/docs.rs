@@ -1,0 +1,143 @@
+//! The pages in `docs/` say what the code says: opcodes, limits, files that they point to.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+use vm_wire::{Op, frame::HEADER_LEN, limits};
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The project's own pages.
+fn pages() -> Vec<PathBuf> {
+    let docs = fs::read_dir(workspace().join("docs")).expect("the folder of the pages");
+    let docs = docs.map(|entry| entry.expect("an entry").path());
+    let mut pages: Vec<PathBuf> = docs
+        .filter(|path| path.extension().is_some_and(|ending| ending == "md"))
+        .chain([workspace().join("README.md")])
+        .collect();
+    pages.sort();
+    pages
+}
+
+fn read(page: &str) -> String {
+    fs::read_to_string(workspace().join(page)).expect("a page")
+}
+
+/// The rows of all tables of a page, cell by cell.
+fn rows(text: &str) -> Vec<Vec<&str>> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"))
+        .map(|line| line.split(" | ").collect())
+        .collect()
+}
+
+#[test]
+fn the_protocol_page_has_every_opcode_with_its_number_and_no_other() {
+    let text = read("docs/protocol.md");
+    let documented: BTreeMap<u8, &str> = rows(&text)
+        .into_iter()
+        .filter(|cells| cells.len() == 4)
+        .filter_map(|cells| Some((cells[0].parse().ok()?, cells[1])))
+        .collect();
+    let names: Vec<(u8, String)> = Op::ALL
+        .iter()
+        .map(|op| (*op as u8, format!("{op:?}")))
+        .collect();
+    let real: BTreeMap<u8, &str> = names
+        .iter()
+        .map(|(number, name)| (*number, name.as_str()))
+        .collect();
+    assert_eq!(documented, real);
+}
+
+#[test]
+fn the_protocol_pages_header_has_no_gap() {
+    let text = read("docs/protocol.md");
+    let mut end = 0;
+    for cells in rows(&text) {
+        let [offset, bytes, _] = cells.as_slice() else {
+            continue;
+        };
+        let (Ok(offset), Ok(bytes)) = (offset.parse::<usize>(), bytes.parse::<usize>()) else {
+            continue;
+        };
+        assert_eq!(offset, end, "a gap before offset {offset}");
+        end = offset + bytes;
+    }
+    assert_eq!(end, HEADER_LEN);
+}
+
+#[test]
+fn the_guides_limits_are_those_of_the_code() {
+    let text = read("docs/user-guide.md");
+    let mut left = BTreeMap::from([
+        ("MESSAGE_MAX", limits::MESSAGE_MAX),
+        ("WINDOW_BYTES_DEFAULT", limits::WINDOW_BYTES_DEFAULT),
+        ("INBOX_BYTES_DEFAULT", limits::INBOX_BYTES_DEFAULT),
+        ("QUEUE_BYTES", limits::QUEUE_BYTES as u64),
+        ("QUEUES_BYTES_ALL", limits::QUEUES_BYTES_ALL as u64),
+        ("KEEPER_BYTES", limits::KEEPER_BYTES),
+        ("HOSTS_LIVE_MAX", limits::HOSTS_LIVE_MAX as u64),
+        ("TASKS_MAX_DEFAULT", limits::TASKS_MAX_DEFAULT as u64),
+        ("TASKS_LIVE_MAX", limits::TASKS_LIVE_MAX as u64),
+        ("SPAWN_COUNT_MAX", u64::from(limits::SPAWN_COUNT_MAX)),
+        ("SPAWN_TEXT_MAX", limits::SPAWN_TEXT_MAX as u64),
+        ("GROUPS_MAX", limits::GROUPS_MAX as u64),
+        ("GROUP_MEMBERS_MAX", limits::GROUP_MEMBERS_MAX as u64),
+        ("CONSOLES_MAX", limits::CONSOLES_MAX as u64),
+        ("LINE_MAX", limits::LINE_MAX as u64),
+        ("OUTPUT_QUEUE_BYTES", limits::OUTPUT_QUEUE_BYTES as u64),
+    ]);
+    for cells in rows(&text) {
+        let [what, amount, constant] = cells.as_slice() else {
+            continue;
+        };
+        let Some(name) = constant
+            .strip_prefix('`')
+            .and_then(|name| name.strip_suffix('`'))
+        else {
+            continue;
+        };
+        let real = left
+            .remove(name)
+            .unwrap_or_else(|| panic!("{name} is not known to this test"));
+        let (number, unit) = amount.split_once(' ').unwrap_or((amount, ""));
+        let unit: u64 = match unit {
+            "" => 1,
+            "KiB" => 1 << 10,
+            "MiB" => 1 << 20,
+            "GiB" => 1 << 30,
+            unit => panic!("{what}: a unit {unit}"),
+        };
+        let documented = number.parse::<u64>().expect("a number") * unit;
+        assert_eq!(documented, real, "{what}: {name}");
+    }
+    assert!(left.is_empty(), "not in the guide: {left:?}");
+}
+
+#[test]
+fn what_the_pages_point_to_is_there() {
+    for page in pages() {
+        let text = fs::read_to_string(&page).expect("a page");
+        let folder = page.parent().expect("a file is in a folder");
+        for target in text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next())
+        {
+            let file = target.split('#').next().unwrap_or(target);
+            if file.contains("://") {
+                continue;
+            }
+            assert!(
+                folder.join(file).exists(),
+                "{}: no {target}",
+                page.display()
+            );
+        }
+    }
+}
