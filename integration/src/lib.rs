@@ -1,8 +1,10 @@
 //! Tests across real processes and hosts, and the simulator.
 //!
-//! [`cluster`] starts machines of real daemons, on loopback or in network namespaces.
+//! [`cluster`] starts machines of real daemons, on loopback or in network namespaces. [`sim`] runs
+//! the production state machines of whole machines in one process, from one seed.
 
 pub mod cluster;
+pub mod sim;
 
 /// The programs in the user guide, which must compile.
 #[cfg(doctest)]

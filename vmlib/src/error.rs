@@ -38,6 +38,9 @@ pub enum InitError {
         /// What it holds.
         text: String,
     },
+    /// The signal by which the library learns of its daemon's end is blocked.
+    #[error("SIGURG is blocked: unblock it before `init`, the library needs it")]
+    NudgeBlocked,
     /// The daemon said no.
     #[error("the daemon refuses this program: {0}")]
     Refused(#[source] Failed),

@@ -13,14 +13,28 @@
 //! The socket's end of file means that the daemon has died. The task dies with it, all threads at
 //! once and without cleaning up: the machine may declare it dead and start what it did again
 //! elsewhere, so it must not act any more.
+//!
+//! A task that computes waits in no call. One that its daemon started is ended by the kernel, as a
+//! child whose parent died. A master that was started from a shell is not the daemon's child: for
+//! it, the socket itself raises a signal, the *nudge*, when something happens to it, and the
+//! handler ends the process if that was the end. The handler may run at any instruction: it
+//! allocates nothing and locks nothing.
+//!
+//! The `unsafe` parts here are that handler, its installation, and the end of the process.
 
-use crate::error::LinkError;
+use crate::error::{InitError, LinkError};
 use rustix::{
-    fd::BorrowedFd,
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::{AsRawFd, BorrowedFd, RawFd},
     io::Errno,
     net::{RecvFlags, recv},
 };
-use std::io::Write;
+use std::{
+    ffi::c_int,
+    io::{self, Write},
+    mem,
+    sync::atomic::{AtomicI32, Ordering::Relaxed},
+};
 
 /// What the process of a task exits with when its daemon has died: `EX_TEMPFAIL`, try again later.
 pub const STATUS_DAEMON_LOST: i32 = 75;
@@ -78,6 +92,73 @@ pub(crate) fn daemon_lost() -> ! {
     );
     // SAFETY: _exit takes no pointers, runs no code of this process and does not return.
     unsafe { libc::_exit(STATUS_DAEMON_LOST) }
+}
+
+/// The nudge: a standard signal, of which one is enough, and which does nothing to a program that
+/// takes the handler away.
+const NUDGE: c_int = libc::SIGURG;
+
+/// `fcntl` command of Linux: which signal the socket raises. (Not in the libc crate.)
+const F_SETSIG: c_int = 10;
+
+/// The interrupt socket of this process, for the handler.
+static SOCKET: AtomicI32 = AtomicI32::new(-1);
+
+/// Lets the socket nudge this process, which is not a child of its daemon. The socket is not closed
+/// before the process ends.
+pub(crate) fn nudge_at_end(socket: BorrowedFd<'_>) -> Result<(), InitError> {
+    let check = |step, result: c_int| match result {
+        -1 => Err(InitError::System {
+            step,
+            cause: io::Error::last_os_error(),
+        }),
+        _ => Ok(()),
+    };
+    SOCKET.store(socket.as_raw_fd(), Relaxed);
+    // SAFETY: an all-zero sigset_t and sigaction are valid values, which the calls overwrite or
+    // read; the handler only makes system calls that are allowed in one.
+    unsafe {
+        let mut blocked: libc::sigset_t = mem::zeroed();
+        let none = std::ptr::null();
+        check(
+            "looking which signals are blocked",
+            libc::pthread_sigmask(libc::SIG_BLOCK, none, &mut blocked),
+        )?;
+        if libc::sigismember(&blocked, NUDGE) == 1 {
+            return Err(InitError::NudgeBlocked);
+        }
+        let mut action: libc::sigaction = mem::zeroed();
+        action.sa_sigaction = nudged as extern "C" fn(c_int) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        check(
+            "installing the signal handler",
+            libc::sigaction(NUDGE, &action, std::ptr::null_mut()),
+        )?;
+    }
+    let set = |command, value: c_int| {
+        // SAFETY: these commands take a number and no pointer.
+        let result = unsafe { libc::fcntl(socket.as_raw_fd(), command, value) };
+        check("asking for a signal at the daemon's end", result)
+    };
+    set(F_SETSIG, NUDGE)?;
+    set(libc::F_SETOWN, std::process::id() as c_int)?;
+    set(libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK)
+}
+
+/// Something happened to the interrupt socket, or the user raised the signal.
+extern "C" fn nudged(_: c_int) {
+    let socket: RawFd = SOCKET.load(Relaxed);
+    // SAFETY: the task keeps the socket open until its process ends.
+    let socket = unsafe { BorrowedFd::borrow_raw(socket) };
+    let mut fds = [PollFd::new(&socket, PollFlags::empty())];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    if poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::HUP) {
+        // SAFETY: _exit takes no pointers, runs no code of this process and does not return.
+        unsafe { libc::_exit(STATUS_DAEMON_LOST) }
+    }
 }
 
 #[cfg(test)]

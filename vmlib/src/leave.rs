@@ -69,10 +69,11 @@ pub(crate) fn once(
 /// Called by the C library in the thread that ends the process.
 extern "C" fn leave_at_exit(status: c_int, _: *mut c_void) {
     // A thread that is just in `init` holds this lock; then there is no task that could leave.
-    let Ok(mut task) = TASK.try_lock() else {
+    let Ok(task) = TASK.try_lock() else {
         return;
     };
-    let Some(task) = task.take() else {
+    // It stays where it is: a signal handler may still look at its socket.
+    let Some(task) = &*task else {
         return;
     };
     if task.process != process::id() {

@@ -132,6 +132,7 @@ mod recv;
 
 mod message;
 
+mod barrier;
 mod group;
 mod notify;
 mod spawn;

@@ -3,9 +3,11 @@
 use crate::{
     error::InitError,
     init::{Environment, enrol},
+    interrupt::nudge_at_end,
     leave,
     primitive::Shared,
 };
+use rustix::fd::AsFd;
 use std::{cell::Cell, marker::PhantomData, sync::Arc};
 use vm_wire::{HostId, MachineId, Tid};
 
@@ -33,7 +35,11 @@ pub struct Task {
 /// [`InitError`], see there. It may be called again after an error, but only once after success.
 pub fn init() -> Result<Task, InitError> {
     leave::once(|| {
-        let (welcome, sockets) = enrol(&Environment::read()?)?;
+        let environment = Environment::read()?;
+        let (welcome, sockets) = enrol(&environment)?;
+        if environment.token.is_none() {
+            nudge_at_end(sockets.interrupt.as_fd())?;
+        }
         Ok(Arc::new(Shared::new(welcome, sockets)))
     })
     .map(Task::new)

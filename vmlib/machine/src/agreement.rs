@@ -88,7 +88,7 @@ pub enum AgreementOutput {
     /// A link to that host at that address is wanted.
     Connect(HostId, String),
     /// This host is not part of the machine any more, or no majority is left: end all tasks, say
-    /// why, exit. Nothing follows.
+    /// why, exit. Nothing that may follow is of interest.
     Lost(String),
 }
 
@@ -115,7 +115,7 @@ pub struct Agreement {
     next_tick: Time,
     /// When this was last called, to notice that the daemon's loop stood still.
     last_call: Time,
-    /// Whether the hosts are to be looked at: time has passed or an entry was applied.
+    /// Whether the hosts are to be looked at: time has passed, or hosts or voters have changed.
     review_due: bool,
     /// Whether this host's part has ended.
     lost: bool,
@@ -443,11 +443,11 @@ impl Agreement {
         if index <= self.state.index() || self.lost {
             return;
         }
-        self.review_due = true;
-        // No bytes: an entry of raft's own. Bytes that are no entry can only come from another
+        // No bytes: an entry of raft's own, perhaps a new configuration. Bytes that are no entry can only come from another
         // version; all hosts pass them alike.
         let entry = (!data.is_empty()).then(|| decode::<Entry>(data).ok());
         let Some(entry) = entry.flatten() else {
+            self.review_due = true;
             self.state.advance(index);
             return;
         };
@@ -467,11 +467,14 @@ impl Agreement {
     ) {
         match &applied {
             Applied::HostJoined { host, .. } => {
+                self.review_due = true;
                 if let Some(leading) = &mut self.leading {
                     leading.given.joined(now, *host);
                 }
             }
+            Applied::HostLeaving(_) => self.review_due = true,
             Applied::HostGone(host) | Applied::HostDead(host) => {
+                self.review_due = true;
                 if let Some(leading) = &mut self.leading {
                     leading.forget(*host);
                 }

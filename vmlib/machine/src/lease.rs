@@ -133,13 +133,13 @@ pub struct GivenLeases {
 }
 
 impl GivenLeases {
-    /// This host was elected now.
-    pub fn elected(now: Time) -> Self {
+    /// This host was elected now, for that term. No round has the number of one of another term.
+    pub fn elected(now: Time, term: u64) -> Self {
         GivenLeases {
             since: now,
             patient_until: now,
             hosts: BTreeMap::new(),
-            round: 0,
+            round: term << 32,
             under_way: false,
             next_round: now,
         }
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_round_grants_only_what_came_before_it_began() {
-        let mut given = GivenLeases::elected(at(0));
+        let mut given = GivenLeases::elected(at(0), 2);
         given.alive(at(10), H, 1, 0);
         assert_eq!(given.round_due(), Some(at(0)));
         let round = given.begin_round(at(10));
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_host_is_condemned_after_lease_and_margin_and_then_granted_nothing() {
-        let mut given = GivenLeases::elected(at(0));
+        let mut given = GivenLeases::elected(at(0), 2);
         given.alive(at(500), H, 1, 0);
         let wait = limits::LEASE + limits::LEASE_MARGIN;
         let due = at(500) + wait;
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn silence_is_counted_from_the_election_at_the_earliest() {
-        let mut given = GivenLeases::elected(at(10_000));
+        let mut given = GivenLeases::elected(at(10_000), 2);
         let wait = limits::LEASE + limits::LEASE_MARGIN;
         assert!(!given.condemn(at(12_999), H));
         assert!(given.condemn(at(10_000) + wait, H));
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_standstill_of_the_leader_does_not_count_as_silence() {
-        let mut given = GivenLeases::elected(at(0));
+        let mut given = GivenLeases::elected(at(0), 2);
         given.alive(at(1000), H, 1, 0);
         // Nothing is read from 1.1 s to 4.1 s.
         given.stalled(at(4100), Duration::from_secs(3));

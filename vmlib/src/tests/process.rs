@@ -16,16 +16,25 @@ const ENV_DO: &str = "VMLIB_TEST_DO";
 struct Process(Child);
 
 impl Process {
+    /// A task as its daemon would start it.
     fn start(relay: &Relay, what: &str) -> Self {
-        let child = Command::new(std::env::current_exe().unwrap())
+        Self::spawn(Self::command(relay, what).env(ENV_TOKEN, "1"))
+    }
+
+    fn command(relay: &Relay, what: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
             .args(["tests::process::as_a_task", "--exact", "--nocapture"])
             .env(ENV_DO, what)
             .env(ENV_SOCKET, relay.socket())
-            .env(ENV_TOKEN, "1")
+            .env_remove(ENV_TOKEN)
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        Process(child.unwrap())
+            .stderr(Stdio::null());
+        command
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        Process(command.spawn().unwrap())
     }
 
     fn status(&mut self) -> Option<i32> {
@@ -69,6 +78,12 @@ fn as_a_task() {
             let message = vm.recv(ANY, ANY);
             panic!("{message:?}");
         }
+        "compute" => {
+            vm.send(tid(1), 1, "ready").unwrap();
+            loop {
+                std::hint::spin_loop();
+            }
+        }
         what => panic!("{what}"),
     }
 }
@@ -96,6 +111,17 @@ fn a_task_ends_when_its_daemon_dies() {
     relay.cut(tid(2));
     assert_eq!(process.status(), Some(STATUS_DAEMON_LOST));
     assert_eq!(relay.with(|inner| inner.left(tid(2))), None);
+}
+
+#[test]
+fn a_master_from_a_shell_ends_with_its_daemon_even_while_it_computes() {
+    let relay = Relay::new();
+    let watcher = relay.task();
+    let mut process = Process::spawn(&mut Process::command(&relay, "compute"));
+    watcher.recv(ANY, 1).unwrap();
+    relay.interrupt(tid(2), 1);
+    relay.cut(tid(2));
+    assert_eq!(process.status(), Some(STATUS_DAEMON_LOST));
 }
 
 #[test]

@@ -33,7 +33,7 @@ impl Leading {
     pub(super) fn elected(now: Time, term: u64) -> Self {
         Leading {
             term,
-            given: GivenLeases::elected(now),
+            given: GivenLeases::elected(now, term),
             taken: BTreeMap::new(),
             declared: BTreeMap::new(),
         }

@@ -22,7 +22,7 @@
 //!
 //! # What holds
 //!
-//! - All daemons decide by the same agreed state; what is only here ([`tasks`], links, consoles)
+//! - All daemons decide by the same agreed state; what is only here (`tasks`, links, consoles)
 //!   dies with the host without harm to the others.
 //! - A task is in the local table from the entry that bore it (or the wish for it) until both its
 //!   `Exit` was applied and its process has ended.

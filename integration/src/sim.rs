@@ -1,0 +1,65 @@
+//! The simulator: the production state machines of many hosts and tasks in one process.
+//!
+//! A *world* is 3 to 14 hosts and some 24 tasks at a time. Each host is a [`vm_machine::Daemon`],
+//! each task a [`vm_machine::Endpoint`] with a small random program around it: the code that real
+//! daemons and real tasks run. Clock, network, processes and terminals are replaced; everything,
+//! each fault and each delay, follows from one seed, so a failure is repeated by its seed.
+//!
+//! First faults strike, for at least 10,000 events, while the checkers watch that nothing that
+//! must never be comes about (*safety*): [`ledger`] the delivery of messages, `world::checks` the
+//! agreed state and who runs. Then all is quiet, and everything pending must end (*liveness*):
+//! `world::settle`.
+//!
+//! Reading order: [`random`], [`queue`], [`clock`], [`network`], [`node`]; [`ledger`] and
+//! [`program`] for what tasks do; `world` for how it all happens; [`coverage`] for what was met.
+//!
+//! Not simulated: the secure handshake of links, the bytes of frames (they travel as values), the
+//! interrupt sockets, consoles that read slowly. Those are tested with real processes.
+
+pub mod clock;
+pub mod coverage;
+pub mod ledger;
+pub mod network;
+pub mod node;
+pub mod program;
+pub mod queue;
+pub mod random;
+mod world;
+
+pub use coverage::Coverage;
+pub use program::Sabotage;
+pub use world::{Failure, Options, Outcome};
+
+use random::Random;
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+use world::World;
+
+/// Runs the world of a seed; if it ended early, for want of a majority, others follow until there
+/// were events enough. A panic of the code under test is a failure of that seed.
+pub fn run(seed: u64, options: Options) -> Outcome {
+    let mut random = Random::new(seed);
+    let mut all = Outcome::default();
+    while all.failure.is_none()
+        && (all.events < world::EVENTS_LEAST || all.coverage.total() < world::FAULTS_LEAST)
+    {
+        let world = World::new(random.split(), options);
+        let outcome = catch_unwind(AssertUnwindSafe(|| world.run()));
+        all.add(outcome.unwrap_or_else(|panic| panicked(panic.as_ref())));
+    }
+    all
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Outcome {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    Outcome {
+        failure: Some(Failure {
+            at: 0,
+            what: format!("panic: {}", text.unwrap_or("without a text")),
+        }),
+        ..Outcome::default()
+    }
+}

@@ -1,0 +1,140 @@
+//! What the simulation has met: which fault struck in which phase, and how often.
+
+use std::{collections::BTreeMap, fmt};
+
+macro_rules! named {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum $name { $($(#[$variant_doc])* $variant,)* }
+
+        impl $name {
+            /// All of them, in the order of the table.
+            pub const ALL: &[$name] = &[$($name::$variant,)*];
+
+            /// As the table shows it.
+            pub const fn name(self) -> &'static str {
+                match self { $($name::$variant => $text,)* }
+            }
+        }
+    };
+}
+
+named! {
+    /// What can go wrong.
+    Fault {
+        /// Packets between two hosts are lost for a while; TCP sends them again.
+        LinkPause = "link loses packets",
+        /// A connection is destroyed with all that is in it.
+        LinkCut = "link destroyed",
+        /// As before, but one end notices only when the other connects again.
+        HalfCut = "link destroyed, one end",
+        /// No packet crosses between two sets of hosts.
+        Partition = "partition",
+        /// kill -9 of a daemon that does not lead.
+        DaemonKill = "daemon killed",
+        /// kill -9 of the daemon that leads.
+        LeaderKill = "leader killed",
+        /// SIGSTOP of a daemon until its lease's timer ends it.
+        DaemonStop = "daemon stopped",
+        /// SIGSTOP, then SIGCONT within the lease.
+        DaemonStall = "daemon stalled",
+        /// kill -9 of a task.
+        TaskKill = "task killed",
+        /// A daemon asks to join.
+        HostJoin = "host joins",
+        /// A planned leave.
+        HostDelete = "host deleted",
+        /// Everything on one link takes long.
+        Delay = "link slow",
+        /// A queue to a host is full: frames of data are dropped.
+        QueueFull = "queue full",
+        /// A clock's rate changes.
+        ClockSkew = "clock skew",
+    }
+}
+
+named! {
+    /// What was under way when a fault struck.
+    Phase {
+        /// A daemon has asked to join and has no answer.
+        Joining = "joining",
+        /// A task waits for the answer to a spawn.
+        Spawning = "spawning",
+        /// A send waits for credit.
+        Blocked = "send blocked",
+        /// Messages are on their way.
+        InFlight = "in flight",
+        /// A task waits for the answer to its exit.
+        Exiting = "exiting",
+        /// A task waits for the answer to a change of a group.
+        Grouping = "grouping",
+        /// No daemon leads.
+        Electing = "electing",
+        /// A host is on its way out in order.
+        Leaving = "leaving",
+        /// A daemon is gone and not yet declared dead.
+        Detecting = "detecting",
+        /// The voters are not those that are wanted.
+        Voters = "voters change",
+    }
+}
+
+/// Counts of faults by phase.
+#[derive(Debug, Clone, Default)]
+pub struct Coverage {
+    faults: BTreeMap<Fault, u64>,
+    cells: BTreeMap<(Phase, Fault), u64>,
+}
+
+impl Coverage {
+    /// A fault struck while `phases` were under way.
+    pub fn note(&mut self, fault: Fault, phases: &[Phase]) {
+        *self.faults.entry(fault).or_default() += 1;
+        for &phase in phases {
+            *self.cells.entry((phase, fault)).or_default() += 1;
+        }
+    }
+
+    /// Adds what another run has met.
+    pub fn add(&mut self, other: &Coverage) {
+        for (&fault, count) in &other.faults {
+            *self.faults.entry(fault).or_default() += count;
+        }
+        for (&cell, count) in &other.cells {
+            *self.cells.entry(cell).or_default() += count;
+        }
+    }
+
+    /// How often a fault struck.
+    pub fn count(&self, fault: Fault) -> u64 {
+        self.faults.get(&fault).copied().unwrap_or(0)
+    }
+
+    /// How often a fault struck in a phase.
+    pub fn cell(&self, phase: Phase, fault: Fault) -> u64 {
+        self.cells.get(&(phase, fault)).copied().unwrap_or(0)
+    }
+
+    /// All faults together.
+    pub fn total(&self) -> u64 {
+        self.faults.values().sum()
+    }
+}
+
+/// A table: a row for each fault, a column for each phase.
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<24}{:>9}", "fault \\ phase", "all")?;
+        for phase in Phase::ALL {
+            write!(f, "{:>15}", phase.name())?;
+        }
+        for &fault in Fault::ALL {
+            write!(f, "\n{:<24}{:>9}", fault.name(), self.count(fault))?;
+            for &phase in Phase::ALL {
+                write!(f, "{:>15}", self.cell(phase, fault))?;
+            }
+        }
+        Ok(())
+    }
+}

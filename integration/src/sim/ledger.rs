@@ -1,0 +1,234 @@
+//! What was sent and what must still arrive: the checker of the delivery contract.
+//!
+//! For each ordered pair of tasks the ledger holds the messages that the sender's program has
+//! begun to send and the receiver's program has not yet received, oldest first. A receive selects
+//! by source and tag; what it gets must be the *first* message of its pair that its filter selects,
+//! with the same tag, length and bytes. A message that comes twice, out of order, in part or
+//! changed is not that one. What must arrive and does not is found at the end, by
+//! [`Ledger::missing`].
+//!
+//! Payloads are slices of one fixed pattern, so that neither making nor keeping one copies bytes.
+
+use bytes::Bytes;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::OnceLock,
+};
+use vm_machine::{Filter, Received};
+use vm_wire::Tid;
+
+/// The longest message that a simulated program sends. Bytes.
+pub const MESSAGE_LEN_MAX: usize = 256 * 1024;
+
+/// Where payloads begin in the pattern: below this.
+const OFFSETS: usize = 256 * 1024;
+
+fn pattern() -> &'static Bytes {
+    static PATTERN: OnceLock<Bytes> = OnceLock::new();
+    PATTERN.get_or_init(|| {
+        let mut random = super::random::Random::new(0x7061_7474_6572_6e00);
+        let words = (OFFSETS + MESSAGE_LEN_MAX) / 8;
+        (0..words)
+            .flat_map(|_| random.bits().to_le_bytes())
+            .collect::<Vec<u8>>()
+            .into()
+    })
+}
+
+/// A message that was begun.
+#[derive(Debug, Clone)]
+struct Expected {
+    /// Counts the messages of the pair, from 1.
+    number: u64,
+    tag: i32,
+    body: Bytes,
+    /// The whole message is in its channel's hands.
+    complete: bool,
+}
+
+/// All messages on their way.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    pairs: BTreeMap<(Tid, Tid), Pair>,
+    /// Messages that programs received.
+    pub received: u64,
+}
+
+#[derive(Debug, Default)]
+struct Pair {
+    begun: u64,
+    waiting: VecDeque<Expected>,
+    /// The receiver was told that the sender ended: nothing may come any more.
+    closed: bool,
+}
+
+impl Ledger {
+    /// The payload of the next message from `from` to `to`, noted as begun.
+    pub fn begin(&mut self, from: Tid, to: Tid, tag: i32, len: usize) -> Bytes {
+        let pair = self.pairs.entry((from, to)).or_default();
+        pair.begun += 1;
+        let mix = (from.0 ^ to.0.rotate_left(17) ^ pair.begun.rotate_left(40))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let offset = (mix >> 32) as usize % OFFSETS;
+        let body = pattern().slice(offset..offset + len);
+        pair.waiting.push_back(Expected {
+            number: pair.begun,
+            tag,
+            body: body.clone(),
+            complete: false,
+        });
+        body
+    }
+
+    /// The message that `from` began last is wholly in the channel's hands.
+    pub fn complete(&mut self, from: Tid, to: Tid) {
+        if let Some(pair) = self.pairs.get_mut(&(from, to))
+            && let Some(last) = pair.waiting.back_mut()
+        {
+            last.complete = true;
+        }
+    }
+
+    /// A program received something: was it what it had to be?
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn receive(&mut self, to: Tid, filter: &Filter, message: &Received) -> Result<(), String> {
+        let from = message.from;
+        let pair = self.pairs.entry((from, to)).or_default();
+        if pair.closed {
+            return Err(format!(
+                "{to} received from {from} after it was told of its end"
+            ));
+        }
+        let selects = |expected: &Expected| filter.tag.is_none_or(|tag| tag == expected.tag);
+        let place = pair.waiting.iter().position(selects);
+        let Some(expected) = place.and_then(|place| pair.waiting.remove(place)) else {
+            return Err(format!(
+                "{to} received {} bytes from {from} with tag {}, but all {} messages of that pair that it selects were received before",
+                message.body.len(),
+                message.tag,
+                pair.begun
+            ));
+        };
+        if (message.tag, &message.body) != (expected.tag, &expected.body) {
+            return Err(format!(
+                "{to} received {} bytes from {from} with tag {} instead of message {} with {} bytes and tag {}",
+                message.body.len(),
+                message.tag,
+                expected.number,
+                expected.body.len(),
+                expected.tag
+            ));
+        }
+        self.received += 1;
+        Ok(())
+    }
+
+    /// `to` was told that `from` left in order, and has received all that was in its inbox:
+    /// nothing may be missing.
+    ///
+    /// # Errors
+    /// Which message is missing.
+    pub fn close(&mut self, from: Tid, to: Tid, left_in_order: bool) -> Result<(), String> {
+        let pair = self.pairs.entry((from, to)).or_default();
+        pair.closed = true;
+        let lost = pair.waiting.iter().find(|expected| expected.complete);
+        match lost {
+            Some(lost) if left_in_order => Err(format!(
+                "{to} was told of the end of {from} before its message {}",
+                lost.number
+            )),
+            _ => {
+                pair.waiting.clear();
+                Ok(())
+            }
+        }
+    }
+
+    /// The first message that must have arrived and has not: those that were complete, between
+    /// pairs that `owed` says must be served.
+    pub fn missing(&self, mut owed: impl FnMut(Tid, Tid) -> bool) -> Option<String> {
+        self.pairs.iter().find_map(|(&(from, to), pair)| {
+            let lost = pair.waiting.iter().find(|expected| expected.complete)?;
+            owed(from, to).then(|| {
+                format!(
+                    "message {} from {from} to {to} ({} bytes) has not arrived; {} wait",
+                    lost.number,
+                    lost.body.len(),
+                    pair.waiting.len()
+                )
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vm_wire::{HostId, MachineId};
+
+    const ANY: Filter = Filter {
+        context: 0,
+        from: None,
+        tag: None,
+    };
+
+    fn tid(sequence: u32) -> Tid {
+        Tid::new(MachineId::from_bits(1), HostId(1), sequence)
+    }
+
+    fn message(tag: i32, body: Bytes) -> Received {
+        Received {
+            from: tid(1),
+            context: 0,
+            tag,
+            body,
+        }
+    }
+
+    #[test]
+    fn a_message_in_its_turn_is_right_once() {
+        let mut ledger = Ledger::default();
+        let first = message(5, ledger.begin(tid(1), tid(2), 5, 100));
+        assert_eq!(ledger.receive(tid(2), &ANY, &first), Ok(()));
+        assert!(ledger.receive(tid(2), &ANY, &first).is_err());
+    }
+
+    #[test]
+    fn order_is_kept_among_the_messages_that_a_filter_selects() {
+        let mut ledger = Ledger::default();
+        let first = message(5, ledger.begin(tid(1), tid(2), 5, 100));
+        let second = message(6, ledger.begin(tid(1), tid(2), 6, 200));
+        let third = message(6, ledger.begin(tid(1), tid(2), 6, 300));
+        let six = Filter {
+            tag: Some(6),
+            ..ANY
+        };
+        assert!(ledger.receive(tid(2), &six, &third).is_err());
+        let mut ledger = Ledger::default();
+        ledger.begin(tid(1), tid(2), 5, 100);
+        ledger.begin(tid(1), tid(2), 6, 200);
+        assert_eq!(ledger.receive(tid(2), &six, &second), Ok(()));
+        assert_eq!(ledger.receive(tid(2), &ANY, &first), Ok(()));
+    }
+
+    #[test]
+    fn part_of_a_message_is_wrong() {
+        let mut ledger = Ledger::default();
+        let body = ledger.begin(tid(1), tid(2), 5, 100);
+        let part = message(5, body.slice(..99));
+        assert!(ledger.receive(tid(2), &ANY, &part).is_err());
+    }
+
+    #[test]
+    fn what_was_complete_and_never_came_is_missing() {
+        let mut ledger = Ledger::default();
+        ledger.begin(tid(1), tid(2), 5, 100);
+        assert_eq!(ledger.missing(|_, _| true), None);
+        ledger.complete(tid(1), tid(2));
+        assert!(ledger.missing(|_, _| true).is_some());
+        assert_eq!(ledger.missing(|_, _| false), None);
+        assert!(ledger.close(tid(1), tid(2), true).is_err());
+    }
+}

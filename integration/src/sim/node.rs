@@ -1,0 +1,110 @@
+//! A simulated daemon's process: the production state machine, its clock, its timers.
+
+use super::{clock::Clock, queue::Moment};
+use std::collections::VecDeque;
+use vm_machine::{Agreed, ConnId, Daemon, Input, Time};
+use vm_wire::{HostId, agreed::HostFacts};
+
+/// What a daemon's process is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It asks to be let in.
+    Joining,
+    /// It runs.
+    Running,
+    /// SIGSTOP: what comes in waits in its sockets.
+    Stopped,
+    /// It has ended.
+    Down,
+}
+
+/// One daemon.
+pub struct Node {
+    /// Unique among those that live, except where a fault wants it otherwise.
+    pub name: String,
+    /// Drawn at its start.
+    pub nonce: u64,
+    /// CLOCK_BOOTTIME of its host.
+    pub clock: Clock,
+    /// What its process is doing.
+    pub state: State,
+    /// The production state machine, once it is in the machine.
+    pub daemon: Option<Daemon>,
+    /// Its number, once it is in the machine.
+    pub host: HostId,
+    /// When it is stepped next for want of other events.
+    pub tick_at: Option<Moment>,
+    /// When the kernel ends it.
+    pub lease_at: Option<Moment>,
+    /// What waits in its sockets while it is stopped.
+    pub deferred: VecDeque<Input>,
+    /// Index of the agreed state that was checked last.
+    pub checked: u64,
+    /// A planned leave was asked for.
+    pub leaving: bool,
+    /// Its connection to the daemon that it asks to be let in.
+    pub joining: Option<ConnId>,
+}
+
+impl Node {
+    /// A daemon's process that is not in a machine yet.
+    pub fn new(name: String, nonce: u64, clock: Clock) -> Self {
+        Node {
+            name,
+            nonce,
+            clock,
+            state: State::Joining,
+            daemon: None,
+            host: HostId::NONE,
+            tick_at: None,
+            lease_at: None,
+            deferred: VecDeque::new(),
+            checked: 0,
+            leaving: false,
+            joining: None,
+        }
+    }
+
+    /// What it says of itself.
+    pub fn facts(&self, slot: usize) -> HostFacts {
+        HostFacts {
+            name: self.name.clone(),
+            addr: address(slot),
+            cpus: 1 + (self.nonce % 4) as u32,
+            tasks_max: 64,
+            arch: "x86_64".to_owned(),
+        }
+    }
+
+    /// Whether its process exists.
+    pub fn is_alive(&self) -> bool {
+        self.state != State::Down
+    }
+
+    /// Whether it runs as a part of the machine.
+    pub fn is_running(&self) -> bool {
+        self.state == State::Running
+    }
+
+    /// The agreed state as it knows it, while it is part of the machine.
+    pub fn agreed(&self) -> Option<&Agreed> {
+        self.daemon
+            .as_ref()
+            .map(|daemon| daemon.agreement().state())
+    }
+
+    /// What its clock shows.
+    pub fn time(&self, moment: Moment) -> Time {
+        self.clock.read(moment)
+    }
+}
+
+/// The address of a slot.
+pub fn address(slot: usize) -> String {
+    format!("sim:{slot}")
+}
+
+/// The slot of an address.
+pub fn slot_of(address: &str) -> Option<usize> {
+    address.strip_prefix("sim:")?.parse().ok()
+}

@@ -1,0 +1,412 @@
+//! A simulated task: the library's production channels ([`Endpoint`]) with a small random program
+//! around them, which makes its requests the way `vmlib` does.
+//!
+//! As in a real task, the data socket is read only inside a primitive; while the program computes,
+//! frames wait in the socket. A request that was not answered is asked again with its number.
+//! What the program receives and is told goes through the [`Ledger`].
+
+mod requests;
+
+use super::{
+    ledger::{Ledger, MESSAGE_LEN_MAX},
+    random::Random,
+};
+use requests::Asking;
+pub use requests::{MISSING_PROGRAM, PROGRAM};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use vm_machine::{Endpoint, EndpointConfig, Filter, Notice, SendProgress, Sending, Time};
+use vm_wire::{
+    Frame, HostId, Message, Op, Tid,
+    task::{Ended, HostEvent, Located, Welcome},
+};
+
+/// The user's conversation.
+const USER: u32 = 0;
+/// Programs use the tags from 0 to this one.
+const TAG_MAX: u64 = 3;
+
+/// A rule that is broken on purpose, to see that the checkers notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Every 50th message is handed to its program a second time.
+    DeliverTwice,
+    /// Every 50th message is thrown away before its program sees it.
+    Lose,
+    /// No timer ends a stopped daemon when its lease ends.
+    NoLeaseTimer,
+}
+
+/// What a program sees of the world in one step, and what it does to it.
+pub struct Scene<'a> {
+    /// What the clock of its host shows.
+    pub now: Time,
+    /// Tasks to talk to: living ones, and some that have ended.
+    pub roster: &'a [Tid],
+    /// Names of hosts, some of them gone.
+    pub hosts: &'a [String],
+    /// Hosts that did not end in order: what they kept is lost.
+    pub crashed: &'a BTreeSet<HostId>,
+    /// What must arrive.
+    pub ledger: &'a mut Ledger,
+    /// No new work: only receive.
+    pub quiet: bool,
+    /// Whether more tasks are wanted.
+    pub grow: bool,
+    /// See [`Sabotage`].
+    pub sabotage: Option<Sabotage>,
+    /// Frames for the daemon.
+    pub out: &'a mut VecDeque<Frame>,
+}
+
+/// When a program wants to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pause {
+    /// It computes until then and reads nothing meanwhile.
+    Compute(Time),
+    /// It waits for frames, and at most until then.
+    Wait(Option<Time>),
+    /// It has left the machine and ends.
+    Exit(i32),
+}
+
+enum Doing {
+    Thinking(Time),
+    Sending {
+        sending: Sending,
+        to: Tid,
+        more: u64,
+    },
+    Receiving {
+        filter: Filter,
+        until: Time,
+    },
+    Asking(Asking),
+}
+
+/// A task that is part of the machine.
+pub struct Program {
+    endpoint: Endpoint,
+    me: Tid,
+    random: Random,
+    doing: Doing,
+    /// Number of the last request.
+    asked: u64,
+    /// Whom it watches, and whether it was told.
+    watches: BTreeMap<Tid, bool>,
+    /// Answers to its spawns: request, how many it wanted, whom it got.
+    births: Vec<(u64, u32, Vec<Tid>)>,
+    received: u64,
+}
+
+impl Program {
+    /// A task that was welcomed.
+    pub fn new(welcome: &Welcome, random: Random, now: Time) -> Self {
+        let endpoint = Endpoint::new(EndpointConfig {
+            me: welcome.tid,
+            window_bytes: welcome.window_bytes,
+            inbox_bytes: welcome.inbox_bytes,
+            epoch: welcome.epoch,
+            generation: welcome.generation,
+        });
+        Program {
+            endpoint,
+            me: welcome.tid,
+            random,
+            doing: Doing::Thinking(now),
+            asked: 0,
+            watches: BTreeMap::new(),
+            births: Vec::new(),
+            received: 0,
+        }
+    }
+
+    /// Whether its socket is being read.
+    pub fn reads(&self) -> bool {
+        !matches!(self.doing, Doing::Thinking(_))
+    }
+
+    /// The frame that the daemon must answer, if the program waits for an answer.
+    pub fn request(&self) -> Option<Op> {
+        match &self.doing {
+            Doing::Asking(asking) => Some(asking.op()),
+            _ => None,
+        }
+    }
+
+    /// Whether a send waits for credit.
+    pub fn is_blocked(&self) -> bool {
+        matches!(self.doing, Doing::Sending { .. })
+    }
+
+    /// What of its own it still waits for, in words.
+    pub fn pending(&self) -> Option<String> {
+        match &self.doing {
+            Doing::Sending { to, .. } => Some(format!("{} waits to send to {to}", self.me)),
+            Doing::Asking(asking) => Some(format!(
+                "{} waits for the answer to {:?}",
+                self.me,
+                asking.op()
+            )),
+            Doing::Thinking(_) | Doing::Receiving { .. } => None,
+        }
+    }
+
+    /// Those it watches and was not told of.
+    pub fn untold(&self) -> impl Iterator<Item = Tid> + '_ {
+        self.watches
+            .iter()
+            .filter(|(_, told)| !**told)
+            .map(|(tid, _)| *tid)
+    }
+
+    /// Its spawns: request, how many it wanted, whom it got.
+    pub fn births(&self) -> &[(u64, u32, Vec<Tid>)] {
+        &self.births
+    }
+
+    /// Its channels.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Goes on as far as it can without waiting, after reading what is in the socket.
+    ///
+    /// # Errors
+    /// A violation of what the machine promises.
+    pub fn step(
+        &mut self,
+        socket: &mut VecDeque<Frame>,
+        scene: &mut Scene,
+    ) -> Result<Pause, String> {
+        loop {
+            if let Doing::Thinking(until) = self.doing {
+                if scene.now < until {
+                    return Ok(Pause::Compute(until));
+                }
+                self.choose(scene);
+                continue;
+            }
+            while let Some(frame) = socket.pop_front() {
+                self.read(frame, scene)?;
+            }
+            if self.endpoint.deadline().is_some_and(|due| due <= scene.now) {
+                self.endpoint.tick(scene.now, scene.out);
+            }
+            self.notices(scene)?;
+            match self.go_on(scene)? {
+                Some(Pause::Compute(until)) => self.doing = Doing::Thinking(until),
+                Some(pause) => return Ok(pause),
+                None => {}
+            }
+        }
+    }
+
+    /// One step of what it does; `None`: look again.
+    fn go_on(&mut self, scene: &mut Scene) -> Result<Option<Pause>, String> {
+        match &mut self.doing {
+            Doing::Thinking(until) => Ok(Some(Pause::Compute(*until))),
+            Doing::Sending { sending, to, more } => {
+                let (to, more) = (*to, *more);
+                let progress = self.endpoint.poll_send(scene.now, sending, scene.out);
+                match progress.map_err(|error| format!("{} sends to {to}: {error}", self.me))? {
+                    SendProgress::NeedsCredit => Ok(Some(self.wait(None))),
+                    SendProgress::Done => {
+                        scene.ledger.complete(self.me, to);
+                        if more > 0 {
+                            self.send(to, more - 1, scene);
+                            return Ok(None);
+                        }
+                        Ok(Some(self.think(scene)))
+                    }
+                }
+            }
+            Doing::Receiving { filter, until } => {
+                let (filter, until) = (*filter, *until);
+                if self.receive(&filter, scene)? && !scene.quiet {
+                    return Ok(Some(self.think(scene)));
+                }
+                if self.endpoint.peek(&filter).is_some() {
+                    return Ok(None);
+                }
+                if scene.now >= until && !scene.quiet {
+                    return Ok(Some(self.think(scene)));
+                }
+                let until = (!scene.quiet).then_some(until);
+                if scene.quiet && filter != ANY {
+                    self.doing = Doing::Receiving {
+                        filter: ANY,
+                        until: scene.now,
+                    };
+                    return Ok(None);
+                }
+                Ok(Some(self.wait(until)))
+            }
+            Doing::Asking(asking) => {
+                if let Some(status) = asking.left() {
+                    return Ok(Some(Pause::Exit(status)));
+                }
+                if asking.is_answered() {
+                    return Ok(Some(self.think(scene)));
+                }
+                let retry = asking.ask(scene.now, scene.out);
+                Ok(Some(self.wait(Some(retry))))
+            }
+        }
+    }
+
+    /// Waits for frames, for what the channels have to do, and for `until`.
+    fn wait(&self, until: Option<Time>) -> Pause {
+        Pause::Wait(until.into_iter().chain(self.endpoint.deadline()).min())
+    }
+
+    /// Computes for a while: mostly short, now and then long.
+    fn think(&mut self, scene: &Scene) -> Pause {
+        let us = match self.random.below(100) {
+            _ if scene.quiet => 1,
+            0..50 => self.random.between(1, 1_000),
+            50..95 => self.random.between(1_000, 200_000),
+            _ => self.random.between(200_000, 1_500_000),
+        };
+        Pause::Compute(scene.now + std::time::Duration::from_micros(us))
+    }
+
+    /// Decides what to do next.
+    fn choose(&mut self, scene: &mut Scene) {
+        let receive = Doing::Receiving {
+            filter: ANY,
+            until: scene.now,
+        };
+        if scene.quiet {
+            self.doing = receive;
+            return;
+        }
+        let peer = self.random.pick(scene.roster).copied().unwrap_or(self.me);
+        self.doing = match self.random.below(100) {
+            0..45 => {
+                let more = if self.random.percent(15) {
+                    self.random.below(30)
+                } else {
+                    0
+                };
+                self.send(peer, more, scene);
+                return;
+            }
+            45..85 => {
+                let patience = self.random.below(300_000) * self.random.below(2);
+                let until = scene.now + std::time::Duration::from_micros(patience);
+                Doing::Receiving {
+                    filter: self.filter(peer),
+                    until,
+                }
+            }
+            _ => Doing::Asking(self.request_of_choice(peer, scene)),
+        };
+    }
+
+    /// Begins a message.
+    fn send(&mut self, to: Tid, more: u64, scene: &mut Scene) {
+        let len = match self.random.below(100) {
+            0..5 => 0,
+            5..80 => self.random.below(2_000),
+            80..97 => self.random.below(70_000),
+            _ => self.random.below(MESSAGE_LEN_MAX as u64),
+        };
+        let tag = self.random.below(TAG_MAX + 1) as i32;
+        let body = scene.ledger.begin(self.me, to, tag, len as usize);
+        let sending = self.endpoint.start_send(to, USER, tag, body);
+        self.doing = Doing::Sending { sending, to, more };
+    }
+
+    /// What a receive selects.
+    fn filter(&mut self, peer: Tid) -> Filter {
+        let tag = self.random.below(TAG_MAX + 1) as i32;
+        match self.random.below(100) {
+            0..70 => ANY,
+            70..80 => Filter {
+                tag: Some(tag),
+                ..ANY
+            },
+            80..90 => Filter {
+                from: Some(peer),
+                ..ANY
+            },
+            _ => Filter {
+                from: Some(peer),
+                tag: Some(tag),
+                ..ANY
+            },
+        }
+    }
+
+    /// Receives one message if there is one.
+    fn receive(&mut self, filter: &Filter, scene: &mut Scene) -> Result<bool, String> {
+        let Some(message) = self.endpoint.take(scene.now, filter, scene.out) else {
+            return Ok(false);
+        };
+        self.received += 1;
+        let struck = self.received.is_multiple_of(50);
+        if struck && scene.sabotage == Some(Sabotage::Lose) {
+            return Ok(true);
+        }
+        scene.ledger.receive(self.me, filter, &message)?;
+        if struck && scene.sabotage == Some(Sabotage::DeliverTwice) {
+            scene.ledger.receive(self.me, filter, &message)?;
+        }
+        Ok(true)
+    }
+
+    /// A frame from the daemon.
+    fn read(&mut self, frame: Frame, scene: &mut Scene) -> Result<(), String> {
+        let bad = |error: vm_wire::CodecError| error.to_string();
+        match frame.header.op {
+            Op::Data | Op::Ack | Op::Resend => {
+                self.endpoint.handle(scene.now, frame, scene.out);
+            }
+            Op::Located => {
+                let located = Located::read(&frame).map_err(bad)?;
+                self.endpoint.located(scene.now, &located, scene.out);
+            }
+            Op::Ended => {
+                let ended = Ended::read(&frame).map_err(bad)?;
+                self.endpoint.ended(scene.now, ended, scene.out);
+            }
+            Op::HostEvent => self
+                .endpoint
+                .host_event(HostEvent::read(&frame).map_err(bad)?),
+            _ => self.answered(&frame)?,
+        }
+        Ok(())
+    }
+
+    /// Takes what it is told besides messages. After the end of a task nothing of it may follow,
+    /// and if it left in order nothing may be missing.
+    fn notices(&mut self, scene: &mut Scene) -> Result<(), String> {
+        while let Some(notice) = self.endpoint.take_notice() {
+            let Notice::Ended { tid, status } = notice else {
+                continue;
+            };
+            match self.watches.get_mut(&tid) {
+                Some(told @ false) => *told = true,
+                Some(true) => {
+                    return Err(format!("{} was told twice of the end of {tid}", self.me));
+                }
+                None => return Err(format!("{} was told of {tid} without asking", self.me)),
+            }
+            let its = Filter {
+                from: Some(tid),
+                ..ANY
+            };
+            while self.receive(&its, scene)? {}
+            let whole = status.in_order() && !scene.crashed.contains(&tid.host());
+            scene.ledger.close(tid, self.me, whole)?;
+        }
+        Ok(())
+    }
+}
+
+/// Every message of the user's conversation.
+const ANY: Filter = Filter {
+    context: USER,
+    from: None,
+    tag: None,
+};

@@ -1,0 +1,396 @@
+//! The simulated world: hosts, network, processes and time, and the loop that lets things happen.
+//!
+//! One event at a time is taken from the queue and given to the state machine that it concerns;
+//! what that wants done becomes new events. Faults are events too. The checkers look at every
+//! message that a program receives, every notice, and every change of an agreed state.
+//!
+//! Code map: this file has the state and the loop; `shell` carries out what daemons want;
+//! `links` makes and breaks connections; `tasks` runs the processes of tasks; `joins` lets
+//! daemons in; `faults` strikes and heals; `checks` holds what must always be true;
+//! `settle` what must be true in the end.
+
+mod checks;
+mod faults;
+mod joins;
+mod links;
+mod settle;
+mod shell;
+mod tasks;
+
+use super::{
+    clock::Clock,
+    coverage::Coverage,
+    ledger::Ledger,
+    network::{Network, Slot},
+    node::{Node, State},
+    program::Sabotage,
+    queue::{MS, Moment, Queue, SECOND},
+    random::Random,
+};
+use checks::History;
+use faults::{Ambush, Heal};
+use std::collections::{BTreeMap, BTreeSet};
+use tasks::Process;
+use vm_machine::{ConnId, Input, Outbox, Time};
+use vm_wire::{Frame, HostId, MachineId, Tid};
+
+/// What a run is to be.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Print what happens.
+    pub trace: bool,
+    /// Break a rule.
+    pub sabotage: Option<Sabotage>,
+}
+
+/// Masters are started while there are fewer tasks.
+const TASKS_WANTED: usize = 24;
+/// The least number of events of a seed, and of faults.
+pub const EVENTS_LEAST: u64 = 10_000;
+/// See [`EVENTS_LEAST`].
+pub const FAULTS_LEAST: u64 = 5;
+/// Faults go on for at least so long, and at most so long.
+const FAULTS_TIME: (Moment, Moment) = (8 * SECOND, 40 * SECOND);
+/// After the last fault everything must have ended within this time.
+const QUIET_TIME: Moment = 40 * SECOND;
+/// No run has more events: beyond it something goes round in a circle.
+const EVENTS_MOST: u64 = 3_000_000;
+
+enum Event {
+    /// Something comes to a daemon from its own host.
+    Input(Slot, Input),
+    /// A frame arrives over a link.
+    Frame {
+        from: Slot,
+        to: Slot,
+        generation: u64,
+        frame: Frame,
+    },
+    /// A daemon's deadline.
+    Tick(Slot, Moment),
+    /// A lease's timer.
+    Lease(Slot, Moment),
+    /// A connection may be complete.
+    Connect {
+        from: Slot,
+        to: Slot,
+        give_up: Moment,
+    },
+    /// An end of a link notices that it broke.
+    Broken {
+        at: Slot,
+        other: Slot,
+        generation: u64,
+    },
+    /// A daemon asks to be let in.
+    AskJoin(Slot),
+    /// A joiner's answer arrives.
+    Admitted(Slot, Frame),
+    /// A process starts to speak.
+    Enrol(usize),
+    /// A frame arrives in a task's socket.
+    ToTask(usize, Frame),
+    /// A program goes on.
+    Wake(usize, Moment),
+    /// A process is ended by a signal.
+    Kill(usize, i32),
+    /// A fault strikes, if this plan is not void.
+    Strike(u64),
+    /// A fault ends.
+    Heal(Heal),
+    /// New masters are started if there are too few tasks.
+    Populate,
+    /// Has everything ended?
+    Settled,
+}
+
+/// The whole world.
+pub struct World {
+    options: Options,
+    queue: Queue<Event>,
+    random: Random,
+    machine: MachineId,
+    nodes: Vec<Node>,
+    network: Network,
+    processes: Vec<Process>,
+    connections: BTreeMap<ConnId, Connection>,
+    connection_next: u64,
+    /// Living tasks, and the last few that ended, to talk to.
+    roster: Vec<Tid>,
+    /// Every tid that ever had a process.
+    launched: BTreeSet<Tid>,
+    ledger: Ledger,
+    history: History,
+    /// Hosts that ended otherwise than by a planned leave.
+    crashed: BTreeSet<HostId>,
+    coverage: Coverage,
+    /// The next fault waits for this.
+    ambush: Option<Ambush>,
+    /// Numbers the plans for the next fault: older ones are void.
+    strikes: u64,
+    /// Until then the network is broken somewhere, or a daemon is stalled.
+    blocked_until: Moment,
+    /// Faults may take a majority away.
+    harsh: bool,
+    quiet_since: Option<Moment>,
+    halting: bool,
+    finished: bool,
+    events: u64,
+    outbox: Outbox,
+}
+
+/// What is at the other end of a connection that a daemon knows by number.
+#[derive(Debug, Clone, Copy)]
+enum Connection {
+    /// A process, by its place in the table.
+    Process(usize),
+    /// A daemon that wants to be let in.
+    Joiner(Slot),
+    /// Somebody with a console.
+    Console,
+}
+
+/// A rule was broken.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// When. Microseconds of the simulated world.
+    pub at: Moment,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What a run has met.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Steps of state machines.
+    pub events: u64,
+    /// Time that passed in it. Microseconds.
+    pub time: Moment,
+    /// Messages that programs received.
+    pub messages: u64,
+    /// Processes of tasks that there were.
+    pub tasks: u64,
+    /// Machines that ended because a majority was lost.
+    pub ended: u64,
+    /// Faults by phase.
+    pub coverage: Coverage,
+    /// The first broken rule.
+    pub failure: Option<Failure>,
+}
+
+impl Outcome {
+    /// Adds what another world has met.
+    pub fn add(&mut self, other: Outcome) {
+        self.events += other.events;
+        self.time += other.time;
+        self.messages += other.messages;
+        self.tasks += other.tasks;
+        self.ended += other.ended;
+        self.coverage.add(&other.coverage);
+        self.failure = self.failure.take().or(other.failure);
+    }
+}
+
+impl World {
+    /// A world: 3 to 7 hosts, one of which founds the machine.
+    pub fn new(mut random: Random, options: Options) -> Self {
+        let hosts = random.between(3, 7) as usize;
+        let machine = MachineId::from_bits(random.bits() as u32);
+        let harsh = random.percent(12);
+        let mut world = World {
+            options,
+            queue: Queue::default(),
+            random,
+            machine,
+            nodes: Vec::new(),
+            network: Network::default(),
+            processes: Vec::new(),
+            connections: BTreeMap::new(),
+            connection_next: 1,
+            roster: Vec::new(),
+            launched: BTreeSet::new(),
+            ledger: Ledger::default(),
+            history: History::default(),
+            crashed: BTreeSet::new(),
+            coverage: Coverage::default(),
+            ambush: None,
+            strikes: 0,
+            blocked_until: 0,
+            harsh,
+            quiet_since: None,
+            halting: false,
+            finished: false,
+            events: 0,
+            outbox: Outbox::new(),
+        };
+        for slot in 0..hosts {
+            world.add_node(format!("n{slot}"));
+        }
+        world
+    }
+
+    /// Lets it all happen.
+    pub fn run(mut self) -> Outcome {
+        let failure = self.history_to_its_end().err().map(|what| Failure {
+            at: self.queue.now(),
+            what,
+        });
+        Outcome {
+            events: self.events,
+            time: self.queue.now(),
+            messages: self.ledger.received,
+            tasks: self.processes.len() as u64,
+            ended: u64::from(!self.halting && !self.nodes.iter().any(Node::is_running)),
+            coverage: self.coverage,
+            failure,
+        }
+    }
+
+    fn history_to_its_end(&mut self) -> Result<(), String> {
+        self.found(0)?;
+        for slot in 1..self.nodes.len() {
+            let delay = self.random.below(300 * MS);
+            self.queue.after(delay, Event::AskJoin(slot));
+        }
+        self.queue.after(500 * MS, Event::Populate);
+        self.queue.after(SECOND, Event::Strike(0));
+        while !self.finished {
+            let Some(event) = self.queue.pop() else {
+                return Err("nothing will ever happen any more".to_owned());
+            };
+            if self.events > EVENTS_MOST {
+                return Err(format!("more than {EVENTS_MOST} events"));
+            }
+            self.happen(event)?;
+        }
+        Ok(())
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Input(slot, input) => self.feed(slot, input),
+            Event::Frame {
+                from,
+                to,
+                generation,
+                frame,
+            } => self.arrive(from, to, generation, frame),
+            Event::Tick(slot, at) => {
+                if self.nodes[slot].tick_at != Some(at) {
+                    return Ok(());
+                }
+                self.nodes[slot].tick_at = None;
+                if !self.nodes[slot].is_running() {
+                    return Ok(());
+                }
+                self.step(slot, Input::Tick)
+            }
+            Event::Lease(slot, at) => self.lease_ends(slot, at),
+            Event::Connect { from, to, give_up } => self.connect(from, to, give_up),
+            Event::Broken {
+                at,
+                other,
+                generation,
+            } => self.notice(at, other, generation),
+            Event::AskJoin(slot) => self.ask_join(slot),
+            Event::Admitted(slot, frame) => self.admitted(slot, &frame),
+            Event::Enrol(process) => self.enrol(process),
+            Event::ToTask(process, frame) => self.in_socket(process, frame),
+            Event::Wake(process, at) => self.wake(process, at),
+            Event::Kill(process, signal) => self.kill(process, signal),
+            Event::Strike(number) => self.strike(number),
+            Event::Heal(heal) => self.heal(heal),
+            Event::Populate => self.populate(),
+            Event::Settled => self.settled(),
+        }
+    }
+
+    /// Gives an input to a daemon, or lets it wait in the sockets of one that is stopped.
+    fn feed(&mut self, slot: Slot, input: Input) -> Result<(), String> {
+        match self.nodes[slot].state {
+            State::Running => self.step(slot, input),
+            State::Stopped => {
+                self.nodes[slot].deferred.push_back(input);
+                Ok(())
+            }
+            State::Joining | State::Down => Ok(()),
+        }
+    }
+
+    /// One step of a daemon and all that follows from it at once.
+    fn step(&mut self, slot: Slot, input: Input) -> Result<(), String> {
+        self.events += 1;
+        let now = self.nodes[slot].time(self.queue.now());
+        let mut outbox = std::mem::take(&mut self.outbox);
+        if let Some(daemon) = self.nodes[slot].daemon.as_mut() {
+            daemon.step(now, input, &mut outbox);
+        }
+        self.after_step(slot, outbox)
+    }
+
+    fn after_step(&mut self, slot: Slot, mut outbox: Outbox) -> Result<(), String> {
+        self.check_agreed(slot)?;
+        while let Some(output) = outbox.pop_front() {
+            self.carry_out(slot, output)?;
+        }
+        self.outbox = outbox;
+        self.plan_tick(slot);
+        Ok(())
+    }
+
+    /// Plans the next tick of a daemon by its deadline.
+    fn plan_tick(&mut self, slot: Slot) {
+        let now = self.queue.now();
+        let node = &mut self.nodes[slot];
+        let Some(daemon) = node
+            .daemon
+            .as_ref()
+            .filter(|_| node.state == State::Running)
+        else {
+            return;
+        };
+        let deadline = daemon.deadline();
+        if deadline == Time(u64::MAX) {
+            return;
+        }
+        // A shell's poll is not exact: it wakes a little late, never early.
+        let at = node.clock.when(deadline).max(now + 1);
+        if node.tick_at.is_none_or(|planned| at < planned) {
+            node.tick_at = Some(at);
+            self.queue.at(at, Event::Tick(slot, at));
+        }
+    }
+
+    /// A new daemon's process.
+    fn add_node(&mut self, name: String) -> Slot {
+        let mut clock = Clock::new(self.random.below(1_000_000 * SECOND));
+        clock.set_rate(self.queue.now(), 1_000_000);
+        let nonce = self.random.bits();
+        self.nodes.push(Node::new(name, nonce, clock));
+        self.nodes.len() - 1
+    }
+
+    fn new_connection(&mut self, other: Connection) -> ConnId {
+        let conn = ConnId(self.connection_next);
+        self.connection_next += 1;
+        self.connections.insert(conn, other);
+        conn
+    }
+
+    /// The slot of a living host's daemon.
+    fn slot_of_host(&self, host: HostId) -> Option<Slot> {
+        self.nodes.iter().position(|node| node.host == host)
+    }
+
+    /// Whether faults are over.
+    fn is_quiet(&self) -> bool {
+        self.quiet_since.is_some()
+    }
+
+    /// Prints a line of the trace.
+    fn trace(&self, line: impl FnOnce() -> String) {
+        if self.options.trace {
+            eprintln!("{:>12.6}  {}", self.queue.now() as f64 / 1e6, line());
+        }
+    }
+}

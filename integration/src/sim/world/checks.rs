@@ -1,0 +1,113 @@
+//! What must be true at every moment.
+
+use super::World;
+use crate::sim::network::Slot;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hasher},
+};
+use vm_machine::{Agreed, HostPhase};
+use vm_wire::HostId;
+
+/// What any daemon has agreed to so far.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    /// Digest of the agreed state at each index at which some daemon was seen.
+    digests: BTreeMap<u64, u64>,
+    /// Hosts that any daemon has declared dead.
+    dead: BTreeSet<HostId>,
+}
+
+impl World {
+    /// After a step of a daemon: if its agreed state changed, is it right?
+    ///
+    /// Daemons at the same index hold the same state; the index never goes back; who was declared
+    /// dead runs nothing any more; nobody is in a group twice.
+    pub(super) fn check_agreed(&mut self, slot: Slot) -> Result<(), String> {
+        let node = &mut self.nodes[slot];
+        let Some(agreed) = node
+            .daemon
+            .as_ref()
+            .map(|daemon| daemon.agreement().state())
+        else {
+            return Ok(());
+        };
+        let (index, host) = (agreed.index(), node.host);
+        if index == node.checked {
+            return Ok(());
+        }
+        if index < node.checked {
+            return Err(format!(
+                "{host} went back from index {} to {index}",
+                node.checked
+            ));
+        }
+        node.checked = index;
+        let digest = digest(agreed);
+        match self.history.digests.get(&index) {
+            Some(known) if *known != digest => {
+                return Err(format!(
+                    "{host} holds another state than others at index {index}"
+                ));
+            }
+            Some(_) => return Ok(()),
+            None => {}
+        }
+        self.history.digests.insert(index, digest);
+        check_groups(agreed)?;
+        let dead: Vec<HostId> = agreed
+            .hosts()
+            .filter(|(host, facts)| {
+                facts.phase == HostPhase::Dead && !self.history.dead.contains(host)
+            })
+            .map(|(host, _)| host)
+            .collect();
+        for host in dead {
+            self.check_dead(host)?;
+        }
+        Ok(())
+    }
+
+    /// A host was declared dead: nothing of it may run.
+    fn check_dead(&mut self, host: HostId) -> Result<(), String> {
+        self.history.dead.insert(host);
+        self.trace(|| format!("{host} is declared dead"));
+        let runs = self.processes.iter().find(|process| {
+            process.alive && !process.tid.is_none() && self.nodes[process.slot].host == host
+        });
+        match runs {
+            Some(process) => Err(format!(
+                "{} still runs on {host}, which was declared dead",
+                process.tid
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Nobody has two instance numbers in a group, and nobody who has ended has one.
+fn check_groups(agreed: &Agreed) -> Result<(), String> {
+    for (name, group) in agreed.groups() {
+        let members: BTreeSet<_> = group.members.values().collect();
+        if members.len() != group.members.len() {
+            return Err(format!(
+                "somebody is twice in group {name}: {:?}",
+                group.members
+            ));
+        }
+        if let Some(ended) = members
+            .iter()
+            .find(|tid| agreed.living_task(***tid).is_none())
+        {
+            return Err(format!("{ended} has ended and is in group {name}"));
+        }
+    }
+    Ok(())
+}
+
+/// A number that stands for a state.
+pub(super) fn digest(agreed: &Agreed) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&agreed.encode());
+    hasher.finish()
+}

@@ -1,0 +1,535 @@
+//! Faults: which one strikes next, whom, and how it ends.
+//!
+//! In most worlds faults are *gentle*: whatever they do, a majority of the voters is left, so the
+//! machine must survive. For that, a fault that costs a host strikes only when the machine has
+//! got over the last one, and long breaks of the network likewise. In *harsh* worlds everything
+//! strikes at any time; a machine that lost its majority must then end, cleanly and everywhere.
+
+use super::{EVENTS_LEAST, Event, FAULTS_LEAST, FAULTS_TIME, World};
+use crate::sim::{
+    clock::SKEW_PPM_MAX,
+    coverage::{Fault, Phase},
+    network::Slot,
+    node::State,
+    queue::{MS, Moment, SECOND},
+};
+use std::collections::BTreeSet;
+use vm_machine::Input;
+use vm_wire::{HostId, Op, Tid, console::Request};
+
+/// How a fault ends.
+pub(super) enum Heal {
+    /// Packets cross again.
+    Unblock(Vec<(Slot, Slot)>),
+    /// SIGCONT.
+    Continue(Slot),
+    /// A queue has room again: from, to.
+    Room(Slot, Slot),
+    /// A task reads again.
+    TaskRoom(usize),
+    /// A link is fast again.
+    Fast(Slot, Slot),
+}
+
+/// What a fault may wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ambush {
+    /// A task asks for this.
+    Asked(Op),
+    /// A daemon asks to be let in.
+    Joining,
+    /// A host begins to leave.
+    Leaving,
+    /// The leader is gone.
+    Leaderless,
+}
+
+/// A break of the network that is shorter than this costs nobody its lease.
+const SHORT: Moment = 400 * MS;
+/// Daemons of one world, living or not.
+const NODES_MAX: usize = 14;
+
+impl World {
+    /// A fault strikes, and the next one is planned.
+    pub(super) fn strike(&mut self, number: u64) -> Result<(), String> {
+        if number != self.strikes || self.is_quiet() {
+            return Ok(());
+        }
+        let now = self.queue.now();
+        let enough = self.events >= EVENTS_LEAST * 4 / 5
+            && self.coverage.total() >= FAULTS_LEAST
+            && now >= FAULTS_TIME.0;
+        if enough || now >= FAULTS_TIME.1 || self.running().is_empty() {
+            self.begin_quiet();
+            return Ok(());
+        }
+        self.plan_strike();
+        for _ in 0..8 {
+            let Some(&fault) = self.random.pick(Fault::ALL) else {
+                break;
+            };
+            let phases = self.phases();
+            if self.inflict(fault)? {
+                self.trace(|| format!("fault: {}", fault.name()));
+                self.coverage.note(fault, &phases);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next fault strikes at some time; or, if that comes first, when something begins that is
+    /// over soon and would hardly ever be met by chance.
+    fn plan_strike(&mut self) {
+        self.strikes += 1;
+        let pause = self.random.between(50 * MS, 1_200 * MS);
+        self.queue.after(pause, Event::Strike(self.strikes));
+        let ambushes = [
+            Ambush::Asked(Op::Spawn),
+            Ambush::Asked(Op::Exit),
+            Ambush::Asked(Op::GroupChange),
+            Ambush::Joining,
+            Ambush::Leaving,
+            Ambush::Leaderless,
+        ];
+        self.ambush = self
+            .random
+            .pick(&ambushes)
+            .copied()
+            .filter(|_| pause > 300 * MS);
+    }
+
+    /// Something begins: was the next fault waiting for it?
+    pub(super) fn begins(&mut self, what: Ambush) {
+        if self.ambush == Some(what) {
+            self.ambush = None;
+            self.strikes += 1;
+            // An election takes long, all else a few messages.
+            let most = if what == Ambush::Leaderless {
+                SECOND
+            } else {
+                4 * MS
+            };
+            let delay = self.random.below(most);
+            self.queue.after(delay, Event::Strike(self.strikes));
+        }
+    }
+
+    /// Does it, if it is possible now; whether it did.
+    fn inflict(&mut self, fault: Fault) -> Result<bool, String> {
+        match fault {
+            Fault::LinkPause => Ok(self.pause_link()),
+            Fault::LinkCut => Ok(self.cut_link(false)),
+            Fault::HalfCut => Ok(self.cut_link(true)),
+            Fault::Partition => Ok(self.partition()),
+            Fault::DaemonKill => Ok(self.lose_host(false, |world, slot| world.kill_daemon(slot))),
+            Fault::LeaderKill => Ok(self.lose_host(true, |world, slot| world.kill_daemon(slot))),
+            Fault::DaemonStop => Ok(self.lose_host(false, |world, slot| world.stop(slot))),
+            Fault::DaemonStall => Ok(self.stall()),
+            Fault::TaskKill => Ok(self.kill_task()),
+            Fault::HostJoin => Ok(self.join_host()),
+            Fault::HostDelete => Ok(self.delete_host()),
+            Fault::Delay => Ok(self.slow_link()),
+            Fault::QueueFull => Ok(self.fill_queue()),
+            Fault::ClockSkew => Ok(self.skew()),
+        }
+    }
+
+    /// A fault ends.
+    pub(super) fn heal(&mut self, heal: Heal) -> Result<(), String> {
+        match heal {
+            Heal::Unblock(pairs) => pairs.into_iter().for_each(|pair| self.release(pair)),
+            Heal::Continue(slot) => {
+                if self.nodes[slot].state != State::Stopped {
+                    return Ok(());
+                }
+                self.nodes[slot].state = State::Running;
+                while let Some(input) = self.nodes[slot].deferred.pop_front() {
+                    self.feed(slot, input)?;
+                }
+                self.nodes[slot].tick_at = None;
+                self.plan_tick(slot);
+            }
+            Heal::Room(from, to) => {
+                let (link, end) = self.network.link(from, to);
+                link.ends[end].full = false;
+                let dropped = std::mem::take(&mut link.ends[end].dropped);
+                self.feed(from, Input::Dropped(dropped.into_iter().collect()))?;
+            }
+            Heal::TaskRoom(index) => {
+                let (slot, dropped) = self.task_room(index);
+                self.feed(slot, Input::Dropped(dropped))?;
+            }
+            Heal::Fast(from, to) => self.network.link(from, to).0.delay = 0,
+        }
+        Ok(())
+    }
+
+    /// The daemon that leads, if the machine is over its last trouble: all hosts in the log run,
+    /// and the voters are as many as are wanted.
+    fn over_it(&self) -> Option<Slot> {
+        let leader = self.leader()?;
+        let agreement = self.nodes[leader].daemon.as_ref()?.agreement();
+        let agreed = agreement.state();
+        let present: Vec<HostId> = agreed
+            .hosts()
+            .map(|(host, _)| host)
+            .filter(|host| agreed.is_present(*host))
+            .collect();
+        let all_run = present.iter().all(|host| {
+            self.slot_of_host(*host)
+                .is_some_and(|slot| self.nodes[slot].is_running())
+        });
+        let wanted = match present.len() {
+            0..=2 => 1,
+            3..=4 => 3,
+            _ => 5,
+        };
+        let leaving = self
+            .nodes
+            .iter()
+            .any(|node| node.leaving && node.is_alive());
+        let joining = self.nodes.iter().any(|node| node.state == State::Joining);
+        let well = all_run && !leaving && !joining && agreement.voters().len() == wanted;
+        let broken = self.blocked_until > self.queue.now();
+        (well && !broken).then_some(leader)
+    }
+
+    /// The running daemon that leads as far as it knows.
+    fn leader(&self) -> Option<Slot> {
+        self.running().into_iter().find(|slot| {
+            let daemon = self.nodes[*slot].daemon.as_ref();
+            daemon.is_some_and(|daemon| daemon.agreement().leader() == self.nodes[*slot].host)
+        })
+    }
+
+    fn voters(&self, leader: Slot) -> Vec<HostId> {
+        let daemon = self.nodes[leader].daemon.as_ref();
+        daemon.map_or_else(Vec::new, |daemon| daemon.agreement().voters())
+    }
+
+    /// Hosts are lost: one, or two at once where that is promised to be harmless.
+    fn lose_host(&mut self, leader_too: bool, how: impl Fn(&mut World, Slot)) -> bool {
+        let mut slots = self.running();
+        let well = self.over_it();
+        if self.harsh {
+            let victim = if leader_too {
+                self.leader()
+            } else {
+                self.random.pick(&slots).copied()
+            };
+            victim.inspect(|slot| how(self, *slot));
+            return victim.is_some();
+        }
+        let Some(leader) = well else {
+            return false;
+        };
+        let voters = self.voters(leader);
+        if leader_too && voters.len() < 3 {
+            return false;
+        }
+        slots.retain(|slot| {
+            *slot != leader && (voters.len() >= 3 || !voters.contains(&self.nodes[*slot].host))
+        });
+        let first = if leader_too {
+            Some(leader)
+        } else {
+            self.random.pick(&slots).copied()
+        };
+        let Some(first) = first.filter(|_| self.running().len() > 2) else {
+            return false;
+        };
+        if leader_too {
+            self.begins(Ambush::Leaderless);
+        }
+        slots.retain(|slot| *slot != first);
+        how(self, first);
+        if voters.len() == 5
+            && self.random.percent(40)
+            && let Some(&second) = self.random.pick(&slots)
+        {
+            how(self, second);
+        }
+        true
+    }
+
+    /// SIGSTOP.
+    fn stop(&mut self, slot: Slot) {
+        if self.nodes[slot].is_running() {
+            self.nodes[slot].state = State::Stopped;
+        }
+    }
+
+    fn stall(&mut self) -> bool {
+        let time = self
+            .random
+            .between(5 * MS, if self.harsh { 2_400 } else { 800 } * MS);
+        if time > SHORT && !self.harsh && self.over_it().is_none() {
+            return false;
+        }
+        let running = self.running();
+        let Some(&slot) = self.random.pick(&running) else {
+            return false;
+        };
+        self.stop(slot);
+        self.note_break(time);
+        self.queue.after(time, Event::Heal(Heal::Continue(slot)));
+        true
+    }
+
+    /// Two running daemons with a link.
+    fn some_link(&mut self) -> Option<(Slot, Slot)> {
+        let nodes = &self.nodes;
+        let pairs: Vec<(Slot, Slot)> = self
+            .network
+            .iter_mut()
+            .filter(|((a, b), link)| link.alive && nodes[*a].is_running() && nodes[*b].is_running())
+            .map(|(pair, _)| pair)
+            .collect();
+        self.random.pick(&pairs).copied()
+    }
+
+    fn note_break(&mut self, time: Moment) {
+        self.blocked_until = self.blocked_until.max(self.queue.now() + time);
+    }
+
+    /// How long a break of the network lasts; `None`: now is no time for one.
+    fn break_time(&mut self, longest: Moment) -> Option<Moment> {
+        let time = self.random.between(5 * MS, longest);
+        if self.harsh || time <= SHORT || self.over_it().is_some() {
+            self.note_break(time + SECOND);
+            return Some(time);
+        }
+        None
+    }
+
+    fn pause_link(&mut self) -> bool {
+        let Some(pair) = self.some_link() else {
+            return false;
+        };
+        let Some(time) = self.break_time(1_200 * MS) else {
+            return false;
+        };
+        self.network.link(pair.0, pair.1).0.block();
+        self.queue
+            .after(time, Event::Heal(Heal::Unblock(vec![pair])));
+        // In half of the cases TCP gives up before.
+        if self.random.percent(50) {
+            self.destroy(pair, [time / 2, time * 2 / 3]);
+        }
+        true
+    }
+
+    fn cut_link(&mut self, half: bool) -> bool {
+        let Some(pair) = self.some_link() else {
+            return false;
+        };
+        let notice = [self.random.below(5 * MS), self.random.below(5 * MS)];
+        let notice = match (half, self.random.percent(50)) {
+            (false, _) => notice,
+            (true, true) => [notice[0], 800 * MS],
+            (true, false) => [800 * MS, notice[1]],
+        };
+        self.destroy(pair, notice);
+        true
+    }
+
+    fn partition(&mut self) -> bool {
+        let leader = self.over_it();
+        let running = self.running();
+        let mut away: BTreeSet<Slot> = BTreeSet::new();
+        match leader {
+            _ if self.harsh => {
+                away.extend(running.iter().filter(|_| self.random.percent(50)));
+            }
+            None => return false,
+            Some(leader) => {
+                let voters = self.voters(leader);
+                let may_lose = (voters.len() - 1) / 2;
+                for &slot in &running {
+                    let votes = |slot: &Slot| voters.contains(&self.nodes[*slot].host);
+                    let lost = away.iter().filter(|slot| votes(slot)).count();
+                    let fits = !votes(&slot) || lost < may_lose;
+                    // What is left must be more than one host, so that the faults can go on.
+                    if fits && away.len() + 2 < running.len() && self.random.percent(40) {
+                        away.insert(slot);
+                    }
+                }
+            }
+        }
+        if away.is_empty() || away.len() == running.len() {
+            return false;
+        }
+        let time = self.random.between(100 * MS, 5 * SECOND);
+        self.note_break(time + SECOND);
+        let mut pairs = Vec::new();
+        for &a in &away {
+            for b in (0..self.nodes.len()).filter(|b| !away.contains(b)) {
+                let pair = (a.min(b), a.max(b));
+                self.network.link(a, b).0.block();
+                pairs.push(pair);
+                if time > 2 * SECOND {
+                    self.destroy(pair, [2 * SECOND, 2 * SECOND]);
+                }
+            }
+        }
+        self.queue.after(time, Event::Heal(Heal::Unblock(pairs)));
+        true
+    }
+
+    fn kill_task(&mut self) -> bool {
+        let living: Vec<usize> = (0..self.processes.len())
+            .filter(|index| self.processes[*index].alive)
+            .collect();
+        let victim = self.random.pick(&living).copied();
+        victim.inspect(|index| self.queue.after(0, Event::Kill(*index, 9)));
+        victim.is_some()
+    }
+
+    fn join_host(&mut self) -> bool {
+        if self.nodes.len() >= NODES_MAX || self.running().is_empty() {
+            return false;
+        }
+        // Now and then under the name of a host that is, or was, in the machine.
+        let again = self.random.percent(30);
+        let name = match self.random.pick(&self.nodes) {
+            Some(node) if again => node.name.clone(),
+            _ => format!("n{}", self.nodes.len()),
+        };
+        let slot = self.add_node(name);
+        self.queue.after(0, Event::AskJoin(slot));
+        true
+    }
+
+    fn delete_host(&mut self) -> bool {
+        let running = self.running();
+        if running.len() < 3 || (!self.harsh && self.over_it().is_none()) {
+            return false;
+        }
+        let Some(&slot) = self.random.pick(&running) else {
+            return false;
+        };
+        self.nodes[slot].leaving = true;
+        self.begins(Ambush::Leaving);
+        match self.random.pick(&running) {
+            Some(&asked) if self.random.clone().percent(50) => {
+                let name = self.nodes[slot].name.clone();
+                self.ask_console(asked, &Request::Delete(name));
+            }
+            _ => self.queue.after(0, Event::Input(slot, Input::Stop)),
+        }
+        true
+    }
+
+    fn slow_link(&mut self) -> bool {
+        let Some(pair) = self.some_link() else {
+            return false;
+        };
+        let time = self.random.between(100 * MS, 3 * SECOND);
+        let delay = self.random.between(MS, 120 * MS);
+        self.network.link(pair.0, pair.1).0.delay = delay;
+        self.queue
+            .after(time, Event::Heal(Heal::Fast(pair.0, pair.1)));
+        true
+    }
+
+    fn fill_queue(&mut self) -> bool {
+        let time = self.random.between(5 * MS, 700 * MS);
+        if self.random.percent(50) {
+            let running: Vec<usize> = (0..self.processes.len())
+                .filter(|index| self.processes[*index].program.is_some())
+                .filter(|index| self.processes[*index].alive)
+                .collect();
+            let Some(&index) = self.random.pick(&running) else {
+                return false;
+            };
+            self.processes[index].full = true;
+            self.queue.after(time, Event::Heal(Heal::TaskRoom(index)));
+            return true;
+        }
+        let Some(pair) = self.some_link() else {
+            return false;
+        };
+        let (from, to) = if self.random.percent(50) {
+            pair
+        } else {
+            (pair.1, pair.0)
+        };
+        let (link, end) = self.network.link(from, to);
+        link.ends[end].full = true;
+        self.queue.after(time, Event::Heal(Heal::Room(from, to)));
+        true
+    }
+
+    fn skew(&mut self) -> bool {
+        let alive: Vec<Slot> = (0..self.nodes.len())
+            .filter(|slot| self.nodes[*slot].is_alive())
+            .collect();
+        let Some(&slot) = self.random.pick(&alive) else {
+            return false;
+        };
+        let rate = 1_000_000 - SKEW_PPM_MAX + self.random.below(2 * SKEW_PPM_MAX);
+        self.nodes[slot].clock.set_rate(self.queue.now(), rate);
+        true
+    }
+
+    /// What is under way.
+    fn phases(&self) -> Vec<Phase> {
+        let programs = || {
+            let living = self.processes.iter().filter(|process| process.alive);
+            living.filter_map(|process| process.program.as_ref())
+        };
+        let asks = |op: Op| programs().any(|program| program.request() == Some(op));
+        let agreed = self.leader().and_then(|leader| self.nodes[leader].agreed());
+        let undetected = |agreed: &vm_machine::Agreed| {
+            let mut present = agreed
+                .hosts()
+                .map(|(host, _)| host)
+                .filter(|host| agreed.is_present(*host));
+            present.any(|host| {
+                self.slot_of_host(host)
+                    .is_none_or(|slot| !self.nodes[slot].is_running())
+            })
+        };
+        let voters_change = self.leader().is_some_and(|leader| {
+            let present = self.nodes[leader].agreed().map_or(0, |agreed| {
+                agreed
+                    .hosts()
+                    .filter(|(host, _)| agreed.is_present(*host))
+                    .count()
+            });
+            let wanted = if present <= 2 {
+                1
+            } else if present <= 4 {
+                3
+            } else {
+                5
+            };
+            self.voters(leader).len() != wanted
+        });
+        let under_way = |phase: &Phase| match phase {
+            Phase::Joining => self.nodes.iter().any(|node| node.state == State::Joining),
+            Phase::Spawning => asks(Op::Spawn),
+            Phase::Blocked => programs().any(|program| program.is_blocked()),
+            Phase::InFlight => programs().any(|program| program.endpoint().retained_bytes() > 0),
+            Phase::Exiting => asks(Op::Exit),
+            Phase::Grouping => asks(Op::GroupChange),
+            Phase::Electing => self.leader().is_none(),
+            Phase::Leaving => self
+                .nodes
+                .iter()
+                .any(|node| node.leaving && node.is_alive()),
+            Phase::Detecting => agreed.is_some_and(undetected),
+            Phase::Voters => voters_change,
+        };
+        Phase::ALL.iter().copied().filter(under_way).collect()
+    }
+
+    /// A task reads again: whose frames were dropped meanwhile.
+    fn task_room(&mut self, index: usize) -> (Slot, Vec<(Tid, Tid)>) {
+        let process = &mut self.processes[index];
+        process.full = false;
+        let dropped = std::mem::take(&mut process.dropped);
+        (process.slot, dropped.into_iter().collect())
+    }
+}

@@ -1,0 +1,154 @@
+//! The shell of a simulated daemon: carries out what its state machine wants.
+
+use super::{Connection, Event, World};
+use crate::sim::{
+    network::Slot,
+    node::State,
+    program::{MISSING_PROGRAM, Sabotage},
+    queue::{MS, Moment},
+};
+use vm_machine::{Input, Output, Time};
+use vm_wire::{
+    HostId, Message, Op,
+    agreed::ExitStatus,
+    console::Answer,
+    task::{FailKind, Failed},
+};
+
+impl World {
+    /// Carries out one output of a daemon.
+    pub(super) fn carry_out(&mut self, slot: Slot, output: Output) -> Result<(), String> {
+        if !self.nodes[slot].is_alive() {
+            return Ok(());
+        }
+        match output {
+            Output::Connect(host, address) => self.want_link(slot, host, &address),
+            Output::Disconnect(host) => self.close_link(slot, host),
+            Output::Peer(host, frame) => self.send_peer(slot, host, frame),
+            Output::Joiner(conn, frame) => self.answer_joiner(conn, frame),
+            Output::Welcome(conn, tid, frame) => return self.welcome(slot, conn, tid, frame),
+            Output::Reject(conn, _) => self.reject(conn),
+            Output::Task(tid, frame) => self.send_task(slot, tid, frame),
+            Output::CloseTask(tid) => return Err(format!("{tid} is said to break the protocol")),
+            Output::Console(_, frame) => return self.console_answer(&frame),
+            Output::FindProgram {
+                question, program, ..
+            } => {
+                let found = if program == MISSING_PROGRAM {
+                    Err(Failed::new(FailKind::NoSuchProgram, "no such program"))
+                } else {
+                    Ok(format!("/bin/{program}"))
+                };
+                let delay = self.random.between(20, 2 * MS);
+                let input = Input::ProgramFound(question, found);
+                self.queue.after(delay, Event::Input(slot, input));
+            }
+            Output::Launch(spec) => return self.launch(slot, &spec),
+            Output::Adopt(..) => {}
+            Output::Signal(tid, signal) => self.signal(slot, tid, signal),
+            Output::MeasureUsage(question) => {
+                let input = Input::Usage(question, Vec::new());
+                self.queue.after(MS, Event::Input(slot, input));
+            }
+            Output::Lease(until) => self.set_lease(slot, until),
+            Output::Note(text) => self.trace(|| format!("slot {slot}: {text}")),
+            Output::End(why) => self.end_daemon(slot, why),
+            Output::StandardInput(..)
+            | Output::Resize(..)
+            | Output::LogOutput(..)
+            | Output::Attach(..)
+            | Output::PauseOutput(_)
+            | Output::ResumeOutput(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Moves the timer that ends a daemon.
+    fn set_lease(&mut self, slot: Slot, until: Time) {
+        let node = &mut self.nodes[slot];
+        let at = node.clock.when(until);
+        // One event is under way for each daemon: it looks whether the lease was renewed.
+        if node.lease_at.replace(at).is_none() {
+            self.queue.at(at, Event::Lease(slot, at));
+        }
+    }
+
+    /// The time has come at which a lease ended, when its timer was set.
+    pub(super) fn lease_ends(&mut self, slot: Slot, at: Moment) -> Result<(), String> {
+        let node = &self.nodes[slot];
+        let Some(until) = node.lease_at.filter(|_| node.is_alive()) else {
+            return Ok(());
+        };
+        if until > at {
+            self.queue.at(until, Event::Lease(slot, until));
+        } else if self.options.sabotage != Some(Sabotage::NoLeaseTimer) {
+            self.trace(|| format!("slot {slot}: its lease has ended"));
+            self.kill_daemon(slot);
+        }
+        Ok(())
+    }
+
+    /// A daemon ends by itself.
+    fn end_daemon(&mut self, slot: Slot, why: Result<String, String>) {
+        self.trace(|| format!("slot {slot} ends: {why:?}"));
+        let in_order = why.is_ok();
+        self.daemon_gone(slot, in_order);
+    }
+
+    /// A daemon's process is ended by SIGKILL.
+    pub(super) fn kill_daemon(&mut self, slot: Slot) {
+        self.daemon_gone(slot, false);
+    }
+
+    fn daemon_gone(&mut self, slot: Slot, in_order: bool) {
+        let node = &mut self.nodes[slot];
+        node.state = State::Down;
+        node.daemon = None;
+        node.deferred.clear();
+        node.lease_at = None;
+        let host = node.host;
+        if !in_order && host != HostId::NONE {
+            self.crashed.insert(host);
+        }
+        self.close_links(slot);
+        // By their parent-death signal, which may take a moment.
+        for process in self.processes_of(slot) {
+            let delay = self.random.below(5 * MS);
+            self.queue.after(delay, Event::Kill(process, 9));
+        }
+    }
+
+    /// The end of a process, for its daemon.
+    pub(super) fn process_status(signal: Option<i32>, status: i32) -> ExitStatus {
+        signal.map_or(ExitStatus::Code(status), ExitStatus::Signal)
+    }
+
+    /// A console is answered: nothing that it asks is malformed.
+    fn console_answer(&mut self, frame: &vm_wire::Frame) -> Result<(), String> {
+        if frame.header.op != Op::ConsoleAnswer {
+            return Ok(());
+        }
+        match Answer::read(frame) {
+            Ok(Answer::Failed(failed)) if failed.kind == FailKind::BadRequest => {
+                Err(format!("a console's request failed: {failed}"))
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Somebody with a console at that daemon asks something.
+    pub(super) fn ask_console(&mut self, slot: Slot, request: &vm_wire::console::Request) {
+        use vm_wire::{console::Request, version::Offer};
+        let conn = self.new_connection(Connection::Console);
+        let first = Request::Version(Offer::OURS).frame().asked(1);
+        let second = request.frame().asked(2);
+        for frame in [first, second] {
+            self.queue
+                .after(10, Event::Input(slot, Input::Console(conn, frame)));
+        }
+        let patience = 20_000 * MS;
+        self.queue
+            .after(patience, Event::Input(slot, Input::ConnGone(conn)));
+    }
+}

@@ -1,0 +1,374 @@
+//! The processes of tasks: started, welcomed, run, killed.
+
+use super::{Connection, Event, TASKS_WANTED, World, faults::Ambush};
+use crate::sim::{
+    network::Slot,
+    program::{PROGRAM, Pause, Program, Scene},
+    queue::{MS, Moment, SECOND},
+    random::Random,
+};
+use std::collections::{BTreeSet, VecDeque};
+use vm_machine::{ConnId, Input, LaunchSpec};
+use vm_wire::{
+    Frame, Message, Op, Tid,
+    console::Request,
+    task::{Enrol, Place, Spawn, Welcome},
+    version::Offer,
+};
+
+/// Tasks that ended stay in the roster for a while, so that some are sent to.
+const ROSTER_MAX: usize = TASKS_WANTED * 2;
+/// A process id that no other process of the world has is made of this and its number.
+const PID_FIRST: u32 = 1_000;
+
+/// One process.
+pub(super) struct Process {
+    /// Its daemon.
+    pub slot: Slot,
+    /// Its tid, as far as it or its daemon knows.
+    pub tid: Tid,
+    /// Whether it exists.
+    pub alive: bool,
+    /// Its data socket, once connected.
+    pub conn: Option<ConnId>,
+    /// Its program, once welcomed.
+    pub program: Option<Program>,
+    /// The daemon's queue for it is full: frames of data are dropped.
+    pub full: bool,
+    /// Pairs of which frames were dropped.
+    pub dropped: BTreeSet<(Tid, Tid)>,
+    token: Option<u64>,
+    /// What waits in its data socket.
+    socket: VecDeque<Frame>,
+    /// No frame arrives in its socket before this, and none at its daemon before that.
+    arrival_in: Moment,
+    arrival_out: Moment,
+    /// When its program goes on, unless a frame comes before.
+    wake_at: Option<Moment>,
+    random: Random,
+}
+
+impl World {
+    fn new_process(&mut self, slot: Slot, tid: Tid, token: Option<u64>) -> usize {
+        let random = self.random.split();
+        self.processes.push(Process {
+            slot,
+            tid,
+            alive: true,
+            conn: None,
+            program: None,
+            full: false,
+            dropped: BTreeSet::new(),
+            token,
+            socket: VecDeque::new(),
+            arrival_in: 0,
+            arrival_out: 0,
+            wake_at: None,
+            random,
+        });
+        self.processes.len() - 1
+    }
+
+    /// A daemon starts the process of a task.
+    pub(super) fn launch(&mut self, slot: Slot, spec: &LaunchSpec) -> Result<(), String> {
+        let tid = spec.tid;
+        if !self.launched.insert(tid) {
+            return Err(format!("{tid} is started a second time"));
+        }
+        let process = self.new_process(slot, tid, Some(spec.token));
+        let pid = PID_FIRST + process as u32;
+        let delay = self.random.between(200, 5 * MS);
+        self.queue
+            .after(delay, Event::Input(slot, Input::Launched(tid, pid)));
+        let delay = delay + self.random.between(100, 30 * MS);
+        self.queue.after(delay, Event::Enrol(process));
+        Ok(())
+    }
+
+    /// A process speaks to its daemon for the first time.
+    pub(super) fn enrol(&mut self, index: usize) -> Result<(), String> {
+        if !self.processes[index].alive {
+            return Ok(());
+        }
+        let conn = self.new_connection(Connection::Process(index));
+        let process = &mut self.processes[index];
+        process.conn = Some(conn);
+        let enrol = Enrol {
+            offer: Offer::OURS,
+            token: process.token,
+            program: PROGRAM.to_owned(),
+        };
+        let pid = PID_FIRST + index as u32;
+        let slot = process.slot;
+        self.feed(slot, Input::Enrol { conn, pid, enrol })
+    }
+
+    /// A daemon makes a connection the data socket of a task.
+    pub(super) fn welcome(
+        &mut self,
+        slot: Slot,
+        conn: ConnId,
+        tid: Tid,
+        frame: Frame,
+    ) -> Result<(), String> {
+        let Some(&Connection::Process(index)) = self.connections.get(&conn) else {
+            return Err(format!(
+                "{tid} is welcomed on a connection that is no process"
+            ));
+        };
+        let process = &mut self.processes[index];
+        if !process.tid.is_none() && process.tid != tid {
+            return Err(format!("{} is welcomed as {tid}", process.tid));
+        }
+        process.tid = tid;
+        self.launched.insert(tid);
+        let twice = |(other, process): (usize, &Process)| {
+            other != index && process.alive && process.tid == tid
+        };
+        if self.processes.iter().enumerate().any(twice) {
+            return Err(format!("{tid} runs twice"));
+        }
+        self.send_task(slot, tid, frame);
+        Ok(())
+    }
+
+    /// A daemon turns a process away.
+    pub(super) fn reject(&mut self, conn: ConnId) {
+        if let Some(&Connection::Process(index)) = self.connections.get(&conn) {
+            self.queue.after(MS, Event::Kill(index, 15));
+        }
+    }
+
+    /// A daemon writes a frame into a task's socket.
+    pub(super) fn send_task(&mut self, slot: Slot, tid: Tid, frame: Frame) {
+        let now = self.queue.now();
+        let latency = self.random.between(5, 60);
+        let Some(index) = self.process_of(slot, tid) else {
+            return;
+        };
+        let process = &mut self.processes[index];
+        if process.full && matches!(frame.header.op, Op::Data | Op::Ack) {
+            process.dropped.insert((frame.header.from, frame.header.to));
+            return;
+        }
+        process.arrival_in = process.arrival_in.max(now + latency);
+        self.queue
+            .at(process.arrival_in, Event::ToTask(index, frame));
+    }
+
+    /// A frame is in a task's socket.
+    pub(super) fn in_socket(&mut self, index: usize, frame: Frame) -> Result<(), String> {
+        let now = self.queue.now();
+        let process = &mut self.processes[index];
+        if !process.alive {
+            return Ok(());
+        }
+        if self.options.trace {
+            let tid = process.tid;
+            self.trace(|| format!("{tid} <- {}", super::links::describe(&frame)));
+        }
+        let process = &mut self.processes[index];
+        if process.program.is_none() {
+            if frame.header.op != Op::Welcome {
+                return Err(format!(
+                    "{} is greeted with {:?}",
+                    process.tid, frame.header.op
+                ));
+            }
+            let welcome = Welcome::read(&frame).map_err(|error| error.to_string())?;
+            let time = self.nodes[process.slot].time(now);
+            let random = process.random.split();
+            process.program = Some(Program::new(&welcome, random, time));
+            self.roster.push(welcome.tid);
+            if self.roster.len() > ROSTER_MAX {
+                self.trim_roster();
+            }
+            return self.run_program(index);
+        }
+        process.socket.push_back(frame);
+        let reads = process.program.as_ref().is_some_and(Program::reads);
+        if reads {
+            self.run_program(index)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Forgets the one that ended longest ago.
+    fn trim_roster(&mut self) {
+        let ended = self.roster.iter().position(|tid| {
+            !self
+                .processes
+                .iter()
+                .any(|process| process.alive && process.tid == *tid)
+        });
+        if let Some(ended) = ended {
+            self.roster.remove(ended);
+        }
+    }
+
+    /// A program's pause is over.
+    pub(super) fn wake(&mut self, index: usize, at: Moment) -> Result<(), String> {
+        let process = &mut self.processes[index];
+        if process.wake_at != Some(at) || !process.alive {
+            return Ok(());
+        }
+        process.wake_at = None;
+        self.run_program(index)
+    }
+
+    /// Lets a program go on until it waits.
+    fn run_program(&mut self, index: usize) -> Result<(), String> {
+        self.events += 1;
+        let now = self.queue.now();
+        let quiet = self.is_quiet();
+        let grow = !quiet && self.living_tasks() < TASKS_WANTED;
+        let hosts: Vec<String> = self.nodes.iter().map(|node| node.name.clone()).collect();
+        let process = &mut self.processes[index];
+        let slot = process.slot;
+        let Some(program) = process.program.as_mut() else {
+            return Ok(());
+        };
+        let mut out = VecDeque::new();
+        let mut scene = Scene {
+            now: self.nodes[slot].time(now),
+            roster: &self.roster,
+            hosts: &hosts,
+            crashed: &self.crashed,
+            ledger: &mut self.ledger,
+            quiet,
+            grow,
+            sabotage: self.options.sabotage,
+            out: &mut out,
+        };
+        let pause = program.step(&mut process.socket, &mut scene)?;
+        let tid = process.tid;
+        for frame in out {
+            self.begins(Ambush::Asked(frame.header.op));
+            let process = &mut self.processes[index];
+            let latency = self.random.between(5, 60);
+            process.arrival_out = process.arrival_out.max(now + latency);
+            let at = process.arrival_out;
+            if self.options.trace {
+                self.trace(|| format!("{tid} -> {}", super::links::describe(&frame)));
+            }
+            self.queue
+                .at(at, Event::Input(slot, Input::Task(tid, frame)));
+        }
+        match pause {
+            Pause::Exit(status) => self.process_gone(index, None, status),
+            Pause::Compute(until) => self.wake_later(index, Some(until)),
+            Pause::Wait(until) => self.wake_later(index, until),
+        }
+        Ok(())
+    }
+
+    fn wake_later(&mut self, index: usize, until: Option<vm_machine::Time>) {
+        let now = self.queue.now();
+        let process = &mut self.processes[index];
+        process.wake_at = until.map(|until| {
+            let clock = &self.nodes[process.slot].clock;
+            clock.when(until).max(now + 1)
+        });
+        if let Some(at) = process.wake_at {
+            self.queue.at(at, Event::Wake(index, at));
+        }
+    }
+
+    /// A daemon signals a task's process; programs have no handlers.
+    pub(super) fn signal(&mut self, slot: Slot, tid: Tid, signal: i32) {
+        if let Some(index) = self.process_of(slot, tid) {
+            self.queue.after(20, Event::Kill(index, signal));
+        }
+    }
+
+    /// A process is ended by a signal.
+    pub(super) fn kill(&mut self, index: usize, signal: i32) -> Result<(), String> {
+        if self.processes[index].alive {
+            self.process_gone(index, Some(signal), 0);
+        }
+        Ok(())
+    }
+
+    /// A process does not exist any more: what it wrote is still read, then its daemon notices.
+    fn process_gone(&mut self, index: usize, signal: Option<i32>, status: i32) {
+        let now = self.queue.now();
+        let process = &mut self.processes[index];
+        process.alive = false;
+        process.socket.clear();
+        process.wake_at = None;
+        let (slot, tid, conn) = (process.slot, process.tid, process.conn);
+        self.trace(|| format!("the process of {tid} has ended"));
+        let read = self.processes[index].arrival_out.max(now) + 1;
+        if tid.is_none() {
+            if let Some(conn) = conn {
+                self.queue
+                    .at(read, Event::Input(slot, Input::ConnGone(conn)));
+            }
+            return;
+        }
+        if self.processes[index].program.is_some() {
+            let at = read + self.random.below(2 * MS);
+            self.queue.at(at, Event::Input(slot, Input::TaskGone(tid)));
+        }
+        let at = read + self.random.below(2 * MS);
+        let status = World::process_status(signal, status);
+        self.queue
+            .at(at, Event::Input(slot, Input::ProcessEnded(tid, status)));
+    }
+
+    /// Starts masters while there are too few tasks.
+    pub(super) fn populate(&mut self) -> Result<(), String> {
+        if self.is_quiet() {
+            return Ok(());
+        }
+        self.queue.after(SECOND / 2, Event::Populate);
+        let running: Vec<Slot> = (0..self.nodes.len())
+            .filter(|slot| self.nodes[*slot].is_running())
+            .collect();
+        let missing = TASKS_WANTED.saturating_sub(self.living_tasks());
+        for _ in 0..missing.div_ceil(2) {
+            let Some(&slot) = self.random.pick(&running) else {
+                return Ok(());
+            };
+            if self.random.percent(30) {
+                // A program that was started from a shell enrols by itself.
+                let process = self.new_process(slot, Tid::NONE, None);
+                self.queue.after(MS, Event::Enrol(process));
+                continue;
+            }
+            let spawn = Spawn {
+                program: PROGRAM.to_owned(),
+                args: Vec::new(),
+                env: Vec::new(),
+                dir: None,
+                count: self.random.between(1, 3) as u32,
+                place: Place::Any,
+            };
+            self.ask_console(slot, &Request::Spawn(spawn));
+        }
+        Ok(())
+    }
+
+    fn process_of(&self, slot: Slot, tid: Tid) -> Option<usize> {
+        // The youngest first: most that ended did so long ago.
+        self.processes
+            .iter()
+            .rposition(|process| process.alive && process.slot == slot && process.tid == tid)
+    }
+
+    /// The living processes of a daemon.
+    pub(super) fn processes_of(&self, slot: Slot) -> Vec<usize> {
+        (0..self.processes.len())
+            .filter(|index| self.processes[*index].alive && self.processes[*index].slot == slot)
+            .collect()
+    }
+
+    /// How many tasks are alive.
+    pub(super) fn living_tasks(&self) -> usize {
+        self.processes
+            .iter()
+            .filter(|process| process.alive)
+            .count()
+    }
+}

@@ -1,0 +1,230 @@
+//! What a person asks, and a program that runs as if it were local.
+
+use crate::world::{World, on, spawn, tid};
+use std::time::Duration;
+use vm_machine::{ConnId, Input};
+use vm_wire::{
+    Body, Frame, HostId, Message, Op, Tid,
+    agreed::ExitStatus,
+    console::{self, Answer, Output, Request, RunEnd, RunSignal, WindowSize},
+    task::{FailKind, Place},
+    version::Offer,
+};
+
+fn failure(answer: Answer) -> FailKind {
+    match answer {
+        Answer::Failed(failed) => failed.kind,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Runs a program on n1; the console and the master.
+fn run(world: &mut World) -> (ConnId, Tid) {
+    let conn = world.conn();
+    let terminal = Some(WindowSize {
+        rows: 24,
+        columns: 80,
+    });
+    let spawn = spawn("prog", 1, Place::Any);
+    let answer = world.console(1, conn, &Request::Run { spawn, terminal });
+    let Answer::Started(tids) = answer else {
+        panic!("{answer:?}")
+    };
+    world.run_until("the master to enrol", |world| world.is_enrolled(tids[0]));
+    (conn, tids[0])
+}
+
+fn output(frame: &Frame) -> Option<(Tid, String)> {
+    let output = (frame.header.op == Op::Output).then(|| Output::read(frame).expect("output"))?;
+    let text = String::from_utf8(output.bytes.into_vec()).expect("text");
+    Some((output.tid, text))
+}
+
+fn shown(world: &World, conn: ConnId) -> Vec<(Tid, String)> {
+    world.consoles[&conn].iter().filter_map(output).collect()
+}
+
+fn write(world: &mut World, tid: Tid, text: &str) {
+    let host = world.processes[&tid].host;
+    let bytes = text.as_bytes().to_vec();
+    let stream = 1;
+    world.input(host, Input::TaskOutput { tid, stream, bytes });
+}
+
+#[test]
+fn a_run_is_tied_to_its_console() {
+    let mut world = World::new(2);
+    let (conn, master) = run(&mut world);
+    let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
+    let bytes = Body::from(b"typed".to_vec());
+    world.input(
+        HostId(1),
+        Input::Console(conn, console::Input { bytes }.frame()),
+    );
+    world.input(
+        HostId(1),
+        Input::Console(conn, RunSignal { signal: 2 }.frame()),
+    );
+    write(&mut world, master, "from the master\n");
+    write(&mut world, worker, "from a worker\n");
+    world.run_for(Duration::from_millis(100));
+    assert_eq!(world.processes[&master].input, b"typed");
+    assert_eq!(world.processes[&master].signals, [2]);
+    assert_eq!(
+        shown(&world, conn),
+        [
+            (master, "from the master\n".to_owned()),
+            (worker, "from a worker\n".to_owned())
+        ]
+    );
+    world.die(master, ExitStatus::Code(3));
+    world.run_for(Duration::from_millis(100));
+    let end = world.consoles[&conn].last().expect("frames");
+    let status = RunEnd::read(end).expect("the end of the run").status;
+    assert_eq!(status, ExitStatus::Code(3));
+}
+
+#[test]
+fn output_without_a_console_goes_to_the_log() {
+    let mut world = World::new(2);
+    let master = world.master(1, "master");
+    let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
+    write(&mut world, worker, "a line\n");
+    world.run_for(Duration::from_millis(10));
+    assert_eq!(world.log, [(worker, "a line\n".to_owned())]);
+}
+
+#[test]
+fn a_console_that_does_not_read_stops_the_tasks_that_write() {
+    let mut world = World::new(2);
+    let (conn, master) = run(&mut world);
+    let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
+    world.input(HostId(1), Input::ConsoleFull(conn));
+    write(&mut world, worker, "lost\n");
+    world.run_for(Duration::from_millis(100));
+    assert!(world.noted.contains(&format!("pause {master}")));
+    world.input(HostId(1), Input::ConsoleRoom(conn));
+    write(&mut world, worker, "seen\n");
+    world.run_for(Duration::from_millis(100));
+    assert!(world.noted.contains(&format!("resume {master}")));
+    assert_eq!(shown(&world, conn), [(worker, "seen\n".to_owned())]);
+    let last = world.consoles[&conn].last().expect("frames");
+    assert_eq!(Output::read(last).expect("output").dropped, 5);
+}
+
+#[test]
+fn a_console_that_vanishes_hangs_up_its_run() {
+    let mut world = World::new(1);
+    let (conn, master) = run(&mut world);
+    world.input(HostId(1), Input::ConnGone(conn));
+    write(&mut world, master, "to nobody\n");
+    world.run_for(Duration::from_millis(10));
+    assert_eq!(world.processes[&master].signals, [1]);
+    assert_eq!(world.log, [(master, "to nobody\n".to_owned())]);
+}
+
+#[test]
+fn a_run_that_cannot_start_says_why() {
+    let mut world = World::new(2);
+    let conn = world.conn();
+    let run = |program: &str, count, place| Request::Run {
+        spawn: spawn(program, count, place),
+        terminal: None,
+    };
+    let missing = world.console(1, conn, &run("missing", 1, Place::Any));
+    assert_eq!(failure(missing), FailKind::NoSuchProgram);
+    let elsewhere = world.console(1, conn, &run("prog", 1, on(2)));
+    assert_eq!(failure(elsewhere), FailKind::Refused);
+    let several = world.console(1, conn, &run("prog", 2, Place::Any));
+    assert_eq!(failure(several), FailKind::BadRequest);
+    let broken = world.console(1, conn, &run("broken", 1, Place::Any));
+    assert!(matches!(broken, Answer::Started(_)));
+    world.run_for(Duration::from_millis(100));
+    let end = world.consoles[&conn].last().expect("frames");
+    let status = RunEnd::read(end).expect("the end of the run").status;
+    assert_eq!(status, ExitStatus::NotStarted);
+}
+
+#[test]
+fn the_listing_shows_every_task_with_what_it_uses() {
+    let mut world = World::new(3);
+    let (one, two) = (world.master(1, "one"), world.master(2, "two"));
+    let worker = world.spawn(one, "worker", 1, on(3)).tids[0];
+    let conn = world.conn();
+    let listed = |answer| match answer {
+        Answer::Ps(rows) => rows,
+        other => panic!("{other:?}"),
+    };
+    let all = listed(world.console(2, conn, &Request::Ps(None)));
+    let tids: Vec<Tid> = all.iter().map(|row| row.tid).collect();
+    assert_eq!(tids, [one, two, worker]);
+    assert!(all.iter().all(|row| row.usage.is_some()));
+    assert_eq!(
+        (all[2].parent, all[2].app, all[2].host.as_str()),
+        (one, one, "n3")
+    );
+    let some = listed(world.console(2, conn, &Request::Ps(Some(one))));
+    assert_eq!(some.len(), 2);
+    // A host that does not answer costs the figures, not the listing.
+    world.cut(2, 3, true);
+    let all = listed(world.console(2, conn, &Request::Ps(None)));
+    assert_eq!(all.iter().filter(|row| row.usage.is_some()).count(), 2);
+    let unknown = world.console(2, conn, &Request::Ps(Some(tid(9, 9))));
+    assert_eq!(failure(unknown), FailKind::NoSuchTask);
+}
+
+#[test]
+fn versions_configuration_and_checks_are_told() {
+    let mut world = World::new(3);
+    let conn = world.conn();
+    match world.console(2, conn, &Request::Version(Offer::OURS)) {
+        Answer::Version { version, host, .. } => assert_eq!((version, host), (1, HostId(2))),
+        other => panic!("{other:?}"),
+    }
+    let future = Offer {
+        oldest: 90,
+        newest: 99,
+    };
+    assert_eq!(
+        failure(world.console(2, conn, &Request::Version(future))),
+        FailKind::Version
+    );
+    match world.console(2, conn, &Request::Conf) {
+        Answer::Conf(conf) => {
+            assert_eq!((conf.here, conf.leader), (HostId(2), HostId(1)));
+            assert!(conf.hosts.iter().all(|row| row.voter));
+        }
+        other => panic!("{other:?}"),
+    }
+    let master = world.master(1, "master");
+    match world.console(2, conn, &Request::Check(master)) {
+        Answer::Check(reasons) => assert_eq!(reasons.len(), 1),
+        other => panic!("{other:?}"),
+    }
+    let unknown = world.console(2, conn, &Request::Check(tid(1, 9)));
+    assert_eq!(failure(unknown), FailKind::NoSuchTask);
+    let unknown = world.console(2, conn, &Request::Signal(tid(1, 9), 15));
+    assert_eq!(failure(unknown), FailKind::NoSuchTask);
+}
+
+#[test]
+fn a_spawn_that_succeeds_in_part_names_what_was_started() {
+    let mut world = World::new(2);
+    let conn = world.conn();
+    world.cut(1, 2, true);
+    let place = Place::Hosts(vec!["n1".to_owned(), "n2".to_owned()]);
+    let request = Request::Spawn(spawn("prog", 2, place));
+    let number = world.console_request(1, conn, &request);
+    world.run_for(Duration::from_millis(100));
+    world.crash(2);
+    world.run_until("the answer", |world| {
+        world.console_answer(conn, number).is_some()
+    });
+    match world.console_answer(conn, number) {
+        Some(Answer::Failed(failed)) => {
+            assert_eq!(failed.kind, FailKind::HostLost);
+            assert!(failed.text.contains("only t1.1 started"), "{failed}");
+        }
+        other => panic!("{other:?}"),
+    }
+}

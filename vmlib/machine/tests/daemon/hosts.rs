@@ -1,0 +1,177 @@
+//! Hosts come and go, and the machine ends.
+
+use crate::world::{SIGKILL, SIGTERM, Told, World, on};
+use std::time::Duration;
+use vm_machine::Input;
+use vm_wire::{
+    HostId,
+    agreed::ExitStatus,
+    console::{Answer, HostState, Request},
+    task::{FailKind, Place, Watched},
+};
+
+fn states(world: &mut World, host: u16) -> Vec<HostState> {
+    let conn = world.conn();
+    match world.console(host, conn, &Request::Conf) {
+        Answer::Conf(conf) => conf.hosts.iter().map(|row| row.state).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_host_that_joins_is_announced_and_takes_tasks() {
+    let mut world = World::new(1);
+    let master = world.master(1, "master");
+    world.watch(master, Watched::HostAdded).expect("always");
+    let conn = world.conn();
+    let await_host = Request::AwaitHost("n2".to_owned());
+    let number = world.console_request(1, conn, &await_host);
+    world.run_for(Duration::from_millis(100));
+    assert_eq!(world.console_answer(conn, number), None);
+    assert_eq!(world.join(HostId(1), "n2"), Ok(HostId(2)));
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.console_answer(conn, number), Some(Answer::Done));
+    assert_eq!(
+        world.processes[&master].told,
+        [Told::Host("n2".to_owned(), true)]
+    );
+    world.spawn(master, "worker", 1, on(2));
+}
+
+#[test]
+fn a_deleted_host_ends_its_tasks_and_hands_over_their_last_messages() {
+    let mut world = World::new(3);
+    let master = world.master(1, "master");
+    let worker = world.spawn(master, "worker", 1, on(3)).tids[0];
+    world
+        .watch(master, Watched::Task(worker))
+        .expect("it lives");
+    // The master cannot be reached while the worker leaves.
+    world.cut(1, 3, true);
+    world.send(worker, master, "last words");
+    world.exit(worker, 0).expect("it may leave");
+    world.run_for(Duration::from_millis(200));
+    world.heal(1, 3);
+    let conn = world.conn();
+    let answer = world.console(2, conn, &Request::Delete("n3".to_owned()));
+    assert_eq!(answer, Answer::Done);
+    assert!(
+        matches!(world.end_of(3), Some(Ok(_))),
+        "{:?}",
+        world.end_of(3)
+    );
+    world.run_for(Duration::from_secs(2));
+    assert_eq!(world.received(master), [(worker, "last words".to_owned())]);
+    let told = Told::Ended(worker, ExitStatus::Left(0), Some(1));
+    assert_eq!(world.processes[&master].told, [told]);
+    assert_eq!(states(&mut world, 1)[2], HostState::Gone);
+}
+
+#[test]
+fn tasks_on_a_leaving_host_are_asked_to_end_and_then_killed() {
+    let mut world = World::new(3);
+    world.stubborn = true;
+    let master = world.master(1, "master");
+    let worker = world.spawn(master, "worker", 1, on(3)).tids[0];
+    world.input(HostId(3), Input::Stop);
+    world.run_until("the end of the daemon", |world| world.end_of(3).is_some());
+    assert_eq!(world.processes[&worker].signals, [SIGTERM, SIGKILL]);
+    assert!(matches!(world.end_of(3), Some(Ok(_))));
+    assert!(world.is_alive(master));
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(states(&mut world, 2)[2], HostState::Gone);
+}
+
+#[test]
+fn the_leader_can_be_deleted_by_its_own_console() {
+    let mut world = World::new(3);
+    let master = world.master(2, "master");
+    let conn = world.conn();
+    let answer = world.console(1, conn, &Request::Delete("n1".to_owned()));
+    assert_eq!(answer, Answer::Done);
+    assert!(matches!(world.end_of(1), Some(Ok(_))));
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(
+        states(&mut world, 2),
+        [HostState::Gone, HostState::Live, HostState::Live]
+    );
+    world.spawn(master, "worker", 2, Place::Any);
+}
+
+#[test]
+fn of_two_hosts_either_can_leave() {
+    for leaves in [1, 2] {
+        let stays = 3 - leaves;
+        let mut world = World::new(2);
+        let master = world.master(stays, "master");
+        world.input(HostId(leaves), Input::Stop);
+        world.run_until("the end of the daemon", |world| {
+            world.end_of(leaves).is_some()
+        });
+        assert!(matches!(world.end_of(leaves), Some(Ok(_))));
+        world.run_for(Duration::from_secs(5));
+        assert_eq!(world.end_of(stays), None);
+        world.spawn(master, "worker", 2, Place::Any);
+    }
+}
+
+#[test]
+fn the_last_host_ends_the_machine() {
+    let mut world = World::new(1);
+    let master = world.master(1, "master");
+    world.input(HostId(1), Input::Stop);
+    world.run_until("the end of the daemon", |world| world.end_of(1).is_some());
+    assert!(matches!(world.end_of(1), Some(Ok(_))));
+    assert_eq!(world.processes[&master].signals, [SIGTERM]);
+}
+
+#[test]
+fn halt_ends_every_daemon_in_order() {
+    let mut world = World::new(5);
+    let master = world.master(2, "master");
+    world.spawn(master, "worker", 5, Place::Any);
+    let conn = world.conn();
+    let begin = world.now;
+    assert_eq!(world.console(4, conn, &Request::Halt), Answer::Done);
+    world.run_until("the end of all", |world| {
+        (1..=5).all(|host| world.end_of(host).is_some())
+    });
+    for host in 1..=5 {
+        assert!(
+            matches!(world.end_of(host), Some(Ok(_))),
+            "n{host}: {:?}",
+            world.end_of(host)
+        );
+    }
+    assert!(world.now.since(begin) < Duration::from_secs(2));
+}
+
+#[test]
+fn a_host_of_the_same_name_is_refused() {
+    let mut world = World::new(2);
+    let refused = world.join(HostId(2), "n1").expect_err("the name is taken");
+    assert!(refused.contains("n1"), "{refused}");
+}
+
+#[test]
+fn unknown_hosts_are_not_deleted() {
+    let mut world = World::new(1);
+    let conn = world.conn();
+    match world.console(1, conn, &Request::Delete("n7".to_owned())) {
+        Answer::Failed(failed) => assert_eq!(failed.kind, FailKind::NoSuchHost),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_minority_ends_its_tasks_and_itself() {
+    let mut world = World::new(3);
+    let lonely = world.master(3, "master");
+    world.cut(1, 3, true);
+    world.cut(2, 3, true);
+    world.run_until("the end of the daemon", |world| world.end_of(3).is_some());
+    assert!(matches!(world.end_of(3), Some(Err(_))));
+    assert!(!world.is_alive(lonely));
+    world.run_for(Duration::from_secs(2));
+    assert_eq!(states(&mut world, 1)[2], HostState::Dead);
+}

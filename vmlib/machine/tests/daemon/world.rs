@@ -1,0 +1,716 @@
+//! Several daemons wired in memory: links without delay, processes that do what a test says, one
+//! clock that jumps to whatever is due next. Everything happens in one order, so a test that fails
+//! fails again.
+
+use bytes::Bytes;
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
+use vm_machine::{
+    ConnId, Daemon, DaemonConfig, Endpoint, EndpointConfig, Filter, Input, Outbox, Output,
+    SendProgress, Time,
+};
+use vm_wire::{
+    Frame, HostId, MachineId, Message, Op, Tid,
+    agreed::{ExitStatus, HostFacts},
+    console::{Answer, Request},
+    peer::{Join, Joined, UsageRow},
+    task::{
+        Done, ENV_TOKEN, Ended, Enrol, Exit, FailKind, Failed, HostEvent, Located, Place, Spawn,
+        Spawned, Watch, Watched, Welcome,
+    },
+    version::Offer,
+};
+
+pub const MACHINE: MachineId = MachineId::from_bits(7);
+pub const SIGTERM: i32 = 15;
+pub const SIGKILL: i32 = 9;
+
+/// A host.
+struct Node {
+    daemon: Daemon,
+    /// How its daemon ended.
+    end: Option<Result<String, String>>,
+    /// Whether it crashed.
+    dead: bool,
+}
+
+/// A process that a daemon started, or that enrolled from a shell.
+pub struct Process {
+    pub host: HostId,
+    pub program: String,
+    token: Option<u64>,
+    /// Whether it is a task of its daemon now.
+    endpoint: Option<Endpoint>,
+    alive: bool,
+    next_request: u64,
+    answers: BTreeMap<u64, Vec<Frame>>,
+    /// Notifies with the number of messages from that task that had been received before.
+    pub told: Vec<Told>,
+    pub signals: Vec<i32>,
+    pub input: Vec<u8>,
+}
+
+/// What a task was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    Ended(Tid, ExitStatus, Option<u64>),
+    Host(String, bool),
+}
+
+pub struct World {
+    pub now: Time,
+    nodes: BTreeMap<HostId, Node>,
+    pub processes: BTreeMap<Tid, Process>,
+    /// Inputs on their way, in order.
+    queue: VecDeque<(HostId, Input)>,
+    links: BTreeSet<(HostId, HostId)>,
+    /// Links that cannot be made.
+    cut: BTreeSet<(HostId, HostId)>,
+    next_conn: u64,
+    /// Connections of processes that enrol without a token.
+    shells: BTreeMap<ConnId, HostId>,
+    joiners: BTreeMap<ConnId, (String, Option<Frame>)>,
+    pub consoles: BTreeMap<ConnId, Vec<Frame>>,
+    pub rejected: BTreeMap<ConnId, Frame>,
+    pub closed: Vec<Tid>,
+    pub log: Vec<(Tid, String)>,
+    /// Other outputs of interest, in the order in which they came.
+    pub noted: Vec<String>,
+    pub stubborn: bool,
+}
+
+fn pair(a: HostId, b: HostId) -> (HostId, HostId) {
+    (a.min(b), a.max(b))
+}
+
+impl World {
+    /// A machine of hosts n1, n2...
+    pub fn new(hosts: u16) -> Self {
+        let mut world = World {
+            now: Time(1_000_000),
+            nodes: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            queue: VecDeque::new(),
+            links: BTreeSet::new(),
+            cut: BTreeSet::new(),
+            next_conn: 1,
+            shells: BTreeMap::new(),
+            joiners: BTreeMap::new(),
+            consoles: BTreeMap::new(),
+            rejected: BTreeMap::new(),
+            closed: Vec::new(),
+            log: Vec::new(),
+            noted: Vec::new(),
+            stubborn: false,
+        };
+        let mut out = Outbox::new();
+        let config = DaemonConfig::new(facts("n1"), 1);
+        let daemon = Daemon::found(world.now, MACHINE, config, &mut out);
+        world.begin(HostId::FOUNDER, daemon, out);
+        for number in 2..=hosts {
+            let joined = world.join(HostId::FOUNDER, &format!("n{number}"));
+            assert_eq!(joined, Ok(HostId(number)));
+        }
+        world.run_for(Duration::from_secs(2));
+        world
+    }
+
+    fn begin(&mut self, host: HostId, daemon: Daemon, out: Outbox) {
+        let node = Node {
+            daemon,
+            end: None,
+            dead: false,
+        };
+        self.nodes.insert(host, node);
+        self.carry_out(host, out);
+    }
+
+    pub fn conn(&mut self) -> ConnId {
+        self.next_conn += 1;
+        ConnId(self.next_conn)
+    }
+
+    /// A daemon of that name asks `asked` to be let in; its number, once it is.
+    pub fn join(&mut self, asked: HostId, name: &str) -> Result<HostId, String> {
+        let conn = self.conn();
+        let nonce = conn.0 + 1000;
+        let facts = facts(name);
+        let join = Join { nonce, facts };
+        self.joiners.insert(conn, (name.to_owned(), None));
+        self.input(asked, Input::Joiner(conn, join.frame()));
+        self.run_until("an answer to the join", |world| {
+            world.joiners[&conn].1.is_some()
+        });
+        let frame = self.joiners[&conn].1.clone().expect("waited for");
+        if frame.header.op != Op::Joined {
+            let refused = vm_wire::peer::Refused::read(&frame).expect("a refusal");
+            return Err(refused.why.text);
+        }
+        let joined = Joined::read(&frame).expect("a Joined");
+        let mut out = Outbox::new();
+        let mut config = DaemonConfig::new(crate::world::facts(name), nonce);
+        config.seed = nonce;
+        let daemon = Daemon::joined(self.now, config, &joined, &mut out).expect("a good snapshot");
+        self.begin(joined.host, daemon, out);
+        Ok(joined.host)
+    }
+
+    pub fn input(&mut self, host: HostId, input: Input) {
+        self.queue.push_back((host, input));
+    }
+
+    pub fn daemon(&self, host: u16) -> &Daemon {
+        &self.nodes[&HostId(host)].daemon
+    }
+
+    /// How the daemon of a host ended, if it has.
+    pub fn end_of(&self, host: u16) -> Option<&Result<String, String>> {
+        self.nodes[&HostId(host)].end.as_ref()
+    }
+
+    fn is_up(&self, host: HostId) -> bool {
+        let up = |node: &Node| !node.dead && node.end.is_none();
+        self.nodes.get(&host).is_some_and(up)
+    }
+
+    // Time and the order of things.
+
+    /// Does all that is to be done now.
+    fn drain(&mut self) {
+        while let Some((host, input)) = self.queue.pop_front() {
+            if !self.is_up(host) {
+                continue;
+            }
+            let mut out = Outbox::new();
+            let now = self.now;
+            let node = self.nodes.get_mut(&host).expect("it is up");
+            node.daemon.step(now, input, &mut out);
+            self.carry_out(host, out);
+        }
+    }
+
+    fn next_due(&self) -> Time {
+        let daemons = self.nodes.iter().filter(|(host, _)| self.is_up(**host));
+        let daemons = daemons.map(|(_, node)| node.daemon.deadline());
+        let tasks = self.processes.values().filter(|process| process.alive);
+        let tasks = tasks.filter_map(|process| process.endpoint.as_ref()?.deadline());
+        let due = daemons.chain(tasks).min().unwrap_or(Time(u64::MAX));
+        due.max(self.now)
+    }
+
+    fn tick_all(&mut self) {
+        let due: Vec<HostId> = self
+            .nodes
+            .iter()
+            .filter(|(host, node)| self.is_up(**host) && node.daemon.deadline() <= self.now)
+            .map(|(host, _)| *host)
+            .collect();
+        for host in due {
+            self.input(host, Input::Tick);
+        }
+        for tid in self.processes.keys().copied().collect::<Vec<_>>() {
+            let now = self.now;
+            self.with_endpoint(tid, |endpoint, out| endpoint.tick(now, out));
+        }
+    }
+
+    pub fn run_for(&mut self, span: Duration) {
+        let end = self.now + span;
+        loop {
+            self.drain();
+            let due = self.next_due();
+            if due > end {
+                self.now = end;
+                return;
+            }
+            self.now = due;
+            self.tick_all();
+        }
+    }
+
+    /// Runs until something holds; fails if it does not within 20 seconds of the clock.
+    pub fn run_until(&mut self, what: &str, mut holds: impl FnMut(&World) -> bool) {
+        let end = self.now + Duration::from_secs(20);
+        loop {
+            self.drain();
+            if holds(self) {
+                return;
+            }
+            self.now = self.next_due();
+            assert!(
+                self.now <= end,
+                "waited too long for {what}: {:?}",
+                self.noted
+            );
+            self.tick_all();
+        }
+    }
+
+    // The shell.
+
+    fn carry_out(&mut self, host: HostId, out: Outbox) {
+        for output in out {
+            self.carry_out_one(host, output);
+        }
+    }
+
+    fn carry_out_one(&mut self, host: HostId, output: Output) {
+        match output {
+            Output::Connect(to, _) => self.connect(host, to),
+            Output::Disconnect(to) => {
+                self.noted.push(format!("{host} disconnects {to}"));
+                self.disconnect(host, to);
+            }
+            Output::Peer(to, frame) => {
+                let link = pair(host, to);
+                assert!(!self.nodes[&host].dead);
+                if self.links.contains(&link) {
+                    self.input(to, Input::Peer(host, frame));
+                }
+            }
+            Output::Joiner(conn, frame) => {
+                if let Some((_, answer)) = self.joiners.get_mut(&conn) {
+                    *answer = Some(frame);
+                }
+            }
+            Output::Welcome(conn, tid, frame) => self.welcome(host, conn, tid, &frame),
+            Output::Reject(conn, frame) => {
+                self.rejected.insert(conn, frame);
+            }
+            Output::Task(tid, frame) => self.tell_task(tid, frame),
+            Output::CloseTask(tid) => {
+                self.closed.push(tid);
+                self.input(host, Input::TaskGone(tid));
+            }
+            Output::Console(conn, frame) => {
+                self.consoles.entry(conn).or_default().push(frame);
+            }
+            Output::FindProgram {
+                question, program, ..
+            } => {
+                let found = match program.as_str() {
+                    "missing" => Err(Failed::new(FailKind::NoSuchProgram, "no 'missing'")),
+                    program => Ok(format!("/bin/{program}")),
+                };
+                self.input(host, Input::ProgramFound(question, found));
+            }
+            Output::Launch(spec) => {
+                let broken = spec.program == "/bin/broken";
+                let tid = spec.tid;
+                self.add_process(tid, host, &spec.program, Some(spec.token));
+                if broken {
+                    self.processes.get_mut(&tid).expect("added").alive = false;
+                    let failed = Failed::new(FailKind::System, "exec format error");
+                    self.input(host, Input::LaunchFailed(tid, failed));
+                } else {
+                    self.input(host, Input::Launched(tid, 100 + tid.sequence()));
+                    if !spec.program.contains("silent") {
+                        self.enrol(tid);
+                    }
+                }
+            }
+            Output::Adopt(tid, _) => self.add_process(tid, host, "shell", None),
+            Output::Signal(tid, signal) => self.signalled(host, tid, signal),
+            Output::StandardInput(tid, bytes) => {
+                let process = self.processes.get_mut(&tid).expect("a process");
+                process.input.extend(bytes);
+            }
+            Output::LogOutput(tid, _, bytes) => {
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                self.log.push((tid, text));
+            }
+            Output::MeasureUsage(question) => {
+                let here = self
+                    .processes
+                    .iter()
+                    .filter(|(_, p)| p.host == host && p.alive);
+                let rows = here.map(|(tid, _)| UsageRow {
+                    tid: *tid,
+                    pid: 100 + tid.sequence(),
+                    cpu_ms: 5,
+                    memory: 4096,
+                    state: 'R',
+                });
+                let rows = rows.collect();
+                self.input(host, Input::Usage(question, rows));
+            }
+            Output::Resize(tid, size) => self.noted.push(format!("resize {tid} {}", size.rows)),
+            Output::Attach(_, tid) => self.noted.push(format!("attach {tid}")),
+            Output::PauseOutput(tid) => self.noted.push(format!("pause {tid}")),
+            Output::ResumeOutput(tid) => self.noted.push(format!("resume {tid}")),
+            Output::Lease(_) => {}
+            Output::Note(text) => self.noted.push(text),
+            Output::End(how) => {
+                self.nodes.get_mut(&host).expect("a node").end = Some(how);
+                self.stop_host(host);
+            }
+        }
+    }
+
+    fn connect(&mut self, from: HostId, to: HostId) {
+        let link = pair(from, to);
+        if self.links.contains(&link) {
+            return;
+        }
+        if self.cut.contains(&link) || !self.is_up(to) || !self.is_up(from) {
+            self.input(from, Input::LinkDown(to));
+        } else {
+            self.links.insert(link);
+            self.input(from, Input::LinkUp(to));
+            self.input(to, Input::LinkUp(from));
+        }
+    }
+
+    fn disconnect(&mut self, a: HostId, b: HostId) {
+        if self.links.remove(&pair(a, b)) {
+            // What is on its way is lost.
+            self.queue.retain(|(to, input)| match input {
+                Input::Peer(from, _) => pair(*to, *from) != pair(a, b),
+                _ => true,
+            });
+            self.input(a, Input::LinkDown(b));
+            self.input(b, Input::LinkDown(a));
+        }
+    }
+
+    /// Breaks the link between two hosts, for good if `block`.
+    pub fn cut(&mut self, a: u16, b: u16, block: bool) {
+        let (a, b) = (HostId(a), HostId(b));
+        if block {
+            self.cut.insert(pair(a, b));
+        }
+        self.disconnect(a, b);
+    }
+
+    pub fn heal(&mut self, a: u16, b: u16) {
+        self.cut.remove(&pair(HostId(a), HostId(b)));
+    }
+
+    /// A host loses its power.
+    pub fn crash(&mut self, host: u16) {
+        let host = HostId(host);
+        self.nodes.get_mut(&host).expect("a node").dead = true;
+        self.stop_host(host);
+    }
+
+    fn stop_host(&mut self, host: HostId) {
+        for process in self.processes.values_mut().filter(|p| p.host == host) {
+            process.alive = false;
+        }
+        for other in self.nodes.keys().copied().collect::<Vec<_>>() {
+            self.disconnect(host, other);
+        }
+    }
+
+    // Processes.
+
+    fn add_process(&mut self, tid: Tid, host: HostId, program: &str, token: Option<u64>) {
+        let process = Process {
+            host,
+            program: program.to_owned(),
+            token,
+            endpoint: None,
+            alive: true,
+            next_request: 0,
+            answers: BTreeMap::new(),
+            told: Vec::new(),
+            signals: Vec::new(),
+            input: Vec::new(),
+        };
+        let before = self.processes.insert(tid, process);
+        assert!(before.is_none(), "{tid} was started twice");
+    }
+
+    /// A launched process calls init.
+    pub fn enrol(&mut self, tid: Tid) -> ConnId {
+        let conn = self.conn();
+        let process = &self.processes[&tid];
+        let enrol = Enrol {
+            offer: Offer::OURS,
+            token: process.token,
+            program: process.program.clone(),
+        };
+        assert!(!ENV_TOKEN.is_empty());
+        let (host, pid) = (process.host, 100 + tid.sequence());
+        self.input(host, Input::Enrol { conn, pid, enrol });
+        conn
+    }
+
+    /// A process from a shell calls init.
+    pub fn enrol_from_shell(&mut self, host: u16) -> ConnId {
+        let conn = self.conn();
+        self.shells.insert(conn, HostId(host));
+        let enrol = Enrol {
+            offer: Offer::OURS,
+            token: None,
+            program: "/home/me/prog".to_owned(),
+        };
+        let pid = 4711;
+        self.input(HostId(host), Input::Enrol { conn, pid, enrol });
+        conn
+    }
+
+    fn welcome(&mut self, host: HostId, _conn: ConnId, tid: Tid, frame: &Frame) {
+        let welcome = Welcome::read(frame).expect("a Welcome");
+        assert_eq!((welcome.tid, welcome.host), (tid, host));
+        let process = self.processes.get_mut(&tid).expect("a process");
+        process.endpoint = Some(Endpoint::new(EndpointConfig {
+            me: tid,
+            window_bytes: welcome.window_bytes,
+            inbox_bytes: welcome.inbox_bytes,
+            epoch: welcome.epoch,
+            generation: welcome.generation,
+        }));
+    }
+
+    fn with_endpoint<T>(
+        &mut self,
+        tid: Tid,
+        act: impl FnOnce(&mut Endpoint, &mut VecDeque<Frame>) -> T,
+    ) -> Option<T> {
+        let process = self
+            .processes
+            .get_mut(&tid)
+            .filter(|process| process.alive)?;
+        let mut frames = VecDeque::new();
+        let result = act(process.endpoint.as_mut()?, &mut frames);
+        let host = process.host;
+        for frame in frames {
+            self.input(host, Input::Task(tid, frame));
+        }
+        Some(result)
+    }
+
+    fn tell_task(&mut self, tid: Tid, frame: Frame) {
+        let now = self.now;
+        match frame.header.op {
+            Op::Data | Op::Ack | Op::Resend => {
+                self.with_endpoint(tid, |endpoint, out| endpoint.handle(now, frame, out));
+            }
+            Op::Located => {
+                let located = Located::read(&frame).expect("a Located");
+                self.with_endpoint(tid, |endpoint, out| endpoint.located(now, &located, out));
+            }
+            Op::Ended => {
+                let ended = Ended::read(&frame).expect("an Ended");
+                let Ended {
+                    tid: who,
+                    status,
+                    last,
+                } = ended;
+                let process = self.processes.get_mut(&tid).expect("a process");
+                process.told.push(Told::Ended(who, status, last));
+                self.with_endpoint(tid, |endpoint, out| endpoint.ended(now, ended, out));
+            }
+            Op::HostEvent => {
+                let event = HostEvent::read(&frame).expect("a HostEvent");
+                let process = self.processes.get_mut(&tid).expect("a process");
+                process.told.push(Told::Host(event.name, event.added));
+            }
+            _ => {
+                let process = self.processes.get_mut(&tid).expect("a process");
+                let answers = process.answers.entry(frame.header.request).or_default();
+                answers.push(frame);
+            }
+        }
+    }
+
+    fn signalled(&mut self, host: HostId, tid: Tid, signal: i32) {
+        let process = self.processes.get_mut(&tid).expect("a process");
+        assert_eq!(process.host, host);
+        process.signals.push(signal);
+        let ends = signal == SIGKILL || signal == SIGTERM && !self.stubborn;
+        if ends && process.alive {
+            self.die(tid, ExitStatus::Signal(signal));
+        }
+    }
+
+    /// A process ends.
+    pub fn die(&mut self, tid: Tid, status: ExitStatus) {
+        let process = self.processes.get_mut(&tid).expect("a process");
+        process.alive = false;
+        process.endpoint = None;
+        let host = process.host;
+        self.input(host, Input::TaskGone(tid));
+        self.input(host, Input::ProcessEnded(tid, status));
+    }
+
+    pub fn is_alive(&self, tid: Tid) -> bool {
+        self.processes[&tid].alive
+    }
+
+    pub fn is_enrolled(&self, tid: Tid) -> bool {
+        self.processes
+            .get(&tid)
+            .is_some_and(|process| process.endpoint.is_some())
+    }
+
+    // What tasks do.
+
+    /// A task sends a request; its number.
+    pub fn request(&mut self, tid: Tid, question: &impl Message) -> u64 {
+        let process = self.processes.get_mut(&tid).expect("a process");
+        process.next_request += 1;
+        let number = process.next_request;
+        self.request_again(tid, question, number);
+        number
+    }
+
+    pub fn request_again(&mut self, tid: Tid, question: &impl Message, number: u64) {
+        let host = self.processes[&tid].host;
+        let frame = question.frame().between(tid, Tid::NONE).asked(number);
+        self.input(host, Input::Task(tid, frame));
+    }
+
+    pub fn answers(&self, tid: Tid, number: u64) -> &[Frame] {
+        self.processes[&tid]
+            .answers
+            .get(&number)
+            .map_or(&[], Vec::as_slice)
+    }
+
+    /// A request and its one answer.
+    pub fn ask<A: Message>(&mut self, tid: Tid, question: &impl Message) -> Result<A, Failed> {
+        let number = self.request(tid, question);
+        self.run_until("an answer", |world| !world.answers(tid, number).is_empty());
+        let [answer] = self.answers(tid, number) else {
+            panic!("more than one answer")
+        };
+        match answer.header.op == A::OP {
+            true => Ok(A::read(answer).expect("a good answer")),
+            false => Err(Failed::read(answer).expect("a failure")),
+        }
+    }
+
+    /// A task sends a message.
+    pub fn send(&mut self, from: Tid, to: Tid, text: &str) {
+        let body = Bytes::from(text.to_owned());
+        let now = self.now;
+        let sent = self.with_endpoint(from, |endpoint, out| {
+            let mut sending = endpoint.start_send(to, 0, 0, body);
+            endpoint.poll_send(now, &mut sending, out)
+        });
+        assert_eq!(sent, Some(Ok(SendProgress::Done)));
+    }
+
+    /// What a task has received and not taken before.
+    pub fn received(&mut self, tid: Tid) -> Vec<(Tid, String)> {
+        let all = Filter {
+            context: 0,
+            from: None,
+            tag: None,
+        };
+        let now = self.now;
+        let received = self.with_endpoint(tid, |endpoint, out| {
+            let mut received = Vec::new();
+            while let Some(message) = endpoint.take(now, &all, out) {
+                let text = String::from_utf8(message.body.to_vec()).expect("text");
+                received.push((message.from, text));
+            }
+            received
+        });
+        received.unwrap_or_default()
+    }
+
+    /// A task leaves in order; its process ends when it was answered.
+    pub fn exit(&mut self, tid: Tid, status: i32) -> Result<(), Failed> {
+        let left = self.with_endpoint(tid, |endpoint, _| endpoint.leave());
+        let (kept, last) = left.expect("it is enrolled");
+        let host = self.processes[&tid].host;
+        for frame in kept {
+            self.input(host, Input::Task(tid, frame));
+        }
+        self.ask::<Done>(tid, &Exit { status, last })?;
+        self.die(tid, ExitStatus::Code(status));
+        Ok(())
+    }
+
+    pub fn watch(&mut self, tid: Tid, what: Watched) -> Result<Done, Failed> {
+        self.ask(tid, &Watch { what, on: true })
+    }
+
+    pub fn spawn(&mut self, tid: Tid, program: &str, count: u32, place: Place) -> Spawned {
+        let spawned: Spawned = self.ask(tid, &spawn(program, count, place)).expect("tasks");
+        self.run_until("the tasks to enrol", |world| {
+            spawned
+                .tids
+                .iter()
+                .all(|tid| world.is_enrolled(*tid) || !world.is_alive(*tid))
+        });
+        spawned
+    }
+
+    // What consoles do.
+
+    /// A console's request; the number is that of its answers so far.
+    pub fn console(&mut self, host: u16, conn: ConnId, request: &Request) -> Answer {
+        let number = self.console_request(host, conn, request);
+        self.run_until("an answer to the console", |world| {
+            world.console_answer(conn, number).is_some()
+        });
+        self.console_answer(conn, number).expect("waited for")
+    }
+
+    pub fn console_request(&mut self, host: u16, conn: ConnId, request: &Request) -> u64 {
+        self.next_conn += 1;
+        let number = self.next_conn;
+        let frame = request.frame().asked(number);
+        self.input(HostId(host), Input::Console(conn, frame));
+        number
+    }
+
+    pub fn console_answer(&self, conn: ConnId, number: u64) -> Option<Answer> {
+        let frames = self.consoles.get(&conn)?;
+        let answer =
+            |frame: &&Frame| frame.header.op == Op::ConsoleAnswer && frame.header.request == number;
+        let mut answers = frames.iter().filter(answer);
+        let first = answers
+            .next()
+            .map(|frame| Answer::read(frame).expect("an answer"));
+        assert!(answers.next().is_none(), "answered twice");
+        first
+    }
+
+    /// Starts a master on a host, from a console.
+    pub fn master(&mut self, host: u16, program: &str) -> Tid {
+        let conn = self.conn();
+        let spawn = spawn(program, 1, Place::Host(format!("n{host}")));
+        let Answer::Started(tids) = self.console(host, conn, &Request::Spawn(spawn)) else {
+            panic!("the master was not started")
+        };
+        let tid = tids[0];
+        self.run_until("the master to enrol", |world| world.is_enrolled(tid));
+        tid
+    }
+}
+
+pub fn spawn(program: &str, count: u32, place: Place) -> Spawn {
+    Spawn {
+        program: program.to_owned(),
+        args: vec!["-v".to_owned()],
+        env: Vec::new(),
+        dir: None,
+        count,
+        place,
+    }
+}
+
+pub fn on(host: u16) -> Place {
+    Place::Host(format!("n{host}"))
+}
+
+pub fn facts(name: &str) -> HostFacts {
+    HostFacts {
+        name: name.to_owned(),
+        addr: format!("{name}:1"),
+        cpus: 2,
+        tasks_max: 20,
+        arch: "x86_64".to_owned(),
+    }
+}
+
+pub fn tid(host: u16, sequence: u32) -> Tid {
+    Tid::new(MACHINE, HostId(host), sequence)
+}
