@@ -33,6 +33,8 @@ pub const DEFAULT_LAUNCHER: &str =
 
 /// How often the launchers are looked at while hosts are awaited.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long a launcher may go on when its host is in the machine, before it is left alone.
+const LAUNCHER_END: Duration = Duration::from_secs(5);
 /// How many hosts are on their way at the same time.
 const AT_ONCE: usize = limits::CONSOLE_REQUESTS_MAX / 2;
 /// How much of a launcher's words is shown. Bytes.
@@ -173,6 +175,8 @@ struct Launch {
     words: Words,
     /// How the launcher ended, once it has.
     ended: Option<ExitStatus>,
+    /// Whether the host is in the machine.
+    joined: bool,
     /// Number of the request that is answered when the host is in the machine.
     request: u64,
     deadline: Instant,
@@ -209,6 +213,7 @@ impl Launcher<'_> {
             child,
             words,
             ended: None,
+            joined: false,
             request: client.send(&Request::AwaitHost(name.to_owned()))?,
             deadline: Instant::now() + self.time,
             bar: self.progress.bar(name),
@@ -218,7 +223,10 @@ impl Launcher<'_> {
     /// What became of a launch: nothing yet, it is in the machine, or why not.
     fn look(&self, launch: &mut Launch, answer: Option<&Answer>) -> Option<anyhow::Result<()>> {
         match answer {
-            Some(Answer::Done) => return Some(Ok(())),
+            Some(Answer::Done) => {
+                launch.joined = true;
+                launch.deadline = Instant::now() + LAUNCHER_END;
+            }
             Some(Answer::Failed(failed)) => return Some(Err(failed.clone().into())),
             Some(_) => return Some(Err(ClientError::Unexpected.into())),
             None => {}
@@ -228,16 +236,19 @@ impl Launcher<'_> {
                 Ok(ended) => launch.ended = ended,
                 Err(error) => return Some(Err(error.into())),
             }
-            if let Some(status) = launch.ended {
-                if !status.success() {
-                    let why = launch.words.of_failure(status);
-                    return Some(Err(anyhow!("the launcher failed: {why}")));
-                }
+            if launch.ended.is_some() {
                 launch.bar.set_message("started, waiting until it joins");
             }
         }
         let late = Instant::now() >= launch.deadline;
-        late.then(|| Err(late_error(self.time, self.join)))
+        match launch.ended {
+            _ if launch.joined => (late || launch.ended.is_some()).then_some(Ok(())),
+            Some(status) if !status.success() => {
+                let why = launch.words.of_failure(status);
+                Some(Err(anyhow!("the launcher failed: {why}")))
+            }
+            _ => late.then(|| Err(late_error(self.time, self.join))),
+        }
     }
 
     /// Shows an outcome; returns whether it is a good one.
@@ -256,8 +267,10 @@ impl Launcher<'_> {
 }
 
 impl Drop for Launch {
+    /// A launcher is ended with the wish for its host, but not if the host is there: the daemon
+    /// may be that very process.
     fn drop(&mut self) {
-        if self.ended.is_none() {
+        if self.ended.is_none() && !self.joined {
             // Both fail only for a process that has ended.
             let _ = self.child.kill();
             let _ = self.child.wait();

@@ -537,9 +537,12 @@ fn add_hands_the_secret_to_the_launcher_and_waits_for_the_host() {
         daemon.answer_next(&Answer::Conf(conf()));
         let request = daemon.answer_next(&Answer::Done);
         assert_eq!(request, Request::AwaitHost("beta".to_owned()));
+        assert!(daemon.frame().is_none());
     });
-    let launcher = "sh -c 'read secret; echo $secret $* > $0' {said} {host} {name} {join}"
-        .replace("{said}", said.to_str().unwrap());
+    // The host is there while its launcher still works, which must not be cut short.
+    let launcher =
+        "sh -c 'read secret; sleep 0.2; echo $secret $* > $0' {said} {host} {name} {join}"
+            .replace("{said}", said.to_str().unwrap());
     let output = vm(dir.path())
         .args(["add", "--launcher", &launcher, "me@beta"])
         .output()
@@ -547,6 +550,10 @@ fn add_hands_the_secret_to_the_launcher_and_waits_for_the_host() {
     assert_eq!(text(&output.stderr), "");
     assert_eq!(text(&output.stdout), "beta: added\n");
     assert_eq!(output.status.code(), Some(0));
+    assert_eq!(
+        fs::read_to_string(said).unwrap(),
+        "the machine's own secret me@beta beta 192.0.2.1:7170\n"
+    );
     daemon.join().unwrap();
 }
 

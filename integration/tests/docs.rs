@@ -141,3 +141,23 @@ fn what_the_pages_point_to_is_there() {
         }
     }
 }
+/// Paths to sources in the architecture page, such as `vmlib/src/send.rs`; `machine/` and `wire/`
+/// there are short for folders of `vmlib`.
+#[test]
+fn the_architecture_page_names_files_that_exist() {
+    let text = read("docs/architecture.md");
+    for word in text.split('`').skip(1).step_by(2) {
+        if !word.contains('/') || !word.ends_with(".rs") {
+            continue;
+        }
+        let places = [
+            word.to_owned(),
+            word.replacen("machine/", "vmlib/machine/src/", 1),
+            word.replacen("wire/", "vmlib/wire/src/", 1),
+        ];
+        assert!(
+            places.iter().any(|place| workspace().join(place).exists()),
+            "no {word}"
+        );
+    }
+}
