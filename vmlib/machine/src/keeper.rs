@@ -268,3 +268,127 @@ impl Keeper {
 fn pairs_of(to: Tid) -> std::ops::RangeInclusive<(Tid, Tid)> {
     (to, Tid(0))..=(to, Tid(u64::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use vm_wire::{MachineId, limits::CHUNK_MAX};
+
+    fn tid(host: u16, sequence: u32) -> Tid {
+        Tid::new(MachineId::from_bits(1), HostId(host), sequence)
+    }
+
+    fn chunk(from: Tid, to: Tid, seq: u64) -> Frame {
+        let mut header = Header::new(Op::Data);
+        header.flags = Header::KEEP;
+        header.seq = seq;
+        header.total = CHUNK_MAX as u64;
+        Frame::new(header, Bytes::from(vec![0; CHUNK_MAX])).between(from, to)
+    }
+
+    fn ack(from: Tid, to: Tid, ack: u64) -> Frame {
+        let mut header = Header::new(Op::Ack);
+        header.ack = ack;
+        Frame::new(header, Bytes::new()).between(from, to)
+    }
+
+    fn keep(keeper: &mut Keeper, frame: Frame) -> Result<VecDeque<Frame>, KeeperFull> {
+        let mut out = VecDeque::new();
+        keeper.keep(Time(0), frame, &mut out).map(|()| out)
+    }
+
+    #[test]
+    fn what_is_sent_on_is_an_ordinary_chunk() {
+        let mut keeper = Keeper::new();
+        let sent = keep(&mut keeper, chunk(tid(1, 1), tid(2, 1), 5)).expect("there is room");
+        let mut expected = chunk(tid(1, 1), tid(2, 1), 5);
+        expected.header.flags = 0;
+        assert_eq!(sent, [expected]);
+    }
+
+    #[test]
+    fn a_chunk_that_is_left_twice_is_kept_once() {
+        let mut keeper = Keeper::new();
+        for _ in 0..2 {
+            keep(&mut keeper, chunk(tid(1, 1), tid(2, 1), 5)).expect("there is room");
+        }
+        assert_eq!(keeper.bytes(), CHUNK_MAX as u64 + CHUNK_OVERHEAD);
+        keeper.handle(Time(0), &ack(tid(2, 1), tid(1, 1), 5), &mut VecDeque::new());
+        assert_eq!((keeper.bytes(), keeper.is_empty()), (0, true));
+    }
+
+    #[test]
+    fn a_full_keeper_refuses_until_something_is_acknowledged() {
+        let mut keeper = Keeper::new();
+        let fit = KEEPER_BYTES / (CHUNK_MAX as u64 + CHUNK_OVERHEAD);
+        for seq in 1..=fit {
+            keep(&mut keeper, chunk(tid(1, 1), tid(2, 1), seq)).expect("there is room");
+        }
+        let another = chunk(tid(1, 2), tid(2, 1), 1);
+        assert_eq!(keep(&mut keeper, another.clone()), Err(KeeperFull));
+        keeper.handle(Time(0), &ack(tid(2, 1), tid(1, 1), 1), &mut VecDeque::new());
+        assert!(keep(&mut keeper, another).is_ok());
+    }
+
+    #[test]
+    fn what_is_kept_for_a_task_goes_when_that_task_ends() {
+        let mut keeper = Keeper::new();
+        for to in [tid(2, 1), tid(2, 2), tid(2, 3)] {
+            keep(&mut keeper, chunk(tid(1, 1), to, 1)).expect("there is room");
+        }
+        let ended = Located {
+            peer: Some(tid(2, 2)),
+            host: HostId::NONE,
+            incarnation: 0,
+        };
+        keeper.located(Time(0), &ended, &mut VecDeque::new());
+        let link = Located {
+            peer: None,
+            host: HostId(2),
+            incarnation: 0,
+        };
+        let mut out = VecDeque::new();
+        keeper.located(Time(0), &link, &mut out);
+        let receivers: Vec<Tid> = out.iter().map(|frame| frame.header.to).collect();
+        assert_eq!(receivers, [tid(2, 1), tid(2, 3)]);
+        assert_eq!(keeper.bytes(), 2 * (CHUNK_MAX as u64 + CHUNK_OVERHEAD));
+    }
+
+    #[test]
+    fn what_is_handed_over_is_kept_by_the_other_keeper() {
+        let (from, to) = (tid(1, 1), tid(2, 1));
+        let mut leaving = Keeper::new();
+        for seq in [4, 5] {
+            keep(&mut leaving, chunk(from, to, seq)).expect("there is room");
+        }
+        leaving.left(from, vec![(to, 5), (tid(3, 1), 9)]);
+
+        let mut other = Keeper::new();
+        let handed = leaving.hand_over();
+        assert!(leaving.is_empty());
+        let [(order, frames)] = &handed[..] else {
+            panic!("one pair: {handed:?}");
+        };
+        other.take_over(order);
+        for frame in frames {
+            keep(&mut other, frame.clone()).expect("there is room");
+        }
+        assert_eq!(other.bytes(), 2 * (CHUNK_MAX as u64 + CHUNK_OVERHEAD));
+        assert_eq!(other.last(from, to), Some(5));
+        // Of others it knows nothing, not even that they were sent nothing.
+        assert_eq!(other.last(from, tid(3, 1)), None);
+    }
+
+    #[test]
+    fn the_eldest_numbers_are_forgotten_first() {
+        let mut keeper = Keeper::new();
+        let watcher = tid(2, 1);
+        for sequence in 1..=ENDED_MAX as u32 + 1 {
+            keeper.left(tid(1, sequence), vec![(watcher, 7)]);
+        }
+        assert_eq!(keeper.last(tid(1, 1), watcher), None);
+        assert_eq!(keeper.last(tid(1, 2), watcher), Some(7));
+        assert_eq!(keeper.last(tid(1, 2), tid(2, 9)), Some(0));
+    }
+}
