@@ -265,3 +265,86 @@ impl Receiver {
 pub(crate) fn is_left(header: &Header) -> bool {
     header.flags & Header::KEEP != 0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use vm_wire::Op;
+
+    const NOW: Time = Time(0);
+
+    fn chunk(seq: u64, len: usize) -> Frame {
+        let mut header = Header::new(Op::Data);
+        header.seq = seq;
+        header.total = len as u64;
+        Frame::new(header, Bytes::from(vec![0; len]))
+    }
+
+    /// The numbers of what the receiver takes when these come.
+    fn taken(receiver: &mut Receiver, chunks: &[Frame]) -> Vec<u64> {
+        let mut taken = Vec::new();
+        for chunk in chunks {
+            receiver.offer(NOW, chunk.clone(), |chunk| taken.push(chunk.header.seq));
+        }
+        taken
+    }
+
+    #[test]
+    fn empty_chunks_are_held_back_by_credit_and_by_what_they_cost() {
+        let mut sender = Sender::new(u64::MAX);
+        for _ in 0..WINDOW_CHUNKS {
+            assert!(sender.has_room(0));
+            sender.number(NOW, chunk(0, 0));
+        }
+        assert!(!sender.has_room(0));
+        sender.acknowledge(NOW, 1, WINDOW_CHUNKS + 1);
+        assert!(sender.has_room(0));
+
+        let mut sender = Sender::new(2 * CHUNK_OVERHEAD);
+        sender.number(NOW, chunk(0, 0));
+        assert!(sender.has_room(0));
+        sender.number(NOW, chunk(0, 0));
+        assert!(!sender.has_room(0));
+    }
+
+    #[test]
+    fn what_was_never_sent_cannot_be_acknowledged_nor_credit_be_taken_back() {
+        let mut sender = Sender::new(u64::MAX);
+        sender.number(NOW, chunk(0, 8));
+        sender.acknowledge(NOW, 2, 0);
+        assert_eq!(sender.retained().count(), 1);
+        assert!(sender.has_room(8));
+        sender.acknowledge(NOW, 1, 0);
+        assert_eq!((sender.retained().count(), sender.retained_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_gap_that_is_filled_lets_all_behind_it_go() {
+        let mut receiver = Receiver::new(1 << 20);
+        let ahead: Vec<Frame> = (2..=9).map(|seq| chunk(seq, 8)).collect();
+        assert_eq!(taken(&mut receiver, &ahead), []);
+        assert_eq!(
+            taken(&mut receiver, &[chunk(1, 8)]),
+            (1..=9).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn what_waits_behind_a_gap_is_within_credit_and_window() {
+        let mut receiver = Receiver::new(2 * (1000 + CHUNK_OVERHEAD));
+        for first in [1, 5] {
+            // Doubles cost nothing; there is room for two chunks, so the third is dropped.
+            let ahead = [1, 1, 2, 3].map(|gap| chunk(first + gap, 1000));
+            assert_eq!(taken(&mut receiver, &ahead), []);
+            let all = taken(&mut receiver, &[chunk(first, 8), chunk(first + 3, 8)]);
+            assert_eq!(all, [first, first + 1, first + 2, first + 3]);
+        }
+
+        let mut receiver = Receiver::new(u64::MAX);
+        let ahead = [chunk(WINDOW_CHUNKS, 0), chunk(WINDOW_CHUNKS + 1, 0)];
+        assert_eq!(taken(&mut receiver, &ahead), []);
+        let rest: Vec<Frame> = (1..WINDOW_CHUNKS).map(|seq| chunk(seq, 0)).collect();
+        assert_eq!(taken(&mut receiver, &rest).last(), Some(&WINDOW_CHUNKS));
+    }
+}

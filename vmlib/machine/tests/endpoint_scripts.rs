@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `new a b window=N inbox=N` | make these ends |
 //! | `a send b LEN tag=N context=N` | begin a message, filled with the letters of its number |
+//! | `a queue b LEN` | as a daemon does, which never waits |
 //! | `a poll` | go on with a message that needed credit |
 //! | `a take from=b tag=N context=N`, `a peek ...` | receive |
 //! | `a notices` | all notices |
@@ -234,6 +235,15 @@ impl Script {
                 self.sendings.insert(who.to_owned(), sending);
                 return self.poll(who);
             }
+            "queue" => {
+                self.messages += 1;
+                let letter = b'A' + (self.messages - 1) % 26;
+                let (to, len) = (tid(words.word(1)?)?, words.word(2)?.parse()?);
+                let body = Bytes::from(vec![letter; len]);
+                if let Err(error) = self.end(who)?.queue(now, to, body, &mut out) {
+                    said = error.to_string();
+                }
+            }
             "poll" => return self.poll(who),
             "take" => {
                 let taken = self.end(who)?.take(now, &words.filter()?, &mut out);
@@ -351,6 +361,7 @@ macro_rules! scripts {
 scripts! {
     a_lost_chunk_is_sent_again
     an_acknowledgement_rides_or_comes_when_idle
+    a_backlog_goes_out_in_order_and_has_a_limit
     a_full_inbox_holds_its_senders_back
     a_given_up_message_is_never_seen
     a_killed_task_delivers_nothing_in_part
