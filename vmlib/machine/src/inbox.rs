@@ -262,3 +262,59 @@ impl Conversation {
         message
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vm_wire::Op;
+
+    fn chunk(tag: i32, offset: u64, len: usize, total: u64) -> Frame {
+        let mut header = Header::new(Op::Data);
+        header.from = Tid(1);
+        (header.tag, header.offset, header.total) = (tag, offset, total);
+        Frame::new(header, Bytes::from(vec![0; len]))
+    }
+
+    fn tags(inbox: &mut Inbox) -> Vec<i32> {
+        let any = Filter {
+            context: 0,
+            from: None,
+            tag: None,
+        };
+        std::iter::from_fn(|| inbox.take(&any))
+            .map(|message| message.tag)
+            .collect()
+    }
+
+    #[test]
+    fn chunks_that_do_not_fit_together_make_no_message() {
+        for second in [
+            chunk(1, 5, 5, 10),  // a gap
+            chunk(1, 4, 7, 10),  // too much
+            chunk(1, 4, 16, 20), // another length
+            chunk(2, 4, 6, 10),  // another tag
+        ] {
+            let mut inbox = Inbox::new(1000);
+            inbox.accept(chunk(1, 0, 4, 10));
+            inbox.accept(second);
+            inbox.accept(chunk(1, 4, 6, 10));
+            inbox.accept(chunk(3, 0, 8, 8));
+            assert_eq!(tags(&mut inbox), [3]);
+        }
+    }
+
+    #[test]
+    fn only_whole_messages_close_the_inbox_and_receiving_them_opens_it() {
+        let mut inbox = Inbox::new(1000);
+        inbox.accept(chunk(1, 0, 900, 1800));
+        assert!(inbox.is_open());
+        inbox.accept(chunk(1, 900, 900, 1800));
+        assert_eq!(
+            (inbox.is_open(), inbox.unread_bytes()),
+            (false, 1800 + CHUNK_OVERHEAD)
+        );
+        assert_eq!(inbox.fullest(), Some((Tid(1), 1800 + CHUNK_OVERHEAD)));
+        assert_eq!(tags(&mut inbox), [1]);
+        assert_eq!((inbox.is_open(), inbox.unread_bytes()), (true, 0));
+    }
+}

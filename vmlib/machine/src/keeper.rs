@@ -356,6 +356,28 @@ mod tests {
     }
 
     #[test]
+    fn repetitions_become_rarer_until_there_is_a_new_route() {
+        let mut keeper = Keeper::new();
+        keep(&mut keeper, chunk(tid(1, 1), tid(2, 1), 1)).expect("there is room");
+        let seconds = |seconds: u64| Time(seconds * 1_000_000);
+        for due in [1, 3, 7, 15, 23] {
+            assert_eq!(keeper.deadline(), Some(seconds(due)));
+            let mut out = VecDeque::new();
+            keeper.tick(seconds(due), &mut out);
+            assert_eq!(out.len(), 1);
+        }
+        let moved = Located {
+            peer: Some(tid(2, 1)),
+            host: HostId(3),
+            incarnation: 2,
+        };
+        let mut out = VecDeque::new();
+        keeper.located(seconds(24), &moved, &mut out);
+        assert_eq!(out[0].header.incarnation, 2);
+        assert_eq!(keeper.deadline(), Some(seconds(25)));
+    }
+
+    #[test]
     fn what_is_handed_over_is_kept_by_the_other_keeper() {
         let (from, to) = (tid(1, 1), tid(2, 1));
         let mut leaving = Keeper::new();
