@@ -8,7 +8,7 @@
 //! dropped: its sender retains it. The pair that lost is remembered, and once there is room again
 //! the daemon is told, so that it can ask for the chunks.
 
-use rustix::io::{Errno, writev};
+use rustix::io::{Errno, write, writev};
 use std::{
     collections::{BTreeSet, VecDeque},
     io::IoSlice,
@@ -23,6 +23,8 @@ use vm_wire::{
 const BATCH: usize = 16;
 /// Bytes that are given to the socket at once: what is urgent waits behind them.
 const BATCH_BYTES: usize = 256 * 1024;
+/// A frame up to this length is copied before it is written. Bytes.
+const SMALL_MAX: usize = 512;
 /// Bytes that are written to one socket in one turn, before others have theirs.
 const TURN_BYTES: usize = 512 * 1024;
 
@@ -185,6 +187,14 @@ impl FrameQueue {
     }
 
     fn write_some(&self, socket: impl AsFd) -> Result<usize, Errno> {
+        // One small frame, as a round trip sends it, is cheaper to copy than to gather.
+        if let [frame] = self.leaving.as_slices().0
+            && frame.len() <= SMALL_MAX
+        {
+            let mut bytes = [0; SMALL_MAX];
+            frame.write_to(&mut &mut bytes[..]);
+            return write(socket, &bytes[self.written..frame.len()]);
+        }
         let mut headers = [[0; HEADER_LEN]; BATCH];
         for (bytes, frame) in headers.iter_mut().zip(&self.leaving) {
             *bytes = frame.header.to_bytes(frame.body.len());

@@ -6,7 +6,7 @@ use rustix::io::{Errno, read};
 use std::{fs::File, io, os::fd::AsFd, time::Duration};
 
 /// Least room of one read: many small frames come with one call.
-pub const READ_MIN: usize = 8 * 1024;
+pub const READ_MIN: usize = 4 * 1024;
 /// Bytes that are read from one socket before others have their turn.
 pub const SERVE_BYTES: usize = 128 * 1024;
 

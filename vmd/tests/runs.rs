@@ -1,0 +1,302 @@
+//! Processes that a daemon runs for a console: their streams, their ends, and what they leave.
+
+mod common;
+
+use common::{Daemon, send, wait_for};
+use std::{fs, io::Read, os::unix::net::UnixStream, path::Path};
+use vm_wire::{
+    FrameReader, Message, Op, Tid,
+    agreed::ExitStatus,
+    console::{Answer, Input, Output, Request, RunEnd, RunSignal, WindowSize},
+    task::{FailKind, Place, Spawn},
+    version::Offer,
+};
+
+/// A console with one run.
+struct Console {
+    stream: UnixStream,
+    reader: FrameReader,
+    asked: u64,
+}
+
+impl Console {
+    fn connect(daemon: &Daemon) -> Console {
+        let mut console = Console {
+            stream: daemon.connect(),
+            reader: FrameReader::new(),
+            asked: 0,
+        };
+        console.ask(&Request::Version(Offer::OURS));
+        console
+    }
+
+    fn frame(&mut self) -> vm_wire::Frame {
+        loop {
+            if let Some(frame) = self.reader.next_frame().expect("good frames") {
+                return frame;
+            }
+            let mut bytes = [0; 4096];
+            let count = self.stream.read(&mut bytes).expect("the daemon answers");
+            assert!(count > 0, "the daemon closed the connection");
+            self.reader.push(&bytes[..count]);
+        }
+    }
+
+    fn ask(&mut self, request: &Request) -> Answer {
+        self.asked += 1;
+        send(&mut self.stream, &request.frame().asked(self.asked)).expect("sent");
+        let frame = self.frame();
+        assert_eq!(frame.header.op, Op::ConsoleAnswer);
+        Answer::read(&frame).expect("an answer")
+    }
+
+    fn run(&mut self, script: &str, terminal: Option<WindowSize>) -> Tid {
+        let spawn = Spawn {
+            program: "/bin/sh".to_owned(),
+            args: vec!["-c".to_owned(), script.to_owned()],
+            env: Vec::new(),
+            dir: None,
+            count: 1,
+            place: Place::Any,
+        };
+        match self.ask(&Request::Run { spawn, terminal }) {
+            Answer::Started(tids) => tids[0],
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn type_in(&mut self, bytes: &[u8]) {
+        let bytes = bytes.to_vec().into();
+        send(&mut self.stream, &Input { bytes }.frame()).expect("sent");
+    }
+
+    /// Reads until there is an end; what was written to 1 and 2 before it.
+    fn finish(&mut self) -> (ExitStatus, Vec<u8>, Vec<u8>) {
+        let mut written = [Vec::new(), Vec::new()];
+        loop {
+            let frame = self.frame();
+            match frame.header.op {
+                Op::Output => {
+                    let output = Output::read(&frame).expect("output");
+                    assert_eq!(output.dropped, 0);
+                    written[usize::from(output.stream) - 1].extend_from_slice(&output.bytes);
+                }
+                Op::RunEnd => {
+                    let [out, err] = written;
+                    let end = RunEnd::read(&frame).expect("an end");
+                    return (end.status, out, err);
+                }
+                op => panic!("{op:?}"),
+            }
+        }
+    }
+
+    /// Reads output until it contains `text`.
+    fn wait_output(&mut self, text: &str) {
+        let mut seen = Vec::new();
+        while !String::from_utf8_lossy(&seen).contains(text) {
+            let frame = self.frame();
+            assert_eq!(frame.header.op, Op::Output, "before '{text}'");
+            let output = Output::read(&frame).expect("output");
+            seen.extend_from_slice(&output.bytes);
+        }
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        // A zombie is dead, whoever has to wait for it.
+        Ok(stat) => !stat
+            .rsplit(") ")
+            .next()
+            .is_some_and(|rest| rest.starts_with('Z')),
+        Err(_) => false,
+    }
+}
+
+fn wait_pid(file: &Path) -> u32 {
+    wait_for("a process id", || {
+        fs::read_to_string(file).ok()?.trim().parse().ok()
+    })
+}
+
+#[test]
+fn what_a_program_writes_and_its_status_reach_the_console() {
+    let daemon = Daemon::start();
+    let mut console = Console::connect(&daemon);
+    console.run("echo out; echo err >&2; printf tail; exit 3", None);
+    let (status, out, err) = console.finish();
+    assert_eq!(status, ExitStatus::Code(3));
+    assert_eq!((&out[..], &err[..]), (&b"out\ntail"[..], &b"err\n"[..]));
+}
+
+#[test]
+fn what_is_typed_reaches_the_program_and_its_end_too() {
+    let daemon = Daemon::start();
+    let mut console = Console::connect(&daemon);
+    // Far more than the buffers on the way hold, while nobody reads.
+    console.run("sleep 0.3; wc -c; echo ended", None);
+    let block = [b'x'; 32 * 1024];
+    for _ in 0..64 {
+        console.type_in(&block);
+    }
+    console.type_in(&[]);
+    let (status, out, _) = console.finish();
+    assert_eq!(status, ExitStatus::Code(0));
+    let counted = format!("{}\nended\n", 64 * block.len());
+    assert_eq!(String::from_utf8_lossy(&out), counted);
+}
+
+#[test]
+fn a_slow_console_loses_nothing() {
+    const BYTES: usize = 20_000_000;
+    let daemon = Daemon::start();
+    let mut console = Console::connect(&daemon);
+    let script = format!("head -c {BYTES} /dev/zero; echo done >&2");
+    console.run(&script, None);
+    // The program is ahead as far as it can be: its process waits for the pipe.
+    let (status, out, err) = console.finish();
+    assert_eq!((status, out.len()), (ExitStatus::Code(0), BYTES));
+    assert_eq!(err, b"done\n");
+}
+
+#[test]
+fn a_run_with_a_terminal_has_one_of_the_consoles_size() {
+    let daemon = Daemon::start();
+    let mut console = Console::connect(&daemon);
+    let size = |rows, columns| WindowSize { rows, columns };
+    let script = "test -t 0 && test -t 1 && stty size; read line; stty size; echo $line";
+    console.run(script, Some(size(33, 77)));
+    console.wait_output("33 77");
+    send(&mut console.stream, &size(40, 100).frame()).expect("sent");
+    console.type_in(b"typed\n");
+    let (status, out, _) = console.finish();
+    assert_eq!(status, ExitStatus::Code(0));
+    let out = String::from_utf8_lossy(&out);
+    assert!(out.contains("40 100") && out.contains("typed"), "{out}");
+}
+
+#[test]
+fn ctrl_c_at_a_terminal_and_a_signal_of_the_console_end_a_run() {
+    let daemon = Daemon::start();
+    let size = WindowSize {
+        rows: 24,
+        columns: 80,
+    };
+    let mut console = Console::connect(&daemon);
+    console.run("echo ready; exec sleep 1000", Some(size));
+    console.wait_output("ready");
+    console.type_in(b"\x03");
+    assert_eq!(console.finish().0, ExitStatus::Signal(2));
+
+    let mut console = Console::connect(&daemon);
+    console.run("echo ready; exec sleep 1000", None);
+    console.wait_output("ready");
+    send(&mut console.stream, &RunSignal { signal: 15 }.frame()).expect("sent");
+    assert_eq!(console.finish().0, ExitStatus::Signal(15));
+}
+
+#[test]
+fn what_a_program_leaves_in_its_session_ends_with_it() {
+    let daemon = Daemon::start();
+    let file = daemon.temp.path().join("pid");
+    let mut console = Console::connect(&daemon);
+    // The second one is in a process group of its own.
+    let script = format!(
+        "sleep 1000 & set -m; sleep 1000 & echo $! > {}; exit 0",
+        file.display()
+    );
+    console.run(&script, None);
+    assert_eq!(console.finish().0, ExitStatus::Code(0));
+    let left = wait_pid(&file);
+    wait_for("its end", || (!is_alive(left)).then_some(()));
+}
+
+#[test]
+fn nothing_that_tasks_started_outlives_the_daemon() {
+    let mut daemon = Daemon::start();
+    let (escaped, own) = (daemon.temp.path().join("1"), daemon.temp.path().join("2"));
+    let mut console = Console::connect(&daemon);
+    let script = format!(
+        "setsid sh -c 'echo $$ > {}; exec sleep 1000' & echo $$ > {}; exec sleep 1000",
+        escaped.display(),
+        own.display()
+    );
+    console.run(&script, None);
+    let pids = [wait_pid(&escaped), wait_pid(&own)];
+    daemon.signal("TERM");
+    assert!(daemon.wait_end().success());
+    assert_eq!(pids.map(is_alive), [false, false]);
+}
+
+#[test]
+fn tasks_die_with_a_killed_daemon() {
+    let mut daemon = Daemon::start();
+    let file = daemon.temp.path().join("pid");
+    let mut console = Console::connect(&daemon);
+    console.run(
+        &format!("echo $$ > {}; exec sleep 1000", file.display()),
+        None,
+    );
+    let pid = wait_pid(&file);
+    daemon.signal("KILL");
+    daemon.wait_end();
+    wait_for("the task's end", || (!is_alive(pid)).then_some(()));
+}
+
+#[test]
+fn a_stopped_daemon_is_killed_by_its_lease() {
+    let mut daemon = Daemon::start();
+    let file = daemon.temp.path().join("pid");
+    let mut console = Console::connect(&daemon);
+    console.run(
+        &format!("echo $$ > {}; exec sleep 1000", file.display()),
+        None,
+    );
+    let pid = wait_pid(&file);
+    daemon.signal("STOP");
+    let status = daemon.wait_end();
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(9)
+    );
+    wait_for("the task's end", || (!is_alive(pid)).then_some(()));
+}
+
+#[test]
+fn a_console_that_vanishes_hangs_up_its_run() {
+    let daemon = Daemon::start();
+    let file = daemon.temp.path().join("pid");
+    let mut console = Console::connect(&daemon);
+    console.run(
+        &format!("echo $$ > {}; exec sleep 1000", file.display()),
+        None,
+    );
+    let pid = wait_pid(&file);
+    drop(console);
+    wait_for("the run's end", || (!is_alive(pid)).then_some(()));
+}
+
+#[test]
+fn a_program_that_is_missing_is_named() {
+    let daemon = Daemon::start();
+    let mut console = Console::connect(&daemon);
+    let spawn = Spawn {
+        program: "no-such-program".to_owned(),
+        args: Vec::new(),
+        env: Vec::new(),
+        dir: None,
+        count: 1,
+        place: Place::Any,
+    };
+    match console.ask(&Request::Run {
+        spawn,
+        terminal: None,
+    }) {
+        Answer::Failed(failed) => {
+            assert_eq!(failed.kind, FailKind::NoSuchProgram);
+            assert!(failed.text.contains("no-such-program"), "{failed}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
