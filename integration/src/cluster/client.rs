@@ -7,9 +7,9 @@ use std::{
     time::Duration,
 };
 use vm_wire::{
-    Frame, FrameReader, Message, Op, Tid,
+    Body, Frame, FrameReader, Message, Op, Tid,
     agreed::ExitStatus,
-    console::{Answer, Output, Request, RunEnd, RunSignal},
+    console::{Answer, Input, Output, Request, RunEnd, RunSignal},
     place,
     task::{Place, Spawn},
     version::Offer,
@@ -85,6 +85,19 @@ impl Client {
             Answer::Started(tids) => tids[0],
             other => panic!("run {program} {args:?}: {other:?}"),
         }
+    }
+
+    /// Writes to the standard input of the run's master.
+    ///
+    /// # Panics
+    /// When the daemon closes the connection.
+    pub fn input(&mut self, bytes: &[u8]) {
+        let input = Input {
+            bytes: Body::from(bytes.to_vec()),
+        };
+        self.stream
+            .write_all(&bytes_of(&input.frame()))
+            .expect("the daemon takes input");
     }
 
     /// Sends a signal to the master of the run.

@@ -90,6 +90,28 @@ impl Network {
         ip(&["-n", &self.hub(), "link", "set", &cable(index), state]).expect("a cable can be set");
     }
 
+    /// Cuts the hosts of `side` off from all others; among themselves they stay connected.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn partition(&self, side: &[usize]) {
+        let hub = self.hub();
+        ip(&["-n", &hub, "link", "add", "island", "type", "bridge"]).expect("a second bridge");
+        ip(&["-n", &hub, "link", "set", "island", "up"]).expect("a bridge can be set up");
+        for index in side {
+            ip(&[
+                "-n",
+                &hub,
+                "link",
+                "set",
+                &cable(*index),
+                "master",
+                "island",
+            ])
+            .expect("a cable can be moved");
+        }
+    }
+
     /// Destroys every TCP connection of host `index`, as a firewall that resets them would.
     ///
     /// # Panics

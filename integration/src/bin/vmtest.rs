@@ -1,0 +1,366 @@
+//! The programs that the cluster tests run: one binary, one role per first argument.
+//!
+//! A role that starts others starts this binary again. Each checks what it receives itself and
+//! says on its last line that all was well; a role that finds something wrong panics.
+
+use anyhow::{Context, bail, ensure};
+use std::time::{Duration, Instant};
+use vm_wire::Tid;
+use vmlib::{ANY, Event, Spawn, Task};
+
+const NUMBERED: i32 = 1;
+const READY: i32 = 2;
+const GO: i32 = 3;
+const RESULT: i32 = 4;
+
+fn main() -> anyhow::Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let role = args.first().context("which role?")?.clone();
+    let number = |index: usize| -> anyhow::Result<u64> {
+        Ok(args
+            .get(index)
+            .with_context(|| format!("argument {index} of {role}"))?
+            .parse()?)
+    };
+    let vm = vmlib::init()?;
+    match role.as_str() {
+        "ring" => ring(&vm, number(1)?, number(2)?),
+        "ring-member" => ring_member(&vm),
+        "exchange" => exchange(&vm, number(1)?),
+        "exchange-peer" => exchange_peer(&vm),
+        "flood" => flood(&vm, number(1)?),
+        "flood-sender" => flood_sender(&vm, number(1)?, Tid(number(2)?)),
+        "pair" => pair(&vm, Tid(number(1)?)),
+        "last-word" => last_word(&vm, number(1)?),
+        "last-word-sender" => last_word_sender(&vm),
+        "cut-off" => cut_off(&vm),
+        "cut-off-sender" => cut_off_sender(&vm),
+        "crowd" => crowd(&vm, number(1)?),
+        "idle" => idle(&vm),
+        "sentinel" => sentinel(&vm, number(1)?),
+        _ => bail!("no role {role}"),
+    }
+}
+
+fn me(args: &[&str]) -> anyhow::Result<Spawn> {
+    let program = std::env::current_exe()?;
+    Ok(Spawn::new(program.to_string_lossy()).args(args.iter().copied()))
+}
+
+/// The name of the host on which this task runs.
+fn host_name(vm: &Task) -> anyhow::Result<String> {
+    let here = vm.hosts()?.into_iter().find(|host| host.id == vm.host());
+    Ok(here.context("this host is in the machine")?.facts.name)
+}
+
+/// A body of `len` bytes that is different for every number, and can be checked.
+fn body(number: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![number as u8; len.max(8)];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    let last = bytes.len() - 1;
+    bytes[last] = (number >> if last < 8 { 56 } else { 0 }) as u8;
+    bytes
+}
+
+/// Sizes from 8 B to `largest`, most of them small, the large ones rare.
+fn size(number: u64, largest: u64) -> usize {
+    let scrambled = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let bits = 64 - largest.leading_zeros() as u64;
+    let exponent = 3 + if scrambled.is_multiple_of(97) {
+        scrambled / 97 % (bits - 3)
+    } else {
+        scrambled % 10
+    };
+    (1u64 << exponent).min(largest).max(8) as usize
+}
+
+/// Eight tasks in a ring send numbered messages to their right for `seconds`.
+fn ring(vm: &Task, seconds: u64, largest: u64) -> anyhow::Result<()> {
+    let hosts: Vec<String> = vm
+        .hosts()?
+        .into_iter()
+        .map(|host| host.facts.name)
+        .collect();
+    let members = vm.spawn(&me(&["ring-member"])?.count(8).on_each(hosts))?;
+    ensure!(members.len() == 8, "eight members");
+    for (index, member) in members.iter().enumerate() {
+        let right = members[(index + 1) % members.len()];
+        let left = members[(index + members.len() - 1) % members.len()];
+        vm.send(*member, GO, &(left.0, right.0, seconds, largest))?;
+    }
+    let (mut messages, mut bytes) = (0, 0);
+    for member in members {
+        let (received, volume): (u64, u64) = vm.recv(member, RESULT)?.value()?;
+        messages += received;
+        bytes += volume;
+    }
+    println!("ring: {messages} messages, {bytes} bytes, none lost, doubled or out of order");
+    Ok(())
+}
+
+fn ring_member(vm: &Task) -> anyhow::Result<()> {
+    let parent = vm.parent().context("a member has a parent")?;
+    let (left, right, seconds, largest): (u64, u64, u64, u64) = vm.recv(parent, GO)?.value()?;
+    let (left, right) = (Tid(left), Tid(right));
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let (mut sent, mut received, mut volume) = (0u64, 0u64, 0u64);
+    let mut left_done = false;
+    let mut done = false;
+    while !left_done || !done {
+        if !done {
+            // An empty message says that no more come.
+            done = Instant::now() >= end;
+            if done {
+                vm.send_bytes(right, NUMBERED, Vec::new())?;
+            } else {
+                vm.send_bytes(right, NUMBERED, body(sent, size(sent, largest)))?;
+                sent += 1;
+            }
+        }
+        // Not more than a few ahead of the left neighbour, so that inboxes stay small.
+        while !left_done && (done || received + 16 < sent || vm.probe(left, NUMBERED)?.is_some()) {
+            let message = vm.recv(left, NUMBERED)?;
+            if message.is_empty() {
+                left_done = true;
+                break;
+            }
+            let want = body(received, size(received, largest));
+            ensure!(
+                message.bytes() == want,
+                "message {received} from {left} is not what was sent"
+            );
+            received += 1;
+            volume += want.len() as u64;
+        }
+    }
+    vm.send(parent, RESULT, &(received, volume))?;
+    Ok(())
+}
+
+/// Two tasks send each other `bytes` before either receives.
+fn exchange(vm: &Task, bytes: u64) -> anyhow::Result<()> {
+    let hosts: Vec<String> = vm
+        .hosts()?
+        .into_iter()
+        .map(|host| host.facts.name)
+        .collect();
+    let pair = vm.spawn(&me(&["exchange-peer"])?.count(2).on_each(hosts))?;
+    vm.send(pair[0], GO, &(pair[1].0, bytes))?;
+    vm.send(pair[1], GO, &(pair[0].0, bytes))?;
+    for peer in pair {
+        let received: u64 = vm.recv(peer, RESULT)?.value()?;
+        ensure!(received == bytes);
+    }
+    println!("exchange: both received {bytes} bytes");
+    Ok(())
+}
+
+fn exchange_peer(vm: &Task) -> anyhow::Result<()> {
+    let parent = vm.parent().context("a peer has a parent")?;
+    let (other, bytes): (u64, u64) = vm.recv(parent, GO)?.value()?;
+    let part = 1_000_000.min(bytes) as usize;
+    let parts = bytes / part as u64;
+    for number in 0..parts {
+        vm.send_bytes(Tid(other), NUMBERED, body(number, part))?;
+    }
+    let mut received = 0;
+    for number in 0..parts {
+        let message = vm.recv(Tid(other), NUMBERED)?;
+        ensure!(message.bytes() == body(number, part));
+        received += message.len() as u64;
+    }
+    vm.send(parent, RESULT, &received)?;
+    Ok(())
+}
+
+/// This task reads nothing while `bytes` are sent to it; two others exchange messages over the
+/// same link meanwhile. The test says on standard input when to go on.
+fn flood(vm: &Task, bytes: u64) -> anyhow::Result<()> {
+    let hosts: Vec<String> = vm
+        .hosts()?
+        .into_iter()
+        .map(|host| host.facts.name)
+        .collect();
+    let here = host_name(vm)?;
+    let there = hosts
+        .iter()
+        .find(|name| **name != here)
+        .context("a second host")?
+        .clone();
+    let partner = vm.spawn(&me(&["idle"])?.on(here))?[0];
+    let pair = vm.spawn(&me(&["pair", &partner.0.to_string()])?.on(there.clone()))?[0];
+    vm.send(pair, GO, &"quiet")?;
+    vm.recv(pair, RESULT)?;
+    let sender =
+        vm.spawn(&me(&["flood-sender", &bytes.to_string(), &pair.0.to_string()])?.on(there))?[0];
+    // Nothing here enters the library until the test says so.
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    let mut received = 0u64;
+    while received < bytes {
+        received += vm.recv(sender, NUMBERED)?.len() as u64;
+    }
+    println!("flood: {received} bytes received in the end");
+    vm.kill(partner)?;
+    vm.kill(pair)?;
+    Ok(())
+}
+
+fn flood_sender(vm: &Task, bytes: u64, pair: Tid) -> anyhow::Result<()> {
+    let parent = vm.parent().context("a sender has a parent")?;
+    let part = 1_000_000;
+    for number in 0..bytes / part {
+        if number == 1 {
+            vm.send(pair, GO, &"flooded")?;
+        }
+        vm.send_bytes(parent, NUMBERED, body(number, part as usize))?;
+    }
+    Ok(())
+}
+
+/// Measures round trips with the partner when it is told to, and prints them.
+fn pair(vm: &Task, partner: Tid) -> anyhow::Result<()> {
+    let parent = vm.parent().context("a pair has a parent")?;
+    loop {
+        let when: String = vm.recv(ANY, GO)?.value()?;
+        let mut times: Vec<f64> = Vec::new();
+        for number in 0..2000u64 {
+            let start = Instant::now();
+            vm.send(partner, NUMBERED, &number)?;
+            let back: u64 = vm.recv(partner, NUMBERED)?.value()?;
+            ensure!(back == number);
+            times.push(start.elapsed().as_secs_f64());
+        }
+        times.sort_by(f64::total_cmp);
+        println!("round trip {when}: {:.1} us", times[times.len() / 2] * 1e6);
+        vm.send(parent, RESULT, &())?;
+    }
+}
+
+/// Answers numbered messages until it is killed.
+fn idle(vm: &Task) -> anyhow::Result<()> {
+    loop {
+        let message = vm.recv(ANY, NUMBERED)?;
+        let from = message.from();
+        vm.send_bytes(from, NUMBERED, message.into_bytes())?;
+    }
+}
+
+/// Tasks that send one message and end at once; it is received after they are gone.
+fn last_word(vm: &Task, count: u64) -> anyhow::Result<()> {
+    let senders = vm.spawn(&me(&["last-word-sender"])?.count(count as u32))?;
+    for sender in &senders {
+        vm.watch_task(*sender)?;
+    }
+    for _ in 0..count {
+        match vm.recv_event(Some(Duration::from_secs(60)))? {
+            Some(Event::TaskEnded { tid, status }) => {
+                ensure!(status.in_order(), "{tid} {status}");
+                let message = vm.try_recv(tid, NUMBERED)?;
+                let message =
+                    message.with_context(|| format!("{tid}'s end overtook its message"))?;
+                ensure!(message.bytes() == body(7, 3_000_000));
+            }
+            other => bail!("no end was told but {other:?}"),
+        }
+    }
+    println!("last-word: {count} messages of tasks that had ended");
+    Ok(())
+}
+
+fn last_word_sender(vm: &Task) -> anyhow::Result<()> {
+    let parent = vm.parent().context("a sender has a parent")?;
+    vm.send_bytes(parent, NUMBERED, body(7, 3_000_000))?;
+    Ok(())
+}
+
+/// A task is killed in the middle of sending a large message: nothing of it is delivered.
+fn cut_off(vm: &Task) -> anyhow::Result<()> {
+    let sender = vm.spawn(&me(&["cut-off-sender"])?)?[0];
+    vm.watch_task(sender)?;
+    vm.recv(sender, READY)?;
+    // Computes for a while, so that the sender stands in the middle for want of credit.
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(300) {
+        std::hint::black_box(start);
+    }
+    vm.kill(sender)?;
+    match vm.recv_event(Some(Duration::from_secs(60)))? {
+        Some(Event::TaskEnded { tid, status }) => ensure!(tid == sender && !status.in_order()),
+        other => bail!("no end was told but {other:?}"),
+    }
+    ensure!(
+        vm.try_recv(sender, NUMBERED)?.is_none(),
+        "a part was delivered"
+    );
+    ensure!(
+        vm.recv_timeout(ANY, NUMBERED, Duration::from_millis(200))?
+            .is_none()
+    );
+    println!("cut-off: nothing was delivered in part");
+    Ok(())
+}
+
+fn cut_off_sender(vm: &Task) -> anyhow::Result<()> {
+    let parent = vm.parent().context("a sender has a parent")?;
+    vm.send(parent, READY, &())?;
+    vm.send_bytes(parent, NUMBERED, body(1, 64 << 20))?;
+    bail!("a message of 64 MiB fitted into the window")
+}
+
+/// Starts `count` tasks on its own host, hears from each, and ends them.
+fn crowd(vm: &Task, count: u64) -> anyhow::Result<()> {
+    let here = host_name(vm)?;
+    let tasks = vm.spawn(&me(&["idle"])?.count(count as u32).on(here))?;
+    ensure!(tasks.len() as u64 == count);
+    for task in &tasks {
+        vm.send(*task, NUMBERED, &task.0)?;
+    }
+    for task in &tasks {
+        let back: u64 = vm.recv(*task, NUMBERED)?.value()?;
+        ensure!(back == task.0);
+    }
+    println!("crowd: {count} tasks answered");
+    for task in tasks {
+        vm.kill(task)?;
+    }
+    Ok(())
+}
+
+/// Keeps `count` tasks on every host, all of them watched, and tells what ends, one line each;
+/// exchanges messages with those that are left, so that it is seen that they go on.
+fn sentinel(vm: &Task, count: u64) -> anyhow::Result<()> {
+    let mut tasks = Vec::new();
+    for host in vm.hosts()? {
+        let born = vm.spawn(&me(&["idle"])?.count(count as u32).on(host.facts.name))?;
+        for task in born {
+            vm.watch_task(task)?;
+            tasks.push(task);
+        }
+    }
+    vm.watch_hosts()?;
+    println!("watching {}", tasks.len());
+    let mut number = 0u64;
+    loop {
+        for task in &tasks {
+            vm.send(*task, NUMBERED, &number)?;
+        }
+        number += 1;
+        let mut gone = Vec::new();
+        while let Some(event) = vm.recv_event(Some(Duration::from_millis(20)))? {
+            match event {
+                Event::TaskEnded { tid, status } => {
+                    println!("ended {tid} {status}");
+                    gone.push(tid);
+                }
+                Event::HostAdded { name, .. } => println!("added {name}"),
+                Event::HostDeleted { name, .. } => println!("deleted {name}"),
+            }
+        }
+        tasks.retain(|task| !gone.contains(task));
+        while vm.try_recv(ANY, NUMBERED)?.is_some() {}
+        if number.is_multiple_of(50) {
+            println!("round {number} with {}", tasks.len());
+        }
+    }
+}
