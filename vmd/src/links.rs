@@ -658,7 +658,9 @@ fn seal_first(conn: &mut Conn, hello: &Frame) {
 /// What may come over a link after Hello; what only a local peer may ask is not among it. Orders
 /// between daemons travel as data.
 fn is_from_host(op: Op) -> bool {
-    (Op::Data..=Op::Resend).contains(&op) || (Op::Raft..=Op::Grant).contains(&op)
+    // Located: a task's frame could not be delivered there, its sender is told.
+    let routed = (Op::Data..=Op::Resend).contains(&op) || op == Op::Located;
+    routed || (Op::Raft..=Op::Grant).contains(&op)
 }
 
 fn hello(identity: &Identity) -> Frame {
@@ -755,12 +757,12 @@ mod tests {
             Op::Spawn,
             Op::Signal,
             Op::Exit,
-            Op::Located,
             Op::ConsoleRequest,
             Op::Hello,
         ] {
             assert!(!is_from_host(op), "{op:?}");
         }
+        assert!(is_from_host(Op::Located));
         assert!(is_from_host(Op::Data) && is_from_host(Op::Raft) && is_from_host(Op::Grant));
     }
 }

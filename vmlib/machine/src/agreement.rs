@@ -526,6 +526,11 @@ impl Agreement {
         let leader = self.leader();
         if leader != self.proposed_to {
             self.proposed_to = leader;
+            if leader != HostId::NONE {
+                // Kept for the moment when this host is relieved of its vote, which may come
+                // before the new leader's first grant.
+                self.hint = (leader, self.voters());
+            }
             self.proposals.try_again(now);
             self.joins.try_again(now);
         }
