@@ -20,8 +20,8 @@ use vm_wire::{
 /// Console of the virtual parallel machine.
 ///
 /// Without a command it reads commands interactively, or, when its standard input is no terminal,
-/// line by line until one fails. If no daemon runs on this host, `vm` without a command, `run`,
-/// `spawn` and `add` start one.
+/// line by line until one fails. If no daemon runs on this host, the prompt, `run`, `spawn` and
+/// `add` start one.
 #[derive(Debug, Parser)]
 #[command(name = "vm", version, after_long_help = TOP_HELP, disable_help_subcommand = true)]
 pub struct Cli {
