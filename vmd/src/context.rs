@@ -4,11 +4,14 @@ use crate::queue::Room;
 use mio::{Interest, Registry, Token, event::Source as Register};
 use std::{collections::VecDeque, io};
 use vm_machine::{ConnId, Input, Time};
+use vm_wire::{Tid, agreed::ExitStatus};
 
 /// Edge-triggered, once and for all: no interest is ever changed.
 const INTERESTS: Interest = Interest::READABLE.add(Interest::WRITABLE);
 /// Bits of a token that hold the place in its part's table.
 const PLACE_BITS: u32 = 32;
+/// Kinds of sources.
+const PARTS: usize = 7;
 
 /// Something that can be ready: a fixed one, or a part of the daemon and a place in its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +35,12 @@ pub enum Source {
 impl Source {
     /// The token by which the system names it.
     pub fn token(self) -> Token {
-        let (part, place) = match self {
+        let (part, place) = self.split();
+        Token(part << PLACE_BITS | place)
+    }
+
+    fn split(self) -> (usize, usize) {
+        match self {
             Source::Signals => (0, 0),
             Source::Jobs => (1, 0),
             Source::LocalListener => (2, 0),
@@ -40,8 +48,7 @@ impl Source {
             Source::Local(place) => (4, place),
             Source::Link(place) => (5, place),
             Source::Process(place) => (6, place),
-        };
-        Token(part << PLACE_BITS | place)
+        }
     }
 
     /// What [`Source::token`] named.
@@ -59,6 +66,45 @@ impl Source {
     }
 }
 
+/// Sources that are ready, each once, in the order in which they became so.
+#[derive(Debug, Default)]
+pub struct Ready {
+    queue: VecDeque<Source>,
+    /// By part and place: whether it is in the queue.
+    queued: [Vec<bool>; PARTS],
+}
+
+impl Ready {
+    /// Puts a source at the end, unless it is in the queue.
+    pub fn push(&mut self, source: Source) {
+        let queued = self.queued(source);
+        if !std::mem::replace(queued, true) {
+            self.queue.push_back(source);
+        }
+    }
+
+    /// Takes the first source.
+    pub fn pop(&mut self) -> Option<Source> {
+        let source = self.queue.pop_front()?;
+        *self.queued(source) = false;
+        Some(source)
+    }
+
+    /// Whether nothing is ready.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    fn queued(&mut self, source: Source) -> &mut bool {
+        let (part, place) = source.split();
+        let places = &mut self.queued[part];
+        if places.len() <= place {
+            places.resize(place + 1, false);
+        }
+        &mut places[place]
+    }
+}
+
 /// The shared part of the event loop.
 #[derive(Debug)]
 pub struct Context {
@@ -68,9 +114,11 @@ pub struct Context {
     /// What came in and the state machine has not seen yet.
     pub inbox: VecDeque<Input>,
     /// Who has something to be read, or may have.
-    pub ready: VecDeque<Source>,
+    pub ready: Ready,
     /// Who has something to be written that the socket may take.
     pub dirty: Vec<Source>,
+    /// Processes that have ended; what they sent before is still to be read.
+    pub ended: Vec<(Tid, ExitStatus)>,
     /// When this turn began, or later.
     pub now: Time,
     conns: u64,
@@ -83,7 +131,8 @@ impl Context {
             registry,
             room: Room::default(),
             inbox: VecDeque::new(),
-            ready: VecDeque::new(),
+            ready: Ready::default(),
+            ended: Vec::new(),
             dirty: Vec::new(),
             now,
             conns: 0,
@@ -117,6 +166,20 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_source_is_ready_once_however_often_it_is_named() {
+        let mut ready = Ready::default();
+        for _ in 0..3 {
+            ready.push(Source::Local(9));
+            ready.push(Source::Link(9));
+        }
+        assert_eq!(ready.pop(), Some(Source::Local(9)));
+        ready.push(Source::Local(9));
+        assert_eq!(ready.pop(), Some(Source::Link(9)));
+        assert_eq!(ready.pop(), Some(Source::Local(9)));
+        assert!(ready.pop().is_none() && ready.is_empty());
+    }
 
     #[test]
     fn a_token_names_its_source() {

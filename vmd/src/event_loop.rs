@@ -11,9 +11,10 @@ use crate::{
     consoles::Consoles,
     context::{Context, Source},
     fault,
+    hello::Identity,
     jobs::Jobs,
     lease::LeaseTimer,
-    links::{Identity, Links},
+    links::Links,
     locals::Locals,
     processes::Processes,
     program::ProgramPath,
@@ -148,6 +149,7 @@ impl EventLoop {
     fn wait(&mut self, events: &mut Events) -> anyhow::Result<()> {
         let busy = !self.context.ready.is_empty()
             || !self.context.dirty.is_empty()
+            || !self.context.ended.is_empty()
             || self.processes.has_launches();
         let time = if busy {
             Duration::ZERO
@@ -184,14 +186,14 @@ impl EventLoop {
             }
             // A process's input is written when it is served.
             if event.is_readable() || closed || matches!(source, Source::Process(_)) {
-                self.context.ready.push_back(source);
+                self.context.ready.push(source);
             }
         }
     }
 
     /// Reads from those that are ready, a share from each in turn.
     fn read(&mut self, start: Time) {
-        while let Some(source) = self.context.ready.pop_front() {
+        while let Some(source) = self.context.ready.pop() {
             let context = &mut self.context;
             let more = match source {
                 Source::Local(place) => self.locals.serve(place, context),
@@ -212,7 +214,7 @@ impl EventLoop {
             };
             self.step_all();
             if more {
-                self.context.ready.push_back(source);
+                self.context.ready.push(source);
             }
             if clock::now().since(start) > READ_TIME {
                 return;
@@ -245,20 +247,19 @@ impl EventLoop {
         if self.daemon.deadline() <= now {
             self.context.inbox.push_back(Input::Tick);
         }
-        for (deadline, part) in [
-            (self.locals.deadline(), 0),
-            (self.links.deadline(), 1),
-            (self.processes.deadline(), 2),
-        ] {
-            if deadline.is_some_and(|deadline| deadline <= now) {
-                match part {
-                    0 => self.locals.tick(&mut self.context),
-                    1 => self.links.tick(&mut self.context),
-                    _ => self.processes.tick(&mut self.context),
-                }
-            }
-        }
+        self.locals.tick(&mut self.context);
+        self.links.tick(&mut self.context);
+        self.processes.tick(&mut self.context);
         self.processes.launch_next(&mut self.context);
+        self.step_all();
+        // Last, so that all that a process sent before its end comes before it.
+        for (tid, status) in std::mem::take(&mut self.context.ended) {
+            self.locals.drain(tid, &mut self.context);
+            self.consoles.detach(tid);
+            self.context
+                .inbox
+                .push_back(Input::ProcessEnded(tid, status));
+        }
         self.step_all();
     }
 
@@ -266,25 +267,29 @@ impl EventLoop {
     fn settle(&mut self) {
         self.consoles
             .release(&mut self.processes, &mut self.locals, &mut self.context);
-        // Those that are full mark themselves again.
-        for source in std::mem::take(&mut self.context.dirty) {
+        self.flush_all();
+        self.locals.report_losers(&mut self.context);
+        self.links.report_losers(&mut self.context);
+        self.step_all();
+    }
+
+    fn flush_all(&mut self) {
+        // Those that have more mark themselves again. The list is put back for its room.
+        let mut dirty = std::mem::take(&mut self.context.dirty);
+        for source in dirty.drain(..) {
             match source {
                 Source::Local(place) => self.locals.flush(place, &mut self.context),
                 Source::Link(place) => self.links.flush(place, &mut self.context),
                 _ => {}
             }
         }
-        self.locals.report_losers(&mut self.context);
-        self.links.report_losers(&mut self.context);
-        self.step_all();
+        dirty.append(&mut self.context.dirty);
+        self.context.dirty = dirty;
     }
 
     /// Lets the state machine see what came in, and does what it wants.
     fn step_all(&mut self) {
         while let Some(input) = self.context.inbox.pop_front() {
-            if let Input::ProcessEnded(tid, _) = &input {
-                self.consoles.detach(*tid);
-            }
             self.daemon.step(self.context.now, input, &mut self.outbox);
             self.carry_out();
         }
@@ -347,22 +352,22 @@ impl EventLoop {
     fn say_farewell(&mut self, events: &mut Events) -> anyhow::Result<()> {
         self.settle();
         self.processes.kill_all();
+        self.links.leave_all(&mut self.context);
         let end = Instant::now() + FAREWELL_TIME;
-        while !(self.links.is_idle() && self.locals.is_idle()) && Instant::now() < end {
+        while !(self.links.is_empty() && self.locals.is_idle()) && Instant::now() < end {
+            self.flush_all();
             self.poll
                 .poll(events, Some(Duration::from_millis(10)))
                 .context("cannot wait for events")?;
             self.context.now = clock::now();
             self.note_events(events);
-            self.context.ready.clear();
-            self.context.inbox.clear();
-            for source in std::mem::take(&mut self.context.dirty) {
-                match source {
-                    Source::Local(place) => self.locals.flush(place, &mut self.context),
-                    Source::Link(place) => self.links.flush(place, &mut self.context),
-                    _ => {}
+            while let Some(source) = self.context.ready.pop() {
+                // The other ends of links close theirs; nobody else is heard any more.
+                if let Source::Link(place) = source {
+                    while self.links.serve(place, &mut self.context) {}
                 }
             }
+            self.context.inbox.clear();
         }
         Ok(())
     }

@@ -11,9 +11,9 @@
 
 use crate::{
     context::{Context, Source},
+    hello::{Identity, is_from_host},
     queue::{FrameQueue, Lanes, Pushed},
-    secret::Secret,
-    secure::{Mode, SEALED_MAX, Secure},
+    secure::{SEALED_MAX, Secure},
     sockets::{READ_MIN, Read, SERVE_BYTES, Spare, read_into, tune_link},
 };
 use anyhow::bail;
@@ -31,11 +31,9 @@ use vm_machine::{
     link::{Change, Links as Pairing, Maker},
 };
 use vm_wire::{
-    Frame, FrameReader, HostId, MachineId, Message, Op,
+    Frame, FrameReader, HostId, Message, Op,
     limits::{HANDSHAKE_TIME, STRANGERS_MAX},
     peer::{Hello, Refused},
-    task::{FailKind, Failed},
-    version::Offer,
 };
 
 /// How long the other host may take to accept a connection: a lost packet of a connection's
@@ -47,21 +45,6 @@ const ACCEPT_BATCH: usize = 16;
 const SEAL_BATCH: usize = 2 * SEALED_MAX;
 /// Bytes that are written to one link in one turn.
 const TURN_BYTES: usize = 512 * 1024;
-
-/// Who this daemon is, for its Hellos, and what its links need.
-#[derive(Debug, Clone)]
-pub struct Identity {
-    /// The machine.
-    pub machine: MachineId,
-    /// This host.
-    pub host: HostId,
-    /// Its name.
-    pub name: String,
-    /// The machine's secret.
-    pub secret: Secret,
-    /// Encrypted or not.
-    pub mode: Mode,
-}
 
 /// How far a connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -317,8 +300,7 @@ impl Links {
         result?;
         if conn.secure.is_open() && !conn.said_hello {
             conn.said_hello = true;
-            let hello = hello(&self.identity);
-            seal_first(conn, &hello);
+            seal_first(conn, &self.identity.hello());
             mark_dirty(conn, place, context);
         }
         while let Some(conn) = self.table.get_mut(place) {
@@ -358,7 +340,7 @@ impl Links {
         let hello = Hello::read(frame)?;
         let conn = &mut self.table[place];
         let (id, maker, addr) = (conn.id, conn.maker, conn.addr);
-        match greet(&self.identity, conn.wanted, &hello) {
+        match self.identity.greet(conn.wanted, &hello) {
             Ok(host) => {
                 if maker == Maker::Them {
                     self.strangers -= 1;
@@ -562,13 +544,22 @@ impl Links {
         }
         if self.full && self.strangers < STRANGERS_MAX {
             self.full = false;
-            context.ready.push_back(Source::LinkListener);
+            context.ready.push(Source::LinkListener);
         }
     }
 
-    /// Whether everything is written.
-    pub fn is_idle(&self) -> bool {
-        self.table.iter().all(|(_, conn)| conn.is_idle())
+    /// The daemon ends: what waits is written, then the other ends are told that no more comes. A
+    /// connection closed without that would take with it what the other end has not read.
+    pub fn leave_all(&mut self, context: &mut Context) {
+        for (place, conn) in &mut self.table {
+            conn.state = State::Leaving;
+            mark_dirty(conn, place, context);
+        }
+    }
+
+    /// Whether there is no connection.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
     }
 
     /// A fault for tests: all connections are destroyed, with what is in them.
@@ -653,116 +644,4 @@ fn seal_first(conn: &mut Conn, hello: &Frame) {
     let mut plain = Vec::with_capacity(hello.len());
     hello.write_to(&mut plain);
     conn.secure.seal(&plain, &mut conn.out);
-}
-
-/// What may come over a link after Hello; what only a local peer may ask is not among it. Orders
-/// between daemons travel as data.
-fn is_from_host(op: Op) -> bool {
-    // Located: a task's frame could not be delivered there, its sender is told.
-    let routed = (Op::Data..=Op::Resend).contains(&op) || op == Op::Located;
-    routed || (Op::Raft..=Op::Grant).contains(&op)
-}
-
-fn hello(identity: &Identity) -> Frame {
-    Hello {
-        offer: Offer::OURS,
-        machine: Some(identity.machine),
-        host: identity.host,
-        name: identity.name.clone(),
-    }
-    .frame()
-}
-
-/// Who is at the other end: a host, or [`HostId::NONE`] for one that wants to join.
-fn greet(us: &Identity, wanted: Option<HostId>, hello: &Hello) -> Result<HostId, Failed> {
-    if let Err(error) = Offer::OURS.choose(hello.offer) {
-        return Err(Failed::new(FailKind::Version, error.to_string()));
-    }
-    let refused = |text: String| Err(Failed::new(FailKind::Refused, text));
-    match (hello.machine, hello.host, wanted) {
-        (None, HostId::NONE, None) => Ok(HostId::NONE),
-        (Some(machine), _, _) if machine != us.machine => refused(format!(
-            "it belongs to machine {machine}, this is machine {}",
-            us.machine
-        )),
-        (Some(_), host, _) if host == us.host => {
-            refused(format!("it says that it is {host}, which is this daemon"))
-        }
-        (Some(_), host, Some(wanted)) if host != wanted => refused(format!(
-            "at this address {wanted} was expected, and {host} answers"
-        )),
-        (Some(_), host, _) if host != HostId::NONE => Ok(host),
-        _ => refused("its Hello makes no sense".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn us() -> Identity {
-        Identity {
-            machine: MachineId::from_bits(7),
-            host: HostId(3),
-            name: "us".to_owned(),
-            secret: Secret::from_text("0123456789abcdef").expect("long enough"),
-            mode: Mode::Encrypted,
-        }
-    }
-
-    fn them(machine: Option<u32>, host: u16) -> Hello {
-        Hello {
-            offer: Offer::OURS,
-            machine: machine.map(MachineId::from_bits),
-            host: HostId(host),
-            name: "them".to_owned(),
-        }
-    }
-
-    #[test]
-    fn hosts_of_the_machine_and_joiners_are_greeted() {
-        assert_eq!(greet(&us(), None, &them(Some(7), 4)), Ok(HostId(4)));
-        assert_eq!(
-            greet(&us(), Some(HostId(4)), &them(Some(7), 4)),
-            Ok(HostId(4))
-        );
-        assert_eq!(greet(&us(), None, &them(None, 0)), Ok(HostId::NONE));
-    }
-
-    #[test]
-    fn others_are_refused_with_the_reason() {
-        for (wanted, hello, says) in [
-            (None, them(Some(8), 4), "belongs to machine"),
-            (None, them(Some(7), 3), "this daemon"),
-            (None, them(Some(7), 0), "no sense"),
-            (None, them(None, 4), "no sense"),
-            (Some(HostId(5)), them(Some(7), 4), "was expected"),
-            (Some(HostId(5)), them(None, 0), "no sense"),
-        ] {
-            let why = greet(&us(), wanted, &hello).expect_err(says).text;
-            assert!(why.contains(says), "{why}");
-        }
-        let mut old = them(Some(7), 4);
-        old.offer = Offer {
-            oldest: 900,
-            newest: 901,
-        };
-        let why = greet(&us(), None, &old).expect_err("no version in common");
-        assert_eq!(why.kind, FailKind::Version);
-    }
-
-    #[test]
-    fn what_only_a_local_peer_may_ask_is_refused_from_the_network() {
-        for op in [
-            Op::Spawn,
-            Op::Signal,
-            Op::Exit,
-            Op::ConsoleRequest,
-            Op::Hello,
-        ] {
-            assert!(!is_from_host(op), "{op:?}");
-        }
-        assert!(is_from_host(Op::Located));
-        assert!(is_from_host(Op::Data) && is_from_host(Op::Raft) && is_from_host(Op::Grant));
-    }
 }

@@ -36,6 +36,8 @@ use vm_wire::{
 
 /// Connections that are accepted in one turn.
 const ACCEPT_BATCH: usize = 64;
+/// Shares of a socket that are read at most when its task has ended.
+const DRAIN_SHARES: usize = 64;
 /// Above so many bytes that wait for a console the daemon sends no more output there.
 const CONSOLE_FULL: usize = 512 * 1024;
 
@@ -210,6 +212,17 @@ impl Locals {
             share = share.saturating_sub(count);
             if !more || share == 0 {
                 return more;
+            }
+        }
+    }
+
+    /// A task's process has ended: reads what it sent before.
+    pub fn drain(&mut self, tid: Tid, context: &mut Context) {
+        // There is an end to it: the system holds but a few shares of a socket.
+        for _ in 0..DRAIN_SHARES {
+            match self.tasks.get(&tid).copied() {
+                Some(place) if self.serve(place, context) => {}
+                _ => return,
             }
         }
     }
@@ -418,7 +431,7 @@ impl Locals {
             Err(_) => {
                 local.queue.clear(&mut context.room);
                 local.closed = true;
-                context.ready.push_back(Source::Local(place));
+                context.ready.push(Source::Local(place));
             }
         }
     }
@@ -433,7 +446,7 @@ impl Locals {
         {
             *paused = pause;
             if !pause {
-                context.ready.push_back(Source::Local(place));
+                context.ready.push(Source::Local(place));
             }
         }
     }
@@ -477,7 +490,7 @@ impl Locals {
         }
         if self.full && self.strangers < STRANGERS_MAX {
             self.full = false;
-            context.ready.push_back(Source::LocalListener);
+            context.ready.push(Source::LocalListener);
         }
     }
 }

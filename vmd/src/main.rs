@@ -3,8 +3,8 @@
 //! This crate is the I/O shell around [`vm_machine::Daemon`], which decides everything. Reading
 //! order: [`args`], [`dir`] and [`secret`] (what a daemon starts with), [`join`] and [`address`]
 //! (how it gets into a machine), then [`event_loop`] and what it drives: [`locals`] (tasks and
-//! consoles), [`links`] with [`secure`] (other daemons), [`queue`] (everything that is sent),
-//! [`processes`] with [`spawn`] and [`streams`] (the tasks' processes), [`lease`].
+//! consoles), [`links`] with [`secure`] and [`hello`] (other daemons), [`queue`] (everything that
+//! is sent), [`processes`] with [`spawn`] and [`streams`] (the tasks' processes), [`lease`].
 //!
 //! Exit codes: 0 after an orderly end, 1 after an error, which is said on standard error and in the
 //! log, 2 for a wrong command line.
@@ -22,6 +22,7 @@ mod event_loop;
 mod signals;
 mod turns;
 
+mod hello;
 mod links;
 mod locals;
 mod queue;
@@ -48,8 +49,8 @@ use args::Args;
 use clap::Parser as _;
 use dir::Dir;
 use event_loop::{EventLoop, Parts};
+use hello::Identity;
 use join::Joiner;
-use links::Identity;
 use logging::{Log, LogFile, Sink};
 use program::ProgramPath;
 use secret::{ENV_SECRET, Secret};

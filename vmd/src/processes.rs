@@ -226,7 +226,7 @@ impl Processes {
             Err(error) => {
                 log::warn!("the process {pid} of task {tid} cannot be watched: {error}");
                 let status = ExitStatus::Code(UNKNOWN_CODE);
-                context.inbox.push_back(Input::ProcessEnded(tid, status));
+                context.ended.push((tid, status));
             }
         }
     }
@@ -322,12 +322,12 @@ impl Processes {
                 Role::Output(output) => {
                     let left = rustix::io::ioctl_fionread(&stream.fd).unwrap_or(0);
                     output.left = Some(left);
-                    context.ready.push_back(Source::Process(place));
+                    context.ready.push(Source::Process(place));
                 }
                 // A terminal ends by itself, once its last process is gone.
                 _ => {
                     self.lingering.insert((context.now + TERMINAL_TIME, tid));
-                    context.ready.push_back(Source::Process(place));
+                    context.ready.push(Source::Process(place));
                 }
             }
         }
@@ -377,7 +377,7 @@ impl Processes {
         self.report_end(tid, context);
     }
 
-    /// Tells the daemon once a process has ended and all that it wrote was read.
+    /// Says so once a process has ended and all that it wrote was read.
     fn report_end(&mut self, tid: Tid, context: &mut Context) {
         let finished = |process: &Process| process.ended.filter(|_| process.outputs.is_empty());
         if let Some(status) = self.tasks.get(&tid).and_then(finished) {
@@ -385,7 +385,7 @@ impl Processes {
             if let Some(place) = process.and_then(|process| process.input) {
                 self.streams.remove(place);
             }
-            context.inbox.push_back(Input::ProcessEnded(tid, status));
+            context.ended.push((tid, status));
         }
     }
 
@@ -472,7 +472,7 @@ impl Processes {
             if let Some(output) = self.streams[*place].role.output() {
                 output.paused = pause;
                 if !pause {
-                    context.ready.push_back(Source::Process(*place));
+                    context.ready.push(Source::Process(*place));
                 }
             }
         }

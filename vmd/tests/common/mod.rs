@@ -9,7 +9,10 @@ use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::mpsc,
+    sync::{
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -34,7 +37,7 @@ impl Daemon {
     pub fn command(dir: &Path) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vmd"));
         command
-            .args(["--name", "lone", "--listen", "127.0.0.1:0", "--dir"])
+            .args(["--listen", "127.0.0.1:0", "--dir"])
             .arg(dir)
             .env_remove("VM_SECRET")
             .stdin(Stdio::null());
@@ -46,10 +49,27 @@ impl Daemon {
     }
 
     pub fn start_in(temp: TempDir) -> Daemon {
-        let mut process = Daemon::command(&temp.path().join("vm"))
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("vmd starts");
+        Daemon::start_with(temp, |command| {
+            command.args(["--name", "lone"]);
+        })
+    }
+
+    /// A daemon of the same machine, with the name given, changed as `change` says.
+    pub fn start_joined(&self, name: &str, change: impl FnOnce(&mut Command)) -> Daemon {
+        let address = self.address().expect("listening");
+        let secret = self.dir().join(place::SECRET_FILE);
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        Daemon::start_with(temp, |command| {
+            command.args(["--name", name, "--join", &address]);
+            command.arg("--secret-file").arg(secret);
+            change(command);
+        })
+    }
+
+    pub fn start_with(temp: TempDir, change: impl FnOnce(&mut Command)) -> Daemon {
+        let mut command = Daemon::command(&temp.path().join("vm"));
+        change(&mut command);
+        let mut process = command.stderr(Stdio::piped()).spawn().expect("vmd starts");
         let stderr = process.stderr.take().expect("piped");
         let (lines, log) = mpsc::channel();
         thread::spawn(move || {
@@ -153,12 +173,14 @@ pub fn receive(stream: &mut impl Read) -> Option<Frame> {
     }
 }
 
+/// A question with the same number as one before would be that one again.
+static ASKED: AtomicU64 = AtomicU64::new(0);
+
 pub fn ask(stream: &mut UnixStream, request: &Request) -> Answer {
-    send(stream, &request.frame().asked(7)).expect("sent");
+    let number = ASKED.fetch_add(1, Ordering::Relaxed) + 1;
+    send(stream, &request.frame().asked(number)).expect("sent");
     let frame = receive(stream).expect("an answer");
-    assert_eq!(
-        (frame.header.op, frame.header.request),
-        (Op::ConsoleAnswer, 7)
-    );
+    let answers = (frame.header.op, frame.header.request);
+    assert_eq!(answers, (Op::ConsoleAnswer, number));
     Answer::read(&frame).expect("an answer")
 }

@@ -1,0 +1,156 @@
+//! Two daemons: they find each other, keep their link, and refuse what does not belong.
+
+mod common;
+
+use common::{Daemon, ask, receive, wait_for};
+use std::process::Command;
+use vm_wire::{
+    Message,
+    console::{Answer, HostState, Request},
+    place,
+    version::Offer,
+};
+
+/// The living hosts, as a daemon sees them.
+fn hosts(daemon: &Daemon) -> Vec<String> {
+    let mut console = daemon.connect();
+    ask(&mut console, &Request::Version(Offer::OURS));
+    match ask(&mut console, &Request::Conf) {
+        Answer::Conf(conf) => conf
+            .hosts
+            .into_iter()
+            .filter(|row| row.state == HostState::Live)
+            .map(|row| row.facts.name)
+            .collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn wait_hosts(daemon: &Daemon, names: &[&str]) {
+    wait_for(&format!("{names:?}"), || {
+        (hosts(daemon) == names).then_some(())
+    });
+}
+
+fn with_debug_log(command: &mut Command) {
+    command.env("RUST_LOG", "debug");
+}
+
+#[test]
+fn two_daemons_become_one_machine_and_one_may_leave() {
+    let founder = Daemon::start();
+    let mut second = founder.start_joined("second", |_| {});
+    for daemon in [&founder, &second] {
+        wait_hosts(daemon, &["lone", "second"]);
+    }
+    second.signal("TERM");
+    assert!(second.wait_end().success());
+    wait_hosts(&founder, &["lone"]);
+}
+
+#[test]
+fn links_that_are_destroyed_are_made_again() {
+    let founder = Daemon::start();
+    let second = founder.start_joined("second", |command| {
+        with_debug_log(command);
+        command.env("VM_FAULT", "link-cut");
+    });
+    for _ in 0..3 {
+        second.wait_log("is up");
+        second.signal("USR1");
+        second.wait_log("all links are cut");
+    }
+    second.wait_log("is up");
+    for daemon in [&founder, &second] {
+        wait_hosts(daemon, &["lone", "second"]);
+    }
+}
+
+#[test]
+fn a_second_daemon_of_a_name_is_refused() {
+    let founder = Daemon::start();
+    let temp = tempfile::tempdir().expect("a temporary folder");
+    let output = Daemon::command(&temp.path().join("vm"))
+        .args([
+            "--name",
+            "lone",
+            "--join",
+            &founder.address().expect("listening"),
+        ])
+        .arg("--secret-file")
+        .arg(founder.dir().join(place::SECRET_FILE))
+        .output()
+        .expect("vmd runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("lone"), "{text}");
+    wait_hosts(&founder, &["lone"]);
+}
+
+#[test]
+fn links_are_plain_only_if_both_ends_want_it() {
+    let temp = tempfile::tempdir().expect("a temporary folder");
+    let founder = Daemon::start_with(temp, |command| {
+        command.args(["--name", "lone", "--unencrypted-links"]);
+    });
+    let second = founder.start_joined("second", |command| {
+        command.arg("--unencrypted-links");
+    });
+    wait_hosts(&second, &["lone", "second"]);
+
+    let temp = tempfile::tempdir().expect("a temporary folder");
+    let output = Daemon::command(&temp.path().join("vm"))
+        .args([
+            "--name",
+            "third",
+            "--join",
+            &founder.address().expect("listening"),
+        ])
+        .arg("--secret-file")
+        .arg(founder.dir().join(place::SECRET_FILE))
+        .output()
+        .expect("vmd runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("--unencrypted-links"), "{text}");
+}
+
+#[test]
+fn at_the_limit_of_open_files_new_connections_are_told_and_old_ones_work_on() {
+    let temp = tempfile::tempdir().expect("a temporary folder");
+    let mut founder = Daemon::start_with(temp, |command| {
+        // The shell lowers the limit, and becomes the daemon.
+        let vmd = command.get_program().to_owned();
+        let args: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        *command = Command::new("/bin/sh");
+        command
+            .args(["-c", "ulimit -n 40; exec \"$@\"", "sh"])
+            .arg(vmd)
+            .args(args)
+            .args(["--name", "lone"]);
+    });
+    let mut first = founder.connect();
+    ask(&mut first, &Request::Version(Offer::OURS));
+    // The daemon has fewer descriptors than that: the last one is told, and closed.
+    let mut others: Vec<_> = (0..40).map(|_| founder.connect()).collect();
+    let mut last = others.pop().expect("forty");
+    let frame = receive(&mut last).expect("an answer before the end");
+    match Answer::read(&frame).expect("an answer") {
+        Answer::Failed(failed) => assert!(failed.text.contains("open files"), "{failed}"),
+        other => panic!("{other:?}"),
+    }
+    drop(others);
+    ask(&mut first, &Request::Version(Offer::OURS));
+    let mut late = wait_for("room again", || {
+        let mut stream = founder.connect();
+        common::send(&mut stream, &Request::Version(Offer::OURS).frame().asked(1)).ok()?;
+        let frame = receive(&mut stream)?;
+        match Answer::read(&frame).ok()? {
+            Answer::Version { .. } => Some(stream),
+            _ => None,
+        }
+    });
+    assert!(matches!(ask(&mut late, &Request::Conf), Answer::Conf(_)));
+    founder.signal("TERM");
+    assert!(founder.wait_end().success());
+}
