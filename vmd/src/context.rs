@@ -6,7 +6,7 @@ use std::{collections::VecDeque, io};
 use vm_machine::{ConnId, Input, Time};
 use vm_wire::{Tid, agreed::ExitStatus};
 
-/// Edge-triggered, once and for all: no interest is ever changed.
+/// Edge-triggered, so that only a local socket's interest is ever changed.
 const INTERESTS: Interest = Interest::READABLE.add(Interest::WRITABLE);
 /// Bits of a token that hold the place in its part's table.
 const PLACE_BITS: u32 = 32;
@@ -151,6 +151,24 @@ impl Context {
     /// What the system says.
     pub fn register(&self, socket: &mut impl Register, source: Source) -> io::Result<()> {
         self.registry.register(socket, source.token(), INTERESTS)
+    }
+
+    /// From now on a `socket` that was only read tells, or tells no more, when it has room too.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn await_room(
+        &self,
+        socket: &mut impl Register,
+        source: Source,
+        wanted: bool,
+    ) -> io::Result<()> {
+        let interests = if wanted {
+            INTERESTS
+        } else {
+            Interest::READABLE
+        };
+        self.registry.reregister(socket, source.token(), interests)
     }
 
     /// Like [`Context::register`], for what is only read.

@@ -2,9 +2,10 @@
 //!
 //! A turn: wait; read a share from each that is ready, and let the state machine make one step for
 //! each thing that came in; carry out what it wants; write everything that waits; tell it what was
-//! lost. All sockets are edge-triggered and registered once, so a turn that forwards one frame costs
-//! one wait, one read and one write. Reading ends after half a millisecond: the rest has its turn
-//! after what is to be written. Nothing here waits but the one wait, and nothing touches a disk.
+//! lost. All sockets are edge-triggered and their interests hardly ever change, so a turn that
+//! forwards one frame costs one wait, one read and one write. Reading ends after half a
+//! millisecond: the rest has its turn after what is to be written. Nothing here waits but the one
+//! wait, and nothing touches a disk.
 
 use crate::{
     clock,

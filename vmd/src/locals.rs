@@ -65,6 +65,8 @@ struct Local {
     /// The other end has closed: what is left to read ends with an end of file.
     closed: bool,
     dirty: bool,
+    /// The socket was full: the system tells when it has room again.
+    awaits_room: bool,
 }
 
 /// All connections of tasks and consoles.
@@ -156,7 +158,7 @@ impl Locals {
         }
         let entry = self.table.vacant_entry();
         let place = entry.key();
-        context.register(&mut socket, Source::Local(place))?;
+        context.register_readable(&mut socket, Source::Local(place))?;
         let id = context.conn();
         entry.insert(Local {
             id,
@@ -166,6 +168,7 @@ impl Locals {
             kind: Kind::Stranger,
             closed: false,
             dirty: false,
+            awaits_room: false,
         });
         self.others.insert(id, place);
         self.strangers += 1;
@@ -420,6 +423,18 @@ impl Locals {
         {
             *full = false;
             context.inbox.push_back(Input::ConsoleRoom(local.id));
+        }
+        // Room is told of only while it is wanted: else each read at the other end would wake this
+        // daemon, in the middle of a round trip.
+        let blocked = matches!(flushed, Ok(Flushed::Blocked));
+        if blocked != local.awaits_room && !matches!(flushed, Ok(Flushed::More)) {
+            local.awaits_room = blocked;
+            let source = Source::Local(place);
+            if let Err(error) = context.await_room(&mut local.socket, source, blocked) {
+                log::warn!("a local connection cannot be waited for: {error}");
+                local.closed = true;
+                context.ready.push(source);
+            }
         }
         match flushed {
             Ok(Flushed::Empty | Flushed::Blocked) => {}
