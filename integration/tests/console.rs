@@ -1,0 +1,197 @@
+//! A program that the real console runs on a real daemon behaves as if it were local.
+
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{Winsize, tcsetwinsize},
+};
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc::{self, Receiver},
+    thread,
+};
+use vm_integration::cluster::{Cluster, Node, PATIENCE, binaries, end_with_us, wait_for};
+
+fn vm(node: &Node, words: &[&str]) -> Command {
+    let mut command = Command::new(binaries::binary("vm"));
+    command.arg("--dir").arg(&node.dir).args(words);
+    end_with_us(&mut command);
+    command
+}
+
+/// A console in the foreground of a terminal of its own.
+struct OnTerminal {
+    console: Child,
+    terminal: File,
+    /// What the terminal shows, piece by piece.
+    shown: Receiver<Vec<u8>>,
+    seen: String,
+}
+
+impl OnTerminal {
+    fn run(node: &Node, words: &[&str]) -> Self {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+            .expect("a terminal");
+        grantpt(&ours).expect("a terminal");
+        unlockpt(&ours).expect("a terminal");
+        let size = Winsize {
+            ws_row: 41,
+            ws_col: 97,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&ours, size).expect("a size");
+        let name = ptsname(&ours, Vec::new()).expect("a name");
+        let theirs = Path::new(name.to_str().expect("a path"));
+        let open = || {
+            File::options()
+                .read(true)
+                .write(true)
+                .open(theirs)
+                .expect("the other end")
+        };
+        let mut command = Command::new("setsid");
+        command
+            .args(["--ctty", "--wait"])
+            .arg(binaries::binary("vm"))
+            .arg("--dir")
+            .arg(&node.dir)
+            .args(words)
+            .stdin(open())
+            .stdout(open())
+            .stderr(open());
+        end_with_us(&mut command);
+        let console = command.spawn().expect("setsid can be run");
+        let terminal = File::from(ours);
+        let mut reader = terminal.try_clone().expect("a descriptor");
+        let (send, shown) = mpsc::channel();
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            // Ends with an error when the last process has left the terminal.
+            while let Ok(count @ 1..) = reader.read(&mut buffer) {
+                if send.send(buffer[..count].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        OnTerminal {
+            console,
+            terminal,
+            shown,
+            seen: String::new(),
+        }
+    }
+
+    fn wait_for(&mut self, text: &str) {
+        while !self.seen.contains(text) {
+            match self.shown.recv_timeout(PATIENCE) {
+                Ok(bytes) => self.seen += &String::from_utf8_lossy(&bytes),
+                Err(end) => panic!("{end} before '{text}' in {:?}", self.seen),
+            }
+        }
+    }
+
+    fn type_keys(&mut self, keys: &str) {
+        self.terminal
+            .write_all(keys.as_bytes())
+            .expect("a terminal takes keys");
+    }
+
+    fn exit_code(&mut self) -> Option<i32> {
+        let console = &mut self.console;
+        wait_for("the end of the console", PATIENCE, || {
+            console.try_wait().expect("a child of ours")
+        })
+        .code()
+    }
+}
+
+impl Drop for OnTerminal {
+    fn drop(&mut self) {
+        let _ = self.console.kill();
+        let _ = self.console.wait();
+    }
+}
+
+#[test]
+fn on_a_terminal_a_program_has_its_size_and_ctrl_c_is_its_own() {
+    let cluster = Cluster::on_loopback(1);
+    let node = &cluster.nodes[0];
+    let program = "stty size; trap 'echo interrupted; exit 3' INT; echo ready; \
+                   while :; do sleep 0.05; done";
+    let mut run = OnTerminal::run(node, &["run", "sh", "-c", program]);
+    run.wait_for("41 97\r\nready\r\n");
+    run.type_keys("\x03");
+    run.wait_for("interrupted\r\n");
+    assert_eq!(run.exit_code(), Some(3));
+}
+
+#[test]
+fn a_program_that_a_key_ends_has_the_exit_code_of_a_local_one() {
+    let cluster = Cluster::on_loopback(1);
+    let mut run = OnTerminal::run(
+        &cluster.nodes[0],
+        &["run", "sh", "-c", "echo ready; exec sleep 1000"],
+    );
+    run.wait_for("ready\r\n");
+    run.type_keys("\x03");
+    assert_eq!(run.exit_code(), Some(128 + Signal::INT.as_raw()));
+}
+
+#[test]
+fn input_output_and_exit_code_pass_through() {
+    let cluster = Cluster::on_loopback(1);
+    let mut console = vm(&cluster.nodes[0], &["run", "sh", "-c", "md5sum; exit 9"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the console can be run");
+    let input = vec![b'x'; 5_000_000];
+    let mut stdin = console.stdin.take().expect("a pipe");
+    let writer = thread::spawn(move || stdin.write_all(&input));
+    let output = console.wait_with_output().expect("a child of ours");
+    writer
+        .join()
+        .expect("no panic")
+        .expect("all of it was read");
+    // md5sum of five million 'x', which a lost or doubled byte would change.
+    let expected = "9dff3479548c346bbeeeab2c23af22fd";
+    assert_eq!(output.status.code(), Some(9));
+    assert!(
+        String::from_utf8_lossy(&output.stdout).starts_with(expected),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn a_killed_console_hangs_up_its_program_and_nothing_else() {
+    let cluster = Cluster::on_loopback(1);
+    let node = &cluster.nodes[0];
+    let note = cluster.folder().join("note");
+    let program = format!(
+        "trap 'echo hangup > {}; exit' HUP; echo ready; while :; do sleep 0.05; done",
+        note.display()
+    );
+    let mut console = vm(node, &["run", "sh", "-c", &program])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the console can be run");
+    let mut stdout = console.stdout.take().expect("a pipe");
+    let mut ready = [0; 6];
+    stdout.read_exact(&mut ready).expect("output");
+    kill_process(Pid::from_child(&console), Signal::KILL).expect("a child of ours");
+    console.wait().expect("a child of ours");
+    wait_for("the hangup", PATIENCE, || {
+        fs::read_to_string(&note)
+            .ok()
+            .filter(|text| text == "hangup\n")
+    });
+    let ps = vm(node, &["--json", "ps"])
+        .output()
+        .expect("the console can be run");
+    assert!(ps.status.success(), "{ps:?}");
+}
