@@ -10,15 +10,15 @@
 //! logged and counted and does nothing else.
 
 use crate::{
+    connection::{Conn, State},
     context::{Context, Source},
     hello::{Identity, is_from_host},
-    queue::{FrameQueue, Lanes, Pushed},
-    secure::{SEALED_MAX, Secure},
-    sockets::{READ_MIN, Read, SERVE_BYTES, Spare, read_into, tune_link},
+    queue::Pushed,
+    secure::Secure,
+    sockets::{Read, SERVE_BYTES, Spare, read_into, tune_link},
 };
 use anyhow::bail;
 use mio::net::{TcpListener, TcpStream};
-use rustix::io::{Errno, write};
 use slab::Slab;
 use std::{
     collections::{BTreeSet, HashMap},
@@ -31,7 +31,7 @@ use vm_machine::{
     link::{Change, Links as Pairing, Maker},
 };
 use vm_wire::{
-    Frame, FrameReader, HostId, Message, Op,
+    Frame, HostId, Message, Op,
     limits::{HANDSHAKE_TIME, STRANGERS_MAX},
     peer::{Hello, Refused},
 };
@@ -41,44 +41,6 @@ use vm_wire::{
 const CONNECT_TIME: Duration = Duration::from_millis(1_500);
 /// Connections that are accepted in one turn.
 const ACCEPT_BATCH: usize = 16;
-/// Plain bytes that are sealed at once; what is urgent waits behind them.
-const SEAL_BATCH: usize = 2 * SEALED_MAX;
-/// Bytes that are written to one link in one turn.
-const TURN_BYTES: usize = 512 * 1024;
-
-/// How far a connection is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// The system connects.
-    Connecting,
-    /// Handshake, then the other's Hello.
-    Stranger,
-    /// A link.
-    Up(HostId),
-    /// A daemon that wants to join.
-    Joiner,
-    /// Refused: what waits is written, then the other end has a moment to read it.
-    Leaving,
-}
-
-struct Conn {
-    id: ConnId,
-    socket: TcpStream,
-    addr: SocketAddr,
-    maker: Maker,
-    /// Whom it was made to.
-    wanted: Option<HostId>,
-    state: State,
-    secure: Secure,
-    said_hello: bool,
-    reader: FrameReader,
-    queue: FrameQueue,
-    /// Sealed bytes, and how many of them are out.
-    out: Vec<u8>,
-    out_at: usize,
-    closed: bool,
-    dirty: bool,
-}
 
 /// All connections to other daemons.
 pub struct Links {
@@ -137,9 +99,7 @@ impl Links {
             }
             match self.listener.accept() {
                 Ok((socket, addr)) => {
-                    let secure = Secure::other_end(&self.identity.secret, self.identity.mode);
-                    let added = self.add(socket, addr, Maker::Them, secure, context);
-                    if let Err(error) = added {
+                    if let Err(error) = self.add(socket, addr, None, context) {
                         log::warn!("a connection from {addr} was refused: {error}");
                     } else {
                         self.strangers += 1;
@@ -161,8 +121,7 @@ impl Links {
         &mut self,
         mut socket: TcpStream,
         addr: SocketAddr,
-        maker: Maker,
-        secure: Secure,
+        wanted: Option<HostId>,
         context: &mut Context,
     ) -> io::Result<ConnId> {
         tune_link(&socket)?;
@@ -170,28 +129,15 @@ impl Links {
         let place = entry.key();
         context.register(&mut socket, Source::Link(place))?;
         let id = context.conn();
-        let (state, time) = match maker {
-            Maker::Us => (State::Connecting, CONNECT_TIME),
-            Maker::Them => (State::Stranger, HANDSHAKE_TIME),
+        let (secret, mode) = (&self.identity.secret, self.identity.mode);
+        let mut out = Vec::new();
+        let (secure, time) = match wanted {
+            Some(_) => (Secure::maker(secret, mode, &mut out), CONNECT_TIME),
+            None => (Secure::other_end(secret, mode), HANDSHAKE_TIME),
         };
         self.deadlines.insert((context.now + time, id));
         self.places.insert(id, place);
-        entry.insert(Conn {
-            id,
-            socket,
-            addr,
-            maker,
-            wanted: None,
-            state,
-            secure,
-            said_hello: false,
-            reader: FrameReader::new(),
-            queue: FrameQueue::new(Lanes::Two),
-            out: Vec::new(),
-            out_at: 0,
-            closed: false,
-            dirty: false,
-        });
+        entry.insert(Conn::new(id, socket, addr, wanted, secure, out));
         Ok(id)
     }
 
@@ -205,12 +151,7 @@ impl Links {
             .map_err(io::Error::other)
             .and_then(|addr| {
                 let socket = TcpStream::connect(addr)?;
-                let mut opening = Vec::new();
-                let secure = Secure::maker(&self.identity.secret, self.identity.mode, &mut opening);
-                let id = self.add(socket, addr, Maker::Us, secure, context)?;
-                let conn = &mut self.table[self.places[&id]];
-                conn.wanted = Some(host);
-                conn.out = opening;
+                let id = self.add(socket, addr, Some(host), context)?;
                 self.pairing.attempt(host, id);
                 Ok(())
             });
@@ -298,9 +239,8 @@ impl Links {
             mark_dirty(conn, place, context);
         }
         result?;
-        if conn.secure.is_open() && !conn.said_hello {
-            conn.said_hello = true;
-            seal_first(conn, &self.identity.hello());
+        if conn.secure.is_open() && !conn.said_hello() {
+            conn.say_hello(&self.identity.hello());
             mark_dirty(conn, place, context);
         }
         while let Some(conn) = self.table.get_mut(place) {
@@ -339,7 +279,7 @@ impl Links {
     ) -> anyhow::Result<()> {
         let hello = Hello::read(frame)?;
         let conn = &mut self.table[place];
-        let (id, maker, addr) = (conn.id, conn.maker, conn.addr);
+        let (id, maker, addr) = (conn.id, conn.maker(), conn.addr);
         match self.identity.greet(conn.wanted, &hello) {
             Ok(host) => {
                 if maker == Maker::Them {
@@ -419,7 +359,7 @@ impl Links {
                 context.inbox.push_back(Input::ConnGone(conn.id));
                 None
             }
-            State::Stranger if conn.maker == Maker::Them => {
+            State::Stranger if conn.maker() == Maker::Them => {
                 self.strangers -= 1;
                 None
             }
@@ -535,7 +475,7 @@ impl Links {
             match conn.state {
                 State::Up(_) | State::Joiner => {}
                 _ if later => {}
-                State::Stranger if conn.maker == Maker::Them => {
+                State::Stranger if conn.maker() == Maker::Them => {
                     let error = anyhow::anyhow!("it did not prove in time who it is");
                     self.offend(place, &error, context);
                 }
@@ -575,73 +515,9 @@ impl Links {
     }
 }
 
-impl Conn {
-    fn is_idle(&self) -> bool {
-        self.out.is_empty() && self.queue.is_empty()
-    }
-
-    /// How much to read: whole records, but little from who has not proved anything.
-    fn read_room(&self) -> usize {
-        match self.state {
-            State::Up(_) => {
-                let missing = self.reader.missing().max(self.secure.missing());
-                (missing + READ_MIN).min(SERVE_BYTES)
-            }
-            _ => READ_MIN,
-        }
-    }
-
-    /// Writes what waits, up to a turn's share. Returns whether that was all that is possible now.
-    fn flush(&mut self, plain: &mut Vec<u8>, context: &mut Context) -> Result<bool, Errno> {
-        let mut share = TURN_BYTES;
-        loop {
-            while self.out_at < self.out.len() {
-                if share == 0 {
-                    return Ok(false);
-                }
-                match write(&self.socket, &self.out[self.out_at..]) {
-                    Ok(count) => {
-                        self.out_at += count;
-                        share = share.saturating_sub(count.max(1));
-                    }
-                    Err(Errno::INTR) => {}
-                    Err(Errno::AGAIN) => return Ok(true),
-                    Err(error) => return Err(error),
-                }
-            }
-            self.out.clear();
-            self.out_at = 0;
-            if !self.said_hello || self.queue.is_empty() {
-                return Ok(true);
-            }
-            if self.secure.sends_plain() {
-                use crate::queue::Flushed;
-                let flushed = self.queue.flush(&self.socket, &mut context.room)?;
-                return Ok(flushed != Flushed::More);
-            }
-            plain.clear();
-            while plain.len() < SEAL_BATCH
-                && let Some(frame) = self.queue.pop(&mut context.room)
-            {
-                frame.write_to(plain);
-            }
-            for part in plain.chunks(SEALED_MAX) {
-                self.secure.seal(part, &mut self.out);
-            }
-        }
-    }
-}
-
 fn mark_dirty(conn: &mut Conn, place: usize, context: &mut Context) {
     if !conn.dirty {
         conn.dirty = true;
         context.dirty.push(Source::Link(place));
     }
-}
-
-/// Hello is sealed alone, because on plain links it is all that is sealed.
-fn seal_first(conn: &mut Conn, hello: &Frame) {
-    let mut plain = Vec::with_capacity(hello.len());
-    hello.write_to(&mut plain);
-    conn.secure.seal(&plain, &mut conn.out);
 }

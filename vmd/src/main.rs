@@ -22,6 +22,7 @@ mod event_loop;
 mod signals;
 mod turns;
 
+mod connection;
 mod hello;
 mod links;
 mod locals;
