@@ -134,7 +134,7 @@ impl Cluster {
     }
 
     /// Runs a console that [`Cluster::console`] has made until it ends, and returns its exit code.
-    /// After an interrupt, which it gets from the terminal itself, it may take [`GRACE`] to end.
+    /// After an interrupt, which it gets from the terminal itself, it may take a few seconds to end.
     ///
     /// # Errors
     /// When it cannot be run.

@@ -1,7 +1,7 @@
 //! `vmd`, the daemon of the virtual parallel machine: one per host.
 //!
 //! This crate is the I/O shell around [`vm_machine::Daemon`], which decides everything. Reading
-//! order: [`args`], [`dir`] and [`secret`] (what a daemon starts with), [`join`] and [`address`]
+//! order: [`args`], [`dir`] and [`mod@secret`] (what a daemon starts with), [`join`] and [`address`]
 //! (how it gets into a machine), then [`event_loop`] and what it drives: [`locals`] (tasks and
 //! consoles), [`links`] with [`secure`] and [`hello`] (other daemons), [`queue`] (everything that
 //! is sent), [`processes`] with [`spawn`] and [`streams`] (the tasks' processes), [`lease`].
