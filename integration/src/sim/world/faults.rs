@@ -253,10 +253,14 @@ impl World {
         true
     }
 
-    /// SIGSTOP.
+    /// SIGSTOP. A daemon without a lease has no timer that ends it, and no task that could outlive
+    /// it; somebody lets it go on in the end.
     fn stop(&mut self, slot: Slot) {
         if self.nodes[slot].is_running() {
             self.nodes[slot].state = State::Stopped;
+            if self.nodes[slot].lease_at.is_none() {
+                self.queue.after(10 * SECOND, Event::Heal(Heal::Continue(slot)));
+            }
         }
     }
 
