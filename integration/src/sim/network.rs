@@ -7,7 +7,7 @@
 
 use super::queue::Moment;
 use std::collections::{BTreeMap, BTreeSet};
-use vm_wire::{Frame, Op, Tid};
+use vm_wire::{Frame, HostId, Op, Tid};
 
 /// A daemon's process, numbered from 0 in the order of starting.
 pub type Slot = usize;
@@ -20,8 +20,8 @@ pub const LATENCY_MIN: Moment = 60;
 pub struct End {
     /// It was told that the link is up, and not yet that it is down.
     pub up: bool,
-    /// It asked for the link and waits for an answer.
-    pub asked: bool,
+    /// It asked for the link, to this host, and waits for an answer.
+    pub asked: Option<HostId>,
     /// No frame that it sent arrives before this.
     arrival: Moment,
     /// Frames that it sent and that would have arrived while packets were lost, in order.
@@ -117,7 +117,7 @@ impl Link {
         self.alive = true;
         self.making = false;
         for end in &mut self.ends {
-            end.asked = false;
+            end.asked = None;
             end.dropped.clear();
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{clock::Clock, queue::Moment};
 use std::collections::VecDeque;
-use vm_machine::{Agreed, ConnId, Daemon, Input, Time};
+use vm_machine::{Agreed, ConnId, Daemon, HostPhase, Input, Time};
 use vm_wire::{HostId, agreed::HostFacts};
 
 /// What a daemon's process is doing.
@@ -40,8 +40,8 @@ pub struct Node {
     pub deferred: VecDeque<Input>,
     /// Index of the agreed state that was checked last.
     pub checked: u64,
-    /// A planned leave was asked for.
-    pub leaving: bool,
+    /// It was told to leave. (One for which a console asked is leaving once the log says so.)
+    pub told_to_leave: bool,
     /// Its connection to the daemon that it asks to be let in.
     pub joining: Option<ConnId>,
 }
@@ -60,7 +60,7 @@ impl Node {
             lease_at: None,
             deferred: VecDeque::new(),
             checked: 0,
-            leaving: false,
+            told_to_leave: false,
             joining: None,
         }
     }
@@ -91,6 +91,13 @@ impl Node {
         self.daemon
             .as_ref()
             .map(|daemon| daemon.agreement().state())
+    }
+
+    /// Whether it is on its way out in order.
+    pub fn is_leaving(&self) -> bool {
+        let phase = |agreed: &Agreed| agreed.host(self.host).map(|host| host.phase);
+        let agreed = self.agreed().and_then(phase) == Some(HostPhase::Leaving);
+        self.is_alive() && (self.told_to_leave || agreed)
     }
 
     /// What its clock shows.

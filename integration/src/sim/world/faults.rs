@@ -10,7 +10,7 @@ use crate::sim::{
     clock::SKEW_PPM_MAX,
     coverage::{Fault, Phase},
     network::Slot,
-    node::State,
+    node::{Node, State},
     queue::{MS, Moment, SECOND},
 };
 use std::collections::BTreeSet;
@@ -44,8 +44,9 @@ pub(super) enum Ambush {
     Leaderless,
 }
 
-/// A break of the network that is shorter than this costs nobody its lease.
-const SHORT: Moment = 400 * MS;
+/// A break of the network that is shorter than this costs nobody its lease, even while the machine
+/// is getting over something worse.
+const SHORT: Moment = 120 * MS;
 /// Daemons of one world, living or not.
 const NODES_MAX: usize = 14;
 
@@ -185,10 +186,7 @@ impl World {
             3..=4 => 3,
             _ => 5,
         };
-        let leaving = self
-            .nodes
-            .iter()
-            .any(|node| node.leaving && node.is_alive());
+        let leaving = self.nodes.iter().any(Node::is_leaving);
         let joining = self.nodes.iter().any(|node| node.state == State::Joining);
         let well = all_run && !leaving && !joining && agreement.voters().len() == wanted;
         let broken = self.blocked_until > self.queue.now();
@@ -259,7 +257,8 @@ impl World {
         if self.nodes[slot].is_running() {
             self.nodes[slot].state = State::Stopped;
             if self.nodes[slot].lease_at.is_none() {
-                self.queue.after(10 * SECOND, Event::Heal(Heal::Continue(slot)));
+                self.queue
+                    .after(10 * SECOND, Event::Heal(Heal::Continue(slot)));
             }
         }
     }
@@ -268,7 +267,8 @@ impl World {
         let time = self
             .random
             .between(5 * MS, if self.harsh { 2_400 } else { 800 } * MS);
-        if time > SHORT && !self.harsh && self.over_it().is_none() {
+        let fits = self.harsh || time <= SHORT || self.over_it().is_some();
+        if !fits {
             return false;
         }
         let running = self.running();
@@ -329,10 +329,12 @@ impl World {
             return false;
         };
         let notice = [self.random.below(5 * MS), self.random.below(5 * MS)];
+        let well = self.harsh || self.over_it().is_some();
+        let late = if well { 800 * MS } else { SHORT };
         let notice = match (half, self.random.percent(50)) {
             (false, _) => notice,
-            (true, true) => [notice[0], 800 * MS],
-            (true, false) => [800 * MS, notice[1]],
+            (true, true) => [notice[0], late],
+            (true, false) => [late, notice[1]],
         };
         self.destroy(pair, notice);
         true
@@ -413,15 +415,19 @@ impl World {
         let Some(&slot) = self.random.pick(&running) else {
             return false;
         };
-        self.nodes[slot].leaving = true;
         self.begins(Ambush::Leaving);
-        match self.random.pick(&running) {
-            Some(&asked) if self.random.clone().percent(50) => {
+        match self.random.pick(&running).copied() {
+            Some(asked) if self.random.percent(50) => {
                 let name = self.nodes[slot].name.clone();
                 self.ask_console(asked, &Request::Delete(name));
             }
-            _ => self.queue.after(0, Event::Input(slot, Input::Stop)),
+            _ => {
+                self.nodes[slot].told_to_leave = true;
+                self.queue.after(0, Event::Input(slot, Input::Stop));
+            }
         }
+        // Until the log has it, nobody sees that something is under way.
+        self.note_break(SECOND);
         true
     }
 
@@ -430,7 +436,8 @@ impl World {
             return false;
         };
         let time = self.random.between(100 * MS, 3 * SECOND);
-        let delay = self.random.between(MS, 120 * MS);
+        let most = if self.harsh { 200 * MS } else { 50 * MS };
+        let delay = self.random.between(MS, most);
         self.network.link(pair.0, pair.1).0.delay = delay;
         self.queue
             .after(time, Event::Heal(Heal::Fast(pair.0, pair.1)));
@@ -519,10 +526,7 @@ impl World {
             Phase::Exiting => asks(Op::Exit),
             Phase::Grouping => asks(Op::GroupChange),
             Phase::Electing => self.leader().is_none(),
-            Phase::Leaving => self
-                .nodes
-                .iter()
-                .any(|node| node.leaving && node.is_alive()),
+            Phase::Leaving => self.nodes.iter().any(Node::is_leaving),
             Phase::Detecting => agreed.is_some_and(undetected),
             Phase::Voters => voters_change,
         };

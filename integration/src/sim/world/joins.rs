@@ -48,7 +48,7 @@ impl World {
             }
         }
         let running: Vec<Slot> = (0..self.nodes.len())
-            .filter(|other| self.nodes[*other].is_running() && !self.nodes[*other].leaving)
+            .filter(|other| self.nodes[*other].is_running() && !self.nodes[*other].is_leaving())
             .collect();
         let Some(&asked) = self.random.pick(&running) else {
             // Nobody is left to let it in: the person who started it gives up.

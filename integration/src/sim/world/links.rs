@@ -21,12 +21,14 @@ impl World {
                 .after(1, Event::Input(from, Input::LinkDown(host)));
             return;
         };
+        let me = self.nodes[from].host;
+        self.trace(|| format!("{me} wants a link to {host}"));
         let delay = self.random.between(3 * LATENCY_MIN, 2 * MS);
         let (link, end) = self.network.link(from, to);
         if link.alive && link.ends[end].up {
             return;
         }
-        link.ends[end].asked = true;
+        link.ends[end].asked = Some(host);
         if !link.making {
             link.making = true;
             let give_up = now + CONNECT_TIME;
@@ -64,17 +66,21 @@ impl World {
                 .after(50 * MS, Event::Connect { from, to, give_up });
             return Ok(());
         }
+        self.trace(|| format!("{} cannot connect to {}", hosts.0, hosts.1));
+        let (link, _) = self.network.link(from, to);
         link.making = false;
-        let asked = [link.ends[0].asked, link.ends[1].asked];
-        let was_up = [link.ends[0].up, link.ends[1].up];
+        let told = [0, 1].map(|end| {
+            let other = [from.max(to), from.min(to)][end];
+            let up = link.ends[end].up.then_some(self.nodes[other].host);
+            link.ends[end].asked.or(up)
+        });
         for end in &mut link.ends {
-            end.asked = false;
+            end.asked = None;
             end.up = false;
         }
         link.destroy();
-        for (end, slot) in [from.min(to), from.max(to)].into_iter().enumerate() {
-            if asked[end] || was_up[end] {
-                let other = if slot == from { hosts.1 } else { hosts.0 };
+        for (slot, other) in [from.min(to), from.max(to)].into_iter().zip(told) {
+            if let Some(other) = other {
                 self.feed(slot, Input::LinkDown(other))?;
             }
         }

@@ -97,7 +97,7 @@ impl World {
             let node = &self.nodes[slot];
             let (daemon, host) = (node.daemon.as_ref()?, node.host);
             let state = daemon.agreement().state();
-            if node.leaving {
+            if node.is_leaving() {
                 return Some(format!("{host} has not left"));
             }
             if daemon.agreement().leader() != leader {
