@@ -6,7 +6,7 @@
 //! bore the task. Output of tasks without a console goes to the log of their host.
 //!
 //! While a console does not read, tasks here wait as they would for a pipe; what comes from other
-//! hosts is dropped and counted ([`limits::OUTPUT_QUEUE_BYTES`] is what the shell holds).
+//! hosts is dropped and counted ([`vm_wire::limits::OUTPUT_QUEUE_BYTES`] is what the shell holds).
 
 use super::Daemon;
 use crate::{ConnId, Outbox, Output};
