@@ -144,6 +144,10 @@ opcodes! {
     Usage = 83,
     /// [`crate::peer::Kept`].
     Kept = 84,
+    /// [`crate::peer::FlushAsk`].
+    FlushAsk = 85,
+    /// [`crate::peer::Flushed`].
+    Flushed = 86,
 
     // A console and its daemon.
     /// [`crate::console::Request`].

@@ -76,6 +76,8 @@ pub const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 pub const CONSOLE_REQUESTS_MAX: usize = 64;
 /// How long the listing of tasks waits for other hosts to say what theirs use.
 pub const USAGE_WAIT: Duration = Duration::from_millis(500);
+/// How long the end of a run waits for the last lines of tasks that ended before it.
+pub const FLUSH_WAIT: Duration = Duration::from_millis(500);
 /// How long tasks have between SIGTERM and SIGKILL when their host leaves.
 pub const END_GRACE: Duration = Duration::from_millis(2_000);
 /// How long a leaving host tries to hand over what it keeps, then leaves nevertheless.

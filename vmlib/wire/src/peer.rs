@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 message! {
     Hello Join Joined Refused Raft Propose FeedAsk Feed Snapshot Alive Grant
     SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept
+    FlushAsk Flushed
 }
 
 /// The first frame of both ends of a link.
@@ -223,6 +224,21 @@ pub struct Kept {
     pub frame: Body,
 }
 
+/// The master of a run on the sender's console has ended: say so ([`Flushed`]) when all output of
+/// those tasks of the application that ended on the receiver's host was sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlushAsk {
+    /// The application.
+    pub app: Tid,
+}
+
+/// The answer to [`FlushAsk`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flushed {
+    /// As asked.
+    pub app: Tid,
+}
+
 /// Ask what the tasks on a host use; answered with [`Usage`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageAsk {
@@ -268,6 +284,8 @@ pub enum Order {
     UsageAsk(UsageAsk),
     Usage(Usage),
     Kept(Kept),
+    FlushAsk(FlushAsk),
+    Flushed(Flushed),
 }
 
 macro_rules! orders {
@@ -298,4 +316,4 @@ macro_rules! orders {
     };
 }
 
-orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept }
+orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept FlushAsk Flushed }

@@ -210,6 +210,7 @@ impl Daemon {
         self.lose_spawns_of(host, out);
         self.lose_numbers_of(host, out);
         self.lose_listings_of(host, out);
+        self.lose_flushes_of(host, out);
         self.lose_console_host(host);
         self.notify_host(host, false, out);
         self.answer_deleted(host, out);

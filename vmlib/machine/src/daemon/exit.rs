@@ -92,9 +92,11 @@ impl Daemon {
         };
         task.process = false;
         task.connected = false;
+        let app = task.app;
         self.routes.set_connected(tid, false);
         self.propose_exit(tid, status);
         self.end_run(tid, status, out);
+        self.review_flush(app, out);
         self.forget_task(tid);
     }
 

@@ -18,7 +18,7 @@
 //! | `signals`, `groups` | what they say |
 //! | `orders` | reliable messages between daemons |
 //! | `departure` | how this host leaves, or ends with its machine |
-//! | `console`, `listing`, `runs` | what a person asks, is shown, and runs |
+//! | `console`, `listing`, `runs`, `flush` | what a person asks, is shown, and runs, to the last line |
 //!
 //! # What holds
 //!
@@ -40,6 +40,7 @@
 mod console;
 mod departure;
 mod exit;
+mod flush;
 mod groups;
 mod links;
 mod listing;
@@ -116,6 +117,8 @@ enum Timer {
     Parked(Tid, u64),
     /// A listing waited long enough for the other hosts.
     Listing(u64),
+    /// A run's end waited long enough for the last lines.
+    Flush(Tid),
     /// Look how far the departure is.
     Departure,
 }
@@ -173,6 +176,8 @@ pub struct Daemon {
     consoles: BTreeMap<crate::ConnId, Console>,
     /// Masters that a console here runs.
     runs: BTreeMap<Tid, Run>,
+    /// The hosts that wait for the last lines of an application's tasks here.
+    flushes: BTreeMap<Tid, BTreeSet<HostId>>,
     listings: BTreeMap<u64, Listing>,
     departure: Option<Departure>,
     timers: BTreeSet<(Time, Timer)>,
@@ -257,6 +262,7 @@ impl Daemon {
             parked: BTreeSet::new(),
             consoles: BTreeMap::new(),
             runs: BTreeMap::new(),
+            flushes: BTreeMap::new(),
             listings: BTreeMap::new(),
             departure: None,
             timers: BTreeSet::new(),
@@ -349,6 +355,7 @@ impl Daemon {
                 Timer::Reconnect(host) => self.on_reconnect(host, out),
                 Timer::Parked(tid, request) => self.on_parked_too_long(tid, request, out),
                 Timer::Listing(question) => self.on_listing_over(question, out),
+                Timer::Flush(app) => self.on_flush_over(app, out),
                 Timer::Departure => {}
             }
         }
@@ -364,6 +371,9 @@ impl Daemon {
             } else if !std::mem::take(&mut self.mail) || !self.read_mail(out) {
                 break;
             }
+        }
+        if !self.over && !self.agreement.is_pending() {
+            self.sweep_lost_births(out);
         }
         if self.departure.is_some() && !self.over {
             self.review_departure(out);

@@ -54,6 +54,8 @@ impl Daemon {
             Ok(Order::Usage(Usage { question, rows })) => {
                 self.on_listing_rows(question, host, rows, out);
             }
+            Ok(Order::FlushAsk(ask)) => self.on_flush_ask(host, ask.app),
+            Ok(Order::Flushed(flushed)) => self.on_flushed(host, flushed.app, out),
             Err(error) => self.refuse_peer(host, &error.to_string(), out),
         }
     }

@@ -8,12 +8,12 @@
 //! While a console does not read, tasks here wait as they would for a pipe; what comes from other
 //! hosts is dropped and counted ([`vm_wire::limits::OUTPUT_QUEUE_BYTES`] is what the shell holds).
 
-use super::Daemon;
+use super::{Daemon, flush::RunEnding};
 use crate::{ConnId, Outbox, Output};
+use std::collections::BTreeSet;
 use vm_wire::{
     Body, CodecError, Frame, HostId, Message, Op, Tid,
-    agreed::ExitStatus,
-    console::{self, RunEnd, RunSignal, WindowSize},
+    console::{self, RunSignal, WindowSize},
     peer::{Order, OutputLines},
 };
 
@@ -30,9 +30,15 @@ pub(super) struct RunAsked {
 /// A master that a console here runs.
 #[derive(Debug)]
 pub(super) struct Run {
-    conn: ConnId,
+    pub conn: ConnId,
     /// Bytes that were dropped and not reported yet.
     dropped: u64,
+    /// The hosts that bore tasks of the application.
+    pub hosts: BTreeSet<HostId>,
+    /// What its end waits for, once its master has ended.
+    pub ending: Option<RunEnding>,
+    /// Whether the console was told of the end.
+    pub told: bool,
 }
 
 impl Daemon {
@@ -44,16 +50,15 @@ impl Daemon {
             return;
         };
         console.run = Some(tid);
-        self.runs.insert(tid, Run { conn, dropped: 0 });
+        let run = Run {
+            conn,
+            dropped: 0,
+            hosts: BTreeSet::new(),
+            ending: None,
+            told: false,
+        };
+        self.runs.insert(tid, run);
         out.push_back(Output::Attach(conn, tid));
-    }
-
-    /// The process of a task ended: if it is the master of a run, so does the run.
-    pub(super) fn end_run(&mut self, tid: Tid, status: ExitStatus, out: &mut Outbox) {
-        if let Some(run) = self.runs.get(&tid) {
-            let end = RunEnd { status }.frame();
-            out.push_back(Output::Console(run.conn, end));
-        }
     }
 
     /// The console of a run is gone.

@@ -230,7 +230,12 @@ impl Daemon {
         for (index, count) in runs {
             let Some(first) = self.number_tasks(count) else {
                 let text = "the host has no task numbers left; restart its daemon";
-                self.not_born(key, count, Failed::new(FailKind::Limit, text), out);
+                self.not_born(
+                    key,
+                    u64::from(count),
+                    Failed::new(FailKind::Limit, text),
+                    out,
+                );
                 continue;
             };
             self.agreement.propose(Change::Spawn(SpawnRecord {
@@ -248,9 +253,9 @@ impl Daemon {
     }
 
     /// Tasks of an order will not be born.
-    fn not_born(&mut self, key: (Tid, u64), count: u32, failed: Failed, out: &mut Outbox) {
+    fn not_born(&mut self, key: (Tid, u64), count: u64, failed: Failed, out: &mut Outbox) {
         if let Some(ordered) = self.ordered.get_mut(&key) {
-            ordered.left = ordered.left.saturating_sub(u64::from(count));
+            ordered.left = ordered.left.saturating_sub(count);
             ordered.failed = Some(failed);
             if ordered.left == 0 {
                 self.finish_order(key, out);
@@ -263,6 +268,9 @@ impl Daemon {
         let key = (record.asker, record.request);
         for tid in tids_of(self.machine, record).map(|(_, tid)| tid) {
             self.routes.born(tid, record.host);
+        }
+        if let Some(run) = self.runs.get_mut(&record.app) {
+            run.hosts.insert(record.host);
         }
         if record.host == self.me {
             match record.enrolled {
@@ -350,7 +358,31 @@ impl Daemon {
                 _ => FailKind::Refused,
             };
             let failed = Failed::new(kind, why.to_string());
-            self.not_born((record.asker, record.request), record.count, failed, out);
+            let key = (record.asker, record.request);
+            self.not_born(key, u64::from(record.count), failed, out);
+        }
+    }
+
+    /// Nothing of this daemon is on its way into the log any more: births that it has not heard of
+    /// were void. (A daemon that is far behind is given the state at once, without what each change
+    /// came to.)
+    pub(super) fn sweep_lost_births(&mut self, out: &mut Outbox) {
+        if self.ordered.is_empty() && self.enrolling.is_empty() {
+            return;
+        }
+        let why = "the log has not taken it; try again";
+        let looked_up = |ordered: &Ordered| ordered.program.is_some() && ordered.left > 0;
+        let lost: Vec<_> = self
+            .ordered
+            .iter()
+            .filter(|(_, ordered)| looked_up(ordered))
+            .map(|(key, ordered)| (*key, ordered.left))
+            .collect();
+        for (key, left) in lost {
+            self.not_born(key, left, Failed::new(FailKind::Refused, why), out);
+        }
+        for request in self.enrolling.keys().copied().collect::<Vec<_>>() {
+            self.on_not_enrolled(request, why, out);
         }
     }
 

@@ -84,6 +84,48 @@ fn a_run_is_tied_to_its_console() {
     assert_eq!(status, ExitStatus::Code(3));
 }
 
+/// How the run on this console ended, once it was told.
+fn run_end(world: &World, conn: ConnId) -> Option<ExitStatus> {
+    let last = world.consoles[&conn].last()?;
+    (last.header.op == Op::RunEnd).then(|| RunEnd::read(last).expect("the end").status)
+}
+
+#[test]
+fn a_run_ends_after_the_last_line_of_tasks_that_left_before() {
+    let mut world = World::new(3);
+    let (conn, master) = run(&mut world);
+    let here = world.spawn(master, "worker", 1, on(1)).tids[0];
+    let there = world.spawn(master, "worker", 1, on(2)).tids[0];
+    let lives = world.spawn(master, "worker", 1, on(3)).tids[0];
+    for worker in [here, there] {
+        world.leave(worker, 0).expect("it may leave");
+    }
+    world.exit(master, 0).expect("it may leave");
+    world.run_for(Duration::from_millis(100));
+    for worker in [there, here] {
+        assert_eq!(run_end(&world, conn), None);
+        write(&mut world, worker, "done\n");
+        world.die(worker, ExitStatus::Code(0));
+        world.run_for(Duration::from_millis(20));
+    }
+    assert_eq!(run_end(&world, conn), Some(ExitStatus::Code(0)));
+    assert_eq!(shown(&world, conn).len(), 2);
+    assert!(world.is_alive(lives));
+}
+
+#[test]
+fn a_run_does_not_wait_long_for_a_process_that_lives_on() {
+    let mut world = World::new(2);
+    let (conn, master) = run(&mut world);
+    let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
+    world.leave(worker, 0).expect("it may leave");
+    world.exit(master, 0).expect("it may leave");
+    world.run_for(Duration::from_millis(100));
+    assert_eq!(run_end(&world, conn), None);
+    world.run_for(vm_wire::limits::FLUSH_WAIT);
+    assert_eq!(run_end(&world, conn), Some(ExitStatus::Code(0)));
+}
+
 #[test]
 fn output_without_a_console_goes_to_the_log() {
     let mut world = World::new(2);

@@ -616,6 +616,13 @@ impl World {
 
     /// A task leaves in order; its process ends when it was answered.
     pub fn exit(&mut self, tid: Tid, status: i32) -> Result<(), Failed> {
+        self.leave(tid, status)?;
+        self.die(tid, ExitStatus::Code(status));
+        Ok(())
+    }
+
+    /// A task leaves in order; its process lives on.
+    pub fn leave(&mut self, tid: Tid, status: i32) -> Result<(), Failed> {
         let left = self.with_endpoint(tid, |endpoint, _| endpoint.leave());
         let (kept, last) = left.expect("it is enrolled");
         let host = self.processes[&tid].host;
@@ -623,7 +630,6 @@ impl World {
             self.input(host, Input::Task(tid, frame));
         }
         self.ask::<Done>(tid, &Exit { status, last })?;
-        self.die(tid, ExitStatus::Code(status));
         Ok(())
     }
 

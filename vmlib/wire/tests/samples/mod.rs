@@ -8,9 +8,9 @@ use vm_wire::{
     agreed::{Change, ExitStatus, HostFacts, SnapshotAt, SpawnRecord},
     console::{self, Answer, Conf, HostRow, HostState, Request, RunEnd, RunSignal, TaskRow},
     peer::{
-        Alive, Feed, FeedAsk, Grant, Hello, Join, Joined, KeepOrder, Kept, Last, LastAsk,
-        OutputLines, Propose, Raft, Refused, SignalOrder, Snapshot, SpawnOrder, SpawnResult, Usage,
-        UsageAsk, UsageRow,
+        Alive, Feed, FeedAsk, FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder, Kept, Last,
+        LastAsk, OutputLines, Propose, Raft, Refused, SignalOrder, Snapshot, SpawnOrder,
+        SpawnResult, Usage, UsageAsk, UsageRow,
     },
     task::{
         Done, Ended, Enrol, Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView, HostEvent,
@@ -451,6 +451,8 @@ fn orders(visitor: &mut impl Visitor) {
             frame: bytes(b"frame"),
         },
     );
+    visitor.message("FlushAsk", FlushAsk { app: ended });
+    visitor.message("Flushed", Flushed { app: ended });
     visitor.message("UsageAsk", UsageAsk { question: 300 });
     visitor.message(
         "Usage",

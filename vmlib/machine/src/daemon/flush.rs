@@ -1,0 +1,120 @@
+//! The end of a run, after the last line.
+//!
+//! A task that left in order is out of the machine before its process has ended and its output was
+//! read to the end. So when a run's master ends, lines of tasks that ended before it may still be
+//! on their way. The daemon of the console asks every host that bore tasks of the application
+//! ([`FlushAsk`]); each answers when the processes of those that have left are gone. The answer
+//! comes after their lines, as the channel between two daemons keeps its order. Then the console is
+//! told ([`RunEnd`]).
+//!
+//! Tasks that live on are not waited for, and nothing is waited for longer than
+//! [`limits::FLUSH_WAIT`]: a process may live on after it left.
+
+use super::{Daemon, Timer};
+use crate::{Outbox, Output};
+use std::collections::BTreeSet;
+use vm_wire::{
+    HostId, Message, Tid,
+    agreed::ExitStatus,
+    console::RunEnd,
+    limits,
+    peer::{FlushAsk, Flushed, Order},
+};
+
+/// A run whose master has ended.
+#[derive(Debug)]
+pub(super) struct RunEnding {
+    status: ExitStatus,
+    /// The hosts from which lines may still come.
+    awaited: BTreeSet<HostId>,
+}
+
+impl Daemon {
+    /// The process of a task ended: if it is the master of a run, so does the run.
+    pub(super) fn end_run(&mut self, tid: Tid, status: ExitStatus, out: &mut Outbox) {
+        let Some(run) = self.runs.get(&tid).filter(|run| run.ending.is_none()) else {
+            return;
+        };
+        let mut awaited = run.hosts.clone();
+        let question = Order::FlushAsk(FlushAsk { app: tid });
+        awaited.retain(|host| match *host == self.me {
+            true => self.is_unfinished(tid),
+            false => self.agreement.state().is_present(*host) && self.send_order(*host, &question),
+        });
+        if let Some(run) = self.runs.get_mut(&tid) {
+            run.ending = Some(RunEnding { status, awaited });
+        }
+        self.set_timer(self.now + limits::FLUSH_WAIT, Timer::Flush(tid));
+        self.finish_run_if_flushed(tid, out);
+    }
+
+    /// Whether a process of the application is here whose task has left, or is leaving.
+    fn is_unfinished(&self, app: Tid) -> bool {
+        let left = |task: &super::LocalTask| task.process && (task.exiting || task.ended);
+        let mut tasks = self.tasks.values();
+        tasks.any(|task| task.app == app && left(task))
+    }
+
+    /// Another daemon has a run that ends.
+    pub(super) fn on_flush_ask(&mut self, host: HostId, app: Tid) {
+        if self.is_unfinished(app) {
+            self.flushes.entry(app).or_default().insert(host);
+        } else {
+            self.send_order(host, &Order::Flushed(Flushed { app }));
+        }
+    }
+
+    /// A process of the application has ended here.
+    pub(super) fn review_flush(&mut self, app: Tid, out: &mut Outbox) {
+        let asked = self.flushes.contains_key(&app) || self.runs.contains_key(&app);
+        if !asked || self.is_unfinished(app) {
+            return;
+        }
+        for host in self.flushes.remove(&app).unwrap_or_default() {
+            self.send_order(host, &Order::Flushed(Flushed { app }));
+        }
+        self.on_flushed(self.me, app, out);
+    }
+
+    /// A host has sent all lines of tasks that left.
+    pub(super) fn on_flushed(&mut self, host: HostId, app: Tid, out: &mut Outbox) {
+        if let Some(run) = self.runs.get_mut(&app)
+            && let Some(ending) = &mut run.ending
+        {
+            ending.awaited.remove(&host);
+            self.finish_run_if_flushed(app, out);
+        }
+    }
+
+    /// A host is lost: no lines come from there, and none are wanted there.
+    pub(super) fn lose_flushes_of(&mut self, host: HostId, out: &mut Outbox) {
+        for app in self.runs.keys().copied().collect::<Vec<_>>() {
+            self.on_flushed(host, app, out);
+        }
+        self.flushes.retain(|_, hosts| {
+            hosts.remove(&host);
+            !hosts.is_empty()
+        });
+    }
+
+    pub(super) fn on_flush_over(&mut self, app: Tid, out: &mut Outbox) {
+        if let Some(run) = self.runs.get_mut(&app)
+            && let Some(ending) = &mut run.ending
+        {
+            ending.awaited.clear();
+            self.finish_run_if_flushed(app, out);
+        }
+    }
+
+    fn finish_run_if_flushed(&mut self, app: Tid, out: &mut Outbox) {
+        if let Some(run) = self.runs.get_mut(&app)
+            && let Some(ending) = &run.ending
+            && ending.awaited.is_empty()
+            && !std::mem::replace(&mut run.told, true)
+        {
+            let status = ending.status;
+            let end = RunEnd { status }.frame();
+            out.push_back(Output::Console(run.conn, end));
+        }
+    }
+}
