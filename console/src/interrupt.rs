@@ -43,9 +43,12 @@ impl Interrupt {
         let (interrupt, raise) = Self::pair()?;
         let phase = interrupt.phase.clone();
         let terminal = tcgetattr(io::stdin()).ok();
-        ctrlc::try_set_handler(move || on_signal(&phase, &raise, terminal.as_ref()))
-            .context("cannot handle signals")?;
-        Ok(interrupt)
+        match ctrlc::try_set_handler(move || on_signal(&phase, &raise, terminal.as_ref())) {
+            // Whoever started the console has one of the signals ignored (nohup, a script's
+            // background): then they stay as they are.
+            Ok(()) | Err(ctrlc::Error::MultipleHandlers) => Ok(interrupt),
+            Err(error) => Err(error).context("cannot handle signals"),
+        }
     }
 
     /// One that no signal reaches.

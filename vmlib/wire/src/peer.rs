@@ -138,6 +138,8 @@ pub struct SpawnOrder {
     /// Which of the tasks of the request: index of the first and how many, one entry for each
     /// stretch without a gap, rising.
     pub runs: Vec<(u32, u32)>,
+    /// How many tasks the whole request asks for, on all hosts: how many siblings to expect.
+    pub siblings: u32,
     /// The host whose daemon serves the console of the application, or [`HostId::NONE`].
     pub console: HostId,
     /// See [`crate::task::Spawn`].

@@ -149,7 +149,13 @@ impl Daemon {
             Op::GroupChange => self.change_group(tid, GroupChange::read(frame)?),
             Op::GroupAsk => self.ask_group(tid, GroupAsk::read(frame)?),
             Op::HostsAsk => HostsAsk::read(frame).map(|_| Reply::Now(self.hosts().frame()))?,
-            _ => Siblings::read(frame).map(|_| Reply::Now(self.siblings(tid).frame()))?,
+            _ => {
+                Siblings::read(frame)?;
+                match self.lacks_siblings(tid) {
+                    true => self.park(tid, tid, frame),
+                    false => Reply::Now(self.siblings(tid).frame()),
+                }
+            }
         })
     }
 
@@ -183,6 +189,13 @@ impl Daemon {
             None => Vec::new(),
         };
         Tids { tids }
+    }
+
+    /// Whether the log here does not know yet of all that were asked for together with this task:
+    /// each host's are an entry of their own.
+    fn lacks_siblings(&self, tid: Tid) -> bool {
+        let expected = self.tasks.get(&tid).map_or(0, |task| task.siblings);
+        self.siblings(tid).tids.len() < expected
     }
 
     /// Sends the answer to a task's request, and keeps it, unless that is no longer its last one.
@@ -233,7 +246,11 @@ impl Daemon {
             let Some(Waiting::Task(about, frame)) = task.waiting.clone() else {
                 continue;
             };
-            if self.waits_for(about) {
+            let waits = match frame.header.op {
+                Op::Siblings => self.lacks_siblings(tid),
+                _ => self.waits_for(about),
+            };
+            if waits {
                 self.parked.insert(tid);
             } else {
                 self.answer_request(tid, &frame, out);
@@ -241,15 +258,19 @@ impl Daemon {
         }
     }
 
-    /// The log has not come to know the task: it does not exist.
+    /// The log has not come to know the task: it does not exist. Siblings that are not known by
+    /// now could not be started.
     pub(super) fn on_parked_too_long(&mut self, tid: Tid, request: u64, out: &mut Outbox) {
         if let Some(task) = self.tasks.get(&tid)
             && task.asked == request
-            && let Some(Waiting::Task(about, _)) = &task.waiting
+            && let Some(Waiting::Task(about, frame)) = &task.waiting
         {
-            let failed = self.no_such_task(*about);
+            let answer = match frame.header.op {
+                Op::Siblings => self.siblings(tid).frame(),
+                _ => self.no_such_task(*about).frame(),
+            };
             self.parked.remove(&tid);
-            self.answer_task(tid, request, failed.frame(), out);
+            self.answer_task(tid, request, answer, out);
         }
     }
 

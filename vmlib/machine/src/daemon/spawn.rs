@@ -96,6 +96,7 @@ impl Daemon {
             spawn.count,
             &self.underway(),
         )?;
+        let siblings = spawn.count;
         let spawning = Spawning {
             who,
             awaited: placement::tally(&placed),
@@ -116,6 +117,7 @@ impl Daemon {
                 request,
                 app,
                 runs,
+                siblings,
                 console,
                 program: program.clone(),
                 args: args.clone(),
@@ -299,15 +301,13 @@ impl Daemon {
                 self.on_process_ended(tid, ExitStatus::NotStarted, out);
                 continue;
             };
-            let console = match self.ordered.get_mut(&key) {
-                Some(ordered) => {
-                    ordered.tids.push((index, tid));
-                    ordered.order.console
-                }
-                None => HostId::NONE,
-            };
+            let mut task = LocalTask::new(app, HostId::NONE, Some(spec.token));
+            if let Some(ordered) = self.ordered.get_mut(&key) {
+                ordered.tids.push((index, tid));
+                task.console = ordered.order.console;
+                task.siblings = ordered.order.siblings as usize;
+            }
             self.tokens.insert(spec.token, tid);
-            let task = LocalTask::new(app, console, Some(spec.token));
             self.tasks.insert(tid, task);
             out.push_back(Output::Launch(Box::new(spec)));
             self.attach_run(key, tid, out);

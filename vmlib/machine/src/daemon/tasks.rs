@@ -20,6 +20,8 @@ use vm_wire::{
 pub(super) struct LocalTask {
     /// Its application.
     pub app: Tid,
+    /// How many tasks its spawn request asked for: those that it can expect as siblings.
+    pub siblings: usize,
     /// The host whose daemon serves the console of its application, or none.
     pub console: HostId,
     /// What it enrols with; `None` once it has.
@@ -57,6 +59,7 @@ impl LocalTask {
     pub fn new(app: Tid, console: HostId, token: Option<u64>) -> Self {
         LocalTask {
             app,
+            siblings: 1,
             console,
             token,
             pid: 0,

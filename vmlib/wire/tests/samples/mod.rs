@@ -394,6 +394,7 @@ fn orders(visitor: &mut impl Visitor) {
             request: 300,
             app: tid(1, 1),
             runs: vec![(0, 2), (5, 1)],
+            siblings: 6,
             console: HostId(1),
             program: text("worker"),
             args: vec![text("-n")],
