@@ -44,6 +44,12 @@ struct Node {
     process: Child,
 }
 
+impl Node {
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.with_extension("log")).unwrap_or_default()
+    }
+}
+
 impl Cluster {
     /// Starts a daemon for each name; they form one machine. An interrupt ends
     /// the wait for it.
@@ -109,12 +115,15 @@ impl Cluster {
         let begin = Instant::now();
         while !fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n')) {
             ensure!(!interrupt.is_set(), "interrupted");
-            let log = || fs::read_to_string(node.dir.with_extension("log")).unwrap_or_default();
             if let Some(status) = node.process.try_wait()? {
-                bail!("{} ended with {status}:\n{}", node.name, log());
+                bail!("{} ended with {status}:\n{}", node.name, node.log());
             }
             if begin.elapsed() > PATIENCE {
-                bail!("{} is not ready after {PATIENCE:?}:\n{}", node.name, log());
+                bail!(
+                    "{} is not ready after {PATIENCE:?}:\n{}",
+                    node.name,
+                    node.log()
+                );
             }
             thread::park_timeout(LOOK);
         }
@@ -157,8 +166,13 @@ impl Cluster {
     /// Stops the machine in order.
     ///
     /// # Errors
-    /// When the console cannot, or a daemon runs on.
+    /// When a daemon has ended before, and what it logged; when one runs on.
     pub fn halt(mut self) -> Result<()> {
+        for node in &mut self.nodes {
+            if let Some(status) = node.process.try_wait()? {
+                bail!("{} has ended with {status}:\n{}", node.name, node.log());
+            }
+        }
         let mut halt = self.console();
         halt.args(["halt", "--yes"])
             .stdin(Stdio::null())

@@ -214,6 +214,7 @@ pub fn table(heads: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Table {
     table
         .load_preset(presets::UTF8_HORIZONTAL_ONLY)
         .remove_style(TableComponent::HorizontalLines)
+        .remove_style(TableComponent::MiddleIntersections)
         .set_header(heads)
         .add_rows(rows);
     for column in table.column_iter_mut() {
