@@ -19,9 +19,20 @@ struct Reference {
     h: Vec<Vec<Worth>>,
 }
 
-/// Best alignments that end at (rows, columns) of each pair of prefixes: local ones, or those that
-/// begin where the sequences do.
-fn reference(query: &[u8], target: &[u8], scoring: Scoring, local: bool) -> Reference {
+/// Which alignments are compared.
+#[derive(Clone, Copy, PartialEq)]
+enum Among {
+    /// Those that begin anywhere.
+    Local,
+    /// Those that begin where the sequences do.
+    Global,
+    /// Of these, those whose every part from the beginning earns something.
+    Earning,
+}
+
+/// Best alignments that end at (rows, columns) of each pair of prefixes.
+fn reference(query: &[u8], target: &[u8], scoring: Scoring, among: Among) -> Reference {
+    let kept = |worth: Option<Worth>| worth.filter(|worth| among != Among::Earning || worth.0 > 0);
     let plus = |a: Option<Worth>, b: Worth| a.map(|a| (a.0 + b.0, a.1 + b.1, a.2 + b.2));
     let first = (-scoring.gap_open - scoring.gap_extend, 0, -1);
     let next = (-scoring.gap_extend, 0, -1);
@@ -31,10 +42,10 @@ fn reference(query: &[u8], target: &[u8], scoring: Scoring, local: bool) -> Refe
     for i in 0..=rows {
         for j in 0..=columns {
             if i > 0 {
-                f[i][j] = plus(h[i - 1][j], first).max(plus(f[i - 1][j], next));
+                f[i][j] = kept(plus(h[i - 1][j], first).max(plus(f[i - 1][j], next)));
             }
             if j > 0 {
-                e[i][j] = plus(h[i][j - 1], first).max(plus(e[i][j - 1], next));
+                e[i][j] = kept(plus(h[i][j - 1], first).max(plus(e[i][j - 1], next)));
             }
             let mut best = e[i][j].max(f[i][j]);
             if i > 0 && j > 0 {
@@ -43,9 +54,9 @@ fn reference(query: &[u8], target: &[u8], scoring: Scoring, local: bool) -> Refe
                 } else {
                     (-scoring.mismatch, 0, -1)
                 };
-                best = best.max(plus(h[i - 1][j - 1], step));
+                best = best.max(kept(plus(h[i - 1][j - 1], step)));
             }
-            let may_begin_here = local || (i, j) == (0, 0);
+            let may_begin_here = among == Among::Local || (i, j) == (0, 0);
             h[i][j] = if may_begin_here {
                 best.max(Some((0, 0, 0)))
             } else {
@@ -157,7 +168,7 @@ proptest! {
             &RowEdge::border(target.len()),
             &ColumnEdge::border(query.len()),
         );
-        let h = reference(&query, &target, scoring, true).h;
+        let h = reference(&query, &target, scoring, Among::Local).h;
         let last_row: Vec<i32> = h[query.len()].iter().map(|cell| cell.0).collect();
         let last_column: Vec<i32> = h[1..].iter().map(|row| row[target.len()].0).collect();
         prop_assert_eq!(swept.bottom.h, last_row);
@@ -211,16 +222,20 @@ proptest! {
         let mut job = job(&query, &target, scoring, block);
         job.setup.strands.truncate(1);
         let found = select(&job, candidates(&job, 1));
-        let h = reference(&query, &target, scoring, true).h;
+        let h = reference(&query, &target, scoring, Among::Local).h;
         let best = h.iter().flatten().map(|cell| cell.0).max().unwrap_or(0);
         prop_assert_eq!(found.first().map_or(0, |hit| hit.score), best);
         for hit in &found {
             let extent = &hit.extent;
-            let within = |sequence: &[u8], range: &Range<usize>| sequence[range.clone()].to_vec();
+            // Backwards: no tail of an alignment earns nothing, else it would end before its tail.
+            let within = |sequence: &[u8], range: &Range<usize>| {
+                sequence[range.clone()].iter().rev().copied().collect::<Vec<_>>()
+            };
             let (query, target) = (within(&query, &extent.query), within(&target, &extent.target));
-            let whole = reference(&query, &target, scoring, false).h[query.len()][target.len()];
+            let best = |among| reference(&query, &target, scoring, among).h[query.len()][target.len()];
             let (matches, columns) = (extent.matches as i64, extent.columns as i64);
-            prop_assert_eq!(whole, (hit.score, matches, -columns));
+            prop_assert_eq!(best(Among::Earning), (hit.score, matches, -columns));
+            prop_assert_eq!(best(Among::Global).0, hit.score);
         }
         for (index, hit) in found.iter().enumerate() {
             for other in &found[..index] {

@@ -47,6 +47,14 @@ struct Process {
     ended: Option<ExitStatus>,
 }
 
+/// A process that is to be started, and what came for it meanwhile.
+#[derive(Debug)]
+struct Launch {
+    spec: Box<LaunchSpec>,
+    signals: Vec<i32>,
+    typed: Typed,
+}
+
 /// All processes of this host's tasks.
 #[derive(Debug)]
 pub struct Processes {
@@ -54,8 +62,7 @@ pub struct Processes {
     streams: Slab<Stream>,
     tasks: BTreeMap<Tid, Process>,
     tids: HashMap<Pid, Tid>,
-    /// To be started, with the signals that came meanwhile.
-    launches: VecDeque<(Box<LaunchSpec>, Vec<i32>)>,
+    launches: VecDeque<Launch>,
     /// Ended processes whose terminals are awaited.
     lingering: BTreeSet<(Time, Tid)>,
 }
@@ -80,7 +87,17 @@ impl Processes {
 
     /// The process of a task is to be started.
     pub fn launch(&mut self, spec: Box<LaunchSpec>) {
-        self.launches.push_back((spec, Vec::new()));
+        self.launches.push_back(Launch {
+            spec,
+            signals: Vec::new(),
+            typed: Typed::default(),
+        });
+    }
+
+    fn launching(&mut self, tid: Tid) -> Option<&mut Launch> {
+        self.launches
+            .iter_mut()
+            .find(|launch| launch.spec.tid == tid)
     }
 
     /// Whether processes wait to be started.
@@ -90,15 +107,21 @@ impl Processes {
 
     /// Starts the next process that waits.
     pub fn launch_next(&mut self, context: &mut Context) {
-        let Some((spec, signals)) = self.launches.pop_front() else {
+        let Some(launch) = self.launches.pop_front() else {
             return;
         };
+        let Launch {
+            spec,
+            signals,
+            typed,
+        } = launch;
         let started = self.spawner.spawn(&spec).and_then(|started| {
             let pid = started.pid;
-            self.watch(&spec, started, context).map_err(|error| {
-                let text = format!("cannot watch {}: {error}", spec.program);
-                vm_wire::task::Failed::new(vm_wire::task::FailKind::System, text)
-            })?;
+            self.watch(&spec, started, typed, context)
+                .map_err(|error| {
+                    let text = format!("cannot watch {}: {error}", spec.program);
+                    vm_wire::task::Failed::new(vm_wire::task::FailKind::System, text)
+                })?;
             Ok(pid)
         });
         match started {
@@ -119,6 +142,7 @@ impl Processes {
         &mut self,
         spec: &LaunchSpec,
         started: spawn::Started,
+        typed: Typed,
         context: &mut Context,
     ) -> io::Result<()> {
         let (tid, pid) = (spec.tid, started.pid);
@@ -138,10 +162,10 @@ impl Processes {
             } => {
                 roles.push((out, Role::Output(output(1))));
                 roles.push((error, Role::Output(output(2))));
-                roles.extend(input.map(|fd| (fd, Role::Input(Typed::default()))));
+                roles.extend(input.map(|fd| (fd, Role::Input(typed))));
             }
             Streams::Terminal(fd) => {
-                roles.push((fd, Role::Terminal(output(1), Typed::default())));
+                roles.push((fd, Role::Terminal(output(1), typed)));
             }
         }
         let mut process = Process {
@@ -415,9 +439,8 @@ impl Processes {
 
     /// Sends a signal to a task's process group, or to the process that became a task by itself.
     pub fn signal(&mut self, tid: Tid, number: i32) {
-        let waiting = self.launches.iter_mut().find(|(spec, _)| spec.tid == tid);
-        if let Some((_, signals)) = waiting {
-            signals.push(number);
+        if let Some(launch) = self.launching(tid) {
+            launch.signals.push(number);
             return;
         }
         let Some(process) = self
@@ -442,6 +465,10 @@ impl Processes {
 
     /// Bytes for a task's standard input; none: its end.
     pub fn type_in(&mut self, tid: Tid, bytes: &[u8]) {
+        if let Some(launch) = self.launching(tid) {
+            let terminal = matches!(launch.spec.console, Some(Some(_)));
+            return launch.typed.push(bytes, terminal);
+        }
         let Some(place) = self.tasks.get(&tid).and_then(|process| process.input) else {
             return;
         };
@@ -457,6 +484,9 @@ impl Processes {
 
     /// Bytes that wait for a task's standard input.
     pub fn typed(&mut self, tid: Tid) -> usize {
+        if let Some(launch) = self.launching(tid) {
+            return launch.typed.len();
+        }
         let place = self.tasks.get(&tid).and_then(|process| process.input);
         place
             .and_then(|place| self.streams[place].role.typed())
@@ -479,8 +509,12 @@ impl Processes {
     }
 
     /// The size of a task's terminal changed.
-    pub fn resize(&self, tid: Tid, size: WindowSize) {
-        if let Some(place) = self.tasks.get(&tid).and_then(|process| process.input)
+    pub fn resize(&mut self, tid: Tid, size: WindowSize) {
+        if let Some(launch) = self.launching(tid) {
+            if let Some(terminal) = &mut launch.spec.console {
+                *terminal = terminal.map(|_| size);
+            }
+        } else if let Some(place) = self.tasks.get(&tid).and_then(|process| process.input)
             && let Role::Terminal(..) = self.streams[place].role
             && let Err(error) = spawn::resize(&self.streams[place].fd, size)
         {
