@@ -8,7 +8,9 @@
 //! What differs from the crate's usual way, and why:
 //!
 //! - Election timeouts are not drawn. Before each tick a host sets its own by its rank among the
-//!   voters, so no two of them are equal and a run can be repeated exactly.
+//!   voters, so that they lie apart and a run can be repeated exactly. Their order changes with the
+//!   term: two candidates whose clocks and links make up for the difference of their ranks split
+//!   the votes of one term, but not of all that follow.
 //! - A configuration is left by a proposal of ours, not by the crate's automatic one, which a
 //!   change of leader at the wrong moment can lose.
 //! - A snapshot is reported as received as soon as it is sent: should it be lost, the next probe
@@ -106,14 +108,10 @@ impl Consensus {
         if self.excluded {
             return;
         }
-        let (shortest, longest) = limits::ELECTION_TICKS;
         let me = self.node.raft.id;
-        let lower = self
-            .voters()
-            .iter()
-            .filter(|host| u64::from(host.0) < me)
-            .count();
-        let timeout = shortest + lower % (longest - shortest + 1);
+        let voters = self.voters();
+        let rank = voters.iter().filter(|host| u64::from(host.0) < me).count();
+        let timeout = election_timeout(rank, voters.len(), self.node.raft.term);
         self.node.raft.set_randomized_election_timeout(timeout);
         self.node.tick();
     }
@@ -350,5 +348,53 @@ impl fmt::Debug for Consensus {
             .field("joint", &self.is_joint())
             .field("excluded", &self.excluded)
             .finish()
+    }
+}
+
+/// How long the voter of that rank waits for a leader before it calls an election. In ticks.
+///
+/// Modulo a prime the ranks are multiplied by a factor that changes with the term: each term has
+/// another order, and each distance between two ranks comes by turns.
+fn election_timeout(rank: usize, voters: usize, term: u64) -> usize {
+    let (shortest, longest) = limits::ELECTION_TICKS;
+    let is_prime = |number: &usize| (2..*number).all(|divisor| number % divisor != 0);
+    let places = (voters.max(2)..).find(is_prime).unwrap_or(voters);
+    let factor = 1 + (term % (places as u64 - 1)) as usize;
+    let place = rank * factor % places;
+    shortest + place * (longest - shortest) / (places - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_two_voters_come_to_lie_far_apart_in_some_term() {
+        let (shortest, longest) = limits::ELECTION_TICKS;
+        // Five, and five others while one configuration gives way to another.
+        for voters in 2..=10 {
+            for a in 0..voters {
+                for b in 0..a {
+                    let distance = |term| {
+                        let [a, b] = [a, b].map(|rank| election_timeout(rank, voters, term));
+                        assert!((shortest..=longest).contains(&a));
+                        a.abs_diff(b)
+                    };
+                    let widest = (1..=8).map(distance).max();
+                    assert!(
+                        widest >= Some((longest - shortest) / 2),
+                        "{a} and {b} of {voters}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_term_has_as_many_timeouts_as_it_can() {
+        for (voters, term) in [(1, 0), (2, 1), (3, 5), (5, 7)] {
+            let ranks = (0..voters).map(|rank| election_timeout(rank, voters, term));
+            assert_eq!(ranks.collect::<BTreeSet<_>>().len(), voters);
+        }
     }
 }
