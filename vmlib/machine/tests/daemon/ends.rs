@@ -53,6 +53,21 @@ fn notify_of_an_exit_in_order_carries_the_number_of_the_last_message() {
 }
 
 #[test]
+fn notify_on_the_same_host_carries_the_number_too() {
+    let mut world = World::new(1);
+    let master = world.master(1, "master");
+    let worker = world.spawn(master, "worker", 1, on(1)).tids[0];
+    world
+        .watch(master, Watched::Task(worker))
+        .expect("it lives");
+    world.send(worker, master, "a");
+    world.exit(worker, 0).expect("it may leave");
+    world.run_for(Duration::from_millis(100));
+    let told = Told::Ended(worker, ExitStatus::Left(0), Some(1));
+    assert_eq!(world.processes[&master].told, [told]);
+}
+
+#[test]
 fn notify_of_a_silent_task_that_left_in_order_waits_for_nothing() {
     let (mut world, master, worker) = master_and_worker(2);
     world

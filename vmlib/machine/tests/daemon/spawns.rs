@@ -172,6 +172,46 @@ fn a_host_that_dies_before_it_reports_is_a_failure_of_its_tasks() {
     assert_eq!(spawned.failures[0].1.kind, FailKind::HostLost);
 }
 
+/// Spawns on n1 and on n4, to which n1 has no link now, and lets the worker on n1 ask for its
+/// siblings: the number of its request.
+fn siblings_of_the_first(world: &mut World) -> u64 {
+    let master = world.master(1, "master");
+    world.cut(1, 4, true);
+    let place = Place::Hosts(vec!["n1".to_owned(), "n4".to_owned()]);
+    world.request(master, &spawn("worker", 2, place));
+    world.run_until("a worker on n1", |world| world.is_enrolled(tid(1, 2)));
+    let number = world.request(tid(1, 2), &Siblings {});
+    world.run_for(Duration::from_millis(200));
+    assert!(world.answers(tid(1, 2), number).is_empty());
+    number
+}
+
+fn siblings_told(world: &mut World, number: u64) -> Vec<Tid> {
+    let first = tid(1, 2);
+    world.run_until("the siblings", |world| {
+        !world.answers(first, number).is_empty()
+    });
+    let answer = &world.answers(first, number)[0];
+    let tids: Tids = vm_wire::Message::read(answer).expect("an answer");
+    tids.tids
+}
+
+#[test]
+fn siblings_are_told_once_all_are_known() {
+    let mut world = World::new(4);
+    let number = siblings_of_the_first(&mut world);
+    world.heal(1, 4);
+    assert_eq!(siblings_told(&mut world, number), [tid(1, 2), tid(4, 1)]);
+}
+
+#[test]
+fn siblings_that_could_not_be_started_are_not_awaited_for_ever() {
+    let mut world = World::new(4);
+    let number = siblings_of_the_first(&mut world);
+    world.crash(4);
+    assert_eq!(siblings_told(&mut world, number), [tid(1, 2)]);
+}
+
 #[test]
 fn a_process_from_a_shell_becomes_a_master() {
     let mut world = World::new(2);

@@ -78,7 +78,10 @@ pub struct World {
     pub log: Vec<(Tid, String)>,
     /// Other outputs of interest, in the order in which they came.
     pub noted: Vec<String>,
+    /// Whether processes survive SIGTERM.
     pub stubborn: bool,
+    /// Tasks to which no data gets through.
+    pub deaf: BTreeSet<Tid>,
 }
 
 fn pair(a: HostId, b: HostId) -> (HostId, HostId) {
@@ -104,6 +107,7 @@ impl World {
             log: Vec::new(),
             noted: Vec::new(),
             stubborn: false,
+            deaf: BTreeSet::new(),
         };
         let mut out = Outbox::new();
         let config = DaemonConfig::new(facts("n1"), 1);
@@ -486,6 +490,7 @@ impl World {
     fn tell_task(&mut self, tid: Tid, frame: Frame) {
         let now = self.now;
         match frame.header.op {
+            Op::Data | Op::Ack | Op::Resend if self.deaf.contains(&tid) => {}
             Op::Data | Op::Ack | Op::Resend => {
                 self.with_endpoint(tid, |endpoint, out| endpoint.handle(now, frame, out));
             }
