@@ -1,0 +1,7 @@
+//! What the library and the restorer share. Nothing here needs an allocator, thread-locals or the
+//! C library, so that it may run in a signal handler, and in a process that has none of them.
+
+pub mod checksum;
+pub mod format;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod sys;

@@ -1,0 +1,267 @@
+//! Linux system calls of x86-64, as bare as they are: no `errno`, no cancellation, no locks.
+//!
+//! A call returns what the kernel returns; [`check`] turns the range of errors into an `Err`.
+
+use core::arch::asm;
+
+/// A number of `errno.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// What a call came to.
+pub type Result<T> = core::result::Result<T, Errno>;
+
+/// Splits values from errors.
+pub fn check(value: isize) -> Result<usize> {
+    match value {
+        -4095..=-1 => Err(Errno(-value as i32)),
+        value => Ok(value as usize),
+    }
+}
+
+macro_rules! call {
+    ($name:ident $(, $argument:ident in $register:tt)*) => {
+        /// A system call by its number.
+        ///
+        /// # Safety
+        /// What the call does to the process must be right.
+        #[inline(always)]
+        pub unsafe fn $name(number: usize $(, $argument: usize)*) -> isize {
+            let value;
+            // SAFETY: the kernel changes nothing but these registers and what the call is for.
+            unsafe {
+                asm!(
+                    "syscall",
+                    inlateout("rax") number as isize => value,
+                    $(in($register) $argument,)*
+                    out("rcx") _,
+                    out("r11") _,
+                    options(nostack),
+                );
+            }
+            value
+        }
+    };
+}
+
+call!(call0);
+call!(call1, a in "rdi");
+call!(call2, a in "rdi", b in "rsi");
+call!(call3, a in "rdi", b in "rsi", c in "rdx");
+call!(call4, a in "rdi", b in "rsi", c in "rdx", d in "r10");
+call!(call5, a in "rdi", b in "rsi", c in "rdx", d in "r10", e in "r8");
+call!(call6, a in "rdi", b in "rsi", c in "rdx", d in "r10", e in "r8", f in "r9");
+
+/// Numbers of the calls.
+#[allow(missing_docs)]
+pub mod nr {
+    pub const READ: usize = 0;
+    pub const WRITE: usize = 1;
+    pub const OPEN: usize = 2;
+    pub const CLOSE: usize = 3;
+    pub const FSTAT: usize = 5;
+    pub const POLL: usize = 7;
+    pub const LSEEK: usize = 8;
+    pub const MMAP: usize = 9;
+    pub const MPROTECT: usize = 10;
+    pub const MUNMAP: usize = 11;
+    pub const BRK: usize = 12;
+    pub const RT_SIGACTION: usize = 13;
+    pub const RT_SIGPROCMASK: usize = 14;
+    pub const RT_SIGRETURN: usize = 15;
+    pub const IOCTL: usize = 16;
+    pub const PREAD64: usize = 17;
+    pub const PWRITE64: usize = 18;
+    pub const READV: usize = 19;
+    pub const WRITEV: usize = 20;
+    pub const SCHED_YIELD: usize = 24;
+    pub const MREMAP: usize = 25;
+    pub const MADVISE: usize = 28;
+    pub const NANOSLEEP: usize = 35;
+    pub const GETITIMER: usize = 36;
+    pub const SETITIMER: usize = 38;
+    pub const GETPID: usize = 39;
+    pub const CLONE: usize = 56;
+    pub const EXIT: usize = 60;
+    pub const WAIT4: usize = 61;
+    pub const KILL: usize = 62;
+    pub const UNAME: usize = 63;
+    pub const FCNTL: usize = 72;
+    pub const FTRUNCATE: usize = 77;
+    pub const GETCWD: usize = 79;
+    pub const CHDIR: usize = 80;
+    pub const FCHDIR: usize = 81;
+    pub const READLINK: usize = 89;
+    pub const UMASK: usize = 95;
+    pub const SIGALTSTACK: usize = 131;
+    pub const PRCTL: usize = 157;
+    pub const ARCH_PRCTL: usize = 158;
+    pub const GETTID: usize = 186;
+    pub const FUTEX: usize = 202;
+    pub const SCHED_SETAFFINITY: usize = 203;
+    pub const SCHED_GETAFFINITY: usize = 204;
+    pub const GETDENTS64: usize = 217;
+    pub const SET_TID_ADDRESS: usize = 218;
+    pub const TIMER_CREATE: usize = 222;
+    pub const TIMER_SETTIME: usize = 223;
+    pub const TIMER_GETTIME: usize = 224;
+    pub const TIMER_DELETE: usize = 226;
+    pub const CLOCK_GETTIME: usize = 228;
+    pub const EXIT_GROUP: usize = 231;
+    pub const TGKILL: usize = 234;
+    pub const SET_ROBUST_LIST: usize = 273;
+    pub const GET_ROBUST_LIST: usize = 274;
+    pub const DUP3: usize = 292;
+    pub const PIPE2: usize = 293;
+    pub const PRLIMIT64: usize = 302;
+    pub const KCMP: usize = 312;
+    pub const MEMFD_CREATE: usize = 319;
+    pub const RT_SIGPENDING: usize = 127;
+    pub const RT_SIGTIMEDWAIT: usize = 128;
+    pub const RT_SIGQUEUEINFO: usize = 129;
+    pub const RT_TGSIGQUEUEINFO: usize = 297;
+    pub const RSEQ: usize = 334;
+    pub const CLOSE_RANGE: usize = 436;
+    pub const GETPRIORITY: usize = 140;
+    pub const SETPRIORITY: usize = 141;
+}
+
+/// Interrupted.
+pub const EINTR: Errno = Errno(4);
+/// Try again.
+pub const EAGAIN: Errno = Errno(11);
+
+/// Reads; may be short.
+///
+/// # Errors
+/// The kernel's.
+pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize> {
+    // SAFETY: the buffer is ours to be written.
+    let value = unsafe {
+        call3(
+            nr::READ,
+            fd as usize,
+            buffer.as_mut_ptr() as usize,
+            buffer.len(),
+        )
+    };
+    check(value)
+}
+
+/// Writes; may be short.
+///
+/// # Errors
+/// The kernel's.
+pub fn write(fd: i32, bytes: &[u8]) -> Result<usize> {
+    // SAFETY: the bytes are only read.
+    check(unsafe { call3(nr::WRITE, fd as usize, bytes.as_ptr() as usize, bytes.len()) })
+}
+
+/// Opens; `path` ends with NUL.
+///
+/// # Errors
+/// The kernel's.
+pub fn open(path: &[u8], flags: i32, mode: u32) -> Result<i32> {
+    debug_assert!(path.last() == Some(&0));
+    // SAFETY: the path is ended, and only read.
+    let value = unsafe {
+        call3(
+            nr::OPEN,
+            path.as_ptr() as usize,
+            flags as usize,
+            mode as usize,
+        )
+    };
+    check(value).map(|fd| fd as i32)
+}
+
+/// Closes.
+pub fn close(fd: i32) {
+    // SAFETY: it is the caller's descriptor. Nothing can be done about an error.
+    unsafe { call1(nr::CLOSE, fd as usize) };
+}
+
+/// Ends the process at once.
+pub fn exit_group(code: i32) -> ! {
+    loop {
+        // SAFETY: it does not return.
+        unsafe { call1(nr::EXIT_GROUP, code as usize) };
+    }
+}
+
+/// This thread's id.
+pub fn gettid() -> i32 {
+    // SAFETY: it changes nothing.
+    unsafe { call0(nr::GETTID) as i32 }
+}
+
+/// This process's id.
+pub fn getpid() -> i32 {
+    // SAFETY: it changes nothing.
+    unsafe { call0(nr::GETPID) as i32 }
+}
+
+/// A clock. Nanoseconds.
+pub fn clock_ns(clock: i32) -> u64 {
+    let mut time = [0u64; 2];
+    // SAFETY: the kernel writes two words.
+    unsafe {
+        call2(
+            nr::CLOCK_GETTIME,
+            clock as usize,
+            time.as_mut_ptr() as usize,
+        )
+    };
+    time[0] * 1_000_000_000 + time[1]
+}
+
+/// New memory without a name, anywhere or (`fixed`) at `address`.
+///
+/// # Errors
+/// The kernel's.
+pub fn map(address: usize, len: usize, prot: i32, flags: i32) -> Result<usize> {
+    // SAFETY: without MAP_FIXED nothing that exists is touched; callers that give it mean it.
+    let value = unsafe {
+        call6(
+            nr::MMAP,
+            address,
+            len,
+            prot as usize,
+            flags as usize,
+            usize::MAX,
+            0,
+        )
+    };
+    check(value)
+}
+
+/// Removes mappings.
+///
+/// # Safety
+/// Nobody uses that memory any more.
+///
+/// # Errors
+/// The kernel's.
+pub unsafe fn unmap(address: usize, len: usize) -> Result<usize> {
+    // SAFETY: as promised by the caller.
+    check(unsafe { call2(nr::MUNMAP, address, len) })
+}
+
+/// Waits until the word at `word` is no longer `value`, or for no reason.
+pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32) {
+    // SAFETY: FUTEX_WAIT | FUTEX_PRIVATE only reads the word.
+    unsafe { call4(nr::FUTEX, word.as_ptr() as usize, 128, value as usize, 0) };
+}
+
+/// Wakes all who wait at `word`.
+pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
+    // SAFETY: FUTEX_WAKE | FUTEX_PRIVATE touches no memory.
+    unsafe { call3(nr::FUTEX, word.as_ptr() as usize, 129, i32::MAX as usize) };
+}
+
+/// Gives others the processor for some time. Nanoseconds.
+pub fn pause_ns(span: u64) {
+    let time = [span / 1_000_000_000, span % 1_000_000_000];
+    // SAFETY: the kernel reads two words.
+    unsafe { call2(nr::NANOSLEEP, time.as_ptr() as usize, 0) };
+}
