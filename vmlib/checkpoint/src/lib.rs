@@ -1,8 +1,172 @@
 //! Saves a whole process - memory, threads, signals, timers, open files - into one stream, and
 //! brings it back in a new process, here or on another host. The program needs no change and
 //! nobody needs a privilege.
+//!
+//! [`save`] stops all threads where they are, writes the image, and lets them go on; or a copy of
+//! the process writes it while they go on ([`Options::forked`]). [`restore`] turns the calling
+//! process into the one of an image. To the saved program the call of [`save`] returns a second
+//! time, there with [`Saved::Back`].
+//!
+//! What cannot be brought back is refused before anything stops, by name.
+//!
+//! How it works, from the outside in: [`save`](mod@save) says what is done in which order;
+//! `stop` parks the threads; `process`, `files` and `memory` write down the state; `out` writes
+//! the image in the [`format`]; the restorer, a program of its own in `restorer/`, reads it; and
+//! `resume` is the first code of the image that runs again.
 
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+mod arena;
+mod fault;
+mod files;
+mod memory;
+mod out;
+mod proc;
+mod process;
 pub mod raw;
+mod restore;
+mod resume;
+mod save;
+mod scratch;
+mod signal;
+mod stop;
+mod vdso;
 
-/// Nothing of this is public by accident: see [`raw::format`].
 pub use raw::format;
+pub use restore::{Way, restore};
+pub use signal::{SIGNAL, Section};
+
+use fault::Fault;
+use std::{
+    io,
+    os::fd::{AsRawFd as _, BorrowedFd, RawFd},
+    time::Duration,
+};
+
+/// The exit code of the restorer when the image cannot be restored.
+pub const CANNOT_RESTORE: i32 = 124;
+/// The exit code of a process that was brought back and could not go on.
+pub const CANNOT_GO_ON: i32 = 125;
+
+/// Why a process was not saved. It runs on in any case.
+#[derive(Debug, thiserror::Error)]
+pub enum SaveError {
+    /// It has something that cannot be brought back.
+    #[error("this process cannot be saved: {0}")]
+    Refused(String),
+    /// Something that should work did not: a full disk, a closed socket.
+    #[error("the save failed, {step}: {cause}")]
+    Failed {
+        /// What was being done.
+        step: String,
+        /// What the system says.
+        cause: io::Error,
+    },
+}
+
+impl From<Fault> for SaveError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Refused(text) => SaveError::Refused(text.as_str().to_owned()),
+            Fault::Failed(text, errno) => SaveError::Failed {
+                step: text.as_str().to_owned(),
+                cause: io::Error::from_raw_os_error(errno.0),
+            },
+        }
+    }
+}
+
+/// How a process is saved.
+#[derive(Debug, Clone, Copy)]
+pub struct Options<'a> {
+    /// A copy of the process writes the image, while this one goes on after milliseconds. What
+    /// other processes could see in shared memory is written before.
+    pub forked: bool,
+    /// Descriptors that the program looks after itself: they are not checked, and closed where it
+    /// goes on.
+    pub own: &'a [RawFd],
+    /// How long threads may take to stop.
+    pub limit: Duration,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Options {
+            forked: false,
+            own: &[],
+            limit: Duration::from_secs(2),
+        }
+    }
+}
+
+impl<'a> Options<'a> {
+    fn wanted(self, image: RawFd) -> save::Wanted<'a> {
+        save::Wanted {
+            image,
+            forked: self.forked,
+            own: self.own,
+            limit_ns: u64::try_from(self.limit.as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// What a call of [`save`] came to.
+#[derive(Debug)]
+pub enum Saved {
+    /// The image is whole.
+    Whole {
+        /// Its bytes.
+        bytes: u64,
+        /// How long the program stood still.
+        freeze: Duration,
+    },
+    /// A copy of the process writes it.
+    Underway(Writer),
+    /// This is the process that was brought back.
+    Back,
+}
+
+/// A copy of this process that writes an image.
+#[derive(Debug)]
+#[must_use = "only when it has finished, the image is whole"]
+pub struct Writer {
+    pid: i32,
+    freeze: Duration,
+}
+
+impl Writer {
+    /// How long the program stood still.
+    pub fn freeze(&self) -> Duration {
+        self.freeze
+    }
+
+    /// Waits until the image is whole.
+    ///
+    /// # Errors
+    /// What went wrong; the image is of no use.
+    pub fn finish(self) -> Result<(), SaveError> {
+        save::finish(self.pid).map_err(SaveError::from)
+    }
+}
+
+/// Saves this process with all its threads into `image`: a file, a pipe, a socket.
+///
+/// # Errors
+/// [`SaveError::Refused`] before anything was stopped, [`SaveError::Failed`] later; the process
+/// goes on, and what was written is recognised as no whole image.
+pub fn save(image: BorrowedFd<'_>, options: Options<'_>) -> Result<Saved, SaveError> {
+    resume::look_up();
+    match save::save(options.wanted(image.as_raw_fd()))? {
+        save::Now::Back => Ok(Saved::Back),
+        save::Now::Here(saved) => {
+            let freeze = Duration::from_nanos(saved.freeze_ns);
+            Ok(match saved.writer {
+                0 => Saved::Whole {
+                    bytes: saved.bytes,
+                    freeze,
+                },
+                pid => Saved::Underway(Writer { pid, freeze }),
+            })
+        }
+    }
+}

@@ -4,6 +4,9 @@
 //! takes three cycles but begins one in each: so the sum costs little beside the copy that it
 //! guards. A flipped bit changes one lane and, the CRC being linear, always the sum.
 
+#[cfg(target_arch = "x86_64")]
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
 /// A checksum of `bytes`.
 pub fn checksum(bytes: &[u8]) -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -25,8 +28,17 @@ pub fn mixed(sum: u64, index: u32) -> u64 {
 
 #[cfg(target_arch = "x86_64")]
 fn has_instruction() -> bool {
-    // SSE 4.2: bit 20 of ECX in leaf 1.
-    core::arch::x86_64::__cpuid(1).ecx & 1 << 20 != 0
+    // On a virtual machine the question itself is slow.
+    static KNOWN: AtomicU8 = AtomicU8::new(0);
+    match KNOWN.load(Relaxed) {
+        0 => {
+            // SSE 4.2: bit 20 of ECX in leaf 1.
+            let has = core::arch::x86_64::__cpuid(1).ecx & 1 << 20 != 0;
+            KNOWN.store(1 + u8::from(has), Relaxed);
+            has
+        }
+        known => known == 2,
+    }
 }
 
 #[cfg(target_arch = "x86_64")]

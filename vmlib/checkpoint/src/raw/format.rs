@@ -62,10 +62,8 @@ pub const FILE: u32 = 2;
 
 /// The mapping grows downwards: a main thread's stack.
 pub const GROWS_DOWN: u32 = 1;
-/// No swap space is reserved for it.
-pub const NO_RESERVE: u32 = 2;
-/// A stack's guard or the like: reserved addresses without memory.
-pub const UNREADABLE: u32 = 4;
+/// Most of it is in the image, so that large pages serve it well.
+pub const DENSE: u32 = 2;
 
 /// Text among the [`NAMES`].
 #[repr(C)]

@@ -2,6 +2,6 @@
 //! C library, so that it may run in a signal handler, and in a process that has none of them.
 
 pub mod checksum;
+pub mod clone;
 pub mod format;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod sys;

@@ -1,0 +1,192 @@
+//! The restorer: a program without a C library, at an address that nobody uses, that turns itself
+//! into the process of an image.
+//!
+//! It is started with the number of the image's descriptor as its argument. It removes all memory
+//! but its own and the kernel's, maps what the image says, reads the contents straight into place,
+//! and jumps to the code of the image that does the rest. Nothing is undone, so nothing may be left
+//! half: until the last checksum was right it touches nothing but its own memory, and an error ends
+//! it with a message.
+
+#![no_std]
+#![no_main]
+
+#[path = "../src/raw/mod.rs"]
+#[allow(dead_code)]
+mod raw;
+
+mod memory;
+mod space;
+mod stream;
+mod vdso;
+
+use core::{arch::naked_asm, fmt::Write as _, panic::PanicInfo};
+use raw::{format::*, sys};
+
+/// Bytes of the stack.
+const STACK: usize = 256 << 10;
+
+#[repr(C, align(64))]
+struct Stack([u8; STACK]);
+
+#[unsafe(no_mangle)]
+static mut RESTORER_STACK: Stack = Stack([0; STACK]);
+
+/// The kernel's stack will be unmapped: goes to its own at once.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+extern "C" fn _start() -> ! {
+    naked_asm!(
+        "mov rdi, rsp",
+        "lea rsp, [rip + RESTORER_STACK + {size}]",
+        "xor ebp, ebp",
+        "call {main}",
+        "ud2",
+        size = const STACK,
+        main = sym main,
+    )
+}
+
+/// Standard error.
+struct Stderr;
+
+impl core::fmt::Write for Stderr {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        // There is no other place to tell it.
+        let _ = sys::write(2, text.as_bytes());
+        Ok(())
+    }
+}
+
+/// Says why, and ends.
+fn end_with(why: core::fmt::Arguments<'_>) -> ! {
+    let _ = writeln!(Stderr, "the image cannot be restored: {why}");
+    sys::exit_group(124)
+}
+
+macro_rules! die {
+    ($($text:tt)*) => { $crate::end_with(format_args!($($text)*)) };
+}
+pub(crate) use die;
+
+/// Nothing unwinds here, but the compiled `core` names it.
+#[unsafe(no_mangle)]
+extern "C" fn rust_eh_personality() {}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    die!("the restorer has a fault: {info}")
+}
+
+extern "C" fn main(stack: *const usize) -> ! {
+    block_signals();
+    // SAFETY: the kernel puts the count and the addresses of the arguments there.
+    let argument = unsafe {
+        match *stack {
+            2.. => core::ffi::CStr::from_ptr(*stack.add(2) as *const core::ffi::c_char),
+            _ => die!("it is started with the number of a descriptor"),
+        }
+    };
+    let text = argument.to_str().unwrap_or_default();
+    let (fd, foreign) = match text.strip_suffix('f') {
+        // For tests: as if this host's vdso were another one.
+        Some(fd) => (fd, true),
+        None => (text, false),
+    };
+    let Ok(fd) = fd.parse() else {
+        die!("'{text}' is no descriptor")
+    };
+    restore(fd, foreign)
+}
+
+fn block_signals() {
+    let all = !0u64;
+    // SAFETY: the kernel reads the set.
+    unsafe { sys::call4(sys::nr::RT_SIGPROCMASK, 0, &raw const all as usize, 0, 8) };
+}
+
+fn restore(fd: i32, foreign: bool) -> ! {
+    let mut stream = stream::Stream::begin(fd);
+    let facts: Facts = stream.record(FACTS);
+    check_processor(&facts.cpu);
+    let names = stream.bytes(NAMES, space::names());
+    stream.skip(THREADS);
+    stream.skip(FILES);
+    let mappings = stream.bytes(MAPPINGS, space::mappings());
+    // SAFETY: the room is aligned for them, and any bytes are a value.
+    let mappings = unsafe {
+        let count = mappings.len() / Mapping::LEN;
+        core::slice::from_raw_parts(mappings.as_ptr().cast::<Mapping>(), count)
+    };
+    memory::check(mappings);
+    let vdso = memory::clear(mappings);
+    memory::map(mappings, names);
+    stream.pages(mappings);
+    memory::protect(mappings);
+    vdso::place(&vdso, &facts, foreign);
+    let own = space::own();
+    jump(&facts, own.start, own.end - own.start)
+}
+
+/// What lacks here would be missed in the middle of a computation, or cut off silently.
+fn check_processor(then: &Cpu) {
+    let here = cpu();
+    // Bits that are of the host or its hypervisor rather than for programs.
+    const NOT_FOR_PROGRAMS: u32 = 1 << 2 | 1 << 3 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 15
+        | 1 << 17 | 1 << 18 | 1 << 21 | 1 << 24 | 1 << 31;
+    let lacks = [
+        ("leaf 1 ecx", then.leaf_1_ecx & !here.leaf_1_ecx & !NOT_FOR_PROGRAMS),
+        ("leaf 7 ebx", then.leaf_7_ebx & !here.leaf_7_ebx & !(1 << 1 | 1 << 7 | 1 << 20)),
+        ("leaf 7 ecx", then.leaf_7_ecx & !here.leaf_7_ecx & !(1 << 2 | 1 << 3 | 1 << 4)),
+    ];
+    for (leaf, bits) in lacks {
+        if bits != 0 {
+            die!("this processor lacks what the program may use ({leaf}, bits {bits:#x})");
+        }
+    }
+    let parts = then.xcr0 & !here.xcr0;
+    if parts != 0 {
+        die!("this processor or kernel does not keep all registers (xcr0 lacks {parts:#x})");
+    }
+}
+
+fn cpu() -> Cpu {
+    use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+    #[target_feature(enable = "xsave")]
+    fn parts() -> u64 {
+        // SAFETY: only called where the system has turned XSAVE on.
+        unsafe { _xgetbv(0) }
+    }
+    let (one, seven, more) = (__cpuid(1), __cpuid_count(7, 0), __cpuid_count(7, 1));
+    Cpu {
+        leaf_1_ecx: one.ecx,
+        leaf_1_edx: one.edx,
+        leaf_7_ebx: seven.ebx,
+        leaf_7_ecx: seven.ecx,
+        leaf_7_edx: seven.edx,
+        leaf_7_1_eax: more.eax,
+        xcr0: match one.ecx & 1 << 27 {
+            0 => 0,
+            // SAFETY: the system uses the instruction itself.
+            _ => unsafe { parts() },
+        },
+    }
+}
+
+/// Leaves for the code of the image.
+fn jump(facts: &Facts, own: usize, own_len: usize) -> ! {
+    // SAFETY: everything is where the image wants it; this code is not needed any more.
+    unsafe {
+        core::arch::asm!(
+            "mov rsp, {stack}",
+            // As if it had been called.
+            "push 0",
+            "jmp {entry}",
+            stack = in(reg) facts.stack,
+            entry = in(reg) facts.entry,
+            in("rdi") facts.argument,
+            in("rsi") own,
+            in("rdx") own_len,
+            options(noreturn),
+        )
+    }
+}

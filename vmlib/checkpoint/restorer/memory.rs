@@ -1,0 +1,266 @@
+//! Makes the address space of the image: removes what is there, maps what was.
+
+use crate::{
+    die,
+    raw::{
+        format::*,
+        sys::{self, nr},
+    },
+    space,
+};
+use core::ops::Range;
+
+const READ: i32 = 1;
+const WRITE: i32 = 2;
+const SHARED_FLAG: i32 = 1;
+const PRIVATE_FLAG: i32 = 2;
+const ANONYMOUS: i32 = 0x20;
+const GROWS_DOWN_FLAG: i32 = 0x100;
+const NO_RESERVE: i32 = 0x4000;
+const FIXED_NOREPLACE: i32 = 0x10_0000;
+
+/// The kernel's mappings at most: data and code.
+const PARTS: usize = 8;
+/// Where they may be meanwhile; one of them is free.
+const PARKING: Range<usize> = 0x2000_1000_0000..0x2000_9000_0000;
+
+/// The kernel's data and code, moved out of the way.
+pub struct Kernels {
+    /// Where each part is now, relative to the area.
+    pub parts: [Range<usize>; PARTS],
+    /// How many.
+    pub count: usize,
+    /// Where the area is now.
+    pub area: usize,
+    /// Its bytes.
+    pub len: usize,
+    /// Where the code is now.
+    pub code: Range<usize>,
+}
+
+/// Makes sure that the table is one, and leaves room for this program.
+pub fn check(mappings: &[Mapping]) {
+    let own = space::own();
+    let mut last = 0;
+    for mapping in mappings {
+        let good = mapping.start < mapping.end
+            && mapping.start >= last
+            && (mapping.start | mapping.end | mapping.offset) % 4096 == 0
+            && mapping.end <= 1 << 47
+            && mapping.kind <= FILE;
+        if !good {
+            die!("its table of memory is damaged");
+        }
+        if mapping.start < own.end as u64 && own.start as u64 <= mapping.end {
+            die!("the addresses at {:#x} are taken here, by the restorer", mapping.start);
+        }
+        last = mapping.end;
+    }
+}
+
+/// Removes all memory but this program's and the kernel's; moves the latter to where the image has
+/// nothing.
+pub fn clear(mappings: &[Mapping]) -> Kernels {
+    let maps = read_maps();
+    let own = space::own();
+    let mut kernels = Kernels {
+        parts: [const { 0..0 }; PARTS],
+        count: 0,
+        area: 0,
+        len: 0,
+        code: 0..0,
+    };
+    for line in maps.split(|byte| *byte == b'\n') {
+        let Some(range) = range(line) else { continue };
+        let has = |name: &[u8]| line.windows(name.len()).any(|part| part == name);
+        if has(b"[vsyscall]") || own.start <= range.start && range.end <= own.end {
+            continue;
+        }
+        if has(b"[vdso]") || has(b"[vvar") {
+            if kernels.count == 0 {
+                kernels.area = range.start;
+            }
+            if kernels.count == PARTS {
+                die!("this kernel gives programs more than was known");
+            }
+            if has(b"[vdso]") {
+                kernels.code = range.clone();
+            }
+            kernels.len = range.end - kernels.area;
+            kernels.parts[kernels.count] = range.start - kernels.area..range.end - kernels.area;
+            kernels.count += 1;
+            continue;
+        }
+        // SAFETY: nothing of it is needed any more.
+        if let Err(error) = unsafe { sys::unmap(range.start, range.end - range.start) } {
+            let clashes = |mapping: &Mapping| {
+                mapping.start < range.end as u64 && (range.start as u64) < mapping.end
+            };
+            if mappings.iter().any(clashes) {
+                die!("the addresses at {:#x} are taken here: error {}", range.start, error.0);
+            }
+        }
+    }
+    park(&mut kernels, mappings);
+    kernels
+}
+
+fn park(kernels: &mut Kernels, mappings: &[Mapping]) {
+    let is_free = |at: &usize| {
+        let (start, end) = (*at as u64, (*at + kernels.len) as u64);
+        !mappings.iter().any(|mapping| mapping.start < end && start < mapping.end)
+    };
+    let Some(place) = PARKING.step_by(1 << 20).find(is_free) else {
+        die!("there is no room for the kernel's code")
+    };
+    let from = kernels.area;
+    kernels.move_to(place);
+    let start = kernels.code.start - from + place;
+    kernels.code = start..start + kernels.code.len();
+}
+
+impl Kernels {
+    /// Moves all parts.
+    pub fn move_to(&mut self, area: usize) {
+        const MAYMOVE_FIXED: usize = 3;
+        for part in &self.parts[..self.count] {
+            let (from, to) = (self.area + part.start, area + part.start);
+            // SAFETY: the kernel's own mappings; what is at the new place is to be replaced.
+            let moved = unsafe {
+                sys::call5(nr::MREMAP, from, part.len(), part.len(), MAYMOVE_FIXED, to)
+            };
+            if let Err(error) = sys::check(moved) {
+                die!("the kernel's code cannot be moved: error {}", error.0);
+            }
+        }
+        self.area = area;
+    }
+}
+
+fn read_maps() -> &'static [u8] {
+    let Ok(fd) = sys::open(b"/proc/self/maps\0", 0, 0) else {
+        die!("/proc/self/maps cannot be read")
+    };
+    let room = space::scratch();
+    let mut len = 0;
+    loop {
+        match sys::read(fd, &mut room[len..]) {
+            Ok(0) if len < room.len() => break,
+            Ok(0) => die!("whoever restores has too many mappings"),
+            Ok(count) => len += count,
+            Err(sys::EINTR) => {}
+            Err(error) => die!("/proc/self/maps cannot be read: error {}", error.0),
+        }
+    }
+    sys::close(fd);
+    &room[..len]
+}
+
+fn range(line: &[u8]) -> Option<Range<usize>> {
+    let text = line.split(|byte| *byte == b' ').next()?;
+    let text = core::str::from_utf8(text).ok()?;
+    let (start, end) = text.split_once('-')?;
+    let number = |text| usize::from_str_radix(text, 16).ok();
+    Some(number(start)?..number(end)?)
+}
+
+/// Maps everything, to be written.
+pub fn map(mappings: &[Mapping], names: &[u8]) {
+    for (index, mapping) in mappings.iter().enumerate() {
+        let result = match mapping.kind {
+            PRIVATE => {
+                let mut flags = PRIVATE_FLAG | ANONYMOUS | NO_RESERVE;
+                if mapping.flags & GROWS_DOWN != 0 {
+                    flags |= GROWS_DOWN_FLAG;
+                }
+                map_at(mapping, flags, -1, 0, READ | WRITE)
+            }
+            SHARED => map_shared(mapping, &mappings[..index], &mappings[index + 1..]),
+            _ => map_file(mapping, names),
+        };
+        if let Err(error) = result {
+            let (start, end) = (mapping.start, mapping.end);
+            die!("memory at {start:#x} to {end:#x} cannot be had: error {}", error.0);
+        }
+        if mapping.flags & DENSE != 0 {
+            const HUGE: usize = 14;
+            let (start, len) = (mapping.start as usize, (mapping.end - mapping.start) as usize);
+            // SAFETY: it only says how to get memory; without it things are slower.
+            unsafe { sys::call3(nr::MADVISE, start, len, HUGE) };
+        }
+    }
+}
+
+fn map_at(mapping: &Mapping, flags: i32, fd: i32, offset: u64, prot: i32) -> sys::Result<()> {
+    let (start, len) = (mapping.start as usize, (mapping.end - mapping.start) as usize);
+    let flags = (flags | FIXED_NOREPLACE) as usize;
+    // SAFETY: nothing is there.
+    let value = unsafe {
+        sys::call6(nr::MMAP, start, len, prot as usize, flags, fd as usize, offset as usize)
+    };
+    let at = sys::check(value)?;
+    match at == start {
+        true => Ok(()),
+        // Kernels that do not know the flag take the address as a hint.
+        false => Err(sys::Errno(17)),
+    }
+}
+
+/// Shared memory of the process's own. What is mapped more than once is taken from the mapping
+/// that was made first, by asking for it a second time.
+fn map_shared(mapping: &Mapping, before: &[Mapping], after: &[Mapping]) -> sys::Result<()> {
+    let same = |other: &&Mapping| other.kind == SHARED && other.object == mapping.object;
+    let alone = !before.iter().any(|other| same(&other)) && !after.iter().any(|other| same(&other));
+    if alone && mapping.offset == 0 {
+        return map_at(mapping, SHARED_FLAG | ANONYMOUS | NO_RESERVE, -1, 0, READ | WRITE);
+    }
+    if before.iter().any(|other| same(&other)) {
+        // All mappings of the object were made when its first one was.
+        return Ok(());
+    }
+    // SAFETY: the name is ended by NUL.
+    let fd = unsafe { sys::call2(nr::MEMFD_CREATE, c"shared".as_ptr() as usize, 1) };
+    let fd = sys::check(fd)?;
+    // SAFETY: the descriptor is ours.
+    sys::check(unsafe { sys::call2(nr::FTRUNCATE, fd, mapping.object_len as usize) })?;
+    let mut result = map_at(mapping, SHARED_FLAG, fd as i32, mapping.offset, READ | WRITE);
+    for other in after.iter().filter(same) {
+        result = result.and(map_at(other, SHARED_FLAG, fd as i32, other.offset, READ | WRITE));
+    }
+    sys::close(fd as i32);
+    result
+}
+
+fn map_file(mapping: &Mapping, names: &[u8]) -> sys::Result<()> {
+    let (at, len) = (mapping.name.at as usize, mapping.name.len as usize);
+    let Some(path) = at.checked_add(len).and_then(|end| names.get(at..=end)) else {
+        die!("its table of names is damaged")
+    };
+    let shown = core::str::from_utf8(&path[..len]).unwrap_or("a file");
+    // Read and write if it was mapped for both.
+    let flags = if mapping.prot & WRITE as u32 != 0 { 2 } else { 0 };
+    if path[len] != 0 {
+        die!("its table of names is damaged");
+    }
+    let fd = match sys::open(path, flags, 0) {
+        Ok(fd) => fd,
+        Err(error) => die!("the mapped file {shown} cannot be opened: error {}", error.0),
+    };
+    let result = map_at(mapping, SHARED_FLAG, fd, mapping.offset, mapping.prot as i32);
+    sys::close(fd);
+    result
+}
+
+/// Takes away the rights that the memory did not have.
+pub fn protect(mappings: &[Mapping]) {
+    for mapping in mappings {
+        if mapping.kind != FILE && mapping.prot != (READ | WRITE) as u32 {
+            let (start, len) = (mapping.start as usize, (mapping.end - mapping.start) as usize);
+            // SAFETY: memory of the image.
+            let value = unsafe { sys::call3(nr::MPROTECT, start, len, mapping.prot as usize) };
+            if let Err(error) = sys::check(value) {
+                die!("memory at {start:#x} cannot be protected: error {}", error.0);
+            }
+        }
+    }
+}

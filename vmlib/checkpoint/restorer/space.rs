@@ -1,0 +1,127 @@
+//! The restorer's own memory: fixed rooms for what it has to keep, and where it is itself. The
+//! functions on memory that compilers expect of a C library are here too.
+
+use crate::raw::format::{MAPPINGS_MAX, Mapping, NAMES_MAX};
+use core::ops::Range;
+
+#[repr(C, align(4096))]
+struct Room<const LEN: usize>([u8; LEN]);
+
+static mut NAMES: Room<NAMES_MAX> = Room([0; NAMES_MAX]);
+static mut MAPPINGS: Room<{ MAPPINGS_MAX * size_of::<Mapping>() }> =
+    Room([0; MAPPINGS_MAX * size_of::<Mapping>()]);
+static mut SCRATCH: Room<SCRATCH_LEN> = Room([0; SCRATCH_LEN]);
+static mut HELPER: Room<HELPER_LEN> = Room([0; HELPER_LEN]);
+
+/// Bytes of [`scratch`].
+const SCRATCH_LEN: usize = 1 << 20;
+/// Bytes of the second worker's stack.
+const HELPER_LEN: usize = 64 << 10;
+
+unsafe extern "C" {
+    /// The linker's: the first address of the program, and the first behind it.
+    static __executable_start: u8;
+    static _end: u8;
+}
+
+/// Room for the names.
+pub fn names() -> &'static mut [u8] {
+    // SAFETY: asked for once, by the only thread.
+    unsafe { &mut *(&raw mut NAMES.0) }
+}
+
+/// Room for the mappings.
+pub fn mappings() -> &'static mut [u8] {
+    // SAFETY: asked for once, by the only thread.
+    unsafe { &mut *(&raw mut MAPPINGS.0) }
+}
+
+/// Room for what is used at once.
+pub fn scratch() -> &'static mut [u8] {
+    // SAFETY: no one keeps it beyond a step, and steps follow one another.
+    unsafe { &mut *(&raw mut SCRATCH.0) }
+}
+
+/// The end of the second worker's stack.
+pub fn helper_stack() -> usize {
+    (&raw const HELPER) as usize + HELPER_LEN
+}
+
+/// The addresses of the restorer.
+pub fn own() -> Range<usize> {
+    let start = (&raw const __executable_start) as usize;
+    start..((&raw const _end) as usize).next_multiple_of(4096)
+}
+
+/// As in C.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
+    // SAFETY: the caller says that both are valid and apart.
+    unsafe {
+        core::arch::asm!(
+            "rep movsb",
+            inout("rcx") len => _, inout("rdi") to => _, inout("rsi") from => _,
+            options(nostack, preserves_flags),
+        );
+    }
+    to
+}
+
+/// As in C.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
+    if (to as usize).wrapping_sub(from as usize) >= len {
+        // SAFETY: forwards nothing is overwritten before it is read.
+        return unsafe { memcpy(to, from, len) };
+    }
+    for index in (0..len).rev() {
+        // SAFETY: the caller says that both are valid; volatile, lest it becomes a call of itself.
+        unsafe { to.add(index).write_volatile(from.add(index).read_volatile()) };
+    }
+    to
+}
+
+/// As in C.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memset(to: *mut u8, byte: i32, len: usize) -> *mut u8 {
+    // SAFETY: the caller says that it is valid.
+    unsafe {
+        core::arch::asm!(
+            "rep stosb",
+            inout("rcx") len => _, inout("rdi") to => _, in("al") byte as u8,
+            options(nostack, preserves_flags),
+        );
+    }
+    to
+}
+
+/// As in C.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, len: usize) -> i32 {
+    for index in 0..len {
+        // SAFETY: the caller says that both are valid.
+        let (a, b) = unsafe { (one.add(index).read_volatile(), other.add(index).read_volatile()) };
+        if a != b {
+            return i32::from(a) - i32::from(b);
+        }
+    }
+    0
+}
+
+/// As in C.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn bcmp(one: *const u8, other: *const u8, len: usize) -> i32 {
+    // SAFETY: as for `memcmp`.
+    unsafe { memcmp(one, other, len) }
+}
+
+/// As in C.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn strlen(text: *const u8) -> usize {
+    let mut len = 0;
+    // SAFETY: the caller says that there is a NUL.
+    while unsafe { text.add(len).read_volatile() } != 0 {
+        len += 1;
+    }
+    len
+}

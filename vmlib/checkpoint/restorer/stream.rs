@@ -1,0 +1,292 @@
+//! Reads the image: from a pipe or socket in one pass, from a regular file with two workers.
+
+use crate::{
+    die,
+    raw::{
+        checksum::{checksum, mixed},
+        clone::{self, Given},
+        format::*,
+        sys::{self, nr},
+    },
+    space,
+};
+use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+/// Where the reading of an image is.
+pub struct Stream {
+    fd: i32,
+    /// Of a regular file, where it begins.
+    place: Option<u64>,
+    at: At,
+}
+
+/// A place in the image.
+#[derive(Clone, Copy)]
+struct At {
+    bytes: u64,
+    index: u32,
+    sum: u64,
+}
+
+/// What a worker shares with the other.
+struct Work<'a> {
+    fd: i32,
+    place: u64,
+    mappings: &'a [Mapping],
+    lock: AtomicBool,
+    at: core::cell::UnsafeCell<(At, bool)>,
+}
+
+impl Stream {
+    /// Reads the prefix.
+    pub fn begin(fd: i32) -> Self {
+        // SAFETY: both only ask.
+        let at = unsafe { sys::call3(nr::LSEEK, fd as usize, 0, 1) };
+        let mut stream = Stream {
+            fd,
+            place: u64::try_from(at).ok(),
+            at: At {
+                bytes: 0,
+                index: 0,
+                sum: 0,
+            },
+        };
+        let mut bytes = [0; Prefix::LEN];
+        stream.read(&mut bytes);
+        let Some(prefix) = Prefix::from_prefix(&bytes) else {
+            die!("it has no beginning")
+        };
+        if prefix.magic != MAGIC {
+            die!("it is no image of a process");
+        }
+        if prefix.version != VERSION {
+            die!("it has format {}, and this program reads format {VERSION}", prefix.version);
+        }
+        if prefix.check != prefix.sum() {
+            die!("its beginning is damaged");
+        }
+        if prefix.machine != X86_64 || prefix.page_size != 4096 {
+            die!("it is of another kind of processor ({})", prefix.machine);
+        }
+        stream
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) {
+        let place = self.place.map(|place| place + self.at.bytes);
+        read_all(self.fd, place, buffer);
+        self.at.bytes += buffer.len() as u64;
+    }
+
+    /// The next head, and the place and gathered checksum before it.
+    fn head(&mut self) -> (Section, At) {
+        let before = self.at;
+        let mut bytes = [0; Section::LEN];
+        self.read(&mut bytes);
+        let section = good(&bytes, &mut self.at);
+        (section, before)
+    }
+
+    /// The next section, which has to be of that kind.
+    pub fn bytes(&mut self, kind: u16, room: &'static mut [u8]) -> &'static mut [u8] {
+        let (section, _) = self.head();
+        if section.kind != kind {
+            die!("section {} is of kind {} in place of {kind}", section.index, section.kind);
+        }
+        let Some(content) = room.get_mut(..section.raw_len as usize) else {
+            die!("section {} is too long", section.index)
+        };
+        if section.codec != PLAIN {
+            die!("section {} is coded in a way that is not known", section.index);
+        }
+        self.read(content);
+        check(&section, content);
+        content
+    }
+
+    /// The next section, one record.
+    pub fn record<T: Plain>(&mut self, kind: u16) -> T {
+        let bytes = self.bytes(kind, space::scratch());
+        match T::from_prefix(bytes) {
+            Some(record) => record,
+            None => die!("section of kind {kind} is too short"),
+        }
+    }
+
+    /// The next section, which is of no use here.
+    pub fn skip(&mut self, kind: u16) {
+        self.bytes(kind, space::scratch());
+    }
+
+    /// Reads all memory into its place, and makes sure that the image is whole.
+    pub fn pages(mut self, mappings: &[Mapping]) {
+        if let Some(place) = self.place {
+            return self.shared(mappings, place);
+        }
+        loop {
+            let (section, before) = self.head();
+            match section.kind {
+                PAGES => {
+                    let content = target(&section, mappings);
+                    self.read(content);
+                    check(&section, content);
+                }
+                END => return self.end(&section, before),
+                kind => die!("section {} is of kind {kind}, out of place", section.index),
+            }
+        }
+    }
+
+    fn end(&mut self, section: &Section, before: At) {
+        let mut bytes = [0; End::LEN];
+        if section.stored_len != End::LEN as u64 {
+            die!("its end is damaged");
+        }
+        self.read(&mut bytes);
+        check(section, &bytes);
+        let end = End::from_prefix(&bytes);
+        let expected = End {
+            sections: before.index.into(),
+            bytes: before.bytes,
+            sum: before.sum,
+        };
+        if end != Some(expected) {
+            die!("its end does not fit to what is before");
+        }
+    }
+
+    fn shared(&mut self, mappings: &[Mapping], place: u64) {
+        let work = Work {
+            fd: self.fd,
+            place,
+            mappings,
+            lock: AtomicBool::new(false),
+            at: core::cell::UnsafeCell::new((self.at, false)),
+        };
+        // CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND: a process of its own that ends alone.
+        let given = Given {
+            flags: 0x100 | 0x200 | 0x400 | 0x800,
+            ..Given::default()
+        };
+        let argument = &raw const work as usize;
+        // SAFETY: the stack is nobody else's; the work outlives the helper, which is waited for.
+        let helper = unsafe { clone::spawn(given, space::helper_stack(), help, argument) };
+        work.run();
+        if helper > 0 {
+            let mut status = 0i32;
+            const WALL: usize = 0x4000_0000;
+            // SAFETY: the kernel writes the status.
+            unsafe {
+                let to = &raw mut status as usize;
+                while sys::call4(nr::WAIT4, helper as usize, to, WALL, 0) == -4 {}
+            }
+            if status != 0 {
+                sys::exit_group(124);
+            }
+        }
+        // SAFETY: the helper is gone.
+        self.at = unsafe { (*work.at.get()).0 };
+        let (section, before) = self.head();
+        self.end(&section, before);
+    }
+}
+
+extern "C" fn help(work: usize) {
+    // SAFETY: it outlives this worker.
+    unsafe { &*(work as *const Work<'_>) }.run();
+}
+
+impl Work<'_> {
+    /// Takes the next section as long as there is one of memory.
+    fn run(&self) {
+        while let Some((section, place)) = self.next() {
+            let content = target(&section, self.mappings);
+            read_all(self.fd, Some(place), content);
+            check(&section, content);
+        }
+    }
+
+    fn next(&self) -> Option<(Section, u64)> {
+        while self.lock.swap(true, SeqCst) {
+            core::hint::spin_loop();
+        }
+        // SAFETY: the lock is held.
+        let (at, done) = unsafe { &mut *self.at.get() };
+        let mut taken = None;
+        if !*done {
+            let mut bytes = [0; Section::LEN];
+            read_all(self.fd, Some(self.place + at.bytes), &mut bytes);
+            let mut after = *at;
+            after.bytes += Section::LEN as u64;
+            let section = good(&bytes, &mut after);
+            match section.kind {
+                PAGES => {
+                    taken = Some((section, self.place + after.bytes));
+                    after.bytes += section.stored_len;
+                    *at = after;
+                }
+                END => *done = true,
+                kind => die!("section {} is of kind {kind}, out of place", section.index),
+            }
+        }
+        self.lock.store(false, SeqCst);
+        taken
+    }
+}
+
+/// A head that may come at that place; goes on behind it.
+fn good(bytes: &[u8], at: &mut At) -> Section {
+    let section = Section::from_prefix(bytes).filter(|section| section.is_good(at.index));
+    let Some(section) = section else {
+        die!("it is damaged at byte {}, the head of section {}", at.bytes, at.index)
+    };
+    at.sum = at.sum.wrapping_add(mixed(section.check, section.index));
+    at.index += 1;
+    section
+}
+
+fn check(section: &Section, content: &[u8]) {
+    if checksum(content) != section.content_check {
+        die!("section {} is damaged", section.index);
+    }
+}
+
+/// The memory that a section fills: within one mapping of the image.
+fn target<'a>(section: &Section, mappings: &[Mapping]) -> &'a mut [u8] {
+    let (start, len) = (section.address, section.raw_len);
+    let index = mappings.partition_point(|mapping| mapping.end <= start);
+    let fits = mappings.get(index).is_some_and(|mapping| {
+        let room = mapping.end.checked_sub(start);
+        mapping.start <= start && mapping.kind != FILE && room.is_some_and(|room| len <= room)
+    });
+    if !fits || section.codec != PLAIN {
+        die!("section {} fits into no mapping", section.index);
+    }
+    // SAFETY: that memory was mapped for it, and no other section has the same place.
+    unsafe { core::slice::from_raw_parts_mut(start as *mut u8, len as usize) }
+}
+
+fn read_all(fd: i32, place: Option<u64>, buffer: &mut [u8]) {
+    let mut done = 0;
+    while done < buffer.len() {
+        let to = &mut buffer[done..];
+        let read = match place {
+            // SAFETY: the kernel writes into the buffer.
+            Some(at) => sys::check(unsafe {
+                let (start, at) = (to.as_mut_ptr() as usize, at as usize + done);
+                sys::call4(nr::PREAD64, fd as usize, start, to.len(), at)
+            }),
+            None => sys::read(fd, to),
+        };
+        match read {
+            Ok(0) => die!("it ends too early: it was not written to its end, or was cut off"),
+            Ok(count) => done += count,
+            Err(sys::EINTR) => {}
+            Err(sys::EAGAIN) => {
+                let mut poll = [fd as u32 as u64 | 1 << 32];
+                // SAFETY: one struct pollfd, until it can be read.
+                unsafe { sys::call3(nr::POLL, poll.as_mut_ptr() as usize, 1, usize::MAX) };
+            }
+            Err(error) => die!("it cannot be read: error {}", error.0),
+        }
+    }
+}

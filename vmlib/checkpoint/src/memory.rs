@@ -1,0 +1,473 @@
+//! The mappings of this process, and which of their pages have to be saved.
+//!
+//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//!
+//! Files that are mapped privately - the program and its libraries above all - are saved by value,
+//! so that the image needs no file of its host.
+
+use crate::{
+    arena::List,
+    fault::{Outcome, Shown, Step as _, refuse},
+    proc,
+    raw::{
+        format::{FILE, GROWS_DOWN, MAPPINGS_MAX, Mapping, NAMES_MAX, Name, PRIVATE, SHARED},
+        sys::{self, Errno, nr},
+    },
+    scratch, vdso,
+};
+use std::ops::Range;
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+/// Ranges of pages that one call tells.
+const RANGES: usize = 512;
+
+/// The texts of an image.
+pub struct Names(List<u8>);
+
+impl Names {
+    /// None yet.
+    pub fn new() -> Outcome<Self> {
+        // SAFETY: bytes.
+        Ok(Names(unsafe { List::new(NAMES_MAX)? }))
+    }
+
+    /// Adds one.
+    pub fn add(&mut self, text: &[u8]) -> Outcome<Name> {
+        let name = Name {
+            at: self.0.all().len() as u32,
+            len: text.len() as u32,
+        };
+        self.0.extend(text, "names")?;
+        // Whoever opens a file needs it ended by NUL.
+        self.0.extend(b"\0", "names")?;
+        Ok(name)
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[u8] {
+        self.0.all()
+    }
+}
+
+/// The mappings, by address.
+pub fn mappings(names: &mut Names) -> Outcome<&'static mut [Mapping]> {
+    let file = proc::read_file(b"/proc/self/maps\0", "reading the mappings")?;
+    // SAFETY: zeros are values of all fields.
+    let mut list = unsafe { List::<Mapping>::new(MAPPINGS_MAX)? };
+    // SAFETY: numbers. The kernel's numbers of shared memories.
+    let mut objects = unsafe { List::<u64>::new(1024)? };
+    for line in file.split(|byte| *byte == b'\n') {
+        if let Some(line) = Line::of(line) {
+            if let Some(mapping) = mapping(&line, &mut objects, names)? {
+                list.push(mapping, "mappings")?;
+            }
+        }
+    }
+    let list = list.into_static();
+    for index in 0..list.len() {
+        if list[index].kind == SHARED {
+            let object = list[index].object;
+            let same = list
+                .iter()
+                .filter(|other| other.kind == SHARED && other.object == object);
+            let len = same
+                .map(|other| other.offset + other.end - other.start)
+                .max();
+            list[index].object_len = len.unwrap_or(0);
+        }
+    }
+    Ok(list)
+}
+
+/// A line of `/proc/self/maps`.
+struct Line<'a> {
+    range: Range<usize>,
+    rights: &'a [u8],
+    offset: u64,
+    inode: u64,
+    name: &'a [u8],
+}
+
+impl<'a> Line<'a> {
+    fn of(line: &'a [u8]) -> Option<Self> {
+        let (range, _) = vdso::range_and_name(line)?;
+        let mut words = proc::words(line).skip(1);
+        let rights = words.next()?;
+        let offset = proc::hexadecimal(words.next()?)?;
+        let inode = words.nth(1).and_then(proc::decimal)?;
+        // The name may contain spaces; it is the rest of the line.
+        let name = line
+            .iter()
+            .position(|byte| matches!(byte, b'/' | b'['))
+            .or_else(|| line.windows(11).position(|part| part == b"anon_inode:"))
+            .map_or(&b""[..], |at| &line[at..]);
+        Some(Line {
+            range,
+            rights,
+            offset,
+            inode,
+            name,
+        })
+    }
+}
+
+fn mapping(
+    line: &Line<'_>,
+    objects: &mut List<u64>,
+    names: &mut Names,
+) -> Outcome<Option<Mapping>> {
+    let name = line.name;
+    let is_kernels = name.starts_with(b"[vvar") || name == b"[vdso]" || name == b"[vsyscall]";
+    if is_kernels || line.range == scratch::range() {
+        return Ok(None);
+    }
+    let right = |index: usize, letter: u8, value: i32| match line.rights.get(index) {
+        Some(found) if *found == letter => value as u32,
+        _ => 0,
+    };
+    let prot = right(0, b'r', libc::PROT_READ)
+        | right(1, b'w', libc::PROT_WRITE)
+        | right(2, b'x', libc::PROT_EXEC);
+    let shared = line.rights.get(3) == Some(&b's');
+    let mut mapping = Mapping {
+        start: line.range.start as u64,
+        end: line.range.end as u64,
+        prot,
+        kind: PRIVATE,
+        flags: if name == b"[stack]" { GROWS_DOWN } else { 0 },
+        ..Mapping::default()
+    };
+    let at = line.range.start;
+    if name.starts_with(b"anon_inode:") {
+        return refuse!("memory of {} is mapped at {at:#x}", Shown(name));
+    }
+    let is_zero = name.starts_with(b"/dev/zero");
+    if name.starts_with(b"/dev/") && !name.starts_with(b"/dev/shm/") && !is_zero {
+        return refuse!("the device {} is mapped at {at:#x}", Shown(name));
+    }
+    if shared {
+        mapping.offset = line.offset;
+        let deleted = name.ends_with(b" (deleted)");
+        if is_zero || name.starts_with(b"/memfd:") && deleted {
+            mapping.kind = SHARED;
+            mapping.object = number_of(line.inode, objects)?;
+        } else if name.starts_with(b"/SYSV") || name.starts_with(b"/dev/shm/") {
+            let name = Shown(name);
+            return refuse!("memory is shared with other processes ({name} at {at:#x})");
+        } else if deleted {
+            return refuse!("the deleted file {} is mapped at {at:#x}", Shown(name));
+        } else {
+            mapping.kind = FILE;
+        }
+    }
+    if mapping.kind == PRIVATE && line.inode != 0 && !is_zero {
+        mapping.object_len = FROM_FILE;
+    }
+    mapping.name = names.add(name)?;
+    Ok(Some(mapping))
+}
+
+fn number_of(inode: u64, objects: &mut List<u64>) -> Outcome<u32> {
+    if let Some(index) = objects.all().iter().position(|known| *known == inode) {
+        return Ok(index as u32);
+    }
+    objects.push(inode, "shared memories")?;
+    Ok(objects.all().len() as u32 - 1)
+}
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+#[derive(Default)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    ranges: u64,
+    ranges_len: u64,
+    max_pages: u64,
+    inverted: u64,
+    mask: u64,
+    any: u64,
+    told: u64,
+}
+
+const PAGEMAP_SCAN: usize = 0xc060_6610;
+const PRESENT: u64 = 1 << 3;
+const SWAPPED: u64 = 1 << 4;
+const ZERO: u64 = 1 << 5;
+
+/// Finds pages that have content.
+pub struct Pages {
+    fd: i32,
+    /// The kernel has the call that tells ranges.
+    scans: bool,
+}
+
+impl Pages {
+    /// Ready to look.
+    pub fn open() -> Outcome<Self> {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let fd = sys::open(b"/proc/self/pagemap\0", flags, 0).step("looking at the page table")?;
+        Ok(Pages { fd, scans: true })
+    }
+
+    /// Calls `with` for each range of pages of `mapping` to be saved, by address.
+    pub fn for_each(
+        &mut self,
+        mapping: &Mapping,
+        mut with: impl FnMut(Range<u64>) -> Outcome<()>,
+    ) -> Outcome<()> {
+        let range = mapping.start..mapping.end;
+        if mapping.kind == FILE {
+            return Ok(());
+        }
+        if mapping.kind == PRIVATE && mapping.object_len == FROM_FILE {
+            return readable(range, &mut with);
+        }
+        if self.scans {
+            match self.scan(range.clone(), &mut with) {
+                Err(Errno(libc::ENOTTY | libc::EINVAL)) => self.scans = false,
+                Err(error) => return Err(error).step("looking for pages"),
+                Ok(result) => return result,
+            }
+        }
+        self.read(range, &mut with)
+    }
+
+    fn scan(
+        &self,
+        range: Range<u64>,
+        with: &mut impl FnMut(Range<u64>) -> Outcome<()>,
+    ) -> Result<Outcome<()>, Errno> {
+        let mut found = [[0u64; 3]; RANGES];
+        let mut start = range.start;
+        // Ranges that touch come as one.
+        let mut last: Range<u64> = 0..0;
+        while start < range.end {
+            let scan = Scan {
+                size: size_of::<Scan>() as u64,
+                start,
+                end: range.end,
+                ranges: found.as_mut_ptr() as u64,
+                ranges_len: RANGES as u64,
+                inverted: ZERO,
+                mask: ZERO,
+                any: PRESENT | SWAPPED,
+                told: PRESENT,
+                ..Scan::default()
+            };
+            let argument = &raw const scan as usize;
+            // SAFETY: the kernel reads the argument and writes the ranges.
+            let count = unsafe { sys::call3(nr::IOCTL, self.fd as usize, PAGEMAP_SCAN, argument) };
+            let count = sys::check(count)?;
+            for [from, to, _] in &found[..count] {
+                if *from == last.end {
+                    last.end = *to;
+                } else {
+                    let whole = std::mem::replace(&mut last, *from..*to);
+                    if !whole.is_empty()
+                        && let Err(fault) = with(whole)
+                    {
+                        return Ok(Err(fault));
+                    }
+                }
+            }
+            // The place where the kernel says that it stopped is stale when it has told as much as
+            // there was room for.
+            match count {
+                RANGES => start = found[RANGES - 1][1],
+                _ => break,
+            }
+        }
+        match last.is_empty() {
+            true => Ok(Ok(())),
+            false => Ok(with(last)),
+        }
+    }
+
+    /// For kernels before 6.7: the page table, word by word.
+    fn read(
+        &self,
+        range: Range<u64>,
+        with: &mut impl FnMut(Range<u64>) -> Outcome<()>,
+    ) -> Outcome<()> {
+        const PRESENT_OR_SWAPPED: u64 = 3 << 62;
+        let mut words = [0u64; RANGES];
+        let mut last: Range<u64> = 0..0;
+        let mut page = range.start;
+        while page < range.end {
+            let wanted = RANGES.min(((range.end - page) / PAGE) as usize);
+            let (to, at) = (words.as_mut_ptr() as usize, (page / PAGE * 8) as usize);
+            // SAFETY: the kernel writes into `words`.
+            let read = unsafe { sys::call4(nr::PREAD64, self.fd as usize, to, 8 * wanted, at) };
+            let count = sys::check(read).step("reading the page table")? / 8;
+            if count == 0 {
+                return refuse!("the page table ends before {:#x}", range.end);
+            }
+            for word in &words[..count] {
+                if word & PRESENT_OR_SWAPPED != 0 {
+                    if page == last.end {
+                        last.end += PAGE;
+                    } else {
+                        let whole = std::mem::replace(&mut last, page..page + PAGE);
+                        if !whole.is_empty() {
+                            with(whole)?;
+                        }
+                    }
+                }
+                page += PAGE;
+            }
+        }
+        match last.is_empty() {
+            true => Ok(()),
+            false => with(last),
+        }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        sys::close(self.fd);
+    }
+}
+
+/// What [`Mapping::object_len`] of a private mapping of a file is: pages that were not touched have
+/// content too.
+pub const FROM_FILE: u64 = u64::MAX;
+
+/// The part of a private mapping of a file that can be read: not what lies behind the file's end.
+fn readable(range: Range<u64>, with: &mut impl FnMut(Range<u64>) -> Outcome<()>) -> Outcome<()> {
+    if populate(&range) {
+        return with(range);
+    }
+    let (mut good, mut bad) = (range.start, range.end);
+    while bad - good > PAGE {
+        let middle = good + (bad - good) / PAGE / 2 * PAGE;
+        match populate(&(good..middle)) {
+            true => good = middle,
+            false => bad = middle,
+        }
+    }
+    if populate(&(good..bad)) {
+        good = bad;
+    }
+    match good > range.start {
+        true => with(range.start..good),
+        false => Ok(()),
+    }
+}
+
+fn populate(range: &Range<u64>) -> bool {
+    let (start, len) = (range.start as usize, (range.end - range.start) as usize);
+    // SAFETY: it reads pages, as the program could.
+    unsafe { sys::call3(nr::MADVISE, start, len, libc::MADV_POPULATE_READ as usize) >= 0 }
+}
+
+/// Makes mappings without the right to read readable while it exists.
+pub struct Opened {
+    range: Range<usize>,
+    prot: u32,
+}
+
+impl Opened {
+    /// `None` if it can be read anyway, or has to stay as it is.
+    pub fn new(mapping: &Mapping) -> Option<Self> {
+        if mapping.prot & libc::PROT_READ as u32 != 0 {
+            return None;
+        }
+        let range = mapping.start as usize..mapping.end as usize;
+        let prot = mapping.prot | libc::PROT_READ as u32;
+        protect(&range, prot).then_some(Opened {
+            range,
+            prot: mapping.prot,
+        })
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        protect(&self.range, self.prot);
+    }
+}
+
+fn protect(range: &Range<usize>, prot: u32) -> bool {
+    // SAFETY: all other threads are stopped; the right to read harms nobody.
+    unsafe { sys::call3(nr::MPROTECT, range.start, range.len(), prot as usize) >= 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(pages: &mut Pages, mapping: &Mapping) -> Vec<Range<u64>> {
+        let mut all = Vec::new();
+        pages
+            .for_each(mapping, |range| {
+                all.push(range);
+                Ok(())
+            })
+            .expect("ranges");
+        all
+    }
+
+    /// A mapping of so many pages.
+    fn mapped(pages: usize) -> Mapping {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let len = pages * PAGE as usize;
+        let start = sys::map(0, len, libc::PROT_READ | libc::PROT_WRITE, flags).expect("memory");
+        // SAFETY: it is new. Huge pages would blur what is touched.
+        unsafe { sys::call3(nr::MADVISE, start, len, libc::MADV_NOHUGEPAGE as usize) };
+        Mapping {
+            start: start as u64,
+            end: (start + len) as u64,
+            prot: 3,
+            ..Mapping::default()
+        }
+    }
+
+    #[test]
+    fn both_ways_find_the_pages_that_were_written_and_no_other() {
+        let mapping = mapped(100_000);
+        let every = 37;
+        for page in (0..100_000).step_by(every) {
+            // SAFETY: within the new mapping.
+            unsafe { ((mapping.start + page * PAGE) as *mut u8).write(1) };
+        }
+        // SAFETY: likewise; a read alone brings the page of zeros.
+        let zero = unsafe { ((mapping.start + PAGE) as *const u8).read_volatile() };
+        assert_eq!(zero, 0);
+        let mut pages = Pages::open().expect("a page table");
+        let quick = found(&mut pages, &mapping);
+        assert_eq!(quick.len(), 100_000usize.div_ceil(every));
+        assert_eq!(
+            quick[1],
+            mapping.start + 37 * PAGE..mapping.start + 38 * PAGE
+        );
+        pages.scans = false;
+        let slow = found(&mut pages, &mapping);
+        assert!(quick.iter().all(|range| {
+            slow.iter()
+                .any(|other| other.start <= range.start && range.end <= other.end)
+        }));
+        // SAFETY: nobody else knows it.
+        unsafe {
+            sys::unmap(
+                mapping.start as usize,
+                (mapping.end - mapping.start) as usize,
+            )
+        }
+        .expect("unmapped");
+    }
+
+    #[test]
+    fn a_lines_name_may_contain_spaces() {
+        let line = b"7f0000001000-7f0000003000 rw-s 00001000 00:01 1034 /memfd:a b (deleted)";
+        let line = Line::of(line).expect("a line");
+        assert_eq!(line.range, 0x7f00_0000_1000..0x7f00_0000_3000);
+        assert_eq!((line.offset, line.inode), (0x1000, 1034));
+        assert_eq!(line.name, b"/memfd:a b (deleted)");
+    }
+}

@@ -1,0 +1,279 @@
+//! Writes an image: heads, contents, the end. One pass; into a regular file two workers write at
+//! once, each section at the place where the stream would have it.
+//!
+//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+
+use crate::{
+    fault::{Fault, Outcome, Step as _, Text},
+    raw::{
+        checksum::mixed,
+        clone::{self, Given},
+        format::{BLOCK, END, End, PAGES, Plain, Prefix, Section, X86_64},
+        sys::{self, Errno, nr},
+    },
+    scratch,
+};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::SeqCst};
+
+/// Below so many bytes one worker is enough.
+const SHARE_MIN: u64 = 16 << 20;
+
+/// Where an image goes, and how far it is.
+pub struct Out {
+    fd: i32,
+    /// Where the next byte belongs, if places can be chosen.
+    place: Option<u64>,
+    bytes: u64,
+    sections: u32,
+    sum: u64,
+}
+
+impl Out {
+    /// Begins an image at the descriptor's position.
+    pub fn begin(fd: i32) -> Outcome<Self> {
+        // SAFETY: zeros are a value, and the kernel writes it.
+        let regular = unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            let value = sys::call2(nr::FSTAT, fd as usize, &raw mut stat as usize);
+            sys::check(value).step("looking where the image goes")?;
+            stat.st_mode & libc::S_IFMT == libc::S_IFREG
+        };
+        // SAFETY: both only ask.
+        let place = unsafe {
+            let flags = sys::call2(nr::FCNTL, fd as usize, libc::F_GETFL as usize);
+            let appends = flags as i32 & libc::O_APPEND != 0;
+            let at = sys::call3(nr::LSEEK, fd as usize, 0, libc::SEEK_CUR as usize);
+            (regular && !appends && at >= 0).then_some(at as u64)
+        };
+        let mut out = Out {
+            fd,
+            place,
+            bytes: 0,
+            sections: 0,
+            sum: 0,
+        };
+        let prefix = Prefix::new(X86_64, crate::memory::PAGE as u32);
+        out.write(prefix.bytes(), &[])?;
+        Ok(out)
+    }
+
+    fn write(&mut self, head: &[u8], content: &[u8]) -> Outcome<()> {
+        write_all(self.fd, self.place, head, content).step("writing the image")?;
+        let len = (head.len() + content.len()) as u64;
+        self.place = self.place.map(|at| at + len);
+        self.bytes += len;
+        Ok(())
+    }
+
+    /// Writes a section.
+    pub fn section(&mut self, kind: u16, address: u64, content: &[u8]) -> Outcome<()> {
+        let head = Section::new(kind, self.sections, address, content);
+        self.write(head.bytes(), content)?;
+        self.sections += 1;
+        self.sum = self.sum.wrapping_add(mixed(head.check, head.index));
+        Ok(())
+    }
+
+    /// Writes memory, as many sections as it takes.
+    ///
+    /// # Safety
+    /// It is readable, and not changed meanwhile but by this thread's own work.
+    pub unsafe fn memory(&mut self, ranges: &[[u64; 2]]) -> Outcome<()> {
+        let total: u64 = ranges.iter().map(|[start, end]| end - start).sum();
+        if let Some(place) = self.place
+            && total >= SHARE_MIN
+            && processors() > 1
+        {
+            return self.shared(ranges, place);
+        }
+        for (address, len) in blocks(ranges) {
+            // SAFETY: promised by the caller.
+            let content = unsafe { std::slice::from_raw_parts(address as *const u8, len) };
+            self.section(PAGES, address, content)?;
+        }
+        Ok(())
+    }
+
+    fn shared(&mut self, ranges: &[[u64; 2]], place: u64) -> Outcome<()> {
+        let work = Work {
+            fd: self.fd,
+            place,
+            first: self.sections,
+            ranges: (ranges.as_ptr() as usize, ranges.len()),
+            sum: AtomicU64::new(0),
+            error: AtomicI32::new(0),
+            next: AtomicU32::new(0),
+        };
+        let top = scratch::helper_stack();
+        let argument = &raw const work as usize;
+        let flags = libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND;
+        let given = Given {
+            flags: flags as usize,
+            ..Given::default()
+        };
+        // SAFETY: the stack is its own; it touches only what it is given, which outlives it.
+        let other = sys::check(unsafe { clone::spawn(given, top, help, argument) });
+        work.run();
+        if let Ok(pid) = other {
+            wait(pid as i32);
+        }
+        match work.error.load(SeqCst) {
+            0 => {}
+            error => {
+                let text = Text::of(format_args!("writing the image"));
+                return Err(Fault::Failed(text, Errno(error)));
+            }
+        }
+        for (_, len) in blocks(ranges) {
+            let len = (Section::LEN + len) as u64;
+            self.sections += 1;
+            self.bytes += len;
+            self.place = self.place.map(|at| at + len);
+        }
+        self.sum = self.sum.wrapping_add(work.sum.load(SeqCst));
+        Ok(())
+    }
+
+    /// Writes the end. Returns the bytes of the image.
+    pub fn finish(mut self) -> Outcome<u64> {
+        let end = End {
+            sections: self.sections.into(),
+            bytes: self.bytes,
+            sum: self.sum,
+        };
+        self.section(END, 0, end.bytes())?;
+        if let Some(place) = self.place {
+            // SAFETY: it sets the position behind what was written.
+            unsafe { sys::call3(nr::LSEEK, self.fd as usize, place as usize, 0) };
+        }
+        Ok(self.bytes)
+    }
+}
+
+/// The sections that memory is cut into.
+fn blocks(ranges: &[[u64; 2]]) -> impl Iterator<Item = (u64, usize)> {
+    ranges.iter().flat_map(|&[start, end]| {
+        let starts = (start..end).step_by(BLOCK);
+        starts.map(move |start| (start, BLOCK.min((end - start) as usize)))
+    })
+}
+
+/// What both workers do: each takes the next section that nobody has.
+struct Work {
+    fd: i32,
+    place: u64,
+    first: u32,
+    ranges: (usize, usize),
+    sum: AtomicU64,
+    error: AtomicI32,
+    next: AtomicU32,
+}
+
+extern "C" fn help(work: usize) {
+    // SAFETY: it outlives this worker.
+    unsafe { &*(work as *const Work) }.run();
+}
+
+impl Work {
+    fn run(&self) {
+        // SAFETY: the ranges of whoever waits for the work.
+        let ranges =
+            unsafe { std::slice::from_raw_parts(self.ranges.0 as *const [u64; 2], self.ranges.1) };
+        let mut mine = self.next.fetch_add(1, SeqCst);
+        let mut place = self.place;
+        for (index, (address, len)) in (0..).zip(blocks(ranges)) {
+            if index == mine && self.error.load(SeqCst) == 0 {
+                // SAFETY: as promised to `memory`.
+                let content = unsafe { std::slice::from_raw_parts(address as *const u8, len) };
+                let head = Section::new(PAGES, self.first + index, address, content);
+                if let Err(error) = write_all(self.fd, Some(place), head.bytes(), content) {
+                    self.error.store(error.0, SeqCst);
+                }
+                self.sum.fetch_add(mixed(head.check, head.index), SeqCst);
+                mine = self.next.fetch_add(1, SeqCst);
+            }
+            place += (Section::LEN + len) as u64;
+        }
+    }
+}
+
+/// Waits for a worker or a copy of this process.
+pub fn wait(pid: i32) -> Option<i32> {
+    let mut status = 0i32;
+    loop {
+        let to = &raw mut status as usize;
+        // SAFETY: the kernel writes the status.
+        let value = unsafe { sys::call4(nr::WAIT4, pid as usize, to, libc::__WALL as usize, 0) };
+        match sys::check(value) {
+            Ok(_) => return Some(status),
+            Err(sys::EINTR) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Processors that this thread may use.
+fn processors() -> u32 {
+    let mut set = [0u64; 16];
+    let (len, to) = (size_of_val(&set), set.as_mut_ptr() as usize);
+    // SAFETY: the kernel writes the set.
+    unsafe { sys::call3(nr::SCHED_GETAFFINITY, 0, len, to) };
+    set.iter().map(|word| word.count_ones()).sum()
+}
+
+/// Writes both parts, all of them.
+fn write_all(fd: i32, place: Option<u64>, head: &[u8], content: &[u8]) -> sys::Result<()> {
+    const PWRITEV: usize = 296;
+    let mut done = 0;
+    while done < head.len() + content.len() {
+        let from_head = &head[done.min(head.len())..];
+        let from_content = &content[done.saturating_sub(head.len())..];
+        let parts = [
+            [from_head.as_ptr() as usize, from_head.len()],
+            [from_content.as_ptr() as usize, from_content.len()],
+        ];
+        let parts = parts.as_ptr() as usize;
+        // SAFETY: both parts are only read.
+        let written = unsafe {
+            match place {
+                Some(at) => sys::call5(PWRITEV, fd as usize, parts, 2, at as usize + done, 0),
+                None => sys::call3(nr::WRITEV, fd as usize, parts, 2),
+            }
+        };
+        match sys::check(written) {
+            Ok(0) => return Err(Errno(libc::EIO)),
+            Ok(count) => done += count,
+            Err(sys::EINTR) => {}
+            Err(sys::EAGAIN) => await_room(fd)?,
+            Err(error) => {
+                if error.0 == libc::EPIPE {
+                    swallow_sigpipe();
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn await_room(fd: i32) -> sys::Result<()> {
+    let mut poll = [fd as u32 as u64 | (libc::POLLOUT as u64) << 32];
+    // SAFETY: one struct pollfd.
+    let value = unsafe { sys::call3(nr::POLL, poll.as_mut_ptr() as usize, 1, usize::MAX) };
+    match sys::check(value) {
+        Err(error) if error != sys::EINTR => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The reader has gone. The signal that says so to programs is not for this one: all signals are
+/// blocked here, so it waits, and is taken out.
+fn swallow_sigpipe() {
+    let set = crate::signal::bit(libc::SIGPIPE);
+    let time = [0u64; 2];
+    // SAFETY: the kernel reads set and time.
+    unsafe {
+        let (set, time) = (&raw const set as usize, time.as_ptr() as usize);
+        sys::call4(nr::RT_SIGTIMEDWAIT, set, 0, time, 8)
+    };
+}

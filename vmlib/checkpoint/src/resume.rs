@@ -1,0 +1,328 @@
+//! The first code that runs in a process that was brought back: it is part of the image.
+//!
+//! The restorer has put the memory in its place and jumps to [`entry`], on a stack of its own, with
+//! all signals blocked. From here on descriptors, limits, signal actions and timers are set, the
+//! other threads are made, and each enters its old self by returning from the signal frame that it
+//! had when it was stopped.
+//!
+//! **Nothing here allocates, locks, or uses thread-locals or the C library**: there is none of it
+//! until the threads go on.
+
+use crate::{
+    arena,
+    fault::{Fault, Outcome, Step as _},
+    files, process,
+    process::Process,
+    raw::{
+        clone::{self, Given},
+        format::{FileRecord, MemoryMap},
+        sys::{self, futex_wait, futex_wake, nr},
+    },
+    save, scratch, signal,
+    stop::{self, Thread},
+};
+use std::{
+    arch::asm,
+    cell::UnsafeCell,
+    sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, Ordering::SeqCst},
+};
+
+/// What is needed to go on; the image carries it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Plan {
+    /// The process as a whole.
+    pub process: &'static Process,
+    /// Its threads.
+    pub threads: &'static [Thread],
+    /// Signals that wait for each of them.
+    pub private: &'static [u64],
+    /// Its open descriptors.
+    pub files: &'static [FileRecord],
+    /// Texts.
+    pub names: &'static [u8],
+    /// What the kernel is told of its memory.
+    pub memory: MemoryMap,
+    /// The descriptor that the image was written to.
+    pub image: i32,
+    /// The process's name.
+    pub comm: [u8; 16],
+}
+
+/// Bytes of the stack on which all this runs.
+const STACK: usize = 128 << 10;
+
+#[repr(C, align(64))]
+struct Stack(UnsafeCell<[u8; STACK]>);
+// SAFETY: one thread uses it, and only while there is no other.
+unsafe impl Sync for Stack {}
+
+static STACK_ROOM: Stack = Stack(UnsafeCell::new([0; STACK]));
+
+/// The first address above that stack.
+pub fn stack_top() -> usize {
+    STACK_ROOM.0.get() as usize + STACK
+}
+
+/// Where a thread keeps its registration for restartable sequences, from the base of its
+/// thread-local storage; 0: the C library makes none.
+static RSEQ: AtomicIsize = AtomicIsize::new(0);
+/// Threads that are ready to go on.
+static READY: AtomicU32 = AtomicU32::new(0);
+/// 1: all go on.
+static GO: AtomicU32 = AtomicU32::new(0);
+static PLAN: AtomicPtr<Plan> = AtomicPtr::new(std::ptr::null_mut());
+/// Ids of the new threads, by index.
+static IDS: AtomicPtr<i32> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Asks the C library what only it knows. To be called once, where it may be used.
+pub fn look_up() {
+    // SAFETY: the names are ended by NUL; the symbols are of these types (glibc 2.35 and later).
+    unsafe {
+        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr());
+        let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr());
+        if !offset.is_null() && !size.is_null() && *size.cast::<u32>() > 0 {
+            RSEQ.store(*offset.cast::<isize>(), SeqCst);
+        }
+    }
+}
+
+/// Where the process goes on: `restorer` is memory of whoever brought it back.
+pub extern "C" fn entry(plan: *mut Plan, restorer: usize, restorer_len: usize) -> ! {
+    // SAFETY: that code has done its work, and nobody returns to it.
+    let _ = unsafe { sys::unmap(restorer, restorer_len) };
+    // SAFETY: it is in the image, as it was written.
+    let known = unsafe { &*plan };
+    PLAN.store(plan, SeqCst);
+    match prepare(known) {
+        Ok(leader) => live(leader),
+        Err(fault) => give_up(&fault),
+    }
+}
+
+/// There is nobody to go back to: says why, and ends.
+fn give_up(fault: &Fault) -> ! {
+    use std::fmt::Write as _;
+    struct Stderr;
+    impl std::fmt::Write for Stderr {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            // There is no other place to tell it.
+            let _ = sys::write(2, text.as_bytes());
+            Ok(())
+        }
+    }
+    let _ = match fault {
+        Fault::Refused(text) => writeln!(Stderr, "the process cannot go on: {}", text.as_str()),
+        Fault::Failed(text, errno) => {
+            let (text, errno) = (text.as_str(), errno.0);
+            writeln!(Stderr, "the process cannot go on: {text}: error {errno}")
+        }
+    };
+    sys::exit_group(crate::CANNOT_GO_ON)
+}
+
+/// Sets everything up but this thread itself. Returns its index.
+fn prepare(plan: &Plan) -> Outcome<usize> {
+    stop::forget();
+    scratch::forget();
+    save::came_back();
+    READY.store(0, SeqCst);
+    GO.store(0, SeqCst);
+    let memory = plan.memory;
+    // SAFETY: the addresses are those of the image. Without it `sbrk` fails and the process has
+    // another command line, which is no reason to end.
+    unsafe {
+        let (what, at) = (libc::PR_SET_MM as usize, &raw const memory as usize);
+        const PR_SET_MM_MAP: usize = 14;
+        sys::call5(
+            nr::PRCTL,
+            what,
+            PR_SET_MM_MAP,
+            at,
+            size_of::<MemoryMap>(),
+            0,
+        );
+        // Descriptors of whoever brought it back, the image's among them.
+        sys::call3(nr::CLOSE_RANGE, 3, u32::MAX as usize, 0);
+    }
+    process::restore(plan.process)?;
+    files::restore(plan.files, plan.names)?;
+    keep_place(plan);
+    // SAFETY: numbers.
+    let ids = unsafe { arena::take::<i32>(plan.threads.len())? };
+    IDS.store(ids.as_mut_ptr(), SeqCst);
+    let first = leader(plan);
+    for index in 0..plan.threads.len() {
+        if index != first {
+            ids[index] = make_thread(plan, index)?;
+        }
+    }
+    become_leader(&plan.threads[first]);
+    ids[first] = sys::getpid();
+    while (READY.load(SeqCst) as usize) < plan.threads.len() - 1 {
+        let ready = READY.load(SeqCst);
+        if (ready as usize) < plan.threads.len() - 1 {
+            futex_wait(&READY, ready);
+        }
+    }
+    process::restore_timers(plan.process, |tid| {
+        let index = plan.threads.iter().position(|thread| thread.tid == tid);
+        index.map_or(0, |index| ids[index])
+    })?;
+    process::put_back(plan.process);
+    Ok(first)
+}
+
+/// The caller of the save still owns the descriptor of the image and may close it.
+fn keep_place(plan: &Plan) {
+    if let Ok(null) = sys::open(b"/dev/null\0", libc::O_RDWR | libc::O_CLOEXEC, 0)
+        && null != plan.image
+    {
+        // SAFETY: the number is free, as it was the image's.
+        unsafe {
+            let flags = libc::O_CLOEXEC as usize;
+            sys::call3(nr::DUP3, null as usize, plan.image as usize, flags)
+        };
+        sys::close(null);
+    }
+}
+
+/// The thread whose id was the process's: it becomes the first one again.
+fn leader(plan: &Plan) -> usize {
+    // The save made sure that there is one.
+    let is_leader = |thread: &Thread| thread.tid == plan.process.pid;
+    plan.threads.iter().position(is_leader).unwrap_or(0)
+}
+
+fn become_leader(thread: &Thread) {
+    const ARCH_SET_FS: usize = 0x1002;
+    // SAFETY: the addresses are those of the saved thread.
+    unsafe {
+        sys::call2(nr::ARCH_PRCTL, ARCH_SET_FS, thread.fs);
+        sys::call1(nr::SET_TID_ADDRESS, thread.tid_address);
+        if thread.tid_address != 0 {
+            (thread.tid_address as *mut i32).write(sys::getpid());
+        }
+    }
+}
+
+fn make_thread(plan: &Plan, index: usize) -> Outcome<i32> {
+    let thread = &plan.threads[index];
+    let mut flags = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM
+        | libc::CLONE_SETTLS;
+    if thread.tid_address != 0 {
+        flags |= libc::CLONE_CHILD_CLEARTID | libc::CLONE_CHILD_SETTID;
+    }
+    let given = Given {
+        flags: flags as usize,
+        tid_address: thread.tid_address,
+        tls: thread.fs,
+    };
+    // Below the frame the stack was the handler's, which nobody returns to.
+    let top = thread.frame - 512;
+    // SAFETY: the stack is that thread's own.
+    let made = sys::check(unsafe { clone::spawn(given, top, begin, index) });
+    made.map(|tid| tid as i32).step("making a thread again")
+}
+
+extern "C" fn begin(index: usize) {
+    live(index)
+}
+
+/// Goes on as the thread that was stopped.
+fn live(index: usize) -> ! {
+    // SAFETY: it is in the image.
+    let plan = unsafe { &*PLAN.load(SeqCst) };
+    let thread = &plan.threads[index];
+    process::restore_thread(thread);
+    register_rseq(thread);
+    let me = sys::gettid();
+    for signal in 1..=64 {
+        if plan.private[index] & signal::bit(signal) != 0 {
+            // SAFETY: it is blocked, as all are, until the frame is left.
+            unsafe {
+                sys::call3(
+                    nr::TGKILL,
+                    sys::getpid() as usize,
+                    me as usize,
+                    signal as usize,
+                )
+            };
+        }
+    }
+    if index == leader(plan) {
+        GO.store(1, SeqCst);
+        futex_wake(&GO);
+    } else {
+        READY.fetch_add(1, SeqCst);
+        futex_wake(&READY);
+        while GO.load(SeqCst) == 0 {
+            futex_wait(&GO, 0);
+        }
+    }
+    // SAFETY: the frame is as the kernel wrote it when the thread was stopped.
+    unsafe {
+        asm!(
+            "mov rsp, {frame}",
+            "mov eax, {number}",
+            "syscall",
+            "ud2",
+            frame = in(reg) thread.frame,
+            number = const nr::RT_SIGRETURN,
+            options(noreturn),
+        )
+    }
+}
+
+fn register_rseq(thread: &Thread) {
+    let offset = RSEQ.load(SeqCst);
+    if offset == 0 {
+        return;
+    }
+    let at = thread.fs.wrapping_add_signed(offset);
+    // SAFETY: the C library keeps 32 bytes there for it. What they say of the old processor is of
+    // no use; a critical section that was interrupted begins anew.
+    unsafe {
+        std::ptr::write_bytes(at as *mut u8, 0, RSEQ_LEN);
+        // The processor's number is not known yet.
+        (at as *mut u32).add(1).write(u32::MAX);
+    }
+    rseq(at, 0);
+}
+
+/// The signature that the C library registers with.
+const RSEQ_SIGNATURE: usize = 0x5305_3053;
+/// Bytes of the registration.
+const RSEQ_LEN: usize = 32;
+
+fn rseq(at: usize, flags: usize) -> bool {
+    // SAFETY: the place is the C library's for it.
+    unsafe { sys::call4(nr::RSEQ, at, RSEQ_LEN, flags, RSEQ_SIGNATURE) == 0 }
+}
+
+fn own_rseq() -> Option<usize> {
+    const ARCH_GET_FS: usize = 0x1003;
+    let offset = RSEQ.load(SeqCst);
+    let mut fs = 0usize;
+    // SAFETY: the kernel writes the address.
+    unsafe { sys::call2(nr::ARCH_PRCTL, ARCH_GET_FS, &raw mut fs as usize) };
+    (offset != 0).then(|| fs.wrapping_add_signed(offset))
+}
+
+/// Ends this thread's registration for restartable sequences; whether there was one.
+pub fn leave_rseq() -> bool {
+    const UNREGISTER: usize = 1;
+    own_rseq().is_some_and(|at| rseq(at, UNREGISTER))
+}
+
+/// Begins it again.
+pub fn enter_rseq() {
+    if let Some(at) = own_rseq() {
+        rseq(at, 0);
+    }
+}

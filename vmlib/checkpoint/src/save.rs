@@ -1,0 +1,496 @@
+//! Saves this process: what is checked before anything stops, what is done while all are stopped,
+//! and what a copy of the process does afterwards.
+//!
+//! **Runs in signal handlers**: but for [`save`](crate::save()) itself, which may, everything here
+//! allocates nothing and locks nothing.
+
+use crate::{
+    arena,
+    fault::{Fault, Outcome, Step as _, Text, refuse},
+    files::{self, Wish},
+    memory::{self, Names, Opened, Pages},
+    out::{self, Out},
+    proc::{self, NumberPath},
+    process::{self, Process},
+    raw::{
+        clone,
+        format::{
+            Cpu, DENSE, FACTS, FILES, Facts, FileRecord, MAPPINGS, Mapping, MemoryMap, NAMES,
+            Plain, SHARED, THREADS, ThreadRecord,
+        },
+        sys::{self, nr},
+    },
+    resume, scratch, signal, stop, vdso,
+};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
+
+/// How a process is saved.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// The image goes there.
+    pub image: i32,
+    /// A copy of the process writes, while this one goes on.
+    pub forked: bool,
+    /// Descriptors that the program looks after itself.
+    pub own: &'a [i32],
+    /// How long threads may take to stop.
+    pub limit_ns: u64,
+}
+
+/// What a save came to.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Saved {
+    /// Bytes of the image; 0 while a copy still writes.
+    pub bytes: u64,
+    /// How long the program stood still. Nanoseconds.
+    pub freeze_ns: u64,
+    /// The copy that writes, or 0.
+    pub writer: i32,
+}
+
+/// Where a process is after a save.
+#[derive(Debug, Clone, Copy)]
+pub enum Now {
+    /// Where it was.
+    Here(Saved),
+    /// It was brought back.
+    Back,
+}
+
+/// Pieces of memory that are saved, at most.
+const PIECES_MAX: usize = 1 << 22;
+/// A mapping from this size on may do with large pages. Bytes.
+const LARGE: u64 = 4 << 20;
+
+struct Job<'a> {
+    wanted: Wanted<'a>,
+    outcome: Outcome<Saved>,
+}
+
+static JOB: AtomicPtr<Job<'static>> = AtomicPtr::new(std::ptr::null_mut());
+/// 1 while somebody saves.
+static BUSY: AtomicU32 = AtomicU32::new(0);
+/// Times this process was brought back.
+static LIVES: AtomicU32 = AtomicU32::new(0);
+
+/// The process was just brought back.
+pub fn came_back() {
+    LIVES.fetch_add(1, SeqCst);
+    BUSY.store(0, SeqCst);
+}
+
+/// Saves this process.
+///
+/// # Errors
+/// What cannot be saved, or what failed. The process goes on as if nothing had been.
+pub fn save(wanted: Wanted<'_>) -> Outcome<Now> {
+    if BUSY.swap(1, SeqCst) != 0 {
+        return refuse!("another save of this process is under way");
+    }
+    let result = save_alone(wanted);
+    BUSY.store(0, SeqCst);
+    result
+}
+
+fn save_alone(wanted: Wanted<'_>) -> Outcome<Now> {
+    arena::reset()?;
+    scratch::reserve()?;
+    let mark = arena::mark();
+    check(wanted)?;
+    // SAFETY: the tables of the check are of no more use.
+    unsafe { arena::discard(mark) };
+    let lives = LIVES.load(SeqCst);
+    let mut job = Job {
+        wanted,
+        outcome: refuse!("no thread could save"),
+    };
+    JOB.store((&raw mut job).cast(), SeqCst);
+    stop::with_stopped(work, wanted.limit_ns)?;
+    if LIVES.load(SeqCst) != lives {
+        return Ok(Now::Back);
+    }
+    // SAFETY: nor are those of the save.
+    unsafe { arena::discard(mark) };
+    // SAFETY: `work` wrote it, in this thread.
+    unsafe { (&raw const job.outcome).read_volatile() }.map(Now::Here)
+}
+
+/// Whether this process could be saved now.
+///
+/// # Errors
+/// The first thing that cannot be saved.
+pub fn check(wanted: Wanted<'_>) -> Outcome<()> {
+    vdso::find()?;
+    refuse_children()?;
+    let mut names = Names::new()?;
+    files::capture(
+        Wish {
+            image: wanted.image,
+            own: wanted.own,
+        },
+        &mut names,
+    )?;
+    memory::mappings(&mut names)?;
+    // SAFETY: it only asks.
+    let dumpable = unsafe { sys::call1(nr::PRCTL, libc::PR_GET_DUMPABLE as usize) };
+    if dumpable != 1 {
+        return refuse!(
+            "the process is not dumpable (it changed its user), so its memory is closed"
+        );
+    }
+    Ok(())
+}
+
+/// A child would be left behind. Without the list in `/proc` nothing is known of children.
+fn refuse_children() -> Outcome<()> {
+    proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
+        let path = NumberPath::new("/proc/self/task/", tid, "/children");
+        match proc::read_file(path.bytes(), "listing the children") {
+            Ok(children) => match proc::words(children).next() {
+                Some(child) => refuse!("it has a child process, {}", crate::fault::Shown(child)),
+                None => Ok(()),
+            },
+            Err(_) => Ok(()),
+        }
+    })
+}
+
+/// All threads are stopped, and this is the handler of the one that saves.
+extern "C" fn work() {
+    // The kernel writes into that place whenever the thread changes its processor.
+    let rseq = resume::leave_rseq();
+    // SAFETY: one save at a time, and the stack was reserved.
+    unsafe { scratch::call(work_aside) };
+    if rseq {
+        resume::enter_rseq();
+    }
+}
+
+extern "C" fn work_aside() {
+    // SAFETY: `save_alone` waits in this very thread. Copied: the original is in the image.
+    let job = unsafe { &mut *JOB.load(SeqCst) };
+    job.outcome = frozen(job.wanted);
+}
+
+fn frozen(wanted: Wanted<'_>) -> Outcome<Saved> {
+    let began = sys::clock_ns(libc::CLOCK_MONOTONIC);
+    let private = private_signals()?;
+    let process = process::capture()?;
+    let written = write(wanted, process, private);
+    process::put_back(process);
+    let (bytes, writer) = written?;
+    Ok(Saved {
+        bytes,
+        freeze_ns: sys::clock_ns(libc::CLOCK_MONOTONIC) - began,
+        writer,
+    })
+}
+
+/// Signals that wait for one thread alone: each thread raises them again for itself.
+fn private_signals() -> Outcome<&'static mut [u64]> {
+    let threads = stop::threads();
+    // SAFETY: numbers.
+    let sets = unsafe { arena::take::<u64>(threads.len())? };
+    for (thread, set) in threads.iter().zip(sets.iter_mut()) {
+        if thread.pending & !signal::bit(signal::SIGNAL) != 0 {
+            let path = NumberPath::new("/proc/self/task/", thread.tid, "/status");
+            let status = proc::read_file(path.bytes(), "looking at a thread's signals")?;
+            let waiting = proc::field(status, "SigPnd").and_then(proc::hexadecimal);
+            *set = waiting.unwrap_or(0) & !signal::bit(signal::SIGNAL);
+        }
+    }
+    Ok(sets)
+}
+
+/// Writes the image, or as much of it as has to be written before a copy goes on.
+fn write(
+    wanted: Wanted<'_>,
+    process: &'static Process,
+    private: &'static [u64],
+) -> Outcome<(u64, i32)> {
+    let mut names = Names::new()?;
+    let wish = Wish {
+        image: wanted.image,
+        own: wanted.own,
+    };
+    let files = files::capture(wish, &mut names)?;
+    let mappings = memory::mappings(&mut names)?;
+    let facts = facts(process, &mut names)?;
+    let records = thread_records()?;
+    // SAFETY: it is written before it is read.
+    let place = unsafe { &mut arena::take::<std::mem::MaybeUninit<resume::Plan>>(1)?[0] };
+    let plan = place.write(resume::Plan {
+        process,
+        threads: stop::threads(),
+        private,
+        files,
+        // SAFETY: the names stay in the arena.
+        names: unsafe { std::slice::from_raw_parts(names.all().as_ptr(), names.all().len()) },
+        memory: facts.memory,
+        image: wanted.image,
+        comm: comm()?,
+    });
+    let facts = Facts {
+        argument: &raw const *plan as u64,
+        entry: resume::entry as *const () as u64,
+        stack: resume::stack_top() as u64,
+        ..facts
+    };
+    let mut out = Out::begin(wanted.image)?;
+    out.section(FACTS, 0, facts.bytes())?;
+    out.section(NAMES, 0, names.all())?;
+    out.section(THREADS, 0, ThreadRecord::all_bytes(records))?;
+    out.section(FILES, 0, FileRecord::all_bytes(plan.files))?;
+    let pieces = pieces(mappings)?;
+    out.section(MAPPINGS, 0, Mapping::all_bytes(mappings))?;
+    if !wanted.forked {
+        pages(&mut out, mappings, pieces, |_| true)?;
+        return Ok((out.finish()?, 0));
+    }
+    // What is shared is not copied by a fork.
+    pages(&mut out, mappings, pieces, |mapping| mapping.kind == SHARED)?;
+    // SAFETY: the copy makes bare system calls only, and ends.
+    match unsafe { clone::fork() } {
+        0 => {
+            let code = match write_rest(out, mappings, pieces) {
+                Ok(()) => 0,
+                Err(Fault::Failed(_, errno)) => errno.0.clamp(1, 254),
+                Err(Fault::Refused(_)) => 255,
+            };
+            sys::exit_group(code)
+        }
+        pid => {
+            let pid = sys::check(pid).step("copying the process")?;
+            Ok((0, pid as i32))
+        }
+    }
+}
+
+fn write_rest(mut out: Out, mappings: &[Mapping], pieces: &[[u64; 2]]) -> Outcome<()> {
+    pages(&mut out, mappings, pieces, |mapping| mapping.kind != SHARED)?;
+    out.finish()?;
+    Ok(())
+}
+
+/// The memory to be saved, by address. Says of each mapping whether that is most of it.
+fn pieces(mappings: &mut [Mapping]) -> Outcome<&'static [[u64; 2]]> {
+    let mut scan = Pages::open()?;
+    // SAFETY: zeros are a value.
+    let mut list = unsafe { arena::List::<[u64; 2]>::new(PIECES_MAX)? };
+    for mapping in mappings {
+        let mut bytes = 0;
+        scan.for_each(mapping, |range| {
+            bytes += range.end - range.start;
+            list.push([range.start, range.end], "pieces of memory")
+        })?;
+        let len = mapping.end - mapping.start;
+        if len >= LARGE && bytes >= len / 4 * 3 {
+            mapping.flags |= DENSE;
+        }
+        if mapping.object_len == memory::FROM_FILE {
+            mapping.object_len = 0;
+        }
+    }
+    Ok(list.into_static())
+}
+
+/// Saves the memory of some mappings. Most can be read, and then what lies side by side in the list
+/// is written in one go, so that two workers have enough to do.
+fn pages(
+    out: &mut Out,
+    mappings: &[Mapping],
+    pieces: &[[u64; 2]],
+    wanted: impl Fn(&Mapping) -> bool,
+) -> Outcome<()> {
+    let mut run = 0..0;
+    let mut at = 0;
+    for mapping in mappings {
+        let own = at..pieces.partition_point(|[start, _]| *start < mapping.end);
+        at = own.end;
+        if own.is_empty() || !wanted(mapping) {
+            continue;
+        }
+        let is_open = mapping.prot & libc::PROT_READ as u32 != 0;
+        if is_open && run.end == own.start {
+            run.end = own.end;
+            continue;
+        }
+        memory_of(out, &pieces[run])?;
+        run = own;
+        if !is_open {
+            let opened = Opened::new(mapping);
+            memory_of(out, &pieces[run])?;
+            drop(opened);
+            run = at..at;
+        }
+    }
+    memory_of(out, &pieces[run])
+}
+
+fn memory_of(out: &mut Out, ranges: &[[u64; 2]]) -> Outcome<()> {
+    // SAFETY: mapped, readable, and nobody else runs.
+    unsafe { out.memory(ranges) }
+}
+
+fn thread_records() -> Outcome<&'static [ThreadRecord]> {
+    let threads = stop::threads();
+    // SAFETY: zeros are values of all fields.
+    let records = unsafe { arena::take::<ThreadRecord>(threads.len())? };
+    for (record, thread) in records.iter_mut().zip(threads) {
+        (record.tid, record.name) = (thread.tid as u32, thread.name);
+    }
+    Ok(records)
+}
+
+fn comm() -> Outcome<[u8; 16]> {
+    let pid = sys::getpid();
+    let leader = stop::threads().iter().find(|thread| thread.tid == pid);
+    match leader {
+        Some(thread) => Ok(thread.name),
+        None => refuse!("the first thread has ended, and the others go on without it"),
+    }
+}
+
+fn facts(process: &Process, names: &mut Names) -> Outcome<Facts> {
+    // SAFETY: zeros are a value, and the kernel writes it.
+    let host = unsafe {
+        let mut host: libc::utsname = std::mem::zeroed();
+        sys::call1(nr::UNAME, &raw mut host as usize);
+        host
+    };
+    let mut text = |field: &[libc::c_char]| {
+        let len = field.iter().position(|byte| *byte == 0).unwrap_or(0);
+        // SAFETY: the same bytes.
+        names.add(unsafe { std::slice::from_raw_parts(field.as_ptr().cast(), len) })
+    };
+    let (kernel, host) = (text(&host.release)?, text(&host.nodename)?);
+    let memory = memory_map()?;
+    let vdso = vdso::find()?;
+    let exe = proc::read_link(b"/proc/self/exe\0", "looking for the program")?;
+    let (exe_size, exe_changed_ns) = program()?;
+    let command = proc::read_file(b"/proc/self/cmdline\0", "reading the command line")?;
+    let comm = comm()?;
+    let comm_len = comm.iter().position(|byte| *byte == 0).unwrap_or(16);
+    let dir = process.directory();
+    Ok(Facts {
+        cpu: cpu(),
+        saved_at_ns: sys::clock_ns(libc::CLOCK_REALTIME),
+        monotonic_ns: process.monotonic_ns,
+        pid: sys::getpid() as u32,
+        threads: stop::threads().len() as u32,
+        kernel,
+        host,
+        exe: names.add(exe)?,
+        exe_size,
+        exe_changed_ns,
+        command: names.add(command)?,
+        dir: names.add(dir)?,
+        comm: names.add(&comm[..comm_len])?,
+        vdso_area: vdso.area,
+        vdso_area_len: vdso.end - vdso.area,
+        vdso: vdso.start,
+        vdso_len: vdso.end - vdso.start,
+        vdso_check: vdso.check,
+        vdso_copy: vdso.copy,
+        entry: 0,
+        stack: 0,
+        argument: 0,
+        memory,
+    })
+}
+
+/// Size and time of change of the program's file.
+fn program() -> Outcome<(u64, u64)> {
+    let Ok(fd) = sys::open(b"/proc/self/exe\0", libc::O_PATH | libc::O_CLOEXEC, 0) else {
+        return Ok((0, 0));
+    };
+    // SAFETY: zeros are a value, and the kernel writes it.
+    let stat = unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        sys::call2(nr::FSTAT, fd as usize, &raw mut stat as usize);
+        stat
+    };
+    sys::close(fd);
+    let changed = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec as u64;
+    Ok((stat.st_size as u64, changed))
+}
+
+/// What the processor can do.
+pub fn cpu() -> Cpu {
+    use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+    #[target_feature(enable = "xsave")]
+    fn parts() -> u64 {
+        // SAFETY: only called where the system has turned XSAVE on.
+        unsafe { _xgetbv(0) }
+    }
+    let (one, seven, more) = (__cpuid(1), __cpuid_count(7, 0), __cpuid_count(7, 1));
+    let os_saves = one.ecx & 1 << 27 != 0;
+    Cpu {
+        leaf_1_ecx: one.ecx,
+        leaf_1_edx: one.edx,
+        leaf_7_ebx: seven.ebx,
+        leaf_7_ecx: seven.ecx,
+        leaf_7_edx: seven.edx,
+        leaf_7_1_eax: more.eax,
+        xcr0: match os_saves {
+            // SAFETY: the system uses the instruction itself.
+            true => unsafe { parts() },
+            false => 0,
+        },
+    }
+}
+
+/// What the kernel knows of this process's memory, from `/proc/self/stat`.
+fn memory_map() -> Outcome<MemoryMap> {
+    let stat = proc::read_file(b"/proc/self/stat\0", "reading the state of the process")?;
+    // The name is in brackets and may contain anything.
+    let after = stat
+        .iter()
+        .rposition(|byte| *byte == b')')
+        .map_or(0, |at| at + 2);
+    let mut fields = [0u64; 52];
+    for (index, word) in (3..).zip(proc::words(&stat[after..])) {
+        let word = word.strip_suffix(b"\n").unwrap_or(word);
+        if let Some(field) = fields.get_mut(index) {
+            *field = proc::decimal(word).unwrap_or(0);
+        }
+    }
+    let auxv = proc::read_file(b"/proc/self/auxv\0", "reading the auxiliary vector")?;
+    // SAFETY: it asks where the heap of `sbrk` ends.
+    let brk = unsafe { sys::call1(nr::BRK, 0) } as u64;
+    // Numbered from 1 in proc(5).
+    Ok(MemoryMap {
+        start_code: fields[26],
+        end_code: fields[27],
+        start_data: fields[45],
+        end_data: fields[46],
+        start_brk: fields[47],
+        brk,
+        start_stack: fields[28],
+        arg_start: fields[48],
+        arg_end: fields[49],
+        env_start: fields[50],
+        env_end: fields[51],
+        auxv: auxv.as_ptr() as u64,
+        auxv_size: auxv.len() as u32,
+        exe_fd: u32::MAX,
+    })
+}
+
+/// Waits for the copy that writes an image.
+///
+/// # Errors
+/// What it failed of.
+pub fn finish(writer: i32) -> Outcome<()> {
+    let status = out::wait(writer);
+    match status.map(|status| (status & 0x7f, status >> 8 & 0xff)) {
+        Some((0, 0)) => Ok(()),
+        Some((0, 255)) => refuse!("the copy of the process could not save it"),
+        Some((0, errno)) => {
+            let text = Text::of(format_args!("writing the image"));
+            Err(Fault::Failed(text, sys::Errno(errno)))
+        }
+        Some((signal, _)) => refuse!("the copy that wrote the image was ended by signal {signal}"),
+        None => refuse!("the copy that writes the image is not there"),
+    }
+}

@@ -1,0 +1,80 @@
+//! Memory that is in no image: the stacks on which a save runs. What they hold changes while the
+//! image is written, so it could not be checked.
+//!
+//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+
+use crate::{
+    fault::{Outcome, Step as _},
+    raw::sys,
+};
+use std::{
+    arch::asm,
+    ops::Range,
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
+/// Bytes of the stack of the thread that saves.
+const STACK: usize = 256 << 10;
+/// Bytes of the stack of its helper.
+const HELPER: usize = 64 << 10;
+
+static BASE: AtomicUsize = AtomicUsize::new(0);
+
+/// Makes sure that there is some.
+pub fn reserve() -> Outcome<()> {
+    if BASE.load(SeqCst) == 0 {
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let base = sys::map(0, STACK + HELPER, prot, flags).step("reserving a stack")?;
+        // A mapping of its own in the kernel's table, so that it can be left out as a whole.
+        // SAFETY: it is new; without that advice a neighbour of the same kind would be joined.
+        unsafe {
+            sys::call3(
+                sys::nr::MADVISE,
+                base,
+                STACK + HELPER,
+                libc::MADV_DONTDUMP as usize,
+            )
+        };
+        BASE.store(base, SeqCst);
+    }
+    Ok(())
+}
+
+/// It was not in the image.
+pub fn forget() {
+    BASE.store(0, SeqCst);
+}
+
+/// Where it is.
+pub fn range() -> Range<usize> {
+    let base = BASE.load(SeqCst);
+    base..base + STACK + HELPER
+}
+
+/// The end of the helper's stack.
+pub fn helper_stack() -> usize {
+    BASE.load(SeqCst) + STACK + HELPER
+}
+
+/// Calls `work` on the stack for it.
+///
+/// # Safety
+/// One thread at a time, after [`reserve`].
+pub unsafe fn call(work: extern "C" fn()) {
+    let top = BASE.load(SeqCst) + STACK;
+    // SAFETY: the stack is large enough and nobody else's; the registers that a call may change are
+    // said to be changed, and the old stack comes back.
+    unsafe {
+        asm!(
+            "mov r12, rsp",
+            "mov rsp, {top}",
+            "call {work}",
+            "mov rsp, r12",
+            top = in(reg) top,
+            work = in(reg) work,
+            out("r12") _,
+            clobber_abi("C"),
+        );
+    }
+}

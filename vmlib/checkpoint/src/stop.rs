@@ -1,0 +1,258 @@
+//! Stops all threads but one, and keeps them where they are.
+//!
+//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//!
+//! Each thread gets [`SIGNAL`](crate::signal::SIGNAL) and parks in the handler, where it writes
+//! down what only it can know of itself. The thread that saves signals itself last, so that its own
+//! registers are in a signal frame like those of all others: whoever brings the process back enters
+//! each of them by returning from that frame.
+
+use crate::{
+    arena,
+    fault::{Outcome, Shown, refuse},
+    proc::{self, NumberPath},
+    raw::sys::{self, futex_wait, futex_wake, nr},
+    signal, vdso,
+};
+use std::sync::atomic::{
+    AtomicI32, AtomicPtr, AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
+
+pub use crate::raw::format::THREADS_MAX;
+
+/// Nobody is to stop.
+const RUN: u32 = 0;
+/// Threads that get the signal park.
+const PARK: u32 = 1;
+/// How long a wait for the others lasts before they are counted again. Nanoseconds.
+const LOOK_NS: u64 = 20_000;
+
+/// What is known of a thread, written by itself.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Thread {
+    /// Its id; 0 until all else is written.
+    pub tid: i32,
+    /// Nice value, as `getpriority` tells it.
+    pub nice: i32,
+    /// The frame to return from.
+    pub frame: usize,
+    /// Base of thread-local storage.
+    pub fs: usize,
+    /// Base of GS.
+    pub gs: usize,
+    /// Where the kernel clears the id at its end.
+    pub tid_address: usize,
+    /// Its robust mutexes.
+    pub robust: usize,
+    /// Length of that head.
+    pub robust_len: usize,
+    /// Signals that wait for it alone.
+    pub pending: u64,
+    /// Name.
+    pub name: [u8; 16],
+    /// Processors that it may use.
+    pub processors: [u64; 16],
+    /// Bytes of these.
+    pub processors_len: usize,
+}
+
+static STATE: AtomicU32 = AtomicU32::new(RUN);
+static PARKED: AtomicU32 = AtomicU32::new(0);
+/// Some thread could not park where it was.
+static AGAIN: AtomicU32 = AtomicU32::new(0);
+static SAVER: AtomicI32 = AtomicI32::new(0);
+static THREADS: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+static WORK: AtomicUsize = AtomicUsize::new(0);
+
+/// Sets everything back, in a process that was just brought back.
+pub fn forget() {
+    STATE.store(RUN, Relaxed);
+    PARKED.store(0, Relaxed);
+    SAVER.store(0, Relaxed);
+}
+
+/// The handler of the signal.
+pub extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+    let me = sys::gettid();
+    if SAVER.load(Relaxed) == me {
+        let own = claim(context, me);
+        let work = WORK.load(Relaxed);
+        if own && work != 0 {
+            // SAFETY: `with_stopped` put a function of this type there.
+            let work: extern "C" fn() = unsafe { std::mem::transmute::<usize, _>(work) };
+            work();
+        }
+        return;
+    }
+    if STATE.load(Acquire) != PARK || signal::put_off() {
+        return;
+    }
+    // SAFETY: the kernel's context.
+    let at = unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] as usize };
+    if vdso::contains(at) {
+        // In the middle of reading a clock: what it has read is of use on this host only.
+        AGAIN.store(1, Relaxed);
+        return;
+    }
+    if !claim(context, me) {
+        return;
+    }
+    PARKED.fetch_add(1, SeqCst);
+    futex_wake(&PARKED);
+    while STATE.load(Acquire) == PARK {
+        futex_wait(&STATE, PARK);
+    }
+}
+
+/// Writes down what is to be known of this thread.
+fn claim(context: *mut libc::ucontext_t, me: i32) -> bool {
+    let index = TAKEN.fetch_add(1, Relaxed);
+    if index >= THREADS_MAX {
+        return false;
+    }
+    // SAFETY: there are THREADS_MAX records, and this one is nobody else's.
+    let thread = unsafe { &mut *THREADS.load(Acquire).add(index) };
+    thread.frame = context as usize;
+    // SAFETY: each call writes into the record what it is asked for.
+    unsafe {
+        const ARCH_GET_FS: usize = 0x1003;
+        const ARCH_GET_GS: usize = 0x1004;
+        sys::call2(nr::ARCH_PRCTL, ARCH_GET_FS, &raw mut thread.fs as usize);
+        sys::call2(nr::ARCH_PRCTL, ARCH_GET_GS, &raw mut thread.gs as usize);
+        let address = &raw mut thread.tid_address as usize;
+        sys::call2(nr::PRCTL, libc::PR_GET_TID_ADDRESS as usize, address);
+        let (head, len) = (&raw mut thread.robust, &raw mut thread.robust_len);
+        sys::call3(nr::GET_ROBUST_LIST, 0, head as usize, len as usize);
+        let name = thread.name.as_mut_ptr() as usize;
+        sys::call2(nr::PRCTL, libc::PR_GET_NAME as usize, name);
+        let (set, len) = (&raw mut thread.processors, size_of_val(&thread.processors));
+        let len = sys::call3(nr::SCHED_GETAFFINITY, 0, len, set as usize);
+        thread.processors_len = usize::try_from(len).unwrap_or(0);
+        // The kernel tells 20 minus the nice value, so that it is no error.
+        thread.nice = 20 - sys::call2(nr::GETPRIORITY, libc::PRIO_PROCESS as usize, 0) as i32;
+        sys::call2(nr::RT_SIGPENDING, &raw mut thread.pending as usize, 8);
+    }
+    thread.tid = me;
+    true
+}
+
+/// All threads that are stopped, this one included.
+pub fn threads() -> &'static [Thread] {
+    let count = TAKEN.load(Relaxed).min(THREADS_MAX);
+    let start = THREADS.load(Relaxed);
+    if start.is_null() {
+        return &[];
+    }
+    // SAFETY: so many records were written, and none is while all are stopped.
+    unsafe { std::slice::from_raw_parts(start, count) }
+}
+
+/// Stops all other threads, runs `work` in this thread's handler, lets all go on.
+///
+/// # Errors
+/// A thread that does not answer within `limit_ns`; all others go on.
+pub fn with_stopped(work: extern "C" fn(), limit_ns: u64) -> Outcome<()> {
+    signal::install(on_signal)?;
+    // SAFETY: zeros are values of all fields.
+    let records = unsafe { arena::take::<Thread>(THREADS_MAX)? };
+    THREADS.store(records.as_mut_ptr(), Release);
+    TAKEN.store(0, Relaxed);
+    PARKED.store(0, Relaxed);
+    WORK.store(work as usize, Relaxed);
+    let (pid, me) = (sys::getpid(), sys::gettid());
+    STATE.store(PARK, SeqCst);
+    let stopped = stop_others(pid, me, limit_ns);
+    if stopped.is_ok() {
+        let blocked = signal::mask(libc::SIG_UNBLOCK, signal::bit(signal::SIGNAL));
+        SAVER.store(me, SeqCst);
+        signal::nudge(pid, me);
+        SAVER.store(0, SeqCst);
+        if blocked & signal::bit(signal::SIGNAL) != 0 {
+            signal::mask(libc::SIG_BLOCK, signal::bit(signal::SIGNAL));
+        }
+    }
+    STATE.store(RUN, SeqCst);
+    futex_wake(&STATE);
+    stopped
+}
+
+fn stop_others(pid: i32, me: i32, limit_ns: u64) -> Outcome<()> {
+    let until = sys::clock_ns(libc::CLOCK_MONOTONIC).saturating_add(limit_ns);
+    let mut asked = unsafe {
+        // SAFETY: numbers.
+        arena::List::<i32>::new(THREADS_MAX)?
+    };
+    loop {
+        // Counted before the directory is read: who parks in between is only waited for once more.
+        let parked = PARKED.load(SeqCst);
+        let again = AGAIN.swap(0, SeqCst) != 0;
+        let (mut others, mut news) = (0, false);
+        proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
+            if tid == me {
+                return Ok(());
+            }
+            others += 1;
+            let known = asked.all().contains(&tid);
+            if !known {
+                news = true;
+                asked.push(tid, "threads")?;
+            }
+            let parked = || threads().iter().any(|thread| thread.tid == tid);
+            if !known || again && !parked() {
+                signal::nudge(pid, tid);
+            }
+            Ok(())
+        })?;
+        if !news && !again && others == parked {
+            return Ok(());
+        }
+        if sys::clock_ns(libc::CLOCK_MONOTONIC) >= until {
+            return silent(me);
+        }
+        if again {
+            sys::pause_ns(LOOK_NS);
+        } else if PARKED.load(SeqCst) == parked {
+            wait_parked(parked);
+        }
+    }
+}
+
+fn wait_parked(parked: u32) {
+    let time = [0u64, 50 * LOOK_NS];
+    let word = PARKED.as_ptr() as usize;
+    // SAFETY: FUTEX_WAIT | FUTEX_PRIVATE reads the word and the time.
+    unsafe {
+        sys::call4(
+            nr::FUTEX,
+            word,
+            128,
+            parked as usize,
+            time.as_ptr() as usize,
+        )
+    };
+}
+
+/// Names a thread that does not answer.
+fn silent(me: i32) -> Outcome<()> {
+    proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
+        if tid == me || threads().iter().any(|thread| thread.tid == tid) {
+            return Ok(());
+        }
+        let path = NumberPath::new("/proc/self/task/", tid, "/status");
+        let status = proc::read_file(path.bytes(), "looking at a thread")?;
+        let field = |name| Shown(proc::field(status, name).unwrap_or(b"?"));
+        let blocked = proc::field(status, "SigBlk").and_then(proc::hexadecimal);
+        let why = match blocked.map(|set| set & signal::bit(signal::SIGNAL) != 0) {
+            Some(true) => ": it blocks the signal",
+            _ => "",
+        };
+        refuse!(
+            "the thread {tid} ({}, state {}) does not stop{why}",
+            field("Name"),
+            field("State")
+        )
+    })
+}
