@@ -17,8 +17,10 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 mod arena;
+mod c_interface;
 mod fault;
 mod files;
+mod interpose;
 mod memory;
 mod out;
 mod proc;
@@ -30,11 +32,13 @@ mod save;
 mod scratch;
 mod signal;
 mod stop;
+mod trigger;
 mod vdso;
 
 pub use raw::format;
 pub use restore::{Way, restore};
 pub use signal::{SIGNAL, Section};
+pub use trigger::TRIGGER;
 
 use fault::Fault;
 use std::{
@@ -156,6 +160,7 @@ impl Writer {
 /// goes on, and what was written is recognised as no whole image.
 pub fn save(image: BorrowedFd<'_>, options: Options<'_>) -> Result<Saved, SaveError> {
     resume::look_up();
+    interpose::link();
     match save::save(options.wanted(image.as_raw_fd()))? {
         save::Now::Back => Ok(Saved::Back),
         save::Now::Here(saved) => {

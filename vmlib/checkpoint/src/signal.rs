@@ -74,7 +74,14 @@ pub fn install(handler: Handler) -> Outcome<()> {
     if INSTALLED.load(Relaxed) {
         return Ok(());
     }
-    let action_wanted = Action {
+    install_at(SIGNAL, handler)?;
+    INSTALLED.store(true, Relaxed);
+    Ok(())
+}
+
+/// Installs `handler` for a signal.
+pub fn install_at(signal: i32, handler: Handler) -> Outcome<()> {
+    let wanted = Action {
         handler: handler as *const c_void as usize,
         // Not SA_ONSTACK: the alternate stack may be in use.
         flags: (libc::SA_SIGINFO | libc::SA_RESTART) as usize | SA_RESTORER,
@@ -82,8 +89,7 @@ pub fn install(handler: Handler) -> Outcome<()> {
         mask: !0,
     };
     // SAFETY: the handler is written for it.
-    unsafe { action(SIGNAL, Some(&action_wanted)) }.step("installing the signal's handler")?;
-    INSTALLED.store(true, Relaxed);
+    unsafe { action(signal, Some(&wanted)) }.step("installing a signal's handler")?;
     Ok(())
 }
 
@@ -127,6 +133,14 @@ impl Section {
     pub fn enter() -> Self {
         DEPTH.set(DEPTH.get() + 1);
         compiler_fence(std::sync::atomic::Ordering::SeqCst);
+        Section(PhantomData)
+    }
+
+    /// One that was entered, and whose value was forgotten: for C.
+    ///
+    /// # Safety
+    /// This thread has entered it.
+    pub unsafe fn entered() -> Self {
         Section(PhantomData)
     }
 

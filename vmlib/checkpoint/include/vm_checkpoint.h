@@ -1,0 +1,35 @@
+/* Saves a whole process and brings it back: see docs/checkpoint.md.
+ *
+ * Link with -lvm_checkpoint; or set LD_PRELOAD to libvm_checkpoint.so and VM_CHECKPOINT_FILE to a
+ * path, and a program that knows nothing of it saves itself there whenever it gets the signal 61.
+ */
+#ifndef VM_CHECKPOINT_H
+#define VM_CHECKPOINT_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A copy of the process writes, while this one goes on. */
+#define VM_CHECKPOINT_FORKED 1u
+
+/* Saves this process with all its threads into an open file, pipe or socket.
+ * 0: saved, and here it goes on. 1: this is the process that was brought back.
+ * -1: not saved, and here it goes on; vm_checkpoint_error() says why. */
+int vm_checkpoint_save(int fd, unsigned flags);
+
+/* Becomes the process of an image. Returns only if that could not be begun: -1. */
+int vm_checkpoint_restore(int fd);
+
+/* What the last call of this thread failed of; valid until its next call. */
+const char *vm_checkpoint_error(void);
+
+/* Between these two, which nest, this thread is not stopped: it stops when it leaves. */
+void vm_checkpoint_enter(void);
+void vm_checkpoint_leave(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
