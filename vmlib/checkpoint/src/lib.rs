@@ -2,6 +2,7 @@
 //! brings it back in a new process, here or on another host. The program needs no change and
 //! nobody needs a privilege.
 
+pub mod image;
 pub mod raw;
 
 /// Nothing of this is public by accident: see [`raw::format`].
