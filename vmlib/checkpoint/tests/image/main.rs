@@ -6,4 +6,5 @@ mod host;
 mod impossible;
 mod made;
 mod memory;
+mod page;
 mod summary;
