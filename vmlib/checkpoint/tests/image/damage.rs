@@ -66,6 +66,11 @@ fn every_flipped_bit_of_a_plain_image_is_an_error() {
         bytes[bit / 8] ^= 1 << (bit % 8);
         let good = match &error {
             ImageError::NotAnImage => bit < 64,
+            ImageError::Damaged {
+                at,
+                what: Damage::NoSection,
+                ..
+            } => (*at..at + 4).contains(&(bit as u64 / 8)),
             ImageError::Damaged { at, .. } => *at <= bit as u64 / 8,
             _ => false,
         };
@@ -124,6 +129,16 @@ fn sections_that_are_lost_doubled_or_from_another_image_are_noticed() {
             let (section, kind) = (7, END);
             assert_eq!(place, Place::Payload { section, kind });
         }
+        error => panic!("{error}"),
+    }
+}
+
+#[test]
+fn bytes_that_are_no_section_are_told_apart_from_a_damaged_one() {
+    let mut bytes = Made::small().write(Codec::Plain);
+    bytes[Prefix::LEN] ^= 1;
+    match read(&bytes[..]).unwrap_err() {
+        ImageError::Damaged { what, .. } => assert_eq!(what, Damage::NoSection),
         error => panic!("{error}"),
     }
 }

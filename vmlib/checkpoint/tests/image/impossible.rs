@@ -1,7 +1,10 @@
 //! Images whose checksums hold, but which no process could have left.
 
 use vm_checkpoint::{
-    format::{self, CONTENT, END, Facts, MAPPINGS, NAMES, Name, PAGES, Plain, Prefix, SECTION_MAX},
+    format::{
+        self, CONTENT, END, Facts, MAPPINGS, NAMES, Name, PAGES, Plain, Prefix, SECTION_MAX,
+        Section,
+    },
     image::{Codec, Damage, ImageError, Impossible},
     raw::checksum::checksum,
 };
@@ -153,6 +156,9 @@ fn pages_lie_inside_one_mapping_and_ascend() {
     let part = page;
     let half = |made: &mut Made| made.body[0].2.truncate(100);
     assert_eq!(wrong(half), Impossible::Uneven { len: 100, part });
+    let more = |made: &mut Made| made.body[0].2.resize(PAGE as usize + 100, 0);
+    let len = page + 100;
+    assert_eq!(wrong(more), Impossible::Uneven { len, part });
     let none = |made: &mut Made| made.body[0].2.clear();
     assert_eq!(wrong(none), Impossible::Uneven { len: 0, part });
 }
@@ -284,4 +290,59 @@ fn the_end_tells_of_what_came_before() {
             error => panic!("{error}"),
         }
     }
+}
+
+#[test]
+fn a_compressed_section_cannot_hold_what_no_block_of_its_length_holds() {
+    let head = |raw_len, payload: &[u8]| {
+        let mut head = Section::new(format::FACTS, 0, 0, &[]);
+        (head.codec, head.raw_len) = (format::LZ4, raw_len);
+        head.stored_len = payload.len() as u64;
+        head.check = head.sum();
+        let prefix = Prefix::new(format::X86_64, PAGE);
+        [prefix.bytes(), head.bytes(), payload].concat()
+    };
+    let raw = Facts::LEN as u64;
+    assert_eq!(
+        reason(&head(raw, &[0])),
+        Impossible::Lengths { stored: 1, raw }
+    );
+    let stored = raw + 1 + 16;
+    let lengths = Impossible::Lengths {
+        stored: stored + 1,
+        raw,
+    };
+    assert_eq!(reason(&head(raw, &vec![0; stored as usize + 1])), lengths);
+    // A block that ends early, though its lengths could be.
+    let short = lz4_flex::block::compress(&[7; Facts::LEN - 1]);
+    for payload in [&short[..], &vec![0; stored as usize]] {
+        let error = read(&head(raw, payload)[..]).unwrap_err();
+        let undecodable = matches!(
+            error,
+            ImageError::Damaged {
+                what: Damage::Undecodable,
+                ..
+            }
+        );
+        assert!(undecodable, "{error}");
+    }
+}
+
+#[test]
+fn a_payload_is_no_longer_than_a_content_may_be() {
+    let mut made = Made::small();
+    made.mappings[1].end = STACK + 2 * SECTION_MAX as u64;
+    made.body = vec![(PAGES, STACK, vec![0; SECTION_MAX])];
+    let mut image = made.write(Codec::Lz4);
+    let last = image
+        .windows(4)
+        .rposition(|bytes| bytes == b"SECT")
+        .unwrap();
+    let pages = image[..last].windows(4).rposition(|bytes| bytes == b"SECT");
+    let stored_len = pages.unwrap() + 32;
+    let len = SECTION_MAX as u64 + 1;
+    image[stored_len..stored_len + 8].copy_from_slice(&len.to_le_bytes());
+    reseal(&mut image);
+    let max = SECTION_MAX as u64;
+    assert_eq!(reason(&image), Impossible::TooLong { len, max });
 }
