@@ -20,6 +20,7 @@ mod arena;
 mod c_interface;
 mod fault;
 mod files;
+pub mod image;
 mod interpose;
 mod memory;
 mod out;

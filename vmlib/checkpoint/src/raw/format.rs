@@ -249,7 +249,7 @@ pub struct FileRecord {
     pub kind: u32,
     /// As for `open`.
     pub flags: u32,
-    /// The record that opens the file, if this is its duplicate; else its own number.
+    /// The descriptor that this one is a duplicate of; its own number if of none.
     pub original: u32,
     /// File position.
     pub offset: u64,

@@ -1,0 +1,200 @@
+//! What an image is about, for people and for programs that read JSON.
+
+use std::io::Read;
+
+use serde::Serialize;
+
+use super::{error::ImageError, heads::Heads, read::ImageReader};
+use crate::raw::format::{self, FileRecord, LZ4, Name, PAGES, ThreadRecord};
+
+/// What an image is about. As JSON its keys are the names of the fields.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// The program's file.
+    pub program: String,
+    /// The process's name.
+    pub name: String,
+    /// The command line.
+    pub command: Vec<String>,
+    /// The working directory.
+    pub dir: String,
+    /// The name of the host where it was saved.
+    pub host: String,
+    /// The release of the kernel there.
+    pub kernel: String,
+    /// When it was saved. Seconds since 1970.
+    pub saved_at_s: u64,
+    /// The process's id there.
+    pub pid: u32,
+    /// Its threads.
+    pub threads: Vec<ThreadSummary>,
+    /// Its open descriptors.
+    pub files: Vec<FileSummary>,
+    /// Its mappings.
+    pub mappings: usize,
+    /// Bytes of addresses in them, whether in use or not.
+    pub mapped_bytes: u64,
+    /// The memory in the image; `None` when only the heads were read.
+    pub pages: Option<Pages>,
+}
+
+/// A thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ThreadSummary {
+    /// Its id at the save.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// An open descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FileSummary {
+    /// Its number.
+    pub fd: u32,
+    /// What it is.
+    pub kind: FileKind,
+    /// Its path, or what it is called instead.
+    pub path: String,
+    /// The file position.
+    pub offset: u64,
+    /// As for `open`.
+    pub flags: u32,
+    /// Bytes of the file.
+    pub size: u64,
+    /// The descriptor that it shares its position with, if it is a duplicate.
+    pub duplicate_of: Option<u32>,
+}
+
+/// What a descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileKind {
+    /// A regular file or a directory, opened again by its path.
+    File,
+    /// A device like `/dev/null`, opened again by its path.
+    Device,
+    /// Taken over from whoever brings the process back.
+    Inherited,
+    /// One end of a pipe within the process.
+    Pipe,
+}
+
+/// The memory in an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Pages {
+    /// Bytes of memory that were saved.
+    pub saved_bytes: u64,
+    /// Bytes of the whole image.
+    pub stored_bytes: u64,
+    /// How the memory is stored.
+    pub codec: Codec,
+}
+
+/// How memory is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Codec {
+    /// As it is.
+    Plain,
+    /// As LZ4 blocks, where that makes it less.
+    Lz4,
+}
+
+impl Summary {
+    /// Reads an image to its end. Without an error it is whole.
+    ///
+    /// # Errors
+    /// When it is not whole or cannot be right.
+    pub fn read(source: impl Read) -> Result<Self, ImageError> {
+        let mut image = ImageReader::new(source)?;
+        let mut summary = Self::of_heads(read_heads(&mut image)?);
+        let mut pages = Pages {
+            saved_bytes: 0,
+            stored_bytes: 0,
+            codec: Codec::Plain,
+        };
+        while let Some((section, content)) = image.next_section()? {
+            if section.kind == PAGES {
+                pages.saved_bytes += content.len() as u64;
+                if section.codec == LZ4 {
+                    pages.codec = Codec::Lz4;
+                }
+            }
+        }
+        pages.stored_bytes = image.position();
+        summary.pages = Some(pages);
+        Ok(summary)
+    }
+
+    /// Reads an image up to its mappings. Whether the rest is there and good is not known then.
+    ///
+    /// # Errors
+    /// When so much of it is not there or cannot be right.
+    pub fn read_heads(source: impl Read) -> Result<Self, ImageError> {
+        let mut image = ImageReader::new(source)?;
+        read_heads(&mut image).map(Self::of_heads)
+    }
+
+    /// What the heads of an image tell.
+    pub fn of_heads(heads: &Heads) -> Self {
+        let facts = heads.facts();
+        let text = |name: Name| heads.name(name).into_owned();
+        let mapped = heads.mappings().iter().map(|one| one.end - one.start);
+        Summary {
+            program: text(facts.exe),
+            name: text(facts.comm),
+            command: arguments(heads.name_bytes(facts.command)),
+            dir: text(facts.dir),
+            host: text(facts.host),
+            kernel: text(facts.kernel),
+            saved_at_s: facts.saved_at_ns / 1_000_000_000,
+            pid: facts.pid,
+            threads: heads.threads().iter().map(thread).collect(),
+            files: heads.files().iter().map(|one| file(heads, one)).collect(),
+            mappings: heads.mappings().len(),
+            mapped_bytes: mapped.sum(),
+            pages: None,
+        }
+    }
+}
+
+fn read_heads<R: Read>(image: &mut ImageReader<R>) -> Result<&Heads, ImageError> {
+    while image.heads().is_none() && image.next_section()?.is_some() {}
+    Ok(image.heads().expect("the mappings come before the end"))
+}
+
+/// Each ends with NUL, the last one perhaps without.
+fn arguments(command: &[u8]) -> Vec<String> {
+    let command = command.strip_suffix(&[0]).unwrap_or(command);
+    if command.is_empty() {
+        return Vec::new();
+    }
+    let lossy = |one| String::from_utf8_lossy(one).into_owned();
+    command.split(|byte| *byte == 0).map(lossy).collect()
+}
+
+fn thread(record: &ThreadRecord) -> ThreadSummary {
+    let name = record.name.split(|byte| *byte == 0).next();
+    ThreadSummary {
+        tid: record.tid,
+        name: String::from_utf8_lossy(name.unwrap_or_default()).into_owned(),
+    }
+}
+
+fn file(heads: &Heads, record: &FileRecord) -> FileSummary {
+    FileSummary {
+        fd: record.fd,
+        kind: match record.kind {
+            format::FD_FILE => FileKind::File,
+            format::FD_DEVICE => FileKind::Device,
+            format::FD_INHERITED => FileKind::Inherited,
+            _ => FileKind::Pipe,
+        },
+        path: heads.name(record.name).into_owned(),
+        offset: record.offset,
+        flags: record.flags,
+        size: record.size,
+        duplicate_of: (record.original != record.fd).then_some(record.original),
+    }
+}
