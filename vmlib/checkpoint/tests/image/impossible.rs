@@ -94,7 +94,10 @@ fn files_are_known_kinds_and_duplicates_follow_originals() {
         wrong(|made| made.files[1].fd = u32::MAX),
         Impossible::File(1)
     );
-    assert_eq!(wrong(|made| made.files[3].fd = 3), Impossible::FileTwice(3));
+    assert_eq!(
+        wrong(|made| (made.files[3].fd, made.files[3].original) = (3, 3)),
+        Impossible::FileTwice(3)
+    );
     assert_eq!(
         wrong(|made| made.files[3].content = CODE - 2),
         Impossible::Pipe(3)
