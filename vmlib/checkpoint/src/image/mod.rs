@@ -12,15 +12,14 @@
 
 mod check;
 mod error;
-mod features;
 mod heads;
 mod host;
 mod info;
 mod read;
 mod write;
 
+pub use crate::raw::features::Feature;
 pub use error::{Damage, ImageError, Impossible, Place};
-pub use features::Feature;
 pub use heads::Heads;
 pub use host::{Host, Obstacle, compare};
 pub use info::{Codec, FileKind, FileSummary, Pages, Summary, ThreadSummary};

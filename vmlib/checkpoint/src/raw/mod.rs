@@ -3,5 +3,7 @@
 
 pub mod checksum;
 pub mod clone;
+pub mod features;
 pub mod format;
+pub mod processor;
 pub mod sys;
