@@ -1,6 +1,8 @@
 //! Compares the host of an image with this one: what would make the process fail here, where it
 //! ran there.
 
+use serde::Serialize;
+
 use crate::raw::{
     features::{self, Feature},
     format::{Cpu, Facts, Prefix, X86_64},
@@ -35,6 +37,40 @@ impl Host {
                 .release()
                 .to_string_lossy()
                 .into_owned(),
+        }
+    }
+}
+
+/// What a host must have, so that an image can be brought back there. As JSON its keys are the
+/// names of the fields.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Needs {
+    /// The architecture, as `uname` names it.
+    pub arch: &'static str,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Features of the processor, by their usual names.
+    pub features: Vec<String>,
+    /// Parts of the state of threads that processor and kernel keep.
+    pub states: Vec<&'static str>,
+    /// Bytes that these take in a signal frame; each has to be at the same place.
+    pub xsave_bytes: u32,
+}
+
+impl Needs {
+    /// Those of an image.
+    pub fn of(prefix: &Prefix, facts: &Facts) -> Self {
+        let (cpu, nothing) = (facts.cpu, Cpu::default());
+        let parts = (0..u64::BITS).filter(|bit| cpu.xcr0 & (1 << bit) != 0);
+        Needs {
+            // Others are not read.
+            arch: "x86_64",
+            page_bytes: prefix.page_size,
+            features: features::missing(&cpu, &nothing)
+                .map(|feature| feature.to_string())
+                .collect(),
+            states: parts.map(features::state_name).collect(),
+            xsave_bytes: cpu.xsave_len,
         }
     }
 }

@@ -1,11 +1,11 @@
 //! What an image is about, for people and for programs that read JSON.
 
-use std::io::Read;
+use std::io::{Read, Seek};
 
 use serde::Serialize;
 
 use super::{error::ImageError, heads::Heads, read::ImageReader};
-use crate::raw::format::{self, FileRecord, LZ4, Name, PAGES, ThreadRecord};
+use crate::raw::format::{self, FileRecord, LZ4, Name, PAGES, Section, ThreadRecord};
 
 /// What an image is about. As JSON its keys are the names of the fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -108,23 +108,45 @@ impl Summary {
     /// When it is not whole or cannot be right.
     pub fn read(source: impl Read) -> Result<Self, ImageError> {
         let mut image = ImageReader::new(source)?;
-        let mut summary = Self::of_heads(read_heads(&mut image)?);
+        Self::of_image(&mut image, |image| {
+            let section = image.next_section()?;
+            Ok(section.map(|(section, _)| section))
+        })
+    }
+
+    /// Reads an image to its end, but passes over what memory and files hold: quick for any size.
+    /// Damage in what was passed over does not show.
+    ///
+    /// # Errors
+    /// As for [`Summary::read`].
+    pub fn pass(source: impl Read + Seek) -> Result<Self, ImageError> {
+        let mut image = ImageReader::new(source)?;
+        Self::of_image(&mut image, ImageReader::pass_section)
+    }
+
+    fn of_image<R: Read>(
+        image: &mut ImageReader<R>,
+        mut next: impl FnMut(&mut ImageReader<R>) -> Result<Option<Section>, ImageError>,
+    ) -> Result<Self, ImageError> {
         let mut pages = Pages {
             saved_bytes: 0,
             stored_bytes: 0,
             codec: Codec::Plain,
         };
-        while let Some((section, content)) = image.next_section()? {
+        while let Some(section) = next(image)? {
             if section.kind == PAGES {
-                pages.saved_bytes += content.len() as u64;
+                pages.saved_bytes += section.raw_len;
                 if section.codec == LZ4 {
                     pages.codec = Codec::Lz4;
                 }
             }
         }
         pages.stored_bytes = image.position();
-        summary.pages = Some(pages);
-        Ok(summary)
+        let heads = image.heads().expect("the mappings come before the end");
+        Ok(Summary {
+            pages: Some(pages),
+            ..Self::of_heads(heads)
+        })
     }
 
     /// Reads an image up to its mappings. Whether the rest is there and good is not known then.

@@ -23,7 +23,7 @@ pub use crate::raw::features::Feature;
 pub use error::{Damage, ImageError, Impossible, Place};
 pub use files::{FileProblem, check_files};
 pub use heads::Heads;
-pub use host::{Host, Obstacle, compare};
+pub use host::{Host, Needs, Obstacle, compare};
 pub use info::{Codec, FileKind, FileSummary, Pages, Summary, ThreadSummary};
 pub use read::ImageReader;
 pub use write::{ImageWriter, Names};

@@ -52,7 +52,9 @@ fn problem(made: &Made, dir: &Path) -> String {
 #[test]
 fn files_that_are_as_they_were_are_no_problem() {
     let dir = tempfile::tempdir().unwrap();
-    let content: Vec<u8> = (0..600_000u32).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect();
+    let content: Vec<u8> = (0..600_000u32)
+        .map(|at| (at.wrapping_mul(at) >> 7) as u8)
+        .collect();
     for content in [&content[..], &content[..262_144], b"short", b""] {
         for flags in [libc::O_RDONLY, libc::O_RDWR | libc::O_APPEND] {
             let made = with_file(dir.path(), content, flags);
