@@ -107,11 +107,7 @@ impl Summary {
     /// # Errors
     /// When it is not whole or cannot be right.
     pub fn read(source: impl Read) -> Result<Self, ImageError> {
-        let mut image = ImageReader::new(source)?;
-        Self::of_image(&mut image, |image| {
-            let section = image.next_section()?;
-            Ok(section.map(|(section, _)| section))
-        })
+        Self::read_on(&mut ImageReader::new(source)?)
     }
 
     /// Reads an image to its end, but passes over what memory and files hold: quick for any size.
@@ -120,8 +116,26 @@ impl Summary {
     /// # Errors
     /// As for [`Summary::read`].
     pub fn pass(source: impl Read + Seek) -> Result<Self, ImageError> {
-        let mut image = ImageReader::new(source)?;
-        Self::of_image(&mut image, ImageReader::pass_section)
+        Self::pass_on(&mut ImageReader::new(source)?)
+    }
+
+    /// As [`Summary::read`], with a reader that was not used beyond the heads.
+    ///
+    /// # Errors
+    /// As for [`Summary::read`].
+    pub fn read_on<R: Read>(image: &mut ImageReader<R>) -> Result<Self, ImageError> {
+        Self::of_image(image, |image| {
+            let section = image.next_section()?;
+            Ok(section.map(|(section, _)| section))
+        })
+    }
+
+    /// As [`Summary::pass`], with a reader that was not used beyond the heads.
+    ///
+    /// # Errors
+    /// As for [`Summary::read`].
+    pub fn pass_on<R: Read + Seek>(image: &mut ImageReader<R>) -> Result<Self, ImageError> {
+        Self::of_image(image, ImageReader::pass_section)
     }
 
     fn of_image<R: Read>(
@@ -155,7 +169,7 @@ impl Summary {
     /// When so much of it is not there or cannot be right.
     pub fn read_heads(source: impl Read) -> Result<Self, ImageError> {
         let mut image = ImageReader::new(source)?;
-        read_heads(&mut image).map(Self::of_heads)
+        image.read_heads().map(Self::of_heads)
     }
 
     /// What the heads of an image tell.
@@ -179,11 +193,6 @@ impl Summary {
             pages: None,
         }
     }
-}
-
-fn read_heads<R: Read>(image: &mut ImageReader<R>) -> Result<&Heads, ImageError> {
-    while image.heads().is_none() && image.next_section()?.is_some() {}
-    Ok(image.heads().expect("the mappings come before the end"))
 }
 
 /// Each ends with NUL, the last one perhaps without.

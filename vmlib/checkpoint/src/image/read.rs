@@ -99,6 +99,15 @@ impl<R: Read> ImageReader<R> {
         matches!(self.stage, Stage::Body | Stage::Whole).then_some(&self.heads)
     }
 
+    /// Reads as far as [`ImageReader::heads`] needs it.
+    ///
+    /// # Errors
+    /// As for [`ImageReader::next_section`].
+    pub fn read_heads(&mut self) -> Result<&Heads, ImageError> {
+        while self.heads().is_none() && self.next_section()?.is_some() {}
+        Ok(self.heads().expect("the mappings come before the end"))
+    }
+
     /// Bytes read so far.
     pub fn position(&self) -> u64 {
         self.at
