@@ -18,6 +18,7 @@
 
 mod arena;
 mod c_interface;
+mod deadline;
 mod fault;
 mod files;
 pub mod image;

@@ -215,6 +215,9 @@ fn write(
     };
     let files = files::capture(wish, &mut names)?;
     let mappings = memory::mappings(&mut names)?;
+    // SAFETY: zeros are values of all fields.
+    let known = unsafe { arena::take::<Mapping>(mappings.len())? };
+    known.copy_from_slice(mappings);
     let facts = facts(process, &mut names)?;
     let records = thread_records()?;
     // SAFETY: it is written before it is read.
@@ -224,6 +227,7 @@ fn write(
         threads: stop::threads(),
         private,
         files,
+        mappings: known,
         // SAFETY: the names stay in the arena.
         names: unsafe { std::slice::from_raw_parts(names.all().as_ptr(), names.all().len()) },
         memory: facts.memory,
@@ -236,12 +240,13 @@ fn write(
         stack: resume::stack_top() as u64,
         ..facts
     };
+    // From here on nothing is written that the image needs.
+    let pieces = pieces(mappings)?;
     let mut out = Out::begin(wanted.image)?;
     out.section(FACTS, 0, facts.bytes())?;
     out.section(NAMES, 0, names.all())?;
     out.section(THREADS, 0, ThreadRecord::all_bytes(records))?;
     out.section(FILES, 0, FileRecord::all_bytes(plan.files))?;
-    let pieces = pieces(mappings)?;
     out.section(MAPPINGS, 0, Mapping::all_bytes(mappings))?;
     if !wanted.forked {
         pages(&mut out, mappings, pieces, |_| true)?;
