@@ -382,6 +382,11 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
                 r#"{"dropped":0,"event":"output","stream":1,"text":"hello\n","tid":"t1.1"}"#,
             ),
             (
+                Event::RunEnded(tid(1, 1), ExitStatus::Code(0)),
+                "",
+                r#"{"code":0,"event":"ended","status":"exited with code 0","tid":"t1.1"}"#,
+            ),
+            (
                 Event::RunEnded(tid(1, 1), ExitStatus::Signal(9)),
                 "",
                 r#"{"code":137,"event":"ended","status":"killed by signal 9","tid":"t1.1"}"#,
