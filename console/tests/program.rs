@@ -21,8 +21,7 @@ use vm_wire::{
     HostId, Message, Tid,
     agreed::{ExitStatus, HostFacts},
     console::{
-        Answer, Conf, HostRow, HostState, Input, Output, Request, RunEnd, RunSignal, TaskRow,
-        WindowSize,
+        Answer, Conf, HostRow, HostState, Input, Output, Request, RunEnd, TaskRow, WindowSize,
     },
     task::{FailKind, Failed},
 };
@@ -235,10 +234,38 @@ fn end(daemon: &mut FakeDaemon, status: ExitStatus) {
     daemon.send(&RunEnd { status }.frame());
 }
 
+/// As [`running`], but after `begin` the run's connection is not read any more, and the master ends
+/// by the signal that the console asks for on a third connection.
+fn signalled(
+    dir: &TempDir,
+    mut begin: impl FnMut(&mut FakeDaemon, Request) + Send + 'static,
+) -> std::thread::JoinHandle<()> {
+    let mut run = None;
+    fake::listen(dir.path(), 3, move |console, mut daemon| {
+        daemon.greet();
+        match console {
+            0 => {}
+            1 => {
+                let request = daemon.answer_next(&Answer::Started(vec![tid(1, 7)]));
+                begin(&mut daemon, request);
+                run = Some(daemon);
+            }
+            _ => {
+                let request = daemon.answer_next(&Answer::Done);
+                let Request::Signal(task, signal) = request else {
+                    panic!("{request:?}")
+                };
+                assert_eq!(task, tid(1, 7));
+                end(run.as_mut().expect("it runs"), ExitStatus::Signal(signal));
+            }
+        }
+    })
+}
+
 #[test]
 fn a_signal_to_the_console_reaches_the_program_and_its_end_is_the_consoles() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = running(&dir, |mut daemon, request| {
+    let daemon = signalled(&dir, |daemon, request| {
         let Request::Run { spawn, terminal } = request else {
             panic!("not a run")
         };
@@ -257,8 +284,6 @@ fn a_signal_to_the_console_reaches_the_program_and_its_end_is_the_consoles() {
             }
             .frame(),
         );
-        let signal: RunSignal = daemon.read();
-        end(&mut daemon, ExitStatus::Signal(signal.signal));
     });
     let mut console = Guarded::spawn(
         vm(dir.path())
@@ -279,26 +304,8 @@ fn a_signal_to_the_console_reaches_the_program_and_its_end_is_the_consoles() {
 #[test]
 fn a_program_that_does_not_read_its_input_still_gets_signals() {
     let dir = tempfile::tempdir().unwrap();
-    let mut runs = None;
-    let daemon = fake::listen(dir.path(), 3, move |console, mut daemon| {
-        daemon.greet();
-        match console {
-            0 => {}
-            // As a daemon whose program reads nothing, this one reads nothing any more.
-            1 => {
-                daemon.answer_next(&Answer::Started(vec![tid(1, 7)]));
-                runs = Some(daemon);
-            }
-            _ => {
-                let request = daemon.answer_next(&Answer::Done);
-                assert_eq!(request, Request::Signal(tid(1, 7), libc::SIGUSR1));
-                end(
-                    runs.as_mut().expect("it runs"),
-                    ExitStatus::Signal(libc::SIGUSR1),
-                );
-            }
-        }
-    });
+    // As a daemon whose program reads nothing, this one reads nothing of what is typed.
+    let daemon = signalled(&dir, |_, _| {});
     let mut console = Guarded::spawn(
         vm(dir.path())
             .args(["--json", "run", "prog"])
@@ -308,15 +315,8 @@ fn a_program_that_does_not_read_its_input_still_gets_signals() {
     let mut started = [0; 8];
     let mut stdout = console.0.stdout.take().unwrap();
     stdout.read_exact(&mut started).unwrap();
-    // Until the way is full, signals go the usual way, where nobody reads them.
-    let status = loop {
-        match console.0.try_wait().unwrap() {
-            Some(status) => break status,
-            None => console.signal(Signal::USR1),
-        }
-        std::thread::park_timeout(std::time::Duration::from_millis(5));
-    };
-    assert_eq!(status.code(), Some(128 + libc::SIGUSR1));
+    console.signal(Signal::USR1);
+    assert_eq!(console.wait().code(), Some(128 + libc::SIGUSR1));
     daemon.join().unwrap();
 }
 

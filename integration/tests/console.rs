@@ -166,6 +166,66 @@ fn input_output_and_exit_code_pass_through() {
     );
 }
 
+/// A console whose program never reads and which is fed without end: it has taken half a MiB, and
+/// takes more until the way is full.
+fn fed_without_a_reader(node: &Node) -> (Child, thread::JoinHandle<()>) {
+    let mut console = vm(node, &["run", "sh", "-c", "echo ready; exec sleep 1000"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the console can be run");
+    let mut stdin = console.stdin.take().expect("a pipe");
+    let (taken, enough) = mpsc::channel();
+    let feeder = thread::spawn(move || {
+        let block = [b'x'; 32 * 1024];
+        // Ends when the console has ended.
+        while stdin.write_all(&block).is_ok() {
+            let _ = taken.send(block.len());
+        }
+    });
+    let mut stdout = console.stdout.take().expect("a pipe");
+    let mut ready = [0; 6];
+    stdout.read_exact(&mut ready).expect("output");
+    let mut total = 0;
+    while total < 512 * 1024 {
+        total += enough.recv_timeout(PATIENCE).expect("input is taken");
+    }
+    (console, feeder)
+}
+
+fn tasks(node: &Node) -> usize {
+    let ps = vm(node, &["--json", "ps"])
+        .output()
+        .expect("the console can be run");
+    String::from_utf8_lossy(&ps.stdout)
+        .matches("\"tid\"")
+        .count()
+}
+
+#[test]
+fn a_signal_overtakes_input_that_the_program_does_not_read() {
+    let cluster = Cluster::on_loopback(1);
+    let (mut console, feeder) = fed_without_a_reader(&cluster.nodes[0]);
+    kill_process(Pid::from_child(&console), Signal::INT).expect("a child of ours");
+    let status = wait_for("the end of the console", PATIENCE, || {
+        console.try_wait().expect("a child of ours")
+    });
+    assert_eq!(status.code(), Some(128 + Signal::INT.as_raw()));
+    feeder.join().expect("no panic");
+}
+
+#[test]
+fn the_end_of_a_console_is_seen_behind_input_that_the_program_does_not_read() {
+    let cluster = Cluster::on_loopback(1);
+    let node = &cluster.nodes[0];
+    let (mut console, feeder) = fed_without_a_reader(node);
+    assert_eq!(tasks(node), 1);
+    kill_process(Pid::from_child(&console), Signal::KILL).expect("a child of ours");
+    console.wait().expect("a child of ours");
+    feeder.join().expect("no panic");
+    wait_for("the hangup", PATIENCE, || (tasks(node) == 0).then_some(()));
+}
+
 #[test]
 fn a_killed_console_hangs_up_its_program_and_nothing_else() {
     let cluster = Cluster::on_loopback(1);
