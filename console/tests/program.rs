@@ -528,6 +528,28 @@ fn the_prompt_completes_from_grammar_and_machine_and_survives_errors() {
 }
 
 #[test]
+fn lines_typed_ahead_at_the_prompt_are_all_carried_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = fake::listen(dir.path(), 1, |_, mut daemon| {
+        daemon.greet();
+        for number in 1..=3 {
+            let request = daemon.answer_next(&Answer::Check(Vec::new()));
+            assert_eq!(request, Request::Check(tid(1, number)));
+        }
+        assert!(daemon.frame().is_none());
+    });
+    let (ours, theirs) = terminal();
+    let mut console = vm_on(&theirs, dir.path(), &[]);
+    drop(theirs);
+    let mut screen = Screen::new(ours);
+    screen.wait_for("vm> ");
+    screen.type_keys("check t1.1\rcheck t1.2\rcheck t1.3\rquit\r");
+    screen.wait_for("t1.3 can be moved");
+    assert_eq!(console.wait().code(), Some(0));
+    daemon.join().unwrap();
+}
+
+#[test]
 fn add_hands_the_secret_to_the_launcher_and_waits_for_the_host() {
     let dir = tempfile::tempdir().unwrap();
     let said = dir.path().join("said");
