@@ -7,6 +7,7 @@
 use crate::signal_name;
 use clap::{Args, Parser, Subcommand};
 use std::{
+    ffi::OsStr,
     path::{Path, PathBuf},
     str::FromStr,
 };
@@ -273,6 +274,15 @@ impl FromStr for TidArg {
     fn from_str(text: &str) -> Result<Self, TidError> {
         Tid::parse(text, MachineId::from_bits(0)).map(|_| TidArg(text.to_owned()))
     }
+}
+
+/// Whether the words, which could not be parsed, ask for JSON. The option may stand after what is
+/// wrong with them.
+pub fn ask_for_json(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> bool {
+    words
+        .into_iter()
+        .take_while(|word| word.as_ref() != "--")
+        .any(|word| word.as_ref() == "--json")
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {

@@ -3,13 +3,13 @@
 use crate::{
     client::Client,
     command::{Cli, Command, Run, TidArg},
-    failure::{self, ClientError},
+    failure::{self, ClientError, UsageError},
     interrupt::Interrupt,
     launch,
     render::{Event, Renderer},
     run, terminal,
 };
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::CommandFactory;
 use std::{
     env,
@@ -332,10 +332,7 @@ impl Console {
 /// # Errors
 /// What writing said.
 pub fn report(renderer: &mut Renderer, error: &anyhow::Error) -> io::Result<()> {
-    let kind = error
-        .downcast_ref::<ClientError>()
-        .map_or_else(|| "Failed".to_owned(), ClientError::kind);
-    renderer.failure(&kind, &format!("{error:#}"))
+    renderer.failure(&failure::kind(error), &format!("{error:#}"))
 }
 
 fn current_dir() -> anyhow::Result<PathBuf> {
@@ -373,7 +370,7 @@ fn help(command: Option<&str>) -> anyhow::Result<String> {
         None => &mut grammar,
         Some(name) => grammar
             .find_subcommand_mut(name)
-            .ok_or_else(|| anyhow!("no command '{name}': 'help' lists them"))?,
+            .ok_or_else(|| UsageError(format!("no command '{name}': 'help' lists them")))?,
     };
     Ok(page.render_long_help().to_string())
 }
@@ -396,6 +393,7 @@ mod tests {
     fn help_has_a_page_for_each_command_and_none_for_others() {
         assert!(help(None).unwrap().contains("Exit codes:"));
         assert!(help(Some("run")).unwrap().contains("Usage: vm run"));
-        assert!(help(Some("frobnicate")).is_err());
+        let none = help(Some("frobnicate")).unwrap_err();
+        assert_eq!(failure::exit_code(&none), failure::USAGE);
     }
 }

@@ -137,8 +137,36 @@ fn version_and_help_need_no_daemon() {
         assert_eq!(output.status.code(), Some(0), "{words:?}");
         assert!(!output.stdout.is_empty());
     }
-    let output = vm(dir.path()).arg("frobnicate").output().unwrap();
+}
+
+#[test]
+fn a_wrong_command_line_is_exit_code_2_and_json_for_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    for (words, says) in [
+        (&["frobnicate"][..], "frobnicate"),
+        (&["help", "frobnicate"], "frobnicate"),
+        (&["kill"], "<TID>"),
+        (&["sig", "0", "t1.1"], "signal"),
+    ] {
+        let output = vm(dir.path()).args(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(text(&output.stderr).contains(says), "{words:?}");
+
+        let output = vm(dir.path()).args(words).arg("--json").output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(output.stdout.is_empty());
+        let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert_eq!(error["error"]["kind"], "Usage");
+        let said = error["error"]["text"].as_str().unwrap();
+        assert!(said.contains(says) && !said.starts_with("error"), "{said}");
+    }
+    let mut script = tempfile::tempfile().unwrap();
+    script.write_all(b"kill --json\n").unwrap();
+    std::io::Seek::rewind(&mut script).unwrap();
+    let output = vm(dir.path()).stdin(script).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
+    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(error["error"]["kind"], "Usage");
 }
 
 #[test]
