@@ -363,7 +363,8 @@ Example:
 
 const SIG_HELP: &str = "\
 Names may be given with or without SIG, in any case; RTMIN+3 and RTMAX-1 are
-known too.
+known too. 0, with which kill(1) asks whether a process lives, is refused: see
+`ps`.
 
 Example:
   vm sig TERM t2.5
