@@ -158,6 +158,9 @@ pub struct Run {
     /// Do not give the program a terminal, even if the console has one.
     #[arg(long)]
     pub no_terminal: bool,
+    /// Refused, with a word on what to do instead.
+    #[arg(long = "on", hide = true, value_name = "HOST", value_parser = not_elsewhere)]
+    _on: Option<String>,
     /// What to run.
     #[command(flatten)]
     pub program: Program,
@@ -290,6 +293,12 @@ fn variable(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("write it as NAME=VALUE".to_owned()),
     }
+}
+
+fn not_elsewhere(host: &str) -> Result<String, String> {
+    Err(format!(
+        "run starts a program where its console is; use 'vm spawn --on {host}', or run 'vm' there"
+    ))
 }
 
 /// A host that begins with a dash would reach the launcher as one of its options.
@@ -491,6 +500,13 @@ mod tests {
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn who_wants_to_run_elsewhere_is_told_how() {
+        let error = parse("run --on beta prog").unwrap_err().to_string();
+        assert!(error.contains("'vm spawn --on beta'"), "{error}");
+        assert!(!error.contains("tip:"), "{error}");
     }
 
     #[test]
