@@ -22,7 +22,7 @@ use vm_wire::{
 ///
 /// Without a command it reads commands interactively, or, when its standard input is no terminal,
 /// line by line until one fails. If no daemon runs on this host, the prompt, `run`, `spawn` and
-/// `add` start one.
+/// `add` start one, and say so.
 #[derive(Debug, Parser)]
 #[command(name = "vm", version, after_long_help = TOP_HELP, disable_help_subcommand = true)]
 pub struct Cli {

@@ -154,14 +154,20 @@ impl Console {
         Ok(self.client.insert(client))
     }
 
-    /// The connection; if there is no daemon, one is started first.
+    /// The connection; if there is no daemon, one is started first, which is said.
     ///
     /// # Errors
     /// When none can be started.
     pub fn client_or_start(&mut self) -> anyhow::Result<&mut Client> {
         match self.client() {
             Ok(_) => {}
-            Err(ClientError::NoDaemon { .. }) => launch::start_local(&self.dir)?,
+            Err(ClientError::NoDaemon { .. }) => {
+                launch::start_local(&self.dir)?;
+                let machine = self.machine()?;
+                let dir = self.dir.display();
+                let text = format!("no daemon ran in {dir}: started one, a new machine {machine}");
+                self.renderer.announce("DaemonStarted", &text)?;
+            }
             Err(error) => return Err(error.into()),
         }
         Ok(self.client()?)

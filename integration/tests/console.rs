@@ -141,6 +141,45 @@ fn a_program_that_a_key_ends_has_the_exit_code_of_a_local_one() {
     assert_eq!(run.exit_code(), Some(128 + Signal::INT.as_raw()));
 }
 
+/// Ends the machine of a daemon that a console started by itself.
+struct Halted<'a>(&'a Path);
+
+impl Drop for Halted<'_> {
+    fn drop(&mut self) {
+        let mut command = Command::new(binaries::binary("vm"));
+        // There may be none any more.
+        let _ = command.arg("--dir").arg(self.0).arg("halt").output();
+    }
+}
+
+#[test]
+fn a_daemon_that_a_console_starts_by_itself_is_announced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path().join("vm");
+    let _halted = Halted(&dir);
+    binaries::vmd();
+    let vm = |words: &[&str]| {
+        let mut command = Command::new(binaries::binary("vm"));
+        command.arg("--dir").arg(&dir).args(words);
+        let output = command.output().expect("the console can be run");
+        assert!(output.status.success(), "{output:?}");
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        (text(output.stdout), text(output.stderr))
+    };
+    let (_, said) = vm(&["run", "true"]);
+    assert!(said.starts_with("vm: no daemon ran in"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(vm(&["run", "true"]).1, "");
+    // Its own host is all of the machine, which ends; the next one is another.
+    let host = rustix::system::uname();
+    vm(&["delete", &host.nodename().to_string_lossy()]);
+    let (started, said) = vm(&["--json", "spawn", "true"]);
+    assert!(started.starts_with("{\"started\":"), "{started}");
+    assert_eq!(started.lines().count(), 1);
+    assert!(said.starts_with("{\"notice\":"), "{said}");
+    assert!(said.contains("DaemonStarted"), "{said}");
+}
+
 #[test]
 fn input_output_and_exit_code_pass_through() {
     let cluster = Cluster::on_loopback(1);
