@@ -113,7 +113,11 @@ pub enum Command {
 
     /// Show the machine: its hosts, who leads, who votes.
     #[command(after_long_help = CONF_HELP)]
-    Conf,
+    Conf {
+        /// Also hosts that have left or were lost.
+        #[arg(long)]
+        all: bool,
+    },
 
     /// Add hosts: start a daemon on each, and wait until it is in the machine.
     #[command(after_long_help = ADD_HELP)]
@@ -388,7 +392,8 @@ Example:
 const CONF_HELP: &str = "\
 The star marks the host whose daemon was asked. ROLE: the leader orders the log
 of what the machine agreed on, voters confirm it, followers read it. With three
-or four hosts any one may die, with five or more any two.
+or four hosts any one may die, with five or more any two. With --all, also the
+last hosts that left in order (gone) or were lost (dead).
 
 Example:
   vm conf";

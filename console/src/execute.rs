@@ -20,7 +20,7 @@ use std::{
 };
 use vm_wire::{
     MachineId, Tid,
-    console::{Answer, Conf, Request, TaskRow},
+    console::{Answer, Conf, HostRow, HostState, Request, TaskRow},
     task,
 };
 
@@ -109,8 +109,9 @@ impl Console {
                     failure::FAILED
                 })
             }
-            Command::Conf => {
-                let conf = self.conf(None)?;
+            Command::Conf { all } => {
+                let mut conf = self.conf(None)?;
+                conf.hosts.retain(|row| *all || is_present(row));
                 self.renderer.show(&Event::Conf(&conf))?;
                 Ok(failure::DONE)
             }
@@ -212,7 +213,11 @@ impl Console {
         let Ok(conf) = self.conf(Some(COMPLETION_TIME)) else {
             return Vec::new();
         };
-        conf.hosts.into_iter().map(|row| row.facts.name).collect()
+        conf.hosts
+            .into_iter()
+            .filter(is_present)
+            .map(|row| row.facts.name)
+            .collect()
     }
 
     /// The living tasks, for completion: quick, and empty rather than an error.
@@ -339,6 +344,11 @@ impl Console {
 /// What writing said.
 pub fn report(renderer: &mut Renderer, error: &anyhow::Error) -> io::Result<()> {
     renderer.failure(&failure::kind(error), &format!("{error:#}"))
+}
+
+/// Whether the host is in the machine, and not only remembered.
+pub fn is_present(row: &HostRow) -> bool {
+    matches!(row.state, HostState::Live | HostState::Leaving)
 }
 
 fn current_dir() -> anyhow::Result<PathBuf> {

@@ -92,24 +92,48 @@ fn row(tid: Tid) -> TaskRow {
 }
 
 fn conf() -> Conf {
+    let host = |number: u16, name: &str, state| HostRow {
+        host: HostId(number),
+        facts: HostFacts {
+            name: name.to_owned(),
+            addr: format!("192.0.2.{number}:7170"),
+            cpus: 1,
+            tasks_max: 10,
+            arch: "x86_64".to_owned(),
+        },
+        tasks: 0,
+        voter: state == HostState::Live,
+        state,
+    };
     Conf {
         machine: fake::HERE,
         here: HostId(1),
         leader: HostId(1),
         applied: 9,
-        hosts: vec![HostRow {
-            host: HostId(1),
-            facts: HostFacts {
-                name: "alpha".to_owned(),
-                addr: "192.0.2.1:7170".to_owned(),
-                cpus: 1,
-                tasks_max: 10,
-                arch: "x86_64".to_owned(),
-            },
-            tasks: 0,
-            voter: true,
-            state: HostState::Live,
-        }],
+        hosts: vec![
+            host(1, "alpha", HostState::Live),
+            host(2, "left", HostState::Gone),
+            host(3, "lost", HostState::Dead),
+        ],
+    }
+}
+
+#[test]
+fn hosts_that_are_no_more_are_shown_only_if_asked_for() {
+    for (words, left) in [
+        (&["conf"][..], false),
+        (&["conf", "--all"], true),
+        (&["--json", "conf"], false),
+        (&["--json", "conf", "--all"], true),
+    ] {
+        let output = against(words, |mut daemon| {
+            let request = daemon.answer_next(&Answer::Conf(conf()));
+            assert_eq!(request, Request::Conf);
+        });
+        let shown = text(&output.stdout);
+        assert!(shown.contains("alpha"), "{shown}");
+        assert_eq!(shown.contains("left"), left, "{shown}");
+        assert_eq!(shown.contains("lost"), left, "{shown}");
     }
 }
 

@@ -148,7 +148,11 @@ impl Drop for Halted<'_> {
     fn drop(&mut self) {
         let mut command = Command::new(binaries::binary("vm"));
         // There may be none any more.
-        let _ = command.arg("--dir").arg(self.0).arg("halt").output();
+        let _ = command
+            .arg("--dir")
+            .arg(self.0)
+            .args(["halt", "--yes"])
+            .output();
     }
 }
 
@@ -157,10 +161,13 @@ fn a_daemon_that_a_console_starts_by_itself_is_announced() {
     let folder = tempfile::tempdir().expect("a folder");
     let dir = folder.path().join("vm");
     let _halted = Halted(&dir);
-    binaries::vmd();
     let vm = |words: &[&str]| {
         let mut command = Command::new(binaries::binary("vm"));
-        command.arg("--dir").arg(&dir).args(words);
+        command
+            .arg("--dir")
+            .arg(&dir)
+            .args(words)
+            .stdin(Stdio::null());
         let output = command.output().expect("the console can be run");
         assert!(output.status.success(), "{output:?}");
         let text = |bytes| String::from_utf8(bytes).expect("text");
