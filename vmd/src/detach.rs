@@ -58,9 +58,7 @@ pub fn tell(result: Result<(), &anyhow::Error>) -> anyhow::Result<()> {
         Ok(()) => READY.to_owned(),
         Err(error) => format!("{error:#}").replace('\n', " "),
     };
-    let mut stdout = io::stdout();
-    writeln!(stdout, "{text}")?;
-    stdout.flush()?;
+    say(&text);
     let null = std::fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -68,4 +66,12 @@ pub fn tell(result: Result<(), &anyhow::Error>) -> anyhow::Result<()> {
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stdin(&null)?;
     Ok(())
+}
+
+/// A command that was killed meanwhile is no reason to end.
+fn say(line: &str) {
+    let mut stdout = io::stdout();
+    if let Err(error) = writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
+        log::info!("the command that started this daemon is gone: {error}");
+    }
 }

@@ -6,7 +6,7 @@ mod common;
 use common::{Daemon, ask, receive, send, wait_for};
 use std::{
     fs,
-    io::{Read, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     os::unix::net::UnixStream,
     process::Command,
 };
@@ -127,6 +127,20 @@ fn a_joiner_without_a_secret_is_told_what_to_do() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("--secret-file"), "{text}");
+}
+
+#[test]
+fn a_detached_daemon_goes_on_without_the_command_that_started_it() {
+    let (command, daemon) = io::pipe().expect("a pipe");
+    // The command was killed before the daemon was ready.
+    drop(command);
+    let temp = tempfile::tempdir().expect("a temporary folder");
+    let mut daemon = Daemon::start_with(temp, |command| {
+        command.arg("--detached").stdout(daemon);
+    });
+    ask(&mut daemon.connect(), &Request::Version(Offer::OURS));
+    daemon.signal("TERM");
+    assert!(daemon.wait_end().success());
 }
 
 #[test]
