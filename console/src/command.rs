@@ -384,7 +384,8 @@ Example:
   vm sig 10 t2.5 t2.6";
 
 const CHECK_HELP: &str = "\
-Exit code: 0 if it could be moved, 1 if not; then each reason is one line.
+Exit code: 0 if it could be moved, 1 if not; then each reason is one line. In
+this release no task can be moved, for processes are not saved yet.
 
 Example:
   vm check t2.5";
@@ -419,7 +420,8 @@ Example:
   vm delete node2";
 
 const HALT_HELP: &str = "\
-Returns when this host's daemon has ended.
+Returns when this host's daemon has ended. Without a terminal as standard input
+it does not ask first.
 
 Example:
   vm halt --yes";
