@@ -363,7 +363,7 @@ impl fmt::Debug for Consensus {
 /// another order, and each distance between two ranks comes by turns.
 fn election_timeout(rank: usize, voters: usize, term: u64) -> usize {
     let (shortest, longest) = limits::ELECTION_TICKS;
-    let is_prime = |number: &usize| (2..*number).all(|divisor| number % divisor != 0);
+    let is_prime = |number: &usize| (2..*number).all(|divisor| !number.is_multiple_of(divisor));
     let places = (voters.max(2)..).find(is_prime).unwrap_or(voters);
     let factor = 1 + (term % (places as u64 - 1)) as usize;
     let place = rank * factor % places;
