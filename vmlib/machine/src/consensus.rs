@@ -132,8 +132,13 @@ impl Consensus {
 
     /// The leader says that this host does not vote.
     pub fn exclude(&mut self) {
-        if !self.leads() {
+        if !self.leads() && !self.excluded {
             self.excluded = true;
+            // Who has heard from a leader of late refuses to vote, and no time passes here any more:
+            // as long as it had one in mind, this host would refuse for ever. It may vote again at
+            // any time, though, and be the last to know.
+            let term = self.term();
+            self.node.raft.become_follower(term, raft::INVALID_ID);
         }
     }
 
@@ -363,7 +368,7 @@ impl fmt::Debug for Consensus {
 /// another order, and each distance between two ranks comes by turns.
 fn election_timeout(rank: usize, voters: usize, term: u64) -> usize {
     let (shortest, longest) = limits::ELECTION_TICKS;
-    let is_prime = |number: &usize| (2..*number).all(|divisor| number % divisor != 0);
+    let is_prime = |number: &usize| (2..*number).all(|divisor| !number.is_multiple_of(divisor));
     let places = (voters.max(2)..).find(is_prime).unwrap_or(voters);
     let factor = 1 + (term % (places as u64 - 1)) as usize;
     let place = rank * factor % places;
@@ -374,18 +379,71 @@ fn election_timeout(rank: usize, voters: usize, term: u64) -> usize {
 mod tests {
     use super::*;
 
-    /// Lets two hosts exchange messages until there are no more.
-    fn talk(hosts: &mut [Consensus; 2]) {
+    /// Lets hosts 1, 2, ... exchange messages, except those that are lost, until there are no more.
+    fn talk_but(hosts: &mut [Consensus], lost: impl Fn(&Message) -> bool) {
         loop {
             let turns: Vec<Turn> = hosts.iter_mut().map(Consensus::turn).collect();
             let messages: Vec<Message> = turns.into_iter().flat_map(|turn| turn.messages).collect();
             if messages.is_empty() {
                 return;
             }
-            for message in messages {
+            for message in messages.into_iter().filter(|message| !lost(message)) {
                 hosts[message.to as usize - 1].step(message);
             }
         }
+    }
+
+    fn talk(hosts: &mut [Consensus]) {
+        talk_but(hosts, |_| false);
+    }
+
+    /// Whether a message is to or from that host.
+    fn is_of(message: &Message, host: u64) -> bool {
+        message.from == host || message.to == host
+    }
+
+    /// Host 1, which leads, changes the voters; some messages are lost.
+    fn change(hosts: &mut [Consensus], voters: &[u16], lost: impl Fn(&Message) -> bool) {
+        let wanted: BTreeSet<HostId> = voters.iter().copied().map(HostId).collect();
+        hosts[0].reconfigure(&wanted);
+        hosts[0].turn();
+        // New voters get a snapshot, of use to them only once they are in the configuration.
+        let applied = hosts[0].applied();
+        hosts[0].log_mut().compact(applied, Vec::new(), 100, 1000);
+        for _ in 0..2 * HEARTBEAT_TICKS {
+            talk_but(hosts, &lost);
+            hosts[0].tick();
+        }
+        hosts[0].leave_joint();
+        for _ in 0..2 * HEARTBEAT_TICKS {
+            talk_but(hosts, &lost);
+            hosts[0].tick();
+        }
+        assert_eq!((hosts[0].is_joint(), hosts[0].voters()), (false, wanted));
+    }
+
+    /// Three hosts that vote, led by the first.
+    fn three() -> [Consensus; 3] {
+        let [two, three] = [2, 3].map(|host| Consensus::asked(HostId(host)));
+        let mut hosts = [Consensus::founded(Vec::new()), two, three];
+        talk(&mut hosts);
+        change(&mut hosts, &[1, 2, 3], |_| false);
+        hosts
+    }
+
+    #[test]
+    fn who_was_relieved_and_does_not_know_that_it_votes_again_does_vote() {
+        let mut hosts = three();
+        change(&mut hosts, &[1], |_| false);
+        hosts[1..].iter_mut().for_each(Consensus::exclude);
+        change(&mut hosts, &[1, 2, 3], |message| is_of(message, 2));
+        assert!(!hosts[1].votes() && hosts[2].votes());
+        // The leader is gone.
+        for _ in 0..3 * limits::ELECTION_TICKS.1 {
+            hosts[1..].iter_mut().for_each(Consensus::tick);
+            talk_but(&mut hosts, |message| is_of(message, 1));
+        }
+        assert!(hosts[2].leads() && hosts[1].votes(), "{hosts:?}");
     }
 
     #[test]
