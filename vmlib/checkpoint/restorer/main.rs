@@ -14,6 +14,7 @@
 #[allow(dead_code)]
 mod raw;
 
+mod clock;
 mod memory;
 mod space;
 mod stream;
@@ -108,6 +109,7 @@ fn restore(fd: i32, foreign: bool) -> ! {
     let mut stream = stream::Stream::begin(fd);
     let facts: Facts = stream.record(FACTS);
     check_processor(&facts.cpu);
+    clock::catch_up(facts.monotonic_ns);
     let names = stream.bytes(NAMES, space::names());
     stream.skip(THREADS);
     stream.skip(FILES);
