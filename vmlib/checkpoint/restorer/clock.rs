@@ -64,11 +64,21 @@ fn set(ahead: u64) -> Option<()> {
     let read = sys::read(fd, &mut text);
     sys::close(fd);
     let mut line = Line::default();
-    for (name, mut words) in text[..read.ok()?].split(|byte| *byte == b'\n').filter_map(|line| {
-        let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
-        Some((words.next()?, words))
-    }) {
-        let mut number = || core::str::from_utf8(words.next()?).ok()?.parse::<i64>().ok();
+    for (name, mut words) in text[..read.ok()?]
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| {
+            let mut words = line
+                .split(|byte| *byte == b' ')
+                .filter(|word| !word.is_empty());
+            Some((words.next()?, words))
+        })
+    {
+        let mut number = || {
+            core::str::from_utf8(words.next()?)
+                .ok()?
+                .parse::<i64>()
+                .ok()
+        };
         let offset = i128::from(number()?) * 1_000_000_000 + i128::from(number()?);
         let offset = offset + i128::from(ahead);
         line.text(name);

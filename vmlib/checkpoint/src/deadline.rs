@@ -31,12 +31,17 @@ const INSTRUCTION: [u8; 2] = [0x0f, 0x05];
 /// this host's clock less the other one's. `memory` is what the thread may point to.
 pub fn shift(thread: &Thread, monotonic_ns: u64, ahead_ns: i128, memory: &[Mapping]) {
     // SAFETY: the frame as the kernel wrote it.
-    let registers = unsafe { &(*(thread.frame as *const libc::ucontext_t)).uc_mcontext.gregs };
+    let registers = unsafe {
+        &(*(thread.frame as *const libc::ucontext_t))
+            .uc_mcontext
+            .gregs
+    };
     let register = |index: i32| registers[index as usize] as u64;
     let (at, result) = (register(libc::REG_RIP), register(libc::REG_RAX));
     // Either the call is about to be made again, or it has ended with EINTR.
     let again = result == nr::FUTEX as u64 && is_call(at, memory);
-    let interrupted = result as i64 == -i64::from(libc::EINTR) && is_call(at.wrapping_sub(2), memory);
+    let interrupted =
+        result as i64 == -i64::from(libc::EINTR) && is_call(at.wrapping_sub(2), memory);
     let operation = register(libc::REG_RSI) & !PRIVATE_FLAG;
     let place = register(libc::REG_R10);
     let waits = operation == WAIT_BITSET

@@ -181,7 +181,12 @@ fn shift_deadlines(plan: &Plan) {
     let now = sys::clock_ns(libc::CLOCK_MONOTONIC);
     let then = plan.process.monotonic_ns;
     for thread in plan.threads {
-        deadline::shift(thread, then, i128::from(now) - i128::from(then), plan.mappings);
+        deadline::shift(
+            thread,
+            then,
+            i128::from(now) - i128::from(then),
+            plan.mappings,
+        );
     }
 }
 
