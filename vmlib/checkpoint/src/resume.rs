@@ -155,9 +155,9 @@ fn prepare(plan: &Plan) -> Outcome<usize> {
     let ids = unsafe { arena::take::<i32>(plan.threads.len())? };
     IDS.store(ids.as_mut_ptr(), SeqCst);
     let first = leader(plan);
-    for index in 0..plan.threads.len() {
+    for (index, id) in ids.iter_mut().enumerate() {
         if index != first {
-            ids[index] = make_thread(plan, index)?;
+            *id = make_thread(plan, index)?;
         }
     }
     become_leader(&plan.threads[first]);

@@ -296,9 +296,12 @@ fn write(
     out.section(FILES, 0, FileRecord::all_bytes(plan.files))?;
     out.section(MAPPINGS, 0, Mapping::all_bytes(mappings))?;
     if let Some(gone) = gone {
-        // SAFETY: pairs of numbers.
-        let (bytes, len) = (gone.all().as_ptr().cast(), size_of_val(gone.all()));
-        out.section(GONE, 0, unsafe { std::slice::from_raw_parts(bytes, len) })?;
+        // SAFETY: pairs of numbers, as bytes.
+        let bytes = unsafe {
+            let (start, len) = (gone.all().as_ptr().cast(), size_of_val(gone.all()));
+            std::slice::from_raw_parts(start, len)
+        };
+        out.section(GONE, 0, bytes)?;
     }
     if !wanted.forked {
         pages(&mut out, mappings, pieces, |_| true)?;

@@ -12,13 +12,16 @@ use std::{
 };
 
 use super::{
-    check::{Stage, check_integrity, check_lengths, check_order, check_prefix},
+    check::{MEMORY, Stage, check_integrity, check_lengths, check_order, check_prefix},
     error::{Damage, ImageError, Impossible, Place},
     heads::{Heads, OFFSET_BITS},
 };
 use crate::raw::{
     checksum::{checksum, mixed},
-    format::{CONTENT, END, End, FACTS, LZ4, MAGIC, MAPPINGS, PAGES, Plain, Prefix, Section},
+    format::{
+        CONTENT, END, End, FACTS, LZ4, MAGIC, MAPPINGS, PAGES, Plain, Prefix, SHARED, SPACE,
+        Section,
+    },
 };
 
 /// Reads an image, section by section.
@@ -45,8 +48,8 @@ pub struct ImageReader<R> {
     index: u32,
     /// Their checksums, gathered.
     sum: u64,
-    /// The first address behind the pages read.
-    pages_end: u64,
+    /// The first address behind the pages read, of memory of the process's own and of shared memory.
+    pages_end: [u64; 2],
     stored: Vec<u8>,
     decoded: Vec<u8>,
     heads: Heads,
@@ -78,11 +81,11 @@ impl<R: Read> ImageReader<R> {
         Ok(ImageReader {
             source,
             prefix,
-            stage: Stage::Head(FACTS),
+            stage: Stage::Begin,
             at: Prefix::LEN as u64,
             index: 0,
             sum: 0,
-            pages_end: 0,
+            pages_end: [0; 2],
             stored: Vec::new(),
             decoded: Vec::new(),
             heads: Heads::empty(),
@@ -96,7 +99,8 @@ impl<R: Read> ImageReader<R> {
 
     /// What the image tells before its memory; `None` until the section of mappings was read.
     pub fn heads(&self) -> Option<&Heads> {
-        matches!(self.stage, Stage::Body | Stage::Whole).then_some(&self.heads)
+        let known = matches!(self.stage, Stage::Head(MEMORY) | Stage::Body | Stage::Whole);
+        known.then_some(&self.heads)
     }
 
     /// Bytes read so far.
@@ -145,7 +149,8 @@ impl<R: Read> ImageReader<R> {
             place,
             what,
         };
-        if let Stage::Head(kind) = stage {
+        let kind = section.kind;
+        if kind <= MAPPINGS || kind == SPACE {
             let page_size = u64::from(self.prefix.page_size);
             self.heads
                 .take(kind, content, page_size)
@@ -154,11 +159,15 @@ impl<R: Read> ImageReader<R> {
         self.sum = self.sum.wrapping_add(mixed(section.check, section.index));
         let too_many = || impossible(Impossible::TooManySections);
         self.index = self.index.checked_add(1).ok_or_else(too_many)?;
-        self.stage = match stage {
-            Stage::Head(MAPPINGS) => Stage::Body,
-            Stage::Head(kind) => Stage::Head(kind + 1),
+        self.stage = match kind {
+            FACTS..=MAPPINGS => Stage::Head(kind + 1),
+            SPACE => Stage::Early,
+            PAGES if stage == Stage::Early => Stage::Early,
             _ => Stage::Body,
         };
+        if kind == MAPPINGS {
+            self.pages_end = [0; 2];
+        }
         let content = match section.codec {
             LZ4 => &self.decoded[..section.raw_len as usize],
             _ => &self.stored[..],
@@ -197,13 +206,13 @@ impl<R: Read> ImageReader<R> {
         check_order(section.kind, stage)?;
         check_lengths(section, u64::from(self.prefix.page_size))?;
         match section.kind {
-            PAGES => self.check_pages(section),
+            PAGES => self.check_pages(section, stage),
             CONTENT => self.check_content(section),
             _ => Ok(()),
         }
     }
 
-    fn check_pages(&mut self, section: &Section) -> Result<(), Impossible> {
+    fn check_pages(&mut self, section: &Section, stage: Stage) -> Result<(), Impossible> {
         let Section {
             address, raw_len, ..
         } = *section;
@@ -213,10 +222,16 @@ impl<R: Read> ImageReader<R> {
         if !self.heads.in_one_mapping(address, raw_len) {
             return Err(Impossible::Unmapped(address));
         }
-        if address < self.pages_end {
+        // What others can see is written before the rest.
+        let shared = self
+            .heads
+            .mapping_at(address)
+            .is_some_and(|mapping| mapping.kind == SHARED);
+        let end = &mut self.pages_end[usize::from(shared)];
+        if stage != Stage::Early && address < *end {
             return Err(Impossible::PageOrder(address));
         }
-        self.pages_end = address + raw_len;
+        *end = address + raw_len;
         Ok(())
     }
 
