@@ -59,10 +59,15 @@ pub fn look(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Report> {
     };
     let mut image = ImageReader::new(source).map_err(|error| failed(file, error))?;
     let prefix = *image.prefix();
-    let heads = image.read_heads().map_err(|error| failed(file, error))?;
+    let seekable = is_seekable(&opened);
+    let heads = match seekable {
+        true => image.pass_heads(),
+        false => image.read_heads(),
+    };
+    let heads = heads.map_err(|error| failed(file, error))?;
     let (summary, needs) = (Summary::of_heads(heads), Needs::of(&prefix, heads.facts()));
     let reasons = reasons(&prefix, heads);
-    let rest = match is_seekable(&opened) {
+    let rest = match seekable {
         true => Summary::pass_on(&mut image),
         false => Summary::read_on(&mut image),
     };

@@ -14,6 +14,7 @@
 #[allow(dead_code)]
 mod raw;
 
+mod clock;
 mod memory;
 mod space;
 mod stream;
@@ -111,23 +112,38 @@ fn block_signals() {
 
 fn restore(fd: i32, foreign: bool) -> ! {
     let mut stream = stream::Stream::begin(fd);
+    let mut kernels = None;
+    // Early rounds, saved while the process ran: memory alone. Their tables were read while they
+    // changed, so what lacks in one may be there all the same: nothing is removed before the last.
+    let mut space: &[Mapping] = &[];
+    let mut turn = 0;
+    while stream.next() == SPACE {
+        let wanted = stream.records(SPACE, space::mappings(2));
+        memory::check(wanted);
+        let _ = kernels.get_or_insert_with(|| memory::clear(wanted));
+        memory::add(space, wanted, &[]);
+        space = memory::join(space, wanted, space::mappings(turn));
+        turn = 1 - turn;
+        stream.pages(wanted);
+    }
     let facts: Facts = stream.record(FACTS);
     check_processor(&facts.cpu);
+    clock::catch_up(facts.monotonic_ns);
     let names = stream.bytes(NAMES, space::names());
     stream.skip(THREADS);
     stream.skip(FILES);
-    let mappings = stream.bytes(MAPPINGS, space::mappings());
-    // SAFETY: the room is aligned for them, and any bytes are a value.
-    let mappings = unsafe {
-        let count = mappings.len() / Mapping::LEN;
-        core::slice::from_raw_parts(mappings.as_ptr().cast::<Mapping>(), count)
-    };
+    let mappings = stream.records(MAPPINGS, space::mappings(2));
     memory::check(mappings);
-    let vdso = memory::clear(mappings);
-    memory::map(mappings, names);
+    let kernels = kernels.unwrap_or_else(|| memory::clear(mappings));
+    memory::remove(space, mappings);
+    memory::add(space, mappings, names);
+    if stream.next() == GONE {
+        memory::forget(stream.records(GONE, space::mappings(turn)), mappings);
+    }
     stream.pages(mappings);
+    stream.end();
     memory::protect(mappings);
-    vdso::place(&vdso, &facts, foreign);
+    vdso::place(&kernels, &facts, foreign);
     let own = space::own();
     jump(&facts, own.start, own.end - own.start)
 }

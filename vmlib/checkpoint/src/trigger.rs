@@ -62,9 +62,11 @@ extern "C" fn before_main() {
         _ => IN_PLACE,
     };
     MODE.store(mode, Relaxed);
-    let paths = &raw mut PATHS;
     // SAFETY: no other thread is there, and the handler is not installed yet.
-    let paths = unsafe { &mut (*paths).0 };
+    let paths = unsafe {
+        let at = &raw mut PATHS.0;
+        &mut *at
+    };
     for (room, end) in paths.iter_mut().zip([&b""[..], b".part", b".error"]) {
         room[..path.len()].copy_from_slice(path);
         room[path.len()..path.len() + end.len()].copy_from_slice(end);
@@ -76,9 +78,11 @@ extern "C" fn before_main() {
 }
 
 extern "C" fn on_trigger(_: i32, _: *mut libc::siginfo_t, _: *mut libc::ucontext_t) {
-    let paths = &raw const PATHS;
     // SAFETY: nobody writes them any more.
-    let [whole, part, error] = unsafe { &(*paths).0 };
+    let [whole, part, error] = unsafe {
+        let at = &raw const PATHS.0;
+        &*at
+    };
     if let Err(fault) = save_to(whole, part) {
         tell(error, &fault);
     }

@@ -5,7 +5,7 @@ use std::io::{Read, Seek};
 use serde::Serialize;
 
 use super::{error::ImageError, heads::Heads, read::ImageReader};
-use crate::raw::format::{self, FileRecord, LZ4, Name, PAGES, Section, ThreadRecord};
+use crate::raw::format::{self, FileRecord, Name, ThreadRecord};
 
 /// What an image is about. As JSON its keys are the names of the fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -83,7 +83,7 @@ pub enum FileKind {
 /// The memory in an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Pages {
-    /// Bytes of memory that were saved.
+    /// Bytes of memory that were saved; what was saved in several rounds counts in each.
     pub saved_bytes: u64,
     /// Bytes of the whole image.
     pub stored_bytes: u64,
@@ -119,48 +119,35 @@ impl Summary {
         Self::pass_on(&mut ImageReader::new(source)?)
     }
 
-    /// As [`Summary::read`], with a reader that was not used beyond the heads.
+    /// As [`Summary::read`], with a reader that may have been used.
     ///
     /// # Errors
     /// As for [`Summary::read`].
     pub fn read_on<R: Read>(image: &mut ImageReader<R>) -> Result<Self, ImageError> {
-        Self::of_image(image, |image| {
-            let section = image.next_section()?;
-            Ok(section.map(|(section, _)| section))
-        })
+        while image.next_section()?.is_some() {}
+        Ok(Self::of_whole(image))
     }
 
-    /// As [`Summary::pass`], with a reader that was not used beyond the heads.
+    /// As [`Summary::pass`], with a reader that may have been used.
     ///
     /// # Errors
     /// As for [`Summary::read`].
     pub fn pass_on<R: Read + Seek>(image: &mut ImageReader<R>) -> Result<Self, ImageError> {
-        Self::of_image(image, ImageReader::pass_section)
+        while image.pass_section()?.is_some() {}
+        Ok(Self::of_whole(image))
     }
 
-    fn of_image<R: Read>(
-        image: &mut ImageReader<R>,
-        mut next: impl FnMut(&mut ImageReader<R>) -> Result<Option<Section>, ImageError>,
-    ) -> Result<Self, ImageError> {
-        let mut pages = Pages {
-            saved_bytes: 0,
-            stored_bytes: 0,
-            codec: Codec::Plain,
-        };
-        while let Some(section) = next(image)? {
-            if section.kind == PAGES {
-                pages.saved_bytes += section.raw_len;
-                if section.codec == LZ4 {
-                    pages.codec = Codec::Lz4;
-                }
-            }
-        }
-        pages.stored_bytes = image.position();
+    fn of_whole<R: Read>(image: &ImageReader<R>) -> Self {
+        let (saved_bytes, compressed) = image.memory();
         let heads = image.heads().expect("the mappings come before the end");
-        Ok(Summary {
-            pages: Some(pages),
+        Summary {
+            pages: Some(Pages {
+                saved_bytes,
+                stored_bytes: image.position(),
+                codec: if compressed { Codec::Lz4 } else { Codec::Plain },
+            }),
             ..Self::of_heads(heads)
-        })
+        }
     }
 
     /// Reads an image up to its mappings. Whether the rest is there and good is not known then.

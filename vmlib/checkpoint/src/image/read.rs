@@ -12,13 +12,16 @@ use std::{
 };
 
 use super::{
-    check::{Stage, check_integrity, check_lengths, check_order, check_prefix},
+    check::{MEMORY, Stage, check_integrity, check_lengths, check_order, check_prefix},
     error::{Damage, ImageError, Impossible, Place},
     heads::{Heads, OFFSET_BITS},
 };
 use crate::raw::{
     checksum::{checksum, mixed},
-    format::{CONTENT, END, End, FACTS, LZ4, MAGIC, MAPPINGS, PAGES, Plain, Prefix, Section},
+    format::{
+        CONTENT, END, End, FACTS, LZ4, MAGIC, MAPPINGS, PAGES, Plain, Prefix, SHARED, SPACE,
+        Section,
+    },
 };
 
 /// Reads an image, section by section.
@@ -45,8 +48,10 @@ pub struct ImageReader<R> {
     index: u32,
     /// Their checksums, gathered.
     sum: u64,
-    /// The first address behind the pages read.
-    pages_end: u64,
+    /// The first address behind the pages read, of memory of the process's own and of shared memory.
+    pages_end: [u64; 2],
+    memory: u64,
+    compressed: bool,
     stored: Vec<u8>,
     decoded: Vec<u8>,
     heads: Heads,
@@ -78,11 +83,13 @@ impl<R: Read> ImageReader<R> {
         Ok(ImageReader {
             source,
             prefix,
-            stage: Stage::Head(FACTS),
+            stage: Stage::Begin,
             at: Prefix::LEN as u64,
             index: 0,
             sum: 0,
-            pages_end: 0,
+            pages_end: [0; 2],
+            memory: 0,
+            compressed: false,
             stored: Vec::new(),
             decoded: Vec::new(),
             heads: Heads::empty(),
@@ -96,7 +103,8 @@ impl<R: Read> ImageReader<R> {
 
     /// What the image tells before its memory; `None` until the section of mappings was read.
     pub fn heads(&self) -> Option<&Heads> {
-        matches!(self.stage, Stage::Body | Stage::Whole).then_some(&self.heads)
+        let known = matches!(self.stage, Stage::Head(MEMORY) | Stage::Body | Stage::Whole);
+        known.then_some(&self.heads)
     }
 
     /// Reads as far as [`ImageReader::heads`] needs it.
@@ -106,6 +114,11 @@ impl<R: Read> ImageReader<R> {
     pub fn read_heads(&mut self) -> Result<&Heads, ImageError> {
         while self.heads().is_none() && self.next_section()?.is_some() {}
         Ok(self.heads().expect("the mappings come before the end"))
+    }
+
+    /// The memory read or passed over so far, and whether some of it is compressed. Bytes.
+    pub fn memory(&self) -> (u64, bool) {
+        (self.memory, self.compressed)
     }
 
     /// Bytes read so far.
@@ -164,7 +177,8 @@ impl<R: Read> ImageReader<R> {
             self.stage = Stage::Whole;
             return Ok(None);
         }
-        if let Stage::Head(kind) = stage {
+        let kind = section.kind;
+        if kind <= MAPPINGS || kind == SPACE {
             let page_size = u64::from(self.prefix.page_size);
             self.heads
                 .take(kind, content, page_size)
@@ -196,11 +210,20 @@ impl<R: Read> ImageReader<R> {
             what: Impossible::TooManySections,
         };
         self.index = self.index.checked_add(1).ok_or_else(too_many)?;
-        self.stage = match stage {
-            Stage::Head(MAPPINGS) => Stage::Body,
-            Stage::Head(kind) => Stage::Head(kind + 1),
+        self.stage = match section.kind {
+            kind @ FACTS..=MAPPINGS => Stage::Head(kind + 1),
+            SPACE => Stage::Early,
+            PAGES if stage == Stage::Early => Stage::Early,
             _ => Stage::Body,
         };
+        match section.kind {
+            MAPPINGS => self.pages_end = [0; 2],
+            PAGES => {
+                self.memory += section.raw_len;
+                self.compressed |= section.codec == LZ4;
+            }
+            _ => {}
+        }
         Ok(())
     }
 
@@ -235,13 +258,13 @@ impl<R: Read> ImageReader<R> {
         check_order(section.kind, stage)?;
         check_lengths(section, u64::from(self.prefix.page_size))?;
         match section.kind {
-            PAGES => self.check_pages(section),
+            PAGES => self.check_pages(section, stage),
             CONTENT => self.check_content(section),
             _ => Ok(()),
         }
     }
 
-    fn check_pages(&mut self, section: &Section) -> Result<(), Impossible> {
+    fn check_pages(&mut self, section: &Section, stage: Stage) -> Result<(), Impossible> {
         let Section {
             address, raw_len, ..
         } = *section;
@@ -251,10 +274,16 @@ impl<R: Read> ImageReader<R> {
         if !self.heads.in_one_mapping(address, raw_len) {
             return Err(Impossible::Unmapped(address));
         }
-        if address < self.pages_end {
+        // What others can see is written before the rest.
+        let shared = self
+            .heads
+            .mapping_at(address)
+            .is_some_and(|mapping| mapping.kind == SHARED);
+        let end = &mut self.pages_end[usize::from(shared)];
+        if stage != Stage::Early && address < *end {
             return Err(Impossible::PageOrder(address));
         }
-        self.pages_end = address + raw_len;
+        *end = address + raw_len;
         Ok(())
     }
 
@@ -320,7 +349,7 @@ impl<R: Read + Seek> ImageReader<R> {
         let Some((stage, head_at, section)) = self.begin_section()? else {
             return Ok(None);
         };
-        if stage != Stage::Body || section.kind == END {
+        if section.kind != PAGES && section.kind != CONTENT {
             let section = self.finish_section(stage, head_at, section)?;
             return Ok(section.map(|(section, _)| section));
         }
@@ -337,6 +366,15 @@ impl<R: Read + Seek> ImageReader<R> {
         self.at += len;
         self.count(&section, stage, at)?;
         Ok(Some(section))
+    }
+
+    /// As [`ImageReader::read_heads`], but the memory of early rounds is passed over.
+    ///
+    /// # Errors
+    /// As for [`ImageReader::next_section`].
+    pub fn pass_heads(&mut self) -> Result<&Heads, ImageError> {
+        while self.heads().is_none() && self.pass_section()?.is_some() {}
+        Ok(self.heads().expect("the mappings come before the end"))
     }
 
     /// Passes over `len` bytes, if there are so many; tells how many there are.

@@ -84,6 +84,8 @@ fn the_kinds_and_limits_are_those_of_the_code() {
         ("PAGES", format::PAGES),
         ("CONTENT", format::CONTENT),
         ("END", format::END),
+        ("SPACE", format::SPACE),
+        ("GONE", format::GONE),
     ];
     let rows = table("content");
     assert_eq!(rows.len(), kinds.len());
