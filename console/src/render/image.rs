@@ -31,10 +31,12 @@ pub(super) fn people(report: &Report) -> String {
     let words = needs.states.iter().copied();
     let words = words.chain(needs.features.iter().map(String::as_str));
     page.words("needs", basics.split(' ').chain(words));
-    match &report.reasons[..] {
-        [] => page.line("here", "it can be brought back"),
-        _ => page.line("here", "it cannot be brought back:"),
-    }
+    let here = match (&report.reasons[..], &report.damage) {
+        ([], None) => "it can be brought back",
+        ([], Some(_)) => "it cannot be brought back: it is damaged",
+        _ => "it cannot be brought back:",
+    };
+    page.line("here", here);
     for reason in &report.reasons {
         page.words("", reason.split(' '));
     }
@@ -188,5 +190,115 @@ impl Page {
             line += word;
         }
         self.line(name, &line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vm_checkpoint::image::{Needs, Pages};
+
+    fn report() -> Report {
+        let file = |fd, kind, path: &str, duplicate_of| FileSummary {
+            fd,
+            kind,
+            path: path.to_owned(),
+            offset: 10,
+            flags: 0,
+            size: 2048,
+            duplicate_of,
+        };
+        let thread = |tid, name: &str| ThreadSummary {
+            tid,
+            name: name.to_owned(),
+        };
+        Report {
+            file: "saved.img".into(),
+            summary: Summary {
+                program: "/usr/bin/dream\x1b[2J".to_owned(),
+                name: "dream".to_owned(),
+                command: vec!["dream".to_owned(), "of sheep".to_owned()],
+                dir: "/home/u".to_owned(),
+                host: "alpha".to_owned(),
+                kernel: "6.18.0".to_owned(),
+                saved_at_s: 1_700_000_000,
+                pid: 4711,
+                threads: vec![thread(1, "dream"), thread(2, "sheep"), thread(3, "sheep")],
+                files: vec![
+                    file(0, FileKind::Inherited, "a terminal", None),
+                    file(3, FileKind::File, "/var/log/dream", None),
+                    file(4, FileKind::File, "/var/log/dream", Some(3)),
+                    file(5, FileKind::Pipe, "pipe:[77]", None),
+                    file(6, FileKind::Device, "/dev/null", None),
+                ],
+                mappings: 1,
+                mapped_bytes: 3 << 20,
+                pages: Some(Pages {
+                    saved_bytes: 1 << 20,
+                    stored_bytes: 1 << 19,
+                    codec: Codec::Lz4,
+                }),
+            },
+            needs: Needs {
+                arch: "x86_64",
+                page_bytes: 4096,
+                features: (0..16).map(|number| format!("sse{number}")).collect(),
+                states: vec!["x87", "sse"],
+                xsave_bytes: 576,
+            },
+            reasons: vec!["it is cold".to_owned(), "it is dark".to_owned()],
+            damage: None,
+        }
+    }
+
+    #[test]
+    fn people_see_an_image_line_by_line_and_nothing_that_commands_the_terminal() {
+        assert_eq!(
+            people(&report()),
+            "\
+image    saved.img, 512.0 KiB, compressed with LZ4
+program  /usr/bin/dream\u{fffd}[2J
+command  dream 'of sheep'
+folder   /home/u
+saved    2023-11-14 22:13:20 UTC on alpha, Linux 6.18.0, process 4711
+threads  3: dream, 2 sheep
+memory   3.0 MiB in 1 mapping, 1.0 MiB saved
+files      0 from where it is brought back
+           3 /var/log/dream, 2.0 KiB, at byte 10
+           4 as 3
+           5 pipe:[77] within the process
+           6 /dev/null
+needs    x86_64, pages of 4096 bytes; x87 sse sse0 sse1 sse2 sse3 sse4 sse5 sse6
+         sse7 sse8 sse9 sse10 sse11 sse12 sse13 sse14 sse15
+here     it cannot be brought back:
+         it is cold
+         it is dark
+"
+        );
+    }
+
+    #[test]
+    fn a_damaged_image_is_not_restorable_even_if_nothing_else_is_in_the_way() {
+        let mut report = report();
+        report.reasons.clear();
+        assert_eq!(json(&report)["restorable_here"], true);
+        report.damage = Some(ImageError::NotAnImage);
+        report.summary.pages = None;
+        let value = json(&report);
+        assert_eq!(value["restorable_here"], false);
+        assert_eq!(value["pages"], Value::Null);
+        let text = people(&report);
+        assert!(text.starts_with("image    saved.img, damaged\n"), "{text}");
+        assert!(
+            text.contains("\nhere     it cannot be brought back: it is damaged\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn times_beyond_the_calendar_do_no_harm() {
+        let mut report = report();
+        report.summary.saved_at_s = u64::MAX;
+        assert!(people(&report).contains("\nsaved    at no time on alpha"));
     }
 }

@@ -3,8 +3,8 @@
 use std::io::Cursor;
 
 use vm_checkpoint::{
-    format::{PAGES, Prefix, Section, X86_64},
-    image::{Codec, FileKind, ImageError, Needs, Summary},
+    format::{Mapping, Name, PAGES, Plain as _, Prefix, SPACE, Section, X86_64},
+    image::{Codec, FileKind, ImageError, ImageReader, ImageWriter, Needs, Summary},
 };
 
 use crate::made::{CODE, Made, PAGE};
@@ -100,6 +100,31 @@ fn memory_can_be_passed_over_and_lost_bytes_show_all_the_same() {
             assert_eq!(passed, Summary::read(&bytes[..len]).map_err(error), "{len}");
         }
     }
+}
+
+#[test]
+fn memory_of_early_rounds_counts_and_can_be_passed_over() {
+    let made = Made::small();
+    let mut image = ImageWriter::new(Vec::new(), PAGE, Codec::Plain).unwrap();
+    let space = [Mapping {
+        name: Name::default(),
+        ..made.mappings[0]
+    }];
+    image.section(SPACE, 0, Mapping::all_bytes(&space)).unwrap();
+    image.pages(CODE, &[3; PAGE as usize]).unwrap();
+    image.facts(&made.facts).unwrap();
+    image.names(&made.names).unwrap();
+    image.threads(&made.threads).unwrap();
+    image.files(&made.files).unwrap();
+    image.mappings(&made.mappings).unwrap();
+    image.pages(CODE, &[4; PAGE as usize]).unwrap();
+    let bytes = image.end().unwrap();
+    let summary = Summary::pass(Cursor::new(&bytes)).unwrap();
+    assert_eq!(summary, Summary::read(&bytes[..]).unwrap());
+    assert_eq!(summary.pages.unwrap().saved_bytes, 2 * u64::from(PAGE));
+    let mut reader = ImageReader::new(Cursor::new(&bytes)).unwrap();
+    assert_eq!(reader.pass_heads().unwrap().mappings(), made.mappings);
+    assert_eq!(Summary::pass_on(&mut reader).unwrap(), summary);
 }
 
 #[test]
