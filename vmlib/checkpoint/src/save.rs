@@ -36,6 +36,8 @@ pub struct Wanted<'a> {
     pub image: i32,
     /// A copy of the process writes, while this one goes on.
     pub forked: bool,
+    /// Memory is compressed.
+    pub compress: bool,
     /// Descriptors that the program looks after itself.
     pub own: &'a [i32],
     /// How long threads may take to stop.
@@ -282,7 +284,11 @@ fn write(
     };
     // From here on nothing is written that the image needs.
     let (mut out, pieces, gone) = match rounds {
-        None => (Out::begin(wanted.image)?, pieces(mappings, false)?, None),
+        None => (
+            Out::begin(wanted.image, wanted.compress)?,
+            pieces(mappings, false)?,
+            None,
+        ),
         Some(rounds) => {
             let (out, sent) = rounds.take()?;
             let changed = pieces(mappings, true)?;

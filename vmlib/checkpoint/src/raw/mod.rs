@@ -4,4 +4,5 @@
 pub mod checksum;
 pub mod clone;
 pub mod format;
+pub mod lz4;
 pub mod sys;
