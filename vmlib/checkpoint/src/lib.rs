@@ -9,10 +9,10 @@
 //!
 //! What cannot be brought back is refused before anything stops, by name.
 //!
-//! How it works, from the outside in: `save` says what is done in which order;
-//! `stop` parks the threads; `process`, `files` and `memory` write down the state; `out` writes
-//! the image in the [`format`](mod@format); the restorer, a program of its own in `restorer/`, reads it; and
-//! `resume` is the first code of the image that runs again.
+//! How it works, from the outside in: `save.rs` says what is done in which order; `stop` parks the
+//! threads; `process`, `files` and `memory` write down the state; `out` writes the image in the
+//! [`format`](mod@format); the restorer, a program of its own in `restorer/`, reads it; and `resume`
+//! is the first code of the image that runs again.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![expect(

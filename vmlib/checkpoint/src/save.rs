@@ -15,9 +15,10 @@ use crate::{
     raw::{
         clone,
         format::{
-            Cpu, DENSE, FACTS, FILES, Facts, FileRecord, GONE, MAPPINGS, Mapping, MemoryMap, NAMES,
+            DENSE, FACTS, FILES, Facts, FileRecord, GONE, MAPPINGS, Mapping, MemoryMap, NAMES,
             PRIVATE, Plain, SHARED, THREADS, ThreadRecord,
         },
+        processor,
         sys::{self, nr},
     },
     resume,
@@ -84,6 +85,7 @@ static LIVES: AtomicU32 = AtomicU32::new(0);
 /// The process was just brought back.
 pub fn came_back() {
     LIVES.fetch_add(1, SeqCst);
+    processor::forget();
     BUSY.store(0, SeqCst);
 }
 
@@ -134,6 +136,8 @@ fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
     let mark = arena::mark();
     let watch = rounds.as_ref().map_or(-1, |rounds| rounds.descriptor());
     check(wanted, watch)?;
+    // Asked while the program still runs, because that is slow on virtual machines.
+    processor::known();
     // SAFETY: the tables of the check are of no more use.
     unsafe { arena::discard(mark) };
     let lives = LIVES.load(SeqCst);
@@ -460,7 +464,7 @@ fn facts(process: &Process, names: &mut Names) -> Outcome<Facts> {
     let comm_len = comm.iter().position(|byte| *byte == 0).unwrap_or(16);
     let dir = process.directory();
     Ok(Facts {
-        cpu: cpu(),
+        cpu: processor::known(),
         saved_at_ns: sys::clock_ns(libc::CLOCK_REALTIME),
         monotonic_ns: process.monotonic_ns,
         pid: sys::getpid() as u32,
@@ -500,31 +504,6 @@ fn program() -> Outcome<(u64, u64)> {
     sys::close(fd);
     let changed = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec as u64;
     Ok((stat.st_size as u64, changed))
-}
-
-/// What the processor can do.
-pub fn cpu() -> Cpu {
-    use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
-    #[target_feature(enable = "xsave")]
-    fn parts() -> u64 {
-        // SAFETY: only called where the system has turned XSAVE on.
-        unsafe { _xgetbv(0) }
-    }
-    let (one, seven, more) = (__cpuid(1), __cpuid_count(7, 0), __cpuid_count(7, 1));
-    let os_saves = one.ecx & 1 << 27 != 0;
-    Cpu {
-        leaf_1_ecx: one.ecx,
-        leaf_1_edx: one.edx,
-        leaf_7_ebx: seven.ebx,
-        leaf_7_ecx: seven.ecx,
-        leaf_7_edx: seven.edx,
-        leaf_7_1_eax: more.eax,
-        xcr0: match os_saves {
-            // SAFETY: the system uses the instruction itself.
-            true => unsafe { parts() },
-            false => 0,
-        },
-    }
 }
 
 /// What the kernel knows of this process's memory, from `/proc/self/stat`.

@@ -145,8 +145,22 @@ pub struct Cpu {
     pub leaf_7_edx: u32,
     /// Leaf 7, 1.
     pub leaf_7_1_eax: u32,
+    /// Leaf 7, 1.
+    pub leaf_7_1_edx: u32,
+    /// Leaf 0xd, 1.
+    pub leaf_d_1_eax: u32,
+    /// Leaf 0x8000_0001.
+    pub leaf_80000001_ecx: u32,
+    /// Leaf 0x8000_0001.
+    pub leaf_80000001_edx: u32,
+    /// Leaf 0x8000_0008.
+    pub leaf_80000008_ebx: u32,
+    /// Bytes of the XSAVE area for the parts in [`Cpu::xcr0`].
+    pub xsave_len: u32,
     /// The parts of a thread's state that the system keeps.
     pub xcr0: u64,
+    /// Checksum of where these parts are in the area, see [`super::processor::Layout`].
+    pub xsave_check: u64,
 }
 
 /// What the kernel knows of a process's memory (`struct prctl_mm_map`).
@@ -359,6 +373,8 @@ unsafe impl Plain for Prefix {}
 // SAFETY: likewise.
 unsafe impl Plain for Section {}
 // SAFETY: likewise.
+unsafe impl Plain for Cpu {}
+// SAFETY: likewise.
 unsafe impl Plain for Facts {}
 // SAFETY: likewise.
 unsafe impl Plain for ThreadRecord {}
@@ -371,9 +387,9 @@ unsafe impl Plain for End {}
 
 const _: () = assert!(size_of::<Prefix>() == 32);
 const _: () = assert!(size_of::<Section>() == 64);
-const _: () = assert!(size_of::<Cpu>() == 32);
+const _: () = assert!(size_of::<Cpu>() == 64);
 const _: () = assert!(size_of::<MemoryMap>() == 104);
-const _: () = assert!(size_of::<Facts>() == 32 + 2 * 8 + 2 * 4 + 6 * 8 + 11 * 8 + 104);
+const _: () = assert!(size_of::<Facts>() == 64 + 2 * 8 + 2 * 4 + 6 * 8 + 11 * 8 + 104);
 const _: () = assert!(size_of::<ThreadRecord>() == 24);
 const _: () = assert!(size_of::<FileRecord>() == 88);
 const _: () = assert!(size_of::<Mapping>() == 56);
