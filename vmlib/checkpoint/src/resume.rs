@@ -242,6 +242,8 @@ fn live(index: usize) -> ! {
     process::restore_thread(thread);
     register_rseq(thread);
     let me = sys::gettid();
+    // Whoever goes on first may save again at once, and the plan is not there any more then.
+    let frame = thread.frame;
     for signal in 1..=64 {
         if plan.private[index] & signal::bit(signal) != 0 {
             // SAFETY: it is blocked, as all are, until the frame is left.
@@ -272,7 +274,7 @@ fn live(index: usize) -> ! {
             "mov eax, {number}",
             "syscall",
             "ud2",
-            frame = in(reg) thread.frame,
+            frame = in(reg) frame,
             number = const nr::RT_SIGRETURN,
             options(noreturn),
         )

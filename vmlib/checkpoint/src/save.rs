@@ -120,6 +120,7 @@ fn save_alone(wanted: Wanted<'_>) -> Outcome<Now> {
 /// # Errors
 /// The first thing that cannot be saved.
 pub fn check(wanted: Wanted<'_>) -> Outcome<()> {
+    refuse_without_leader()?;
     vdso::find()?;
     refuse_children()?;
     let mut names = Names::new()?;
@@ -139,6 +140,17 @@ pub fn check(wanted: Wanted<'_>) -> Outcome<()> {
         );
     }
     Ok(())
+}
+
+/// Without its first thread a process knows little of itself: its table of mappings is empty.
+fn refuse_without_leader() -> Outcome<()> {
+    let stat = proc::read_file(b"/proc/self/stat\0", "reading the state of the process")?;
+    // The name is in brackets and may contain anything.
+    let name_end = stat.iter().rposition(|byte| *byte == b')');
+    match name_end.and_then(|at| stat.get(at + 2)) {
+        Some(b'Z') => refuse!("the first thread has ended, and the others go on without it"),
+        _ => Ok(()),
+    }
 }
 
 /// A child would be left behind. Without the list in `/proc` nothing is known of children.

@@ -21,9 +21,7 @@ use std::sync::atomic::{
 
 pub use crate::raw::format::THREADS_MAX;
 
-/// Nobody is to stop.
-const RUN: u32 = 0;
-/// Threads that get the signal park.
+/// The bit of [`STATE`] that is set while threads that get the signal park.
 const PARK: u32 = 1;
 /// How long a wait for the others lasts before they are counted again. Nanoseconds.
 const LOOK_NS: u64 = 20_000;
@@ -58,7 +56,9 @@ pub struct Thread {
     pub processors_len: usize,
 }
 
-static STATE: AtomicU32 = AtomicU32::new(RUN);
+/// Counts up when threads are to stop, and when they are to go on. So a thread that is slow to go on
+/// is not taken for one that parked for the next stop.
+static STATE: AtomicU32 = AtomicU32::new(0);
 static PARKED: AtomicU32 = AtomicU32::new(0);
 /// Some thread could not park where it was.
 static AGAIN: AtomicU32 = AtomicU32::new(0);
@@ -69,7 +69,7 @@ static WORK: AtomicUsize = AtomicUsize::new(0);
 
 /// Sets everything back, in a process that was just brought back.
 pub fn forget() {
-    STATE.store(RUN, Relaxed);
+    STATE.fetch_add(1, Relaxed);
     PARKED.store(0, Relaxed);
     SAVER.store(0, Relaxed);
 }
@@ -87,7 +87,8 @@ pub extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc:
         }
         return;
     }
-    if STATE.load(Acquire) != PARK || signal::put_off() {
+    let stop = STATE.load(Acquire);
+    if stop & PARK == 0 || signal::put_off() {
         return;
     }
     // SAFETY: the kernel's context.
@@ -102,8 +103,8 @@ pub extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc:
     }
     PARKED.fetch_add(1, SeqCst);
     futex_wake(&PARKED);
-    while STATE.load(Acquire) == PARK {
-        futex_wait(&STATE, PARK);
+    while STATE.load(Acquire) == stop {
+        futex_wait(&STATE, stop);
     }
 }
 
@@ -163,7 +164,7 @@ pub fn with_stopped(work: extern "C" fn(), limit_ns: u64) -> Outcome<()> {
     PARKED.store(0, Relaxed);
     WORK.store(work as usize, Relaxed);
     let (pid, me) = (sys::getpid(), sys::gettid());
-    STATE.store(PARK, SeqCst);
+    let stop = STATE.fetch_add(1, SeqCst) + 1;
     let stopped = stop_others(pid, me, limit_ns);
     if stopped.is_ok() {
         let blocked = signal::mask(libc::SIG_UNBLOCK, signal::bit(signal::SIGNAL));
@@ -174,7 +175,8 @@ pub fn with_stopped(work: extern "C" fn(), limit_ns: u64) -> Outcome<()> {
             signal::mask(libc::SIG_BLOCK, signal::bit(signal::SIGNAL));
         }
     }
-    STATE.store(RUN, SeqCst);
+    // In a process that was brought back this has been done.
+    STATE.store(stop + 1, SeqCst);
     futex_wake(&STATE);
     stopped
 }
