@@ -3,8 +3,11 @@
 //! vdso. `examples/zoo` and `zoo` have the programs; each looks at itself.
 
 mod modes;
+mod native;
+mod python;
 #[allow(dead_code, reason = "each test uses its part")]
 mod run;
+mod unlike;
 
 use modes::{Kind, Program};
 

@@ -2,6 +2,7 @@
 
 use crate::run::{self, Ended, User, restore, start};
 use std::{
+    ffi::OsString,
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
@@ -71,7 +72,7 @@ pub struct Program {
     /// What is started.
     pub path: PathBuf,
     /// With which arguments.
-    pub arguments: &'static [&'static str],
+    pub arguments: Vec<OsString>,
     /// What it wants of the tests.
     pub kind: Kind,
 }
@@ -82,7 +83,7 @@ impl Program {
         Program {
             name,
             path: run::zoo(),
-            arguments: &[],
+            arguments: vec![name.into()],
             kind,
         }
     }
@@ -114,11 +115,8 @@ impl Program {
 
     fn command(&self, folder: &Path) -> Command {
         let mut command = Command::new(&self.path);
-        if self.path == run::zoo() {
-            command.arg(self.name);
-        }
         command
-            .args(self.arguments)
+            .args(&self.arguments)
             .env("ZOO_IMAGE", folder.join("image"))
             .env("ZOO_FOLDER", folder);
         command
