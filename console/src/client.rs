@@ -70,6 +70,18 @@ impl Client {
     /// # Errors
     /// [`ClientError::NoDaemon`] when nobody listens there, the others as they say.
     pub fn connect(dir: &Path, interrupt: Rc<Interrupt>) -> Result<Self, ClientError> {
+        Self::connect_within(dir, interrupt, None)
+    }
+
+    /// As [`Client::connect`], but waits no longer than `time` for the daemon to speak.
+    ///
+    /// # Errors
+    /// Also [`ClientError::Late`].
+    pub fn connect_within(
+        dir: &Path,
+        interrupt: Rc<Interrupt>,
+        time: Option<Duration>,
+    ) -> Result<Self, ClientError> {
         let socket = place::socket(dir);
         let stream = match UnixStream::connect(&socket) {
             Ok(stream) => stream,
@@ -93,14 +105,18 @@ impl Client {
                 uid: peer.uid.as_raw(),
             });
         }
-        Self::over(stream, interrupt)
+        Self::over(stream, interrupt, time)
     }
 
     /// Asks the version over a connection that is there.
     ///
     /// # Errors
-    /// As for [`Client::ask`].
-    pub fn over(stream: UnixStream, interrupt: Rc<Interrupt>) -> Result<Self, ClientError> {
+    /// As for [`Client::ask_within`].
+    pub fn over(
+        stream: UnixStream,
+        interrupt: Rc<Interrupt>,
+        time: Option<Duration>,
+    ) -> Result<Self, ClientError> {
         let mut client = Client {
             stream,
             reader: FrameReader::new(),
@@ -114,7 +130,8 @@ impl Client {
                 host: HostId::NONE,
             },
         };
-        match client.ask(&Request::Version(Offer::OURS))? {
+        let number = client.send(&Request::Version(Offer::OURS))?;
+        match client.answer(number, time)? {
             Answer::Version {
                 version,
                 release,
@@ -293,7 +310,8 @@ mod tests {
         script: impl FnOnce(FakeDaemon) + Send + 'static,
     ) -> (Result<Client, ClientError>, JoinHandle<()>) {
         let (stream, daemon) = fake::pair(script);
-        (Client::over(stream, Rc::new(Interrupt::none())), daemon)
+        let client = Client::over(stream, Rc::new(Interrupt::none()), None);
+        (client, daemon)
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use crate::signal_name;
 use clap::{Args, Parser, Subcommand};
 use std::{
+    ffi::OsStr,
     path::{Path, PathBuf},
     str::FromStr,
 };
@@ -21,7 +22,7 @@ use vm_wire::{
 ///
 /// Without a command it reads commands interactively, or, when its standard input is no terminal,
 /// line by line until one fails. If no daemon runs on this host, the prompt, `run`, `spawn` and
-/// `add` start one.
+/// `add` start one, and say so.
 #[derive(Debug, Parser)]
 #[command(name = "vm", version, after_long_help = TOP_HELP, disable_help_subcommand = true)]
 pub struct Cli {
@@ -112,7 +113,11 @@ pub enum Command {
 
     /// Show the machine: its hosts, who leads, who votes.
     #[command(after_long_help = CONF_HELP)]
-    Conf,
+    Conf {
+        /// Also hosts that have left or were lost.
+        #[arg(long)]
+        all: bool,
+    },
 
     /// Add hosts: start a daemon on each, and wait until it is in the machine.
     #[command(after_long_help = ADD_HELP)]
@@ -157,6 +162,9 @@ pub struct Run {
     /// Do not give the program a terminal, even if the console has one.
     #[arg(long)]
     pub no_terminal: bool,
+    /// Refused, with a word on what to do instead.
+    #[arg(long = "on", hide = true, value_name = "HOST", value_parser = not_elsewhere)]
+    _on: Option<String>,
     /// What to run.
     #[command(flatten)]
     pub program: Program,
@@ -275,11 +283,26 @@ impl FromStr for TidArg {
     }
 }
 
+/// Whether the words, which could not be parsed, ask for JSON. The option may stand after what is
+/// wrong with them.
+pub fn ask_for_json(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> bool {
+    words
+        .into_iter()
+        .take_while(|word| word.as_ref() != "--")
+        .any(|word| word.as_ref() == "--json")
+}
+
 fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("write it as NAME=VALUE".to_owned()),
     }
+}
+
+fn not_elsewhere(host: &str) -> Result<String, String> {
+    Err(format!(
+        "run starts a program where its console is; use 'vm spawn --on {host}', or run 'vm' there"
+    ))
 }
 
 /// A host that begins with a dash would reach the launcher as one of its options.
@@ -353,14 +376,16 @@ Example:
 
 const SIG_HELP: &str = "\
 Names may be given with or without SIG, in any case; RTMIN+3 and RTMAX-1 are
-known too.
+known too. 0, with which kill(1) asks whether a process lives, is refused: see
+`ps`.
 
 Example:
   vm sig TERM t2.5
   vm sig 10 t2.5 t2.6";
 
 const CHECK_HELP: &str = "\
-Exit code: 0 if it could be moved, 1 if not; then each reason is one line.
+Exit code: 0 if it could be moved, 1 if not; then each reason is one line. In
+this release no task can be moved, for processes are not saved yet.
 
 Example:
   vm check t2.5";
@@ -368,7 +393,8 @@ Example:
 const CONF_HELP: &str = "\
 The star marks the host whose daemon was asked. ROLE: the leader orders the log
 of what the machine agreed on, voters confirm it, followers read it. With three
-or four hosts any one may die, with five or more any two.
+or four hosts any one may die, with five or more any two. With --all, also the
+last hosts that left in order (gone) or were lost (dead).
 
 Example:
   vm conf";
@@ -394,7 +420,8 @@ Example:
   vm delete node2";
 
 const HALT_HELP: &str = "\
-Returns when this host's daemon has ended.
+Returns when this host's daemon has ended. Without a terminal as standard input
+it does not ask first.
 
 Example:
   vm halt --yes";
@@ -480,6 +507,13 @@ mod tests {
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn who_wants_to_run_elsewhere_is_told_how() {
+        let error = parse("run --on beta prog").unwrap_err().to_string();
+        assert!(error.contains("'vm spawn --on beta'"), "{error}");
+        assert!(!error.contains("tip:"), "{error}");
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use crate::{
     client::Client,
     command::{Cli, Command, Run, TidArg},
-    failure::{self, ClientError},
+    failure::{self, ClientError, UsageError},
     interrupt::Interrupt,
     launch,
     render::{Event, Renderer},
     run, terminal,
 };
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::CommandFactory;
 use std::{
     env,
@@ -20,7 +20,7 @@ use std::{
 };
 use vm_wire::{
     MachineId, Tid,
-    console::{Answer, Conf, Request, TaskRow},
+    console::{Answer, Conf, HostRow, HostState, Request, TaskRow},
     task,
 };
 
@@ -109,8 +109,9 @@ impl Console {
                     failure::FAILED
                 })
             }
-            Command::Conf => {
-                let conf = self.conf(None)?;
+            Command::Conf { all } => {
+                let mut conf = self.conf(None)?;
+                conf.hosts.retain(|row| *all || is_present(row));
                 self.renderer.show(&Event::Conf(&conf))?;
                 Ok(failure::DONE)
             }
@@ -154,14 +155,20 @@ impl Console {
         Ok(self.client.insert(client))
     }
 
-    /// The connection; if there is no daemon, one is started first.
+    /// The connection; if there is no daemon, one is started first, which is said.
     ///
     /// # Errors
     /// When none can be started.
     pub fn client_or_start(&mut self) -> anyhow::Result<&mut Client> {
         match self.client() {
             Ok(_) => {}
-            Err(ClientError::NoDaemon { .. }) => launch::start_local(&self.dir)?,
+            Err(ClientError::NoDaemon { .. }) => {
+                launch::start_local(&self.dir)?;
+                let machine = self.machine()?;
+                let dir = self.dir.display();
+                let text = format!("no daemon ran in {dir}: started one, a new machine {machine}");
+                self.renderer.announce("DaemonStarted", &text)?;
+            }
             Err(error) => return Err(error.into()),
         }
         Ok(self.client()?)
@@ -206,7 +213,11 @@ impl Console {
         let Ok(conf) = self.conf(Some(COMPLETION_TIME)) else {
             return Vec::new();
         };
-        conf.hosts.into_iter().map(|row| row.facts.name).collect()
+        conf.hosts
+            .into_iter()
+            .filter(is_present)
+            .map(|row| row.facts.name)
+            .collect()
     }
 
     /// The living tasks, for completion: quick, and empty rather than an error.
@@ -332,10 +343,12 @@ impl Console {
 /// # Errors
 /// What writing said.
 pub fn report(renderer: &mut Renderer, error: &anyhow::Error) -> io::Result<()> {
-    let kind = error
-        .downcast_ref::<ClientError>()
-        .map_or_else(|| "Failed".to_owned(), ClientError::kind);
-    renderer.failure(&kind, &format!("{error:#}"))
+    renderer.failure(&failure::kind(error), &format!("{error:#}"))
+}
+
+/// Whether the host is in the machine, and not only remembered.
+pub fn is_present(row: &HostRow) -> bool {
+    matches!(row.state, HostState::Live | HostState::Leaving)
 }
 
 fn current_dir() -> anyhow::Result<PathBuf> {
@@ -373,7 +386,7 @@ fn help(command: Option<&str>) -> anyhow::Result<String> {
         None => &mut grammar,
         Some(name) => grammar
             .find_subcommand_mut(name)
-            .ok_or_else(|| anyhow!("no command '{name}': 'help' lists them"))?,
+            .ok_or_else(|| UsageError(format!("no command '{name}': 'help' lists them")))?,
     };
     Ok(page.render_long_help().to_string())
 }
@@ -396,6 +409,7 @@ mod tests {
     fn help_has_a_page_for_each_command_and_none_for_others() {
         assert!(help(None).unwrap().contains("Exit codes:"));
         assert!(help(Some("run")).unwrap().contains("Usage: vm run"));
-        assert!(help(Some("frobnicate")).is_err());
+        let none = help(Some("frobnicate")).unwrap_err();
+        assert_eq!(failure::exit_code(&none), failure::USAGE);
     }
 }

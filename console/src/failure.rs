@@ -74,6 +74,24 @@ pub enum ClientError {
     Wait(io::Error),
 }
 
+/// A command line that says nothing that can be done.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);
+
+impl UsageError {
+    /// A word for programs.
+    pub const KIND: &str = "Usage";
+
+    /// What the parser has against a line, as one sentence.
+    pub fn of_parser(error: &clap::Error) -> Self {
+        let text = error.render().to_string();
+        let what = text.split("\n\n").next().unwrap_or_default();
+        let what = what.strip_prefix("error: ").unwrap_or(what);
+        UsageError(what.split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+}
+
 impl ClientError {
     /// Whether the daemon is there no more. After an order to end, that is success.
     pub fn is_lost(&self) -> bool {
@@ -111,7 +129,17 @@ impl ClientError {
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<ClientError>() {
         Some(error) => error.exit_code(),
+        None if error.is::<UsageError>() => USAGE,
         None => FAILED,
+    }
+}
+
+/// A word for programs, for an error of any command.
+pub fn kind(error: &anyhow::Error) -> String {
+    match error.downcast_ref::<ClientError>() {
+        Some(error) => error.kind(),
+        None if error.is::<UsageError>() => UsageError::KIND.to_owned(),
+        None => "Failed".to_owned(),
     }
 }
 
@@ -143,5 +171,6 @@ mod tests {
         assert_eq!(code(ClientError::Lost(None)), 3);
         assert_eq!(code(ClientError::Interrupted), 130);
         assert_eq!(exit_code(&anyhow::anyhow!("other")), 1);
+        assert_eq!(exit_code(&UsageError("what?".to_owned()).into()), 2);
     }
 }

@@ -24,7 +24,7 @@ const IDLE: u8 = 0;
 const WAITING: u8 = 1;
 const RELAYING: u8 = 2;
 
-/// Where a wait learns that the user wants it to end. There is one in the process.
+/// Where a wait learns that the user wants it to end. One in the process hears signals.
 #[derive(Debug)]
 pub struct Interrupt {
     phase: Arc<AtomicU8>,
@@ -51,10 +51,18 @@ impl Interrupt {
         }
     }
 
+    /// One that no signal reaches, for a wait that a signal must not end.
+    ///
+    /// # Errors
+    /// When descriptors are short.
+    pub fn deaf() -> io::Result<Self> {
+        Ok(Self::pair()?.0)
+    }
+
     /// One that no signal reaches.
     #[cfg(test)]
     pub fn none() -> Self {
-        Self::pair().expect("a socket pair").0
+        Self::deaf().expect("a socket pair")
     }
 
     fn pair() -> io::Result<(Self, UnixStream)> {

@@ -7,6 +7,7 @@
 use crate::{
     client::{self, Client},
     command::Add,
+    execute::is_present,
     failure::ClientError,
     render::{Audience, Event, Renderer},
 };
@@ -23,7 +24,7 @@ use std::{
 };
 use vm_wire::{
     Message, Op,
-    console::{Answer, Conf, HostRow, HostState, Request},
+    console::{Answer, Conf, HostRow, Request},
     limits, place,
 };
 
@@ -186,9 +187,7 @@ struct Launch {
 impl Launcher<'_> {
     fn start(&self, client: &mut Client, host: &str) -> anyhow::Result<Launch> {
         let name = host.rsplit('@').next().unwrap_or(host);
-        let there = |row: &HostRow| {
-            row.facts.name == name && matches!(row.state, HostState::Live | HostState::Leaving)
-        };
+        let there = |row: &HostRow| row.facts.name == name && is_present(row);
         if self.conf.hosts.iter().any(there) {
             bail!("a host of that name is in the machine already");
         }

@@ -28,6 +28,7 @@ mod fake;
 use clap::Parser;
 use command::Cli;
 use execute::Console;
+use failure::UsageError;
 use interrupt::Interrupt;
 use render::{Audience, Renderer};
 use rustix::process::geteuid;
@@ -41,7 +42,10 @@ use vm_wire::place;
 
 fn main() -> ExitCode {
     env_logger::init();
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return not_understood(&error),
+    };
     let audience = if cli.format.json {
         Audience::Programs
     } else {
@@ -57,6 +61,18 @@ fn main() -> ExitCode {
             ExitCode::from(failure::exit_code(&error))
         }
     }
+}
+
+/// Says what is wrong with the command line, or shows the help that it asks for.
+fn not_understood(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && command::ask_for_json(env::args_os()) {
+        let error = UsageError::of_parser(error).into();
+        // With standard error closed there is nobody left to tell.
+        let _ = execute::report(&mut renderer(Audience::Programs), &error);
+        return ExitCode::from(failure::USAGE);
+    }
+    // Shown by the parser, which knows whether it is help or an error and colours it.
+    error.exit()
 }
 
 fn renderer(audience: Audience) -> Renderer {

@@ -147,6 +147,20 @@ impl Renderer {
         Ok(())
     }
 
+    /// Tells everybody of something that was done unasked. `kind` is for programs.
+    ///
+    /// # Errors
+    /// What writing said.
+    pub fn announce(&mut self, kind: &str, text: &str) -> io::Result<()> {
+        match self.audience {
+            Audience::People => self.notice(text),
+            Audience::Programs => {
+                writeln!(self.errors, "{}", json::notice(kind, text))?;
+                self.errors.flush()
+            }
+        }
+    }
+
     /// Shows that a command failed. `kind` is for programs.
     ///
     /// # Errors
@@ -382,6 +396,11 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
                 r#"{"dropped":0,"event":"output","stream":1,"text":"hello\n","tid":"t1.1"}"#,
             ),
             (
+                Event::RunEnded(tid(1, 1), ExitStatus::Code(0)),
+                "",
+                r#"{"code":0,"event":"ended","status":"exited with code 0","tid":"t1.1"}"#,
+            ),
+            (
                 Event::RunEnded(tid(1, 1), ExitStatus::Signal(9)),
                 "",
                 r#"{"code":137,"event":"ended","status":"killed by signal 9","tid":"t1.1"}"#,
@@ -432,6 +451,24 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
             errors.text(),
             "vm: 77 bytes of t2.1's output were dropped here\n[t2.1] late\n"
         );
+    }
+
+    #[test]
+    fn what_was_done_unasked_is_no_result() {
+        for (audience, expected) in [
+            (Audience::People, "vm: started\n"),
+            (
+                Audience::Programs,
+                "{\"notice\":{\"kind\":\"Kind\",\"text\":\"started\"}}\n",
+            ),
+        ] {
+            let (mut renderer, out, errors) = renderer(audience);
+            renderer.announce("Kind", "started").unwrap();
+            assert_eq!(
+                (out.text().as_str(), errors.text().as_str()),
+                ("", expected)
+            );
+        }
     }
 
     #[test]

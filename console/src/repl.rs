@@ -7,9 +7,9 @@
 pub mod complete;
 
 use crate::{
-    command::{Command, Line},
+    command::{self, Command, Line},
     execute::{self, Console},
-    failure,
+    failure::{self, UsageError},
     render::Audience,
 };
 use clap::Parser;
@@ -95,12 +95,18 @@ fn execute_line(console: &mut Console, line: &str) -> anyhow::Result<Next> {
         Err(_) => {
             console
                 .renderer
-                .failure("Usage", "the line's quotes do not match")?;
+                .failure(UsageError::KIND, "the line's quotes do not match")?;
             return Ok(Next::Line(failure::USAGE));
         }
     };
-    let line = match Line::try_parse_from(words) {
+    let line = match Line::try_parse_from(&words) {
         Ok(line) => line,
+        Err(error) if error.use_stderr() && wants_json(console, &words) => {
+            let audience = console.renderer.set_audience(Audience::Programs);
+            execute::report(&mut console.renderer, &UsageError::of_parser(&error).into())?;
+            console.renderer.set_audience(audience);
+            return Ok(Next::Line(failure::USAGE));
+        }
         Err(error) => {
             // Shown by the parser, which knows whether it is help or an error and colours it.
             error.print()?;
@@ -130,6 +136,11 @@ fn execute_line(console: &mut Console, line: &str) -> anyhow::Result<Next> {
         Command::Halt { .. } if code == failure::DONE => Next::Leave(code),
         _ => Next::Line(code),
     })
+}
+
+/// Whether what is wrong with these words is to be said in JSON.
+fn wants_json(console: &Console, words: &[String]) -> bool {
+    console.renderer.audience() == Audience::Programs || command::ask_for_json(words)
 }
 
 fn history_file() -> Option<PathBuf> {

@@ -7,7 +7,7 @@
 //!
 //! The relay never blocks on the daemon: standard input is read only while little of it waits to
 //! be sent, so a program that reads slowly stops its writer, not the console. The daemon does not
-//! read a console whose program does not read; a signal then takes a connection of its own.
+//! read a console whose program does not read; so each signal takes a connection of its own.
 
 use crate::{
     client::{self, Client},
@@ -51,7 +51,7 @@ const RELAYED: [i32; 6] = [
 const INPUT_BYTES: usize = 32 * 1024;
 /// Standard input is not read while this much waits for the daemon. Bytes.
 const UNSENT_MAX: usize = 256 * 1024;
-/// How long the daemon may take to pass on a signal that has a connection of its own.
+/// How long the daemon may take to answer on the connection of a signal.
 const SIGNAL_TIME: Duration = Duration::from_secs(5);
 /// How often a console in the background looks whether it is in the foreground again.
 const BACKGROUND_LOOK: Timespec = Timespec {
@@ -74,7 +74,9 @@ pub fn run(
     let client = Client::connect(dir, interrupt.clone())?;
     let signal_past = |master, signal| -> Result<(), ClientError> {
         let request = Request::Signal(master, signal);
-        let mut client = Client::connect(dir, interrupt.clone())?;
+        // The next signal waits until this one is on its way.
+        let deaf = Rc::new(Interrupt::deaf().map_err(ClientError::Wait)?);
+        let mut client = Client::connect_within(dir, deaf, Some(SIGNAL_TIME))?;
         client.ask_within(&request, SIGNAL_TIME).map(drop)
     };
     run_over(
@@ -148,7 +150,7 @@ pub fn failure_code(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// Sends a signal to the master over a connection of its own.
+/// Sends a signal to the master over a connection of its own, past all input.
 type SignalPast<'a> = dyn Fn(Tid, i32) -> Result<(), ClientError> + 'a;
 
 struct Relay<'a> {
@@ -309,11 +311,18 @@ impl<'a> Relay<'a> {
     }
 
     fn send_signal(&mut self, signal: i32) {
-        self.write_unsent();
-        if self.unsent.is_empty() {
-            self.send(&RunSignal { signal }.frame());
-        } else if let Err(error) = (self.signal_past)(self.master, signal) {
-            log::warn!("the program did not get signal {signal}: {error}");
+        match (self.signal_past)(self.master, signal) {
+            Ok(()) => {}
+            Err(ClientError::Refused(failed)) if failed.kind == FailKind::NoSuchTask => {
+                log::debug!("signal {signal} came after the end: {failed}");
+            }
+            // It may have been sent.
+            Err(error @ ClientError::Late(_)) => log::warn!("signal {signal}: {error}"),
+            // No connection can be had, for there are too many: behind the input, then.
+            Err(error) => {
+                log::debug!("signal {signal} goes behind the input: {error}");
+                self.send(&RunSignal { signal }.frame());
+            }
         }
     }
 
@@ -437,9 +446,18 @@ mod tests {
         input: Option<&[u8]>,
         script: impl FnOnce(FakeDaemon) + Send + 'static,
     ) -> (anyhow::Result<u8>, String, String) {
+        run_with(audience, input, &|_, _| Ok(()), script)
+    }
+
+    fn run_with(
+        audience: Audience,
+        input: Option<&[u8]>,
+        signal_past: &SignalPast,
+        script: impl FnOnce(FakeDaemon) + Send + 'static,
+    ) -> (anyhow::Result<u8>, String, String) {
         let (stream, daemon) = fake::pair(script);
         let interrupt = Rc::new(Interrupt::none());
-        let client = Client::over(stream, interrupt.clone()).unwrap();
+        let client = Client::over(stream, interrupt.clone(), None).unwrap();
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(input.unwrap_or_default()).unwrap();
         drop(theirs);
@@ -450,7 +468,7 @@ mod tests {
             spawn(),
             false,
             input.map(|_| ours.as_fd()),
-            &|_, _| Ok(()),
+            signal_past,
             &mut renderer,
         );
         daemon.join().unwrap();
@@ -491,6 +509,22 @@ mod tests {
             daemon.send(&RunEnd { status }.frame());
         });
         assert_eq!(result.unwrap(), 128 + 15);
+    }
+
+    #[test]
+    fn a_signal_goes_behind_the_input_if_no_connection_can_be_had() {
+        let none = |_, _| Err(Failed::new(FailKind::Limit, "too many consoles").into());
+        let (result, ..) = run_with(Audience::People, None, &none, |mut daemon| {
+            started(&mut daemon);
+            // The console sends this once it handles signals.
+            let input: Input = daemon.read();
+            assert!(input.bytes.is_empty());
+            kill_process(getpid(), Signal::USR2).unwrap();
+            let RunSignal { signal } = daemon.read();
+            let status = ExitStatus::Signal(signal);
+            daemon.send(&RunEnd { status }.frame());
+        });
+        assert_eq!(result.unwrap(), 128 + libc::SIGUSR2 as u8);
     }
 
     #[test]

@@ -17,6 +17,11 @@ const REAL_TIME: (i32, i32) = (34, 64);
 pub fn parse(text: &str) -> Result<i32, String> {
     let unknown = || format!("no signal '{text}': give a number from 1 to 64, or a name as TERM");
     if let Ok(number) = text.parse::<i32>() {
+        if number == 0 {
+            return Err(
+                "0 is no signal that could be sent; 'ps' shows which tasks live".to_owned(),
+            );
+        }
         return if (1..=REAL_TIME.1).contains(&number) {
             Ok(number)
         } else {
@@ -82,5 +87,6 @@ mod tests {
         for text in ["", "0", "65", "-1", "NOSUCH", "RTMIN+31", "RTMIN+", "SIG"] {
             assert!(parse(text).is_err(), "{text}");
         }
+        assert!(parse("0").unwrap_err().contains("'ps'"));
     }
 }

@@ -21,8 +21,7 @@ use vm_wire::{
     HostId, Message, Tid,
     agreed::{ExitStatus, HostFacts},
     console::{
-        Answer, Conf, HostRow, HostState, Input, Output, Request, RunEnd, RunSignal, TaskRow,
-        WindowSize,
+        Answer, Conf, HostRow, HostState, Input, Output, Request, RunEnd, TaskRow, WindowSize,
     },
     task::{FailKind, Failed},
 };
@@ -93,24 +92,48 @@ fn row(tid: Tid) -> TaskRow {
 }
 
 fn conf() -> Conf {
+    let host = |number: u16, name: &str, state| HostRow {
+        host: HostId(number),
+        facts: HostFacts {
+            name: name.to_owned(),
+            addr: format!("192.0.2.{number}:7170"),
+            cpus: 1,
+            tasks_max: 10,
+            arch: "x86_64".to_owned(),
+        },
+        tasks: 0,
+        voter: state == HostState::Live,
+        state,
+    };
     Conf {
         machine: fake::HERE,
         here: HostId(1),
         leader: HostId(1),
         applied: 9,
-        hosts: vec![HostRow {
-            host: HostId(1),
-            facts: HostFacts {
-                name: "alpha".to_owned(),
-                addr: "192.0.2.1:7170".to_owned(),
-                cpus: 1,
-                tasks_max: 10,
-                arch: "x86_64".to_owned(),
-            },
-            tasks: 0,
-            voter: true,
-            state: HostState::Live,
-        }],
+        hosts: vec![
+            host(1, "alpha", HostState::Live),
+            host(2, "left", HostState::Gone),
+            host(3, "lost", HostState::Dead),
+        ],
+    }
+}
+
+#[test]
+fn hosts_that_are_no_more_are_shown_only_if_asked_for() {
+    for (words, left) in [
+        (&["conf"][..], false),
+        (&["conf", "--all"], true),
+        (&["--json", "conf"], false),
+        (&["--json", "conf", "--all"], true),
+    ] {
+        let output = against(words, |mut daemon| {
+            let request = daemon.answer_next(&Answer::Conf(conf()));
+            assert_eq!(request, Request::Conf);
+        });
+        let shown = text(&output.stdout);
+        assert!(shown.contains("alpha"), "{shown}");
+        assert_eq!(shown.contains("left"), left, "{shown}");
+        assert_eq!(shown.contains("lost"), left, "{shown}");
     }
 }
 
@@ -138,8 +161,36 @@ fn version_and_help_need_no_daemon() {
         assert_eq!(output.status.code(), Some(0), "{words:?}");
         assert!(!output.stdout.is_empty());
     }
-    let output = vm(dir.path()).arg("frobnicate").output().unwrap();
+}
+
+#[test]
+fn a_wrong_command_line_is_exit_code_2_and_json_for_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    for (words, says) in [
+        (&["frobnicate"][..], "frobnicate"),
+        (&["help", "frobnicate"], "frobnicate"),
+        (&["kill"], "<TID>"),
+        (&["sig", "0", "t1.1"], "signal"),
+    ] {
+        let output = vm(dir.path()).args(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(text(&output.stderr).contains(says), "{words:?}");
+
+        let output = vm(dir.path()).args(words).arg("--json").output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(output.stdout.is_empty());
+        let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert_eq!(error["error"]["kind"], "Usage");
+        let said = error["error"]["text"].as_str().unwrap();
+        assert!(said.contains(says) && !said.starts_with("error"), "{said}");
+    }
+    let mut script = tempfile::tempfile().unwrap();
+    script.write_all(b"kill --json\n").unwrap();
+    std::io::Seek::rewind(&mut script).unwrap();
+    let output = vm(dir.path()).stdin(script).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
+    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(error["error"]["kind"], "Usage");
 }
 
 #[test]
@@ -235,10 +286,38 @@ fn end(daemon: &mut FakeDaemon, status: ExitStatus) {
     daemon.send(&RunEnd { status }.frame());
 }
 
+/// As [`running`], but after `begin` the run's connection is not read any more, and the master ends
+/// by the signal that the console asks for on a third connection.
+fn signalled(
+    dir: &TempDir,
+    mut begin: impl FnMut(&mut FakeDaemon, Request) + Send + 'static,
+) -> std::thread::JoinHandle<()> {
+    let mut run = None;
+    fake::listen(dir.path(), 3, move |console, mut daemon| {
+        daemon.greet();
+        match console {
+            0 => {}
+            1 => {
+                let request = daemon.answer_next(&Answer::Started(vec![tid(1, 7)]));
+                begin(&mut daemon, request);
+                run = Some(daemon);
+            }
+            _ => {
+                let request = daemon.answer_next(&Answer::Done);
+                let Request::Signal(task, signal) = request else {
+                    panic!("{request:?}")
+                };
+                assert_eq!(task, tid(1, 7));
+                end(run.as_mut().expect("it runs"), ExitStatus::Signal(signal));
+            }
+        }
+    })
+}
+
 #[test]
 fn a_signal_to_the_console_reaches_the_program_and_its_end_is_the_consoles() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = running(&dir, |mut daemon, request| {
+    let daemon = signalled(&dir, |daemon, request| {
         let Request::Run { spawn, terminal } = request else {
             panic!("not a run")
         };
@@ -257,8 +336,6 @@ fn a_signal_to_the_console_reaches_the_program_and_its_end_is_the_consoles() {
             }
             .frame(),
         );
-        let signal: RunSignal = daemon.read();
-        end(&mut daemon, ExitStatus::Signal(signal.signal));
     });
     let mut console = Guarded::spawn(
         vm(dir.path())
@@ -279,26 +356,8 @@ fn a_signal_to_the_console_reaches_the_program_and_its_end_is_the_consoles() {
 #[test]
 fn a_program_that_does_not_read_its_input_still_gets_signals() {
     let dir = tempfile::tempdir().unwrap();
-    let mut runs = None;
-    let daemon = fake::listen(dir.path(), 3, move |console, mut daemon| {
-        daemon.greet();
-        match console {
-            0 => {}
-            // As a daemon whose program reads nothing, this one reads nothing any more.
-            1 => {
-                daemon.answer_next(&Answer::Started(vec![tid(1, 7)]));
-                runs = Some(daemon);
-            }
-            _ => {
-                let request = daemon.answer_next(&Answer::Done);
-                assert_eq!(request, Request::Signal(tid(1, 7), libc::SIGUSR1));
-                end(
-                    runs.as_mut().expect("it runs"),
-                    ExitStatus::Signal(libc::SIGUSR1),
-                );
-            }
-        }
-    });
+    // As a daemon whose program reads nothing, this one reads nothing of what is typed.
+    let daemon = signalled(&dir, |_, _| {});
     let mut console = Guarded::spawn(
         vm(dir.path())
             .args(["--json", "run", "prog"])
@@ -308,15 +367,8 @@ fn a_program_that_does_not_read_its_input_still_gets_signals() {
     let mut started = [0; 8];
     let mut stdout = console.0.stdout.take().unwrap();
     stdout.read_exact(&mut started).unwrap();
-    // Until the way is full, signals go the usual way, where nobody reads them.
-    let status = loop {
-        match console.0.try_wait().unwrap() {
-            Some(status) => break status,
-            None => console.signal(Signal::USR1),
-        }
-        std::thread::park_timeout(std::time::Duration::from_millis(5));
-    };
-    assert_eq!(status.code(), Some(128 + libc::SIGUSR1));
+    console.signal(Signal::USR1);
+    assert_eq!(console.wait().code(), Some(128 + libc::SIGUSR1));
     daemon.join().unwrap();
 }
 
@@ -523,6 +575,28 @@ fn the_prompt_completes_from_grammar_and_machine_and_survives_errors() {
         screen.wait_for(shown);
     }
     screen.type_keys("quit\r");
+    assert_eq!(console.wait().code(), Some(0));
+    daemon.join().unwrap();
+}
+
+#[test]
+fn lines_typed_ahead_at_the_prompt_are_all_carried_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = fake::listen(dir.path(), 1, |_, mut daemon| {
+        daemon.greet();
+        for number in 1..=3 {
+            let request = daemon.answer_next(&Answer::Check(Vec::new()));
+            assert_eq!(request, Request::Check(tid(1, number)));
+        }
+        assert!(daemon.frame().is_none());
+    });
+    let (ours, theirs) = terminal();
+    let mut console = vm_on(&theirs, dir.path(), &[]);
+    drop(theirs);
+    let mut screen = Screen::new(ours);
+    screen.wait_for("vm> ");
+    screen.type_keys("check t1.1\rcheck t1.2\rcheck t1.3\rquit\r");
+    screen.wait_for("t1.3 can be moved");
     assert_eq!(console.wait().code(), Some(0));
     daemon.join().unwrap();
 }

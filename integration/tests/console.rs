@@ -141,6 +141,52 @@ fn a_program_that_a_key_ends_has_the_exit_code_of_a_local_one() {
     assert_eq!(run.exit_code(), Some(128 + Signal::INT.as_raw()));
 }
 
+/// Ends the machine of a daemon that a console started by itself.
+struct Halted<'a>(&'a Path);
+
+impl Drop for Halted<'_> {
+    fn drop(&mut self) {
+        let mut command = Command::new(binaries::binary("vm"));
+        // There may be none any more.
+        let _ = command
+            .arg("--dir")
+            .arg(self.0)
+            .args(["halt", "--yes"])
+            .output();
+    }
+}
+
+#[test]
+fn a_daemon_that_a_console_starts_by_itself_is_announced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path().join("vm");
+    let _halted = Halted(&dir);
+    let vm = |words: &[&str]| {
+        let mut command = Command::new(binaries::binary("vm"));
+        command
+            .arg("--dir")
+            .arg(&dir)
+            .args(words)
+            .stdin(Stdio::null());
+        let output = command.output().expect("the console can be run");
+        assert!(output.status.success(), "{output:?}");
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        (text(output.stdout), text(output.stderr))
+    };
+    let (_, said) = vm(&["run", "true"]);
+    assert!(said.starts_with("vm: no daemon ran in"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(vm(&["run", "true"]).1, "");
+    // Its own host is all of the machine, which ends; the next one is another.
+    let host = rustix::system::uname();
+    vm(&["delete", &host.nodename().to_string_lossy()]);
+    let (started, said) = vm(&["--json", "spawn", "true"]);
+    assert!(started.starts_with("{\"started\":"), "{started}");
+    assert_eq!(started.lines().count(), 1);
+    assert!(said.starts_with("{\"notice\":"), "{said}");
+    assert!(said.contains("DaemonStarted"), "{said}");
+}
+
 #[test]
 fn input_output_and_exit_code_pass_through() {
     let cluster = Cluster::on_loopback(1);
@@ -164,6 +210,66 @@ fn input_output_and_exit_code_pass_through() {
         String::from_utf8_lossy(&output.stdout).starts_with(expected),
         "{output:?}"
     );
+}
+
+/// A console whose program never reads and which is fed without end: it has taken half a MiB, and
+/// takes more until the way is full.
+fn fed_without_a_reader(node: &Node) -> (Child, thread::JoinHandle<()>) {
+    let mut console = vm(node, &["run", "sh", "-c", "echo ready; exec sleep 1000"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the console can be run");
+    let mut stdin = console.stdin.take().expect("a pipe");
+    let (taken, enough) = mpsc::channel();
+    let feeder = thread::spawn(move || {
+        let block = [b'x'; 32 * 1024];
+        // Ends when the console has ended.
+        while stdin.write_all(&block).is_ok() {
+            let _ = taken.send(block.len());
+        }
+    });
+    let mut stdout = console.stdout.take().expect("a pipe");
+    let mut ready = [0; 6];
+    stdout.read_exact(&mut ready).expect("output");
+    let mut total = 0;
+    while total < 512 * 1024 {
+        total += enough.recv_timeout(PATIENCE).expect("input is taken");
+    }
+    (console, feeder)
+}
+
+fn tasks(node: &Node) -> usize {
+    let ps = vm(node, &["--json", "ps"])
+        .output()
+        .expect("the console can be run");
+    String::from_utf8_lossy(&ps.stdout)
+        .matches("\"tid\"")
+        .count()
+}
+
+#[test]
+fn a_signal_overtakes_input_that_the_program_does_not_read() {
+    let cluster = Cluster::on_loopback(1);
+    let (mut console, feeder) = fed_without_a_reader(&cluster.nodes[0]);
+    kill_process(Pid::from_child(&console), Signal::INT).expect("a child of ours");
+    let status = wait_for("the end of the console", PATIENCE, || {
+        console.try_wait().expect("a child of ours")
+    });
+    assert_eq!(status.code(), Some(128 + Signal::INT.as_raw()));
+    feeder.join().expect("no panic");
+}
+
+#[test]
+fn the_end_of_a_console_is_seen_behind_input_that_the_program_does_not_read() {
+    let cluster = Cluster::on_loopback(1);
+    let node = &cluster.nodes[0];
+    let (mut console, feeder) = fed_without_a_reader(node);
+    assert_eq!(tasks(node), 1);
+    kill_process(Pid::from_child(&console), Signal::KILL).expect("a child of ours");
+    console.wait().expect("a child of ours");
+    feeder.join().expect("no panic");
+    wait_for("the hangup", PATIENCE, || (tasks(node) == 0).then_some(()));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `--detach`: the daemon runs in the background, and the command ends once it is ready.
 //!
 //! The command starts itself again, with a pipe as standard output, and waits for one line on it:
-//! that the daemon is ready, or why it is not. So a script that runs `vmd --detach` knows when it
+//! that the daemon is ready, or why it is not; before it there may be notes. So a script that runs `vmd --detach` knows when it
 //! can go on, and errors are seen where the command was given.
 
 use anyhow::{Context, bail};
@@ -13,6 +13,8 @@ use std::{
 
 /// What a daemon that is ready says.
 const READY: &str = "ready";
+/// Begins a line that is to be shown while the daemon is awaited.
+const NOTE: &str = "note: ";
 
 /// In the command: starts the daemon and waits until it is ready.
 ///
@@ -28,15 +30,15 @@ pub fn start() -> anyhow::Result<()> {
         .spawn()
         .context("cannot start the daemon")?;
     let answer = child.stdout.take().context("no pipe to the daemon")?;
-    let mut text = String::new();
-    BufReader::new(answer)
-        .read_line(&mut text)
-        .context("cannot hear the daemon")?;
-    match text.trim() {
-        READY => Ok(()),
-        "" => bail!("the daemon ended ({}) without a word", child.wait()?),
-        error => bail!("{error}"),
+    for line in BufReader::new(answer).lines() {
+        let line = line.context("cannot hear the daemon")?;
+        match line.strip_prefix(NOTE) {
+            Some(note) => eprintln!("vmd: {note}"),
+            None if line == READY => return Ok(()),
+            None => bail!("{line}"),
+        }
     }
+    bail!("the daemon ended ({}) without a word", child.wait()?)
 }
 
 /// In the daemon: leaves the terminal of the command.
@@ -58,9 +60,7 @@ pub fn tell(result: Result<(), &anyhow::Error>) -> anyhow::Result<()> {
         Ok(()) => READY.to_owned(),
         Err(error) => format!("{error:#}").replace('\n', " "),
     };
-    let mut stdout = io::stdout();
-    writeln!(stdout, "{text}")?;
-    stdout.flush()?;
+    say(&text);
     let null = std::fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -68,4 +68,17 @@ pub fn tell(result: Result<(), &anyhow::Error>) -> anyhow::Result<()> {
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stdin(&null)?;
     Ok(())
+}
+
+/// In the daemon: lets the command show what takes its time.
+pub fn note(text: &str) {
+    say(&format!("{NOTE}{text}"));
+}
+
+/// A command that was killed meanwhile is no reason to end.
+fn say(line: &str) {
+    let mut stdout = io::stdout();
+    if let Err(error) = writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
+        log::info!("the command that started this daemon is gone: {error}");
+    }
 }

@@ -27,7 +27,7 @@ use vm_wire::{
 };
 
 /// How long joining is tried. A name is free again 5 seconds after its host was lost.
-const JOIN_TIME: Duration = Duration::from_secs(30);
+pub const JOIN_TIME: Duration = Duration::from_secs(30);
 /// How long the other daemon may take to accept a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
 /// Pause before another attempt.
@@ -99,10 +99,7 @@ impl Joiner<'_> {
                 Ok(joined) => return Ok(joined),
                 Err(error) if error.may_pass() && Instant::now() + PAUSE < end => {
                     if !told {
-                        log::warn!(
-                            "{} cannot be joined yet: {error}; trying for {JOIN_TIME:?}",
-                            self.target
-                        );
+                        log::warn!("{} cannot be joined yet, trying on: {error}", self.target);
                         told = true;
                     }
                     thread::sleep(PAUSE);

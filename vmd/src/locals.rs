@@ -194,7 +194,8 @@ impl Locals {
             let Some(local) = self.table.get_mut(place) else {
                 return false;
             };
-            if matches!(local.kind, Kind::Console { paused: true, .. }) {
+            // What a console that is gone has left is read in any case: its end comes after it.
+            if matches!(local.kind, Kind::Console { paused: true, .. }) && !local.closed {
                 return false;
             }
             let room = (local.reader.missing() + HEADER_LEN).max(READ_MIN);

@@ -51,7 +51,7 @@ use clap::Parser as _;
 use dir::Dir;
 use event_loop::{EventLoop, Parts};
 use hello::Identity;
-use join::Joiner;
+use join::{JOIN_TIME, Joiner};
 use logging::{Log, LogFile, Sink};
 use program::ProgramPath;
 use secret::{ENV_SECRET, Secret};
@@ -196,6 +196,11 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
                 mode,
                 nonce,
             };
+            let trying = format!("joining the machine of {target}, for up to {JOIN_TIME:?}");
+            log::info!("{trying}");
+            if args.detached {
+                detach::note(&trying);
+            }
             let (joined, facts) = joiner.join(facts)?;
             let (machine, host) = (joined.snapshot.machine, joined.host);
             let daemon = Daemon::joined(clock::now(), config(&facts), &joined, &mut outbox)

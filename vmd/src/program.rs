@@ -16,12 +16,16 @@ impl ProgramPath {
     pub fn new(given: &[PathBuf]) -> ProgramPath {
         let system = env::var_os("PATH").unwrap_or_default();
         let folders = given.iter().cloned().chain(env::split_paths(&system));
-        // A relative folder means one thing only, that of the daemon's start.
-        ProgramPath(
-            folders
-                .filter_map(|dir| std::path::absolute(dir).ok())
-                .collect(),
-        )
+        let mut path = Vec::new();
+        for folder in folders {
+            // A relative folder means one thing only, that of the daemon's start.
+            if let Ok(folder) = std::path::absolute(folder)
+                && !path.contains(&folder)
+            {
+                path.push(folder);
+            }
+        }
+        ProgramPath(path)
     }
 
     /// The absolute path of `program`; a relative path is one from `dir`, or from the daemon's own
@@ -56,8 +60,8 @@ impl ProgramPath {
         let folders: Vec<_> = self.0.iter().map(|dir| dir.to_string_lossy()).collect();
         Err(missing(nearly.unwrap_or_else(|| {
             format!(
-                "no program '{program}' in the daemon's program path ({}); give a path with a '/', \
-                 or start the daemon with --path",
+                "no program '{program}': give a path with a '/', or start the daemon with --path; \
+                 it looked in {}",
                 folders.join(":")
             )
         })))
@@ -114,6 +118,17 @@ mod tests {
         let dir = temp.path().to_str();
         let found = path.find("./tool", dir).expect("there");
         assert_eq!(Path::new(&found), temp.path().join("tool"));
+    }
+
+    #[test]
+    fn what_to_do_comes_before_the_folders_and_each_of_them_once() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let folder = temp.path().to_owned();
+        let path = ProgramPath::new(&[folder.clone(), folder.clone()]);
+        let text = path.find("no-such-program", None).expect_err("none").text;
+        let folder = folder.to_str().expect("a path");
+        assert_eq!(text.matches(folder).count(), 1, "{text}");
+        assert!(text.find("--path") < text.find(folder), "{text}");
     }
 
     #[test]

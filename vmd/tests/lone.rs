@@ -6,9 +6,10 @@ mod common;
 use common::{Daemon, ask, receive, send, wait_for};
 use std::{
     fs,
-    io::{Read, Write},
+    io::{self, BufRead, BufReader, Read, Write},
+    net::TcpListener,
     os::unix::net::UnixStream,
-    process::Command,
+    process::{Command, Stdio},
 };
 use vm_wire::{
     HostId, Message,
@@ -127,6 +128,45 @@ fn a_joiner_without_a_secret_is_told_what_to_do() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("--secret-file"), "{text}");
+}
+
+#[test]
+fn a_joiner_says_at_once_that_it_tries() {
+    // Takes connections and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let target = silent.local_addr().expect("an address").to_string();
+    let temp = tempfile::tempdir().expect("a temporary folder");
+    let dir = temp.path().join("vm");
+    let mut command = Daemon::command(&dir)
+        .args(["--detach", "--join", &target])
+        .env("VM_SECRET", "the secret of a machine that is not there")
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("vmd runs");
+    let stderr = command.stderr.take().expect("piped");
+    let mut lines = BufReader::new(stderr).lines();
+    let first = lines.next().expect("a line").expect("text");
+    assert!(first.contains(&target) && first.contains("30s"), "{first}");
+    let pid = fs::read_to_string(dir.join("pid")).expect("it runs");
+    let killed = Command::new("kill").args(["-KILL", pid.trim()]).status();
+    assert!(killed.expect("kill runs").success());
+    let last = lines.next().expect("a line").expect("text");
+    assert!(last.contains("without a word"), "{last}");
+    assert!(!command.wait().expect("a child of ours").success());
+}
+
+#[test]
+fn a_detached_daemon_goes_on_without_the_command_that_started_it() {
+    let (command, daemon) = io::pipe().expect("a pipe");
+    // The command was killed before the daemon was ready.
+    drop(command);
+    let temp = tempfile::tempdir().expect("a temporary folder");
+    let mut daemon = Daemon::start_with(temp, |command| {
+        command.arg("--detached").stdout(daemon);
+    });
+    ask(&mut daemon.connect(), &Request::Version(Offer::OURS));
+    daemon.signal("TERM");
+    assert!(daemon.wait_end().success());
 }
 
 #[test]

@@ -61,6 +61,10 @@ pub(super) fn failure(kind: &str, text: &str) -> Value {
     json!({ "error": { "kind": kind, "text": text } })
 }
 
+pub(super) fn notice(kind: &str, text: &str) -> Value {
+    json!({ "notice": { "kind": kind, "text": text } })
+}
+
 fn conf(conf: &Conf) -> Value {
     let hosts: Vec<Value> = conf.hosts.iter().map(|row| host(conf, row)).collect();
     json!({

@@ -1,7 +1,7 @@
 //! Events as tables and sentences.
 
 use super::Event;
-use crate::signal_name;
+use crate::{execute::is_present, signal_name};
 use comfy_table::{CellAlignment, Table, presets};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
@@ -125,7 +125,7 @@ pub(super) fn state(state: HostState) -> &'static str {
 }
 
 fn conf(conf: &Conf) -> String {
-    let present = |row: &&HostRow| matches!(row.state, HostState::Live | HostState::Leaving);
+    let present = |row: &&HostRow| is_present(row);
     let hosts = conf.hosts.iter().filter(present).count();
     let tasks: u32 = conf.hosts.iter().filter(present).map(|row| row.tasks).sum();
     let mut table = table(&[

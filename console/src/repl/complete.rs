@@ -175,6 +175,7 @@ fn options(command: &clap::Command) -> Wanted {
     Wanted::Words(
         command
             .get_arguments()
+            .filter(|arg| !arg.is_hide_set())
             .filter_map(|arg| arg.get_long())
             .map(|long| format!("--{long}"))
             .collect(),
@@ -220,7 +221,10 @@ mod tests {
             panic!("no options")
         };
         assert!(words.contains(&"--yes".to_owned()));
-        assert!(matches!(wanted("run --"), Wanted::Words(words) if words.len() > 3));
+        let Wanted::Words(options) = wanted("run --") else {
+            panic!("no options")
+        };
+        assert!(options.len() > 3 && !options.contains(&"--on".to_owned()));
         assert!(words.contains(&"--json".to_owned()));
     }
 }

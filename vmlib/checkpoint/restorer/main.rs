@@ -14,6 +14,7 @@
 #[allow(dead_code)]
 mod raw;
 
+mod clock;
 mod memory;
 mod space;
 mod stream;
@@ -106,23 +107,38 @@ fn block_signals() {
 
 fn restore(fd: i32, foreign: bool) -> ! {
     let mut stream = stream::Stream::begin(fd);
+    let mut kernels = None;
+    // Early rounds, saved while the process ran: memory alone. Their tables were read while they
+    // changed, so what lacks in one may be there all the same: nothing is removed before the last.
+    let mut space: &[Mapping] = &[];
+    let mut turn = 0;
+    while stream.next() == SPACE {
+        let wanted = stream.records(SPACE, space::mappings(2));
+        memory::check(wanted);
+        let _ = kernels.get_or_insert_with(|| memory::clear(wanted));
+        memory::add(space, wanted, &[]);
+        space = memory::join(space, wanted, space::mappings(turn));
+        turn = 1 - turn;
+        stream.pages(wanted);
+    }
     let facts: Facts = stream.record(FACTS);
     check_processor(&facts.cpu);
+    clock::catch_up(facts.monotonic_ns);
     let names = stream.bytes(NAMES, space::names());
     stream.skip(THREADS);
     stream.skip(FILES);
-    let mappings = stream.bytes(MAPPINGS, space::mappings());
-    // SAFETY: the room is aligned for them, and any bytes are a value.
-    let mappings = unsafe {
-        let count = mappings.len() / Mapping::LEN;
-        core::slice::from_raw_parts(mappings.as_ptr().cast::<Mapping>(), count)
-    };
+    let mappings = stream.records(MAPPINGS, space::mappings(2));
     memory::check(mappings);
-    let vdso = memory::clear(mappings);
-    memory::map(mappings, names);
+    let kernels = kernels.unwrap_or_else(|| memory::clear(mappings));
+    memory::remove(space, mappings);
+    memory::add(space, mappings, names);
+    if stream.next() == GONE {
+        memory::forget(stream.records(GONE, space::mappings(turn)), mappings);
+    }
     stream.pages(mappings);
+    stream.end();
     memory::protect(mappings);
-    vdso::place(&vdso, &facts, foreign);
+    vdso::place(&kernels, &facts, foreign);
     let own = space::own();
     jump(&facts, own.start, own.end - own.start)
 }
@@ -131,12 +147,30 @@ fn restore(fd: i32, foreign: bool) -> ! {
 fn check_processor(then: &Cpu) {
     let here = cpu();
     // Bits that are of the host or its hypervisor rather than for programs.
-    const NOT_FOR_PROGRAMS: u32 = 1 << 2 | 1 << 3 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 15
-        | 1 << 17 | 1 << 18 | 1 << 21 | 1 << 24 | 1 << 31;
+    const NOT_FOR_PROGRAMS: u32 = 1 << 2
+        | 1 << 3
+        | 1 << 5
+        | 1 << 7
+        | 1 << 8
+        | 1 << 15
+        | 1 << 17
+        | 1 << 18
+        | 1 << 21
+        | 1 << 24
+        | 1 << 31;
     let lacks = [
-        ("leaf 1 ecx", then.leaf_1_ecx & !here.leaf_1_ecx & !NOT_FOR_PROGRAMS),
-        ("leaf 7 ebx", then.leaf_7_ebx & !here.leaf_7_ebx & !(1 << 1 | 1 << 7 | 1 << 20)),
-        ("leaf 7 ecx", then.leaf_7_ecx & !here.leaf_7_ecx & !(1 << 2 | 1 << 3 | 1 << 4)),
+        (
+            "leaf 1 ecx",
+            then.leaf_1_ecx & !here.leaf_1_ecx & !NOT_FOR_PROGRAMS,
+        ),
+        (
+            "leaf 7 ebx",
+            then.leaf_7_ebx & !here.leaf_7_ebx & !(1 << 1 | 1 << 7 | 1 << 20),
+        ),
+        (
+            "leaf 7 ecx",
+            then.leaf_7_ecx & !here.leaf_7_ecx & !(1 << 2 | 1 << 3 | 1 << 4),
+        ),
     ];
     for (leaf, bits) in lacks {
         if bits != 0 {

@@ -52,7 +52,10 @@ pub fn check(mappings: &[Mapping]) {
             die!("its table of memory is damaged");
         }
         if mapping.start < own.end as u64 && own.start as u64 <= mapping.end {
-            die!("the addresses at {:#x} are taken here, by the restorer", mapping.start);
+            die!(
+                "the addresses at {:#x} are taken here, by the restorer",
+                mapping.start
+            );
         }
         last = mapping.end;
     }
@@ -97,7 +100,11 @@ pub fn clear(mappings: &[Mapping]) -> Kernels {
                 mapping.start < range.end as u64 && (range.start as u64) < mapping.end
             };
             if mappings.iter().any(clashes) {
-                die!("the addresses at {:#x} are taken here: error {}", range.start, error.0);
+                die!(
+                    "the addresses at {:#x} are taken here: error {}",
+                    range.start,
+                    error.0
+                );
             }
         }
     }
@@ -108,7 +115,9 @@ pub fn clear(mappings: &[Mapping]) -> Kernels {
 fn park(kernels: &mut Kernels, mappings: &[Mapping]) {
     let is_free = |at: &usize| {
         let (start, end) = (*at as u64, (*at + kernels.len) as u64);
-        !mappings.iter().any(|mapping| mapping.start < end && start < mapping.end)
+        !mappings
+            .iter()
+            .any(|mapping| mapping.start < end && start < mapping.end)
     };
     let Some(place) = PARKING.step_by(1 << 20).find(is_free) else {
         die!("there is no room for the kernel's code")
@@ -126,9 +135,8 @@ impl Kernels {
         for part in &self.parts[..self.count] {
             let (from, to) = (self.area + part.start, area + part.start);
             // SAFETY: the kernel's own mappings; what is at the new place is to be replaced.
-            let moved = unsafe {
-                sys::call5(nr::MREMAP, from, part.len(), part.len(), MAYMOVE_FIXED, to)
-            };
+            let moved =
+                unsafe { sys::call5(nr::MREMAP, from, part.len(), part.len(), MAYMOVE_FIXED, to) };
             if let Err(error) = sys::check(moved) {
                 die!("the kernel's code cannot be moved: error {}", error.0);
             }
@@ -164,39 +172,155 @@ fn range(line: &[u8]) -> Option<Range<usize>> {
     Some(number(start)?..number(end)?)
 }
 
-/// Maps everything, to be written.
-pub fn map(mappings: &[Mapping], names: &[u8]) {
-    for (index, mapping) in mappings.iter().enumerate() {
-        let result = match mapping.kind {
+/// Removes private memory of early rounds that is not private memory of the process.
+pub fn remove(old: &[Mapping], new: &[Mapping]) {
+    for mapping in old {
+        outside(mapping, new, &mut |part| {
+            // SAFETY: memory of the image, which has gone.
+            let removed = unsafe { sys::unmap(part.start, part.len()) };
+            if let Err(error) = removed {
+                die!(
+                    "memory at {:#x} cannot be removed: error {}",
+                    part.start,
+                    error.0
+                );
+            }
+        });
+    }
+}
+
+/// All private memory that is in one table or the other, by address.
+pub fn join(old: &[Mapping], new: &[Mapping], room: &'static mut [u8]) -> &'static [Mapping] {
+    // SAFETY: rooms are aligned to pages, and any bytes are a value.
+    let room = unsafe {
+        let count = room.len() / size_of::<Mapping>();
+        core::slice::from_raw_parts_mut(room.as_mut_ptr().cast::<Mapping>(), count)
+    };
+    let mut count = 0;
+    let mut push = |mapping: Mapping| {
+        let Some(place) = room.get_mut(count) else {
+            die!("it has too many mappings in all rounds")
+        };
+        *place = mapping;
+        count += 1;
+    };
+    old.iter().for_each(|mapping| push(*mapping));
+    for mapping in new {
+        outside(mapping, old, &mut |part| {
+            push(Mapping {
+                start: part.start as u64,
+                end: part.end as u64,
+                ..*mapping
+            })
+        });
+    }
+    let all = &mut room[..count];
+    all.sort_unstable_by_key(|mapping| mapping.start);
+    all
+}
+
+/// Maps what is in the new table, to be written; private memory that is in the old one too stays as
+/// it is.
+pub fn add(old: &[Mapping], new: &[Mapping], names: &[u8]) {
+    for (index, mapping) in new.iter().enumerate() {
+        let mut result = Ok(());
+        match mapping.kind {
             PRIVATE => {
                 let mut flags = PRIVATE_FLAG | ANONYMOUS | NO_RESERVE;
                 if mapping.flags & GROWS_DOWN != 0 {
                     flags |= GROWS_DOWN_FLAG;
                 }
-                map_at(mapping, flags, -1, 0, READ | WRITE)
+                outside(mapping, old, &mut |part| {
+                    let part = Mapping {
+                        start: part.start as u64,
+                        end: part.end as u64,
+                        ..*mapping
+                    };
+                    result = result.and(map_at(&part, flags, -1, 0, READ | WRITE));
+                });
             }
-            SHARED => map_shared(mapping, &mappings[..index], &mappings[index + 1..]),
-            _ => map_file(mapping, names),
+            SHARED => result = map_shared(mapping, &new[..index], &new[index + 1..]),
+            _ => result = map_file(mapping, names),
         };
         if let Err(error) = result {
             let (start, end) = (mapping.start, mapping.end);
-            die!("memory at {start:#x} to {end:#x} cannot be had: error {}", error.0);
+            die!(
+                "memory at {start:#x} to {end:#x} cannot be had: error {}",
+                error.0
+            );
         }
         if mapping.flags & DENSE != 0 {
             const HUGE: usize = 14;
-            let (start, len) = (mapping.start as usize, (mapping.end - mapping.start) as usize);
+            let (start, len) = (
+                mapping.start as usize,
+                (mapping.end - mapping.start) as usize,
+            );
             // SAFETY: it only says how to get memory; without it things are slower.
             unsafe { sys::call3(nr::MADVISE, start, len, HUGE) };
         }
     }
 }
 
+/// Tells the parts of a private mapping that are in no private mapping of the other table.
+fn outside(mapping: &Mapping, other: &[Mapping], with: &mut dyn FnMut(Range<usize>)) {
+    let (mut at, end) = (mapping.start, mapping.end);
+    let first = other.partition_point(|other| other.end <= at);
+    for other in other[first..].iter().filter(|other| other.kind == PRIVATE) {
+        if other.start >= end {
+            break;
+        }
+        if at < other.start {
+            with(at as usize..other.start as usize);
+        }
+        at = at.max(other.end);
+    }
+    if at < end {
+        with(at as usize..end as usize);
+    }
+}
+
+/// Empties memory that early rounds have brought and that has gone since.
+pub fn forget(gone: &[[u64; 2]], mappings: &[Mapping]) {
+    const DONT_NEED: usize = 4;
+    for &[start, end] in gone {
+        let first = mappings.partition_point(|mapping| mapping.end <= start);
+        for mapping in mappings[first..]
+            .iter()
+            .take_while(|mapping| mapping.start < end)
+        {
+            if mapping.kind == PRIVATE {
+                let (start, end) = (start.max(mapping.start), end.min(mapping.end));
+                // SAFETY: memory of the image, which is to be empty.
+                unsafe {
+                    sys::call3(
+                        nr::MADVISE,
+                        start as usize,
+                        (end - start) as usize,
+                        DONT_NEED,
+                    )
+                };
+            }
+        }
+    }
+}
+
 fn map_at(mapping: &Mapping, flags: i32, fd: i32, offset: u64, prot: i32) -> sys::Result<()> {
-    let (start, len) = (mapping.start as usize, (mapping.end - mapping.start) as usize);
+    let (start, len) = (
+        mapping.start as usize,
+        (mapping.end - mapping.start) as usize,
+    );
     let flags = (flags | FIXED_NOREPLACE) as usize;
     // SAFETY: nothing is there.
     let value = unsafe {
-        sys::call6(nr::MMAP, start, len, prot as usize, flags, fd as usize, offset as usize)
+        sys::call6(
+            nr::MMAP,
+            start,
+            len,
+            prot as usize,
+            flags,
+            fd as usize,
+            offset as usize,
+        )
     };
     let at = sys::check(value)?;
     match at == start {
@@ -212,7 +336,13 @@ fn map_shared(mapping: &Mapping, before: &[Mapping], after: &[Mapping]) -> sys::
     let same = |other: &&Mapping| other.kind == SHARED && other.object == mapping.object;
     let alone = !before.iter().any(|other| same(&other)) && !after.iter().any(|other| same(&other));
     if alone && mapping.offset == 0 {
-        return map_at(mapping, SHARED_FLAG | ANONYMOUS | NO_RESERVE, -1, 0, READ | WRITE);
+        return map_at(
+            mapping,
+            SHARED_FLAG | ANONYMOUS | NO_RESERVE,
+            -1,
+            0,
+            READ | WRITE,
+        );
     }
     if before.iter().any(|other| same(&other)) {
         // All mappings of the object were made when its first one was.
@@ -223,9 +353,21 @@ fn map_shared(mapping: &Mapping, before: &[Mapping], after: &[Mapping]) -> sys::
     let fd = sys::check(fd)?;
     // SAFETY: the descriptor is ours.
     sys::check(unsafe { sys::call2(nr::FTRUNCATE, fd, mapping.object_len as usize) })?;
-    let mut result = map_at(mapping, SHARED_FLAG, fd as i32, mapping.offset, READ | WRITE);
+    let mut result = map_at(
+        mapping,
+        SHARED_FLAG,
+        fd as i32,
+        mapping.offset,
+        READ | WRITE,
+    );
     for other in after.iter().filter(same) {
-        result = result.and(map_at(other, SHARED_FLAG, fd as i32, other.offset, READ | WRITE));
+        result = result.and(map_at(
+            other,
+            SHARED_FLAG,
+            fd as i32,
+            other.offset,
+            READ | WRITE,
+        ));
     }
     sys::close(fd as i32);
     result
@@ -238,15 +380,28 @@ fn map_file(mapping: &Mapping, names: &[u8]) -> sys::Result<()> {
     };
     let shown = core::str::from_utf8(&path[..len]).unwrap_or("a file");
     // Read and write if it was mapped for both.
-    let flags = if mapping.prot & WRITE as u32 != 0 { 2 } else { 0 };
+    let flags = if mapping.prot & WRITE as u32 != 0 {
+        2
+    } else {
+        0
+    };
     if path[len] != 0 {
         die!("its table of names is damaged");
     }
     let fd = match sys::open(path, flags, 0) {
         Ok(fd) => fd,
-        Err(error) => die!("the mapped file {shown} cannot be opened: error {}", error.0),
+        Err(error) => die!(
+            "the mapped file {shown} cannot be opened: error {}",
+            error.0
+        ),
     };
-    let result = map_at(mapping, SHARED_FLAG, fd, mapping.offset, mapping.prot as i32);
+    let result = map_at(
+        mapping,
+        SHARED_FLAG,
+        fd,
+        mapping.offset,
+        mapping.prot as i32,
+    );
     sys::close(fd);
     result
 }
@@ -255,11 +410,17 @@ fn map_file(mapping: &Mapping, names: &[u8]) -> sys::Result<()> {
 pub fn protect(mappings: &[Mapping]) {
     for mapping in mappings {
         if mapping.kind != FILE && mapping.prot != (READ | WRITE) as u32 {
-            let (start, len) = (mapping.start as usize, (mapping.end - mapping.start) as usize);
+            let (start, len) = (
+                mapping.start as usize,
+                (mapping.end - mapping.start) as usize,
+            );
             // SAFETY: memory of the image.
             let value = unsafe { sys::call3(nr::MPROTECT, start, len, mapping.prot as usize) };
             if let Err(error) = sys::check(value) {
-                die!("memory at {start:#x} cannot be protected: error {}", error.0);
+                die!(
+                    "memory at {start:#x} cannot be protected: error {}",
+                    error.0
+                );
             }
         }
     }

@@ -8,11 +8,12 @@ use core::ops::Range;
 struct Room<const LEN: usize>([u8; LEN]);
 
 static mut NAMES: Room<NAMES_MAX> = Room([0; NAMES_MAX]);
-static mut MAPPINGS: Room<{ MAPPINGS_MAX * size_of::<Mapping>() }> =
-    Room([0; MAPPINGS_MAX * size_of::<Mapping>()]);
+static mut MAPPINGS: [Room<MAPPINGS_LEN>; 3] = [const { Room([0; MAPPINGS_LEN]) }; 3];
 static mut SCRATCH: Room<SCRATCH_LEN> = Room([0; SCRATCH_LEN]);
 static mut HELPER: Room<HELPER_LEN> = Room([0; HELPER_LEN]);
 
+/// Bytes of a table of mappings.
+const MAPPINGS_LEN: usize = (MAPPINGS_MAX * size_of::<Mapping>()).next_multiple_of(4096);
 /// Bytes of [`scratch`].
 const SCRATCH_LEN: usize = 1 << 20;
 /// Bytes of the second worker's stack.
@@ -30,10 +31,10 @@ pub fn names() -> &'static mut [u8] {
     unsafe { &mut *(&raw mut NAMES.0) }
 }
 
-/// Room for the mappings.
-pub fn mappings() -> &'static mut [u8] {
-    // SAFETY: asked for once, by the only thread.
-    unsafe { &mut *(&raw mut MAPPINGS.0) }
+/// Room for tables of mappings: 2 for one that was just read, 0 and 1 by turns for all so far.
+pub fn mappings(turn: usize) -> &'static mut [u8] {
+    // SAFETY: there is one thread, and each room is used again only when its table is not.
+    unsafe { &mut *(&raw mut MAPPINGS[turn].0) }
 }
 
 /// Room for what is used at once.
@@ -76,7 +77,10 @@ unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u
     }
     for index in (0..len).rev() {
         // SAFETY: the caller says that both are valid; volatile, lest it becomes a call of itself.
-        unsafe { to.add(index).write_volatile(from.add(index).read_volatile()) };
+        unsafe {
+            to.add(index)
+                .write_volatile(from.add(index).read_volatile())
+        };
     }
     to
 }
@@ -100,7 +104,12 @@ unsafe extern "C" fn memset(to: *mut u8, byte: i32, len: usize) -> *mut u8 {
 unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, len: usize) -> i32 {
     for index in 0..len {
         // SAFETY: the caller says that both are valid.
-        let (a, b) = unsafe { (one.add(index).read_volatile(), other.add(index).read_volatile()) };
+        let (a, b) = unsafe {
+            (
+                one.add(index).read_volatile(),
+                other.add(index).read_volatile(),
+            )
+        };
         if a != b {
             return i32::from(a) - i32::from(b);
         }

@@ -18,6 +18,8 @@ pub struct Stream {
     /// Of a regular file, where it begins.
     place: Option<u64>,
     at: At,
+    /// A head that was read, and what was before it.
+    head: Option<(Section, At)>,
 }
 
 /// A place in the image.
@@ -27,6 +29,11 @@ struct At {
     index: u32,
     sum: u64,
 }
+
+/// What comes as a table: plain memory, of which any bytes are a value.
+pub trait Records: Copy + 'static {}
+impl Records for Mapping {}
+impl Records for [u64; 2] {}
 
 /// What a worker shares with the other.
 struct Work<'a> {
@@ -50,6 +57,7 @@ impl Stream {
                 index: 0,
                 sum: 0,
             },
+            head: None,
         };
         let mut bytes = [0; Prefix::LEN];
         stream.read(&mut bytes);
@@ -60,7 +68,10 @@ impl Stream {
             die!("it is no image of a process");
         }
         if prefix.version != VERSION {
-            die!("it has format {}, and this program reads format {VERSION}", prefix.version);
+            die!(
+                "it has format {}, and this program reads format {VERSION}",
+                prefix.version
+            );
         }
         if prefix.check != prefix.sum() {
             die!("its beginning is damaged");
@@ -79,6 +90,9 @@ impl Stream {
 
     /// The next head, and the place and gathered checksum before it.
     fn head(&mut self) -> (Section, At) {
+        if let Some(head) = self.head.take() {
+            return head;
+        }
         let before = self.at;
         let mut bytes = [0; Section::LEN];
         self.read(&mut bytes);
@@ -86,17 +100,31 @@ impl Stream {
         (section, before)
     }
 
+    /// The kind of the next section.
+    pub fn next(&mut self) -> u16 {
+        let head = self.head();
+        self.head = Some(head);
+        head.0.kind
+    }
+
     /// The next section, which has to be of that kind.
     pub fn bytes(&mut self, kind: u16, room: &'static mut [u8]) -> &'static mut [u8] {
         let (section, _) = self.head();
         if section.kind != kind {
-            die!("section {} is of kind {} in place of {kind}", section.index, section.kind);
+            die!(
+                "section {} is of kind {} in place of {kind}",
+                section.index,
+                section.kind
+            );
         }
         let Some(content) = room.get_mut(..section.raw_len as usize) else {
             die!("section {} is too long", section.index)
         };
         if section.codec != PLAIN {
-            die!("section {} is coded in a way that is not known", section.index);
+            die!(
+                "section {} is coded in a way that is not known",
+                section.index
+            );
         }
         self.read(content);
         check(&section, content);
@@ -112,37 +140,49 @@ impl Stream {
         }
     }
 
+    /// The next section, some records; the room is aligned for them.
+    pub fn records<T: Records>(&mut self, kind: u16, room: &'static mut [u8]) -> &'static [T] {
+        let bytes = self.bytes(kind, room);
+        // SAFETY: rooms are aligned to pages, and any bytes are a value.
+        unsafe {
+            let count = bytes.len() / size_of::<T>();
+            core::slice::from_raw_parts(bytes.as_ptr().cast::<T>(), count)
+        }
+    }
+
     /// The next section, which is of no use here.
     pub fn skip(&mut self, kind: u16) {
         self.bytes(kind, space::scratch());
     }
 
-    /// Reads all memory into its place, and makes sure that the image is whole.
-    pub fn pages(mut self, mappings: &[Mapping]) {
-        if let Some(place) = self.place {
+    /// Reads the memory that comes next into its place.
+    pub fn pages(&mut self, mappings: &[Mapping]) {
+        if let Some(place) = self.place
+            && self.next() == PAGES
+        {
             return self.shared(mappings, place);
         }
-        loop {
-            let (section, before) = self.head();
-            match section.kind {
-                PAGES => {
-                    let content = target(&section, mappings);
-                    self.read(content);
-                    check(&section, content);
-                }
-                END => return self.end(&section, before),
-                kind => die!("section {} is of kind {kind}, out of place", section.index),
-            }
+        while self.next() == PAGES {
+            let (section, _) = self.head();
+            let content = target(&section, mappings);
+            self.read(content);
+            check(&section, content);
         }
     }
 
-    fn end(&mut self, section: &Section, before: At) {
+    /// Makes sure that the image ends here, and is whole.
+    pub fn end(&mut self) {
+        let (section, before) = self.head();
         let mut bytes = [0; End::LEN];
-        if section.stored_len != End::LEN as u64 {
-            die!("its end is damaged");
+        if section.kind != END || section.stored_len != End::LEN as u64 {
+            die!(
+                "section {} is of kind {}, out of place",
+                section.index,
+                section.kind
+            );
         }
         self.read(&mut bytes);
-        check(section, &bytes);
+        check(&section, &bytes);
         let end = End::from_prefix(&bytes);
         let expected = End {
             sections: before.index.into(),
@@ -155,6 +195,10 @@ impl Stream {
     }
 
     fn shared(&mut self, mappings: &[Mapping], place: u64) {
+        // Both workers read heads for themselves.
+        if let Some((_, before)) = self.head.take() {
+            self.at = before;
+        }
         let work = Work {
             fd: self.fd,
             place,
@@ -185,8 +229,6 @@ impl Stream {
         }
         // SAFETY: the helper is gone.
         self.at = unsafe { (*work.at.get()).0 };
-        let (section, before) = self.head();
-        self.end(&section, before);
     }
 }
 
@@ -224,8 +266,7 @@ impl Work<'_> {
                     after.bytes += section.stored_len;
                     *at = after;
                 }
-                END => *done = true,
-                kind => die!("section {} is of kind {kind}, out of place", section.index),
+                _ => *done = true,
             }
         }
         self.lock.store(false, SeqCst);
@@ -237,7 +278,11 @@ impl Work<'_> {
 fn good(bytes: &[u8], at: &mut At) -> Section {
     let section = Section::from_prefix(bytes).filter(|section| section.is_good(at.index));
     let Some(section) = section else {
-        die!("it is damaged at byte {}, the head of section {}", at.bytes, at.index)
+        die!(
+            "it is damaged at byte {}, the head of section {}",
+            at.bytes,
+            at.index
+        )
     };
     at.sum = at.sum.wrapping_add(mixed(section.check, section.index));
     at.index += 1;

@@ -56,7 +56,10 @@ fn replace(kernels: &Kernels, facts: &Facts) {
     let (start, len) = (facts.vdso as usize, facts.vdso_len as usize);
     const PRIVATE_ANONYMOUS_FIXED: i32 = 0x32;
     if let Err(error) = sys::map(start, len, 3, PRIVATE_ANONYMOUS_FIXED) {
-        die!("there is no memory for the old kernel's code: error {}", error.0);
+        die!(
+            "there is no memory for the old kernel's code: error {}",
+            error.0
+        );
     }
     // SAFETY: just mapped; the copy is in the image, as the library made it.
     let old = unsafe {
@@ -68,8 +71,12 @@ fn replace(kernels: &Kernels, facts: &Facts) {
         die!("the old kernel's code is damaged");
     }
     for (name, number) in FUNCTIONS {
-        let Some(at) = symbol(old, name) else { continue };
-        let Some(entry) = old.get_mut(at..at + 16) else { continue };
+        let Some(at) = symbol(old, name) else {
+            continue;
+        };
+        let Some(entry) = old.get_mut(at..at + 16) else {
+            continue;
+        };
         match symbol(bytes(&kernels.code), name) {
             // movabs rax, target; jmp rax
             Some(target) => {
@@ -89,7 +96,10 @@ fn replace(kernels: &Kernels, facts: &Facts) {
     // SAFETY: code again.
     let value = unsafe { sys::call3(nr::MPROTECT, start, len, 5) };
     if let Err(error) = sys::check(value) {
-        die!("the old kernel's code cannot be protected: error {}", error.0);
+        die!(
+            "the old kernel's code cannot be protected: error {}",
+            error.0
+        );
     }
 }
 
@@ -103,7 +113,9 @@ fn symbol(elf: &[u8], name: &[u8]) -> Option<usize> {
     };
     // Section headers: the dynamic symbols (type 11) and the strings that belong to them.
     let (table, count) = (word(0x28, 8)?, word(0x3c, 2)?);
-    let symbols = (0..count).map(|index| table + 64 * index).find(|at| word(at + 4, 4) == Some(11))?;
+    let symbols = (0..count)
+        .map(|index| table + 64 * index)
+        .find(|at| word(at + 4, 4) == Some(11))?;
     let strings = table + 64 * word(symbols + 0x28, 4)?;
     let (from, len) = (word(symbols + 0x18, 8)?, word(symbols + 0x20, 8)?);
     let texts = word(strings + 0x18, 8)?;

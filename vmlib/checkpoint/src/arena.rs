@@ -49,6 +49,12 @@ pub unsafe fn discard(mark: usize) {
     HIGH.store(from, Relaxed);
 }
 
+/// Where the memory is.
+pub fn range() -> std::ops::Range<usize> {
+    let base = BASE.load(Relaxed);
+    base..base + ARENA_BYTES
+}
+
 /// How much is given out, to come back to with [`release`].
 pub fn mark() -> usize {
     USED.load(Relaxed)
@@ -127,6 +133,11 @@ impl<T: Copy> List<T> {
     /// What is in it.
     pub fn all(&self) -> &[T] {
         &self.room[..self.len]
+    }
+
+    /// What is in it.
+    pub fn all_mut(&mut self) -> &mut [T] {
+        &mut self.room[..self.len]
     }
 
     /// What is in it, for as long as the memory lives.

@@ -18,6 +18,8 @@
 
 mod arena;
 mod c_interface;
+mod deadline;
+mod dirty;
 mod fault;
 mod files;
 pub mod image;
@@ -29,6 +31,7 @@ mod process;
 pub mod raw;
 mod restore;
 mod resume;
+mod rounds;
 mod save;
 mod scratch;
 mod signal;
@@ -154,6 +157,61 @@ impl Writer {
     }
 }
 
+/// When the rounds of a save end: see [`save_in_rounds`].
+#[derive(Debug, Clone, Copy)]
+pub struct Until {
+    /// A round that has sent no more is the last before the process stands still. Bytes.
+    pub small: u64,
+    /// So is one that has sent more than this share of what the one before had sent: it does not
+    /// shrink any more.
+    pub shrinks: f64,
+    /// So is the one with this number.
+    pub rounds: u32,
+}
+
+impl Default for Until {
+    fn default() -> Self {
+        Until {
+            small: 4 << 20,
+            shrinks: 0.8,
+            rounds: 16,
+        }
+    }
+}
+
+/// Saves this process like [`save`], but most of its memory while it runs: in rounds, each of what
+/// was written since the one before, in this thread. Only what is left at the end is written while
+/// all threads are stopped. Returns the bytes of each round too.
+///
+/// Where the kernel cannot tell which pages were written (before Linux 6.7), there are no rounds,
+/// and it is a [`save`].
+///
+/// # Errors
+/// As for [`save`].
+pub fn save_in_rounds(
+    image: BorrowedFd<'_>,
+    options: Options<'_>,
+    until: Until,
+) -> Result<(Saved, Vec<u64>), SaveError> {
+    resume::look_up();
+    interpose::link();
+    let Ok(mut rounds) = rounds::Rounds::begin(image.as_raw_fd()) else {
+        return Ok((save(image, options)?, Vec::new()));
+    };
+    let mut sent: Vec<u64> = Vec::new();
+    loop {
+        let bytes = rounds.round()?;
+        let last = sent.last().copied();
+        sent.push(bytes);
+        let shrinks = last.is_none_or(|last| (bytes as f64) < until.shrinks * last as f64);
+        if bytes <= until.small || !shrinks || sent.len() >= until.rounds as usize {
+            break;
+        }
+    }
+    let now = save::save_rest(options.wanted(image.as_raw_fd()), rounds)?;
+    Ok((saved(now), sent))
+}
+
 /// Saves this process with all its threads into `image`: a file, a pipe, a socket.
 ///
 /// # Errors
@@ -162,17 +220,23 @@ impl Writer {
 pub fn save(image: BorrowedFd<'_>, options: Options<'_>) -> Result<Saved, SaveError> {
     resume::look_up();
     interpose::link();
-    match save::save(options.wanted(image.as_raw_fd()))? {
-        save::Now::Back => Ok(Saved::Back),
+    save::save(options.wanted(image.as_raw_fd()))
+        .map(saved)
+        .map_err(SaveError::from)
+}
+
+fn saved(now: save::Now) -> Saved {
+    match now {
+        save::Now::Back => Saved::Back,
         save::Now::Here(saved) => {
             let freeze = Duration::from_nanos(saved.freeze_ns);
-            Ok(match saved.writer {
+            match saved.writer {
                 0 => Saved::Whole {
                     bytes: saved.bytes,
                     freeze,
                 },
                 pid => Saved::Underway(Writer { pid, freeze }),
-            })
+            }
         }
     }
 }

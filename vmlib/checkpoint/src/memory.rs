@@ -194,10 +194,23 @@ struct Scan {
     told: u64,
 }
 
+/// Protects what is told; fails where a mapping is not watched.
+const PROTECT_AND_CHECK: u64 = 1 | 1 << 1;
+const CHECK: u64 = 1 << 1;
 const PAGEMAP_SCAN: usize = 0xc060_6610;
+const WRITTEN: u64 = 1 << 1;
 const PRESENT: u64 = 1 << 3;
 const SWAPPED: u64 = 1 << 4;
 const ZERO: u64 = 1 << 5;
+
+/// Which pages are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// Those that were written since they were last told.
+    Written,
+    /// All.
+    All,
+}
 
 /// Finds pages that have content.
 pub struct Pages {
@@ -228,7 +241,7 @@ impl Pages {
             return readable(range, &mut with);
         }
         if self.scans {
-            match self.scan(range.clone(), &mut with) {
+            match self.scan(range.clone(), (0, 0), &mut with) {
                 Err(Errno(libc::ENOTTY | libc::EINVAL)) => self.scans = false,
                 Err(error) => return Err(error).step("looking for pages"),
                 Ok(result) => return result,
@@ -237,9 +250,35 @@ impl Pages {
         self.read(range, &mut with)
     }
 
+    /// Tells the pages with content that were written, of a mapping that is watched.
+    pub fn written(
+        &self,
+        mapping: &Mapping,
+        with: &mut impl FnMut(Range<u64>) -> Outcome<()>,
+    ) -> Result<Outcome<()>, Errno> {
+        self.scan(mapping.start..mapping.end, (CHECK, WRITTEN), with)
+    }
+
+    /// Tells pages with content of a mapping that is watched, and protects what it tells: until
+    /// they are written again, they do not count as written.
+    pub fn protect(
+        &self,
+        mapping: &Mapping,
+        told: Told,
+        with: &mut impl FnMut(Range<u64>) -> Outcome<()>,
+    ) -> Result<Outcome<()>, Errno> {
+        let category = match told {
+            Told::Written => WRITTEN,
+            Told::All => 0,
+        };
+        let range = mapping.start..mapping.end;
+        self.scan(range, (PROTECT_AND_CHECK, category), with)
+    }
+
     fn scan(
         &self,
         range: Range<u64>,
+        (flags, category): (u64, u64),
         with: &mut impl FnMut(Range<u64>) -> Outcome<()>,
     ) -> Result<Outcome<()>, Errno> {
         let mut found = [[0u64; 3]; RANGES];
@@ -249,12 +288,13 @@ impl Pages {
         while start < range.end {
             let scan = Scan {
                 size: size_of::<Scan>() as u64,
+                flags,
                 start,
                 end: range.end,
                 ranges: found.as_mut_ptr() as u64,
                 ranges_len: RANGES as u64,
                 inverted: ZERO,
-                mask: ZERO,
+                mask: ZERO | category,
                 any: PRESENT | SWAPPED,
                 told: PRESENT,
                 ..Scan::default()

@@ -94,6 +94,25 @@ impl Out {
         Ok(())
     }
 
+    /// Writes memory that others may change, or take away, in this moment: copied first. A page
+    /// that cannot be read has gone, and is left out.
+    pub fn running_memory(&mut self, start: u64, end: u64) -> Outcome<()> {
+        let buffer = scratch::buffer();
+        let mut address = start;
+        while address < end {
+            let len = buffer.len().min((end - address) as usize);
+            let copied = copy(address, &mut buffer[..len]);
+            if copied > 0 {
+                self.section(PAGES, address, &buffer[..copied])?;
+            }
+            address += copied as u64;
+            if copied < len {
+                address += crate::memory::PAGE;
+            }
+        }
+        Ok(())
+    }
+
     fn shared(&mut self, ranges: &[[u64; 2]], place: u64) -> Outcome<()> {
         let work = Work {
             fd: self.fd,
@@ -135,7 +154,7 @@ impl Out {
     }
 
     /// Writes the end. Returns the bytes of the image.
-    pub fn finish(mut self) -> Outcome<u64> {
+    pub fn finish(&mut self) -> Outcome<u64> {
         let end = End {
             sections: self.sections.into(),
             bytes: self.bytes,
@@ -156,6 +175,24 @@ fn blocks(ranges: &[[u64; 2]]) -> impl Iterator<Item = (u64, usize)> {
         let starts = (start..end).step_by(BLOCK);
         starts.map(move |start| (start, BLOCK.min((end - start) as usize)))
     })
+}
+
+/// Copies memory as another process would: what is not there is no fault. Whole pages.
+fn copy(address: u64, buffer: &mut [u8]) -> usize {
+    const PROCESS_VM_READV: usize = 310;
+    let mut done = 0;
+    while done < buffer.len() {
+        let to = [buffer[done..].as_mut_ptr() as usize, buffer.len() - done];
+        let from = [address as usize + done, buffer.len() - done];
+        let (to, from) = (to.as_ptr() as usize, from.as_ptr() as usize);
+        let pid = sys::getpid() as usize;
+        // SAFETY: the kernel reads what can be read, and writes into the buffer.
+        match sys::check(unsafe { sys::call6(PROCESS_VM_READV, pid, to, 1, from, 1, 0) }) {
+            Ok(count @ 1..) => done += count,
+            _ => break,
+        }
+    }
+    done / crate::memory::PAGE as usize * crate::memory::PAGE as usize
 }
 
 /// What both workers do: each takes the next section that nobody has.

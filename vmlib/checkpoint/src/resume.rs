@@ -9,13 +9,13 @@
 //! until the threads go on.
 
 use crate::{
-    arena,
+    arena, deadline,
     fault::{Fault, Outcome, Step as _},
     files, process,
     process::Process,
     raw::{
         clone::{self, Given},
-        format::{FileRecord, MemoryMap},
+        format::{FileRecord, Mapping, MemoryMap},
         sys::{self, futex_wait, futex_wake, nr},
     },
     save, scratch, signal,
@@ -39,6 +39,8 @@ pub struct Plan {
     pub private: &'static [u64],
     /// Its open descriptors.
     pub files: &'static [FileRecord],
+    /// Its memory.
+    pub mappings: &'static [Mapping],
     /// Texts.
     pub names: &'static [u8],
     /// What the kernel is told of its memory.
@@ -145,6 +147,7 @@ fn prepare(plan: &Plan) -> Outcome<usize> {
         // Descriptors of whoever brought it back, the image's among them.
         sys::call3(nr::CLOSE_RANGE, 3, u32::MAX as usize, 0);
     }
+    shift_deadlines(plan);
     process::restore(plan.process)?;
     files::restore(plan.files, plan.names)?;
     keep_place(plan);
@@ -171,6 +174,20 @@ fn prepare(plan: &Plan) -> Outcome<usize> {
     })?;
     process::put_back(plan.process);
     Ok(first)
+}
+
+/// This host's clock shows another time.
+fn shift_deadlines(plan: &Plan) {
+    let now = sys::clock_ns(libc::CLOCK_MONOTONIC);
+    let then = plan.process.monotonic_ns;
+    for thread in plan.threads {
+        deadline::shift(
+            thread,
+            then,
+            i128::from(now) - i128::from(then),
+            plan.mappings,
+        );
+    }
 }
 
 /// The caller of the save still owns the descriptor of the image and may close it.

@@ -15,14 +15,19 @@ use crate::{
     raw::{
         clone,
         format::{
-            Cpu, DENSE, FACTS, FILES, Facts, FileRecord, MAPPINGS, Mapping, MemoryMap, NAMES,
-            Plain, SHARED, THREADS, ThreadRecord,
+            Cpu, DENSE, FACTS, FILES, Facts, FileRecord, GONE, MAPPINGS, Mapping, MemoryMap, NAMES,
+            PRIVATE, Plain, SHARED, THREADS, ThreadRecord,
         },
         sys::{self, nr},
     },
-    resume, scratch, signal, stop, vdso,
+    resume,
+    rounds::{self, Rounds},
+    scratch, signal, stop, vdso,
 };
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst},
+};
 
 /// How a process is saved.
 #[derive(Debug, Clone, Copy)]
@@ -64,6 +69,7 @@ const LARGE: u64 = 4 << 20;
 
 struct Job<'a> {
     wanted: Wanted<'a>,
+    rounds: *mut Rounds,
     outcome: Outcome<Saved>,
 }
 
@@ -84,24 +90,54 @@ pub fn came_back() {
 /// # Errors
 /// What cannot be saved, or what failed. The process goes on as if nothing had been.
 pub fn save(wanted: Wanted<'_>) -> Outcome<Now> {
-    if BUSY.swap(1, SeqCst) != 0 {
-        return refuse!("another save of this process is under way");
-    }
-    let result = save_alone(wanted);
-    BUSY.store(0, SeqCst);
+    claim()?;
+    let result = prepare().and_then(|()| save_alone(wanted, None));
+    release();
     result
 }
 
-fn save_alone(wanted: Wanted<'_>) -> Outcome<Now> {
+/// Finishes a save that was begun in rounds.
+///
+/// # Errors
+/// As for [`save`].
+pub fn save_rest(wanted: Wanted<'_>, mut rounds: Rounds) -> Outcome<Now> {
+    let result = save_alone(wanted, Some(&mut rounds));
+    if matches!(result, Ok(Now::Back)) {
+        // Its descriptor's number may be another's here.
+        std::mem::forget(rounds);
+    }
+    result
+}
+
+/// Keeps all others from saving.
+pub fn claim() -> Outcome<()> {
+    match BUSY.swap(1, SeqCst) {
+        0 => Ok(()),
+        _ => refuse!("another save of this process is under way"),
+    }
+}
+
+/// Others may save again.
+pub fn release() {
+    BUSY.store(0, SeqCst);
+}
+
+/// Gets the memory that a save needs.
+pub fn prepare() -> Outcome<()> {
     arena::reset()?;
-    scratch::reserve()?;
+    scratch::reserve()
+}
+
+fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
     let mark = arena::mark();
-    check(wanted)?;
+    let watch = rounds.as_ref().map_or(-1, |rounds| rounds.descriptor());
+    check(wanted, watch)?;
     // SAFETY: the tables of the check are of no more use.
     unsafe { arena::discard(mark) };
     let lives = LIVES.load(SeqCst);
     let mut job = Job {
         wanted,
+        rounds: rounds.map_or(std::ptr::null_mut(), |rounds| rounds),
         outcome: refuse!("no thread could save"),
     };
     JOB.store((&raw mut job).cast(), SeqCst);
@@ -119,7 +155,7 @@ fn save_alone(wanted: Wanted<'_>) -> Outcome<Now> {
 ///
 /// # Errors
 /// The first thing that cannot be saved.
-pub fn check(wanted: Wanted<'_>) -> Outcome<()> {
+pub fn check(wanted: Wanted<'_>, watch: i32) -> Outcome<()> {
     refuse_without_leader()?;
     vdso::find()?;
     refuse_children()?;
@@ -127,6 +163,7 @@ pub fn check(wanted: Wanted<'_>) -> Outcome<()> {
     files::capture(
         Wish {
             image: wanted.image,
+            watch,
             own: wanted.own,
         },
         &mut names,
@@ -181,14 +218,15 @@ extern "C" fn work() {
 extern "C" fn work_aside() {
     // SAFETY: `save_alone` waits in this very thread. Copied: the original is in the image.
     let job = unsafe { &mut *JOB.load(SeqCst) };
-    job.outcome = frozen(job.wanted);
+    // SAFETY: null, or of `save_rest`, which waits in this thread too.
+    job.outcome = frozen(job.wanted, unsafe { job.rounds.as_mut() });
 }
 
-fn frozen(wanted: Wanted<'_>) -> Outcome<Saved> {
+fn frozen(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Saved> {
     let began = sys::clock_ns(libc::CLOCK_MONOTONIC);
     let private = private_signals()?;
     let process = process::capture()?;
-    let written = write(wanted, process, private);
+    let written = write(wanted, rounds, process, private);
     process::put_back(process);
     let (bytes, writer) = written?;
     Ok(Saved {
@@ -217,16 +255,21 @@ fn private_signals() -> Outcome<&'static mut [u64]> {
 /// Writes the image, or as much of it as has to be written before a copy goes on.
 fn write(
     wanted: Wanted<'_>,
+    rounds: Option<&mut Rounds>,
     process: &'static Process,
     private: &'static [u64],
 ) -> Outcome<(u64, i32)> {
     let mut names = Names::new()?;
     let wish = Wish {
         image: wanted.image,
+        watch: rounds.as_ref().map_or(-1, |rounds| rounds.descriptor()),
         own: wanted.own,
     };
     let files = files::capture(wish, &mut names)?;
     let mappings = memory::mappings(&mut names)?;
+    // SAFETY: zeros are values of all fields.
+    let known = unsafe { arena::take::<Mapping>(mappings.len())? };
+    known.copy_from_slice(mappings);
     let facts = facts(process, &mut names)?;
     let records = thread_records()?;
     // SAFETY: it is written before it is read.
@@ -236,6 +279,7 @@ fn write(
         threads: stop::threads(),
         private,
         files,
+        mappings: known,
         // SAFETY: the names stay in the arena.
         names: unsafe { std::slice::from_raw_parts(names.all().as_ptr(), names.all().len()) },
         memory: facts.memory,
@@ -248,13 +292,26 @@ fn write(
         stack: resume::stack_top() as u64,
         ..facts
     };
-    let mut out = Out::begin(wanted.image)?;
+    // From here on nothing is written that the image needs.
+    let (mut out, pieces, gone) = match rounds {
+        None => (Out::begin(wanted.image)?, pieces(mappings, false)?, None),
+        Some(rounds) => {
+            let (out, sent) = rounds.take()?;
+            let changed = pieces(mappings, true)?;
+            let gone = rounds::gone(sent, present(mappings)?)?;
+            (out, changed, Some(gone))
+        }
+    };
     out.section(FACTS, 0, facts.bytes())?;
     out.section(NAMES, 0, names.all())?;
     out.section(THREADS, 0, ThreadRecord::all_bytes(records))?;
     out.section(FILES, 0, FileRecord::all_bytes(plan.files))?;
-    let pieces = pieces(mappings)?;
     out.section(MAPPINGS, 0, Mapping::all_bytes(mappings))?;
+    if let Some(gone) = gone {
+        // SAFETY: pairs of numbers.
+        let (bytes, len) = (gone.all().as_ptr().cast(), size_of_val(gone.all()));
+        out.section(GONE, 0, unsafe { std::slice::from_raw_parts(bytes, len) })?;
+    }
     if !wanted.forked {
         pages(&mut out, mappings, pieces, |_| true)?;
         return Ok((out.finish()?, 0));
@@ -284,17 +341,38 @@ fn write_rest(mut out: Out, mappings: &[Mapping], pieces: &[[u64; 2]]) -> Outcom
     Ok(())
 }
 
-/// The memory to be saved, by address. Says of each mapping whether that is most of it.
-fn pieces(mappings: &mut [Mapping]) -> Outcome<&'static [[u64; 2]]> {
+/// All memory that has content, by address.
+fn present(mappings: &[Mapping]) -> Outcome<&'static [[u64; 2]]> {
+    let mut scan = Pages::open()?;
+    // SAFETY: zeros are a value.
+    let mut list = unsafe { arena::List::<[u64; 2]>::new(PIECES_MAX)? };
+    for mapping in mappings {
+        scan.for_each(mapping, |range| {
+            list.push([range.start, range.end], "pieces of memory")
+        })?;
+    }
+    Ok(list.into_static())
+}
+
+/// The memory to be saved, by address: all that has content, or (`changed`) what was written since
+/// the rounds before. Says of each mapping whether that is most of it.
+fn pieces(mappings: &mut [Mapping], changed: bool) -> Outcome<&'static [[u64; 2]]> {
     let mut scan = Pages::open()?;
     // SAFETY: zeros are a value.
     let mut list = unsafe { arena::List::<[u64; 2]>::new(PIECES_MAX)? };
     for mapping in mappings {
         let mut bytes = 0;
-        scan.for_each(mapping, |range| {
+        let mut add = |range: Range<u64>| {
             bytes += range.end - range.start;
             list.push([range.start, range.end], "pieces of memory")
-        })?;
+        };
+        let may_be_watched =
+            changed && mapping.kind == PRIVATE && mapping.object_len != memory::FROM_FILE;
+        match may_be_watched.then(|| scan.written(mapping, &mut add)) {
+            // Watched since it was there, or it is not watched.
+            Some(Ok(told)) => told?,
+            _ => scan.for_each(mapping, add)?,
+        }
         let len = mapping.end - mapping.start;
         if len >= LARGE && bytes >= len / 4 * 3 {
             mapping.flags |= DENSE;

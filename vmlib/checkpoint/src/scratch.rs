@@ -18,6 +18,11 @@ const STACK: usize = 256 << 10;
 /// Bytes of the stack of its helper.
 const HELPER: usize = 64 << 10;
 
+/// Bytes of the buffer for memory that is copied.
+const BUFFER: usize = crate::raw::format::BLOCK;
+/// Bytes of all.
+const ALL: usize = STACK + HELPER + BUFFER;
+
 static BASE: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes sure that there is some.
@@ -25,17 +30,10 @@ pub fn reserve() -> Outcome<()> {
     if BASE.load(SeqCst) == 0 {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let base = sys::map(0, STACK + HELPER, prot, flags).step("reserving a stack")?;
+        let base = sys::map(0, ALL, prot, flags).step("reserving a stack")?;
         // A mapping of its own in the kernel's table, so that it can be left out as a whole.
         // SAFETY: it is new; without that advice a neighbour of the same kind would be joined.
-        unsafe {
-            sys::call3(
-                sys::nr::MADVISE,
-                base,
-                STACK + HELPER,
-                libc::MADV_DONTDUMP as usize,
-            )
-        };
+        unsafe { sys::call3(sys::nr::MADVISE, base, ALL, libc::MADV_DONTDUMP as usize) };
         BASE.store(base, SeqCst);
     }
     Ok(())
@@ -49,12 +47,19 @@ pub fn forget() {
 /// Where it is.
 pub fn range() -> Range<usize> {
     let base = BASE.load(SeqCst);
-    base..base + STACK + HELPER
+    base..base + ALL
 }
 
 /// The end of the helper's stack.
 pub fn helper_stack() -> usize {
     BASE.load(SeqCst) + STACK + HELPER
+}
+
+/// Room for memory that is copied before it is written.
+pub fn buffer() -> &'static mut [u8] {
+    let start = BASE.load(SeqCst) + STACK + HELPER;
+    // SAFETY: one save at a time, and its steps follow one another.
+    unsafe { std::slice::from_raw_parts_mut(start as *mut u8, BUFFER) }
 }
 
 /// Calls `work` on the stack for it.

@@ -11,6 +11,11 @@
 //!   voters, so that they lie apart and a run can be repeated exactly. Their order changes with the
 //!   term: two candidates whose clocks and links make up for the difference of their ranks split
 //!   the votes of one term, but not of all that follow.
+//! - A request for a vote is repeated, as all that a broken link may lose: the first one often goes
+//!   to a host to which there was no link yet. The crate waits for the next election, and a lease
+//!   has room for two of them only.
+//! - A candidate waits for less time than a follower before it calls the next election: it knows
+//!   that nobody leads, and only lets one of those win who split the votes.
 //! - A configuration is left by a proposal of ours, not by the crate's automatic one, which a
 //!   change of leader at the wrong moment can lose.
 //! - A snapshot is reported as received as soon as it is sent: should it be lost, the next probe
@@ -32,6 +37,9 @@ use vm_wire::{HostId, limits};
 
 /// Raft's heartbeat, in ticks: a beat.
 const HEARTBEAT_TICKS: usize = (limits::BEAT.as_millis() / limits::TICK.as_millis()) as usize;
+/// So much less than a follower a candidate waits for an election, in ticks. What is left suffices
+/// for the two rounds of an election over links that are slow.
+const CANDIDATE_AHEAD_TICKS: usize = limits::ELECTION_TICKS.0 / 2;
 /// Entries in one message. Bytes.
 const MESSAGE_BYTES: u64 = 256 * 1024;
 /// Entries that were proposed and not committed yet; beyond it proposals are dropped, and
@@ -59,6 +67,10 @@ pub struct Consensus {
     excluded: bool,
     /// The commit that the followers were last told.
     told: u64,
+    /// The requests of the election that this host called last.
+    requests: Vec<Message>,
+    /// Whether they are to be repeated.
+    repeat: bool,
 }
 
 impl Consensus {
@@ -100,6 +112,8 @@ impl Consensus {
             node,
             excluded: false,
             told: applied,
+            requests: Vec::new(),
+            repeat: false,
         }
     }
 
@@ -113,7 +127,13 @@ impl Consensus {
         let rank = voters.iter().filter(|host| u64::from(host.0) < me).count();
         let timeout = election_timeout(rank, voters.len(), self.node.raft.term);
         self.node.raft.set_randomized_election_timeout(timeout);
+        if self.is_candidate() {
+            let elapsed = self.node.raft.election_elapsed;
+            self.node.raft.election_elapsed = elapsed.max(CANDIDATE_AHEAD_TICKS);
+        }
         self.node.tick();
+        let elapsed = self.node.raft.election_elapsed;
+        self.repeat = elapsed > 0 && elapsed.is_multiple_of(HEARTBEAT_TICKS);
     }
 
     /// A message from another host.
@@ -132,8 +152,13 @@ impl Consensus {
 
     /// The leader says that this host does not vote.
     pub fn exclude(&mut self) {
-        if !self.leads() {
+        if !self.leads() && !self.excluded {
             self.excluded = true;
+            // Who has heard from a leader of late refuses to vote, and no time passes here any more:
+            // as long as it had one in mind, this host would refuse for ever. It may vote again at
+            // any time, though, and be the last to know.
+            let term = self.term();
+            self.node.raft.become_follower(term, raft::INVALID_ID);
         }
     }
 
@@ -195,7 +220,7 @@ impl Consensus {
 
     /// Whether [`Consensus::turn`] has something.
     pub fn has_turn(&self) -> bool {
-        self.node.has_ready()
+        self.node.has_ready() || self.repeat
     }
 
     /// What raft wants done now.
@@ -215,7 +240,34 @@ impl Consensus {
                     .report_snapshot(message.to, SnapshotStatus::Finish);
             }
         }
+        self.request_again(&mut turn);
         turn
+    }
+
+    fn is_candidate(&self) -> bool {
+        matches!(
+            self.node.raft.state,
+            StateRole::PreCandidate | StateRole::Candidate
+        )
+    }
+
+    /// While this host is a candidate: keeps the requests of its election, and repeats them if it
+    /// is time. Raft heeds one answer of each host only.
+    fn request_again(&mut self, turn: &mut Turn) {
+        let due = std::mem::take(&mut self.repeat);
+        let kind = match self.node.raft.state {
+            StateRole::PreCandidate => MessageType::MsgRequestPreVote,
+            StateRole::Candidate => MessageType::MsgRequestVote,
+            StateRole::Follower | StateRole::Leader => return self.requests.clear(),
+        };
+        let new = turn.messages.iter();
+        let new = new.filter(|message| message.get_msg_type() == kind);
+        let new: Vec<Message> = new.cloned().collect();
+        if !new.is_empty() {
+            self.requests = new;
+        } else if due {
+            turn.messages.extend_from_slice(&self.requests);
+        }
     }
 
     fn take_ready(&mut self, turn: &mut Turn) {
@@ -363,7 +415,7 @@ impl fmt::Debug for Consensus {
 /// another order, and each distance between two ranks comes by turns.
 fn election_timeout(rank: usize, voters: usize, term: u64) -> usize {
     let (shortest, longest) = limits::ELECTION_TICKS;
-    let is_prime = |number: &usize| (2..*number).all(|divisor| number % divisor != 0);
+    let is_prime = |number: &usize| (2..*number).all(|divisor| !number.is_multiple_of(divisor));
     let places = (voters.max(2)..).find(is_prime).unwrap_or(voters);
     let factor = 1 + (term % (places as u64 - 1)) as usize;
     let place = rank * factor % places;
@@ -374,17 +426,104 @@ fn election_timeout(rank: usize, voters: usize, term: u64) -> usize {
 mod tests {
     use super::*;
 
-    /// Lets two hosts exchange messages until there are no more.
-    fn talk(hosts: &mut [Consensus; 2]) {
+    /// Lets hosts 1, 2, ... exchange messages, except those that are lost, until there are no more.
+    fn talk_but(hosts: &mut [Consensus], lost: impl Fn(&Message) -> bool) {
         loop {
             let turns: Vec<Turn> = hosts.iter_mut().map(Consensus::turn).collect();
             let messages: Vec<Message> = turns.into_iter().flat_map(|turn| turn.messages).collect();
             if messages.is_empty() {
                 return;
             }
-            for message in messages {
+            for message in messages.into_iter().filter(|message| !lost(message)) {
                 hosts[message.to as usize - 1].step(message);
             }
+        }
+    }
+
+    fn talk(hosts: &mut [Consensus]) {
+        talk_but(hosts, |_| false);
+    }
+
+    /// Whether a message is to or from that host.
+    fn is_of(message: &Message, host: u64) -> bool {
+        message.from == host || message.to == host
+    }
+
+    /// Host 1, which leads, changes the voters; some messages are lost.
+    fn change(hosts: &mut [Consensus], voters: &[u16], lost: impl Fn(&Message) -> bool) {
+        let wanted: BTreeSet<HostId> = voters.iter().copied().map(HostId).collect();
+        hosts[0].reconfigure(&wanted);
+        hosts[0].turn();
+        // New voters get a snapshot, of use to them only once they are in the configuration.
+        let applied = hosts[0].applied();
+        hosts[0].log_mut().compact(applied, Vec::new(), 100, 1000);
+        for _ in 0..2 * HEARTBEAT_TICKS {
+            talk_but(hosts, &lost);
+            hosts[0].tick();
+        }
+        hosts[0].leave_joint();
+        for _ in 0..2 * HEARTBEAT_TICKS {
+            talk_but(hosts, &lost);
+            hosts[0].tick();
+        }
+        assert_eq!((hosts[0].is_joint(), hosts[0].voters()), (false, wanted));
+    }
+
+    /// Three hosts that vote, led by the first.
+    fn three() -> [Consensus; 3] {
+        let [two, three] = [2, 3].map(|host| Consensus::asked(HostId(host)));
+        let mut hosts = [Consensus::founded(Vec::new()), two, three];
+        talk(&mut hosts);
+        change(&mut hosts, &[1, 2, 3], |_| false);
+        hosts
+    }
+
+    #[test]
+    fn who_was_relieved_and_does_not_know_that_it_votes_again_does_vote() {
+        let mut hosts = three();
+        change(&mut hosts, &[1], |_| false);
+        hosts[1..].iter_mut().for_each(Consensus::exclude);
+        change(&mut hosts, &[1, 2, 3], |message| is_of(message, 2));
+        assert!(!hosts[1].votes() && hosts[2].votes());
+        // The leader is gone.
+        for _ in 0..3 * limits::ELECTION_TICKS.1 {
+            hosts[1..].iter_mut().for_each(Consensus::tick);
+            talk_but(&mut hosts, |message| is_of(message, 1));
+        }
+        assert!(hosts[2].leads() && hosts[1].votes(), "{hosts:?}");
+    }
+
+    #[test]
+    fn candidates_that_split_the_votes_try_again_soon() {
+        let mut hosts = three();
+        for host in &mut hosts[1..] {
+            host.node.campaign().expect("it is no leader");
+        }
+        talk_but(&mut hosts, |message| is_of(message, 1));
+        assert!(hosts[1..].iter().all(Consensus::is_candidate));
+        for _ in 0..limits::ELECTION_TICKS.1 - CANDIDATE_AHEAD_TICKS {
+            hosts[1..].iter_mut().for_each(Consensus::tick);
+            talk_but(&mut hosts, |message| is_of(message, 1));
+        }
+        assert!(hosts[1..].iter().any(Consensus::leads), "{hosts:?}");
+    }
+
+    #[test]
+    fn a_request_for_a_vote_that_was_lost_is_repeated() {
+        for kind in [MessageType::MsgRequestPreVote, MessageType::MsgRequestVote] {
+            let mut hosts = three();
+            let mut until_led = |patience: usize, lost: &dyn Fn(&Message) -> bool| {
+                let ticks = (0..patience).find(|_| {
+                    hosts[1..].iter_mut().for_each(Consensus::tick);
+                    talk_but(&mut hosts, |message| is_of(message, 1) || lost(message));
+                    hosts[1..].iter().any(Consensus::leads)
+                });
+                ticks.is_some()
+            };
+            let (shortest, longest) = limits::ELECTION_TICKS;
+            let led = until_led(longest + 1, &|message| message.get_msg_type() == kind);
+            assert!(!led);
+            assert!(until_led(shortest / 2, &|_| false), "{kind:?} {hosts:?}");
         }
     }
 

@@ -161,7 +161,7 @@ impl std::fmt::Display for ExitStatus {
         match self {
             ExitStatus::Left(0) => write!(f, "ended"),
             ExitStatus::Left(status) => write!(f, "ended with status {status}"),
-            ExitStatus::Code(code) => write!(f, "exited with code {code} without leaving"),
+            ExitStatus::Code(code) => write!(f, "exited with code {code}"),
             ExitStatus::Signal(signal) => write!(f, "killed by signal {signal}"),
             ExitStatus::NotStarted => write!(f, "could not be started"),
             ExitStatus::HostLost => write!(f, "lost with its host"),

@@ -5,6 +5,10 @@
 //! An image is a [`Prefix`], then sections, each a [`Section`] header and its payload. The first
 //! sections say what is to be known before memory is touched: [`FACTS`], [`NAMES`], [`THREADS`],
 //! [`FILES`], [`MAPPINGS`]. Then the memory comes, as [`PAGES`]. The last section is [`END`].
+//!
+//! A process that was saved in rounds has more before all that: of each early round a [`SPACE`]
+//! and [`PAGES`]. Later pages take the place of earlier ones; [`GONE`], before the last pages,
+//! names what has vanished.
 
 use super::checksum::checksum;
 
@@ -47,6 +51,10 @@ pub const PAGES: u16 = 6;
 pub const CONTENT: u16 = 7;
 /// One [`End`]: the image is whole.
 pub const END: u16 = 8;
+/// One [`Mapping`] each, by address: an early round begins, saved while the process ran.
+pub const SPACE: u16 = 9;
+/// Pairs of addresses: memory of early rounds that has no content any more.
+pub const GONE: u16 = 10;
 
 /// The payload is as it is.
 pub const PLAIN: u16 = 0;

@@ -126,6 +126,8 @@ scripts! {
     founding_and_first_join
     voters_grow_from_one_to_three_to_five
     a_follower_dies
+    a_relieved_host_votes_again_before_it_knows
+    the_link_of_a_candidate_breaks
     the_leader_dies
     any_two_of_five_die_at_once
     three_shrink_to_two_and_the_non_voter_dies
