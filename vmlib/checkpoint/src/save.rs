@@ -10,6 +10,7 @@ use crate::{
     files::{self, Wish},
     memory::{self, Names, Opened, Pages},
     out::{self, Out},
+    private,
     proc::{self, NumberPath},
     process::{self, Process},
     raw::{
@@ -22,7 +23,7 @@ use crate::{
     },
     resume,
     rounds::{self, Rounds},
-    scratch, signal, stop, vdso,
+    scratch, stop, vdso,
 };
 use std::{
     ops::Range,
@@ -224,9 +225,9 @@ extern "C" fn work_aside() {
 
 fn frozen(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Saved> {
     let began = sys::clock_ns(libc::CLOCK_MONOTONIC);
-    let private = private_signals()?;
+    private::check()?;
     let process = process::capture()?;
-    let written = write(wanted, rounds, process, private);
+    let written = write(wanted, rounds, process);
     process::put_back(process);
     let (bytes, writer) = written?;
     Ok(Saved {
@@ -236,28 +237,11 @@ fn frozen(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Saved> {
     })
 }
 
-/// Signals that wait for one thread alone: each thread raises them again for itself.
-fn private_signals() -> Outcome<&'static mut [u64]> {
-    let threads = stop::threads();
-    // SAFETY: numbers.
-    let sets = unsafe { arena::take::<u64>(threads.len())? };
-    for (thread, set) in threads.iter().zip(sets.iter_mut()) {
-        if thread.pending & !signal::bit(signal::SIGNAL) != 0 {
-            let path = NumberPath::new("/proc/self/task/", thread.tid, "/status");
-            let status = proc::read_file(path.bytes(), "looking at a thread's signals")?;
-            let waiting = proc::field(status, "SigPnd").and_then(proc::hexadecimal);
-            *set = waiting.unwrap_or(0) & !signal::bit(signal::SIGNAL);
-        }
-    }
-    Ok(sets)
-}
-
 /// Writes the image, or as much of it as has to be written before a copy goes on.
 fn write(
     wanted: Wanted<'_>,
     rounds: Option<&mut Rounds>,
     process: &'static Process,
-    private: &'static [u64],
 ) -> Outcome<(u64, i32)> {
     let mut names = Names::new()?;
     let wish = Wish {
@@ -277,7 +261,6 @@ fn write(
     let plan = place.write(resume::Plan {
         process,
         threads: stop::threads(),
-        private,
         files,
         mappings: known,
         // SAFETY: the names stay in the arena.

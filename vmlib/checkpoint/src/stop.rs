@@ -10,6 +10,7 @@
 use crate::{
     arena,
     fault::{Outcome, Shown, refuse},
+    private,
     proc::{self, NumberPath},
     raw::sys::{self, futex_wait, futex_wake, nr},
     signal, vdso,
@@ -46,8 +47,6 @@ pub struct Thread {
     pub robust: usize,
     /// Length of that head.
     pub robust_len: usize,
-    /// Signals that wait for it alone.
-    pub pending: u64,
     /// Name.
     pub name: [u8; 16],
     /// Processors that it may use.
@@ -85,6 +84,7 @@ pub extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc:
             let work: extern "C" fn() = unsafe { std::mem::transmute::<usize, _>(work) };
             work();
         }
+        private::put_back(me);
         return;
     }
     let stop = STATE.load(Acquire);
@@ -106,6 +106,7 @@ pub extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc:
     while STATE.load(Acquire) == stop {
         futex_wait(&STATE, stop);
     }
+    private::put_back(me);
 }
 
 /// Writes down what is to be known of this thread.
@@ -134,7 +135,12 @@ fn claim(context: *mut libc::ucontext_t, me: i32) -> bool {
         thread.processors_len = usize::try_from(len).unwrap_or(0);
         // The kernel tells 20 minus the nice value, so that it is no error.
         thread.nice = 20 - sys::call2(nr::GETPRIORITY, libc::PRIO_PROCESS as usize, 0) as i32;
-        sys::call2(nr::RT_SIGPENDING, &raw mut thread.pending as usize, 8);
+    }
+    let mut waiting = 0u64;
+    // SAFETY: the kernel writes a set. All signals are blocked here, so it names all that wait.
+    unsafe { sys::call2(nr::RT_SIGPENDING, &raw mut waiting as usize, 8) };
+    if waiting & !signal::bit(signal::SIGNAL) != 0 {
+        private::take_out(me);
     }
     thread.tid = me;
     true
@@ -164,6 +170,7 @@ pub fn with_stopped(work: extern "C" fn(), limit_ns: u64) -> Outcome<()> {
     PARKED.store(0, Relaxed);
     WORK.store(work as usize, Relaxed);
     let (pid, me) = (sys::getpid(), sys::gettid());
+    private::begin();
     let stop = STATE.fetch_add(1, SeqCst) + 1;
     let stopped = stop_others(pid, me, limit_ns);
     if stopped.is_ok() {
