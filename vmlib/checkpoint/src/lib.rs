@@ -31,6 +31,7 @@ pub mod image;
 mod interpose;
 mod memory;
 mod out;
+mod private;
 mod proc;
 mod process;
 pub mod raw;
