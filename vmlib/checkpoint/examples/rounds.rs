@@ -173,6 +173,7 @@ fn main() {
     let file = File::create(path).expect("a file");
     let options = Options {
         forked,
+        compress: seed.is_multiple_of(3),
         ..Options::default()
     };
     let until = Until {

@@ -7,7 +7,7 @@ use crate::{
     arena::{self, List},
     fault::{Outcome, Shown, Step as _, Text, refuse},
     proc,
-    raw::sys::{self, nr},
+    raw::sys::{self, Errno, nr},
     signal::{self, Action},
     stop::Thread,
 };
@@ -129,11 +129,13 @@ fn directory() -> Outcome<&'static [u8]> {
     let room = unsafe { arena::take::<u8>(libc::PATH_MAX as usize + 1)? };
     // SAFETY: the kernel writes into `room`.
     let len = unsafe { sys::call2(nr::GETCWD, room.as_mut_ptr() as usize, room.len()) };
-    let len = sys::check(len).step("asking for the working directory")?;
-    if room[0] != b'/' {
-        return refuse!("the working directory was removed or cannot be reached");
+    match sys::check(len) {
+        Ok(len) if room[0] == b'/' => Ok(&room[..len]),
+        Ok(_) | Err(Errno(libc::ENOENT)) => {
+            refuse!("the working directory was removed or cannot be reached")
+        }
+        Err(error) => Err(error).step("asking for the working directory"),
     }
-    Ok(&room[..len])
 }
 
 /// The timers of `timer_create`, as `/proc/self/timers` lists them.

@@ -11,14 +11,14 @@
 use crate::{
     arena, deadline,
     fault::{Fault, Outcome, Step as _},
-    files, process,
+    files, private, process,
     process::Process,
     raw::{
         clone::{self, Given},
         format::{FileRecord, Mapping, MemoryMap},
         sys::{self, futex_wait, futex_wake, nr},
     },
-    save, scratch, signal,
+    save, scratch,
     stop::{self, Thread},
 };
 use std::{
@@ -35,8 +35,6 @@ pub struct Plan {
     pub process: &'static Process,
     /// Its threads.
     pub threads: &'static [Thread],
-    /// Signals that wait for each of them.
-    pub private: &'static [u64],
     /// Its open descriptors.
     pub files: &'static [FileRecord],
     /// Its memory.
@@ -258,20 +256,9 @@ fn live(index: usize) -> ! {
     let thread = &plan.threads[index];
     process::restore_thread(thread);
     register_rseq(thread);
-    let me = sys::gettid();
-    for signal in 1..=64 {
-        if plan.private[index] & signal::bit(signal) != 0 {
-            // SAFETY: it is blocked, as all are, until the frame is left.
-            unsafe {
-                sys::call3(
-                    nr::TGKILL,
-                    sys::getpid() as usize,
-                    me as usize,
-                    signal as usize,
-                )
-            };
-        }
-    }
+    // Whoever goes on first may save again at once, and the plan is not there any more then.
+    let frame = thread.frame;
+    private::put_back(thread.tid);
     if index == leader(plan) {
         GO.store(1, SeqCst);
         futex_wake(&GO);
@@ -289,7 +276,7 @@ fn live(index: usize) -> ! {
             "mov eax, {number}",
             "syscall",
             "ud2",
-            frame = in(reg) thread.frame,
+            frame = in(reg) frame,
             number = const nr::RT_SIGRETURN,
             options(noreturn),
         )

@@ -10,6 +10,7 @@ use crate::{
     files::{self, Wish},
     memory::{self, Names, Opened, Pages},
     out::{self, Out},
+    private,
     proc::{self, NumberPath},
     process::{self, Process},
     raw::{
@@ -23,7 +24,7 @@ use crate::{
     },
     resume,
     rounds::{self, Rounds},
-    scratch, signal, stop, vdso,
+    scratch, stop, vdso,
 };
 use std::{
     ops::Range,
@@ -37,6 +38,8 @@ pub struct Wanted<'a> {
     pub image: i32,
     /// A copy of the process writes, while this one goes on.
     pub forked: bool,
+    /// Memory is compressed.
+    pub compress: bool,
     /// Descriptors that the program looks after itself.
     pub own: &'a [i32],
     /// How long threads may take to stop.
@@ -160,6 +163,7 @@ fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
 /// # Errors
 /// The first thing that cannot be saved.
 pub fn check(wanted: Wanted<'_>, watch: i32) -> Outcome<()> {
+    refuse_without_leader()?;
     vdso::find()?;
     refuse_children()?;
     let mut names = Names::new()?;
@@ -180,6 +184,17 @@ pub fn check(wanted: Wanted<'_>, watch: i32) -> Outcome<()> {
         );
     }
     Ok(())
+}
+
+/// Without its first thread a process knows little of itself: its table of mappings is empty.
+fn refuse_without_leader() -> Outcome<()> {
+    let stat = proc::read_file(b"/proc/self/stat\0", "reading the state of the process")?;
+    // The name is in brackets and may contain anything.
+    let name_end = stat.iter().rposition(|byte| *byte == b')');
+    match name_end.and_then(|at| stat.get(at + 2)) {
+        Some(b'Z') => refuse!("the first thread has ended, and the others go on without it"),
+        _ => Ok(()),
+    }
 }
 
 /// A child would be left behind. Without the list in `/proc` nothing is known of children.
@@ -216,9 +231,9 @@ extern "C" fn work_aside() {
 
 fn frozen(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Saved> {
     let began = sys::clock_ns(libc::CLOCK_MONOTONIC);
-    let private = private_signals()?;
+    private::check()?;
     let process = process::capture()?;
-    let written = write(wanted, rounds, process, private);
+    let written = write(wanted, rounds, process);
     process::put_back(process);
     let (bytes, writer) = written?;
     Ok(Saved {
@@ -228,28 +243,11 @@ fn frozen(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Saved> {
     })
 }
 
-/// Signals that wait for one thread alone: each thread raises them again for itself.
-fn private_signals() -> Outcome<&'static mut [u64]> {
-    let threads = stop::threads();
-    // SAFETY: numbers.
-    let sets = unsafe { arena::take::<u64>(threads.len())? };
-    for (thread, set) in threads.iter().zip(sets.iter_mut()) {
-        if thread.pending & !signal::bit(signal::SIGNAL) != 0 {
-            let path = NumberPath::new("/proc/self/task/", thread.tid, "/status");
-            let status = proc::read_file(path.bytes(), "looking at a thread's signals")?;
-            let waiting = proc::field(status, "SigPnd").and_then(proc::hexadecimal);
-            *set = waiting.unwrap_or(0) & !signal::bit(signal::SIGNAL);
-        }
-    }
-    Ok(sets)
-}
-
 /// Writes the image, or as much of it as has to be written before a copy goes on.
 fn write(
     wanted: Wanted<'_>,
     rounds: Option<&mut Rounds>,
     process: &'static Process,
-    private: &'static [u64],
 ) -> Outcome<(u64, i32)> {
     let mut names = Names::new()?;
     let wish = Wish {
@@ -269,7 +267,6 @@ fn write(
     let plan = place.write(resume::Plan {
         process,
         threads: stop::threads(),
-        private,
         files,
         mappings: known,
         // SAFETY: the names stay in the arena.
@@ -286,7 +283,11 @@ fn write(
     };
     // From here on nothing is written that the image needs.
     let (mut out, pieces, gone) = match rounds {
-        None => (Out::begin(wanted.image)?, pieces(mappings, false)?, None),
+        None => (
+            Out::begin(wanted.image, wanted.compress)?,
+            pieces(mappings, false)?,
+            None,
+        ),
         Some(rounds) => {
             let (out, sent) = rounds.take()?;
             let changed = pieces(mappings, true)?;

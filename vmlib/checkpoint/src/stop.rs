@@ -10,6 +10,7 @@
 use crate::{
     arena,
     fault::{Outcome, Shown, refuse},
+    private,
     proc::{self, NumberPath},
     raw::sys::{self, futex_wait, futex_wake, nr},
     signal, vdso,
@@ -21,9 +22,7 @@ use std::sync::atomic::{
 
 pub use crate::raw::format::THREADS_MAX;
 
-/// Nobody is to stop.
-const RUN: u32 = 0;
-/// Threads that get the signal park.
+/// The bit of [`STATE`] that is set while threads that get the signal park.
 const PARK: u32 = 1;
 /// How long a wait for the others lasts before they are counted again. Nanoseconds.
 const LOOK_NS: u64 = 20_000;
@@ -48,8 +47,6 @@ pub struct Thread {
     pub robust: usize,
     /// Length of that head.
     pub robust_len: usize,
-    /// Signals that wait for it alone.
-    pub pending: u64,
     /// Name.
     pub name: [u8; 16],
     /// Processors that it may use.
@@ -58,7 +55,9 @@ pub struct Thread {
     pub processors_len: usize,
 }
 
-static STATE: AtomicU32 = AtomicU32::new(RUN);
+/// Counts up when threads are to stop, and when they are to go on. So a thread that is slow to go on
+/// is not taken for one that parked for the next stop.
+static STATE: AtomicU32 = AtomicU32::new(0);
 static PARKED: AtomicU32 = AtomicU32::new(0);
 /// Some thread could not park where it was.
 static AGAIN: AtomicU32 = AtomicU32::new(0);
@@ -69,7 +68,7 @@ static WORK: AtomicUsize = AtomicUsize::new(0);
 
 /// Sets everything back, in a process that was just brought back.
 pub fn forget() {
-    STATE.store(RUN, Relaxed);
+    STATE.fetch_add(1, Relaxed);
     PARKED.store(0, Relaxed);
     SAVER.store(0, Relaxed);
 }
@@ -85,9 +84,11 @@ pub extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc:
             let work: extern "C" fn() = unsafe { std::mem::transmute::<usize, _>(work) };
             work();
         }
+        private::put_back(me);
         return;
     }
-    if STATE.load(Acquire) != PARK || signal::put_off() {
+    let stop = STATE.load(Acquire);
+    if stop & PARK == 0 || signal::put_off() {
         return;
     }
     // SAFETY: the kernel's context.
@@ -102,9 +103,10 @@ pub extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc:
     }
     PARKED.fetch_add(1, SeqCst);
     futex_wake(&PARKED);
-    while STATE.load(Acquire) == PARK {
-        futex_wait(&STATE, PARK);
+    while STATE.load(Acquire) == stop {
+        futex_wait(&STATE, stop);
     }
+    private::put_back(me);
 }
 
 /// Writes down what is to be known of this thread.
@@ -133,7 +135,12 @@ fn claim(context: *mut libc::ucontext_t, me: i32) -> bool {
         thread.processors_len = usize::try_from(len).unwrap_or(0);
         // The kernel tells 20 minus the nice value, so that it is no error.
         thread.nice = 20 - sys::call2(nr::GETPRIORITY, libc::PRIO_PROCESS as usize, 0) as i32;
-        sys::call2(nr::RT_SIGPENDING, &raw mut thread.pending as usize, 8);
+    }
+    let mut waiting = 0u64;
+    // SAFETY: the kernel writes a set. All signals are blocked here, so it names all that wait.
+    unsafe { sys::call2(nr::RT_SIGPENDING, &raw mut waiting as usize, 8) };
+    if waiting & !signal::bit(signal::SIGNAL) != 0 {
+        private::take_out(me);
     }
     thread.tid = me;
     true
@@ -163,7 +170,8 @@ pub fn with_stopped(work: extern "C" fn(), limit_ns: u64) -> Outcome<()> {
     PARKED.store(0, Relaxed);
     WORK.store(work as usize, Relaxed);
     let (pid, me) = (sys::getpid(), sys::gettid());
-    STATE.store(PARK, SeqCst);
+    private::begin();
+    let stop = STATE.fetch_add(1, SeqCst) + 1;
     let stopped = stop_others(pid, me, limit_ns);
     if stopped.is_ok() {
         let blocked = signal::mask(libc::SIG_UNBLOCK, signal::bit(signal::SIGNAL));
@@ -174,7 +182,8 @@ pub fn with_stopped(work: extern "C" fn(), limit_ns: u64) -> Outcome<()> {
             signal::mask(libc::SIG_BLOCK, signal::bit(signal::SIGNAL));
         }
     }
-    STATE.store(RUN, SeqCst);
+    // In a process that was brought back this has been done.
+    STATE.store(stop + 1, SeqCst);
     futex_wake(&STATE);
     stopped
 }

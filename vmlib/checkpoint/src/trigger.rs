@@ -101,6 +101,7 @@ fn save_to(whole: &[u8], part: &[u8]) -> Outcome<()> {
     let result = save::save(Wanted {
         image,
         forked: mode == FORKED,
+        compress: false,
         own: &[],
         limit_ns: 2_000_000_000,
     });

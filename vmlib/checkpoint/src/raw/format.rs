@@ -436,6 +436,17 @@ impl Section {
         section
     }
 
+    /// The same, with the content as one LZ4 block of that length.
+    pub fn compressed(self, stored_len: u64) -> Self {
+        let mut section = Section {
+            codec: LZ4,
+            stored_len,
+            ..self
+        };
+        section.check = section.sum();
+        section
+    }
+
     /// What its checksum has to be.
     pub fn sum(&self) -> u64 {
         checksum(&self.bytes()[..Self::LEN - 8])

@@ -5,5 +5,6 @@ pub mod checksum;
 pub mod clone;
 pub mod features;
 pub mod format;
+pub mod lz4;
 pub mod processor;
 pub mod sys;

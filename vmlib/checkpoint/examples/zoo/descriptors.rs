@@ -1,0 +1,158 @@
+//! Open descriptors that are no files: pipes within the process, devices that all hosts have.
+
+use crate::point::save_point;
+use rustix::{
+    io::{FdFlags, dup, fcntl_getfd},
+    pipe::{PipeFlags, pipe, pipe_with},
+};
+use std::{
+    fs::File,
+    io::{Read as _, Write as _},
+    os::fd::{AsFd, AsRawFd as _},
+};
+
+/// The programs of this file.
+pub const PROGRAMS: &[(&str, fn())] = &[
+    ("pipe_with_content", pipe_with_content),
+    ("pipe_that_is_full", pipe_that_is_full),
+    ("pipe_with_duplicates", pipe_with_duplicates),
+    ("harmless_devices", harmless_devices),
+    ("standard_output_twice", standard_output_twice),
+    ("many_descriptors", many_descriptors),
+    ("gaps", gaps),
+];
+
+/// What waits in it is still there, once.
+fn pipe_with_content() {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).expect("a pipe");
+    let (mut reader, mut writer) = (File::from(reader), File::from(writer));
+    writer.write_all(b"some bytes").expect("there is room");
+    save_point();
+    writer.write_all(b", and more").expect("there is room");
+    drop(writer);
+    let mut text = String::new();
+    reader.read_to_string(&mut text).expect("it can be read");
+    assert_eq!(text, "some bytes, and more");
+    assert_eq!(fcntl_getfd(&reader), Ok(FdFlags::CLOEXEC));
+}
+
+/// 64 KiB, in pieces.
+fn pipe_that_is_full() {
+    let (reader, writer) = pipe_with(PipeFlags::NONBLOCK).expect("a pipe");
+    let (mut reader, mut writer) = (File::from(reader), File::from(writer));
+    let bytes: Vec<u8> = (0..1 << 20).map(|n: u32| (n % 253) as u8).collect();
+    let mut len = 0;
+    while let Ok(count) = writer.write(&bytes[len..len + 4096]) {
+        len += count;
+    }
+    save_point();
+    assert!(writer.write(&[0]).is_err(), "it is not full any more");
+    drop(writer);
+    let mut found = Vec::new();
+    reader.read_to_end(&mut found).expect("it can be read");
+    assert_eq!(found, bytes[..len]);
+    assert_eq!(fcntl_getfd(&reader), Ok(FdFlags::empty()));
+}
+
+/// The pipe ends when the last writer has gone, and not before.
+fn pipe_with_duplicates() {
+    let (reader, writer) = pipe().expect("a pipe");
+    let (again, writer_again) = (
+        dup(&reader).expect("a number"),
+        dup(&writer).expect("a number"),
+    );
+    let mut file = File::from(writer);
+    file.write_all(b"12").expect("there is room");
+    save_point();
+    let mut byte = [0];
+    File::from(reader)
+        .read_exact(&mut byte)
+        .expect("it can be read");
+    assert_eq!(byte, *b"1");
+    drop(file);
+    File::from(writer_again)
+        .write_all(b"3")
+        .expect("somebody reads");
+    let mut rest = String::new();
+    File::from(again)
+        .read_to_string(&mut rest)
+        .expect("it ends");
+    assert_eq!(rest, "23");
+}
+
+fn harmless_devices() {
+    let open = |path| {
+        File::options()
+            .read(true)
+            .write(true)
+            .open(path)
+            .expect("it is there")
+    };
+    let (mut null, mut zero) = (open("/dev/null"), open("/dev/zero"));
+    let mut random = File::open("/dev/urandom").expect("it is there");
+    let mut before = [0u8; 16];
+    random.read_exact(&mut before).expect("it can be read");
+    save_point();
+    null.write_all(b"x").expect("it takes all");
+    assert_eq!(null.read(&mut [1; 8]).expect("it can be read"), 0);
+    let mut bytes = [1u8; 16];
+    zero.read_exact(&mut bytes).expect("it can be read");
+    assert_eq!(bytes, [0; 16]);
+    random.read_exact(&mut bytes).expect("it can be read");
+    assert_ne!(bytes, before);
+}
+
+/// A duplicate leads to where standard output leads where the process goes on.
+fn standard_output_twice() {
+    let again = dup(std::io::stdout().as_fd()).expect("a number");
+    save_point();
+    let mut file = File::from(again);
+    file.write_all(b"").expect("it can be written");
+    let target = |fd: i32| std::fs::read_link(format!("/proc/self/fd/{fd}")).expect("it is open");
+    assert_eq!(target(1), target(file.as_raw_fd()));
+}
+
+/// More than the C library's or the image's writer would have at hand.
+fn many_descriptors() {
+    let pipes: Vec<_> = (0..100).map(|_| pipe().expect("a pipe")).collect();
+    let files: Vec<_> = (0..100)
+        .map(|_| File::open("/dev/null").expect("it is there"))
+        .collect();
+    for (n, (_, writer)) in pipes.iter().enumerate() {
+        rustix::io::write(writer, &[n as u8]).expect("there is room");
+    }
+    save_point();
+    for (n, (reader, _)) in pipes.iter().enumerate() {
+        let mut byte = [0];
+        rustix::io::read(reader, &mut byte[..]).expect("it can be read");
+        assert_eq!(byte, [n as u8]);
+    }
+    assert!(
+        files
+            .iter()
+            .all(|file| fcntl_getfd(file) == Ok(FdFlags::CLOEXEC))
+    );
+}
+
+/// High numbers, and holes between them; nothing is open that was not.
+fn gaps() {
+    let high = rustix::io::fcntl_dupfd_cloexec(File::open("/dev/null").expect("null"), 900);
+    let high = high.expect("a number");
+    let (reader, writer) = pipe().expect("a pipe");
+    let reader = rustix::io::fcntl_dupfd_cloexec(reader, 700).expect("a number");
+    let open = || -> Vec<i32> {
+        let is_open = |fd: &i32| {
+            // SAFETY: it only asks.
+            unsafe { libc::fcntl(*fd, libc::F_GETFD) >= 0 }
+        };
+        (0..1024).filter(is_open).collect()
+    };
+    let before = open();
+    save_point();
+    assert_eq!(open(), before);
+    assert_eq!(high.as_raw_fd(), 900);
+    rustix::io::write(&writer, b"x").expect("there is room");
+    let mut byte = [0];
+    rustix::io::read(&reader, &mut byte[..]).expect("it can be read");
+    assert_eq!(byte, *b"x");
+}

@@ -1,0 +1,209 @@
+//! Memory of the process's own: heap, sparse and closed mappings, and what becomes of them later.
+//!
+//! Maps memory by hand, so it has unsafe code.
+
+use crate::point::save_point;
+use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
+use std::{collections::BTreeMap, env, fs, ptr};
+
+/// The programs of this file.
+pub const PROGRAMS: &[(&str, fn())] = &[
+    ("heap", heap),
+    ("sparse", sparse),
+    ("closed_with_content", closed_with_content),
+    ("break_heap", break_heap),
+    ("mappings", mappings),
+    ("file_mapped_privately", file_mapped_privately),
+];
+
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+
+/// New memory, private and anonymous, to be read and written.
+pub fn mapped(len: usize) -> *mut u8 {
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: the kernel chooses where, so nothing is replaced.
+    unsafe { mm::mmap_anonymous(ptr::null_mut(), len, prot, flags) }
+        .expect("memory can be had")
+        .cast()
+}
+
+/// Writes a number into a page of memory that was mapped.
+pub fn put(memory: *mut u8, page: usize, number: u64) {
+    // SAFETY: callers say pages that are mapped and open.
+    unsafe { memory.add(page * PAGE).cast::<u64>().write_volatile(number) }
+}
+
+/// Reads a number back.
+pub fn get(memory: *mut u8, page: usize) -> u64 {
+    // SAFETY: callers say pages that are mapped and open.
+    unsafe { memory.add(page * PAGE).cast::<u64>().read_volatile() }
+}
+
+/// Changes the rights of some pages.
+fn protect(memory: *mut u8, pages: std::ops::Range<usize>, flags: MprotectFlags) {
+    // SAFETY: pages of this program's own mapping.
+    unsafe {
+        mm::mprotect(
+            memory.add(pages.start * PAGE).cast(),
+            pages.len() * PAGE,
+            flags,
+        )
+    }
+    .expect("rights can be changed");
+}
+
+/// Small pieces, and one so large that two workers write it.
+fn heap() {
+    let mut words: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for n in 0..20_000u32 {
+        words.insert(format!("word {n}"), vec![n; n as usize % 20]);
+    }
+    let large: Vec<u64> = (0..3 << 20)
+        .map(|n: u64| n.wrapping_mul(0x9e37_79b9))
+        .collect();
+    save_point();
+    for n in 0..20_000u32 {
+        let found = words
+            .remove(&format!("word {n}"))
+            .expect("the word is there");
+        assert_eq!(found, vec![n; n as usize % 20]);
+    }
+    let is_right = |(n, found): (usize, &u64)| *found == (n as u64).wrapping_mul(0x9e37_79b9);
+    assert!(
+        large.iter().enumerate().all(is_right),
+        "the large piece changed"
+    );
+    drop(large);
+    let again = vec![7u8; 40 << 20];
+    assert_eq!(again.iter().filter(|byte| **byte == 7).count(), 40 << 20);
+}
+
+/// 64 GiB of addresses of which 1,000 pages were touched; the image is small.
+fn sparse() {
+    const PAGES: usize = (64 << 30) / PAGE;
+    const EVERY: usize = PAGES / 1000;
+    let memory = mapped(64 << 30);
+    // SAFETY: this program's own mapping; large pages would be more than was touched.
+    unsafe { mm::madvise(memory.cast(), 64 << 30, mm::Advice::LinuxNoHugepage) }
+        .expect("small pages can be had");
+    for n in 0..1000 {
+        put(memory, n * EVERY, n as u64 + 1);
+    }
+    save_point();
+    let image = format!("{}.1", env::var("ZOO_IMAGE").expect("it was used"));
+    let len = fs::metadata(image).expect("the image is there").len();
+    assert!(len < 40 << 20, "the image has {len} bytes");
+    for n in 0..1000 {
+        assert_eq!(get(memory, n * EVERY), n as u64 + 1);
+        assert_eq!(get(memory, n * EVERY + 1), 0, "a page that nobody touched");
+    }
+}
+
+/// Memory that nobody may read now has content all the same.
+fn closed_with_content() {
+    let memory = mapped(300 * PAGE);
+    (0..300).for_each(|page| put(memory, page, page as u64));
+    protect(memory, 0..100, MprotectFlags::empty());
+    protect(memory, 150..160, MprotectFlags::empty());
+    protect(memory, 200..300, MprotectFlags::READ);
+    save_point();
+    let rights = rights_at(memory);
+    assert!(rights.starts_with("---p"), "closed memory is {rights}");
+    protect(memory, 0..300, MprotectFlags::READ | MprotectFlags::WRITE);
+    (0..300).for_each(|page| assert_eq!(get(memory, page), page as u64));
+}
+
+/// What `/proc/self/maps` says of the mapping that begins at an address.
+fn rights_at(memory: *mut u8) -> String {
+    let maps = fs::read_to_string("/proc/self/maps").expect("a table of mappings");
+    let start = format!("{:x}-", memory as usize);
+    let line = maps.lines().find(|line| line.starts_with(&start));
+    let line = line.unwrap_or_else(|| panic!("no mapping begins with {start}"));
+    line.split(' ').nth(1).expect("rights").to_owned()
+}
+
+/// The heap below the program break goes on growing from where it was.
+fn break_heap() {
+    let grow = |bytes| {
+        // SAFETY: the C library's allocator copes with others who use it.
+        unsafe { libc::sbrk(bytes) }.cast::<u8>()
+    };
+    let first = grow(64 * PAGE as isize);
+    (0..64).for_each(|page| put(first, page, page as u64 ^ 5));
+    let end = grow(0);
+    save_point();
+    assert_eq!(grow(0), end, "the break has moved");
+    let second = grow(16 * PAGE as isize);
+    assert_eq!(second, end);
+    (0..16).for_each(|page| put(second, page, 1));
+    (0..64).for_each(|page| assert_eq!(get(first, page), page as u64 ^ 5));
+    assert_eq!(grow(-16 * PAGE as isize), second.wrapping_add(16 * PAGE));
+}
+
+/// Holes, moved pieces, changed rights; and all of it can be changed further.
+fn mappings() {
+    let memory = mapped(256 * PAGE);
+    (0..256).for_each(|page| put(memory, page, page as u64 + 9));
+    // SAFETY: this program's own pages, which it does not use any more.
+    unsafe { mm::munmap(memory.add(10 * PAGE).cast(), 5 * PAGE) }.expect("a hole can be made");
+    protect(memory, 20..40, MprotectFlags::READ | MprotectFlags::EXEC);
+    protect(memory, 30..35, MprotectFlags::READ);
+    let from = memory.wrapping_add(200 * PAGE);
+    let flags = mm::MremapFlags::MAYMOVE;
+    // SAFETY: its own pages, of which only the new place is used from here on.
+    let moved = unsafe { mm::mremap(from.cast(), 56 * PAGE, 112 * PAGE, flags) };
+    let moved: *mut u8 = moved.expect("pages can be moved").cast();
+    save_point();
+    for page in (0..10).chain(15..200) {
+        assert_eq!(get(memory, page), page as u64 + 9);
+    }
+    (0..56).for_each(|page| assert_eq!(get(moved, page), page as u64 + 209));
+    assert_eq!(get(moved, 111), 0);
+    assert_eq!(rights_at(memory.wrapping_add(30 * PAGE)), "r--p");
+    assert_eq!(rights_at(memory.wrapping_add(35 * PAGE)), "r-xp");
+    protect(memory, 20..40, MprotectFlags::READ | MprotectFlags::WRITE);
+    put(memory, 33, 1);
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+    let hole = memory.wrapping_add(10 * PAGE);
+    // SAFETY: nothing is in the hole, and nothing would be replaced.
+    let filled = unsafe { mm::mmap_anonymous(hole.cast(), 5 * PAGE, prot, flags) };
+    assert_eq!(filled.expect("the hole is free"), hole.cast());
+    assert_eq!(get(memory, 12), 0);
+}
+
+/// A file's pages, of which some were changed, are kept even if the file is gone.
+fn file_mapped_privately() {
+    let path = format!("{}/mapped", crate::point::folder());
+    let content: Vec<u8> = (0..10 * PAGE).map(|at| (at % 251) as u8).collect();
+    fs::write(&path, &content[..9 * PAGE + 100]).expect("a file can be written");
+    let file = fs::File::open(&path).expect("it is there");
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the kernel chooses where, so nothing is replaced.
+    let memory = unsafe {
+        mm::mmap(
+            ptr::null_mut(),
+            12 * PAGE,
+            prot,
+            MapFlags::PRIVATE,
+            &file,
+            0,
+        )
+    };
+    let memory: *mut u8 = memory.expect("a file can be mapped").cast();
+    drop(file);
+    put(memory, 2, 77);
+    put(memory, 3, 78);
+    protect(memory, 3..4, MprotectFlags::READ);
+    fs::remove_file(&path).expect("a file can be removed");
+    save_point();
+    assert_eq!((get(memory, 2), get(memory, 3)), (77, 78));
+    let is_changed = |at: &usize| [2, 3].contains(&(at / PAGE)) && at % PAGE < 8;
+    for at in (0..9 * PAGE + 100).filter(|at| !is_changed(at)) {
+        // SAFETY: within the file, which is shorter than the mapping.
+        let found = unsafe { memory.add(at).read_volatile() };
+        assert_eq!(found, content[at], "byte {at}");
+    }
+}

@@ -1,0 +1,128 @@
+//! The point where a program of the zoo is saved, and other things that many of them need.
+//!
+//! The environment says how: `ZOO_IMAGE` is where images go, with the number of the save behind it;
+//! `ZOO_SAVES` how often: each process that was brought back saves the next; `ZOO_FORKED` that a
+//! copy writes; `ZOO_LEAVE` that a process ends when it is saved, as it must where it would
+//! change files that the image wants unchanged; `ZOO_BUSY` how many threads compute meanwhile.
+
+use std::{
+    env,
+    fs::{self, File},
+    hint::black_box,
+    os::fd::AsFd as _,
+    thread,
+    time::{Duration, Instant},
+};
+use vm_checkpoint::{Options, SaveError, Saved, save};
+
+/// How long anything may take that is waited for.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn is_set(name: &str) -> bool {
+    env::var_os(name).is_some()
+}
+
+fn number(name: &str, otherwise: u32) -> u32 {
+    match env::var(name) {
+        Ok(text) => text.parse().expect("a number in the environment"),
+        Err(_) => otherwise,
+    }
+}
+
+fn image(number: u32) -> File {
+    let image = env::var("ZOO_IMAGE").expect("the environment says where images go");
+    File::create(format!("{image}.{number}")).expect("the image can be made")
+}
+
+/// Saves this process. Returns in the one that goes on with 0, and in each that is brought back with
+/// how many lives it had.
+pub fn save_point() -> u32 {
+    let saves = number("ZOO_SAVES", 1);
+    for number in 1..=saves {
+        let image = image(number);
+        let options = Options {
+            forked: is_set("ZOO_FORKED"),
+            ..Options::default()
+        };
+        let saved = save(image.as_fd(), options).expect("this process can be saved");
+        match saved {
+            Saved::Back => continue,
+            Saved::Underway(writer) => writer.finish().expect("the image becomes whole"),
+            Saved::Whole { .. } => {}
+        }
+        if is_set("ZOO_LEAVE") {
+            // SAFETY: it ends the process; nothing may be written, dropped or flushed.
+            unsafe { libc::_exit(0) };
+        }
+        return number - 1;
+    }
+    saves
+}
+
+/// Asks for a save, which has to be refused with this in the text; and goes on.
+pub fn refused(text: &str) {
+    let image = image(1);
+    for _ in 0..2 {
+        match save(image.as_fd(), Options::default()) {
+            Err(SaveError::Refused(why)) => {
+                assert!(
+                    why.contains(text),
+                    "refused because '{why}', not because '{text}'"
+                );
+            }
+            other => panic!("not refused because '{text}': {other:?}"),
+        }
+    }
+    // Other threads run on, and so does this one.
+    thread::spawn(|| black_box(7))
+        .join()
+        .expect("a thread can be had");
+}
+
+/// Threads that compute all the time, and take no signal.
+pub fn begin_busy_threads() {
+    let count = number("ZOO_BUSY", 0);
+    if count == 0 {
+        return;
+    }
+    let before = crate::signals::block_all();
+    for seed in 0..count {
+        thread::spawn(move || {
+            let mut x = u64::from(seed);
+            loop {
+                x = black_box(x.wrapping_mul(6364136223846793005).wrapping_add(1));
+            }
+        });
+    }
+    crate::signals::set_mask(&before);
+}
+
+/// Waits until something is so.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+        thread::yield_now();
+    }
+}
+
+/// The id of this thread.
+pub fn tid() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+/// Waits until a thread sleeps in the kernel.
+pub fn until_asleep(tid: i32) {
+    until("a thread sleeps", || state(tid) == 'S');
+}
+
+fn state(tid: i32) -> char {
+    let stat = fs::read_to_string(format!("/proc/self/task/{tid}/stat")).expect("a thread");
+    let after = stat.rfind(')').expect("a name in brackets");
+    stat[after + 2..].chars().next().expect("a state")
+}
+
+/// A folder of this run's own.
+pub fn folder() -> String {
+    env::var("ZOO_FOLDER").expect("the environment says where files go")
+}

@@ -1,0 +1,198 @@
+//! What belongs to the process as a whole, and what its threads set for themselves.
+
+use crate::point::{folder, save_point};
+use rustix::{
+    fs::Mode,
+    process::{self, Resource, Rlimit},
+    thread::CpuSet,
+};
+use std::{
+    env, fs,
+    sync::{Arc, Barrier},
+    thread,
+};
+
+/// The programs of this file.
+pub const PROGRAMS: &[(&str, fn())] = &[
+    ("working_directory", working_directory),
+    ("environment", environment),
+    ("umask", umask),
+    ("limits", limits),
+    ("name_and_arguments", name_and_arguments),
+    ("nice", nice),
+    ("affinity", affinity),
+    ("random_numbers", random_numbers),
+    ("clocks", clocks),
+    ("identity", identity),
+];
+
+fn working_directory() {
+    let dir = format!("{}/a folder", folder());
+    fs::create_dir_all(&dir).expect("a folder can be made");
+    fs::write(format!("{dir}/inside"), "x").expect("a file can be written");
+    env::set_current_dir(&dir).expect("it is there");
+    save_point();
+    let now = env::current_dir().expect("it is somewhere");
+    assert_eq!(now, fs::canonicalize(&dir).expect("it is there"));
+    assert_eq!(fs::read("inside").expect("it is there"), b"x");
+}
+
+fn environment() {
+    // SAFETY: the only thread, or others that do not look at the environment.
+    unsafe {
+        env::set_var("ZOO_ANIMAL", "an emu");
+        env::remove_var("PATH");
+    }
+    save_point();
+    assert_eq!(env::var("ZOO_ANIMAL").as_deref(), Ok("an emu"));
+    assert!(env::var_os("PATH").is_none());
+    // SAFETY: as above.
+    unsafe { env::set_var("ZOO_ANIMAL", "another, with a longer name") };
+    assert_eq!(
+        env::var("ZOO_ANIMAL").as_deref(),
+        Ok("another, with a longer name")
+    );
+}
+
+fn umask() {
+    process::umask(Mode::from_raw_mode(0o137));
+    save_point();
+    assert_eq!(
+        process::umask(Mode::from_raw_mode(0o22)).as_raw_mode(),
+        0o137
+    );
+}
+
+fn limits() {
+    let wanted = [
+        (Resource::Nofile, 200),
+        (Resource::Core, 0),
+        (Resource::Stack, 16 << 20),
+    ];
+    for (resource, current) in wanted {
+        let maximum = process::getrlimit(resource).maximum;
+        let limit = Rlimit {
+            current: Some(current),
+            maximum,
+        };
+        process::setrlimit(resource, limit).expect("it may be lowered");
+    }
+    save_point();
+    for (resource, current) in wanted {
+        assert_eq!(
+            process::getrlimit(resource).current,
+            Some(current),
+            "{resource:?}"
+        );
+    }
+}
+
+fn name_and_arguments() {
+    rustix::thread::set_name(c"zoo animal").expect("a name");
+    let arguments: Vec<String> = env::args().collect();
+    let read = |name: &str| fs::read(format!("/proc/self/{name}")).expect("it can be read");
+    let (line, environment, vector) = (read("cmdline"), read("environ"), read("auxv"));
+    save_point();
+    assert_eq!(read("comm"), b"zoo animal\n");
+    assert_eq!(env::args().collect::<Vec<_>>(), arguments);
+    assert_eq!(read("cmdline"), line);
+    assert_eq!(read("environ"), environment);
+    assert_eq!(read("auxv"), vector);
+    let stat = String::from_utf8(read("stat")).expect("text");
+    assert!(stat.contains("(zoo animal)"), "{stat}");
+}
+
+/// Each thread has its own.
+fn nice() {
+    let now = process::getpriority_process(None).expect("a value");
+    let (own, theirs) = ((now + 2).min(19), (now + 4).min(19));
+    let (before, after) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (its_before, its_after) = (before.clone(), after.clone());
+    let thread = thread::spawn(move || {
+        process::setpriority_process(None, theirs).expect("it may be raised");
+        its_before.wait();
+        its_after.wait();
+        assert_eq!(process::getpriority_process(None), Ok(theirs));
+    });
+    before.wait();
+    process::setpriority_process(None, own).expect("it may be raised");
+    save_point();
+    assert_eq!(process::getpriority_process(None), Ok(own));
+    after.wait();
+    thread.join().expect("its value is as it was");
+}
+
+/// The last of the processors that this thread may use, alone.
+fn affinity() {
+    let all = rustix::thread::sched_getaffinity(None).expect("a set");
+    let last = (0..CpuSet::MAX_CPU).rev().find(|n| all.is_set(*n));
+    let mut one = CpuSet::new();
+    one.set(last.expect("there is one"));
+    rustix::thread::sched_setaffinity(None, &one).expect("it is allowed");
+    save_point();
+    assert_eq!(rustix::thread::sched_getaffinity(None), Ok(one));
+}
+
+/// A generator in memory goes on where it was; the kernel's gives new numbers.
+fn random_numbers() {
+    fn next(state: &mut [u64; 2]) -> u64 {
+        let sum = state[0].wrapping_add(state[1]);
+        state[1] ^= state[0];
+        state[0] = state[0].rotate_left(24) ^ state[1] ^ state[1] << 16;
+        state[1] = state[1].rotate_left(37);
+        sum
+    }
+    let mut state = [1, 2];
+    let mut copy = state;
+    let expected = [(); 10].map(|()| next(&mut copy));
+    let map: std::collections::HashMap<u32, u32> = (0..1000).map(|n| (n, n * n)).collect();
+    save_point();
+    assert_eq!([(); 10].map(|()| next(&mut state)), expected);
+    assert!(
+        (0..1000).all(|n| map[&n] == n * n),
+        "hashing has other keys now"
+    );
+    let mut bytes = [0u8; 32];
+    let flags = rustix::rand::GetRandomFlags::empty();
+    assert_eq!(rustix::rand::getrandom(&mut bytes[..], flags), Ok(32));
+    assert_ne!(bytes, [0; 32]);
+}
+
+/// Clocks that are read through the kernel's code in the process go on, forwards.
+fn clocks() {
+    use rustix::time::{ClockId, clock_gettime};
+    let (instant, time) = (std::time::Instant::now(), std::time::SystemTime::now());
+    save_point();
+    for _ in 0..1000 {
+        // The first asks by the C library, which goes through that code; the second asks the kernel.
+        let read = instant.elapsed();
+        assert!(read.as_secs() < 300, "{read:?} have passed");
+        let time = time.elapsed().expect("it goes forwards");
+        assert!(time.as_secs() < 300, "{time:?} have passed");
+    }
+    let before = clock_gettime(ClockId::Monotonic);
+    assert!(clock_gettime(ClockId::Monotonic) >= before);
+    // SAFETY: it asks for the processor.
+    assert!(unsafe { libc::sched_getcpu() } >= 0);
+}
+
+/// The process has a new number, and all ask for it as ever.
+fn identity() {
+    let before = std::process::id();
+    let lives = save_point();
+    let stat = fs::read_to_string("/proc/self/stat").expect("it can be read");
+    let now: u32 = stat
+        .split(' ')
+        .next()
+        .and_then(|pid| pid.parse().ok())
+        .expect("a number");
+    assert_eq!(std::process::id(), now);
+    assert_eq!(
+        now == before,
+        lives == 0,
+        "{now} now, {before} before, after {lives}"
+    );
+    let threads = fs::read_dir("/proc/self/task").expect("a list").count();
+    let busy = env::var("ZOO_BUSY").map_or(0, |count| count.parse().expect("a number"));
+    assert_eq!(threads, 1 + busy);
+}

@@ -1,0 +1,193 @@
+//! Open descriptors that cannot be brought back: the save says so, by name, and nothing stops.
+
+use crate::{
+    memory::PAGE,
+    point::{folder, refused},
+};
+use rustix::{
+    event::{EventfdFlags, epoll, eventfd},
+    fs::{self, FlockOperation, MemfdFlags, Mode, OFlags, inotify},
+    mm::{self, MapFlags, ProtFlags},
+    net,
+    time::{TimerfdClockId, TimerfdFlags, timerfd_create},
+};
+use std::{fs::File, os::fd::AsFd, process::Command, ptr};
+
+/// The programs of this file.
+pub const PROGRAMS: &[(&str, fn())] = &[
+    ("refused_socket", refused_socket),
+    ("refused_pipe", refused_pipe),
+    ("refused_named_pipe", refused_named_pipe),
+    ("refused_epoll", refused_epoll),
+    ("refused_eventfd", refused_eventfd),
+    ("refused_timerfd", refused_timerfd),
+    ("refused_signalfd", refused_signalfd),
+    ("refused_inotify", refused_inotify),
+    ("refused_io_uring", refused_io_uring),
+    ("refused_pidfd", refused_pidfd),
+    ("refused_device", refused_device),
+    ("refused_deleted_file", refused_deleted_file),
+    ("refused_memfd", refused_memfd),
+    ("refused_mapped_deleted_file", refused_mapped_deleted_file),
+    ("refused_shm", refused_shm),
+    ("refused_lock", refused_lock),
+];
+
+fn refused_socket() {
+    let kept = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None);
+    refused("is a socket");
+    drop(kept.expect("a socket"));
+    let (one, other) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+    refused("is a socket");
+    drop((one, other));
+}
+
+/// Another process, which is no child of this one, reads from it.
+fn refused_pipe() {
+    let (reader, writer) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe");
+    let script = "exec 3<&0; cat <&3 >/dev/null 2>&1 3<&- & exit 0";
+    let status = Command::new("/bin/sh")
+        .args(["-c", script])
+        .stdin(reader)
+        .status();
+    assert!(status.expect("there is a shell").success());
+    refused("a pipe to another process");
+    // The other one ends.
+    drop(writer);
+}
+
+fn refused_named_pipe() {
+    let path = format!("{}/named", folder());
+    fs::mkfifoat(fs::CWD, &path, Mode::RUSR | Mode::WUSR).expect("a pipe can be made");
+    let kept = File::options()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .expect("it is there");
+    refused("the named pipe");
+    drop(kept);
+}
+
+fn refused_epoll() {
+    let kept = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an instance");
+    refused("an epoll instance");
+    drop(kept);
+}
+
+fn refused_eventfd() {
+    let kept = eventfd(3, EventfdFlags::CLOEXEC).expect("an eventfd");
+    refused("an eventfd");
+    drop(kept);
+}
+
+fn refused_timerfd() {
+    let kept = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).expect("a timer");
+    refused("a timerfd");
+    drop(kept);
+}
+
+fn refused_signalfd() {
+    let set = crate::signals::set_of(&[libc::SIGUSR1]);
+    // SAFETY: it reads the set.
+    let kept = unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC) };
+    assert!(kept >= 0);
+    refused("a signalfd");
+}
+
+fn refused_inotify() {
+    let kept = inotify::init(inotify::CreateFlags::CLOEXEC).expect("an instance");
+    refused("an inotify instance");
+    drop(kept);
+}
+
+fn refused_io_uring() {
+    let mut parameters = [0u64; 15];
+    // SAFETY: the kernel reads and writes 120 bytes of parameters.
+    let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 4, parameters.as_mut_ptr()) };
+    if ring < 0 {
+        return println!("note: this kernel gives this user no io_uring");
+    }
+    refused("an io_uring");
+}
+
+fn refused_pidfd() {
+    let own = rustix::process::getpid();
+    let flags = rustix::process::PidfdFlags::empty();
+    let kept = rustix::process::pidfd_open(own, flags).expect("a pidfd");
+    refused("a pidfd");
+    drop(kept);
+}
+
+fn refused_device() {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let Ok(kept) = fs::open("/dev/ptmx", flags, Mode::empty()) else {
+        return println!("note: there are no terminals to be had here");
+    };
+    refused("is the device /dev/");
+    drop(kept);
+}
+
+fn deleted(name: &str) -> File {
+    let path = format!("{}/{name}", folder());
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path);
+    std::fs::remove_file(&path).expect("it can be removed");
+    let file = file.expect("a file can be made");
+    file.set_len(2 * PAGE as u64).expect("it can grow");
+    file
+}
+
+fn refused_deleted_file() {
+    let kept = deleted("deleted");
+    refused("is a deleted file");
+    drop(kept);
+}
+
+fn refused_memfd() {
+    let kept = fs::memfd_create("zoo", MemfdFlags::CLOEXEC).expect("memory");
+    refused("is a deleted file (/memfd:zoo");
+    drop(kept);
+}
+
+fn map_shared(file: impl AsFd) {
+    let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+    // SAFETY: the kernel chooses where, so nothing is replaced.
+    unsafe { mm::mmap(ptr::null_mut(), 2 * PAGE, prot, flags, file, 0) }.expect("it can be mapped");
+}
+
+fn refused_mapped_deleted_file() {
+    map_shared(deleted("mapped"));
+    refused("the deleted file");
+}
+
+fn refused_shm() {
+    let path = format!("/dev/shm/vm-zoo-{}", std::process::id());
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path);
+    let file = file.expect("shared memory");
+    file.set_len(2 * PAGE as u64).expect("it can grow");
+    map_shared(&file);
+    drop(file);
+    let outcome = std::panic::catch_unwind(|| refused("shared with other processes"));
+    std::fs::remove_file(&path).expect("it can be removed");
+    outcome.expect("refused while it has a name");
+    refused("shared with other processes");
+}
+
+fn refused_lock() {
+    let path = format!("{}/locked", folder());
+    let file = File::create(&path).expect("a file can be made");
+    fs::flock(&file, FlockOperation::LockExclusive).expect("it is free");
+    refused("holds a lock on");
+    fs::flock(&file, FlockOperation::Unlock).expect("it is held");
+    fs::fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).expect("it is free");
+    refused("holds a lock on");
+}

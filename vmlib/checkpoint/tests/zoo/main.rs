@@ -1,0 +1,69 @@
+//! Every program of the zoo, in every mode: saved in place and going on, saved and ended, written by
+//! a copy, saved again from where it was brought back, among busy threads, with another kernel's
+//! vdso. `examples/zoo` and `zoo` have the programs; each looks at itself.
+
+mod modes;
+mod native;
+mod python;
+#[allow(dead_code, reason = "each test uses its part")]
+mod run;
+mod unlike;
+
+use modes::{Kind, Program};
+
+/// A test for each program.
+macro_rules! zoo {
+    ($($kind:ident: $($name:ident),* $(,)?;)*) => {
+        $($(
+            #[test]
+            fn $name() {
+                Program::of_zoo(stringify!($name), Kind::$kind).check();
+            }
+        )*)*
+        const ALL: &[&str] = &[$($(stringify!($name)),*),*];
+    };
+}
+
+zoo! {
+    Copied:
+        heap, sparse, closed_with_content, break_heap, mappings, file_mapped_privately,
+        shared_anonymous, shared_twice,
+        deep_stack, deep_stack_of_a_thread, thread_locals, panic_caught,
+        busy_threads, mutex_held, rwlock_held, scoped_threads, condvar_with_time,
+        threads_that_come_and_go, saved_by_a_thread, thread_names,
+        many_blocked_threads,
+        waits_that_may_be_cut_short, waits_that_go_on, sleep_has_its_time,
+        general_registers, vector_registers, wide_vector_registers, floating_point_state,
+        signal_actions, signal_masks, alternate_stack_in_use, saved_in_a_handler,
+        pending_for_the_process, pending_for_a_thread, pending_with_values_for_a_thread,
+        interval_timers, alarm, posix_timers, cpu_time_timer,
+        working_directory, environment, umask, limits, name_and_arguments, nice, affinity,
+        random_numbers, clocks, identity,
+        file_read, file_shared_by_dup, directory,
+        pipe_with_content, pipe_that_is_full, pipe_with_duplicates, harmless_devices,
+        standard_output_twice, many_descriptors, gaps;
+    Moved: shared_file, file_written, file_appended, file_unreadable;
+    Refused:
+        refused_socket, refused_pipe, refused_named_pipe, refused_epoll, refused_eventfd,
+        refused_timerfd, refused_signalfd, refused_inotify, refused_io_uring, refused_pidfd,
+        refused_device, refused_deleted_file, refused_memfd, refused_mapped_deleted_file,
+        refused_shm, refused_lock, refused_child, refused_child_that_ended,
+        refused_blocked_signal, refused_without_leader, refused_not_dumpable,
+        refused_system_v_memory, refused_directory_that_is_gone, refused_second_save;
+}
+
+#[test]
+fn no_program_of_the_zoo_is_left_out() {
+    let list = run::start(
+        std::process::Command::new(run::zoo()).arg("list"),
+        run::User::Same,
+    )
+    .end();
+    let is_elsewhere = |name: &&str| name.starts_with("stress_");
+    let left_out: Vec<_> = list
+        .output
+        .lines()
+        .filter(|name| !ALL.contains(name) && !is_elsewhere(name))
+        .collect();
+    assert!(left_out.is_empty(), "{left_out:?}");
+}

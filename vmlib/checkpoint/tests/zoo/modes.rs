@@ -1,0 +1,167 @@
+//! The ways in which each program of the zoo is saved and brought back.
+
+use crate::run::{self, Ended, User, restore, start};
+use std::{
+    ffi::OsString,
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// What a program wants of the tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It is brought back, and it goes on besides.
+    Copied,
+    /// It changes files when it goes on, so it ends when it was saved.
+    Moved,
+    /// It looks itself that a save is refused.
+    Refused,
+}
+
+struct Mode {
+    name: &'static str,
+    saves: u32,
+    settings: &'static [(&'static str, &'static str)],
+    foreign: bool,
+}
+
+const IN_PLACE: Mode = Mode {
+    name: "in place",
+    saves: 1,
+    settings: &[],
+    foreign: false,
+};
+
+const MODES: [Mode; 6] = [
+    IN_PLACE,
+    Mode {
+        name: "moved",
+        settings: &[("ZOO_LEAVE", "1")],
+        ..IN_PLACE
+    },
+    Mode {
+        name: "forked",
+        settings: &[("ZOO_FORKED", "1")],
+        ..IN_PLACE
+    },
+    Mode {
+        name: "chain",
+        saves: 3,
+        settings: &[("ZOO_SAVES", "3")],
+        ..IN_PLACE
+    },
+    Mode {
+        name: "busy",
+        settings: &[("ZOO_BUSY", "4")],
+        ..IN_PLACE
+    },
+    Mode {
+        name: "foreign vdso",
+        saves: 2,
+        settings: &[("ZOO_SAVES", "2")],
+        foreign: true,
+    },
+];
+
+/// A program of the zoo.
+pub struct Program {
+    /// What it says when all is well.
+    pub name: &'static str,
+    /// What is started.
+    pub path: PathBuf,
+    /// With which arguments.
+    pub arguments: Vec<OsString>,
+    /// What it wants of the tests.
+    pub kind: Kind,
+}
+
+impl Program {
+    /// One of the Rust programs.
+    pub fn of_zoo(name: &'static str, kind: Kind) -> Self {
+        Program {
+            name,
+            path: run::zoo(),
+            arguments: vec![name.into()],
+            kind,
+        }
+    }
+
+    /// In all modes, as an ordinary user; and as the user of the tests.
+    pub fn check(&self) {
+        // SAFETY: it only asks.
+        let is_root = unsafe { libc::geteuid() } == 0;
+        if !is_root || !is_reachable(&self.path) {
+            if is_root {
+                println!(
+                    "note: an ordinary user cannot reach {}",
+                    self.path.display()
+                );
+            }
+            self.modes()
+                .for_each(|mode| self.check_in(mode, User::Same));
+            return;
+        }
+        self.modes()
+            .for_each(|mode| self.check_in(mode, User::Ordinary));
+        self.check_in(&IN_PLACE, User::Same);
+    }
+
+    fn modes(&self) -> impl Iterator<Item = &'static Mode> {
+        let is_wanted = |mode: &&Mode| self.kind != Kind::Refused || mode.name == IN_PLACE.name;
+        MODES.iter().filter(is_wanted)
+    }
+
+    fn command(&self, folder: &Path) -> Command {
+        let mut command = Command::new(&self.path);
+        command
+            .args(&self.arguments)
+            .env("ZOO_IMAGE", folder.join("image"))
+            .env("ZOO_FOLDER", folder);
+        command
+    }
+
+    fn check_in(&self, mode: &Mode, user: User) {
+        let folder = run::open_folder();
+        let mut command = self.command(folder.path());
+        command.envs(mode.settings.iter().copied());
+        let leaves = self.kind == Kind::Moved || mode.name == "moved";
+        if leaves {
+            command.env("ZOO_LEAVE", "1");
+        }
+        let well = format!("ok {}", self.name);
+        let expect = |step: &str, wanted: &str, ended: Ended| {
+            let (name, mode) = (self.name, mode.name);
+            assert!(
+                ended.is_well(wanted),
+                "{name}, {mode}, {user:?}, {step}: {ended:?}"
+            );
+        };
+        let leaving = if leaves { "" } else { &well };
+        let ended = start(&mut command, user).end();
+        if self.kind == Kind::Refused {
+            return expect("refused", &well, ended);
+        }
+        expect("saved", leaving, ended);
+        for number in 1..=mode.saves {
+            let mut command = restore(&folder.path().join(format!("image.{number}")));
+            if mode.foreign {
+                command.arg("foreign");
+            }
+            let wanted = if number < mode.saves { leaving } else { &well };
+            expect(
+                &format!("brought back {number}"),
+                wanted,
+                start(&mut command, user).end(),
+            );
+        }
+    }
+}
+
+/// Whether any user can start a program.
+fn is_reachable(path: &Path) -> bool {
+    let path = fs::canonicalize(path).expect("it is there");
+    path.ancestors()
+        .all(|part| fs::metadata(part).is_ok_and(|found| found.mode() & 0o001 != 0))
+}

@@ -1,0 +1,149 @@
+//! The zoo's programs in C and C++, which are compiled here.
+
+use crate::{
+    modes::{Kind, Program},
+    run::{self, User, start},
+};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The sources.
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("zoo")
+}
+
+/// Compiles a source into a folder; the program finds the library where it was built.
+fn compiled(folder: &Path, source: &str, flags: &[&str]) -> PathBuf {
+    let (stem, kind) = source.split_once('.').expect("a source has an ending");
+    let (path, built) = (folder.join(stem), run::built());
+    let mut command = Command::new(if kind == "cc" { "c++" } else { "cc" });
+    command
+        .args([
+            "-O1",
+            "-g",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-D_GNU_SOURCE",
+            "-pthread",
+            "-o",
+        ])
+        .arg(&path)
+        .arg(sources().join(source))
+        .arg("-I")
+        .arg(sources().join("../include"))
+        .args(flags);
+    if !flags.contains(&"-shared") {
+        let search = format!("-Wl,-rpath,{}", built.display());
+        command
+            .arg("-L")
+            .arg(&built)
+            .args(["-lvm_checkpoint", &search]);
+    }
+    let ended = start(&mut command, User::Same).end();
+    assert!(ended.is_well(""), "{command:?}: {ended:?}");
+    path
+}
+
+/// Compiles a program and checks it in all modes.
+fn check(source: &'static str, kind: Kind, flags: &[&str]) {
+    let folder = run::open_folder();
+    Program {
+        name: source.split('.').next().expect("a name"),
+        path: compiled(folder.path(), source, flags),
+        arguments: Vec::new(),
+        kind,
+    }
+    .check();
+}
+
+#[test]
+fn mutexes() {
+    check("mutexes.c", Kind::Copied, &[]);
+}
+
+#[test]
+fn semaphores() {
+    check("semaphores.c", Kind::Copied, &[]);
+}
+
+#[test]
+fn jumps() {
+    check("jumps.c", Kind::Copied, &["-Wno-clobbered"]);
+}
+
+#[test]
+fn library() {
+    let folder = run::open_folder();
+    let counter = compiled(folder.path(), "counter.c", &["-shared", "-fPIC"]);
+    Program {
+        name: "library",
+        path: compiled(folder.path(), "library.c", &[]),
+        arguments: vec![counter.into()],
+        kind: Kind::Copied,
+    }
+    .check();
+}
+
+#[test]
+fn numbers() {
+    check("numbers.c", Kind::Copied, &[]);
+}
+
+#[test]
+fn openmp() {
+    check("openmp.c", Kind::Copied, &["-fopenmp"]);
+}
+
+#[test]
+fn exceptions() {
+    check("exceptions.cc", Kind::Copied, &["-std=c++17"]);
+}
+
+#[test]
+fn streams() {
+    check("streams.c", Kind::Moved, &[]);
+}
+
+#[test]
+fn thread_control() {
+    check("thread_control.c", Kind::Copied, &[]);
+}
+
+#[test]
+fn children() {
+    check("children.c", Kind::Copied, &[]);
+}
+
+#[test]
+fn arenas() {
+    check("arenas.c", Kind::Copied, &[]);
+}
+
+#[test]
+fn timer_threads() {
+    check("timer_threads.c", Kind::Refused, &[]);
+}
+
+/// The kernel's numbers are not part of an image.
+#[test]
+fn two_lives_of_one_image_draw_different_numbers() {
+    let folder = run::open_folder();
+    let image = folder.path().join("image");
+    let mut command = Command::new(compiled(folder.path(), "numbers.c", &[]));
+    let saved = start(command.env("ZOO_IMAGE", &image), User::Same).end();
+    let restore = || {
+        let ended = start(&mut run::restore(&image.with_extension("1")), User::Same).end();
+        assert!(ended.is_well("ok numbers"), "{ended:?}");
+        ended.output
+    };
+    let outputs = [saved.output, restore(), restore()];
+    if outputs[0].contains("drew") {
+        assert!(
+            outputs[0] != outputs[1] && outputs[1] != outputs[2],
+            "{outputs:?}"
+        );
+    }
+}
