@@ -1,5 +1,6 @@
 //! The console and images: looked into, verified, and their processes brought back.
 
+mod fake;
 mod screen;
 
 use rustix::process::Signal;
@@ -240,6 +241,37 @@ fn at_a_terminal_the_process_has_the_terminal() {
     screen.wait_for("it with its file is back\r\n");
     screen.type_keys("\x03");
     assert_eq!(console.wait().signal(), Some(libc::SIGINT));
+}
+
+#[test]
+fn the_prompt_waits_for_a_process_that_it_brought_back() {
+    let (dir, image) = saved();
+    let daemon = fake::listen(dir.path(), 1, |_, mut daemon| {
+        daemon.greet();
+        assert!(daemon.frame().is_none());
+    });
+    let (ours, theirs) = terminal();
+    let mut console = vm_on(&theirs, dir.path(), &[]);
+    drop(theirs);
+    let mut screen = Screen::new(ours);
+    let line = format!("image run {}\r", image.display());
+    for (keys, shown) in [
+        ("", "vm> "),
+        (&line, "it with its file is back\r\n"),
+        ("5\r", "vm> "),
+        (&line, "it with its file is back\r\n"),
+        // The process ends of it, the prompt does not.
+        ("\x03", "vm> "),
+        ("ima\tver\t", "image verify "),
+    ] {
+        screen.type_keys(keys);
+        screen.wait_for(shown);
+    }
+    screen.type_keys("\x03");
+    screen.wait_for("vm> ");
+    screen.type_keys("quit\r");
+    assert_eq!(console.wait().code(), Some(0));
+    daemon.join().unwrap();
 }
 
 #[test]

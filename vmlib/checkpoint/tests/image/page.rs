@@ -1,6 +1,6 @@
-//! `docs/image-format.md` says what the code says.
+//! `docs/image-format.md` and `docs/checkpoint.md` say what the code says.
 
-use std::mem::offset_of;
+use std::{fs, mem::offset_of, path::Path};
 
 use vm_checkpoint::{
     format::{
@@ -124,4 +124,52 @@ fn the_examples_of_the_checksum_are_right() {
         assert_eq!(row[1], format!("`{:#018x}`", checksum(data)));
     }
     assert!(PAGE.contains(&format!("`mixed(7, 3)` is `{:#018x}`", mixed(7, 3))));
+}
+
+/// All sources below a folder, as one text in which each place to fill in is `{}`.
+fn sources(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            text += &sources(&path);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            text += &fs::read_to_string(&path).unwrap();
+        }
+    }
+    let mut parts = text.split('{');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain += "{";
+        plain += match part.split_once('}') {
+            Some((inside, _)) if !inside.contains(['"', '\n']) => &part[inside.len()..],
+            _ => part,
+        };
+    }
+    plain
+}
+
+#[test]
+fn the_texts_of_refusals_are_those_of_the_code() {
+    let page = include_str!("../../../../docs/checkpoint.md");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources = sources(&folder.join("src")) + &sources(&folder.join("restorer"));
+    let tables = page.split("\n\n");
+    let tables = tables.filter(|part| part.lines().next().unwrap_or("").ends_with("| the text |"));
+    let rows = tables.flat_map(|table| table.lines().skip(2));
+    let texts: Vec<&str> = rows.filter_map(|row| row.split('`').rev().nth(1)).collect();
+    assert!(texts.len() > 15, "{texts:?}");
+    for text in texts {
+        let is_gap =
+            |word: &str| word.len() > 1 && word.chars().all(|one| one.is_ascii_uppercase());
+        let mut wanted = String::new();
+        for word in text.split_inclusive(|one: char| !one.is_ascii_alphanumeric()) {
+            let bare = word.trim_end_matches(|one: char| !one.is_ascii_alphanumeric());
+            match bare == "N" || is_gap(bare) {
+                true => wanted += &format!("{{}}{}", &word[bare.len()..]),
+                false => wanted += word,
+            }
+        }
+        assert!(sources.contains(&wanted), "no '{wanted}'");
+    }
 }
