@@ -278,7 +278,9 @@ fn the_prompt_waits_for_a_process_that_it_brought_back() {
 fn a_script_goes_on_after_a_process_that_it_brought_back() {
     let (dir, image) = saved();
     let script = dir.path().join("script");
-    let lines = format!("image run {0}\nimage verify {0}\n", image.display());
+    // Longer than what the console has read ahead, so that the process could take commands.
+    let space = "# nothing\n".repeat(900);
+    let lines = format!("image run {0}\n{space}image verify {0}\n", image.display());
     fs::write(&script, lines).unwrap();
     let mut console = screen::vm(dir.path());
     let shown = console
