@@ -258,8 +258,10 @@ fn live(index: usize) -> ! {
     let thread = &plan.threads[index];
     process::restore_thread(thread);
     register_rseq(thread);
-    // Whoever goes on first may save again at once, and the plan is not there any more then.
-    let frame = thread.frame;
+    // Whoever goes on first may save again at once, and the plan is not there any more then: the
+    // address is read here, and not where it is used.
+    // SAFETY: the plan is there now.
+    let frame = unsafe { (&raw const thread.frame).read_volatile() };
     private::put_back(thread.tid);
     if index == leader(plan) {
         GO.store(1, SeqCst);
