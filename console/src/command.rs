@@ -139,6 +139,14 @@ pub enum Command {
         yes: bool,
     },
 
+    /// Look into the image of a process that was saved, verify it, or bring the process back.
+    #[command(after_long_help = IMAGE_HELP, disable_help_subcommand = true)]
+    Image {
+        /// What to do with it.
+        #[command(subcommand)]
+        action: Image,
+    },
+
     /// Show the release and protocol of this console and of the daemon.
     #[command(after_long_help = VERSION_HELP)]
     Version,
@@ -154,6 +162,29 @@ pub enum Command {
     /// Leave the console. The machine runs on.
     #[command(visible_alias = "exit", after_long_help = QUIT_HELP)]
     Quit,
+}
+
+/// What can be done with an image. None of it needs a daemon.
+#[derive(Debug, Subcommand)]
+pub enum Image {
+    /// Show what is in an image, which hosts it is good for, and whether this one is among them.
+    Info {
+        /// The image.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Read all of an image: it is whole and undamaged, or where it is not.
+    Verify {
+        /// The image.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Verify an image, then become its process: with this terminal, its signals, its exit code.
+    Run {
+        /// The image.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
 }
 
 /// The arguments of `run`.
@@ -322,6 +353,8 @@ Exit codes:
   130  interrupted
   `run` ends with the exit code of its program, or 128 + N if signal N ended it;
   125 if the machine failed, 127 if the program could not be started.
+  `image run` ends as the process that it brought back does; 124 if it cannot
+  be brought back here, 125 if it could not go on.
 
 Environment:
   VM_DIR       the daemon's folder, unless --dir is given
@@ -426,6 +459,25 @@ it does not ask first.
 Example:
   vm halt --yes";
 
+const IMAGE_HELP: &str = "\
+An image is a file that a process saved itself to, see docs/checkpoint.md.
+
+`info` reads the heads of the image, and the files that the process had open;
+it passes over the memory, so it is quick, and damage there does not show.
+`verify` reads everything. `run` does too (unless FILE is a pipe), and starts
+nothing if the image is damaged, if this host lacks what the process needs, or
+if its files have changed. Otherwise it becomes the process; at the prompt, the
+prompt waits for it.
+
+Exit code: 1 if the image is not whole or cannot be read; that of `run` is the
+process's own, as if it were local, or 124 if it cannot be brought back here,
+125 if it could not go on.
+
+Example:
+  vm image info saved.img
+  vm image verify saved.img && vm image run saved.img
+  vm --json image info saved.img | jq -r .reasons[]";
+
 const VERSION_HELP: &str = "\
 Works without a daemon; it starts none.
 
@@ -503,6 +555,9 @@ mod tests {
             "spawn -n 4097 prog",
             "run --env =x prog",
             "add -- -oProxyCommand=x",
+            "image",
+            "image info",
+            "image copy a.img",
             "frobnicate",
         ] {
             assert!(parse(line).is_err(), "{line}");

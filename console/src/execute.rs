@@ -2,8 +2,9 @@
 
 use crate::{
     client::Client,
-    command::{Cli, Command, Run, TidArg},
+    command::{self, Cli, Command, Run, TidArg},
     failure::{self, ClientError, UsageError},
+    image,
     interrupt::Interrupt,
     launch,
     render::{Event, Renderer},
@@ -124,6 +125,7 @@ impl Console {
             }
             Command::Delete { hosts } => self.delete(hosts),
             Command::Halt { yes } => self.halt(*yes),
+            Command::Image { action } => self.image(action),
             Command::Version => {
                 let daemon = match self.client() {
                     Ok(client) => Some(client.daemon().clone()),
@@ -259,6 +261,42 @@ impl Console {
                     report(&mut self.renderer, &error)?;
                 }
                 Ok(run::failure_code(&error))
+            }
+        }
+    }
+
+    fn image(&mut self, action: &command::Image) -> anyhow::Result<u8> {
+        let renderer = &mut self.renderer;
+        match action {
+            command::Image::Info { file } => {
+                let report = image::look(file, &self.interrupt)?;
+                renderer.show(&Event::Image(&report))?;
+                Ok(match report.damage {
+                    None => failure::DONE,
+                    Some(_) => failure::FAILED,
+                })
+            }
+            command::Image::Verify { file } => {
+                let verdict = image::verify(file, &self.interrupt)?;
+                renderer.show(&Event::ImageVerified(file, &verdict))?;
+                Ok(match verdict {
+                    Ok(_) => failure::DONE,
+                    Err(_) => failure::FAILED,
+                })
+            }
+            command::Image::Run { file } if self.commands_on_stdin => {
+                image::run_apart(file, &self.interrupt, renderer.audience())
+            }
+            command::Image::Run { file } => {
+                match image::run(file, &self.interrupt) {
+                    Ok(reasons) => reasons.iter().try_for_each(|reason| {
+                        let text =
+                            format!("{} cannot be brought back here: {reason}", file.display());
+                        renderer.failure("Obstacle", &text)
+                    })?,
+                    Err(error) => report(renderer, &error)?,
+                }
+                Ok(failure::NOT_RESTORED)
             }
         }
     }

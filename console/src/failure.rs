@@ -11,6 +11,8 @@ pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
 /// No daemon could be reached, or the connection to it was lost.
 pub const UNREACHABLE: u8 = 3;
+/// `image run`: the process cannot be brought back here, and nothing was started.
+pub const NOT_RESTORED: u8 = vm_checkpoint::CANNOT_RESTORE as u8;
 /// `run`: the machine failed, not the program.
 pub const RUN_FAILED: u8 = 125;
 /// `run`: the program could not be started.

@@ -7,12 +7,13 @@
 //!
 //! Reading order: [`command`] (the grammar), [`execute`] (what each command does), [`client`] (the
 //! connection), [`launch`] (starting daemons), [`run`] (a program at this terminal), [`render`]
-//! (what is shown), [`repl`] (the prompt), [`failure`] (errors and exit codes).
+//! (what is shown), [`image`] (images of processes, which need no daemon), [`repl`] (the prompt), [`failure`] (errors and exit codes).
 
 mod client;
 mod command;
 mod execute;
 mod failure;
+mod image;
 mod interrupt;
 mod launch;
 mod render;

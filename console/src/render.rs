@@ -3,11 +3,16 @@
 //! Commands produce [`Event`]s. A [`Renderer`] shows them as tables and sentences for people, or
 //! as one JSON value a line for programs. The JSON is a contract: keys are only ever added.
 
+mod image;
 mod json;
 mod people;
 
-use crate::client::DaemonFacts;
-use std::io::{self, Write};
+use crate::{client::DaemonFacts, image::Report};
+use std::{
+    io::{self, Write},
+    path::Path,
+};
+use vm_checkpoint::image::{ImageError, Summary};
 use vm_wire::{
     MachineId, Tid,
     agreed::ExitStatus,
@@ -33,6 +38,10 @@ pub enum Event<'a> {
     HostDeleted(&'a str),
     /// The machine has ended.
     Halted,
+    /// What is in the image of a process.
+    Image(&'a Report),
+    /// Whether an image is whole: what is in it, or where it is damaged.
+    ImageVerified(&'a Path, &'a Result<Summary, ImageError>),
     /// Our release, and the daemon's if there is one.
     Version(Option<&'a DaemonFacts>),
     /// A manual page.

@@ -1,20 +1,18 @@
 //! The whole program `vm`, against a daemon that says what the test wants.
 
 mod fake;
+mod screen;
 
 use fake::{FakeDaemon, tid};
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    process::{Pid, Signal, kill_process},
-    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize},
+    process::Signal,
+    termios::{LocalModes, tcgetattr},
 };
+use screen::{Guarded, Screen, terminal, text, vm, vm_on};
 use std::{
     fs::{self, File},
     io::{Read, Write},
-    os::fd::OwnedFd,
-    path::Path,
-    process::{Child, Command, ExitStatus as ProcessStatus, Output as ProcessOutput, Stdio},
+    process::{Output as ProcessOutput, Stdio},
 };
 use tempfile::TempDir;
 use vm_wire::{
@@ -25,42 +23,6 @@ use vm_wire::{
     },
     task::{FailKind, Failed},
 };
-
-/// No wait for a terminal lasts longer.
-const LIMIT: Timespec = Timespec {
-    tv_sec: 30,
-    tv_nsec: 0,
-};
-
-fn vm(dir: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vm"));
-    command.arg("--dir").arg(dir).stdin(Stdio::null());
-    command
-}
-
-/// A child that does not outlive its test.
-struct Guarded(Child);
-
-impl Guarded {
-    fn spawn(command: &mut Command) -> Self {
-        Guarded(command.spawn().expect("the console starts"))
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).expect("it runs");
-    }
-
-    fn wait(&mut self) -> ProcessStatus {
-        self.0.wait().expect("a child of ours")
-    }
-}
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Runs `vm` with these words against `script`, which answers one connection.
 fn against(words: &[&str], script: impl FnMut(FakeDaemon) + Send + 'static) -> ProcessOutput {
@@ -73,10 +35,6 @@ fn against(words: &[&str], script: impl FnMut(FakeDaemon) + Send + 'static) -> P
     let output = vm(dir.path()).args(words).output().unwrap();
     daemon.join().unwrap();
     output
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
 }
 
 fn row(tid: Tid) -> TaskRow {
@@ -417,85 +375,6 @@ fn a_console_killed_while_it_prints_only_closes_its_connection() {
     console.signal(Signal::KILL);
     console.wait();
     daemon.join().unwrap();
-}
-
-/// A terminal: our end, and one to give to a child.
-fn terminal() -> (OwnedFd, File) {
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
-    let name = ptsname(&ours, Vec::new()).unwrap();
-    let theirs = File::options()
-        .read(true)
-        .write(true)
-        .open(name.to_str().unwrap())
-        .unwrap();
-    let size = Winsize {
-        ws_row: 33,
-        ws_col: 101,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    tcsetwinsize(&ours, size).unwrap();
-    (ours, theirs)
-}
-
-/// What a person does at a terminal: types, and waits until something is shown.
-struct Screen {
-    terminal: File,
-    unread: Vec<u8>,
-}
-
-impl Screen {
-    fn new(terminal: OwnedFd) -> Self {
-        Screen {
-            terminal: terminal.into(),
-            unread: Vec::new(),
-        }
-    }
-
-    fn type_keys(&mut self, keys: &str) {
-        self.terminal.write_all(keys.as_bytes()).unwrap();
-    }
-
-    fn wait_for(&mut self, shown: &str) {
-        loop {
-            let found = self
-                .unread
-                .windows(shown.len())
-                .position(|window| window == shown.as_bytes());
-            if let Some(start) = found {
-                self.unread.drain(..start + shown.len());
-                return;
-            }
-            let mut fds = [PollFd::new(&self.terminal, PollFlags::IN)];
-            let ready = poll(&mut fds, Some(&LIMIT)).unwrap();
-            let seen = String::from_utf8_lossy(&self.unread);
-            assert_eq!(ready, 1, "no '{shown}' in {seen:?}");
-            let mut buffer = [0; 4096];
-            match self.terminal.read(&mut buffer) {
-                Ok(count @ 1..) => self.unread.extend_from_slice(&buffer[..count]),
-                end => panic!("{end:?} before '{shown}' in {seen:?}"),
-            }
-        }
-    }
-}
-
-/// `vm` in the foreground of that terminal.
-fn vm_on(terminal: &File, dir: &Path, words: &[&str]) -> Guarded {
-    let end = || Stdio::from(terminal.try_clone().unwrap());
-    Guarded::spawn(
-        Command::new("setsid")
-            .args(["--ctty", "--wait", env!("CARGO_BIN_EXE_vm"), "--dir"])
-            .arg(dir)
-            .args(words)
-            .env("VM_HISTORY", "")
-            // Completion needs a terminal that can move the cursor.
-            .env("TERM", "xterm")
-            .stdin(end())
-            .stdout(end())
-            .stderr(end()),
-    )
 }
 
 #[test]

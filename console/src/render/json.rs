@@ -29,6 +29,8 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
         Event::HostAdded(host) => json!({ "added": host }),
         Event::HostDeleted(host) => json!({ "deleted": host }),
         Event::Halted => json!({ "halted": true }),
+        Event::Image(report) => super::image::json(report),
+        Event::ImageVerified(file, verdict) => super::image::verdict_json(file, verdict),
         Event::Version(daemon) => json!({
             "release": env!("CARGO_PKG_VERSION"),
             "protocol": version::CURRENT,

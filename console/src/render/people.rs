@@ -39,6 +39,8 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
         Event::HostAdded(host) => format!("{host}: added\n"),
         Event::HostDeleted(host) => format!("{host}: deleted\n"),
         Event::Halted => "the machine has ended\n".to_owned(),
+        Event::Image(report) => super::image::people(report),
+        Event::ImageVerified(file, verdict) => super::image::verdict(file, verdict),
         Event::Version(daemon) => {
             let ours = format!(
                 "vm {}, protocol {}\n",
@@ -244,7 +246,7 @@ fn lines(table: &Table) -> String {
         .collect()
 }
 
-fn count(number: usize, what: &str) -> String {
+pub(super) fn count(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
 }
@@ -259,7 +261,7 @@ fn cpu_time(ms: u64) -> String {
     }
 }
 
-fn memory(bytes: u64) -> String {
+pub(super) fn memory(bytes: u64) -> String {
     let mut amount = bytes as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
         if amount < 1024.0 {

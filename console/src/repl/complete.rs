@@ -103,7 +103,11 @@ impl rustyline::completion::Completer for Completer {
 }
 
 fn command_names() -> Vec<String> {
-    Line::command()
+    names(&Line::command())
+}
+
+fn names(command: &clap::Command) -> Vec<String> {
+    command
         .get_subcommands()
         .map(|command| command.get_name().to_owned())
         .collect()
@@ -123,12 +127,25 @@ fn wanted(line: &str) -> Wanted {
         .iter()
         .position(|word| !word.starts_with('-'))
         .map(|index| (index, grammar.find_subcommand(words[index])));
-    let (command, rest) = match command {
+    let (mut command, mut rest) = match command {
         None if last.starts_with('-') => return options(&grammar),
         None => return Wanted::Words(command_names()),
         Some((_, None)) => return Wanted::Anything,
         Some((index, Some(command))) => (command, &words[index + 1..]),
     };
+    // Some commands have commands of their own.
+    while command.has_subcommands() {
+        let Some(index) = rest.iter().position(|word| !word.starts_with('-')) else {
+            return match last.starts_with('-') {
+                true => options(command),
+                false => Wanted::Words(names(command)),
+            };
+        };
+        let Some(below) = command.find_subcommand(rest[index]) else {
+            return Wanted::Anything;
+        };
+        (command, rest) = (below, &rest[index + 1..]);
+    }
 
     let mut positionals = command.get_positionals().peekable();
     let mut rest = rest.iter();
@@ -202,6 +219,9 @@ mod tests {
             ("run ./prog --verb", Wanted::File),
             ("run --cwd ", Wanted::File),
             ("--json check ", Wanted::Task),
+            ("image info ", Wanted::File),
+            ("image --json run sa", Wanted::File),
+            ("image frobnicate ", Wanted::Anything),
             ("conf ", Wanted::Anything),
             ("frobnicate ", Wanted::Anything),
         ] {
@@ -217,6 +237,9 @@ mod tests {
             };
             assert!(words.contains(&"run".to_owned()), "{line}");
         }
+        let below = ["info", "verify", "run"].map(str::to_owned).to_vec();
+        assert_eq!(wanted("image "), Wanted::Words(below.clone()));
+        assert_eq!(wanted("--json image ve"), Wanted::Words(below));
         let Wanted::Words(words) = wanted("halt --") else {
             panic!("no options")
         };

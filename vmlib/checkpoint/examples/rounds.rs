@@ -62,7 +62,6 @@ fn step(thread: usize, random: &mut Random) {
     let len = (end - start) * PAGE;
     // What is done and what is noted are one: nobody stops between them.
     let _section = Section::enter();
-    // SAFETY: nobody else uses these addresses.
     match random.below(16) {
         0 => {
             map(thread, start..end);
@@ -71,18 +70,19 @@ fn step(thread: usize, random: &mut Random) {
                 .for_each(|page| page.store(0, Relaxed));
         }
         1 => {
+            // SAFETY: nobody else uses these addresses.
             unsafe { libc::munmap(at, len) };
             model[start..end]
                 .iter()
                 .for_each(|page| page.store(UNMAPPED, Relaxed));
         }
         2 => {
-            for page in start..end {
-                if model[page].load(Relaxed) != UNMAPPED {
+            for (page, expected) in (start..end).zip(&model[start..end]) {
+                if expected.load(Relaxed) != UNMAPPED {
                     let at = address(thread, page) as *mut libc::c_void;
                     // SAFETY: as above.
                     unsafe { libc::madvise(at, PAGE, libc::MADV_DONTNEED) };
-                    model[page].store(0, Relaxed);
+                    expected.store(0, Relaxed);
                 }
             }
         }
@@ -107,12 +107,12 @@ fn step(thread: usize, random: &mut Random) {
             unsafe { libc::mprotect(at, PAGE, libc::PROT_READ | libc::PROT_WRITE) };
         }
         _ => {
-            for page in start..end.min(start + 4) {
-                if model[page].load(Relaxed) != UNMAPPED {
+            for (page, expected) in (start..end).zip(&model[start..end]).take(4) {
+                if expected.load(Relaxed) != UNMAPPED {
                     let value = random.below(1 << 30) as u64 + 1;
                     // SAFETY: mapped, as the model says.
                     unsafe { (address(thread, page) as *mut u64).write_volatile(value) };
-                    model[page].store(value, Relaxed);
+                    expected.store(value, Relaxed);
                 }
             }
         }
@@ -173,6 +173,7 @@ fn main() {
     let file = File::create(path).expect("a file");
     let options = Options {
         forked,
+        compress: seed.is_multiple_of(3),
         ..Options::default()
     };
     let until = Until {

@@ -21,7 +21,12 @@ mod stream;
 mod vdso;
 
 use core::{arch::naked_asm, fmt::Write as _, panic::PanicInfo};
-use raw::{format::*, sys};
+use raw::{
+    features::state_name,
+    format::*,
+    processor::{self, Lack, Layout},
+    sys,
+};
 
 /// Bytes of the stack.
 const STACK: usize = 256 << 10;
@@ -144,65 +149,21 @@ fn restore(fd: i32, foreign: bool) -> ! {
 }
 
 /// What lacks here would be missed in the middle of a computation, or cut off silently.
-fn check_processor(then: &Cpu) {
-    let here = cpu();
-    // Bits that are of the host or its hypervisor rather than for programs.
-    const NOT_FOR_PROGRAMS: u32 = 1 << 2
-        | 1 << 3
-        | 1 << 5
-        | 1 << 7
-        | 1 << 8
-        | 1 << 15
-        | 1 << 17
-        | 1 << 18
-        | 1 << 21
-        | 1 << 24
-        | 1 << 31;
-    let lacks = [
-        (
-            "leaf 1 ecx",
-            then.leaf_1_ecx & !here.leaf_1_ecx & !NOT_FOR_PROGRAMS,
-        ),
-        (
-            "leaf 7 ebx",
-            then.leaf_7_ebx & !here.leaf_7_ebx & !(1 << 1 | 1 << 7 | 1 << 20),
-        ),
-        (
-            "leaf 7 ecx",
-            then.leaf_7_ecx & !here.leaf_7_ecx & !(1 << 2 | 1 << 3 | 1 << 4),
-        ),
-    ];
-    for (leaf, bits) in lacks {
-        if bits != 0 {
-            die!("this processor lacks what the program may use ({leaf}, bits {bits:#x})");
+fn check_processor(image: &Cpu) {
+    let here = processor::here();
+    let layout = Layout::here(here.xcr0);
+    match processor::lacks(image, &here, &layout).next() {
+        None => {}
+        Some(Lack::Feature(feature)) => {
+            die!("this host's processor lacks {feature}, which the program may use")
         }
-    }
-    let parts = then.xcr0 & !here.xcr0;
-    if parts != 0 {
-        die!("this processor or kernel does not keep all registers (xcr0 lacks {parts:#x})");
-    }
-}
-
-fn cpu() -> Cpu {
-    use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
-    #[target_feature(enable = "xsave")]
-    fn parts() -> u64 {
-        // SAFETY: only called where the system has turned XSAVE on.
-        unsafe { _xgetbv(0) }
-    }
-    let (one, seven, more) = (__cpuid(1), __cpuid_count(7, 0), __cpuid_count(7, 1));
-    Cpu {
-        leaf_1_ecx: one.ecx,
-        leaf_1_edx: one.edx,
-        leaf_7_ebx: seven.ebx,
-        leaf_7_ecx: seven.ecx,
-        leaf_7_edx: seven.edx,
-        leaf_7_1_eax: more.eax,
-        xcr0: match one.ecx & 1 << 27 {
-            0 => 0,
-            // SAFETY: the system uses the instruction itself.
-            _ => unsafe { parts() },
-        },
+        Some(Lack::Part(bit)) => {
+            let name = state_name(bit);
+            die!("this host does not keep the {name} state of threads (bit {bit} of XCR0)")
+        }
+        Some(Lack::Layout) => {
+            die!("this host's processor keeps the registers of threads at other places")
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The restorer's own memory: fixed rooms for what it has to keep, and where it is itself. The
 //! functions on memory that compilers expect of a C library are here too.
 
-use crate::raw::format::{MAPPINGS_MAX, Mapping, NAMES_MAX};
+use crate::raw::format::{BLOCK, MAPPINGS_MAX, Mapping, NAMES_MAX};
 use core::ops::Range;
 
 #[repr(C, align(4096))]
@@ -14,6 +14,8 @@ static mut HELPER: Room<HELPER_LEN> = Room([0; HELPER_LEN]);
 
 /// Bytes of a table of mappings.
 const MAPPINGS_LEN: usize = (MAPPINGS_MAX * size_of::<Mapping>()).next_multiple_of(4096);
+static mut STORED: [Room<BLOCK>; 2] = [const { Room([0; BLOCK]) }; 2];
+
 /// Bytes of [`scratch`].
 const SCRATCH_LEN: usize = 1 << 20;
 /// Bytes of the second worker's stack.
@@ -41,6 +43,16 @@ pub fn mappings(turn: usize) -> &'static mut [u8] {
 pub fn scratch() -> &'static mut [u8] {
     // SAFETY: no one keeps it beyond a step, and steps follow one another.
     unsafe { &mut *(&raw mut SCRATCH.0) }
+}
+
+/// Room for the payload of a compressed section, one for each worker.
+pub fn stored(len: usize, worker: usize) -> &'static mut [u8] {
+    // SAFETY: each worker has its own, and its steps follow one another.
+    let room = unsafe { &mut *(&raw mut STORED[worker].0) };
+    match room.get_mut(..len) {
+        Some(room) => room,
+        None => crate::die!("a compressed section is too long"),
+    }
 }
 
 /// The end of the second worker's stack.

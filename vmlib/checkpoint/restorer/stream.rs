@@ -6,6 +6,7 @@ use crate::{
         checksum::{checksum, mixed},
         clone::{self, Given},
         format::*,
+        lz4,
         sys::{self, nr},
     },
     space,
@@ -165,7 +166,13 @@ impl Stream {
         while self.next() == PAGES {
             let (section, _) = self.head();
             let content = target(&section, mappings);
-            self.read(content);
+            if section.codec == LZ4 {
+                let stored = space::stored(section.stored_len as usize, 0);
+                self.read(stored);
+                decode(&section, stored, content);
+            } else {
+                self.read(content);
+            }
             check(&section, content);
         }
     }
@@ -214,7 +221,7 @@ impl Stream {
         let argument = &raw const work as usize;
         // SAFETY: the stack is nobody else's; the work outlives the helper, which is waited for.
         let helper = unsafe { clone::spawn(given, space::helper_stack(), help, argument) };
-        work.run();
+        work.run(0);
         if helper > 0 {
             let mut status = 0i32;
             const WALL: usize = 0x4000_0000;
@@ -234,15 +241,21 @@ impl Stream {
 
 extern "C" fn help(work: usize) {
     // SAFETY: it outlives this worker.
-    unsafe { &*(work as *const Work<'_>) }.run();
+    unsafe { &*(work as *const Work<'_>) }.run(1);
 }
 
 impl Work<'_> {
     /// Takes the next section as long as there is one of memory.
-    fn run(&self) {
+    fn run(&self, worker: usize) {
         while let Some((section, place)) = self.next() {
             let content = target(&section, self.mappings);
-            read_all(self.fd, Some(place), content);
+            if section.codec == LZ4 {
+                let stored = space::stored(section.stored_len as usize, worker);
+                read_all(self.fd, Some(place), stored);
+                decode(&section, stored, content);
+            } else {
+                read_all(self.fd, Some(place), content);
+            }
             check(&section, content);
         }
     }
@@ -289,6 +302,12 @@ fn good(bytes: &[u8], at: &mut At) -> Section {
     section
 }
 
+fn decode(section: &Section, stored: &[u8], content: &mut [u8]) {
+    if lz4::decompress(stored, content).is_none() {
+        die!("section {} is damaged", section.index);
+    }
+}
+
 fn check(section: &Section, content: &[u8]) {
     if checksum(content) != section.content_check {
         die!("section {} is damaged", section.index);
@@ -303,7 +322,7 @@ fn target<'a>(section: &Section, mappings: &[Mapping]) -> &'a mut [u8] {
         let room = mapping.end.checked_sub(start);
         mapping.start <= start && mapping.kind != FILE && room.is_some_and(|room| len <= room)
     });
-    if !fits || section.codec != PLAIN {
+    if !fits || section.codec > LZ4 {
         die!("section {} fits into no mapping", section.index);
     }
     // SAFETY: that memory was mapped for it, and no other section has the same place.

@@ -18,7 +18,7 @@ use crate::{
 /// The first bytes of a file, which its checksum covers.
 pub const CHECKED_MAX: u64 = 16 << 20;
 /// Bytes that are read at once for it.
-const PIECE: usize = 256 << 10;
+pub const PIECE: usize = 256 << 10;
 /// Bytes that may wait in a pipe.
 const PIPE_MAX: usize = 1 << 20;
 
@@ -215,11 +215,15 @@ fn sum(name: &[u8], size: u64) -> Outcome<(u64, u64)> {
 }
 
 /// The checksum of up to [`CHECKED_MAX`] bytes of a file of `size` bytes.
-pub fn sum_of(fd: i32, size: u64) -> Outcome<(u64, u64)> {
+fn sum_of(fd: i32, size: u64) -> Outcome<(u64, u64)> {
     // SAFETY: bytes.
     let buffer = unsafe { arena::take::<u8>(PIECE)? };
+    sum_with(fd, size.min(CHECKED_MAX), buffer).step("reading an open file")
+}
+
+/// The checksum of a file up to `end`, and how many bytes there were. `buffer` has [`PIECE`] bytes.
+pub fn sum_with(fd: i32, end: u64, buffer: &mut [u8]) -> sys::Result<(u64, u64)> {
     let (mut sum, mut at, mut index) = (0u64, 0u64, 0);
-    let end = size.min(CHECKED_MAX);
     while at < end {
         let want = PIECE.min((end - at) as usize);
         let mut len = 0;
@@ -231,7 +235,7 @@ pub fn sum_of(fd: i32, size: u64) -> Outcome<(u64, u64)> {
                 Ok(0) => break,
                 Ok(count) => len += count,
                 Err(sys::EINTR) => {}
-                Err(error) => return Err(error).step("reading an open file"),
+                Err(error) => return Err(error),
             }
         }
         sum = sum.wrapping_add(mixed(checksum(&buffer[..len]), index));

@@ -9,15 +9,20 @@
 //!
 //! What cannot be brought back is refused before anything stops, by name.
 //!
-//! How it works, from the outside in: [`save`](mod@save) says what is done in which order;
-//! `stop` parks the threads; `process`, `files` and `memory` write down the state; `out` writes
-//! the image in the [`format`]; the restorer, a program of its own in `restorer/`, reads it; and
-//! `resume` is the first code of the image that runs again.
+//! How it works, from the outside in: `save.rs` says what is done in which order; `stop` parks the
+//! threads; `process`, `files` and `memory` write down the state; `out` writes the image in the
+//! [`format`](mod@format); the restorer, a program of its own in `restorer/`, reads it; and `resume`
+//! is the first code of the image that runs again.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![expect(
+    clippy::result_large_err,
+    reason = "errors are made where there is no allocator, so their text is in them"
+)]
 
 mod arena;
 mod c_interface;
+mod callbacks;
 mod deadline;
 mod dirty;
 mod fault;
@@ -29,6 +34,7 @@ mod out;
 mod private;
 mod proc;
 mod process;
+mod program;
 pub mod raw;
 mod restore;
 mod resume;
@@ -40,6 +46,7 @@ mod stop;
 mod trigger;
 mod vdso;
 
+pub use callbacks::{Callbacks, register};
 pub use raw::format;
 pub use restore::{Way, restore};
 pub use signal::{SIGNAL, Section};
@@ -91,6 +98,8 @@ pub struct Options<'a> {
     /// A copy of the process writes the image, while this one goes on after milliseconds. What
     /// other processes could see in shared memory is written before.
     pub forked: bool,
+    /// Memory is compressed with LZ4, where that makes it smaller. Takes several times as long.
+    pub compress: bool,
     /// Descriptors that the program looks after itself: they are not checked, and closed where it
     /// goes on.
     pub own: &'a [RawFd],
@@ -102,6 +111,7 @@ impl Default for Options<'_> {
     fn default() -> Self {
         Options {
             forked: false,
+            compress: false,
             own: &[],
             limit: Duration::from_secs(2),
         }
@@ -113,6 +123,7 @@ impl<'a> Options<'a> {
         save::Wanted {
             image,
             forked: self.forked,
+            compress: self.compress,
             own: self.own,
             limit_ns: u64::try_from(self.limit.as_nanos()).unwrap_or(u64::MAX),
         }
@@ -194,10 +205,19 @@ pub fn save_in_rounds(
     options: Options<'_>,
     until: Until,
 ) -> Result<(Saved, Vec<u64>), SaveError> {
+    let in_rounds = || try_in_rounds(image, options, until);
+    callbacks::around(in_rounds, |(saved, _)| matches!(saved, Saved::Back))
+}
+
+fn try_in_rounds(
+    image: BorrowedFd<'_>,
+    options: Options<'_>,
+    until: Until,
+) -> Result<(Saved, Vec<u64>), SaveError> {
     resume::look_up();
     interpose::link();
-    let Ok(mut rounds) = rounds::Rounds::begin(image.as_raw_fd()) else {
-        return Ok((save(image, options)?, Vec::new()));
+    let Ok(mut rounds) = rounds::Rounds::begin(image.as_raw_fd(), options.compress) else {
+        return Ok((try_save(image, options)?, Vec::new()));
     };
     let mut sent: Vec<u64> = Vec::new();
     loop {
@@ -219,6 +239,11 @@ pub fn save_in_rounds(
 /// [`SaveError::Refused`] before anything was stopped, [`SaveError::Failed`] later; the process
 /// goes on, and what was written is recognised as no whole image.
 pub fn save(image: BorrowedFd<'_>, options: Options<'_>) -> Result<Saved, SaveError> {
+    let alone = || try_save(image, options);
+    callbacks::around(alone, |saved| matches!(saved, Saved::Back))
+}
+
+fn try_save(image: BorrowedFd<'_>, options: Options<'_>) -> Result<Saved, SaveError> {
     resume::look_up();
     interpose::link();
     save::save(options.wanted(image.as_raw_fd()))

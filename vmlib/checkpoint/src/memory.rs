@@ -58,10 +58,10 @@ pub fn mappings(names: &mut Names) -> Outcome<&'static mut [Mapping]> {
     // SAFETY: numbers. The kernel's numbers of shared memories.
     let mut objects = unsafe { List::<u64>::new(1024)? };
     for line in file.split(|byte| *byte == b'\n') {
-        if let Some(line) = Line::of(line) {
-            if let Some(mapping) = mapping(&line, &mut objects, names)? {
-                list.push(mapping, "mappings")?;
-            }
+        if let Some(line) = Line::of(line)
+            && let Some(mapping) = mapping(&line, &mut objects, names)?
+        {
+            list.push(mapping, "mappings")?;
         }
     }
     let list = list.into_static();

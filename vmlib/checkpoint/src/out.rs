@@ -9,6 +9,7 @@ use crate::{
         checksum::mixed,
         clone::{self, Given},
         format::{BLOCK, END, End, PAGES, Plain, Prefix, Section, X86_64},
+        lz4,
         sys::{self, Errno, nr},
     },
     scratch,
@@ -26,11 +27,13 @@ pub struct Out {
     bytes: u64,
     sections: u32,
     sum: u64,
+    /// Memory is compressed, if that makes it smaller.
+    compress: bool,
 }
 
 impl Out {
     /// Begins an image at the descriptor's position.
-    pub fn begin(fd: i32) -> Outcome<Self> {
+    pub fn begin(fd: i32, compress: bool) -> Outcome<Self> {
         // SAFETY: zeros are a value, and the kernel writes it.
         let regular = unsafe {
             let mut stat: libc::stat = std::mem::zeroed();
@@ -51,6 +54,7 @@ impl Out {
             bytes: 0,
             sections: 0,
             sum: 0,
+            compress,
         };
         let prefix = Prefix::new(X86_64, crate::memory::PAGE as u32);
         out.write(prefix.bytes(), &[])?;
@@ -67,8 +71,14 @@ impl Out {
 
     /// Writes a section.
     pub fn section(&mut self, kind: u16, address: u64, content: &[u8]) -> Outcome<()> {
-        let head = Section::new(kind, self.sections, address, content);
-        self.write(head.bytes(), content)?;
+        let mut head = Section::new(kind, self.sections, address, content);
+        let smaller = (self.compress && kind == PAGES)
+            .then(|| compressed(content))
+            .flatten();
+        if let Some(block) = smaller {
+            head = head.compressed(block.len() as u64);
+        }
+        self.write(head.bytes(), smaller.unwrap_or(content))?;
         self.sections += 1;
         self.sum = self.sum.wrapping_add(mixed(head.check, head.index));
         Ok(())
@@ -81,6 +91,7 @@ impl Out {
     pub unsafe fn memory(&mut self, ranges: &[[u64; 2]]) -> Outcome<()> {
         let total: u64 = ranges.iter().map(|[start, end]| end - start).sum();
         if let Some(place) = self.place
+            && !self.compress
             && total >= SHARE_MIN
             && processors() > 1
         {
@@ -175,6 +186,14 @@ fn blocks(ranges: &[[u64; 2]]) -> impl Iterator<Item = (u64, usize)> {
         let starts = (start..end).step_by(BLOCK);
         starts.map(move |start| (start, BLOCK.min((end - start) as usize)))
     })
+}
+
+/// The content as an LZ4 block, if that is shorter.
+fn compressed(content: &[u8]) -> Option<&'static [u8]> {
+    let buffer = scratch::second_buffer();
+    let room = buffer.len().min(content.len());
+    let len = lz4::compress(content, &mut buffer[..room], &mut [0; lz4::TABLE])?;
+    Some(&buffer[..len])
 }
 
 /// Copies memory as another process would: what is not there is no fault. Whole pages.

@@ -13,6 +13,7 @@ use crate::{
     fault::{Fault, Outcome, Step as _},
     files, private, process,
     process::Process,
+    program,
     raw::{
         clone::{self, Given},
         format::{FileRecord, Mapping, MemoryMap},
@@ -77,6 +78,7 @@ static IDS: AtomicPtr<i32> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Asks the C library what only it knows. To be called once, where it may be used.
 pub fn look_up() {
+    program::remember();
     // SAFETY: the names are ended by NUL; the symbols are of these types (glibc 2.35 and later).
     unsafe {
         let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr());
@@ -153,9 +155,9 @@ fn prepare(plan: &Plan) -> Outcome<usize> {
     let ids = unsafe { arena::take::<i32>(plan.threads.len())? };
     IDS.store(ids.as_mut_ptr(), SeqCst);
     let first = leader(plan);
-    for index in 0..plan.threads.len() {
+    for (index, id) in ids.iter_mut().enumerate() {
         if index != first {
-            ids[index] = make_thread(plan, index)?;
+            *id = make_thread(plan, index)?;
         }
     }
     become_leader(&plan.threads[first]);

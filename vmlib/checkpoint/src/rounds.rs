@@ -35,19 +35,19 @@ impl Rounds {
     ///
     /// # Errors
     /// If the kernel has no such watch, or the image cannot be written.
-    pub fn begin(image: i32) -> Outcome<Self> {
+    pub fn begin(image: i32, compress: bool) -> Outcome<Self> {
         save::claim()?;
-        let begun = Rounds::begin_claimed(image);
+        let begun = Rounds::begin_claimed(image, compress);
         if begun.is_err() {
             save::release();
         }
         begun
     }
 
-    fn begin_claimed(image: i32) -> Outcome<Self> {
+    fn begin_claimed(image: i32, compress: bool) -> Outcome<Self> {
         save::prepare()?;
         let watch = Watch::begin()?;
-        let out = Some(Out::begin(image)?);
+        let out = Some(Out::begin(image, compress)?);
         // SAFETY: zeros are a value.
         let sent = unsafe { List::new(SENT_MAX)? };
         let mark = arena::mark();

@@ -13,12 +13,14 @@ use crate::{
     private,
     proc::{self, NumberPath},
     process::{self, Process},
+    program,
     raw::{
         clone,
         format::{
-            Cpu, DENSE, FACTS, FILES, Facts, FileRecord, GONE, MAPPINGS, Mapping, MemoryMap, NAMES,
+            DENSE, FACTS, FILES, Facts, FileRecord, GONE, MAPPINGS, Mapping, MemoryMap, NAMES,
             PRIVATE, Plain, SHARED, THREADS, ThreadRecord,
         },
+        processor,
         sys::{self, nr},
     },
     resume,
@@ -37,6 +39,8 @@ pub struct Wanted<'a> {
     pub image: i32,
     /// A copy of the process writes, while this one goes on.
     pub forked: bool,
+    /// Memory is compressed.
+    pub compress: bool,
     /// Descriptors that the program looks after itself.
     pub own: &'a [i32],
     /// How long threads may take to stop.
@@ -83,6 +87,7 @@ static LIVES: AtomicU32 = AtomicU32::new(0);
 /// The process was just brought back.
 pub fn came_back() {
     LIVES.fetch_add(1, SeqCst);
+    processor::forget();
     BUSY.store(0, SeqCst);
 }
 
@@ -133,6 +138,8 @@ fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
     let mark = arena::mark();
     let watch = rounds.as_ref().map_or(-1, |rounds| rounds.descriptor());
     check(wanted, watch)?;
+    // Asked while the program still runs, because that is slow on virtual machines.
+    processor::known();
     // SAFETY: the tables of the check are of no more use.
     unsafe { arena::discard(mark) };
     let lives = LIVES.load(SeqCst);
@@ -277,7 +284,11 @@ fn write(
     };
     // From here on nothing is written that the image needs.
     let (mut out, pieces, gone) = match rounds {
-        None => (Out::begin(wanted.image)?, pieces(mappings, false)?, None),
+        None => (
+            Out::begin(wanted.image, wanted.compress)?,
+            pieces(mappings, false)?,
+            None,
+        ),
         Some(rounds) => {
             let (out, sent) = rounds.take()?;
             let changed = pieces(mappings, true)?;
@@ -291,9 +302,12 @@ fn write(
     out.section(FILES, 0, FileRecord::all_bytes(plan.files))?;
     out.section(MAPPINGS, 0, Mapping::all_bytes(mappings))?;
     if let Some(gone) = gone {
-        // SAFETY: pairs of numbers.
-        let (bytes, len) = (gone.all().as_ptr().cast(), size_of_val(gone.all()));
-        out.section(GONE, 0, unsafe { std::slice::from_raw_parts(bytes, len) })?;
+        // SAFETY: pairs of numbers, as bytes.
+        let bytes = unsafe {
+            let (start, len) = (gone.all().as_ptr().cast(), size_of_val(gone.all()));
+            std::slice::from_raw_parts(start, len)
+        };
+        out.section(GONE, 0, bytes)?;
     }
     if !wanted.forked {
         pages(&mut out, mappings, pieces, |_| true)?;
@@ -439,23 +453,25 @@ fn facts(process: &Process, names: &mut Names) -> Outcome<Facts> {
     let (kernel, host) = (text(&host.release)?, text(&host.nodename)?);
     let memory = memory_map()?;
     let vdso = vdso::find()?;
-    let exe = proc::read_link(b"/proc/self/exe\0", "looking for the program")?;
-    let (exe_size, exe_changed_ns) = program()?;
+    let Some((program, library)) = program::known() else {
+        return refuse!("the program's file is not known");
+    };
     let command = proc::read_file(b"/proc/self/cmdline\0", "reading the command line")?;
     let comm = comm()?;
     let comm_len = comm.iter().position(|byte| *byte == 0).unwrap_or(16);
     let dir = process.directory();
     Ok(Facts {
-        cpu: cpu(),
+        cpu: processor::known(),
         saved_at_ns: sys::clock_ns(libc::CLOCK_REALTIME),
         monotonic_ns: process.monotonic_ns,
         pid: sys::getpid() as u32,
         threads: stop::threads().len() as u32,
         kernel,
         host,
-        exe: names.add(exe)?,
-        exe_size,
-        exe_changed_ns,
+        exe: names.add(program.path())?,
+        exe_size: program.size,
+        exe_changed_ns: program.changed_ns,
+        library: names.add(library.path())?,
         command: names.add(command)?,
         dir: names.add(dir)?,
         comm: names.add(&comm[..comm_len])?,
@@ -470,47 +486,6 @@ fn facts(process: &Process, names: &mut Names) -> Outcome<Facts> {
         argument: 0,
         memory,
     })
-}
-
-/// Size and time of change of the program's file.
-fn program() -> Outcome<(u64, u64)> {
-    let Ok(fd) = sys::open(b"/proc/self/exe\0", libc::O_PATH | libc::O_CLOEXEC, 0) else {
-        return Ok((0, 0));
-    };
-    // SAFETY: zeros are a value, and the kernel writes it.
-    let stat = unsafe {
-        let mut stat: libc::stat = std::mem::zeroed();
-        sys::call2(nr::FSTAT, fd as usize, &raw mut stat as usize);
-        stat
-    };
-    sys::close(fd);
-    let changed = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec as u64;
-    Ok((stat.st_size as u64, changed))
-}
-
-/// What the processor can do.
-pub fn cpu() -> Cpu {
-    use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
-    #[target_feature(enable = "xsave")]
-    fn parts() -> u64 {
-        // SAFETY: only called where the system has turned XSAVE on.
-        unsafe { _xgetbv(0) }
-    }
-    let (one, seven, more) = (__cpuid(1), __cpuid_count(7, 0), __cpuid_count(7, 1));
-    let os_saves = one.ecx & 1 << 27 != 0;
-    Cpu {
-        leaf_1_ecx: one.ecx,
-        leaf_1_edx: one.edx,
-        leaf_7_ebx: seven.ebx,
-        leaf_7_ecx: seven.ecx,
-        leaf_7_edx: seven.edx,
-        leaf_7_1_eax: more.eax,
-        xcr0: match os_saves {
-            // SAFETY: the system uses the instruction itself.
-            true => unsafe { parts() },
-            false => 0,
-        },
-    }
 }
 
 /// What the kernel knows of this process's memory, from `/proc/self/stat`.

@@ -21,7 +21,7 @@ const HELPER: usize = 64 << 10;
 /// Bytes of the buffer for memory that is copied.
 const BUFFER: usize = crate::raw::format::BLOCK;
 /// Bytes of all.
-const ALL: usize = STACK + HELPER + BUFFER;
+const ALL: usize = STACK + HELPER + 2 * BUFFER;
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
 
@@ -58,6 +58,13 @@ pub fn helper_stack() -> usize {
 /// Room for memory that is copied before it is written.
 pub fn buffer() -> &'static mut [u8] {
     let start = BASE.load(SeqCst) + STACK + HELPER;
+    // SAFETY: one save at a time, and its steps follow one another.
+    unsafe { std::slice::from_raw_parts_mut(start as *mut u8, BUFFER) }
+}
+
+/// Room for memory that is compressed before it is written.
+pub fn second_buffer() -> &'static mut [u8] {
+    let start = BASE.load(SeqCst) + STACK + HELPER + BUFFER;
     // SAFETY: one save at a time, and its steps follow one another.
     unsafe { std::slice::from_raw_parts_mut(start as *mut u8, BUFFER) }
 }

@@ -11,7 +11,7 @@
 use crate::{
     fault::{Fault, Outcome, Step as _},
     raw::sys,
-    resume, save,
+    restore, resume, save,
     save::{Now, Wanted},
     signal,
 };
@@ -42,6 +42,7 @@ const EXIT: u32 = 2;
 static BEFORE_MAIN: extern "C" fn() = before_main;
 
 extern "C" fn before_main() {
+    restore::become_other();
     // SAFETY: the program has one thread yet.
     let (path, mode) = unsafe {
         let variable = |name: &CStr| {
@@ -63,7 +64,10 @@ extern "C" fn before_main() {
     };
     MODE.store(mode, Relaxed);
     // SAFETY: no other thread is there, and the handler is not installed yet.
-    let paths = unsafe { &mut (*(&raw mut PATHS)).0 };
+    let paths = unsafe {
+        let at = &raw mut PATHS.0;
+        &mut *at
+    };
     for (room, end) in paths.iter_mut().zip([&b""[..], b".part", b".error"]) {
         room[..path.len()].copy_from_slice(path);
         room[path.len()..path.len() + end.len()].copy_from_slice(end);
@@ -76,7 +80,10 @@ extern "C" fn before_main() {
 
 extern "C" fn on_trigger(_: i32, _: *mut libc::siginfo_t, _: *mut libc::ucontext_t) {
     // SAFETY: nobody writes them any more.
-    let [whole, part, error] = unsafe { &(*(&raw const PATHS)).0 };
+    let [whole, part, error] = unsafe {
+        let at = &raw const PATHS.0;
+        &*at
+    };
     if let Err(fault) = save_to(whole, part) {
         tell(error, &fault);
     }
@@ -95,6 +102,7 @@ fn save_to(whole: &[u8], part: &[u8]) -> Outcome<()> {
     let result = save::save(Wanted {
         image,
         forked: mode == FORKED,
+        compress: false,
         own: &[],
         limit_ns: 2_000_000_000,
     });

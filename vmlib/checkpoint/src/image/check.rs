@@ -3,9 +3,9 @@
 
 use super::error::{Damage, ImageError, Impossible, Place};
 use crate::raw::format::{
-    END, End, FACTS, FILES, FILES_MAX, Facts, FileRecord, LZ4, MAPPINGS, MAPPINGS_MAX, Mapping,
-    NAMES, NAMES_MAX, PAGES, PLAIN, Plain, Prefix, SECTION_MAGIC, SECTION_MAX, Section, THREADS,
-    THREADS_MAX, ThreadRecord, VERSION, X86_64,
+    END, End, FACTS, FILES, FILES_MAX, Facts, FileRecord, GONE, LZ4, MAPPINGS, MAPPINGS_MAX,
+    Mapping, NAMES, NAMES_MAX, PAGES, PLAIN, Plain, Prefix, SECTION_MAGIC, SECTION_MAX, SPACE,
+    Section, THREADS, THREADS_MAX, ThreadRecord, VERSION, X86_64,
 };
 
 /// Page sizes that any processor has.
@@ -13,9 +13,16 @@ const PAGE_SIZES: std::ops::RangeInclusive<u32> = 4096..=65536;
 /// One byte of an LZ4 block stands for at most that many.
 const LZ4_RATIO_MAX: u64 = 255;
 
+/// What comes first of all that is not the heads: what has gone, or what a body has.
+pub(super) const MEMORY: u16 = MAPPINGS + 1;
+
 /// What has to come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
+    /// An early round, or the first of the heads.
+    Begin,
+    /// Memory of an early round, another one, or the first of the heads.
+    Early,
     /// The section of this kind.
     Head(u16),
     /// Memory or content, or the end.
@@ -70,10 +77,22 @@ pub(super) fn check_integrity(section: &Section, index: u32) -> Result<(), Damag
 
 /// Whether this kind may come now.
 pub(super) fn check_order(found: u16, stage: Stage) -> Result<(), Impossible> {
-    if !(FACTS..=END).contains(&found) {
+    if !(FACTS..=GONE).contains(&found) {
         return Err(Impossible::Kind(found));
     }
     match stage {
+        Stage::Begin if found == SPACE => Ok(()),
+        Stage::Early if found == SPACE || found == PAGES => Ok(()),
+        Stage::Begin | Stage::Early if found != FACTS => {
+            let wanted = FACTS;
+            Err(Impossible::Order { found, wanted })
+        }
+        Stage::Head(MEMORY) if found == GONE => Ok(()),
+        Stage::Head(MEMORY) if (PAGES..=END).contains(&found) => Ok(()),
+        Stage::Body if found > END => {
+            let wanted = PAGES;
+            Err(Impossible::Order { found, wanted })
+        }
         Stage::Head(wanted) if found != wanted => Err(Impossible::Order { found, wanted }),
         Stage::Body if found < PAGES => {
             let wanted = PAGES;
@@ -91,7 +110,8 @@ pub(super) fn check_lengths(section: &Section, page_size: u64) -> Result<(), Imp
         NAMES => (1, 0, NAMES_MAX),
         THREADS => (ThreadRecord::LEN, 0, THREADS_MAX),
         FILES => (FileRecord::LEN, 0, FILES_MAX),
-        MAPPINGS => (Mapping::LEN, 0, MAPPINGS_MAX),
+        MAPPINGS | SPACE => (Mapping::LEN, 0, MAPPINGS_MAX),
+        GONE => (16, 0, SECTION_MAX / 16),
         PAGES => (page_size as usize, 1, SECTION_MAX / page_size as usize),
         END => (End::LEN, 1, 1),
         _ => (1, 0, SECTION_MAX),

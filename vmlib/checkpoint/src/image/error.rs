@@ -83,6 +83,19 @@ pub enum ImageError {
     Stopped,
 }
 
+impl ImageError {
+    /// Where in the image it is, if at one place. Bytes from the image's beginning.
+    pub fn at(&self) -> Option<u64> {
+        match self {
+            ImageError::Truncated { at, .. }
+            | ImageError::Damaged { at, .. }
+            | ImageError::Impossible { at, .. }
+            | ImageError::Io { at, .. } => Some(*at),
+            _ => None,
+        }
+    }
+}
+
 /// A part of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {

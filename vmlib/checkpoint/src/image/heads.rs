@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use super::error::Impossible;
 use crate::raw::format::{
-    self, FACTS, FILES, Facts, FileRecord, MAPPINGS, Mapping, NAMES, Name, Plain, THREADS,
+    self, FACTS, FILES, Facts, FileRecord, MAPPINGS, Mapping, NAMES, Name, Plain, SPACE, THREADS,
     ThreadRecord,
 };
 
@@ -87,23 +87,33 @@ impl Heads {
                 self.files = records(content);
                 self.check_files()?;
             }
+            // The mappings of an early round have no names, and are replaced by later ones.
+            SPACE => {
+                self.names = Vec::new();
+                self.mappings = records(content);
+                self.check_mappings(page_size)?;
+            }
             MAPPINGS => {
                 self.mappings = records(content);
                 self.check_mappings(page_size)?;
                 self.check_pipes()?;
             }
-            _ => unreachable!("only the first five sections come here"),
+            _ => unreachable!("only heads come here"),
         }
         Ok(())
     }
 
     /// Whether all of these addresses belong to one mapping.
     pub(super) fn in_one_mapping(&self, start: u64, len: u64) -> bool {
-        let behind = self.mappings.partition_point(|one| one.start <= start);
-        let Some(mapping) = behind.checked_sub(1).map(|at| self.mappings[at]) else {
-            return false;
-        };
-        start.checked_add(len).is_some_and(|end| end <= mapping.end)
+        let end = start.checked_add(len);
+        let mapping = self.mapping_at(start);
+        mapping.is_some_and(|mapping| end.is_some_and(|end| end <= mapping.end))
+    }
+
+    /// The mapping that begins there, or is the last to begin before.
+    pub(super) fn mapping_at(&self, address: u64) -> Option<&Mapping> {
+        let behind = self.mappings.partition_point(|one| one.start <= address);
+        behind.checked_sub(1).map(|at| &self.mappings[at])
     }
 
     fn check_name(&self, record: usize, name: Name) -> Result<(), Impossible> {
@@ -120,6 +130,7 @@ impl Heads {
             facts.kernel,
             facts.host,
             facts.exe,
+            facts.library,
             facts.command,
             facts.dir,
             facts.comm,

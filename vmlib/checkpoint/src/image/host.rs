@@ -1,19 +1,23 @@
 //! Compares the host of an image with this one: what would make the process fail here, where it
 //! ran there.
-//!
-//! `unsafe` is here for one instruction, which reads the parts of a thread's state that the kernel
-//! keeps.
 
-use super::features::{self, Feature};
-use crate::raw::format::{Cpu, Facts, Prefix, X86_64};
+use serde::Serialize;
+
+use crate::raw::{
+    features::{self, Feature},
+    format::{Cpu, Facts, Prefix, X86_64},
+    processor::{self, Lack, Layout},
+};
 
 /// This host, as far as programs notice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// ELF's number of the architecture; 0 if it is none that images are made of.
+    /// ELF's number of the architecture.
     pub machine: u32,
     /// The processor.
     pub cpu: Cpu,
+    /// Where it puts the registers of threads.
+    pub layout: Layout,
     /// Bytes.
     pub page_size: u32,
     /// The kernel's release.
@@ -23,18 +27,50 @@ pub struct Host {
 impl Host {
     /// The host where this runs.
     pub fn here() -> Self {
+        let cpu = processor::here();
         Host {
-            machine: if cfg!(target_arch = "x86_64") {
-                X86_64
-            } else {
-                0
-            },
-            cpu: cpu(),
+            machine: X86_64,
+            cpu,
+            layout: Layout::here(cpu.xcr0),
             page_size: rustix::param::page_size() as u32,
             kernel: rustix::system::uname()
                 .release()
                 .to_string_lossy()
                 .into_owned(),
+        }
+    }
+}
+
+/// What a host must have, so that an image can be brought back there. As JSON its keys are the
+/// names of the fields.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Needs {
+    /// The architecture, as `uname` names it.
+    pub arch: &'static str,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Features of the processor, by their usual names.
+    pub features: Vec<String>,
+    /// Parts of the state of threads that processor and kernel keep.
+    pub states: Vec<&'static str>,
+    /// Bytes that these take in a signal frame; each has to be at the same place.
+    pub xsave_bytes: u32,
+}
+
+impl Needs {
+    /// Those of an image.
+    pub fn of(prefix: &Prefix, facts: &Facts) -> Self {
+        let (cpu, nothing) = (facts.cpu, Cpu::default());
+        let parts = (0..u64::BITS).filter(|bit| cpu.xcr0 & (1 << bit) != 0);
+        Needs {
+            // Others are not read.
+            arch: "x86_64",
+            page_bytes: prefix.page_size,
+            features: features::missing(&cpu, &nothing)
+                .map(|feature| feature.to_string())
+                .collect(),
+            states: parts.map(features::state_name).collect(),
+            xsave_bytes: cpu.xsave_len,
         }
     }
 }
@@ -64,6 +100,13 @@ pub enum Obstacle {
         /// The bit of XCR0.
         bit: u32,
     },
+    /// Stopped threads have their registers in signal frames, as their processor laid them out.
+    #[error(
+        "this host's processor keeps the registers of threads at other places (another layout of \
+         the XSAVE area, as another vendor has it): choose a host with a processor of the same \
+         vendor and family as the one that saved it"
+    )]
+    Layout,
     /// Pages of another size.
     #[error(
         "this host has pages of {here} bytes, the image's had {image}: choose a host, or boot a \
@@ -90,58 +133,11 @@ pub fn compare(prefix: &Prefix, image: &Facts, here: &Host) -> Vec<Obstacle> {
             here: here.page_size,
         });
     }
-    let lost = features::missing(&image.cpu, &here.cpu);
-    obstacles.extend(lost.into_iter().map(Obstacle::Feature));
-    let lost = image.cpu.xcr0 & !here.cpu.xcr0;
-    let lost = (0..u64::BITS).filter(|bit| lost & (1 << bit) != 0);
-    obstacles.extend(lost.map(|bit| Obstacle::State { bit }));
+    let lacks = processor::lacks(&image.cpu, &here.cpu, &here.layout);
+    obstacles.extend(lacks.map(|lack| match lack {
+        Lack::Feature(feature) => Obstacle::Feature(feature),
+        Lack::Part(bit) => Obstacle::State { bit },
+        Lack::Layout => Obstacle::Layout,
+    }));
     obstacles
-}
-
-#[cfg(target_arch = "x86_64")]
-fn cpu() -> Cpu {
-    use core::arch::x86_64::{__cpuid, __cpuid_count, CpuidResult};
-
-    const OSXSAVE: u32 = 1 << 27;
-    const NONE: CpuidResult = CpuidResult {
-        eax: 0,
-        ebx: 0,
-        ecx: 0,
-        edx: 0,
-    };
-    // Beyond the last leaf, a processor answers with those of another leaf.
-    let last = __cpuid(0).eax;
-    let one = __cpuid(1);
-    let seven = if last >= 7 { __cpuid_count(7, 0) } else { NONE };
-    let seven_one = if seven.eax >= 1 {
-        __cpuid_count(7, 1)
-    } else {
-        NONE
-    };
-    Cpu {
-        leaf_1_ecx: one.ecx,
-        leaf_1_edx: one.edx,
-        leaf_7_ebx: seven.ebx,
-        leaf_7_ecx: seven.ecx,
-        leaf_7_edx: seven.edx,
-        leaf_7_1_eax: seven_one.eax,
-        xcr0: if one.ecx & OSXSAVE != 0 {
-            // SAFETY: with OSXSAVE the processor has the instruction, and the kernel allows it.
-            unsafe { xcr0() }
-        } else {
-            0
-        },
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "xsave")]
-unsafe fn xcr0() -> u64 {
-    // SAFETY: the caller has looked for OSXSAVE; register 0 is always there.
-    unsafe { core::arch::x86_64::_xgetbv(0) }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn cpu() -> Cpu {
-    Cpu::default()
 }

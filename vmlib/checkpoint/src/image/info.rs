@@ -1,11 +1,11 @@
 //! What an image is about, for people and for programs that read JSON.
 
-use std::io::Read;
+use std::io::{Read, Seek};
 
 use serde::Serialize;
 
 use super::{error::ImageError, heads::Heads, read::ImageReader};
-use crate::raw::format::{self, FileRecord, LZ4, Name, PAGES, ThreadRecord};
+use crate::raw::format::{self, FileRecord, Name, ThreadRecord};
 
 /// What an image is about. As JSON its keys are the names of the fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -83,7 +83,7 @@ pub enum FileKind {
 /// The memory in an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Pages {
-    /// Bytes of memory that were saved.
+    /// Bytes of memory that were saved; what was saved in several rounds counts in each.
     pub saved_bytes: u64,
     /// Bytes of the whole image.
     pub stored_bytes: u64,
@@ -107,24 +107,47 @@ impl Summary {
     /// # Errors
     /// When it is not whole or cannot be right.
     pub fn read(source: impl Read) -> Result<Self, ImageError> {
-        let mut image = ImageReader::new(source)?;
-        let mut summary = Self::of_heads(read_heads(&mut image)?);
-        let mut pages = Pages {
-            saved_bytes: 0,
-            stored_bytes: 0,
-            codec: Codec::Plain,
-        };
-        while let Some((section, content)) = image.next_section()? {
-            if section.kind == PAGES {
-                pages.saved_bytes += content.len() as u64;
-                if section.codec == LZ4 {
-                    pages.codec = Codec::Lz4;
-                }
-            }
+        Self::read_on(&mut ImageReader::new(source)?)
+    }
+
+    /// Reads an image to its end, but passes over what memory and files hold: quick for any size.
+    /// Damage in what was passed over does not show.
+    ///
+    /// # Errors
+    /// As for [`Summary::read`].
+    pub fn pass(source: impl Read + Seek) -> Result<Self, ImageError> {
+        Self::pass_on(&mut ImageReader::new(source)?)
+    }
+
+    /// As [`Summary::read`], with a reader that may have been used.
+    ///
+    /// # Errors
+    /// As for [`Summary::read`].
+    pub fn read_on<R: Read>(image: &mut ImageReader<R>) -> Result<Self, ImageError> {
+        while image.next_section()?.is_some() {}
+        Ok(Self::of_whole(image))
+    }
+
+    /// As [`Summary::pass`], with a reader that may have been used.
+    ///
+    /// # Errors
+    /// As for [`Summary::read`].
+    pub fn pass_on<R: Read + Seek>(image: &mut ImageReader<R>) -> Result<Self, ImageError> {
+        while image.pass_section()?.is_some() {}
+        Ok(Self::of_whole(image))
+    }
+
+    fn of_whole<R: Read>(image: &ImageReader<R>) -> Self {
+        let (saved_bytes, compressed) = image.memory();
+        let heads = image.heads().expect("the mappings come before the end");
+        Summary {
+            pages: Some(Pages {
+                saved_bytes,
+                stored_bytes: image.position(),
+                codec: if compressed { Codec::Lz4 } else { Codec::Plain },
+            }),
+            ..Self::of_heads(heads)
         }
-        pages.stored_bytes = image.position();
-        summary.pages = Some(pages);
-        Ok(summary)
     }
 
     /// Reads an image up to its mappings. Whether the rest is there and good is not known then.
@@ -133,7 +156,7 @@ impl Summary {
     /// When so much of it is not there or cannot be right.
     pub fn read_heads(source: impl Read) -> Result<Self, ImageError> {
         let mut image = ImageReader::new(source)?;
-        read_heads(&mut image).map(Self::of_heads)
+        image.read_heads().map(Self::of_heads)
     }
 
     /// What the heads of an image tell.
@@ -157,11 +180,6 @@ impl Summary {
             pages: None,
         }
     }
-}
-
-fn read_heads<R: Read>(image: &mut ImageReader<R>) -> Result<&Heads, ImageError> {
-    while image.heads().is_none() && image.next_section()?.is_some() {}
-    Ok(image.heads().expect("the mappings come before the end"))
 }
 
 /// Each ends with NUL, the last one perhaps without.

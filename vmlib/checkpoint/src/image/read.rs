@@ -7,18 +7,21 @@
 //! bytes for a payload, as many again if it has to be decoded, and the first five sections.
 
 use std::{
-    io::{self, Read},
+    io::{self, Read, Seek, SeekFrom},
     mem,
 };
 
 use super::{
-    check::{Stage, check_integrity, check_lengths, check_order, check_prefix},
+    check::{MEMORY, Stage, check_integrity, check_lengths, check_order, check_prefix},
     error::{Damage, ImageError, Impossible, Place},
     heads::{Heads, OFFSET_BITS},
 };
 use crate::raw::{
     checksum::{checksum, mixed},
-    format::{CONTENT, END, End, FACTS, LZ4, MAGIC, MAPPINGS, PAGES, Plain, Prefix, Section},
+    format::{
+        CONTENT, END, End, FACTS, LZ4, MAGIC, MAPPINGS, PAGES, Plain, Prefix, SHARED, SPACE,
+        Section,
+    },
 };
 
 /// Reads an image, section by section.
@@ -45,8 +48,10 @@ pub struct ImageReader<R> {
     index: u32,
     /// Their checksums, gathered.
     sum: u64,
-    /// The first address behind the pages read.
-    pages_end: u64,
+    /// The first address behind the pages read, of memory of the process's own and of shared memory.
+    pages_end: [u64; 2],
+    memory: u64,
+    compressed: bool,
     stored: Vec<u8>,
     decoded: Vec<u8>,
     heads: Heads,
@@ -78,11 +83,13 @@ impl<R: Read> ImageReader<R> {
         Ok(ImageReader {
             source,
             prefix,
-            stage: Stage::Head(FACTS),
+            stage: Stage::Begin,
             at: Prefix::LEN as u64,
             index: 0,
             sum: 0,
-            pages_end: 0,
+            pages_end: [0; 2],
+            memory: 0,
+            compressed: false,
             stored: Vec::new(),
             decoded: Vec::new(),
             heads: Heads::empty(),
@@ -96,7 +103,22 @@ impl<R: Read> ImageReader<R> {
 
     /// What the image tells before its memory; `None` until the section of mappings was read.
     pub fn heads(&self) -> Option<&Heads> {
-        matches!(self.stage, Stage::Body | Stage::Whole).then_some(&self.heads)
+        let known = matches!(self.stage, Stage::Head(MEMORY) | Stage::Body | Stage::Whole);
+        known.then_some(&self.heads)
+    }
+
+    /// Reads as far as [`ImageReader::heads`] needs it.
+    ///
+    /// # Errors
+    /// As for [`ImageReader::next_section`].
+    pub fn read_heads(&mut self) -> Result<&Heads, ImageError> {
+        while self.heads().is_none() && self.next_section()?.is_some() {}
+        Ok(self.heads().expect("the mappings come before the end"))
+    }
+
+    /// The memory read or passed over so far, and whether some of it is compressed. Bytes.
+    pub fn memory(&self) -> (u64, bool) {
+        (self.memory, self.compressed)
     }
 
     /// Bytes read so far.
@@ -110,21 +132,36 @@ impl<R: Read> ImageReader<R> {
     /// # Errors
     /// When the image is not whole or cannot be right. The reader is of no use then.
     pub fn next_section(&mut self) -> Result<Option<(Section, &[u8])>, ImageError> {
-        let stage = match mem::replace(&mut self.stage, Stage::Failed) {
+        let Some((stage, head_at, section)) = self.begin_section()? else {
+            return Ok(None);
+        };
+        self.finish_section(stage, head_at, section)
+    }
+
+    /// The next head and where it is; what has to come is [`Stage::Failed`] until it was taken.
+    fn begin_section(&mut self) -> Result<Option<(Stage, u64, Section)>, ImageError> {
+        match mem::replace(&mut self.stage, Stage::Failed) {
             Stage::Whole => {
                 self.stage = Stage::Whole;
-                return Ok(None);
+                Ok(None)
             }
-            Stage::Failed => return Err(ImageError::Stopped),
-            stage => stage,
-        };
-        let head_at = self.at;
-        let section = self.read_head(stage)?;
+            Stage::Failed => Err(ImageError::Stopped),
+            stage => {
+                let head_at = self.at;
+                let section = self.read_head(stage)?;
+                Ok(Some((stage, head_at, section)))
+            }
+        }
+    }
+
+    fn finish_section(
+        &mut self,
+        stage: Stage,
+        head_at: u64,
+        section: Section,
+    ) -> Result<Option<(Section, &[u8])>, ImageError> {
         let payload_at = self.at;
-        let place = Place::Payload {
-            section: section.index,
-            kind: section.kind,
-        };
+        let place = payload_place(&section);
         self.read_payload(&section, place)?;
         let damaged = |what| ImageError::Damaged {
             at: payload_at,
@@ -140,30 +177,54 @@ impl<R: Read> ImageReader<R> {
             self.stage = Stage::Whole;
             return Ok(None);
         }
-        let impossible = |what| ImageError::Impossible {
-            at: payload_at,
-            place,
-            what,
-        };
-        if let Stage::Head(kind) = stage {
+        let kind = section.kind;
+        if kind <= MAPPINGS || kind == SPACE {
             let page_size = u64::from(self.prefix.page_size);
             self.heads
                 .take(kind, content, page_size)
-                .map_err(impossible)?;
+                .map_err(|what| ImageError::Impossible {
+                    at: payload_at,
+                    place,
+                    what,
+                })?;
         }
-        self.sum = self.sum.wrapping_add(mixed(section.check, section.index));
-        let too_many = || impossible(Impossible::TooManySections);
-        self.index = self.index.checked_add(1).ok_or_else(too_many)?;
-        self.stage = match stage {
-            Stage::Head(MAPPINGS) => Stage::Body,
-            Stage::Head(kind) => Stage::Head(kind + 1),
-            _ => Stage::Body,
-        };
+        self.count(&section, stage, payload_at)?;
         let content = match section.codec {
             LZ4 => &self.decoded[..section.raw_len as usize],
             _ => &self.stored[..],
         };
         Ok(Some((section, content)))
+    }
+
+    /// Goes on behind a section that was taken.
+    fn count(
+        &mut self,
+        section: &Section,
+        stage: Stage,
+        payload_at: u64,
+    ) -> Result<(), ImageError> {
+        self.sum = self.sum.wrapping_add(mixed(section.check, section.index));
+        let too_many = || ImageError::Impossible {
+            at: payload_at,
+            place: payload_place(section),
+            what: Impossible::TooManySections,
+        };
+        self.index = self.index.checked_add(1).ok_or_else(too_many)?;
+        self.stage = match section.kind {
+            kind @ FACTS..=MAPPINGS => Stage::Head(kind + 1),
+            SPACE => Stage::Early,
+            PAGES if stage == Stage::Early => Stage::Early,
+            _ => Stage::Body,
+        };
+        match section.kind {
+            MAPPINGS => self.pages_end = [0; 2],
+            PAGES => {
+                self.memory += section.raw_len;
+                self.compressed |= section.codec == LZ4;
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// A head that may come now, with lengths that may be believed.
@@ -197,13 +258,13 @@ impl<R: Read> ImageReader<R> {
         check_order(section.kind, stage)?;
         check_lengths(section, u64::from(self.prefix.page_size))?;
         match section.kind {
-            PAGES => self.check_pages(section),
+            PAGES => self.check_pages(section, stage),
             CONTENT => self.check_content(section),
             _ => Ok(()),
         }
     }
 
-    fn check_pages(&mut self, section: &Section) -> Result<(), Impossible> {
+    fn check_pages(&mut self, section: &Section, stage: Stage) -> Result<(), Impossible> {
         let Section {
             address, raw_len, ..
         } = *section;
@@ -213,10 +274,16 @@ impl<R: Read> ImageReader<R> {
         if !self.heads.in_one_mapping(address, raw_len) {
             return Err(Impossible::Unmapped(address));
         }
-        if address < self.pages_end {
+        // What others can see is written before the rest.
+        let shared = self
+            .heads
+            .mapping_at(address)
+            .is_some_and(|mapping| mapping.kind == SHARED);
+        let end = &mut self.pages_end[usize::from(shared)];
+        if stage != Stage::Early && address < *end {
             return Err(Impossible::PageOrder(address));
         }
-        self.pages_end = address + raw_len;
+        *end = address + raw_len;
         Ok(())
     }
 
@@ -268,6 +335,61 @@ impl<R: Read> ImageReader<R> {
             return Err(Damage::OtherSections);
         }
         Ok(())
+    }
+}
+
+impl<R: Read + Seek> ImageReader<R> {
+    /// As [`ImageReader::next_section`], but what memory and files hold is passed over unread. At
+    /// the end it is known that all heads are those that were written, and that their payloads have
+    /// room between them; not whether the payloads are good.
+    ///
+    /// # Errors
+    /// As for [`ImageReader::next_section`].
+    pub fn pass_section(&mut self) -> Result<Option<Section>, ImageError> {
+        let Some((stage, head_at, section)) = self.begin_section()? else {
+            return Ok(None);
+        };
+        if section.kind != PAGES && section.kind != CONTENT {
+            let section = self.finish_section(stage, head_at, section)?;
+            return Ok(section.map(|(section, _)| section));
+        }
+        let at = self.at;
+        let len = section.stored_len;
+        let place = payload_place(&section);
+        let room = self
+            .pass(len)
+            .map_err(|source| ImageError::Io { at, place, source })?;
+        if room < len {
+            let at = at + room;
+            return Err(ImageError::Truncated { at, place });
+        }
+        self.at += len;
+        self.count(&section, stage, at)?;
+        Ok(Some(section))
+    }
+
+    /// As [`ImageReader::read_heads`], but the memory of early rounds is passed over.
+    ///
+    /// # Errors
+    /// As for [`ImageReader::next_section`].
+    pub fn pass_heads(&mut self) -> Result<&Heads, ImageError> {
+        while self.heads().is_none() && self.pass_section()?.is_some() {}
+        Ok(self.heads().expect("the mappings come before the end"))
+    }
+
+    /// Passes over `len` bytes, if there are so many; tells how many there are.
+    fn pass(&mut self, len: u64) -> io::Result<u64> {
+        let at = self.source.stream_position()?;
+        let room = self.source.seek(SeekFrom::End(0))?.saturating_sub(at);
+        self.source.seek(SeekFrom::Start(at + len.min(room)))?;
+        Ok(room.min(len))
+    }
+}
+
+fn payload_place(section: &Section) -> Place {
+    Place::Payload {
+        section: section.index,
+        kind: section.kind,
     }
 }
 

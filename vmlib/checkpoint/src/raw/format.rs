@@ -145,8 +145,22 @@ pub struct Cpu {
     pub leaf_7_edx: u32,
     /// Leaf 7, 1.
     pub leaf_7_1_eax: u32,
+    /// Leaf 7, 1.
+    pub leaf_7_1_edx: u32,
+    /// Leaf 0xd, 1.
+    pub leaf_d_1_eax: u32,
+    /// Leaf 0x8000_0001.
+    pub leaf_80000001_ecx: u32,
+    /// Leaf 0x8000_0001.
+    pub leaf_80000001_edx: u32,
+    /// Leaf 0x8000_0008.
+    pub leaf_80000008_ebx: u32,
+    /// Bytes of the XSAVE area for the parts in [`Cpu::xcr0`].
+    pub xsave_len: u32,
     /// The parts of a thread's state that the system keeps.
     pub xcr0: u64,
+    /// Checksum of where these parts are in the area, see [`super::processor::Layout`].
+    pub xsave_check: u64,
 }
 
 /// What the kernel knows of a process's memory (`struct prctl_mm_map`).
@@ -207,6 +221,8 @@ pub struct Facts {
     pub exe_size: u64,
     /// Its time of change. Nanoseconds since 1970.
     pub exe_changed_ns: u64,
+    /// The file that the library is in: the program's own, or one of its own.
+    pub library: Name,
     /// The command line; arguments end with NUL.
     pub command: Name,
     /// The working directory.
@@ -359,6 +375,8 @@ unsafe impl Plain for Prefix {}
 // SAFETY: likewise.
 unsafe impl Plain for Section {}
 // SAFETY: likewise.
+unsafe impl Plain for Cpu {}
+// SAFETY: likewise.
 unsafe impl Plain for Facts {}
 // SAFETY: likewise.
 unsafe impl Plain for ThreadRecord {}
@@ -371,9 +389,9 @@ unsafe impl Plain for End {}
 
 const _: () = assert!(size_of::<Prefix>() == 32);
 const _: () = assert!(size_of::<Section>() == 64);
-const _: () = assert!(size_of::<Cpu>() == 32);
+const _: () = assert!(size_of::<Cpu>() == 64);
 const _: () = assert!(size_of::<MemoryMap>() == 104);
-const _: () = assert!(size_of::<Facts>() == 32 + 2 * 8 + 2 * 4 + 6 * 8 + 11 * 8 + 104);
+const _: () = assert!(size_of::<Facts>() == 64 + 2 * 8 + 2 * 4 + 7 * 8 + 11 * 8 + 104);
 const _: () = assert!(size_of::<ThreadRecord>() == 24);
 const _: () = assert!(size_of::<FileRecord>() == 88);
 const _: () = assert!(size_of::<Mapping>() == 56);
@@ -415,6 +433,17 @@ impl Section {
             content_check: checksum(content),
             reserved_too: 0,
             check: 0,
+        };
+        section.check = section.sum();
+        section
+    }
+
+    /// The same, with the content as one LZ4 block of that length.
+    pub fn compressed(self, stored_len: u64) -> Self {
+        let mut section = Section {
+            codec: LZ4,
+            stored_len,
+            ..self
         };
         section.check = section.sum();
         section

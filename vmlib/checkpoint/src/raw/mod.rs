@@ -3,5 +3,8 @@
 
 pub mod checksum;
 pub mod clone;
+pub mod features;
 pub mod format;
+pub mod lz4;
+pub mod processor;
 pub mod sys;

@@ -97,21 +97,16 @@ proptest! {
     }
 
     #[test]
-    fn any_two_processors_can_be_compared(bits in prop::array::uniform6(any::<u32>()), xcr0: u64) {
+    fn any_two_processors_can_be_compared(
+        bytes in prop::collection::vec(any::<u8>(), format::Cpu::LEN),
+    ) {
         let mut facts = Made::small().facts;
-        facts.cpu = format::Cpu {
-            leaf_1_ecx: bits[0],
-            leaf_1_edx: bits[1],
-            leaf_7_ebx: bits[2],
-            leaf_7_ecx: bits[3],
-            leaf_7_edx: bits[4],
-            leaf_7_1_eax: bits[5],
-            xcr0,
-        };
+        facts.cpu = format::Cpu::from_prefix(&bytes).expect("as many bytes as it has");
         let mut here = Host::here();
         for obstacle in compare(&Prefix::new(format::X86_64, 16384), &facts, &here) {
             prop_assert!(obstacle.to_string().contains("choose a host"));
         }
+        (facts.cpu.xsave_len, facts.cpu.xsave_check) = here.layout.of(facts.cpu.xcr0);
         here.cpu = facts.cpu;
         let prefix = Prefix::new(format::X86_64, here.page_size);
         prop_assert_eq!(compare(&prefix, &facts, &here), vec![]);

@@ -1,13 +1,12 @@
 //! What is in the way on another host.
 
 use vm_checkpoint::{
-    format::{Prefix, X86_64},
+    format::{Facts, Prefix, X86_64},
     image::{Host, Obstacle, compare},
 };
 
 use crate::made::Made;
 
-#[cfg(target_arch = "x86_64")]
 #[test]
 fn this_host_is_described_as_it_is() {
     let here = Host::here();
@@ -41,8 +40,8 @@ fn each_lost_feature_is_named_and_what_no_program_sees_is_not() {
     facts.cpu.leaf_7_ebx = 1 << 5 | 1 << 16 | 1 << 22;
     facts.cpu.leaf_7_1_eax = 1 << 4;
     facts.cpu.xcr0 = 7 | 1 << 18;
-    let names = |here: &Host| -> Vec<String> {
-        compare(&Prefix::new(X86_64, 4096), &facts, here)
+    let names = |facts: &Facts, here: &Host| -> Vec<String> {
+        compare(&Prefix::new(X86_64, 4096), facts, here)
             .iter()
             .map(|obstacle| match obstacle {
                 Obstacle::Feature(feature) => feature.to_string(),
@@ -63,11 +62,12 @@ fn each_lost_feature_is_named_and_what_no_program_sees_is_not() {
         "state 2",
         "state 18",
     ];
-    assert_eq!(names(&here), all);
+    assert_eq!(names(&facts, &here), all);
     here.cpu = facts.cpu;
+    (facts.cpu.xsave_len, facts.cpu.xsave_check) = here.layout.of(facts.cpu.xcr0);
     here.cpu.leaf_7_ebx = u32::MAX;
     here.cpu.leaf_1_ecx &= !(1 << 28);
-    assert_eq!(names(&here), ["avx"]);
+    assert_eq!(names(&facts, &here), ["avx"]);
 }
 
 #[test]
@@ -87,4 +87,19 @@ fn other_pages_and_other_architectures_are_told() {
     here.machine = 0;
     let found = compare(&Prefix::new(X86_64, 4096), &facts, &here);
     assert_eq!(found, [Obstacle::OtherArchitecture]);
+}
+
+#[test]
+fn registers_at_other_places_are_told_in_words_of_their_own() {
+    let here = Host::here();
+    let mut facts = Made::small().facts;
+    facts.cpu = here.cpu;
+    facts.cpu.xsave_check ^= 1;
+    let found = compare(&Prefix::new(here.machine, here.page_size), &facts, &here);
+    assert_eq!(found, [Obstacle::Layout]);
+    let text = found[0].to_string();
+    assert!(
+        text.contains("keeps the registers of threads at other places"),
+        "{text}"
+    );
 }

@@ -2,8 +2,8 @@
 
 use vm_checkpoint::{
     format::{
-        self, CONTENT, END, Facts, MAPPINGS, NAMES, Name, PAGES, Plain, Prefix, SECTION_MAX,
-        Section,
+        self, CONTENT, END, Facts, GONE, MAPPINGS, NAMES, Name, PAGES, Plain, Prefix, SECTION_MAX,
+        SPACE, Section,
     },
     image::{Codec, Damage, ImageError, Impossible},
     raw::checksum::checksum,
@@ -195,7 +195,9 @@ fn sections_come_in_their_order() {
     };
     assert_eq!(wrong(more(NAMES)), order(NAMES));
     assert_eq!(wrong(more(MAPPINGS)), order(MAPPINGS));
-    assert_eq!(wrong(more(9)), Impossible::Kind(9));
+    assert_eq!(wrong(more(SPACE)), order(SPACE));
+    assert_eq!(wrong(more(GONE)), order(GONE));
+    assert_eq!(wrong(more(11)), Impossible::Kind(11));
     assert_eq!(wrong(more(0)), Impossible::Kind(0));
     for found in [NAMES, PAGES, CONTENT, END] {
         let wanted = format::FACTS;

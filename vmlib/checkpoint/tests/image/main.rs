@@ -2,6 +2,7 @@
 
 mod arbitrary;
 mod damage;
+mod files;
 mod host;
 mod impossible;
 mod made;

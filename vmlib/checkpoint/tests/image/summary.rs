@@ -1,8 +1,10 @@
 //! What an image is about.
 
+use std::io::Cursor;
+
 use vm_checkpoint::{
-    format::{PAGES, Section},
-    image::{Codec, FileKind, Summary},
+    format::{PAGES, Prefix, Section, X86_64},
+    image::{Codec, FileKind, ImageError, Needs, Summary},
 };
 
 use crate::made::{CODE, Made, PAGE};
@@ -83,4 +85,43 @@ fn as_json_a_summary_has_the_names_of_its_fields() {
     assert_eq!(json["files"][3]["kind"], "pipe");
     assert_eq!(json["files"][2]["duplicate_of"], 3);
     assert_eq!(json["pages"]["codec"], "lz4");
+}
+
+#[test]
+fn memory_can_be_passed_over_and_lost_bytes_show_all_the_same() {
+    let made = Made::small();
+    for codec in [Codec::Plain, Codec::Lz4] {
+        let bytes = made.write(codec);
+        let whole = Summary::read(&bytes[..]).unwrap();
+        assert_eq!(Summary::pass(Cursor::new(&bytes)).unwrap(), whole);
+        for len in 0..bytes.len() {
+            let error = |error: ImageError| error.to_string();
+            let passed = Summary::pass(Cursor::new(&bytes[..len])).map_err(error);
+            assert_eq!(passed, Summary::read(&bytes[..len]).map_err(error), "{len}");
+        }
+    }
+}
+
+#[test]
+fn an_image_within_a_file_can_be_passed_over() {
+    let bytes = Made::small().write(Codec::Plain);
+    let mut file = Cursor::new([b"before", &bytes[..], b"behind"].concat());
+    file.set_position(6);
+    let summary = Summary::pass(&mut file).unwrap();
+    assert_eq!(summary.pages.unwrap().stored_bytes, bytes.len() as u64);
+    assert_eq!(file.position(), 6 + bytes.len() as u64);
+}
+
+#[test]
+fn what_a_host_needs_is_named() {
+    let mut facts = Made::small().facts;
+    facts.cpu.leaf_80000008_ebx = 1 | 1 << 12;
+    (facts.cpu.xcr0, facts.cpu.xsave_len) = (7, 832);
+    let needs = Needs::of(&Prefix::new(X86_64, 4096), &facts);
+    assert_eq!(needs.features, ["sse4.2", "clzero"]);
+    assert_eq!(needs.states, ["x87", "sse", "avx"]);
+    assert_eq!(
+        (needs.arch, needs.page_bytes, needs.xsave_bytes),
+        ("x86_64", 4096, 832)
+    );
 }

@@ -1,0 +1,192 @@
+//! What is in the image of a process, for people and as JSON. An image may come from anywhere, so
+//! nothing of it reaches a terminal as more than letters.
+
+use super::people::{count, memory};
+use crate::image::Report;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, fmt::Write as _, path::Path};
+use vm_checkpoint::image::{Codec, FileKind, FileSummary, ImageError, Summary, ThreadSummary};
+
+/// Letters of a line, names of lines included.
+const LINE: usize = 80;
+/// Letters of the names of lines.
+const NAME: usize = 9;
+
+pub(super) fn people(report: &Report) -> String {
+    let summary = &report.summary;
+    let needs = &report.needs;
+    let mut page = Page(String::new());
+    page.line("image", &image_line(report));
+    page.line("program", &summary.program);
+    page.line("command", &shell_words::join(&summary.command));
+    page.line("folder", &summary.dir);
+    page.line("saved", &saved_line(summary));
+    page.words("threads", threads(&summary.threads).split(' '));
+    page.line("memory", &memory_line(summary));
+    for (at, file) in summary.files.iter().enumerate() {
+        page.line(if at == 0 { "files" } else { "" }, &file_line(file));
+    }
+    let basics = format!("{}, pages of {} bytes;", needs.arch, needs.page_bytes);
+    let words = needs.states.iter().copied();
+    let words = words.chain(needs.features.iter().map(String::as_str));
+    page.words("needs", basics.split(' ').chain(words));
+    match &report.reasons[..] {
+        [] => page.line("here", "it can be brought back"),
+        _ => page.line("here", "it cannot be brought back:"),
+    }
+    for reason in &report.reasons {
+        page.words("", reason.split(' '));
+    }
+    if let Some(damage) = &report.damage {
+        page.words("damage", damage.to_string().split(' '));
+    }
+    page.0
+}
+
+pub(super) fn json(report: &Report) -> Value {
+    let mut value = json!(report.summary);
+    value["image"] = json!(report.file.to_string_lossy());
+    value["needs"] = json!(report.needs);
+    value["restorable_here"] = json!(report.reasons.is_empty() && report.damage.is_none());
+    value["reasons"] = json!(report.reasons);
+    value["damage"] = json!(report.damage.as_ref().map(ToString::to_string));
+    value
+}
+
+pub(super) fn verdict(file: &Path, verdict: &Result<Summary, ImageError>) -> String {
+    let file = plain(&file.to_string_lossy());
+    match verdict {
+        Ok(summary) => {
+            let bytes = summary.pages.map_or(0, |pages| pages.stored_bytes);
+            format!("{file}: whole, {}\n", memory(bytes))
+        }
+        Err(error) => format!("{file}: {}\n", plain(&error.to_string())),
+    }
+}
+
+pub(super) fn verdict_json(file: &Path, verdict: &Result<Summary, ImageError>) -> Value {
+    let file = file.to_string_lossy();
+    match verdict {
+        Ok(summary) => json!({
+            "image": file,
+            "whole": true,
+            "bytes": summary.pages.map(|pages| pages.stored_bytes),
+        }),
+        Err(error) => json!({
+            "image": file,
+            "whole": false,
+            "reason": error.to_string(),
+            "at": error.at(),
+        }),
+    }
+}
+
+fn image_line(report: &Report) -> String {
+    let file = report.file.to_string_lossy();
+    match report.summary.pages {
+        None => format!("{file}, damaged"),
+        Some(pages) => {
+            let codec = match pages.codec {
+                Codec::Plain => "not compressed",
+                Codec::Lz4 => "compressed with LZ4",
+            };
+            format!("{file}, {}, {codec}", memory(pages.stored_bytes))
+        }
+    }
+}
+
+fn saved_line(summary: &Summary) -> String {
+    let seconds = i64::try_from(summary.saved_at_s).unwrap_or(i64::MAX);
+    let when = match Timestamp::from_second(seconds) {
+        Ok(time) => time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
+        Err(_) => "at no time".to_owned(),
+    };
+    format!(
+        "{when} on {}, Linux {}, process {}",
+        summary.host, summary.kernel, summary.pid
+    )
+}
+
+/// How many, and their names: each once.
+fn threads(threads: &[ThreadSummary]) -> String {
+    let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+    for thread in threads {
+        *names.entry(&thread.name).or_default() += 1;
+    }
+    let names: Vec<String> = names
+        .into_iter()
+        .map(|(name, times)| match times {
+            1 => name.to_owned(),
+            _ => format!("{times} {name}"),
+        })
+        .collect();
+    format!("{}: {}", threads.len(), names.join(", "))
+}
+
+fn memory_line(summary: &Summary) -> String {
+    let saved = match summary.pages {
+        Some(pages) => format!("{} saved", memory(pages.saved_bytes)),
+        None => "saved is not known".to_owned(),
+    };
+    format!(
+        "{} in {}, {saved}",
+        memory(summary.mapped_bytes),
+        count(summary.mappings, "mapping")
+    )
+}
+
+fn file_line(file: &FileSummary) -> String {
+    let mut line = format!("{:>3} ", file.fd);
+    // It cannot fail.
+    let _ = match (file.duplicate_of, file.kind) {
+        (Some(original), _) => write!(line, "as {original}"),
+        (None, FileKind::File) => write!(
+            line,
+            "{}, {}, at byte {}",
+            file.path,
+            memory(file.size),
+            file.offset
+        ),
+        (None, FileKind::Device) => write!(line, "{}", file.path),
+        (None, FileKind::Inherited) => write!(line, "from where it is brought back"),
+        (None, FileKind::Pipe) => write!(line, "{} within the process", file.path),
+    };
+    line
+}
+
+/// A text in which nothing commands a terminal.
+fn plain(text: &str) -> String {
+    let letter = |letter: char| match letter.is_control() {
+        true => char::REPLACEMENT_CHARACTER,
+        false => letter,
+    };
+    text.chars().map(letter).collect()
+}
+
+/// Named lines below each other.
+struct Page(String);
+
+impl Page {
+    fn line(&mut self, name: &str, text: &str) {
+        let line = format!("{name:NAME$}{}", plain(text));
+        self.0 += line.trim_end();
+        self.0 += "\n";
+    }
+
+    /// Words, on as many lines as they take.
+    fn words<'a>(&mut self, name: &str, words: impl Iterator<Item = &'a str>) {
+        let (mut name, mut line) = (name, String::new());
+        for word in words {
+            if !line.is_empty() && line.chars().count() + word.chars().count() >= LINE - NAME {
+                self.line(name, &line);
+                (name, line) = ("", String::new());
+            }
+            if !line.is_empty() {
+                line += " ";
+            }
+            line += word;
+        }
+        self.line(name, &line);
+    }
+}

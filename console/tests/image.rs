@@ -1,0 +1,347 @@
+//! The console and images: looked into, verified, and their processes brought back.
+
+mod screen;
+
+use rustix::process::Signal;
+use screen::{Guarded, Screen, terminal, text, vm_on};
+use serde_json::Value;
+use std::{
+    fs::{self, File},
+    io::{BufRead as _, BufReader, Read, Write as _},
+    os::unix::process::ExitStatusExt as _,
+    path::{Path, PathBuf},
+    process::{ChildStdin, ChildStdout, Command, Output, Stdio},
+    sync::OnceLock,
+};
+use tempfile::TempDir;
+use vm_checkpoint::{
+    format::{FACTS, Facts, PAGES, Plain as _, Prefix, Section},
+    image::{Codec, ImageReader, ImageWriter},
+};
+
+/// The program that saves itself, built once per test process and found by what cargo says.
+fn guest() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let mut build = Command::new(env!("CARGO"));
+        build
+            .args(["build", "--package", "vm-checkpoint", "--example", "guest"])
+            .args(["--quiet", "--message-format=json", "--manifest-path"])
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml"))
+            .stderr(Stdio::inherit());
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        let output = build.output().expect("cargo can be run");
+        assert!(output.status.success(), "the guest does not build");
+        let built = output
+            .stdout
+            .split(|byte| *byte == b'\n')
+            .filter_map(|line| serde_json::from_slice::<Value>(line).ok())
+            .find_map(|message| Some(PathBuf::from(message.get("executable")?.as_str()?)));
+        built.expect("cargo says where it is")
+    })
+}
+
+/// A folder with a process in `image`, which had `data` open.
+fn saved() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, data) = (dir.path().join("image"), dir.path().join("data"));
+    fs::write(&data, "something to compute with").unwrap();
+    let output = Command::new(guest())
+        .args([&image, &data])
+        .current_dir(dir.path())
+        .stdin(Stdio::piped())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    (dir, image)
+}
+
+/// A console in a folder where no daemon is.
+fn vm(image: &Path, words: &[&str]) -> Command {
+    let mut command = screen::vm(&image.with_file_name("no daemon"));
+    command.args(words).arg(image);
+    command
+}
+
+fn output(image: &Path, words: &[&str]) -> Output {
+    vm(image, words).output().unwrap()
+}
+
+fn json(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap_or_else(|error| panic!("{error}: {}", text(bytes)))
+}
+
+/// A console that brings the image back, with pipes; what it shows first was read.
+fn run(mut console: Command) -> (Guarded, ChildStdin, BufReader<ChildStdout>) {
+    let pipes = console.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut console = Guarded::spawn(pipes.stderr(Stdio::inherit()));
+    let stdin = console.0.stdin.take().unwrap();
+    let mut stdout = BufReader::new(console.0.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    assert_eq!(line, "it with its file is back\n");
+    (console, stdin, stdout)
+}
+
+/// The same image with other facts.
+fn with_facts(image: &Path, change: impl Fn(&mut Facts)) {
+    let bytes = fs::read(image).unwrap();
+    let mut reader = ImageReader::new(&bytes[..]).unwrap();
+    let page_size = reader.prefix().page_size;
+    let mut writer = ImageWriter::new(Vec::new(), page_size, Codec::Plain).unwrap();
+    while let Some((section, content)) = reader.next_section().unwrap() {
+        if section.kind == FACTS {
+            let mut facts = Facts::from_prefix(content).unwrap();
+            change(&mut facts);
+            writer.facts(&facts).unwrap();
+        } else {
+            writer
+                .section(section.kind, section.address, content)
+                .unwrap();
+        }
+    }
+    fs::write(image, writer.end().unwrap()).unwrap();
+}
+
+/// Where the content of the first section of memory begins.
+fn memory_at(bytes: &[u8]) -> usize {
+    let mut at = Prefix::LEN;
+    loop {
+        let head = Section::from_prefix(&bytes[at..]).unwrap();
+        at += Section::LEN;
+        if head.kind == PAGES {
+            return at;
+        }
+        at += head.stored_len as usize;
+    }
+}
+
+#[test]
+fn info_tells_what_was_saved_and_that_this_host_can_bring_it_back() {
+    let (dir, image) = saved();
+    let shown = output(&image, &["image", "info"]);
+    assert_eq!(text(&shown.stderr), "");
+    assert_eq!(shown.status.code(), Some(0));
+    let shown = text(&shown.stdout);
+    for part in [
+        "\ncommand  ",
+        "\nthreads  1: guest\n",
+        " saved\n",
+        "/data, 25 B, at byte 0\n",
+        "\nneeds    x86_64, pages of 4096 bytes; x87 sse ",
+        "\nhere     it can be brought back\n",
+    ] {
+        assert!(shown.contains(part), "no '{part}' in:\n{shown}");
+    }
+    assert!(shown.lines().all(|line| !line.ends_with(' ')));
+
+    let value = json(&output(&image, &["--json", "image", "info"]).stdout);
+    assert_eq!(value["program"], guest().to_str().unwrap());
+    assert_eq!(value["dir"], dir.path().to_str().unwrap());
+    assert_eq!(value["image"], image.to_str().unwrap());
+    assert_eq!(value["restorable_here"], true);
+    assert_eq!(value["reasons"], Value::Array(Vec::new()));
+    assert_eq!(value["damage"], Value::Null);
+    assert_eq!(value["needs"]["arch"], "x86_64");
+    let stored = fs::metadata(&image).unwrap().len();
+    assert_eq!(value["pages"]["stored_bytes"], stored);
+}
+
+#[test]
+fn info_of_a_pipe_tells_the_same() {
+    let (_dir, image) = saved();
+    let mut console = vm(Path::new("/dev/stdin"), &["--json", "image", "info"]);
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let bytes = fs::read(&image).unwrap();
+    let feeder = std::thread::spawn(move || writer.write_all(&bytes).unwrap());
+    let piped = json(&console.stdin(reader).output().unwrap().stdout);
+    feeder.join().unwrap();
+    let value = json(&output(&image, &["--json", "image", "info"]).stdout);
+    assert_eq!(piped["pages"], value["pages"]);
+    assert_eq!(piped["files"], value["files"]);
+}
+
+#[test]
+fn verify_says_where_an_image_is_damaged() {
+    let (_dir, image) = saved();
+    let good = output(&image, &["image", "verify"]);
+    assert_eq!(good.status.code(), Some(0));
+    assert!(text(&good.stdout).contains(": whole, "));
+    let mut bytes = fs::read(&image).unwrap();
+    let at = memory_at(&bytes);
+    bytes[at + 1000] ^= 4;
+    fs::write(&image, &bytes).unwrap();
+    let bad = output(&image, &["image", "verify"]);
+    assert_eq!(bad.status.code(), Some(1));
+    let expected = format!("the image is damaged in section 5 (PAGES) at byte {at}");
+    assert!(
+        text(&bad.stdout).contains(&expected),
+        "{}",
+        text(&bad.stdout)
+    );
+    let value = json(&output(&image, &["--json", "image", "verify"]).stdout);
+    assert_eq!((&value["whole"], &value["at"]), (&false.into(), &at.into()));
+
+    fs::write(&image, &bytes[..at + 10]).unwrap();
+    let bad = output(&image, &["image", "verify"]);
+    assert_eq!(bad.status.code(), Some(1));
+    let expected = format!("the image ends at byte {}", at + 10);
+    assert!(
+        text(&bad.stdout).contains(&expected),
+        "{}",
+        text(&bad.stdout)
+    );
+    // The heads are there, and so a look still tells whose image it was.
+    let info = output(&image, &["image", "info"]);
+    assert_eq!(info.status.code(), Some(1));
+    assert!(text(&info.stdout).contains("\nthreads  1: guest\n"));
+    assert!(text(&info.stdout).contains("\ndamage   the image ends at byte"));
+
+    fs::remove_file(&image).unwrap();
+    for action in ["info", "verify"] {
+        let none = output(&image, &["image", action]);
+        assert_eq!(none.status.code(), Some(1));
+        assert!(text(&none.stderr).starts_with("vm: cannot open "));
+    }
+}
+
+#[test]
+fn run_becomes_the_process_with_its_input_output_and_exit_code() {
+    let (_dir, image) = saved();
+    let (mut console, mut stdin, mut stdout) = run(vm(&image, &["image", "run"]));
+    stdin.write_all(b"42\n").unwrap();
+    assert_eq!(console.wait().code(), Some(42));
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+}
+
+#[test]
+fn a_signal_to_the_console_is_one_to_the_process() {
+    let (_dir, image) = saved();
+    let (mut console, _stdin, _stdout) = run(vm(&image, &["image", "run"]));
+    console.signal(Signal::USR1);
+    assert_eq!(console.wait().signal(), Some(libc::SIGUSR1));
+}
+
+#[test]
+fn at_a_terminal_the_process_has_the_terminal() {
+    let (dir, image) = saved();
+    let (ours, theirs) = terminal();
+    let words = ["image", "run", image.to_str().unwrap()];
+    let mut console = vm_on(&theirs, dir.path(), &words);
+    let mut screen = Screen::new(ours);
+    screen.wait_for("it with its file is back\r\n");
+    screen.type_keys("7\r");
+    assert_eq!(console.wait().code(), Some(7));
+    let mut console = vm_on(&theirs, dir.path(), &words);
+    screen.wait_for("it with its file is back\r\n");
+    screen.type_keys("\x03");
+    assert_eq!(console.wait().signal(), Some(libc::SIGINT));
+}
+
+#[test]
+fn a_script_goes_on_after_a_process_that_it_brought_back() {
+    let (dir, image) = saved();
+    let script = dir.path().join("script");
+    let lines = format!("image run {0}\nimage verify {0}\n", image.display());
+    fs::write(&script, lines).unwrap();
+    let mut console = screen::vm(dir.path());
+    let shown = console
+        .stdin(File::open(&script).unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+    // The process found its input at its end; the commands are not for it.
+    let shown = text(&shown.stdout);
+    assert!(shown.starts_with("it with its file is back\n"), "{shown}");
+    assert!(shown.contains(": whole, "), "{shown}");
+}
+
+#[test]
+fn a_damaged_image_is_not_started() {
+    let (_dir, image) = saved();
+    let mut bytes = fs::read(&image).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(&image, bytes).unwrap();
+    let refused = output(&image, &["image", "run"]);
+    assert_eq!(refused.status.code(), Some(124));
+    assert_eq!(text(&refused.stdout), "");
+    assert!(text(&refused.stderr).contains("the image is damaged"));
+}
+
+#[test]
+fn a_process_whose_file_has_changed_is_not_started() {
+    let (dir, image) = saved();
+    fs::write(dir.path().join("data"), "SOMETHING to compute with").unwrap();
+    {
+        let reasons = &json(&output(&image, &["--json", "image", "info"]).stdout)["reasons"];
+        let reason = reasons[0].as_str().unwrap();
+        assert!(
+            reason.contains("its size is the same, its content is not"),
+            "{reason}"
+        );
+        let refused = output(&image, &["image", "run"]);
+        assert_eq!(refused.status.code(), Some(124));
+        assert_eq!(text(&refused.stdout), "");
+        let error = text(&refused.stderr);
+        assert!(error.contains("cannot be brought back here"), "{error}");
+        assert!(error.contains("its content is not"), "{error}");
+    }
+}
+
+#[test]
+fn what_this_host_lacks_is_told_before_and_by_the_restorer() {
+    type Change = fn(&mut Facts);
+    let changes: [(Change, &str); 3] = [
+        (
+            |facts| facts.cpu.leaf_7_ebx |= 1 << 22,
+            "processor lacks leaf 7 ebx bit 22",
+        ),
+        (
+            |facts| facts.cpu.xcr0 |= 1 << 62,
+            "state of threads (bit 62 of XCR0)",
+        ),
+        (
+            |facts| facts.cpu.xsave_check ^= 1,
+            "keeps the registers of threads at other places",
+        ),
+    ];
+    let (_dir, image) = saved();
+    let original = fs::read(&image).unwrap();
+    for (change, expected) in changes {
+        fs::write(&image, &original).unwrap();
+        with_facts(&image, change);
+        let info = output(&image, &["--json", "image", "info"]);
+        assert_eq!(info.status.code(), Some(0));
+        let value = json(&info.stdout);
+        assert_eq!(value["restorable_here"], false);
+        assert!(value["reasons"][0].as_str().unwrap().contains(expected));
+        let refused = output(&image, &["image", "run"]);
+        assert_eq!(refused.status.code(), Some(124));
+        assert!(text(&refused.stderr).contains("cannot be brought back here"));
+        assert!(text(&refused.stderr).contains(expected));
+        // From a pipe nothing is known before.
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let bytes = fs::read(&image).unwrap();
+        let feeder = std::thread::spawn(move || {
+            // Its reader ends early.
+            let _ = writer.write_all(&bytes);
+        });
+        let mut console = vm(Path::new("/dev/stdin"), &["image", "run"]);
+        let refused = console.stdin(reader).output().unwrap();
+        // It holds the pipe's other end.
+        drop(console);
+        feeder.join().unwrap();
+        assert_eq!(refused.status.code(), Some(124));
+        let error = text(&refused.stderr);
+        assert!(
+            error.starts_with("the image cannot be restored: "),
+            "{error}"
+        );
+        assert!(error.contains(expected), "{error}");
+    }
+}

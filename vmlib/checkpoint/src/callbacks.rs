@@ -1,0 +1,113 @@
+//! What a program does around a save: for things that this library cannot bring back, but the
+//! program can.
+
+use crate::SaveError;
+use std::sync::{Mutex, PoisonError};
+
+/// What a program does around a save. Called in the thread that calls [`save`](crate::save()),
+/// outside of every section; other threads run.
+pub trait Callbacks: Send {
+    /// Before anything is checked: let go of what cannot be saved.
+    ///
+    /// # Errors
+    /// Why there must be no save now.
+    fn before_save(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Here the process goes on, whether it was saved or not.
+    fn after_save(&mut self) {}
+
+    /// The process was brought back.
+    fn after_restore(&mut self) {}
+}
+
+static ALL: Mutex<Vec<Box<dyn Callbacks>>> = Mutex::new(Vec::new());
+
+/// From now on these are called too: before a save after those that were there, afterwards before
+/// them.
+pub fn register(callbacks: Box<dyn Callbacks>) {
+    ALL.lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(callbacks);
+}
+
+/// Calls them around a save; `back` tells whether the process was brought back.
+pub(crate) fn around<T>(
+    save: impl FnOnce() -> Result<T, SaveError>,
+    back: impl FnOnce(&T) -> bool,
+) -> Result<T, SaveError> {
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    for index in 0..all.len() {
+        if let Err(why) = all[index].before_save() {
+            all[..index]
+                .iter_mut()
+                .rev()
+                .for_each(|each| each.after_save());
+            return Err(SaveError::Refused(why));
+        }
+    }
+    let result = save();
+    let is_back = result.as_ref().is_ok_and(back);
+    for each in all.iter_mut().rev() {
+        match is_back {
+            true => each.after_restore(),
+            false => each.after_save(),
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    struct Noted(&'static str, bool, Arc<Mutex<Vec<String>>>);
+
+    impl Noted {
+        fn note(&self, what: &str) {
+            self.2
+                .lock()
+                .expect("notes")
+                .push(format!("{what} {}", self.0));
+        }
+    }
+
+    impl Callbacks for Noted {
+        fn before_save(&mut self) -> Result<(), String> {
+            self.note("before");
+            match self.1 {
+                true => Err("not now".to_owned()),
+                false => Ok(()),
+            }
+        }
+
+        fn after_save(&mut self) {
+            self.note("after");
+        }
+
+        fn after_restore(&mut self) {
+            self.note("back");
+        }
+    }
+
+    #[test]
+    fn they_are_called_inside_out_and_one_that_refuses_undoes_those_before() {
+        let notes = Arc::new(Mutex::new(Vec::new()));
+        let take = || std::mem::take(&mut *notes.lock().expect("notes"));
+        register(Box::new(Noted("a", false, notes.clone())));
+        register(Box::new(Noted("b", false, notes.clone())));
+        assert_eq!(around(|| Ok(1), |_| false).ok(), Some(1));
+        assert_eq!(take(), ["before a", "before b", "after b", "after a"]);
+        assert_eq!(around(|| Ok(2), |_| true).ok(), Some(2));
+        assert_eq!(take(), ["before a", "before b", "back b", "back a"]);
+        register(Box::new(Noted("c", true, notes.clone())));
+        let refused = around(|| Ok(3), |_| false).expect_err("c does not want it");
+        assert_eq!(refused.to_string(), "this process cannot be saved: not now");
+        assert_eq!(
+            take(),
+            ["before a", "before b", "before c", "after b", "after a"]
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! Looks whether the files of a process are on this host what they were at its save. The image does
+//! not carry them: it has their names, sizes, and checksums of their beginnings.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io,
+    os::{
+        fd::AsRawFd as _,
+        unix::{ffi::OsStrExt as _, fs::FileTypeExt as _},
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{Access, Mode, OFlags};
+
+use super::heads::Heads;
+use crate::{
+    files::{PIECE, sum_with},
+    raw::format::{self, FD_DEVICE, FD_FILE, FILE, FileRecord, Name},
+};
+
+/// Why a file would keep a process from going on, or make it compute with other data.
+#[derive(Debug, thiserror::Error)]
+pub enum FileProblem {
+    /// There is nothing of that name.
+    #[error(
+        "{} is missing, which the process had open as descriptor {fd}: put a copy there",
+        path.display()
+    )]
+    Missing {
+        /// Its path.
+        path: PathBuf,
+        /// The descriptor.
+        fd: u32,
+    },
+    /// It cannot be opened again as it was.
+    #[error(
+        "{} cannot be opened as descriptor {fd} was: {cause}; give the rights to do so, or put a \
+         copy there",
+        path.display()
+    )]
+    Closed {
+        /// Its path.
+        path: PathBuf,
+        /// The descriptor.
+        fd: u32,
+        /// The system's reason.
+        cause: io::Error,
+    },
+    /// Neither a regular file nor a directory, or a directory in place of a file.
+    #[error(
+        "{} is of another kind than what the process had open as descriptor {fd}: put a copy there",
+        path.display()
+    )]
+    Kind {
+        /// Its path.
+        path: PathBuf,
+        /// The descriptor.
+        fd: u32,
+    },
+    /// Longer or shorter than it was.
+    #[error(
+        "{} has changed since the save: it has {now} bytes, and had {then}; put back what it was",
+        path.display()
+    )]
+    Size {
+        /// Its path.
+        path: PathBuf,
+        /// Bytes at the save.
+        then: u64,
+        /// Bytes here.
+        now: u64,
+    },
+    /// As long as it was, with another content.
+    #[error(
+        "{} has changed since the save: its size is the same, its content is not; put back what \
+         it was",
+        path.display()
+    )]
+    Content {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// Whether it has changed cannot be found out.
+    #[error(
+        "{} cannot be read, so that nobody knows whether it has changed since the save: {cause}",
+        path.display()
+    )]
+    Unreadable {
+        /// Its path.
+        path: PathBuf,
+        /// The system's reason.
+        cause: io::Error,
+    },
+    /// A file that the process has mapped, shared with whoever else has it mapped.
+    #[error("{} cannot be mapped again: {cause}; put a copy there", path.display())]
+    Mapped {
+        /// Its path.
+        path: PathBuf,
+        /// The system's reason.
+        cause: io::Error,
+    },
+    /// The working directory.
+    #[error("{} cannot be the working directory again: {cause}", path.display())]
+    Directory {
+        /// Its path.
+        path: PathBuf,
+        /// The system's reason.
+        cause: io::Error,
+    },
+}
+
+/// What is wrong here with the files of an image: those that were open and are opened again by
+/// their paths, those that are mapped, the working directory. Nothing, if all is as it was. Of each
+/// open file as many bytes are compared as the save has looked at, the first 16 MiB.
+pub fn check_files(heads: &Heads) -> Vec<FileProblem> {
+    let mut problems = Vec::new();
+    let dir = path(heads, heads.facts().dir);
+    if let Err(cause) = rustix::fs::access(dir, Access::EXEC_OK) {
+        let (path, cause) = (dir.to_owned(), cause.into());
+        problems.push(FileProblem::Directory { path, cause });
+    }
+    let mut buffer = vec![0; PIECE];
+    for record in heads.files() {
+        let path = path(heads, record.name);
+        let checked = match record.kind {
+            // A duplicate is the same open file.
+            _ if record.original != record.fd => Ok(()),
+            FD_FILE => check_file(path, record, &mut buffer),
+            FD_DEVICE => check_device(path, record.fd),
+            _ => Ok(()),
+        };
+        problems.extend(checked.err());
+    }
+    let mut mapped: Vec<&format::Mapping> = heads.mappings().iter().collect();
+    mapped.retain(|mapping| mapping.kind == FILE);
+    mapped.sort_by_key(|mapping| heads.name_bytes(mapping.name));
+    mapped.dedup_by_key(|mapping| heads.name_bytes(mapping.name));
+    for mapping in mapped {
+        let path = path(heads, mapping.name);
+        if let Err(cause) = fs::metadata(path) {
+            let path = path.to_owned();
+            problems.push(FileProblem::Mapped { path, cause });
+        }
+    }
+    problems
+}
+
+fn path(heads: &Heads, name: Name) -> &Path {
+    Path::new(OsStr::from_bytes(heads.name_bytes(name)))
+}
+
+fn check_file(path: &Path, record: &FileRecord, buffer: &mut [u8]) -> Result<(), FileProblem> {
+    let fd = record.fd;
+    let own = || path.to_owned();
+    let closed = |cause: io::Error| match cause.kind() {
+        io::ErrorKind::NotFound => FileProblem::Missing { path: own(), fd },
+        _ => FileProblem::Closed {
+            path: own(),
+            fd,
+            cause,
+        },
+    };
+    // Looked at before it is opened: to open a device can do things.
+    let now = fs::metadata(path).map_err(closed)?;
+    if !(now.is_file() || now.is_dir() && record.size == 0) {
+        return Err(FileProblem::Kind { path: own(), fd });
+    }
+    let once = OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC;
+    let flags = OFlags::from_bits_retain(record.flags) - once;
+    let safe = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    rustix::fs::open(path, flags | safe, Mode::empty()).map_err(|error| closed(error.into()))?;
+    if !now.is_file() {
+        return Ok(());
+    }
+    if now.len() != record.size {
+        return Err(FileProblem::Size {
+            path: own(),
+            then: record.size,
+            now: now.len(),
+        });
+    }
+    if record.checked == 0 {
+        return Ok(());
+    }
+    let unreadable = |cause| FileProblem::Unreadable { path: own(), cause };
+    let file = File::open(path).map_err(unreadable)?;
+    let found = sum_with(file.as_raw_fd(), record.checked, buffer)
+        .map_err(|error| unreadable(io::Error::from_raw_os_error(error.0)))?;
+    match found == (record.check, record.checked) {
+        true => Ok(()),
+        false => Err(FileProblem::Content { path: own() }),
+    }
+}
+
+fn check_device(path: &Path, fd: u32) -> Result<(), FileProblem> {
+    match fs::metadata(path) {
+        Ok(now) if now.file_type().is_char_device() => Ok(()),
+        Ok(_) => Err(FileProblem::Kind {
+            path: path.to_owned(),
+            fd,
+        }),
+        Err(_) => Err(FileProblem::Missing {
+            path: path.to_owned(),
+            fd,
+        }),
+    }
+}

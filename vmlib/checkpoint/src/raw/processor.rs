@@ -1,0 +1,227 @@
+//! This host's processor: what it can do, as far as programs notice, and what it lacks of the one
+//! that an image was saved on.
+//!
+//! `unsafe` is here for one instruction, which reads the parts of a thread's state that the kernel
+//! keeps.
+
+use super::{
+    checksum::checksum,
+    features::{self, Feature},
+    format::{Cpu, Plain as _},
+};
+use core::{
+    arch::x86_64::{__cpuid, __cpuid_count, _xgetbv, CpuidResult},
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Acquire, Relaxed, Release},
+    },
+};
+
+/// Parts of a thread's state that have no fixed place: all behind x87 and SSE.
+const EXTENDED: core::ops::Range<u32> = 2..63;
+/// Bytes of the XSAVE area with fixed places: x87, SSE and the header.
+const FIXED: u32 = 576;
+
+/// Where each part of a thread's state is in the XSAVE area, in the standard format. The kernel
+/// writes that area into signal frames, and takes it from there. Processors of one vendor have it
+/// alike, those of two vendors not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Offset and size, by the bit in XCR0. Bytes.
+    parts: [[u32; 2]; 64],
+}
+
+impl Layout {
+    /// That of this host, for the parts in `xcr0`.
+    pub fn here(xcr0: u64) -> Self {
+        let mut parts = [[0; 2]; 64];
+        for bit in EXTENDED.filter(|bit| xcr0 & (1 << bit) != 0) {
+            let leaf = __cpuid_count(0xd, bit);
+            parts[bit as usize] = [leaf.ebx, leaf.eax];
+        }
+        Layout { parts }
+    }
+
+    /// The bytes of the area, as far as the parts in `xcr0` need it, and a checksum of their
+    /// offsets and sizes.
+    pub fn of(&self, xcr0: u64) -> (u32, u64) {
+        if xcr0 == 0 {
+            return (0, 0);
+        }
+        let mut bytes = [0; 8 * 64];
+        let (mut len, mut end) = (0, FIXED);
+        for bit in EXTENDED.filter(|bit| xcr0 & (1 << bit) != 0) {
+            let [offset, size] = self.parts[bit as usize];
+            bytes[len..len + 4].copy_from_slice(&offset.to_le_bytes());
+            bytes[len + 4..len + 8].copy_from_slice(&size.to_le_bytes());
+            (len, end) = (len + 8, end.max(offset.saturating_add(size)));
+        }
+        (end, checksum(&bytes[..len]))
+    }
+}
+
+/// What this host's processor can do. Each question to it may take 70 microseconds on a virtual
+/// machine, and there are some fifteen.
+pub fn here() -> Cpu {
+    const OSXSAVE: u32 = 1 << 27;
+    // Beyond its last leaf, a processor answers with those of another leaf.
+    let (last, last_extended) = (__cpuid(0).eax, __cpuid(0x8000_0000).eax);
+    let leaf = |number: u32, sub: u32| {
+        let last = match number {
+            0x8000_0000.. => last_extended,
+            _ => last,
+        };
+        match number <= last {
+            true => __cpuid_count(number, sub),
+            false => CpuidResult {
+                eax: 0,
+                ebx: 0,
+                ecx: 0,
+                edx: 0,
+            },
+        }
+    };
+    let (one, seven) = (leaf(1, 0), leaf(7, 0));
+    // A leaf says how many of its kind follow.
+    let seven_one = leaf(if seven.eax >= 1 { 7 } else { u32::MAX }, 1);
+    let extended = leaf(0x8000_0001, 0);
+    let xcr0 = match one.ecx & OSXSAVE {
+        0 => 0,
+        // SAFETY: with OSXSAVE the processor has the instruction, and the kernel allows it.
+        _ => unsafe { parts() },
+    };
+    let (xsave_len, xsave_check) = Layout::here(xcr0).of(xcr0);
+    Cpu {
+        leaf_1_ecx: one.ecx,
+        leaf_1_edx: one.edx,
+        leaf_7_ebx: seven.ebx,
+        leaf_7_ecx: seven.ecx,
+        leaf_7_edx: seven.edx,
+        leaf_7_1_eax: seven_one.eax,
+        leaf_7_1_edx: seven_one.edx,
+        leaf_d_1_eax: leaf(0xd, 1).eax,
+        leaf_80000001_ecx: extended.ecx,
+        leaf_80000001_edx: extended.edx,
+        leaf_80000008_ebx: leaf(0x8000_0008, 0).ebx,
+        xsave_len,
+        xcr0,
+        xsave_check,
+    }
+}
+
+#[target_feature(enable = "xsave")]
+fn parts() -> u64 {
+    // SAFETY: only called where the system has turned XSAVE on; register 0 is always there.
+    unsafe { _xgetbv(0) }
+}
+
+/// Something that a processor lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// Instructions that a program may use.
+    Feature(Feature),
+    /// Registers of threads, by their bit in XCR0: they would silently be cut off.
+    Part(u32),
+    /// The places of the registers in signal frames.
+    Layout,
+}
+
+/// What a host lacks of the processor of an image.
+pub fn lacks<'a>(
+    image: &'a Cpu,
+    here: &'a Cpu,
+    layout: &Layout,
+) -> impl Iterator<Item = Lack> + 'a {
+    let parts = image.xcr0 & !here.xcr0;
+    // A part that is not there has no place either.
+    let moved = parts == 0 && layout.of(image.xcr0) != (image.xsave_len, image.xsave_check);
+    features::missing(image, here)
+        .map(Lack::Feature)
+        .chain(
+            (0..u64::BITS)
+                .filter(move |bit| parts & (1 << bit) != 0)
+                .map(Lack::Part),
+        )
+        .chain(moved.then_some(Lack::Layout))
+}
+
+/// What [`known`] keeps, as words. The first one holds leaf 1, which no processor has as zero.
+static KNOWN: [AtomicU64; Cpu::LEN / 8] = [const { AtomicU64::new(0) }; Cpu::LEN / 8];
+
+/// As [`here`], but asked only once, until [`forget`].
+pub fn known() -> Cpu {
+    let mut bytes = [0; Cpu::LEN];
+    let (words, _) = bytes.as_chunks_mut::<8>();
+    if KNOWN[0].load(Acquire) == 0 {
+        let cpu = here();
+        let (found, _) = cpu.bytes().as_chunks::<8>();
+        // The first one last: with it all are there.
+        for (known, word) in KNOWN.iter().zip(found).rev() {
+            known.store(u64::from_ne_bytes(*word), Release);
+        }
+    }
+    for (word, known) in words.iter_mut().zip(&KNOWN) {
+        *word = known.load(Relaxed).to_ne_bytes();
+    }
+    Cpu::from_prefix(&bytes).unwrap_or_default()
+}
+
+/// This process was brought back, and the host may be another one.
+pub fn forget() {
+    KNOWN[0].store(0, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_area_is_as_long_as_the_processor_says() {
+        let cpu = here();
+        assert_ne!(cpu.leaf_1_edx, 0);
+        if cpu.xcr0 != 0 {
+            assert_eq!(cpu.xsave_len, __cpuid_count(0xd, 0).ebx);
+        }
+    }
+
+    #[test]
+    fn what_is_known_is_what_is_here_also_after_it_was_forgotten() {
+        assert_eq!(known(), here());
+        forget();
+        assert_eq!(known(), here());
+    }
+
+    #[test]
+    fn a_host_lacks_nothing_of_itself_nor_of_one_with_fewer_registers() {
+        let cpu = here();
+        let layout = Layout::here(cpu.xcr0);
+        assert_eq!(lacks(&cpu, &cpu, &layout).count(), 0);
+        let mut fewer = cpu;
+        fewer.xcr0 &= 7;
+        (fewer.xsave_len, fewer.xsave_check) = layout.of(fewer.xcr0);
+        assert_eq!(lacks(&fewer, &cpu, &layout).count(), 0);
+    }
+
+    #[test]
+    fn a_part_at_another_place_is_noticed_and_a_missing_part_is_only_missing() {
+        // Vector registers with 512 bits, and the protection keys: at Intel's places, at AMD's.
+        let mut parts = [[0; 2]; 64];
+        (parts[2], parts[9]) = ([576, 256], [2688, 8]);
+        let intel = Layout { parts };
+        parts[9] = [2432, 8];
+        let amd = Layout { parts };
+        let mut cpu = Cpu {
+            xcr0: 7 | 1 << 9,
+            ..Cpu::default()
+        };
+        (cpu.xsave_len, cpu.xsave_check) = intel.of(cpu.xcr0);
+        assert_eq!(cpu.xsave_len, 2696);
+        assert_eq!(lacks(&cpu, &cpu, &amd).next(), Some(Lack::Layout));
+        let mut less = cpu;
+        less.xcr0 = 7;
+        assert!(lacks(&cpu, &less, &amd).eq([Lack::Part(9)]));
+        // What both have at the same place is no obstacle.
+        (cpu.xcr0, (cpu.xsave_len, cpu.xsave_check)) = (7, intel.of(7));
+        assert_eq!(lacks(&cpu, &less, &amd).count(), 0);
+    }
+}
