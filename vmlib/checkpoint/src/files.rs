@@ -39,7 +39,12 @@ pub fn capture(wish: Wish<'_>, names: &mut Names) -> Outcome<&'static mut [FileR
     let mut list = unsafe { List::<FileRecord>::new(FILES_MAX)? };
     proc::for_each_number(b"/proc/self/fd\0", "listing the open files", |fd| {
         if fd != wish.image && fd != wish.watch && !wish.own.contains(&fd) {
-            list.push(record(fd, names)?, "open files")?;
+            match record(fd, names) {
+                Ok(record) => list.push(record, "open files")?,
+                // Before threads are stopped, one may close what was just listed.
+                Err(_) if is_closed(fd) => {}
+                Err(fault) => return Err(fault),
+            }
         }
         Ok(())
     })?;
@@ -92,6 +97,10 @@ fn has_other_end(all: &[FileRecord], record: &FileRecord) -> bool {
 fn control(fd: i32, command: i32, argument: usize) -> sys::Result<usize> {
     // SAFETY: only commands that read or set flags are used.
     sys::check(unsafe { sys::call3(nr::FCNTL, fd as usize, command as usize, argument) })
+}
+
+fn is_closed(fd: i32) -> bool {
+    matches!(control(fd, libc::F_GETFD, 0), Err(Errno(libc::EBADF)))
 }
 
 fn status(fd: i32) -> Outcome<libc::stat> {

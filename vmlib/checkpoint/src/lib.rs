@@ -34,6 +34,7 @@ mod out;
 mod private;
 mod proc;
 mod process;
+mod program;
 pub mod raw;
 mod restore;
 mod resume;

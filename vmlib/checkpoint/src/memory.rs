@@ -65,6 +65,15 @@ pub fn mappings(names: &mut Names) -> Outcome<&'static mut [Mapping]> {
         }
     }
     let list = list.into_static();
+    // Where the first thread's stack was cut in two, by watching a part or by other rights, the
+    // kernel calls only the upper one so; but it is the lower one that grows.
+    for index in (1..list.len()).rev() {
+        let (above, below) = (list[index], &mut list[index - 1]);
+        let touch = above.flags & GROWS_DOWN != 0 && below.end == above.start;
+        if touch && below.kind == PRIVATE && below.name.len == 0 {
+            below.flags |= GROWS_DOWN;
+        }
+    }
     for index in 0..list.len() {
         if list[index].kind == SHARED {
             let object = list[index].object;

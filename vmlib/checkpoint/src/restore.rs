@@ -1,17 +1,33 @@
 //! Turns this process into the one of an image, by way of the restorer.
+//!
+//! The kernel shows of a process the program that was started last. So, where the image's own
+//! program is there unchanged, that one is started, with a word in its environment that makes this
+//! library, which is in it, load the restorer before anything of the program runs. Else the restorer
+//! is started by itself; the process is the same but for `/proc/self/exe`.
 
-use crate::raw::sys::{self, nr};
+use crate::{
+    image::{Heads, ImageReader},
+    raw::sys::{self, nr},
+    resume,
+};
 use std::{
     convert::Infallible,
-    ffi::CString,
+    ffi::{CStr, CString, OsStr},
     fs::File,
-    io::{self, Write as _},
-    os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, RawFd},
+    io::{self, Seek as _, Write as _},
+    os::{
+        fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, RawFd},
+        unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    },
+    path::Path,
     ptr,
 };
 
 /// The program that brings a process back.
 static RESTORER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/restorer"));
+/// Makes a program that was just started become the process of an image: its value is what the
+/// restorer gets.
+const WORD: &CStr = c"VM_CHECKPOINT_RESTORE";
 
 /// How a process is brought back.
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,6 +46,18 @@ pub struct Way {
 /// # Errors
 /// What kept the restorer from being started.
 pub fn restore(image: BorrowedFd<'_>, way: Way) -> io::Result<Infallible> {
+    inherit(image.as_raw_fd())?;
+    let suffix = if way.foreign_vdso { "f" } else { "" };
+    let argument = CString::new(format!("{}{suffix}", image.as_raw_fd()))?;
+    if let Some(program) = own_program(image) {
+        // If it cannot be started, the restorer can.
+        let _ = program.start(&argument);
+    }
+    start_restorer(&argument)
+}
+
+/// Starts the restorer by itself.
+fn start_restorer(argument: &CStr) -> io::Result<Infallible> {
     // SAFETY: the name is ended by NUL.
     let memory = unsafe { libc::memfd_create(c"restorer".as_ptr(), libc::MFD_CLOEXEC) };
     if memory < 0 {
@@ -38,14 +66,70 @@ pub fn restore(image: BorrowedFd<'_>, way: Way) -> io::Result<Infallible> {
     // SAFETY: just opened, and nobody else's.
     let mut file = unsafe { File::from_raw_fd(memory) };
     file.write_all(RESTORER)?;
-    inherit(image.as_raw_fd())?;
-    let suffix = if way.foreign_vdso { "f" } else { "" };
-    let number = CString::new(format!("{}{suffix}", image.as_raw_fd())).expect("digits");
-    let arguments = [c"restorer".as_ptr(), number.as_ptr(), ptr::null()];
+    let arguments = [c"restorer".as_ptr(), argument.as_ptr(), ptr::null()];
     let environment = [ptr::null::<libc::c_char>()];
     // SAFETY: both lists end with a null, and their texts with NUL.
     unsafe { libc::fexecve(file.as_raw_fd(), arguments.as_ptr(), environment.as_ptr()) };
     Err(io::Error::last_os_error())
+}
+
+/// The image's program, and what has to be loaded with it.
+struct Program {
+    path: CString,
+    library: Option<CString>,
+}
+
+impl Program {
+    fn start(&self, argument: &CStr) -> io::Result<Infallible> {
+        let text = |name: &CStr, value: &CStr| {
+            CString::new([name.to_bytes(), b"=", value.to_bytes()].concat())
+        };
+        let word = text(WORD, argument)?;
+        let library = self.library.as_deref();
+        let library = library.map(|path| text(c"LD_PRELOAD", path)).transpose()?;
+        let preload = library.as_ref().map_or(ptr::null(), |text| text.as_ptr());
+        let arguments = [self.path.as_ptr(), ptr::null()];
+        let environment = [word.as_ptr(), preload, ptr::null()];
+        // SAFETY: both lists end with a null, and their texts with NUL.
+        unsafe { libc::execve(self.path.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The program of an image in a file, if it is here as it was, and starts with this library in it.
+fn own_program(image: BorrowedFd<'_>) -> Option<Program> {
+    let mut file = File::from(image.try_clone_to_owned().ok()?);
+    let at = file.stream_position().ok()?;
+    let program = ImageReader::new(&mut file).ok().and_then(|mut reader| {
+        while reader.heads().is_none() {
+            reader.next_section().ok()??;
+        }
+        program_of(reader.heads()?)
+    });
+    file.seek(io::SeekFrom::Start(at)).ok()?;
+    program
+}
+
+fn program_of(heads: &Heads) -> Option<Program> {
+    let facts = heads.facts();
+    let (path, library) = (heads.name_bytes(facts.exe), heads.name_bytes(facts.library));
+    let metadata = Path::new(OsStr::from_bytes(path)).metadata().ok()?;
+    let changed = metadata.mtime() as u64 * 1_000_000_000 + metadata.mtime_nsec() as u64;
+    const OTHER_USER: u32 = libc::S_ISUID | libc::S_ISGID;
+    let same = (metadata.size(), changed) == (facts.exe_size, facts.exe_changed_ns)
+        // Its environment would be taken away.
+        && metadata.mode() & OTHER_USER == 0;
+    let apart = library != path;
+    if !same || apart && !Path::new(OsStr::from_bytes(library)).is_file() {
+        return None;
+    }
+    Some(Program {
+        path: CString::new(path).ok()?,
+        library: match apart {
+            true => Some(CString::new(library).ok()?),
+            false => None,
+        },
+    })
 }
 
 /// The descriptor is to survive the start of a program.
@@ -56,4 +140,80 @@ fn inherit(fd: RawFd) -> io::Result<()> {
         Ok(_) => Ok(()),
         Err(error) => Err(io::Error::from_raw_os_error(error.0)),
     }
+}
+
+/// Before anything of the program runs: if it was started to become the process of an image, it
+/// becomes that.
+pub fn become_other() {
+    // SAFETY: the program has one thread yet; the name is ended by NUL.
+    let argument = unsafe {
+        let value = libc::getenv(WORD.as_ptr());
+        match value.is_null() {
+            true => return,
+            false => CStr::from_ptr(value),
+        }
+    };
+    // The code of other libraries may have made threads, which would lose their memory.
+    let alone = std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1);
+    if alone && let Some(entry) = load() {
+        // The kernel writes there, and the memory will be gone.
+        resume::look_up();
+        resume::leave_rseq();
+        let arguments = [
+            2,
+            c"restorer".as_ptr() as usize,
+            argument.as_ptr() as usize,
+            0,
+            0,
+        ];
+        // SAFETY: the restorer takes its arguments as the kernel gives them, and does not return.
+        unsafe {
+            std::arch::asm!(
+                "mov rsp, {stack}",
+                "jmp {entry}",
+                stack = in(reg) arguments.as_ptr(),
+                entry = in(reg) entry,
+                options(noreturn),
+            )
+        }
+    }
+    // The program must not run as if it had been started anew.
+    let Err(error) = start_restorer(argument);
+    eprintln!("the image cannot be restored: {error}");
+    sys::exit_group(crate::CANNOT_RESTORE)
+}
+
+/// Puts the restorer where it belongs, as the kernel does when it starts a program. Returns its
+/// first instruction.
+fn load() -> Option<usize> {
+    let word = |at: usize, len: usize| -> Option<usize> {
+        let mut bytes = [0; 8];
+        bytes[..len].copy_from_slice(RESTORER.get(at..at + len)?);
+        Some(usize::from_le_bytes(bytes))
+    };
+    let (entry, table, size, count) = (word(24, 8)?, word(32, 8)?, word(54, 2)?, word(56, 2)?);
+    const LOAD: usize = 1;
+    for at in (0..count).map(|index| table + index * size) {
+        if word(at, 4)? != LOAD {
+            continue;
+        }
+        let (rights, from, address) = (word(at + 4, 4)?, word(at + 8, 8)?, word(at + 16, 8)?);
+        let (stored, len) = (word(at + 32, 8)?, word(at + 40, 8)?);
+        let content = RESTORER.get(from..from + stored)?;
+        let start = address & !4095;
+        let whole = (address + len - start).next_multiple_of(4096);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        if sys::map(start, whole, prot, flags) != Ok(start) {
+            return None;
+        }
+        // In ELF execute is 1, write 2, read 4; as protection it is the other way round.
+        let prot = (rights & 4) >> 2 | rights & 2 | (rights & 1) << 2;
+        // SAFETY: just mapped, and large enough.
+        unsafe {
+            ptr::copy_nonoverlapping(content.as_ptr(), address as *mut u8, stored);
+            sys::call3(nr::MPROTECT, start, whole, prot);
+        }
+    }
+    Some(entry)
 }

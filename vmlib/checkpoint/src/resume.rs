@@ -13,6 +13,7 @@ use crate::{
     fault::{Fault, Outcome, Step as _},
     files, private, process,
     process::Process,
+    program,
     raw::{
         clone::{self, Given},
         format::{FileRecord, Mapping, MemoryMap},
@@ -77,6 +78,7 @@ static IDS: AtomicPtr<i32> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Asks the C library what only it knows. To be called once, where it may be used.
 pub fn look_up() {
+    program::remember();
     // SAFETY: the names are ended by NUL; the symbols are of these types (glibc 2.35 and later).
     unsafe {
         let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr());
@@ -256,8 +258,10 @@ fn live(index: usize) -> ! {
     let thread = &plan.threads[index];
     process::restore_thread(thread);
     register_rseq(thread);
-    // Whoever goes on first may save again at once, and the plan is not there any more then.
-    let frame = thread.frame;
+    // Whoever goes on first may save again at once, and the plan is not there any more then: the
+    // address is read here, and not where it is used.
+    // SAFETY: the plan is there now.
+    let frame = unsafe { (&raw const thread.frame).read_volatile() };
     private::put_back(thread.tid);
     if index == leader(plan) {
         GO.store(1, SeqCst);

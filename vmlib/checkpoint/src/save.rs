@@ -13,6 +13,7 @@ use crate::{
     private,
     proc::{self, NumberPath},
     process::{self, Process},
+    program,
     raw::{
         clone,
         format::{
@@ -452,8 +453,9 @@ fn facts(process: &Process, names: &mut Names) -> Outcome<Facts> {
     let (kernel, host) = (text(&host.release)?, text(&host.nodename)?);
     let memory = memory_map()?;
     let vdso = vdso::find()?;
-    let exe = proc::read_link(b"/proc/self/exe\0", "looking for the program")?;
-    let (exe_size, exe_changed_ns) = program()?;
+    let Some((program, library)) = program::known() else {
+        return refuse!("the program's file is not known");
+    };
     let command = proc::read_file(b"/proc/self/cmdline\0", "reading the command line")?;
     let comm = comm()?;
     let comm_len = comm.iter().position(|byte| *byte == 0).unwrap_or(16);
@@ -466,9 +468,10 @@ fn facts(process: &Process, names: &mut Names) -> Outcome<Facts> {
         threads: stop::threads().len() as u32,
         kernel,
         host,
-        exe: names.add(exe)?,
-        exe_size,
-        exe_changed_ns,
+        exe: names.add(program.path())?,
+        exe_size: program.size,
+        exe_changed_ns: program.changed_ns,
+        library: names.add(library.path())?,
         command: names.add(command)?,
         dir: names.add(dir)?,
         comm: names.add(&comm[..comm_len])?,
@@ -483,22 +486,6 @@ fn facts(process: &Process, names: &mut Names) -> Outcome<Facts> {
         argument: 0,
         memory,
     })
-}
-
-/// Size and time of change of the program's file.
-fn program() -> Outcome<(u64, u64)> {
-    let Ok(fd) = sys::open(b"/proc/self/exe\0", libc::O_PATH | libc::O_CLOEXEC, 0) else {
-        return Ok((0, 0));
-    };
-    // SAFETY: zeros are a value, and the kernel writes it.
-    let stat = unsafe {
-        let mut stat: libc::stat = std::mem::zeroed();
-        sys::call2(nr::FSTAT, fd as usize, &raw mut stat as usize);
-        stat
-    };
-    sys::close(fd);
-    let changed = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec as u64;
-    Ok((stat.st_size as u64, changed))
 }
 
 /// What the kernel knows of this process's memory, from `/proc/self/stat`.

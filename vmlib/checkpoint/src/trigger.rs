@@ -11,7 +11,7 @@
 use crate::{
     fault::{Fault, Outcome, Step as _},
     raw::sys,
-    resume, save,
+    restore, resume, save,
     save::{Now, Wanted},
     signal,
 };
@@ -42,6 +42,7 @@ const EXIT: u32 = 2;
 static BEFORE_MAIN: extern "C" fn() = before_main;
 
 extern "C" fn before_main() {
+    restore::become_other();
     // SAFETY: the program has one thread yet.
     let (path, mode) = unsafe {
         let variable = |name: &CStr| {

@@ -6,7 +6,7 @@
 #[allow(dead_code, reason = "each test uses its part")]
 mod run;
 
-use run::{Running, User, start};
+use run::{Ended, Running, User, start};
 use std::{
     env, fs,
     hash::{BuildHasher as _, Hasher as _, RandomState},
@@ -49,13 +49,17 @@ fn program(name: &str, rounds: u32) -> Command {
     command
 }
 
-/// The line with the result; `None` if it ended without one, as it does when it was saved.
+/// The result of a process that ends well; `None` if it says none, as it does when it was saved.
 fn result(running: Running) -> Option<String> {
     let ended = running.end();
     assert!(
         ended.status.success() && ended.errors.is_empty(),
         "{ended:?}"
     );
+    result_of(&ended)
+}
+
+fn result_of(ended: &Ended) -> Option<String> {
     let line = ended
         .output
         .lines()
@@ -87,12 +91,13 @@ impl Stress {
             assert!(began.elapsed() < IMAGE_MAX, "no image; {}", self.error());
             thread::sleep(Duration::from_millis(1));
         }
-        // Ended by being dropped.
-        None
+        // It may have said the result when the copy was made, and the copy would not say it again.
+        running.signal(libc::SIGKILL);
+        result_of(&running.end())
     }
 
     fn error(&self) -> String {
-        let path = self.image.with_extension("image.error");
+        let path = self.image.with_extension("error");
         fs::read_to_string(path).unwrap_or_else(|_| "and no reason".to_owned())
     }
 
@@ -107,12 +112,14 @@ impl Stress {
                 return assert_eq!(found, self.expected);
             }
             if let Some(found) = self.save(running) {
-                // It was done before the signal came, or could not be saved.
+                // It was done before it was saved; or it was saved, and had little left to do.
                 assert!(
-                    !self.image.with_extension("image.error").exists(),
+                    !self.image.with_extension("error").exists(),
                     "{}",
                     self.error()
                 );
+                // There may be none.
+                let _ = fs::remove_file(&self.image);
                 return assert_eq!(found, self.expected, "after {} saves", self.saves);
             }
             self.saves += 1;

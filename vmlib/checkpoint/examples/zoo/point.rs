@@ -2,7 +2,7 @@
 //!
 //! The environment says how: `ZOO_IMAGE` is where images go, with the number of the save behind it;
 //! `ZOO_SAVES` how often: each process that was brought back saves the next; `ZOO_FORKED` that a
-//! copy writes; `ZOO_LEAVE` that a process ends when it is saved, as it must where it would
+//! copy writes; `ZOO_IN_ROUNDS` that most is written while the program runs; `ZOO_LEAVE` that a process ends when it is saved, as it must where it would
 //! change files that the image wants unchanged; `ZOO_BUSY` how many threads compute meanwhile.
 
 use std::{
@@ -13,10 +13,17 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use vm_checkpoint::{Options, SaveError, Saved, save};
+use vm_checkpoint::{Options, SaveError, Saved, Until, save, save_in_rounds};
 
 /// How long anything may take that is waited for.
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// Several rounds even if there is little to send.
+const ROUNDS: Until = Until {
+    small: 0,
+    shrinks: 2.0,
+    rounds: 4,
+};
 
 fn is_set(name: &str) -> bool {
     env::var_os(name).is_some()
@@ -44,7 +51,11 @@ pub fn save_point() -> u32 {
             forked: is_set("ZOO_FORKED"),
             ..Options::default()
         };
-        let saved = save(image.as_fd(), options).expect("this process can be saved");
+        let saved = match is_set("ZOO_IN_ROUNDS") {
+            true => save_in_rounds(image.as_fd(), options, ROUNDS).map(|(saved, _)| saved),
+            false => save(image.as_fd(), options),
+        };
+        let saved = saved.expect("this process can be saved");
         match saved {
             Saved::Back => continue,
             Saved::Underway(writer) => writer.finish().expect("the image becomes whole"),

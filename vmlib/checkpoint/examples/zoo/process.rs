@@ -92,7 +92,10 @@ fn name_and_arguments() {
     let arguments: Vec<String> = env::args().collect();
     let read = |name: &str| fs::read(format!("/proc/self/{name}")).expect("it can be read");
     let (line, environment, vector) = (read("cmdline"), read("environ"), read("auxv"));
+    let program = || fs::read_link("/proc/self/exe").expect("a program");
+    let own = program();
     save_point();
+    assert_eq!(program(), own);
     assert_eq!(read("comm"), b"zoo animal\n");
     assert_eq!(env::args().collect::<Vec<_>>(), arguments);
     assert_eq!(read("cmdline"), line);

@@ -80,10 +80,8 @@ fn set(timer: libc::timer_t, first_ns: i64, every_ns: i64) {
         it_value: time(first_ns),
     };
     // SAFETY: the timer is this program's own.
-    assert_eq!(
-        unsafe { libc::timer_settime(timer, 0, &times, ptr::null_mut()) },
-        0
-    );
+    let value = unsafe { libc::timer_settime(timer, 0, &times, ptr::null_mut()) };
+    assert_eq!(value, 0, "the timer can be set");
 }
 
 fn left(timer: libc::timer_t) -> libc::itimerspec {

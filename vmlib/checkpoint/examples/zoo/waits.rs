@@ -70,8 +70,8 @@ fn waits_that_may_be_cut_short() {
         }),
         // SAFETY: it only waits.
         ("usleep", || error(unsafe { libc::usleep(300_000) })),
-        // SAFETY: no descriptors, so nothing is read or written.
         ("poll", || {
+            // SAFETY: no descriptors, so nothing is read or written.
             error(unsafe { libc::poll(ptr::null_mut(), 0, 300) })
         }),
         ("select", || {

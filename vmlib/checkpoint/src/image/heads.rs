@@ -130,6 +130,7 @@ impl Heads {
             facts.kernel,
             facts.host,
             facts.exe,
+            facts.library,
             facts.command,
             facts.dir,
             facts.comm,

@@ -221,6 +221,8 @@ pub struct Facts {
     pub exe_size: u64,
     /// Its time of change. Nanoseconds since 1970.
     pub exe_changed_ns: u64,
+    /// The file that the library is in: the program's own, or one of its own.
+    pub library: Name,
     /// The command line; arguments end with NUL.
     pub command: Name,
     /// The working directory.
@@ -389,7 +391,7 @@ const _: () = assert!(size_of::<Prefix>() == 32);
 const _: () = assert!(size_of::<Section>() == 64);
 const _: () = assert!(size_of::<Cpu>() == 64);
 const _: () = assert!(size_of::<MemoryMap>() == 104);
-const _: () = assert!(size_of::<Facts>() == 64 + 2 * 8 + 2 * 4 + 6 * 8 + 11 * 8 + 104);
+const _: () = assert!(size_of::<Facts>() == 64 + 2 * 8 + 2 * 4 + 7 * 8 + 11 * 8 + 104);
 const _: () = assert!(size_of::<ThreadRecord>() == 24);
 const _: () = assert!(size_of::<FileRecord>() == 88);
 const _: () = assert!(size_of::<Mapping>() == 56);

@@ -59,7 +59,7 @@ fn the_tables_of_the_records_are_those_of_the_code() {
     compare!(Section: magic kind codec index reserved address raw_len stored_len content_check
         reserved_too check);
     compare!(Facts: cpu saved_at_ns monotonic_ns pid threads kernel host exe exe_size
-        exe_changed_ns command dir comm vdso_area vdso_area_len vdso vdso_len vdso_check vdso_copy
+        exe_changed_ns library command dir comm vdso_area vdso_area_len vdso vdso_len vdso_check vdso_copy
         entry stack argument memory);
     compare!(Cpu: leaf_1_ecx leaf_1_edx leaf_7_ebx leaf_7_ecx leaf_7_edx leaf_7_1_eax leaf_7_1_edx
         leaf_d_1_eax leaf_80000001_ecx leaf_80000001_edx leaf_80000008_ebx xsave_len xcr0

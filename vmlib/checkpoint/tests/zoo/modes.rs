@@ -34,7 +34,7 @@ const IN_PLACE: Mode = Mode {
     foreign: false,
 };
 
-const MODES: [Mode; 6] = [
+const MODES: [Mode; 7] = [
     IN_PLACE,
     Mode {
         name: "moved",
@@ -44,6 +44,16 @@ const MODES: [Mode; 6] = [
     Mode {
         name: "forked",
         settings: &[("ZOO_FORKED", "1")],
+        ..IN_PLACE
+    },
+    Mode {
+        name: "in rounds",
+        saves: 2,
+        settings: &[
+            ("ZOO_SAVES", "2"),
+            ("ZOO_IN_ROUNDS", "1"),
+            ("ZOO_BUSY", "1"),
+        ],
         ..IN_PLACE
     },
     Mode {
