@@ -101,10 +101,8 @@ fn own_program(image: BorrowedFd<'_>) -> Option<Program> {
     let mut file = File::from(image.try_clone_to_owned().ok()?);
     let at = file.stream_position().ok()?;
     let program = ImageReader::new(&mut file).ok().and_then(|mut reader| {
-        while reader.heads().is_none() {
-            reader.next_section().ok()??;
-        }
-        program_of(reader.heads()?)
+        // Rounds before the heads may be long.
+        program_of(reader.pass_heads().ok()?)
     });
     file.seek(io::SeekFrom::Start(at)).ok()?;
     program
