@@ -81,12 +81,9 @@ struct Job<'a> {
 static JOB: AtomicPtr<Job<'static>> = AtomicPtr::new(std::ptr::null_mut());
 /// 1 while somebody saves.
 static BUSY: AtomicU32 = AtomicU32::new(0);
-/// Times this process was brought back.
-static LIVES: AtomicU32 = AtomicU32::new(0);
 
 /// The process was just brought back.
 pub fn came_back() {
-    LIVES.fetch_add(1, SeqCst);
     processor::forget();
     BUSY.store(0, SeqCst);
 }
@@ -98,7 +95,9 @@ pub fn came_back() {
 pub fn save(wanted: Wanted<'_>) -> Outcome<Now> {
     claim()?;
     let result = prepare().and_then(|()| save_alone(wanted, None));
-    release();
+    if !matches!(result, Ok(Now::Back)) {
+        release();
+    }
     result
 }
 
@@ -142,7 +141,7 @@ fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
     processor::known();
     // SAFETY: the tables of the check are of no more use.
     unsafe { arena::discard(mark) };
-    let lives = LIVES.load(SeqCst);
+    let lives = stop::lives();
     let mut job = Job {
         wanted,
         rounds: rounds.map_or(std::ptr::null_mut(), |rounds| rounds),
@@ -150,7 +149,7 @@ fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
     };
     JOB.store((&raw mut job).cast(), SeqCst);
     stop::with_stopped(work, wanted.limit_ns)?;
-    if LIVES.load(SeqCst) != lives {
+    if stop::lives() != lives {
         return Ok(Now::Back);
     }
     // SAFETY: nor are those of the save.

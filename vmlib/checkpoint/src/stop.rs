@@ -66,8 +66,18 @@ static THREADS: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 static WORK: AtomicUsize = AtomicUsize::new(0);
 
+/// Times this process was brought back.
+static LIVES: AtomicU32 = AtomicU32::new(0);
+
+/// Times this process was brought back. The thread that saved returns from the save in each life; it
+/// may change nothing then that all threads share, for another may be saving already.
+pub fn lives() -> u32 {
+    LIVES.load(SeqCst)
+}
+
 /// Sets everything back, in a process that was just brought back.
 pub fn forget() {
+    LIVES.fetch_add(1, SeqCst);
     STATE.fetch_add(1, Relaxed);
     PARKED.store(0, Relaxed);
     SAVER.store(0, Relaxed);
@@ -171,19 +181,22 @@ pub fn with_stopped(work: extern "C" fn(), limit_ns: u64) -> Outcome<()> {
     WORK.store(work as usize, Relaxed);
     let (pid, me) = (sys::getpid(), sys::gettid());
     private::begin();
-    let stop = STATE.fetch_add(1, SeqCst) + 1;
+    let lives = lives();
+    STATE.fetch_add(1, SeqCst);
     let stopped = stop_others(pid, me, limit_ns);
     if stopped.is_ok() {
         let blocked = signal::mask(libc::SIG_UNBLOCK, signal::bit(signal::SIGNAL));
         SAVER.store(me, SeqCst);
         signal::nudge(pid, me);
-        SAVER.store(0, SeqCst);
         if blocked & signal::bit(signal::SIGNAL) != 0 {
             signal::mask(libc::SIG_BLOCK, signal::bit(signal::SIGNAL));
         }
+        if self::lives() != lives {
+            return stopped;
+        }
+        SAVER.store(0, SeqCst);
     }
-    // In a process that was brought back this has been done.
-    STATE.store(stop + 1, SeqCst);
+    STATE.fetch_add(1, SeqCst);
     futex_wake(&STATE);
     stopped
 }
