@@ -365,6 +365,13 @@ fn reopen(record: &FileRecord, names: &[u8]) -> Outcome<()> {
                 let then = record.size;
                 return refuse!("{shown} has changed: {size} bytes in place of {then}");
             }
+            if is_regular && record.checked > 0 {
+                let (check, checked) = sum(&path[..path.len() - 1], size)?;
+                // One that may not be read here cannot be compared.
+                if checked > 0 && check != record.check {
+                    return refuse!("{shown} has changed: it holds something else");
+                }
+            }
         }
         // SAFETY: it sets the position.
         unsafe { sys::call3(nr::LSEEK, fd as usize, record.offset as usize, 0) };

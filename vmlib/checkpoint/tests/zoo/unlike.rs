@@ -60,6 +60,20 @@ fn a_file_of_another_size_is_named() {
 }
 
 #[test]
+fn a_file_with_other_content_is_named() {
+    let (folder, file) = saved("file_read", "read");
+    fs::write(&file, "0123456780").expect("it can be written");
+    let ended = brought_back(folder.path());
+    is_refused(
+        &ended,
+        &[
+            &file.to_string_lossy(),
+            "has changed: it holds something else",
+        ],
+    );
+}
+
+#[test]
 fn a_missing_file_is_named() {
     let (folder, file) = saved("file_read", "read");
     fs::remove_file(&file).expect("it can be removed");
