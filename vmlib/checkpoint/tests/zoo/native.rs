@@ -36,7 +36,8 @@ fn compiled(folder: &Path, source: &str, flags: &[&str]) -> PathBuf {
         .arg(sources().join("../include"))
         .args(flags);
     if !flags.contains(&"-shared") {
-        let search = format!("-Wl,-rpath,{}", built.display());
+        // Before the folders of LD_LIBRARY_PATH, which cargo sets: an older library may be there.
+        let search = format!("-Wl,--disable-new-dtags,-rpath,{}", built.display());
         command
             .arg("-L")
             .arg(&built)
