@@ -21,6 +21,7 @@ use crate::{
     },
     save, scratch,
     stop::{self, Thread},
+    trigger,
 };
 use std::{
     arch::asm,
@@ -128,6 +129,7 @@ fn prepare(plan: &Plan) -> Outcome<usize> {
     stop::forget();
     scratch::forget();
     save::came_back();
+    trigger::came_back();
     READY.store(0, SeqCst);
     GO.store(0, SeqCst);
     let memory = plan.memory;

@@ -9,7 +9,7 @@
 //! done before `main`.
 
 use crate::{
-    fault::{Fault, Outcome, Step as _},
+    fault::{Fault, Outcome, Step as _, Text},
     raw::sys,
     restore, resume, save,
     save::{Now, Wanted},
@@ -18,7 +18,10 @@ use crate::{
 use std::{
     ffi::CStr,
     os::raw::c_char,
-    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    sync::atomic::{
+        AtomicBool, AtomicU32,
+        Ordering::{Relaxed, SeqCst},
+    },
 };
 
 /// The signal that asks for a save.
@@ -31,6 +34,8 @@ const PATH_MAX: usize = 1024;
 struct Paths([[u8; PATH_MAX]; 3]);
 
 static mut PATHS: Paths = Paths([[0; PATH_MAX]; 3]);
+/// Whether somebody saves, or gives the image its name.
+static UNDERWAY: AtomicBool = AtomicBool::new(false);
 static MODE: AtomicU32 = AtomicU32::new(IN_PLACE);
 
 const IN_PLACE: u32 = 0;
@@ -84,12 +89,32 @@ extern "C" fn on_trigger(_: i32, _: *mut libc::siginfo_t, _: *mut libc::ucontext
         let at = &raw const PATHS.0;
         &*at
     };
-    if let Err(fault) = save_to(whole, part) {
-        tell(error, &fault);
+    // Until the image has its name, another save would write into the same file.
+    if UNDERWAY.swap(true, SeqCst) {
+        let text = format_args!("another save of this process is under way");
+        return tell(error, &Fault::Refused(Text::of(text)));
     }
+    match save_to(whole, part) {
+        // Another thread may be saving here already.
+        Ok(End::Back) => return,
+        Ok(End::Saved) => {}
+        Err(fault) => tell(error, &fault),
+    }
+    UNDERWAY.store(false, SeqCst);
 }
 
-fn save_to(whole: &[u8], part: &[u8]) -> Outcome<()> {
+/// The process was just brought back.
+pub fn came_back() {
+    UNDERWAY.store(false, SeqCst);
+}
+
+/// What a save came to.
+enum End {
+    Saved,
+    Back,
+}
+
+fn save_to(whole: &[u8], part: &[u8]) -> Outcome<End> {
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
     let ended = |path: &[u8]| {
         path.iter()
@@ -108,7 +133,7 @@ fn save_to(whole: &[u8], part: &[u8]) -> Outcome<()> {
     });
     sys::close(image);
     let saved = match result? {
-        Now::Back => return Ok(()),
+        Now::Back => return Ok(End::Back),
         Now::Here(saved) => saved,
     };
     if saved.writer != 0 {
@@ -122,7 +147,7 @@ fn save_to(whole: &[u8], part: &[u8]) -> Outcome<()> {
         // What is buffered is in the image: nothing may be written twice.
         sys::exit_group(0);
     }
-    Ok(())
+    Ok(End::Saved)
 }
 
 fn tell(path: &[u8], fault: &Fault) {
