@@ -141,6 +141,7 @@ mod interrupt;
 mod link;
 mod primitive;
 mod request;
+mod two_phase;
 
 mod error;
 

@@ -1,6 +1,7 @@
 //! The two sockets to the daemon, and the bytes on their way through the data socket.
 //!
-//! Both sockets are non-blocking; the one wait is [`Sockets::wait`], which watches both. What is to
+//! Both sockets are non-blocking; the one wait is [`Sockets::wait`], which watches both, after it
+//! has looked for a moment ([`Sockets::look`]) if that promises to be shorter. What is to
 //! be sent waits in [`Outgoing`] and goes to the kernel straight from the chunks that the channel
 //! retains, many frames in one call. What comes is read in large pieces into the buffer of a
 //! [`FrameReader`], and a large body stays where it was read. A small one is copied out, so that a
@@ -8,13 +9,14 @@
 //!
 //! The one `unsafe` block here says how many bytes the kernel wrote into the buffer's spare room.
 
-use crate::{error::LinkError, interrupt::daemon_lost};
+use crate::{error::LinkError, interrupt::daemon_lost, primitive::now, two_phase::LOOK_TIME};
 use bytes::{BufMut, Bytes};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::{AsFd, OwnedFd},
     io::Errno,
     net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg},
+    thread::sched_yield,
 };
 use std::{collections::VecDeque, io::IoSlice, time::Duration};
 use vm_wire::{Frame, FrameReader, HEADER_LEN};
@@ -45,6 +47,28 @@ pub(crate) struct Ready {
 }
 
 impl Sockets {
+    /// Looks again and again whether the data socket can be read or an interrupt has come, and lets
+    /// other threads run in between, for [`LOOK_TIME`] or until the time is over. `between` becomes
+    /// the longest time between two looks.
+    pub(crate) fn look(
+        &self,
+        time: Option<Duration>,
+        between: &mut Duration,
+    ) -> Result<Ready, LinkError> {
+        let mut last = now();
+        let end = last + time.map_or(LOOK_TIME, |time| time.min(LOOK_TIME));
+        loop {
+            let ready = self.wait(true, false, Some(Duration::ZERO))?;
+            let now = now();
+            *between = (*between).max(now.since(last));
+            last = now;
+            if ready != Ready::default() || now >= end {
+                return Ok(ready);
+            }
+            sched_yield();
+        }
+    }
+
     /// Waits until the data socket can be read (if `read`) or written (if `write`), an interrupt
     /// comes, the time is over, or a signal was handled.
     pub(crate) fn wait(

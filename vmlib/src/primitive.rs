@@ -7,7 +7,8 @@
 //! thread - and the call goes on as if it had just begun.
 //!
 //! **Several threads.** Whoever waits first polls the sockets; the others sleep until it has read
-//! something, and one of them takes over when it is done. A thread that has bytes to write polls
+//! something, and one of them takes over when it is done. The one that polls may look for a moment
+//! before it sleeps ([`crate::two_phase`]). A thread that has bytes to write polls
 //! for that itself.
 //!
 //! **Acknowledgements** are served by whoever is in a call: when they are due while it waits, and
@@ -21,6 +22,7 @@ use crate::{
     interrupt::Interrupt,
     link::{Incoming, Outgoing, ReadResult, Ready, Sockets},
     request::Requests,
+    two_phase::TwoPhase,
 };
 use rustix::{
     fd::AsFd,
@@ -28,7 +30,9 @@ use rustix::{
 };
 use std::{
     collections::{BTreeSet, VecDeque},
+    num::NonZero,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    thread::available_parallelism,
     time::Duration,
 };
 use vm_machine::{Endpoint, EndpointConfig, Received, Time};
@@ -82,6 +86,7 @@ pub(crate) struct Core {
     interrupt: Interrupt,
     /// A thread polls the data socket for reading.
     polled: bool,
+    two_phase: TwoPhase,
     /// Threads that sleep until something has changed.
     sleepers: usize,
 }
@@ -109,6 +114,7 @@ impl Shared {
             epoch: welcome.epoch,
             generation: welcome.generation,
         });
+        let processors = available_parallelism().map_or(1, NonZero::get);
         let core = Core {
             endpoint,
             phase: Phase::Running,
@@ -121,6 +127,7 @@ impl Shared {
             more: false,
             interrupt: Interrupt::default(),
             polled: false,
+            two_phase: TwoPhase::new(processors),
             sleepers: 0,
         };
         Shared {
@@ -209,11 +216,25 @@ impl Shared {
             core.sleepers -= 1;
         } else {
             core.polled |= read;
+            let looks = read && !write && core.two_phase.looks();
             drop(core);
-            let ready = self.sockets.wait(read, write, time);
+            let begin = now();
+            let mut between = Duration::ZERO;
+            let looked = match looks {
+                true => self.sockets.look(time, &mut between),
+                false => Ok(Ready::default()),
+            };
+            let ready = looked.and_then(|ready| match ready == Ready::default() {
+                true => {
+                    let time = due.map(|due| due.since(now()));
+                    self.sockets.wait(read, write, time)
+                }
+                false => Ok(ready),
+            });
             core = self.lock();
             if read {
                 core.polled = false;
+                core.two_phase.ended(now().since(begin), between);
             }
             let handled = ready.and_then(|ready| core.ready(&self.sockets, ready));
             core.broken_if(handled)?;
