@@ -1,38 +1,38 @@
-//! Writes an image: heads, contents, the end. One pass; into a regular file two workers write at
-//! once, each section at the place where the stream would have it.
+//! Writes an image: heads, contents, the end. One pass, in order. Of much memory that goes
+//! to a file a helper makes the heads ahead of the writing ([`crate::ahead`]).
 //!
 //! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
 
 use crate::{
-    fault::{Fault, Outcome, Step as _, Text},
+    ahead::Ahead,
+    fault::{Outcome, Step as _},
     raw::{
         checksum::mixed,
-        clone::{self, Given},
         format::{BLOCK, END, End, PAGES, Plain, Prefix, Section, X86_64},
         lz4,
         sys::{self, Errno, nr},
     },
     scratch,
 };
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::SeqCst};
 
-/// Below so many bytes one worker is enough.
-const SHARE_MIN: u64 = 16 << 20;
+/// Below so many bytes a helper is not worth its start.
+const HELPED_MIN: u64 = 16 << 20;
 
 /// Where an image goes, and how far it is.
 pub struct Out {
     fd: i32,
-    /// Where the next byte belongs, if places can be chosen.
-    place: Option<u64>,
     bytes: u64,
     sections: u32,
     sum: u64,
     /// Memory is compressed, if that makes it smaller.
     compress: bool,
+    /// It is a file. Whoever reads a pipe or socket is busy while this writes, and needs the other
+    /// processor.
+    regular: bool,
 }
 
 impl Out {
-    /// Begins an image at the descriptor's position.
+    /// Begins an image.
     pub fn begin(fd: i32, compress: bool) -> Outcome<Self> {
         // SAFETY: zeros are a value, and the kernel writes it.
         let regular = unsafe {
@@ -41,20 +41,13 @@ impl Out {
             sys::check(value).step("looking where the image goes")?;
             stat.st_mode & libc::S_IFMT == libc::S_IFREG
         };
-        // SAFETY: both only ask.
-        let place = unsafe {
-            let flags = sys::call2(nr::FCNTL, fd as usize, libc::F_GETFL as usize);
-            let appends = flags as i32 & libc::O_APPEND != 0;
-            let at = sys::call3(nr::LSEEK, fd as usize, 0, libc::SEEK_CUR as usize);
-            (regular && !appends && at >= 0).then_some(at as u64)
-        };
         let mut out = Out {
             fd,
-            place,
             bytes: 0,
             sections: 0,
             sum: 0,
             compress,
+            regular,
         };
         let prefix = Prefix::new(X86_64, crate::memory::PAGE as u32);
         out.write(prefix.bytes(), &[])?;
@@ -62,10 +55,8 @@ impl Out {
     }
 
     fn write(&mut self, head: &[u8], content: &[u8]) -> Outcome<()> {
-        write_all(self.fd, self.place, head, content).step("writing the image")?;
-        let len = (head.len() + content.len()) as u64;
-        self.place = self.place.map(|at| at + len);
-        self.bytes += len;
+        write_all(self.fd, head, content).step("writing the image")?;
+        self.bytes += (head.len() + content.len()) as u64;
         Ok(())
     }
 
@@ -78,7 +69,11 @@ impl Out {
         if let Some(block) = smaller {
             head = head.compressed(block.len() as u64);
         }
-        self.write(head.bytes(), smaller.unwrap_or(content))?;
+        self.counted(&head, smaller.unwrap_or(content))
+    }
+
+    fn counted(&mut self, head: &Section, stored: &[u8]) -> Outcome<()> {
+        self.write(head.bytes(), stored)?;
         self.sections += 1;
         self.sum = self.sum.wrapping_add(mixed(head.check, head.index));
         Ok(())
@@ -90,12 +85,9 @@ impl Out {
     /// It is readable, and not changed meanwhile but by this thread's own work.
     pub unsafe fn memory(&mut self, ranges: &[[u64; 2]]) -> Outcome<()> {
         let total: u64 = ranges.iter().map(|[start, end]| end - start).sum();
-        if let Some(place) = self.place
-            && !self.compress
-            && total >= SHARE_MIN
-            && processors() > 1
-        {
-            return self.shared(ranges, place);
+        if self.regular && !self.compress && total >= HELPED_MIN && processors() > 1 {
+            // SAFETY: promised by the caller.
+            return unsafe { self.helped(ranges) };
         }
         for (address, len) in blocks(ranges) {
             // SAFETY: promised by the caller.
@@ -124,44 +116,20 @@ impl Out {
         Ok(())
     }
 
-    fn shared(&mut self, ranges: &[[u64; 2]], place: u64) -> Outcome<()> {
-        let work = Work {
-            fd: self.fd,
-            place,
-            first: self.sections,
-            ranges: (ranges.as_ptr() as usize, ranges.len()),
-            sum: AtomicU64::new(0),
-            error: AtomicI32::new(0),
-            next: AtomicU32::new(0),
-        };
-        let top = scratch::helper_stack();
-        let argument = &raw const work as usize;
-        let flags = libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND;
-        let given = Given {
-            flags: flags as usize,
-            ..Given::default()
-        };
-        // SAFETY: the stack is its own; it touches only what it is given, which outlives it.
-        let other = sys::check(unsafe { clone::spawn(given, top, help, argument) });
-        work.run();
-        if let Ok(pid) = other {
-            wait(pid as i32);
+    /// As `memory`, with a helper that makes the heads.
+    unsafe fn helped(&mut self, ranges: &[[u64; 2]]) -> Outcome<()> {
+        let ahead = Ahead::new(self.sections, ranges);
+        // SAFETY: promised by the caller.
+        unsafe {
+            ahead.during(|| {
+                for (number, (address, len)) in (0..).zip(blocks(ranges)) {
+                    let content = std::slice::from_raw_parts(address as *const u8, len);
+                    self.counted(&ahead.head(number, address, content), content)?;
+                    ahead.written(number);
+                }
+                Ok(())
+            })
         }
-        match work.error.load(SeqCst) {
-            0 => {}
-            error => {
-                let text = Text::of(format_args!("writing the image"));
-                return Err(Fault::Failed(text, Errno(error)));
-            }
-        }
-        for (_, len) in blocks(ranges) {
-            let len = (Section::LEN + len) as u64;
-            self.sections += 1;
-            self.bytes += len;
-            self.place = self.place.map(|at| at + len);
-        }
-        self.sum = self.sum.wrapping_add(work.sum.load(SeqCst));
-        Ok(())
     }
 
     /// Writes the end. Returns the bytes of the image.
@@ -172,16 +140,12 @@ impl Out {
             sum: self.sum,
         };
         self.section(END, 0, end.bytes())?;
-        if let Some(place) = self.place {
-            // SAFETY: it sets the position behind what was written.
-            unsafe { sys::call3(nr::LSEEK, self.fd as usize, place as usize, 0) };
-        }
         Ok(self.bytes)
     }
 }
 
 /// The sections that memory is cut into.
-fn blocks(ranges: &[[u64; 2]]) -> impl Iterator<Item = (u64, usize)> {
+pub fn blocks(ranges: &[[u64; 2]]) -> impl Iterator<Item = (u64, usize)> {
     ranges.iter().flat_map(|&[start, end]| {
         let starts = (start..end).step_by(BLOCK);
         starts.map(move |start| (start, BLOCK.min((end - start) as usize)))
@@ -214,45 +178,6 @@ fn copy(address: u64, buffer: &mut [u8]) -> usize {
     done / crate::memory::PAGE as usize * crate::memory::PAGE as usize
 }
 
-/// What both workers do: each takes the next section that nobody has.
-struct Work {
-    fd: i32,
-    place: u64,
-    first: u32,
-    ranges: (usize, usize),
-    sum: AtomicU64,
-    error: AtomicI32,
-    next: AtomicU32,
-}
-
-extern "C" fn help(work: usize) {
-    // SAFETY: it outlives this worker.
-    unsafe { &*(work as *const Work) }.run();
-}
-
-impl Work {
-    fn run(&self) {
-        // SAFETY: the ranges of whoever waits for the work.
-        let ranges =
-            unsafe { std::slice::from_raw_parts(self.ranges.0 as *const [u64; 2], self.ranges.1) };
-        let mut mine = self.next.fetch_add(1, SeqCst);
-        let mut place = self.place;
-        for (index, (address, len)) in (0..).zip(blocks(ranges)) {
-            if index == mine && self.error.load(SeqCst) == 0 {
-                // SAFETY: as promised to `memory`.
-                let content = unsafe { std::slice::from_raw_parts(address as *const u8, len) };
-                let head = Section::new(PAGES, self.first + index, address, content);
-                if let Err(error) = write_all(self.fd, Some(place), head.bytes(), content) {
-                    self.error.store(error.0, SeqCst);
-                }
-                self.sum.fetch_add(mixed(head.check, head.index), SeqCst);
-                mine = self.next.fetch_add(1, SeqCst);
-            }
-            place += (Section::LEN + len) as u64;
-        }
-    }
-}
-
 /// Waits for a worker or a copy of this process.
 pub fn wait(pid: i32) -> Option<i32> {
     let mut status = 0i32;
@@ -278,8 +203,7 @@ fn processors() -> u32 {
 }
 
 /// Writes both parts, all of them.
-fn write_all(fd: i32, place: Option<u64>, head: &[u8], content: &[u8]) -> sys::Result<()> {
-    const PWRITEV: usize = 296;
+fn write_all(fd: i32, head: &[u8], content: &[u8]) -> sys::Result<()> {
     let mut done = 0;
     while done < head.len() + content.len() {
         let from_head = &head[done.min(head.len())..];
@@ -290,12 +214,7 @@ fn write_all(fd: i32, place: Option<u64>, head: &[u8], content: &[u8]) -> sys::R
         ];
         let parts = parts.as_ptr() as usize;
         // SAFETY: both parts are only read.
-        let written = unsafe {
-            match place {
-                Some(at) => sys::call5(PWRITEV, fd as usize, parts, 2, at as usize + done, 0),
-                None => sys::call3(nr::WRITEV, fd as usize, parts, 2),
-            }
-        };
+        let written = unsafe { sys::call3(nr::WRITEV, fd as usize, parts, 2) };
         match sys::check(written) {
             Ok(0) => return Err(Errno(libc::EIO)),
             Ok(count) => done += count,
