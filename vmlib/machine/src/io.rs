@@ -75,6 +75,11 @@ pub enum Input {
     Usage(u64, Vec<UsageRow>),
     /// A program was looked up: the answer to `Output::FindProgram`.
     ProgramFound(u64, Result<String, Failed>),
+    /// A task that was to be frozen stands still and has written so many bytes of its image; or it
+    /// runs on, and this is why.
+    Frozen(Tid, Result<u64, Failed>),
+    /// The image of an expected task is whole, and its process stands ready; or this is why not.
+    Arrived(Tid, Result<(), Failed>),
     /// The user asked this daemon to leave (SIGTERM, SIGINT).
     Stop,
 }
@@ -142,6 +147,36 @@ pub enum Output {
     /// The standard input of this task is fed by that console: while the task does not read it, do
     /// not read the console. Ends with either of the two.
     Attach(ConnId, Tid),
+    /// Have a task stop and write its image into a connection to that address, which is known there
+    /// by the ticket; `Frozen` follows.
+    Freeze {
+        /// The task.
+        tid: Tid,
+        /// `address:port` of the target's daemon.
+        addr: String,
+        /// What the target's daemon knows the connection by.
+        ticket: u64,
+    },
+    /// A frozen task goes on, here.
+    Resume(Tid),
+    /// Who connects with this ticket brings the image of that task: bring it back, and let it stand;
+    /// `Arrived` follows.
+    Expect {
+        /// The task.
+        tid: Tid,
+        /// What the connection is known by.
+        ticket: u64,
+    },
+    /// A task that arrived goes on: it is this host's.
+    Begin {
+        /// The task.
+        tid: Tid,
+        /// Its incarnation here.
+        incarnation: u32,
+    },
+    /// The process of a task that is another host's, or never becomes this one's: deliver what it
+    /// has written, end it, and say nothing of its end.
+    Discard(Tid),
     /// Stop reading the output of a task, so that it waits when its pipe is full.
     PauseOutput(Tid),
     /// Read it again.

@@ -10,7 +10,7 @@ use crate::{
     codec::{Body, Message},
     frame::Op,
     id::{HostId, MachineId, Tid},
-    peer::UsageRow,
+    peer::{MoveReport, UsageRow},
     task::{Failed, Spawn, message},
     version::Offer,
 };
@@ -52,6 +52,8 @@ pub enum Request {
     AwaitHost(String),
     /// Whether a task can be moved, and why not.
     Check(Tid),
+    /// Move a task to the host of that name, or to the one that the machine chooses.
+    Move(Tid, Option<String>),
     /// End the machine.
     Halt,
 }
@@ -78,6 +80,8 @@ pub enum Answer {
     Started(Vec<Tid>),
     /// To requests without a result.
     Done,
+    /// To `Move`.
+    Moved(MoveReport),
     /// To `Check`: empty if the task can be moved, else each reason why not.
     Check(Vec<String>),
     /// The request failed.

@@ -148,6 +148,20 @@ opcodes! {
     FlushAsk = 85,
     /// [`crate::peer::Flushed`].
     Flushed = 86,
+    /// [`crate::peer::MoveAsk`].
+    MoveAsk = 87,
+    /// [`crate::peer::MoveEnd`].
+    MoveEnd = 88,
+    /// [`crate::peer::MoveOffer`].
+    MoveOffer = 89,
+    /// [`crate::peer::MoveReady`].
+    MoveReady = 90,
+    /// [`crate::peer::MoveLoaded`].
+    MoveLoaded = 91,
+    /// [`crate::peer::MoveRelease`].
+    MoveRelease = 92,
+    /// [`crate::peer::MoveAbort`].
+    MoveAbort = 93,
 
     // A console and its daemon.
     /// [`crate::console::Request`].

@@ -27,6 +27,12 @@ pub const QUEUES_BYTES_ALL: usize = 512 * 1024 * 1024;
 pub const KEEPER_BYTES: u64 = 256 * 1024 * 1024;
 /// Bytes of frames that a daemon holds until its log has caught up with their senders'.
 pub const HELD_BYTES: usize = 4 * 1024 * 1024;
+/// How long the target of a move may take to say that it is prepared.
+pub const MOVE_OFFER_TIME: Duration = Duration::from_secs(5);
+/// How long the image of a task that moves may take to arrive.
+pub const MOVE_TIME: Duration = Duration::from_secs(600);
+/// After so long without a decision the source of a move proposes that the task stays.
+pub const MOVE_DOUBT: Duration = Duration::from_secs(1);
 /// How long a frame or a request waits for the log to know the task that it is about. A daemon
 /// whose log is behind for longer loses its lease.
 pub const HELD_TIME: Duration = Duration::from_millis(2_500);

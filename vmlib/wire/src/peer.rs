@@ -12,7 +12,7 @@ use crate::{
     codec::{Body, CodecError, Message, decode, encode},
     frame::Op,
     id::{HostId, MachineId, Tid},
-    task::{Failed, message},
+    task::{Failed, Watched, message},
     version::Offer,
 };
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 message! {
     Hello Join Joined Refused Raft Propose FeedAsk Feed Snapshot Alive Grant
     SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept
-    FlushAsk Flushed
+    FlushAsk Flushed MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort
 }
 
 /// The first frame of both ends of a link.
@@ -272,6 +272,115 @@ pub struct UsageRow {
     pub state: char,
 }
 
+/// To the owner of a task: move it. Answered with [`MoveEnd`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveAsk {
+    /// Chosen by the asker.
+    pub request: u64,
+    /// The task.
+    pub tid: Tid,
+    /// Where to.
+    pub to: HostId,
+}
+
+/// What became of a move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveEnd {
+    /// As asked.
+    pub request: u64,
+    /// The task.
+    pub tid: Tid,
+    /// How it went, or why the task is where it was.
+    pub result: Result<MoveReport, Failed>,
+}
+
+/// How a move went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveReport {
+    /// Where the task was.
+    pub from: HostId,
+    /// Where it is.
+    pub to: HostId,
+    /// Bytes of the image.
+    pub bytes: u64,
+    /// From the wish to the first instruction at the target. Microseconds, as all that follow.
+    pub total_us: u64,
+    /// Until the target was prepared: the task ran.
+    pub prepare_us: u64,
+    /// Until the image was written, all threads standing.
+    pub save_us: u64,
+    /// Until the target had it whole and verified.
+    pub restore_us: u64,
+    /// Until the log said who owns the task.
+    pub commit_us: u64,
+}
+
+/// A move's source to its target: take this task?
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveOffer {
+    /// The task.
+    pub tid: Tid,
+    /// Its incarnation at the source.
+    pub incarnation: u32,
+}
+
+/// The answer to [`MoveOffer`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveReady {
+    /// The task.
+    pub tid: Tid,
+    /// As offered.
+    pub incarnation: u32,
+    /// By which the connection that brings the image is known, or why there can be none.
+    pub ticket: Result<u64, Failed>,
+}
+
+/// The image is whole and verified, and its process stands ready; or why not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveLoaded {
+    /// The task.
+    pub tid: Tid,
+    /// As offered.
+    pub incarnation: u32,
+    /// Whether it is.
+    pub result: Result<(), Failed>,
+}
+
+/// The source gives up its right to resume the task by itself (AGREEMENT, "Who owns a task").
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveRelease {
+    /// The task.
+    pub tid: Tid,
+    /// As offered.
+    pub incarnation: u32,
+    /// What the source's daemon knows of it.
+    pub belongings: Belongings,
+}
+
+/// What a daemon knows of a task beside the agreed state.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Belongings {
+    /// How many tasks its spawn request asked for.
+    pub siblings: u32,
+    /// The host whose daemon serves the console of its application, or none.
+    pub console: HostId,
+    /// What it watches.
+    pub watches: Vec<Watched>,
+    /// Number of its last request.
+    pub asked: u64,
+    /// The answer to that, a whole frame; none while it is under way.
+    pub answer: Option<Body>,
+}
+
+/// The source takes its offer back: the task stays there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveAbort {
+    /// The task.
+    pub tid: Tid,
+    /// As offered.
+    pub incarnation: u32,
+}
+
 /// A message between two daemons' own tids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // Each variant is the struct of its name.
@@ -288,6 +397,13 @@ pub enum Order {
     Kept(Kept),
     FlushAsk(FlushAsk),
     Flushed(Flushed),
+    MoveAsk(MoveAsk),
+    MoveEnd(MoveEnd),
+    MoveOffer(MoveOffer),
+    MoveReady(MoveReady),
+    MoveLoaded(MoveLoaded),
+    MoveRelease(MoveRelease),
+    MoveAbort(MoveAbort),
 }
 
 macro_rules! orders {
@@ -318,4 +434,5 @@ macro_rules! orders {
     };
 }
 
-orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept FlushAsk Flushed }
+orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept FlushAsk Flushed
+    MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort }

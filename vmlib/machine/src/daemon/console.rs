@@ -149,6 +149,12 @@ impl Daemon {
                 None => Reply::Later(Awaited::Host(name)),
             },
             Request::Check(tid) => Reply::Now(self.check(tid)),
+            Request::Move(tid, to) => {
+                match self.move_for_console((conn, number), tid, to.as_deref(), out) {
+                    Ok(()) => Reply::Later(Awaited::Result),
+                    Err(failed) => failed.into(),
+                }
+            }
             Request::Halt => {
                 self.agreement.propose(Change::Halt);
                 Reply::Later(Awaited::End)
@@ -282,16 +288,10 @@ impl Daemon {
     /// Whether a task can be moved: what is known to speak against it.
     fn check(&self, tid: Tid) -> Answer {
         let state = self.agreement.state();
-        let Some(task) = state.living_task(tid) else {
+        if state.living_task(tid).is_none() {
             return Answer::Failed(self.no_such_task(tid));
-        };
-        let mut reasons = vec!["saving of processes is not in this release".to_owned()];
-        if task.enrolled {
-            reasons.push("it was started from a shell; start it with 'vm run'".to_owned());
         }
-        if state.hosts().filter(|(id, _)| state.is_living(*id)).count() < 2 {
-            reasons.push("there is no other host in the machine".to_owned());
-        }
+        let reasons = self.objections(tid);
         Answer::Check(reasons)
     }
 

@@ -212,6 +212,7 @@ impl Daemon {
         self.lose_listings_of(host, out);
         self.lose_flushes_of(host, out);
         self.lose_console_host(host);
+        self.lose_moves_of(host, out);
         self.notify_host(host, false, out);
         self.answer_deleted(host, out);
     }

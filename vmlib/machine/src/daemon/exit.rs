@@ -87,6 +87,10 @@ impl Daemon {
     }
 
     pub(super) fn on_process_ended(&mut self, tid: Tid, status: ExitStatus, out: &mut Outbox) {
+        if !self.tasks.contains_key(&tid) {
+            let text = "its process ended before it could go on";
+            return self.on_arrived(tid, Err(Failed::new(FailKind::System, text)), out);
+        }
         let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.process) else {
             return;
         };
@@ -109,6 +113,7 @@ impl Daemon {
         out: &mut Outbox,
     ) {
         self.routes.ended(tid);
+        self.end_moves_of(tid, out);
         let located = Located {
             peer: Some(tid),
             host: HostId::NONE,
@@ -155,16 +160,6 @@ impl Daemon {
             self.parked.remove(&tid);
             self.tasks.remove(&tid);
         }
-    }
-
-    /// A task moved, or stayed with another incarnation.
-    pub(super) fn on_moved(&mut self, tid: Tid, to: HostId, incarnation: u32, out: &mut Outbox) {
-        self.routes.moved(tid, to, incarnation);
-        if let Some(task) = self.tasks.get(&tid) {
-            let connected = task.connected && !task.leaving;
-            self.routes.set_connected(tid, connected);
-        }
-        self.release_held(out);
     }
 
     /// A change was void.

@@ -14,6 +14,7 @@
 //! | `requests` | what a task asks; each request is answered once, a repeated one likewise |
 //! | `spawn` | tasks that are asked for here, tasks that are ordered here |
 //! | `exit` | how tasks end |
+//! | `moves` | tasks that leave for another host, tasks that arrive |
 //! | `notify` | who is told of it, after which message |
 //! | `signals`, `groups` | what they say |
 //! | `orders` | reliable messages between daemons |
@@ -44,6 +45,7 @@ mod flush;
 mod groups;
 mod links;
 mod listing;
+mod moves;
 mod notify;
 mod orders;
 mod requests;
@@ -65,6 +67,7 @@ use console::Console;
 use departure::Departure;
 use links::Link;
 use listing::Listing;
+use moves::{Arriving, Leaving, MoveAsked};
 use notify::LastAsked;
 use runs::Run;
 use spawn::{Enrolling, Ordered, Spawning};
@@ -119,6 +122,8 @@ enum Timer {
     Listing(u64),
     /// A run's end waited long enough for the last lines.
     Flush(Tid),
+    /// A stage of a move takes too long, or is in doubt.
+    Move(Tid, u32),
     /// Look how far the departure is.
     Departure,
 }
@@ -179,6 +184,12 @@ pub struct Daemon {
     /// The hosts that wait for the last lines of an application's tasks here.
     flushes: BTreeMap<Tid, BTreeSet<HostId>>,
     listings: BTreeMap<u64, Listing>,
+    /// Tasks here that are on their way to other hosts.
+    leaving: BTreeMap<Tid, Leaving>,
+    /// Tasks of other hosts that are on their way here.
+    arriving: BTreeMap<Tid, Arriving>,
+    /// Moves that consoles here asked for.
+    asked_moves: BTreeMap<u64, MoveAsked>,
     departure: Option<Departure>,
     timers: BTreeSet<(Time, Timer)>,
     counters: Counters,
@@ -264,6 +275,9 @@ impl Daemon {
             runs: BTreeMap::new(),
             flushes: BTreeMap::new(),
             listings: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            arriving: BTreeMap::new(),
+            asked_moves: BTreeMap::new(),
             departure: None,
             timers: BTreeSet::new(),
             counters: Counters::default(),
@@ -332,6 +346,8 @@ impl Daemon {
             Input::Dropped(pairs) => self.on_dropped(pairs, out),
             Input::Usage(question, rows) => self.on_usage(question, rows, out),
             Input::ProgramFound(question, found) => self.on_program_found(question, found, out),
+            Input::Frozen(tid, result) => self.on_frozen(tid, result, out),
+            Input::Arrived(tid, result) => self.on_arrived(tid, result, out),
             Input::Stop => self.on_stop(out),
         }
         self.settle(out);
@@ -356,6 +372,7 @@ impl Daemon {
                 Timer::Parked(tid, request) => self.on_parked_too_long(tid, request, out),
                 Timer::Listing(question) => self.on_listing_over(question, out),
                 Timer::Flush(app) => self.on_flush_over(app, out),
+                Timer::Move(tid, incarnation) => self.on_move_due(tid, incarnation, out),
                 Timer::Departure => {}
             }
         }

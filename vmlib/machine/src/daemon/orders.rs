@@ -56,6 +56,13 @@ impl Daemon {
             }
             Ok(Order::FlushAsk(ask)) => self.on_flush_ask(host, ask.app),
             Ok(Order::Flushed(flushed)) => self.on_flushed(host, flushed.app, out),
+            Ok(Order::MoveAsk(ask)) => self.on_move_ask(host, &ask, out),
+            Ok(Order::MoveEnd(end)) => self.on_move_end(end, out),
+            Ok(Order::MoveOffer(offer)) => self.on_move_offer(host, &offer, out),
+            Ok(Order::MoveReady(ready)) => self.on_move_ready(host, ready, out),
+            Ok(Order::MoveLoaded(loaded)) => self.on_move_loaded(host, loaded, out),
+            Ok(Order::MoveRelease(release)) => self.on_move_release(host, release),
+            Ok(Order::MoveAbort(abort)) => self.on_move_abort(host, &abort, out),
             Err(error) => self.refuse_peer(host, &error.to_string(), out),
         }
     }

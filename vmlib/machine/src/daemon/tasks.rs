@@ -38,9 +38,11 @@ pub(super) struct LocalTask {
     pub leaving: bool,
     /// Whether its `Exit` was applied.
     pub ended: bool,
+    /// Whether it stands still, because it is being moved.
+    pub frozen: bool,
     /// Whether the keeper had no room for one of its last chunks.
     pub not_kept: bool,
-    /// Who sent it data before it enrolled.
+    /// Who sent it data before it enrolled, or while it stood still.
     pub missed: BTreeSet<Tid>,
     /// What it watches.
     pub watches: BTreeSet<Watched>,
@@ -68,6 +70,7 @@ impl LocalTask {
             exiting: false,
             leaving: false,
             ended: false,
+            frozen: false,
             not_kept: false,
             missed: BTreeSet::new(),
             watches: BTreeSet::new(),

@@ -62,7 +62,7 @@ impl Daemon {
         };
         if task.leaving {
             self.keeper.handle(self.now, frame, &mut self.frames);
-        } else if task.token.is_some()
+        } else if (task.token.is_some() || task.frozen)
             && frame.header.op == Op::Data
             && task.missed.len() < MISSED_MAX
         {

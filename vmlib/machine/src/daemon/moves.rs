@@ -1,0 +1,667 @@
+//! Moves of tasks from host to host (AGREEMENT, "Who owns a task").
+//!
+//! ```text
+//! source                                   target
+//! MoveOffer                            ->  is there room?
+//!                                      <-  MoveReady(ticket)
+//! task frozen, image -> transfer       ->  restorer, verified, frozen
+//!                                      <-  MoveLoaded
+//! MoveRelease (belongings)             ->  proposes Relocate
+//!            Relocate applied: the source ends its copy, the target lets its own go on
+//! ```
+//!
+//! Until `MoveRelease` the source alone may take everything back: the task runs on where it is.
+//! After it the log decides: `Relocate`, proposed by the target, or `Stay`, proposed by the source
+//! once it is in doubt, or the death of the target. Whichever comes first holds, so the task runs
+//! exactly once.
+//!
+//! While a task is frozen, its frames are dropped here and their senders are remembered: they are
+//! asked to send again to wherever it goes on. When it moves, every daemon tells its tasks.
+
+use super::{Daemon, Timer, tasks::LocalTask};
+use crate::{HostPhase, Outbox, Output, Time};
+use bytes::{Bytes, BytesMut};
+use vm_wire::{
+    Body, Frame, FrameReader, Header, HostId, Message, Op, Tid,
+    agreed::{Change, ExitStatus},
+    console::Answer,
+    limits,
+    peer::{
+        Belongings, MoveAbort, MoveAsk, MoveEnd, MoveLoaded, MoveOffer, MoveReady, MoveRelease,
+        MoveReport, Order,
+    },
+    task::{FailKind, Failed, Located},
+};
+
+/// A task of this host that is on its way to another.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    to: HostId,
+    incarnation: u32,
+    /// Whose wish it is: a daemon, and its number for it.
+    asker: (HostId, u64),
+    stage: Stage,
+    /// When each stage began, as far as they have.
+    begun: Time,
+    prepared: Time,
+    saved: Time,
+    loaded: Option<Time>,
+    bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The target was asked.
+    Offered,
+    /// The task was told to stop and to write its image.
+    Saving,
+    /// The image is written; the target is to say that it has it.
+    Loading,
+    /// The target may propose.
+    Released,
+}
+
+/// A task of another host that is on its way here.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    from: HostId,
+    incarnation: u32,
+    /// What belongs to it, once the source has released it.
+    belongings: Option<Belongings>,
+    /// Its process has ended before it could go on.
+    lost: bool,
+}
+
+/// A console's wish, by the number that this daemon gave it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MoveAsked {
+    pub conn: crate::ConnId,
+    pub request: u64,
+    /// The task's owner.
+    pub host: HostId,
+}
+
+impl Daemon {
+    /// A console wants a task moved. Its answer comes with the end of the move.
+    pub(super) fn move_for_console(
+        &mut self,
+        asked: (crate::ConnId, u64),
+        tid: Tid,
+        name: Option<&str>,
+        out: &mut Outbox,
+    ) -> Result<(), Failed> {
+        let state = self.agreement.state();
+        let Some(task) = state.living_task(tid) else {
+            return Err(self.no_such_task(tid));
+        };
+        let owner = task.host;
+        let to = match name {
+            Some(name) => match state.host_named(name) {
+                Some(host) => host,
+                None => return Err(crate::placement::no_such_host(state, name)),
+            },
+            None => self.choose_target(owner)?,
+        };
+        let request = self.next_request;
+        self.next_request += 1;
+        let (conn, number) = asked;
+        let asked = MoveAsked {
+            conn,
+            request: number,
+            host: owner,
+        };
+        self.asked_moves.insert(request, asked);
+        let ask = MoveAsk { request, tid, to };
+        if owner == self.me {
+            self.on_move_ask(self.me, &ask, out);
+        } else {
+            self.send_order(owner, &Order::MoveAsk(ask));
+        }
+        Ok(())
+    }
+
+    /// The living host with most room for each of its processors.
+    fn choose_target(&self, from: HostId) -> Result<HostId, Failed> {
+        let state = self.agreement.state();
+        let others = state
+            .hosts()
+            .filter(|(id, host)| *id != from && host.phase == HostPhase::Living);
+        let load = |id: HostId, cpus: u32| 1024 * state.task_count(id) as u64 / u64::from(cpus.max(1));
+        others
+            .min_by_key(|(id, host)| (load(*id, host.facts.cpus), *id))
+            .map(|(id, _)| id)
+            .ok_or_else(|| {
+                let text = "there is no other host that takes tasks; add one (vm add)";
+                Failed::new(FailKind::Refused, text)
+            })
+    }
+
+    /// What speaks against moving a task of this machine, as far as the log knows.
+    pub(super) fn objections(&self, tid: Tid) -> Vec<String> {
+        let state = self.agreement.state();
+        let mut reasons = Vec::new();
+        if state.living_task(tid).is_some_and(|task| task.enrolled) {
+            reasons.push("it was started from a shell; start it with 'vm run'".to_owned());
+        }
+        if state.hosts().filter(|(id, _)| state.is_living(*id)).count() < 2 {
+            reasons.push("there is no other host in the machine".to_owned());
+        }
+        reasons
+    }
+
+    pub(super) fn on_move_ask(&mut self, host: HostId, ask: &MoveAsk, out: &mut Outbox) {
+        let asker = (host, ask.request);
+        if let Err(failed) = self.begin_move(asker, ask.tid, ask.to) {
+            self.tell_move_end(asker, ask.tid, Err(failed), out);
+        }
+    }
+
+    fn begin_move(&mut self, asker: (HostId, u64), tid: Tid, to: HostId) -> Result<(), Failed> {
+        let refuse = |text: String| Failed::new(FailKind::Refused, text);
+        let shown = tid.show(self.machine).to_string();
+        let state = self.agreement.state();
+        let Some(agreed) = state.living_task(tid) else {
+            return Err(self.no_such_task(tid));
+        };
+        if agreed.host != self.me {
+            let name = self.host_name(agreed.host);
+            return Err(refuse(format!("task {shown} has just moved to '{name}'")));
+        }
+        if to == self.me {
+            let name = &self.config.facts.name;
+            return Err(refuse(format!("task {shown} is on '{name}' already")));
+        }
+        if !state.is_living(to) {
+            let name = self.host_name(to);
+            return Err(refuse(format!("host '{name}' takes no tasks")));
+        }
+        if let Some(reason) = self.objections(tid).into_iter().next() {
+            return Err(refuse(format!("task {shown} cannot be moved: {reason}")));
+        }
+        if self.runs.contains_key(&tid) {
+            let text = "its terminal is a console of this host; end the run, or start the program \
+                        with 'vm spawn'";
+            return Err(refuse(format!("task {shown} cannot be moved: {text}")));
+        }
+        let incarnation = agreed.incarnation;
+        let underway = self.leaving.contains_key(&tid);
+        match self.tasks.get(&tid) {
+            Some(task) if underway || !task.connected || task.leaving || task.exiting => {
+                let text = "it is starting, ending, or on its way already; try again";
+                return Err(refuse(format!("task {shown} cannot be moved now: {text}")));
+            }
+            Some(_) => {}
+            None => return Err(self.no_such_task(tid)),
+        }
+        if !self.send_order(to, &Order::MoveOffer(MoveOffer { tid, incarnation })) {
+            let text = "too many orders wait to be sent to that host; try again";
+            return Err(Failed::new(FailKind::Limit, text));
+        }
+        let now = self.now;
+        self.leaving.insert(
+            tid,
+            Leaving {
+                to,
+                incarnation,
+                asker,
+                stage: Stage::Offered,
+                begun: now,
+                prepared: now,
+                saved: now,
+                loaded: None,
+                bytes: 0,
+            },
+        );
+        self.set_timer(now + limits::MOVE_OFFER_TIME, Timer::Move(tid, incarnation));
+        Ok(())
+    }
+
+    /// At the target: is there room?
+    pub(super) fn on_move_offer(&mut self, from: HostId, offer: &MoveOffer, out: &mut Outbox) {
+        let MoveOffer { tid, incarnation } = *offer;
+        let ticket = self.accept_offer(from, tid, incarnation, out);
+        let ready = MoveReady {
+            tid,
+            incarnation,
+            ticket,
+        };
+        self.send_order(from, &Order::MoveReady(ready));
+    }
+
+    fn accept_offer(
+        &mut self,
+        from: HostId,
+        tid: Tid,
+        incarnation: u32,
+        out: &mut Outbox,
+    ) -> Result<u64, Failed> {
+        let name = &self.config.facts.name;
+        if self.is_departing() {
+            let text = format!("host '{name}' is leaving the machine and takes no tasks");
+            return Err(Failed::new(FailKind::Refused, text));
+        }
+        if self.room() <= self.arriving.len() as u64 {
+            let max = self.config.facts.tasks_max;
+            let text = format!("host '{name}' runs {max} tasks, its limit (see vmd --max-tasks)");
+            return Err(Failed::new(FailKind::Limit, text));
+        }
+        let ticket = self.token();
+        let arriving = Arriving {
+            from,
+            incarnation,
+            belongings: None,
+            lost: false,
+        };
+        if self.arriving.insert(tid, arriving).is_some() {
+            // An earlier move of it that was taken back.
+            out.push_back(Output::Discard(tid));
+        }
+        out.push_back(Output::Expect { tid, ticket });
+        Ok(ticket)
+    }
+
+    pub(super) fn on_move_ready(&mut self, from: HostId, ready: MoveReady, out: &mut Outbox) {
+        let (now, tid) = (self.now, ready.tid);
+        let Some(moving) = self.leaving.get_mut(&tid).filter(|moving| {
+            (moving.to, moving.incarnation, moving.stage)
+                == (from, ready.incarnation, Stage::Offered)
+        }) else {
+            return;
+        };
+        let ticket = match ready.ticket {
+            Ok(ticket) => ticket,
+            Err(failed) => return self.give_up_move(tid, failed, out),
+        };
+        let Some(host) = self.agreement.state().host(from) else {
+            return;
+        };
+        (moving.stage, moving.prepared) = (Stage::Saving, now);
+        let (addr, incarnation) = (host.facts.addr.clone(), moving.incarnation);
+        self.set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.frozen = true;
+        }
+        self.routes.set_connected(tid, false);
+        out.push_back(Output::Freeze { tid, addr, ticket });
+    }
+
+    /// The task has stopped and written its image, or says why it cannot: then it runs on.
+    pub(super) fn on_frozen(&mut self, tid: Tid, result: Result<u64, Failed>, out: &mut Outbox) {
+        let now = self.now;
+        let Some(moving) = self.leaving.get_mut(&tid).filter(|moving| moving.stage == Stage::Saving)
+        else {
+            return;
+        };
+        match result {
+            Ok(bytes) => {
+                (moving.stage, moving.saved, moving.bytes) = (Stage::Loading, now, bytes);
+                if moving.loaded.is_some() {
+                    self.release_task(tid);
+                }
+            }
+            Err(failed) => {
+                let text = format!("task {} cannot be moved: {failed}", tid.show(self.machine));
+                self.take_back(tid, Failed::new(failed.kind, text), out);
+            }
+        }
+    }
+
+    /// At the target: the process of the image stands ready, or there is none.
+    pub(super) fn on_arrived(&mut self, tid: Tid, result: Result<(), Failed>, out: &mut Outbox) {
+        let Some(arriving) = self.arriving.get_mut(&tid) else {
+            return;
+        };
+        let (from, incarnation) = (arriving.from, arriving.incarnation);
+        if result.is_err() && arriving.belongings.is_some() {
+            // Released: whoever is first in the log decides.
+            if !std::mem::replace(&mut arriving.lost, true) {
+                self.agreement.propose(Change::Stay {
+                    tid,
+                    host: from,
+                    incarnation,
+                });
+            }
+            return;
+        }
+        if result.is_err() {
+            self.discard(tid, out);
+        }
+        let loaded = MoveLoaded {
+            tid,
+            incarnation,
+            result,
+        };
+        self.send_order(from, &Order::MoveLoaded(loaded));
+    }
+
+    pub(super) fn on_move_loaded(&mut self, from: HostId, loaded: MoveLoaded, out: &mut Outbox) {
+        let (now, tid) = (self.now, loaded.tid);
+        let Some(moving) = self.leaving.get_mut(&tid).filter(|moving| {
+            (moving.to, moving.incarnation) == (from, loaded.incarnation)
+                && matches!(moving.stage, Stage::Saving | Stage::Loading)
+        }) else {
+            return;
+        };
+        match loaded.result {
+            Ok(()) => {
+                moving.loaded = Some(now);
+                if moving.stage == Stage::Loading {
+                    self.release_task(tid);
+                }
+            }
+            Err(failed) => self.take_back(tid, failed, out),
+        }
+    }
+
+    /// At the source: the right to resume the task goes to the log.
+    fn release_task(&mut self, tid: Tid) {
+        let (Some(moving), Some(task)) = (self.leaving.get_mut(&tid), self.tasks.get(&tid)) else {
+            return;
+        };
+        moving.stage = Stage::Released;
+        let (to, incarnation) = (moving.to, moving.incarnation);
+        let answer = task.answer.as_ref().map(|frame| {
+            let mut bytes = BytesMut::with_capacity(frame.len());
+            frame.write_to(&mut bytes);
+            Body::from(bytes.to_vec())
+        });
+        let belongings = Belongings {
+            siblings: task.siblings as u32,
+            console: task.console,
+            watches: task.watches.iter().copied().collect(),
+            asked: task.asked,
+            answer,
+        };
+        let release = MoveRelease {
+            tid,
+            incarnation,
+            belongings,
+        };
+        self.send_order(to, &Order::MoveRelease(release));
+        self.set_timer(self.now + limits::MOVE_DOUBT, Timer::Move(tid, incarnation));
+    }
+
+    pub(super) fn on_move_release(&mut self, from: HostId, release: MoveRelease) {
+        let me = self.me;
+        let tid = release.tid;
+        let Some(arriving) = self.arriving.get_mut(&tid).filter(|arriving| {
+            (arriving.from, arriving.incarnation) == (from, release.incarnation)
+        }) else {
+            return;
+        };
+        let incarnation = arriving.incarnation;
+        arriving.belongings = Some(release.belongings);
+        self.agreement.propose(Change::Relocate {
+            tid,
+            from,
+            to: me,
+            incarnation,
+        });
+    }
+
+    pub(super) fn on_move_abort(&mut self, from: HostId, abort: &MoveAbort, out: &mut Outbox) {
+        if self.arriving.get(&abort.tid).is_some_and(|arriving| {
+            (arriving.from, arriving.incarnation) == (from, abort.incarnation)
+        }) {
+            self.discard(abort.tid, out);
+        }
+    }
+
+    /// The target's copy is of no use.
+    fn discard(&mut self, tid: Tid, out: &mut Outbox) {
+        if self.arriving.remove(&tid).is_some() {
+            out.push_back(Output::Discard(tid));
+        }
+    }
+
+    /// Before the release: the task runs on here.
+    fn take_back(&mut self, tid: Tid, failed: Failed, out: &mut Outbox) {
+        if let Some(moving) = self.leaving.get(&tid) {
+            let (to, incarnation) = (moving.to, moving.incarnation);
+            let abort = MoveAbort { tid, incarnation };
+            self.send_order(to, &Order::MoveAbort(abort));
+        }
+        self.thaw(tid, out);
+        self.give_up_move(tid, failed, out);
+    }
+
+    /// The task goes on here, under whatever incarnation.
+    fn thaw(&mut self, tid: Tid, out: &mut Outbox) {
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        if !std::mem::replace(&mut task.frozen, false) {
+            return;
+        }
+        let connected = task.connected;
+        let missed = std::mem::take(&mut task.missed);
+        self.routes.set_connected(tid, connected);
+        out.push_back(Output::Resume(tid));
+        for sender in missed {
+            let resend = Frame::new(Header::new(Op::Resend), Bytes::new());
+            self.forward(resend.between(tid, sender), false, out);
+        }
+    }
+
+    fn give_up_move(&mut self, tid: Tid, failed: Failed, out: &mut Outbox) {
+        if let Some(moving) = self.leaving.remove(&tid) {
+            self.tell_move_end(moving.asker, tid, Err(failed), out);
+        }
+    }
+
+    fn tell_move_end(
+        &mut self,
+        asker: (HostId, u64),
+        tid: Tid,
+        result: Result<MoveReport, Failed>,
+        out: &mut Outbox,
+    ) {
+        let (host, request) = asker;
+        let end = MoveEnd {
+            request,
+            tid,
+            result,
+        };
+        if host == self.me {
+            self.on_move_end(end, out);
+        } else {
+            self.send_order(host, &Order::MoveEnd(end));
+        }
+    }
+
+    pub(super) fn on_move_end(&mut self, end: MoveEnd, out: &mut Outbox) {
+        if let Some(asked) = self.asked_moves.remove(&end.request) {
+            let answer = match end.result {
+                Ok(report) => Answer::Moved(report),
+                Err(failed) => Answer::Failed(failed),
+            };
+            self.answer_console(asked.conn, asked.request, &answer, out);
+        }
+    }
+
+    /// A stage takes too long.
+    pub(super) fn on_move_due(&mut self, tid: Tid, incarnation: u32, out: &mut Outbox) {
+        let Some(moving) = self.leaving.get(&tid) else {
+            return;
+        };
+        if moving.incarnation != incarnation {
+            return;
+        }
+        let (begun, prepared, to) = (moving.begun, moving.prepared, moving.to);
+        let name = self.host_name(to);
+        let late = |text: String| Failed::new(FailKind::System, text);
+        match moving.stage {
+            Stage::Offered if self.now >= begun + limits::MOVE_OFFER_TIME => {
+                let text = format!("host '{name}' does not answer; the task runs on");
+                self.take_back(tid, late(text), out);
+            }
+            Stage::Saving | Stage::Loading if self.now >= prepared + limits::MOVE_TIME => {
+                let text = format!(
+                    "the image did not arrive at host '{name}' within {:?}; the task runs on",
+                    limits::MOVE_TIME
+                );
+                self.take_back(tid, late(text), out);
+            }
+            Stage::Released => {
+                self.agreement.propose(Change::Stay {
+                    tid,
+                    host: self.me,
+                    incarnation,
+                });
+                self.set_timer(self.now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
+            }
+            _ => {}
+        }
+    }
+
+    /// The log says where a task is from now on, and under which incarnation.
+    pub(super) fn on_moved(&mut self, tid: Tid, to: HostId, incarnation: u32, out: &mut Outbox) {
+        self.routes.moved(tid, to, incarnation);
+        if to == self.me {
+            self.settle_here(tid, incarnation, out);
+        } else {
+            self.settle_there(tid, to, out);
+        }
+        let app = self.agreement.state().living_task(tid).map(|task| task.app);
+        if let Some(run) = app.and_then(|app| self.runs.get_mut(&app)) {
+            run.hosts.insert(to);
+        }
+        self.tell_located(tid, to, incarnation, out);
+        self.release_held(out);
+    }
+
+    /// It is this host's: it arrives, or stays.
+    fn settle_here(&mut self, tid: Tid, incarnation: u32, out: &mut Outbox) {
+        if let Some(task) = self.tasks.get(&tid) {
+            let connected = task.connected && !task.leaving && !task.frozen;
+            self.routes.set_connected(tid, connected);
+            if self.leaving.contains_key(&tid) {
+                self.thaw(tid, out);
+                let text = "the target did not take the task in time; it runs on where it was";
+                self.give_up_move(tid, Failed::new(FailKind::System, text), out);
+            }
+            return;
+        }
+        let Some(arrived) = self.arriving.remove(&tid) else {
+            return;
+        };
+        let belongings = arrived.belongings.unwrap_or_default();
+        let app = self.agreement.state().living_task(tid).map(|task| task.app);
+        let mut task = LocalTask::new(app.unwrap_or(tid), belongings.console, None);
+        task.siblings = belongings.siblings as usize;
+        task.asked = belongings.asked;
+        task.answer = belongings.answer.as_deref().and_then(|bytes| {
+            let mut reader = FrameReader::new();
+            reader.push(bytes);
+            reader.next_frame().ok().flatten()
+        });
+        task.connected = !arrived.lost;
+        task.process = !arrived.lost;
+        for what in belongings.watches {
+            task.watches.insert(what);
+            self.watchers.entry(what).or_default().insert(tid);
+        }
+        self.tasks.insert(tid, task);
+        self.routes.set_connected(tid, !arrived.lost);
+        out.push_back(Output::Begin { tid, incarnation });
+        if arrived.lost {
+            // It ended here before the log gave it to this host.
+            self.lose_arrived(tid, incarnation);
+        }
+    }
+
+    fn lose_arrived(&mut self, tid: Tid, incarnation: u32) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.exiting = true;
+            self.agreement.propose(Change::Exit {
+                tid,
+                host: self.me,
+                incarnation,
+                status: ExitStatus::HostLost,
+            });
+        }
+    }
+
+    /// It is another host's.
+    fn settle_there(&mut self, tid: Tid, to: HostId, out: &mut Outbox) {
+        if self.arriving.contains_key(&tid) {
+            self.discard(tid, out);
+        }
+        if self.tasks.contains_key(&tid) {
+            self.forget_watches(tid);
+            self.parked.remove(&tid);
+            self.tasks.remove(&tid);
+            out.push_back(Output::Discard(tid));
+        }
+        if let Some(moving) = self.leaving.remove(&tid) {
+            let span = |from: Time, to: Time| to.since(from).as_micros() as u64;
+            let loaded = moving.loaded.unwrap_or(self.now);
+            let report = MoveReport {
+                from: self.me,
+                to,
+                bytes: moving.bytes,
+                total_us: span(moving.begun, self.now),
+                prepare_us: span(moving.begun, moving.prepared),
+                save_us: span(moving.prepared, moving.saved),
+                restore_us: span(moving.saved, loaded),
+                commit_us: span(loaded.max(moving.saved), self.now),
+            };
+            self.tell_move_end(moving.asker, tid, Ok(report), out);
+        }
+    }
+
+    /// Tells the tasks here, and this daemon's own ends of channels, where a task is.
+    fn tell_located(&mut self, tid: Tid, host: HostId, incarnation: u32, out: &mut Outbox) {
+        let located = Located {
+            peer: Some(tid),
+            host,
+            incarnation,
+        };
+        let frame = located.frame();
+        for (other, task) in &self.tasks {
+            if task.connected && !task.frozen && *other != tid {
+                let frame = frame.clone().between(self.tid, *other);
+                out.push_back(Output::Task(*other, frame));
+            }
+        }
+        self.keeper.located(self.now, &located, &mut self.frames);
+    }
+
+    /// A task here ended while it was on its way, or the log says so.
+    pub(super) fn end_moves_of(&mut self, tid: Tid, out: &mut Outbox) {
+        if let Some(moving) = self.leaving.get(&tid) {
+            let abort = MoveAbort {
+                tid,
+                incarnation: moving.incarnation,
+            };
+            let to = moving.to;
+            self.send_order(to, &Order::MoveAbort(abort));
+            let text = format!("task {} has ended", tid.show(self.machine));
+            self.give_up_move(tid, Failed::new(FailKind::NoSuchTask, text), out);
+        }
+        self.discard(tid, out);
+    }
+
+    /// A host is gone: what was on its way there stays, what was awaited from it does not come.
+    pub(super) fn lose_moves_of(&mut self, host: HostId, out: &mut Outbox) {
+        let name = self.host_name(host);
+        let there = self.leaving.iter().filter(|(_, moving)| moving.to == host);
+        for tid in there.map(|(tid, _)| *tid).collect::<Vec<_>>() {
+            self.thaw(tid, out);
+            let text = format!("host '{name}' was lost; the task runs on where it was");
+            self.give_up_move(tid, Failed::new(FailKind::HostLost, text), out);
+        }
+        let here = self.arriving.iter().filter(|(_, arriving)| arriving.from == host);
+        for tid in here.map(|(tid, _)| *tid).collect::<Vec<_>>() {
+            self.discard(tid, out);
+        }
+        let lost = self.asked_moves.iter().filter(|(_, asked)| asked.host == host);
+        for number in lost.map(|(number, _)| *number).collect::<Vec<_>>() {
+            if let Some(asked) = self.asked_moves.remove(&number) {
+                let text = format!("host '{name}' was lost, and the task with it");
+                let failed = Failed::new(FailKind::HostLost, text);
+                self.answer_console(asked.conn, asked.request, &Answer::Failed(failed), out);
+            }
+        }
+    }
+}
