@@ -111,6 +111,17 @@ pub enum Command {
         tid: TidArg,
     },
 
+    /// Move a task to another host, while it and all others run.
+    #[command(after_long_help = MOVE_HELP)]
+    Move {
+        /// The task.
+        #[arg(value_name = "TID")]
+        tid: TidArg,
+        /// Where to, as `conf` shows it; else the machine chooses.
+        #[arg(value_name = "HOST")]
+        host: Option<String>,
+    },
+
     /// Show the machine: its hosts, who leads, who votes.
     #[command(after_long_help = CONF_HELP)]
     Conf {
@@ -416,9 +427,16 @@ Example:
   vm sig TERM t2.5
   vm sig 10 t2.5 t2.6";
 
+const MOVE_HELP: &str = "\
+The program knows nothing of it: its memory, threads, open files and messages go along. It stands
+still while its image travels; all other tasks go on. If anything is in the way, the task runs on
+where it was, and the reason is told.
+
+  vm move t2.5 nodeB
+  vm move t2.5";
+
 const CHECK_HELP: &str = "\
-Exit code: 0 if it could be moved, 1 if not; then each reason is one line. In
-this release no task can be moved, for processes are not saved yet.
+Exit code: 0 if it could be moved, 1 if not; then each reason is one line.
 
 Example:
   vm check t2.5";

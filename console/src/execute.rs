@@ -110,6 +110,16 @@ impl Console {
                     failure::FAILED
                 })
             }
+            Command::Move { tid, host } => {
+                let tid = self.resolve(tid)?;
+                let request = Request::Move(tid, host.clone());
+                let Answer::Moved(report) = self.client()?.ask(&request)? else {
+                    return Err(ClientError::Unexpected.into());
+                };
+                let conf = self.conf(None)?;
+                self.renderer.show(&Event::Moved(tid, &report, &conf))?;
+                Ok(failure::DONE)
+            }
             Command::Conf { all } => {
                 let mut conf = self.conf(None)?;
                 conf.hosts.retain(|row| *all || is_present(row));

@@ -14,10 +14,17 @@ use std::{
 };
 use vm_checkpoint::image::{ImageError, Summary};
 use vm_wire::{
-    MachineId, Tid,
+    HostId, MachineId, Tid,
     agreed::ExitStatus,
     console::{Conf, Output, TaskRow},
+    peer::MoveReport,
 };
+
+/// A host's name, or its number if it is not known any more.
+fn host_name(conf: &Conf, host: HostId) -> String {
+    let row = conf.hosts.iter().find(|row| row.host == host);
+    row.map_or_else(|| host.to_string(), |row| row.facts.name.clone())
+}
 
 /// Something that a user wanted to know.
 #[derive(Debug)]
@@ -32,6 +39,8 @@ pub enum Event<'a> {
     Signalled(Tid, i32),
     /// Whether a task can be moved: each reason why not.
     Check(Tid, &'a [String]),
+    /// A task was moved, and how that went; the machine, for the names.
+    Moved(Tid, &'a MoveReport, &'a Conf),
     /// A host is in the machine now.
     HostAdded(&'a str),
     /// A host is in the machine no more.

@@ -5,9 +5,13 @@ use crate::{
     queue::{Flushed, FrameQueue, Lanes},
     secure::{SEALED_MAX, Secure},
     sockets::{READ_MIN, SERVE_BYTES},
+    transfer,
 };
 use mio::net::TcpStream;
-use rustix::io::{Errno, write};
+use rustix::{
+    io::{Errno, write},
+    net::{RecvFlags, recv},
+};
 use std::net::SocketAddr;
 use vm_machine::{ConnId, link::Maker};
 use vm_wire::{Frame, FrameReader, HostId};
@@ -32,6 +36,17 @@ pub enum State {
     Leaving,
 }
 
+/// What the first bytes of a connection say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    /// It wants to be a link, as far as this part is asked.
+    Link,
+    /// It brings an image, and is known by this ticket.
+    Image(u64),
+    /// It has not said enough.
+    Awaited,
+}
+
 /// A connection to another daemon.
 pub struct Conn {
     /// Its number.
@@ -46,6 +61,8 @@ pub struct Conn {
     pub state: State,
     /// The handshake and the seals.
     pub secure: Secure,
+    /// Its first bytes were not looked at yet.
+    opening: bool,
     /// Whether our Hello is on its way.
     said_hello: bool,
     /// Frames of the other end.
@@ -82,6 +99,7 @@ impl Conn {
                 None => State::Stranger,
             },
             secure,
+            opening: true,
             said_hello: false,
             reader: FrameReader::new(),
             queue: FrameQueue::new(Lanes::Two),
@@ -89,6 +107,36 @@ impl Conn {
             out_at: 0,
             closed: false,
             dirty: false,
+        }
+    }
+
+    /// Whether its first bytes were not looked at yet.
+    pub fn is_new(&self) -> bool {
+        self.opening && self.maker() == Maker::Them
+    }
+
+    /// Looks at the first bytes; those of a link stay where they are.
+    pub fn opening(&mut self) -> Opening {
+        let mut bytes = [0; transfer::OPENING];
+        let seen = match recv(&self.socket, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Ok((len, _)) => &bytes[..len],
+            // The next read says what is wrong.
+            Err(_) => return Opening::Link,
+        };
+        let magic = transfer::MAGIC;
+        let len = seen.len().min(magic.len());
+        if seen[..len] != magic[..len] || seen.is_empty() {
+            self.opening = false;
+            return Opening::Link;
+        }
+        match seen.get(magic.len()..).and_then(|rest| rest.first_chunk()) {
+            Some(ticket) => {
+                let ticket = u64::from_le_bytes(*ticket);
+                // They are there, all of them.
+                let _ = recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT);
+                Opening::Image(ticket)
+            }
+            None => Opening::Awaited,
         }
     }
 

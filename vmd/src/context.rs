@@ -11,7 +11,7 @@ const INTERESTS: Interest = Interest::READABLE.add(Interest::WRITABLE);
 /// Bits of a token that hold the place in its part's table.
 const PLACE_BITS: u32 = 32;
 /// Kinds of sources.
-const PARTS: usize = 7;
+const PARTS: usize = 8;
 
 /// Something that can be ready: a fixed one, or a part of the daemon and a place in its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +30,8 @@ pub enum Source {
     Link(usize),
     /// A descriptor of a task's process.
     Process(usize),
+    /// The interrupt socket of a task.
+    Interrupt(usize),
 }
 
 impl Source {
@@ -48,6 +50,7 @@ impl Source {
             Source::Local(place) => (4, place),
             Source::Link(place) => (5, place),
             Source::Process(place) => (6, place),
+            Source::Interrupt(place) => (7, place),
         }
     }
 
@@ -61,7 +64,8 @@ impl Source {
             3 => Source::LinkListener,
             4 => Source::Local(place),
             5 => Source::Link(place),
-            _ => Source::Process(place),
+            6 => Source::Process(place),
+            _ => Source::Interrupt(place),
         }
     }
 }
@@ -171,6 +175,14 @@ impl Context {
         self.registry.reregister(socket, source.token(), interests)
     }
 
+    /// It tells no more.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn deregister(&self, socket: &mut impl Register) -> io::Result<()> {
+        self.registry.deregister(socket)
+    }
+
     /// Like [`Context::register`], for what is only read.
     ///
     /// # Errors
@@ -209,6 +221,7 @@ mod tests {
             Source::Local(0),
             Source::Link(70_000),
             Source::Process(u32::MAX as usize),
+            Source::Interrupt(3),
         ] {
             assert_eq!(Source::from_token(source.token()), source);
         }

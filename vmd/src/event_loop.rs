@@ -17,6 +17,7 @@ use crate::{
     lease::LeaseTimer,
     links::Links,
     locals::Locals,
+    moves::Moves,
     processes::Processes,
     program::ProgramPath,
     signals::Signals,
@@ -71,6 +72,7 @@ pub struct EventLoop {
     links: Links,
     processes: Processes,
     consoles: Consoles,
+    moves: Moves,
     daemon: Daemon,
     outbox: Outbox,
     lease: LeaseTimer,
@@ -94,6 +96,11 @@ impl EventLoop {
             signals: Signals::catch(&context).context("cannot catch signals")?,
             jobs: Jobs::start(parts.path, poll.registry())?,
             locals: Locals::new(parts.local_listener, &context)?,
+            moves: Moves::new(
+                parts.identity.secret.clone(),
+                parts.identity.mode,
+                parts.identity.host,
+            ),
             links: Links::new(parts.identity, parts.link_listener, &context)?,
             processes: Processes::new(parts.spawner).context("cannot be a subreaper")?,
             consoles: Consoles::default(),
@@ -198,7 +205,15 @@ impl EventLoop {
             let context = &mut self.context;
             let more = match source {
                 Source::Local(place) => self.locals.serve(place, context),
-                Source::Link(place) => self.links.serve(place, context),
+                Source::Link(place) => {
+                    let more = self.links.serve(place, context);
+                    self.take_images();
+                    more
+                }
+                Source::Interrupt(place) => {
+                    self.hear_reports(place);
+                    false
+                }
                 Source::Process(place) => self.processes.serve(place, context),
                 Source::LocalListener => self.locals.accept(context),
                 Source::LinkListener => self.links.accept(context),
@@ -220,6 +235,24 @@ impl EventLoop {
             if clock::now().since(start) > READ_TIME {
                 return;
             }
+        }
+    }
+
+    /// Connections that bring images have come.
+    fn take_images(&mut self) {
+        for (ticket, socket) in self.links.take_images() {
+            let (locals, processes) = (&mut self.locals, &mut self.processes);
+            self.moves
+                .arrive(ticket, socket, locals, processes, &mut self.context);
+        }
+    }
+
+    /// A task reports what became of an order.
+    fn hear_reports(&mut self, place: usize) {
+        while let Some((tid, reported)) = self.locals.interrupts.read(place) {
+            let processes = &mut self.processes;
+            self.moves
+                .reported(tid, reported, processes, &mut self.context);
         }
     }
 
@@ -328,6 +361,20 @@ impl EventLoop {
             }
             Output::Resize(tid, size) => self.processes.resize(tid, size),
             Output::Attach(conn, tid) => self.consoles.attach(conn, tid),
+            Output::Freeze { tid, addr, ticket } => {
+                let (locals, processes) = (&mut self.locals, &mut self.processes);
+                self.moves
+                    .freeze(tid, &addr, ticket, locals, processes, context);
+            }
+            Output::Resume(tid) | Output::Begin { tid, .. } => {
+                self.moves.go(tid, &mut self.locals);
+            }
+            Output::Expect { tid, ticket } => self.moves.expect(tid, ticket),
+            Output::Discard(tid) => {
+                self.moves.forget(tid);
+                self.locals.discard(tid, context);
+                self.processes.discard(tid);
+            }
             Output::PauseOutput(tid) => self.processes.pause(tid, true, context),
             Output::ResumeOutput(tid) => self.processes.pause(tid, false, context),
             Output::LogOutput(tid, stream, bytes) => {

@@ -10,7 +10,7 @@
 //! logged and counted and does nothing else.
 
 use crate::{
-    connection::{Conn, State},
+    connection::{Conn, Opening, State},
     context::{Context, Source},
     hello::{Identity, is_from_host},
     queue::Pushed,
@@ -24,6 +24,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     io,
     net::{Shutdown, SocketAddr},
+    os::fd::OwnedFd,
     time::Duration,
 };
 use vm_machine::{
@@ -59,6 +60,8 @@ pub struct Links {
     offences: u64,
     /// Plain bytes on their way to be sealed.
     plain: Vec<u8>,
+    /// Connections that bring images, with their tickets.
+    images: Vec<(u64, OwnedFd)>,
 }
 
 impl Links {
@@ -87,6 +90,7 @@ impl Links {
             lossy: Vec::new(),
             offences: 0,
             plain: Vec::new(),
+            images: Vec::new(),
         })
     }
 
@@ -208,6 +212,16 @@ impl Links {
             if conn.state == State::Connecting {
                 return false;
             }
+            if conn.is_new() {
+                match conn.opening() {
+                    Opening::Link => {}
+                    Opening::Awaited => return false,
+                    Opening::Image(ticket) => {
+                        self.hand_on(place, ticket, context);
+                        return false;
+                    }
+                }
+            }
             let room = conn.read_room();
             let input = conn.secure.input(&mut conn.reader);
             input.reserve(room);
@@ -230,6 +244,22 @@ impl Links {
                 return more;
             }
         }
+    }
+
+    /// The connection brings an image: it is no link, and not this part's any more.
+    fn hand_on(&mut self, place: usize, ticket: u64, context: &mut Context) {
+        self.end_of(place, context);
+        let mut conn = self.table.remove(place);
+        self.places.remove(&conn.id);
+        match context.deregister(&mut conn.socket) {
+            Ok(()) => self.images.push((ticket, conn.socket.into())),
+            Err(error) => log::warn!("a connection cannot be handed on: {error}"),
+        }
+    }
+
+    /// The connections that bring images and have come since the last question.
+    pub fn take_images(&mut self) -> Vec<(u64, OwnedFd)> {
+        std::mem::take(&mut self.images)
     }
 
     fn take_bytes(&mut self, place: usize, context: &mut Context) -> anyhow::Result<()> {

@@ -10,6 +10,7 @@
 
 use crate::{
     context::{Context, Source},
+    interrupts::Interrupts,
     queue::{Flushed, FrameQueue, Lanes, Pushed},
     sockets::{READ_MIN, Read, SERVE_BYTES, Spare, read_into},
 };
@@ -48,8 +49,8 @@ enum Kind {
     Stranger,
     /// It wants to be a task.
     Enrolling,
-    /// A task, and our end of its interrupt socket.
-    Task { tid: Tid, _interrupt: OwnedFd },
+    /// A task.
+    Task { tid: Tid },
     /// A console. While `paused` nothing is read from it; while `full` the daemon was asked to
     /// send no output.
     Console { paused: bool, full: bool },
@@ -87,6 +88,8 @@ pub struct Locals {
     lossy: Vec<usize>,
     /// Connections that were closed for what they sent.
     offences: u64,
+    /// The interrupt sockets of the tasks.
+    pub interrupts: Interrupts,
 }
 
 impl Locals {
@@ -109,6 +112,7 @@ impl Locals {
             full: false,
             lossy: Vec::new(),
             offences: 0,
+            interrupts: Interrupts::default(),
         })
     }
 
@@ -238,7 +242,7 @@ impl Locals {
             };
             let op = frame.header.op;
             match &local.kind {
-                Kind::Task { tid, .. } if is_from_task(op) => {
+                Kind::Task { tid } if is_from_task(op) => {
                     context.inbox.push_back(Input::Task(*tid, frame));
                 }
                 Kind::Console { .. } if is_from_console(op) => {
@@ -293,7 +297,7 @@ impl Locals {
     fn offend(&mut self, place: usize, error: &anyhow::Error, context: &mut Context) {
         self.offences += 1;
         let who = match &self.table[place].kind {
-            Kind::Task { tid, .. } => format!("task {tid}"),
+            Kind::Task { tid } => format!("task {tid}"),
             Kind::Console { .. } => "a console".to_owned(),
             Kind::Stranger | Kind::Enrolling => "a local connection".to_owned(),
         };
@@ -315,10 +319,11 @@ impl Locals {
                 self.consoles -= 1;
                 context.inbox.push_back(Input::ConnGone(local.id));
             }
-            Kind::Task { tid, .. } => {
+            Kind::Task { tid } => {
                 // A task's new data socket may be there already.
                 if self.tasks.get(&tid) == Some(&place) {
                     self.tasks.remove(&tid);
+                    self.interrupts.remove(tid);
                     context.inbox.push_back(Input::TaskGone(tid));
                 }
             }
@@ -334,13 +339,14 @@ impl Locals {
         let local = &mut self.table[place];
         match hand_over(&local.socket, frame) {
             Ok(interrupt) => {
-                local.kind = Kind::Task {
-                    tid,
-                    _interrupt: interrupt,
-                };
+                local.kind = Kind::Task { tid };
                 self.others.remove(&conn);
                 if let Some(before) = self.tasks.insert(tid, place) {
                     self.close(before, context);
+                }
+                if let Err(error) = self.interrupts.add(tid, interrupt, context) {
+                    // It runs, but cannot be moved.
+                    log::warn!("the interrupt socket of {tid} cannot be watched: {error}");
                 }
             }
             Err(error) => {
@@ -348,6 +354,39 @@ impl Locals {
                 context.inbox.push_back(Input::TaskGone(tid));
                 self.close(place, context);
             }
+        }
+    }
+
+    /// The data socket of a task that was brought back here.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn add_task(&mut self, tid: Tid, socket: OwnedFd, context: &mut Context) -> io::Result<()> {
+        let mut socket = UnixStream::from_std(socket.into());
+        let entry = self.table.vacant_entry();
+        let place = entry.key();
+        context.register_readable(&mut socket, Source::Local(place))?;
+        entry.insert(Local {
+            id: context.conn(),
+            socket,
+            reader: FrameReader::new(),
+            queue: FrameQueue::new(Lanes::One),
+            kind: Kind::Task { tid },
+            closed: false,
+            dirty: false,
+            awaits_room: false,
+        });
+        if let Some(before) = self.tasks.insert(tid, place) {
+            self.close(before, context);
+        }
+        Ok(())
+    }
+
+    /// The task is another host's, or none of this one's: closes its sockets and says nothing.
+    pub fn discard(&mut self, tid: Tid, context: &mut Context) {
+        self.interrupts.remove(tid);
+        if let Some(place) = self.tasks.remove(&tid) {
+            self.close(place, context);
         }
     }
 

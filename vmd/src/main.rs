@@ -24,6 +24,7 @@ mod turns;
 
 mod connection;
 mod hello;
+mod interrupts;
 mod links;
 mod locals;
 mod queue;
@@ -36,6 +37,9 @@ mod lines;
 mod processes;
 mod spawn;
 mod streams;
+
+mod moves;
+mod transfer;
 
 mod jobs;
 mod program;
@@ -63,6 +67,15 @@ use vm_machine::{Daemon, DaemonConfig};
 use vm_wire::{HostId, MachineId, agreed::HostFacts, place};
 
 fn main() -> ExitCode {
+    if let Some(result) = transfer::run_if_asked() {
+        return match result {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("vmd: {error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let args = Args::parse();
     let result = if args.detach && !args.detached {
         detach::start()

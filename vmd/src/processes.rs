@@ -117,7 +117,7 @@ impl Processes {
         } = launch;
         let started = self.spawner.spawn(&spec).and_then(|started| {
             let pid = started.pid;
-            self.watch(&spec, started, typed, context)
+            self.watch(spec.tid, spec.console.is_some(), started, typed, context)
                 .map_err(|error| {
                     let text = format!("cannot watch {}: {error}", spec.program);
                     vm_wire::task::Failed::new(vm_wire::task::FailKind::System, text)
@@ -140,13 +140,13 @@ impl Processes {
 
     fn watch(
         &mut self,
-        spec: &LaunchSpec,
+        tid: Tid,
+        raw: bool,
         started: spawn::Started,
         typed: Typed,
         context: &mut Context,
     ) -> io::Result<()> {
-        let (tid, pid) = (spec.tid, started.pid);
-        let raw = spec.console.is_some();
+        let pid = started.pid;
         let output = |stream: u8| Output {
             stream,
             lines: (!raw).then(LineCutter::default),
@@ -205,6 +205,61 @@ impl Processes {
         self.tids.insert(pid, tid);
         self.tasks.insert(tid, process);
         Ok(())
+    }
+
+    /// Starts the process that becomes a task that was saved on another host, see
+    /// [`Spawner::bring_back`].
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn bring_back(
+        &mut self,
+        tid: Tid,
+        handed: [OwnedFd; 3],
+        context: &mut Context,
+    ) -> io::Result<()> {
+        let started = self.spawner.bring_back(&handed)?;
+        self.watch(tid, false, started, Typed::default(), context)
+    }
+
+    /// Sends the process of a task, but nothing that it has started, a signal.
+    pub fn nudge(&self, tid: Tid, number: i32) {
+        if let Some(process) = self.tasks.get(&tid)
+            && let Some(signal) = spawn::signal(number)
+        {
+            // It may have ended meanwhile.
+            let pidfd = &self.streams[process.pidfd].fd;
+            let _ = rustix::process::pidfd_send_signal(pidfd, signal);
+        }
+    }
+
+    /// Reads all that a task has written so far.
+    pub fn read_all(&mut self, tid: Tid, context: &mut Context) {
+        let outputs = self.tasks.get(&tid).map(|process| process.outputs.clone());
+        for place in outputs.into_iter().flatten() {
+            let stream = &mut self.streams[place];
+            if let Some(output) = stream.role.output() {
+                while let Progress::More = output.read(&stream.fd, tid, &mut context.inbox) {}
+            }
+        }
+    }
+
+    /// Ends the process of a task that is another host's, and forgets it.
+    pub fn discard(&mut self, tid: Tid) {
+        let Some(process) = self.tasks.remove(&tid) else {
+            return;
+        };
+        self.tids.remove(&process.pid);
+        self.lingering.retain(|(_, lingering)| *lingering != tid);
+        if process.ended.is_none() {
+            kill_group(process.pid, Signal::KILL);
+            self.kill_session(process.pid);
+            self.streams.remove(process.pidfd);
+        }
+        let input = process.input.filter(|place| !process.outputs.contains(place));
+        for place in process.outputs.iter().copied().chain(input) {
+            self.streams.remove(place);
+        }
     }
 
     fn add(

@@ -37,6 +37,28 @@ impl Secret {
         &self.0
     }
 
+    /// The key as text, for a process of this daemon's own.
+    pub fn to_hex(&self) -> String {
+        self.0.iter().fold(String::new(), |mut text, byte| {
+            // A string takes all.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
+
+    /// Reads what [`Secret::to_hex`] made.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn from_hex(text: &str) -> anyhow::Result<Secret> {
+        let mut key = [0; 32];
+        ensure!(text.len() == 64 && text.is_ascii(), "that is no key");
+        for (index, byte) in key.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16)?;
+        }
+        Ok(Secret(key))
+    }
+
     /// Derives the key from the secret's text.
     ///
     /// # Errors

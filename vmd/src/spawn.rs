@@ -5,8 +5,9 @@
 //! starts can be ended with it. `unsafe` here: the code between fork and exec, which makes system
 //! calls only, and two calls of the C library that rustix does not have.
 
+use crate::transfer;
 use rustix::{
-    fd::{AsFd, OwnedFd},
+    fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     process::{Pid, PidfdFlags, Resource, Rlimit, Signal},
     pty::OpenptFlags,
     termios::Winsize,
@@ -77,6 +78,22 @@ impl Spawner {
         })
     }
 
+    /// Starts the process that becomes a task that was saved on another host. `handed`: where its
+    /// image comes from, its data socket, its interrupt socket.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn bring_back(&self, handed: &[OwnedFd; 3]) -> io::Result<Started> {
+        let mut command = transfer::restorer();
+        command
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let handed = handed.each_ref().map(|fd| fd.as_raw_fd());
+        self.run(command, None, Some(handed))
+    }
+
     fn start(&self, spec: &LaunchSpec) -> io::Result<Started> {
         let mut command = Command::new(&spec.program);
         command
@@ -102,12 +119,25 @@ impl Spawner {
         if terminal.is_none() {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
+        self.run(command, terminal, None)
+    }
+
+    /// Starts a process that dies with this daemon.
+    fn run(
+        &self,
+        mut command: Command,
+        terminal: Option<OwnedFd>,
+        handed: Option<[RawFd; 3]>,
+    ) -> io::Result<Started> {
         let daemon = rustix::process::getpid();
         let (file_limit, has_terminal) = (self.file_limit, terminal.is_some());
         // SAFETY: the closure runs between fork and exec, where other threads of the daemon may
         // have held locks. It makes system calls only: no allocation, no lock.
         unsafe {
-            command.pre_exec(move || tie_to_daemon(daemon, file_limit, has_terminal));
+            command.pre_exec(move || {
+                tie_to_daemon(daemon, file_limit, has_terminal)?;
+                handed.map_or(Ok(()), hand_over)
+            });
         }
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
@@ -135,6 +165,7 @@ impl Spawner {
 /// In the child: a session of its own, its terminal, and death together with the daemon.
 fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, terminal: bool) -> io::Result<()> {
     rustix::process::setsid()?;
+    keep_descriptors();
     if terminal {
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
     }
@@ -143,6 +174,30 @@ fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, terminal: bool) -> io::Result<
     // It may have ended before it could be tied to.
     if rustix::process::getppid() != Some(daemon) {
         return Err(io::ErrorKind::BrokenPipe.into());
+    }
+    Ok(())
+}
+
+/// In the child: whatever the daemon itself was started with is not the task's, which could not be
+/// moved with it.
+fn keep_descriptors() {
+    // SAFETY: it takes numbers. An old kernel refuses, which harms nothing.
+    unsafe { libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32) };
+}
+
+/// In the child: the descriptors get the numbers under which a restorer finds them.
+fn hand_over(handed: [RawFd; 3]) -> io::Result<()> {
+    // First out of the way of those numbers.
+    let mut aside = [-1; 3];
+    for (place, fd) in aside.iter_mut().zip(handed) {
+        // SAFETY: these commands take numbers.
+        *place = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, transfer::IMAGE + 3) };
+    }
+    for (fd, to) in aside.into_iter().zip(transfer::IMAGE..) {
+        // SAFETY: numbers, too.
+        if unsafe { libc::dup2(fd, to) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
     }
     Ok(())
 }

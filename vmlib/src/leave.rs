@@ -10,12 +10,13 @@
 
 use crate::{
     error::{ExitError, InitError, TaskError},
+    freeze,
     primitive::{Attempt, Phase, Shared, now},
     request::read_answer,
 };
 use std::{
     ffi::{c_int, c_void},
-    io, process, ptr,
+    io, ptr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -28,13 +29,7 @@ use vm_wire::{
 const EXIT_TIME: Duration = Duration::from_secs(10);
 
 /// The task that this process is.
-static TASK: Mutex<Option<Registered>> = Mutex::new(None);
-
-struct Registered {
-    shared: Arc<Shared>,
-    /// The process that enrolled: a forked copy of it is no task, and must not leave in its name.
-    process: u32,
-}
+static TASK: Mutex<Option<Arc<Shared>>> = Mutex::new(None);
 
 unsafe extern "C" {
     /// glibc: calls `function` with the exit status and `argument` when the process ends.
@@ -59,10 +54,8 @@ pub(crate) fn once(
             cause: io::ErrorKind::OutOfMemory.into(),
         });
     }
-    *task = Some(Registered {
-        shared: Arc::clone(&shared),
-        process: process::id(),
-    });
+    freeze::enrolled();
+    *task = Some(Arc::clone(&shared));
     Ok(shared)
 }
 
@@ -76,10 +69,11 @@ extern "C" fn leave_at_exit(status: c_int, _: *mut c_void) {
     let Some(task) = &*task else {
         return;
     };
-    if task.process != process::id() {
+    // A forked copy of the process is no task, and must not leave in its name.
+    if !freeze::is_task() {
         return;
     }
-    match task.shared.leave(status) {
+    match task.leave(status) {
         Ok(()) | Err(ExitError::Task(TaskError::Left)) => {}
         Err(error) => log::warn!("{error}"),
     }
@@ -96,6 +90,7 @@ impl Shared {
                 Some(question) => question,
                 None => {
                     core.phase.running()?;
+                    freeze::leaves();
                     core.phase = Phase::Leaving;
                     core.requests.clear();
                     let (retained, last) = core.endpoint.leave();

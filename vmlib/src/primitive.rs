@@ -19,7 +19,7 @@
 
 use crate::{
     error::{LinkError, TaskError},
-    interrupt::Interrupt,
+    freeze, interrupt,
     link::{Incoming, Outgoing, ReadResult, Ready, Sockets},
     request::Requests,
     two_phase::TwoPhase,
@@ -30,11 +30,13 @@ use rustix::{
 };
 use std::{
     collections::{BTreeSet, VecDeque},
+    ops::{Deref, DerefMut},
     num::NonZero,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     thread::available_parallelism,
     time::Duration,
 };
+use vm_checkpoint::Section;
 use vm_machine::{Endpoint, EndpointConfig, Received, Time};
 use vm_wire::{
     Frame, Message, Op, Tid,
@@ -83,7 +85,8 @@ pub(crate) struct Core {
     incoming: Incoming,
     /// The last read filled its room: try to read before the next wait.
     more: bool,
-    interrupt: Interrupt,
+    /// How often the task was frozen, as far as this knows.
+    renewals: u32,
     /// A thread polls the data socket for reading.
     polled: bool,
     two_phase: TwoPhase,
@@ -99,10 +102,12 @@ pub(crate) enum Attempt<T> {
     Wait(Option<Time>),
 }
 
-/// The time, on the clock that all of the library uses.
+/// The time, on the clock that all of the library uses: the system's, as it was when the task was
+/// saved for the last time.
 pub(crate) fn now() -> Time {
     let now = clock_gettime(ClockId::Monotonic);
-    Time(now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000)
+    let system = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
+    Time((system + freeze::clock_offset()) as u64)
 }
 
 impl Shared {
@@ -125,7 +130,7 @@ impl Shared {
             outgoing: Outgoing::default(),
             incoming: Incoming::default(),
             more: false,
-            interrupt: Interrupt::default(),
+            renewals: freeze::renewals(),
             polled: false,
             two_phase: TwoPhase::new(processors),
             sleepers: 0,
@@ -194,9 +199,9 @@ impl Shared {
     /// Waits until something may have changed, or until the given time.
     fn wait<'a>(
         &'a self,
-        mut core: MutexGuard<'a, Core>,
+        mut core: Locked<'a>,
         until: Option<Time>,
-    ) -> Result<MutexGuard<'a, Core>, TaskError> {
+    ) -> Result<Locked<'a>, TaskError> {
         let read = !core.polled;
         let write = !core.outgoing.is_empty();
         if read && core.more {
@@ -209,10 +214,7 @@ impl Shared {
         if !read && !write {
             core.sleepers += 1;
             let time = time.unwrap_or(Duration::MAX);
-            core = match self.changed.wait_timeout(core, time) {
-                Ok((core, _)) => core,
-                Err(poison) => poison.into_inner().0,
-            };
+            core = core.sleep(&self.changed, time);
             core.sleepers -= 1;
         } else {
             core.polled |= read;
@@ -231,6 +233,9 @@ impl Shared {
                 }
                 false => Ok(ready),
             });
+            if ready.as_ref().is_ok_and(|ready| ready.interrupt) {
+                interrupt::heed(self.sockets.interrupt.as_fd());
+            }
             core = self.lock();
             if read {
                 core.polled = false;
@@ -244,9 +249,9 @@ impl Shared {
         Ok(core)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Core> {
+    fn lock(&self) -> Locked<'_> {
         // A panic in a call leaves the core whole: every step of it is complete in itself.
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        Locked::new(self.core.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Lets the other threads look again.
@@ -254,6 +259,69 @@ impl Shared {
         if core.sleepers > 0 {
             self.changed.notify_all();
         }
+    }
+}
+
+/// The core, locked. Meanwhile this thread is not stopped for an image: what is under way on the
+/// sockets is never in one. Orders that came are heeded afterwards.
+struct Locked<'a> {
+    core: MutexGuard<'a, Core>,
+    section: Section,
+    /// Last: after the section.
+    late: Late,
+}
+
+/// See [`Locked`].
+struct Late;
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        interrupt::heed_late();
+    }
+}
+
+impl<'a> Locked<'a> {
+    fn new(core: MutexGuard<'a, Core>) -> Self {
+        let mut locked = Locked {
+            core,
+            section: Section::enter(),
+            late: Late,
+        };
+        let renewals = freeze::renewals();
+        if renewals != locked.renewals {
+            locked.renewals = renewals;
+            locked.renew();
+        }
+        locked
+    }
+
+    /// Releases the core until something has changed, but for so long at most.
+    fn sleep(self, changed: &Condvar, time: Duration) -> Self {
+        let Locked {
+            core,
+            section,
+            late,
+        } = self;
+        drop(section);
+        drop(late);
+        Locked::new(match changed.wait_timeout(core, time) {
+            Ok((core, _)) => core,
+            Err(poison) => poison.into_inner().0,
+        })
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Core {
+        &mut self.core
     }
 }
 
@@ -273,6 +341,19 @@ impl Core {
     pub(crate) fn say(&mut self, frame: Frame) {
         self.out
             .push_back(frame.between(self.endpoint.me(), Tid::NONE));
+    }
+
+    /// The task was frozen, and goes on here or on another host: every channel begins anew, and what
+    /// was asked is asked again. On another host nothing of what was under way has come through.
+    fn renew(&mut self) {
+        if freeze::is_moved() {
+            self.outgoing = Outgoing::default();
+            self.incoming = Incoming::default();
+            self.out.clear();
+            self.more = false;
+        }
+        self.requests.ask_again();
+        self.endpoint.renew(now(), &mut self.out);
     }
 
     /// Remembers that the connection is of no use.
@@ -306,9 +387,6 @@ impl Core {
     }
 
     fn ready(&mut self, sockets: &Sockets, ready: Ready) -> Result<(), LinkError> {
-        if ready.interrupt {
-            self.interrupt.heed(sockets.interrupt.as_fd())?;
-        }
         if ready.read {
             self.read(sockets, now())?;
         }

@@ -20,6 +20,8 @@ pub(crate) struct Requests {
     open: bool,
     /// Its answer.
     answer: Option<Frame>,
+    /// It is to be asked again at once.
+    again: bool,
 }
 
 impl Requests {
@@ -28,6 +30,11 @@ impl Requests {
         if self.open && frame.header.request == self.last {
             self.answer = Some(frame);
         }
+    }
+
+    /// What is under way may be lost: asks again.
+    pub(crate) fn ask_again(&mut self) {
+        self.again = self.open;
     }
 
     /// Gives up what is under way: the task leaves.
@@ -60,7 +67,7 @@ impl Core {
                 if let Some(answer) = self.requests.take_answer() {
                     return Attempt::Done(answer);
                 }
-                if now < again {
+                if now < again && !std::mem::take(&mut self.requests.again) {
                     return Attempt::Wait(Some(again));
                 }
                 number

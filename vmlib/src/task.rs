@@ -3,7 +3,7 @@
 use crate::{
     error::InitError,
     init::{Environment, enrol},
-    interrupt::nudge_at_end,
+    interrupt::watch,
     leave,
     primitive::Shared,
 };
@@ -37,9 +37,8 @@ pub fn init() -> Result<Task, InitError> {
     leave::once(|| {
         let environment = Environment::read()?;
         let (welcome, sockets) = enrol(&environment)?;
-        if environment.token.is_none() {
-            nudge_at_end(sockets.interrupt.as_fd())?;
-        }
+        let at_end = environment.token.is_none();
+        watch(sockets.data.as_fd(), sockets.interrupt.as_fd(), at_end)?;
         Ok(Arc::new(Shared::new(welcome, sockets)))
     })
     .map(Task::new)
@@ -80,9 +79,12 @@ impl Task {
         self.shared.welcome.index
     }
 
-    /// The host where it runs.
+    /// The host where it runs. Another one after it was moved.
     pub fn host(&self) -> HostId {
-        self.shared.welcome.host
+        match crate::freeze::host() {
+            HostId::NONE => self.shared.welcome.host,
+            host => host,
+        }
     }
 
     /// The machine.

@@ -26,6 +26,18 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
         Event::Check(task, reasons) => {
             json!({ "tid": tid(task), "movable": reasons.is_empty(), "reasons": reasons })
         }
+        Event::Moved(task, report, conf) => json!({
+            "tid": tid(task),
+            "from": super::host_name(conf, report.from),
+            "to": super::host_name(conf, report.to),
+            "bytes": report.bytes,
+            "total_us": report.total_us,
+            "freeze_us": report.total_us - report.prepare_us,
+            "prepare_us": report.prepare_us,
+            "save_us": report.save_us,
+            "restore_us": report.restore_us,
+            "commit_us": report.commit_us,
+        }),
         Event::HostAdded(host) => json!({ "added": host }),
         Event::HostDeleted(host) => json!({ "deleted": host }),
         Event::Halted => json!({ "halted": true }),

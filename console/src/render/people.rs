@@ -36,6 +36,22 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
             .iter()
             .map(|reason| format!("{} cannot be moved: {reason}\n", tid.show(machine)))
             .collect(),
+        Event::Moved(tid, report, conf) => {
+            let ms = |us: u64| us as f64 / 1e3;
+            format!(
+                "{} moved from {} to {}: {:.1} MB in {:.1} ms; it stood still for {:.1} ms \
+                 (save {:.1}, transfer and restore {:.1}, commit {:.1})\n",
+                tid.show(machine),
+                super::host_name(conf, report.from),
+                super::host_name(conf, report.to),
+                report.bytes as f64 / 1e6,
+                ms(report.total_us),
+                ms(report.total_us - report.prepare_us),
+                ms(report.save_us),
+                ms(report.restore_us),
+                ms(report.commit_us),
+            )
+        }
         Event::HostAdded(host) => format!("{host}: added\n"),
         Event::HostDeleted(host) => format!("{host}: deleted\n"),
         Event::Halted => "the machine has ended\n".to_owned(),

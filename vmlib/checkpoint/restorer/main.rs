@@ -145,7 +145,7 @@ fn restore(fd: i32, foreign: bool) -> ! {
     memory::protect(mappings);
     vdso::place(&kernels, &facts, foreign);
     let own = space::own();
-    jump(&facts, own.start, own.end - own.start)
+    jump(&facts, own.start, own.end - own.start, fd)
 }
 
 /// What lacks here would be missed in the middle of a computation, or cut off silently.
@@ -168,7 +168,7 @@ fn check_processor(image: &Cpu) {
 }
 
 /// Leaves for the code of the image.
-fn jump(facts: &Facts, own: usize, own_len: usize) -> ! {
+fn jump(facts: &Facts, own: usize, own_len: usize, image: i32) -> ! {
     // SAFETY: everything is where the image wants it; this code is not needed any more.
     unsafe {
         core::arch::asm!(
@@ -181,6 +181,7 @@ fn jump(facts: &Facts, own: usize, own_len: usize) -> ! {
             in("rdi") facts.argument,
             in("rsi") own,
             in("rdx") own_len,
+            in("rcx") image as usize,
             options(noreturn),
         )
     }

@@ -48,8 +48,10 @@ mod trigger;
 mod vdso;
 
 pub use callbacks::{Callbacks, register};
+pub use fault::Text;
 pub use raw::format;
 pub use restore::{Way, restore};
+pub use save::{Hold, Moment};
 pub use signal::{SIGNAL, Section};
 pub use trigger::TRIGGER;
 
@@ -102,10 +104,13 @@ pub struct Options<'a> {
     /// Memory is compressed with LZ4, where that makes it smaller. Takes several times as long.
     pub compress: bool,
     /// Descriptors that the program looks after itself: they are not checked, and closed where it
-    /// goes on.
+    /// is brought back. The first four below 512 can be handed over: see [`restore`].
     pub own: &'a [RawFd],
     /// How long threads may take to stop.
     pub limit: Duration,
+    /// Called while all threads stand still: when the image is written (not for a forked save), and
+    /// when the process was brought back. It goes on when that returns.
+    pub hold: Option<Hold>,
 }
 
 impl Default for Options<'_> {
@@ -115,6 +120,7 @@ impl Default for Options<'_> {
             compress: false,
             own: &[],
             limit: Duration::from_secs(2),
+            hold: None,
         }
     }
 }
@@ -127,6 +133,7 @@ impl<'a> Options<'a> {
             compress: self.compress,
             own: self.own,
             limit_ns: u64::try_from(self.limit.as_nanos()).unwrap_or(u64::MAX),
+            hold: self.hold,
         }
     }
 }
@@ -250,6 +257,39 @@ fn try_save(image: BorrowedFd<'_>, options: Options<'_>) -> Result<Saved, SaveEr
     save::save(options.wanted(image.as_raw_fd()))
         .map(saved)
         .map_err(SaveError::from)
+}
+
+/// Looks up what [`save_in_handler`] needs to know of the C library. To be called once, outside of
+/// signal handlers.
+pub fn prepare() {
+    resume::look_up();
+    interpose::link();
+}
+
+/// Whether this thread is in a [`Section`].
+pub fn in_section() -> bool {
+    signal::in_section()
+}
+
+/// Saves like [`save`], in place, from a signal handler: it allocates nothing, locks nothing, and
+/// calls no callbacks. Not within a [`Section`]. After [`prepare`].
+///
+/// # Errors
+/// Why there is no image; the process goes on.
+pub fn save_in_handler(image: RawFd, options: Options<'_>) -> Result<Moment, Text> {
+    let wanted = save::Wanted {
+        forked: false,
+        ..options.wanted(image)
+    };
+    match save::save(wanted) {
+        Ok(save::Now::Back) => Ok(Moment::Back),
+        Ok(save::Now::Here(saved)) => Ok(Moment::Saved(saved.bytes)),
+        Err(Fault::Refused(text)) => Err(text),
+        Err(Fault::Failed(text, errno)) => {
+            let (text, errno) = (text.as_str(), errno.0);
+            Err(Text::of(format_args!("{text}: error {errno}")))
+        }
+    }
 }
 
 fn saved(now: save::Now) -> Saved {

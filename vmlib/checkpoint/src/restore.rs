@@ -37,7 +37,10 @@ pub struct Way {
 }
 
 /// Becomes the process of the image that is read from `image`. Descriptors 0, 1 and 2 become those
-/// of the process where they were a terminal or led to another process; all others are closed.
+/// of the process where they were a terminal or led to another process. Descriptors that it looked
+/// after itself ([`Options::own`](crate::Options)) are handed over if they are open here, and stay
+/// so when a program is started, under the numbers that follow that of `image`, in the same order;
+/// all others are closed.
 ///
 /// What goes wrong from here on ends this process, with a message on standard error and status
 /// [`CANNOT_RESTORE`](crate::CANNOT_RESTORE) or [`CANNOT_GO_ON`](crate::CANNOT_GO_ON): there is

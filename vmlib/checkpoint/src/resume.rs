@@ -19,7 +19,8 @@ use crate::{
         format::{FileRecord, Mapping, MemoryMap},
         sys::{self, futex_wait, futex_wake, nr},
     },
-    save, scratch,
+    save::{self, Hold, Moment},
+    scratch,
     stop::{self, Thread},
     trigger,
 };
@@ -47,9 +48,18 @@ pub struct Plan {
     pub memory: MemoryMap,
     /// The descriptor that the image was written to.
     pub image: i32,
+    /// Descriptors that the program looks after itself, see [`OWN_MAX`]; unused ones are -1.
+    pub own: [i32; OWN_MAX],
+    /// Called when all is ready to go on.
+    pub hold: Option<Hold>,
     /// The process's name.
     pub comm: [u8; 16],
 }
+
+/// So many of the descriptors that a program looks after itself can be handed over.
+pub const OWN_MAX: usize = 4;
+/// Descriptors from here on are for passing: an own one below is handed over.
+const PASSING: usize = 512;
 
 /// Bytes of the stack on which all this runs.
 const STACK: usize = 128 << 10;
@@ -91,13 +101,13 @@ pub fn look_up() {
 }
 
 /// Where the process goes on: `restorer` is memory of whoever brought it back.
-pub extern "C" fn entry(plan: *mut Plan, restorer: usize, restorer_len: usize) -> ! {
+pub extern "C" fn entry(plan: *mut Plan, restorer: usize, restorer_len: usize, image: i32) -> ! {
     // SAFETY: that code has done its work, and nobody returns to it.
     let _ = unsafe { sys::unmap(restorer, restorer_len) };
     // SAFETY: it is in the image, as it was written.
     let known = unsafe { &*plan };
     PLAN.store(plan, SeqCst);
-    match prepare(known) {
+    match prepare(known, image) {
         Ok(leader) => live(leader),
         Err(fault) => give_up(&fault),
     }
@@ -125,7 +135,7 @@ fn give_up(fault: &Fault) -> ! {
 }
 
 /// Sets everything up but this thread itself. Returns its index.
-fn prepare(plan: &Plan) -> Outcome<usize> {
+fn prepare(plan: &Plan, image: i32) -> Outcome<usize> {
     stop::forget();
     scratch::forget();
     save::came_back();
@@ -146,9 +156,8 @@ fn prepare(plan: &Plan) -> Outcome<usize> {
             size_of::<MemoryMap>(),
             0,
         );
-        // Descriptors of whoever brought it back, the image's among them.
-        sys::call3(nr::CLOSE_RANGE, 3, u32::MAX as usize, 0);
     }
+    take_over(plan, image);
     shift_deadlines(plan);
     process::restore(plan.process)?;
     files::restore(plan.files, plan.names)?;
@@ -174,8 +183,32 @@ fn prepare(plan: &Plan) -> Outcome<usize> {
         let index = plan.threads.iter().position(|thread| thread.tid == tid);
         index.map_or(0, |index| ids[index])
     })?;
+    if let Some(hold) = plan.hold {
+        hold(Moment::Back);
+    }
     process::put_back(plan.process);
     Ok(first)
+}
+
+/// Closes the descriptors of whoever brought it back, but for those that it hands over: they follow
+/// the image's, in the order in which the program named its own, and get the numbers that these had.
+fn take_over(plan: &Plan, image: i32) {
+    let own = || plan.own.iter().filter(|fd| (0..PASSING as i32).contains(*fd));
+    let mut passed = [-1isize; OWN_MAX];
+    // SAFETY: the numbers are nobody's but this code's.
+    unsafe {
+        for (place, index) in passed.iter_mut().zip(1..).take(own().count()) {
+            let from = (image + index) as usize;
+            let duplicate = libc::F_DUPFD_CLOEXEC as usize;
+            *place = sys::call3(nr::FCNTL, from, duplicate, PASSING);
+        }
+        sys::call3(nr::CLOSE_RANGE, 3, PASSING - 1, 0);
+        for (from, to) in passed.iter().zip(own()).filter(|(from, _)| **from >= 0) {
+            let flags = libc::O_CLOEXEC as usize;
+            sys::call3(nr::DUP3, *from as usize, *to as usize, flags);
+        }
+        sys::call3(nr::CLOSE_RANGE, PASSING, u32::MAX as usize, 0);
+    }
 }
 
 /// This host's clock shows another time.

@@ -45,7 +45,22 @@ pub struct Wanted<'a> {
     pub own: &'a [i32],
     /// How long threads may take to stop.
     pub limit_ns: u64,
+    /// Called when the image is written, and when the process was brought back, before it goes on.
+    pub hold: Option<Hold>,
 }
+
+/// Where a process stands still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// Its image is written: so many bytes.
+    Saved(u64),
+    /// It was brought back.
+    Back,
+}
+
+/// Called while all threads stand still. It may make bare system calls, and use atomics; it must
+/// not allocate, lock, or use thread-locals or the C library.
+pub type Hold = fn(Moment);
 
 /// What a save came to.
 #[derive(Debug, Clone, Copy, Default)]
@@ -234,6 +249,9 @@ fn frozen(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Saved> {
     private::check()?;
     let process = process::capture()?;
     let written = write(wanted, rounds, process);
+    if let (Ok((bytes, 0)), Some(hold)) = (&written, wanted.hold) {
+        hold(Moment::Saved(*bytes));
+    }
     process::put_back(process);
     let (bytes, writer) = written?;
     Ok(Saved {
@@ -273,6 +291,8 @@ fn write(
         names: unsafe { std::slice::from_raw_parts(names.all().as_ptr(), names.all().len()) },
         memory: facts.memory,
         image: wanted.image,
+        own: std::array::from_fn(|index| wanted.own.get(index).copied().unwrap_or(-1)),
+        hold: wanted.hold,
         comm: comm()?,
     });
     let facts = Facts {

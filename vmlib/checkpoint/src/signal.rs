@@ -169,6 +169,11 @@ fn stop_now() {
     nudge(sys::getpid(), sys::gettid());
 }
 
+/// Whether this thread is in a section.
+pub fn in_section() -> bool {
+    DEPTH.get() > 0
+}
+
 /// In the handler: whether the thread is in a section; then it is asked to stop at the end of it.
 pub fn put_off() -> bool {
     let inside = DEPTH.get() > 0;

@@ -130,6 +130,7 @@ fn save_to(whole: &[u8], part: &[u8]) -> Outcome<End> {
         compress: false,
         own: &[],
         limit_ns: 2_000_000_000,
+        hold: None,
     });
     sys::close(image);
     let saved = match result? {

@@ -281,6 +281,16 @@ impl Endpoint {
         }
     }
 
+    /// This task was frozen and goes on: what was under way may be lost, in both directions. Every
+    /// channel begins anew.
+    pub fn renew(&mut self, now: Time, out: &mut VecDeque<Frame>) {
+        let stamp = self.stamp();
+        for pair in self.pairs.values_mut().filter(|pair| !pair.ended) {
+            pair.renew(now, stamp, out);
+            arm(&mut self.timers, pair);
+        }
+    }
+
     /// A task ended: becomes a [`Notice`] once its last chunk was taken, or at once if its last
     /// number is not known; then whatever else comes from it is dropped.
     pub fn ended(&mut self, now: Time, ended: Ended, out: &mut VecDeque<Frame>) {

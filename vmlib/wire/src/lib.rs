@@ -18,6 +18,7 @@ pub mod codec;
 pub mod console;
 pub mod frame;
 pub mod id;
+pub mod interrupt;
 pub mod limits;
 pub mod peer;
 pub mod place;

@@ -53,7 +53,12 @@ impl World {
             Output::Lease(until) => self.set_lease(slot, until),
             Output::Note(text) => self.trace(|| format!("slot {slot}: {text}")),
             Output::End(why) => self.end_daemon(slot, why),
-            Output::StandardInput(..)
+            Output::Freeze { .. }
+            | Output::Resume(_)
+            | Output::Expect { .. }
+            | Output::Begin { .. }
+            | Output::Discard(_)
+            | Output::StandardInput(..)
             | Output::Resize(..)
             | Output::LogOutput(..)
             | Output::Attach(..)

@@ -315,6 +315,14 @@ impl World {
                     }
                 }
             }
+            Output::Freeze { tid, .. } => {
+                let failed = Failed::new(FailKind::Refused, "no process here can be saved");
+                self.input(host, Input::Frozen(tid, Err(failed)));
+            }
+            Output::Resume(_)
+            | Output::Expect { .. }
+            | Output::Begin { .. }
+            | Output::Discard(_) => {}
             Output::Adopt(tid, _) => self.add_process(tid, host, "shell", None),
             Output::Signal(tid, signal) => self.signalled(host, tid, signal),
             Output::StandardInput(tid, bytes) => {

@@ -1,0 +1,121 @@
+//! The interrupt sockets of this host's tasks: orders to a task as a process, and what it reports
+//! ([`vm_wire::interrupt`]).
+//!
+//! An order is followed by the nudge, a signal, for a task that computes. What a task reports is
+//! read here; a report that makes no sense is logged, and nothing else happens.
+
+use crate::context::{Context, Source};
+use mio::unix::SourceFd;
+use rustix::{
+    fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    io::Errno,
+    net::{
+        RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, send, sendmsg,
+    },
+};
+use slab::Slab;
+use std::{collections::HashMap, io, io::IoSlice, mem::MaybeUninit};
+use vm_wire::{
+    Tid,
+    interrupt::{Order, REPORT_MAX, Report},
+};
+
+/// What a task has reported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reported {
+    /// It stands, and so many bytes of its image are written.
+    Saved(u64),
+    /// It goes on, and this is why.
+    Refused(String),
+    /// It was brought back, and stands.
+    Back,
+}
+
+#[derive(Debug)]
+struct Interrupt {
+    tid: Tid,
+    socket: OwnedFd,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Interrupts {
+    table: Slab<Interrupt>,
+    tasks: HashMap<Tid, usize>,
+    /// Number of the last order.
+    orders: u64,
+}
+
+impl Interrupts {
+    /// Our end of a task's interrupt socket; takes the place of an older one.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn add(&mut self, tid: Tid, socket: OwnedFd, context: &Context) -> io::Result<()> {
+        self.remove(tid);
+        let entry = self.table.vacant_entry();
+        let source = Source::Interrupt(entry.key());
+        context.register_readable(&mut SourceFd(&socket.as_raw_fd()), source)?;
+        self.tasks.insert(tid, entry.key());
+        entry.insert(Interrupt { tid, socket });
+        Ok(())
+    }
+
+    /// Closes it: the task ends.
+    pub fn remove(&mut self, tid: Tid) {
+        if let Some(place) = self.tasks.remove(&tid) {
+            self.table.remove(place);
+        }
+    }
+
+    /// Sends an order, with a descriptor if it needs one.
+    ///
+    /// # Errors
+    /// What the system says; not found if the task has no such socket.
+    pub fn order(
+        &mut self,
+        tid: Tid,
+        order: Order,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        let place = self.tasks.get(&tid).ok_or(io::ErrorKind::NotFound)?;
+        let socket = self.table[*place].socket.as_fd();
+        self.orders += 1;
+        let bytes = order.to_bytes(self.orders);
+        let Some(descriptor) = descriptor else {
+            send(socket, &bytes, SendFlags::NOSIGNAL)?;
+            return Ok(());
+        };
+        let descriptors = [descriptor];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Reads what the task at `place` reports.
+    pub fn read(&mut self, place: usize) -> Option<(Tid, Reported)> {
+        let interrupt = self.table.get(place)?;
+        let mut packet = [0; REPORT_MAX];
+        loop {
+            match recv(&interrupt.socket, &mut packet, RecvFlags::DONTWAIT) {
+                Ok((len @ 1.., _)) => match Report::read(&packet[..len]) {
+                    Some(report) => return Some((interrupt.tid, owned(report))),
+                    None => log::warn!("task {} reports what makes no sense", interrupt.tid),
+                },
+                Err(Errno::INTR) => {}
+                // Nothing more, or the end, which its process tells.
+                Ok(_) | Err(_) => return None,
+            }
+        }
+    }
+}
+
+fn owned(report: Report<'_>) -> Reported {
+    match report {
+        Report::Saved(bytes) => Reported::Saved(bytes),
+        Report::Refused(text) => Reported::Refused(text.to_owned()),
+        Report::Back => Reported::Back,
+    }
+}

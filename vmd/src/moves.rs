@@ -1,0 +1,158 @@
+//! Tasks that leave this host, and tasks that arrive: the system's side of
+//! [`vm_machine`]'s moves.
+
+use crate::{
+    context::Context,
+    interrupts::Reported,
+    locals::Locals,
+    processes::Processes,
+    secret::Secret,
+    secure::Mode,
+    transfer,
+};
+use rustix::{
+    fd::{AsFd, OwnedFd},
+    net::{AddressFamily, SocketFlags, SocketType, socketpair},
+    pipe::{PipeFlags, pipe_with},
+};
+use std::{collections::HashMap, io};
+use vm_machine::Input;
+use vm_wire::{
+    HostId, Tid,
+    interrupt::Order,
+    task::{FailKind, Failed},
+};
+
+/// The nudge: see `vmlib`.
+const NUDGE: i32 = libc::SIGURG;
+
+/// The moves under way.
+#[derive(Debug)]
+pub struct Moves {
+    secret: Secret,
+    mode: Mode,
+    here: HostId,
+    /// Tasks that are awaited, by ticket.
+    expected: HashMap<u64, Tid>,
+}
+
+impl Moves {
+    /// None yet. The images travel like what links carry.
+    pub fn new(secret: Secret, mode: Mode, here: HostId) -> Moves {
+        Moves {
+            secret,
+            mode,
+            here,
+            expected: HashMap::new(),
+        }
+    }
+
+    /// Has a task stop and write its image into a connection to `addr`.
+    pub fn freeze(
+        &self,
+        tid: Tid,
+        addr: &str,
+        ticket: u64,
+        locals: &mut Locals,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) {
+        let mut start = || -> io::Result<()> {
+            let (out, image) = pipe_with(PipeFlags::CLOEXEC)?;
+            transfer::start_sender(addr, ticket, &self.secret, self.mode, out)?;
+            locals
+                .interrupts
+                .order(tid, Order::Freeze, Some(image.as_fd()))
+        };
+        match start() {
+            Ok(()) => processes.nudge(tid, NUDGE),
+            Err(error) => {
+                let text = format!("it cannot be told to stop: {error}");
+                let failed = Failed::new(FailKind::System, text);
+                context.inbox.push_back(Input::Frozen(tid, Err(failed)));
+            }
+        }
+    }
+
+    /// A frozen task, or one that was brought back, goes on here.
+    pub fn go(&self, tid: Tid, locals: &mut Locals) {
+        if let Err(error) = locals.interrupts.order(tid, Order::Go(self.here), None) {
+            log::warn!("task {tid} cannot be told to go on: {error}");
+        }
+    }
+
+    /// Who comes with this ticket brings that task.
+    pub fn expect(&mut self, tid: Tid, ticket: u64) {
+        self.forget(tid);
+        self.expected.insert(ticket, tid);
+    }
+
+    /// The task is not awaited any more.
+    pub fn forget(&mut self, tid: Tid) {
+        self.expected.retain(|_, awaited| *awaited != tid);
+    }
+
+    /// A connection came that brings an image.
+    pub fn arrive(
+        &mut self,
+        ticket: u64,
+        socket: OwnedFd,
+        locals: &mut Locals,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) {
+        let Some(tid) = self.expected.remove(&ticket) else {
+            log::warn!("a connection brings an image that nobody awaits: closed");
+            return;
+        };
+        let result = self.bring_back(tid, ticket, socket, locals, processes, context);
+        if let Err(error) = result {
+            let text = format!("the task cannot be brought back: {error}");
+            let failed = Failed::new(FailKind::System, text);
+            context.inbox.push_back(Input::Arrived(tid, Err(failed)));
+        }
+    }
+
+    fn bring_back(
+        &self,
+        tid: Tid,
+        ticket: u64,
+        socket: OwnedFd,
+        locals: &mut Locals,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) -> io::Result<()> {
+        let (out, image) = pipe_with(PipeFlags::CLOEXEC)?;
+        let pair = |kind| {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            socketpair(AddressFamily::UNIX, kind, flags, None)
+        };
+        let (data, their_data) = pair(SocketType::STREAM)?;
+        let (interrupt, their_interrupt) = pair(SocketType::SEQPACKET)?;
+        transfer::start_receiver(socket, ticket, &self.secret, self.mode, image)?;
+        processes.bring_back(tid, [out, their_data, their_interrupt], context)?;
+        locals.add_task(tid, data, context)?;
+        locals.interrupts.add(tid, interrupt, context)
+    }
+
+    /// A task has reported something.
+    pub fn reported(
+        &self,
+        tid: Tid,
+        reported: Reported,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) {
+        let refused = |text| Failed::new(FailKind::Refused, text);
+        let input = match reported {
+            Reported::Saved(bytes) => {
+                // What it wrote before is this host's to deliver.
+                processes.read_all(tid, context);
+                Input::Frozen(tid, Ok(bytes))
+            }
+            Reported::Refused(text) => Input::Frozen(tid, Err(refused(text))),
+            Reported::Back => Input::Arrived(tid, Ok(())),
+        };
+        context.inbox.push_back(input);
+    }
+}

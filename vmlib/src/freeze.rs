@@ -1,0 +1,182 @@
+//! How a task is stopped, written out as an image, and goes on: here or on another host.
+//!
+//! The daemon's order comes over the interrupt socket, together with the descriptor that the image
+//! goes to. It is carried out by whichever thread hears of it: one that waits, or one that the nudge
+//! has interrupted. Threads within the library are in a [`vm_checkpoint::Section`] while they hold
+//! its state, so they stop when they have let go of it; where they wait they hold nothing.
+//!
+//! While all threads stand, the task tells its daemon that the image is written, and waits for one
+//! word: go on. It comes here, when the move was taken back; or it comes to the process that was
+//! brought back on the other host, over the new interrupt socket that is there under the number of
+//! the old one. Either way the next call of the library finds that the task was [`renewals`] times
+//! frozen, and begins its channels anew ([`crate::primitive`]).
+//!
+//! **Runs in signal handlers, and while all threads stand**: nothing here allocates or locks; the
+//! system calls are bare ones. No `unsafe` here.
+
+use crate::interrupt::{borrowed, data_socket, interrupt_socket, lost};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    fd::RawFd,
+    io::Errno,
+    net::{RecvFlags, SendFlags, recv, send},
+};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicU16, AtomicU32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use vm_checkpoint::{Moment, Options, raw::sys};
+use vm_wire::{
+    HostId,
+    interrupt::{ORDER_LEN, Order, REPORT_MAX, Report},
+};
+
+/// Where the image goes, and whether that was closed after the image was whole.
+static IMAGE: AtomicI32 = AtomicI32::new(-1);
+static CLOSED: AtomicBool = AtomicBool::new(false);
+/// The number of the last order.
+static HEEDED: AtomicU64 = AtomicU64::new(0);
+/// How often the task went on after it was frozen; whether the last time as another process.
+static RENEWALS: AtomicU32 = AtomicU32::new(0);
+static MOVED: AtomicBool = AtomicBool::new(false);
+static HOST: AtomicU16 = AtomicU16::new(0);
+/// The library's time when the image was written, and what is added to the system's. Microseconds.
+static SAVED_AT: AtomicI64 = AtomicI64::new(0);
+static OFFSET: AtomicI64 = AtomicI64::new(0);
+/// The process that is the task.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+/// The task is leaving the machine.
+static LEAVES: AtomicBool = AtomicBool::new(false);
+
+/// How often this task went on after it was frozen.
+pub(crate) fn renewals() -> u32 {
+    RENEWALS.load(SeqCst)
+}
+
+/// Whether it went on as another process the last time: what was under way is lost with its sockets.
+pub(crate) fn is_moved() -> bool {
+    MOVED.load(SeqCst)
+}
+
+/// The host where it went on.
+pub(crate) fn host() -> HostId {
+    HostId(HOST.load(SeqCst))
+}
+
+/// What is added to the time of the system's clock, so that the library's own does not jump.
+/// Microseconds.
+pub(crate) fn clock_offset() -> i64 {
+    OFFSET.load(Relaxed)
+}
+
+/// This process is the task.
+pub(crate) fn enrolled() {
+    PROCESS.store(sys::getpid(), SeqCst);
+}
+
+/// Whether this process is the task, and not a forked copy of it.
+pub(crate) fn is_task() -> bool {
+    PROCESS.load(SeqCst) == sys::getpid()
+}
+
+/// From now on the task is not frozen any more.
+pub(crate) fn leaves() {
+    LEAVES.store(true, SeqCst);
+}
+
+/// Carries out an order. Not within a section.
+pub(crate) fn heed(packet: &[u8], image: Option<RawFd>) {
+    let order = match Order::from_bytes(packet) {
+        Some((number, order)) if number > HEEDED.load(SeqCst) => {
+            HEEDED.store(number, SeqCst);
+            order
+        }
+        _ => None,
+    };
+    match (order, image) {
+        (Some(Order::Freeze), Some(image)) => freeze(image),
+        // Whoever sent it is told by its end that it will not be used.
+        (_, Some(image)) => sys::close(image),
+        _ => {}
+    }
+}
+
+fn freeze(image: RawFd) {
+    IMAGE.store(image, SeqCst);
+    CLOSED.store(false, SeqCst);
+    SAVED_AT.store(system_us() + clock_offset(), SeqCst);
+    let own = [data_socket(), interrupt_socket()];
+    let options = Options {
+        own: &own,
+        hold: Some(hold),
+        ..Options::default()
+    };
+    let result = match LEAVES.load(SeqCst) {
+        true => Err("it is leaving the machine"),
+        false => Ok(vm_checkpoint::save_in_handler(image, options)),
+    };
+    if !CLOSED.load(SeqCst) {
+        sys::close(image);
+    }
+    match result {
+        Ok(Ok(_)) => {}
+        Ok(Err(text)) => report(Report::Refused(text.as_str())),
+        Err(text) => report(Report::Refused(text)),
+    }
+}
+
+/// All threads stand: tells the daemon, and waits for its word.
+fn hold(moment: Moment) {
+    match moment {
+        Moment::Saved(bytes) => {
+            report(Report::Saved(bytes));
+            sys::close(IMAGE.load(SeqCst));
+            CLOSED.store(true, SeqCst);
+            MOVED.store(false, SeqCst);
+        }
+        Moment::Back => {
+            OFFSET.store(SAVED_AT.load(SeqCst) - system_us(), SeqCst);
+            MOVED.store(true, SeqCst);
+            enrolled();
+            // The orders of another daemon.
+            HEEDED.store(0, SeqCst);
+            report(Report::Back);
+        }
+    }
+    let mut packet = [0; ORDER_LEN];
+    loop {
+        let socket = interrupt_socket();
+        if socket < 0 {
+            return;
+        }
+        let socket = borrowed(socket);
+        match recv(socket, &mut packet, RecvFlags::DONTWAIT) {
+            Ok((0, _)) | Err(Errno::CONNRESET) => lost(),
+            Ok((len, _)) => {
+                if let Some((number, Some(Order::Go(host)))) = Order::from_bytes(&packet[..len]) {
+                    HEEDED.store(number, SeqCst);
+                    HOST.store(host.0, SeqCst);
+                    RENEWALS.fetch_add(1, SeqCst);
+                    return;
+                }
+            }
+            Err(_) => {
+                // Nothing else can be waited for; an error ends with the next try.
+                let _ = poll(&mut [PollFd::new(&socket, PollFlags::IN)], None);
+            }
+        }
+    }
+}
+
+fn report(report: Report<'_>) {
+    let mut bytes = [0; REPORT_MAX];
+    let socket = interrupt_socket();
+    if socket >= 0 {
+        // If the daemon is not there any more, the wait for its word ends this process.
+        let _ = send(borrowed(socket), report.write(&mut bytes), SendFlags::NOSIGNAL);
+    }
+}
+
+fn system_us() -> i64 {
+    (sys::clock_ns(libc::CLOCK_MONOTONIC) / 1000) as i64
+}

@@ -1,0 +1,126 @@
+//! What a daemon and a task's library say to each other on the interrupt socket, a socket of
+//! packets. Read and written in signal handlers: of fixed length, without an allocator.
+//!
+//! | order | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | number, goes up; one that was seen before is stale |
+//! | 8 | 4 | kind |
+//! | 12 | 4 | of `Go`: the host |
+//!
+//! | report | bytes | field |
+//! |---|---|---|
+//! | 0 | 4 | kind |
+//! | 4 | 4 | zero |
+//! | 8 | 8 | of `Saved`: bytes of the image |
+//! | 16 | up to 1008 | of `Refused`: why, as text |
+//!
+//! All numbers are little-endian.
+
+use crate::id::HostId;
+
+/// Bytes of an order.
+pub const ORDER_LEN: usize = 16;
+/// Bytes of a report without its text.
+pub const REPORT_LEN: usize = 16;
+/// Bytes of a report at most.
+pub const REPORT_MAX: usize = 1024;
+
+/// What the daemon wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Stop, and write an image of the process into the descriptor that comes along.
+    Freeze,
+    /// Go on, on that host.
+    Go(HostId),
+}
+
+impl Order {
+    /// As it travels.
+    pub fn to_bytes(self, number: u64) -> [u8; ORDER_LEN] {
+        let (kind, value) = match self {
+            Order::Freeze => (1u32, 0),
+            Order::Go(host) => (2, u32::from(host.0)),
+        };
+        let mut bytes = [0; ORDER_LEN];
+        bytes[..8].copy_from_slice(&number.to_le_bytes());
+        bytes[8..12].copy_from_slice(&kind.to_le_bytes());
+        bytes[12..].copy_from_slice(&value.to_le_bytes());
+        bytes
+    }
+
+    /// Its number, and the order if it is one that this release knows.
+    pub fn from_bytes(bytes: &[u8]) -> Option<(u64, Option<Order>)> {
+        let number = u64::from_le_bytes(*bytes.first_chunk()?);
+        let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+        let order = match (word(8), word(12)) {
+            (Some(1), _) => Some(Order::Freeze),
+            (Some(2), Some(host)) => u16::try_from(host).ok().map(HostId).map(Order::Go),
+            _ => None,
+        };
+        Some((number, order))
+    }
+}
+
+/// What the task has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Report<'a> {
+    /// All threads stand, and so many bytes of image are written.
+    Saved(u64),
+    /// There is no image, and the task goes on.
+    Refused(&'a str),
+    /// This is the process that was brought back; it stands.
+    Back,
+}
+
+impl<'a> Report<'a> {
+    /// As it travels; a long text is cut.
+    pub fn write(self, bytes: &mut [u8; REPORT_MAX]) -> &[u8] {
+        let (kind, value, text) = match self {
+            Report::Saved(len) => (1u32, len, ""),
+            Report::Refused(text) => (2, 0, text),
+            Report::Back => (3, 0, ""),
+        };
+        let len = text.floor_char_boundary(REPORT_MAX - REPORT_LEN);
+        bytes[..4].copy_from_slice(&kind.to_le_bytes());
+        bytes[4..8].fill(0);
+        bytes[8..REPORT_LEN].copy_from_slice(&value.to_le_bytes());
+        bytes[REPORT_LEN..REPORT_LEN + len].copy_from_slice(&text.as_bytes()[..len]);
+        &bytes[..REPORT_LEN + len]
+    }
+
+    /// Reads what [`Report::write`] made.
+    pub fn read(bytes: &'a [u8]) -> Option<Report<'a>> {
+        let kind = u32::from_le_bytes(*bytes.first_chunk()?);
+        let value = u64::from_le_bytes(*bytes.get(8..)?.first_chunk()?);
+        match kind {
+            1 => Some(Report::Saved(value)),
+            2 => Some(Report::Refused(std::str::from_utf8(&bytes[REPORT_LEN..]).ok()?)),
+            3 => Some(Report::Back),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_and_reports_come_through() {
+        for order in [Order::Freeze, Order::Go(HostId(7))] {
+            let bytes = order.to_bytes(9);
+            assert_eq!(Order::from_bytes(&bytes), Some((9, Some(order))));
+        }
+        assert_eq!(Order::from_bytes(&[9; 8]), Some((0x0909_0909_0909_0909, None)));
+        assert_eq!(Order::from_bytes(b"short"), None);
+        let long = "é".repeat(REPORT_MAX);
+        for report in [Report::Saved(1 << 40), Report::Refused("no"), Report::Back] {
+            let mut bytes = [0; REPORT_MAX];
+            assert_eq!(Report::read(report.write(&mut bytes)), Some(report));
+        }
+        let mut bytes = [0; REPORT_MAX];
+        let cut = Report::read(Report::Refused(&long).write(&mut bytes));
+        assert!(matches!(cut, Some(Report::Refused(text)) if long.starts_with(text)));
+        assert_eq!(Report::read(&[0; 12]), None);
+    }
+}
