@@ -8,7 +8,7 @@ use crate::{
     raw::{
         checksum::mixed,
         clone::{self, Given},
-        format::{BLOCK, END, End, PAGES, Plain, Prefix, Section, X86_64},
+        format::{BLOCK, CONTENT, END, End, PAGES, Plain, Prefix, Section, X86_64},
         lz4,
         sys::{self, Errno, nr},
     },
@@ -72,7 +72,7 @@ impl Out {
     /// Writes a section.
     pub fn section(&mut self, kind: u16, address: u64, content: &[u8]) -> Outcome<()> {
         let mut head = Section::new(kind, self.sections, address, content);
-        let smaller = (self.compress && kind == PAGES)
+        let smaller = (self.compress && matches!(kind, PAGES | CONTENT))
             .then(|| compressed(content))
             .flatten();
         if let Some(block) = smaller {

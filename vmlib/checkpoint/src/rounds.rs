@@ -157,6 +157,7 @@ mod tests {
 
     #[test]
     fn what_was_sent_and_is_not_there_is_gone() {
+        let _alone = arena::ONE_TEST.lock();
         save::prepare().expect("tables");
         let mut sent = [[40, 50], [0, 10], [5, 20], [60, 70]];
         let present = [[2, 4], [8, 12], [45, 65]];
