@@ -302,8 +302,10 @@ fn write_all(fd: i32, place: Option<u64>, head: &[u8], content: &[u8]) -> sys::R
             Err(sys::EINTR) => {}
             Err(sys::EAGAIN) => await_room(fd)?,
             Err(error) => {
-                if error.0 == libc::EPIPE {
-                    swallow_sigpipe();
+                match error.0 {
+                    libc::EPIPE => swallow(libc::SIGPIPE),
+                    libc::EFBIG => swallow(libc::SIGXFSZ),
+                    _ => {}
                 }
                 return Err(error);
             }
@@ -322,10 +324,10 @@ fn await_room(fd: i32) -> sys::Result<()> {
     }
 }
 
-/// The reader has gone. The signal that says so to programs is not for this one: all signals are
-/// blocked here, so it waits, and is taken out.
-fn swallow_sigpipe() {
-    let set = crate::signal::bit(libc::SIGPIPE);
+/// The reader has gone, or the file may grow no more. The signal that says so to programs is not for
+/// this one: it is blocked here, so it waits, and is taken out.
+fn swallow(signal: i32) {
+    let set = crate::signal::bit(signal);
     let time = [0u64; 2];
     // SAFETY: the kernel reads set and time.
     unsafe {

@@ -1,9 +1,12 @@
-//! A process that is told when to save itself: what becomes of the files that it has open.
+//! A process that is told when to save itself: what becomes of the files that it has open, and of a
+//! save that fails halfway.
 
+mod broken;
 mod files;
 #[path = "../zoo/run.rs"]
 #[allow(dead_code, reason = "each test uses its part")]
 mod run;
+mod trigger;
 
 use run::{Ended, Running, User, start_with};
 use std::{
