@@ -19,7 +19,7 @@ use crate::{
         format::{FileRecord, Mapping, MemoryMap},
         sys::{self, futex_wait, futex_wake, nr},
     },
-    save, scratch,
+    reopen, save, scratch,
     stop::{self, Thread},
     trigger,
 };
@@ -90,14 +90,15 @@ pub fn look_up() {
     }
 }
 
-/// Where the process goes on: `restorer` is memory of whoever brought it back.
-pub extern "C" fn entry(plan: *mut Plan, restorer: usize, restorer_len: usize) -> ! {
+/// Where the process goes on: `restorer` is memory of whoever brought it back, `contents` its file
+/// with the content of carried files, or -1.
+pub extern "C" fn entry(plan: *mut Plan, restorer: usize, restorer_len: usize, contents: i32) -> ! {
     // SAFETY: that code has done its work, and nobody returns to it.
     let _ = unsafe { sys::unmap(restorer, restorer_len) };
     // SAFETY: it is in the image, as it was written.
     let known = unsafe { &*plan };
     PLAN.store(plan, SeqCst);
-    match prepare(known) {
+    match prepare(known, contents) {
         Ok(leader) => live(leader),
         Err(fault) => give_up(&fault),
     }
@@ -125,7 +126,7 @@ fn give_up(fault: &Fault) -> ! {
 }
 
 /// Sets everything up but this thread itself. Returns its index.
-fn prepare(plan: &Plan) -> Outcome<usize> {
+fn prepare(plan: &Plan, contents: i32) -> Outcome<usize> {
     stop::forget();
     scratch::forget();
     save::came_back();
@@ -146,12 +147,11 @@ fn prepare(plan: &Plan) -> Outcome<usize> {
             size_of::<MemoryMap>(),
             0,
         );
-        // Descriptors of whoever brought it back, the image's among them.
-        sys::call3(nr::CLOSE_RANGE, 3, u32::MAX as usize, 0);
     }
+    let contents = reopen::keep_contents(contents, plan.files)?;
     shift_deadlines(plan);
     process::restore(plan.process)?;
-    files::restore(plan.files, plan.names)?;
+    files::restore(plan.files, plan.names, contents)?;
     keep_place(plan);
     // SAFETY: numbers.
     let ids = unsafe { arena::take::<i32>(plan.threads.len())? };

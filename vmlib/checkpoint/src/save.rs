@@ -6,6 +6,7 @@
 
 use crate::{
     arena,
+    content::{self, Known},
     fault::{Fault, Outcome, Step as _, Text, refuse},
     files::{self, Wish},
     memory::{self, Names, Opened, Pages},
@@ -17,8 +18,8 @@ use crate::{
     raw::{
         clone,
         format::{
-            DENSE, FACTS, FILES, Facts, FileRecord, GONE, MAPPINGS, Mapping, MemoryMap, NAMES,
-            PRIVATE, Plain, SHARED, THREADS, ThreadRecord,
+            DENSE, FACTS, FILE, FILES, Facts, FileRecord, GONE, MAPPINGS, Mapping, MemoryMap,
+            NAMES, PRIVATE, Plain, SHARED, THREADS, ThreadRecord,
         },
         processor,
         sys::{self, nr},
@@ -41,6 +42,10 @@ pub struct Wanted<'a> {
     pub forked: bool,
     /// Memory is compressed.
     pub compress: bool,
+    /// The image has the content of open files.
+    pub carry_files: bool,
+    /// Bytes of each open file that are checked.
+    pub checked_max: u64,
     /// Descriptors that the program looks after itself.
     pub own: &'a [i32],
     /// How long threads may take to stop.
@@ -75,6 +80,7 @@ const LARGE: u64 = 4 << 20;
 struct Job<'a> {
     wanted: Wanted<'a>,
     rounds: *mut Rounds,
+    known: Known,
     outcome: Outcome<Saved>,
 }
 
@@ -134,9 +140,10 @@ pub fn prepare() -> Outcome<()> {
 }
 
 fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
+    let mut known = Known::new()?;
     let mark = arena::mark();
     let watch = rounds.as_ref().map_or(-1, |rounds| rounds.descriptor());
-    check(wanted, watch)?;
+    check(wanted, watch, &mut known)?;
     // Asked while the program still runs, because that is slow on virtual machines.
     processor::known();
     // SAFETY: the tables of the check are of no more use.
@@ -145,6 +152,7 @@ fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
     let mut job = Job {
         wanted,
         rounds: rounds.map_or(std::ptr::null_mut(), |rounds| rounds),
+        known,
         outcome: refuse!("no thread could save"),
     };
     JOB.store((&raw mut job).cast(), SeqCst);
@@ -158,24 +166,24 @@ fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
     unsafe { (&raw const job.outcome).read_volatile() }.map(Now::Here)
 }
 
-/// Whether this process could be saved now.
+/// Whether this process could be saved now. Reads its files, which may take long.
 ///
 /// # Errors
 /// The first thing that cannot be saved.
-pub fn check(wanted: Wanted<'_>, watch: i32) -> Outcome<()> {
+pub fn check(wanted: Wanted<'_>, watch: i32, known: &mut Known) -> Outcome<()> {
     refuse_without_leader()?;
     vdso::find()?;
     refuse_children()?;
     let mut names = Names::new()?;
-    files::capture(
-        Wish {
-            image: wanted.image,
-            watch,
-            own: wanted.own,
-        },
-        &mut names,
-    )?;
-    memory::mappings(&mut names)?;
+    let files = files::capture(wish(wanted, watch), &mut names, known)?;
+    let mappings = memory::mappings(&mut names)?;
+    for mapping in mappings.iter().filter(|mapping| mapping.kind == FILE) {
+        let is_mapped = |file: &&FileRecord| names.get(file.name) == names.get(mapping.name);
+        files
+            .iter()
+            .filter(is_mapped)
+            .for_each(|file| known.forget(file));
+    }
     // SAFETY: it only asks.
     let dumpable = unsafe { sys::call1(nr::PRCTL, libc::PR_GET_DUMPABLE as usize) };
     if dumpable != 1 {
@@ -184,6 +192,16 @@ pub fn check(wanted: Wanted<'_>, watch: i32) -> Outcome<()> {
         );
     }
     Ok(())
+}
+
+fn wish(wanted: Wanted<'_>, watch: i32) -> Wish<'_> {
+    Wish {
+        image: wanted.image,
+        watch,
+        own: wanted.own,
+        carry: wanted.carry_files,
+        checked_max: wanted.checked_max,
+    }
 }
 
 /// Without its first thread a process knows little of itself: its table of mappings is empty.
@@ -226,14 +244,15 @@ extern "C" fn work_aside() {
     // SAFETY: `save_alone` waits in this very thread. Copied: the original is in the image.
     let job = unsafe { &mut *JOB.load(SeqCst) };
     // SAFETY: null, or of `save_rest`, which waits in this thread too.
-    job.outcome = frozen(job.wanted, unsafe { job.rounds.as_mut() });
+    let rounds = unsafe { job.rounds.as_mut() };
+    job.outcome = frozen(job.wanted, rounds, &mut job.known);
 }
 
-fn frozen(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Saved> {
+fn frozen(wanted: Wanted<'_>, rounds: Option<&mut Rounds>, known: &mut Known) -> Outcome<Saved> {
     let began = sys::clock_ns(libc::CLOCK_MONOTONIC);
     private::check()?;
     let process = process::capture()?;
-    let written = write(wanted, rounds, process);
+    let written = write(wanted, rounds, known, process);
     process::put_back(process);
     let (bytes, writer) = written?;
     Ok(Saved {
@@ -247,19 +266,16 @@ fn frozen(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Saved> {
 fn write(
     wanted: Wanted<'_>,
     rounds: Option<&mut Rounds>,
+    known: &mut Known,
     process: &'static Process,
 ) -> Outcome<(u64, i32)> {
     let mut names = Names::new()?;
-    let wish = Wish {
-        image: wanted.image,
-        watch: rounds.as_ref().map_or(-1, |rounds| rounds.descriptor()),
-        own: wanted.own,
-    };
-    let files = files::capture(wish, &mut names)?;
+    let watch = rounds.as_ref().map_or(-1, |rounds| rounds.descriptor());
+    let files = files::capture(wish(wanted, watch), &mut names, known)?;
     let mappings = memory::mappings(&mut names)?;
     // SAFETY: zeros are values of all fields.
-    let known = unsafe { arena::take::<Mapping>(mappings.len())? };
-    known.copy_from_slice(mappings);
+    let kept = unsafe { arena::take::<Mapping>(mappings.len())? };
+    kept.copy_from_slice(mappings);
     let facts = facts(process, &mut names)?;
     let records = thread_records()?;
     // SAFETY: it is written before it is read.
@@ -268,7 +284,7 @@ fn write(
         process,
         threads: stop::threads(),
         files,
-        mappings: known,
+        mappings: kept,
         // SAFETY: the names stay in the arena.
         names: unsafe { std::slice::from_raw_parts(names.all().as_ptr(), names.all().len()) },
         memory: facts.memory,
@@ -307,6 +323,12 @@ fn write(
             std::slice::from_raw_parts(start, len)
         };
         out.section(GONE, 0, bytes)?;
+    }
+    // Nobody but this process may write into its files, and it stands still only now.
+    for (number, record) in plan.files.iter().enumerate() {
+        if record.carried != 0 {
+            content::carry(&mut out, number, record)?;
+        }
     }
     if !wanted.forked {
         pages(&mut out, mappings, pieces, |_| true)?;

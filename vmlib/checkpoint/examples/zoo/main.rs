@@ -7,6 +7,7 @@
 //! asking; [`point`] says what the environment has to do with it.
 
 mod blocked;
+mod carried;
 mod descriptors;
 mod files;
 mod memory;
@@ -43,6 +44,7 @@ const PROGRAMS: &[&[Program]] = &[
     timers::PROGRAMS,
     process::PROGRAMS,
     files::PROGRAMS,
+    carried::PROGRAMS,
     descriptors::PROGRAMS,
     refused_descriptors::PROGRAMS,
     refused_process::PROGRAMS,

@@ -2,7 +2,7 @@
 
 use crate::{
     memory::PAGE,
-    point::{folder, refused},
+    point::{folder, refused, refused_to_carry},
 };
 use rustix::{
     event::{EventfdFlags, epoll, eventfd},
@@ -28,6 +28,11 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("refused_device", refused_device),
     ("refused_deleted_file", refused_deleted_file),
     ("refused_memfd", refused_memfd),
+    ("refused_sealed_file", refused_sealed_file),
+    (
+        "refused_unreadable_to_be_carried",
+        refused_unreadable_to_be_carried,
+    ),
     ("refused_mapped_deleted_file", refused_mapped_deleted_file),
     ("refused_shm", refused_shm),
     ("refused_lock", refused_lock),
@@ -152,6 +157,26 @@ fn refused_memfd() {
     let kept = fs::memfd_create("zoo", MemfdFlags::CLOEXEC).expect("memory");
     refused("is a deleted file (/memfd:zoo");
     drop(kept);
+}
+
+fn refused_sealed_file() {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let kept = fs::memfd_create("zoo", flags).expect("memory");
+    fs::fcntl_add_seals(&kept, fs::SealFlags::GROW).expect("a seal");
+    refused_to_carry("is a sealed file (/memfd:zoo");
+    drop(kept);
+}
+
+fn refused_unreadable_to_be_carried() {
+    if rustix::process::geteuid().is_root() {
+        // Root may read everything.
+        return;
+    }
+    let path = format!("{}/unreadable", folder());
+    let file = File::create(&path).expect("a file can be made");
+    fs::chmod(&path, Mode::WUSR).expect("it is our own");
+    refused_to_carry("cannot be read, so that it cannot be carried");
+    drop(file);
 }
 
 fn map_shared(file: impl AsFd) {

@@ -39,14 +39,15 @@ zoo! {
         interval_timers, alarm, posix_timers, cpu_time_timer,
         working_directory, environment, umask, limits, name_and_arguments, nice, affinity,
         random_numbers, clocks, identity,
-        file_read, file_shared_by_dup, directory,
+        file_read, file_shared_by_dup, directory, file_that_grows, output_that_grows,
+        file_carried, file_deleted_and_carried, file_with_holes, memory_file_carried,
         pipe_with_content, pipe_that_is_full, pipe_with_duplicates, harmless_devices,
         standard_output_twice, many_descriptors, gaps;
     Moved: shared_file, file_written, file_appended, file_unreadable;
     Refused:
         refused_socket, refused_pipe, refused_named_pipe, refused_epoll, refused_eventfd,
         refused_timerfd, refused_signalfd, refused_inotify, refused_io_uring, refused_pidfd,
-        refused_device, refused_deleted_file, refused_memfd, refused_mapped_deleted_file,
+        refused_device, refused_deleted_file, refused_sealed_file, refused_unreadable_to_be_carried, refused_memfd, refused_mapped_deleted_file,
         refused_shm, refused_lock, refused_child, refused_child_that_ended,
         refused_blocked_signal, refused_without_leader, refused_not_dumpable,
         refused_system_v_memory, refused_directory_that_is_gone, refused_second_save;
