@@ -24,6 +24,7 @@ mod arena;
 mod c_interface;
 mod callbacks;
 mod deadline;
+mod deaf;
 mod dirty;
 mod fault;
 mod files;

@@ -290,11 +290,10 @@ fn live(index: usize) -> ! {
 }
 
 fn register_rseq(thread: &Thread) {
-    let offset = RSEQ.load(SeqCst);
-    if offset == 0 {
+    if !thread.rseq {
         return;
     }
-    let at = thread.fs.wrapping_add_signed(offset);
+    let at = thread.fs.wrapping_add_signed(RSEQ.load(SeqCst));
     // SAFETY: the C library keeps 32 bytes there for it. What they say of the old processor is of
     // no use; a critical section that was interrupted begins anew.
     unsafe {
@@ -322,6 +321,15 @@ fn own_rseq() -> Option<usize> {
     // SAFETY: the kernel writes the address.
     unsafe { sys::call2(nr::ARCH_PRCTL, ARCH_GET_FS, &raw mut fs as usize) };
     (offset != 0).then(|| fs.wrapping_add_signed(offset))
+}
+
+/// Whether the thread with this thread-local storage is registered for restartable sequences.
+pub fn has_rseq(fs: usize) -> bool {
+    let offset = RSEQ.load(SeqCst);
+    let at = fs.wrapping_add_signed(offset);
+    // SAFETY: the C library keeps it there. Behind the first word is the processor's number, which
+    // is negative where there is no registration.
+    offset != 0 && unsafe { (at as *const i32).add(1).read_volatile() } >= 0
 }
 
 /// Ends this thread's registration for restartable sequences; whether there was one.
