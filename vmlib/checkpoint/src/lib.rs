@@ -32,6 +32,7 @@ pub mod image;
 mod interpose;
 mod memory;
 mod out;
+mod owners;
 mod private;
 mod proc;
 mod process;

@@ -11,7 +11,7 @@
 use crate::{
     arena, deadline,
     fault::{Fault, Outcome, Step as _},
-    files, private, process,
+    files, owners, private, process,
     process::Process,
     program,
     raw::{
@@ -170,6 +170,7 @@ fn prepare(plan: &Plan) -> Outcome<usize> {
             futex_wait(&READY, ready);
         }
     }
+    owners::rename(plan.threads, ids, plan.mappings);
     process::restore_timers(plan.process, |tid| {
         let index = plan.threads.iter().position(|thread| thread.tid == tid);
         index.map_or(0, |index| ids[index])

@@ -66,6 +66,16 @@ fn mutexes() {
 }
 
 #[test]
+fn rwlocks() {
+    check("rwlocks.c", Kind::Copied, &[]);
+}
+
+#[test]
+fn waits() {
+    check("waits.c", Kind::Copied, &[]);
+}
+
+#[test]
 fn semaphores() {
     check("semaphores.c", Kind::Copied, &[]);
 }
