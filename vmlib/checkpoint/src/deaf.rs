@@ -6,7 +6,9 @@
 //! change, and no process can trace itself: a copy of it, which shares its memory, does it, before
 //! anything is stopped. The signal stays open in them from then on.
 //!
-//! A thread that blocks all signals for a moment - each does while it is made - is left alone.
+//! The C library also blocks all signals for a moment, while it makes a thread for instance, and
+//! then puts back the mask from before. Such a thread is left alone: only one that sleeps where it
+//! slept before is opened, or one that has blocked the signal for long.
 //!
 //! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
 
@@ -16,6 +18,7 @@ use crate::{
     out,
     proc::{self, NumberPath},
     raw::{
+        checksum::checksum,
         clone::{self, Given},
         sys::{self, Errno, nr},
     },
@@ -25,11 +28,19 @@ use crate::{
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
 
 /// A thread that blocks the signal for so long does not do it for a moment. Nanoseconds.
-const MOMENT_NS: u64 = 20_000_000;
+const LONG_NS: u64 = 300_000_000;
 /// How long a wait lasts before threads are looked at again. Nanoseconds.
-const LOOK_NS: u64 = 1_000_000;
-/// Bytes of `/proc/self/task/N/status` that are looked at.
+const LOOK_NS: u64 = 2_000_000;
+/// Bytes of a file of `/proc/self/task/N` that are looked at.
 const STATUS: usize = 4096;
+
+/// A thread that blocks the signal.
+#[derive(Clone, Copy)]
+struct Deaf {
+    tid: i32,
+    /// Where it slept when it was looked at; 0: nowhere.
+    spot: u64,
+}
 
 /// Makes sure that no thread but this one blocks the signal for long.
 ///
@@ -38,40 +49,74 @@ const STATUS: usize = 4096;
 pub fn open(limit_ns: u64) -> Outcome<()> {
     let me = sys::gettid();
     // SAFETY: numbers.
-    let mut deaf = unsafe { List::<i32>::new(THREADS_MAX)? };
+    let mut all = unsafe { List::<Deaf>::new(THREADS_MAX)? };
     proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
         match tid != me && is_deaf(tid) {
-            true => deaf.push(tid, "threads"),
+            true => all.push(Deaf { tid, spot: 0 }, "threads"),
             false => Ok(()),
         }
     })?;
     let began = sys::clock_ns(libc::CLOCK_MONOTONIC);
-    let still = || deaf.all().iter().copied().filter(|tid| is_deaf(*tid));
-    while still().next().is_some() {
-        if sys::clock_ns(libc::CLOCK_MONOTONIC) - began > MOMENT_NS {
-            return still().try_for_each(|tid| open_one(tid, limit_ns));
+    loop {
+        let passed = sys::clock_ns(libc::CLOCK_MONOTONIC) - began;
+        let mut is_over = true;
+        for deaf in all.all_mut().iter_mut().filter(|deaf| is_deaf(deaf.tid)) {
+            let spot = spot(deaf.tid);
+            let sleeps = spot != 0 && spot == deaf.spot;
+            deaf.spot = spot;
+            if sleeps || passed > LONG_NS.min(limit_ns) {
+                open_one(deaf.tid, limit_ns)?;
+            }
+            if is_deaf(deaf.tid) {
+                is_over = false;
+                if passed > limit_ns {
+                    return named(deaf.tid, format_args!("blocks the signal, again and again"));
+                }
+            }
+        }
+        if is_over {
+            return Ok(());
         }
         sys::pause_ns(LOOK_NS);
     }
-    Ok(())
+}
+
+/// Where a thread sleeps: a number for the system call that it is in, with all arguments, its stack
+/// and its place in the program. 0 if it runs.
+fn spot(tid: i32) -> u64 {
+    let mut room = [0; STATUS];
+    match file(tid, "/syscall", &mut room) {
+        b"" | b"running\n" => 0,
+        line => checksum(line) | 1,
+    }
 }
 
 /// Whether a thread that is there blocks the signal.
 fn is_deaf(tid: i32) -> bool {
     let mut room = [0u8; STATUS];
-    let blocked = proc::field(status(tid, &mut room), "SigBlk").and_then(proc::hexadecimal);
-    blocked.is_some_and(|set| set & signal::bit(signal::SIGNAL) != 0)
+    let blocked = proc::field(file(tid, "/status", &mut room), "SigBlk");
+    let set = blocked.and_then(proc::hexadecimal);
+    set.is_some_and(|set| set & signal::bit(signal::SIGNAL) != 0)
 }
 
-/// What there is to be known of a thread; nothing if it has ended.
-fn status(tid: i32, room: &mut [u8; STATUS]) -> &[u8] {
-    let path = NumberPath::new("/proc/self/task/", tid, "/status");
+/// A file of a thread; nothing if it has ended.
+fn file<'a>(tid: i32, name: &str, room: &'a mut [u8; STATUS]) -> &'a [u8] {
+    let path = NumberPath::new("/proc/self/task/", tid, name);
     let Ok(fd) = sys::open(path.bytes(), libc::O_RDONLY | libc::O_CLOEXEC, 0) else {
         return &[];
     };
     let len = sys::read(fd, room).unwrap_or(0);
     sys::close(fd);
     &room[..len]
+}
+
+/// A refusal that names a thread.
+fn named(tid: i32, what: std::fmt::Arguments<'_>) -> Outcome<()> {
+    let mut room = [0; STATUS];
+    let status = file(tid, "/status", &mut room);
+    let field = |name| Shown(proc::field(status, name).unwrap_or(b"?"));
+    let (name, state) = (field("Name"), field("State"));
+    refuse!("the thread {tid} ({name}, state {state}) {what}")
 }
 
 /// What the tracer needs to know, and what it has to tell.
@@ -111,18 +156,17 @@ fn open_one(tid: i32, limit_ns: u64) -> Outcome<()> {
     }
     signal::mask(libc::SIG_SETMASK, mask);
     made.step("starting a tracer")?;
-    let mut room = [0; STATUS];
-    let status = status(tid, &mut room);
-    let name = Shown(proc::field(status, "Name").unwrap_or(b"?"));
-    let state = Shown(proc::field(status, "State").unwrap_or(b"?"));
     match job.error.load(SeqCst) {
+        0 | libc::ESRCH => Ok(()),
         // It has ended, or does not block it any more.
         _ if !is_deaf(tid) => Ok(()),
-        0 => refuse!("the thread {tid} ({name}, state {state}) blocks the signal in its wait"),
-        libc::ETIMEDOUT => refuse!("the thread {tid} ({name}, state {state}) does not stop"),
-        error => refuse!(
-            "the thread {tid} ({name}, state {state}) blocks the signal, and it may not be \
-             opened: tracing is not allowed here (error {error})"
+        libc::ETIMEDOUT => named(tid, format_args!("does not stop")),
+        error => named(
+            tid,
+            format_args!(
+                "blocks the signal, and it may not be opened: tracing is not allowed here \
+                 (error {error})"
+            ),
         ),
     }
 }

@@ -248,10 +248,12 @@ pub fn rename(threads: &[Thread], ids: &[i32], memory: &[Mapping]) {
         if at == 0 || !is_there(at as u64, len as u64, memory, writable) {
             continue;
         }
-        // SAFETY: mapped and writable, and nobody else runs.
-        match tag {
-            RwLock::TAG => rename_writer(unsafe { &mut *(at as *mut RwLock) }, &renamed),
-            _ => rename_one(unsafe { &mut *(at as *mut Mutex) }, &renamed),
+        if tag == RwLock::TAG {
+            // SAFETY: mapped and writable, and nobody else runs.
+            rename_writer(unsafe { &mut *(at as *mut RwLock) }, &renamed);
+        } else {
+            // SAFETY: as above.
+            rename_one(unsafe { &mut *(at as *mut Mutex) }, &renamed);
         }
     }
 }
