@@ -6,6 +6,7 @@
 use crate::{
     arena::{self, List},
     fault::{Outcome, Shown, Step as _, Text, refuse},
+    locks::{self, Lock},
     memory::Names,
     proc::{self, NumberPath},
     raw::{
@@ -34,12 +35,16 @@ pub struct Wish<'a> {
 }
 
 /// All descriptors, by number.
-pub fn capture(wish: Wish<'_>, names: &mut Names) -> Outcome<&'static mut [FileRecord]> {
+pub fn capture(
+    wish: Wish<'_>,
+    locks: &[Lock],
+    names: &mut Names,
+) -> Outcome<&'static mut [FileRecord]> {
     // SAFETY: zeros are values of all fields.
     let mut list = unsafe { List::<FileRecord>::new(FILES_MAX)? };
     proc::for_each_number(b"/proc/self/fd\0", "listing the open files", |fd| {
         if fd != wish.image && fd != wish.watch && !wish.own.contains(&fd) {
-            match record(fd, names) {
+            match record(fd, locks, names) {
                 Ok(record) => list.push(record, "open files")?,
                 // Before threads are stopped, one may close what was just listed.
                 Err(_) if is_closed(fd) => {}
@@ -112,7 +117,7 @@ fn status(fd: i32) -> Outcome<libc::stat> {
     Ok(stat)
 }
 
-fn record(fd: i32, names: &mut Names) -> Outcome<FileRecord> {
+fn record(fd: i32, locks: &[Lock], names: &mut Names) -> Outcome<FileRecord> {
     let path = NumberPath::new("/proc/self/fd/", fd, "");
     let name = proc::read_link(path.bytes(), "looking at an open file")?;
     let stat = status(fd)?;
@@ -133,11 +138,13 @@ fn record(fd: i32, names: &mut Names) -> Outcome<FileRecord> {
             if stat.st_nlink == 0 {
                 return refuse!("descriptor {fd} is a deleted file ({})", Shown(name));
             }
-            refuse_locks(fd, name)?;
+            if locks::has_lease(locks, fd) {
+                return refuse!("descriptor {fd} holds a lease on {}", Shown(name));
+            }
             record.offset = position(fd);
             if stat.st_mode & libc::S_IFMT == libc::S_IFREG {
                 record.size = stat.st_size as u64;
-                (record.check, record.checked) = sum(name, record.size)?;
+                (record.check, record.checked) = sum_of_open(name, &record, locks)?;
             }
             FD_FILE
         }
@@ -171,26 +178,29 @@ fn record(fd: i32, names: &mut Names) -> Outcome<FileRecord> {
     Ok(record)
 }
 
-/// A lock is a promise to other processes, which cannot be kept while this one is away.
-fn refuse_locks(fd: i32, name: &[u8]) -> Outcome<()> {
-    let mark = arena::mark();
-    let path = NumberPath::new("/proc/self/fdinfo/", fd, "");
-    let info = proc::read_file(path.bytes(), "looking at an open file")?;
-    let locked = info
-        .split(|byte| *byte == b'\n')
-        .any(|line| line.starts_with(b"lock:"));
-    // SAFETY: the file's bytes are not used any more.
-    unsafe { arena::release(mark) };
-    match locked {
-        true => refuse!("descriptor {fd} holds a lock on {}", Shown(name)),
-        false => Ok(()),
-    }
-}
-
 fn position(fd: i32) -> u64 {
     // SAFETY: it moves nothing.
     let at = unsafe { sys::call3(nr::LSEEK, fd as usize, 0, libc::SEEK_CUR as usize) };
     u64::try_from(at).unwrap_or(0)
+}
+
+/// The checksum of an open file's first bytes, and how many they are. One that cannot be read is
+/// opened once more, by its name; if that may not be, its size has to do.
+fn sum_of_open(name: &[u8], record: &FileRecord, locks: &[Lock]) -> Outcome<(u64, u64)> {
+    const UNREADABLE: i32 = libc::O_DIRECT | libc::O_PATH;
+    let flags = record.flags as i32;
+    if flags & libc::O_ACCMODE != libc::O_WRONLY && flags & UNREADABLE == 0 {
+        let mark = arena::mark();
+        let result = sum_of(record.fd as i32, record.size);
+        // SAFETY: the buffer is not used any more.
+        unsafe { arena::release(mark) };
+        return result;
+    }
+    match locks::would_end(locks, record.inode) {
+        // To close what was opened would end the locks.
+        true => Ok((0, 0)),
+        false => sum(name, record.size),
+    }
 }
 
 /// The checksum of a file's first bytes, and how many they are. The file is opened by its name; if it

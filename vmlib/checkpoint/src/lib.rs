@@ -30,6 +30,7 @@ mod fault;
 mod files;
 pub mod image;
 mod interpose;
+mod locks;
 mod memory;
 mod out;
 mod owners;

@@ -11,7 +11,9 @@
 use crate::{
     arena, deadline,
     fault::{Fault, Outcome, Step as _},
-    files, owners, private, process,
+    files,
+    locks::{self, Lock},
+    owners, private, process,
     process::Process,
     program,
     raw::{
@@ -39,6 +41,8 @@ pub struct Plan {
     pub threads: &'static [Thread],
     /// Its open descriptors.
     pub files: &'static [FileRecord],
+    /// Its locks on these.
+    pub locks: &'static [Lock],
     /// Its memory.
     pub mappings: &'static [Mapping],
     /// Texts.
@@ -153,6 +157,9 @@ fn prepare(plan: &Plan) -> Outcome<usize> {
     process::restore(plan.process)?;
     files::restore(plan.files, plan.names)?;
     keep_place(plan);
+    locks::restore(plan.locks, plan.files, |file| {
+        &plan.names[file.name.at as usize..][..file.name.len as usize]
+    })?;
     // SAFETY: numbers.
     let ids = unsafe { arena::take::<i32>(plan.threads.len())? };
     IDS.store(ids.as_mut_ptr(), SeqCst);

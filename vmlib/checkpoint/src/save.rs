@@ -8,6 +8,7 @@ use crate::{
     arena, deaf,
     fault::{Fault, Outcome, Step as _, Text, refuse},
     files::{self, Wish},
+    locks,
     memory::{self, Names, Opened, Pages},
     out::{self, Out},
     private,
@@ -174,6 +175,7 @@ pub fn check(wanted: Wanted<'_>, watch: i32) -> Outcome<()> {
             watch,
             own: wanted.own,
         },
+        locks::capture()?,
         &mut names,
     )?;
     memory::mappings(&mut names)?;
@@ -256,7 +258,9 @@ fn write(
         watch: rounds.as_ref().map_or(-1, |rounds| rounds.descriptor()),
         own: wanted.own,
     };
-    let files = files::capture(wish, &mut names)?;
+    let locks = locks::capture()?;
+    let files = files::capture(wish, locks, &mut names)?;
+    let locks = locks::of(locks, files)?;
     let mappings = memory::mappings(&mut names)?;
     // SAFETY: zeros are values of all fields.
     let known = unsafe { arena::take::<Mapping>(mappings.len())? };
@@ -269,6 +273,7 @@ fn write(
         process,
         threads: stop::threads(),
         files,
+        locks,
         mappings: known,
         // SAFETY: the names stay in the arena.
         names: unsafe { std::slice::from_raw_parts(names.all().as_ptr(), names.all().len()) },

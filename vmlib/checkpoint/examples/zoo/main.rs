@@ -9,6 +9,7 @@
 mod blocked;
 mod descriptors;
 mod files;
+mod locks;
 mod memory;
 mod pending;
 mod point;
@@ -43,6 +44,7 @@ const PROGRAMS: &[&[Program]] = &[
     timers::PROGRAMS,
     process::PROGRAMS,
     files::PROGRAMS,
+    locks::PROGRAMS,
     descriptors::PROGRAMS,
     refused_descriptors::PROGRAMS,
     refused_process::PROGRAMS,

@@ -2,6 +2,7 @@
 //! a copy, saved again from where it was brought back, among busy threads, with another kernel's
 //! vdso. `examples/zoo` and `zoo` have the programs; each looks at itself.
 
+mod locks;
 mod modes;
 mod native;
 mod python;
@@ -41,13 +42,14 @@ zoo! {
         random_numbers, clocks, identity,
         file_read, file_shared_by_dup, directory,
         pipe_with_content, pipe_that_is_full, pipe_with_duplicates, harmless_devices,
-        standard_output_twice, many_descriptors, gaps;
+        standard_output_twice, many_descriptors, gaps,
+        locks_on_files, locks_are_not_lost_by_a_save;
     Moved: shared_file, file_written, file_appended, file_unreadable;
     Refused:
         refused_socket, refused_pipe, refused_named_pipe, refused_epoll, refused_eventfd,
         refused_timerfd, refused_signalfd, refused_inotify, refused_io_uring, refused_pidfd,
         refused_device, refused_deleted_file, refused_memfd, refused_mapped_deleted_file,
-        refused_shm, refused_lock, refused_child, refused_child_that_ended,
+        refused_shm, refused_lease, refused_child, refused_child_that_ended,
         refused_blocked_signal, refused_without_leader, refused_not_dumpable,
         refused_system_v_memory, refused_directory_that_is_gone, refused_second_save;
 }
