@@ -70,7 +70,7 @@ pub fn open(limit_ns: u64) -> Outcome<()> {
             if is_deaf(deaf.tid) {
                 is_over = false;
                 if passed > limit_ns {
-                    return named(deaf.tid, format_args!("blocks the signal, again and again"));
+                    return refused(deaf.tid, Why::Again);
                 }
             }
         }
@@ -110,13 +110,29 @@ fn file<'a>(tid: i32, name: &str, room: &'a mut [u8; STATUS]) -> &'a [u8] {
     &room[..len]
 }
 
+/// Why a thread stays deaf.
+enum Why {
+    Again,
+    Silent,
+    Forbidden(i32),
+}
+
 /// A refusal that names a thread.
-fn named(tid: i32, what: std::fmt::Arguments<'_>) -> Outcome<()> {
+fn refused(tid: i32, why: Why) -> Outcome<()> {
     let mut room = [0; STATUS];
     let status = file(tid, "/status", &mut room);
     let field = |name| Shown(proc::field(status, name).unwrap_or(b"?"));
     let (name, state) = (field("Name"), field("State"));
-    refuse!("the thread {tid} ({name}, state {state}) {what}")
+    match why {
+        Why::Again => {
+            refuse!("the thread {tid} ({name}, state {state}) blocks the signal each time")
+        }
+        Why::Silent => refuse!("the thread {tid} ({name}, state {state}) does not stop"),
+        Why::Forbidden(error) => refuse!(
+            "the thread {tid} ({name}, state {state}) blocks the signal, and it may not be \
+             opened: tracing is not allowed here (error {error})"
+        ),
+    }
 }
 
 /// What the tracer needs to know, and what it has to tell.
@@ -160,14 +176,8 @@ fn open_one(tid: i32, limit_ns: u64) -> Outcome<()> {
         0 | libc::ESRCH => Ok(()),
         // It has ended, or does not block it any more.
         _ if !is_deaf(tid) => Ok(()),
-        libc::ETIMEDOUT => named(tid, format_args!("does not stop")),
-        error => named(
-            tid,
-            format_args!(
-                "blocks the signal, and it may not be opened: tracing is not allowed here \
-                 (error {error})"
-            ),
-        ),
+        libc::ETIMEDOUT => refused(tid, Why::Silent),
+        error => refused(tid, Why::Forbidden(error)),
     }
 }
 

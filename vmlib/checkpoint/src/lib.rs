@@ -20,6 +20,7 @@
     reason = "errors are made where there is no allocator, so their text is in them"
 )]
 
+mod advice;
 mod arena;
 mod c_interface;
 mod callbacks;

@@ -9,6 +9,7 @@
 //! until the threads go on.
 
 use crate::{
+    advice::{self, Advice},
     arena, deadline,
     fault::{Fault, Outcome, Step as _},
     files,
@@ -45,6 +46,8 @@ pub struct Plan {
     pub locks: &'static [Lock],
     /// Its memory.
     pub mappings: &'static [Mapping],
+    /// What the kernel was told of it.
+    pub advice: &'static [Advice],
     /// Texts.
     pub names: &'static [u8],
     /// What the kernel is told of its memory.
@@ -153,6 +156,7 @@ fn prepare(plan: &Plan) -> Outcome<usize> {
         // Descriptors of whoever brought it back, the image's among them.
         sys::call3(nr::CLOSE_RANGE, 3, u32::MAX as usize, 0);
     }
+    advice::give(plan.advice);
     shift_deadlines(plan);
     process::restore(plan.process)?;
     files::restore(plan.files, plan.names)?;

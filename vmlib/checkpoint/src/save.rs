@@ -5,6 +5,7 @@
 //! allocates nothing and locks nothing.
 
 use crate::{
+    advice::{self, Advice},
     arena, deaf,
     fault::{Fault, Outcome, Step as _, Text, refuse},
     files::{self, Wish},
@@ -75,6 +76,8 @@ const LARGE: u64 = 4 << 20;
 
 struct Job<'a> {
     wanted: Wanted<'a>,
+    /// Asked for before the stop, because it takes long.
+    advice: &'static [Advice],
     rounds: *mut Rounds,
     outcome: Outcome<Saved>,
 }
@@ -135,6 +138,7 @@ pub fn prepare() -> Outcome<()> {
 }
 
 fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
+    let advice = advice::capture()?;
     let mark = arena::mark();
     let watch = rounds.as_ref().map_or(-1, |rounds| rounds.descriptor());
     check(wanted, watch)?;
@@ -146,6 +150,7 @@ fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
     let lives = stop::lives();
     let mut job = Job {
         wanted,
+        advice,
         rounds: rounds.map_or(std::ptr::null_mut(), |rounds| rounds),
         outcome: refuse!("no thread could save"),
     };
@@ -229,14 +234,18 @@ extern "C" fn work_aside() {
     // SAFETY: `save_alone` waits in this very thread. Copied: the original is in the image.
     let job = unsafe { &mut *JOB.load(SeqCst) };
     // SAFETY: null, or of `save_rest`, which waits in this thread too.
-    job.outcome = frozen(job.wanted, unsafe { job.rounds.as_mut() });
+    job.outcome = frozen(job.wanted, job.advice, unsafe { job.rounds.as_mut() });
 }
 
-fn frozen(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Saved> {
+fn frozen(
+    wanted: Wanted<'_>,
+    advice: &'static [Advice],
+    rounds: Option<&mut Rounds>,
+) -> Outcome<Saved> {
     let began = sys::clock_ns(libc::CLOCK_MONOTONIC);
     private::check()?;
     let process = process::capture()?;
-    let written = write(wanted, rounds, process);
+    let written = write(wanted, advice, rounds, process);
     process::put_back(process);
     let (bytes, writer) = written?;
     Ok(Saved {
@@ -249,6 +258,7 @@ fn frozen(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Saved> {
 /// Writes the image, or as much of it as has to be written before a copy goes on.
 fn write(
     wanted: Wanted<'_>,
+    advice: &'static [Advice],
     rounds: Option<&mut Rounds>,
     process: &'static Process,
 ) -> Outcome<(u64, i32)> {
@@ -275,6 +285,7 @@ fn write(
         files,
         locks,
         mappings: known,
+        advice,
         // SAFETY: the names stay in the arena.
         names: unsafe { std::slice::from_raw_parts(names.all().as_ptr(), names.all().len()) },
         memory: facts.memory,
@@ -320,8 +331,13 @@ fn write(
     }
     // What is shared is not copied by a fork.
     pages(&mut out, mappings, pieces, |mapping| mapping.kind == SHARED)?;
+    advice::take_back(advice);
     // SAFETY: the copy makes bare system calls only, and ends.
-    match unsafe { clone::fork() } {
+    let copy = unsafe { clone::fork() };
+    if copy != 0 {
+        advice::give(advice);
+    }
+    match copy {
         0 => {
             let code = match write_rest(out, mappings, pieces) {
                 Ok(()) => 0,

@@ -27,7 +27,7 @@ macro_rules! zoo {
 
 zoo! {
     Copied:
-        heap, sparse, closed_with_content, break_heap, mappings, file_mapped_privately,
+        heap, sparse, closed_with_content, break_heap, mappings, file_mapped_privately, advice,
         shared_anonymous, shared_twice,
         deep_stack, deep_stack_of_a_thread, thread_locals, panic_caught,
         busy_threads, mutex_held, rwlock_held, scoped_threads, condvar_with_time,
