@@ -40,6 +40,7 @@ mod proc;
 mod process;
 mod program;
 pub mod raw;
+mod refusals;
 mod restore;
 mod resume;
 mod rounds;

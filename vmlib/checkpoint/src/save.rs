@@ -12,8 +12,7 @@ use crate::{
     locks,
     memory::{self, Names, Opened, Pages},
     out::{self, Out},
-    private,
-    proc::{self, NumberPath},
+    private, proc,
     process::{self, Process},
     program,
     raw::{
@@ -25,7 +24,7 @@ use crate::{
         processor,
         sys::{self, nr},
     },
-    resume,
+    refusals, resume,
     rounds::{self, Rounds},
     scratch, stop, vdso,
 };
@@ -170,9 +169,8 @@ fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
 /// # Errors
 /// The first thing that cannot be saved.
 pub fn check(wanted: Wanted<'_>, watch: i32) -> Outcome<()> {
-    refuse_without_leader()?;
+    refusals::check()?;
     vdso::find()?;
-    refuse_children()?;
     let mut names = Names::new()?;
     files::capture(
         Wish {
@@ -184,39 +182,7 @@ pub fn check(wanted: Wanted<'_>, watch: i32) -> Outcome<()> {
         &mut names,
     )?;
     memory::mappings(&mut names)?;
-    // SAFETY: it only asks.
-    let dumpable = unsafe { sys::call1(nr::PRCTL, libc::PR_GET_DUMPABLE as usize) };
-    if dumpable != 1 {
-        return refuse!(
-            "the process is not dumpable (it changed its user), so its memory is closed"
-        );
-    }
     Ok(())
-}
-
-/// Without its first thread a process knows little of itself: its table of mappings is empty.
-fn refuse_without_leader() -> Outcome<()> {
-    let stat = proc::read_file(b"/proc/self/stat\0", "reading the state of the process")?;
-    // The name is in brackets and may contain anything.
-    let name_end = stat.iter().rposition(|byte| *byte == b')');
-    match name_end.and_then(|at| stat.get(at + 2)) {
-        Some(b'Z') => refuse!("the first thread has ended, and the others go on without it"),
-        _ => Ok(()),
-    }
-}
-
-/// A child would be left behind. Without the list in `/proc` nothing is known of children.
-fn refuse_children() -> Outcome<()> {
-    proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
-        let path = NumberPath::new("/proc/self/task/", tid, "/children");
-        match proc::read_file(path.bytes(), "listing the children") {
-            Ok(children) => match proc::words(children).next() {
-                Some(child) => refuse!("it has a child process, {}", crate::fault::Shown(child)),
-                None => Ok(()),
-            },
-            Err(_) => Ok(()),
-        }
-    })
 }
 
 /// All threads are stopped, and this is the handler of the one that saves.

@@ -25,6 +25,7 @@ pub const PROGRAMS: &[(&str, fn())] = &[
         refused_directory_that_is_gone,
     ),
     ("refused_second_save", refused_second_save),
+    ("refused_protection_keys", refused_protection_keys),
 ];
 
 fn refused_child() {
@@ -167,6 +168,15 @@ fn refused_directory_that_is_gone() {
     std::env::set_current_dir(&dir).expect("it is there");
     fs::remove_dir(&dir).expect("it is empty");
     refused("the working directory was removed");
+}
+
+fn refused_protection_keys() {
+    // SAFETY: a key that no memory has.
+    let key = unsafe { libc::syscall(libc::SYS_pkey_alloc, 0, 0) };
+    if key < 0 {
+        return println!("note: this processor has no protection keys");
+    }
+    refused("protection keys");
 }
 
 /// Two threads save at once: at least one gets its image, and none is hurt.

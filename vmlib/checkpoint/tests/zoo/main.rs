@@ -51,7 +51,8 @@ zoo! {
         refused_device, refused_deleted_file, refused_memfd, refused_mapped_deleted_file,
         refused_shm, refused_lease, refused_child, refused_child_that_ended,
         refused_blocked_signal, refused_without_leader, refused_not_dumpable,
-        refused_system_v_memory, refused_directory_that_is_gone, refused_second_save;
+        refused_system_v_memory, refused_directory_that_is_gone, refused_second_save,
+        refused_protection_keys;
 }
 
 #[test]
