@@ -114,6 +114,16 @@ fn exceptions() {
 }
 
 #[test]
+fn unwinding() {
+    check("unwinding.cc", Kind::Copied, &["-std=c++17"]);
+}
+
+#[test]
+fn restartable() {
+    check("restartable.c", Kind::Copied, &[]);
+}
+
+#[test]
 fn streams() {
     check("streams.c", Kind::Moved, &[]);
 }
