@@ -141,7 +141,7 @@ fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
     let mark = arena::mark();
     let watch = rounds.as_ref().map_or(-1, |rounds| rounds.descriptor());
     check(wanted, watch)?;
-    deaf::open(wanted.limit_ns)?;
+    deaf::refuse_any(wanted.limit_ns)?;
     // Asked while the program still runs, because that is slow on virtual machines.
     processor::known();
     // SAFETY: the tables of the check are of no more use.

@@ -209,11 +209,19 @@ fn file_mapped_privately() {
     }
 }
 
-/// The flags of the mapping that begins at an address, as the kernel tells them.
+/// The flags of the mapping that an address is in, as the kernel tells them. The C library's stacks
+/// have such advice, too, and become one mapping with what is next to them.
 fn flags_at(memory: *mut u8) -> Vec<String> {
     let maps = fs::read_to_string("/proc/self/smaps").expect("a table of mappings");
-    let start = format!("{:x}-", memory as usize);
-    let mut lines = maps.lines().skip_while(|line| !line.starts_with(&start));
+    let is_in = |line: &&str| {
+        let range = line.split(' ').next().and_then(|word| word.split_once('-'));
+        let number = |text| usize::from_str_radix(text, 16);
+        range.is_some_and(|(start, end)| match (number(start), number(end)) {
+            (Ok(start), Ok(end)) => (start..end).contains(&(memory as usize)),
+            _ => false,
+        })
+    };
+    let mut lines = maps.lines().skip_while(|line| !is_in(line));
     let flags = lines.find_map(|line| line.strip_prefix("VmFlags:"));
     let mut flags: Vec<_> = flags
         .expect("flags")

@@ -16,7 +16,6 @@ use std::{
 pub const PROGRAMS: &[(&str, fn())] = &[
     ("signal_actions", signal_actions),
     ("signal_masks", signal_masks),
-    ("blocked_by_a_bare_call", blocked_by_a_bare_call),
     ("alternate_stack_in_use", alternate_stack_in_use),
     ("saved_in_a_handler", saved_in_a_handler),
 ];
@@ -160,23 +159,6 @@ fn save_once_to_install() -> Result<(), vm_checkpoint::SaveError> {
     let file = std::fs::File::create("/dev/null").expect("it is there");
     let options = vm_checkpoint::Options::default();
     vm_checkpoint::save(std::os::fd::AsFd::as_fd(&file), options).map(|_| ())
-}
-
-/// A thread blocks all signals in a way that nobody can see; all others stay blocked in it.
-fn blocked_by_a_bare_call() {
-    let step = Arc::new(AtomicU32::new(0));
-    let thread = crate::refused_process::deaf(step.clone());
-    until("it is blocked", || step.load(SeqCst) == 1);
-    save_point();
-    install(libc::SIGUSR1, counting, 0, &[]);
-    let before = block_all();
-    // SAFETY: the signal is handled.
-    unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
-    assert_eq!(count(libc::SIGUSR1), 0, "somebody takes a signal");
-    set_mask(&before);
-    assert_eq!(count(libc::SIGUSR1), 1);
-    step.store(2, SeqCst);
-    thread.join().expect("it ran on");
 }
 
 /// Each thread blocks what it blocked.

@@ -35,7 +35,7 @@ zoo! {
         many_blocked_threads,
         waits_that_may_be_cut_short, waits_that_go_on, sleep_has_its_time,
         general_registers, vector_registers, wide_vector_registers, floating_point_state,
-        signal_actions, signal_masks, blocked_by_a_bare_call, alternate_stack_in_use, saved_in_a_handler,
+        signal_actions, signal_masks, alternate_stack_in_use, saved_in_a_handler,
         pending_for_the_process, pending_for_a_thread, pending_with_values_for_a_thread,
         interval_timers, interval_timer_that_waits, alarm, posix_timers, cpu_time_timer, timers_of_threads,
         working_directory, environment, umask, limits, name_and_arguments, nice, affinity,
