@@ -10,6 +10,7 @@
 use crate::{
     arena::{self, List},
     fault::{Outcome, Step as _, refuse},
+    locks::{self, Lock},
     out::Out,
     proc::NumberPath,
     raw::{
@@ -95,8 +96,8 @@ impl Known {
     /// may not be read.
     pub fn sum(
         &mut self,
-        fd: i32,
-        flags: u32,
+        locks: &[Lock],
+        record: &FileRecord,
         stat: &libc::stat,
         limit: u64,
     ) -> Outcome<(u64, u64)> {
@@ -105,7 +106,7 @@ impl Known {
             return Ok(entry.sum);
         }
         let now = sys::clock_ns(libc::CLOCK_REALTIME);
-        let sum = sum(fd, flags, limit.min(stat.st_size as u64))?;
+        let sum = sum(locks, record, limit.min(stat.st_size as u64))?;
         if stamp.is_settled(now) {
             // If there is no room, it is made again.
             let _ = self.0.push(Entry { stamp, sum }, "open files");
@@ -116,8 +117,8 @@ impl Known {
 
 /// The checksum of an open file up to `end`, and how many bytes there were; none if it may not be
 /// read.
-pub fn sum(fd: i32, flags: u32, end: u64) -> Outcome<(u64, u64)> {
-    let Some(file) = Readable::of(fd, flags) else {
+pub fn sum(locks: &[Lock], record: &FileRecord, end: u64) -> Outcome<(u64, u64)> {
+    let Some(file) = Readable::of(locks, record) else {
         return Ok((0, 0));
     };
     let mark = arena::mark();
@@ -209,15 +210,19 @@ pub struct Readable {
 }
 
 impl Readable {
-    /// `flags` are those of the descriptor. `None` if the file may not be read.
-    pub fn of(fd: i32, flags: u32) -> Option<Self> {
+    /// By a descriptor of its own, unless to close that would end locks of the process. `None` if the
+    /// file may not be read.
+    pub fn of(locks: &[Lock], record: &FileRecord) -> Option<Self> {
+        let fd = record.fd as i32;
         let path = NumberPath::new("/proc/self/fd/", fd, "");
         let wanted = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
-        if let Ok(fd) = sys::open(path.bytes(), wanted, 0) {
+        if !locks::would_end(locks, record.inode)
+            && let Ok(fd) = sys::open(path.bytes(), wanted, 0)
+        {
             return Some(Readable { fd, is_own: true });
         }
         let closed = (libc::O_PATH | libc::O_DIRECT | libc::O_WRONLY) as u32;
-        (flags & closed == 0).then_some(Readable { fd, is_own: false })
+        (record.flags & closed == 0).then_some(Readable { fd, is_own: false })
     }
 }
 
@@ -230,9 +235,9 @@ impl Drop for Readable {
 }
 
 /// Writes what a file holds into the image; holes are left out.
-pub fn carry(out: &mut Out, number: usize, record: &FileRecord) -> Outcome<()> {
+pub fn carry(out: &mut Out, locks: &[Lock], number: usize, record: &FileRecord) -> Outcome<()> {
     let fd = record.fd as i32;
-    let Some(file) = Readable::of(fd, record.flags) else {
+    let Some(file) = Readable::of(locks, record) else {
         return refuse!("descriptor {fd} cannot be read any more");
     };
     let before = Stamp::of(&status(fd)?);
@@ -368,7 +373,14 @@ mod tests {
         file.write_all(b"before").expect("it can be written");
         let fd = file.as_raw_fd();
         let fresh = status(fd).expect("it is open");
-        let mut sum = |stat: &libc::stat| known.sum(fd, 2, stat, u64::MAX).expect("a sum");
+        let record = FileRecord {
+            fd: fd as u32,
+            flags: libc::O_RDWR as u32,
+            device: fresh.st_dev,
+            inode: fresh.st_ino,
+            ..FileRecord::default()
+        };
+        let mut sum = |stat: &libc::stat| known.sum(&[], &record, stat, u64::MAX).expect("a sum");
         let mut old = fresh;
         (old.st_mtime, old.st_ctime) = (1, 1);
         let mut later = old;
@@ -383,13 +395,8 @@ mod tests {
         );
         assert_eq!(sum(&fresh), plain(b"behind"), "it may have");
         assert_eq!(sum(&later), plain(b"behind"));
-        let record = FileRecord {
-            device: fresh.st_dev,
-            inode: fresh.st_ino,
-            ..FileRecord::default()
-        };
         known.forget(&record);
-        let found = known.sum(fd, 2, &old, u64::MAX).expect("a sum");
+        let found = known.sum(&[], &record, &old, u64::MAX).expect("a sum");
         assert_eq!(found, plain(b"behind"));
     }
 }

@@ -7,6 +7,7 @@ use crate::{
     arena::{self, List},
     content::{self, Known, Readable},
     fault::{Outcome, Shown, Step as _, Text, refuse},
+    locks::{self, Lock},
     memory::Names,
     proc::{self, NumberPath},
     raw::{
@@ -31,6 +32,8 @@ pub struct Wish<'a> {
     pub watch: i32,
     /// The program looks after these itself: they are closed where it goes on.
     pub own: &'a [i32],
+    /// The locks that the process has on files.
+    pub locks: &'a [Lock],
     /// The content of files is to be in the image.
     pub carry: bool,
     /// Bytes of each file that its checksum covers.
@@ -84,7 +87,7 @@ pub fn capture(
             let (fd, name) = (record.fd, Shown(names.get(record.name)));
             return refuse!("descriptor {fd} is a pipe to another process ({name})");
         }
-        if record.carried != 0 && Readable::of(record.fd as i32, record.flags).is_none() {
+        if record.carried != 0 && Readable::of(wish.locks, &record).is_none() {
             let (fd, name) = (record.fd, Shown(names.get(record.name)));
             return refuse!(
                 "descriptor {fd} cannot be read, so that it cannot be carried ({name})"
@@ -145,13 +148,15 @@ fn record(fd: i32, names: &mut Names, wish: Wish<'_>, known: &mut Known) -> Outc
                 let name = Shown(name);
                 return refuse!("descriptor {fd} is a deleted file ({name}), and not carried");
             }
-            refuse_locks(fd, name)?;
+            if locks::has_lease(wish.locks, fd) {
+                return refuse!("descriptor {fd} holds a lease on {}", Shown(name));
+            }
             record.offset = position(fd);
             if record.is_regular() {
                 refuse_seals(fd, name)?;
                 record.size = stat.st_size as u64;
                 (record.check, record.checked) =
-                    known.sum(fd, record.flags, &stat, wish.checked_max)?;
+                    known.sum(wish.locks, &record, &stat, wish.checked_max)?;
                 if wish.carry && record.size >= 1 << OFFSET_BITS {
                     return refuse!(
                         "descriptor {fd} is too long to be carried ({})",
@@ -192,22 +197,6 @@ fn record(fd: i32, names: &mut Names, wish: Wish<'_>, known: &mut Known) -> Outc
         }
     };
     Ok(record)
-}
-
-/// A lock is a promise to other processes, which cannot be kept while this one is away.
-fn refuse_locks(fd: i32, name: &[u8]) -> Outcome<()> {
-    let mark = arena::mark();
-    let path = NumberPath::new("/proc/self/fdinfo/", fd, "");
-    let info = proc::read_file(path.bytes(), "looking at an open file")?;
-    let locked = info
-        .split(|byte| *byte == b'\n')
-        .any(|line| line.starts_with(b"lock:"));
-    // SAFETY: the file's bytes are not used any more.
-    unsafe { arena::release(mark) };
-    match locked {
-        true => refuse!("descriptor {fd} holds a lock on {}", Shown(name)),
-        false => Ok(()),
-    }
 }
 
 /// What a file of `memfd_create` promises to others cannot be promised before it is filled.

@@ -20,24 +20,29 @@
     reason = "errors are made where there is no allocator, so their text is in them"
 )]
 
+mod advice;
 mod ahead;
 mod arena;
 mod c_interface;
 mod callbacks;
 mod content;
 mod deadline;
+mod deaf;
 mod dirty;
 mod fault;
 mod files;
 pub mod image;
 mod interpose;
+mod locks;
 mod memory;
 mod out;
+mod owners;
 mod private;
 mod proc;
 mod process;
 mod program;
 pub mod raw;
+mod refusals;
 mod reopen;
 mod restore;
 mod resume;

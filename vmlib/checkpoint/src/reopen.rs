@@ -120,7 +120,14 @@ impl Files<'_> {
             _ => "put back what it was, or remove it and it is made of the image",
         };
         let (then, size) = (record.size, stat.st_size as u64);
-        let (check, checked) = content::sum(fd, record.flags, record.checked.min(size))?;
+        let (check, checked) = content::sum(
+            &[],
+            &FileRecord {
+                fd: fd as u32,
+                ..*record
+            },
+            record.checked.min(size),
+        )?;
         let is_known = checked > 0 && checked == record.checked;
         let may_grow = is_known || then == 0;
         if size < then || size > then && !(may_grow && record.may_grow(self.records)) {

@@ -9,9 +9,12 @@
 //! until the threads go on.
 
 use crate::{
+    advice::{self, Advice},
     arena, deadline,
     fault::{Fault, Outcome, Step as _},
-    files, private, process,
+    files,
+    locks::{self, Lock},
+    owners, private, process,
     process::Process,
     program,
     raw::{
@@ -39,8 +42,12 @@ pub struct Plan {
     pub threads: &'static [Thread],
     /// Its open descriptors.
     pub files: &'static [FileRecord],
+    /// Its locks on these.
+    pub locks: &'static [Lock],
     /// Its memory.
     pub mappings: &'static [Mapping],
+    /// What the kernel was told of it.
+    pub advice: &'static [Advice],
     /// Texts.
     pub names: &'static [u8],
     /// What the kernel is told of its memory.
@@ -148,11 +155,15 @@ fn prepare(plan: &Plan, contents: i32) -> Outcome<usize> {
             0,
         );
     }
+    advice::give(plan.advice);
     let contents = reopen::keep_contents(contents, plan.files)?;
     shift_deadlines(plan);
     process::restore(plan.process)?;
     files::restore(plan.files, plan.names, contents)?;
     keep_place(plan);
+    locks::restore(plan.locks, plan.files, |file| {
+        &plan.names[file.name.at as usize..][..file.name.len as usize]
+    })?;
     // SAFETY: numbers.
     let ids = unsafe { arena::take::<i32>(plan.threads.len())? };
     IDS.store(ids.as_mut_ptr(), SeqCst);
@@ -170,6 +181,7 @@ fn prepare(plan: &Plan, contents: i32) -> Outcome<usize> {
             futex_wait(&READY, ready);
         }
     }
+    owners::rename(plan.threads, ids, plan.mappings);
     process::restore_timers(plan.process, |tid| {
         let index = plan.threads.iter().position(|thread| thread.tid == tid);
         index.map_or(0, |index| ids[index])
@@ -290,11 +302,10 @@ fn live(index: usize) -> ! {
 }
 
 fn register_rseq(thread: &Thread) {
-    let offset = RSEQ.load(SeqCst);
-    if offset == 0 {
+    if !thread.rseq {
         return;
     }
-    let at = thread.fs.wrapping_add_signed(offset);
+    let at = thread.fs.wrapping_add_signed(RSEQ.load(SeqCst));
     // SAFETY: the C library keeps 32 bytes there for it. What they say of the old processor is of
     // no use; a critical section that was interrupted begins anew.
     unsafe {
@@ -322,6 +333,15 @@ fn own_rseq() -> Option<usize> {
     // SAFETY: the kernel writes the address.
     unsafe { sys::call2(nr::ARCH_PRCTL, ARCH_GET_FS, &raw mut fs as usize) };
     (offset != 0).then(|| fs.wrapping_add_signed(offset))
+}
+
+/// Whether the thread with this thread-local storage is registered for restartable sequences.
+pub fn has_rseq(fs: usize) -> bool {
+    let offset = RSEQ.load(SeqCst);
+    let at = fs.wrapping_add_signed(offset);
+    // SAFETY: the C library keeps it there. Behind the first word is the processor's number, which
+    // is negative where there is no registration.
+    offset != 0 && unsafe { (at as *const i32).add(1).read_volatile() } >= 0
 }
 
 /// Ends this thread's registration for restartable sequences; whether there was one.

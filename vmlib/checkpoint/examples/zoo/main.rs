@@ -10,6 +10,7 @@ mod blocked;
 mod carried;
 mod descriptors;
 mod files;
+mod locks;
 mod memory;
 mod pending;
 mod point;
@@ -45,6 +46,7 @@ const PROGRAMS: &[&[Program]] = &[
     process::PROGRAMS,
     files::PROGRAMS,
     carried::PROGRAMS,
+    locks::PROGRAMS,
     descriptors::PROGRAMS,
     refused_descriptors::PROGRAMS,
     refused_process::PROGRAMS,

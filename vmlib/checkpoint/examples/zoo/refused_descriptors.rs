@@ -6,7 +6,7 @@ use crate::{
 };
 use rustix::{
     event::{EventfdFlags, epoll, eventfd},
-    fs::{self, FlockOperation, MemfdFlags, Mode, OFlags, inotify},
+    fs::{self, MemfdFlags, Mode, OFlags, inotify},
     mm::{self, MapFlags, ProtFlags},
     net,
     time::{TimerfdClockId, TimerfdFlags, timerfd_create},
@@ -35,7 +35,7 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ),
     ("refused_mapped_deleted_file", refused_mapped_deleted_file),
     ("refused_shm", refused_shm),
-    ("refused_lock", refused_lock),
+    ("refused_lease", refused_lease),
 ];
 
 fn refused_socket() {
@@ -207,12 +207,14 @@ fn refused_shm() {
     refused("shared with other processes");
 }
 
-fn refused_lock() {
-    let path = format!("{}/locked", folder());
-    let file = File::create(&path).expect("a file can be made");
-    fs::flock(&file, FlockOperation::LockExclusive).expect("it is free");
-    refused("holds a lock on");
-    fs::flock(&file, FlockOperation::Unlock).expect("it is held");
-    fs::fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).expect("it is free");
-    refused("holds a lock on");
+/// A promise of the kernel to tell when others open the file.
+fn refused_lease() {
+    use std::os::fd::AsRawFd as _;
+    let path = format!("{}/leased", folder());
+    fs::open(&path, OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).expect("a file can be made");
+    let file = File::open(&path).expect("it is there");
+    // SAFETY: it concerns this file alone.
+    let leased = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) };
+    assert_eq!(leased, 0, "a lease can be had");
+    refused("holds a lease on");
 }
