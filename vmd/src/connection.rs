@@ -118,7 +118,11 @@ impl Conn {
     /// Looks at the first bytes; those of a link stay where they are.
     pub fn opening(&mut self) -> Opening {
         let mut bytes = [0; transfer::OPENING];
-        let seen = match recv(&self.socket, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        let seen = match recv(
+            &self.socket,
+            &mut bytes,
+            RecvFlags::PEEK | RecvFlags::DONTWAIT,
+        ) {
             Ok((len, _)) => &bytes[..len],
             // The next read says what is wrong.
             Err(_) => return Opening::Link,

@@ -9,9 +9,7 @@ use mio::unix::SourceFd;
 use rustix::{
     fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     io::Errno,
-    net::{
-        RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, send, sendmsg,
-    },
+    net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, send, sendmsg},
 };
 use slab::Slab;
 use std::{collections::HashMap, io, io::IoSlice, mem::MaybeUninit};
@@ -90,7 +88,12 @@ impl Interrupts {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(&descriptors));
-        sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+        sendmsg(
+            socket,
+            &[IoSlice::new(&bytes)],
+            &mut control,
+            SendFlags::NOSIGNAL,
+        )?;
         Ok(())
     }
 

@@ -2,13 +2,8 @@
 //! [`vm_machine`]'s moves.
 
 use crate::{
-    context::Context,
-    interrupts::Reported,
-    locals::Locals,
-    processes::Processes,
-    secret::Secret,
-    secure::Mode,
-    transfer,
+    context::Context, interrupts::Reported, locals::Locals, processes::Processes, secret::Secret,
+    secure::Mode, transfer,
 };
 use rustix::{
     fd::{AsFd, OwnedFd},

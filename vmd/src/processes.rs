@@ -256,7 +256,9 @@ impl Processes {
             self.kill_session(process.pid);
             self.streams.remove(process.pidfd);
         }
-        let input = process.input.filter(|place| !process.outputs.contains(place));
+        let input = process
+            .input
+            .filter(|place| !process.outputs.contains(place));
         for place in process.outputs.iter().copied().chain(input) {
             self.streams.remove(place);
         }

@@ -211,7 +211,10 @@ fn receive(ticket: &str, mode: &str) -> anyhow::Result<()> {
         if !proved && !bytes.is_empty() {
             ensure!(bytes.len() >= 8, "the sender does not name its ticket");
             let named = bytes.split_to(8);
-            ensure!(named[..] == ticket.to_le_bytes(), "the sender has another ticket");
+            ensure!(
+                named[..] == ticket.to_le_bytes(),
+                "the sender has another ticket"
+            );
             proved = true;
             socket.set_read_timeout(None)?;
         }

@@ -173,7 +173,11 @@ fn report(report: Report<'_>) {
     let socket = interrupt_socket();
     if socket >= 0 {
         // If the daemon is not there any more, the wait for its word ends this process.
-        let _ = send(borrowed(socket), report.write(&mut bytes), SendFlags::NOSIGNAL);
+        let _ = send(
+            borrowed(socket),
+            report.write(&mut bytes),
+            SendFlags::NOSIGNAL,
+        );
     }
 }
 

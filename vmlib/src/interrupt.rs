@@ -163,7 +163,8 @@ pub(crate) fn heed(socket: BorrowedFd<'_>) {
     // As in the handler: nothing comes in between.
     // SAFETY: both sets are written before they are read.
     let alive = unsafe {
-        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (mem::zeroed(), mem::zeroed());
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
+            (mem::zeroed(), mem::zeroed());
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
         let alive = read_orders(socket);

@@ -30,8 +30,8 @@ use rustix::{
 };
 use std::{
     collections::{BTreeSet, VecDeque},
-    ops::{Deref, DerefMut},
     num::NonZero,
+    ops::{Deref, DerefMut},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     thread::available_parallelism,
     time::Duration,

@@ -153,7 +153,14 @@ fn file_line(file: &FileSummary) -> String {
         (None, FileKind::Device) => write!(line, "{}", file.path),
         (None, FileKind::Inherited) => write!(line, "from where it is brought back"),
         (None, FileKind::Pipe) => write!(line, "{} within the process", file.path),
+        (None, FileKind::Unnamed) => {
+            let size = memory(file.size);
+            write!(line, "{}, {size}, at byte {}", file.path, file.offset)
+        }
     };
+    if file.carried && file.duplicate_of.is_none() {
+        line += ", in the image";
+    }
     line
 }
 
@@ -207,6 +214,7 @@ mod tests {
             flags: 0,
             size: 2048,
             duplicate_of,
+            carried: fd == 3,
         };
         let thread = |tid, name: &str| ThreadSummary {
             tid,
@@ -264,7 +272,7 @@ saved    2023-11-14 22:13:20 UTC on alpha, Linux 6.18.0, process 4711
 threads  3: dream, 2 sheep
 memory   3.0 MiB in 1 mapping, 1.0 MiB saved
 files      0 from where it is brought back
-           3 /var/log/dream, 2.0 KiB, at byte 10
+           3 /var/log/dream, 2.0 KiB, at byte 10, in the image
            4 as 3
            5 pipe:[77] within the process
            6 /dev/null

@@ -12,6 +12,8 @@ extern "C" {
 
 /* A copy of the process writes, while this one goes on. */
 #define VM_CHECKPOINT_FORKED 1u
+/* The image has the content of open regular files too, those that were deleted among them. */
+#define VM_CHECKPOINT_CARRY_FILES 2u
 
 /* Saves this process with all its threads into an open file, pipe or socket.
  * 0: saved, and here it goes on. 1: this is the process that was brought back.

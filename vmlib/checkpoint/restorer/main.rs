@@ -15,6 +15,7 @@
 mod raw;
 
 mod clock;
+mod content;
 mod memory;
 mod space;
 mod stream;
@@ -140,12 +141,19 @@ fn restore(fd: i32, foreign: bool) -> ! {
     if stream.next() == GONE {
         memory::forget(stream.records(GONE, space::mappings(turn)), mappings);
     }
-    stream.pages(mappings);
+    let mut contents = content::Contents::none();
+    loop {
+        match stream.next() {
+            PAGES => stream.pages(mappings),
+            CONTENT => contents.take(&mut stream),
+            _ => break,
+        }
+    }
     stream.end();
     memory::protect(mappings);
     vdso::place(&kernels, &facts, foreign);
     let own = space::own();
-    jump(&facts, own.start, own.end - own.start, fd)
+    jump(&facts, own.start, own.end - own.start, fd, contents.fd())
 }
 
 /// What lacks here would be missed in the middle of a computation, or cut off silently.
@@ -168,7 +176,7 @@ fn check_processor(image: &Cpu) {
 }
 
 /// Leaves for the code of the image.
-fn jump(facts: &Facts, own: usize, own_len: usize, image: i32) -> ! {
+fn jump(facts: &Facts, own: usize, own_len: usize, image: i32, contents: i32) -> ! {
     // SAFETY: everything is where the image wants it; this code is not needed any more.
     unsafe {
         core::arch::asm!(
@@ -181,7 +189,8 @@ fn jump(facts: &Facts, own: usize, own_len: usize, image: i32) -> ! {
             in("rdi") facts.argument,
             in("rsi") own,
             in("rdx") own_len,
-            in("rcx") image as usize,
+            in("ecx") image,
+            in("r8d") contents,
             options(noreturn),
         )
     }

@@ -118,17 +118,36 @@ impl Stream {
                 section.kind
             );
         }
-        let Some(content) = room.get_mut(..section.raw_len as usize) else {
-            die!("section {} is too long", section.index)
-        };
         if section.codec != PLAIN {
             die!(
                 "section {} is coded in a way that is not known",
                 section.index
             );
         }
-        self.read(content);
-        check(&section, content);
+        self.payload(&section, room)
+    }
+
+    /// The next section, which has to be of that kind, and its address; it may be compressed.
+    pub fn content(&mut self, kind: u16, room: &'static mut [u8]) -> (u64, &'static [u8]) {
+        let (section, _) = self.head();
+        if section.kind != kind || section.codec > LZ4 {
+            die!("section {} is out of place", section.index);
+        }
+        (section.address, self.payload(&section, room))
+    }
+
+    fn payload(&mut self, section: &Section, room: &'static mut [u8]) -> &'static mut [u8] {
+        let Some(content) = room.get_mut(..section.raw_len as usize) else {
+            die!("section {} is too long", section.index)
+        };
+        if section.codec == LZ4 {
+            let stored = space::stored(section.stored_len as usize, 0);
+            self.read(stored);
+            decode(section, stored, content);
+        } else {
+            self.read(content);
+        }
+        check(section, content);
         content
     }
 

@@ -21,6 +21,10 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 /// Above it all is zeros.
 static HIGH: AtomicUsize = AtomicUsize::new(0);
 
+/// Tests that use this memory run one after the other.
+#[cfg(test)]
+pub static ONE_TEST: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 /// Takes everything back; reserves the memory if there is none.
 pub fn reset() -> Outcome<()> {
     if BASE.load(Relaxed) == 0 {

@@ -16,6 +16,8 @@ const BACK: i32 = 1;
 const FAILED: i32 = -1;
 /// `VM_CHECKPOINT_FORKED`.
 const FORKED: u32 = 1;
+/// `VM_CHECKPOINT_CARRY_FILES`.
+const CARRY_FILES: u32 = 2;
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
@@ -34,11 +36,12 @@ fn failed(text: &str) -> i32 {
 /// `fd` is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vm_checkpoint_save(fd: i32, flags: u32) -> i32 {
-    if fd < 0 || flags & !FORKED != 0 {
+    if fd < 0 || flags & !(FORKED | CARRY_FILES) != 0 {
         return failed("vm_checkpoint_save: a descriptor and known flags are wanted");
     }
     let options = Options {
         forked: flags & FORKED != 0,
+        carry_files: flags & CARRY_FILES != 0,
         ..Options::default()
     };
     // SAFETY: promised by the caller.

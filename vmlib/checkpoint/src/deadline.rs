@@ -66,11 +66,12 @@ fn is_call(at: u64, memory: &[Mapping]) -> bool {
     is_there(at, 2, memory, libc::PROT_READ) && unsafe { *(at as *const [u8; 2]) } == INSTRUCTION
 }
 
-fn is_there(at: u64, len: u64, memory: &[Mapping], right: i32) -> bool {
+/// Whether `len` bytes at an address lie in one mapping that has these rights.
+pub fn is_there(at: u64, len: u64, memory: &[Mapping], rights: i32) -> bool {
     let index = memory.partition_point(|mapping| mapping.end <= at);
     let end = at.checked_add(len);
     memory.get(index).is_some_and(|mapping| {
         let inside = mapping.start <= at && end.is_some_and(|end| end <= mapping.end);
-        inside && mapping.prot & right as u32 != 0
+        inside && mapping.prot & rights as u32 == rights as u32
     })
 }

@@ -5,20 +5,21 @@
 
 use crate::{
     arena::{self, List},
+    content::{self, Known, Readable},
     fault::{Outcome, Shown, Step as _, Text, refuse},
+    locks::{self, Lock},
     memory::Names,
     proc::{self, NumberPath},
     raw::{
-        checksum::{checksum, mixed},
-        format::{FD_DEVICE, FD_FILE, FD_INHERITED, FD_PIPE, FILES_MAX, FileRecord},
+        format::{
+            FD_DEVICE, FD_FILE, FD_INHERITED, FD_PIPE, FD_UNNAMED, FILES_MAX, FileRecord,
+            OFFSET_BITS,
+        },
         sys::{self, Errno, nr},
     },
+    reopen::{Files, open_again},
 };
 
-/// The first bytes of a file, which its checksum covers.
-pub const CHECKED_MAX: u64 = 16 << 20;
-/// Bytes that are read at once for it.
-pub const PIECE: usize = 256 << 10;
 /// Bytes that may wait in a pipe.
 const PIPE_MAX: usize = 1 << 20;
 
@@ -31,15 +32,25 @@ pub struct Wish<'a> {
     pub watch: i32,
     /// The program looks after these itself: they are closed where it goes on.
     pub own: &'a [i32],
+    /// The locks that the process has on files.
+    pub locks: &'a [Lock],
+    /// The content of files is to be in the image.
+    pub carry: bool,
+    /// Bytes of each file that its checksum covers.
+    pub checked_max: u64,
 }
 
 /// All descriptors, by number.
-pub fn capture(wish: Wish<'_>, names: &mut Names) -> Outcome<&'static mut [FileRecord]> {
+pub fn capture(
+    wish: Wish<'_>,
+    names: &mut Names,
+    known: &mut Known,
+) -> Outcome<&'static mut [FileRecord]> {
     // SAFETY: zeros are values of all fields.
     let mut list = unsafe { List::<FileRecord>::new(FILES_MAX)? };
     proc::for_each_number(b"/proc/self/fd\0", "listing the open files", |fd| {
         if fd != wish.image && fd != wish.watch && !wish.own.contains(&fd) {
-            match record(fd, names) {
+            match record(fd, names, wish, known) {
                 Ok(record) => list.push(record, "open files")?,
                 // Before threads are stopped, one may close what was just listed.
                 Err(_) if is_closed(fd) => {}
@@ -51,7 +62,7 @@ pub fn capture(wish: Wish<'_>, names: &mut Names) -> Outcome<&'static mut [FileR
     let list = list.into_static();
     list.sort_unstable_by_key(|record| record.fd);
     let pid = sys::getpid() as usize;
-    for index in 1..list.len() {
+    for index in 0..list.len() {
         let (before, rest) = list.split_at_mut(index);
         let record = &mut rest[0];
         let same = before.iter().find(|other| {
@@ -61,23 +72,32 @@ pub fn capture(wish: Wish<'_>, names: &mut Names) -> Outcome<&'static mut [FileR
         });
         if let Some(same) = same {
             (record.original, record.kind) = (same.fd, same.kind);
+        } else if wish.carry && record.is_regular() {
+            // Once, however often it was opened; each of its names is a file of its own.
+            let is_there = before.iter().any(|other| {
+                let same_name = names.get(other.name) == names.get(record.name);
+                other.carried != 0 && other.is_same_file(record) && same_name
+            });
+            record.carried = u32::from(!is_there);
         }
     }
     for index in 0..list.len() {
         let record = list[index];
         if record.kind == FD_PIPE && !has_other_end(list, &record) {
-            let (fd, name) = (record.fd, Shown(name_of(names, &record)));
+            let (fd, name) = (record.fd, Shown(names.get(record.name)));
             return refuse!("descriptor {fd} is a pipe to another process ({name})");
+        }
+        if record.carried != 0 && Readable::of(wish.locks, &record).is_none() {
+            let (fd, name) = (record.fd, Shown(names.get(record.name)));
+            return refuse!(
+                "descriptor {fd} cannot be read, so that it cannot be carried ({name})"
+            );
         }
         if record.kind == FD_PIPE && record.original == record.fd {
             keep_content(&mut list[index])?;
         }
     }
     Ok(list)
-}
-
-fn name_of<'a>(names: &'a Names, record: &FileRecord) -> &'a [u8] {
-    &names.all()[record.name.at as usize..][..record.name.len as usize]
 }
 
 fn is_duplicate(pid: usize, one: u32, other: u32) -> bool {
@@ -94,7 +114,8 @@ fn has_other_end(all: &[FileRecord], record: &FileRecord) -> bool {
     })
 }
 
-fn control(fd: i32, command: i32, argument: usize) -> sys::Result<usize> {
+/// Reads or sets flags.
+pub fn control(fd: i32, command: i32, argument: usize) -> sys::Result<usize> {
     // SAFETY: only commands that read or set flags are used.
     sys::check(unsafe { sys::call3(nr::FCNTL, fd as usize, command as usize, argument) })
 }
@@ -103,19 +124,10 @@ fn is_closed(fd: i32) -> bool {
     matches!(control(fd, libc::F_GETFD, 0), Err(Errno(libc::EBADF)))
 }
 
-fn status(fd: i32) -> Outcome<libc::stat> {
-    // SAFETY: zeros are a value.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes it.
-    let value = unsafe { sys::call2(nr::FSTAT, fd as usize, &raw mut stat as usize) };
-    sys::check(value).step("looking at an open file")?;
-    Ok(stat)
-}
-
-fn record(fd: i32, names: &mut Names) -> Outcome<FileRecord> {
+fn record(fd: i32, names: &mut Names, wish: Wish<'_>, known: &mut Known) -> Outcome<FileRecord> {
     let path = NumberPath::new("/proc/self/fd/", fd, "");
     let name = proc::read_link(path.bytes(), "looking at an open file")?;
-    let stat = status(fd)?;
+    let stat = content::status(fd)?;
     let flags = control(fd, libc::F_GETFL, 0).step("looking at an open file")?;
     let close_on_exec = control(fd, libc::F_GETFD, 0).step("looking at an open file")?;
     let mut record = FileRecord {
@@ -125,21 +137,37 @@ fn record(fd: i32, names: &mut Names) -> Outcome<FileRecord> {
         device: stat.st_dev,
         inode: stat.st_ino,
         close_on_exec: close_on_exec as u32 & 1,
+        mode: stat.st_mode,
         name: names.add(name)?,
         ..FileRecord::default()
     };
     record.kind = match stat.st_mode & libc::S_IFMT {
         libc::S_IFREG | libc::S_IFDIR => {
-            if stat.st_nlink == 0 {
-                return refuse!("descriptor {fd} is a deleted file ({})", Shown(name));
+            let is_deleted = stat.st_nlink == 0;
+            if is_deleted && !(wish.carry && record.is_regular()) {
+                let name = Shown(name);
+                return refuse!("descriptor {fd} is a deleted file ({name}), and not carried");
             }
-            refuse_locks(fd, name)?;
+            if locks::has_lease(wish.locks, fd) {
+                return refuse!("descriptor {fd} holds a lease on {}", Shown(name));
+            }
             record.offset = position(fd);
-            if stat.st_mode & libc::S_IFMT == libc::S_IFREG {
+            if record.is_regular() {
+                refuse_seals(fd, name)?;
                 record.size = stat.st_size as u64;
-                (record.check, record.checked) = sum(name, record.size)?;
+                (record.check, record.checked) =
+                    known.sum(wish.locks, &record, &stat, wish.checked_max)?;
+                if wish.carry && record.size >= 1 << OFFSET_BITS {
+                    return refuse!(
+                        "descriptor {fd} is too long to be carried ({})",
+                        Shown(name)
+                    );
+                }
             }
-            FD_FILE
+            match is_deleted {
+                true => FD_UNNAMED,
+                false => FD_FILE,
+            }
         }
         libc::S_IFCHR => match (libc::major(stat.st_rdev), libc::minor(stat.st_rdev)) {
             // null, zero, full, random, urandom; the terminal of whoever opens it.
@@ -171,19 +199,13 @@ fn record(fd: i32, names: &mut Names) -> Outcome<FileRecord> {
     Ok(record)
 }
 
-/// A lock is a promise to other processes, which cannot be kept while this one is away.
-fn refuse_locks(fd: i32, name: &[u8]) -> Outcome<()> {
-    let mark = arena::mark();
-    let path = NumberPath::new("/proc/self/fdinfo/", fd, "");
-    let info = proc::read_file(path.bytes(), "looking at an open file")?;
-    let locked = info
-        .split(|byte| *byte == b'\n')
-        .any(|line| line.starts_with(b"lock:"));
-    // SAFETY: the file's bytes are not used any more.
-    unsafe { arena::release(mark) };
-    match locked {
-        true => refuse!("descriptor {fd} holds a lock on {}", Shown(name)),
-        false => Ok(()),
+/// What a file of `memfd_create` promises to others cannot be promised before it is filled.
+fn refuse_seals(fd: i32, name: &[u8]) -> Outcome<()> {
+    match control(fd, libc::F_GET_SEALS, 0) {
+        Ok(seals) if seals as i32 & !libc::F_SEAL_SEAL != 0 => {
+            refuse!("descriptor {fd} is a sealed file ({})", Shown(name))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -191,61 +213,6 @@ fn position(fd: i32) -> u64 {
     // SAFETY: it moves nothing.
     let at = unsafe { sys::call3(nr::LSEEK, fd as usize, 0, libc::SEEK_CUR as usize) };
     u64::try_from(at).unwrap_or(0)
-}
-
-/// The checksum of a file's first bytes, and how many they are. The file is opened by its name; if it
-/// may not be read, its size has to do.
-fn sum(name: &[u8], size: u64) -> Outcome<(u64, u64)> {
-    let mark = arena::mark();
-    // SAFETY: bytes.
-    let path = unsafe { arena::take::<u8>(name.len() + 1)? };
-    path[..name.len()].copy_from_slice(name);
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let readable = sys::open(path, flags, 0);
-    let result = match readable {
-        Ok(readable) => sum_of(readable, size),
-        Err(_) => Ok((0, 0)),
-    };
-    if let Ok(readable) = readable {
-        sys::close(readable);
-    }
-    // SAFETY: path and buffer are not used any more.
-    unsafe { arena::release(mark) };
-    result
-}
-
-/// The checksum of up to [`CHECKED_MAX`] bytes of a file of `size` bytes.
-fn sum_of(fd: i32, size: u64) -> Outcome<(u64, u64)> {
-    // SAFETY: bytes.
-    let buffer = unsafe { arena::take::<u8>(PIECE)? };
-    sum_with(fd, size.min(CHECKED_MAX), buffer).step("reading an open file")
-}
-
-/// The checksum of a file up to `end`, and how many bytes there were. `buffer` has [`PIECE`] bytes.
-pub fn sum_with(fd: i32, end: u64, buffer: &mut [u8]) -> sys::Result<(u64, u64)> {
-    let (mut sum, mut at, mut index) = (0u64, 0u64, 0);
-    while at < end {
-        let want = PIECE.min((end - at) as usize);
-        let mut len = 0;
-        while len < want {
-            let (to, from) = (buffer[len..].as_mut_ptr() as usize, at as usize + len);
-            // SAFETY: the kernel writes into the buffer.
-            let read = unsafe { sys::call4(nr::PREAD64, fd as usize, to, want - len, from) };
-            match sys::check(read) {
-                Ok(0) => break,
-                Ok(count) => len += count,
-                Err(sys::EINTR) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        sum = sum.wrapping_add(mixed(checksum(&buffer[..len]), index));
-        index += 1;
-        at += len as u64;
-        if len < want {
-            break;
-        }
-    }
-    Ok((sum, at))
 }
 
 /// Takes what waits in a pipe, and puts it back.
@@ -301,12 +268,21 @@ fn peek(fd: i32, content: &mut [u8]) -> sys::Result<()> {
     result
 }
 
-/// Opens everything again in a process that has only 0, 1, 2 and what is in `keep`. Above `free`
-/// no descriptor of the image lies.
-pub fn restore(records: &[FileRecord], names: &[u8]) -> Outcome<()> {
+/// Opens everything again in a process that has only 0, 1, 2 and `contents`, what the restorer put
+/// the content of carried files into, or -1.
+pub fn restore(records: &[FileRecord], names: &[u8], contents: i32) -> Outcome<()> {
+    let files = Files {
+        records,
+        names,
+        contents,
+    };
+    files.open()?;
+    if contents >= 0 {
+        sys::close(contents);
+    }
     for record in records.iter().filter(|record| record.original == record.fd) {
         match record.kind {
-            FD_FILE | FD_DEVICE => reopen(record, names)?,
+            FD_DEVICE => reopen(record, names)?,
             FD_PIPE => remake_pipe(record, records)?,
             _ => {}
         }
@@ -335,7 +311,7 @@ fn duplicate(from: i32, record: &FileRecord) -> Outcome<()> {
 }
 
 /// Gives an open file the number that it had.
-fn place(fd: i32, record: &FileRecord) -> Outcome<()> {
+pub fn place(fd: i32, record: &FileRecord) -> Outcome<()> {
     if fd == record.fd as i32 {
         control(fd, libc::F_SETFD, record.close_on_exec as usize).step("setting a flag")?;
         return Ok(());
@@ -345,38 +321,17 @@ fn place(fd: i32, record: &FileRecord) -> Outcome<()> {
     placed
 }
 
+/// A device.
 fn reopen(record: &FileRecord, names: &[u8]) -> Outcome<()> {
     let at = record.name.at as usize;
     let path = &names[at..at + record.name.len as usize + 1];
     let shown = Shown(&path[..path.len() - 1]);
-    let once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC;
-    let flags = record.flags as i32 & !once;
-    let opened = sys::open(path, flags | libc::O_CLOEXEC, 0);
+    let opened = open_again(path, record);
     let text = Text::of(format_args!(
         "opening {shown} again, descriptor {}",
         record.fd
     ));
-    let fd = opened.step(text.as_str())?;
-    if record.kind == FD_FILE {
-        if flags & libc::O_DIRECTORY == 0 {
-            let size = status(fd)?.st_size as u64;
-            let is_regular = status(fd)?.st_mode & libc::S_IFMT == libc::S_IFREG;
-            if is_regular && size != record.size {
-                let then = record.size;
-                return refuse!("{shown} has changed: {size} bytes in place of {then}");
-            }
-            if is_regular && record.checked > 0 {
-                let (check, checked) = sum(&path[..path.len() - 1], size)?;
-                // One that may not be read here cannot be compared.
-                if checked > 0 && check != record.check {
-                    return refuse!("{shown} has changed: it holds something else");
-                }
-            }
-        }
-        // SAFETY: it sets the position.
-        unsafe { sys::call3(nr::LSEEK, fd as usize, record.offset as usize, 0) };
-    }
-    place(fd, record)
+    place(opened.step(text.as_str())?, record)
 }
 
 /// The reader of a pipe makes it; the writer is found ready.

@@ -20,23 +20,30 @@
     reason = "errors are made where there is no allocator, so their text is in them"
 )]
 
+mod advice;
 mod ahead;
 mod arena;
 mod c_interface;
 mod callbacks;
+mod content;
 mod deadline;
+mod deaf;
 mod dirty;
 mod fault;
 mod files;
 pub mod image;
 mod interpose;
+mod locks;
 mod memory;
 mod out;
+mod owners;
 mod private;
 mod proc;
 mod process;
 mod program;
 pub mod raw;
+mod refusals;
+mod reopen;
 mod restore;
 mod resume;
 mod rounds;
@@ -103,6 +110,14 @@ pub struct Options<'a> {
     pub forked: bool,
     /// Memory is compressed with LZ4, where that makes it smaller. Takes several times as long.
     pub compress: bool,
+    /// The content of open regular files is written into the image, while the process stands still.
+    /// A file that is missing where the process is brought back is made of it, and one that was
+    /// deleted while it was open is no reason to refuse the save.
+    pub carry_files: bool,
+    /// How many bytes of each open regular file the checksum covers, from its beginning; all of
+    /// them by default. Most of it is made before the process stands still. Where it is brought
+    /// back, the file's size and this checksum have to be the same.
+    pub checked_max: u64,
     /// Descriptors that the program looks after itself: they are not checked, and closed where it
     /// is brought back. The first four below 512 can be handed over: see [`restore`].
     pub own: &'a [RawFd],
@@ -118,6 +133,8 @@ impl Default for Options<'_> {
         Options {
             forked: false,
             compress: false,
+            carry_files: false,
+            checked_max: u64::MAX,
             own: &[],
             limit: Duration::from_secs(2),
             hold: None,
@@ -131,6 +148,8 @@ impl<'a> Options<'a> {
             image,
             forked: self.forked,
             compress: self.compress,
+            carry_files: self.carry_files,
+            checked_max: self.checked_max,
             own: self.own,
             limit_ns: u64::try_from(self.limit.as_nanos()).unwrap_or(u64::MAX),
             hold: self.hold,

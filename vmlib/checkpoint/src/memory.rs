@@ -44,6 +44,11 @@ impl Names {
         Ok(name)
     }
 
+    /// One of them.
+    pub fn get(&self, name: Name) -> &[u8] {
+        &self.0.all()[name.at as usize..][..name.len as usize]
+    }
+
     /// All of them.
     pub fn all(&self) -> &[u8] {
         self.0.all()

@@ -8,7 +8,7 @@ use crate::{
     fault::{Outcome, Step as _},
     raw::{
         checksum::mixed,
-        format::{BLOCK, END, End, PAGES, Plain, Prefix, Section, X86_64},
+        format::{BLOCK, CONTENT, END, End, PAGES, Plain, Prefix, Section, X86_64},
         lz4,
         sys::{self, Errno, nr},
     },
@@ -63,7 +63,7 @@ impl Out {
     /// Writes a section.
     pub fn section(&mut self, kind: u16, address: u64, content: &[u8]) -> Outcome<()> {
         let mut head = Section::new(kind, self.sections, address, content);
-        let smaller = (self.compress && kind == PAGES)
+        let smaller = (self.compress && matches!(kind, PAGES | CONTENT))
             .then(|| compressed(content))
             .flatten();
         if let Some(block) = smaller {
@@ -221,8 +221,10 @@ fn write_all(fd: i32, head: &[u8], content: &[u8]) -> sys::Result<()> {
             Err(sys::EINTR) => {}
             Err(sys::EAGAIN) => await_room(fd)?,
             Err(error) => {
-                if error.0 == libc::EPIPE {
-                    swallow_sigpipe();
+                match error.0 {
+                    libc::EPIPE => swallow(libc::SIGPIPE),
+                    libc::EFBIG => swallow(libc::SIGXFSZ),
+                    _ => {}
                 }
                 return Err(error);
             }
@@ -241,10 +243,10 @@ fn await_room(fd: i32) -> sys::Result<()> {
     }
 }
 
-/// The reader has gone. The signal that says so to programs is not for this one: all signals are
-/// blocked here, so it waits, and is taken out.
-fn swallow_sigpipe() {
-    let set = crate::signal::bit(libc::SIGPIPE);
+/// The reader has gone, or the file may grow no more. The signal that says so to programs is not for
+/// this one: it is blocked here, so it waits, and is taken out.
+fn swallow(signal: i32) {
+    let set = crate::signal::bit(signal);
     let time = [0u64; 2];
     // SAFETY: the kernel reads set and time.
     unsafe {

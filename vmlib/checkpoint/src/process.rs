@@ -292,6 +292,12 @@ pub fn restore_timers(process: &Process, renamed: impl Fn(i32) -> i32) -> Outcom
     // SAFETY: each call is given what an earlier process was found to have.
     unsafe {
         for (which, timer) in process.interval_timers.iter().enumerate() {
+            let mut timer = *timer;
+            // While its signal waits the kernel's timer stands still, and begins its next interval
+            // when the signal is taken. There is no way to set that.
+            if which == libc::ITIMER_REAL as usize && timer[2..] == [0, 0] {
+                timer.copy_within(..2, 2);
+            }
             if timer[2..] != [0, 0] {
                 sys::call3(nr::SETITIMER, which, timer.as_ptr() as usize, 0);
             }

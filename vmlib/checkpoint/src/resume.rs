@@ -9,9 +9,12 @@
 //! until the threads go on.
 
 use crate::{
+    advice::{self, Advice},
     arena, deadline,
     fault::{Fault, Outcome, Step as _},
-    files, private, process,
+    files,
+    locks::{self, Lock},
+    owners, private, process,
     process::Process,
     program,
     raw::{
@@ -40,8 +43,12 @@ pub struct Plan {
     pub threads: &'static [Thread],
     /// Its open descriptors.
     pub files: &'static [FileRecord],
+    /// Its locks on these.
+    pub locks: &'static [Lock],
     /// Its memory.
     pub mappings: &'static [Mapping],
+    /// What the kernel was told of it.
+    pub advice: &'static [Advice],
     /// Texts.
     pub names: &'static [u8],
     /// What the kernel is told of its memory.
@@ -59,7 +66,7 @@ pub struct Plan {
 /// So many of the descriptors that a program looks after itself can be handed over.
 pub const OWN_MAX: usize = 4;
 /// Descriptors from here on are for passing: an own one below is handed over.
-const PASSING: usize = 512;
+const PASSING: i32 = 512;
 
 /// Bytes of the stack on which all this runs.
 const STACK: usize = 128 << 10;
@@ -100,14 +107,21 @@ pub fn look_up() {
     }
 }
 
-/// Where the process goes on: `restorer` is memory of whoever brought it back.
-pub extern "C" fn entry(plan: *mut Plan, restorer: usize, restorer_len: usize, image: i32) -> ! {
+/// Where the process goes on: `restorer` is memory of whoever brought it back, `image` what the image
+/// came from, `contents` its file with the content of carried files, or -1.
+pub extern "C" fn entry(
+    plan: *mut Plan,
+    restorer: usize,
+    restorer_len: usize,
+    image: i32,
+    contents: i32,
+) -> ! {
     // SAFETY: that code has done its work, and nobody returns to it.
     let _ = unsafe { sys::unmap(restorer, restorer_len) };
     // SAFETY: it is in the image, as it was written.
     let known = unsafe { &*plan };
     PLAN.store(plan, SeqCst);
-    match prepare(known, image) {
+    match prepare(known, image, contents) {
         Ok(leader) => live(leader),
         Err(fault) => give_up(&fault),
     }
@@ -135,7 +149,7 @@ fn give_up(fault: &Fault) -> ! {
 }
 
 /// Sets everything up but this thread itself. Returns its index.
-fn prepare(plan: &Plan, image: i32) -> Outcome<usize> {
+fn prepare(plan: &Plan, image: i32, contents: i32) -> Outcome<usize> {
     stop::forget();
     scratch::forget();
     save::came_back();
@@ -157,11 +171,15 @@ fn prepare(plan: &Plan, image: i32) -> Outcome<usize> {
             0,
         );
     }
-    take_over(plan, image);
+    advice::give(plan.advice);
+    let contents = take_over(plan, image, contents)?;
     shift_deadlines(plan);
     process::restore(plan.process)?;
-    files::restore(plan.files, plan.names)?;
+    files::restore(plan.files, plan.names, contents)?;
     keep_place(plan);
+    locks::restore(plan.locks, plan.files, |file| {
+        &plan.names[file.name.at as usize..][..file.name.len as usize]
+    })?;
     // SAFETY: numbers.
     let ids = unsafe { arena::take::<i32>(plan.threads.len())? };
     IDS.store(ids.as_mut_ptr(), SeqCst);
@@ -179,6 +197,7 @@ fn prepare(plan: &Plan, image: i32) -> Outcome<usize> {
             futex_wait(&READY, ready);
         }
     }
+    owners::rename(plan.threads, ids, plan.mappings);
     process::restore_timers(plan.process, |tid| {
         let index = plan.threads.iter().position(|thread| thread.tid == tid);
         index.map_or(0, |index| ids[index])
@@ -192,22 +211,56 @@ fn prepare(plan: &Plan, image: i32) -> Outcome<usize> {
 
 /// Closes the descriptors of whoever brought it back, but for those that it hands over: they follow
 /// the image's, in the order in which the program named its own, and get the numbers that these had.
-fn take_over(plan: &Plan, image: i32) {
-    let own = || plan.own.iter().filter(|fd| (0..PASSING as i32).contains(*fd));
-    let mut passed = [-1isize; OWN_MAX];
-    // SAFETY: the numbers are nobody's but this code's.
-    unsafe {
-        for (place, index) in passed.iter_mut().zip(1..).take(own().count()) {
-            let from = (image + index) as usize;
-            let duplicate = libc::F_DUPFD_CLOEXEC as usize;
-            *place = sys::call3(nr::FCNTL, from, duplicate, PASSING);
-        }
-        sys::call3(nr::CLOSE_RANGE, 3, PASSING - 1, 0);
-        for (from, to) in passed.iter().zip(own()).filter(|(from, _)| **from >= 0) {
-            let flags = libc::O_CLOEXEC as usize;
-            sys::call3(nr::DUP3, *from as usize, *to as usize, flags);
-        }
-        sys::call3(nr::CLOSE_RANGE, PASSING, u32::MAX as usize, 0);
+/// Returns where the contents of files are now: out of the way of all others.
+fn take_over(plan: &Plan, image: i32, contents: i32) -> Outcome<i32> {
+    let own = || plan.own.iter().filter(|fd| (0..PASSING).contains(*fd));
+    let mut passed = [-1; OWN_MAX];
+    for (place, index) in passed.iter_mut().zip(1..).take(own().count()) {
+        // Whoever brings back what has no such descriptors hands over none.
+        *place = files::control(image + index, libc::F_DUPFD_CLOEXEC, PASSING as usize)
+            .map_or(-1, |fd| fd as i32);
+    }
+    let mut kept = -1;
+    if contents >= 0 {
+        let moved = files::control(contents, libc::F_DUPFD_CLOEXEC, PASSING as usize);
+        kept = moved.step("moving the content of files")? as i32;
+    }
+    close_range(3, PASSING - 1);
+    for (from, to) in passed.into_iter().zip(own()).filter(|(from, _)| *from >= 0) {
+        move_to(from, *to).step("handing descriptors over")?;
+    }
+    if kept < 0 {
+        close_range(PASSING, i32::MAX);
+        return Ok(-1);
+    }
+    let is_free = |fd: &i32| {
+        let is_opened = plan.files.iter().any(|record| record.fd == *fd as u32);
+        !is_opened && !own().any(|own| own == fd)
+    };
+    let place = (3..).find(is_free).unwrap_or(kept);
+    move_to(kept, place).step("moving the content of files")?;
+    close_range(PASSING, (place - 1).max(PASSING - 1));
+    close_range((place + 1).max(PASSING), i32::MAX);
+    Ok(place)
+}
+
+fn move_to(from: i32, to: i32) -> sys::Result<()> {
+    if from == to {
+        return Ok(());
+    }
+    // SAFETY: nobody uses what is there.
+    sys::check(unsafe {
+        let flags = libc::O_CLOEXEC as usize;
+        sys::call3(nr::DUP3, from as usize, to as usize, flags)
+    })
+    .map(|_| ())
+}
+
+/// Closes all from one number to another, if there are any.
+fn close_range(from: i32, to: i32) {
+    if from <= to {
+        // SAFETY: descriptors of whoever brought it back.
+        unsafe { sys::call3(nr::CLOSE_RANGE, from as usize, to as usize, 0) };
     }
 }
 
@@ -323,11 +376,10 @@ fn live(index: usize) -> ! {
 }
 
 fn register_rseq(thread: &Thread) {
-    let offset = RSEQ.load(SeqCst);
-    if offset == 0 {
+    if !thread.rseq {
         return;
     }
-    let at = thread.fs.wrapping_add_signed(offset);
+    let at = thread.fs.wrapping_add_signed(RSEQ.load(SeqCst));
     // SAFETY: the C library keeps 32 bytes there for it. What they say of the old processor is of
     // no use; a critical section that was interrupted begins anew.
     unsafe {
@@ -355,6 +407,15 @@ fn own_rseq() -> Option<usize> {
     // SAFETY: the kernel writes the address.
     unsafe { sys::call2(nr::ARCH_PRCTL, ARCH_GET_FS, &raw mut fs as usize) };
     (offset != 0).then(|| fs.wrapping_add_signed(offset))
+}
+
+/// Whether the thread with this thread-local storage is registered for restartable sequences.
+pub fn has_rseq(fs: usize) -> bool {
+    let offset = RSEQ.load(SeqCst);
+    let at = fs.wrapping_add_signed(offset);
+    // SAFETY: the C library keeps it there. Behind the first word is the processor's number, which
+    // is negative where there is no registration.
+    offset != 0 && unsafe { (at as *const i32).add(1).read_volatile() } >= 0
 }
 
 /// Ends this thread's registration for restartable sequences; whether there was one.

@@ -12,7 +12,7 @@ use crate::{
     memory::{self, Names, Pages},
     out::Out,
     raw::format::{Mapping, Name, PRIVATE, Plain, SPACE},
-    save,
+    save, signal,
 };
 
 /// Pieces of memory that all rounds together have sent, at most.
@@ -47,7 +47,7 @@ impl Rounds {
     fn begin_claimed(image: i32, compress: bool) -> Outcome<Self> {
         save::prepare()?;
         let watch = Watch::begin()?;
-        let out = Some(Out::begin(image, compress)?);
+        let out = Some(quietly(|| Out::begin(image, compress))?);
         // SAFETY: zeros are a value.
         let sent = unsafe { List::new(SENT_MAX)? };
         let mark = arena::mark();
@@ -61,6 +61,10 @@ impl Rounds {
 
     /// Sends what was written since the last round. Returns its bytes.
     pub fn round(&mut self) -> Outcome<u64> {
+        quietly(|| self.send())
+    }
+
+    fn send(&mut self) -> Outcome<u64> {
         // SAFETY: what the last round kept there is of no use any more.
         unsafe { arena::discard(self.mark) };
         let mut names = Names::new()?;
@@ -126,6 +130,15 @@ impl Drop for Rounds {
     }
 }
 
+/// Keeps the signals that a failed write brings from this thread, which is not stopped.
+fn quietly<T>(work: impl FnOnce() -> T) -> T {
+    let set = signal::bit(libc::SIGPIPE) | signal::bit(libc::SIGXFSZ);
+    let before = signal::mask(libc::SIG_BLOCK, set);
+    let result = work();
+    signal::mask(libc::SIG_SETMASK, before);
+    result
+}
+
 /// What was sent and has no content any more, as a list of ranges. `present` is in order.
 pub fn gone(sent: &mut [[u64; 2]], present: &[[u64; 2]]) -> Outcome<List<[u64; 2]>> {
     sent.sort_unstable();
@@ -157,6 +170,7 @@ mod tests {
 
     #[test]
     fn what_was_sent_and_is_not_there_is_gone() {
+        let _alone = arena::ONE_TEST.lock();
         save::prepare().expect("tables");
         let mut sent = [[40, 50], [0, 10], [5, 20], [60, 70]];
         let present = [[2, 4], [8, 12], [45, 65]];

@@ -5,25 +5,28 @@
 //! allocates nothing and locks nothing.
 
 use crate::{
+    advice::{self, Advice},
     arena,
+    content::{self, Known},
+    deaf,
     fault::{Fault, Outcome, Step as _, Text, refuse},
     files::{self, Wish},
+    locks::{self, Lock},
     memory::{self, Names, Opened, Pages},
     out::{self, Out},
-    private,
-    proc::{self, NumberPath},
+    private, proc,
     process::{self, Process},
     program,
     raw::{
         clone,
         format::{
-            DENSE, FACTS, FILES, Facts, FileRecord, GONE, MAPPINGS, Mapping, MemoryMap, NAMES,
-            PRIVATE, Plain, SHARED, THREADS, ThreadRecord,
+            DENSE, FACTS, FILE, FILES, Facts, FileRecord, GONE, MAPPINGS, Mapping, MemoryMap,
+            NAMES, PRIVATE, Plain, SHARED, THREADS, ThreadRecord,
         },
         processor,
         sys::{self, nr},
     },
-    resume,
+    refusals, resume,
     rounds::{self, Rounds},
     scratch, stop, vdso,
 };
@@ -41,6 +44,10 @@ pub struct Wanted<'a> {
     pub forked: bool,
     /// Memory is compressed.
     pub compress: bool,
+    /// The image has the content of open files.
+    pub carry_files: bool,
+    /// Bytes of each open file that are checked.
+    pub checked_max: u64,
     /// Descriptors that the program looks after itself.
     pub own: &'a [i32],
     /// How long threads may take to stop.
@@ -89,7 +96,10 @@ const LARGE: u64 = 4 << 20;
 
 struct Job<'a> {
     wanted: Wanted<'a>,
+    /// Asked for before the stop, because it takes long.
+    advice: &'static [Advice],
     rounds: *mut Rounds,
+    known: Known,
     outcome: Outcome<Saved>,
 }
 
@@ -149,9 +159,12 @@ pub fn prepare() -> Outcome<()> {
 }
 
 fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
+    let advice = advice::capture()?;
+    let mut known = Known::new()?;
     let mark = arena::mark();
     let watch = rounds.as_ref().map_or(-1, |rounds| rounds.descriptor());
-    check(wanted, watch)?;
+    check(wanted, watch, &mut known)?;
+    deaf::refuse_any(wanted.limit_ns)?;
     // Asked while the program still runs, because that is slow on virtual machines.
     processor::known();
     // SAFETY: the tables of the check are of no more use.
@@ -159,7 +172,9 @@ fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
     let lives = stop::lives();
     let mut job = Job {
         wanted,
+        advice,
         rounds: rounds.map_or(std::ptr::null_mut(), |rounds| rounds),
+        known,
         outcome: refuse!("no thread could save"),
     };
     JOB.store((&raw mut job).cast(), SeqCst);
@@ -173,57 +188,36 @@ fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
     unsafe { (&raw const job.outcome).read_volatile() }.map(Now::Here)
 }
 
-/// Whether this process could be saved now.
+/// Whether this process could be saved now. Reads its files, which may take long.
 ///
 /// # Errors
 /// The first thing that cannot be saved.
-pub fn check(wanted: Wanted<'_>, watch: i32) -> Outcome<()> {
-    refuse_without_leader()?;
+pub fn check(wanted: Wanted<'_>, watch: i32, known: &mut Known) -> Outcome<()> {
+    refusals::check()?;
     vdso::find()?;
-    refuse_children()?;
     let mut names = Names::new()?;
-    files::capture(
-        Wish {
-            image: wanted.image,
-            watch,
-            own: wanted.own,
-        },
-        &mut names,
-    )?;
-    memory::mappings(&mut names)?;
-    // SAFETY: it only asks.
-    let dumpable = unsafe { sys::call1(nr::PRCTL, libc::PR_GET_DUMPABLE as usize) };
-    if dumpable != 1 {
-        return refuse!(
-            "the process is not dumpable (it changed its user), so its memory is closed"
-        );
+    let locks = locks::capture()?;
+    let files = files::capture(wish(wanted, watch, locks), &mut names, known)?;
+    let mappings = memory::mappings(&mut names)?;
+    for mapping in mappings.iter().filter(|mapping| mapping.kind == FILE) {
+        let is_mapped = |file: &&FileRecord| names.get(file.name) == names.get(mapping.name);
+        files
+            .iter()
+            .filter(is_mapped)
+            .for_each(|file| known.forget(file));
     }
     Ok(())
 }
 
-/// Without its first thread a process knows little of itself: its table of mappings is empty.
-fn refuse_without_leader() -> Outcome<()> {
-    let stat = proc::read_file(b"/proc/self/stat\0", "reading the state of the process")?;
-    // The name is in brackets and may contain anything.
-    let name_end = stat.iter().rposition(|byte| *byte == b')');
-    match name_end.and_then(|at| stat.get(at + 2)) {
-        Some(b'Z') => refuse!("the first thread has ended, and the others go on without it"),
-        _ => Ok(()),
+fn wish<'a>(wanted: Wanted<'a>, watch: i32, locks: &'a [Lock]) -> Wish<'a> {
+    Wish {
+        image: wanted.image,
+        watch,
+        own: wanted.own,
+        locks,
+        carry: wanted.carry_files,
+        checked_max: wanted.checked_max,
     }
-}
-
-/// A child would be left behind. Without the list in `/proc` nothing is known of children.
-fn refuse_children() -> Outcome<()> {
-    proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
-        let path = NumberPath::new("/proc/self/task/", tid, "/children");
-        match proc::read_file(path.bytes(), "listing the children") {
-            Ok(children) => match proc::words(children).next() {
-                Some(child) => refuse!("it has a child process, {}", crate::fault::Shown(child)),
-                None => Ok(()),
-            },
-            Err(_) => Ok(()),
-        }
-    })
 }
 
 /// All threads are stopped, and this is the handler of the one that saves.
@@ -241,14 +235,20 @@ extern "C" fn work_aside() {
     // SAFETY: `save_alone` waits in this very thread. Copied: the original is in the image.
     let job = unsafe { &mut *JOB.load(SeqCst) };
     // SAFETY: null, or of `save_rest`, which waits in this thread too.
-    job.outcome = frozen(job.wanted, unsafe { job.rounds.as_mut() });
+    let rounds = unsafe { job.rounds.as_mut() };
+    job.outcome = frozen(job.wanted, job.advice, rounds, &mut job.known);
 }
 
-fn frozen(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Saved> {
+fn frozen(
+    wanted: Wanted<'_>,
+    advice: &'static [Advice],
+    rounds: Option<&mut Rounds>,
+    known: &mut Known,
+) -> Outcome<Saved> {
     let began = sys::clock_ns(libc::CLOCK_MONOTONIC);
     private::check()?;
     let process = process::capture()?;
-    let written = write(wanted, rounds, process);
+    let written = write(wanted, advice, rounds, known, process);
     if let (Ok((bytes, 0)), Some(hold)) = (&written, wanted.hold) {
         hold(Moment::Saved(*bytes));
     }
@@ -264,20 +264,20 @@ fn frozen(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Saved> {
 /// Writes the image, or as much of it as has to be written before a copy goes on.
 fn write(
     wanted: Wanted<'_>,
+    advice: &'static [Advice],
     rounds: Option<&mut Rounds>,
+    known: &mut Known,
     process: &'static Process,
 ) -> Outcome<(u64, i32)> {
     let mut names = Names::new()?;
-    let wish = Wish {
-        image: wanted.image,
-        watch: rounds.as_ref().map_or(-1, |rounds| rounds.descriptor()),
-        own: wanted.own,
-    };
-    let files = files::capture(wish, &mut names)?;
+    let watch = rounds.as_ref().map_or(-1, |rounds| rounds.descriptor());
+    let all_locks = locks::capture()?;
+    let files = files::capture(wish(wanted, watch, all_locks), &mut names, known)?;
+    let locks = locks::of(all_locks, files)?;
     let mappings = memory::mappings(&mut names)?;
     // SAFETY: zeros are values of all fields.
-    let known = unsafe { arena::take::<Mapping>(mappings.len())? };
-    known.copy_from_slice(mappings);
+    let kept = unsafe { arena::take::<Mapping>(mappings.len())? };
+    kept.copy_from_slice(mappings);
     let facts = facts(process, &mut names)?;
     let records = thread_records()?;
     // SAFETY: it is written before it is read.
@@ -286,7 +286,9 @@ fn write(
         process,
         threads: stop::threads(),
         files,
-        mappings: known,
+        locks,
+        mappings: kept,
+        advice,
         // SAFETY: the names stay in the arena.
         names: unsafe { std::slice::from_raw_parts(names.all().as_ptr(), names.all().len()) },
         memory: facts.memory,
@@ -328,14 +330,25 @@ fn write(
         };
         out.section(GONE, 0, bytes)?;
     }
+    // Nobody but this process may write into its files, and it stands still only now.
+    for (number, record) in plan.files.iter().enumerate() {
+        if record.carried != 0 {
+            content::carry(&mut out, all_locks, number, record)?;
+        }
+    }
     if !wanted.forked {
         pages(&mut out, mappings, pieces, |_| true)?;
         return Ok((out.finish()?, 0));
     }
     // What is shared is not copied by a fork.
     pages(&mut out, mappings, pieces, |mapping| mapping.kind == SHARED)?;
+    advice::take_back(advice);
     // SAFETY: the copy makes bare system calls only, and ends.
-    match unsafe { clone::fork() } {
+    let copy = unsafe { clone::fork() };
+    if copy != 0 {
+        advice::give(advice);
+    }
+    match copy {
         0 => {
             let code = match write_rest(out, mappings, pieces) {
                 Ok(()) => 0,

@@ -4,7 +4,7 @@
 //! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
 //!
 //! The signal stays open in threads that block all signals, because the library's
-//! [`pthread_sigmask`](crate::interpose) leaves it out.
+//! [`pthread_sigmask`](crate::interpose) leaves it out; a process in which [others](crate::deaf) block it is refused.
 
 use crate::{
     fault::{Outcome, Step as _},

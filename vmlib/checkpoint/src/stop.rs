@@ -13,7 +13,7 @@ use crate::{
     private,
     proc::{self, NumberPath},
     raw::sys::{self, futex_wait, futex_wake, nr},
-    signal, vdso,
+    resume, signal, vdso,
 };
 use std::sync::atomic::{
     AtomicI32, AtomicPtr, AtomicU32, AtomicUsize,
@@ -53,6 +53,8 @@ pub struct Thread {
     pub processors: [u64; 16],
     /// Bytes of these.
     pub processors_len: usize,
+    /// It is registered for restartable sequences. One that the C library has just made is not.
+    pub rseq: bool,
 }
 
 /// Counts up when threads are to stop, and when they are to go on. So a thread that is slow to go on
@@ -146,6 +148,7 @@ fn claim(context: *mut libc::ucontext_t, me: i32) -> bool {
         // The kernel tells 20 minus the nice value, so that it is no error.
         thread.nice = 20 - sys::call2(nr::GETPRIORITY, libc::PRIO_PROCESS as usize, 0) as i32;
     }
+    thread.rseq = resume::has_rseq(thread.fs);
     let mut waiting = 0u64;
     // SAFETY: the kernel writes a set. All signals are blocked here, so it names all that wait.
     unsafe { sys::call2(nr::RT_SIGPENDING, &raw mut waiting as usize, 8) };

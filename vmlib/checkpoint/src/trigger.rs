@@ -3,7 +3,8 @@
 //! With `VM_CHECKPOINT_FILE=PATH` in its environment, a program that has this library in it - linked
 //! or by `LD_PRELOAD` - saves itself to `PATH` whenever it gets [`TRIGGER`]. The image appears
 //! under that name when it is whole; until then its name ends with `.part`. If the save fails, the
-//! reason is in `PATH.error`. `VM_CHECKPOINT_MODE` is `forked`, or `exit`: the program ends then.
+//! reason is in `PATH.error`. `VM_CHECKPOINT_MODE` has words with commas between: `forked`; or `exit`,
+//! the program ends then; `carry`, the image has the content of open files.
 //!
 //! **Runs in signal handlers**: everything here allocates nothing and locks nothing, but what is
 //! done before `main`.
@@ -37,6 +38,7 @@ static mut PATHS: Paths = Paths([[0; PATH_MAX]; 3]);
 /// Whether somebody saves, or gives the image its name.
 static UNDERWAY: AtomicBool = AtomicBool::new(false);
 static MODE: AtomicU32 = AtomicU32::new(IN_PLACE);
+static CARRY: AtomicBool = AtomicBool::new(false);
 
 const IN_PLACE: u32 = 0;
 const FORKED: u32 = 1;
@@ -62,12 +64,14 @@ extern "C" fn before_main() {
     let Some(path) = path.filter(|path| path.len() + 8 < PATH_MAX) else {
         return;
     };
-    let mode = match mode {
-        Some(b"forked") => FORKED,
-        Some(b"exit") => EXIT,
-        _ => IN_PLACE,
-    };
-    MODE.store(mode, Relaxed);
+    for word in mode.unwrap_or_default().split(|byte| *byte == b',') {
+        match word {
+            b"forked" => MODE.store(FORKED, Relaxed),
+            b"exit" => MODE.store(EXIT, Relaxed),
+            b"carry" => CARRY.store(true, Relaxed),
+            _ => {}
+        }
+    }
     // SAFETY: no other thread is there, and the handler is not installed yet.
     let paths = unsafe {
         let at = &raw mut PATHS.0;
@@ -128,6 +132,8 @@ fn save_to(whole: &[u8], part: &[u8]) -> Outcome<End> {
         image,
         forked: mode == FORKED,
         compress: false,
+        carry_files: CARRY.load(Relaxed),
+        checked_max: u64::MAX,
         own: &[],
         limit_ns: 2_000_000_000,
         hold: None,

@@ -1,56 +1,104 @@
-/* Mutexes of all kinds, held by the thread that saves, and one that another thread waits for. */
+/* Mutexes of all kinds, each held by two threads: one by the thread that saves, one by another. Those
+ * that know their owner by its id know it by the new one afterwards. */
 #include "zoo.h"
 
-static pthread_mutex_t plain = PTHREAD_MUTEX_INITIALIZER, recursive, checking, robust;
-static volatile int waiter_id, count;
+enum { KINDS = 8 };
 
-static void *wait_for_it(void *unused) {
-    waiter_id = zoo_tid();
-    ZOO_CHECK(pthread_mutex_lock(&plain) == 0);
-    count++;
-    ZOO_CHECK(pthread_mutex_unlock(&plain) == 0);
+static const struct {
+    int type, robust, inherit;
+} kinds[KINDS] = {
+    {PTHREAD_MUTEX_NORMAL, 0, 0},     {PTHREAD_MUTEX_RECURSIVE, 0, 0},
+    {PTHREAD_MUTEX_ERRORCHECK, 0, 0}, {PTHREAD_MUTEX_NORMAL, 1, 0},
+    {PTHREAD_MUTEX_RECURSIVE, 1, 0},  {PTHREAD_MUTEX_NORMAL, 0, 1},
+    {PTHREAD_MUTEX_ERRORCHECK, 0, 1}, {PTHREAD_MUTEX_RECURSIVE, 1, 1},
+};
+
+/* Held by the one, held by the other, held by the one while somebody waits, held to the end. */
+static pthread_mutex_t own[KINDS], other[KINDS], wanted[KINDS], kept[KINDS];
+static volatile int waiter_ids[KINDS], count, holder_has;
+static pthread_barrier_t go_on;
+
+static void make(pthread_mutex_t *mutex, int kind) {
+    pthread_mutexattr_t how;
+    pthread_mutexattr_init(&how);
+    pthread_mutexattr_settype(&how, kinds[kind].type);
+    if (kinds[kind].robust)
+        pthread_mutexattr_setrobust(&how, PTHREAD_MUTEX_ROBUST);
+    if (kinds[kind].inherit)
+        ZOO_CHECK(pthread_mutexattr_setprotocol(&how, PTHREAD_PRIO_INHERIT) == 0);
+    ZOO_CHECK(pthread_mutex_init(mutex, &how) == 0);
+}
+
+static void lock(pthread_mutex_t *mutex, int kind) {
+    ZOO_CHECK(pthread_mutex_lock(mutex) == 0);
+    if (kinds[kind].type == PTHREAD_MUTEX_RECURSIVE)
+        ZOO_CHECK(pthread_mutex_lock(mutex) == 0);
+}
+
+static void unlock(pthread_mutex_t *mutex, int kind) {
+    if (kinds[kind].type == PTHREAD_MUTEX_RECURSIVE) {
+        ZOO_CHECK(pthread_mutex_trylock(mutex) == 0);
+        for (int n = 0; n < 2; n++)
+            ZOO_CHECK(pthread_mutex_unlock(mutex) == 0);
+    }
+    if (kinds[kind].type == PTHREAD_MUTEX_ERRORCHECK)
+        ZOO_CHECK(pthread_mutex_lock(mutex) == EDEADLK);
+    ZOO_CHECK(pthread_mutex_unlock(mutex) == 0);
+}
+
+static void *hold(void *unused) {
+    for (int kind = 0; kind < KINDS; kind++) {
+        lock(&other[kind], kind);
+        lock(&kept[kind], kind);
+    }
+    holder_has = 1;
+    pthread_barrier_wait(&go_on);
+    for (int kind = 0; kind < KINDS; kind++)
+        unlock(&other[kind], kind);
+    /* It ends with the rest of them. */
     return unused;
 }
 
-static void *die_with_it(void *unused) {
-    ZOO_CHECK(pthread_mutex_lock(&robust) == 0);
-    return unused;
-}
-
-static void make(pthread_mutex_t *mutex, int type) {
-    pthread_mutexattr_t kind;
-    pthread_mutexattr_init(&kind);
-    pthread_mutexattr_settype(&kind, type);
-    if (mutex == &robust)
-        pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
-    ZOO_CHECK(pthread_mutex_init(mutex, &kind) == 0);
+static void *wait_for_it(void *number) {
+    int kind = (int)(long)number;
+    waiter_ids[kind] = zoo_tid();
+    ZOO_CHECK(pthread_mutex_lock(&wanted[kind]) == 0);
+    __sync_fetch_and_add(&count, 1);
+    ZOO_CHECK(pthread_mutex_unlock(&wanted[kind]) == 0);
+    return NULL;
 }
 
 int main(void) {
-    pthread_t waiter, dying;
+    pthread_t holder, waiters[KINDS];
     zoo_begin();
-    make(&recursive, PTHREAD_MUTEX_RECURSIVE);
-    make(&checking, PTHREAD_MUTEX_ERRORCHECK);
-    make(&robust, PTHREAD_MUTEX_NORMAL);
-    ZOO_CHECK(pthread_mutex_lock(&plain) == 0);
-    ZOO_CHECK(pthread_mutex_lock(&recursive) == 0);
-    ZOO_CHECK(pthread_mutex_lock(&recursive) == 0);
-    ZOO_CHECK(pthread_mutex_lock(&checking) == 0);
-    ZOO_CHECK(pthread_create(&waiter, NULL, wait_for_it, NULL) == 0);
-    zoo_until_asleep(&waiter_id);
+    pthread_barrier_init(&go_on, NULL, 2);
+    for (int kind = 0; kind < KINDS; kind++) {
+        make(&own[kind], kind), make(&other[kind], kind);
+        make(&wanted[kind], kind), make(&kept[kind], kind);
+        lock(&own[kind], kind), lock(&wanted[kind], kind);
+    }
+    ZOO_CHECK(pthread_create(&holder, NULL, hold, NULL) == 0);
+    while (!holder_has)
+        sched_yield();
+    for (long kind = 0; kind < KINDS; kind++) {
+        ZOO_CHECK(pthread_create(&waiters[kind], NULL, wait_for_it, (void *)kind) == 0);
+        zoo_until_asleep(&waiter_ids[kind]);
+    }
 
-    int lives = zoo_save_point();
+    zoo_save_point();
 
-    ZOO_CHECK(pthread_mutex_trylock(&plain) == EBUSY && count == 0);
-    ZOO_CHECK(pthread_mutex_unlock(&plain) == 0);
-    ZOO_CHECK(pthread_join(waiter, NULL) == 0 && count == 1);
-    /* Those that remember their owner by its id remember the old one: it is in docs/checkpoint.md. */
-    int expected = lives ? EPERM : 0;
-    ZOO_CHECK(pthread_mutex_unlock(&recursive) == expected);
-    ZOO_CHECK(pthread_mutex_unlock(&checking) == expected);
-    /* One that is taken from now on works, up to its owner's end. */
-    ZOO_CHECK(pthread_create(&dying, NULL, die_with_it, NULL) == 0);
-    ZOO_CHECK(pthread_join(dying, NULL) == 0);
-    ZOO_CHECK(pthread_mutex_lock(&robust) == EOWNERDEAD);
+    ZOO_CHECK(count == 0);
+    for (int kind = 0; kind < KINDS; kind++) {
+        ZOO_CHECK(pthread_mutex_trylock(&other[kind]) == EBUSY);
+        unlock(&own[kind], kind), unlock(&wanted[kind], kind);
+        ZOO_CHECK(pthread_join(waiters[kind], NULL) == 0 && count == kind + 1);
+    }
+    pthread_barrier_wait(&go_on);
+    ZOO_CHECK(pthread_join(holder, NULL) == 0);
+    for (int kind = 0; kind < KINDS; kind++) {
+        ZOO_CHECK(pthread_mutex_lock(&other[kind]) == 0);
+        if (kinds[kind].robust)
+            ZOO_CHECK(pthread_mutex_lock(&kept[kind]) == EOWNERDEAD);
+    }
     zoo_ok("mutexes");
 }

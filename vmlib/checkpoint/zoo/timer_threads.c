@@ -19,7 +19,7 @@ int main(void) {
     ZOO_CHECK(timer_settime(timer, 0, &times, NULL) == 0);
     while (ticks == 0)
         sched_yield();
-    zoo_refused("does not stop: it blocks the signal");
+    zoo_refused("blocks signal 62, which stops threads");
     for (int then = ticks; ticks < then + 9;)
         sched_yield();
     ZOO_CHECK(ticks % 3 == 0);

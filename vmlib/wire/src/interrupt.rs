@@ -94,7 +94,9 @@ impl<'a> Report<'a> {
         let value = u64::from_le_bytes(*bytes.get(8..)?.first_chunk()?);
         match kind {
             1 => Some(Report::Saved(value)),
-            2 => Some(Report::Refused(std::str::from_utf8(&bytes[REPORT_LEN..]).ok()?)),
+            2 => Some(Report::Refused(
+                std::str::from_utf8(&bytes[REPORT_LEN..]).ok()?,
+            )),
             3 => Some(Report::Back),
             _ => None,
         }
@@ -111,7 +113,10 @@ mod tests {
             let bytes = order.to_bytes(9);
             assert_eq!(Order::from_bytes(&bytes), Some((9, Some(order))));
         }
-        assert_eq!(Order::from_bytes(&[9; 8]), Some((0x0909_0909_0909_0909, None)));
+        assert_eq!(
+            Order::from_bytes(&[9; 8]),
+            Some((0x0909_0909_0909_0909, None))
+        );
         assert_eq!(Order::from_bytes(b"short"), None);
         let long = "é".repeat(REPORT_MAX);
         for report in [Report::Saved(1 << 40), Report::Refused("no"), Report::Back] {

@@ -435,4 +435,4 @@ macro_rules! orders {
 }
 
 orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept FlushAsk Flushed
-    MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort }
+MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort }

@@ -11,6 +11,8 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("file_read", file_read),
     ("file_written", file_written),
     ("file_appended", file_appended),
+    ("file_that_grows", file_that_grows),
+    ("output_that_grows", output_that_grows),
     ("file_shared_by_dup", file_shared_by_dup),
     ("directory", directory),
     ("file_unreadable", file_unreadable),
@@ -60,6 +62,35 @@ fn file_appended() {
     file.rewind().expect("it can be moved");
     file.write_all(b"three").expect("it can be written");
     assert_eq!(fs::read(&path).expect("it is there"), b"one,two,three");
+}
+
+/// A log to which each life appends, and all find what was there at their save.
+fn file_that_grows() {
+    let path = made("log", b"begin\n");
+    let options = OpenOptions::new().append(true).open(&path);
+    let mut file = options.expect("it is there");
+    file.write_all(b"more\n").expect("it can be written");
+    let life = save_point();
+    let line = format!("life {life}\n");
+    file.write_all(line.as_bytes()).expect("it can be written");
+    let log = fs::read_to_string(&path).expect("it is there");
+    assert!(
+        log.starts_with("begin\nmore\n") && log.ends_with(&line),
+        "{log}"
+    );
+}
+
+/// Output as a shell redirects it: each life goes on at its position.
+fn output_that_grows() {
+    let path = made("output", b"");
+    let mut file = OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .expect("it is there");
+    file.write_all(b"begin,").expect("it can be written");
+    save_point();
+    file.write_all(b"end").expect("it can be written");
+    assert_eq!(fs::read(&path).expect("it is there"), b"begin,end");
 }
 
 /// Duplicates share one position; a second opening has its own. Flags are each one's own.

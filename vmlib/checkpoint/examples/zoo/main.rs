@@ -7,8 +7,10 @@
 //! asking; [`point`] says what the environment has to do with it.
 
 mod blocked;
+mod carried;
 mod descriptors;
 mod files;
+mod locks;
 mod memory;
 mod pending;
 mod point;
@@ -43,6 +45,8 @@ const PROGRAMS: &[&[Program]] = &[
     timers::PROGRAMS,
     process::PROGRAMS,
     files::PROGRAMS,
+    carried::PROGRAMS,
+    locks::PROGRAMS,
     descriptors::PROGRAMS,
     refused_descriptors::PROGRAMS,
     refused_process::PROGRAMS,

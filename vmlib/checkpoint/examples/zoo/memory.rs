@@ -14,6 +14,7 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("break_heap", break_heap),
     ("mappings", mappings),
     ("file_mapped_privately", file_mapped_privately),
+    ("advice", advice),
 ];
 
 /// Bytes of a page.
@@ -206,4 +207,87 @@ fn file_mapped_privately() {
         let found = unsafe { memory.add(at).read_volatile() };
         assert_eq!(found, content[at], "byte {at}");
     }
+}
+
+/// The flags of the mapping that an address is in, as the kernel tells them. The C library's stacks
+/// have such advice, too, and become one mapping with what is next to them.
+fn flags_at(memory: *mut u8) -> Vec<String> {
+    let maps = fs::read_to_string("/proc/self/smaps").expect("a table of mappings");
+    let is_in = |line: &&str| {
+        let range = line.split(' ').next().and_then(|word| word.split_once('-'));
+        let number = |text| usize::from_str_radix(text, 16);
+        range.is_some_and(|(start, end)| match (number(start), number(end)) {
+            (Ok(start), Ok(end)) => (start..end).contains(&(memory as usize)),
+            _ => false,
+        })
+    };
+    let mut lines = maps.lines().skip_while(|line| !is_in(line));
+    let flags = lines.find_map(|line| line.strip_prefix("VmFlags:"));
+    let mut flags: Vec<_> = flags
+        .expect("flags")
+        .split(' ')
+        .map(str::to_owned)
+        .collect();
+    // Whether a page was written since somebody asked is no business of the program.
+    flags.retain(|flag| flag != "sd" && !flag.is_empty());
+    flags
+}
+
+/// Memory that is not in copies of the process is in the image, and is not in copies again.
+fn advice() {
+    let advices = [
+        libc::MADV_DONTFORK,
+        libc::MADV_WIPEONFORK,
+        libc::MADV_HUGEPAGE,
+        libc::MADV_NOHUGEPAGE,
+        libc::MADV_DONTDUMP,
+        libc::MADV_NORMAL,
+    ];
+    let places: Vec<*mut u8> = advices
+        .map(|advice| (mapped(900 * PAGE), advice))
+        .map(told)
+        .into();
+    let (first, last) = (places[0], places[advices.len() - 1]);
+    // SAFETY: this program's own memory.
+    let locked = unsafe { libc::mlock(last.cast(), 4 * PAGE) };
+    assert_eq!(locked, 0, "a little memory may be locked");
+    let flags: Vec<_> = places.iter().map(|place| flags_at(*place)).collect();
+    assert!(flags[0].iter().any(|flag| flag == "dc"), "{:?}", flags[0]);
+    save_point();
+    for (index, place) in places.iter().enumerate() {
+        for page in 0..900 {
+            assert_eq!(
+                get(*place, page),
+                page as u64 + 3,
+                "{:?}, page {page}",
+                flags[index]
+            );
+        }
+        assert_eq!(flags_at(*place), flags[index]);
+    }
+    // A copy of the process does not have the one, and finds zeros in the other.
+    // SAFETY: the copy makes system calls only, and ends.
+    let copy = unsafe { libc::fork() };
+    if copy == 0 {
+        let wiped = get(places[1], 7) == 0;
+        let mut residency = 0u8;
+        // SAFETY: it asks for one page, and ends.
+        unsafe {
+            let gone = libc::mincore(first.cast(), PAGE, &raw mut residency) == -1;
+            libc::_exit(i32::from(wiped) + 2 * i32::from(gone));
+        }
+    }
+    let mut status = 0;
+    // SAFETY: it was just made.
+    unsafe { libc::waitpid(copy, &mut status, 0) };
+    assert_eq!(libc::WEXITSTATUS(status), 3);
+}
+
+/// Fills memory and tells the kernel about it.
+fn told((memory, advice): (*mut u8, i32)) -> *mut u8 {
+    // SAFETY: this program's own memory; none of the advice changes what it holds.
+    let result = unsafe { libc::madvise(memory.cast(), 900 * PAGE, advice) };
+    assert_eq!(result, 0, "advice {advice}");
+    (0..900).for_each(|page| put(memory, page, page as u64 + 3));
+    memory
 }

@@ -44,11 +44,21 @@ fn image(number: u32) -> File {
 /// Saves this process. Returns in the one that goes on with 0, and in each that is brought back with
 /// how many lives it had.
 pub fn save_point() -> u32 {
+    save_with(false)
+}
+
+/// Likewise, and the images have the content of open files.
+pub fn carrying_save_point() -> u32 {
+    save_with(true)
+}
+
+fn save_with(carry_files: bool) -> u32 {
     let saves = number("ZOO_SAVES", 1);
     for number in 1..=saves {
         let image = image(number);
         let options = Options {
             forked: is_set("ZOO_FORKED"),
+            carry_files,
             ..Options::default()
         };
         let saved = match is_set("ZOO_IN_ROUNDS") {
@@ -72,9 +82,22 @@ pub fn save_point() -> u32 {
 
 /// Asks for a save, which has to be refused with this in the text; and goes on.
 pub fn refused(text: &str) {
+    refused_with(text, Options::default());
+}
+
+/// Likewise, where the content of open files is to be in the image.
+pub fn refused_to_carry(text: &str) {
+    let options = Options {
+        carry_files: true,
+        ..Options::default()
+    };
+    refused_with(text, options);
+}
+
+fn refused_with(text: &str, options: Options<'_>) {
     let image = image(1);
     for _ in 0..2 {
-        match save(image.as_fd(), Options::default()) {
+        match save(image.as_fd(), options) {
             Err(SaveError::Refused(why)) => {
                 assert!(
                     why.contains(text),

@@ -2,11 +2,11 @@
 
 use crate::{
     memory::PAGE,
-    point::{folder, refused},
+    point::{folder, refused, refused_to_carry},
 };
 use rustix::{
     event::{EventfdFlags, epoll, eventfd},
-    fs::{self, FlockOperation, MemfdFlags, Mode, OFlags, inotify},
+    fs::{self, MemfdFlags, Mode, OFlags, inotify},
     mm::{self, MapFlags, ProtFlags},
     net,
     time::{TimerfdClockId, TimerfdFlags, timerfd_create},
@@ -28,9 +28,14 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("refused_device", refused_device),
     ("refused_deleted_file", refused_deleted_file),
     ("refused_memfd", refused_memfd),
+    ("refused_sealed_file", refused_sealed_file),
+    (
+        "refused_unreadable_to_be_carried",
+        refused_unreadable_to_be_carried,
+    ),
     ("refused_mapped_deleted_file", refused_mapped_deleted_file),
     ("refused_shm", refused_shm),
-    ("refused_lock", refused_lock),
+    ("refused_lease", refused_lease),
 ];
 
 fn refused_socket() {
@@ -154,6 +159,26 @@ fn refused_memfd() {
     drop(kept);
 }
 
+fn refused_sealed_file() {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let kept = fs::memfd_create("zoo", flags).expect("memory");
+    fs::fcntl_add_seals(&kept, fs::SealFlags::GROW).expect("a seal");
+    refused_to_carry("is a sealed file (/memfd:zoo");
+    drop(kept);
+}
+
+fn refused_unreadable_to_be_carried() {
+    if rustix::process::geteuid().is_root() {
+        // Root may read everything.
+        return;
+    }
+    let path = format!("{}/unreadable", folder());
+    let file = File::create(&path).expect("a file can be made");
+    fs::chmod(&path, Mode::WUSR).expect("it is our own");
+    refused_to_carry("cannot be read, so that it cannot be carried");
+    drop(file);
+}
+
 fn map_shared(file: impl AsFd) {
     let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
     // SAFETY: the kernel chooses where, so nothing is replaced.
@@ -182,12 +207,14 @@ fn refused_shm() {
     refused("shared with other processes");
 }
 
-fn refused_lock() {
-    let path = format!("{}/locked", folder());
-    let file = File::create(&path).expect("a file can be made");
-    fs::flock(&file, FlockOperation::LockExclusive).expect("it is free");
-    refused("holds a lock on");
-    fs::flock(&file, FlockOperation::Unlock).expect("it is held");
-    fs::fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).expect("it is free");
-    refused("holds a lock on");
+/// A promise of the kernel to tell when others open the file.
+fn refused_lease() {
+    use std::os::fd::AsRawFd as _;
+    let path = format!("{}/leased", folder());
+    fs::open(&path, OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).expect("a file can be made");
+    let file = File::open(&path).expect("it is there");
+    // SAFETY: it concerns this file alone.
+    let leased = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) };
+    assert_eq!(leased, 0, "a lease can be had");
+    refused("holds a lease on");
 }

@@ -25,6 +25,7 @@ pub const PROGRAMS: &[(&str, fn())] = &[
         refused_directory_that_is_gone,
     ),
     ("refused_second_save", refused_second_save),
+    ("refused_protection_keys", refused_protection_keys),
 ];
 
 fn refused_child() {
@@ -47,12 +48,20 @@ fn refused_child_that_ended() {
     child.wait().expect("it ended");
 }
 
-/// Blocks all signals without the C library, so that nothing can keep ours open.
+/// A thread blocks all signals without the C library, so that nothing can keep ours open.
 fn refused_blocked_signal() {
     let step = Arc::new(AtomicU32::new(0));
-    let its = step.clone();
-    let thread = thread::Builder::new().name("deaf".into());
-    let thread = thread.spawn(move || {
+    let thread = deaf(step.clone());
+    until("it is blocked", || step.load(SeqCst) == 1);
+    refused("(deaf, state");
+    refused("blocks signal 62, which stops threads");
+    step.store(2, SeqCst);
+    thread.join().expect("it ran on");
+}
+
+/// A thread that blocks all signals, sets 1, and waits until there is 2.
+fn deaf(step: Arc<AtomicU32>) -> thread::JoinHandle<()> {
+    let work = move || {
         let (all, old) = ([!0u64], [0u64]);
         // SAFETY: the kernel reads one set and writes the other.
         unsafe {
@@ -65,14 +74,11 @@ fn refused_blocked_signal() {
                 8,
             )
         };
-        its.store(1, SeqCst);
-        until("it is over", || its.load(SeqCst) == 2);
-    });
-    until("it is blocked", || step.load(SeqCst) == 1);
-    refused("(deaf, state");
-    refused("does not stop: it blocks the signal");
-    step.store(2, SeqCst);
-    thread.expect("a thread").join().expect("it ran on");
+        step.store(1, SeqCst);
+        until("it is over", || step.load(SeqCst) == 2);
+    };
+    let thread = thread::Builder::new().name("deaf".into());
+    thread.spawn(work).expect("a thread")
 }
 
 /// The first thread ends, the others go on.
@@ -123,6 +129,15 @@ fn refused_directory_that_is_gone() {
     std::env::set_current_dir(&dir).expect("it is there");
     fs::remove_dir(&dir).expect("it is empty");
     refused("the working directory was removed");
+}
+
+fn refused_protection_keys() {
+    // SAFETY: a key that no memory has.
+    let key = unsafe { libc::syscall(libc::SYS_pkey_alloc, 0, 0) };
+    if key < 0 {
+        return println!("note: this processor has no protection keys");
+    }
+    refused("protection keys");
 }
 
 /// Two threads save at once: at least one gets its image, and none is hurt.

@@ -1,17 +1,26 @@
 //! Timers that send signals.
 
 use crate::{
-    point::{save_point, until},
-    signals::{count, counting, install},
+    point::{save_point, tid, until},
+    signals::{block_all, count, counting, install, set_mask},
 };
-use std::{mem, ptr};
+use std::{
+    mem, ptr,
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicI32, AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+};
 
 /// The programs of this file.
 pub const PROGRAMS: &[(&str, fn())] = &[
     ("interval_timers", interval_timers),
+    ("interval_timer_that_waits", interval_timer_that_waits),
     ("alarm", alarm),
     ("posix_timers", posix_timers),
     ("cpu_time_timer", cpu_time_timer),
+    ("timers_of_threads", timers_of_threads),
 ];
 
 fn interval(which: u32, first_us: i64, every_us: i64) {
@@ -30,18 +39,43 @@ fn interval(which: u32, first_us: i64, every_us: i64) {
 
 /// They go on ticking, each by its clock.
 fn interval_timers() {
-    install(libc::SIGALRM, counting, libc::SA_RESTART, &[]);
-    install(libc::SIGVTALRM, counting, libc::SA_RESTART, &[]);
-    interval(libc::ITIMER_REAL as u32, 20_000, 20_000);
-    interval(libc::ITIMER_VIRTUAL as u32, 20_000, 20_000);
-    until("both tick", || {
-        count(libc::SIGALRM) > 0 && count(libc::SIGVTALRM) > 0
+    let timers = [
+        (libc::SIGALRM, libc::ITIMER_REAL),
+        (libc::SIGVTALRM, libc::ITIMER_VIRTUAL),
+        (libc::SIGPROF, libc::ITIMER_PROF),
+    ];
+    for (signal, which) in timers {
+        install(signal, counting, libc::SA_RESTART, &[]);
+        interval(which as u32, 20_000, 20_000);
+    }
+    until("all tick", || {
+        timers.iter().all(|(signal, _)| count(*signal) > 0)
     });
     save_point();
-    let then = (count(libc::SIGALRM), count(libc::SIGVTALRM));
-    until("both tick on", || {
-        count(libc::SIGALRM) > then.0 + 2 && count(libc::SIGVTALRM) > then.1 + 2
+    let then = timers.map(|(signal, _)| count(signal));
+    until("all tick on", || {
+        let mut pairs = timers.iter().zip(then);
+        pairs.all(|((signal, _), then)| count(*signal) > then + 2)
     });
+}
+
+/// Its signal waits while the process is saved; then it goes on all the same.
+fn interval_timer_that_waits() {
+    install(libc::SIGALRM, counting, libc::SA_RESTART, &[]);
+    let before = block_all();
+    interval(libc::ITIMER_REAL as u32, 1_000, 5_000);
+    until("its signal waits", || {
+        // SAFETY: zeros are a value, and the call writes it.
+        unsafe {
+            let mut set = mem::zeroed();
+            libc::sigpending(&mut set);
+            libc::sigismember(&set, libc::SIGALRM) == 1
+        }
+    });
+    save_point();
+    assert_eq!(count(libc::SIGALRM), 0);
+    set_mask(&before);
+    until("it ticks on", || count(libc::SIGALRM) > 3);
 }
 
 /// What was left is still left.
@@ -97,12 +131,12 @@ fn left(timer: libc::timer_t) -> libc::itimerspec {
     }
 }
 
-static VALUES: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+static VALUES: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn with_value(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel gives it; timers come with a value.
     let value = unsafe { (*info).si_value().sival_ptr as usize };
-    VALUES.fetch_or(value, std::sync::atomic::Ordering::SeqCst);
+    VALUES.fetch_or(value, SeqCst);
     counting(signal, info, context);
 }
 
@@ -123,7 +157,7 @@ fn posix_timers() {
     save_point();
     let then = count(near);
     until("it ticks on", || count(near) > then + 2);
-    assert_eq!(VALUES.load(std::sync::atomic::Ordering::SeqCst), 0x40);
+    assert_eq!(VALUES.load(SeqCst), 0x40);
     assert!((400..=500).contains(&left(distant).it_value.tv_sec));
     let idle = left(idle);
     assert_eq!((idle.it_value.tv_sec, idle.it_value.tv_nsec), (0, 0));
@@ -141,4 +175,52 @@ fn cpu_time_timer() {
     save_point();
     let then = count(signal);
     until("it ticks on", || count(signal) > then + 2);
+}
+
+/// The threads that got the signal, by its value.
+static GOT: [AtomicI32; 3] = [const { AtomicI32::new(0) }; 3];
+
+extern "C" fn by_thread(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel gives it; timers come with a value.
+    let value = unsafe { (*info).si_value().sival_ptr as usize };
+    GOT[value].store(tid(), SeqCst);
+    counting(signal, info, context);
+}
+
+/// Each thread gets the signals of its own timer, though it has another id.
+fn timers_of_threads() {
+    let signal = libc::SIGRTMIN() + 8;
+    install(signal, by_thread, libc::SA_RESTART, &[]);
+    let (before, after) = (Arc::new(Barrier::new(3)), Arc::new(Barrier::new(3)));
+    let work = move |number: usize, before: &Barrier, after: &Barrier| {
+        // SAFETY: zeros are a value; the signal is handled.
+        let timer = unsafe {
+            let mut event: libc::sigevent = mem::zeroed();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = signal;
+            event.sigev_value.sival_ptr = number as *mut libc::c_void;
+            event.sigev_notify_thread_id = tid();
+            let mut timer = mem::zeroed();
+            let made = libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer);
+            assert_eq!(made, 0);
+            timer
+        };
+        set(timer, 10_000_000, 10_000_000);
+        until("it ticks", || GOT[number].load(SeqCst) == tid());
+        before.wait();
+        if number == 0 {
+            save_point();
+        }
+        after.wait();
+        GOT[number].store(0, SeqCst);
+        until("it ticks on", || GOT[number].load(SeqCst) != 0);
+        assert_eq!(GOT[number].load(SeqCst), tid());
+    };
+    thread::scope(|scope| {
+        for number in 1..3 {
+            let (before, after) = (before.clone(), after.clone());
+            scope.spawn(move || work(number, &before, &after));
+        }
+        work(0, &before, &after);
+    });
 }

@@ -3,9 +3,9 @@
 
 use super::error::{Damage, ImageError, Impossible, Place};
 use crate::raw::format::{
-    END, End, FACTS, FILES, FILES_MAX, Facts, FileRecord, GONE, LZ4, MAPPINGS, MAPPINGS_MAX,
-    Mapping, NAMES, NAMES_MAX, PAGES, PLAIN, Plain, Prefix, SECTION_MAGIC, SECTION_MAX, SPACE,
-    Section, THREADS, THREADS_MAX, ThreadRecord, VERSION, X86_64,
+    BLOCK, CONTENT, END, End, FACTS, FILES, FILES_MAX, Facts, FileRecord, GONE, LZ4, MAPPINGS,
+    MAPPINGS_MAX, Mapping, NAMES, NAMES_MAX, PAGES, PLAIN, Plain, Prefix, SECTION_MAGIC,
+    SECTION_MAX, SPACE, Section, THREADS, THREADS_MAX, ThreadRecord, VERSION, X86_64,
 };
 
 /// Page sizes that any processor has.
@@ -114,6 +114,7 @@ pub(super) fn check_lengths(section: &Section, page_size: u64) -> Result<(), Imp
         GONE => (16, 0, SECTION_MAX / 16),
         PAGES => (page_size as usize, 1, SECTION_MAX / page_size as usize),
         END => (End::LEN, 1, 1),
+        CONTENT => (1, 1, BLOCK),
         _ => (1, 0, SECTION_MAX),
     };
     let (part, max) = (part as u64, (part * most) as u64);

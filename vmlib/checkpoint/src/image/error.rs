@@ -262,7 +262,10 @@ pub enum Impossible {
     /// Pages that overlap or are not in ascending order.
     #[error("the pages at {0:#x} are not behind those before them")]
     PageOrder(u64),
-    /// Content of a file that is not in the list, or beyond the offsets that can be written.
-    #[error("the content at {0:#x} belongs to no open file")]
+    /// Content of a file that is not in the list or not carried, or beyond its end.
+    #[error("the content at {0:#x} belongs to no file that is carried")]
     Content(u64),
+    /// Contents that overlap or are not in ascending order.
+    #[error("the content at {0:#x} is not behind that before it")]
+    ContentOrder(u64),
 }

@@ -1,5 +1,5 @@
-//! Looks whether the files of a process are on this host what they were at its save. The image does
-//! not carry them: it has their names, sizes, and checksums of their beginnings.
+//! Looks whether the files of a process are on this host what they were at its save. The image has
+//! their names, sizes and checksums, and, if that was asked for, what they held.
 
 use std::{
     ffi::OsStr,
@@ -16,7 +16,7 @@ use rustix::fs::{Access, Mode, OFlags};
 
 use super::heads::Heads;
 use crate::{
-    files::{PIECE, sum_with},
+    content::{PIECE, sum_with},
     raw::format::{self, FD_DEVICE, FD_FILE, FILE, FileRecord, Name},
 };
 
@@ -61,8 +61,9 @@ pub enum FileProblem {
     },
     /// Longer or shorter than it was.
     #[error(
-        "{} has changed since the save: it has {now} bytes, and had {then}; put back what it was",
-        path.display()
+        "{} has changed since the save: it has {now} bytes, and had {then}; {}",
+        path.display(),
+        remedy(*carried)
     )]
     Size {
         /// Its path.
@@ -71,16 +72,35 @@ pub enum FileProblem {
         then: u64,
         /// Bytes here.
         now: u64,
+        /// Whether the image has its content.
+        carried: bool,
     },
-    /// As long as it was, with another content.
+    /// As long as it was or longer, with another content.
     #[error(
-        "{} has changed since the save: its size is the same, its content is not; put back what \
-         it was",
-        path.display()
+        "{} has changed since the save: it no longer holds what it held; {}",
+        path.display(),
+        remedy(*carried)
     )]
     Content {
         /// Its path.
         path: PathBuf,
+        /// Whether the image has its content.
+        carried: bool,
+    },
+    /// It is missing, and cannot be made of what the image has.
+    #[error(
+        "{} is missing, which the process had open as descriptor {fd}, and its folder cannot be \
+         written, where it would be made again: {cause}; make that folder, or give the rights to \
+         write there",
+        path.display()
+    )]
+    Folder {
+        /// Its path.
+        path: PathBuf,
+        /// The descriptor.
+        fd: u32,
+        /// The system's reason.
+        cause: io::Error,
     },
     /// Whether it has changed cannot be found out.
     #[error(
@@ -111,9 +131,18 @@ pub enum FileProblem {
     },
 }
 
+/// What has to be done with a file that has changed.
+fn remedy(carried: bool) -> &'static str {
+    match carried {
+        false => "put back what it was",
+        true => "put back what it was, or remove it and it is made of the image",
+    }
+}
+
 /// What is wrong here with the files of an image: those that were open and are opened again by
-/// their paths, those that are mapped, the working directory. Nothing, if all is as it was. Of each
-/// open file as many bytes are compared as the save has looked at, the first 16 MiB.
+/// their paths, those that are mapped, the working directory. Nothing, if all is as it was, or has
+/// only grown where the process writes, or is missing and the image has it. Of each open file as
+/// many bytes are compared as the save has looked at: all of them, unless the program wanted less.
 pub fn check_files(heads: &Heads) -> Vec<FileProblem> {
     let mut problems = Vec::new();
     let dir = path(heads, heads.facts().dir);
@@ -127,7 +156,7 @@ pub fn check_files(heads: &Heads) -> Vec<FileProblem> {
         let checked = match record.kind {
             // A duplicate is the same open file.
             _ if record.original != record.fd => Ok(()),
-            FD_FILE => check_file(path, record, &mut buffer),
+            FD_FILE => check_file(heads, record, &mut buffer),
             FD_DEVICE => check_device(path, record.fd),
             _ => Ok(()),
         };
@@ -151,8 +180,9 @@ fn path(heads: &Heads, name: Name) -> &Path {
     Path::new(OsStr::from_bytes(heads.name_bytes(name)))
 }
 
-fn check_file(path: &Path, record: &FileRecord, buffer: &mut [u8]) -> Result<(), FileProblem> {
-    let fd = record.fd;
+fn check_file(heads: &Heads, record: &FileRecord, buffer: &mut [u8]) -> Result<(), FileProblem> {
+    let (path, fd) = (path(heads, record.name), record.fd);
+    let carried = heads.is_carried(record);
     let own = || path.to_owned();
     let closed = |cause: io::Error| match cause.kind() {
         io::ErrorKind::NotFound => FileProblem::Missing { path: own(), fd },
@@ -163,7 +193,12 @@ fn check_file(path: &Path, record: &FileRecord, buffer: &mut [u8]) -> Result<(),
         },
     };
     // Looked at before it is opened: to open a device can do things.
-    let now = fs::metadata(path).map_err(closed)?;
+    let now = match fs::metadata(path) {
+        Err(cause) if carried && cause.kind() == io::ErrorKind::NotFound => {
+            return check_folder(path, fd);
+        }
+        found => found.map_err(closed)?,
+    };
     if !(now.is_file() || now.is_dir() && record.size == 0) {
         return Err(FileProblem::Kind { path: own(), fd });
     }
@@ -174,24 +209,42 @@ fn check_file(path: &Path, record: &FileRecord, buffer: &mut [u8]) -> Result<(),
     if !now.is_file() {
         return Ok(());
     }
-    if now.len() != record.size {
-        return Err(FileProblem::Size {
-            path: own(),
-            then: record.size,
-            now: now.len(),
-        });
+    let size = FileProblem::Size {
+        path: own(),
+        then: record.size,
+        now: now.len(),
+        carried,
+    };
+    // Of what could not be read at the save it is not known whether it has only grown.
+    let may_grow = record.may_grow(heads.files()) && (record.checked > 0 || record.size == 0);
+    if now.len() < record.size || now.len() > record.size && !may_grow {
+        return Err(size);
     }
     if record.checked == 0 {
         return Ok(());
     }
     let unreadable = |cause| FileProblem::Unreadable { path: own(), cause };
     let file = File::open(path).map_err(unreadable)?;
-    let found = sum_with(file.as_raw_fd(), record.checked, buffer)
+    let found = sum_with(file.as_raw_fd(), true, record.checked, buffer)
         .map_err(|error| unreadable(io::Error::from_raw_os_error(error.0)))?;
     match found == (record.check, record.checked) {
         true => Ok(()),
-        false => Err(FileProblem::Content { path: own() }),
+        false => Err(FileProblem::Content {
+            path: own(),
+            carried,
+        }),
     }
+}
+
+/// Whether a file can be made there.
+fn check_folder(path: &Path, fd: u32) -> Result<(), FileProblem> {
+    let folder = path.parent().unwrap_or(path);
+    let rights = Access::WRITE_OK | Access::EXEC_OK;
+    rustix::fs::access(folder, rights).map_err(|error| FileProblem::Folder {
+        path: path.to_owned(),
+        fd,
+        cause: error.into(),
+    })
 }
 
 fn check_device(path: &Path, fd: u32) -> Result<(), FileProblem> {

@@ -9,9 +9,6 @@ use crate::raw::format::{
     ThreadRecord,
 };
 
-/// Bits of a file's offset in the address of a section of [`format::CONTENT`].
-pub(super) const OFFSET_BITS: u32 = 48;
-
 /// What an image tells before its memory comes. Every [`Name`] in it is inside the names.
 #[derive(Clone, Debug)]
 pub struct Heads {
@@ -64,6 +61,13 @@ impl Heads {
     /// A name as text; what is not UTF-8 is replaced.
     pub fn name(&self, name: Name) -> Cow<'_, str> {
         String::from_utf8_lossy(self.name_bytes(name))
+    }
+
+    /// Whether the image has what this file held: with this record or another of the same file.
+    pub fn is_carried(&self, file: &FileRecord) -> bool {
+        let same_name = |one: &FileRecord| self.name_bytes(one.name) == self.name_bytes(file.name);
+        let same = |one: &FileRecord| one.is_same_file(file) && same_name(one);
+        self.files.iter().any(|one| one.carried == 1 && same(one))
     }
 
     /// Takes over the content of one of the first five sections. Its length was checked.
@@ -158,10 +162,11 @@ impl Heads {
             // so whoever opens them in their order finds each original open.
             let is_first = |other: &&FileRecord| other.fd == file.original;
             let original = self.files[..=number].iter().find(is_first);
-            let good = (format::FD_FILE..=format::FD_PIPE).contains(&file.kind)
+            let good = (format::FD_FILE..=format::FD_UNNAMED).contains(&file.kind)
                 && i32::try_from(file.fd).is_ok()
                 && file.close_on_exec <= 1
-                && original.is_some_and(|original| original.original == original.fd);
+                && original.is_some_and(|original| original.original == original.fd)
+                && self.may_be_carried(number, file);
             if !good {
                 return Err(Impossible::File(number));
             }
@@ -171,6 +176,21 @@ impl Heads {
         match numbers.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => Err(Impossible::FileTwice(pair[0])),
             None => Ok(()),
+        }
+    }
+
+    /// Only what opens a regular file is carried; one without a name with its first record.
+    fn may_be_carried(&self, number: usize, file: &FileRecord) -> bool {
+        let is_first = file.original == file.fd;
+        let is_carried = |other: &FileRecord| other.carried == 1 && other.is_same_file(file);
+        let has_content = || self.files[..=number].iter().any(is_carried);
+        match (file.carried, file.kind) {
+            (0, format::FD_UNNAMED) => !is_first || has_content(),
+            (0, _) => true,
+            (1, format::FD_FILE | format::FD_UNNAMED) => {
+                is_first && file.is_regular() && file.size < 1 << format::OFFSET_BITS
+            }
+            _ => false,
         }
     }
 

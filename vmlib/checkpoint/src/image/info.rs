@@ -64,6 +64,8 @@ pub struct FileSummary {
     pub size: u64,
     /// The descriptor that it shares its position with, if it is a duplicate.
     pub duplicate_of: Option<u32>,
+    /// Whether the image has its content.
+    pub carried: bool,
 }
 
 /// What a descriptor is.
@@ -78,6 +80,8 @@ pub enum FileKind {
     Inherited,
     /// One end of a pipe within the process.
     Pipe,
+    /// A regular file that was deleted while it was open.
+    Unnamed,
 }
 
 /// The memory in an image.
@@ -207,6 +211,7 @@ fn file(heads: &Heads, record: &FileRecord) -> FileSummary {
             format::FD_FILE => FileKind::File,
             format::FD_DEVICE => FileKind::Device,
             format::FD_INHERITED => FileKind::Inherited,
+            format::FD_UNNAMED => FileKind::Unnamed,
             _ => FileKind::Pipe,
         },
         path: heads.name(record.name).into_owned(),
@@ -214,5 +219,6 @@ fn file(heads: &Heads, record: &FileRecord) -> FileSummary {
         flags: record.flags,
         size: record.size,
         duplicate_of: (record.original != record.fd).then_some(record.original),
+        carried: heads.is_carried(record),
     }
 }

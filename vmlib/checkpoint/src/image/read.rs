@@ -14,13 +14,13 @@ use std::{
 use super::{
     check::{MEMORY, Stage, check_integrity, check_lengths, check_order, check_prefix},
     error::{Damage, ImageError, Impossible, Place},
-    heads::{Heads, OFFSET_BITS},
+    heads::Heads,
 };
 use crate::raw::{
     checksum::{checksum, mixed},
     format::{
-        CONTENT, END, End, FACTS, LZ4, MAGIC, MAPPINGS, PAGES, Plain, Prefix, SHARED, SPACE,
-        Section,
+        CONTENT, END, End, FACTS, FileRecord, LZ4, MAGIC, MAPPINGS, OFFSET_BITS, PAGES, Plain,
+        Prefix, SHARED, SPACE, Section,
     },
 };
 
@@ -50,6 +50,8 @@ pub struct ImageReader<R> {
     sum: u64,
     /// The first address behind the pages read, of memory of the process's own and of shared memory.
     pages_end: [u64; 2],
+    /// The address behind the content of files read.
+    content_end: u64,
     memory: u64,
     compressed: bool,
     stored: Vec<u8>,
@@ -88,6 +90,7 @@ impl<R: Read> ImageReader<R> {
             index: 0,
             sum: 0,
             pages_end: [0; 2],
+            content_end: 0,
             memory: 0,
             compressed: false,
             stored: Vec::new(),
@@ -287,14 +290,18 @@ impl<R: Read> ImageReader<R> {
         Ok(())
     }
 
-    fn check_content(&self, section: &Section) -> Result<(), Impossible> {
+    fn check_content(&mut self, section: &Section) -> Result<(), Impossible> {
         let file = section.address >> OFFSET_BITS;
         let offset = section.address & ((1 << OFFSET_BITS) - 1);
-        let good =
-            file < self.heads.files().len() as u64 && offset + section.raw_len <= 1 << OFFSET_BITS;
-        if !good {
+        let file = self.heads.files().get(file as usize);
+        let is_inside = |file: &FileRecord| offset + section.raw_len <= file.size;
+        if !file.is_some_and(|file| file.carried == 1 && is_inside(file)) {
             return Err(Impossible::Content(section.address));
         }
+        if section.address < self.content_end {
+            return Err(Impossible::ContentOrder(section.address));
+        }
+        self.content_end = section.address + section.raw_len;
         Ok(())
     }
 

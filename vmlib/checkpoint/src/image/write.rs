@@ -3,12 +3,12 @@
 
 use std::io::{self, Write};
 
-use super::{heads::OFFSET_BITS, info::Codec};
+use super::info::Codec;
 use crate::raw::{
     checksum::mixed,
     format::{
         CONTENT, END, End, FACTS, FILES, Facts, FileRecord, LZ4, MAPPINGS, Mapping, NAMES, Name,
-        PAGES, Plain, Prefix, Section, THREADS, ThreadRecord, X86_64,
+        OFFSET_BITS, PAGES, Plain, Prefix, Section, THREADS, ThreadRecord, X86_64,
     },
 };
 

@@ -4,7 +4,8 @@
 //!
 //! An image is a [`Prefix`], then sections, each a [`Section`] header and its payload. The first
 //! sections say what is to be known before memory is touched: [`FACTS`], [`NAMES`], [`THREADS`],
-//! [`FILES`], [`MAPPINGS`]. Then the memory comes, as [`PAGES`]. The last section is [`END`].
+//! [`FILES`], [`MAPPINGS`]. Then come the memory, as [`PAGES`],
+//! and what carried files held, as [`CONTENT`]. The last section is [`END`].
 //!
 //! A process that was saved in rounds has more before all that: of each early round a [`SPACE`]
 //! and [`PAGES`]. Later pages take the place of earlier ones; [`GONE`], before the last pages,
@@ -15,7 +16,7 @@ use super::checksum::checksum;
 /// The first bytes of an image.
 pub const MAGIC: [u8; 8] = *b"VMIMAGE\n";
 /// The format that this version writes, and the only one that it reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The first bytes of a section.
 pub const SECTION_MAGIC: u32 = u32::from_le_bytes(*b"SECT");
 /// ELF's number of x86-64.
@@ -49,6 +50,8 @@ pub const PAGES: u16 = 6;
 /// What a carried file held; [`Section::address`] is the number of its [`FileRecord`] times 2^48
 /// plus the offset.
 pub const CONTENT: u16 = 7;
+/// Bits of a file's offset in that address.
+pub const OFFSET_BITS: u32 = 48;
 /// One [`End`]: the image is whole.
 pub const END: u16 = 8;
 /// One [`Mapping`] each, by address: an early round begins, saved while the process ran.
@@ -295,6 +298,10 @@ pub struct FileRecord {
     pub content_len: u32,
     /// 1: closed by `exec`.
     pub close_on_exec: u32,
+    /// Its type and rights, as `stat` tells them.
+    pub mode: u32,
+    /// 1: the image has its content.
+    pub carried: u32,
 }
 
 /// A regular file or a directory, opened again by its path.
@@ -305,6 +312,9 @@ pub const FD_DEVICE: u32 = 2;
 pub const FD_INHERITED: u32 = 3;
 /// One end of a pipe within the process.
 pub const FD_PIPE: u32 = 4;
+/// A regular file that has no name any more. Its content is in the image, with the first record of
+/// the same device and inode.
+pub const FD_UNNAMED: u32 = 5;
 
 /// A mapping.
 #[repr(C)]
@@ -393,9 +403,33 @@ const _: () = assert!(size_of::<Cpu>() == 64);
 const _: () = assert!(size_of::<MemoryMap>() == 104);
 const _: () = assert!(size_of::<Facts>() == 64 + 2 * 8 + 2 * 4 + 7 * 8 + 11 * 8 + 104);
 const _: () = assert!(size_of::<ThreadRecord>() == 24);
-const _: () = assert!(size_of::<FileRecord>() == 88);
+const _: () = assert!(size_of::<FileRecord>() == 96);
 const _: () = assert!(size_of::<Mapping>() == 56);
 const _: () = assert!(size_of::<End>() == 24);
+
+impl FileRecord {
+    /// Whether both are descriptors of one file.
+    pub fn is_same_file(&self, other: &FileRecord) -> bool {
+        (self.kind, self.device, self.inode) == (other.kind, other.device, other.inode)
+    }
+
+    /// Whether it can be written through this descriptor.
+    pub fn is_writable(&self) -> bool {
+        // O_WRONLY, O_RDWR; not O_PATH.
+        self.flags & 3 != 0 && self.flags & 0o10_000_000 == 0
+    }
+
+    /// Whether the file may have grown since the save: it is one that the process writes.
+    pub fn may_grow(&self, all: &[FileRecord]) -> bool {
+        all.iter()
+            .any(|other| other.is_same_file(self) && other.is_writable())
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_regular(&self) -> bool {
+        self.mode & 0o170_000 == 0o100_000
+    }
+}
 
 impl Prefix {
     /// The prefix of an image of this machine.

@@ -87,6 +87,7 @@ pub mod nr {
     pub const KILL: usize = 62;
     pub const UNAME: usize = 63;
     pub const FCNTL: usize = 72;
+    pub const FCHMOD: usize = 91;
     pub const FTRUNCATE: usize = 77;
     pub const GETCWD: usize = 79;
     pub const CHDIR: usize = 80;

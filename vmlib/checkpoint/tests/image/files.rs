@@ -26,6 +26,7 @@ fn with_file(dir: &Path, content: &[u8], flags: i32) -> Made {
         size: content.len() as u64,
         check: sums.fold(0, u64::wrapping_add),
         checked: content.len() as u64,
+        mode: 0o100_644,
         name: made.names.add(file.to_str().unwrap()),
         ..FileRecord::default()
     };
@@ -77,8 +78,7 @@ fn a_lost_a_grown_and_an_altered_file_are_told_apart() {
     fs::write(&file, &content).unwrap();
     assert_eq!(
         problem(&made, dir.path()),
-        "data has changed since the save: its size is the same, its content is not; put back \
-         what it was"
+        "data has changed since the save: it no longer holds what it held; put back what it was"
     );
     content.push(7);
     fs::write(&file, &content).unwrap();
@@ -96,6 +96,73 @@ fn a_lost_a_grown_and_an_altered_file_are_told_apart() {
     assert!(matches!(
         problems(&made)[..],
         [FileProblem::Kind { fd: 3, .. }]
+    ));
+}
+
+#[test]
+fn a_file_may_have_grown_where_the_process_writes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("data");
+    for content in [&b"as it was"[..], b"", &[7; 300_000]] {
+        let mut made = with_file(dir.path(), content, libc::O_WRONLY);
+        let grown = [content, b" and more"].concat();
+        fs::write(&file, &grown).unwrap();
+        assert!(problems(&made).is_empty());
+        // A second descriptor of it may only read.
+        made.files.push(FileRecord {
+            fd: 5,
+            original: 5,
+            flags: 0,
+            ..made.files[0]
+        });
+        assert!(problems(&made).is_empty());
+        made.files.iter_mut().for_each(|file| file.flags = 0);
+        assert!(matches!(
+            problems(&made)[..],
+            [FileProblem::Size { .. }, FileProblem::Size { .. }]
+        ));
+    }
+    let mut made = with_file(dir.path(), b"as it was", libc::O_RDWR);
+    fs::write(&file, "As it was and more").unwrap();
+    assert!(matches!(problems(&made)[..], [FileProblem::Content { .. }]));
+    // What it held is not known.
+    (made.files[0].check, made.files[0].checked) = (0, 0);
+    assert!(matches!(problems(&made)[..], [FileProblem::Size { .. }]));
+}
+
+#[test]
+fn a_file_that_is_carried_may_be_missing_but_not_altered() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("folder");
+    fs::create_dir(&folder).unwrap();
+    let mut made = with_file(&folder, b"short", libc::O_RDONLY);
+    made.facts.dir = made.names.add("/");
+    made.files[0].carried = 1;
+    // Opened once more, and carried once.
+    made.files.push(FileRecord {
+        fd: 5,
+        original: 5,
+        carried: 0,
+        ..made.files[0]
+    });
+    assert!(problems(&made).is_empty());
+    fs::write(folder.join("data"), "other").unwrap();
+    let found = problems(&made);
+    assert_eq!(found.len(), 2);
+    let text = found[1].to_string();
+    assert!(
+        text.ends_with("put back what it was, or remove it and it is made of the image"),
+        "{text}"
+    );
+    fs::remove_file(folder.join("data")).unwrap();
+    assert!(problems(&made).is_empty());
+    fs::remove_dir(&folder).unwrap();
+    assert!(matches!(
+        problems(&made)[..],
+        [
+            FileProblem::Folder { fd: 3, .. },
+            FileProblem::Folder { fd: 5, .. }
+        ]
     ));
 }
 

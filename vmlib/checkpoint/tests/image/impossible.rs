@@ -2,8 +2,8 @@
 
 use vm_checkpoint::{
     format::{
-        self, CONTENT, END, Facts, GONE, MAPPINGS, NAMES, Name, PAGES, Plain, Prefix, SECTION_MAX,
-        SPACE, Section,
+        self, CONTENT, END, FD_UNNAMED, Facts, GONE, MAPPINGS, NAMES, Name, PAGES, Plain, Prefix,
+        SECTION_MAX, SPACE, Section,
     },
     image::{Codec, Damage, ImageError, Impossible},
     raw::checksum::checksum,
@@ -73,7 +73,7 @@ fn as_many_threads_follow_as_are_announced() {
 #[test]
 fn files_are_known_kinds_and_duplicates_follow_originals() {
     assert_eq!(wrong(|made| made.files[0].kind = 0), Impossible::File(0));
-    assert_eq!(wrong(|made| made.files[0].kind = 5), Impossible::File(0));
+    assert_eq!(wrong(|made| made.files[0].kind = 6), Impossible::File(0));
     assert_eq!(
         wrong(|made| made.files[0].original = 3),
         Impossible::File(0)
@@ -102,6 +102,59 @@ fn files_are_known_kinds_and_duplicates_follow_originals() {
         wrong(|made| made.files[3].content = CODE - 2),
         Impossible::Pipe(3)
     );
+}
+
+#[test]
+fn what_is_carried_is_a_regular_file_and_one_without_a_name_is_carried() {
+    assert_eq!(wrong(|made| made.files[0].kind = 5), Impossible::File(0));
+    assert_eq!(wrong(|made| made.files[0].carried = 1), Impossible::File(0));
+    assert_eq!(wrong(|made| made.files[1].carried = 2), Impossible::File(1));
+    assert_eq!(wrong(|made| made.files[2].carried = 1), Impossible::File(2));
+    assert_eq!(
+        wrong(|made| made.files[1].mode = 0o040_755),
+        Impossible::File(1)
+    );
+    assert_eq!(
+        wrong(|made| made.files[1].size = 1 << 48),
+        Impossible::File(1)
+    );
+    let unnamed = |made: &mut Made| {
+        (made.files[1].kind, made.files[2].kind) = (FD_UNNAMED, FD_UNNAMED);
+        made.files[2].original = 4;
+        made.files[2].mode = made.files[1].mode;
+    };
+    // Opened twice, carried once; and another one is not carried.
+    let mut made = Made::small();
+    unnamed(&mut made);
+    assert!(read(&made.write(Codec::Plain)[..]).is_ok());
+    let other = |made: &mut Made| {
+        unnamed(made);
+        made.files[2].inode = 9;
+    };
+    assert_eq!(wrong(other), Impossible::File(2));
+}
+
+#[test]
+fn content_is_that_of_a_carried_file_in_order() {
+    let at = |address: u64, len: usize| {
+        move |made: &mut Made| made.body.push((CONTENT, address, vec![1; len]))
+    };
+    let first = 1 << 48;
+    assert_eq!(
+        wrong(at(17 + first, 1)),
+        Impossible::ContentOrder(17 + first)
+    );
+    assert_eq!(wrong(at(99 + first, 2)), Impossible::Content(99 + first));
+    assert_eq!(wrong(at(2 << 48, 1)), Impossible::Content(2 << 48));
+    assert_eq!(wrong(at(9 << 48, 1)), Impossible::Content(9 << 48));
+    let (len, part) = (0, 1);
+    assert_eq!(wrong(at(18 + first, 0)), Impossible::Uneven { len, part });
+    let (len, max) = ((1 << 20) + 1, 1 << 20);
+    let long = |made: &mut Made| made.body.push((CONTENT, 18 + first, vec![1; len as usize]));
+    assert_eq!(wrong(long), Impossible::TooLong { len, max });
+    let mut made = Made::small();
+    at(18 + first, 82)(&mut made);
+    assert!(read(&made.write(Codec::Lz4)[..]).is_ok());
 }
 
 #[test]

@@ -66,6 +66,7 @@ impl Made {
             file(5, FD_PIPE, 5, names.add("pipe:[77]")),
         ];
         (files[1].offset, files[1].size, files[1].flags) = (10, 100, 2);
+        (files[1].mode, files[1].carried) = (0o100_644, 1);
         (files[3].content, files[3].content_len) = (STACK + 8, 4);
         let mapping = |start, pages: u64, prot, flags, name| Mapping {
             start,

@@ -68,7 +68,7 @@ fn the_tables_of_the_records_are_those_of_the_code() {
         arg_start arg_end env_start env_end auxv auxv_size exe_fd);
     compare!(ThreadRecord: tid reserved name);
     compare!(FileRecord: fd kind flags original offset size check checked device inode name
-        content content_len close_on_exec);
+        content content_len close_on_exec mode carried);
     compare!(Mapping: start end prot kind flags object offset object_len name);
     compare!(End: sections bytes sum);
 }
@@ -94,6 +94,7 @@ fn the_kinds_and_limits_are_those_of_the_code() {
     }
     let limits = [
         ("64 MiB", "`SECTION_MAX`", format::SECTION_MAX),
+        ("1 MiB", "`BLOCK`", format::BLOCK),
         ("4 MiB", "`NAMES_MAX`", format::NAMES_MAX),
         ("4,096", "`THREADS_MAX`", format::THREADS_MAX),
         ("4,096", "`FILES_MAX`", format::FILES_MAX),

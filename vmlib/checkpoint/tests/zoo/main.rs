@@ -2,6 +2,7 @@
 //! a copy, saved again from where it was brought back, among busy threads, with another kernel's
 //! vdso. `examples/zoo` and `zoo` have the programs; each looks at itself.
 
+mod locks;
 mod modes;
 mod native;
 mod python;
@@ -26,7 +27,7 @@ macro_rules! zoo {
 
 zoo! {
     Copied:
-        heap, sparse, closed_with_content, break_heap, mappings, file_mapped_privately,
+        heap, sparse, closed_with_content, break_heap, mappings, file_mapped_privately, advice,
         shared_anonymous, shared_twice,
         deep_stack, deep_stack_of_a_thread, thread_locals, panic_caught,
         busy_threads, mutex_held, rwlock_held, scoped_threads, condvar_with_time,
@@ -36,20 +37,23 @@ zoo! {
         general_registers, vector_registers, wide_vector_registers, floating_point_state,
         signal_actions, signal_masks, alternate_stack_in_use, saved_in_a_handler,
         pending_for_the_process, pending_for_a_thread, pending_with_values_for_a_thread,
-        interval_timers, alarm, posix_timers, cpu_time_timer,
+        interval_timers, interval_timer_that_waits, alarm, posix_timers, cpu_time_timer, timers_of_threads,
         working_directory, environment, umask, limits, name_and_arguments, nice, affinity,
         random_numbers, clocks, identity,
-        file_read, file_shared_by_dup, directory,
+        file_read, file_shared_by_dup, directory, file_that_grows, output_that_grows,
+        file_carried, file_deleted_and_carried, file_with_holes, memory_file_carried,
         pipe_with_content, pipe_that_is_full, pipe_with_duplicates, harmless_devices,
-        standard_output_twice, many_descriptors, gaps;
+        standard_output_twice, many_descriptors, gaps,
+        locks_on_files, locks_are_not_lost_by_a_save;
     Moved: shared_file, file_written, file_appended, file_unreadable;
     Refused:
         refused_socket, refused_pipe, refused_named_pipe, refused_epoll, refused_eventfd,
         refused_timerfd, refused_signalfd, refused_inotify, refused_io_uring, refused_pidfd,
-        refused_device, refused_deleted_file, refused_memfd, refused_mapped_deleted_file,
-        refused_shm, refused_lock, refused_child, refused_child_that_ended,
+        refused_device, refused_deleted_file, refused_sealed_file, refused_unreadable_to_be_carried, refused_memfd, refused_mapped_deleted_file,
+        refused_shm, refused_lease, refused_child, refused_child_that_ended,
         refused_blocked_signal, refused_without_leader, refused_not_dumpable,
-        refused_system_v_memory, refused_directory_that_is_gone, refused_second_save;
+        refused_system_v_memory, refused_directory_that_is_gone, refused_second_save,
+        refused_protection_keys;
 }
 
 #[test]

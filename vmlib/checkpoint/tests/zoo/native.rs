@@ -66,6 +66,16 @@ fn mutexes() {
 }
 
 #[test]
+fn rwlocks() {
+    check("rwlocks.c", Kind::Copied, &[]);
+}
+
+#[test]
+fn waits() {
+    check("waits.c", Kind::Copied, &[]);
+}
+
+#[test]
 fn semaphores() {
     check("semaphores.c", Kind::Copied, &[]);
 }
@@ -101,6 +111,16 @@ fn openmp() {
 #[test]
 fn exceptions() {
     check("exceptions.cc", Kind::Copied, &["-std=c++17"]);
+}
+
+#[test]
+fn unwinding() {
+    check("unwinding.cc", Kind::Copied, &["-std=c++17"]);
+}
+
+#[test]
+fn restartable() {
+    check("restartable.c", Kind::Copied, &[]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Runs processes with a limit on everything, and ends them whatever happens.
 
 use std::{
-    io::{BufRead as _, BufReader, Read as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -54,8 +54,13 @@ impl Ended {
 
 /// Starts a process with no descriptors but the standard ones.
 pub fn start(command: &mut Command, user: User) -> Running {
+    start_with(command, user, Stdio::null())
+}
+
+/// Likewise, and it reads there.
+pub fn start_with(command: &mut Command, user: User, input: Stdio) -> Running {
     command
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     // SAFETY: bare system calls between fork and exec.
@@ -122,6 +127,12 @@ impl Running {
         }
     }
 
+    /// Writes a line to its standard input, which is a pipe.
+    pub fn say(&mut self, line: &str) {
+        let mut input = self.child.stdin.as_ref().expect("a pipe");
+        writeln!(input, "{line}").expect("it reads");
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: i32) {
         // SAFETY: a child that was not waited for, so the number is its own.
@@ -140,6 +151,8 @@ impl Running {
 
     /// Waits for its end.
     pub fn end(mut self) -> Ended {
+        // It is told no more.
+        drop(self.child.stdin.take());
         while self.line().is_some() {}
         let status = self.child.wait().expect("it ends");
         let errors = self.errors.take().expect("waited for once");
@@ -167,10 +180,15 @@ pub fn built() -> PathBuf {
 
 /// The Rust programs of the zoo.
 pub fn zoo() -> PathBuf {
-    let path = built().join("../examples/zoo");
+    example("zoo")
+}
+
+/// An example.
+pub fn example(name: &str) -> PathBuf {
+    let path = built().join("../examples").join(name);
     assert!(
         path.exists(),
-        "build it first: cargo build -p vm-checkpoint --example zoo"
+        "build it first: cargo build -p vm-checkpoint --example {name}"
     );
     path
 }

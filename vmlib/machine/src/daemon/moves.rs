@@ -126,7 +126,8 @@ impl Daemon {
         let others = state
             .hosts()
             .filter(|(id, host)| *id != from && host.phase == HostPhase::Living);
-        let load = |id: HostId, cpus: u32| 1024 * state.task_count(id) as u64 / u64::from(cpus.max(1));
+        let load =
+            |id: HostId, cpus: u32| 1024 * state.task_count(id) as u64 / u64::from(cpus.max(1));
         others
             .min_by_key(|(id, host)| (load(*id, host.facts.cpus), *id))
             .map(|(id, _)| id)
@@ -288,7 +289,10 @@ impl Daemon {
     /// The task has stopped and written its image, or says why it cannot: then it runs on.
     pub(super) fn on_frozen(&mut self, tid: Tid, result: Result<u64, Failed>, out: &mut Outbox) {
         let now = self.now;
-        let Some(moving) = self.leaving.get_mut(&tid).filter(|moving| moving.stage == Stage::Saving)
+        let Some(moving) = self
+            .leaving
+            .get_mut(&tid)
+            .filter(|moving| moving.stage == Stage::Saving)
         else {
             return;
         };
@@ -651,11 +655,17 @@ impl Daemon {
             let text = format!("host '{name}' was lost; the task runs on where it was");
             self.give_up_move(tid, Failed::new(FailKind::HostLost, text), out);
         }
-        let here = self.arriving.iter().filter(|(_, arriving)| arriving.from == host);
+        let here = self
+            .arriving
+            .iter()
+            .filter(|(_, arriving)| arriving.from == host);
         for tid in here.map(|(tid, _)| *tid).collect::<Vec<_>>() {
             self.discard(tid, out);
         }
-        let lost = self.asked_moves.iter().filter(|(_, asked)| asked.host == host);
+        let lost = self
+            .asked_moves
+            .iter()
+            .filter(|(_, asked)| asked.host == host);
         for number in lost.map(|(number, _)| *number).collect::<Vec<_>>() {
             if let Some(asked) = self.asked_moves.remove(&number) {
                 let text = format!("host '{name}' was lost, and the task with it");

@@ -1,0 +1,55 @@
+//! What carried files held: kept in a file without a name until the process itself puts it where it
+//! belongs, because nothing outside of this process may change before the image is known to be whole.
+
+use crate::{
+    die,
+    raw::{
+        format::CONTENT,
+        sys::{self, nr},
+    },
+    space,
+    stream::Stream,
+};
+
+/// The contents, each at the address that its section has; or nothing so far.
+pub struct Contents(i32);
+
+impl Contents {
+    pub fn none() -> Self {
+        Contents(-1)
+    }
+
+    /// The descriptor, or -1.
+    pub fn fd(&self) -> i32 {
+        self.0
+    }
+
+    /// Takes the next section, which is one of content.
+    pub fn take(&mut self, stream: &mut Stream) {
+        if self.0 < 0 {
+            let name = c"contents".as_ptr() as usize;
+            // SAFETY: the name is ended by NUL.
+            match sys::check(unsafe { sys::call2(nr::MEMFD_CREATE, name, 0) }) {
+                Ok(fd) => self.0 = fd as i32,
+                Err(error) => die!("there is no room for files: error {}", error.0),
+            }
+        }
+        let (mut at, content) = stream.content(CONTENT, space::scratch());
+        let mut rest = &*content;
+        while !rest.is_empty() {
+            let (fd, from) = (self.0 as usize, rest.as_ptr() as usize);
+            // SAFETY: the content is only read.
+            match sys::check(unsafe {
+                sys::call4(nr::PWRITE64, fd, from, rest.len(), at as usize)
+            }) {
+                Ok(count @ 1..) => {
+                    rest = &rest[count..];
+                    at += count as u64;
+                }
+                Err(sys::EINTR) => {}
+                Ok(0) => die!("there is no room for files"),
+                Err(error) => die!("there is no room for files: error {}", error.0),
+            }
+        }
+    }
+}

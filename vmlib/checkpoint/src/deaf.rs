@@ -1,0 +1,84 @@
+//! Threads that block all signals, and with them the one that stops threads.
+//!
+//! The C library starts some of these: for timers that start threads, for asynchronous files and
+//! look-ups of names. It blocks signals in them by bare calls, so that
+//! [`pthread_sigmask`](crate::interpose) does not see it. What a thread blocks only it or a tracer
+//! can change, so a process with such a thread is refused before anything stops.
+//!
+//! The C library also blocks all signals for a moment, while it makes a thread for instance, and
+//! then puts back the mask from before. Such a thread is waited for.
+//!
+//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+
+use crate::{
+    arena::List,
+    fault::{Outcome, Shown, refuse},
+    proc::{self, NumberPath},
+    raw::sys,
+    signal,
+    stop::THREADS_MAX,
+};
+
+/// A thread that blocks the signal for so long does not do it for a moment. Nanoseconds.
+const LONG_NS: u64 = 300_000_000;
+/// How long a wait lasts before threads are looked at again. Nanoseconds.
+const LOOK_NS: u64 = 2_000_000;
+/// Bytes of a file of `/proc/self/task/N` that are looked at.
+const STATUS: usize = 4096;
+
+/// Makes sure that no thread but this one blocks the signal for long.
+///
+/// # Errors
+/// One does.
+pub fn refuse_any(limit_ns: u64) -> Outcome<()> {
+    let me = sys::gettid();
+    // SAFETY: numbers.
+    let mut all = unsafe { List::<i32>::new(THREADS_MAX)? };
+    proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
+        match tid != me && is_deaf(tid) {
+            true => all.push(tid, "threads"),
+            false => Ok(()),
+        }
+    })?;
+    let began = sys::clock_ns(libc::CLOCK_MONOTONIC);
+    for &tid in all.all() {
+        while is_deaf(tid) {
+            if sys::clock_ns(libc::CLOCK_MONOTONIC) - began > LONG_NS.min(limit_ns) {
+                return refused(tid);
+            }
+            sys::pause_ns(LOOK_NS);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a thread that is there blocks the signal.
+fn is_deaf(tid: i32) -> bool {
+    let mut room = [0; STATUS];
+    let blocked = proc::field(status(tid, &mut room), "SigBlk");
+    let set = blocked.and_then(proc::hexadecimal);
+    set.is_some_and(|set| set & signal::bit(signal::SIGNAL) != 0)
+}
+
+/// What the kernel tells of a thread; nothing if it has ended.
+fn status(tid: i32, room: &mut [u8; STATUS]) -> &[u8] {
+    let path = NumberPath::new("/proc/self/task/", tid, "/status");
+    let Ok(fd) = sys::open(path.bytes(), libc::O_RDONLY | libc::O_CLOEXEC, 0) else {
+        return &[];
+    };
+    let len = sys::read(fd, room).unwrap_or(0);
+    sys::close(fd);
+    &room[..len]
+}
+
+fn refused(tid: i32) -> Outcome<()> {
+    let mut room = [0; STATUS];
+    let status = status(tid, &mut room);
+    let field = |name| Shown(proc::field(status, name).unwrap_or(b"?"));
+    refuse!(
+        "the thread {tid} ({}, state {}) blocks signal {}, which stops threads",
+        field("Name"),
+        field("State"),
+        signal::SIGNAL
+    )
+}

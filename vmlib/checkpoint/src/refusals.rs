@@ -1,0 +1,88 @@
+//! What the process as a whole must not have or be, if it is to be saved. Its descriptors are looked
+//! at in `files`, its memory in `memory`.
+//!
+//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+
+use crate::{
+    fault::{Outcome, Shown, refuse},
+    proc::{self, NumberPath},
+    raw::sys::{self, nr},
+};
+
+/// The first thing of these that is in the way.
+pub fn check() -> Outcome<()> {
+    refuse_without_leader()?;
+    refuse_children()?;
+    refuse_shadow_stack()?;
+    refuse_protection_keys()?;
+    refuse_not_dumpable()
+}
+
+fn refuse_not_dumpable() -> Outcome<()> {
+    // SAFETY: it only asks.
+    let dumpable = unsafe { sys::call1(nr::PRCTL, libc::PR_GET_DUMPABLE as usize) };
+    if dumpable != 1 {
+        return refuse!(
+            "the process is not dumpable (it changed its user), so its memory is closed"
+        );
+    }
+    Ok(())
+}
+
+/// A second stack, of return addresses alone, which only the kernel can make and write.
+fn refuse_shadow_stack() -> Outcome<()> {
+    const ARCH_SHSTK_STATUS: usize = 0x5005;
+    let mut features = 0u64;
+    let to = &raw mut features as usize;
+    // SAFETY: the kernel writes the features that this thread uses, if it knows of any.
+    let told = unsafe { sys::call2(nr::ARCH_PRCTL, ARCH_SHSTK_STATUS, to) };
+    match told == 0 && features != 0 {
+        true => refuse!("it has a shadow stack; GLIBC_TUNABLES=glibc.cpu.x86_shstk=off is without"),
+        false => Ok(()),
+    }
+}
+
+/// Keys that protect memory. The kernel gives the lowest that is free: the first, if there are none.
+fn refuse_protection_keys() -> Outcome<()> {
+    const PKEY_ALLOC: usize = 330;
+    const PKEY_FREE: usize = 331;
+    /// What a thread may do by a key at first: nothing.
+    const PKEY_DISABLE_ACCESS: usize = 1;
+    // SAFETY: nobody else knows the key, and no memory has it.
+    let key = unsafe {
+        let key = sys::call2(PKEY_ALLOC, 0, PKEY_DISABLE_ACCESS);
+        if key > 0 {
+            sys::call1(PKEY_FREE, key as usize);
+        }
+        key
+    };
+    match key > 1 {
+        true => refuse!("it uses protection keys for its memory"),
+        false => Ok(()),
+    }
+}
+
+/// Without its first thread a process knows little of itself: its table of mappings is empty.
+fn refuse_without_leader() -> Outcome<()> {
+    let stat = proc::read_file(b"/proc/self/stat\0", "reading the state of the process")?;
+    // The name is in brackets and may contain anything.
+    let name_end = stat.iter().rposition(|byte| *byte == b')');
+    match name_end.and_then(|at| stat.get(at + 2)) {
+        Some(b'Z') => refuse!("the first thread has ended, and the others go on without it"),
+        _ => Ok(()),
+    }
+}
+
+/// A child would be left behind. Without the list in `/proc` nothing is known of children.
+fn refuse_children() -> Outcome<()> {
+    proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
+        let path = NumberPath::new("/proc/self/task/", tid, "/children");
+        match proc::read_file(path.bytes(), "listing the children") {
+            Ok(children) => match proc::words(children).next() {
+                Some(child) => refuse!("it has a child process, {}", Shown(child)),
+                None => Ok(()),
+            },
+            Err(_) => Ok(()),
+        }
+    })
+}
