@@ -12,6 +12,9 @@ extern "C" {
 
 /* A copy of the process writes, while this one goes on. */
 #define VM_CHECKPOINT_FORKED 1u
+/* Most of the memory is written while all other threads run, in rounds, each of what was written
+ * since the one before; only what is left then is written while all are stopped. */
+#define VM_CHECKPOINT_ROUNDS 2u
 
 /* Saves this process with all its threads into an open file, pipe or socket.
  * 0: saved, and here it goes on. 1: this is the process that was brought back.

@@ -27,8 +27,6 @@ const PIPE_MAX: usize = 1 << 20;
 pub struct Wish<'a> {
     /// The image goes there; it is in no image.
     pub image: i32,
-    /// What watches memory, or -1: likewise.
-    pub watch: i32,
     /// The program looks after these itself: they are closed where it goes on.
     pub own: &'a [i32],
 }
@@ -38,7 +36,7 @@ pub fn capture(wish: Wish<'_>, names: &mut Names) -> Outcome<&'static mut [FileR
     // SAFETY: zeros are values of all fields.
     let mut list = unsafe { List::<FileRecord>::new(FILES_MAX)? };
     proc::for_each_number(b"/proc/self/fd\0", "listing the open files", |fd| {
-        if fd != wish.image && fd != wish.watch && !wish.own.contains(&fd) {
+        if fd != wish.image && !wish.own.contains(&fd) {
             match record(fd, names) {
                 Ok(record) => list.push(record, "open files")?,
                 // Before threads are stopped, one may close what was just listed.

@@ -4,7 +4,7 @@
 //! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
 
 use crate::{
-    fault::{Fault, Outcome, Step as _, Text},
+    fault::{Fault, Outcome, Step as _, Text, refuse},
     raw::{
         checksum::mixed,
         clone::{self, Given},
@@ -22,6 +22,8 @@ const SHARE_MIN: u64 = 16 << 20;
 /// Where an image goes, and how far it is.
 pub struct Out {
     fd: i32,
+    /// Device and number of what the descriptor is.
+    file: [u64; 2],
     /// Where the next byte belongs, if places can be chosen.
     place: Option<u64>,
     bytes: u64,
@@ -34,13 +36,8 @@ pub struct Out {
 impl Out {
     /// Begins an image at the descriptor's position.
     pub fn begin(fd: i32, compress: bool) -> Outcome<Self> {
-        // SAFETY: zeros are a value, and the kernel writes it.
-        let regular = unsafe {
-            let mut stat: libc::stat = std::mem::zeroed();
-            let value = sys::call2(nr::FSTAT, fd as usize, &raw mut stat as usize);
-            sys::check(value).step("looking where the image goes")?;
-            stat.st_mode & libc::S_IFMT == libc::S_IFREG
-        };
+        let stat = status(fd)?;
+        let regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
         // SAFETY: both only ask.
         let place = unsafe {
             let flags = sys::call2(nr::FCNTL, fd as usize, libc::F_GETFL as usize);
@@ -50,6 +47,7 @@ impl Out {
         };
         let mut out = Out {
             fd,
+            file: [stat.st_dev, stat.st_ino],
             place,
             bytes: 0,
             sections: 0,
@@ -59,6 +57,16 @@ impl Out {
         let prefix = Prefix::new(X86_64, crate::memory::PAGE as u32);
         out.write(prefix.bytes(), &[])?;
         Ok(out)
+    }
+
+    /// Goes on at another descriptor of the same file, pipe or socket.
+    pub fn go_on_at(&mut self, fd: i32) -> Outcome<()> {
+        let is_same = status(fd).is_ok_and(|stat| [stat.st_dev, stat.st_ino] == self.file);
+        if !is_same {
+            return refuse!("descriptor {fd}, where the image goes, was closed meanwhile");
+        }
+        self.fd = fd;
+        Ok(())
     }
 
     fn write(&mut self, head: &[u8], content: &[u8]) -> Outcome<()> {
@@ -105,9 +113,14 @@ impl Out {
         Ok(())
     }
 
-    /// Writes memory that others may change, or take away, in this moment: copied first. A page
-    /// that cannot be read has gone, and is left out.
-    pub fn running_memory(&mut self, start: u64, end: u64) -> Outcome<()> {
+    /// Writes memory that others may change, or take away, in this moment: copied first. Pages that
+    /// cannot be read, because they have gone or are protected now, are told.
+    pub fn running_memory(
+        &mut self,
+        start: u64,
+        end: u64,
+        mut missed: impl FnMut(u64) -> Outcome<()>,
+    ) -> Outcome<()> {
         let buffer = scratch::buffer();
         let mut address = start;
         while address < end {
@@ -118,6 +131,7 @@ impl Out {
             }
             address += copied as u64;
             if copied < len {
+                missed(address)?;
                 address += crate::memory::PAGE;
             }
         }
@@ -180,6 +194,16 @@ impl Out {
     }
 }
 
+fn status(fd: i32) -> Outcome<libc::stat> {
+    // SAFETY: zeros are a value, and the kernel writes it.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        let value = sys::call2(nr::FSTAT, fd as usize, &raw mut stat as usize);
+        sys::check(value).step("looking where the image goes")?;
+        Ok(stat)
+    }
+}
+
 /// The sections that memory is cut into.
 fn blocks(ranges: &[[u64; 2]]) -> impl Iterator<Item = (u64, usize)> {
     ranges.iter().flat_map(|&[start, end]| {
@@ -194,6 +218,12 @@ fn compressed(content: &[u8]) -> Option<&'static [u8]> {
     let room = buffer.len().min(content.len());
     let len = lz4::compress(content, &mut buffer[..room], &mut [0; lz4::TABLE])?;
     Some(&buffer[..len])
+}
+
+/// Whether the kernel has the call that copies memory as another process would, and allows it.
+pub fn can_copy() -> bool {
+    let page = crate::memory::PAGE as usize;
+    copy(scratch::place() as u64, &mut scratch::buffer()[..page]) == page
 }
 
 /// Copies memory as another process would: what is not there is no fault. Whole pages.

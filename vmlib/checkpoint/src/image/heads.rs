@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 use super::error::Impossible;
 use crate::raw::format::{
-    self, FACTS, FILES, Facts, FileRecord, MAPPINGS, Mapping, NAMES, Name, Plain, SPACE, THREADS,
-    ThreadRecord,
+    self, CPU, Cpu, FACTS, FILES, Facts, FileRecord, MAPPINGS, Mapping, NAMES, Name, Plain, SPACE,
+    THREADS, ThreadRecord,
 };
 
 /// Bits of a file's offset in the address of a section of [`format::CONTENT`].
@@ -15,6 +15,8 @@ pub(super) const OFFSET_BITS: u32 = 48;
 /// What an image tells before its memory comes. Every [`Name`] in it is inside the names.
 #[derive(Clone, Debug)]
 pub struct Heads {
+    /// Of an image with early rounds.
+    cpu: Option<Cpu>,
     facts: Facts,
     names: Vec<u8>,
     threads: Vec<ThreadRecord>,
@@ -25,6 +27,7 @@ pub struct Heads {
 impl Heads {
     pub(super) fn empty() -> Self {
         Heads {
+            cpu: None,
             facts: Facts::from_prefix(&[0; Facts::LEN]).expect("as many bytes as it has"),
             names: Vec::new(),
             threads: Vec::new(),
@@ -74,7 +77,13 @@ impl Heads {
         page_size: u64,
     ) -> Result<(), Impossible> {
         match kind {
-            FACTS => self.facts = Facts::from_prefix(content).expect("the length was checked"),
+            CPU => self.cpu = Cpu::from_prefix(content),
+            FACTS => {
+                self.facts = Facts::from_prefix(content).expect("the length was checked");
+                if self.cpu.is_some_and(|cpu| cpu != self.facts.cpu) {
+                    return Err(Impossible::TwoProcessors);
+                }
+            }
             NAMES => {
                 self.names = content.to_vec();
                 self.check_facts()?;

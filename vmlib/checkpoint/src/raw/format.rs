@@ -6,8 +6,8 @@
 //! sections say what is to be known before memory is touched: [`FACTS`], [`NAMES`], [`THREADS`],
 //! [`FILES`], [`MAPPINGS`]. Then the memory comes, as [`PAGES`]. The last section is [`END`].
 //!
-//! A process that was saved in rounds has more before all that: of each early round a [`SPACE`]
-//! and [`PAGES`]. Later pages take the place of earlier ones; [`GONE`], before the last pages,
+//! A process that was saved in rounds has more before all that: [`CPU`], and of each early round a
+//! [`SPACE`] and [`PAGES`]. Later pages take the place of earlier ones; [`GONE`], before the last pages,
 //! names what has vanished.
 
 use super::checksum::checksum;
@@ -15,7 +15,7 @@ use super::checksum::checksum;
 /// The first bytes of an image.
 pub const MAGIC: [u8; 8] = *b"VMIMAGE\n";
 /// The format that this version writes, and the only one that it reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The first bytes of a section.
 pub const SECTION_MAGIC: u32 = u32::from_le_bytes(*b"SECT");
 /// ELF's number of x86-64.
@@ -55,6 +55,8 @@ pub const END: u16 = 8;
 pub const SPACE: u16 = 9;
 /// Pairs of addresses: memory of early rounds that has no content any more.
 pub const GONE: u16 = 10;
+/// One [`Cpu`], before early rounds: a host that cannot restore the image knows it at once.
+pub const CPU: u16 = 11;
 
 /// The payload is as it is.
 pub const PLAIN: u16 = 0;
