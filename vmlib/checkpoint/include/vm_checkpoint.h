@@ -14,6 +14,9 @@ extern "C" {
 #define VM_CHECKPOINT_FORKED 1u
 /* The image has the content of open regular files too, those that were deleted among them. */
 #define VM_CHECKPOINT_CARRY_FILES 2u
+/* Most of the memory is written while all other threads run, in rounds, each of what was written
+ * since the one before; only what is left then is written while all are stopped. */
+#define VM_CHECKPOINT_ROUNDS 4u
 
 /* Saves this process with all its threads into an open file, pipe or socket.
  * 0: saved, and here it goes on. 1: this is the process that was brought back.

@@ -118,6 +118,9 @@ fn restore(fd: i32, foreign: bool) -> ! {
     // changed, so what lacks in one may be there all the same: nothing is removed before the last.
     let mut space: &[Mapping] = &[];
     let mut turn = 0;
+    if stream.next() == CPU {
+        check_processor(&stream.record(CPU));
+    }
     while stream.next() == SPACE {
         let wanted = stream.records(SPACE, space::mappings(2));
         memory::check(wanted);
@@ -138,7 +141,7 @@ fn restore(fd: i32, foreign: bool) -> ! {
     let kernels = kernels.unwrap_or_else(|| memory::clear(mappings));
     memory::remove(space, mappings);
     memory::add(space, mappings, names);
-    if stream.next() == GONE {
+    while stream.next() == GONE {
         memory::forget(stream.records(GONE, space::mappings(turn)), mappings);
     }
     let mut contents = content::Contents::none();

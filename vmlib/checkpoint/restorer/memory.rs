@@ -216,7 +216,17 @@ pub fn join(old: &[Mapping], new: &[Mapping], room: &'static mut [u8]) -> &'stat
     }
     let all = &mut room[..count];
     all.sort_unstable_by_key(|mapping| mapping.start);
-    all
+    // What touches is one, so that the table does not grow from round to round.
+    let mut last = 0;
+    for index in 1..count {
+        if all[index].start == all[last].end {
+            all[last].end = all[index].end;
+        } else {
+            last += 1;
+            all[last] = all[index];
+        }
+    }
+    &all[..count.min(last + 1)]
 }
 
 /// Maps what is in the new table, to be written; private memory that is in the old one too stays as

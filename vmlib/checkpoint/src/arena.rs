@@ -150,6 +150,24 @@ impl<T: Copy> List<T> {
     }
 }
 
+impl List<[u64; 2]> {
+    /// Puts the ranges from `first` on in order, and those that overlap together.
+    pub fn join(&mut self, first: usize) {
+        let all = &mut self.room[first..self.len];
+        all.sort_unstable();
+        let mut last = 0;
+        for index in 1..all.len() {
+            if all[index][0] <= all[last][1] {
+                all[last][1] = all[last][1].max(all[index][1]);
+            } else {
+                last += 1;
+                all[last] = all[index];
+            }
+        }
+        self.len = self.len.min(first + last + 1);
+    }
+}
+
 impl List<u8> {
     /// Adds bytes.
     pub fn extend(&mut self, bytes: &[u8], what: &str) -> Outcome<()> {

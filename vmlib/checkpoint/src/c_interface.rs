@@ -1,6 +1,6 @@
 //! The interface for C, as `include/vm_checkpoint.h` has it.
 
-use crate::{Options, Saved, Section, Way};
+use crate::{Options, Saved, Section, Until, Way};
 use std::{
     cell::RefCell,
     ffi::{CString, c_char},
@@ -18,6 +18,8 @@ const FAILED: i32 = -1;
 const FORKED: u32 = 1;
 /// `VM_CHECKPOINT_CARRY_FILES`.
 const CARRY_FILES: u32 = 2;
+/// `VM_CHECKPOINT_ROUNDS`.
+const ROUNDS: u32 = 4;
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
@@ -36,7 +38,7 @@ fn failed(text: &str) -> i32 {
 /// `fd` is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vm_checkpoint_save(fd: i32, flags: u32) -> i32 {
-    if fd < 0 || flags & !(FORKED | CARRY_FILES) != 0 {
+    if fd < 0 || flags & !(FORKED | CARRY_FILES | ROUNDS) != 0 {
         return failed("vm_checkpoint_save: a descriptor and known flags are wanted");
     }
     let options = Options {
@@ -45,7 +47,11 @@ pub unsafe extern "C" fn vm_checkpoint_save(fd: i32, flags: u32) -> i32 {
         ..Options::default()
     };
     // SAFETY: promised by the caller.
-    let saved = crate::save(unsafe { BorrowedFd::borrow_raw(fd) }, options);
+    let image = unsafe { BorrowedFd::borrow_raw(fd) };
+    let saved = match flags & ROUNDS {
+        0 => crate::save(image, options),
+        _ => crate::save_in_rounds(image, options, Until::default()).map(|(saved, _)| saved),
+    };
     let result = match saved {
         Ok(Saved::Back) => return BACK,
         Ok(Saved::Whole { .. }) => Ok(()),

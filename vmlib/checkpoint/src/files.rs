@@ -28,8 +28,6 @@ const PIPE_MAX: usize = 1 << 20;
 pub struct Wish<'a> {
     /// The image goes there; it is in no image.
     pub image: i32,
-    /// What watches memory, or -1: likewise.
-    pub watch: i32,
     /// The program looks after these itself: they are closed where it goes on.
     pub own: &'a [i32],
     /// The locks that the process has on files.
@@ -49,7 +47,7 @@ pub fn capture(
     // SAFETY: zeros are values of all fields.
     let mut list = unsafe { List::<FileRecord>::new(FILES_MAX)? };
     proc::for_each_number(b"/proc/self/fd\0", "listing the open files", |fd| {
-        if fd != wish.image && fd != wish.watch && !wish.own.contains(&fd) {
+        if fd != wish.image && !wish.own.contains(&fd) {
             match record(fd, names, wish, known) {
                 Ok(record) => list.push(record, "open files")?,
                 // Before threads are stopped, one may close what was just listed.

@@ -3,7 +3,8 @@
 //! nobody needs a privilege.
 //!
 //! [`save`] stops all threads where they are, writes the image, and lets them go on; or a copy of
-//! the process writes it while they go on ([`Options::forked`]). [`restore`] turns the calling
+//! the process writes it while they go on ([`Options::forked`]); or most of it is written before,
+//! while they run ([`save_in_rounds`], [`begin_in_rounds`]). [`restore`] turns the calling
 //! process into the one of an image. To the saved program the call of [`save`] returns a second
 //! time, there with [`Saved::Back`].
 //!
@@ -32,11 +33,13 @@ mod dirty;
 mod fault;
 mod files;
 pub mod image;
+mod in_rounds;
 mod interpose;
 mod locks;
 mod memory;
 mod out;
 mod owners;
+mod precopy;
 mod private;
 mod proc;
 mod process;
@@ -56,6 +59,7 @@ mod vdso;
 
 pub use callbacks::{Callbacks, register};
 pub use fault::Text;
+pub use in_rounds::{InRounds, Until, begin_in_rounds, save_in_rounds};
 pub use raw::format;
 pub use restore::{Way, restore};
 pub use save::{Hold, Moment};
@@ -194,70 +198,6 @@ impl Writer {
     pub fn finish(self) -> Result<(), SaveError> {
         save::finish(self.pid).map_err(SaveError::from)
     }
-}
-
-/// When the rounds of a save end: see [`save_in_rounds`].
-#[derive(Debug, Clone, Copy)]
-pub struct Until {
-    /// A round that has sent no more is the last before the process stands still. Bytes.
-    pub small: u64,
-    /// So is one that has sent more than this share of what the one before had sent: it does not
-    /// shrink any more.
-    pub shrinks: f64,
-    /// So is the one with this number.
-    pub rounds: u32,
-}
-
-impl Default for Until {
-    fn default() -> Self {
-        Until {
-            small: 4 << 20,
-            shrinks: 0.8,
-            rounds: 16,
-        }
-    }
-}
-
-/// Saves this process like [`save`], but most of its memory while it runs: in rounds, each of what
-/// was written since the one before, in this thread. Only what is left at the end is written while
-/// all threads are stopped. Returns the bytes of each round too.
-///
-/// Where the kernel cannot tell which pages were written (before Linux 6.7), there are no rounds,
-/// and it is a [`save`].
-///
-/// # Errors
-/// As for [`save`].
-pub fn save_in_rounds(
-    image: BorrowedFd<'_>,
-    options: Options<'_>,
-    until: Until,
-) -> Result<(Saved, Vec<u64>), SaveError> {
-    let in_rounds = || try_in_rounds(image, options, until);
-    callbacks::around(in_rounds, |(saved, _)| matches!(saved, Saved::Back))
-}
-
-fn try_in_rounds(
-    image: BorrowedFd<'_>,
-    options: Options<'_>,
-    until: Until,
-) -> Result<(Saved, Vec<u64>), SaveError> {
-    resume::look_up();
-    interpose::link();
-    let Ok(mut rounds) = rounds::Rounds::begin(image.as_raw_fd(), options.compress) else {
-        return Ok((try_save(image, options)?, Vec::new()));
-    };
-    let mut sent: Vec<u64> = Vec::new();
-    loop {
-        let bytes = rounds.round()?;
-        let last = sent.last().copied();
-        sent.push(bytes);
-        let shrinks = last.is_none_or(|last| (bytes as f64) < until.shrinks * last as f64);
-        if bytes <= until.small || !shrinks || sent.len() >= until.rounds as usize {
-            break;
-        }
-    }
-    let now = save::save_rest(options.wanted(image.as_raw_fd()), rounds)?;
-    Ok((saved(now), sent))
 }
 
 /// Saves this process with all its threads into `image`: a file, a pipe, a socket.

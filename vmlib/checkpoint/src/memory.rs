@@ -55,18 +55,30 @@ impl Names {
     }
 }
 
+/// Whose mappings are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// All that there are; what cannot be saved is refused.
+    Whole,
+    /// Those of a program that runs: what cannot be saved is left out, for it may be gone when it is
+    /// listed the last time.
+    Running,
+}
+
 /// The mappings, by address.
-pub fn mappings(names: &mut Names) -> Outcome<&'static mut [Mapping]> {
+pub fn mappings(names: &mut Names, of: Of) -> Outcome<&'static mut [Mapping]> {
     let file = proc::read_file(b"/proc/self/maps\0", "reading the mappings")?;
     // SAFETY: zeros are values of all fields.
     let mut list = unsafe { List::<Mapping>::new(MAPPINGS_MAX)? };
     // SAFETY: numbers. The kernel's numbers of shared memories.
     let mut objects = unsafe { List::<u64>::new(1024)? };
     for line in file.split(|byte| *byte == b'\n') {
-        if let Some(line) = Line::of(line)
-            && let Some(mapping) = mapping(&line, &mut objects, names)?
-        {
-            list.push(mapping, "mappings")?;
+        let Some(line) = Line::of(line) else { continue };
+        match mapping(&line, &mut objects, names) {
+            Ok(Some(mapping)) => list.push(mapping, "mappings")?,
+            Ok(None) => {}
+            Err(_) if of == Of::Running => {}
+            Err(fault) => return Err(fault),
         }
     }
     let list = list.into_static();
@@ -241,6 +253,13 @@ impl Pages {
         Ok(Pages { fd, scans: true })
     }
 
+    /// Whether the kernel has the call that tells ranges, and allows it.
+    pub fn can_scan(&self) -> bool {
+        let own = scratch::range();
+        let own = own.start as u64..own.end as u64;
+        matches!(self.scan(own, (0, 0), &mut |_| Ok(())), Ok(Ok(())))
+    }
+
     /// Calls `with` for each range of pages of `mapping` to be saved, by address.
     pub fn for_each(
         &mut self,
@@ -252,11 +271,16 @@ impl Pages {
             return Ok(());
         }
         if mapping.kind == PRIVATE && mapping.object_len == FROM_FILE {
+            // The threads are stopped: rounds before pass over files.
+            let _opened = Opened::new(mapping);
             return readable(range, &mut with);
         }
         if self.scans {
             match self.scan(range.clone(), (0, 0), &mut with) {
-                Err(Errno(libc::ENOTTY | libc::EINVAL)) => self.scans = false,
+                // The kernel does not know the call, or does not allow it.
+                Err(Errno(
+                    libc::ENOTTY | libc::EINVAL | libc::ENOSYS | libc::EPERM | libc::EACCES,
+                )) => self.scans = false,
                 Err(error) => return Err(error).step("looking for pages"),
                 Ok(result) => return result,
             }

@@ -5,7 +5,7 @@
 
 use crate::{
     ahead::Ahead,
-    fault::{Outcome, Step as _},
+    fault::{Outcome, Step as _, refuse},
     raw::{
         checksum::mixed,
         format::{BLOCK, CONTENT, END, End, PAGES, Plain, Prefix, Section, X86_64},
@@ -21,6 +21,10 @@ const HELPED_MIN: u64 = 16 << 20;
 /// Where an image goes, and how far it is.
 pub struct Out {
     fd: i32,
+    /// Device and number of what the descriptor is.
+    file: [u64; 2],
+    /// Where the image begins, if that is a place in a file.
+    start: Option<u64>,
     bytes: u64,
     sections: u32,
     sum: u64,
@@ -34,15 +38,14 @@ pub struct Out {
 impl Out {
     /// Begins an image.
     pub fn begin(fd: i32, compress: bool) -> Outcome<Self> {
-        // SAFETY: zeros are a value, and the kernel writes it.
-        let regular = unsafe {
-            let mut stat: libc::stat = std::mem::zeroed();
-            let value = sys::call2(nr::FSTAT, fd as usize, &raw mut stat as usize);
-            sys::check(value).step("looking where the image goes")?;
-            stat.st_mode & libc::S_IFMT == libc::S_IFREG
-        };
+        let stat = status(fd)?;
+        let regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
+        // SAFETY: it only asks.
+        let at = unsafe { sys::call3(nr::LSEEK, fd as usize, 0, libc::SEEK_CUR as usize) };
         let mut out = Out {
             fd,
+            file: [stat.st_dev, stat.st_ino],
+            start: u64::try_from(at).ok().filter(|_| regular),
             bytes: 0,
             sections: 0,
             sum: 0,
@@ -52,6 +55,21 @@ impl Out {
         let prefix = Prefix::new(X86_64, crate::memory::PAGE as u32);
         out.write(prefix.bytes(), &[])?;
         Ok(out)
+    }
+
+    /// Goes on at another descriptor of the same file, pipe or socket.
+    pub fn go_on_at(&mut self, fd: i32) -> Outcome<()> {
+        let is_same = status(fd).is_ok_and(|stat| [stat.st_dev, stat.st_ino] == self.file);
+        if !is_same {
+            return refuse!("descriptor {fd}, where the image goes, was closed meanwhile");
+        }
+        self.fd = fd;
+        if let Some(start) = self.start {
+            let place = (start + self.bytes) as usize;
+            // SAFETY: it sets the position behind what was written.
+            unsafe { sys::call3(nr::LSEEK, fd as usize, place, libc::SEEK_SET as usize) };
+        }
+        Ok(())
     }
 
     fn write(&mut self, head: &[u8], content: &[u8]) -> Outcome<()> {
@@ -97,9 +115,14 @@ impl Out {
         Ok(())
     }
 
-    /// Writes memory that others may change, or take away, in this moment: copied first. A page
-    /// that cannot be read has gone, and is left out.
-    pub fn running_memory(&mut self, start: u64, end: u64) -> Outcome<()> {
+    /// Writes memory that others may change, or take away, in this moment: copied first. Pages that
+    /// cannot be read, because they have gone or are protected now, are told.
+    pub fn running_memory(
+        &mut self,
+        start: u64,
+        end: u64,
+        mut missed: impl FnMut(u64) -> Outcome<()>,
+    ) -> Outcome<()> {
         let buffer = scratch::buffer();
         let mut address = start;
         while address < end {
@@ -110,6 +133,7 @@ impl Out {
             }
             address += copied as u64;
             if copied < len {
+                missed(address)?;
                 address += crate::memory::PAGE;
             }
         }
@@ -144,6 +168,16 @@ impl Out {
     }
 }
 
+fn status(fd: i32) -> Outcome<libc::stat> {
+    // SAFETY: zeros are a value, and the kernel writes it.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        let value = sys::call2(nr::FSTAT, fd as usize, &raw mut stat as usize);
+        sys::check(value).step("looking where the image goes")?;
+        Ok(stat)
+    }
+}
+
 /// The sections that memory is cut into.
 pub fn blocks(ranges: &[[u64; 2]]) -> impl Iterator<Item = (u64, usize)> {
     ranges.iter().flat_map(|&[start, end]| {
@@ -158,6 +192,12 @@ fn compressed(content: &[u8]) -> Option<&'static [u8]> {
     let room = buffer.len().min(content.len());
     let len = lz4::compress(content, &mut buffer[..room], &mut [0; lz4::TABLE])?;
     Some(&buffer[..len])
+}
+
+/// Whether the kernel has the call that copies memory as another process would, and allows it.
+pub fn can_copy() -> bool {
+    let page = crate::memory::PAGE as usize;
+    copy(scratch::place() as u64, &mut scratch::buffer()[..page]) == page
 }
 
 /// Copies memory as another process would: what is not there is no fault. Whole pages.

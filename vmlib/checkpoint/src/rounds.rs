@@ -1,6 +1,9 @@
 //! Saves a process while it runs, in rounds: each sends what was written since the one before, and
 //! only the last needs the process to stand still.
 //!
+//! **Runs in signal handlers, and in the thread that sends** ([`precopy`](crate::precopy)):
+//! everything here allocates nothing and locks nothing.
+//!
 //! The first rounds hold memory alone, of the mappings that programs write most: private, without a
 //! file. Everything else is written in the last one, like a save of its own. What vanished in the
 //! meantime is told there too, so that it does not come back.
@@ -9,66 +12,66 @@ use crate::{
     arena::{self, List},
     dirty::Watch,
     fault::{Outcome, refuse},
-    memory::{self, Names, Pages},
-    out::Out,
-    raw::format::{Mapping, Name, PRIVATE, Plain, SPACE},
-    save, signal,
+    memory::{self, Names, Of, Pages},
+    out::{self, Out},
+    raw::{
+        format::{CPU, Mapping, Name, PRIVATE, Plain, SPACE},
+        processor,
+    },
 };
+use std::ops::Range;
 
-/// Pieces of memory that all rounds together have sent, at most.
+/// Pieces of memory that lie apart and that all rounds together have sent, at most; those of the last
+/// round count on their own.
 const SENT_MAX: usize = 1 << 21;
 /// Pieces of memory of one round, at most.
 const PIECES_MAX: usize = 1 << 20;
 
-/// A save in rounds that is under way. No other save of this process can begin meanwhile.
+/// The memory that is sent before the next look whether anybody wants it still. Bytes.
+const STEP: usize = 64 << 20;
+
+/// The early rounds of a save.
 pub struct Rounds {
     watch: Watch,
     /// Taken by the last round.
     out: Option<Out>,
     sent: List<[u64; 2]>,
+    /// What was to be sent and could not be read then, or could not be watched: if it is still there
+    /// in the last round, it is sent then, for nobody has to have written it since.
+    missed: List<[u64; 2]>,
     /// Where the memory of the next round's tables begins.
     mark: usize,
 }
 
 impl Rounds {
-    /// Begins an image.
-    ///
-    /// # Errors
-    /// If the kernel has no such watch, or the image cannot be written.
-    pub fn begin(image: i32, compress: bool) -> Outcome<Self> {
-        save::claim()?;
-        let begun = Rounds::begin_claimed(image, compress);
-        if begun.is_err() {
-            save::release();
+    /// Begins an image; `None` if the kernel cannot tell what is written, or is not allowed to.
+    pub fn begin(image: i32, compress: bool) -> Outcome<Option<Self>> {
+        let Ok(watch) = Watch::begin() else {
+            return Ok(None);
+        };
+        if !Pages::open()?.can_scan() || !out::can_copy() {
+            return Ok(None);
         }
-        begun
-    }
-
-    fn begin_claimed(image: i32, compress: bool) -> Outcome<Self> {
-        save::prepare()?;
-        let watch = Watch::begin()?;
-        let out = Some(quietly(|| Out::begin(image, compress))?);
+        let mut out = Out::begin(image, compress)?;
+        out.section(CPU, 0, processor::known().bytes())?;
         // SAFETY: zeros are a value.
-        let sent = unsafe { List::new(SENT_MAX)? };
+        let (sent, missed) = unsafe { (List::new(SENT_MAX)?, List::new(PIECES_MAX)?) };
         let mark = arena::mark();
-        Ok(Rounds {
+        Ok(Some(Rounds {
             watch,
-            out,
+            out: Some(out),
             sent,
+            missed,
             mark,
-        })
+        }))
     }
 
-    /// Sends what was written since the last round. Returns its bytes.
-    pub fn round(&mut self) -> Outcome<u64> {
-        quietly(|| self.send())
-    }
-
-    fn send(&mut self) -> Outcome<u64> {
+    /// Sends what was written since the last round, as long as somebody wants it. Returns its bytes.
+    pub fn round(&mut self, is_wanted: &dyn Fn() -> bool) -> Outcome<u64> {
         // SAFETY: what the last round kept there is of no use any more.
         unsafe { arena::discard(self.mark) };
         let mut names = Names::new()?;
-        let all = memory::mappings(&mut names)?;
+        let all = memory::mappings(&mut names, Of::Running)?;
         let own = arena::range();
         // SAFETY: zeros are values.
         let (mut space, mut pieces) = unsafe {
@@ -89,9 +92,12 @@ impl Rounds {
                 continue;
             }
             mapping.name = Name::default();
-            self.watch.written(&mut pages, mapping, |range| {
+            let reliable = self.watch.written(&mut pages, mapping, |range| {
                 pieces.push([range.start, range.end], "pieces of memory")
             })?;
+            if !reliable {
+                miss(&mut self.missed, mapping.start..mapping.end)?;
+            }
             last = mapping.end;
             space.push(*mapping, "mappings")?;
         }
@@ -102,41 +108,64 @@ impl Rounds {
         let mut bytes = 0;
         for &[start, end] in pieces.all() {
             bytes += end - start;
-            out.running_memory(start, end)?;
+            for at in (start..end).step_by(STEP) {
+                if is_wanted() {
+                    let end = end.min(at + STEP as u64);
+                    out.running_memory(at, end, |page| {
+                        miss(&mut self.missed, page..page + memory::PAGE)
+                    })?;
+                }
+            }
             self.sent
                 .push([start, end], "pieces of memory in all rounds")?;
         }
+        self.sent.join(0);
         Ok(bytes)
+    }
+
+    /// The last round is written to this descriptor of the program's, which has to be that of the
+    /// image.
+    pub fn go_on_at(&mut self, image: i32) -> Outcome<()> {
+        match &mut self.out {
+            Some(out) => out.go_on_at(image),
+            None => Ok(()),
+        }
     }
 
     /// What the last round needs. It changes while the image is written, so it is not to stay in
     /// memory that the image holds.
-    pub(crate) fn take(&mut self) -> Outcome<(Out, &mut [[u64; 2]])> {
+    pub fn take(&mut self) -> Outcome<Taken<'_>> {
+        self.missed.join(0);
         match self.out.take() {
-            Some(out) => Ok((out, self.sent.all_mut())),
+            Some(out) => Ok(Taken {
+                out,
+                sent: self.sent.all_mut(),
+                missed: self.missed.all(),
+            }),
             None => refuse!("the last round is over"),
         }
     }
+}
 
-    /// Its descriptor, which is in no image.
-    pub(crate) fn descriptor(&self) -> i32 {
-        self.watch.descriptor()
+/// Notes memory for the last round.
+fn miss(missed: &mut List<[u64; 2]>, range: Range<u64>) -> Outcome<()> {
+    match missed.all_mut().last_mut() {
+        Some([_, end]) if *end == range.start => {
+            *end = range.end;
+            Ok(())
+        }
+        _ => missed.push([range.start, range.end], "pieces of memory that changed"),
     }
 }
 
-impl Drop for Rounds {
-    fn drop(&mut self) {
-        save::release();
-    }
-}
-
-/// Keeps the signals that a failed write brings from this thread, which is not stopped.
-fn quietly<T>(work: impl FnOnce() -> T) -> T {
-    let set = signal::bit(libc::SIGPIPE) | signal::bit(libc::SIGXFSZ);
-    let before = signal::mask(libc::SIG_BLOCK, set);
-    let result = work();
-    signal::mask(libc::SIG_SETMASK, before);
-    result
+/// What the last round needs of those before.
+pub struct Taken<'a> {
+    /// The image.
+    pub out: Out,
+    /// What was sent.
+    pub sent: &'a mut [[u64; 2]],
+    /// What could not be, by address; no two touch.
+    pub missed: &'a [[u64; 2]],
 }
 
 /// What was sent and has no content any more, as a list of ranges. `present` is in order.
@@ -158,9 +187,6 @@ pub fn gone(sent: &mut [[u64; 2]], present: &[[u64; 2]]) -> Outcome<List<[u64; 2
             next += 1;
         }
     }
-    if gone.all().len() * 16 > crate::raw::format::SECTION_MAX {
-        return refuse!("too much memory is gone");
-    }
     Ok(gone)
 }
 
@@ -171,7 +197,7 @@ mod tests {
     #[test]
     fn what_was_sent_and_is_not_there_is_gone() {
         let _alone = arena::ONE_TEST.lock();
-        save::prepare().expect("tables");
+        crate::save::prepare().expect("tables");
         let mut sent = [[40, 50], [0, 10], [5, 20], [60, 70]];
         let present = [[2, 4], [8, 12], [45, 65]];
         let gone = gone(&mut sent, &present).expect("a list");

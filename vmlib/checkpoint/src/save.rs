@@ -5,6 +5,7 @@
 //! allocates nothing and locks nothing.
 
 use crate::{
+    Until,
     advice::{self, Advice},
     arena,
     content::{self, Known},
@@ -12,16 +13,17 @@ use crate::{
     fault::{Fault, Outcome, Step as _, Text, refuse},
     files::{self, Wish},
     locks::{self, Lock},
-    memory::{self, Names, Opened, Pages},
+    memory::{self, Names, Of, Opened, Pages},
     out::{self, Out},
+    precopy::{self, Task},
     private, proc,
     process::{self, Process},
     program,
     raw::{
         clone,
         format::{
-            DENSE, FACTS, FILE, FILES, Facts, FileRecord, GONE, MAPPINGS, Mapping, MemoryMap,
-            NAMES, PRIVATE, Plain, SHARED, THREADS, ThreadRecord,
+            BLOCK, DENSE, FACTS, FILE, FILES, Facts, FileRecord, GONE, MAPPINGS, Mapping,
+            MemoryMap, NAMES, PRIVATE, Plain, SHARED, THREADS, ThreadRecord,
         },
         processor,
         sys::{self, nr},
@@ -32,7 +34,7 @@ use crate::{
 };
 use std::{
     ops::Range,
-    sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst},
+    sync::atomic::{AtomicI32, AtomicPtr, Ordering::SeqCst},
 };
 
 /// How a process is saved.
@@ -104,13 +106,35 @@ struct Job<'a> {
 }
 
 static JOB: AtomicPtr<Job<'static>> = AtomicPtr::new(std::ptr::null_mut());
-/// 1 while somebody saves.
-static BUSY: AtomicU32 = AtomicU32::new(0);
+/// Whose turn it is to save.
+static TURN: Turn = Turn::new();
+
+/// What one at a time may have. A child of a process in which somebody has it has a copy of this
+/// memory, but nobody there has it.
+pub struct Turn(AtomicI32);
+
+impl Turn {
+    /// Nobody has it.
+    pub const fn new() -> Self {
+        Turn(AtomicI32::new(0))
+    }
+
+    /// Whether it was had.
+    pub fn take(&self) -> bool {
+        let (me, before) = (sys::getpid(), self.0.load(SeqCst));
+        before != me && self.0.compare_exchange(before, me, SeqCst, SeqCst).is_ok()
+    }
+
+    /// Nobody has it any more.
+    pub fn give_back(&self) {
+        self.0.store(0, SeqCst);
+    }
+}
 
 /// The process was just brought back.
 pub fn came_back() {
     processor::forget();
-    BUSY.store(0, SeqCst);
+    TURN.give_back();
 }
 
 /// Saves this process.
@@ -119,37 +143,89 @@ pub fn came_back() {
 /// What cannot be saved, or what failed. The process goes on as if nothing had been.
 pub fn save(wanted: Wanted<'_>) -> Outcome<Now> {
     claim()?;
-    let result = prepare().and_then(|()| save_alone(wanted, None));
+    let result = prepare().and_then(|()| save_alone(wanted, None, 0));
     if !matches!(result, Ok(Now::Back)) {
         release();
     }
     result
 }
 
-/// Finishes a save that was begun in rounds.
+/// Begins to save this process: a thread of its own sends memory while all others run. With
+/// `checked`, what could not be saved now is refused at once. `signal` tells that the rounds are
+/// over, if it is not 0.
 ///
 /// # Errors
 /// As for [`save`].
-pub fn save_rest(wanted: Wanted<'_>, mut rounds: Rounds) -> Outcome<Now> {
-    let result = save_alone(wanted, Some(&mut rounds));
-    if matches!(result, Ok(Now::Back)) {
-        // Its descriptor's number may be another's here.
-        std::mem::forget(rounds);
+pub fn begin_rounds(wanted: Wanted<'_>, until: Until, checked: bool, signal: i32) -> Outcome<()> {
+    claim()?;
+    let begun = prepare().and_then(|()| {
+        let mark = arena::mark();
+        if checked {
+            check(wanted, &mut Known::new()?)?;
+            // SAFETY: the tables of the check are of no more use.
+            unsafe { arena::discard(mark) };
+        }
+        Ok(())
+    });
+    if begun.is_err() {
+        release();
+        return begun;
+    }
+    precopy::begin(Task {
+        image: wanted.image,
+        compress: wanted.compress,
+        until,
+        signal,
+    });
+    Ok(())
+}
+
+/// Finishes a save that was begun in rounds; if they have been over for some time, perhaps with
+/// another one before. `sent` is called with the bytes of each.
+///
+/// # Errors
+/// As for [`save`].
+pub fn save_rest(wanted: Wanted<'_>, one_more: bool, sent: impl FnOnce(&[u64])) -> Outcome<Now> {
+    let result = precopy::await_rounds(one_more).and_then(|mut rounds| {
+        sent(precopy::sent());
+        if let Some(rounds) = &mut rounds {
+            rounds.go_on_at(wanted.image)?;
+        }
+        save_alone(wanted, rounds, precopy::tid())
+    });
+    // In a process that was brought back there is no such thread.
+    if !matches!(result, Ok(Now::Back)) {
+        give_up();
     }
     result
 }
 
+/// Gives up a save that was begun in rounds, and waits until nothing of it is left.
+pub fn give_up() {
+    precopy::end();
+    release();
+}
+
+/// Whether a save in rounds was given up just now, because the thread that sent memory was ended.
+pub fn give_up_if_ended() -> bool {
+    let ended = precopy::was_ended();
+    if ended {
+        release();
+    }
+    ended
+}
+
 /// Keeps all others from saving.
-pub fn claim() -> Outcome<()> {
-    match BUSY.swap(1, SeqCst) {
-        0 => Ok(()),
-        _ => refuse!("another save of this process is under way"),
+fn claim() -> Outcome<()> {
+    match TURN.take() {
+        true => Ok(()),
+        false => refuse!("another save of this process is under way"),
     }
 }
 
 /// Others may save again.
 pub fn release() {
-    BUSY.store(0, SeqCst);
+    TURN.give_back();
 }
 
 /// Gets the memory that a save needs.
@@ -158,13 +234,13 @@ pub fn prepare() -> Outcome<()> {
     scratch::reserve()
 }
 
-fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
+/// `left_out` is a thread that is none of the program's, or 0.
+fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>, left_out: i32) -> Outcome<Now> {
     let advice = advice::capture()?;
     let mut known = Known::new()?;
     let mark = arena::mark();
-    let watch = rounds.as_ref().map_or(-1, |rounds| rounds.descriptor());
-    check(wanted, watch, &mut known)?;
-    deaf::refuse_any(wanted.limit_ns)?;
+    check(wanted, &mut known)?;
+    deaf::refuse_any(wanted.limit_ns, left_out)?;
     // Asked while the program still runs, because that is slow on virtual machines.
     processor::known();
     // SAFETY: the tables of the check are of no more use.
@@ -178,7 +254,7 @@ fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
         outcome: refuse!("no thread could save"),
     };
     JOB.store((&raw mut job).cast(), SeqCst);
-    stop::with_stopped(work, wanted.limit_ns)?;
+    stop::with_stopped(work, wanted.limit_ns, left_out)?;
     if stop::lives() != lives {
         return Ok(Now::Back);
     }
@@ -192,13 +268,13 @@ fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>) -> Outcome<Now> {
 ///
 /// # Errors
 /// The first thing that cannot be saved.
-pub fn check(wanted: Wanted<'_>, watch: i32, known: &mut Known) -> Outcome<()> {
+pub fn check(wanted: Wanted<'_>, known: &mut Known) -> Outcome<()> {
     refusals::check()?;
     vdso::find()?;
     let mut names = Names::new()?;
     let locks = locks::capture()?;
-    let files = files::capture(wish(wanted, watch, locks), &mut names, known)?;
-    let mappings = memory::mappings(&mut names)?;
+    let files = files::capture(wish(wanted, locks), &mut names, known)?;
+    let mappings = memory::mappings(&mut names, Of::Whole)?;
     for mapping in mappings.iter().filter(|mapping| mapping.kind == FILE) {
         let is_mapped = |file: &&FileRecord| names.get(file.name) == names.get(mapping.name);
         files
@@ -209,10 +285,9 @@ pub fn check(wanted: Wanted<'_>, watch: i32, known: &mut Known) -> Outcome<()> {
     Ok(())
 }
 
-fn wish<'a>(wanted: Wanted<'a>, watch: i32, locks: &'a [Lock]) -> Wish<'a> {
+fn wish<'a>(wanted: Wanted<'a>, locks: &'a [Lock]) -> Wish<'a> {
     Wish {
         image: wanted.image,
-        watch,
         own: wanted.own,
         locks,
         carry: wanted.carry_files,
@@ -234,7 +309,7 @@ extern "C" fn work() {
 extern "C" fn work_aside() {
     // SAFETY: `save_alone` waits in this very thread. Copied: the original is in the image.
     let job = unsafe { &mut *JOB.load(SeqCst) };
-    // SAFETY: null, or of `save_rest`, which waits in this thread too.
+    // SAFETY: null, or of the thread that sent memory, which waits until this is done.
     let rounds = unsafe { job.rounds.as_mut() };
     job.outcome = frozen(job.wanted, job.advice, rounds, &mut job.known);
 }
@@ -270,11 +345,10 @@ fn write(
     process: &'static Process,
 ) -> Outcome<(u64, i32)> {
     let mut names = Names::new()?;
-    let watch = rounds.as_ref().map_or(-1, |rounds| rounds.descriptor());
     let all_locks = locks::capture()?;
-    let files = files::capture(wish(wanted, watch, all_locks), &mut names, known)?;
+    let files = files::capture(wish(wanted, all_locks), &mut names, known)?;
     let locks = locks::of(all_locks, files)?;
-    let mappings = memory::mappings(&mut names)?;
+    let mappings = memory::mappings(&mut names, Of::Whole)?;
     // SAFETY: zeros are values of all fields.
     let kept = unsafe { arena::take::<Mapping>(mappings.len())? };
     kept.copy_from_slice(mappings);
@@ -307,14 +381,18 @@ fn write(
     let (mut out, pieces, gone) = match rounds {
         None => (
             Out::begin(wanted.image, wanted.compress)?,
-            pieces(mappings, false)?,
+            pieces(mappings, None)?,
             None,
         ),
         Some(rounds) => {
-            let (out, sent) = rounds.take()?;
-            let changed = pieces(mappings, true)?;
-            let gone = rounds::gone(sent, present(mappings)?)?;
-            (out, changed, Some(gone))
+            let taken = rounds.take()?;
+            // A device that writes past the processor leaves no trace.
+            let traces = !files
+                .iter()
+                .any(|file| file.flags & libc::O_DIRECT as u32 != 0);
+            let changed = pieces(mappings, traces.then_some(taken.missed))?;
+            let gone = rounds::gone(taken.sent, present(mappings)?)?;
+            (taken.out, changed, Some(gone))
         }
     };
     out.section(FACTS, 0, facts.bytes())?;
@@ -322,12 +400,10 @@ fn write(
     out.section(THREADS, 0, ThreadRecord::all_bytes(records))?;
     out.section(FILES, 0, FileRecord::all_bytes(plan.files))?;
     out.section(MAPPINGS, 0, Mapping::all_bytes(mappings))?;
-    if let Some(gone) = gone {
+    let gone = gone.as_ref().map_or(&[][..], |gone| gone.all());
+    for part in gone.chunks(BLOCK / 16) {
         // SAFETY: pairs of numbers, as bytes.
-        let bytes = unsafe {
-            let (start, len) = (gone.all().as_ptr().cast(), size_of_val(gone.all()));
-            std::slice::from_raw_parts(start, len)
-        };
+        let bytes = unsafe { std::slice::from_raw_parts(part.as_ptr().cast(), size_of_val(part)) };
         out.section(GONE, 0, bytes)?;
     }
     // Nobody but this process may write into its files, and it stands still only now.
@@ -383,25 +459,42 @@ fn present(mappings: &[Mapping]) -> Outcome<&'static [[u64; 2]]> {
     Ok(list.into_static())
 }
 
-/// The memory to be saved, by address: all that has content, or (`changed`) what was written since
-/// the rounds before. Says of each mapping whether that is most of it.
-fn pieces(mappings: &mut [Mapping], changed: bool) -> Outcome<&'static [[u64; 2]]> {
+/// The memory to be saved, by address: all that has content, or after rounds what was written since,
+/// and what these have missed. Says of each mapping whether that is most of it.
+fn pieces(mappings: &mut [Mapping], missed: Option<&[[u64; 2]]>) -> Outcome<&'static [[u64; 2]]> {
     let mut scan = Pages::open()?;
     // SAFETY: zeros are a value.
     let mut list = unsafe { arena::List::<[u64; 2]>::new(PIECES_MAX)? };
     for mapping in mappings {
-        let mut bytes = 0;
-        let mut add = |range: Range<u64>| {
-            bytes += range.end - range.start;
-            list.push([range.start, range.end], "pieces of memory")
-        };
-        let may_be_watched =
-            changed && mapping.kind == PRIVATE && mapping.object_len != memory::FROM_FILE;
-        match may_be_watched.then(|| scan.written(mapping, &mut add)) {
-            // Watched since it was there, or it is not watched.
-            Some(Ok(told)) => told?,
+        let first = list.all().len();
+        let mut add = |range: Range<u64>| list.push([range.start, range.end], "pieces of memory");
+        let may_be_watched = mapping.kind == PRIVATE && mapping.object_len != memory::FROM_FILE;
+        let watched = missed.filter(|_| may_be_watched);
+        match watched.map(|missed| (missed, scan.written(mapping, &mut add))) {
+            // Watched since it was there.
+            Some((missed, Ok(told))) => {
+                told?;
+                let from = missed.partition_point(|[_, end]| *end <= mapping.start);
+                let to = missed.partition_point(|[start, _]| *start < mapping.end);
+                for &[start, end] in &missed[from..to] {
+                    let part = Mapping {
+                        start: start.max(mapping.start),
+                        end: end.min(mapping.end),
+                        ..*mapping
+                    };
+                    scan.for_each(&part, &mut add)?;
+                }
+                if from < to {
+                    list.join(first);
+                }
+            }
+            // It is not watched.
             _ => scan.for_each(mapping, add)?,
         }
+        let bytes: u64 = list.all()[first..]
+            .iter()
+            .map(|[start, end]| end - start)
+            .sum();
         let len = mapping.end - mapping.start;
         if len >= LARGE && bytes >= len / 4 * 3 {
             mapping.flags |= DENSE;

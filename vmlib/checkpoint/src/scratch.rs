@@ -17,11 +17,15 @@ use std::{
 const STACK: usize = 256 << 10;
 /// Bytes of the stack of its helper.
 const HELPER: usize = 64 << 10;
+/// Bytes of the stack of the thread that sends memory while the program runs.
+const SENDER: usize = 256 << 10;
+/// Bytes of what that thread shares with the others.
+pub const PLACE: usize = 4096;
 
 /// Bytes of the buffer for memory that is copied.
 const BUFFER: usize = crate::raw::format::BLOCK;
 /// Bytes of all.
-const ALL: usize = STACK + HELPER + 2 * BUFFER;
+const ALL: usize = STACK + HELPER + 2 * BUFFER + SENDER + PLACE;
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
 
@@ -39,6 +43,11 @@ pub fn reserve() -> Outcome<()> {
     Ok(())
 }
 
+/// Whether there is some.
+pub fn is_reserved() -> bool {
+    BASE.load(SeqCst) != 0
+}
+
 /// It was not in the image.
 pub fn forget() {
     BASE.store(0, SeqCst);
@@ -53,6 +62,16 @@ pub fn range() -> Range<usize> {
 /// The end of the helper's stack.
 pub fn helper_stack() -> usize {
     BASE.load(SeqCst) + STACK + HELPER
+}
+
+/// The end of the stack of the thread that sends memory while the program runs.
+pub fn sender_stack() -> usize {
+    place() as usize
+}
+
+/// What that thread shares with the others.
+pub fn place() -> *mut u8 {
+    (range().end - PLACE) as *mut u8
 }
 
 /// Room for memory that is copied before it is written.

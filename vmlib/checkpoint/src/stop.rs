@@ -12,7 +12,7 @@ use crate::{
     fault::{Outcome, Shown, refuse},
     private,
     proc::{self, NumberPath},
-    raw::sys::{self, futex_wait, futex_wake, nr},
+    raw::sys::{self, futex_wait, futex_wait_for, futex_wake, nr},
     resume, signal, vdso,
 };
 use std::sync::atomic::{
@@ -170,11 +170,12 @@ pub fn threads() -> &'static [Thread] {
     unsafe { std::slice::from_raw_parts(start, count) }
 }
 
-/// Stops all other threads, runs `work` in this thread's handler, lets all go on.
+/// Stops all other threads but `left_out`, which is none of the program's (0: there is none), runs
+/// `work` in this thread's handler, lets all go on.
 ///
 /// # Errors
 /// A thread that does not answer within `limit_ns`; all others go on.
-pub fn with_stopped(work: extern "C" fn(), limit_ns: u64) -> Outcome<()> {
+pub fn with_stopped(work: extern "C" fn(), limit_ns: u64, left_out: i32) -> Outcome<()> {
     signal::install(on_signal)?;
     // SAFETY: zeros are values of all fields.
     let records = unsafe { arena::take::<Thread>(THREADS_MAX)? };
@@ -186,7 +187,7 @@ pub fn with_stopped(work: extern "C" fn(), limit_ns: u64) -> Outcome<()> {
     private::begin();
     let lives = lives();
     STATE.fetch_add(1, SeqCst);
-    let stopped = stop_others(pid, me, limit_ns);
+    let stopped = stop_others(pid, [me, left_out], limit_ns);
     if stopped.is_ok() {
         let blocked = signal::mask(libc::SIG_UNBLOCK, signal::bit(signal::SIGNAL));
         SAVER.store(me, SeqCst);
@@ -204,7 +205,7 @@ pub fn with_stopped(work: extern "C" fn(), limit_ns: u64) -> Outcome<()> {
     stopped
 }
 
-fn stop_others(pid: i32, me: i32, limit_ns: u64) -> Outcome<()> {
+fn stop_others(pid: i32, not: [i32; 2], limit_ns: u64) -> Outcome<()> {
     let until = sys::clock_ns(libc::CLOCK_MONOTONIC).saturating_add(limit_ns);
     let mut asked = unsafe {
         // SAFETY: numbers.
@@ -216,7 +217,7 @@ fn stop_others(pid: i32, me: i32, limit_ns: u64) -> Outcome<()> {
         let again = AGAIN.swap(0, SeqCst) != 0;
         let (mut others, mut news) = (0, false);
         proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
-            if tid == me {
+            if not.contains(&tid) {
                 return Ok(());
             }
             others += 1;
@@ -235,35 +236,20 @@ fn stop_others(pid: i32, me: i32, limit_ns: u64) -> Outcome<()> {
             return Ok(());
         }
         if sys::clock_ns(libc::CLOCK_MONOTONIC) >= until {
-            return silent(me);
+            return silent(not);
         }
         if again {
             sys::pause_ns(LOOK_NS);
         } else if PARKED.load(SeqCst) == parked {
-            wait_parked(parked);
+            futex_wait_for(&PARKED, parked, 50 * LOOK_NS);
         }
     }
 }
 
-fn wait_parked(parked: u32) {
-    let time = [0u64, 50 * LOOK_NS];
-    let word = PARKED.as_ptr() as usize;
-    // SAFETY: FUTEX_WAIT | FUTEX_PRIVATE reads the word and the time.
-    unsafe {
-        sys::call4(
-            nr::FUTEX,
-            word,
-            128,
-            parked as usize,
-            time.as_ptr() as usize,
-        )
-    };
-}
-
 /// Names a thread that does not answer.
-fn silent(me: i32) -> Outcome<()> {
+fn silent(not: [i32; 2]) -> Outcome<()> {
     proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
-        if tid == me || threads().iter().any(|thread| thread.tid == tid) {
+        if not.contains(&tid) || threads().iter().any(|thread| thread.tid == tid) {
             return Ok(());
         }
         let path = NumberPath::new("/proc/self/task/", tid, "/status");

@@ -3,26 +3,26 @@
 //! With `VM_CHECKPOINT_FILE=PATH` in its environment, a program that has this library in it - linked
 //! or by `LD_PRELOAD` - saves itself to `PATH` whenever it gets [`TRIGGER`]. The image appears
 //! under that name when it is whole; until then its name ends with `.part`. If the save fails, the
-//! reason is in `PATH.error`. `VM_CHECKPOINT_MODE` has words with commas between: `forked`; or `exit`,
-//! the program ends then; `carry`, the image has the content of open files.
+//! reason is in `PATH.error`. `VM_CHECKPOINT_MODE` says how, one or more of these with commas
+//! between: `rounds`, most is written while the program runs; `forked`, a copy writes the rest;
+//! `exit`, the program ends then; `carry`, the image has the content of open files.
 //!
 //! **Runs in signal handlers**: everything here allocates nothing and locks nothing, but what is
 //! done before `main`.
 
 use crate::{
+    Until,
     fault::{Fault, Outcome, Step as _, Text},
+    precopy,
     raw::sys,
     restore, resume, save,
-    save::{Now, Wanted},
+    save::{Now, Turn, Wanted},
     signal,
 };
 use std::{
     ffi::CStr,
     os::raw::c_char,
-    sync::atomic::{
-        AtomicBool, AtomicU32,
-        Ordering::{Relaxed, SeqCst},
-    },
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
 };
 
 /// The signal that asks for a save.
@@ -35,14 +35,21 @@ const PATH_MAX: usize = 1024;
 struct Paths([[u8; PATH_MAX]; 3]);
 
 static mut PATHS: Paths = Paths([[0; PATH_MAX]; 3]);
-/// Whether somebody saves, or gives the image its name.
-static UNDERWAY: AtomicBool = AtomicBool::new(false);
-static MODE: AtomicU32 = AtomicU32::new(IN_PLACE);
-static CARRY: AtomicBool = AtomicBool::new(false);
+/// Had until the image has its name.
+static UNDERWAY: Turn = Turn::new();
+static MODE: AtomicU32 = AtomicU32::new(0);
 
-const IN_PLACE: u32 = 0;
+/// Bits of [`MODE`].
+const MODES: [(&[u8], u32); 4] = [
+    (b"forked", FORKED),
+    (b"exit", EXIT),
+    (b"rounds", ROUNDS),
+    (b"carry", CARRY),
+];
 const FORKED: u32 = 1;
 const EXIT: u32 = 2;
+const ROUNDS: u32 = 4;
+const CARRY: u32 = 8;
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -64,14 +71,9 @@ extern "C" fn before_main() {
     let Some(path) = path.filter(|path| path.len() + 8 < PATH_MAX) else {
         return;
     };
-    for word in mode.unwrap_or_default().split(|byte| *byte == b',') {
-        match word {
-            b"forked" => MODE.store(FORKED, Relaxed),
-            b"exit" => MODE.store(EXIT, Relaxed),
-            b"carry" => CARRY.store(true, Relaxed),
-            _ => {}
-        }
-    }
+    let words = mode.unwrap_or_default().split(|byte| *byte == b',');
+    let bits = words.filter_map(|word| MODES.iter().find(|(name, _)| *name == word));
+    MODE.store(bits.fold(0, |all, (_, bit)| all | bit), Relaxed);
     // SAFETY: no other thread is there, and the handler is not installed yet.
     let paths = unsafe {
         let at = &raw mut PATHS.0;
@@ -87,59 +89,94 @@ extern "C" fn before_main() {
     let _ = signal::install_at(TRIGGER, on_trigger);
 }
 
-extern "C" fn on_trigger(_: i32, _: *mut libc::siginfo_t, _: *mut libc::ucontext_t) {
+extern "C" fn on_trigger(_: i32, info: *mut libc::siginfo_t, _: *mut libc::ucontext_t) {
     // SAFETY: nobody writes them any more.
     let [whole, part, error] = unsafe {
         let at = &raw const PATHS.0;
         &*at
     };
-    // Until the image has its name, another save would write into the same file.
-    if UNDERWAY.swap(true, SeqCst) {
+    let step = if precopy::is_told(info) {
+        save_rest_to(whole, part)
+    } else if !UNDERWAY.take() && !save::give_up_if_ended() {
+        // Until the image has its name, another save would write into the same file.
         let text = format_args!("another save of this process is under way");
         return tell(error, &Fault::Refused(Text::of(text)));
-    }
-    match save_to(whole, part) {
-        // Another thread may be saving here already.
-        Ok(End::Back) => return,
+    } else if MODE.load(Relaxed) & ROUNDS != 0 {
+        begin_rounds_to(part)
+    } else {
+        save_to(whole, part)
+    };
+    match step {
+        // Another thread may be saving here already; or the rounds tell their end.
+        Ok(End::Back | End::Begun) => return,
         Ok(End::Saved) => {}
         Err(fault) => tell(error, &fault),
     }
-    UNDERWAY.store(false, SeqCst);
+    UNDERWAY.give_back();
 }
 
 /// The process was just brought back.
 pub fn came_back() {
-    UNDERWAY.store(false, SeqCst);
+    UNDERWAY.give_back();
 }
 
-/// What a save came to.
+/// What a step came to.
 enum End {
+    /// The rounds have begun.
+    Begun,
     Saved,
     Back,
 }
 
-fn save_to(whole: &[u8], part: &[u8]) -> Outcome<End> {
-    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
-    let ended = |path: &[u8]| {
-        path.iter()
-            .position(|byte| *byte == 0)
-            .map_or(0, |at| at + 1)
-    };
-    let part = &part[..ended(part)];
-    let image = sys::open(part, flags, 0o600).step("opening the image's file")?;
-    let mode = MODE.load(Relaxed);
-    let result = save::save(Wanted {
+/// The part of a path up to its NUL.
+fn ended(path: &[u8]) -> &[u8] {
+    let end = path.iter().position(|byte| *byte == 0);
+    &path[..end.map_or(0, |at| at + 1)]
+}
+
+fn wanted(image: i32) -> Wanted<'static> {
+    Wanted {
         image,
-        forked: mode == FORKED,
+        forked: MODE.load(Relaxed) & FORKED != 0,
         compress: false,
-        carry_files: CARRY.load(Relaxed),
+        carry_files: MODE.load(Relaxed) & CARRY != 0,
         checked_max: u64::MAX,
         own: &[],
         limit_ns: 2_000_000_000,
         hold: None,
-    });
+    }
+}
+
+fn open(part: &[u8], flags: i32) -> Outcome<i32> {
+    let flags = flags | libc::O_RDWR | libc::O_CLOEXEC;
+    sys::open(ended(part), flags, 0o600).step("opening the image's file")
+}
+
+fn save_to(whole: &[u8], part: &[u8]) -> Outcome<End> {
+    let image = open(part, libc::O_CREAT | libc::O_TRUNC)?;
+    let result = save::save(wanted(image));
     sys::close(image);
-    let saved = match result? {
+    name(result?, whole, part)
+}
+
+/// The thread that sends has the file open; the program has no descriptor for it meanwhile.
+fn begin_rounds_to(part: &[u8]) -> Outcome<End> {
+    let image = open(part, libc::O_CREAT | libc::O_TRUNC)?;
+    let begun = save::begin_rounds(wanted(image), Until::default(), true, TRIGGER);
+    sys::close(image);
+    begun.map(|()| End::Begun)
+}
+
+fn save_rest_to(whole: &[u8], part: &[u8]) -> Outcome<End> {
+    let image = open(part, 0).inspect_err(|_| save::give_up())?;
+    let result = save::save_rest(wanted(image), false, |_| ());
+    sys::close(image);
+    name(result?, whole, part)
+}
+
+/// Gives an image its name when it is whole.
+fn name(now: Now, whole: &[u8], part: &[u8]) -> Outcome<End> {
+    let saved = match now {
         Now::Back => return Ok(End::Back),
         Now::Here(saved) => saved,
     };
@@ -147,10 +184,14 @@ fn save_to(whole: &[u8], part: &[u8]) -> Outcome<End> {
         save::finish(saved.writer)?;
     }
     const RENAME: usize = 82;
+    let (part, whole) = (
+        ended(part).as_ptr() as usize,
+        ended(whole).as_ptr() as usize,
+    );
     // SAFETY: both paths are ended by NUL.
-    let renamed = unsafe { sys::call2(RENAME, part.as_ptr() as usize, whole.as_ptr() as usize) };
+    let renamed = unsafe { sys::call2(RENAME, part, whole) };
     sys::check(renamed).step("giving the image its name")?;
-    if mode == EXIT {
+    if MODE.load(Relaxed) & EXIT != 0 {
         // What is buffered is in the image: nothing may be written twice.
         sys::exit_group(0);
     }
@@ -159,11 +200,7 @@ fn save_to(whole: &[u8], part: &[u8]) -> Outcome<End> {
 
 fn tell(path: &[u8], fault: &Fault) {
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
-    let len = path
-        .iter()
-        .position(|byte| *byte == 0)
-        .map_or(0, |at| at + 1);
-    if let Ok(fd) = sys::open(&path[..len], flags, 0o600) {
+    if let Ok(fd) = sys::open(ended(path), flags, 0o600) {
         let (Fault::Refused(text) | Fault::Failed(text, _)) = fault;
         // There is no other place to tell it.
         let _ = sys::write(fd, text.as_str().as_bytes());

@@ -28,6 +28,25 @@ enum Mode {
     Exit,
     /// It goes on until it is killed, when the image is there.
     Forked,
+    /// Most is saved while it computes on; then it ends.
+    Rounds,
+    /// The same, but a copy saves the rest, and it goes on until it is killed.
+    RoundsForked,
+}
+
+impl Mode {
+    fn words(self) -> &'static str {
+        match self {
+            Mode::Exit => "exit",
+            Mode::Forked => "forked",
+            Mode::Rounds => "rounds,exit",
+            Mode::RoundsForked => "rounds,forked",
+        }
+    }
+
+    fn ends(self) -> bool {
+        matches!(self, Mode::Exit | Mode::Rounds)
+    }
 }
 
 fn saves() -> u32 {
@@ -80,7 +99,7 @@ impl Stress {
         // The moment is what is tested; nobody waits for anything here.
         thread::sleep(random_pause());
         running.signal(vm_checkpoint::TRIGGER);
-        if self.mode == Mode::Exit {
+        if self.mode.ends() {
             return result(running);
         }
         let began = Instant::now();
@@ -168,14 +187,7 @@ fn check(name: &str, rounds: u32, mode: Mode) {
     while stress.saves < wanted {
         let mut command = program(name, rounds);
         command.env("VM_CHECKPOINT_FILE", &stress.image);
-        command.env(
-            "VM_CHECKPOINT_MODE",
-            if mode == Mode::Forked {
-                "forked"
-            } else {
-                "exit"
-            },
-        );
+        command.env("VM_CHECKPOINT_MODE", mode.words());
         stress.once(command, wanted);
         runs += 1;
         assert!(
@@ -204,4 +216,24 @@ fn sixteen_threads_saved_at_any_moment_compute_the_same() {
 #[test]
 fn sixteen_threads_saved_at_any_moment_by_a_copy_compute_the_same() {
     check("stress_threads", 400, Mode::Forked);
+}
+
+#[test]
+fn one_thread_saved_in_rounds_at_any_moment_computes_the_same() {
+    check("stress_alone", 400, Mode::Rounds);
+}
+
+#[test]
+fn one_thread_saved_in_rounds_and_by_a_copy_computes_the_same() {
+    check("stress_alone", 400, Mode::RoundsForked);
+}
+
+#[test]
+fn sixteen_threads_saved_in_rounds_at_any_moment_compute_the_same() {
+    check("stress_threads", 400, Mode::Rounds);
+}
+
+#[test]
+fn sixteen_threads_saved_in_rounds_and_by_a_copy_compute_the_same() {
+    check("stress_threads", 400, Mode::RoundsForked);
 }

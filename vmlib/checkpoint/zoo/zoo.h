@@ -40,7 +40,9 @@ static inline int zoo_save_point(void) {
         snprintf(path, sizeof path, "%s.%d", folder, number);
         int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
         ZOO_CHECK(fd >= 0);
-        int saved = vm_checkpoint_save(fd, getenv("ZOO_FORKED") ? VM_CHECKPOINT_FORKED : 0);
+        unsigned flags = (getenv("ZOO_FORKED") ? VM_CHECKPOINT_FORKED : 0) |
+                         (getenv("ZOO_IN_ROUNDS") ? VM_CHECKPOINT_ROUNDS : 0);
+        int saved = vm_checkpoint_save(fd, flags);
         close(fd);
         if (saved < 0) {
             fprintf(stderr, "%s\n", vm_checkpoint_error());

@@ -3,8 +3,8 @@
 
 use super::error::{Damage, ImageError, Impossible, Place};
 use crate::raw::format::{
-    BLOCK, CONTENT, END, End, FACTS, FILES, FILES_MAX, Facts, FileRecord, GONE, LZ4, MAPPINGS,
-    MAPPINGS_MAX, Mapping, NAMES, NAMES_MAX, PAGES, PLAIN, Plain, Prefix, SECTION_MAGIC,
+    BLOCK, CONTENT, CPU, Cpu, END, End, FACTS, FILES, FILES_MAX, Facts, FileRecord, GONE, LZ4,
+    MAPPINGS, MAPPINGS_MAX, Mapping, NAMES, NAMES_MAX, PAGES, PLAIN, Plain, Prefix, SECTION_MAGIC,
     SECTION_MAX, SPACE, Section, THREADS, THREADS_MAX, ThreadRecord, VERSION, X86_64,
 };
 
@@ -19,8 +19,10 @@ pub(super) const MEMORY: u16 = MAPPINGS + 1;
 /// What has to come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// An early round, or the first of the heads.
+    /// The processor, or the first of the heads.
     Begin,
+    /// The first early round, or the first of the heads.
+    Rounds,
     /// Memory of an early round, another one, or the first of the heads.
     Early,
     /// The section of this kind.
@@ -77,13 +79,14 @@ pub(super) fn check_integrity(section: &Section, index: u32) -> Result<(), Damag
 
 /// Whether this kind may come now.
 pub(super) fn check_order(found: u16, stage: Stage) -> Result<(), Impossible> {
-    if !(FACTS..=GONE).contains(&found) {
+    if !(FACTS..=CPU).contains(&found) {
         return Err(Impossible::Kind(found));
     }
     match stage {
-        Stage::Begin if found == SPACE => Ok(()),
+        Stage::Begin if found == CPU => Ok(()),
+        Stage::Rounds if found == SPACE => Ok(()),
         Stage::Early if found == SPACE || found == PAGES => Ok(()),
-        Stage::Begin | Stage::Early if found != FACTS => {
+        Stage::Begin | Stage::Rounds | Stage::Early if found != FACTS => {
             let wanted = FACTS;
             Err(Impossible::Order { found, wanted })
         }
@@ -111,7 +114,8 @@ pub(super) fn check_lengths(section: &Section, page_size: u64) -> Result<(), Imp
         THREADS => (ThreadRecord::LEN, 0, THREADS_MAX),
         FILES => (FileRecord::LEN, 0, FILES_MAX),
         MAPPINGS | SPACE => (Mapping::LEN, 0, MAPPINGS_MAX),
-        GONE => (16, 0, SECTION_MAX / 16),
+        GONE => (16, 0, BLOCK / 16),
+        CPU => (Cpu::LEN, 1, 1),
         PAGES => (page_size as usize, 1, SECTION_MAX / page_size as usize),
         END => (End::LEN, 1, 1),
         CONTENT => (1, 1, BLOCK),

@@ -230,6 +230,9 @@ pub enum Impossible {
     /// A name outside of the names.
     #[error("a name of record {0} is outside of the names")]
     Name(usize),
+    /// Before early rounds there is another processor than in the facts.
+    #[error("it names two processors")]
+    TwoProcessors,
     /// The count of threads is not the number of their records.
     #[error("{said} threads are announced, and {found} follow")]
     Threads {

@@ -5,13 +5,15 @@ use std::borrow::Cow;
 
 use super::error::Impossible;
 use crate::raw::format::{
-    self, FACTS, FILES, Facts, FileRecord, MAPPINGS, Mapping, NAMES, Name, Plain, SPACE, THREADS,
-    ThreadRecord,
+    self, CPU, Cpu, FACTS, FILES, Facts, FileRecord, MAPPINGS, Mapping, NAMES, Name, Plain, SPACE,
+    THREADS, ThreadRecord,
 };
 
 /// What an image tells before its memory comes. Every [`Name`] in it is inside the names.
 #[derive(Clone, Debug)]
 pub struct Heads {
+    /// Of an image with early rounds.
+    cpu: Option<Cpu>,
     facts: Facts,
     names: Vec<u8>,
     threads: Vec<ThreadRecord>,
@@ -22,6 +24,7 @@ pub struct Heads {
 impl Heads {
     pub(super) fn empty() -> Self {
         Heads {
+            cpu: None,
             facts: Facts::from_prefix(&[0; Facts::LEN]).expect("as many bytes as it has"),
             names: Vec::new(),
             threads: Vec::new(),
@@ -78,7 +81,13 @@ impl Heads {
         page_size: u64,
     ) -> Result<(), Impossible> {
         match kind {
-            FACTS => self.facts = Facts::from_prefix(content).expect("the length was checked"),
+            CPU => self.cpu = Cpu::from_prefix(content),
+            FACTS => {
+                self.facts = Facts::from_prefix(content).expect("the length was checked");
+                if self.cpu.is_some_and(|cpu| cpu != self.facts.cpu) {
+                    return Err(Impossible::TwoProcessors);
+                }
+            }
             NAMES => {
                 self.names = content.to_vec();
                 self.check_facts()?;

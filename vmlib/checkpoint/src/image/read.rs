@@ -19,8 +19,8 @@ use super::{
 use crate::raw::{
     checksum::{checksum, mixed},
     format::{
-        CONTENT, END, End, FACTS, FileRecord, LZ4, MAGIC, MAPPINGS, OFFSET_BITS, PAGES, Plain,
-        Prefix, SHARED, SPACE, Section,
+        CONTENT, CPU, END, End, FACTS, FileRecord, GONE, LZ4, MAGIC, MAPPINGS, OFFSET_BITS, PAGES,
+        Plain, Prefix, SHARED, SPACE, Section,
     },
 };
 
@@ -181,7 +181,7 @@ impl<R: Read> ImageReader<R> {
             return Ok(None);
         }
         let kind = section.kind;
-        if kind <= MAPPINGS || kind == SPACE {
+        if kind <= MAPPINGS || kind == SPACE || kind == CPU {
             let page_size = u64::from(self.prefix.page_size);
             self.heads
                 .take(kind, content, page_size)
@@ -215,7 +215,9 @@ impl<R: Read> ImageReader<R> {
         self.index = self.index.checked_add(1).ok_or_else(too_many)?;
         self.stage = match section.kind {
             kind @ FACTS..=MAPPINGS => Stage::Head(kind + 1),
+            CPU => Stage::Rounds,
             SPACE => Stage::Early,
+            GONE => Stage::Head(MEMORY),
             PAGES if stage == Stage::Early => Stage::Early,
             _ => Stage::Body,
         };

@@ -7,8 +7,8 @@
 //! [`FILES`], [`MAPPINGS`]. Then come the memory, as [`PAGES`],
 //! and what carried files held, as [`CONTENT`]. The last section is [`END`].
 //!
-//! A process that was saved in rounds has more before all that: of each early round a [`SPACE`]
-//! and [`PAGES`]. Later pages take the place of earlier ones; [`GONE`], before the last pages,
+//! A process that was saved in rounds has more before all that: [`CPU`], and of each early round a
+//! [`SPACE`] and [`PAGES`]. Later pages take the place of earlier ones; [`GONE`], before the last pages,
 //! names what has vanished.
 
 use super::checksum::checksum;
@@ -58,6 +58,8 @@ pub const END: u16 = 8;
 pub const SPACE: u16 = 9;
 /// Pairs of addresses: memory of early rounds that has no content any more.
 pub const GONE: u16 = 10;
+/// One [`Cpu`], before early rounds: a host that cannot restore the image knows it at once.
+pub const CPU: u16 = 11;
 
 /// The payload is as it is.
 pub const PLAIN: u16 = 0;

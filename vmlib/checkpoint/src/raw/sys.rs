@@ -254,6 +254,14 @@ pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32) {
     unsafe { call4(nr::FUTEX, word.as_ptr() as usize, 128, value as usize, 0) };
 }
 
+/// Like [`futex_wait`], but no longer than `span`. Nanoseconds.
+pub fn futex_wait_for(word: &core::sync::atomic::AtomicU32, value: u32, span: u64) {
+    let time = [span / 1_000_000_000, span % 1_000_000_000];
+    let (word, time) = (word.as_ptr() as usize, time.as_ptr() as usize);
+    // SAFETY: FUTEX_WAIT | FUTEX_PRIVATE only reads the word and the time.
+    unsafe { call4(nr::FUTEX, word, 128, value as usize, time) };
+}
+
 /// Wakes all who wait at `word`.
 pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     // SAFETY: FUTEX_WAKE | FUTEX_PRIVATE touches no memory.

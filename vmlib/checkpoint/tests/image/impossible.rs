@@ -2,8 +2,8 @@
 
 use vm_checkpoint::{
     format::{
-        self, CONTENT, END, FD_UNNAMED, Facts, GONE, MAPPINGS, NAMES, Name, PAGES, Plain, Prefix,
-        SECTION_MAX, SPACE, Section,
+        self, CONTENT, CPU, END, FD_UNNAMED, Facts, GONE, MAPPINGS, NAMES, Name, PAGES, Plain,
+        Prefix, SECTION_MAX, SPACE, Section,
     },
     image::{Codec, Damage, ImageError, Impossible},
     raw::checksum::checksum,
@@ -250,9 +250,10 @@ fn sections_come_in_their_order() {
     assert_eq!(wrong(more(MAPPINGS)), order(MAPPINGS));
     assert_eq!(wrong(more(SPACE)), order(SPACE));
     assert_eq!(wrong(more(GONE)), order(GONE));
-    assert_eq!(wrong(more(11)), Impossible::Kind(11));
+    assert_eq!(wrong(more(CPU)), order(CPU));
+    assert_eq!(wrong(more(12)), Impossible::Kind(12));
     assert_eq!(wrong(more(0)), Impossible::Kind(0));
-    for found in [NAMES, PAGES, CONTENT, END] {
+    for found in [NAMES, PAGES, CONTENT, END, SPACE, GONE] {
         let wanted = format::FACTS;
         assert_eq!(
             wrong_head(4, &found.to_le_bytes()),

@@ -86,6 +86,7 @@ fn the_kinds_and_limits_are_those_of_the_code() {
         ("END", format::END),
         ("SPACE", format::SPACE),
         ("GONE", format::GONE),
+        ("CPU", format::CPU),
     ];
     let rows = table("content");
     assert_eq!(rows.len(), kinds.len());

@@ -3,8 +3,8 @@
 use std::io::Cursor;
 
 use vm_checkpoint::{
-    format::{Mapping, Name, PAGES, Plain as _, Prefix, SPACE, Section, X86_64},
-    image::{Codec, FileKind, ImageError, ImageReader, ImageWriter, Needs, Summary},
+    format::{CPU, GONE, Mapping, Name, PAGES, Plain as _, Prefix, SPACE, Section, X86_64},
+    image::{Codec, FileKind, ImageError, ImageReader, ImageWriter, Impossible, Needs, Summary},
 };
 
 use crate::made::{CODE, Made, PAGE};
@@ -110,6 +110,7 @@ fn memory_of_early_rounds_counts_and_can_be_passed_over() {
         name: Name::default(),
         ..made.mappings[0]
     }];
+    image.section(CPU, 0, made.facts.cpu.bytes()).unwrap();
     image.section(SPACE, 0, Mapping::all_bytes(&space)).unwrap();
     image.pages(CODE, &[3; PAGE as usize]).unwrap();
     image.facts(&made.facts).unwrap();
@@ -117,6 +118,9 @@ fn memory_of_early_rounds_counts_and_can_be_passed_over() {
     image.threads(&made.threads).unwrap();
     image.files(&made.files).unwrap();
     image.mappings(&made.mappings).unwrap();
+    for _ in 0..2 {
+        image.section(GONE, 0, &[0; 16]).unwrap();
+    }
     image.pages(CODE, &[4; PAGE as usize]).unwrap();
     let bytes = image.end().unwrap();
     let summary = Summary::pass(Cursor::new(&bytes)).unwrap();
@@ -125,6 +129,22 @@ fn memory_of_early_rounds_counts_and_can_be_passed_over() {
     let mut reader = ImageReader::new(Cursor::new(&bytes)).unwrap();
     assert_eq!(reader.pass_heads().unwrap().mappings(), made.mappings);
     assert_eq!(Summary::pass_on(&mut reader).unwrap(), summary);
+}
+
+#[test]
+fn rounds_are_those_of_one_processor() {
+    let made = Made::small();
+    let mut other = made.facts.cpu;
+    other.leaf_1_ecx += 1;
+    let mut image = ImageWriter::new(Vec::new(), PAGE, Codec::Plain).unwrap();
+    image.section(CPU, 0, other.bytes()).unwrap();
+    image.facts(&made.facts).unwrap();
+    let bytes = image.end().unwrap();
+    let error = Summary::read(&bytes[..]).unwrap_err();
+    let ImageError::Impossible { what, .. } = error else {
+        panic!("{error}")
+    };
+    assert_eq!(what, Impossible::TwoProcessors);
 }
 
 #[test]

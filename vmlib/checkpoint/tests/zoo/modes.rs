@@ -3,8 +3,6 @@
 use crate::run::{self, Ended, User, restore, start};
 use std::{
     ffi::OsString,
-    fs,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -102,7 +100,7 @@ impl Program {
     pub fn check(&self) {
         // SAFETY: it only asks.
         let is_root = unsafe { libc::geteuid() } == 0;
-        if !is_root || !is_reachable(&self.path) {
+        if !is_root || !run::is_reachable(&self.path) {
             if is_root {
                 println!(
                     "note: an ordinary user cannot reach {}",
@@ -167,11 +165,4 @@ impl Program {
             );
         }
     }
-}
-
-/// Whether any user can start a program.
-fn is_reachable(path: &Path) -> bool {
-    let path = fs::canonicalize(path).expect("it is there");
-    path.ancestors()
-        .all(|part| fs::metadata(part).is_ok_and(|found| found.mode() & 0o001 != 0))
 }

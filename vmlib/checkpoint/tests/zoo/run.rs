@@ -212,3 +212,11 @@ pub fn open_to_all(folder: &Path) {
     let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(folder, all).expect("it is our own");
 }
+
+/// Whether any user can start a program.
+pub fn is_reachable(path: &Path) -> bool {
+    let path = std::fs::canonicalize(path).expect("it is there");
+    use std::os::unix::fs::MetadataExt as _;
+    path.ancestors()
+        .all(|part| std::fs::metadata(part).is_ok_and(|found| found.mode() & 0o001 != 0))
+}
