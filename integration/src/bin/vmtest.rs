@@ -12,6 +12,7 @@ const NUMBERED: i32 = 1;
 const READY: i32 = 2;
 const GO: i32 = 3;
 const RESULT: i32 = 4;
+const STOP: i32 = 5;
 
 fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -24,7 +25,8 @@ fn main() -> anyhow::Result<()> {
     };
     let vm = vmlib::init()?;
     match role.as_str() {
-        "ring" => ring(&vm, number(1)?, number(2)?),
+        "ring" => ring(&vm, Some(number(1)?), number(2)?),
+        "ring-until-told" => ring(&vm, None, number(1)?),
         "ring-member" => ring_member(&vm),
         "exchange" => exchange(&vm, number(1)?),
         "exchange-peer" => exchange_peer(&vm),
@@ -74,8 +76,9 @@ fn size(number: u64, largest: u64) -> usize {
     (1u64 << exponent).min(largest).max(8) as usize
 }
 
-/// Eight tasks in a ring send numbered messages to their right for `seconds`.
-fn ring(vm: &Task, seconds: u64, largest: u64) -> anyhow::Result<()> {
+/// Eight tasks in a ring send numbered messages to their right for `seconds`, or until there is a
+/// line on standard input.
+fn ring(vm: &Task, seconds: Option<u64>, largest: u64) -> anyhow::Result<()> {
     let hosts: Vec<String> = vm
         .hosts()?
         .into_iter()
@@ -87,6 +90,12 @@ fn ring(vm: &Task, seconds: u64, largest: u64) -> anyhow::Result<()> {
         let right = members[(index + 1) % members.len()];
         let left = members[(index + members.len() - 1) % members.len()];
         vm.send(*member, GO, &(left.0, right.0, seconds, largest))?;
+    }
+    if seconds.is_none() {
+        std::io::stdin().read_line(&mut String::new())?;
+        for member in &members {
+            vm.send(*member, STOP, &())?;
+        }
     }
     let (mut messages, mut bytes) = (0, 0);
     for member in members {
@@ -100,16 +109,20 @@ fn ring(vm: &Task, seconds: u64, largest: u64) -> anyhow::Result<()> {
 
 fn ring_member(vm: &Task) -> anyhow::Result<()> {
     let parent = vm.parent().context("a member has a parent")?;
-    let (left, right, seconds, largest): (u64, u64, u64, u64) = vm.recv(parent, GO)?.value()?;
+    let (left, right, seconds, largest): (u64, u64, Option<u64>, u64) =
+        vm.recv(parent, GO)?.value()?;
     let (left, right) = (Tid(left), Tid(right));
-    let end = Instant::now() + Duration::from_secs(seconds);
+    let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let (mut sent, mut received, mut volume) = (0u64, 0u64, 0u64);
     let mut left_done = false;
     let mut done = false;
     while !left_done || !done {
         if !done {
             // An empty message says that no more come.
-            done = Instant::now() >= end;
+            done = match end {
+                Some(end) => Instant::now() >= end,
+                None => vm.probe(parent, STOP)?.is_some(),
+            };
             if done {
                 vm.send_bytes(right, NUMBERED, Vec::new())?;
             } else {

@@ -8,9 +8,10 @@ use vm_wire::{
     agreed::{Change, ExitStatus, HostFacts, SnapshotAt, SpawnRecord},
     console::{self, Answer, Conf, HostRow, HostState, Request, RunEnd, RunSignal, TaskRow},
     peer::{
-        Alive, Feed, FeedAsk, FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder, Kept, Last,
-        LastAsk, OutputLines, Propose, Raft, Refused, SignalOrder, Snapshot, SpawnOrder,
-        SpawnResult, Usage, UsageAsk, UsageRow,
+        Alive, Belongings, Feed, FeedAsk, FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder,
+        Kept, Last, LastAsk, MoveAbort, MoveAsk, MoveEnd, MoveLoaded, MoveOffer, MoveReady,
+        MoveRelease, MoveReport, OutputLines, Propose, Raft, Refused, SignalOrder, Snapshot,
+        SpawnOrder, SpawnResult, Usage, UsageAsk, UsageRow,
     },
     task::{
         Done, Ended, Enrol, Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView, HostEvent,
@@ -454,6 +455,7 @@ fn orders(visitor: &mut impl Visitor) {
     );
     visitor.message("FlushAsk", FlushAsk { app: ended });
     visitor.message("Flushed", Flushed { app: ended });
+    moves(visitor);
     visitor.message("UsageAsk", UsageAsk { question: 300 });
     visitor.message(
         "Usage",
@@ -570,6 +572,8 @@ fn console_requests(visitor: &mut impl Visitor) {
         ("Delete", Request::Delete(text("node2"))),
         ("AwaitHost", Request::AwaitHost(text("node2"))),
         ("Check", Request::Check(tid(1, 1))),
+        ("Move", Request::Move(tid(1, 1), Some(text("node2")))),
+        ("Move.anywhere", Request::Move(tid(1, 1), None)),
         ("Halt", Request::Halt),
     ] {
         visitor.message(&format!("ConsoleRequest.{name}"), request);
@@ -619,6 +623,7 @@ fn console_answers(visitor: &mut impl Visitor) {
         ("Started", Answer::Started(vec![tid(1, 1)])),
         ("Done", Answer::Done),
         ("Check", Answer::Check(vec![text("why not")])),
+        ("Moved", Answer::Moved(move_report())),
         ("Failed", Answer::Failed(failed())),
     ] {
         visitor.message(&format!("ConsoleAnswer.{name}"), answer);
@@ -651,6 +656,95 @@ fn run(visitor: &mut impl Visitor) {
         "RunEnd",
         RunEnd {
             status: ExitStatus::Code(3),
+        },
+    );
+}
+
+fn move_report() -> MoveReport {
+    MoveReport {
+        from: HostId(1),
+        to: HostId(2),
+        bytes: 20_000_000,
+        total_us: 31_000,
+        prepare_us: 100,
+        save_us: 24_000,
+        restore_us: 6_600,
+        commit_us: 300,
+    }
+}
+
+fn moves(visitor: &mut impl Visitor) {
+    let (task, incarnation) = (tid(1, 3), 2);
+    visitor.message(
+        "MoveAsk",
+        MoveAsk {
+            request: 300,
+            tid: task,
+            to: HostId(2),
+        },
+    );
+    for (name, result) in [
+        ("MoveEnd", Ok(move_report())),
+        ("MoveEnd.failed", Err(failed())),
+    ] {
+        visitor.message(
+            name,
+            MoveEnd {
+                request: 300,
+                tid: task,
+                result,
+            },
+        );
+    }
+    visitor.message(
+        "MoveOffer",
+        MoveOffer {
+            tid: task,
+            incarnation,
+        },
+    );
+    for (name, ticket) in [
+        ("MoveReady", Ok(0x0102_0304_0506_0708)),
+        ("MoveReady.refused", Err(failed())),
+    ] {
+        visitor.message(
+            name,
+            MoveReady {
+                tid: task,
+                incarnation,
+                ticket,
+            },
+        );
+    }
+    for (name, result) in [("MoveLoaded", Ok(())), ("MoveLoaded.failed", Err(failed()))] {
+        visitor.message(
+            name,
+            MoveLoaded {
+                tid: task,
+                incarnation,
+                result,
+            },
+        );
+    }
+    visitor.message(
+        "MoveRelease",
+        MoveRelease {
+            tid: task,
+            incarnation,
+            belongings: Belongings {
+                siblings: 8,
+                console: HostId(1),
+                watches: vec![Watched::Task(tid(1, 1)), Watched::HostAdded],
+                asked: 7,
+                answer: Some(bytes(b"a frame")),
+            },
+        },
+    );
+    visitor.message(
+        "MoveAbort",
+        MoveAbort {
+            tid: task,
+            incarnation,
         },
     );
 }

@@ -1,0 +1,115 @@
+//! Tasks that move from host to host while all of them exchange numbered messages.
+//!
+//! `VM_MOVES=1000 cargo test --test moves` makes as many moves as the goal says.
+
+use std::{fs, time::Duration};
+use vm_integration::cluster::{Cluster, Node, wait_for};
+use vm_wire::{
+    Tid,
+    agreed::ExitStatus,
+    console::{Answer, Request},
+    task::FailKind,
+};
+
+const MOVES: u32 = 24;
+const MEMBERS: usize = 8;
+
+fn moves() -> u32 {
+    let wanted = std::env::var("VM_MOVES").ok();
+    wanted.map_or(MOVES, |text| text.parse().expect("VM_MOVES is a number"))
+}
+
+/// The living tasks but the master, once all are there.
+fn members(node: &Node) -> Vec<Tid> {
+    wait_for("the members of the ring", Duration::from_secs(20), || {
+        let Answer::Ps(rows) = node.client().ask(&Request::Ps(None)) else {
+            panic!("ps has no such answer");
+        };
+        let members = rows.iter().skip(1).map(|row| row.tid);
+        (rows.len() == MEMBERS + 1).then(|| members.collect())
+    })
+}
+
+/// Open descriptors, children and resident kilobytes of a daemon.
+fn holds(node: &Node) -> (usize, usize, u64) {
+    let proc = format!("/proc/{}", node.pid());
+    let descriptors = fs::read_dir(format!("{proc}/fd")).expect("it runs").count();
+    let children = fs::read_to_string(format!("{proc}/task/{}/children", node.pid()));
+    let children = children.expect("it runs").split_whitespace().count();
+    let status = fs::read_to_string(format!("{proc}/status")).expect("it runs");
+    let resident = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .and_then(|line| line.split_whitespace().next())
+        .and_then(|number| number.parse().ok());
+    (descriptors, children, resident.expect("a size"))
+}
+
+#[test]
+fn a_ring_of_eight_loses_and_doubles_nothing_while_its_members_move() {
+    let cluster = Cluster::on_loopback(3);
+    let node = &cluster.nodes[0];
+    let before: Vec<_> = cluster.nodes.iter().map(holds).collect();
+    let mut run = node.client();
+    // It ends when it is told to: by a line on its standard input.
+    run.run("vmtest", &["ring-until-told", "1048576"]);
+    let members = members(node);
+    for number in 0..moves() {
+        // Each member in turn, each time one host on.
+        let tid = members[number as usize % MEMBERS];
+        let answer = node.client().ask(&Request::Move(tid, None));
+        let Answer::Moved(report) = answer else {
+            panic!("move {number}, of {tid}: {answer:?}");
+        };
+        assert_ne!(report.from, report.to);
+        assert!(report.bytes > 0);
+    }
+    run.input(b"end\n");
+    let finished = run.finish();
+    assert_eq!(finished.status, ExitStatus::Code(0), "{}", finished.stderr);
+    let told = "none lost, doubled or out of order";
+    assert!(finished.stdout.contains(told), "{}", finished.stdout);
+    println!("{} moves; {}", moves(), finished.stdout);
+    for (node, before) in cluster.nodes.iter().zip(before) {
+        wait_for("nothing is left", Duration::from_secs(10), || {
+            let (descriptors, children, _) = holds(node);
+            (descriptors <= before.0 + 2 && children == before.1).then_some(())
+        });
+        // Queues and tables have grown to their size; what leaks grows with each move.
+        let grown = holds(node).2.saturating_sub(before.2);
+        assert!(grown < 20_000 + 10 * u64::from(moves()), "{grown} KiB");
+    }
+}
+
+#[test]
+fn what_cannot_be_moved_stays_and_says_why() {
+    let cluster = Cluster::on_loopback(2);
+    let node = &cluster.nodes[0];
+    let mut run = node.client();
+    run.run("vmtest", &["ring-until-told", "8"]);
+    let members = members(node);
+    let refused = |tid: Tid, host: Option<&str>| {
+        let asked = Request::Move(tid, host.map(str::to_owned));
+        match node.client().ask(&asked) {
+            Answer::Failed(failed) => failed,
+            answer => panic!("{answer:?}"),
+        }
+    };
+    let Answer::Ps(rows) = node.client().ask(&Request::Ps(None)) else {
+        panic!("ps has no such answer");
+    };
+    let member = rows.iter().find(|row| row.tid == members[0]);
+    let there = member.expect("it is there").host.clone();
+    let failed = refused(members[0], Some(&there));
+    assert!(failed.text.contains("already"), "{failed}");
+    let failed = refused(members[0], Some("nowhere"));
+    assert_eq!(failed.kind, FailKind::NoSuchHost, "{failed}");
+    // The master's terminal is this console.
+    let failed = refused(rows[0].tid, None);
+    assert!(failed.text.contains("terminal"), "{failed}");
+    run.input(b"end\n");
+    let finished = run.finish();
+    assert_eq!(finished.status, ExitStatus::Code(0), "{}", finished.stderr);
+    let failed = refused(members[0], None);
+    assert_eq!(failed.kind, FailKind::NoSuchTask, "{failed}");
+}
