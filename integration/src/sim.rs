@@ -5,6 +5,10 @@
 //! daemons and real tasks run. Clock, network, processes and terminals are replaced; everything,
 //! each fault and each delay, follows from one seed, so a failure is repeated by its seed.
 //!
+//! Tasks die, leave, and move: consoles want them elsewhere all the time, several at once, back at
+//! once, also such that are moving or have ended. A moved task is a copy of what it was when it was
+//! stopped; of all its copies a single one may ever go on (`world::moves`).
+//!
 //! First faults strike, for at least 10,000 events, while the checkers watch that nothing that
 //! must never be comes about (*safety*): [`ledger`] the delivery of messages, `world::checks` the
 //! agreed state and who runs. Then all is quiet, and everything pending must end (*liveness*):
@@ -14,7 +18,7 @@
 //! [`program`] for what tasks do; `world` for how it all happens; [`coverage`] for what was met.
 //!
 //! Not simulated: the secure handshake of links, the bytes of frames (they travel as values), the
-//! interrupt sockets, consoles that read slowly. Those are tested with real processes.
+//! bytes of images, signals that wait while a task is moved, consoles that read slowly. Those are tested with real processes.
 
 pub mod clock;
 pub mod coverage;
@@ -26,7 +30,7 @@ pub mod queue;
 pub mod random;
 mod world;
 
-pub use coverage::Coverage;
+pub use coverage::{Coverage, Turns};
 pub use program::Sabotage;
 pub use world::{Failure, Options, Outcome};
 

@@ -417,6 +417,7 @@ impl Core {
                 let located = Located::read(&frame)?;
                 self.endpoint.located(now, &located, &mut self.out);
             }
+            Op::Ended | Op::HostEvent if !self.endpoint.is_news(&frame.header, &mut self.out) => {}
             Op::Ended => self
                 .endpoint
                 .ended(now, Ended::read(&frame)?, &mut self.out),

@@ -17,7 +17,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use vm_integration::sim::{self, Coverage, Failure, Options, Outcome};
+use vm_integration::sim::{self, Coverage, Failure, Options, Outcome, Turns};
 
 /// Simulate whole machines, from seeds, with faults.
 #[derive(Parser)]
@@ -50,6 +50,7 @@ struct Total {
     events_least: Option<u64>,
     faults_least: Option<u64>,
     coverage: Coverage,
+    turns: Turns,
     failures: Vec<(u64, Failure)>,
 }
 
@@ -69,6 +70,7 @@ impl Total {
             self.faults_least = least(self.faults_least, outcome.coverage.total());
         }
         self.coverage.add(&outcome.coverage);
+        self.turns.add(&outcome.turns);
     }
 }
 
@@ -145,7 +147,7 @@ fn run_all(first: u64, seeds: u64, threads: usize, options: Options) -> Total {
 
 /// `us_per_event` is the time of one thread.
 fn print_text(total: &Total, elapsed: Duration, us_per_event: f64) {
-    println!("{}\n", total.coverage);
+    println!("{}\n\n{}\n", total.coverage, total.turns);
     println!(
         "{} seeds in {:.1} s: {} events ({} to a seed at least, {:.2} us each), \
          {} faults ({} to a seed at least), {} tasks, {} messages, \
@@ -168,7 +170,7 @@ fn print_text(total: &Total, elapsed: Duration, us_per_event: f64) {
 }
 
 fn print_json(total: &Total, elapsed: Duration, us_per_event: f64) {
-    use sim::coverage::{Fault, Phase};
+    use sim::coverage::{Fault, Phase, Turn};
     let coverage: serde_json::Map<String, serde_json::Value> = Fault::ALL
         .iter()
         .map(|&fault| {
@@ -184,6 +186,10 @@ fn print_json(total: &Total, elapsed: Duration, us_per_event: f64) {
                 serde_json::Value::Object(row.collect()),
             )
         })
+        .collect();
+    let moves: serde_json::Map<String, serde_json::Value> = Turn::ALL
+        .iter()
+        .map(|&turn| (turn.name().to_owned(), total.turns.count(turn).into()))
         .collect();
     let failures: Vec<serde_json::Value> = total
         .failures
@@ -204,6 +210,7 @@ fn print_json(total: &Total, elapsed: Duration, us_per_event: f64) {
         "messages": total.messages,
         "machines_ended": total.ended,
         "coverage": coverage,
+        "moves": moves,
         "failures": failures,
     });
     println!("{result:#}");

@@ -77,6 +77,82 @@ named! {
         Detecting = "detecting",
         /// The voters are not those that are wanted.
         Voters = "voters change",
+        /// A task is on its way to another host.
+        Moving = "moving",
+    }
+}
+
+named! {
+    /// What became of moves.
+    Turn {
+        /// The task went on at the target.
+        Committed = "committed",
+        /// The target refused, or did not answer.
+        OfferRefused = "offer refused",
+        /// The task could not be saved.
+        SaveRefused = "save refused",
+        /// An image did not become a process.
+        ImageLost = "image lost",
+        /// The task was taken back because its image was lost.
+        TakenBack = "taken back for it",
+        /// The target's host was lost.
+        TargetLost = "target lost",
+        /// The log said `Stay` after the release.
+        Stayed = "Stay won",
+        /// The log said `Relocate` although `Stay` was proposed.
+        WentInDoubt = "Relocate won after doubt",
+        /// The source's host was lost before the release.
+        SourceLost = "source lost before release",
+        /// The source's host was lost after the release, and with it the task.
+        SourceLostReleased = "source lost after release",
+        /// The task went on while the source's daemon was stopped or gone.
+        SourceGone = "went on without the source",
+        /// A console was told of a committed move.
+        Answered = "console told",
+        /// The move was back to where the task had just been.
+        Back = "back at once",
+        /// A frame for a task that stood still: it was dropped and sent again.
+        FrameDropped = "frames dropped at frozen",
+    }
+}
+
+/// How often each came about.
+#[derive(Debug, Clone, Default)]
+pub struct Turns(BTreeMap<Turn, u64>);
+
+impl Turns {
+    /// It came about.
+    pub fn note(&mut self, turn: Turn) {
+        self.note_many(turn, 1);
+    }
+
+    /// It came about so often.
+    pub fn note_many(&mut self, turn: Turn, count: u64) {
+        *self.0.entry(turn).or_default() += count;
+    }
+
+    /// Adds what another run has met.
+    pub fn add(&mut self, other: &Turns) {
+        for (&turn, &count) in &other.0 {
+            self.note_many(turn, count);
+        }
+    }
+
+    /// How often it came about.
+    pub fn count(&self, turn: Turn) -> u64 {
+        self.0.get(&turn).copied().unwrap_or(0)
+    }
+}
+
+/// One line.
+impl fmt::Display for Turns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "moves:")?;
+        for (place, &turn) in Turn::ALL.iter().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            write!(f, "{comma} {} {}", self.count(turn), turn.name())?;
+        }
+        Ok(())
     }
 }
 

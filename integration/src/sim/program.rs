@@ -34,6 +34,8 @@ pub enum Sabotage {
     Lose,
     /// No timer ends a stopped daemon when its lease ends.
     NoLeaseTimer,
+    /// A task that stands goes on without its daemon's word.
+    GoOnAlone,
 }
 
 /// What a program sees of the world in one step, and what it does to it.
@@ -46,6 +48,8 @@ pub struct Scene<'a> {
     pub hosts: &'a [String],
     /// Hosts that did not end in order: what they kept is lost.
     pub crashed: &'a BTreeSet<HostId>,
+    /// Where tasks left in order.
+    pub left_at: &'a BTreeMap<Tid, HostId>,
     /// What must arrive.
     pub ledger: &'a mut Ledger,
     /// No new work: only receive.
@@ -69,6 +73,7 @@ pub enum Pause {
     Exit(i32),
 }
 
+#[derive(Clone)]
 enum Doing {
     Thinking(Time),
     Sending {
@@ -83,7 +88,8 @@ enum Doing {
     Asking(Asking),
 }
 
-/// A task that is part of the machine.
+/// A task that is part of the machine. Its clone is its image.
+#[derive(Clone)]
 pub struct Program {
     endpoint: Endpoint,
     me: Tid,
@@ -96,6 +102,8 @@ pub struct Program {
     /// Answers to its spawns: request, how many it wanted, whom it got.
     births: Vec<(u64, u32, Vec<Tid>)>,
     received: u64,
+    /// It stood still, and its next call begins its channels anew.
+    renewed: bool,
 }
 
 impl Program {
@@ -117,7 +125,13 @@ impl Program {
             watches: BTreeMap::new(),
             births: Vec::new(),
             received: 0,
+            renewed: false,
         }
+    }
+
+    /// It was frozen and goes on.
+    pub fn thawed(&mut self) {
+        self.renewed = true;
     }
 
     /// Whether its socket is being read.
@@ -183,9 +197,11 @@ impl Program {
                 if scene.now < until {
                     return Ok(Pause::Compute(until));
                 }
+                self.renew(scene);
                 self.choose(scene);
                 continue;
             }
+            self.renew(scene);
             while let Some(frame) = socket.pop_front() {
                 self.read(frame, scene)?;
             }
@@ -198,6 +214,16 @@ impl Program {
                 Some(pause) => return Ok(pause),
                 None => {}
             }
+        }
+    }
+
+    /// As the library does in the first call after the task was frozen.
+    fn renew(&mut self, scene: &mut Scene) {
+        if std::mem::take(&mut self.renewed) {
+            if let Doing::Asking(asking) = &mut self.doing {
+                asking.ask_again();
+            }
+            self.endpoint.renew(scene.now, scene.out);
         }
     }
 
@@ -366,6 +392,7 @@ impl Program {
                 let located = Located::read(&frame).map_err(bad)?;
                 self.endpoint.located(scene.now, &located, scene.out);
             }
+            Op::Ended | Op::HostEvent if !self.endpoint.is_news(&frame.header, scene.out) => {}
             Op::Ended => {
                 let ended = Ended::read(&frame).map_err(bad)?;
                 self.endpoint.ended(scene.now, ended, scene.out);
@@ -397,7 +424,8 @@ impl Program {
                 ..ANY
             };
             while self.receive(&its, scene)? {}
-            let whole = status.in_order() && !scene.crashed.contains(&tid.host());
+            let host = scene.left_at.get(&tid).copied().unwrap_or(tid.host());
+            let whole = status.in_order() && !scene.crashed.contains(&host);
             scene.ledger.close(tid, self.me, whole)?;
         }
         Ok(())

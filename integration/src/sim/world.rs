@@ -6,20 +6,21 @@
 //!
 //! Code map: this file has the state and the loop; `shell` carries out what daemons want;
 //! `links` makes and breaks connections; `tasks` runs the processes of tasks; `joins` lets
-//! daemons in; `faults` strikes and heals; `checks` holds what must always be true;
+//! daemons in; `moves` stops them, carries their images and brings them back; `faults` strikes and heals; `checks` holds what must always be true;
 //! `settle` what must be true in the end.
 
 mod checks;
 mod faults;
 mod joins;
 mod links;
+mod moves;
 mod settle;
 mod shell;
 mod tasks;
 
 use super::{
     clock::Clock,
-    coverage::Coverage,
+    coverage::{Coverage, Turn, Turns},
     ledger::Ledger,
     network::{Network, Slot},
     node::{Node, State},
@@ -29,6 +30,7 @@ use super::{
 };
 use checks::History;
 use faults::{Ambush, Heal};
+use moves::{Image, Order, Wish};
 use std::collections::{BTreeMap, BTreeSet};
 use tasks::Process;
 use vm_machine::{ConnId, Input, Outbox, Time};
@@ -88,6 +90,18 @@ enum Event {
     Admitted(Slot, Frame),
     /// A process starts to speak.
     Enrol(usize),
+    /// What a process says arrives at its daemon, or what its end tells.
+    FromProcess(usize, Input),
+    /// An order arrives at a process.
+    Order(usize, Order),
+    /// An image is written, or cannot be.
+    Saved(usize),
+    /// The end of an image reaches its target.
+    Crosses(usize),
+    /// Consoles want tasks moved.
+    Wishes,
+    /// A console that wanted a move goes away.
+    Leaves(ConnId),
     /// A frame arrives in a task's socket.
     ToTask(usize, Frame),
     /// A program goes on.
@@ -124,6 +138,20 @@ pub struct World {
     /// Hosts that ended otherwise than by a planned leave.
     crashed: BTreeSet<HostId>,
     coverage: Coverage,
+    /// What became of moves.
+    turns: Turns,
+    /// Images on their way; `None`: no more.
+    images: Vec<Option<Image>>,
+    /// For each freeze the process that went on.
+    claims: Vec<Option<usize>>,
+    /// Tasks that daemons await, by their slots and tickets.
+    expected: BTreeMap<(Slot, u64), Tid>,
+    /// Moves that consoles want.
+    wishes: BTreeMap<ConnId, Wish>,
+    /// Where tasks left in order.
+    left_at: BTreeMap<Tid, HostId>,
+    /// The next fault prefers this move: its source, its target, its task.
+    aim: Option<(Slot, Slot, Tid)>,
     /// The next fault waits for this.
     ambush: Option<Ambush>,
     /// Numbers the plans for the next fault: older ones are void.
@@ -174,6 +202,8 @@ pub struct Outcome {
     pub ended: u64,
     /// Faults by phase.
     pub coverage: Coverage,
+    /// What became of moves.
+    pub turns: Turns,
     /// The first broken rule.
     pub failure: Option<Failure>,
 }
@@ -187,6 +217,7 @@ impl Outcome {
         self.tasks += other.tasks;
         self.ended += other.ended;
         self.coverage.add(&other.coverage);
+        self.turns.add(&other.turns);
         self.failure = self.failure.take().or(other.failure);
     }
 }
@@ -213,6 +244,13 @@ impl World {
             history: History::default(),
             crashed: BTreeSet::new(),
             coverage: Coverage::default(),
+            turns: Turns::default(),
+            images: Vec::new(),
+            claims: Vec::new(),
+            expected: BTreeMap::new(),
+            wishes: BTreeMap::new(),
+            left_at: BTreeMap::new(),
+            aim: None,
             ambush: None,
             strikes: 0,
             blocked_until: 0,
@@ -235,6 +273,9 @@ impl World {
             at: self.queue.now(),
             what,
         });
+        for slot in 0..self.nodes.len() {
+            self.count_moves(slot);
+        }
         Outcome {
             events: self.events,
             time: self.queue.now(),
@@ -242,6 +283,7 @@ impl World {
             tasks: self.processes.len() as u64,
             ended: u64::from(!self.halting && !self.nodes.iter().any(Node::is_running)),
             coverage: self.coverage,
+            turns: self.turns,
             failure,
         }
     }
@@ -253,6 +295,7 @@ impl World {
             self.queue.after(delay, Event::AskJoin(slot));
         }
         self.queue.after(500 * MS, Event::Populate);
+        self.queue.after(SECOND, Event::Wishes);
         self.queue.after(SECOND, Event::Strike(0));
         while !self.finished {
             let Some(event) = self.queue.pop() else {
@@ -295,6 +338,15 @@ impl World {
             Event::AskJoin(slot) => self.ask_join(slot),
             Event::Admitted(slot, frame) => self.admitted(slot, &frame),
             Event::Enrol(process) => self.enrol(process),
+            Event::FromProcess(process, input) => self.from_process(process, input),
+            Event::Order(process, order) => self.heed(process, order),
+            Event::Saved(image) => self.saved(image),
+            Event::Crosses(image) => self.crosses(image),
+            Event::Wishes => {
+                self.wish_moves();
+                Ok(())
+            }
+            Event::Leaves(conn) => self.console_leaves(conn),
             Event::ToTask(process, frame) => self.in_socket(process, frame),
             Event::Wake(process, at) => self.wake(process, at),
             Event::Kill(process, signal) => self.kill(process, signal),
@@ -368,6 +420,29 @@ impl World {
         let nonce = self.random.bits();
         self.nodes.push(Node::new(name, nonce, clock));
         self.nodes.len() - 1
+    }
+
+    /// Takes what a daemon counted of moves.
+    fn count_moves(&mut self, slot: Slot) {
+        let Some(daemon) = &self.nodes[slot].daemon else {
+            return;
+        };
+        let moves = daemon.counters().moves;
+        let counts = [
+            (Turn::Committed, moves.came),
+            (Turn::OfferRefused, moves.offers_refused),
+            (Turn::SaveRefused, moves.saves_refused),
+            (Turn::TakenBack, moves.images_lost),
+            (Turn::TargetLost, moves.targets_lost),
+            (Turn::Stayed, moves.stayed),
+            (Turn::WentInDoubt, moves.went_in_doubt),
+            (Turn::SourceLost, moves.sources_lost),
+            (Turn::SourceLostReleased, moves.sources_lost_released),
+            (Turn::FrameDropped, moves.frames_dropped),
+        ];
+        for (turn, count) in counts {
+            self.turns.note_many(turn, count);
+        }
     }
 
     fn new_connection(&mut self, other: Connection) -> ConnId {

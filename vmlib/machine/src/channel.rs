@@ -32,7 +32,7 @@ pub(crate) fn cost(frame: &Frame) -> u64 {
 }
 
 /// The sending half: numbers chunks and retains them until they are acknowledged.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Sender {
     /// The last number given to a chunk.
     last: u64,
@@ -155,7 +155,7 @@ impl Sender {
 }
 
 /// The receiving half: takes chunks in order, each once.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Receiver {
     /// The last chunk that went into the inbox.
     taken: u64,

@@ -116,12 +116,14 @@ pub enum Notice {
 }
 
 /// All channels of one tid, and its inbox.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Endpoint {
     config: EndpointConfig,
     pairs: BTreeMap<Tid, Pair>,
     inbox: Inbox,
     notices: VecDeque<Notice>,
+    /// Number of the last thing that the daemon told.
+    told: u64,
     /// At most one entry for each pair, not later than its `Pair::due`.
     timers: BTreeSet<(Time, Tid)>,
     /// Peers that were not told what was taken from them, because the inbox is full.
@@ -139,6 +141,7 @@ impl Endpoint {
             pairs: BTreeMap::new(),
             inbox,
             notices: VecDeque::new(),
+            told: 0,
             timers: BTreeSet::new(),
             withheld: BTreeSet::new(),
             ended: VecDeque::new(),
@@ -299,6 +302,18 @@ impl Endpoint {
         self.settle_if_last(peer);
         self.end(peer);
         self.follow_up(now, peer, out);
+    }
+
+    /// Whether what the daemon tells (Ended, HostEvent) is new; it may tell it again when this task
+    /// was frozen. The daemon learns that it was taken.
+    pub fn is_news(&mut self, header: &Header, out: &mut VecDeque<Frame>) -> bool {
+        let new = header.seq > self.told;
+        self.told = self.told.max(header.seq);
+        let mut ack = Header::new(Op::Ack);
+        ack.ack = self.told;
+        let ack = Frame::new(ack, Bytes::new());
+        out.push_back(ack.between(self.config.me, Tid::NONE));
+        new
     }
 
     /// A host was added or is gone: becomes a [`Notice`].

@@ -65,7 +65,7 @@ pub struct Envelope {
 }
 
 /// Unread messages of one task.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Inbox {
     limit_bytes: u64,
     /// Cost of the whole messages.
@@ -78,7 +78,7 @@ pub struct Inbox {
 }
 
 /// The whole messages of one context.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Conversation {
     /// By arrival.
     messages: BTreeMap<u64, Received>,
@@ -87,7 +87,7 @@ struct Conversation {
 }
 
 /// A message of which some chunks have come.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Part {
     context: u32,
     tag: i32,

@@ -30,7 +30,7 @@ pub mod time;
 
 pub use agreed::{Agreed, Applied, Host, HostPhase, Task, Void};
 pub use agreement::{Agreement, AgreementConfig, AgreementOutput};
-pub use daemon::{Daemon, DaemonConfig};
+pub use daemon::{Daemon, DaemonConfig, MoveCounters, MovesUnderway};
 pub use endpoint::{Endpoint, EndpointConfig, EndpointError, Notice, SendProgress, Sending};
 pub use group::Group;
 pub use inbox::{Envelope, Filter, Received};

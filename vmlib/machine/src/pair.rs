@@ -14,7 +14,7 @@ use vm_wire::{
 };
 
 /// One message on its way into the channel; see `Endpoint::start_send`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Sending {
     pub(crate) to: Tid,
     pub(crate) context: u32,
@@ -61,7 +61,7 @@ pub(crate) struct Stamp {
 }
 
 /// All that an endpoint knows of one peer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Pair {
     pub peer: Tid,
     /// Where the peer is believed to be: where it was born, until told otherwise.

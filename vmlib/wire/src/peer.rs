@@ -370,6 +370,12 @@ pub struct Belongings {
     pub asked: u64,
     /// The answer to that, a whole frame; none while it is under way.
     pub answer: Option<Body>,
+    /// Number of the last notify that it was told.
+    pub told: u64,
+    /// Those that it has not acknowledged, whole frames.
+    pub untaken: Vec<Body>,
+    /// The hosts of the machine, as far as it was or will be told.
+    pub hosts: Vec<HostId>,
 }
 
 /// The source takes its offer back: the task stays there.

@@ -17,6 +17,7 @@ pub const PROGRAM: &str = "worker";
 pub const MISSING_PROGRAM: &str = "missing";
 
 /// A request that waits for its answer.
+#[derive(Clone)]
 pub struct Asking {
     frame: Frame,
     /// When it is asked again; `None` before it was asked.
@@ -25,6 +26,7 @@ pub struct Asking {
     what: What,
 }
 
+#[derive(Clone)]
 enum What {
     Spawn(u32),
     Join,
@@ -59,6 +61,11 @@ impl Asking {
             What::Exit(status) if self.answered => Some(status),
             _ => None,
         }
+    }
+
+    /// It is to be asked again at once.
+    pub fn ask_again(&mut self) {
+        self.retry = None;
     }
 
     /// Asks if that is due; returns when it is due next.

@@ -42,11 +42,25 @@ pub(super) enum Ambush {
     Leaving,
     /// The leader is gone.
     Leaderless,
+    /// A task is frozen, or was brought back.
+    Moving,
 }
 
 /// A break of the network that is shorter than this costs nobody its lease, even while the machine
 /// is getting over something worse.
 const SHORT: Moment = 120 * MS;
+/// What strikes a move that it is aimed at.
+const FOR_MOVES: [Fault; 9] = [
+    Fault::LinkPause,
+    Fault::LinkPause,
+    Fault::LinkCut,
+    Fault::DaemonKill,
+    Fault::DaemonKill,
+    Fault::DaemonStop,
+    Fault::DaemonStall,
+    Fault::TaskKill,
+    Fault::HostDelete,
+];
 /// Daemons of one world, living or not.
 const NODES_MAX: usize = 14;
 
@@ -66,13 +80,17 @@ impl World {
         }
         self.plan_strike();
         for _ in 0..8 {
-            let Some(&fault) = self.random.pick(Fault::ALL) else {
+            let some = self.random.pick(Fault::ALL).copied();
+            let aimed = self.aim.is_some() && self.random.percent(80);
+            let apt = self.random.pick(&FOR_MOVES).copied().filter(|_| aimed);
+            let Some(fault) = apt.or(some) else {
                 break;
             };
             let phases = self.phases();
             if self.inflict(fault)? {
                 self.trace(|| format!("fault: {}", fault.name()));
                 self.coverage.note(fault, &phases);
+                self.aim = None;
                 break;
             }
         }
@@ -92,6 +110,9 @@ impl World {
             Ambush::Joining,
             Ambush::Leaving,
             Ambush::Leaderless,
+            Ambush::Moving,
+            Ambush::Moving,
+            Ambush::Moving,
         ];
         self.ambush = self
             .random
@@ -106,10 +127,10 @@ impl World {
             self.ambush = None;
             self.strikes += 1;
             // An election takes long, all else a few messages.
-            let most = if what == Ambush::Leaderless {
-                SECOND
-            } else {
-                4 * MS
+            let most = match what {
+                Ambush::Leaderless => SECOND,
+                Ambush::Moving if self.random.percent(50) => 100 * MS,
+                _ => 4 * MS,
             };
             let delay = self.random.below(most);
             self.queue.after(delay, Event::Strike(self.strikes));
@@ -211,10 +232,10 @@ impl World {
         let mut slots = self.running();
         let well = self.over_it();
         if self.harsh {
-            let victim = if leader_too {
-                self.leader()
-            } else {
-                self.random.pick(&slots).copied()
+            let victim = match self.aimed_slot() {
+                _ if leader_too => self.leader(),
+                Some(aimed) => Some(aimed),
+                None => self.random.pick(&slots).copied(),
             };
             victim.inspect(|slot| how(self, *slot));
             return victim.is_some();
@@ -229,10 +250,11 @@ impl World {
         slots.retain(|slot| {
             *slot != leader && (voters.len() >= 3 || !voters.contains(&self.nodes[*slot].host))
         });
-        let first = if leader_too {
-            Some(leader)
-        } else {
-            self.random.pick(&slots).copied()
+        let aimed = self.aimed_slot().filter(|slot| slots.contains(slot));
+        let first = match aimed {
+            _ if leader_too => Some(leader),
+            Some(aimed) => Some(aimed),
+            None => self.random.pick(&slots).copied(),
         };
         let Some(first) = first.filter(|_| self.running().len() > 2) else {
             return false;
@@ -272,13 +294,21 @@ impl World {
             return false;
         }
         let running = self.running();
-        let Some(&slot) = self.random.pick(&running) else {
+        let picked = self.random.pick(&running).copied();
+        let Some(slot) = self.aimed_slot().or(picked) else {
             return false;
         };
         self.stop(slot);
         self.note_break(time);
         self.queue.after(time, Event::Heal(Heal::Continue(slot)));
         true
+    }
+
+    /// The source or the target of the move that a fault is to strike.
+    fn aimed_slot(&mut self) -> Option<Slot> {
+        let (from, to, _) = self.aim?;
+        let slot = if self.random.percent(50) { from } else { to };
+        Some(slot).filter(|slot| self.nodes[*slot].is_running())
     }
 
     /// Two running daemons with a link.
@@ -290,7 +320,9 @@ impl World {
             .filter(|((a, b), link)| link.alive && nodes[*a].is_running() && nodes[*b].is_running())
             .map(|(pair, _)| pair)
             .collect();
-        self.random.pick(&pairs).copied()
+        let aimed = self.aim.map(|(from, to, _)| (from.min(to), from.max(to)));
+        let picked = self.random.pick(&pairs).copied();
+        aimed.filter(|pair| pairs.contains(pair)).or(picked)
     }
 
     fn note_break(&mut self, time: Moment) {
@@ -311,7 +343,13 @@ impl World {
         let Some(pair) = self.some_link() else {
             return false;
         };
-        let Some(time) = self.break_time(1_200 * MS) else {
+        // One that does not cut the leader off may last until those who move a task are in doubt.
+        let leader = self.leader();
+        let longest = match self.aim {
+            Some(_) if leader != Some(pair.0) && leader != Some(pair.1) => 4_000 * MS,
+            _ => 1_200 * MS,
+        };
+        let Some(time) = self.break_time(longest) else {
             return false;
         };
         self.network.link(pair.0, pair.1).0.block();
@@ -387,7 +425,13 @@ impl World {
         let living: Vec<usize> = (0..self.processes.len())
             .filter(|index| self.processes[*index].alive)
             .collect();
-        let victim = self.random.pick(&living).copied();
+        let picked = self.random.pick(&living).copied();
+        let (world, aim) = (&*self, self.aim);
+        let aimed = |(from, to, tid): (Slot, Slot, Tid)| {
+            let at = |slot| world.process_of(slot, tid);
+            at(to).or_else(|| at(from))
+        };
+        let victim = aim.and_then(aimed).or(picked);
         victim.inspect(|index| self.queue.after(0, Event::Kill(*index, 9)));
         victim.is_some()
     }
@@ -412,7 +456,8 @@ impl World {
         if running.len() < 3 || (!self.harsh && self.over_it().is_none()) {
             return false;
         }
-        let Some(&slot) = self.random.pick(&running) else {
+        let picked = self.random.pick(&running).copied();
+        let Some(slot) = self.aimed_slot().or(picked) else {
             return false;
         };
         self.begins(Ambush::Leaving);
@@ -529,6 +574,10 @@ impl World {
             Phase::Leaving => self.nodes.iter().any(Node::is_leaving),
             Phase::Detecting => agreed.is_some_and(undetected),
             Phase::Voters => voters_change,
+            Phase::Moving => self
+                .processes
+                .iter()
+                .any(|process| process.alive && process.gait != super::moves::Gait::Runs),
         };
         Phase::ALL.iter().copied().filter(under_way).collect()
     }

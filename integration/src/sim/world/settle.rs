@@ -71,6 +71,7 @@ impl World {
             return Some(format!("{} is not let in", node.name));
         }
         self.unsettled_agreement(&running)
+            .or_else(|| self.unsettled_moves())
             .or_else(|| self.unsettled_tasks(self.nodes[running[0]].agreed()?))
     }
 
@@ -127,7 +128,9 @@ impl World {
             let Some(program) = process.program.as_ref() else {
                 return Some(format!("{} is not welcomed", process.tid));
             };
-            running.insert(process.tid, program);
+            if running.insert(process.tid, program).is_some() {
+                return Some(format!("{} runs twice", process.tid));
+            }
             if !living.contains(&process.tid) {
                 return Some(format!("{} runs and is not alive in the log", process.tid));
             }
@@ -146,11 +149,10 @@ impl World {
             return Some(format!("{gone} is alive in the log and does not run"));
         }
         let missing = self.ledger.missing(|from, to| {
-            let kept = agreed
-                .task(from)
-                .and_then(|task| task.status)
-                .is_some_and(|status| status.in_order())
-                && !self.crashed.contains(&from.host());
+            let kept = agreed.task(from).is_some_and(|task| {
+                task.status.is_some_and(|status| status.in_order())
+                    && !self.crashed.contains(&task.host)
+            });
             running.contains_key(&to) && (running.contains_key(&from) || kept)
         });
         missing.or_else(|| {

@@ -1,6 +1,6 @@
 //! The shell of a simulated daemon: carries out what its state machine wants.
 
-use super::{Connection, Event, World};
+use super::{Connection, Event, World, moves::Order};
 use crate::sim::{
     network::Slot,
     node::State,
@@ -30,7 +30,7 @@ impl World {
             Output::Reject(conn, _) => self.reject(conn),
             Output::Task(tid, frame) => self.send_task(slot, tid, frame),
             Output::CloseTask(tid) => return Err(format!("{tid} is said to break the protocol")),
-            Output::Console(_, frame) => return self.console_answer(&frame),
+            Output::Console(conn, frame) => return self.console_answer(conn, &frame),
             Output::FindProgram {
                 question, program, ..
             } => {
@@ -53,12 +53,12 @@ impl World {
             Output::Lease(until) => self.set_lease(slot, until),
             Output::Note(text) => self.trace(|| format!("slot {slot}: {text}")),
             Output::End(why) => self.end_daemon(slot, why),
-            Output::Freeze { .. }
-            | Output::Resume(_)
-            | Output::Expect { .. }
-            | Output::Begin { .. }
-            | Output::Discard(_)
-            | Output::StandardInput(..)
+            Output::Freeze { tid, addr, ticket } => return self.freeze(slot, tid, &addr, ticket),
+            Output::Resume(tid) => self.order(slot, tid, Order::Go),
+            Output::Expect { tid, ticket } => self.expect(slot, tid, ticket),
+            Output::Begin { tid, .. } => return self.begin(slot, tid),
+            Output::Discard(tid) => self.discard(slot, tid),
+            Output::StandardInput(..)
             | Output::Resize(..)
             | Output::LogOutput(..)
             | Output::Attach(..)
@@ -106,6 +106,7 @@ impl World {
     }
 
     fn daemon_gone(&mut self, slot: Slot, in_order: bool) {
+        self.count_moves(slot);
         let node = &mut self.nodes[slot];
         node.state = State::Down;
         node.daemon = None;
@@ -129,7 +130,11 @@ impl World {
     }
 
     /// A console is answered: nothing that it asks is malformed.
-    fn console_answer(&mut self, frame: &vm_wire::Frame) -> Result<(), String> {
+    fn console_answer(
+        &mut self,
+        conn: vm_machine::ConnId,
+        frame: &vm_wire::Frame,
+    ) -> Result<(), String> {
         if frame.header.op != Op::ConsoleAnswer {
             return Ok(());
         }
@@ -137,6 +142,8 @@ impl World {
             Ok(Answer::Failed(failed)) if failed.kind == FailKind::BadRequest => {
                 Err(format!("a console's request failed: {failed}"))
             }
+            // The first one is to the exchange of versions.
+            Ok(answer) if frame.header.request == 2 => self.wish_answered(conn, &answer),
             Ok(_) => Ok(()),
             Err(error) => Err(error.to_string()),
         }
@@ -144,6 +151,18 @@ impl World {
 
     /// Somebody with a console at that daemon asks something.
     pub(super) fn ask_console(&mut self, slot: Slot, request: &vm_wire::console::Request) {
+        let conn = self.ask_for(slot, request);
+        let patience = 20_000 * MS;
+        self.queue
+            .after(patience, Event::Input(slot, Input::ConnGone(conn)));
+    }
+
+    /// Likewise, for somebody who waits for the answer.
+    pub(super) fn ask_for(
+        &mut self,
+        slot: Slot,
+        request: &vm_wire::console::Request,
+    ) -> vm_machine::ConnId {
         use vm_wire::{console::Request, version::Offer};
         let conn = self.new_connection(Connection::Console);
         let first = Request::Version(Offer::OURS).frame().asked(1);
@@ -152,8 +171,6 @@ impl World {
             self.queue
                 .after(10, Event::Input(slot, Input::Console(conn, frame)));
         }
-        let patience = 20_000 * MS;
-        self.queue
-            .after(patience, Event::Input(slot, Input::ConnGone(conn)));
+        conn
     }
 }

@@ -1,6 +1,10 @@
 //! The processes of tasks: started, welcomed, run, killed.
 
-use super::{Connection, Event, TASKS_WANTED, World, faults::Ambush};
+use super::{
+    Connection, Event, TASKS_WANTED, World,
+    faults::Ambush,
+    moves::{Gait, Order},
+};
 use crate::sim::{
     network::Slot,
     program::{PROGRAM, Pause, Program, Scene},
@@ -8,7 +12,7 @@ use crate::sim::{
     random::Random,
 };
 use std::collections::{BTreeSet, VecDeque};
-use vm_machine::{ConnId, Input, LaunchSpec};
+use vm_machine::{ConnId, Input, LaunchSpec, Time};
 use vm_wire::{
     Frame, Message, Op, Tid,
     console::Request,
@@ -44,12 +48,29 @@ pub(super) struct Process {
     arrival_in: Moment,
     arrival_out: Moment,
     /// When its program goes on, unless a frame comes before.
-    wake_at: Option<Moment>,
+    pub wake_at: Option<Moment>,
+    /// Whether it runs.
+    pub gait: Gait,
+    /// Orders that it has not read.
+    pub orders: Vec<Order>,
+    /// No order arrives before this, and no report before that.
+    pub arrival_order: Moment,
+    pub arrival_report: Moment,
+    /// The last freeze that it was in, or whose image it is.
+    pub freeze: Option<usize>,
+    /// Where its image came from, until it goes on.
+    pub came_from: Option<Slot>,
+    /// What the library's clock shows more than its host's. Microseconds.
+    pub offset: i64,
+    /// A signal that ends it when it goes on.
+    pub pending_signal: Option<i32>,
+    /// Its daemon has ended it and hears nothing of it any more.
+    pub discarded: bool,
     random: Random,
 }
 
 impl World {
-    fn new_process(&mut self, slot: Slot, tid: Tid, token: Option<u64>) -> usize {
+    pub(super) fn new_process(&mut self, slot: Slot, tid: Tid, token: Option<u64>) -> usize {
         let random = self.random.split();
         self.processes.push(Process {
             slot,
@@ -64,6 +85,15 @@ impl World {
             arrival_in: 0,
             arrival_out: 0,
             wake_at: None,
+            gait: Gait::Runs,
+            orders: Vec::new(),
+            arrival_order: 0,
+            arrival_report: 0,
+            freeze: None,
+            came_from: None,
+            offset: 0,
+            pending_signal: None,
+            discarded: false,
             random,
         });
         self.processes.len() - 1
@@ -176,7 +206,7 @@ impl World {
                 ));
             }
             let welcome = Welcome::read(&frame).map_err(|error| error.to_string())?;
-            let time = self.nodes[process.slot].time(now);
+            let time = process.time(&self.nodes[process.slot], now);
             let random = process.random.split();
             process.program = Some(Program::new(&welcome, random, time));
             self.roster.push(welcome.tid);
@@ -187,7 +217,7 @@ impl World {
         }
         process.socket.push_back(frame);
         let reads = process.program.as_ref().is_some_and(Program::reads);
-        if reads {
+        if reads && process.gait == Gait::Runs {
             self.run_program(index)
         } else {
             Ok(())
@@ -210,7 +240,7 @@ impl World {
     /// A program's pause is over.
     pub(super) fn wake(&mut self, index: usize, at: Moment) -> Result<(), String> {
         let process = &mut self.processes[index];
-        if process.wake_at != Some(at) || !process.alive {
+        if process.wake_at != Some(at) || !process.alive || process.gait != Gait::Runs {
             return Ok(());
         }
         process.wake_at = None;
@@ -226,15 +256,17 @@ impl World {
         let hosts: Vec<String> = self.nodes.iter().map(|node| node.name.clone()).collect();
         let process = &mut self.processes[index];
         let slot = process.slot;
+        let time = process.time(&self.nodes[slot], now);
         let Some(program) = process.program.as_mut() else {
             return Ok(());
         };
         let mut out = VecDeque::new();
         let mut scene = Scene {
-            now: self.nodes[slot].time(now),
+            now: time,
             roster: &self.roster,
             hosts: &hosts,
             crashed: &self.crashed,
+            left_at: &self.left_at,
             ledger: &mut self.ledger,
             quiet,
             grow,
@@ -252,22 +284,26 @@ impl World {
             if self.options.trace {
                 self.trace(|| format!("{tid} -> {}", super::links::describe(&frame)));
             }
-            self.queue
-                .at(at, Event::Input(slot, Input::Task(tid, frame)));
+            let input = Input::Task(tid, frame);
+            self.queue.at(at, Event::FromProcess(index, input));
         }
         match pause {
-            Pause::Exit(status) => self.process_gone(index, None, status),
+            Pause::Exit(status) => {
+                self.note_left(tid, slot);
+                self.process_gone(index, None, status);
+            }
             Pause::Compute(until) => self.wake_later(index, Some(until)),
             Pause::Wait(until) => self.wake_later(index, until),
         }
         Ok(())
     }
 
-    fn wake_later(&mut self, index: usize, until: Option<vm_machine::Time>) {
+    fn wake_later(&mut self, index: usize, until: Option<Time>) {
         let now = self.queue.now();
         let process = &mut self.processes[index];
         process.wake_at = until.map(|until| {
             let clock = &self.nodes[process.slot].clock;
+            let until = Time(until.0.saturating_add_signed(-process.offset));
             clock.when(until).max(now + 1)
         });
         if let Some(at) = process.wake_at {
@@ -284,7 +320,11 @@ impl World {
 
     /// A process is ended by a signal.
     pub(super) fn kill(&mut self, index: usize, signal: i32) -> Result<(), String> {
-        if self.processes[index].alive {
+        let process = &mut self.processes[index];
+        // A process that stands is in a handler, in which only SIGKILL finds it.
+        if process.gait != Gait::Runs && signal != 9 {
+            process.pending_signal = Some(signal);
+        } else if process.alive {
             self.process_gone(index, Some(signal), 0);
         }
         Ok(())
@@ -309,12 +349,15 @@ impl World {
         }
         if self.processes[index].program.is_some() {
             let at = read + self.random.below(2 * MS);
-            self.queue.at(at, Event::Input(slot, Input::TaskGone(tid)));
+            self.queue
+                .at(at, Event::FromProcess(index, Input::TaskGone(tid)));
         }
         let at = read + self.random.below(2 * MS);
         let status = World::process_status(signal, status);
-        self.queue
-            .at(at, Event::Input(slot, Input::ProcessEnded(tid, status)));
+        self.queue.at(
+            at,
+            Event::FromProcess(index, Input::ProcessEnded(tid, status)),
+        );
     }
 
     /// Starts masters while there are too few tasks.
@@ -350,11 +393,11 @@ impl World {
         Ok(())
     }
 
-    fn process_of(&self, slot: Slot, tid: Tid) -> Option<usize> {
+    pub(super) fn process_of(&self, slot: Slot, tid: Tid) -> Option<usize> {
         // The youngest first: most that ended did so long ago.
-        self.processes
-            .iter()
-            .rposition(|process| process.alive && process.slot == slot && process.tid == tid)
+        self.processes.iter().rposition(|process| {
+            process.alive && !process.discarded && process.slot == slot && process.tid == tid
+        })
     }
 
     /// The living processes of a daemon.

@@ -65,6 +65,7 @@ impl Daemon {
         if let Some(task) = self.tasks.get_mut(&tid)
             && !std::mem::replace(&mut task.exiting, true)
         {
+            task.status = Some(status);
             self.agreement.propose(Change::Exit {
                 tid,
                 host: self.me,

@@ -55,6 +55,7 @@ mod spawn;
 mod tasks;
 mod traffic;
 
+pub use moves::{MoveCounters, MovesUnderway};
 pub use traffic::Counters;
 
 use crate::{
@@ -170,6 +171,8 @@ pub struct Daemon {
     ordered: BTreeMap<(Tid, u64), Ordered>,
     /// Processes from a shell that become masters, by the request of this daemon.
     enrolling: BTreeMap<u64, Enrolling>,
+    /// The hosts of which the tasks here were told that they came, and not that they went.
+    known: BTreeSet<HostId>,
     /// The local tasks that watch.
     watchers: BTreeMap<Watched, BTreeSet<Tid>>,
     /// Last numbers that were asked for, by the ended task and its watcher.
@@ -188,6 +191,9 @@ pub struct Daemon {
     leaving: BTreeMap<Tid, Leaving>,
     /// Tasks of other hosts that are on their way here.
     arriving: BTreeMap<Tid, Arriving>,
+    /// Offers of tasks of which the log here does not know yet that they are there: from, and under
+    /// which incarnation.
+    early_offers: BTreeMap<Tid, (HostId, u32)>,
     /// Moves that consoles here asked for.
     asked_moves: BTreeMap<u64, MoveAsked>,
     departure: Option<Departure>,
@@ -246,6 +252,9 @@ impl Daemon {
             epoch: 0,
             generation: 0,
         });
+        let state = agreement.state();
+        let present = state.hosts().map(|(host, _)| host);
+        let known = present.filter(|host| state.is_present(*host)).collect();
         let mut daemon = Daemon {
             config,
             machine,
@@ -267,6 +276,7 @@ impl Daemon {
             spawnings: BTreeMap::new(),
             ordered: BTreeMap::new(),
             enrolling: BTreeMap::new(),
+            known,
             watchers: BTreeMap::new(),
             asked_last: BTreeMap::new(),
             awaiting_group: BTreeMap::new(),
@@ -277,6 +287,7 @@ impl Daemon {
             listings: BTreeMap::new(),
             leaving: BTreeMap::new(),
             arriving: BTreeMap::new(),
+            early_offers: BTreeMap::new(),
             asked_moves: BTreeMap::new(),
             departure: None,
             timers: BTreeSet::new(),

@@ -17,8 +17,13 @@
 //!
 //! While a task is frozen, its frames are dropped here and their senders are remembered: they are
 //! asked to send again to wherever it goes on. When it moves, every daemon tells its tasks.
+//!
+//! What is unread in the task's socket does not move: its request under way is answered before the
+//! release, or asked anew at the target; what it was told and has not acknowledged goes along. An
+//! offer that is ahead of the target's log waits until that has caught up: a task may come back
+//! before its old host knows that it went.
 
-use super::{Daemon, Timer, tasks::LocalTask};
+use super::{Daemon, Timer, requests::Waiting, tasks::LocalTask};
 use crate::{HostPhase, Outbox, Output, Time};
 use bytes::{Bytes, BytesMut};
 use vm_wire::{
@@ -47,6 +52,8 @@ pub(super) struct Leaving {
     saved: Time,
     loaded: Option<Time>,
     bytes: u64,
+    /// It was released, and then proposed that it stays.
+    doubted: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +88,74 @@ pub(super) struct MoveAsked {
     pub host: HostId,
 }
 
+/// A frame that travelled as bytes.
+fn frame_of(bytes: &[u8]) -> Option<Frame> {
+    let mut reader = FrameReader::new();
+    reader.push(bytes);
+    reader.next_frame().ok().flatten()
+}
+
+/// What became of the moves that this daemon had a part in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MoveCounters {
+    /// Tasks that came here.
+    pub came: u64,
+    /// Tasks that went elsewhere.
+    pub went: u64,
+    /// Taken back: the target refused, or did not answer.
+    pub offers_refused: u64,
+    /// Taken back: the task could not be saved, or its image not be written.
+    pub saves_refused: u64,
+    /// Taken back: the image did not reach the target whole, or its process ended there.
+    pub images_lost: u64,
+    /// Taken back: the target's host was lost or left.
+    pub targets_lost: u64,
+    /// Taken back after the release: the log said that the task stays.
+    pub stayed: u64,
+    /// Went although this daemon, in doubt, had proposed that they stay.
+    pub went_in_doubt: u64,
+    /// Not come: the host that had offered them was lost before it released them.
+    pub sources_lost: u64,
+    /// Likewise, after it had.
+    pub sources_lost_released: u64,
+    /// Frames that were dropped because their receiver stood still; their senders were asked for
+    /// them again.
+    pub frames_dropped: u64,
+}
+
+/// What of moves is under way at a daemon.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MovesUnderway {
+    /// Tasks here that are on their way elsewhere.
+    pub leaving: Vec<Tid>,
+    /// Tasks from elsewhere that are on their way here.
+    pub arriving: Vec<Tid>,
+    /// Tasks here that stand still.
+    pub frozen: Vec<Tid>,
+    /// Wishes of consoles here that were not answered.
+    pub asked: usize,
+}
+
+impl MovesUnderway {
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl Daemon {
+    /// What of moves is under way here, to be looked at.
+    pub fn moves_underway(&self) -> MovesUnderway {
+        let frozen = self.tasks.iter().filter(|(_, task)| task.frozen);
+        let arriving = self.arriving.keys().chain(self.early_offers.keys());
+        MovesUnderway {
+            leaving: self.leaving.keys().copied().collect(),
+            arriving: arriving.copied().collect(),
+            frozen: frozen.map(|(tid, _)| *tid).collect(),
+            asked: self.asked_moves.len(),
+        }
+    }
+
     /// A console wants a task moved. Its answer comes with the end of the move.
     pub(super) fn move_for_console(
         &mut self,
@@ -211,15 +285,40 @@ impl Daemon {
                 saved: now,
                 loaded: None,
                 bytes: 0,
+                doubted: false,
             },
         );
         self.set_timer(now + limits::MOVE_OFFER_TIME, Timer::Move(tid, incarnation));
         Ok(())
     }
 
-    /// At the target: is there room?
+    /// At the target: is there room? Where a task was is forgotten before it comes back, so an offer
+    /// that is ahead of the log here waits for it.
     pub(super) fn on_move_offer(&mut self, from: HostId, offer: &MoveOffer, out: &mut Outbox) {
         let MoveOffer { tid, incarnation } = *offer;
+        let known = self.agreement.state().task(tid);
+        if known.is_none_or(|task| task.incarnation < incarnation) {
+            self.early_offers.insert(tid, (from, incarnation));
+        } else {
+            self.answer_offer(from, tid, incarnation, out);
+        }
+    }
+
+    /// The log has come to know where a task is.
+    pub(super) fn review_offer(
+        &mut self,
+        tid: Tid,
+        host: HostId,
+        incarnation: u32,
+        out: &mut Outbox,
+    ) {
+        if self.early_offers.get(&tid) == Some(&(host, incarnation)) {
+            self.early_offers.remove(&tid);
+            self.answer_offer(host, tid, incarnation, out);
+        }
+    }
+
+    fn answer_offer(&mut self, from: HostId, tid: Tid, incarnation: u32, out: &mut Outbox) {
         let ticket = self.accept_offer(from, tid, incarnation, out);
         let ready = MoveReady {
             tid,
@@ -237,6 +336,10 @@ impl Daemon {
         out: &mut Outbox,
     ) -> Result<u64, Failed> {
         let name = &self.config.facts.name;
+        let known = self.agreement.state().living_task(tid);
+        if known.is_none_or(|task| (task.host, task.incarnation) != (from, incarnation)) {
+            return Err(self.no_such_task(tid));
+        }
         if self.is_departing() {
             let text = format!("host '{name}' is leaving the machine and takes no tasks");
             return Err(Failed::new(FailKind::Refused, text));
@@ -271,7 +374,10 @@ impl Daemon {
         };
         let ticket = match ready.ticket {
             Ok(ticket) => ticket,
-            Err(failed) => return self.give_up_move(tid, failed, out),
+            Err(failed) => {
+                self.counters.moves.offers_refused += 1;
+                return self.give_up_move(tid, failed, out);
+            }
         };
         let Some(host) = self.agreement.state().host(from) else {
             return;
@@ -299,11 +405,10 @@ impl Daemon {
         match result {
             Ok(bytes) => {
                 (moving.stage, moving.saved, moving.bytes) = (Stage::Loading, now, bytes);
-                if moving.loaded.is_some() {
-                    self.release_task(tid);
-                }
+                self.release_task(tid);
             }
             Err(failed) => {
+                self.counters.moves.saves_refused += 1;
                 let text = format!("task {} cannot be moved: {failed}", tid.show(self.machine));
                 self.take_back(tid, Failed::new(failed.kind, text), out);
             }
@@ -349,32 +454,49 @@ impl Daemon {
         match loaded.result {
             Ok(()) => {
                 moving.loaded = Some(now);
-                if moving.stage == Stage::Loading {
-                    self.release_task(tid);
-                }
+                self.release_task(tid);
             }
-            Err(failed) => self.take_back(tid, failed, out),
+            Err(failed) => {
+                self.counters.moves.images_lost += 1;
+                self.take_back(tid, failed, out);
+            }
         }
     }
 
-    /// At the source: the right to resume the task goes to the log.
-    fn release_task(&mut self, tid: Tid) {
+    /// Whether the log decides where the task goes on.
+    pub(super) fn is_released(&self, tid: Tid) -> bool {
+        let moving = self.leaving.get(&tid);
+        moving.is_some_and(|moving| moving.stage == Stage::Released)
+    }
+
+    /// At the source: the right to resume the task goes to the log, once its image is whole and
+    /// its request answered. Only a request that changes nothing may go on there, as a new one.
+    pub(super) fn release_task(&mut self, tid: Tid) {
+        let watches = self.watches_of(tid);
         let (Some(moving), Some(task)) = (self.leaving.get_mut(&tid), self.tasks.get(&tid)) else {
             return;
         };
+        let asks_again = matches!(task.waiting, None | Some(Waiting::GroupVersion(_)));
+        if moving.stage != Stage::Loading || moving.loaded.is_none() || !asks_again {
+            return;
+        }
         moving.stage = Stage::Released;
         let (to, incarnation) = (moving.to, moving.incarnation);
-        let answer = task.answer.as_ref().map(|frame| {
+        let whole = |frame: &Frame| {
             let mut bytes = BytesMut::with_capacity(frame.len());
             frame.write_to(&mut bytes);
             Body::from(bytes.to_vec())
-        });
+        };
+        let answered = task.waiting.is_none();
         let belongings = Belongings {
             siblings: task.siblings as u32,
             console: task.console,
-            watches: task.watches.iter().copied().collect(),
-            asked: task.asked,
-            answer,
+            watches,
+            asked: task.asked.saturating_sub(u64::from(!answered)),
+            answer: task.answer.as_ref().map(whole),
+            told: task.told,
+            untaken: task.untaken.iter().map(whole).collect(),
+            hosts: self.known.iter().copied().collect(),
         };
         let release = MoveRelease {
             tid,
@@ -404,6 +526,9 @@ impl Daemon {
     }
 
     pub(super) fn on_move_abort(&mut self, from: HostId, abort: &MoveAbort, out: &mut Outbox) {
+        if self.early_offers.get(&abort.tid) == Some(&(from, abort.incarnation)) {
+            self.early_offers.remove(&abort.tid);
+        }
         if self.arriving.get(&abort.tid).is_some_and(|arriving| {
             (arriving.from, arriving.incarnation) == (from, abort.incarnation)
         }) {
@@ -437,10 +562,11 @@ impl Daemon {
         if !std::mem::replace(&mut task.frozen, false) {
             return;
         }
-        let connected = task.connected;
+        let connected = task.connected && !task.leaving;
         let missed = std::mem::take(&mut task.missed);
         self.routes.set_connected(tid, connected);
         out.push_back(Output::Resume(tid));
+        self.tell_again(tid, out);
         for sender in missed {
             let resend = Frame::new(Header::new(Op::Resend), Bytes::new());
             self.forward(resend.between(tid, sender), false, out);
@@ -485,18 +611,21 @@ impl Daemon {
 
     /// A stage takes too long.
     pub(super) fn on_move_due(&mut self, tid: Tid, incarnation: u32, out: &mut Outbox) {
-        let Some(moving) = self.leaving.get(&tid) else {
+        let Some(moving) = self.leaving.get_mut(&tid) else {
             return;
         };
         if moving.incarnation != incarnation {
             return;
         }
         let (begun, prepared, to) = (moving.begun, moving.prepared, moving.to);
+        let stage = moving.stage;
+        moving.doubted |= stage == Stage::Released;
         let name = self.host_name(to);
         let late = |text: String| Failed::new(FailKind::System, text);
-        match moving.stage {
+        match stage {
             Stage::Offered if self.now >= begun + limits::MOVE_OFFER_TIME => {
                 let text = format!("host '{name}' does not answer; the task runs on");
+                self.counters.moves.offers_refused += 1;
                 self.take_back(tid, late(text), out);
             }
             Stage::Saving | Stage::Loading if self.now >= prepared + limits::MOVE_TIME => {
@@ -504,6 +633,7 @@ impl Daemon {
                     "the image did not arrive at host '{name}' within {:?}; the task runs on",
                     limits::MOVE_TIME
                 );
+                self.counters.moves.images_lost += 1;
                 self.take_back(tid, late(text), out);
             }
             Stage::Released => {
@@ -531,6 +661,7 @@ impl Daemon {
             run.hosts.insert(to);
         }
         self.tell_located(tid, to, incarnation, out);
+        self.review_offer(tid, to, incarnation, out);
         self.release_held(out);
     }
 
@@ -539,7 +670,17 @@ impl Daemon {
         if let Some(task) = self.tasks.get(&tid) {
             let connected = task.connected && !task.leaving && !task.frozen;
             self.routes.set_connected(tid, connected);
+            if let Some(status) = task.status {
+                // It ended meanwhile; what was proposed then is void.
+                self.agreement.propose(Change::Exit {
+                    tid,
+                    host: self.me,
+                    incarnation,
+                    status,
+                });
+            }
             if self.leaving.contains_key(&tid) {
+                self.counters.moves.stayed += 1;
                 self.thaw(tid, out);
                 let text = "the target did not take the task in time; it runs on where it was";
                 self.give_up_move(tid, Failed::new(FailKind::System, text), out);
@@ -554,20 +695,25 @@ impl Daemon {
         let mut task = LocalTask::new(app.unwrap_or(tid), belongings.console, None);
         task.siblings = belongings.siblings as usize;
         task.asked = belongings.asked;
-        task.answer = belongings.answer.as_deref().and_then(|bytes| {
-            let mut reader = FrameReader::new();
-            reader.push(bytes);
-            reader.next_frame().ok().flatten()
-        });
+        task.answer = belongings.answer.as_ref().and_then(|bytes| frame_of(bytes));
+        task.told = belongings.told;
+        task.untaken = belongings
+            .untaken
+            .iter()
+            .filter_map(|bytes| frame_of(bytes))
+            .collect();
         task.connected = !arrived.lost;
         task.process = !arrived.lost;
         for what in belongings.watches {
             task.watches.insert(what);
             self.watchers.entry(what).or_default().insert(tid);
         }
+        self.counters.moves.came += 1;
         self.tasks.insert(tid, task);
         self.routes.set_connected(tid, !arrived.lost);
         out.push_back(Output::Begin { tid, incarnation });
+        self.tell_again(tid, out);
+        self.tell_hosts_since(tid, &belongings.hosts, out);
         if arrived.lost {
             // It ended here before the log gave it to this host.
             self.lose_arrived(tid, incarnation);
@@ -598,6 +744,8 @@ impl Daemon {
             out.push_back(Output::Discard(tid));
         }
         if let Some(moving) = self.leaving.remove(&tid) {
+            self.counters.moves.went += 1;
+            self.counters.moves.went_in_doubt += u64::from(moving.doubted);
             let span = |from: Time, to: Time| to.since(from).as_micros() as u64;
             let loaded = moving.loaded.unwrap_or(self.now);
             let report = MoveReport {
@@ -643,14 +791,26 @@ impl Daemon {
             let text = format!("task {} has ended", tid.show(self.machine));
             self.give_up_move(tid, Failed::new(FailKind::NoSuchTask, text), out);
         }
+        let state = self.agreement.state();
+        if let Some(arriving) = self.arriving.get(&tid)
+            && !state.is_present(arriving.from)
+        {
+            match arriving.belongings {
+                Some(_) => self.counters.moves.sources_lost_released += 1,
+                None => self.counters.moves.sources_lost += 1,
+            }
+        }
+        self.early_offers.remove(&tid);
         self.discard(tid, out);
     }
 
     /// A host is gone: what was on its way there stays, what was awaited from it does not come.
     pub(super) fn lose_moves_of(&mut self, host: HostId, out: &mut Outbox) {
+        self.early_offers.retain(|_, (from, _)| *from != host);
         let name = self.host_name(host);
         let there = self.leaving.iter().filter(|(_, moving)| moving.to == host);
         for tid in there.map(|(tid, _)| *tid).collect::<Vec<_>>() {
+            self.counters.moves.targets_lost += 1;
             self.thaw(tid, out);
             let text = format!("host '{name}' was lost; the task runs on where it was");
             self.give_up_move(tid, Failed::new(FailKind::HostLost, text), out);

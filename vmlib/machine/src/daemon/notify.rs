@@ -6,7 +6,8 @@
 //! host is lost, no number is known and none is waited for.
 
 use super::{Daemon, requests::Reply};
-use crate::{Outbox, Output};
+use crate::{HostPhase, Outbox, Output};
+use std::collections::BTreeSet;
 use vm_wire::{
     Frame, HostId, Message, Tid,
     agreed::ExitStatus,
@@ -14,6 +15,10 @@ use vm_wire::{
     peer::{Last, LastAsk, Order},
     task::{Ended, FailKind, HostEvent, Watch, Watched},
 };
+
+/// Notifies that are kept for a task that does not acknowledge them: beyond it the eldest are
+/// forgotten.
+const UNTAKEN_MAX: usize = 2 * limits::WATCHES_MAX;
 
 /// A last number that was asked for.
 #[derive(Debug, Clone, Copy)]
@@ -131,9 +136,112 @@ impl Daemon {
         self.tell_task(watcher, ended.frame(), out);
     }
 
+    /// Tells a task something, now or when it goes on. It is numbered, and kept until the task has
+    /// acknowledged it: what is unread in its socket does not move with it.
     fn tell_task(&mut self, tid: Tid, frame: Frame, out: &mut Outbox) {
-        if self.tasks.get(&tid).is_some_and(|task| task.connected) {
-            out.push_back(Output::Task(tid, frame.between(self.tid, tid)));
+        let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.connected) else {
+            return;
+        };
+        task.told += 1;
+        let mut frame = frame.between(self.tid, tid);
+        frame.header.seq = task.told;
+        task.untaken.push_back(frame.clone());
+        if task.untaken.len() > UNTAKEN_MAX {
+            task.untaken.pop_front();
+        }
+        if !task.frozen {
+            out.push_back(Output::Task(tid, frame));
+        }
+    }
+
+    /// A task has taken what it was told, up to that number.
+    pub(super) fn on_told(&mut self, tid: Tid, taken: u64) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            while task
+                .untaken
+                .pop_front_if(|frame| frame.header.seq <= taken)
+                .is_some()
+            {}
+        }
+    }
+
+    /// A task goes on, here or as one that arrived: what it may not have been told is told again,
+    /// and what it watches and the log says has come about meanwhile.
+    pub(super) fn tell_again(&mut self, tid: Tid, out: &mut Outbox) {
+        let Some(task) = self.tasks.get(&tid) else {
+            return;
+        };
+        let untaken = task.untaken.iter();
+        out.extend(untaken.map(|frame| Output::Task(tid, self.still_true(frame))));
+        let state = self.agreement.state();
+        let ended = task.watches.iter().filter_map(|what| match what {
+            Watched::Task(about) => {
+                let task = state.task(*about)?;
+                Some((*about, task.host, task.status?))
+            }
+            _ => None,
+        });
+        for (about, host, status) in ended.collect::<Vec<_>>() {
+            let what = Watched::Task(about);
+            if let Some(task) = self.tasks.get_mut(&tid) {
+                task.watches.remove(&what);
+            }
+            self.unwatch(tid, what);
+            self.tell_ended_to(tid, about, host, status, out);
+        }
+    }
+
+    /// A notify that is told again. The last chunk of a task that ended is not waited for any more
+    /// if what was kept of it has died meanwhile.
+    fn still_true(&self, frame: &Frame) -> Frame {
+        let state = self.agreement.state();
+        let died = |host: HostId| {
+            let host = state.host(host);
+            host.is_none_or(|host| host.phase == HostPhase::Dead)
+        };
+        match Ended::read(frame) {
+            Ok(ended) if state.task(ended.tid).is_none_or(|task| died(task.host)) => {
+                let mut told = Ended {
+                    last: None,
+                    ..ended
+                }
+                .frame();
+                told.header = frame.header.clone();
+                told
+            }
+            _ => frame.clone(),
+        }
+    }
+
+    /// What a task watches, and what it was not told yet because the last number is awaited.
+    pub(super) fn watches_of(&self, tid: Tid) -> Vec<Watched> {
+        let awaited = self
+            .asked_last
+            .keys()
+            .filter(|(_, watcher)| *watcher == tid);
+        let awaited = awaited.map(|(ended, _)| Watched::Task(*ended));
+        let task = self.tasks.get(&tid);
+        let watches = task
+            .into_iter()
+            .flat_map(|task| task.watches.iter().copied());
+        watches.chain(awaited).collect()
+    }
+
+    /// A task arrived that knows of these hosts.
+    pub(super) fn tell_hosts_since(&mut self, tid: Tid, hosts: &[HostId], out: &mut Outbox) {
+        let before: BTreeSet<HostId> = hosts.iter().copied().collect();
+        let changed: Vec<HostId> = before.symmetric_difference(&self.known).copied().collect();
+        for host in changed {
+            let added = self.known.contains(&host);
+            let what = match added {
+                true => Watched::HostAdded,
+                false => Watched::HostDeleted,
+            };
+            let watches = |task: &super::LocalTask| task.watches.contains(&what);
+            if self.tasks.get(&tid).is_some_and(watches) {
+                let name = self.host_name(host);
+                self.tell_task(tid, HostEvent { host, name, added }.frame(), out);
+            }
         }
     }
 
@@ -173,6 +281,10 @@ impl Daemon {
 
     /// A host came, or went.
     pub(super) fn notify_host(&mut self, host: HostId, added: bool, out: &mut Outbox) {
+        match added {
+            true => self.known.insert(host),
+            false => self.known.remove(&host),
+        };
         let what = match added {
             true => Watched::HostAdded,
             false => Watched::HostDeleted,

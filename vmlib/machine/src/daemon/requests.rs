@@ -63,6 +63,7 @@ impl Daemon {
     /// A frame came from a task.
     pub(super) fn on_task(&mut self, tid: Tid, mut frame: Frame, out: &mut Outbox) {
         match frame.header.op {
+            Op::Ack if frame.header.to.is_none() => self.on_told(tid, frame.header.ack),
             Op::Data | Op::Ack | Op::Resend => {
                 if frame.header.from != tid || frame.header.to.is_daemon() {
                     self.close_task(tid, "a message from or to somebody else", out);
@@ -86,6 +87,10 @@ impl Daemon {
     }
 
     fn on_request(&mut self, tid: Tid, frame: &Frame, out: &mut Outbox) {
+        // Whoever owns it in the end is asked again.
+        if self.is_released(tid) {
+            return;
+        }
         let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.connected) else {
             return;
         };
@@ -208,6 +213,7 @@ impl Daemon {
             task.answer = Some(answer.clone());
             task.waiting = None;
             out.push_back(Output::Task(tid, answer));
+            self.release_task(tid);
         }
     }
 

@@ -270,6 +270,7 @@ impl Daemon {
         let key = (record.asker, record.request);
         for tid in tids_of(self.machine, record).map(|(_, tid)| tid) {
             self.routes.born(tid, record.host);
+            self.review_offer(tid, record.host, 1, out);
         }
         if let Some(run) = self.runs.get_mut(&record.app) {
             run.hosts.insert(record.host);

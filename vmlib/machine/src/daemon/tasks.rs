@@ -6,10 +6,10 @@
 
 use super::{Daemon, requests::Waiting, spawn::Enrolling};
 use crate::{ConnId, Outbox, Output};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use vm_wire::{
     Frame, Header, HostId, Message, Op, Tid,
-    agreed::{Change, SpawnRecord},
+    agreed::{Change, ExitStatus, SpawnRecord},
     limits,
     task::{Enrol, FailKind, Failed, Watched, Welcome},
     version::Offer,
@@ -34,6 +34,8 @@ pub(super) struct LocalTask {
     pub process: bool,
     /// Whether its `Exit` is on its way into the log.
     pub exiting: bool,
+    /// With which status.
+    pub status: Option<ExitStatus>,
     /// Whether it is leaving in order: what it sends from now on is left to the keeper.
     pub leaving: bool,
     /// Whether its `Exit` was applied.
@@ -46,6 +48,10 @@ pub(super) struct LocalTask {
     pub missed: BTreeSet<Tid>,
     /// What it watches.
     pub watches: BTreeSet<Watched>,
+    /// Number of the last notify that it was told.
+    pub told: u64,
+    /// Those that it has not acknowledged: they may be lost when it moves.
+    pub untaken: VecDeque<Frame>,
     /// Number of its last request.
     pub asked: u64,
     /// The answer to that; `None` while it is under way.
@@ -68,12 +74,15 @@ impl LocalTask {
             connected: false,
             process: true,
             exiting: false,
+            status: None,
             leaving: false,
             ended: false,
             frozen: false,
             not_kept: false,
             missed: BTreeSet::new(),
             watches: BTreeSet::new(),
+            told: 0,
+            untaken: VecDeque::new(),
             asked: 0,
             answer: None,
             waiting: None,

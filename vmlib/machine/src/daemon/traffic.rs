@@ -3,7 +3,7 @@
 //! [`Daemon::forward`] is the hot path. Everything else here is for frames whose receiver has no
 //! data socket yet, has ended, is not known, or is behind a link that is not there.
 
-use super::Daemon;
+use super::{Daemon, moves::MoveCounters};
 use crate::{Outbox, Output, route::Way};
 use vm_wire::{Frame, Header, HostId, Message, Op, Tid, limits, task::Located};
 
@@ -23,6 +23,8 @@ pub struct Counters {
     pub behind: u64,
     /// Bytes of tasks' output dropped because the way to their console was full.
     pub output_dropped: u64,
+    /// What became of moves.
+    pub moves: MoveCounters,
 }
 
 impl Daemon {
@@ -60,6 +62,9 @@ impl Daemon {
         let Some(task) = self.tasks.get_mut(&frame.header.to) else {
             return;
         };
+        if task.frozen {
+            self.counters.moves.frames_dropped += 1;
+        }
         if task.leaving {
             self.keeper.handle(self.now, frame, &mut self.frames);
         } else if (task.token.is_some() || task.frozen)

@@ -1,10 +1,11 @@
 //! Several daemons as one machine: what tasks and consoles see of spawns, messages, exits, notify,
-//! signals, groups, hosts that come and go, and of requests that make no sense.
+//! signals, groups, hosts that come and go, moves, and of requests that make no sense.
 
 mod bad_input;
 mod consoles;
 mod ends;
 mod groups;
 mod hosts;
+mod moves;
 mod spawns;
 mod world;

@@ -15,7 +15,7 @@ use vm_wire::{
     Frame, HostId, MachineId, Message, Op, Tid,
     agreed::{ExitStatus, HostFacts},
     console::{Answer, Request},
-    peer::{Join, Joined, UsageRow},
+    peer::{Join, Joined, Order, UsageRow},
     task::{
         Done, ENV_TOKEN, Ended, Enrol, Exit, FailKind, Failed, HostEvent, Located, Place, Spawn,
         Spawned, Watch, Watched, Welcome,
@@ -43,6 +43,9 @@ pub struct Process {
     token: Option<u64>,
     /// Whether it is a task of its daemon now.
     endpoint: Option<Endpoint>,
+    /// Whether it stands still, and what waits in its socket meanwhile.
+    pub frozen: bool,
+    socket: Vec<Frame>,
     alive: bool,
     next_request: u64,
     answers: BTreeMap<u64, Vec<Frame>>,
@@ -50,6 +53,26 @@ pub struct Process {
     pub told: Vec<Told>,
     pub signals: Vec<i32>,
     pub input: Vec<u8>,
+}
+
+/// What becomes of the images of tasks that move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carry {
+    /// They arrive at once.
+    Whole,
+    /// No task can be saved.
+    Refused,
+    /// They are written, and arrive when the test says so.
+    Held,
+}
+
+/// What happens when the target of a move has the release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// The source's host loses its power.
+    SourceCrashes,
+    /// The link between the two breaks for good.
+    LinkBreaks,
 }
 
 /// What a task was told.
@@ -82,6 +105,23 @@ pub struct World {
     pub stubborn: bool,
     /// Tasks to which no data gets through.
     pub deaf: BTreeSet<Tid>,
+    pub carry: Carry,
+    /// Which hosts await which tasks, by the tickets.
+    expected: BTreeMap<u64, (HostId, Tid)>,
+    /// Images on their way: by task the ticket.
+    images: BTreeMap<Tid, (u64, Endpoint)>,
+    /// Copies that were brought back and stand.
+    pub standing: BTreeMap<(HostId, Tid), Endpoint>,
+    /// Frames between daemons that carry such orders are lost.
+    pub lost: Option<fn(&Order) -> bool>,
+    /// What happens when a host has the release of a task.
+    pub released: Option<Then>,
+}
+
+/// The order that a frame between daemons carries whole.
+fn order_of(frame: &Frame) -> Option<Order> {
+    let whole = frame.header.op == Op::Data && frame.header.to.is_daemon();
+    Order::from_payload(&frame.body).ok().filter(|_| whole)
 }
 
 fn pair(a: HostId, b: HostId) -> (HostId, HostId) {
@@ -108,6 +148,12 @@ impl World {
             noted: Vec::new(),
             stubborn: false,
             deaf: BTreeSet::new(),
+            carry: Carry::Whole,
+            expected: BTreeMap::new(),
+            images: BTreeMap::new(),
+            standing: BTreeMap::new(),
+            lost: None,
+            released: None,
         };
         let mut out = Outbox::new();
         let config = DaemonConfig::new(facts("n1"), 1);
@@ -174,7 +220,7 @@ impl World {
         self.nodes[&HostId(host)].end.as_ref()
     }
 
-    fn is_up(&self, host: HostId) -> bool {
+    pub fn is_up(&self, host: HostId) -> bool {
         let up = |node: &Node| !node.dead && node.end.is_none();
         self.nodes.get(&host).is_some_and(up)
     }
@@ -187,11 +233,22 @@ impl World {
             if !self.is_up(host) {
                 continue;
             }
+            let released = match &input {
+                Input::Peer(from, frame) if self.released.is_some() => order_of(frame)
+                    .filter(|order| matches!(order, Order::MoveRelease(_)))
+                    .map(|_| *from),
+                _ => None,
+            };
             let mut out = Outbox::new();
             let now = self.now;
             let node = self.nodes.get_mut(&host).expect("it is up");
             node.daemon.step(now, input, &mut out);
             self.carry_out(host, out);
+            match (released, self.released) {
+                (Some(from), Some(Then::SourceCrashes)) => self.crash(from.0),
+                (Some(from), Some(Then::LinkBreaks)) => self.cut(from.0, host.0, true),
+                _ => {}
+            }
         }
     }
 
@@ -270,7 +327,8 @@ impl World {
             Output::Peer(to, frame) => {
                 let link = pair(host, to);
                 assert!(!self.nodes[&host].dead);
-                if self.links.contains(&link) {
+                let lost = |order: Order| self.lost.is_some_and(|lost| lost(&order));
+                if self.links.contains(&link) && !order_of(&frame).is_some_and(lost) {
                     self.input(to, Input::Peer(host, frame));
                 }
             }
@@ -283,7 +341,11 @@ impl World {
             Output::Reject(conn, frame) => {
                 self.rejected.insert(conn, frame);
             }
-            Output::Task(tid, frame) => self.tell_task(tid, frame),
+            Output::Task(tid, frame) => {
+                if self.processes[&tid].host == host {
+                    self.tell_task(tid, frame);
+                }
+            }
             Output::CloseTask(tid) => {
                 self.closed.push(tid);
                 self.input(host, Input::TaskGone(tid));
@@ -315,14 +377,16 @@ impl World {
                     }
                 }
             }
-            Output::Freeze { tid, .. } => {
-                let failed = Failed::new(FailKind::Refused, "no process here can be saved");
-                self.input(host, Input::Frozen(tid, Err(failed)));
+            Output::Freeze { tid, ticket, .. } => self.freeze(host, tid, ticket),
+            Output::Resume(tid) => self.resume(host, tid),
+            Output::Expect { tid, ticket } => {
+                self.expected.insert(ticket, (host, tid));
             }
-            Output::Resume(_)
-            | Output::Expect { .. }
-            | Output::Begin { .. }
-            | Output::Discard(_) => {}
+            Output::Begin { tid, .. } => self.begin_arrived(host, tid),
+            Output::Discard(tid) => {
+                self.expected.retain(|_, awaited| *awaited != (host, tid));
+                self.standing.remove(&(host, tid));
+            }
             Output::Adopt(tid, _) => self.add_process(tid, host, "shell", None),
             Output::Signal(tid, signal) => self.signalled(host, tid, signal),
             Output::StandardInput(tid, bytes) => {
@@ -411,8 +475,95 @@ impl World {
         for process in self.processes.values_mut().filter(|p| p.host == host) {
             process.alive = false;
         }
+        self.standing.retain(|(at, _), _| *at != host);
         for other in self.nodes.keys().copied().collect::<Vec<_>>() {
             self.disconnect(host, other);
+        }
+    }
+
+    // Moves.
+
+    fn freeze(&mut self, host: HostId, tid: Tid, ticket: u64) {
+        let process = self.processes.get_mut(&tid).expect("a process");
+        assert_eq!((process.host, process.frozen), (host, false));
+        if self.carry == Carry::Refused {
+            let failed = Failed::new(FailKind::Refused, "no process here can be saved");
+            return self.input(host, Input::Frozen(tid, Err(failed)));
+        }
+        process.frozen = true;
+        let image = process.endpoint.clone().expect("it is enrolled");
+        self.images.insert(tid, (ticket, image));
+        self.input(host, Input::Frozen(tid, Ok(1000)));
+        if self.carry == Carry::Whole {
+            self.arrive(tid);
+        }
+    }
+
+    /// The image of a task arrives.
+    pub fn arrive(&mut self, tid: Tid) {
+        let (ticket, image) = self.images.remove(&tid).expect("an image");
+        let (host, awaited) = self.expected.remove(&ticket).expect("it is awaited");
+        assert_eq!(awaited, tid);
+        self.standing.insert((host, tid), image);
+        self.input(host, Input::Arrived(tid, Ok(())));
+    }
+
+    /// The image of a task is lost on its way.
+    pub fn lose_image(&mut self, tid: Tid) {
+        let (ticket, _) = self.images.remove(&tid).expect("an image");
+        let (host, _) = self.expected.remove(&ticket).expect("it is awaited");
+        let failed = Failed::new(FailKind::System, "the image was lost");
+        self.input(host, Input::Arrived(tid, Err(failed)));
+    }
+
+    /// A frozen task goes on where it is.
+    fn resume(&mut self, host: HostId, tid: Tid) {
+        let process = self.processes.get_mut(&tid).expect("a process");
+        assert_eq!(process.host, host);
+        if !std::mem::take(&mut process.frozen) {
+            return;
+        }
+        let socket = std::mem::take(&mut process.socket);
+        self.renew(tid);
+        for frame in socket {
+            self.tell_task(tid, frame);
+        }
+    }
+
+    /// A copy goes on.
+    fn begin_arrived(&mut self, host: HostId, tid: Tid) {
+        let Some(copy) = self.standing.remove(&(host, tid)) else {
+            return;
+        };
+        let process = self.processes.get_mut(&tid).expect("a process");
+        assert!(process.frozen, "{tid} runs twice");
+        process.endpoint = Some(copy);
+        process.socket.clear();
+        (process.host, process.frozen, process.alive) = (host, false, true);
+        self.renew(tid);
+    }
+
+    fn renew(&mut self, tid: Tid) {
+        let now = self.now;
+        self.with_endpoint(tid, |endpoint, out| endpoint.renew(now, out));
+    }
+
+    /// A console of a host asks for a move.
+    pub fn wish_move(&mut self, asked: u16, tid: Tid, to: u16) -> (ConnId, u64) {
+        let conn = self.conn();
+        let request = Request::Move(tid, Some(format!("n{to}")));
+        (conn, self.console_request(asked, conn, &request))
+    }
+
+    /// What became of it.
+    pub fn moved(&mut self, (conn, number): (ConnId, u64)) -> Result<(HostId, HostId), Failed> {
+        self.run_until("the end of the move", |world| {
+            world.console_answer(conn, number).is_some()
+        });
+        match self.console_answer(conn, number) {
+            Some(Answer::Moved(report)) => Ok((report.from, report.to)),
+            Some(Answer::Failed(failed)) => Err(failed),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -424,6 +575,8 @@ impl World {
             program: program.to_owned(),
             token,
             endpoint: None,
+            frozen: false,
+            socket: Vec::new(),
             alive: true,
             next_request: 0,
             answers: BTreeMap::new(),
@@ -485,7 +638,7 @@ impl World {
         let process = self
             .processes
             .get_mut(&tid)
-            .filter(|process| process.alive)?;
+            .filter(|process| process.alive && !process.frozen)?;
         let mut frames = VecDeque::new();
         let result = act(process.endpoint.as_mut()?, &mut frames);
         let host = process.host;
@@ -497,6 +650,17 @@ impl World {
 
     fn tell_task(&mut self, tid: Tid, frame: Frame) {
         let now = self.now;
+        let process = self.processes.get_mut(&tid).expect("a process");
+        if process.frozen {
+            return process.socket.push(frame);
+        }
+        if matches!(frame.header.op, Op::Ended | Op::HostEvent) {
+            let header = frame.header.clone();
+            let news = self.with_endpoint(tid, |endpoint, out| endpoint.is_news(&header, out));
+            if news == Some(false) {
+                return;
+            }
+        }
         match frame.header.op {
             Op::Data | Op::Ack | Op::Resend if self.deaf.contains(&tid) => {}
             Op::Data | Op::Ack | Op::Resend => {

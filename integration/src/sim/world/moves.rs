@@ -1,0 +1,539 @@
+//! Tasks that move: the processes' side, as the library and the daemons' shells do it.
+//!
+//! An order reaches a process a little later than it is given, and meanwhile the program runs. Then
+//! the process stands; its *image* is the program as it is at that moment. The image goes its own
+//! way: it is written, crosses the network, is brought back as another process that stands, and at
+//! each step it may fail. What was under way in the sockets is in no image.
+//!
+//! A process and those that are brought back from its image are *copies*. Of all the copies of one
+//! freeze a single one may ever go on: whoever does so first claims the freeze.
+
+use super::{Event, World, tasks::Process};
+use crate::sim::{
+    coverage::Turn,
+    network::Slot,
+    node::{State, slot_of},
+    program::{Program, Sabotage},
+    queue::{MS, Moment, SECOND},
+};
+use vm_machine::{Input, Time};
+use vm_wire::{
+    HostId, Op, Tid,
+    console::{Answer, Request},
+    task::{FailKind, Failed},
+};
+
+/// How long an image waits while packets are lost before its connection is given up.
+const PATIENCE: Moment = 5 * SECOND;
+/// How often that is looked at.
+const LOOK: Moment = 50 * MS;
+
+/// What a process is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gait {
+    /// Its program runs.
+    Runs,
+    /// It stands and writes its image.
+    Saves,
+    /// It stands and waits for the word to go on.
+    Stands,
+}
+
+/// What a daemon says to a process over its interrupt socket.
+#[derive(Debug, Clone)]
+pub(super) enum Order {
+    /// Stop, and write your image into a connection to that slot with that ticket.
+    Freeze(Slot, u64),
+    /// Go on.
+    Go,
+}
+
+/// An image on its way.
+pub(super) struct Image {
+    from: Slot,
+    to: Slot,
+    ticket: u64,
+    tid: Tid,
+    /// The process that it is of.
+    of: usize,
+    freeze: usize,
+    program: Program,
+    /// What the library's clock showed.
+    saved_at: Time,
+    /// When its connection is given up.
+    give_up: Moment,
+    /// What will happen to it.
+    fate: Fate,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It arrives.
+    Arrives,
+    /// The task finds that it cannot be saved.
+    Unsavable,
+    /// The connection breaks while the image is written.
+    BreaksEarly,
+    /// The image is written, and its last part is lost.
+    BreaksLate,
+    /// It arrives, and cannot be brought back.
+    Unrestorable,
+}
+
+/// A console's wish for a move.
+pub(super) struct Wish {
+    slot: Slot,
+    tid: Tid,
+    answered: bool,
+    /// It went away before it was answered.
+    gone: bool,
+    /// It wants the task back where it was.
+    back: bool,
+}
+
+impl World {
+    /// Consoles want tasks moved: now and then one, now and then many.
+    pub(super) fn wish_moves(&mut self) {
+        if self.is_quiet() {
+            return;
+        }
+        let pause = self.random.between(10 * MS, 500 * MS);
+        self.queue.after(pause, Event::Wishes);
+        let count = if self.random.percent(25) {
+            self.random.between(2, 8)
+        } else {
+            1
+        };
+        for _ in 0..count {
+            let Some(&tid) = self.random.pick(&self.roster) else {
+                return;
+            };
+            let name = self.random.pick(&self.nodes).map(|node| node.name.clone());
+            let to = name.filter(|_| self.random.percent(70));
+            self.wish_move(tid, to, false);
+            if self.random.percent(15) {
+                self.wish_move(tid, None, false);
+            }
+        }
+    }
+
+    fn wish_move(&mut self, tid: Tid, to: Option<String>, back: bool) {
+        let running = self.running();
+        let Some(&slot) = self.random.pick(&running) else {
+            return;
+        };
+        let conn = self.ask_for(slot, &Request::Move(tid, to));
+        let wish = Wish {
+            slot,
+            tid,
+            answered: false,
+            gone: false,
+            back,
+        };
+        self.wishes.insert(conn, wish);
+        if self.random.percent(5) {
+            let patience = self.random.below(2 * SECOND);
+            self.queue.after(patience, Event::Leaves(conn));
+        }
+    }
+
+    /// A console that waits for a move goes away.
+    pub(super) fn console_leaves(&mut self, conn: vm_machine::ConnId) -> Result<(), String> {
+        let Some(wish) = self.wishes.get_mut(&conn).filter(|wish| !wish.answered) else {
+            return Ok(());
+        };
+        wish.gone = true;
+        let slot = wish.slot;
+        self.feed(slot, Input::ConnGone(conn))
+    }
+
+    /// A console is told what became of its wish.
+    pub(super) fn wish_answered(
+        &mut self,
+        conn: vm_machine::ConnId,
+        answer: &Answer,
+    ) -> Result<(), String> {
+        let Some(wish) = self.wishes.get_mut(&conn) else {
+            return Ok(());
+        };
+        let (tid, slot, back) = (wish.tid, wish.slot, wish.back);
+        if std::mem::replace(&mut wish.answered, true) {
+            return Err(format!("a console was told twice of a move of {tid}"));
+        }
+        self.queue
+            .after(10, Event::Input(slot, Input::ConnGone(conn)));
+        self.trace(|| format!("the move of {tid} is answered: {answer:?}"));
+        let Answer::Moved(report) = answer else {
+            return match answer {
+                Answer::Failed(_) => Ok(()),
+                other => Err(format!("a move of {tid} was answered with {other:?}")),
+            };
+        };
+        self.turns.note(Turn::Answered);
+        if back {
+            self.turns.note(Turn::Back);
+        }
+        if !self.is_quiet() && self.random.percent(25) {
+            let from = self.slot_of_host(report.from);
+            let name = from.map(|slot| self.nodes[slot].name.clone());
+            self.wish_move(tid, name, true);
+        }
+        Ok(())
+    }
+
+    /// What of moves is not over, in words.
+    pub(super) fn unsettled_moves(&self) -> Option<String> {
+        let process = self
+            .processes
+            .iter()
+            .find(|process| process.alive && process.gait != Gait::Runs);
+        if let Some(process) = process {
+            return Some(format!(
+                "{} stands still on slot {}",
+                process.tid, process.slot
+            ));
+        }
+        for node in self.nodes.iter().filter(|node| node.is_running()) {
+            let underway = node.daemon.as_ref()?.moves_underway();
+            if !underway.is_empty() {
+                return Some(format!("{} has left over {underway:?}", node.host));
+            }
+        }
+        let waits =
+            |wish: &&Wish| !wish.answered && !wish.gone && self.nodes[wish.slot].is_running();
+        let wish = self.wishes.values().find(waits)?;
+        Some(format!("a console waits for the move of {}", wish.tid))
+    }
+
+    /// A daemon has a task stopped.
+    pub(super) fn freeze(
+        &mut self,
+        slot: Slot,
+        tid: Tid,
+        address: &str,
+        ticket: u64,
+    ) -> Result<(), String> {
+        let to = slot_of(address).ok_or("a task is frozen for nowhere")?;
+        self.aim_at(slot, to, tid);
+        self.order(slot, tid, Order::Freeze(to, ticket));
+        Ok(())
+    }
+
+    /// A daemon says something to a process.
+    pub(super) fn order(&mut self, slot: Slot, tid: Tid, order: Order) {
+        let Some(index) = self.process_of(slot, tid) else {
+            return;
+        };
+        let delay = match self.random.percent(20) {
+            true => self.random.below(5 * MS),
+            false => self.random.between(5, 100),
+        };
+        let process = &mut self.processes[index];
+        process.arrival_order = process.arrival_order.max(self.queue.now() + delay);
+        self.queue
+            .at(process.arrival_order, Event::Order(index, order));
+    }
+
+    /// An order reaches a process. While it writes its image, it reads none.
+    pub(super) fn heed(&mut self, index: usize, order: Order) -> Result<(), String> {
+        let process = &mut self.processes[index];
+        if !process.alive || process.discarded {
+            return Ok(());
+        }
+        match (process.gait, order) {
+            (Gait::Saves, order) => {
+                process.orders.push(order);
+                Ok(())
+            }
+            (Gait::Runs, Order::Freeze(to, ticket)) => {
+                self.stand(index, to, ticket);
+                Ok(())
+            }
+            (Gait::Stands, Order::Go) => self.go(index),
+            // It runs anyway, or stands for another reason: it is not meant.
+            (Gait::Runs, Order::Go) | (Gait::Stands, Order::Freeze(..)) => Ok(()),
+        }
+    }
+
+    /// From now on the process stands; its image is what it is now.
+    fn stand(&mut self, index: usize, to: Slot, ticket: u64) {
+        let now = self.queue.now();
+        let fate = match self.random.below(100) {
+            0..6 => Fate::Unsavable,
+            6..11 => Fate::BreaksEarly,
+            11..16 => Fate::BreaksLate,
+            16..21 => Fate::Unrestorable,
+            _ => Fate::Arrives,
+        };
+        let time = match self.random.below(100) {
+            0..70 => self.random.between(500, 60 * MS),
+            70..95 => self.random.between(60 * MS, 700 * MS),
+            _ => self.random.between(700 * MS, 4 * SECOND),
+        };
+        let freeze = self.claims.len();
+        let process = &mut self.processes[index];
+        let leaves = process
+            .program
+            .as_ref()
+            .is_some_and(|program| program.request() == Some(Op::Exit));
+        let Some(program) = process.program.clone().filter(|_| !leaves) else {
+            let failed = Failed::new(FailKind::Refused, "it is leaving the machine");
+            return self.report(index, Input::Frozen(self.processes[index].tid, Err(failed)));
+        };
+        process.gait = Gait::Saves;
+        process.freeze = Some(freeze);
+        let (from, tid) = (process.slot, process.tid);
+        let saved_at = process.time(&self.nodes[from], now);
+        self.claims.push(None);
+        self.trace(|| format!("{tid} stands, to be moved to slot {to}: {fate:?}"));
+        let image = Image {
+            from,
+            to,
+            ticket,
+            tid,
+            of: index,
+            freeze,
+            program,
+            saved_at,
+            give_up: now + time + PATIENCE,
+            fate,
+        };
+        self.images.push(Some(image));
+        let time = match fate {
+            Fate::Unsavable => time / 50,
+            _ => time,
+        };
+        self.queue.after(time, Event::Saved(self.images.len() - 1));
+    }
+
+    /// A process tells its daemon something: at once, or after whatever else that has to read.
+    fn report(&mut self, index: usize, input: Input) {
+        let delay = match self.random.percent(20) {
+            true => self.random.below(5 * MS),
+            false => self.random.between(5, 100),
+        };
+        let process = &mut self.processes[index];
+        process.arrival_report = process.arrival_report.max(self.queue.now() + delay);
+        self.queue
+            .at(process.arrival_report, Event::FromProcess(index, input));
+    }
+
+    /// A process has written its image, or cannot.
+    pub(super) fn saved(&mut self, number: usize) -> Result<(), String> {
+        let Some(image) = &self.images[number] else {
+            return Ok(());
+        };
+        let (index, from, to, fate) = (image.of, image.from, image.to, image.fate);
+        let (tid, give_up, freeze) = (image.tid, image.give_up, image.freeze);
+        let blocked = self.network.link(from, to).0.is_blocked() && from != to;
+        let refused = !self.nodes[to].is_alive() || self.ticket_of(number).is_none();
+        if !self.processes[index].alive {
+            // What came so far is no image.
+            self.image_lost(number);
+            return Ok(());
+        }
+        if blocked && !refused && fate != Fate::Unsavable && self.queue.now() < give_up {
+            self.queue.after(LOOK, Event::Saved(number));
+            return Ok(());
+        }
+        let saved = matches!(fate, Fate::Arrives | Fate::BreaksLate | Fate::Unrestorable)
+            && !blocked
+            && !refused;
+        self.trace(|| format!("{tid} is saved: {saved}"));
+        let process = &mut self.processes[index];
+        if saved {
+            process.gait = Gait::Stands;
+            self.report(index, Input::Frozen(tid, Ok(1 << 20)));
+            let delay = self.random.between(60, 30 * MS);
+            self.queue.after(delay, Event::Crosses(number));
+            if self.options.sabotage == Some(Sabotage::GoOnAlone) {
+                self.queue
+                    .after(delay + 50 * MS, Event::Order(index, Order::Go));
+            }
+        } else {
+            process.gait = Gait::Runs;
+            let failed = Failed::new(FailKind::Refused, "the image cannot be written");
+            self.report(index, Input::Frozen(tid, Err(failed)));
+            self.image_lost(number);
+            // It runs on by itself.
+            self.claim(freeze, index)?;
+            self.walk_on(index);
+        }
+        for order in std::mem::take(&mut self.processes[index].orders) {
+            self.heed(index, order)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the target awaits this image.
+    fn ticket_of(&self, number: usize) -> Option<Tid> {
+        let image = self.images[number].as_ref()?;
+        self.expected.get(&(image.to, image.ticket)).copied()
+    }
+
+    /// An image will not arrive: the target sees its connection end, if there was one.
+    fn image_lost(&mut self, number: usize) {
+        if self.random.percent(70) {
+            let delay = self.random.between(60, 20 * MS);
+            if let Some(image) = &mut self.images[number] {
+                image.fate = Fate::BreaksLate;
+                self.queue.after(delay, Event::Crosses(number));
+            }
+        } else {
+            self.images[number] = None;
+        }
+    }
+
+    /// The end of an image reaches its target.
+    pub(super) fn crosses(&mut self, number: usize) -> Result<(), String> {
+        let Some(image) = &self.images[number] else {
+            return Ok(());
+        };
+        let (from, to) = (image.from, image.to);
+        if !self.nodes[to].is_alive() {
+            self.images[number] = None;
+            return Ok(());
+        }
+        let late = self.queue.now() >= image.give_up;
+        let blocked = self.network.link(from, to).0.is_blocked() && from != to;
+        if (blocked && !late) || self.nodes[to].state == State::Stopped {
+            self.queue.after(LOOK, Event::Crosses(number));
+            return Ok(());
+        }
+        let cut = !self.nodes[from].is_alive() && self.random.percent(50);
+        let Some(image) = self.images[number].take() else {
+            return Ok(());
+        };
+        let Some(tid) = self.expected.remove(&(to, image.ticket)) else {
+            self.trace(|| format!("nobody on slot {to} awaits the image of {}", image.tid));
+            return Ok(());
+        };
+        if blocked || cut || image.fate != Fate::Arrives {
+            let failed = Failed::new(FailKind::System, "it cannot be brought back");
+            self.turns.note(Turn::ImageLost);
+            return self.feed(to, Input::Arrived(tid, Err(failed)));
+        }
+        let now = self.queue.now();
+        let index = self.new_process(to, tid, None);
+        let shown = self.nodes[to].time(now);
+        let process = &mut self.processes[index];
+        process.program = Some(image.program);
+        process.offset = image.saved_at.0 as i64 - shown.0 as i64;
+        process.gait = Gait::Stands;
+        process.freeze = Some(image.freeze);
+        process.came_from = Some(image.from);
+        self.trace(|| format!("{tid} is brought back on slot {to}"));
+        self.aim_at(from, to, tid);
+        self.report(index, Input::Arrived(tid, Ok(())));
+        Ok(())
+    }
+
+    /// A process that stands goes on.
+    fn go(&mut self, index: usize) -> Result<(), String> {
+        if let Some(freeze) = self.processes[index].freeze {
+            self.claim(freeze, index)?;
+        }
+        let process = &mut self.processes[index];
+        process.gait = Gait::Runs;
+        if let Some(program) = &mut process.program {
+            program.thawed();
+        }
+        let tid = process.tid;
+        if let Some(from) = process.came_from.take()
+            && !self.nodes[from].is_running()
+        {
+            self.turns.note(Turn::SourceGone);
+        }
+        self.trace(|| format!("{tid} goes on"));
+        self.walk_on(index);
+        Ok(())
+    }
+
+    fn walk_on(&mut self, index: usize) {
+        let now = self.queue.now();
+        let process = &mut self.processes[index];
+        process.wake_at = Some(now + 1);
+        self.queue.at(now + 1, Event::Wake(index, now + 1));
+        if let Some(signal) = process.pending_signal.take() {
+            self.queue.after(0, Event::Kill(index, signal));
+        }
+    }
+
+    /// Of all copies of a freeze one goes on.
+    fn claim(&mut self, freeze: usize, index: usize) -> Result<(), String> {
+        match self.claims[freeze].replace(index) {
+            Some(other) if other != index => Err(format!(
+                "{} goes on twice: on slot {} and on slot {}",
+                self.processes[index].tid, self.processes[other].slot, self.processes[index].slot
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// A daemon awaits an image.
+    pub(super) fn expect(&mut self, slot: Slot, tid: Tid, ticket: u64) {
+        self.trace(|| format!("slot {slot} awaits {tid}"));
+        self.forget_expected(slot, tid);
+        self.expected.insert((slot, ticket), tid);
+    }
+
+    fn forget_expected(&mut self, slot: Slot, tid: Tid) {
+        self.expected
+            .retain(|(at, _), awaited| (*at, *awaited) != (slot, tid));
+    }
+
+    /// A daemon lets a process go on that was brought back.
+    pub(super) fn begin(&mut self, slot: Slot, tid: Tid) -> Result<(), String> {
+        let owner = self.nodes[slot].agreed().and_then(|agreed| {
+            let task = agreed.living_task(tid);
+            task.map(|task| task.host)
+        });
+        if owner.is_some_and(|owner| owner != self.nodes[slot].host) {
+            return Err(format!("{tid} begins where it does not belong"));
+        }
+        self.order(slot, tid, Order::Go);
+        Ok(())
+    }
+
+    /// A copy is of no use any more: it is ended, and nothing is said of its end.
+    pub(super) fn discard(&mut self, slot: Slot, tid: Tid) {
+        self.trace(|| format!("slot {slot} discards {tid}"));
+        self.forget_expected(slot, tid);
+        for index in self.processes_of(slot) {
+            if self.processes[index].tid == tid {
+                self.processes[index].discarded = true;
+                let delay = self.random.below(2 * MS);
+                self.queue.after(delay, Event::Kill(index, 9));
+            }
+        }
+    }
+
+    /// What a process, or its end, tells its daemon arrives there, unless that has discarded it.
+    pub(super) fn from_process(&mut self, index: usize, input: Input) -> Result<(), String> {
+        match self.processes[index].discarded {
+            true => Ok(()),
+            false => self.feed(self.processes[index].slot, input),
+        }
+    }
+
+    /// Faults are to strike where something is under way.
+    fn aim_at(&mut self, from: Slot, to: Slot, tid: Tid) {
+        if self.random.percent(30) {
+            self.aim = Some((from, to, tid));
+            self.begins(super::faults::Ambush::Moving);
+        }
+    }
+
+    /// Where a task that left in order did so.
+    pub(super) fn note_left(&mut self, tid: Tid, slot: Slot) {
+        let host: HostId = self.nodes[slot].host;
+        self.left_at.insert(tid, host);
+    }
+}
+
+impl Process {
+    /// What the library's clock shows in it.
+    pub(super) fn time(&self, node: &crate::sim::node::Node, now: Moment) -> Time {
+        Time(node.time(now).0.wrapping_add_signed(self.offset))
+    }
+}
