@@ -418,7 +418,7 @@ Example:
 
 const CHECK_HELP: &str = "\
 Exit code: 0 if it could be moved, 1 if not; then each reason is one line. In
-this release no task can be moved, for processes are not saved yet.
+this release no task can be moved yet.
 
 Example:
   vm check t2.5";

@@ -285,7 +285,7 @@ impl Daemon {
         let Some(task) = state.living_task(tid) else {
             return Answer::Failed(self.no_such_task(tid));
         };
-        let mut reasons = vec!["saving of processes is not in this release".to_owned()];
+        let mut reasons = vec!["moving of tasks is not in this release".to_owned()];
         if task.enrolled {
             reasons.push("it was started from a shell; start it with 'vm run'".to_owned());
         }
