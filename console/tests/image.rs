@@ -315,7 +315,7 @@ fn a_process_whose_file_has_changed_is_not_started() {
         let reasons = &json(&output(&image, &["--json", "image", "info"]).stdout)["reasons"];
         let reason = reasons[0].as_str().unwrap();
         assert!(
-            reason.contains("its size is the same, its content is not"),
+            reason.contains("it no longer holds what it held"),
             "{reason}"
         );
         let refused = output(&image, &["image", "run"]);

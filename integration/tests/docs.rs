@@ -80,6 +80,7 @@ fn the_guides_limits_are_those_of_the_code() {
         ("INBOX_BYTES_DEFAULT", limits::INBOX_BYTES_DEFAULT),
         ("QUEUE_BYTES", limits::QUEUE_BYTES as u64),
         ("QUEUES_BYTES_ALL", limits::QUEUES_BYTES_ALL as u64),
+        ("ABSENT_BYTES", limits::ABSENT_BYTES as u64),
         ("KEEPER_BYTES", limits::KEEPER_BYTES),
         ("HOSTS_LIVE_MAX", limits::HOSTS_LIVE_MAX as u64),
         ("TASKS_MAX_DEFAULT", limits::TASKS_MAX_DEFAULT as u64),

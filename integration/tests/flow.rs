@@ -35,6 +35,20 @@ fn two_tasks_that_send_each_other_100_mb_before_they_receive_do_not_deadlock() {
 }
 
 #[test]
+fn what_is_sent_to_a_task_that_has_hardly_started_needs_no_second_call_of_the_sender() {
+    let cluster = Cluster::on_loopback(3);
+    let mut client = cluster.nodes[0].client();
+    client.run("vmtest", &["early"]);
+    let mut output = String::new();
+    while output.matches("received").count() < 12 {
+        output += &client.output_until("received");
+    }
+    client.input(b"end\n");
+    let finished = client.finish();
+    assert_eq!(finished.status, ExitStatus::Code(0), "{}", finished.stderr);
+}
+
+#[test]
 fn messages_sent_just_before_the_end_arrive_whole_and_before_the_notify() {
     let cluster = Cluster::on_loopback(2);
     let output = run_to_the_end(&mut cluster.nodes[0].client(), &["last-word", "8"]);

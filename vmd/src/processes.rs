@@ -335,9 +335,14 @@ impl Processes {
         let Some(output) = stream.role.output().filter(|output| !output.paused) else {
             return false;
         };
-        match output.read(&stream.fd, tid, &mut context.inbox) {
+        let progress = output.read(&stream.fd, tid, &mut context.inbox);
+        let is_terminal = matches!(stream.role, Role::Terminal(..));
+        match progress {
             Progress::More => true,
             Progress::Waiting => false,
+            // Nobody has it open now. If it were closed here, the kernel would hang up whoever
+            // still runs without it.
+            Progress::Finished if is_terminal && self.runs(tid) => false,
             Progress::Finished => {
                 self.close_output(tid, place, context);
                 false
@@ -447,6 +452,12 @@ impl Processes {
             process.input = None;
             self.streams.remove(place);
         }
+    }
+
+    /// Whether the process of a task has not ended.
+    fn runs(&self, tid: Tid) -> bool {
+        let process = self.tasks.get(&tid);
+        process.is_some_and(|process| process.ended.is_none())
     }
 
     fn close_output(&mut self, tid: Tid, place: usize, context: &mut Context) {

@@ -177,6 +177,22 @@ fn a_run_with_a_terminal_has_one_of_the_consoles_size() {
 }
 
 #[test]
+fn a_process_that_closes_its_terminal_is_not_hung_up() {
+    let daemon = Daemon::start();
+    let size = WindowSize {
+        rows: 24,
+        columns: 80,
+    };
+    let mut console = Console::connect(&daemon);
+    let script = "exec 0<&- 1>&- 2>&-; sleep 0.3; echo seen > /dev/tty; exit 3";
+    console.run(script, Some(size));
+    let (status, out, _) = console.finish();
+    let out = String::from_utf8_lossy(&out);
+    assert_eq!(status, ExitStatus::Code(3), "{out}");
+    assert!(out.contains("seen"), "{out}");
+}
+
+#[test]
 fn ctrl_c_at_a_terminal_and_a_signal_of_the_console_end_a_run() {
     let daemon = Daemon::start();
     let size = WindowSize {

@@ -28,6 +28,8 @@ fn main() -> anyhow::Result<()> {
         "ring" => ring(&vm, Some(number(1)?), number(2)?),
         "ring-until-told" => ring(&vm, None, number(1)?),
         "ring-member" => ring_member(&vm),
+        "early" => early(&vm),
+        "early-receiver" => early_receiver(&vm),
         "exchange" => exchange(&vm, number(1)?),
         "exchange-peer" => exchange_peer(&vm),
         "flood" => flood(&vm, number(1)?),
@@ -147,6 +149,28 @@ fn ring_member(vm: &Task) -> anyhow::Result<()> {
         }
     }
     vm.send(parent, RESULT, &(received, volume))?;
+    Ok(())
+}
+
+/// Sends to tasks that have hardly started, and does not enter the library again until the test says
+/// so: nothing can be sent a second time.
+fn early(vm: &Task) -> anyhow::Result<()> {
+    let hosts: Vec<String> = vm
+        .hosts()?
+        .into_iter()
+        .map(|host| host.facts.name)
+        .collect();
+    let receivers = vm.spawn(&me(&["early-receiver"])?.count(12).on_each(hosts))?;
+    for receiver in receivers {
+        vm.send(receiver, GO, &())?;
+    }
+    std::io::stdin().read_line(&mut String::new())?;
+    Ok(())
+}
+
+fn early_receiver(vm: &Task) -> anyhow::Result<()> {
+    vm.recv(vm.parent().context("a receiver has a parent")?, GO)?;
+    println!("received");
     Ok(())
 }
 

@@ -112,7 +112,7 @@ named! {
         /// The move was back to where the task had just been.
         Back = "back at once",
         /// A frame for a task that stood still: it was dropped and sent again.
-        FrameDropped = "frames dropped at frozen",
+        FrameKept = "frames kept for frozen",
     }
 }
 

@@ -438,7 +438,7 @@ impl World {
             (Turn::WentInDoubt, moves.went_in_doubt),
             (Turn::SourceLost, moves.sources_lost),
             (Turn::SourceLostReleased, moves.sources_lost_released),
-            (Turn::FrameDropped, moves.frames_dropped),
+            (Turn::FrameKept, moves.frames_kept),
         ];
         for (turn, count) in counts {
             self.turns.note_many(turn, count);

@@ -17,7 +17,10 @@ use std::{
     io::{self, Seek as _, Write as _},
     os::{
         fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, RawFd},
-        unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+        unix::{
+            ffi::{OsStrExt as _, OsStringExt as _},
+            fs::MetadataExt as _,
+        },
     },
     path::Path,
     ptr,
@@ -92,7 +95,15 @@ impl Program {
         let library = library.map(|path| text(c"LD_PRELOAD", path)).transpose()?;
         let preload = library.as_ref().map_or(ptr::null(), |text| text.as_ptr());
         let arguments = [self.path.as_ptr(), ptr::null()];
-        let environment = [word.as_ptr(), preload, ptr::null()];
+        // Where its libraries are, whoever brings it back has to say as whoever started it.
+        let folders = std::env::var_os("LD_LIBRARY_PATH");
+        let folders = folders.and_then(|value| CString::new(value.into_vec()).ok());
+        let folders = folders.map(|value| text(c"LD_LIBRARY_PATH", &value));
+        let folders = folders.transpose()?;
+        let mut environment = vec![word.as_ptr(), preload];
+        environment.extend(folders.iter().map(|text| text.as_ptr()));
+        environment.retain(|text| !text.is_null());
+        environment.push(ptr::null());
         // SAFETY: both lists end with a null, and their texts with NUL.
         unsafe { libc::execve(self.path.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
         Err(io::Error::last_os_error())

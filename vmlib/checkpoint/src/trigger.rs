@@ -12,7 +12,7 @@
 
 use crate::{
     Until,
-    fault::{Fault, Outcome, Step as _, Text},
+    fault::{Fault, Outcome, Shown, Step as _, Text},
     precopy,
     raw::sys,
     restore, resume, save,
@@ -72,8 +72,15 @@ extern "C" fn before_main() {
         return;
     };
     let words = mode.unwrap_or_default().split(|byte| *byte == b',');
-    let bits = words.filter_map(|word| MODES.iter().find(|(name, _)| *name == word));
-    MODE.store(bits.fold(0, |all, (_, bit)| all | bit), Relaxed);
+    for word in words.filter(|word| !word.is_empty()) {
+        match MODES.iter().find(|(name, _)| *name == word) {
+            Some((_, bit)) => MODE.store(MODE.load(Relaxed) | bit, Relaxed),
+            None => say(&Text::of(format_args!(
+                "VM_CHECKPOINT_MODE: '{}' is not known; there are forked, exit, rounds, carry",
+                Shown(word)
+            ))),
+        }
+    }
     // SAFETY: no other thread is there, and the handler is not installed yet.
     let paths = unsafe {
         let at = &raw mut PATHS.0;
@@ -101,16 +108,22 @@ extern "C" fn on_trigger(_: i32, info: *mut libc::siginfo_t, _: *mut libc::ucont
         // Until the image has its name, another save would write into the same file.
         let text = format_args!("another save of this process is under way");
         return tell(error, &Fault::Refused(Text::of(text)));
-    } else if MODE.load(Relaxed) & ROUNDS != 0 {
-        begin_rounds_to(part)
     } else {
-        save_to(whole, part)
+        // What an earlier one failed of is true no more.
+        unlink(error);
+        match MODE.load(Relaxed) & ROUNDS != 0 {
+            true => begin_rounds_to(part),
+            false => save_to(whole, part),
+        }
     };
     match step {
         // Another thread may be saving here already; or the rounds tell their end.
         Ok(End::Back | End::Begun) => return,
         Ok(End::Saved) => {}
-        Err(fault) => tell(error, &fault),
+        Err(fault) => {
+            unlink(part);
+            tell(error, &fault);
+        }
     }
     UNDERWAY.give_back();
 }
@@ -198,12 +211,28 @@ fn name(now: Now, whole: &[u8], part: &[u8]) -> Outcome<End> {
     Ok(End::Saved)
 }
 
+fn unlink(path: &[u8]) {
+    const UNLINK: usize = 87;
+    // SAFETY: the path is ended by NUL. If it is not there, so much the better.
+    unsafe { sys::call1(UNLINK, ended(path).as_ptr() as usize) };
+}
+
+/// Into the file for it; if there can be none, to whoever reads the program's errors.
 fn tell(path: &[u8], fault: &Fault) {
+    let (Fault::Refused(text) | Fault::Failed(text, _)) = fault;
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
     if let Ok(fd) = sys::open(ended(path), flags, 0o600) {
-        let (Fault::Refused(text) | Fault::Failed(text, _)) = fault;
+        let text = Text::of(format_args!("{}\n", text.as_str()));
         // There is no other place to tell it.
         let _ = sys::write(fd, text.as_str().as_bytes());
         sys::close(fd);
+    } else {
+        say(text);
     }
+}
+
+fn say(text: &Text) {
+    let line = Text::of(format_args!("vm-checkpoint: {}\n", text.as_str()));
+    // Nobody can be told if not so.
+    let _ = sys::write(2, line.as_str().as_bytes());
 }

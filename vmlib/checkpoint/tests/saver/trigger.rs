@@ -62,7 +62,7 @@ fn a_second_signal_leaves_the_image_of_the_first_whole() {
     let error = folder.path().join("image.error");
     until("the second is refused", || {
         let text = fs::read_to_string(&error).unwrap_or_default();
-        text == "another save of this process is under way"
+        text == "another save of this process is under way\n"
     });
     assert!(!image.exists());
     assert_eq!(fs::read(&part).expect("it is there"), b"not touched");

@@ -102,7 +102,7 @@ impl Daemon {
         self.propose_exit(tid, status);
         self.end_run(tid, status, out);
         self.review_flush(app, out);
-        self.forget_task(tid);
+        self.forget_task(tid, out);
     }
 
     /// A task ended, here or elsewhere.
@@ -127,7 +127,7 @@ impl Daemon {
                 let request = task.asked;
                 self.answer_task(tid, request, Done {}.frame(), out);
             }
-            self.forget_task(tid);
+            self.forget_task(tid, out);
         }
         self.notify_ended(tid, host, status, out);
         if status != ExitStatus::Left(0) {
@@ -147,14 +147,21 @@ impl Daemon {
 
     /// Forgets what belongs to a task that has ended: its watches with its end in the log, all of
     /// it once its process has ended, too.
-    fn forget_task(&mut self, tid: Tid) {
+    fn forget_task(&mut self, tid: Tid, out: &mut Outbox) {
         let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.ended) else {
             return;
         };
         if let Some(token) = task.token.take() {
             self.tokens.remove(&token);
         }
-        task.missed.clear();
+        let (waited, _) = task.absent.leave(&mut self.absent_bytes);
+        // Their senders hear that it has ended.
+        for frame in waited {
+            self.forward(frame, false, out);
+        }
+        let Some(task) = self.tasks.get(&tid) else {
+            return;
+        };
         let gone = !task.process;
         self.forget_watches(tid);
         if gone {

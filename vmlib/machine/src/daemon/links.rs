@@ -2,7 +2,8 @@
 //!
 //! Whatever was in a link when it broke is lost. So when one is made, everybody here who may
 //! retain something for that host is told ([`Located`] with the host alone): the two ends of each
-//! channel say where they stand and go on from there. That is all that a broken link costs.
+//! channel say where they stand and go on from there. That is all that a broken link costs. What
+//! tasks here send while there is none waits for it, as far as there is room.
 
 use super::{Daemon, Timer};
 use crate::{ConnId, Outbox, Output};
@@ -83,6 +84,13 @@ impl Daemon {
         self.endpoint.located(self.now, &located, &mut self.frames);
         self.keeper.located(self.now, &located, &mut self.frames);
         self.agreement.link_up(self.now, host, &mut self.decisions);
+        if let Some(mut absent) = self.absent_links.remove(&host) {
+            // Those without room hear that the link is there, as all do.
+            let (waited, _) = absent.leave(&mut self.absent_bytes);
+            for frame in waited {
+                self.forward(frame, false, out);
+            }
+        }
     }
 
     pub(super) fn on_link_down(&mut self, host: HostId, out: &mut Outbox) {
@@ -122,6 +130,9 @@ impl Daemon {
     /// A host is no longer in the machine.
     pub(super) fn cut_link(&mut self, host: HostId, out: &mut Outbox) {
         self.routes.set_link(host, false);
+        if let Some(mut absent) = self.absent_links.remove(&host) {
+            absent.leave(&mut self.absent_bytes);
+        }
         if self.links.remove(&host).is_some() {
             self.agreement.link_down(host);
             out.push_back(Output::Disconnect(host));

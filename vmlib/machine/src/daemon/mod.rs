@@ -38,6 +38,7 @@
 //! or copied, and the body is not looked at. A frame that cannot go on is dropped; its sender
 //! retains it and is told when there is a new way, or that there will be none.
 
+mod absent;
 mod console;
 mod departure;
 mod exit;
@@ -64,6 +65,7 @@ use crate::{
     agreed::SnapshotError,
     route::{Held, Routes},
 };
+use absent::Absent;
 use console::Console;
 use departure::Departure;
 use links::Link;
@@ -155,6 +157,10 @@ pub struct Daemon {
     keeper: Keeper,
     routes: Routes,
     held: Held,
+    /// What waits for links.
+    absent_links: BTreeMap<HostId, Absent>,
+    /// Bytes that wait for links, and for tasks here without a data socket.
+    absent_bytes: usize,
     links: BTreeMap<HostId, Link>,
     tasks: BTreeMap<Tid, LocalTask>,
     /// Tokens of tasks that have not enrolled yet.
@@ -266,6 +272,8 @@ impl Daemon {
             keeper: Keeper::new(),
             routes,
             held: Held::default(),
+            absent_links: BTreeMap::new(),
+            absent_bytes: 0,
             links: BTreeMap::new(),
             tasks: BTreeMap::new(),
             tokens: BTreeMap::new(),

@@ -15,8 +15,8 @@
 //! once it is in doubt, or the death of the target. Whichever comes first holds, so the task runs
 //! exactly once.
 //!
-//! While a task is frozen, its frames are dropped here and their senders are remembered: they are
-//! asked to send again to wherever it goes on. When it moves, every daemon tells its tasks.
+//! While a task is frozen, what comes for it waits here, and follows it; a sender whose frames find no
+//! room is asked to send them again. When it moves, every daemon tells its tasks.
 //!
 //! What is unread in the task's socket does not move: its request under way is answered before the
 //! release, or asked anew at the target; what it was told and has not acknowledged goes along. An
@@ -118,9 +118,8 @@ pub struct MoveCounters {
     pub sources_lost: u64,
     /// Likewise, after it had.
     pub sources_lost_released: u64,
-    /// Frames that were dropped because their receiver stood still; their senders were asked for
-    /// them again.
-    pub frames_dropped: u64,
+    /// Frames that waited because their receiver stood still.
+    pub frames_kept: u64,
 }
 
 /// What of moves is under way at a daemon.
@@ -563,10 +562,13 @@ impl Daemon {
             return;
         }
         let connected = task.connected && !task.leaving;
-        let missed = std::mem::take(&mut task.missed);
+        let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
         self.routes.set_connected(tid, connected);
         out.push_back(Output::Resume(tid));
         self.tell_again(tid, out);
+        for frame in waited {
+            self.forward(frame, false, out);
+        }
         for sender in missed {
             let resend = Frame::new(Header::new(Op::Resend), Bytes::new());
             self.forward(resend.between(tid, sender), false, out);
@@ -740,7 +742,16 @@ impl Daemon {
         if self.tasks.contains_key(&tid) {
             self.forget_watches(tid);
             self.parked.remove(&tid);
-            self.tasks.remove(&tid);
+            if let Some(mut task) = self.tasks.remove(&tid) {
+                let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
+                for frame in waited {
+                    self.forward(frame, false, out);
+                }
+                for sender in missed {
+                    let resend = Frame::new(Header::new(Op::Resend), Bytes::new());
+                    self.forward(resend.between(tid, sender), false, out);
+                }
+            }
             out.push_back(Output::Discard(tid));
         }
         if let Some(moving) = self.leaving.remove(&tid) {

@@ -4,7 +4,7 @@
 //! starts itself inherits the token, but is refused. A process from a shell has none and becomes a
 //! master: its birth goes through the log like any other.
 
-use super::{Daemon, requests::Waiting, spawn::Enrolling};
+use super::{Daemon, absent::Absent, requests::Waiting, spawn::Enrolling};
 use crate::{ConnId, Outbox, Output};
 use std::collections::{BTreeSet, VecDeque};
 use vm_wire::{
@@ -44,8 +44,8 @@ pub(super) struct LocalTask {
     pub frozen: bool,
     /// Whether the keeper had no room for one of its last chunks.
     pub not_kept: bool,
-    /// Who sent it data before it enrolled, or while it stood still.
-    pub missed: BTreeSet<Tid>,
+    /// What came for it before it enrolled, or while it stood still.
+    pub absent: Absent,
     /// What it watches.
     pub watches: BTreeSet<Watched>,
     /// Number of the last notify that it was told.
@@ -79,7 +79,7 @@ impl LocalTask {
             ended: false,
             frozen: false,
             not_kept: false,
-            missed: BTreeSet::new(),
+            absent: Absent::default(),
             watches: BTreeSet::new(),
             told: 0,
             untaken: VecDeque::new(),
@@ -236,10 +236,13 @@ impl Daemon {
             window_bytes: self.config.window_bytes,
             inbox_bytes: self.config.inbox_bytes,
         };
-        let missed = std::mem::take(&mut local.missed);
+        let (waited, missed) = local.absent.leave(&mut self.absent_bytes);
         self.routes.set_connected(tid, true);
         let frame = welcome.frame().between(self.tid, tid);
         out.push_back(Output::Welcome(conn, tid, frame));
+        for frame in waited {
+            self.forward(frame, false, out);
+        }
         for sender in missed {
             let resend = Frame::new(Header::new(Op::Resend), bytes::Bytes::new());
             self.forward(resend.between(tid, sender), false, out);

@@ -7,9 +7,6 @@ use super::{Daemon, moves::MoveCounters};
 use crate::{Outbox, Output, route::Way};
 use vm_wire::{Frame, Header, HostId, Message, Op, Tid, limits, task::Located};
 
-/// Senders that are remembered for one task that has not enrolled yet.
-const MISSED_MAX: usize = 65_536;
-
 /// What a daemon counted since its start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -41,9 +38,15 @@ impl Daemon {
         match way {
             Way::Task => out.push_back(Output::Task(frame.header.to, frame)),
             Way::Peer(host) => out.push_back(Output::Peer(host, frame)),
-            // The sender is told once the link is there (`on_link_up`).
-            Way::NoLink(host) => self.want_link(host, out),
-            Way::Absent => self.miss_absent(&frame),
+            Way::NoLink(host) => {
+                self.want_link(host, out);
+                // Other senders are told once the link is there (`on_link_up`).
+                if !from_peer && self.links.contains_key(&host) {
+                    let absent = self.absent_links.entry(host).or_default();
+                    absent.take(&frame, &mut self.absent_bytes);
+                }
+            }
+            Way::Absent => self.await_socket(&frame),
             Way::Behind => self.hold(frame, from_peer),
             Way::Circling => self.counters.circling += 1,
             Way::Unknown => self.route_unknown(frame, from_peer, out),
@@ -58,20 +61,17 @@ impl Daemon {
     }
 
     /// The receiver is here, without a data socket.
-    fn miss_absent(&mut self, frame: &Frame) {
+    fn await_socket(&mut self, frame: &Frame) {
         let Some(task) = self.tasks.get_mut(&frame.header.to) else {
             return;
         };
         if task.frozen {
-            self.counters.moves.frames_dropped += 1;
+            self.counters.moves.frames_kept += 1;
         }
         if task.leaving {
             self.keeper.handle(self.now, frame, &mut self.frames);
-        } else if (task.token.is_some() || task.frozen)
-            && frame.header.op == Op::Data
-            && task.missed.len() < MISSED_MAX
-        {
-            task.missed.insert(frame.header.from);
+        } else if task.token.is_some() || task.frozen {
+            task.absent.take(frame, &mut self.absent_bytes);
         }
     }
 
