@@ -358,7 +358,7 @@ fn write(
         ..facts
     };
     // From here on nothing is written that the image needs.
-    let heads = Heads {
+    let tables = Tables {
         facts,
         names: plan.names,
         records,
@@ -370,12 +370,12 @@ fn write(
     if wanted.forked && rounds.is_none() && !is_shared && !is_carried {
         // The copy has all that there is to write, and time to look for it.
         return in_copy(advice, || {
-            let (mut out, pieces) = heads.write(wanted, None, mappings)?;
+            let (mut out, pieces) = tables.write(wanted, None, mappings)?;
             pages(&mut out, mappings, pieces, |_| true)?;
             out.finish()
         });
     }
-    let (mut out, pieces) = heads.write(wanted, rounds, mappings)?;
+    let (mut out, pieces) = tables.write(wanted, rounds, mappings)?;
     if !wanted.forked {
         pages(&mut out, mappings, pieces, |_| true)?;
         return Ok((out.finish()?, 0));
@@ -389,7 +389,7 @@ fn write(
 }
 
 /// What comes before the memory.
-struct Heads<'a> {
+struct Tables<'a> {
     facts: Facts,
     names: &'a [u8],
     records: &'a [ThreadRecord],
@@ -397,7 +397,7 @@ struct Heads<'a> {
     locks: &'a [Lock],
 }
 
-impl Heads<'_> {
+impl Tables<'_> {
     /// Writes it, and says what memory is to follow.
     fn write(
         &self,
