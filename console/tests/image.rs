@@ -323,7 +323,7 @@ fn a_process_whose_file_has_changed_is_not_started() {
         assert_eq!(text(&refused.stdout), "");
         let error = text(&refused.stderr);
         assert!(error.contains("cannot be brought back here"), "{error}");
-        assert!(error.contains("its content is not"), "{error}");
+        assert!(error.contains("it no longer holds what it held"), "{error}");
     }
 }
 

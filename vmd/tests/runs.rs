@@ -3,7 +3,12 @@
 mod common;
 
 use common::{Daemon, send, wait_for};
-use std::{fs, io::Read, os::unix::net::UnixStream, path::Path};
+use std::{
+    fs,
+    io::{Read, Write as _},
+    os::unix::net::UnixStream,
+    path::Path,
+};
 use vm_wire::{
     FrameReader, Message, Op, Tid,
     agreed::ExitStatus,
@@ -184,8 +189,26 @@ fn a_process_that_closes_its_terminal_is_not_hung_up() {
         columns: 80,
     };
     let mut console = Console::connect(&daemon);
-    let script = "exec 0<&- 1>&- 2>&-; sleep 0.3; echo seen > /dev/tty; exit 3";
-    console.run(script, Some(size));
+    let folder = tempfile::tempdir().expect("a folder");
+    let (closed, go) = (folder.path().join("closed"), folder.path().join("go"));
+    let script = format!(
+        "mkfifo {go}; exec 0<&- 1>&- 2>&-; echo > {closed}; read line < {go}; \
+         echo seen > /dev/tty; exit 3",
+        closed = closed.display(),
+        go = go.display()
+    );
+    console.run(&script, Some(size));
+    wait_for("a closed terminal", || closed.exists().then_some(()));
+    // When the second answer is there, the daemon has seen that the terminal is closed.
+    for _ in 0..2 {
+        Console::connect(&daemon).ask(&Request::Ps(None));
+    }
+    let mut go = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&go)
+        .expect("a pipe");
+    go.write_all(b"go\n").expect("it takes a line");
     let (status, out, _) = console.finish();
     let out = String::from_utf8_lossy(&out);
     assert_eq!(status, ExitStatus::Code(3), "{out}");

@@ -57,6 +57,12 @@ fn host_name(vm: &Task) -> anyhow::Result<String> {
     Ok(here.context("this host is in the machine")?.facts.name)
 }
 
+/// The names of all hosts.
+fn host_names(vm: &Task) -> anyhow::Result<Vec<String>> {
+    let hosts = vm.hosts()?.into_iter();
+    Ok(hosts.map(|host| host.facts.name).collect())
+}
+
 /// A body of `len` bytes that is different for every number, and can be checked.
 fn body(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![number as u8; len.max(8)];
@@ -81,11 +87,7 @@ fn size(number: u64, largest: u64) -> usize {
 /// Eight tasks in a ring send numbered messages to their right for `seconds`, or until there is a
 /// line on standard input.
 fn ring(vm: &Task, seconds: Option<u64>, largest: u64) -> anyhow::Result<()> {
-    let hosts: Vec<String> = vm
-        .hosts()?
-        .into_iter()
-        .map(|host| host.facts.name)
-        .collect();
+    let hosts = host_names(vm)?;
     let members = vm.spawn(&me(&["ring-member"])?.count(8).on_each(hosts))?;
     ensure!(members.len() == 8, "eight members");
     for (index, member) in members.iter().enumerate() {
@@ -155,11 +157,7 @@ fn ring_member(vm: &Task) -> anyhow::Result<()> {
 /// Sends to tasks that have hardly started, and does not enter the library again until the test says
 /// so: nothing can be sent a second time.
 fn early(vm: &Task) -> anyhow::Result<()> {
-    let hosts: Vec<String> = vm
-        .hosts()?
-        .into_iter()
-        .map(|host| host.facts.name)
-        .collect();
+    let hosts = host_names(vm)?;
     let receivers = vm.spawn(&me(&["early-receiver"])?.count(12).on_each(hosts))?;
     for receiver in receivers {
         vm.send(receiver, GO, &())?;
@@ -176,11 +174,7 @@ fn early_receiver(vm: &Task) -> anyhow::Result<()> {
 
 /// Two tasks send each other `bytes` before either receives.
 fn exchange(vm: &Task, bytes: u64) -> anyhow::Result<()> {
-    let hosts: Vec<String> = vm
-        .hosts()?
-        .into_iter()
-        .map(|host| host.facts.name)
-        .collect();
+    let hosts = host_names(vm)?;
     let pair = vm.spawn(&me(&["exchange-peer"])?.count(2).on_each(hosts))?;
     vm.send(pair[0], GO, &(pair[1].0, bytes))?;
     vm.send(pair[1], GO, &(pair[0].0, bytes))?;
@@ -213,11 +207,7 @@ fn exchange_peer(vm: &Task) -> anyhow::Result<()> {
 /// This task reads nothing while `bytes` are sent to it; two others exchange messages over the
 /// same link meanwhile. The test says on standard input when to go on.
 fn flood(vm: &Task, bytes: u64) -> anyhow::Result<()> {
-    let hosts: Vec<String> = vm
-        .hosts()?
-        .into_iter()
-        .map(|host| host.facts.name)
-        .collect();
+    let hosts = host_names(vm)?;
     let here = host_name(vm)?;
     let there = hosts
         .iter()

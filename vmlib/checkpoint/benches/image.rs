@@ -75,7 +75,7 @@ struct Arguments {
     #[arg(long, default_value_t = 1024)]
     mib: usize,
     /// Turns of each way in a row; more are steadier
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 11)]
     turns: usize,
     /// Only rows whose name contains this
     #[arg(long, default_value = "")]

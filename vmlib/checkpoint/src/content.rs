@@ -31,12 +31,16 @@ const READING: &str = "reading an open file";
 
 /// Looks at an open file.
 pub fn status(fd: i32) -> Outcome<libc::stat> {
+    stat(fd).step("looking at an open file")
+}
+
+/// What the kernel tells of a descriptor.
+pub fn stat(fd: i32) -> sys::Result<libc::stat> {
     // SAFETY: zeros are a value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes it.
     let value = unsafe { sys::call2(nr::FSTAT, fd as usize, &raw mut stat as usize) };
-    sys::check(value).step("looking at an open file")?;
-    Ok(stat)
+    sys::check(value).map(|_| stat)
 }
 
 /// What says whether a file has changed.

@@ -11,7 +11,7 @@
 //! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
 
 use crate::{
-    arena::List,
+    arena::{self, List},
     fault::{Outcome, Shown, refuse},
     proc::{self, NumberPath},
     raw::sys,
@@ -23,8 +23,6 @@ use crate::{
 const LONG_NS: u64 = 300_000_000;
 /// How long a wait lasts before threads are looked at again. Nanoseconds.
 const LOOK_NS: u64 = 2_000_000;
-/// Bytes of a file of `/proc/self/task/N` that are looked at.
-const STATUS: usize = 4096;
 
 /// Makes sure that no thread but this one, and one that is none of the program's, blocks the signal
 /// for long.
@@ -55,26 +53,25 @@ pub fn refuse_any(limit_ns: u64, left_out: i32) -> Outcome<()> {
 
 /// Whether a thread that is there blocks the signal.
 fn is_deaf(tid: i32) -> bool {
-    let mut room = [0; STATUS];
-    let blocked = proc::field(status(tid, &mut room), "SigBlk");
-    let set = blocked.and_then(proc::hexadecimal);
-    set.is_some_and(|set| set & signal::bit(signal::SIGNAL) != 0)
+    let mark = arena::mark();
+    // One that has ended has no file.
+    let blocked = status(tid).ok().and_then(|status| {
+        let blocked = proc::field(status, "SigBlk");
+        blocked.and_then(proc::hexadecimal)
+    });
+    // SAFETY: the file's bytes are not used any more.
+    unsafe { arena::release(mark) };
+    blocked.is_some_and(|set| set & signal::bit(signal::SIGNAL) != 0)
 }
 
-/// What the kernel tells of a thread; nothing if it has ended.
-fn status(tid: i32, room: &mut [u8; STATUS]) -> &[u8] {
+/// What the kernel tells of a thread.
+fn status(tid: i32) -> Outcome<&'static [u8]> {
     let path = NumberPath::new("/proc/self/task/", tid, "/status");
-    let Ok(fd) = sys::open(path.bytes(), libc::O_RDONLY | libc::O_CLOEXEC, 0) else {
-        return &[];
-    };
-    let len = sys::read(fd, room).unwrap_or(0);
-    sys::close(fd);
-    &room[..len]
+    proc::read_file(path.bytes(), "looking at a thread")
 }
 
 fn refused(tid: i32) -> Outcome<()> {
-    let mut room = [0; STATUS];
-    let status = status(tid, &mut room);
+    let status = status(tid)?;
     let field = |name| Shown(proc::field(status, name).unwrap_or(b"?"));
     refuse!(
         "the thread {tid} ({}, state {}) blocks signal {}, which stops threads",

@@ -5,6 +5,7 @@
 
 use crate::{
     ahead::Ahead,
+    content,
     fault::{Outcome, Step as _, refuse},
     raw::{
         checksum::mixed,
@@ -38,7 +39,7 @@ pub struct Out {
 impl Out {
     /// Begins an image.
     pub fn begin(fd: i32, compress: bool) -> Outcome<Self> {
-        let stat = status(fd)?;
+        let stat = content::stat(fd).step("looking where the image goes")?;
         let regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
         // SAFETY: it only asks.
         let at = unsafe { sys::call3(nr::LSEEK, fd as usize, 0, libc::SEEK_CUR as usize) };
@@ -59,7 +60,7 @@ impl Out {
 
     /// Goes on at another descriptor of the same file, pipe or socket.
     pub fn go_on_at(&mut self, fd: i32) -> Outcome<()> {
-        let is_same = status(fd).is_ok_and(|stat| [stat.st_dev, stat.st_ino] == self.file);
+        let is_same = content::stat(fd).is_ok_and(|stat| [stat.st_dev, stat.st_ino] == self.file);
         if !is_same {
             return refuse!("descriptor {fd}, where the image goes, was closed meanwhile");
         }
@@ -165,16 +166,6 @@ impl Out {
         };
         self.section(END, 0, end.bytes())?;
         Ok(self.bytes)
-    }
-}
-
-fn status(fd: i32) -> Outcome<libc::stat> {
-    // SAFETY: zeros are a value, and the kernel writes it.
-    unsafe {
-        let mut stat: libc::stat = std::mem::zeroed();
-        let value = sys::call2(nr::FSTAT, fd as usize, &raw mut stat as usize);
-        sys::check(value).step("looking where the image goes")?;
-        Ok(stat)
     }
 }
 

@@ -378,46 +378,95 @@ fn write(
         ..facts
     };
     // From here on nothing is written that the image needs.
-    let (mut out, pieces, gone) = match rounds {
-        None => (
-            Out::begin(wanted.image, wanted.compress)?,
-            pieces(mappings, None)?,
-            None,
-        ),
-        Some(rounds) => {
-            let taken = rounds.take()?;
-            // A device that writes past the processor leaves no trace.
-            let traces = !files
-                .iter()
-                .any(|file| file.flags & libc::O_DIRECT as u32 != 0);
-            let changed = pieces(mappings, traces.then_some(taken.missed))?;
-            let gone = rounds::gone(taken.sent, present(mappings)?)?;
-            (taken.out, changed, Some(gone))
-        }
+    let tables = Tables {
+        facts,
+        names: plan.names,
+        records,
+        plan,
+        locks: all_locks,
     };
-    out.section(FACTS, 0, facts.bytes())?;
-    out.section(NAMES, 0, names.all())?;
-    out.section(THREADS, 0, ThreadRecord::all_bytes(records))?;
-    out.section(FILES, 0, FileRecord::all_bytes(plan.files))?;
-    out.section(MAPPINGS, 0, Mapping::all_bytes(mappings))?;
-    let gone = gone.as_ref().map_or(&[][..], |gone| gone.all());
-    for part in gone.chunks(BLOCK / 16) {
-        // SAFETY: pairs of numbers, as bytes.
-        let bytes = unsafe { std::slice::from_raw_parts(part.as_ptr().cast(), size_of_val(part)) };
-        out.section(GONE, 0, bytes)?;
+    let is_shared = mappings.iter().any(|mapping| mapping.kind == SHARED);
+    let is_carried = files.iter().any(|file| file.carried != 0);
+    if wanted.forked && rounds.is_none() && !is_shared && !is_carried {
+        // The copy has all that there is to write, and time to look for it.
+        return in_copy(advice, || {
+            let (mut out, pieces) = tables.write(wanted, None, mappings)?;
+            pages(&mut out, mappings, pieces, |_| true)?;
+            out.finish()
+        });
     }
-    // Nobody but this process may write into its files, and it stands still only now.
-    for (number, record) in plan.files.iter().enumerate() {
-        if record.carried != 0 {
-            content::carry(&mut out, all_locks, number, record)?;
-        }
-    }
+    let (mut out, pieces) = tables.write(wanted, rounds, mappings)?;
     if !wanted.forked {
         pages(&mut out, mappings, pieces, |_| true)?;
         return Ok((out.finish()?, 0));
     }
     // What is shared is not copied by a fork.
     pages(&mut out, mappings, pieces, |mapping| mapping.kind == SHARED)?;
+    in_copy(advice, || {
+        pages(&mut out, mappings, pieces, |mapping| mapping.kind != SHARED)?;
+        out.finish()
+    })
+}
+
+/// What comes before the memory.
+struct Tables<'a> {
+    facts: Facts,
+    names: &'a [u8],
+    records: &'a [ThreadRecord],
+    plan: &'a resume::Plan,
+    locks: &'a [Lock],
+}
+
+impl Tables<'_> {
+    /// Writes it, and says what memory is to follow.
+    fn write(
+        &self,
+        wanted: Wanted<'_>,
+        rounds: Option<&mut Rounds>,
+        mappings: &mut [Mapping],
+    ) -> Outcome<(Out, &'static [[u64; 2]])> {
+        let files = self.plan.files;
+        let (mut out, pieces, gone) = match rounds {
+            None => (
+                Out::begin(wanted.image, wanted.compress)?,
+                pieces(mappings, None)?,
+                None,
+            ),
+            Some(rounds) => {
+                let taken = rounds.take()?;
+                // A device that writes past the processor leaves no trace.
+                let traces = !files
+                    .iter()
+                    .any(|file| file.flags & libc::O_DIRECT as u32 != 0);
+                let changed = pieces(mappings, traces.then_some(taken.missed))?;
+                let gone = rounds::gone(taken.sent, present(mappings)?)?;
+                (taken.out, changed, Some(gone))
+            }
+        };
+        out.section(FACTS, 0, self.facts.bytes())?;
+        out.section(NAMES, 0, self.names)?;
+        out.section(THREADS, 0, ThreadRecord::all_bytes(self.records))?;
+        out.section(FILES, 0, FileRecord::all_bytes(files))?;
+        out.section(MAPPINGS, 0, Mapping::all_bytes(mappings))?;
+        let gone = gone.as_ref().map_or(&[][..], |gone| gone.all());
+        for part in gone.chunks(BLOCK / 16) {
+            // SAFETY: pairs of numbers, as bytes.
+            let bytes =
+                unsafe { std::slice::from_raw_parts(part.as_ptr().cast(), size_of_val(part)) };
+            out.section(GONE, 0, bytes)?;
+        }
+        // Nobody but this process may write into its files, and it stands still only now.
+        for (number, record) in files.iter().enumerate() {
+            if record.carried != 0 {
+                content::carry(&mut out, self.locks, number, record)?;
+            }
+        }
+        Ok((out, pieces))
+    }
+}
+
+/// Has a copy of the process do the work, and end. Returns its id, in place of the image's length.
+fn in_copy(advice: &'static [Advice], work: impl FnOnce() -> Outcome<u64>) -> Outcome<(u64, i32)> {
     advice::take_back(advice);
     // SAFETY: the copy makes bare system calls only, and ends.
     let copy = unsafe { clone::fork() };
@@ -426,8 +475,8 @@ fn write(
     }
     match copy {
         0 => {
-            let code = match write_rest(out, mappings, pieces) {
-                Ok(()) => 0,
+            let code = match work() {
+                Ok(_) => 0,
                 Err(Fault::Failed(_, errno)) => errno.0.clamp(1, 254),
                 Err(Fault::Refused(_)) => 255,
             };
@@ -438,12 +487,6 @@ fn write(
             Ok((0, pid as i32))
         }
     }
-}
-
-fn write_rest(mut out: Out, mappings: &[Mapping], pieces: &[[u64; 2]]) -> Outcome<()> {
-    pages(&mut out, mappings, pieces, |mapping| mapping.kind != SHARED)?;
-    out.finish()?;
-    Ok(())
 }
 
 /// All memory that has content, by address.

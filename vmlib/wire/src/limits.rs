@@ -25,7 +25,8 @@ pub const QUEUE_BYTES: usize = 16 * 1024 * 1024;
 pub const QUEUES_BYTES_ALL: usize = 512 * 1024 * 1024;
 /// Bytes that a daemon keeps of the unacknowledged messages of tasks which have ended.
 pub const KEEPER_BYTES: u64 = 256 * 1024 * 1024;
-/// Bytes of frames that a daemon holds for all tasks that have no connection yet.
+/// Bytes of frames that a daemon holds for all tasks without a connection yet and for all links that
+/// are being made.
 pub const ABSENT_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes of frames that a daemon holds until its log has caught up with their senders'.
 pub const HELD_BYTES: usize = 4 * 1024 * 1024;

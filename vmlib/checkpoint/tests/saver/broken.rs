@@ -1,7 +1,7 @@
 //! Saves that fail halfway: the process hears why, runs on, and can be saved again; what was written
 //! is not taken for an image.
 
-use crate::{Saver, verify};
+use crate::{Saver, make_pipe, verify};
 use std::{
     ffi::CString,
     fs::{self, File},
@@ -130,14 +130,7 @@ fn assert_truncated(reader: JoinHandle<Vec<u8>>) {
 fn a_pipe_whose_reader_goes() {
     let folder = tempfile::tempdir().expect("a folder");
     let pipe = folder.path().join("pipe");
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        &pipe,
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::RWXU,
-        0,
-    )
-    .expect("a pipe");
+    make_pipe(&pipe);
     let mut saver = Saver::start(None);
     for way in WAYS {
         let path = pipe.clone();

@@ -16,6 +16,12 @@ use std::{
 };
 use vm_checkpoint::image::{ImageError, Summary};
 
+/// A pipe with a name.
+fn make_pipe(path: &Path) {
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, path, kind, rustix::fs::Mode::RWXU, 0).expect("a pipe");
+}
+
 /// A process that waits for what it is told.
 struct Saver(Running);
 

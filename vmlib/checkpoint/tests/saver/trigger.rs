@@ -1,6 +1,6 @@
 //! Saves that a signal from outside asks for.
 
-use crate::{Saver, run};
+use crate::{Saver, make_pipe, run};
 use std::{
     fs::{self, File},
     path::Path,
@@ -38,14 +38,7 @@ fn a_second_signal_leaves_the_image_of_the_first_whole() {
     let folder = tempfile::tempdir().expect("a folder");
     let image = folder.path().join("image");
     let part = folder.path().join("image.part");
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        &part,
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::RWXU,
-        0,
-    )
-    .expect("a pipe");
+    make_pipe(&part);
     let mut saver = start(&image, "forked", None);
     // Before the first, lest it could end for want of a reader.
     let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;

@@ -35,7 +35,8 @@
 //! # How a message goes
 //!
 //! A frame of data is looked up once in [`Routes`] and moved into the outbox; nothing is allocated
-//! or copied, and the body is not looked at. A frame that cannot go on is dropped; its sender
+//! or copied, and the body is not looked at. A frame whose receiver has no socket yet, or whose link
+//! is being made, waits as far as there is room. Any other that cannot go on is dropped; its sender
 //! retains it and is told when there is a new way, or that there will be none.
 
 mod absent;
