@@ -5,6 +5,7 @@ use crate::{
     raw::{
         checksum::{checksum, mixed},
         clone::{self, Given},
+        eager,
         format::*,
         lz4,
         sys::{self, nr},
@@ -358,7 +359,7 @@ fn read_all(fd: i32, place: Option<u64>, buffer: &mut [u8]) {
                 let (start, at) = (to.as_mut_ptr() as usize, at as usize + done);
                 sys::call4(nr::PREAD64, fd as usize, start, to.len(), at)
             }),
-            None => sys::read(fd, to),
+            None => eager::read(fd, to),
         };
         match read {
             Ok(0) => die!("it ends too early: it was not written to its end, or was cut off"),

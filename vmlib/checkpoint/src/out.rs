@@ -9,6 +9,7 @@ use crate::{
     fault::{Outcome, Step as _, refuse},
     raw::{
         checksum::mixed,
+        eager,
         format::{BLOCK, CONTENT, END, End, PAGES, Plain, Prefix, Section, X86_64},
         lz4,
         sys::{self, Errno, nr},
@@ -32,7 +33,7 @@ pub struct Out {
     /// Memory is compressed, if that makes it smaller.
     compress: bool,
     /// It is a file. Whoever reads a pipe or socket is busy while this writes, and needs the other
-    /// processor.
+    /// processor ([`eager`]).
     regular: bool,
 }
 
@@ -74,7 +75,7 @@ impl Out {
     }
 
     fn write(&mut self, head: &[u8], content: &[u8]) -> Outcome<()> {
-        write_all(self.fd, head, content).step("writing the image")?;
+        write_all(self, head, content).step("writing the image")?;
         self.bytes += (head.len() + content.len()) as u64;
         Ok(())
     }
@@ -234,19 +235,17 @@ fn processors() -> u32 {
 }
 
 /// Writes both parts, all of them.
-fn write_all(fd: i32, head: &[u8], content: &[u8]) -> sys::Result<()> {
+fn write_all(out: &Out, head: &[u8], content: &[u8]) -> sys::Result<()> {
+    let fd = out.fd;
+    let write = match out.regular {
+        true => sys::writev,
+        false => eager::write,
+    };
     let mut done = 0;
     while done < head.len() + content.len() {
         let from_head = &head[done.min(head.len())..];
         let from_content = &content[done.saturating_sub(head.len())..];
-        let parts = [
-            [from_head.as_ptr() as usize, from_head.len()],
-            [from_content.as_ptr() as usize, from_content.len()],
-        ];
-        let parts = parts.as_ptr() as usize;
-        // SAFETY: both parts are only read.
-        let written = unsafe { sys::call3(nr::WRITEV, fd as usize, parts, 2) };
-        match sys::check(written) {
+        match write(fd, from_head, from_content) {
             Ok(0) => return Err(Errno(libc::EIO)),
             Ok(count) => done += count,
             Err(sys::EINTR) => {}

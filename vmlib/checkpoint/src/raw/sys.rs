@@ -115,6 +115,8 @@ pub mod nr {
     pub const DUP3: usize = 292;
     pub const PIPE2: usize = 293;
     pub const PRLIMIT64: usize = 302;
+    pub const PREADV2: usize = 327;
+    pub const PWRITEV2: usize = 328;
     pub const KCMP: usize = 312;
     pub const MEMFD_CREATE: usize = 319;
     pub const RT_SIGPENDING: usize = 127;
@@ -156,6 +158,21 @@ pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize> {
 pub fn write(fd: i32, bytes: &[u8]) -> Result<usize> {
     // SAFETY: the bytes are only read.
     check(unsafe { call3(nr::WRITE, fd as usize, bytes.as_ptr() as usize, bytes.len()) })
+}
+
+/// Writes both parts, one after the other; may be short.
+///
+/// # Errors
+/// The kernel's.
+pub fn writev(fd: i32, head: &[u8], content: &[u8]) -> Result<usize> {
+    let parts = parts(head, content);
+    // SAFETY: both parts are only read.
+    check(unsafe { call3(nr::WRITEV, fd as usize, parts.as_ptr() as usize, 2) })
+}
+
+/// Both as `struct iovec`.
+pub fn parts(head: &[u8], content: &[u8]) -> [[usize; 2]; 2] {
+    [head, content].map(|part| [part.as_ptr() as usize, part.len()])
 }
 
 /// Opens; `path` ends with NUL.
