@@ -737,6 +737,9 @@ fn moves(visitor: &mut impl Visitor) {
                 watches: vec![Watched::Task(tid(1, 1)), Watched::HostAdded],
                 asked: 7,
                 answer: Some(bytes(b"a frame")),
+                told: 3,
+                untaken: vec![bytes(b"a notify")],
+                hosts: vec![HostId(1), HostId(2)],
             },
         },
     );
