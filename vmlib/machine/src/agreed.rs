@@ -95,6 +95,15 @@ pub enum Applied {
         /// Its version now; never used before in this machine.
         version: u64,
     },
+    /// An application has another coordinator.
+    Coordinator {
+        /// The application.
+        app: Tid,
+        /// Where its process is.
+        host: HostId,
+        /// Its term.
+        term: u32,
+    },
     /// The machine ends.
     Halted,
     /// Nothing: the change's conditions did not hold.
@@ -134,6 +143,9 @@ pub enum Void {
     /// A limit of the machine or the host is reached.
     #[error("a limit is reached")]
     Limit,
+    /// The application has, or had, a coordinator of another term.
+    #[error("the coordinator's last term is {0}")]
+    Term(u32),
     /// The task is in the group, or is not.
     #[error("no change of membership")]
     Member,
@@ -207,6 +219,15 @@ impl Task {
     }
 }
 
+/// The coordinator of an application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Coordinated {
+    /// Where its process is, or was: that host may be gone.
+    pub host: HostId,
+    /// From 1; one higher with each that took the place of another.
+    pub term: u32,
+}
+
 /// The agreed state at one index of the log. See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agreed {
@@ -222,6 +243,8 @@ pub struct Agreed {
     /// Tasks that have ended and are remembered, in the order of their ends.
     ended: VecDeque<Tid>,
     groups: Groups,
+    /// Of living applications.
+    coordinators: BTreeMap<Tid, Coordinated>,
     // What follows is derived from the tasks, for looking up.
     born: BTreeMap<(Tid, u64, u32), Tid>,
     on_host: BTreeMap<HostId, BTreeSet<Tid>>,
@@ -247,6 +270,7 @@ impl Agreed {
             tasks: BTreeMap::new(),
             ended: VecDeque::new(),
             groups: Groups::default(),
+            coordinators: BTreeMap::new(),
             born: BTreeMap::new(),
             on_host: BTreeMap::new(),
             in_app: BTreeMap::new(),
@@ -348,6 +372,26 @@ impl Agreed {
     /// The living tasks of an application, by tid; its master is among them while it lives.
     pub fn tasks_of(&self, app: Tid) -> impl Iterator<Item = Tid> {
         self.in_app.get(&app).into_iter().flatten().copied()
+    }
+
+    /// The applications that live, by their masters' tids.
+    pub fn apps(&self) -> impl Iterator<Item = Tid> {
+        self.in_app.keys().copied()
+    }
+
+    /// The last coordinator of a living application.
+    pub fn coordinator(&self, app: Tid) -> Option<Coordinated> {
+        self.coordinators.get(&app).copied()
+    }
+
+    /// The host whose daemon has to see that an application has a coordinator: where the last one
+    /// is, or, if that host takes no tasks any more, where the application's lowest task is of those
+    /// on hosts that do.
+    pub fn coordinating_host(&self, app: Tid) -> Option<HostId> {
+        let last = self.coordinator(app).map(|last| last.host);
+        let hosts = self.tasks_of(app).filter_map(|tid| self.task(tid));
+        let mut places = last.into_iter().chain(hosts.map(|task| task.host));
+        places.find(|host| self.is_living(*host))
     }
 
     /// The tasks that a request bore, by index, also those that have ended and are remembered.

@@ -11,6 +11,7 @@ pub mod agreed;
 pub mod agreement;
 pub mod channel;
 mod consensus;
+pub mod coordinator;
 pub mod daemon;
 pub mod endpoint;
 mod feed;
@@ -28,8 +29,9 @@ pub mod route;
 mod storage;
 pub mod time;
 
-pub use agreed::{Agreed, Applied, Host, HostPhase, Task, Void};
+pub use agreed::{Agreed, Applied, Coordinated, Host, HostPhase, Task, Void};
 pub use agreement::{Agreement, AgreementConfig, AgreementOutput};
+pub use coordinator::{Coordinator, MoveKey};
 pub use daemon::{Daemon, DaemonConfig, MoveCounters, MovesUnderway};
 pub use endpoint::{Endpoint, EndpointConfig, EndpointError, Notice, SendProgress, Sending};
 pub use group::Group;

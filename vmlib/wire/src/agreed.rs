@@ -92,6 +92,16 @@ pub enum Change {
         /// The member.
         tid: Tid,
     },
+    /// The coordinator of an application is a process on that host from now on. Void unless the
+    /// application lives, the host takes tasks, and the term follows the last one.
+    Coordinator {
+        /// The application, its master's tid.
+        app: Tid,
+        /// Where the process is.
+        host: HostId,
+        /// From 1, one higher each time.
+        term: u32,
+    },
     /// The machine ends: every daemon ends its tasks and itself.
     Halt,
 }

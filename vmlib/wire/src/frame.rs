@@ -101,6 +101,16 @@ opcodes! {
     /// [`crate::task::Tids`].
     Tids = 34,
 
+    // A coordinator and its daemon.
+    /// [`crate::coordinator::CoordinatorReady`].
+    CoordinatorReady = 48,
+    /// [`crate::coordinator::Serve`].
+    Serve = 49,
+    /// [`crate::coordinator::Mail`].
+    Mail = 50,
+    /// [`crate::coordinator::Heard`].
+    Heard = 51,
+
     // Two daemons.
     /// [`crate::peer::Hello`].
     Hello = 64,
@@ -162,6 +172,14 @@ opcodes! {
     MoveRelease = 92,
     /// [`crate::peer::MoveAbort`].
     MoveAbort = 93,
+    /// [`crate::peer::MoveOrder`].
+    MoveOrder = 94,
+    /// [`crate::peer::MoveCancel`].
+    MoveCancel = 95,
+    /// [`crate::peer::MoveReported`].
+    MoveReported = 96,
+    /// [`crate::peer::MoveProgress`].
+    MoveProgress = 97,
 
     // A console and its daemon.
     /// [`crate::console::Request`].

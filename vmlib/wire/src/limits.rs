@@ -36,6 +36,27 @@ pub const MOVE_OFFER_TIME: Duration = Duration::from_secs(5);
 pub const MOVE_TIME: Duration = Duration::from_secs(600);
 /// After so long without a decision the source of a move proposes that the task stays.
 pub const MOVE_DOUBT: Duration = Duration::from_secs(1);
+/// How long a coordinator lets a move be prepared before it calls it off; shorter than what the
+/// source waits.
+pub const PHASE_INITIALISATION: Duration = Duration::from_secs(4);
+/// How long a coordinator lets a task be interrupted, drained and saved before it calls the move off;
+/// likewise.
+pub const PHASE_SAVING: Duration = Duration::from_secs(590);
+/// A coordinator that has not acted on a frame for so long hangs: another takes its place.
+pub const COORDINATOR_SILENT: Duration = Duration::from_secs(2);
+/// How long the process of a coordinator may take to start.
+pub const COORDINATOR_START: Duration = Duration::from_secs(5);
+/// Least time between the starts of two coordinators of one application by one daemon.
+pub const COORDINATOR_PAUSE: Duration = Duration::from_secs(1);
+/// How long who asks for a move waits for a coordinator that takes it up.
+pub const COORDINATOR_WAIT: Duration = Duration::from_secs(15);
+/// Moves that wait at a daemon for the coordinator of their application, or orders of coordinators
+/// that are ahead of its log.
+pub const MOVES_WAITING_MAX: usize = 4_096;
+/// Moves that a coordinator drives at one time.
+pub const MOVES_DRIVEN_MAX: usize = 4_096;
+/// Moves that have ended of which the source's daemon remembers how.
+pub const MOVES_ENDED_MAX: usize = 4_096;
 /// How long a frame or a request waits for the log to know the task that it is about. A daemon
 /// whose log is behind for longer loses its lease.
 pub const HELD_TIME: Duration = Duration::from_millis(2_500);

@@ -21,6 +21,7 @@ message! {
     Hello Join Joined Refused Raft Propose FeedAsk Feed Snapshot Alive Grant
     SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept
     FlushAsk Flushed MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort
+    MoveOrder MoveCancel MoveReported MoveProgress
 }
 
 /// The first frame of both ends of a link.
@@ -272,13 +273,16 @@ pub struct UsageRow {
     pub state: char,
 }
 
-/// To the owner of a task: move it. Answered with [`MoveEnd`].
+/// To the coordinator of a task's application, by its daemon: move it. Answered with [`MoveEnd`].
+/// Asked again, with the same number, of each coordinator that takes its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveAsk {
     /// Chosen by the asker.
     pub request: u64,
     /// The task.
     pub tid: Tid,
+    /// Its owner when it was asked first: that daemon knows what became of this request.
+    pub from: HostId,
     /// Where to.
     pub to: HostId,
 }
@@ -387,6 +391,109 @@ pub struct MoveAbort {
     pub incarnation: u32,
 }
 
+/// A coordinator to the owner of a task: move it. Answered with [`MoveReported`]: a repeated order
+/// with the phase that the move is in, or with its end. Does nothing if another term is agreed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveOrder {
+    /// The term of the coordinator.
+    pub term: u32,
+    /// Whose daemon asked for it.
+    pub asker: HostId,
+    /// That daemon's number for it.
+    pub request: u64,
+    /// The task.
+    pub tid: Tid,
+    /// Where to.
+    pub to: HostId,
+}
+
+/// A coordinator to the owner of a task: take that move back, if it can be. Does nothing if another
+/// term is agreed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveCancel {
+    /// The term of the coordinator.
+    pub term: u32,
+    /// Whose daemon asked for it.
+    pub asker: HostId,
+    /// That daemon's number for it.
+    pub request: u64,
+    /// The task.
+    pub tid: Tid,
+    /// Why, for people.
+    pub why: String,
+}
+
+/// The phases of a move, as of a checkpoint (TotalCheckpoint), in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum MovePhase {
+    /// The target is asked whether it is prepared; the task runs.
+    Initialisation,
+    /// The task is brought to a stand.
+    Interruption,
+    /// No frame reaches the task any more.
+    Draining,
+    /// Its image goes to the target, until it is whole there.
+    Saving,
+    /// The log decides where it goes on, and there it does.
+    Resumption,
+}
+
+impl MovePhase {
+    /// All of them, in their order.
+    pub const ALL: [MovePhase; 5] = [
+        MovePhase::Initialisation,
+        MovePhase::Interruption,
+        MovePhase::Draining,
+        MovePhase::Saving,
+        MovePhase::Resumption,
+    ];
+}
+
+impl std::fmt::Display for MovePhase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            MovePhase::Initialisation => "initialisation",
+            MovePhase::Interruption => "interruption",
+            MovePhase::Draining => "draining",
+            MovePhase::Saving => "saving",
+            MovePhase::Resumption => "resumption",
+        })
+    }
+}
+
+/// How a move stands, as its owner sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MoveState {
+    /// It is in that phase; those before are over.
+    In(MovePhase),
+    /// It is over. The asker was told.
+    Ended(Result<MoveReport, Failed>),
+}
+
+/// The owner of a task to the coordinator of its application: how a move stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveReported {
+    /// Whose daemon asked for it.
+    pub asker: HostId,
+    /// That daemon's number for it.
+    pub request: u64,
+    /// The task.
+    pub tid: Tid,
+    /// How it stands.
+    pub state: MoveState,
+}
+
+/// A coordinator to who asked for a move: it has come to that phase.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveProgress {
+    /// As asked.
+    pub request: u64,
+    /// The task.
+    pub tid: Tid,
+    /// The phase.
+    pub phase: MovePhase,
+}
+
 /// A message between two daemons' own tids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // Each variant is the struct of its name.
@@ -410,6 +517,10 @@ pub enum Order {
     MoveLoaded(MoveLoaded),
     MoveRelease(MoveRelease),
     MoveAbort(MoveAbort),
+    MoveOrder(MoveOrder),
+    MoveCancel(MoveCancel),
+    MoveReported(MoveReported),
+    MoveProgress(MoveProgress),
 }
 
 macro_rules! orders {
@@ -441,4 +552,5 @@ macro_rules! orders {
 }
 
 orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept FlushAsk Flushed
-MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort }
+MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort MoveOrder MoveCancel MoveReported
+MoveProgress }

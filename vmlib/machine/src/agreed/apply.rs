@@ -1,6 +1,6 @@
 //! What each change does to the agreed state, and when it is void.
 
-use super::{Agreed, Applied, Host, HostPhase, Task, Void, remove_from};
+use super::{Agreed, Applied, Coordinated, Host, HostPhase, Task, Void, remove_from};
 use std::sync::Arc;
 use vm_wire::{
     HostId, Tid,
@@ -103,6 +103,9 @@ impl Agreed {
                 let version = self.groups.leave(group, *tid)?;
                 let group = group.clone();
                 applied.push(Applied::Group { group, version });
+            }
+            Change::Coordinator { app, host, term } => {
+                applied.push(self.coordinate(*app, *host, *term)?);
             }
             Change::Halt => {
                 self.halted = true;
@@ -256,6 +259,21 @@ impl Agreed {
         })
     }
 
+    fn coordinate(&mut self, app: Tid, host: HostId, term: u32) -> Result<Applied, Void> {
+        if !self.in_app.contains_key(&app) {
+            return Err(Void::NoTask(app));
+        }
+        if !self.is_living(host) {
+            return Err(Void::NoHost(host));
+        }
+        let last = self.coordinator(app).map_or(0, |last| last.term);
+        if last.checked_add(1) != Some(term) {
+            return Err(Void::Term(last));
+        }
+        self.coordinators.insert(app, Coordinated { host, term });
+        Ok(Applied::Coordinator { app, host, term })
+    }
+
     /// Ends a living task: it leaves its groups and is remembered for a while.
     fn end(&mut self, tid: Tid, status: ExitStatus, applied: &mut Vec<Applied>) {
         let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.is_alive()) else {
@@ -265,6 +283,9 @@ impl Agreed {
         let (host, incarnation, app) = (task.host, task.incarnation, task.app);
         remove_from(&mut self.on_host, host, &tid);
         remove_from(&mut self.in_app, app, &tid);
+        if !self.in_app.contains_key(&app) {
+            self.coordinators.remove(&app);
+        }
         applied.push(Applied::Exited {
             tid,
             host,

@@ -3,7 +3,7 @@
 //! What travels are types of their own ([`AgreedState`] and the like), never the live ones: tables
 //! for looking up are left out and built again, program names are written once.
 
-use super::{Agreed, Applied, Host, HostPhase, Task};
+use super::{Agreed, Applied, Coordinated, Host, HostPhase, Task};
 use crate::group::{Group, Groups};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -17,12 +17,13 @@ use vm_wire::{
 };
 
 /// The layout of [`AgreedState`]; another number is refused.
-const FORMAT: u16 = 1;
+const FORMAT: u16 = 2;
 
 // The largest state fits its frame: of a task at most 64 bytes and its program's name, of a
-// membership 16, of a host its facts.
+// membership 16, of a host its facts, of a coordinator 24 (an application has a living task).
 const _: () = assert!(
     (limits::TASKS_LIVE_MAX + limits::ENDED_MAX) * (64 + limits::NAME_MAX)
+        + limits::TASKS_LIVE_MAX * 24
         + limits::MEMBERSHIPS_MAX * 16
         + limits::GROUPS_MAX * (limits::NAME_MAX + 32)
         + (limits::HOSTS_LIVE_MAX + limits::DEPARTED_MAX)
@@ -58,6 +59,8 @@ struct AgreedState {
     ended: Vec<Tid>,
     group_version: u64,
     groups: Vec<GroupState>,
+    /// Application, host, term.
+    coordinators: Vec<(Tid, HostId, u32)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -141,6 +144,11 @@ impl Agreed {
                     members: group.members.iter().map(|(i, tid)| (*i, *tid)).collect(),
                 })
                 .collect(),
+            coordinators: self
+                .coordinators
+                .iter()
+                .map(|(app, last)| (*app, last.host, last.term))
+                .collect(),
         })
     }
 
@@ -163,6 +171,7 @@ impl Agreed {
             tasks: BTreeMap::new(),
             ended: VecDeque::from(state.ended),
             groups: Groups::default(),
+            coordinators: BTreeMap::new(),
             born: BTreeMap::new(),
             on_host: BTreeMap::new(),
             in_app: BTreeMap::new(),
@@ -221,12 +230,18 @@ impl Agreed {
             groups.insert(group.name, Group { version, members });
         }
         agreed.groups = Groups::restored(state.group_version, groups);
+        for (app, host, term) in state.coordinators {
+            if !agreed.in_app.contains_key(&app) {
+                return Err(SnapshotError::Inconsistent("a coordinator's application"));
+            }
+            agreed.coordinators.insert(app, Coordinated { host, term });
+        }
         Ok(agreed)
     }
 
     /// What happened between this state and a later one, for a daemon that has to do without the
     /// entries in between. What came and went in between without a trace is not told; the order
-    /// is: hosts that came, births, moves, ends, groups, hosts that went.
+    /// is: hosts that came, births, moves, ends, groups, coordinators, hosts that went.
     pub fn changes_to(&self, later: &Agreed) -> Vec<Applied> {
         debug_assert!(self.index <= later.index);
         let mut changes = Vec::new();
@@ -275,6 +290,11 @@ impl Agreed {
         {
             let (group, version) = (name.to_owned(), later.groups.version());
             changes.push(Applied::Group { group, version });
+        }
+        for (&app, &Coordinated { host, term }) in &later.coordinators {
+            if self.coordinator(app).is_none_or(|last| last.term != term) {
+                changes.push(Applied::Coordinator { app, host, term });
+            }
         }
         for (id, host) in &later.hosts {
             let before = self.host(*id).map(|host| host.phase);

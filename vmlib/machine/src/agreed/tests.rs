@@ -337,3 +337,70 @@ fn a_snapshot_in_the_place_of_entries_tells_what_they_did() {
     assert!(changes.iter().any(gone));
     assert_eq!(machine.state.changes_to(&machine.state), []);
 }
+
+fn coordinator(host: u16, term: u32) -> Change {
+    Change::Coordinator {
+        app: t(1, 1),
+        host: HostId(host),
+        term,
+    }
+}
+
+#[test]
+fn a_coordinator_follows_the_last_one_by_its_term_or_is_void() {
+    let mut machine = Machine::new();
+    let (app, host, term) = (t(1, 1), HostId(2), 1);
+    assert_eq!(machine.void(coordinator(1, 2)), Void::Term(0));
+    let applied = machine.apply(coordinator(2, 1));
+    assert_eq!(applied, [Applied::Coordinator { app, host, term }]);
+    assert_eq!(machine.void(coordinator(1, 1)), Void::Term(1));
+    assert_eq!(machine.void(coordinator(1, 3)), Void::Term(1));
+    machine.apply(coordinator(1, 2));
+    let last = Coordinated {
+        host: HostId(1),
+        term: 2,
+    };
+    assert_eq!(machine.state.coordinator(app), Some(last));
+    assert_eq!(machine.void(coordinator(9, 3)), Void::NoHost(HostId(9)));
+    let no_master = Change::Coordinator {
+        app: t(1, 2),
+        host: HostId(1),
+        term: 1,
+    };
+    assert_eq!(machine.void(no_master), Void::NoTask(t(1, 2)));
+}
+
+#[test]
+fn the_host_of_the_lowest_task_has_to_see_to_a_coordinator_whose_host_goes() {
+    let mut machine = Machine::new();
+    let app = t(1, 1);
+    assert_eq!(machine.state.coordinating_host(app), Some(HostId(1)));
+    machine.join(3, "c");
+    machine.apply(coordinator(3, 1));
+    assert_eq!(machine.state.coordinating_host(app), Some(HostId(3)));
+    machine.apply(Change::HostLeaving(HostId(3)));
+    assert_eq!(machine.state.coordinating_host(app), Some(HostId(1)));
+    machine.apply(exit(t(1, 1), 1, 1));
+    machine.apply(relocate(t(1, 2), 1, 2, 1));
+    assert_eq!(machine.state.coordinating_host(app), Some(HostId(2)));
+    machine.apply(coordinator(1, 2));
+    let before = machine.state.clone();
+    machine.apply(exit(t(1, 2), 2, 2));
+    machine.apply(exit(t(2, 1), 2, 1));
+    assert_eq!(machine.state.coordinator(app), None);
+    assert_eq!(machine.state.coordinating_host(app), None);
+    let bytes = before.encode();
+    assert_eq!(Agreed::decode(&bytes), Ok(before));
+}
+
+#[test]
+fn a_snapshot_in_the_place_of_entries_tells_of_the_last_coordinator() {
+    let mut machine = Machine::new();
+    let before = machine.state.clone();
+    machine.apply(coordinator(1, 1));
+    machine.apply(coordinator(2, 2));
+    let (app, host, term) = (t(1, 1), HostId(2), 2);
+    let changes = before.changes_to(&machine.state);
+    assert_eq!(changes, [Applied::Coordinator { app, host, term }]);
+    assert_eq!(machine.state.changes_to(&machine.state), []);
+}

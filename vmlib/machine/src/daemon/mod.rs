@@ -455,6 +455,7 @@ impl Daemon {
                 incarnation,
             } => self.on_moved(tid, to, incarnation, out),
             Applied::Group { group, .. } => self.on_group_changed(&group, out),
+            Applied::Coordinator { .. } => {}
             Applied::Halted => self.on_halted(index, out),
             Applied::Void(change, why) => self.on_void(change, why, out),
         }

@@ -184,7 +184,13 @@ impl Daemon {
             host: owner,
         };
         self.asked_moves.insert(request, asked);
-        let ask = MoveAsk { request, tid, to };
+        let from = owner;
+        let ask = MoveAsk {
+            request,
+            tid,
+            from,
+            to,
+        };
         if owner == self.me {
             self.on_move_ask(self.me, &ask, out);
         } else {

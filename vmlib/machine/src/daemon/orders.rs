@@ -63,6 +63,7 @@ impl Daemon {
             Ok(Order::MoveLoaded(loaded)) => self.on_move_loaded(host, loaded, out),
             Ok(Order::MoveRelease(release)) => self.on_move_release(host, release),
             Ok(Order::MoveAbort(abort)) => self.on_move_abort(host, &abort, out),
+            Ok(_) => {}
             Err(error) => self.refuse_peer(host, &error.to_string(), out),
         }
     }

@@ -7,11 +7,13 @@ use vm_wire::{
     Body, Frame, Header, HostId, MachineId, Message, Op, Tid,
     agreed::{Change, ExitStatus, HostFacts, SnapshotAt, SpawnRecord},
     console::{self, Answer, Conf, HostRow, HostState, Request, RunEnd, RunSignal, TaskRow},
+    coordinator::{CoordinatorReady, Heard, Mail, Serve},
     peer::{
         Alive, Belongings, Feed, FeedAsk, FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder,
-        Kept, Last, LastAsk, MoveAbort, MoveAsk, MoveEnd, MoveLoaded, MoveOffer, MoveReady,
-        MoveRelease, MoveReport, OutputLines, Propose, Raft, Refused, SignalOrder, Snapshot,
-        SpawnOrder, SpawnResult, Usage, UsageAsk, UsageRow,
+        Kept, Last, LastAsk, MoveAbort, MoveAsk, MoveCancel, MoveEnd, MoveLoaded, MoveOffer,
+        MoveOrder, MovePhase, MoveProgress, MoveReady, MoveRelease, MoveReport, MoveReported,
+        MoveState, OutputLines, Propose, Raft, Refused, SignalOrder, Snapshot, SpawnOrder,
+        SpawnResult, Usage, UsageAsk, UsageRow,
     },
     task::{
         Done, Ended, Enrol, Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView, HostEvent,
@@ -456,6 +458,7 @@ fn orders(visitor: &mut impl Visitor) {
     visitor.message("FlushAsk", FlushAsk { app: ended });
     visitor.message("Flushed", Flushed { app: ended });
     moves(visitor);
+    coordinator(visitor);
     visitor.message("UsageAsk", UsageAsk { question: 300 });
     visitor.message(
         "Usage",
@@ -531,6 +534,14 @@ fn changes(visitor: &mut impl Visitor) {
             Change::GroupLeave {
                 group: group(),
                 tid: task,
+            },
+        ),
+        (
+            "Coordinator",
+            Change::Coordinator {
+                app: tid(1, 1),
+                host,
+                term: 2,
             },
         ),
         ("Halt", Change::Halt),
@@ -680,6 +691,7 @@ fn moves(visitor: &mut impl Visitor) {
         MoveAsk {
             request: 300,
             tid: task,
+            from: HostId(1),
             to: HostId(2),
         },
     );
@@ -750,4 +762,55 @@ fn moves(visitor: &mut impl Visitor) {
             incarnation,
         },
     );
+}
+
+fn coordinator(visitor: &mut impl Visitor) {
+    let (asker, request, task) = (HostId(3), 300, tid(1, 3));
+    visitor.message("CoordinatorReady", CoordinatorReady { pid: 4243 });
+    let app = tid(1, 1);
+    visitor.message("Serve", Serve { app, term: 2 });
+    let mail = Mail {
+        host: HostId(1),
+        order: bytes(b"an order"),
+    };
+    visitor.message("Mail", mail);
+    visitor.message("Heard", Heard {});
+    let order = MoveOrder {
+        term: 2,
+        asker,
+        request,
+        tid: task,
+        to: HostId(2),
+    };
+    visitor.message("MoveOrder", order);
+    let cancel = MoveCancel {
+        term: 2,
+        asker,
+        request,
+        tid: task,
+        why: text("too late"),
+    };
+    visitor.message("MoveCancel", cancel);
+    for phase in MovePhase::ALL {
+        let reported = MoveReported {
+            asker,
+            request,
+            tid: task,
+            state: MoveState::In(phase),
+        };
+        visitor.message(&format!("MoveReported.{phase}"), reported);
+    }
+    let reported = MoveReported {
+        asker,
+        request,
+        tid: task,
+        state: MoveState::Ended(Ok(move_report())),
+    };
+    visitor.message("MoveReported.ended", reported);
+    let progress = MoveProgress {
+        request,
+        tid: task,
+        phase: MovePhase::Saving,
+    };
+    visitor.message("MoveProgress", progress);
 }

@@ -1,0 +1,512 @@
+//! The coordinator of an application: drives the moves of its tasks through five phases.
+//!
+//! It is a process of its own, beside a daemon, and speaks to that daemon alone
+//! ([`vm_wire::coordinator`]), which carries its orders to other daemons and what they report to it.
+//! Frames go in, frames come out; a shell reads and writes them.
+//!
+//! ```text
+//! asker                coordinator               owner                    target
+//! MoveAsk          ->  MoveOrder(term)       ->  MoveOffer            ->
+//! MoveProgress     <-  initialisation        <-                       <-  MoveReady
+//!                  <-  interruption          <-  task told to stop
+//!                  <-  draining, saving      <-  it stands, its image is written
+//!                  <-  resumption            <-  the image is whole: MoveRelease
+//! MoveEnd          <------------------------ <-  Relocate applied
+//! ```
+//!
+//! # What it decides
+//!
+//! Which moves are under way, how far each may take, and when one is called off. What becomes of a
+//! task is never in its hands alone: the owner keeps time limits of its own, which are longer, and
+//! the log decides where the task goes on. So a coordinator that dies or hangs in any phase costs
+//! nothing but its orders. The one that takes its place, under the next *term*, knows nothing: each
+//! asker asks it again, it orders again, and the owner answers with the phase that the move is in, or
+//! with its end. Orders of another term than the agreed one do nothing.
+//!
+//! # What holds
+//!
+//! - The phases of a move follow each other as in [`MovePhase::ALL`], none is left out and none comes
+//!   twice; a move ends in any of them, and after a take-over it is met in any of them.
+//! - An order is repeated until its owner has answered, and then as a question how far the move is.
+//! - A move is called off only before its resumption.
+//!
+//! The phases are those of TotalCheckpoint (Kovács 2008); `docs/protocol.md` lays them and the
+//! messages beside those of the thesis.
+
+use crate::Time;
+use std::collections::{BTreeMap, VecDeque};
+use vm_wire::{
+    Body, CodecError, Frame, HostId, Message, Op, Tid,
+    coordinator::{CoordinatorReady, Heard, Mail, Serve},
+    limits,
+    peer::{
+        MoveAsk, MoveCancel, MoveEnd, MoveOrder, MovePhase, MoveProgress, MoveReported, MoveState,
+        Order,
+    },
+    task::{FailKind, Failed},
+};
+
+/// A move by who asked for it: a daemon, and its number for it.
+pub type MoveKey = (HostId, u64);
+
+/// A move under way.
+#[derive(Debug)]
+struct Move {
+    tid: Tid,
+    from: HostId,
+    to: HostId,
+    /// `None` until the owner has answered.
+    phase: Option<MovePhase>,
+    /// When it is called off; `None` where it cannot be, or has been.
+    due: Option<Time>,
+    /// Why it was called off.
+    called_off: Option<String>,
+    /// When the owner is asked again.
+    again: Time,
+}
+
+/// A coordinator. See the module.
+#[derive(Debug, Default)]
+pub struct Coordinator {
+    /// What it serves, once the log has it.
+    serves: Option<Serve>,
+    moves: BTreeMap<MoveKey, Move>,
+}
+
+impl Coordinator {
+    /// One that serves nothing yet. The frame is what it says first; `pid` is its process.
+    pub fn new(pid: u32) -> (Self, Frame) {
+        (Self::default(), CoordinatorReady { pid }.frame())
+    }
+
+    /// The moves under way, with the tasks and how far they are as far as it knows.
+    pub fn moves(&self) -> impl Iterator<Item = (MoveKey, Tid, Option<MovePhase>)> {
+        self.moves
+            .iter()
+            .map(|(key, moving)| (*key, moving.tid, moving.phase))
+    }
+
+    /// When [`Coordinator::tick`] has something to do.
+    pub fn deadline(&self) -> Option<Time> {
+        let times = |moving: &Move| moving.due.map_or(moving.again, |due| due.min(moving.again));
+        self.moves.values().map(times).min()
+    }
+
+    /// Takes a frame of its daemon's; what it says goes into `out`.
+    ///
+    /// # Errors
+    /// [`CodecError`] when the frame is none that a daemon sends: then it is of no use any more.
+    pub fn on_frame(
+        &mut self,
+        now: Time,
+        frame: &Frame,
+        out: &mut VecDeque<Frame>,
+    ) -> Result<(), CodecError> {
+        match frame.header.op {
+            Op::Serve => {
+                self.serves = Some(Serve::read(frame)?);
+                self.moves.clear();
+            }
+            _ => {
+                let mail = Mail::read(frame)?;
+                let order = Order::from_payload(&mail.order)?;
+                self.on_order(now, mail.host, order, out);
+            }
+        }
+        out.push_back(Heard {}.frame().asked(frame.header.request));
+        Ok(())
+    }
+
+    fn on_order(&mut self, now: Time, host: HostId, order: Order, out: &mut VecDeque<Frame>) {
+        match order {
+            Order::MoveAsk(ask) => self.on_ask(now, host, &ask, out),
+            Order::MoveReported(reported) => self.on_reported(now, host, &reported, out),
+            // Its daemon passes on nothing else.
+            _ => {}
+        }
+    }
+
+    fn on_ask(&mut self, now: Time, asker: HostId, ask: &MoveAsk, out: &mut VecDeque<Frame>) {
+        let key = (asker, ask.request);
+        if let Some(moving) = self.moves.get(&key) {
+            let (tid, phase) = (moving.tid, moving.phase);
+            if let Some(phase) = phase {
+                tell_progress(key, tid, phase, out);
+            }
+            return;
+        }
+        if self.moves.len() >= limits::MOVES_DRIVEN_MAX {
+            let max = limits::MOVES_DRIVEN_MAX;
+            let text = format!("{max} moves of this application are under way; try again");
+            let end = MoveEnd {
+                request: ask.request,
+                tid: ask.tid,
+                result: Err(Failed::new(FailKind::Limit, text)),
+            };
+            return send(asker, &Order::MoveEnd(end), out);
+        }
+        let moving = Move {
+            tid: ask.tid,
+            from: ask.from,
+            to: ask.to,
+            phase: None,
+            due: None,
+            called_off: None,
+            again: now,
+        };
+        self.moves.insert(key, moving);
+        self.ask_owner(now, key, out);
+    }
+
+    /// Orders the move from the owner, or asks how far it is, or calls it off.
+    fn ask_owner(&mut self, now: Time, key: MoveKey, out: &mut VecDeque<Frame>) {
+        let (Some(serves), Some(moving)) = (self.serves, self.moves.get_mut(&key)) else {
+            return;
+        };
+        moving.again = now + limits::REQUEST_RETRY;
+        let (term, tid, (asker, request)) = (serves.term, moving.tid, key);
+        let order = match &moving.called_off {
+            Some(why) => Order::MoveCancel(MoveCancel {
+                term,
+                asker,
+                request,
+                tid,
+                why: why.clone(),
+            }),
+            None => Order::MoveOrder(MoveOrder {
+                term,
+                asker,
+                request,
+                tid,
+                to: moving.to,
+            }),
+        };
+        send(moving.from, &order, out);
+    }
+
+    fn on_reported(
+        &mut self,
+        now: Time,
+        host: HostId,
+        reported: &MoveReported,
+        out: &mut VecDeque<Frame>,
+    ) {
+        let key = (reported.asker, reported.request);
+        let Some(moving) = self.moves.get_mut(&key) else {
+            return;
+        };
+        if (moving.from, moving.tid) != (host, reported.tid) {
+            return;
+        }
+        let phase = match &reported.state {
+            MoveState::In(phase) => *phase,
+            MoveState::Ended(_) => {
+                self.moves.remove(&key);
+                return;
+            }
+        };
+        let tid = moving.tid;
+        let missed =
+            |next: &MovePhase| moving.phase.is_none_or(|now| *next > now) && *next <= phase;
+        let first = moving.phase.is_none();
+        let passed: Vec<MovePhase> = MovePhase::ALL.into_iter().filter(missed).collect();
+        for next in passed {
+            // A move that was under way before is met where it is.
+            if first && next < phase {
+                continue;
+            }
+            moving.enter(now, next);
+            tell_progress(key, tid, next, out);
+        }
+    }
+
+    /// Time passed.
+    pub fn tick(&mut self, now: Time, out: &mut VecDeque<Frame>) {
+        let due = |moving: &Move| moving.again <= now || moving.due.is_some_and(|due| due <= now);
+        let keys: Vec<MoveKey> = self
+            .moves
+            .iter()
+            .filter(|(_, moving)| due(moving))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in keys {
+            if let Some(moving) = self.moves.get_mut(&key)
+                && moving.due.is_some_and(|due| due <= now)
+            {
+                moving.call_off();
+            }
+            self.ask_owner(now, key, out);
+        }
+    }
+}
+
+impl Move {
+    /// The move has come to a phase.
+    fn enter(&mut self, now: Time, phase: MovePhase) {
+        self.phase = Some(phase);
+        if self.called_off.is_some() && phase != MovePhase::Resumption {
+            return;
+        }
+        self.due = match phase {
+            MovePhase::Initialisation => Some(now + limits::PHASE_INITIALISATION),
+            // The three together: each follows the one before within the process, which reports once.
+            MovePhase::Interruption => Some(now + limits::PHASE_SAVING),
+            MovePhase::Draining | MovePhase::Saving => {
+                self.due.or(Some(now + limits::PHASE_SAVING))
+            }
+            MovePhase::Resumption => {
+                self.called_off = None;
+                None
+            }
+        };
+    }
+
+    fn call_off(&mut self) {
+        self.due = None;
+        if let Some(phase) = self.phase {
+            let text = format!("its {phase} took too long; the task runs on");
+            self.called_off = Some(text);
+        }
+    }
+}
+
+fn tell_progress(key: MoveKey, tid: Tid, phase: MovePhase, out: &mut VecDeque<Frame>) {
+    let (asker, request) = key;
+    let progress = MoveProgress {
+        request,
+        tid,
+        phase,
+    };
+    send(asker, &Order::MoveProgress(progress), out);
+}
+
+fn send(host: HostId, order: &Order, out: &mut VecDeque<Frame>) {
+    let order = Body::from(order.to_payload());
+    out.push_back(Mail { host, order }.frame());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use vm_wire::MachineId;
+
+    const ASKER: HostId = HostId(1);
+    const OWNER: HostId = HostId(2);
+    const TARGET: HostId = HostId(3);
+
+    fn tid(sequence: u32) -> Tid {
+        Tid::new(MachineId::from_bits(7), OWNER, sequence)
+    }
+
+    struct Setting {
+        now: Time,
+        coordinator: Coordinator,
+        numbers: u64,
+    }
+
+    impl Setting {
+        fn new(term: u32) -> Self {
+            let (coordinator, first) = Coordinator::new(42);
+            assert_eq!(
+                CoordinatorReady::read(&first),
+                Ok(CoordinatorReady { pid: 42 })
+            );
+            let mut setting = Setting {
+                now: Time(1_000),
+                coordinator,
+                numbers: 0,
+            };
+            let serve = Serve { app: tid(1), term };
+            assert_eq!(setting.frame(serve.frame()), []);
+            setting
+        }
+
+        /// What it says, but that it heard.
+        fn frame(&mut self, frame: Frame) -> Vec<(HostId, Order)> {
+            self.numbers += 1;
+            let mut out = VecDeque::new();
+            let frame = frame.asked(self.numbers);
+            let taken = self.coordinator.on_frame(self.now, &frame, &mut out);
+            assert_eq!(taken, Ok(()));
+            let heard = out.pop_back().expect("it says that it heard");
+            assert_eq!(
+                (heard.header.op, heard.header.request),
+                (Op::Heard, self.numbers)
+            );
+            mails(out)
+        }
+
+        fn order(&mut self, host: HostId, order: Order) -> Vec<(HostId, Order)> {
+            let order = Body::from(order.to_payload());
+            self.frame(Mail { host, order }.frame())
+        }
+
+        fn ask(&mut self, request: u64, sequence: u32) -> Vec<(HostId, Order)> {
+            let ask = MoveAsk {
+                request,
+                tid: tid(sequence),
+                from: OWNER,
+                to: TARGET,
+            };
+            self.order(ASKER, Order::MoveAsk(ask))
+        }
+
+        fn report(&mut self, request: u64, sequence: u32, state: MoveState) -> Vec<MovePhase> {
+            let reported = MoveReported {
+                asker: ASKER,
+                request,
+                tid: tid(sequence),
+                state,
+            };
+            let said = self.order(OWNER, Order::MoveReported(reported));
+            let phase = |(host, order): (HostId, Order)| match order {
+                Order::MoveProgress(progress) if host == ASKER => progress.phase,
+                other => panic!("{other:?}"),
+            };
+            said.into_iter().map(phase).collect()
+        }
+
+        /// Time goes on to what is due next.
+        fn wait(&mut self) -> Vec<(HostId, Order)> {
+            self.now = self.coordinator.deadline().expect("something is due");
+            let mut out = VecDeque::new();
+            self.coordinator.tick(self.now, &mut out);
+            mails(out)
+        }
+    }
+
+    fn mails(frames: VecDeque<Frame>) -> Vec<(HostId, Order)> {
+        let read = |frame: Frame| {
+            let mail = Mail::read(&frame).expect("mail");
+            (
+                mail.host,
+                Order::from_payload(&mail.order).expect("an order"),
+            )
+        };
+        frames.into_iter().map(read).collect()
+    }
+
+    fn ordered(term: u32, request: u64, sequence: u32) -> (HostId, Order) {
+        let order = MoveOrder {
+            term,
+            asker: ASKER,
+            request,
+            tid: tid(sequence),
+            to: TARGET,
+        };
+        (OWNER, Order::MoveOrder(order))
+    }
+
+    fn failed() -> Failed {
+        Failed::new(FailKind::Refused, "no")
+    }
+
+    #[test]
+    fn a_move_goes_through_all_phases_in_their_order() {
+        use MovePhase::*;
+        let mut setting = Setting::new(3);
+        assert_eq!(setting.ask(7, 5), [ordered(3, 7, 5)]);
+        assert_eq!(
+            setting.report(7, 5, MoveState::In(Initialisation)),
+            [Initialisation]
+        );
+        assert_eq!(
+            setting.report(7, 5, MoveState::In(Interruption)),
+            [Interruption]
+        );
+        assert_eq!(
+            setting.report(7, 5, MoveState::In(Saving)),
+            [Draining, Saving]
+        );
+        // A late one changes nothing.
+        assert_eq!(setting.report(7, 5, MoveState::In(Interruption)), []);
+        assert_eq!(
+            setting.report(7, 5, MoveState::In(Resumption)),
+            [Resumption]
+        );
+        assert_eq!(setting.report(7, 5, MoveState::Ended(Err(failed()))), []);
+        assert_eq!(setting.coordinator.moves().count(), 0);
+        assert_eq!(setting.coordinator.deadline(), None);
+    }
+
+    #[test]
+    fn an_order_is_repeated_and_a_move_that_was_under_way_is_met_where_it_is() {
+        let mut setting = Setting::new(4);
+        assert_eq!(setting.ask(7, 5), [ordered(4, 7, 5)]);
+        assert_eq!(setting.wait(), [ordered(4, 7, 5)]);
+        let saving = MovePhase::Saving;
+        assert_eq!(setting.report(7, 5, MoveState::In(saving)), [saving]);
+        // Who asks again is told how far it is, and the owner is not ordered anew.
+        let again = setting.ask(7, 5);
+        assert!(
+            matches!(&again[..], [(ASKER, Order::MoveProgress(progress))]
+            if progress.phase == saving)
+        );
+    }
+
+    #[test]
+    fn a_phase_that_takes_too_long_is_called_off_until_the_owner_says_that_it_has_ended() {
+        let mut setting = Setting::new(1);
+        setting.ask(7, 5);
+        let begun = setting.now;
+        setting.report(7, 5, MoveState::In(MovePhase::Initialisation));
+        let why = loop {
+            match &setting.wait()[..] {
+                [(OWNER, Order::MoveOrder(_))] => {}
+                [(OWNER, Order::MoveCancel(cancel))] => break cancel.why.clone(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(setting.now.since(begun), limits::PHASE_INITIALISATION);
+        assert!(why.contains("initialisation"), "{why}");
+        assert!(matches!(
+            &setting.wait()[..],
+            [(OWNER, Order::MoveCancel(_))]
+        ));
+        setting.report(7, 5, MoveState::Ended(Err(failed())));
+        assert_eq!(setting.coordinator.deadline(), None);
+    }
+
+    #[test]
+    fn nothing_is_called_off_once_the_log_decides() {
+        let mut setting = Setting::new(1);
+        setting.ask(7, 5);
+        setting.report(7, 5, MoveState::In(MovePhase::Resumption));
+        let end = setting.now + Duration::from_secs(3_600);
+        while setting.now < end {
+            assert_eq!(setting.wait(), [ordered(1, 7, 5)]);
+        }
+    }
+
+    #[test]
+    fn moves_go_side_by_side_and_there_is_a_most() {
+        let mut setting = Setting::new(1);
+        for request in 0..limits::MOVES_DRIVEN_MAX as u64 {
+            let sequence = request as u32 + 1;
+            assert_eq!(
+                setting.ask(request, sequence),
+                [ordered(1, request, sequence)]
+            );
+        }
+        let refused = setting.ask(1 << 40, 9);
+        assert!(matches!(&refused[..], [(ASKER, Order::MoveEnd(end))]
+            if end.result.as_ref().is_err_and(|failed| failed.kind == FailKind::Limit)));
+        setting.report(3, 4, MoveState::Ended(Err(failed())));
+        assert_eq!(setting.ask(1 << 40, 9), [ordered(1, 1 << 40, 9)]);
+    }
+
+    #[test]
+    fn a_report_of_who_is_not_the_owner_changes_nothing() {
+        let mut setting = Setting::new(1);
+        setting.ask(7, 5);
+        let reported = MoveReported {
+            asker: ASKER,
+            request: 7,
+            tid: tid(5),
+            state: MoveState::Ended(Err(failed())),
+        };
+        assert_eq!(setting.order(TARGET, Order::MoveReported(reported)), []);
+        assert_eq!(setting.coordinator.moves().count(), 1);
+    }
+}
