@@ -5,6 +5,8 @@
 //! daemons and real tasks run. Clock, network, processes and terminals are replaced; everything,
 //! each fault and each delay, follows from one seed, so a failure is repeated by its seed.
 //!
+//! Each application has its [`vm_machine::Coordinator`], a process of its own that dies and hangs.
+//!
 //! Tasks die, leave, and move: consoles want them elsewhere all the time, several at once, back at
 //! once, also such that are moving or have ended. A moved task is a copy of what it was when it was
 //! stopped; of all its copies a single one may ever go on (`world::moves`).

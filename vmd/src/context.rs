@@ -11,7 +11,7 @@ const INTERESTS: Interest = Interest::READABLE.add(Interest::WRITABLE);
 /// Bits of a token that hold the place in its part's table.
 const PLACE_BITS: u32 = 32;
 /// Kinds of sources.
-const PARTS: usize = 8;
+const PARTS: usize = 9;
 
 /// Something that can be ready: a fixed one, or a part of the daemon and a place in its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +32,8 @@ pub enum Source {
     Process(usize),
     /// The interrupt socket of a task.
     Interrupt(usize),
+    /// The process of a coordinator.
+    Coordinator(usize),
 }
 
 impl Source {
@@ -51,6 +53,7 @@ impl Source {
             Source::Link(place) => (5, place),
             Source::Process(place) => (6, place),
             Source::Interrupt(place) => (7, place),
+            Source::Coordinator(place) => (8, place),
         }
     }
 
@@ -65,7 +68,8 @@ impl Source {
             4 => Source::Local(place),
             5 => Source::Link(place),
             6 => Source::Process(place),
-            _ => Source::Interrupt(place),
+            7 => Source::Interrupt(place),
+            _ => Source::Coordinator(place),
         }
     }
 }

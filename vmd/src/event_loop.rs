@@ -11,6 +11,7 @@ use crate::{
     clock,
     consoles::Consoles,
     context::{Context, Source},
+    coordinators::Coordinators,
     fault,
     hello::Identity,
     jobs::Jobs,
@@ -73,6 +74,7 @@ pub struct EventLoop {
     processes: Processes,
     consoles: Consoles,
     moves: Moves,
+    coordinators: Coordinators,
     daemon: Daemon,
     outbox: Outbox,
     lease: LeaseTimer,
@@ -104,6 +106,7 @@ impl EventLoop {
             links: Links::new(parts.identity, parts.link_listener, &context)?,
             processes: Processes::new(parts.spawner).context("cannot be a subreaper")?,
             consoles: Consoles::default(),
+            coordinators: Coordinators::default(),
             daemon: parts.daemon,
             outbox: parts.outbox,
             lease: LeaseTimer::new().context("no timer for the lease")?,
@@ -193,7 +196,8 @@ impl EventLoop {
                 _ => {}
             }
             // A process's input is written when it is served.
-            if event.is_readable() || closed || matches!(source, Source::Process(_)) {
+            let writes = matches!(source, Source::Process(_) | Source::Coordinator(_));
+            if event.is_readable() || closed || writes {
                 self.context.ready.push(source);
             }
         }
@@ -215,6 +219,7 @@ impl EventLoop {
                     false
                 }
                 Source::Process(place) => self.processes.serve(place, context),
+                Source::Coordinator(place) => self.coordinators.serve(place, context),
                 Source::LocalListener => self.locals.accept(context),
                 Source::LinkListener => self.links.accept(context),
                 Source::Signals => {
@@ -343,7 +348,23 @@ impl EventLoop {
             Output::Connect(host, addr) => self.links.connect(host, &addr, context),
             Output::Disconnect(host) => self.links.disconnect(host, context),
             Output::Joiner(conn, frame) => self.links.send_to_joiner(conn, frame, context),
-            Output::Welcome(conn, tid, frame) => self.locals.welcome(conn, tid, &frame, context),
+            Output::Welcome {
+                conn,
+                tid,
+                frame,
+                coordinator,
+            } => {
+                let coordinator =
+                    coordinator.and_then(|number| self.coordinators.open(number, context));
+                self.locals.welcome(conn, tid, &frame, coordinator, context);
+            }
+            Output::StartCoordinator { number, app } => {
+                self.coordinators.start(number, app, context);
+            }
+            Output::Coordinator(number, frame) => {
+                self.coordinators.send(number, &frame, context);
+            }
+            Output::EndCoordinator(number) => self.coordinators.end(number),
             Output::Reject(conn, frame) => self.locals.reject(conn, &frame, context),
             Output::CloseTask(tid) => self.locals.close_task(tid, context),
             Output::Console(conn, frame) => self.locals.send_to_console(conn, frame, context),

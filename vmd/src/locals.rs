@@ -330,14 +330,22 @@ impl Locals {
         }
     }
 
-    /// The connection becomes the data socket of `tid`; `frame` is its Welcome.
-    pub fn welcome(&mut self, conn: ConnId, tid: Tid, frame: &Frame, context: &mut Context) {
+    /// The connection becomes the data socket of `tid`; `frame` is its Welcome, with which the socket
+    /// of its application's coordinator may go.
+    pub fn welcome(
+        &mut self,
+        conn: ConnId,
+        tid: Tid,
+        frame: &Frame,
+        coordinator: Option<OwnedFd>,
+        context: &mut Context,
+    ) {
         let Some(&place) = self.others.get(&conn) else {
             context.inbox.push_back(Input::TaskGone(tid));
             return;
         };
         let local = &mut self.table[place];
-        match hand_over(&local.socket, frame) {
+        match hand_over(&local.socket, frame, coordinator) {
             Ok(interrupt) => {
                 local.kind = Kind::Task { tid };
                 self.others.remove(&conn);
@@ -570,9 +578,13 @@ fn bytes_of(frame: &Frame) -> Vec<u8> {
     bytes
 }
 
-/// Makes the interrupt socket and sends the task's end of it together with the Welcome. Returns
-/// our end. Nothing else was sent on that socket before, so there is room for all of it.
-fn hand_over(socket: impl AsFd, frame: &Frame) -> anyhow::Result<OwnedFd> {
+/// Makes the interrupt socket and sends the task's end of it together with the Welcome, and then the
+/// coordinator's if there is one. Returns our end. Nothing else was sent on that socket before, so there is room for all of it.
+fn hand_over(
+    socket: impl AsFd,
+    frame: &Frame,
+    coordinator: Option<OwnedFd>,
+) -> anyhow::Result<OwnedFd> {
     let (ours, theirs) = socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -580,8 +592,12 @@ fn hand_over(socket: impl AsFd, frame: &Frame) -> anyhow::Result<OwnedFd> {
         None,
     )
     .context("no interrupt socket")?;
-    let fds = [theirs.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let fds: Vec<_> = [Some(&theirs), coordinator.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(AsFd::as_fd)
+        .collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
         bail!("no room for a descriptor");

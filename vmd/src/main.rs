@@ -38,6 +38,7 @@ mod processes;
 mod spawn;
 mod streams;
 
+mod coordinators;
 mod moves;
 mod transfer;
 
@@ -67,7 +68,7 @@ use vm_machine::{Daemon, DaemonConfig};
 use vm_wire::{HostId, MachineId, agreed::HostFacts, place};
 
 fn main() -> ExitCode {
-    if let Some(result) = transfer::run_if_asked() {
+    if let Some(result) = transfer::run_if_asked().or_else(coordinators::run_if_asked) {
         return match result {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {

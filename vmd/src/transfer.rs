@@ -109,7 +109,7 @@ pub fn restorer() -> Command {
 }
 
 /// This daemon's own program, also after its file was replaced.
-fn this_program() -> Command {
+pub fn this_program() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("vmd");
     command

@@ -64,7 +64,10 @@ impl Environment {
 }
 
 /// Connects to the daemon and becomes a task.
-pub(crate) fn enrol(environment: &Environment) -> Result<(Welcome, Sockets), InitError> {
+/// A master is also given the socket of its application's coordinator, if that is to be forked.
+pub(crate) fn enrol(
+    environment: &Environment,
+) -> Result<(Welcome, Sockets, Option<OwnedFd>), InitError> {
     let path = &environment.socket;
     let data = connect_to(path)?;
     let enrol = Enrol {
@@ -76,7 +79,8 @@ pub(crate) fn enrol(environment: &Environment) -> Result<(Welcome, Sockets), Ini
     enrol.frame().write_to(&mut bytes);
     send_all(&data, &bytes).map_err(|cause| silent_or(path, "greeting the daemon", cause))?;
 
-    let (frame, interrupt) = receive_answer(&data, path)?;
+    let (frame, descriptors) = receive_answer(&data, path)?;
+    let mut descriptors = descriptors.into_iter();
     let protocol = |what: String| InitError::Protocol {
         path: path.clone(),
         what,
@@ -88,6 +92,7 @@ pub(crate) fn enrol(environment: &Environment) -> Result<(Welcome, Sockets), Ini
         }
         Op::Welcome => {
             let welcome = Welcome::read(&frame).map_err(|error| protocol(error.to_string()))?;
+            let interrupt = descriptors.next();
             let interrupt = interrupt.ok_or_else(|| protocol("no interrupt socket".to_owned()))?;
             let ours = Offer::OURS;
             if !(ours.oldest..=ours.newest).contains(&welcome.version) {
@@ -97,7 +102,8 @@ pub(crate) fn enrol(environment: &Environment) -> Result<(Welcome, Sockets), Ini
                 rustix::io::ioctl_fionbio(socket, true)
                     .map_err(|cause| system("making a socket non-blocking", cause))?;
             }
-            Ok((welcome, Sockets { data, interrupt }))
+            let coordinator = descriptors.next();
+            Ok((welcome, Sockets { data, interrupt }, coordinator))
         }
         op => Err(protocol(format!("{op:?}"))),
     }
@@ -132,12 +138,12 @@ fn send_all(socket: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The first frame, and the descriptor that came with it. Nothing follows it until the task asks
+/// The first frame, and the descriptors that came with it. Nothing follows it until the task asks
 /// for something or is sent something; what does is left in the socket.
-fn receive_answer(data: &OwnedFd, path: &Path) -> Result<(Frame, Option<OwnedFd>), InitError> {
+fn receive_answer(data: &OwnedFd, path: &Path) -> Result<(Frame, Vec<OwnedFd>), InitError> {
     let begun = Instant::now();
     let mut reader = FrameReader::new();
-    let mut interrupt = None;
+    let mut descriptors = Vec::new();
     loop {
         let Some(rest) = ENROL_TIME.checked_sub(begun.elapsed()) else {
             return Err(InitError::Silent {
@@ -153,7 +159,7 @@ fn receive_answer(data: &OwnedFd, path: &Path) -> Result<(Frame, Option<OwnedFd>
         .map_err(|cause| system("setting a time limit", cause))?;
         // No more than this frame is read: the rest belongs to the link.
         let mut bytes = vec![0; reader.missing()];
-        match receive(data, &mut bytes, &mut interrupt) {
+        match receive(data, &mut bytes, &mut descriptors) {
             Ok(0) => {
                 let closed = io::ErrorKind::ConnectionAborted;
                 return Err(InitError::NoDaemon {
@@ -166,7 +172,7 @@ fn receive_answer(data: &OwnedFd, path: &Path) -> Result<(Frame, Option<OwnedFd>
             Err(cause) => return Err(silent_or(path, "reading the daemon's answer", cause)),
         }
         match reader.next_frame() {
-            Ok(Some(frame)) => return Ok((frame, interrupt)),
+            Ok(Some(frame)) => return Ok((frame, descriptors)),
             Ok(None) => {}
             Err(error) => {
                 return Err(InitError::Protocol {
@@ -178,13 +184,13 @@ fn receive_answer(data: &OwnedFd, path: &Path) -> Result<(Frame, Option<OwnedFd>
     }
 }
 
-/// Reads once, and keeps a descriptor that comes along.
+/// Reads once, and keeps the descriptors that come along.
 fn receive(
     data: &OwnedFd,
     bytes: &mut [u8],
-    descriptor: &mut Option<OwnedFd>,
+    descriptors: &mut Vec<OwnedFd>,
 ) -> Result<usize, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = recvmsg(
         data,
@@ -193,8 +199,8 @@ fn receive(
         RecvFlags::CMSG_CLOEXEC,
     )?;
     for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-            *descriptor = descriptors.last();
+        if let RecvAncillaryMessage::ScmRights(came) = message {
+            descriptors.extend(came);
         }
     }
     Ok(received.bytes)

@@ -137,6 +137,7 @@ mod group;
 mod notify;
 mod spawn;
 
+mod coordinator;
 mod freeze;
 mod interrupt;
 mod link;

@@ -29,14 +29,16 @@ pub struct Task {
 /// Makes this process a task of the machine, before anything else is done with it.
 ///
 /// A process that was spawned is known to its daemon. A process started from a shell becomes the
-/// master of a new application, if a daemon runs on this host.
+/// master of a new application, if a daemon runs on this host. A master forks, if it has no other
+/// threads yet, the process that coordinates its application; that is no child of it.
 ///
 /// # Errors
 /// [`InitError`], see there. It may be called again after an error, but only once after success.
 pub fn init() -> Result<Task, InitError> {
     leave::once(|| {
         let environment = Environment::read()?;
-        let (welcome, sockets) = enrol(&environment)?;
+        let (welcome, sockets, coordinator) = enrol(&environment)?;
+        coordinator.into_iter().for_each(crate::coordinator::fork);
         let at_end = environment.token.is_none();
         watch(sockets.data.as_fd(), sockets.interrupt.as_fd(), at_end)?;
         Ok(Arc::new(Shared::new(welcome, sockets)))

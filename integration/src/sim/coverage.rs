@@ -49,6 +49,10 @@ named! {
         Delay = "link slow",
         /// A queue to a host is full: frames of data are dropped.
         QueueFull = "queue full",
+        /// kill -9 of a coordinator.
+        CoordinatorKill = "coordinator killed",
+        /// SIGSTOP of a coordinator for a while.
+        CoordinatorHang = "coordinator hangs",
         /// A clock's rate changes.
         ClockSkew = "clock skew",
     }
@@ -79,6 +83,14 @@ named! {
         Voters = "voters change",
         /// A task is on its way to another host.
         Moving = "moving",
+        /// As its coordinator sees it, a move is in that phase. (Draining is over when it has begun.)
+        Initialisation = "initialisation",
+        /// Likewise.
+        Interruption = "interruption",
+        /// Likewise.
+        Saving = "saving",
+        /// Likewise.
+        Resumption = "resumption",
     }
 }
 
@@ -111,6 +123,18 @@ named! {
         Answered = "console told",
         /// The move was back to where the task had just been.
         Back = "back at once",
+        /// A coordinator called a move off.
+        CalledOff = "called off",
+        /// The source took the task back for it.
+        TakenBackByOrder = "taken back for that",
+        /// A coordinator met a move that another had driven.
+        TakenOver = "taken over",
+        /// An order of a former coordinator did nothing.
+        OrderStale = "stale orders",
+        /// A coordinator died, or did not start.
+        CoordinatorLost = "coordinators lost",
+        /// A coordinator was replaced because it did not answer.
+        CoordinatorHung = "coordinators hung",
         /// A frame for a task that stood still: it was dropped and sent again.
         FrameKept = "frames kept for frozen",
     }

@@ -6,10 +6,11 @@
 //!
 //! Code map: this file has the state and the loop; `shell` carries out what daemons want;
 //! `links` makes and breaks connections; `tasks` runs the processes of tasks; `joins` lets
-//! daemons in; `moves` stops them, carries their images and brings them back; `faults` strikes and heals; `checks` holds what must always be true;
+//! daemons in; `moves` stops them, carries their images and brings them back; `coordinators` are the processes that drive moves; `faults` strikes and heals; `checks` holds what must always be true;
 //! `settle` what must be true in the end.
 
 mod checks;
+mod coordinators;
 mod faults;
 mod joins;
 mod links;
@@ -33,8 +34,8 @@ use faults::{Ambush, Heal};
 use moves::{Image, Order, Wish};
 use std::collections::{BTreeMap, BTreeSet};
 use tasks::Process;
-use vm_machine::{ConnId, Input, Outbox, Time};
-use vm_wire::{Frame, HostId, MachineId, Tid};
+use vm_machine::{ConnId, Input, MoveKey, Outbox, Time};
+use vm_wire::{Frame, HostId, MachineId, Tid, peer::MovePhase};
 
 /// What a run is to be.
 #[derive(Debug, Clone, Copy, Default)]
@@ -94,6 +95,10 @@ enum Event {
     FromProcess(usize, Input),
     /// An order arrives at a process.
     Order(usize, Order),
+    /// A frame arrives in a coordinator's socket.
+    ToCoordinator(usize, Frame),
+    /// Something is due at a coordinator.
+    TickCoordinator(usize, Moment),
     /// An image is written, or cannot be.
     Saved(usize),
     /// The end of an image reaches its target.
@@ -148,12 +153,20 @@ pub struct World {
     expected: BTreeMap<(Slot, u64), Tid>,
     /// Moves that consoles want.
     wishes: BTreeMap<ConnId, Wish>,
+    /// The processes of coordinators.
+    coordinators: Vec<coordinators::Process>,
+    /// For each move the last phase that a coordinator spoke of, and which one.
+    phases_met: BTreeMap<MoveKey, (MovePhase, usize)>,
+    /// The coordinators that ordered each move.
+    ordered_by: BTreeMap<MoveKey, BTreeSet<usize>>,
     /// Where tasks left in order.
     left_at: BTreeMap<Tid, HostId>,
     /// The next fault prefers this move: its source, its target, its task.
     aim: Option<(Slot, Slot, Tid)>,
     /// The next fault waits for this.
     ambush: Option<Ambush>,
+    /// The next fault strikes a move in a phase that was waited for.
+    driven: bool,
     /// Numbers the plans for the next fault: older ones are void.
     strikes: u64,
     /// Until then the network is broken somewhere, or a daemon is stalled.
@@ -249,9 +262,13 @@ impl World {
             claims: Vec::new(),
             expected: BTreeMap::new(),
             wishes: BTreeMap::new(),
+            coordinators: Vec::new(),
+            phases_met: BTreeMap::new(),
+            ordered_by: BTreeMap::new(),
             left_at: BTreeMap::new(),
             aim: None,
             ambush: None,
+            driven: false,
             strikes: 0,
             blocked_until: 0,
             harsh,
@@ -340,6 +357,8 @@ impl World {
             Event::Enrol(process) => self.enrol(process),
             Event::FromProcess(process, input) => self.from_process(process, input),
             Event::Order(process, order) => self.heed(process, order),
+            Event::ToCoordinator(index, frame) => self.to_coordinator(index, frame),
+            Event::TickCoordinator(index, at) => self.tick_coordinator(index, at),
             Event::Saved(image) => self.saved(image),
             Event::Crosses(image) => self.crosses(image),
             Event::Wishes => {
@@ -439,6 +458,10 @@ impl World {
             (Turn::SourceLost, moves.sources_lost),
             (Turn::SourceLostReleased, moves.sources_lost_released),
             (Turn::FrameKept, moves.frames_kept),
+            (Turn::TakenBackByOrder, moves.called_off),
+            (Turn::OrderStale, moves.orders_stale),
+            (Turn::CoordinatorLost, moves.coordinators_lost),
+            (Turn::CoordinatorHung, moves.coordinators_hung),
         ];
         for (turn, count) in counts {
             self.turns.note_many(turn, count);

@@ -385,10 +385,11 @@ impl Agreed {
     }
 
     /// The host whose daemon has to see that an application has a coordinator: where the last one
-    /// is, or, if that host takes no tasks any more, where the application's lowest task is of those
-    /// on hosts that do.
+    /// is, or the master if there was none yet; or, if that host takes no tasks any more, where the
+    /// application's lowest task is of those on hosts that do.
     pub fn coordinating_host(&self, app: Tid) -> Option<HostId> {
-        let last = self.coordinator(app).map(|last| last.host);
+        let master = || self.living_task(app).map(|master| master.host);
+        let last = self.coordinator(app).map(|last| last.host).or_else(master);
         let hosts = self.tasks_of(app).filter_map(|tid| self.task(tid));
         let mut places = last.into_iter().chain(hosts.map(|task| task.host));
         places.find(|host| self.is_living(*host))

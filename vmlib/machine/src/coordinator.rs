@@ -107,10 +107,17 @@ impl Coordinator {
                 self.serves = Some(Serve::read(frame)?);
                 self.moves.clear();
             }
-            _ => {
+            Op::Mail => {
                 let mail = Mail::read(frame)?;
                 let order = Order::from_payload(&mail.order)?;
                 self.on_order(now, mail.host, order, out);
+            }
+            op => {
+                let cause = "no frame for a coordinator".to_owned();
+                return Err(CodecError {
+                    op: Some(op),
+                    cause,
+                });
             }
         }
         out.push_back(Heard {}.frame().asked(frame.header.request));

@@ -80,6 +80,10 @@ pub enum Input {
     Frozen(Tid, Result<u64, Failed>),
     /// The image of an expected task is whole, and its process stands ready; or this is why not.
     Arrived(Tid, Result<(), Failed>),
+    /// The process of a coordinator says something.
+    Coordinator(u64, Frame),
+    /// The process of a coordinator is gone, or could not be started.
+    CoordinatorGone(u64),
     /// The user asked this daemon to leave (SIGTERM, SIGINT).
     Stop,
 }
@@ -114,9 +118,19 @@ pub enum Output {
     Peer(HostId, Frame),
     /// Send to a joiner; after a `Refused` its connection is closed.
     Joiner(ConnId, Frame),
-    /// The connection is this task's data socket from now on; the Welcome goes first, with the
+    /// The connection is a task's data socket from now on; the Welcome goes first, with the
     /// descriptor of the interrupt socket.
-    Welcome(ConnId, Tid, Frame),
+    Welcome {
+        /// The connection.
+        conn: ConnId,
+        /// The task.
+        tid: Tid,
+        /// The Welcome.
+        frame: Frame,
+        /// For a master: a descriptor goes along by which the process that its library forks is heard
+        /// as the coordinator of that number; if it forks none, `CoordinatorGone` follows.
+        coordinator: Option<u64>,
+    },
     /// The enrolment failed, or a console broke the protocol: send the frame, close.
     Reject(ConnId, Frame),
     /// Send over a task's data socket; dropped if there is none.
@@ -177,6 +191,17 @@ pub enum Output {
     /// The process of a task that is another host's, or never becomes this one's: deliver what it
     /// has written, end it, and say nothing of its end.
     Discard(Tid),
+    /// Start the process of a coordinator, which is heard under that number.
+    StartCoordinator {
+        /// Never given before.
+        number: u64,
+        /// Whose.
+        app: Tid,
+    },
+    /// Send to the process of a coordinator; dropped if it is gone.
+    Coordinator(u64, Frame),
+    /// Close the socket of a coordinator, end its process, and say nothing of it.
+    EndCoordinator(u64),
     /// Stop reading the output of a task, so that it waits when its pipe is full.
     PauseOutput(Tid),
     /// Read it again.

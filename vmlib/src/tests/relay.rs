@@ -116,7 +116,7 @@ impl Relay {
         token: Option<u64>,
     ) -> Result<(Welcome, crate::link::Sockets), InitError> {
         let socket = self.socket();
-        enrol(&Environment { socket, token })
+        enrol(&Environment { socket, token }).map(|(welcome, sockets, _)| (welcome, sockets))
     }
 
     /// Looks at the relay's state, or changes it.

@@ -15,7 +15,7 @@ use crate::sim::{
 };
 use std::collections::BTreeSet;
 use vm_machine::Input;
-use vm_wire::{HostId, Op, Tid, console::Request};
+use vm_wire::{HostId, Op, Tid, console::Request, peer::MovePhase};
 
 /// How a fault ends.
 pub(super) enum Heal {
@@ -29,6 +29,8 @@ pub(super) enum Heal {
     TaskRoom(usize),
     /// A link is fast again.
     Fast(Slot, Slot),
+    /// A coordinator goes on.
+    Wakes(usize),
 }
 
 /// What a fault may wait for.
@@ -44,13 +46,17 @@ pub(super) enum Ambush {
     Leaderless,
     /// A task is frozen, or was brought back.
     Moving,
+    /// A coordinator sees a move come to that phase.
+    Driven(MovePhase),
 }
 
 /// A break of the network that is shorter than this costs nobody its lease, even while the machine
 /// is getting over something worse.
 const SHORT: Moment = 120 * MS;
 /// What strikes a move that it is aimed at.
-const FOR_MOVES: [Fault; 9] = [
+const FOR_MOVES: [Fault; 11] = [
+    Fault::CoordinatorKill,
+    Fault::CoordinatorHang,
     Fault::LinkPause,
     Fault::LinkPause,
     Fault::LinkCut,
@@ -60,6 +66,14 @@ const FOR_MOVES: [Fault; 9] = [
     Fault::DaemonStall,
     Fault::TaskKill,
     Fault::HostDelete,
+];
+/// What strikes a move in a phase that was waited for.
+const FOR_DRIVEN: [Fault; 5] = [
+    Fault::CoordinatorKill,
+    Fault::CoordinatorKill,
+    Fault::CoordinatorHang,
+    Fault::CoordinatorHang,
+    Fault::DaemonKill,
 ];
 /// Daemons of one world, living or not.
 const NODES_MAX: usize = 14;
@@ -83,7 +97,9 @@ impl World {
             let some = self.random.pick(Fault::ALL).copied();
             let aimed = self.aim.is_some() && self.random.percent(80);
             let apt = self.random.pick(&FOR_MOVES).copied().filter(|_| aimed);
-            let Some(fault) = apt.or(some) else {
+            let driven = std::mem::take(&mut self.driven) && self.random.percent(70);
+            let driven = self.random.pick(&FOR_DRIVEN).copied().filter(|_| driven);
+            let Some(fault) = driven.or(apt).or(some) else {
                 break;
             };
             let phases = self.phases();
@@ -113,6 +129,10 @@ impl World {
             Ambush::Moving,
             Ambush::Moving,
             Ambush::Moving,
+            Ambush::Driven(MovePhase::Initialisation),
+            Ambush::Driven(MovePhase::Interruption),
+            Ambush::Driven(MovePhase::Saving),
+            Ambush::Driven(MovePhase::Resumption),
         ];
         self.ambush = self
             .random
@@ -125,6 +145,7 @@ impl World {
     pub(super) fn begins(&mut self, what: Ambush) {
         if self.ambush == Some(what) {
             self.ambush = None;
+            self.driven = matches!(what, Ambush::Driven(_));
             self.strikes += 1;
             // An election takes long, all else a few messages.
             let most = match what {
@@ -153,6 +174,8 @@ impl World {
             Fault::HostDelete => Ok(self.delete_host()),
             Fault::Delay => Ok(self.slow_link()),
             Fault::QueueFull => Ok(self.fill_queue()),
+            Fault::CoordinatorKill => Ok(self.kill_coordinator()),
+            Fault::CoordinatorHang => Ok(self.hang_coordinator()),
             Fault::ClockSkew => Ok(self.skew()),
         }
     }
@@ -182,6 +205,7 @@ impl World {
                 let (slot, dropped) = self.task_room(index);
                 self.feed(slot, Input::Dropped(dropped))?;
             }
+            Heal::Wakes(index) => self.wake_coordinator(index)?,
             Heal::Fast(from, to) => self.network.link(from, to).0.delay = 0,
         }
         Ok(())
@@ -578,6 +602,10 @@ impl World {
                 .processes
                 .iter()
                 .any(|process| process.alive && process.gait != super::moves::Gait::Runs),
+            Phase::Initialisation => self.is_driven(MovePhase::Initialisation),
+            Phase::Interruption => self.is_driven(MovePhase::Interruption),
+            Phase::Saving => self.is_driven(MovePhase::Saving),
+            Phase::Resumption => self.is_driven(MovePhase::Resumption),
         };
         Phase::ALL.iter().copied().filter(under_way).collect()
     }

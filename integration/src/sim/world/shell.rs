@@ -26,7 +26,20 @@ impl World {
             Output::Disconnect(host) => self.close_link(slot, host),
             Output::Peer(host, frame) => self.send_peer(slot, host, frame),
             Output::Joiner(conn, frame) => self.answer_joiner(conn, frame),
-            Output::Welcome(conn, tid, frame) => return self.welcome(slot, conn, tid, frame),
+            Output::Welcome {
+                conn,
+                tid,
+                frame,
+                coordinator,
+            } => {
+                if let Some(number) = coordinator {
+                    self.fork_coordinator(slot, number);
+                }
+                return self.welcome(slot, conn, tid, frame);
+            }
+            Output::StartCoordinator { number, .. } => self.start_coordinator(slot, number),
+            Output::Coordinator(number, frame) => self.tell_coordinator(slot, number, frame),
+            Output::EndCoordinator(number) => self.end_coordinator(slot, number),
             Output::Reject(conn, _) => self.reject(conn),
             Output::Task(tid, frame) => self.send_task(slot, tid, frame),
             Output::CloseTask(tid) => return Err(format!("{tid} is said to break the protocol")),
@@ -117,6 +130,7 @@ impl World {
             self.crashed.insert(host);
         }
         self.close_links(slot);
+        self.lose_coordinators_of(slot);
         // By their parent-death signal, which may take a moment.
         for process in self.processes_of(slot) {
             let delay = self.random.below(5 * MS);

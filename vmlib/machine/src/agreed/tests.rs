@@ -376,11 +376,14 @@ fn the_host_of_the_lowest_task_has_to_see_to_a_coordinator_whose_host_goes() {
     let app = t(1, 1);
     assert_eq!(machine.state.coordinating_host(app), Some(HostId(1)));
     machine.join(3, "c");
+    machine.apply(relocate(t(1, 1), 1, 3, 1));
+    assert_eq!(machine.state.coordinating_host(app), Some(HostId(3)));
+    machine.apply(relocate(t(1, 1), 3, 1, 2));
     machine.apply(coordinator(3, 1));
     assert_eq!(machine.state.coordinating_host(app), Some(HostId(3)));
     machine.apply(Change::HostLeaving(HostId(3)));
     assert_eq!(machine.state.coordinating_host(app), Some(HostId(1)));
-    machine.apply(exit(t(1, 1), 1, 1));
+    machine.apply(exit(t(1, 1), 1, 3));
     machine.apply(relocate(t(1, 2), 1, 2, 1));
     assert_eq!(machine.state.coordinating_host(app), Some(HostId(2)));
     machine.apply(coordinator(1, 2));

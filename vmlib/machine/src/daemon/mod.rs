@@ -15,6 +15,7 @@
 //! | `spawn` | tasks that are asked for here, tasks that are ordered here |
 //! | `exit` | how tasks end |
 //! | `moves` | tasks that leave for another host, tasks that arrive |
+//! | `coordinators` | the processes that drive moves, and whose orders count |
 //! | `notify` | who is told of it, after which message |
 //! | `signals`, `groups` | what they say |
 //! | `orders` | reliable messages between daemons |
@@ -41,6 +42,7 @@
 
 mod absent;
 mod console;
+mod coordinators;
 mod departure;
 mod exit;
 mod flush;
@@ -68,6 +70,7 @@ use crate::{
 };
 use absent::Absent;
 use console::Console;
+use coordinators::Coordinators;
 use departure::Departure;
 use links::Link;
 use listing::Listing;
@@ -128,6 +131,10 @@ enum Timer {
     Flush(Tid),
     /// A stage of a move takes too long, or is in doubt.
     Move(Tid, u32),
+    /// The process of an application's coordinator, by its number, takes too long.
+    Coordinator(Tid, u64),
+    /// No coordinator has taken up a move that is wanted here.
+    Asked(u64),
     /// Look how far the departure is.
     Departure,
 }
@@ -203,6 +210,7 @@ pub struct Daemon {
     early_offers: BTreeMap<Tid, (HostId, u32)>,
     /// Moves that consoles here asked for.
     asked_moves: BTreeMap<u64, MoveAsked>,
+    coordinators: Coordinators,
     departure: Option<Departure>,
     timers: BTreeSet<(Time, Timer)>,
     counters: Counters,
@@ -298,6 +306,7 @@ impl Daemon {
             arriving: BTreeMap::new(),
             early_offers: BTreeMap::new(),
             asked_moves: BTreeMap::new(),
+            coordinators: Coordinators::default(),
             departure: None,
             timers: BTreeSet::new(),
             counters: Counters::default(),
@@ -368,6 +377,8 @@ impl Daemon {
             Input::ProgramFound(question, found) => self.on_program_found(question, found, out),
             Input::Frozen(tid, result) => self.on_frozen(tid, result, out),
             Input::Arrived(tid, result) => self.on_arrived(tid, result, out),
+            Input::Coordinator(number, frame) => self.on_coordinator(number, &frame, out),
+            Input::CoordinatorGone(number) => self.on_coordinator_gone(number, out),
             Input::Stop => self.on_stop(out),
         }
         self.settle(out);
@@ -393,6 +404,8 @@ impl Daemon {
                 Timer::Listing(question) => self.on_listing_over(question, out),
                 Timer::Flush(app) => self.on_flush_over(app, out),
                 Timer::Move(tid, incarnation) => self.on_move_due(tid, incarnation, out),
+                Timer::Coordinator(app, number) => self.on_coordinator_due(app, number, out),
+                Timer::Asked(number) => self.on_asked_due(number, out),
                 Timer::Departure => {}
             }
         }
@@ -405,12 +418,16 @@ impl Daemon {
                 self.carry_out(decision, out);
             } else if let Some(frame) = self.frames.pop_front() {
                 self.forward(frame, false, out);
-            } else if !std::mem::take(&mut self.mail) || !self.read_mail(out) {
+            } else if std::mem::take(&mut self.mail) && self.read_mail(out) {
+            } else if self.coordinators.has_reports() {
+                self.send_reports(out);
+            } else {
                 break;
             }
         }
         if !self.over && !self.agreement.is_pending() {
             self.sweep_lost_births(out);
+            self.sweep_lost_terms(out);
         }
         if self.departure.is_some() && !self.over {
             self.review_departure(out);
@@ -437,12 +454,24 @@ impl Daemon {
     fn on_applied(&mut self, index: u64, applied: Applied, out: &mut Outbox) {
         match applied {
             Applied::HostJoined { host, .. } => self.on_host_joined(host, out),
-            Applied::HostLeaving(host) => self.on_host_leaving(host, out),
-            Applied::HostGone(host) | Applied::HostDead(host) => self.on_host_lost(host, out),
-            Applied::Spawned(record) => self.on_spawned(&record, out),
+            Applied::HostLeaving(host) => {
+                self.on_host_leaving(host, out);
+                self.review_coordinators(out);
+            }
+            Applied::HostGone(host) | Applied::HostDead(host) => {
+                self.on_host_lost(host, out);
+                self.review_coordinators(out);
+            }
+            Applied::Spawned(record) => {
+                self.on_spawned(&record, out);
+                self.review_coordinator(record.app, out);
+            }
             Applied::Exited {
                 tid, host, status, ..
-            } => self.on_exited(tid, host, status, out),
+            } => {
+                self.on_exited(tid, host, status, out);
+                self.review_coordinator_of(tid, out);
+            }
             Applied::Relocated {
                 tid,
                 to,
@@ -453,9 +482,12 @@ impl Daemon {
                 tid,
                 host: to,
                 incarnation,
-            } => self.on_moved(tid, to, incarnation, out),
+            } => {
+                self.on_moved(tid, to, incarnation, out);
+                self.review_coordinator_of(tid, out);
+            }
             Applied::Group { group, .. } => self.on_group_changed(&group, out),
-            Applied::Coordinator { .. } => {}
+            Applied::Coordinator { app, .. } => self.on_coordinated(app, out),
             Applied::Halted => self.on_halted(index, out),
             Applied::Void(change, why) => self.on_void(change, why, out),
         }

@@ -10,6 +10,9 @@
 //!            Relocate applied: the source ends its copy, the target lets its own go on
 //! ```
 //!
+//! The coordinator of the task's application orders it and is told of each phase
+//! (`coordinators`); nothing below waits for it.
+//!
 //! Until `MoveRelease` the source alone may take everything back: the task runs on where it is.
 //! After it the log decides: `Relocate`, proposed by the target, or `Stay`, proposed by the source
 //! once it is in doubt, or the death of the target. Whichever comes first holds, so the task runs
@@ -32,8 +35,8 @@ use vm_wire::{
     console::Answer,
     limits,
     peer::{
-        Belongings, MoveAbort, MoveAsk, MoveEnd, MoveLoaded, MoveOffer, MoveReady, MoveRelease,
-        MoveReport, Order,
+        Belongings, MoveAbort, MoveAsk, MoveEnd, MoveLoaded, MoveOffer, MovePhase, MoveReady,
+        MoveRelease, MoveReport, Order,
     },
     task::{FailKind, Failed, Located},
 };
@@ -44,8 +47,8 @@ pub(super) struct Leaving {
     to: HostId,
     incarnation: u32,
     /// Whose wish it is: a daemon, and its number for it.
-    asker: (HostId, u64),
-    stage: Stage,
+    pub asker: (HostId, u64),
+    pub stage: Stage,
     /// When each stage began, as far as they have.
     begun: Time,
     prepared: Time,
@@ -57,7 +60,7 @@ pub(super) struct Leaving {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     /// The target was asked.
     Offered,
     /// The task was told to stop and to write its image.
@@ -80,12 +83,16 @@ pub(super) struct Arriving {
 }
 
 /// A console's wish, by the number that this daemon gave it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct MoveAsked {
     pub conn: crate::ConnId,
     pub request: u64,
-    /// The task's owner.
-    pub host: HostId,
+    /// As it is asked of the coordinator.
+    pub ask: MoveAsk,
+    /// When it was last asked.
+    pub asked_at: Time,
+    /// How far it is, as the coordinator says.
+    pub phase: Option<MovePhase>,
 }
 
 /// A frame that travelled as bytes.
@@ -118,6 +125,14 @@ pub struct MoveCounters {
     pub sources_lost: u64,
     /// Likewise, after it had.
     pub sources_lost_released: u64,
+    /// Taken back: a coordinator called them off.
+    pub called_off: u64,
+    /// Orders of former coordinators, which did nothing.
+    pub orders_stale: u64,
+    /// Coordinators here whose processes died, or did not start.
+    pub coordinators_lost: u64,
+    /// Coordinators here that did not answer.
+    pub coordinators_hung: u64,
     /// Frames that waited because their receiver stood still.
     pub frames_kept: u64,
 }
@@ -178,24 +193,21 @@ impl Daemon {
         let request = self.next_request;
         self.next_request += 1;
         let (conn, number) = asked;
-        let asked = MoveAsked {
-            conn,
-            request: number,
-            host: owner,
-        };
-        self.asked_moves.insert(request, asked);
-        let from = owner;
         let ask = MoveAsk {
             request,
             tid,
-            from,
+            from: owner,
             to,
         };
-        if owner == self.me {
-            self.on_move_ask(self.me, &ask, out);
-        } else {
-            self.send_order(owner, &Order::MoveAsk(ask));
-        }
+        let asked = MoveAsked {
+            conn,
+            request: number,
+            ask,
+            asked_at: self.now,
+            phase: None,
+        };
+        self.asked_moves.insert(request, asked);
+        self.ask_coordinator(request, out);
         Ok(())
     }
 
@@ -229,14 +241,13 @@ impl Daemon {
         reasons
     }
 
-    pub(super) fn on_move_ask(&mut self, host: HostId, ask: &MoveAsk, out: &mut Outbox) {
-        let asker = (host, ask.request);
-        if let Err(failed) = self.begin_move(asker, ask.tid, ask.to) {
-            self.tell_move_end(asker, ask.tid, Err(failed), out);
-        }
-    }
-
-    fn begin_move(&mut self, asker: (HostId, u64), tid: Tid, to: HostId) -> Result<(), Failed> {
+    /// Has a task of this host offered to another, if nothing speaks against it.
+    pub(super) fn begin_move(
+        &mut self,
+        asker: (HostId, u64),
+        tid: Tid,
+        to: HostId,
+    ) -> Result<(), Failed> {
         let refuse = |text: String| Failed::new(FailKind::Refused, text);
         let shown = tid.show(self.machine).to_string();
         let state = self.agreement.state();
@@ -395,6 +406,7 @@ impl Daemon {
         }
         self.routes.set_connected(tid, false);
         out.push_back(Output::Freeze { tid, addr, ticket });
+        self.report_phase(tid);
     }
 
     /// The task has stopped and written its image, or says why it cannot: then it runs on.
@@ -410,6 +422,7 @@ impl Daemon {
         match result {
             Ok(bytes) => {
                 (moving.stage, moving.saved, moving.bytes) = (Stage::Loading, now, bytes);
+                self.report_phase(tid);
                 self.release_task(tid);
             }
             Err(failed) => {
@@ -509,6 +522,7 @@ impl Daemon {
             belongings,
         };
         self.send_order(to, &Order::MoveRelease(release));
+        self.report_phase(tid);
         self.set_timer(self.now + limits::MOVE_DOUBT, Timer::Move(tid, incarnation));
     }
 
@@ -549,7 +563,7 @@ impl Daemon {
     }
 
     /// Before the release: the task runs on here.
-    fn take_back(&mut self, tid: Tid, failed: Failed, out: &mut Outbox) {
+    pub(super) fn take_back(&mut self, tid: Tid, failed: Failed, out: &mut Outbox) {
         if let Some(moving) = self.leaving.get(&tid) {
             let (to, incarnation) = (moving.to, moving.incarnation);
             let abort = MoveAbort { tid, incarnation };
@@ -587,24 +601,15 @@ impl Daemon {
         }
     }
 
-    fn tell_move_end(
+    pub(super) fn tell_move_end(
         &mut self,
         asker: (HostId, u64),
         tid: Tid,
         result: Result<MoveReport, Failed>,
         out: &mut Outbox,
     ) {
-        let (host, request) = asker;
-        let end = MoveEnd {
-            request,
-            tid,
-            result,
-        };
-        if host == self.me {
-            self.on_move_end(end, out);
-        } else {
-            self.send_order(host, &Order::MoveEnd(end));
-        }
+        self.remember_move_end(asker, tid, &result);
+        self.send_move_end(asker, tid, result, out);
     }
 
     pub(super) fn on_move_end(&mut self, end: MoveEnd, out: &mut Outbox) {
@@ -842,10 +847,14 @@ impl Daemon {
         let lost = self
             .asked_moves
             .iter()
-            .filter(|(_, asked)| asked.host == host);
+            .filter(|(_, asked)| asked.ask.from == host);
         for number in lost.map(|(number, _)| *number).collect::<Vec<_>>() {
             if let Some(asked) = self.asked_moves.remove(&number) {
-                let text = format!("host '{name}' was lost, and the task with it");
+                let living = self.agreement.state().living_task(asked.ask.tid);
+                let text = match living.map(|task| self.host_name(task.host)) {
+                    None => format!("host '{name}' was lost, and the task with it"),
+                    Some(now) => format!("host '{name}' was lost; the task is on '{now}'"),
+                };
                 let failed = Failed::new(FailKind::HostLost, text);
                 self.answer_console(asked.conn, asked.request, &Answer::Failed(failed), out);
             }

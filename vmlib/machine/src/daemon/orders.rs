@@ -63,7 +63,10 @@ impl Daemon {
             Ok(Order::MoveLoaded(loaded)) => self.on_move_loaded(host, loaded, out),
             Ok(Order::MoveRelease(release)) => self.on_move_release(host, release),
             Ok(Order::MoveAbort(abort)) => self.on_move_abort(host, &abort, out),
-            Ok(_) => {}
+            Ok(Order::MoveOrder(order)) => self.on_move_order(host, order, out),
+            Ok(Order::MoveCancel(cancel)) => self.on_move_cancel(host, cancel, out),
+            Ok(Order::MoveReported(reported)) => self.on_move_reported(host, reported, out),
+            Ok(Order::MoveProgress(progress)) => self.on_move_progress(&progress),
             Err(error) => self.refuse_peer(host, &error.to_string(), out),
         }
     }

@@ -239,7 +239,16 @@ impl Daemon {
         let (waited, missed) = local.absent.leave(&mut self.absent_bytes);
         self.routes.set_connected(tid, true);
         let frame = welcome.frame().between(self.tid, tid);
-        out.push_back(Output::Welcome(conn, tid, frame));
+        let coordinator = match welcome.app == tid {
+            true => self.await_coordinator(tid),
+            false => None,
+        };
+        out.push_back(Output::Welcome {
+            conn,
+            tid,
+            frame,
+            coordinator,
+        });
         for frame in waited {
             self.forward(frame, false, out);
         }

@@ -116,6 +116,10 @@ pub struct World {
     pub lost: Option<fn(&Order) -> bool>,
     /// What happens when a host has the release of a task.
     pub released: Option<Then>,
+    /// The processes of coordinators, by their hosts and numbers.
+    pub coordinators: BTreeMap<(HostId, u64), crate::coordinators::Process>,
+    /// None can be started.
+    pub no_coordinators: bool,
 }
 
 /// The order that a frame between daemons carries whole.
@@ -154,6 +158,8 @@ impl World {
             standing: BTreeMap::new(),
             lost: None,
             released: None,
+            coordinators: BTreeMap::new(),
+            no_coordinators: false,
         };
         let mut out = Outbox::new();
         let config = DaemonConfig::new(facts("n1"), 1);
@@ -257,11 +263,16 @@ impl World {
         let daemons = daemons.map(|(_, node)| node.daemon.deadline());
         let tasks = self.processes.values().filter(|process| process.alive);
         let tasks = tasks.filter_map(|process| process.endpoint.as_ref()?.deadline());
-        let due = daemons.chain(tasks).min().unwrap_or(Time(u64::MAX));
+        let due = daemons
+            .chain(tasks)
+            .chain(self.coordinators_due())
+            .min()
+            .unwrap_or(Time(u64::MAX));
         due.max(self.now)
     }
 
     fn tick_all(&mut self) {
+        self.tick_coordinators();
         let due: Vec<HostId> = self
             .nodes
             .iter()
@@ -337,7 +348,22 @@ impl World {
                     *answer = Some(frame);
                 }
             }
-            Output::Welcome(conn, tid, frame) => self.welcome(host, conn, tid, &frame),
+            Output::Welcome {
+                conn,
+                tid,
+                frame,
+                coordinator,
+            } => {
+                self.welcome(host, conn, tid, &frame);
+                coordinator
+                    .into_iter()
+                    .for_each(|number| self.start_coordinator(host, number));
+            }
+            Output::StartCoordinator { number, .. } => self.start_coordinator(host, number),
+            Output::Coordinator(number, frame) => self.tell_coordinator(host, number, frame),
+            Output::EndCoordinator(number) => {
+                self.coordinators.remove(&(host, number));
+            }
             Output::Reject(conn, frame) => {
                 self.rejected.insert(conn, frame);
             }

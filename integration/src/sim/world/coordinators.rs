@@ -1,0 +1,414 @@
+//! The processes that coordinate applications: the production state machine beside each daemon, with
+//! a socket between the two. They start late or not at all, die, are stopped and go on, and end when
+//! their daemons want it or die themselves.
+//!
+//! Three rules are watched here. The phases of a move follow each other: none is left out, none comes
+//! twice, and a coordinator that takes over meets the move no earlier than the last one left it. Who
+//! serves is who the log names. An order of an older term changes nothing: now and then a coordinator
+//! says one again under the term before its own and a number that nobody asked under, and no owner may
+//! ever report a move of that number.
+
+use super::{Event, World, faults::Ambush, faults::Heal};
+use crate::sim::{
+    coverage::Turn,
+    network::Slot,
+    queue::{MS, Moment, SECOND},
+};
+use std::collections::VecDeque;
+use vm_machine::{Agreed, Coordinator, Input, MoveKey};
+use vm_wire::{
+    Body, Frame, HostId, Message, Op, Tid,
+    coordinator::{Mail, Serve},
+    peer::{MoveOrder, MovePhase, MoveState, Order},
+    task::FailKind,
+};
+
+/// Requests of this number and above were never asked.
+const FORGED: u64 = 1 << 50;
+
+/// The process of a coordinator.
+pub(super) struct Process {
+    slot: Slot,
+    /// By which its daemon knows it.
+    number: u64,
+    machine: Coordinator,
+    alive: bool,
+    /// SIGSTOP: what comes waits in its socket.
+    stopped: bool,
+    unread: VecDeque<Frame>,
+    serves: Option<Serve>,
+    arrival_in: Moment,
+    arrival_out: Moment,
+    tick_at: Option<Moment>,
+}
+
+impl World {
+    /// The library of a master that is welcomed forks a coordinator, if it can.
+    pub(super) fn fork_coordinator(&mut self, slot: Slot, number: u64) {
+        if self.random.percent(85) {
+            self.begin_coordinator(slot, number);
+        } else {
+            // It has threads already.
+            self.coordinator_ends(slot, number);
+        }
+    }
+
+    /// A daemon starts one.
+    pub(super) fn start_coordinator(&mut self, slot: Slot, number: u64) {
+        if self.random.percent(95) {
+            self.begin_coordinator(slot, number);
+        } else {
+            self.coordinator_ends(slot, number);
+        }
+    }
+
+    fn begin_coordinator(&mut self, slot: Slot, number: u64) {
+        let (machine, first) = Coordinator::new(number as u32);
+        self.coordinators.push(Process {
+            slot,
+            number,
+            machine,
+            alive: true,
+            stopped: false,
+            unread: VecDeque::new(),
+            serves: None,
+            arrival_in: 0,
+            arrival_out: 0,
+            tick_at: None,
+        });
+        let begins = self.random.between(100, 30 * MS);
+        let index = self.coordinators.len() - 1;
+        self.coordinators[index].arrival_out = self.queue.now() + begins;
+        self.coordinators[index].arrival_in = self.queue.now() + begins;
+        self.coordinator_says(index, first);
+    }
+
+    /// The daemon sees the end of a coordinator's socket.
+    fn coordinator_ends(&mut self, slot: Slot, number: u64) {
+        let delay = self.random.between(20, 2 * MS);
+        let input = Input::CoordinatorGone(number);
+        self.queue.after(delay, Event::Input(slot, input));
+    }
+
+    fn coordinator_of(&self, slot: Slot, number: u64) -> Option<usize> {
+        self.coordinators
+            .iter()
+            .rposition(|process| (process.slot, process.number) == (slot, number))
+    }
+
+    /// A daemon tells a coordinator something.
+    pub(super) fn tell_coordinator(&mut self, slot: Slot, number: u64, frame: Frame) {
+        let latency = self.random.between(5, 60);
+        let now = self.queue.now();
+        if let Some(index) = self.coordinator_of(slot, number) {
+            let process = &mut self.coordinators[index];
+            process.arrival_in = process.arrival_in.max(now + latency);
+            let at = process.arrival_in;
+            self.queue.at(at, Event::ToCoordinator(index, frame));
+        }
+    }
+
+    /// What a coordinator says is on its way to its daemon.
+    fn coordinator_says(&mut self, index: usize, frame: Frame) {
+        let latency = self.random.between(5, 60);
+        let now = self.queue.now();
+        let process = &mut self.coordinators[index];
+        process.arrival_out = process.arrival_out.max(now + latency);
+        let (slot, number) = (process.slot, process.number);
+        let input = Input::Coordinator(number, frame);
+        self.queue
+            .at(process.arrival_out, Event::Input(slot, input));
+    }
+
+    /// A frame is in a coordinator's socket.
+    pub(super) fn to_coordinator(&mut self, index: usize, frame: Frame) -> Result<(), String> {
+        let process = &mut self.coordinators[index];
+        if !process.alive {
+            return Ok(());
+        }
+        if process.stopped {
+            process.unread.push_back(frame);
+            return Ok(());
+        }
+        self.events += 1;
+        let asks_again = self.check_told(index, &frame)?;
+        let now = self.nodes[self.coordinators[index].slot].time(self.queue.now());
+        let mut out = VecDeque::new();
+        let machine = &mut self.coordinators[index].machine;
+        let taken = machine.on_frame(now, &frame, &mut out);
+        taken.map_err(|error| format!("a coordinator is told what makes no sense: {error}"))?;
+        self.after_coordinator(index, out, asks_again)
+    }
+
+    /// Something is due at a coordinator.
+    pub(super) fn tick_coordinator(&mut self, index: usize, at: Moment) -> Result<(), String> {
+        let process = &mut self.coordinators[index];
+        if process.tick_at != Some(at) || !process.alive || process.stopped {
+            return Ok(());
+        }
+        process.tick_at = None;
+        self.events += 1;
+        let now = self.nodes[process.slot].time(self.queue.now());
+        let mut out = VecDeque::new();
+        self.coordinators[index].machine.tick(now, &mut out);
+        self.after_coordinator(index, out, false)
+    }
+
+    fn after_coordinator(
+        &mut self,
+        index: usize,
+        out: VecDeque<Frame>,
+        asks_again: bool,
+    ) -> Result<(), String> {
+        for frame in out {
+            let forged = self.check_said(index, &frame, asks_again)?;
+            self.coordinator_says(index, frame);
+            if let Some(forged) = forged {
+                self.coordinator_says(index, forged);
+            }
+        }
+        let now = self.queue.now();
+        let process = &mut self.coordinators[index];
+        if let Some(deadline) = process.machine.deadline() {
+            let at = self.nodes[process.slot].clock.when(deadline).max(now + 1);
+            if process.tick_at.is_none_or(|planned| at < planned) {
+                process.tick_at = Some(at);
+                self.queue.at(at, Event::TickCoordinator(index, at));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a coordinator is told may be said; whether it is asked for a move that it knows.
+    fn check_told(&mut self, index: usize, frame: &Frame) -> Result<bool, String> {
+        match frame.header.op {
+            Op::Serve => {
+                let serve = Serve::read(frame).map_err(|error| error.to_string())?;
+                self.coordinators[index].serves = Some(serve);
+                let node = &self.nodes[self.coordinators[index].slot];
+                let agreed = node
+                    .agreed()
+                    .and_then(|agreed| agreed.coordinator(serve.app));
+                let known = agreed.map_or(0, |agreed| agreed.term);
+                match known >= serve.term || !node.is_alive() {
+                    true => Ok(false),
+                    false => Err(format!("a coordinator of {} serves too early", serve.app)),
+                }
+            }
+            Op::Mail => {
+                let mail = Mail::read(frame).map_err(|error| error.to_string())?;
+                let order = Order::from_payload(&mail.order).map_err(|error| error.to_string())?;
+                let known = |key: MoveKey| {
+                    let mut moves = self.coordinators[index].machine.moves();
+                    moves.any(|(of, _, _)| of == key)
+                };
+                match order {
+                    Order::MoveReported(reported) if reported.request >= FORGED => {
+                        // An owner that is gone answers nothing; its absence does.
+                        let gone = FailKind::HostLost;
+                        match &reported.state {
+                            MoveState::Ended(Err(failed)) if failed.kind == gone => Ok(false),
+                            state => Err(format!(
+                                "an order of an older term about {} was heeded: {state:?}",
+                                reported.tid
+                            )),
+                        }
+                    }
+                    Order::MoveAsk(ask) => Ok(known((mail.host, ask.request))),
+                    _ => Ok(false),
+                }
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// What a coordinator says follows from what was said before. Now and then an order comes back
+    /// under an older term.
+    fn check_said(
+        &mut self,
+        index: usize,
+        frame: &Frame,
+        asks_again: bool,
+    ) -> Result<Option<Frame>, String> {
+        if frame.header.op != Op::Mail {
+            return Ok(None);
+        }
+        let mail = Mail::read(frame).map_err(|error| error.to_string())?;
+        match Order::from_payload(&mail.order).map_err(|error| error.to_string())? {
+            Order::MoveProgress(progress) => {
+                let key = (mail.host, progress.request);
+                self.check_phase(index, key, progress.tid, progress.phase, asks_again)?;
+                Ok(None)
+            }
+            Order::MoveOrder(order) => Ok(self.forge(index, &order, mail.host)),
+            Order::MoveCancel(_) => {
+                self.turns.note(Turn::CalledOff);
+                Ok(None)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn check_phase(
+        &mut self,
+        index: usize,
+        key: MoveKey,
+        tid: Tid,
+        phase: MovePhase,
+        asks_again: bool,
+    ) -> Result<(), String> {
+        self.trace(|| format!("the move of {tid} is in its {phase}"));
+        let last = self.phases_met.insert(key, (phase, index));
+        let next = |last: MovePhase| MovePhase::ALL.into_iter().find(|phase| *phase > last);
+        let follows = match last {
+            // It is asked again, and says again what it knows.
+            Some((last, by)) if by == index && asks_again => last == phase,
+            Some((last, by)) if by == index => next(last) == Some(phase),
+            Some((last, _)) => {
+                self.turns.note(Turn::TakenOver);
+                last <= phase
+            }
+            None => {
+                let others = self.ordered_by.get(&key).is_some_and(|by| by.len() > 1);
+                phase == MovePhase::Initialisation || others
+            }
+        };
+        if !follows {
+            return Err(format!(
+                "the move of {tid} comes to its {phase} after {last:?}, by coordinator {index}"
+            ));
+        }
+        if self.random.percent(10) {
+            self.begins(Ambush::Driven(phase));
+        }
+        Ok(())
+    }
+
+    /// The same order as a coordinator before would have given it, for a move that nobody asked for.
+    fn forge(&mut self, index: usize, order: &MoveOrder, owner: HostId) -> Option<Frame> {
+        let key = (order.asker, order.request);
+        // Who orders a move that another has ordered may meet it anywhere.
+        self.ordered_by.entry(key).or_default().insert(index);
+        // An owner whose log is behind may still heed what was in force.
+        let app = self.coordinators[index].serves?.app;
+        let slot = self.slot_of_host(owner)?;
+        let known = self.nodes[slot].agreed()?.coordinator(app)?.term;
+        if order.term < 2 || known < order.term || !self.random.percent(30) {
+            return None;
+        }
+        let forged = MoveOrder {
+            term: order.term - 1,
+            request: FORGED + order.request,
+            ..order.clone()
+        };
+        let order = Body::from(Order::MoveOrder(forged).to_payload());
+        Some(Mail { host: owner, order }.frame())
+    }
+
+    /// A daemon wants a coordinator to end.
+    pub(super) fn end_coordinator(&mut self, slot: Slot, number: u64) {
+        if let Some(index) = self.coordinator_of(slot, number) {
+            self.coordinators[index].alive = false;
+        }
+    }
+
+    /// A daemon is gone, and with it its coordinators.
+    pub(super) fn lose_coordinators_of(&mut self, slot: Slot) {
+        for process in &mut self.coordinators {
+            process.alive &= process.slot != slot;
+        }
+    }
+
+    /// SIGKILL of a coordinator.
+    pub(super) fn kill_coordinator(&mut self) -> bool {
+        let Some(index) = self.some_coordinator() else {
+            return false;
+        };
+        let process = &mut self.coordinators[index];
+        process.alive = false;
+        let (slot, number) = (process.slot, process.number);
+        self.coordinator_ends(slot, number);
+        true
+    }
+
+    /// SIGSTOP of a coordinator, until it goes on, or its daemon has ended it.
+    pub(super) fn hang_coordinator(&mut self) -> bool {
+        let Some(index) = self.some_coordinator() else {
+            return false;
+        };
+        self.coordinators[index].stopped = true;
+        let time = self.random.between(50 * MS, 8 * SECOND);
+        self.queue.after(time, Event::Heal(Heal::Wakes(index)));
+        true
+    }
+
+    /// A coordinator goes on.
+    pub(super) fn wake_coordinator(&mut self, index: usize) -> Result<(), String> {
+        self.coordinators[index].stopped = false;
+        while let Some(frame) = self.coordinators[index].unread.pop_front() {
+            self.to_coordinator(index, frame)?;
+        }
+        self.coordinators[index].tick_at = None;
+        match self.coordinators[index].alive {
+            true => self.after_coordinator(index, VecDeque::new(), false),
+            false => Ok(()),
+        }
+    }
+
+    /// One that a fault strikes: mostly one that drives a move.
+    fn some_coordinator(&mut self) -> Option<usize> {
+        let living = self.coordinators.iter().enumerate();
+        let living: Vec<usize> = living
+            .filter(|(_, process)| process.alive && !process.stopped)
+            .map(|(index, _)| index)
+            .collect();
+        let drives = |index: &usize| self.coordinators[*index].machine.moves().next().is_some();
+        let driving: Vec<usize> = living.iter().copied().filter(drives).collect();
+        let busy = self.random.percent(80);
+        let picked = self.random.pick(&driving).copied().filter(|_| busy);
+        picked.or_else(|| self.random.pick(&living).copied())
+    }
+
+    /// Whether a coordinator drives a move in that phase.
+    pub(super) fn is_driven(&self, phase: MovePhase) -> bool {
+        let living = self.coordinators.iter().filter(|process| process.alive);
+        living
+            .flat_map(|process| process.machine.moves())
+            .any(|(_, _, now)| now == Some(phase))
+    }
+
+    /// In the end each application has the coordinator that the log names, and there is no other.
+    pub(super) fn unsettled_coordinators(&self, agreed: &Agreed) -> Option<String> {
+        for app in agreed.apps() {
+            let Some(named) = agreed.coordinator(app) else {
+                return Some(format!("{app} has no coordinator"));
+            };
+            let slot = self.slot_of_host(named.host)?;
+            let daemon = self.nodes[slot].daemon.as_ref()?;
+            let serving = daemon.serving_coordinator(app);
+            let Some((number, _)) = serving.filter(|(_, term)| *term == named.term) else {
+                return Some(format!("the coordinator of {app} does not serve"));
+            };
+            let index = self.coordinator_of(slot, number)?;
+            if self.coordinators[index].stopped {
+                return Some(format!("the coordinator of {app} is stopped"));
+            }
+            if !self.coordinators[index].alive {
+                return Some(format!("the coordinator of {app} is dead"));
+            }
+        }
+        let named = |process: &Process| {
+            let daemon = self.nodes[process.slot].daemon.as_ref();
+            let serves = process.serves.zip(daemon);
+            serves.is_some_and(|(serves, daemon)| {
+                daemon.serving_coordinator(serves.app) == Some((process.number, serves.term))
+            })
+        };
+        let mut living = self.coordinators.iter().filter(|process| process.alive);
+        let left = living.find(|process| !named(process) || process.machine.moves().count() > 0)?;
+        Some(format!(
+            "coordinator {} of slot {} is left over",
+            left.number, left.slot
+        ))
+    }
+}

@@ -1,0 +1,121 @@
+//! The process of an application's coordinator: the shell around [`vm_machine::Coordinator`].
+//!
+//! It has one socket, to its daemon, and nothing else: no file, no thread, no signal handler. So the
+//! same code serves in a copy of a master, forked by its library before user code runs, and in a
+//! process that a daemon has started from its own program. It ends when the socket does: with its
+//! application, when another takes its place, or with its daemon.
+//!
+//! A process that was forked by a master is left to the daemon, which takes in what tasks leave
+//! behind. Once that is its parent, it asks the kernel to end it together with the daemon, also while
+//! it is stopped. A master from a shell has no such parent: there the end of the socket is all.
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::{AsFd, OwnedFd},
+    io::Errno,
+    net::{RecvFlags, SendFlags, recv, send, sockopt::socket_peercred},
+    process::{Pid, Signal},
+    time::{ClockId, clock_gettime},
+};
+use std::{collections::VecDeque, io, mem::MaybeUninit, time::Duration};
+use vm_machine::{Coordinator, Time};
+use vm_wire::{Frame, FrameReader};
+
+/// The name of the process, as `ps` shows it.
+pub const NAME: &std::ffi::CStr = c"vm-coordinator";
+/// Bytes that are read at once.
+const READ_BYTES: usize = 16 * 1024;
+
+/// Coordinates until the other end of the socket is closed. The socket is a blocking stream, made by
+/// the daemon.
+///
+/// # Errors
+/// What the system says; invalid data if the daemon says what makes no sense.
+pub fn run(socket: &OwnedFd) -> io::Result<()> {
+    // A name and a session are for people: whoever ends a terminal's programs does not mean this.
+    let _ = rustix::thread::set_name(NAME);
+    let _ = rustix::process::setsid();
+    let daemon = socket_peercred(socket)?.pid;
+    let mut tied = false;
+    let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    let (mut coordinator, first) = Coordinator::new(pid);
+    let mut out = VecDeque::from([first]);
+    let mut reader = FrameReader::new();
+    let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    loop {
+        tied = tied || tie_to(daemon)?;
+        for frame in out.drain(..) {
+            if !write(socket, &frame)? {
+                return Ok(());
+            }
+        }
+        if wait(socket, coordinator.deadline())? {
+            let mut bytes = [MaybeUninit::uninit(); READ_BYTES];
+            match recv(socket, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok(((read, _), 1..)) => reader.push(read),
+                Ok(_) | Err(Errno::CONNRESET) => return Ok(()),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(cause) => return Err(cause.into()),
+            }
+        }
+        while let Some(frame) = reader
+            .next_frame()
+            .map_err(|error| wrong(error.to_string()))?
+        {
+            let taken = coordinator.on_frame(now(), &frame, &mut out);
+            taken.map_err(|error| wrong(error.to_string()))?;
+        }
+        let now = now();
+        if coordinator.deadline().is_some_and(|due| due <= now) {
+            coordinator.tick(now, &mut out);
+        }
+    }
+}
+
+/// Once the daemon is the parent: death together with it. Whether it is.
+fn tie_to(daemon: Pid) -> io::Result<bool> {
+    if rustix::process::getppid() != Some(daemon) {
+        return Ok(false);
+    }
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // If it has died in between, its end of the socket tells.
+    Ok(true)
+}
+
+fn now() -> Time {
+    let time = clock_gettime(ClockId::Monotonic);
+    Time(time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000)
+}
+
+/// Waits until the socket can be read, or something is due; whether it can.
+fn wait(socket: &OwnedFd, deadline: Option<Time>) -> io::Result<bool> {
+    let timeout = deadline.map(|deadline| {
+        let time: Duration = deadline.since(now());
+        Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: time.subsec_nanos().into(),
+        }
+    });
+    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    match poll(&mut fds, timeout.as_ref()) {
+        Ok(_) => Ok(!fds[0].revents().is_empty()),
+        Err(Errno::INTR) => Ok(false),
+        Err(cause) => Err(cause.into()),
+    }
+}
+
+/// Writes a frame; `false` if nobody reads it any more.
+fn write(socket: impl AsFd, frame: &Frame) -> io::Result<bool> {
+    let mut bytes = Vec::with_capacity(frame.len());
+    frame.write_to(&mut bytes);
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        match send(&socket, rest, SendFlags::NOSIGNAL) {
+            Ok(sent) => rest = &rest[sent..],
+            Err(Errno::INTR) => {}
+            Err(Errno::PIPE | Errno::CONNRESET) => return Ok(false),
+            Err(cause) => return Err(cause.into()),
+        }
+    }
+    Ok(true)
+}

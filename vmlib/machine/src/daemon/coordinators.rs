@@ -1,0 +1,759 @@
+//! The coordinators of applications, as their daemons see them ([`crate::coordinator`]).
+//!
+//! A coordinator is a process beside a daemon. The one that a master's library forks comes with the
+//! master's Welcome: the daemon hands over one end of a socket and keeps the other. Where none comes,
+//! or it dies or hangs, the daemon starts one itself. A process that has said that it is there is made
+//! the coordinator by the log ([`Change::Coordinator`]), under the next term; then it is told so, and
+//! heard. Who has to see to it follows from the agreed state
+//! ([`Agreed::coordinating_host`](crate::Agreed::coordinating_host)) and is looked at again whenever
+//! that may have changed.
+//!
+//! What a coordinator says is carried to other daemons only while its term is the agreed one, and
+//! heeded by an owner only if it bears the agreed term and comes from the agreed host. An order that
+//! is ahead of the owner's log waits for it. Who asks for a move asks again with each new term, and
+//! answers by itself if no coordinator takes it up for [`limits::COORDINATOR_WAIT`]; a move that was
+//! taken up ends by its owner's word, or with its owner's host.
+//!
+//! A coordinator hangs if it has not acted on a frame for [`limits::COORDINATOR_SILENT`]. One that has
+//! nothing to do is not asked.
+
+use super::{
+    Daemon, Timer,
+    moves::{Leaving, Stage},
+};
+use crate::{Coordinated, MoveKey, Outbox, Output, Time};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use vm_wire::{
+    Body, Frame, HostId, Message, Op, Tid,
+    agreed::Change,
+    console::Answer,
+    coordinator::{CoordinatorReady, Heard, Mail, Serve},
+    limits,
+    peer::{
+        MoveAsk, MoveCancel, MoveEnd, MoveOrder, MovePhase, MoveProgress, MoveReport, MoveReported,
+        MoveState, Order,
+    },
+    task::{FailKind, Failed},
+};
+
+/// The process of an application's coordinator on this host.
+#[derive(Debug)]
+struct Process {
+    /// By which the shell knows it; of the last one if there is none.
+    number: u64,
+    started: Time,
+    stage: Life,
+    /// Number of the last frame to it, and of the last that it acted on.
+    sent: u64,
+    heard: u64,
+    /// Since when it has been silent about one.
+    silent: Option<Time>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// It is gone; the next one is started in a moment.
+    Gone,
+    /// It is being started.
+    Starting,
+    /// It is there.
+    Ready,
+    /// The log was asked to make it the coordinator under that term.
+    Proposed(u32),
+    /// It is the coordinator.
+    Serving(u32),
+}
+
+/// All that this daemon knows of coordinators.
+#[derive(Debug, Default)]
+pub(super) struct Coordinators {
+    /// By application.
+    processes: BTreeMap<Tid, Process>,
+    /// Number of the last process.
+    last: u64,
+    /// Applications of which a term was proposed and is not applied yet.
+    proposed: BTreeSet<Tid>,
+    /// Moves that wait until a coordinator here serves, with their applications and since when.
+    waiting: BTreeMap<(Tid, MoveKey), (Time, MoveAsk)>,
+    /// Orders of terms that the log here does not know yet, with their senders.
+    early: BTreeMap<MoveKey, (HostId, Order)>,
+    /// How moves from here ended, and in which order.
+    ended: BTreeMap<MoveKey, (Tid, Result<MoveReport, Failed>)>,
+    ended_order: VecDeque<MoveKey>,
+    /// What is to be reported.
+    reports: VecDeque<MoveReported>,
+}
+
+impl Coordinators {
+    /// Whether something is to be reported.
+    pub fn has_reports(&self) -> bool {
+        !self.reports.is_empty()
+    }
+}
+
+/// What an order may do here.
+enum Fence {
+    /// It is the agreed coordinator's.
+    Agreed,
+    /// Its term is not known here yet.
+    Early,
+    /// It is a former coordinator's.
+    Stale,
+}
+
+impl Daemon {
+    /// The coordinator of an application that serves here, by the number of its process and its term.
+    pub fn serving_coordinator(&self, app: Tid) -> Option<(u64, u32)> {
+        let process = self.coordinators.processes.get(&app)?;
+        match process.stage {
+            Life::Serving(term) => Some((process.number, term)),
+            _ => None,
+        }
+    }
+
+    /// A master is welcomed: the number of the process that its library may fork.
+    pub(super) fn await_coordinator(&mut self, master: Tid) -> Option<u64> {
+        let state = self.agreement.state();
+        let here = state.coordinating_host(master) == Some(self.me);
+        if !here || self.coordinators.processes.contains_key(&master) {
+            return None;
+        }
+        Some(self.new_process(master))
+    }
+
+    fn new_process(&mut self, app: Tid) -> u64 {
+        self.coordinators.last += 1;
+        let number = self.coordinators.last;
+        let process = Process {
+            number,
+            started: self.now,
+            stage: Life::Starting,
+            sent: 0,
+            heard: 0,
+            silent: None,
+        };
+        self.coordinators.processes.insert(app, process);
+        let due = self.now + limits::COORDINATOR_START;
+        self.set_timer(due, Timer::Coordinator(app, number));
+        number
+    }
+
+    /// Likewise, of the application of a task to which something happened.
+    pub(super) fn review_coordinator_of(&mut self, tid: Tid, out: &mut Outbox) {
+        let task = self.agreement.state().task(tid);
+        if let Some(app) = task.map(|task| task.app) {
+            self.review_coordinator(app, out);
+            self.forget_application(app, out);
+        }
+    }
+
+    /// Something changed that all applications may have to do with.
+    pub(super) fn review_coordinators(&mut self, out: &mut Outbox) {
+        let mut apps: BTreeSet<Tid> = self.agreement.state().apps().collect();
+        apps.extend(self.coordinators.processes.keys());
+        for app in apps {
+            self.review_coordinator(app, out);
+        }
+    }
+
+    /// Does what is to be done about the coordinator of an application.
+    pub(super) fn review_coordinator(&mut self, app: Tid, out: &mut Outbox) {
+        let state = self.agreement.state();
+        let agreed = state.coordinator(app);
+        let mine = state.coordinating_host(app) == Some(self.me) && !self.is_departing();
+        let process = self.coordinators.processes.get(&app);
+        let serves = process.is_some_and(|process| {
+            let term = agreed.filter(|agreed| agreed.host == self.me);
+            term.is_some_and(|agreed| process.stage == Life::Serving(agreed.term))
+        });
+        if serves {
+            return;
+        }
+        if !mine {
+            return self.end_coordinator(app, out);
+        }
+        // The process of a master brings one along when it is welcomed.
+        let enrols = |master: &super::LocalTask| master.token.is_some();
+        if self.tasks.get(&app).is_some_and(enrols) {
+            return;
+        }
+        let last = agreed.map_or(0, |agreed| agreed.term);
+        match process.map(|process| (process.stage, process.started)) {
+            None => self.start_coordinator(app, out),
+            Some((Life::Gone, started)) if self.now < started + limits::COORDINATOR_PAUSE => {}
+            Some((Life::Gone, _)) => self.start_coordinator(app, out),
+            Some((Life::Starting, _)) => {}
+            Some((Life::Proposed(term), _))
+                if agreed
+                    == Some(Coordinated {
+                        host: self.me,
+                        term,
+                    }) =>
+            {
+                self.serve(app, term, out);
+            }
+            Some((Life::Proposed(term), _)) if term > last && self.agreement.is_pending() => {}
+            Some(_) => self.propose_coordinator(app, last + 1),
+        }
+    }
+
+    fn start_coordinator(&mut self, app: Tid, out: &mut Outbox) {
+        let number = self.new_process(app);
+        out.push_back(Output::StartCoordinator { number, app });
+    }
+
+    fn propose_coordinator(&mut self, app: Tid, term: u32) {
+        if let Some(process) = self.coordinators.processes.get_mut(&app) {
+            process.stage = Life::Proposed(term);
+            self.coordinators.proposed.insert(app);
+            let host = self.me;
+            self.agreement
+                .propose(Change::Coordinator { app, host, term });
+        }
+    }
+
+    /// The log has made the process here the coordinator.
+    fn serve(&mut self, app: Tid, term: u32, out: &mut Outbox) {
+        if let Some(process) = self.coordinators.processes.get_mut(&app) {
+            process.stage = Life::Serving(term);
+        }
+        self.tell_coordinator(app, Serve { app, term }.frame(), out);
+        let all = (app, (HostId(0), 0))..=(app, (HostId(u16::MAX), u64::MAX));
+        let waiting = self.coordinators.waiting.range(all);
+        for key in waiting.map(|(key, _)| *key).collect::<Vec<_>>() {
+            if let Some((since, ask)) = self.coordinators.waiting.remove(&key)
+                && self.now < since + limits::COORDINATOR_WAIT
+            {
+                let (_, (asker, _)) = key;
+                self.mail_to_coordinator(app, asker, &Order::MoveAsk(ask), out);
+            }
+        }
+    }
+
+    /// This host has none to look after.
+    fn end_coordinator(&mut self, app: Tid, out: &mut Outbox) {
+        self.coordinators.proposed.remove(&app);
+        if let Some(process) = self.coordinators.processes.remove(&app)
+            && process.stage != Life::Gone
+        {
+            out.push_back(Output::EndCoordinator(process.number));
+        }
+    }
+
+    /// The process is of no use, or gone.
+    fn lose_coordinator(&mut self, app: Tid, out: &mut Outbox) {
+        let Some(process) = self.coordinators.processes.get_mut(&app) else {
+            return;
+        };
+        if process.stage == Life::Gone {
+            return;
+        }
+        process.stage = Life::Gone;
+        process.silent = None;
+        let (number, due) = (process.number, process.started + limits::COORDINATOR_PAUSE);
+        out.push_back(Output::EndCoordinator(number));
+        if due > self.now {
+            self.set_timer(due, Timer::Coordinator(app, number));
+        }
+        self.review_coordinator(app, out);
+    }
+
+    fn app_of_process(&self, number: u64) -> Option<Tid> {
+        let mut processes = self.coordinators.processes.iter();
+        let found = processes
+            .find(|(_, process)| process.number == number && process.stage != Life::Gone)?;
+        Some(*found.0)
+    }
+
+    /// The process of a coordinator is gone, or could not be started.
+    pub(super) fn on_coordinator_gone(&mut self, number: u64, out: &mut Outbox) {
+        if let Some(app) = self.app_of_process(number) {
+            self.counters.moves.coordinators_lost += 1;
+            self.lose_coordinator(app, out);
+        }
+    }
+
+    /// Something about the process of a coordinator takes too long.
+    pub(super) fn on_coordinator_due(&mut self, app: Tid, number: u64, out: &mut Outbox) {
+        let now = self.now;
+        let Some(process) = self.coordinators.processes.get(&app) else {
+            return;
+        };
+        if process.number != number {
+            return;
+        }
+        let silent = process
+            .silent
+            .map(|since| since + limits::COORDINATOR_SILENT);
+        match process.stage {
+            Life::Gone => self.review_coordinator(app, out),
+            Life::Starting if now >= process.started + limits::COORDINATOR_START => {
+                self.counters.moves.coordinators_lost += 1;
+                self.lose_coordinator(app, out);
+            }
+            _ => match silent {
+                Some(due) if due <= now => {
+                    self.counters.moves.coordinators_hung += 1;
+                    out.push_back(Output::Note(format!(
+                        "the coordinator of {app} does not answer: another takes its place"
+                    )));
+                    self.lose_coordinator(app, out);
+                }
+                Some(due) => self.set_timer(due, Timer::Coordinator(app, number)),
+                None => {}
+            },
+        }
+    }
+
+    /// The process of a coordinator says something.
+    pub(super) fn on_coordinator(&mut self, number: u64, frame: &Frame, out: &mut Outbox) {
+        let Some(app) = self.app_of_process(number) else {
+            return;
+        };
+        let understood = match frame.header.op {
+            Op::CoordinatorReady => CoordinatorReady::read(frame).is_ok_and(|_| {
+                self.on_coordinator_ready(app, out);
+                true
+            }),
+            Op::Heard => Heard::read(frame).is_ok_and(|_| {
+                self.on_heard(app, frame.header.request);
+                true
+            }),
+            Op::Mail => self.on_coordinator_mail(app, frame, out),
+            _ => false,
+        };
+        if !understood {
+            self.counters.refused_local += 1;
+            out.push_back(Output::Note(format!(
+                "the coordinator of {app} broke the protocol: another takes its place"
+            )));
+            self.lose_coordinator(app, out);
+        }
+    }
+
+    fn on_coordinator_ready(&mut self, app: Tid, out: &mut Outbox) {
+        if let Some(process) = self.coordinators.processes.get_mut(&app)
+            && process.stage == Life::Starting
+        {
+            process.stage = Life::Ready;
+            self.review_coordinator(app, out);
+        }
+    }
+
+    fn on_heard(&mut self, app: Tid, number: u64) {
+        let now = self.now;
+        if let Some(process) = self.coordinators.processes.get_mut(&app)
+            && (process.heard + 1..=process.sent).contains(&number)
+        {
+            process.heard = number;
+            process.silent = (number < process.sent).then_some(now);
+        }
+    }
+
+    /// A coordinator has mail for a daemon; whether it may say that.
+    fn on_coordinator_mail(&mut self, app: Tid, frame: &Frame, out: &mut Outbox) -> bool {
+        let Ok(mail) = Mail::read(frame) else {
+            return false;
+        };
+        let Ok(order) = Order::from_payload(&mail.order) else {
+            return false;
+        };
+        let state = self.agreement.state();
+        let Some((_, term)) = self.serving_coordinator(app) else {
+            return true;
+        };
+        let agreed = Coordinated {
+            host: self.me,
+            term,
+        };
+        if state.coordinator(app) != Some(agreed) {
+            return true;
+        }
+        let (to, here) = (mail.host, mail.host == self.me);
+        let owner_gone = !state.is_present(to);
+        match order {
+            Order::MoveOrder(MoveOrder {
+                asker,
+                request,
+                tid,
+                ..
+            })
+            | Order::MoveCancel(MoveCancel {
+                asker,
+                request,
+                tid,
+                ..
+            }) if owner_gone => {
+                let text = format!("host '{}' was lost", self.host_name(to));
+                let reported = MoveReported {
+                    asker,
+                    request,
+                    tid,
+                    state: MoveState::Ended(Err(Failed::new(FailKind::HostLost, text))),
+                };
+                self.mail_to_coordinator(app, to, &Order::MoveReported(reported), out);
+            }
+            Order::MoveOrder(order) if here => self.on_move_order(to, order, out),
+            Order::MoveCancel(cancel) if here => self.on_move_cancel(to, cancel, out),
+            Order::MoveProgress(progress) if here => self.on_move_progress(&progress),
+            Order::MoveEnd(end) if here => self.on_move_end(end, out),
+            Order::MoveOrder(_)
+            | Order::MoveCancel(_)
+            | Order::MoveProgress(_)
+            | Order::MoveEnd(_) => {
+                // If too many wait, it is said again.
+                self.send_order(to, &order);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn mail_to_coordinator(&mut self, app: Tid, from: HostId, order: &Order, out: &mut Outbox) {
+        let mail = Mail {
+            host: from,
+            order: Body::from(order.to_payload()),
+        };
+        self.tell_coordinator(app, mail.frame(), out);
+    }
+
+    /// Sends a frame to the process of a coordinator, which is to answer.
+    fn tell_coordinator(&mut self, app: Tid, frame: Frame, out: &mut Outbox) {
+        let now = self.now;
+        let Some(process) = self.coordinators.processes.get_mut(&app) else {
+            return;
+        };
+        process.sent += 1;
+        let (number, sent) = (process.number, process.sent);
+        let first = process.silent.is_none();
+        process.silent.get_or_insert(now);
+        out.push_back(Output::Coordinator(number, frame.asked(sent)));
+        if first {
+            let due = now + limits::COORDINATOR_SILENT;
+            self.set_timer(due, Timer::Coordinator(app, number));
+        }
+    }
+
+    /// The log has another coordinator of an application.
+    pub(super) fn on_coordinated(&mut self, app: Tid, out: &mut Outbox) {
+        self.coordinators.proposed.remove(&app);
+        self.review_coordinator(app, out);
+        let state = self.agreement.state();
+        let of_app = |tid: Tid| state.task(tid).is_some_and(|task| task.app == app);
+        let early = self.coordinators.early.iter();
+        let early: Vec<MoveKey> = early
+            .filter(|(_, (_, order))| match order {
+                Order::MoveOrder(order) => of_app(order.tid),
+                Order::MoveCancel(cancel) => of_app(cancel.tid),
+                _ => true,
+            })
+            .map(|(key, _)| *key)
+            .collect();
+        let asked = self.asked_moves.iter();
+        let asked: Vec<u64> = asked
+            .filter(|(_, asked)| of_app(asked.ask.tid))
+            .map(|(number, _)| *number)
+            .collect();
+        for key in early {
+            match self.coordinators.early.remove(&key) {
+                Some((host, Order::MoveOrder(order))) => self.on_move_order(host, order, out),
+                Some((host, Order::MoveCancel(cancel))) => self.on_move_cancel(host, cancel, out),
+                _ => {}
+            }
+        }
+        for number in asked {
+            self.ask_coordinator(number, out);
+        }
+    }
+
+    /// The log did not take a term.
+    pub(super) fn on_not_coordinated(&mut self, app: Tid, host: HostId, out: &mut Outbox) {
+        if host == self.me {
+            self.coordinators.proposed.remove(&app);
+            self.review_coordinator(app, out);
+        }
+    }
+
+    /// Nothing of this daemon is on its way into the log any more: terms that it has not heard of
+    /// were void. (See [`Daemon::sweep_lost_births`].)
+    pub(super) fn sweep_lost_terms(&mut self, out: &mut Outbox) {
+        for app in std::mem::take(&mut self.coordinators.proposed) {
+            self.review_coordinator(app, out);
+        }
+    }
+
+    /// Asks the coordinator for a move that is wanted here: the first time, or again.
+    pub(super) fn ask_coordinator(&mut self, number: u64, out: &mut Outbox) {
+        let now = self.now;
+        let state = self.agreement.state();
+        let Some(asked) = self.asked_moves.get_mut(&number) else {
+            return;
+        };
+        asked.asked_at = now;
+        asked.phase = None;
+        let ask = asked.ask.clone();
+        let app = state.task(ask.tid).map(|task| task.app);
+        let agreed = app.and_then(|app| state.coordinator(app));
+        self.set_timer(now + limits::COORDINATOR_WAIT, Timer::Asked(number));
+        match agreed.map(|agreed| agreed.host) {
+            Some(host) if host == self.me => self.on_move_ask(host, &ask, out),
+            // One that is gone has a follower, of which the log will tell.
+            Some(host) if self.agreement.state().is_present(host) => {
+                self.send_order(host, &Order::MoveAsk(ask));
+            }
+            _ => {}
+        }
+    }
+
+    /// No coordinator has taken up a move that is wanted here.
+    pub(super) fn on_asked_due(&mut self, number: u64, out: &mut Outbox) {
+        let waits = self.asked_moves.get(&number).filter(|asked| {
+            asked.phase.is_none() && self.now >= asked.asked_at + limits::COORDINATOR_WAIT
+        });
+        if let Some(asked) = waits {
+            let text = format!(
+                "the coordinator of its application has not answered within {:?}; try again",
+                limits::COORDINATOR_WAIT
+            );
+            let (conn, request) = (asked.conn, asked.request);
+            self.asked_moves.remove(&number);
+            let failed = Failed::new(FailKind::System, text);
+            self.answer_console(conn, request, &Answer::Failed(failed), out);
+        }
+    }
+
+    /// A task has ended. Without its application there is no coordinator that would answer or order.
+    fn forget_application(&mut self, app: Tid, out: &mut Outbox) {
+        let state = self.agreement.state();
+        if state.tasks_of(app).next().is_some() {
+            return;
+        }
+        let of_app = |tid: Tid| state.task(tid).is_none_or(|task| task.app == app);
+        self.coordinators.early.retain(|_, (_, order)| match order {
+            Order::MoveOrder(order) => !of_app(order.tid),
+            Order::MoveCancel(cancel) => !of_app(cancel.tid),
+            _ => false,
+        });
+        let asked = self.asked_moves.iter();
+        let gone: Vec<u64> = asked
+            .filter(|(_, asked)| of_app(asked.ask.tid) && asked.phase.is_none())
+            .map(|(number, _)| *number)
+            .collect();
+        for number in gone {
+            if let Some(asked) = self.asked_moves.remove(&number) {
+                let failed = Answer::Failed(self.no_such_task(asked.ask.tid));
+                self.answer_console(asked.conn, asked.request, &failed, out);
+            }
+        }
+    }
+
+    /// Somebody wants a move driven by the coordinator here, which may not serve yet.
+    pub(super) fn on_move_ask(&mut self, asker: HostId, ask: &MoveAsk, out: &mut Outbox) {
+        let Some(app) = self.agreement.state().task(ask.tid).map(|task| task.app) else {
+            let result = Err(self.no_such_task(ask.tid));
+            return self.send_move_end((asker, ask.request), ask.tid, result, out);
+        };
+        if self.serving_coordinator(app).is_some() {
+            return self.mail_to_coordinator(app, asker, &Order::MoveAsk(ask.clone()), out);
+        }
+        let now = self.now;
+        let waiting = &mut self.coordinators.waiting;
+        waiting.retain(|_, (since, _)| now < *since + limits::COORDINATOR_WAIT);
+        if waiting.len() < limits::MOVES_WAITING_MAX {
+            waiting.insert((app, (asker, ask.request)), (now, ask.clone()));
+        }
+    }
+
+    pub(super) fn on_move_progress(&mut self, progress: &MoveProgress) {
+        if let Some(asked) = self.asked_moves.get_mut(&progress.request) {
+            asked.phase = Some(progress.phase);
+        }
+    }
+
+    /// An owner tells the coordinator here how a move stands.
+    pub(super) fn on_move_reported(
+        &mut self,
+        owner: HostId,
+        reported: MoveReported,
+        out: &mut Outbox,
+    ) {
+        let app = self
+            .agreement
+            .state()
+            .task(reported.tid)
+            .map(|task| task.app);
+        if let Some(app) = app.filter(|app| self.serving_coordinator(*app).is_some()) {
+            self.mail_to_coordinator(app, owner, &Order::MoveReported(reported), out);
+        }
+    }
+
+    /// Whether an order about that task comes from the coordinator that the log knows here.
+    fn fence(&self, host: HostId, term: u32, tid: Tid) -> Fence {
+        let state = self.agreement.state();
+        let app = state.task(tid).map(|task| task.app);
+        match app.and_then(|app| state.coordinator(app)) {
+            Some(agreed) if agreed == (Coordinated { host, term }) => Fence::Agreed,
+            Some(agreed) if agreed.term >= term => Fence::Stale,
+            _ => Fence::Early,
+        }
+    }
+
+    /// Whether an order may be carried out now. One that is ahead of the log is put aside.
+    fn admit(&mut self, host: HostId, term: u32, tid: Tid, key: MoveKey, order: Order) -> bool {
+        match self.fence(host, term, tid) {
+            Fence::Agreed => return true,
+            Fence::Stale => self.counters.moves.orders_stale += 1,
+            Fence::Early => {
+                let early = &mut self.coordinators.early;
+                if early.len() < limits::MOVES_WAITING_MAX {
+                    early.insert(key, (host, order));
+                }
+            }
+        }
+        false
+    }
+
+    /// A coordinator orders a task of this host's moved, or asks how far that is.
+    pub(super) fn on_move_order(&mut self, host: HostId, order: MoveOrder, out: &mut Outbox) {
+        let MoveOrder {
+            term,
+            asker,
+            request,
+            tid,
+            to,
+        } = order;
+        let key = (asker, request);
+        if !self.admit(host, term, tid, key, Order::MoveOrder(order)) || self.report(key, tid) {
+            return;
+        }
+        match self.begin_move(key, tid, to) {
+            Ok(()) => self.report_phase(tid),
+            Err(failed) => self.tell_move_end(key, tid, Err(failed), out),
+        }
+    }
+
+    /// A coordinator calls a move off.
+    pub(super) fn on_move_cancel(&mut self, host: HostId, cancel: MoveCancel, out: &mut Outbox) {
+        let (term, tid) = (cancel.term, cancel.tid);
+        let key = (cancel.asker, cancel.request);
+        let why = cancel.why.clone();
+        if !self.admit(host, term, tid, key, Order::MoveCancel(cancel)) {
+            return;
+        }
+        let moving = self.leaving.get(&tid);
+        if moving.is_some_and(|moving| moving.asker == key) && !self.is_released(tid) {
+            self.counters.moves.called_off += 1;
+            let shown = tid.show(self.machine);
+            let text = format!("the move of {shown} was called off: {why}");
+            return self.take_back(tid, Failed::new(FailKind::System, text), out);
+        }
+        if !self.report(key, tid) {
+            let result = Err(self.no_such_task(tid));
+            self.report_state(key, tid, MoveState::Ended(result));
+        }
+    }
+
+    /// Reports how a move stands, if it is known here; whether it is.
+    fn report(&mut self, key: MoveKey, tid: Tid) -> bool {
+        let moving = self.leaving.get(&tid).filter(|moving| moving.asker == key);
+        if moving.is_some() {
+            self.report_phase(tid);
+            return true;
+        }
+        let ended = self.coordinators.ended.get(&key);
+        let Some((tid, result)) = ended.cloned() else {
+            return false;
+        };
+        self.report_state(key, tid, MoveState::Ended(result));
+        true
+    }
+
+    /// Reports the phase that the move of a task of this host's is in.
+    pub(super) fn report_phase(&mut self, tid: Tid) {
+        if let Some(moving) = self.leaving.get(&tid) {
+            let (key, phase) = (moving.asker, phase_of(moving));
+            self.report_state(key, tid, MoveState::In(phase));
+        }
+    }
+
+    /// A move from this host has ended: it is remembered, and the coordinator told.
+    pub(super) fn remember_move_end(
+        &mut self,
+        key: MoveKey,
+        tid: Tid,
+        result: &Result<MoveReport, Failed>,
+    ) {
+        let Coordinators {
+            ended, ended_order, ..
+        } = &mut self.coordinators;
+        if ended.insert(key, (tid, result.clone())).is_none() {
+            ended_order.push_back(key);
+        }
+        if ended_order.len() > limits::MOVES_ENDED_MAX
+            && let Some(oldest) = ended_order.pop_front()
+        {
+            ended.remove(&oldest);
+        }
+        self.report_state(key, tid, MoveState::Ended(result.clone()));
+    }
+
+    fn report_state(&mut self, key: MoveKey, tid: Tid, state: MoveState) {
+        let (asker, request) = key;
+        self.coordinators.reports.push_back(MoveReported {
+            asker,
+            request,
+            tid,
+            state,
+        });
+    }
+
+    /// Sends what is to be reported to the coordinators that the log knows now: to those that follow
+    /// them nothing is owed, they ask.
+    pub(super) fn send_reports(&mut self, out: &mut Outbox) {
+        while let Some(reported) = self.coordinators.reports.pop_front() {
+            let state = self.agreement.state();
+            let app = state.task(reported.tid).map(|task| task.app);
+            match app.and_then(|app| state.coordinator(app)) {
+                Some(agreed) if agreed.host == self.me => {
+                    self.on_move_reported(self.me, reported, out);
+                }
+                Some(agreed) => {
+                    self.send_order(agreed.host, &Order::MoveReported(reported));
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Tells who asked for a move how it ended.
+    pub(super) fn send_move_end(
+        &mut self,
+        asker: MoveKey,
+        tid: Tid,
+        result: Result<MoveReport, Failed>,
+        out: &mut Outbox,
+    ) {
+        let (host, request) = asker;
+        let end = MoveEnd {
+            request,
+            tid,
+            result,
+        };
+        if host == self.me {
+            self.on_move_end(end, out);
+        } else {
+            self.send_order(host, &Order::MoveEnd(end));
+        }
+    }
+}
+
+/// The phase that a move is in, by what its source has done.
+fn phase_of(moving: &Leaving) -> MovePhase {
+    match moving.stage {
+        Stage::Offered => MovePhase::Initialisation,
+        // Its channels are closed at this moment too, but it may not stand yet.
+        Stage::Saving => MovePhase::Interruption,
+        Stage::Loading => MovePhase::Saving,
+        Stage::Released => MovePhase::Resumption,
+    }
+}

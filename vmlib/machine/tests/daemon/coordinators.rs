@@ -1,0 +1,398 @@
+//! The coordinator of an application dies, hangs, or its host goes, in each phase of a move: another
+//! takes its place, the move ends once, and what a former one still orders does nothing.
+
+use crate::world::{Carry, World, on};
+use std::{collections::VecDeque, time::Duration};
+use vm_machine::{Coordinated, Coordinator, Input, MoveCounters};
+use vm_wire::{
+    Frame, HostId, Message, Op, Tid,
+    coordinator::Mail,
+    limits,
+    peer::{MovePhase, Order},
+    task::FailKind,
+};
+
+/// The process of a coordinator.
+pub struct Process {
+    coordinator: Coordinator,
+    /// It reads nothing.
+    pub hangs: bool,
+    unread: VecDeque<Frame>,
+    /// The orders that it gave.
+    pub orders: Vec<Order>,
+}
+
+impl World {
+    /// A coordinator's process begins beside a daemon.
+    pub fn start_coordinator(&mut self, host: HostId, number: u64) {
+        if self.no_coordinators {
+            return self.input(host, Input::CoordinatorGone(number));
+        }
+        let (coordinator, first) = Coordinator::new(500 + number as u32);
+        let process = Process {
+            coordinator,
+            hangs: false,
+            unread: VecDeque::new(),
+            orders: Vec::new(),
+        };
+        self.coordinators.insert((host, number), process);
+        self.input(host, Input::Coordinator(number, first));
+    }
+
+    /// A daemon tells a coordinator something.
+    pub fn tell_coordinator(&mut self, host: HostId, number: u64, frame: Frame) {
+        let now = self.now;
+        let Some(process) = self.coordinators.get_mut(&(host, number)) else {
+            return;
+        };
+        if process.hangs {
+            return process.unread.push_back(frame);
+        }
+        let mut out = VecDeque::new();
+        let taken = process.coordinator.on_frame(now, &frame, &mut out);
+        assert_eq!(taken, Ok(()));
+        self.coordinator_says(host, number, out);
+    }
+
+    fn coordinator_says(&mut self, host: HostId, number: u64, frames: VecDeque<Frame>) {
+        for frame in frames {
+            if frame.header.op == Op::Mail
+                && let Some(process) = self.coordinators.get_mut(&(host, number))
+            {
+                let mail = Mail::read(&frame).expect("mail");
+                let order = Order::from_payload(&mail.order);
+                process.orders.push(order.expect("an order"));
+            }
+            self.input(host, Input::Coordinator(number, frame));
+        }
+    }
+
+    pub fn coordinators_due(&self) -> Option<vm_machine::Time> {
+        let awake = self.coordinators.iter();
+        let awake = awake.filter(|((host, _), process)| self.is_up(*host) && !process.hangs);
+        awake
+            .filter_map(|(_, process)| process.coordinator.deadline())
+            .min()
+    }
+
+    pub fn tick_coordinators(&mut self) {
+        let now = self.now;
+        for (host, number) in self.coordinators.keys().copied().collect::<Vec<_>>() {
+            let Some(process) = self.coordinators.get_mut(&(host, number)) else {
+                continue;
+            };
+            let due = process.coordinator.deadline().is_some_and(|due| due <= now);
+            if due && !process.hangs {
+                let mut out = VecDeque::new();
+                process.coordinator.tick(now, &mut out);
+                self.coordinator_says(host, number, out);
+            }
+        }
+    }
+
+    /// The agreed coordinator of an application, and the process that serves.
+    fn serving(&self, app: Tid) -> Option<(Coordinated, (HostId, u64))> {
+        let agreed = self.daemon(1).agreement().state().coordinator(app)?;
+        if !self.is_up(agreed.host) {
+            return None;
+        }
+        let (number, term) = self.daemon(agreed.host.0).serving_coordinator(app)?;
+        (term == agreed.term).then_some((agreed, (agreed.host, number)))
+    }
+
+    fn kill_coordinator(&mut self, (host, number): (HostId, u64)) {
+        self.coordinators.remove(&(host, number)).expect("it lives");
+        self.input(host, Input::CoordinatorGone(number));
+    }
+}
+
+/// The leader's host takes no part: n1. A master on n4, a worker on n2; n3 is free. The coordinator is
+/// on n4.
+fn setting() -> (World, Tid, Tid) {
+    let mut world = World::new(4);
+    let master = world.master(4, "master");
+    let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
+    world.run_until("a coordinator", |world| world.serving(master).is_some());
+    let (agreed, _) = world.serving(master).expect("waited for");
+    assert_eq!((agreed.host, agreed.term), (HostId(4), 1));
+    (world, master, worker)
+}
+
+fn counters(world: &World, host: u16) -> MoveCounters {
+    world.daemon(host).counters().moves
+}
+
+fn host_of(world: &World, tid: Tid) -> Option<HostId> {
+    let state = world.daemon(1).agreement().state();
+    state.living_task(tid).map(|task| task.host)
+}
+
+/// The phase of the only move that a coordinator drives.
+fn phase(world: &World, process: (HostId, u64)) -> Option<MovePhase> {
+    let coordinator = &world.coordinators.get(&process)?.coordinator;
+    coordinator.moves().next().and_then(|(_, _, phase)| phase)
+}
+
+/// Orders that are lost on the way, so that a move stays in a phase.
+fn stays_in(world: &mut World, phase: MovePhase) {
+    match phase {
+        MovePhase::Initialisation => {
+            world.lost = Some(|order| matches!(order, Order::MoveReady(_)));
+        }
+        MovePhase::Resumption => {
+            world.lost = Some(|order| matches!(order, Order::MoveRelease(_)));
+        }
+        _ => world.carry = Carry::Held,
+    }
+}
+
+fn goes_on(world: &mut World, worker: Tid) {
+    world.lost = None;
+    if world.carry == Carry::Held {
+        world.arrive(worker);
+    }
+}
+
+/// A move that something happens to in a phase, and goes on when there is another coordinator.
+fn survives(at: MovePhase, happens: impl Fn(&mut World, (HostId, u64))) -> (World, Tid, Tid) {
+    let (mut world, master, worker) = setting();
+    let (_, process) = world.serving(master).expect("there is one");
+    stays_in(&mut world, at);
+    let wish = world.wish_move(1, worker, 3);
+    world.run_until("the phase", |world| phase(world, process) == Some(at));
+    happens(&mut world, process);
+    // The asker asks the next one, which learns how far the move is.
+    world.run_until("the next coordinator", |world| {
+        world.serving(master).is_some_and(|(agreed, process)| {
+            // A release that is lost for long ends in doubt, maybe before.
+            let learnt = phase(world, process) == Some(at) || at == MovePhase::Resumption;
+            agreed.term == 2 && learnt
+        })
+    });
+    goes_on(&mut world, worker);
+    let moved = world.moved(wish);
+    if at != MovePhase::Resumption {
+        assert_eq!(moved, Ok((HostId(2), HostId(3))));
+    }
+    world.run_for(Duration::from_secs(5));
+    let runs = host_of(&world, worker).expect("it lives");
+    assert_eq!(world.processes[&worker].host, runs);
+    assert!(!world.processes[&worker].frozen);
+    for number in (1..=4).filter(|number| world.is_up(HostId(*number))) {
+        let underway = world.daemon(number).moves_underway();
+        assert!(underway.is_empty(), "n{number}: {underway:?}");
+    }
+    (world, master, worker)
+}
+
+const PHASES: [MovePhase; 3] = [
+    MovePhase::Initialisation,
+    MovePhase::Saving,
+    MovePhase::Resumption,
+];
+
+#[test]
+fn a_coordinator_that_dies_is_followed_by_another_that_learns_how_far_the_move_is() {
+    for at in PHASES {
+        let (world, _, _) = survives(at, World::kill_coordinator);
+        assert_eq!(counters(&world, 4).coordinators_lost, 1, "{at}");
+    }
+}
+
+#[test]
+fn a_coordinator_that_hangs_is_followed_by_another_and_heard_no_more() {
+    for at in PHASES {
+        let hangs = |world: &mut World, process: (HostId, u64)| {
+            let hanging = world.coordinators.get_mut(&process);
+            hanging.expect("it lives").hangs = true;
+            // It is noticed when there is something to tell it.
+            let worker = Tid::new(crate::world::MACHINE, HostId(2), 1);
+            world.wish_move(1, worker, 3);
+        };
+        let (world, _, _) = survives(at, hangs);
+        assert_eq!(counters(&world, 4).coordinators_hung, 1, "{at}");
+    }
+}
+
+#[test]
+fn the_host_of_the_lowest_task_takes_over_from_one_that_is_gone() {
+    let mut world = World::new(5);
+    let master = world.master(4, "master");
+    let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
+    world.run_until("a coordinator", |world| world.serving(master).is_some());
+    // The master leaves in order, its coordinator stays; then its host is lost.
+    world.exit(master, 0).expect("it may leave");
+    world.run_for(Duration::from_secs(1));
+    assert!(world.serving(master).is_some());
+    world.carry = Carry::Held;
+    let wish = world.wish_move(1, worker, 3);
+    world.run_until("the image", |world| world.processes[&worker].frozen);
+    world.crash(4);
+    world.run_until("the next coordinator", |world| {
+        world.serving(master).is_some()
+    });
+    let (agreed, _) = world.serving(master).expect("waited for");
+    assert_eq!((agreed.host, agreed.term), (HostId(2), 2));
+    world.arrive(worker);
+    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    // It stays where it is though the task went.
+    world.run_for(Duration::from_secs(1));
+    world.carry = Carry::Whole;
+    let back = world.wish_move(5, worker, 5);
+    assert_eq!(world.moved(back), Ok((HostId(3), HostId(5))));
+    let (agreed, _) = world.serving(master).expect("it still serves");
+    assert_eq!((agreed.host, agreed.term), (HostId(2), 2));
+}
+
+#[test]
+fn a_host_that_leaves_hands_its_coordinators_over() {
+    let (mut world, master, worker) = setting();
+    world.exit(master, 0).expect("it may leave");
+    world.input(HostId(4), Input::Stop);
+    world.run_until("the next coordinator", |world| {
+        world
+            .serving(master)
+            .is_some_and(|(agreed, _)| agreed.host == HostId(2))
+    });
+    world.run_for(Duration::from_secs(3));
+    assert!(
+        world
+            .coordinators
+            .keys()
+            .all(|(host, _)| *host != HostId(4))
+    );
+    let wish = world.wish_move(1, worker, 3);
+    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+}
+
+#[test]
+fn the_end_of_an_application_is_the_end_of_its_coordinator() {
+    let (mut world, master, worker) = setting();
+    world.exit(worker, 0).expect("it may leave");
+    world.exit(master, 0).expect("it may leave");
+    world.run_for(Duration::from_secs(1));
+    assert!(world.coordinators.is_empty());
+    let wish = world.wish_move(1, worker, 3);
+    let failed = world.moved(wish).expect_err("it has ended");
+    assert_eq!(failed.kind, FailKind::NoSuchTask);
+}
+
+#[test]
+fn orders_of_a_former_coordinator_change_nothing() {
+    let (mut world, master, worker) = setting();
+    let (_, process) = world.serving(master).expect("there is one");
+    world.exit(master, 0).expect("it may leave");
+    world.run_for(Duration::from_secs(1));
+    world.carry = Carry::Held;
+    // Its order is on its way while its host is taken out of the machine.
+    world.cut(4, 2, true);
+    let wish = world.wish_move(1, worker, 3);
+    world.run_for(Duration::from_millis(500));
+    assert!(!world.coordinators[&process].orders.is_empty());
+    world.input(HostId(4), Input::Stop);
+    world.run_until("the image", |world| world.processes[&worker].frozen);
+    assert_eq!(counters(&world, 2).orders_stale, 0);
+    world.heal(4, 2);
+    world.run_for(Duration::from_secs(3));
+    assert!(counters(&world, 2).orders_stale >= 1);
+    assert!(world.processes[&worker].frozen);
+    world.arrive(worker);
+    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    assert_eq!(counters(&world, 2).went, 1);
+}
+
+#[test]
+fn what_a_process_says_that_does_not_serve_is_not_carried_on() {
+    let (mut world, master, worker) = setting();
+    let (_, process) = world.serving(master).expect("there is one");
+    world
+        .coordinators
+        .get_mut(&process)
+        .expect("it lives")
+        .hangs = true;
+    let wish = world.wish_move(1, worker, 3);
+    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    // It wakes up, reads what it was told, and orders the move anew.
+    let hanging = world.coordinators.remove(&process);
+    assert!(hanging.is_none(), "its daemon has ended it");
+    let (now, _) = world.serving(master).expect("another serves");
+    assert_eq!(now.term, 2);
+    let stale = vm_wire::peer::MoveOrder {
+        term: 1,
+        asker: HostId(1),
+        request: 99,
+        tid: worker,
+        to: HostId(2),
+    };
+    let mail = Mail {
+        host: HostId(3),
+        order: vm_wire::Body::from(Order::MoveOrder(stale).to_payload()),
+    };
+    world.input(HostId(4), Input::Coordinator(process.1, mail.frame()));
+    world.run_for(Duration::from_secs(3));
+    assert_eq!(host_of(&world, worker), Some(HostId(3)));
+    assert_eq!(counters(&world, 3).went, 0);
+}
+
+#[test]
+fn a_move_that_takes_too_long_is_called_off() {
+    let (mut world, master, worker) = setting();
+    stays_in(&mut world, MovePhase::Initialisation);
+    let wish = world.wish_move(1, worker, 3);
+    let failed = world.moved(wish).expect_err("it was called off");
+    assert!(
+        failed.text.contains("initialisation took too long"),
+        "{failed}"
+    );
+    assert_eq!(counters(&world, 2).called_off, 1);
+    world.lost = None;
+    world.run_for(Duration::from_secs(10));
+    let again = world.wish_move(1, worker, 3);
+    assert_eq!(world.moved(again), Ok((HostId(2), HostId(3))));
+    assert!(world.serving(master).is_some());
+}
+
+#[test]
+fn who_asks_is_answered_though_no_coordinator_can_be_started() {
+    let mut world = World::new(3);
+    world.no_coordinators = true;
+    let master = world.master(2, "master");
+    let asked = world.now;
+    let wish = world.wish_move(1, master, 3);
+    let failed = world.moved(wish).expect_err("nobody drives it");
+    assert_eq!(failed.kind, FailKind::System);
+    assert!(world.now.since(asked) >= limits::COORDINATOR_WAIT);
+    // It is tried again and again, but not all the time.
+    let tried = counters(&world, 2).coordinators_lost;
+    assert!((10..=20).contains(&tried), "{tried}");
+    world.no_coordinators = false;
+    world.run_until("a coordinator", |world| world.serving(master).is_some());
+    let again = world.wish_move(1, master, 3);
+    assert_eq!(world.moved(again), Ok((HostId(2), HostId(3))));
+}
+
+#[test]
+fn a_master_from_a_shell_has_a_coordinator_too() {
+    let mut world = World::new(2);
+    world.enrol_from_shell(2);
+    let master = Tid::new(crate::world::MACHINE, HostId(2), 1);
+    world.run_until("a coordinator", |world| world.serving(master).is_some());
+    let wish = world.wish_move(1, master, 1);
+    let failed = world.moved(wish).expect_err("it is the shell's");
+    assert!(failed.text.contains("started from a shell"), "{failed}");
+}
+
+#[test]
+fn many_moves_go_side_by_side_and_end_once_each() {
+    let (mut world, master, worker) = setting();
+    let mut tasks = world.spawn(master, "worker", 7, on(2)).tids;
+    tasks.push(worker);
+    let wishes: Vec<_> = tasks
+        .iter()
+        .map(|tid| world.wish_move(1, *tid, 3))
+        .collect();
+    for wish in wishes {
+        assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    }
+    assert_eq!(counters(&world, 2).went, 8);
+}
