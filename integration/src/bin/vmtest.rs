@@ -23,6 +23,13 @@ fn main() -> anyhow::Result<()> {
             .with_context(|| format!("argument {index} of {role}"))?
             .parse()?)
     };
+    if role == "idle-with-threads" {
+        std::thread::spawn(|| {
+            loop {
+                std::thread::park();
+            }
+        });
+    }
     let vm = vmlib::init()?;
     match role.as_str() {
         "ring" => ring(&vm, Some(number(1)?), number(2)?),
@@ -40,7 +47,7 @@ fn main() -> anyhow::Result<()> {
         "cut-off" => cut_off(&vm),
         "cut-off-sender" => cut_off_sender(&vm),
         "crowd" => crowd(&vm, number(1)?),
-        "idle" => idle(&vm),
+        "idle" | "idle-with-threads" => idle(&vm),
         "sentinel" => sentinel(&vm, number(1)?),
         _ => bail!("no role {role}"),
     }
