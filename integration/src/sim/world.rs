@@ -357,7 +357,7 @@ impl World {
             Event::Enrol(process) => self.enrol(process),
             Event::FromProcess(process, input) => self.from_process(process, input),
             Event::Order(process, order) => self.heed(process, order),
-            Event::ToCoordinator(index, frame) => self.to_coordinator(index, frame),
+            Event::ToCoordinator(index, frame) => self.coordinator_hears(index, frame),
             Event::TickCoordinator(index, at) => self.tick_coordinator(index, at),
             Event::Saved(image) => self.saved(image),
             Event::Crosses(image) => self.crosses(image),

@@ -121,7 +121,7 @@ impl World {
     }
 
     /// A frame is in a coordinator's socket.
-    pub(super) fn to_coordinator(&mut self, index: usize, frame: Frame) -> Result<(), String> {
+    pub(super) fn coordinator_hears(&mut self, index: usize, frame: Frame) -> Result<(), String> {
         let process = &mut self.coordinators[index];
         if !process.alive {
             return Ok(());
@@ -346,7 +346,7 @@ impl World {
     pub(super) fn wake_coordinator(&mut self, index: usize) -> Result<(), String> {
         self.coordinators[index].stopped = false;
         while let Some(frame) = self.coordinators[index].unread.pop_front() {
-            self.to_coordinator(index, frame)?;
+            self.coordinator_hears(index, frame)?;
         }
         self.coordinators[index].tick_at = None;
         match self.coordinators[index].alive {
