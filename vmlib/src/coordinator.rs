@@ -68,7 +68,8 @@ fn clone() -> i64 {
 
 /// Waits for the process in between, which ends at once.
 fn wait_for(process: i64) {
-    let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) else {
+    let number = i32::try_from(process).ok().filter(|number| *number > 0);
+    let Some(pid) = number.and_then(Pid::from_raw) else {
         return;
     };
     // It sends no signal when it ends, so it is waited for as a clone.

@@ -386,13 +386,18 @@ impl Agreed {
 
     /// The host whose daemon has to see that an application has a coordinator: where the last one
     /// is, or the master if there was none yet; or, if that host takes no tasks any more, where the
-    /// application's lowest task is of those on hosts that do.
+    /// application's lowest task is of those on hosts that do. While there is no such host, one that
+    /// leaves will do: its tasks may have to be moved.
     pub fn coordinating_host(&self, app: Tid) -> Option<HostId> {
         let master = || self.living_task(app).map(|master| master.host);
         let last = self.coordinator(app).map(|last| last.host).or_else(master);
-        let hosts = self.tasks_of(app).filter_map(|tid| self.task(tid));
-        let mut places = last.into_iter().chain(hosts.map(|task| task.host));
-        places.find(|host| self.is_living(*host))
+        let places = || {
+            let tasks = self.tasks_of(app).filter_map(|tid| self.task(tid));
+            last.into_iter().chain(tasks.map(|task| task.host))
+        };
+        places()
+            .find(|host| self.is_living(*host))
+            .or_else(|| places().find(|host| self.is_present(*host)))
     }
 
     /// The tasks that a request bore, by index, also those that have ended and are remembered.

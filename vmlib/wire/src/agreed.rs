@@ -93,7 +93,7 @@ pub enum Change {
         tid: Tid,
     },
     /// The coordinator of an application is a process on that host from now on. Void unless the
-    /// application lives, the host takes tasks, and the term follows the last one.
+    /// application lives, the host is in the machine, and the term follows the last one.
     Coordinator {
         /// The application, its master's tid.
         app: Tid,

@@ -165,6 +165,12 @@ impl World {
         self.trace(|| format!("the move of {tid} is answered: {answer:?}"));
         let Answer::Moved(report) = answer else {
             return match answer {
+                // Where a majority is left, there is always a coordinator that takes a move up.
+                Answer::Failed(failed)
+                    if failed.text.contains("has not answered within") && !self.harsh =>
+                {
+                    Err(format!("the move of {tid}: {failed}"))
+                }
                 Answer::Failed(_) => Ok(()),
                 other => Err(format!("a move of {tid} was answered with {other:?}")),
             };

@@ -263,7 +263,7 @@ impl Agreed {
         if !self.in_app.contains_key(&app) {
             return Err(Void::NoTask(app));
         }
-        if !self.is_living(host) {
+        if !self.is_present(host) {
             return Err(Void::NoHost(host));
         }
         let last = self.coordinator(app).map_or(0, |last| last.term);

@@ -385,6 +385,14 @@ fn the_host_of_the_lowest_task_has_to_see_to_a_coordinator_whose_host_goes() {
     assert_eq!(machine.state.coordinating_host(app), Some(HostId(1)));
     machine.apply(exit(t(1, 1), 1, 3));
     machine.apply(relocate(t(1, 2), 1, 2, 1));
+    let mut leaving = machine.state.clone();
+    let entry = Entry {
+        proposer: HostId(1),
+        number: 99,
+        changes: vec![Change::HostLeaving(HostId(2))],
+    };
+    leaving.apply(leaving.index() + 1, &entry);
+    assert_eq!(leaving.coordinating_host(app), Some(HostId(3)));
     assert_eq!(machine.state.coordinating_host(app), Some(HostId(2)));
     machine.apply(coordinator(1, 2));
     let before = machine.state.clone();

@@ -160,7 +160,7 @@ impl Daemon {
     pub(super) fn review_coordinator(&mut self, app: Tid, out: &mut Outbox) {
         let state = self.agreement.state();
         let agreed = state.coordinator(app);
-        let mine = state.coordinating_host(app) == Some(self.me) && !self.is_departing();
+        let mine = state.coordinating_host(app) == Some(self.me) && !state.halted();
         let process = self.coordinators.processes.get(&app);
         let serves = process.is_some_and(|process| {
             let term = agreed.filter(|agreed| agreed.host == self.me);
@@ -172,9 +172,11 @@ impl Daemon {
         if !mine {
             return self.end_coordinator(app, out);
         }
-        // The process of a master brings one along when it is welcomed.
+        // The process of a master brings one along when it is welcomed. (The state may know of its
+        // birth before that was carried out here.)
         let enrols = |master: &super::LocalTask| master.token.is_some();
-        if self.tasks.get(&app).is_some_and(enrols) {
+        let master_here = state.living_task(app).is_some_and(|it| it.host == self.me);
+        if master_here && self.tasks.get(&app).is_none_or(enrols) {
             return;
         }
         let last = agreed.map_or(0, |agreed| agreed.term);

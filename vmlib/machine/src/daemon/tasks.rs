@@ -249,6 +249,9 @@ impl Daemon {
             frame,
             coordinator,
         });
+        if welcome.app == tid {
+            self.review_coordinator(tid, out);
+        }
         for frame in waited {
             self.forward(frame, false, out);
         }

@@ -396,3 +396,47 @@ fn many_moves_go_side_by_side_and_end_once_each() {
     }
     assert_eq!(counters(&world, 2).went, 8);
 }
+
+#[test]
+fn a_move_that_has_ended_is_not_made_again_though_its_asker_does_not_know() {
+    let (mut world, master, worker) = setting();
+    let (_, process) = world.serving(master).expect("there is one");
+    // It fails, and who asked is not reached.
+    world.carry = Carry::Refused;
+    world.cut(2, 3, true);
+    let wish = world.wish_move(3, worker, 1);
+    world.run_until("the end at the source", |world| {
+        counters(world, 2).saves_refused == 1
+    });
+    world.run_for(Duration::from_millis(100));
+    // The next coordinator is asked again, orders it, and now it would succeed.
+    world.carry = Carry::Whole;
+    world.kill_coordinator(process);
+    world.run_until("the next coordinator", |world| {
+        world.serving(master).is_some_and(|(agreed, process)| {
+            agreed.term == 2 && !world.coordinators[&process].orders.is_empty()
+        })
+    });
+    world.run_for(Duration::from_secs(3));
+    assert_eq!(host_of(&world, worker), Some(HostId(2)));
+    assert_eq!(counters(&world, 2).went, 0);
+    world.heal(2, 3);
+    let failed = world.moved(wish).expect_err("as it ended the first time");
+    assert!(failed.text.contains("no process here"), "{failed}");
+    assert_eq!(world.coordinators.len(), 1);
+}
+
+#[test]
+fn an_application_on_a_leaving_host_alone_keeps_a_coordinator_there() {
+    let mut world = World::new(3);
+    world.stubborn = true;
+    let master = world.master(3, "master");
+    world.run_until("a coordinator", |world| world.serving(master).is_some());
+    let (_, process) = world.serving(master).expect("waited for");
+    world.input(HostId(3), Input::Stop);
+    world.run_for(Duration::from_millis(500));
+    world.kill_coordinator(process);
+    world.run_for(Duration::from_millis(1_200));
+    let (agreed, _) = world.serving(master).expect("before its tasks are killed");
+    assert_eq!((agreed.host, agreed.term), (HostId(3), 2));
+}
