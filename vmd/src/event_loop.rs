@@ -361,10 +361,18 @@ impl EventLoop {
             }
             Output::Resize(tid, size) => self.processes.resize(tid, size),
             Output::Attach(conn, tid) => self.consoles.attach(conn, tid),
-            Output::Freeze { tid, addr, ticket } => {
+            Output::Copy { tid, addr, ticket } => {
                 let (locals, processes) = (&mut self.locals, &mut self.processes);
                 self.moves
-                    .freeze(tid, &addr, ticket, locals, processes, context);
+                    .copy(tid, &addr, ticket, locals, processes, context);
+            }
+            Output::Freeze(tid) => {
+                let (locals, processes) = (&mut self.locals, &mut self.processes);
+                self.moves.freeze(tid, locals, processes, context);
+            }
+            Output::CancelCopy(tid) => {
+                self.moves
+                    .cancel(tid, &mut self.locals, &mut self.processes);
             }
             Output::Resume(tid) | Output::Begin { tid, .. } => {
                 self.moves.go(tid, &mut self.locals);

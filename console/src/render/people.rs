@@ -39,16 +39,21 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
         Event::Moved(tid, report, conf) => {
             let ms = |us: u64| us as f64 / 1e3;
             format!(
-                "{} moved from {} to {}: {:.1} MB in {:.1} ms; it stood still for {:.1} ms \
-                 (save {:.1}, transfer and restore {:.1}, commit {:.1})\n",
+                "{} moved from {} to {}: {:.1} MB in {:.1} ms, {:.1} MB of them while it ran ({} rounds); \
+                 it stood still for {:.1} ms (interrupt {:.1}, save {:.1}, transfer and restore \
+                 {:.1}, drain {:.1}, commit {:.1})\n",
                 tid.show(machine),
                 super::host_name(conf, report.from),
                 super::host_name(conf, report.to),
                 report.bytes as f64 / 1e6,
                 ms(report.total_us),
-                ms(report.total_us - report.prepare_us),
+                report.copied as f64 / 1e6,
+                report.rounds,
+                ms(report.freeze_us()),
+                ms(report.interrupt_us),
                 ms(report.save_us),
                 ms(report.restore_us),
+                ms(report.drain_us),
                 ms(report.commit_us),
             )
         }

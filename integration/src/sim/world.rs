@@ -96,6 +96,8 @@ enum Event {
     Order(usize, Order),
     /// An image is written, or cannot be.
     Saved(usize),
+    /// A process has sent most of its memory, under that ticket.
+    Copied(usize, u64),
     /// The end of an image reaches its target.
     Crosses(usize),
     /// Consoles want tasks moved.
@@ -341,6 +343,10 @@ impl World {
             Event::FromProcess(process, input) => self.heard_from(process, input),
             Event::Order(process, order) => self.heed(process, order),
             Event::Saved(image) => self.saved(image),
+            Event::Copied(index, ticket) => {
+                self.copied(index, ticket);
+                Ok(())
+            }
             Event::Crosses(image) => self.crosses(image),
             Event::Wishes => {
                 self.wish_moves();

@@ -303,16 +303,33 @@ pub struct MoveReport {
     pub to: HostId,
     /// Bytes of the image.
     pub bytes: u64,
+    /// Of these, what was sent while the task ran.
+    pub copied: u64,
+    /// In so many rounds.
+    pub rounds: u32,
     /// From the wish to the first instruction at the target. Microseconds, as all that follow.
     pub total_us: u64,
     /// Until the target was prepared: the task ran.
     pub prepare_us: u64,
-    /// Until the image was written, all threads standing.
+    /// Until the rounds were over: the task ran.
+    pub copy_us: u64,
+    /// Until all threads stood. Here the freeze begins.
+    pub interrupt_us: u64,
+    /// Until the image was written.
     pub save_us: u64,
-    /// Until the target had it whole and verified.
+    /// Until the target had it whole and verified, and the process stood there.
     pub restore_us: u64,
+    /// Until nothing that the task had asked for was under way any more.
+    pub drain_us: u64,
     /// Until the log said who owns the task.
     pub commit_us: u64,
+}
+
+impl MoveReport {
+    /// How long the task stood still. Microseconds.
+    pub fn freeze_us(&self) -> u64 {
+        self.interrupt_us + self.save_us + self.restore_us + self.drain_us + self.commit_us
+    }
 }
 
 /// A move's source to its target: take this task?

@@ -366,6 +366,7 @@ impl Daemon {
             Input::Dropped(pairs) => self.on_dropped(pairs, out),
             Input::Usage(question, rows) => self.on_usage(question, rows, out),
             Input::ProgramFound(question, found) => self.on_program_found(question, found, out),
+            Input::Copied(tid, bytes, rounds) => self.on_copied(tid, bytes, rounds, out),
             Input::Frozen(tid, result) => self.on_frozen(tid, result, out),
             Input::Arrived(tid, result) => self.on_arrived(tid, result, out),
             Input::Stop => self.on_stop(out),

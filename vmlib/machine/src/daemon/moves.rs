@@ -4,7 +4,8 @@
 //! source                                   target
 //! MoveOffer                            ->  is there room?
 //!                                      <-  MoveReady(ticket)
-//! task frozen, image -> transfer       ->  restorer, verified, frozen
+//! task runs, memory  -> transfer       ->  restorer
+//! task frozen, rest  -> transfer       ->  verified, frozen
 //!                                      <-  MoveLoaded
 //! MoveRelease (belongings)             ->  proposes Relocate
 //!            Relocate applied: the source ends its copy, the target lets its own go on
@@ -24,7 +25,7 @@
 //! before its old host knows that it went.
 
 use super::{Daemon, Timer, requests::Waiting, tasks::LocalTask};
-use crate::{HostPhase, Outbox, Output, Time};
+use crate::{HostPhase, Outbox, Output, Time, Written};
 use bytes::{Bytes, BytesMut};
 use vm_wire::{
     Body, Frame, FrameReader, Header, HostId, Message, Op, Tid,
@@ -49,9 +50,13 @@ pub(super) struct Leaving {
     /// When each stage began, as far as they have.
     begun: Time,
     prepared: Time,
+    copied: Time,
     saved: Time,
     loaded: Option<Time>,
-    bytes: u64,
+    released: Time,
+    /// What was sent while the task ran: bytes and rounds.
+    rounds: (u64, u32),
+    written: Written,
     /// It was released, and then proposed that it stays.
     doubted: bool,
 }
@@ -60,7 +65,9 @@ pub(super) struct Leaving {
 enum Stage {
     /// The target was asked.
     Offered,
-    /// The task was told to stop and to write its image.
+    /// The task was told to write its image; it runs.
+    Copying,
+    /// The task was told to stop and to write the rest.
     Saving,
     /// The image is written; the target is to say that it has it.
     Loading,
@@ -281,9 +288,12 @@ impl Daemon {
                 stage: Stage::Offered,
                 begun: now,
                 prepared: now,
+                copied: now,
                 saved: now,
                 loaded: None,
-                bytes: 0,
+                released: now,
+                rounds: (0, 0),
+                written: Written::default(),
                 doubted: false,
             },
         );
@@ -381,36 +391,51 @@ impl Daemon {
         let Some(host) = self.agreement.state().host(from) else {
             return;
         };
-        (moving.stage, moving.prepared) = (Stage::Saving, now);
+        (moving.stage, moving.prepared) = (Stage::Copying, now);
         let (addr, incarnation) = (host.facts.addr.clone(), moving.incarnation);
         self.set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
+        out.push_back(Output::Copy { tid, addr, ticket });
+    }
+
+    /// What is left of the task's memory is to be written while it stands.
+    pub(super) fn on_copied(&mut self, tid: Tid, bytes: u64, rounds: u32, out: &mut Outbox) {
+        let Some(moving) = self.leaving.get_mut(&tid) else {
+            return;
+        };
+        if moving.stage != Stage::Copying {
+            return;
+        }
+        (moving.stage, moving.copied) = (Stage::Saving, self.now);
+        moving.rounds = (bytes, rounds);
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.frozen = true;
         }
         self.routes.set_connected(tid, false);
-        out.push_back(Output::Freeze { tid, addr, ticket });
+        out.push_back(Output::Freeze(tid));
     }
 
     /// The task has stopped and written its image, or says why it cannot: then it runs on.
-    pub(super) fn on_frozen(&mut self, tid: Tid, result: Result<u64, Failed>, out: &mut Outbox) {
+    pub(super) fn on_frozen(
+        &mut self,
+        tid: Tid,
+        result: Result<Written, Failed>,
+        out: &mut Outbox,
+    ) {
         let now = self.now;
-        let Some(moving) = self
-            .leaving
-            .get_mut(&tid)
-            .filter(|moving| moving.stage == Stage::Saving)
-        else {
+        let Some(moving) = self.leaving.get_mut(&tid) else {
             return;
         };
-        match result {
-            Ok(bytes) => {
-                (moving.stage, moving.saved, moving.bytes) = (Stage::Loading, now, bytes);
+        match (result, moving.stage) {
+            (Ok(written), Stage::Saving) => {
+                (moving.stage, moving.saved, moving.written) = (Stage::Loading, now, written);
                 self.release_task(tid);
             }
-            Err(failed) => {
+            (Err(failed), Stage::Copying | Stage::Saving) => {
                 self.counters.moves.saves_refused += 1;
                 let text = format!("task {} cannot be moved: {failed}", tid.show(self.machine));
                 self.take_back(tid, Failed::new(failed.kind, text), out);
             }
+            _ => {}
         }
     }
 
@@ -446,7 +471,10 @@ impl Daemon {
         let (now, tid) = (self.now, loaded.tid);
         let Some(moving) = self.leaving.get_mut(&tid).filter(|moving| {
             (moving.to, moving.incarnation) == (from, loaded.incarnation)
-                && matches!(moving.stage, Stage::Saving | Stage::Loading)
+                && matches!(
+                    moving.stage,
+                    Stage::Copying | Stage::Saving | Stage::Loading
+                )
         }) else {
             return;
         };
@@ -479,7 +507,7 @@ impl Daemon {
         if moving.stage != Stage::Loading || moving.loaded.is_none() || !asks_again {
             return;
         }
-        moving.stage = Stage::Released;
+        (moving.stage, moving.released) = (Stage::Released, self.now);
         let (to, incarnation) = (moving.to, moving.incarnation);
         let whole = |frame: &Frame| {
             let mut bytes = BytesMut::with_capacity(frame.len());
@@ -577,6 +605,9 @@ impl Daemon {
 
     fn give_up_move(&mut self, tid: Tid, failed: Failed, out: &mut Outbox) {
         if let Some(moving) = self.leaving.remove(&tid) {
+            if moving.stage == Stage::Copying {
+                out.push_back(Output::CancelCopy(tid));
+            }
             self.tell_move_end(moving.asker, tid, Err(failed), out);
         }
     }
@@ -630,7 +661,9 @@ impl Daemon {
                 self.counters.moves.offers_refused += 1;
                 self.take_back(tid, late(text), out);
             }
-            Stage::Saving | Stage::Loading if self.now >= prepared + limits::MOVE_TIME => {
+            Stage::Copying | Stage::Saving | Stage::Loading
+                if self.now >= prepared + limits::MOVE_TIME =>
+            {
                 let text = format!(
                     "the image did not arrive at host '{name}' within {:?}; the task runs on",
                     limits::MOVE_TIME
@@ -758,16 +791,23 @@ impl Daemon {
             self.counters.moves.went += 1;
             self.counters.moves.went_in_doubt += u64::from(moving.doubted);
             let span = |from: Time, to: Time| to.since(from).as_micros() as u64;
-            let loaded = moving.loaded.unwrap_or(self.now);
+            let loaded = moving.loaded.unwrap_or(moving.saved).max(moving.saved);
+            let stopped = span(moving.copied, moving.saved);
+            let save_us = (moving.written.time.as_micros() as u64).min(stopped);
             let report = MoveReport {
                 from: self.me,
                 to,
-                bytes: moving.bytes,
+                bytes: moving.written.bytes,
+                copied: moving.rounds.0,
+                rounds: moving.rounds.1,
                 total_us: span(moving.begun, self.now),
                 prepare_us: span(moving.begun, moving.prepared),
-                save_us: span(moving.prepared, moving.saved),
+                copy_us: span(moving.prepared, moving.copied),
+                interrupt_us: stopped - save_us,
+                save_us,
                 restore_us: span(moving.saved, loaded),
-                commit_us: span(loaded.max(moving.saved), self.now),
+                drain_us: span(loaded, moving.released),
+                commit_us: span(moving.released, self.now),
             };
             self.tell_move_end(moving.asker, tid, Ok(report), out);
         }

@@ -9,7 +9,7 @@ use std::{
 };
 use vm_machine::{
     ConnId, Daemon, DaemonConfig, Endpoint, EndpointConfig, Filter, Input, Outbox, Output,
-    SendProgress, Time,
+    SendProgress, Time, Written,
 };
 use vm_wire::{
     Frame, HostId, MachineId, Message, Op, Tid,
@@ -110,6 +110,8 @@ pub struct World {
     expected: BTreeMap<u64, (HostId, Tid)>,
     /// Images on their way: by task the ticket.
     images: BTreeMap<Tid, (u64, Endpoint)>,
+    /// Images that are being written while their tasks run, with their tickets.
+    copies: BTreeMap<Tid, u64>,
     /// Copies that were brought back and stand.
     pub standing: BTreeMap<(HostId, Tid), Endpoint>,
     /// Frames between daemons that carry such orders are lost.
@@ -151,6 +153,7 @@ impl World {
             carry: Carry::Whole,
             expected: BTreeMap::new(),
             images: BTreeMap::new(),
+            copies: BTreeMap::new(),
             standing: BTreeMap::new(),
             lost: None,
             released: None,
@@ -377,7 +380,9 @@ impl World {
                     }
                 }
             }
-            Output::Freeze { tid, ticket, .. } => self.freeze(host, tid, ticket),
+            Output::Copy { tid, ticket, .. } => self.copy(host, tid, ticket),
+            Output::Freeze(tid) => self.freeze(host, tid),
+            Output::CancelCopy(tid) => drop(self.copies.remove(&tid)),
             Output::Resume(tid) => self.resume(host, tid),
             Output::Expect { tid, ticket } => {
                 self.expected.insert(ticket, (host, tid));
@@ -483,7 +488,13 @@ impl World {
 
     // Moves.
 
-    fn freeze(&mut self, host: HostId, tid: Tid, ticket: u64) {
+    fn copy(&mut self, host: HostId, tid: Tid, ticket: u64) {
+        self.copies.insert(tid, ticket);
+        self.input(host, Input::Copied(tid, 900, 1));
+    }
+
+    fn freeze(&mut self, host: HostId, tid: Tid) {
+        let ticket = self.copies.remove(&tid).expect("it was begun");
         let process = self.processes.get_mut(&tid).expect("a process");
         assert_eq!((process.host, process.frozen), (host, false));
         if self.carry == Carry::Refused {
@@ -493,7 +504,11 @@ impl World {
         process.frozen = true;
         let image = process.endpoint.clone().expect("it is enrolled");
         self.images.insert(tid, (ticket, image));
-        self.input(host, Input::Frozen(tid, Ok(1000)));
+        let written = Written {
+            bytes: 1000,
+            ..Written::default()
+        };
+        self.input(host, Input::Frozen(tid, Ok(written)));
         if self.carry == Carry::Whole {
             self.arrive(tid);
         }

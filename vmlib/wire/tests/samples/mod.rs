@@ -666,9 +666,14 @@ fn move_report() -> MoveReport {
         to: HostId(2),
         bytes: 20_000_000,
         total_us: 31_000,
+        copied: 4_000_000,
+        rounds: 2,
         prepare_us: 100,
-        save_us: 24_000,
+        copy_us: 20_000,
+        interrupt_us: 50,
+        save_us: 4_000,
         restore_us: 6_600,
+        drain_us: 0,
         commit_us: 300,
     }
 }
