@@ -8,7 +8,7 @@ use crate::{
 use rustix::{
     fd::{AsFd, OwnedFd},
     net::{AddressFamily, SocketFlags, SocketType, socketpair},
-    pipe::{PipeFlags, pipe_with},
+    pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
 };
 use std::{collections::HashMap, io, time::Duration};
 use vm_machine::{Input, Written};
@@ -56,7 +56,7 @@ impl Moves {
         context: &mut Context,
     ) {
         let start = || -> io::Result<OwnedFd> {
-            let (out, image) = pipe_with(PipeFlags::CLOEXEC)?;
+            let (out, image) = pipe()?;
             transfer::start_sender(addr, ticket, &self.secret, self.mode, out)?;
             Ok(image)
         };
@@ -154,7 +154,7 @@ impl Moves {
         processes: &mut Processes,
         context: &mut Context,
     ) -> io::Result<()> {
-        let (out, image) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (out, image) = pipe()?;
         let pair = |kind| {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             socketpair(AddressFamily::UNIX, kind, flags, None)
@@ -189,6 +189,14 @@ impl Moves {
         };
         context.inbox.push_back(input);
     }
+}
+
+/// Where an image goes through: large, so that both ends work at once.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (out, image) = pipe_with(PipeFlags::CLOEXEC)?;
+    // A user who has many pipes gets no large ones; then the move takes longer.
+    let _ = fcntl_setpipe_size(&image, transfer::READ_BYTES);
+    Ok((out, image))
 }
 
 /// A task cannot be told what to do.

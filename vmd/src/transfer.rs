@@ -43,8 +43,8 @@ const RECEIVER: &str = "transfer-receiver";
 const RESTORER: &str = "transfer-restorer";
 /// Environment variable of the two processes: the key of the links.
 const ENV_KEY: &str = "VM_TRANSFER_KEY";
-/// Bytes that are read at once.
-const READ_BYTES: usize = 256 * 1024;
+/// Bytes that are read at once, and that a pipe holds.
+pub const READ_BYTES: usize = 1 << 20;
 /// How long connecting and the handshake may take.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// Under these numbers the restorer finds the image; the data and the interrupt socket follow.
@@ -166,11 +166,11 @@ fn send(addr: &str, ticket: &str, mode: &str) -> anyhow::Result<()> {
     let mut secure = Secure::maker(&secret, mode, &mut out);
     socket.write_all(&out)?;
     let mut reader = FrameReader::new();
+    let mut bytes = vec![0; READ_BYTES];
     socket.set_read_timeout(Some(CONNECT_TIME))?;
     while !secure.is_open() {
-        take(&mut socket, &mut secure, &mut reader)?;
+        take(&mut socket, &mut secure, &mut reader, &mut bytes)?;
     }
-    let mut bytes = vec![0; READ_BYTES];
     out.clear();
     secure.seal(&ticket.to_le_bytes(), &mut out);
     loop {
@@ -201,9 +201,10 @@ fn receive(ticket: &str, mode: &str) -> anyhow::Result<()> {
     socket.set_read_timeout(Some(CONNECT_TIME))?;
     let mut secure = Secure::other_end(&secret, mode);
     let mut reader = FrameReader::new();
+    let mut room = vec![0; READ_BYTES];
     let mut proved = false;
     loop {
-        if !take(&mut socket, &mut secure, &mut reader)? {
+        if !take(&mut socket, &mut secure, &mut reader, &mut room)? {
             ensure!(proved, "the sender went away");
             return Ok(());
         }
@@ -227,10 +228,10 @@ fn take(
     socket: &mut TcpStream,
     secure: &mut Secure,
     reader: &mut FrameReader,
+    bytes: &mut [u8],
 ) -> anyhow::Result<bool> {
-    let mut bytes = [0; 64 * 1024];
     let count = loop {
-        match socket.read(&mut bytes) {
+        match socket.read(bytes) {
             Ok(count) => break count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => bail!("reading from the other end: {error}"),
