@@ -2,8 +2,14 @@
 //! [`vm_machine`]'s moves.
 
 use crate::{
-    context::Context, interrupts::Reported, locals::Locals, processes::Processes, secret::Secret,
-    secure::Mode, transfer,
+    context::Context,
+    fault::{self, Strike},
+    interrupts::Reported,
+    locals::Locals,
+    processes::Processes,
+    secret::Secret,
+    secure::Mode,
+    transfer,
 };
 use rustix::{
     fd::{AsFd, OwnedFd},
@@ -90,6 +96,13 @@ impl Moves {
         context: &mut Context,
     ) {
         let image = self.copies.get(&tid).map(AsFd::as_fd);
+        let point = match order {
+            Order::Copy => "order.copy",
+            _ => "order.freeze",
+        };
+        if fault::at(point) == Strike::Task {
+            processes.signal(tid, libc::SIGKILL);
+        }
         match locals.interrupts.order(tid, order, image) {
             Ok(()) => processes.nudge(tid, NUDGE),
             Err(error) => refuse(tid, &error, context),
@@ -176,6 +189,15 @@ impl Moves {
         context: &mut Context,
     ) {
         let refused = |text| Failed::new(FailKind::Refused, text);
+        let point = match reported {
+            Reported::Copied { .. } => "report.copied",
+            Reported::Saved { .. } => "report.saved",
+            Reported::Refused(_) => "report.refused",
+            Reported::Back => "report.back",
+        };
+        if fault::at(point) == Strike::Task {
+            processes.signal(tid, libc::SIGKILL);
+        }
         let input = match reported {
             Reported::Copied { bytes, rounds } => Input::Copied(tid, bytes, rounds),
             Reported::Saved { bytes, micros } => {

@@ -12,6 +12,7 @@
 //! has checksums and an end of its own: a way that breaks is found by the restorer.
 
 use crate::{
+    fault::{self, Strike},
     secret::Secret,
     secure::{Mode, SEALED_MAX, Secure},
     sockets::tune_link,
@@ -104,7 +105,8 @@ pub fn start_receiver(
 /// A process that becomes a task: what the spawner still gives it are its streams.
 pub fn restorer() -> Command {
     let mut command = this_program();
-    command.arg(RESTORER);
+    command.arg(RESTORER).env_clear();
+    fault::pass_on(&mut command);
     command
 }
 
@@ -182,6 +184,7 @@ fn send(addr: &str, ticket: &str, mode: &str) -> anyhow::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error).context("reading the image"),
         };
+        fault::at("sender");
         if secure.sends_plain() {
             socket.write_all(&bytes[..count])?;
             continue;
@@ -219,6 +222,11 @@ fn receive(ticket: &str, mode: &str) -> anyhow::Result<()> {
             proved = true;
             socket.set_read_timeout(None)?;
         }
+        if let Some(last) = bytes.last_mut()
+            && fault::at("receiver") == Strike::Break
+        {
+            *last ^= 1;
+        }
         image.write_all(&bytes).context("handing on the image")?;
     }
 }
@@ -247,6 +255,7 @@ fn take(
 
 /// Becomes the task.
 fn restore() -> anyhow::Result<()> {
+    fault::at("restorer");
     // SAFETY: the daemon has put the image there.
     let image = unsafe { rustix::fd::BorrowedFd::borrow_raw(IMAGE) };
     match vm_checkpoint::restore(image, vm_checkpoint::Way::default()) {

@@ -4,9 +4,15 @@
 //! says on its last line that all was well; a role that finds something wrong panics.
 
 use anyhow::{Context, bail, ensure};
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
 use vm_wire::Tid;
-use vmlib::{ANY, Event, Spawn, Task};
+use vmlib::{ANY, Event, Incoming, Spawn, Task};
 
 const NUMBERED: i32 = 1;
 const READY: i32 = 2;
@@ -41,6 +47,8 @@ fn main() -> anyhow::Result<()> {
         "cut-off-sender" => cut_off_sender(&vm),
         "crowd" => crowd(&vm, number(1)?),
         "idle" => idle(&vm),
+        "caller" => caller(&vm, &args[1]),
+        "callee" => callee(&vm),
         "churn" => churn(&vm, number(1)?, number(2)?),
         "sentinel" => sentinel(&vm, number(1)?),
         _ => bail!("no role {role}"),
@@ -50,6 +58,71 @@ fn main() -> anyhow::Result<()> {
 fn me(args: &[&str]) -> anyhow::Result<Spawn> {
     let program = std::env::current_exe()?;
     Ok(Spawn::new(program.to_string_lossy()).args(args.iter().copied()))
+}
+
+/// Exchanges numbers with a task on that host until there is a line on standard input, or until that
+/// task has ended. Each number comes back once, in order.
+fn caller(vm: &Task, host: &str) -> anyhow::Result<()> {
+    const AHEAD: u64 = 64;
+    let callee = vm.spawn(&me(&["callee"])?.on(host))?[0];
+    vm.watch_task(callee)?;
+    let told = Arc::new(AtomicBool::new(false));
+    let sees = told.clone();
+    std::thread::spawn(move || {
+        // Its end counts as a line.
+        let _ = std::io::stdin().read_line(&mut String::new());
+        sees.store(true, SeqCst);
+    });
+    let (mut sent, mut back) = (0u64, 0u64);
+    while !told.load(SeqCst) || back < sent {
+        while !told.load(SeqCst) && sent < back + AHEAD {
+            vm.send_bytes(callee, NUMBERED, body(sent, size(sent, 1 << 16)))?;
+            sent += 1;
+        }
+        match vm.next(callee, NUMBERED, Some(Duration::from_millis(10)))? {
+            Some(Incoming::Message(message)) => {
+                ensure!(
+                    message.bytes() == body(back, size(back, 1 << 16)),
+                    "number {back}"
+                );
+                back += 1;
+                if back == 1 {
+                    println!("it goes");
+                }
+            }
+            Some(Incoming::Event(Event::TaskEnded { status, .. })) => {
+                println!("the other ended: {status:?}");
+                return Ok(());
+            }
+            _ => {}
+        }
+    }
+    vm.send(callee, STOP, &())?;
+    let came: u64 = vm.recv(callee, RESULT)?.value()?;
+    ensure!(came == sent, "{sent} numbers were sent, and {came} came");
+    println!("{came} numbers, none lost, doubled or out of order");
+    Ok(())
+}
+
+fn callee(vm: &Task) -> anyhow::Result<()> {
+    let parent = vm.parent().context("a callee has a parent")?;
+    let memory: Vec<u64> = (0..1 << 20).collect();
+    let mut came = 0;
+    loop {
+        let message = vm.recv(parent, ANY)?;
+        if message.tag() == STOP {
+            break;
+        }
+        ensure!(
+            message.bytes() == body(came, size(came, 1 << 16)),
+            "number {came}"
+        );
+        vm.send_bytes(parent, NUMBERED, message.into_bytes())?;
+        came += 1;
+    }
+    ensure!(memory.iter().copied().eq(0..1 << 20), "its memory");
+    vm.send(parent, RESULT, &came)?;
+    Ok(())
 }
 
 /// Rewrites `percent` of `mib` MiB of memory in each second, and checks what it has written, until it

@@ -91,6 +91,7 @@ pub(super) struct Arriving {
 pub(super) struct MoveAsked {
     pub conn: crate::ConnId,
     pub request: u64,
+    pub tid: Tid,
     /// The task's owner.
     pub host: HostId,
 }
@@ -188,6 +189,7 @@ impl Daemon {
         let asked = MoveAsked {
             conn,
             request: number,
+            tid,
             host: owner,
         };
         self.asked_moves.insert(request, asked);
@@ -879,7 +881,14 @@ impl Daemon {
             .filter(|(_, asked)| asked.host == host);
         for number in lost.map(|(number, _)| *number).collect::<Vec<_>>() {
             if let Some(asked) = self.asked_moves.remove(&number) {
-                let text = format!("host '{name}' was lost, and the task with it");
+                let owner = self.agreement.state().living_task(asked.tid);
+                let text = match owner.map(|task| self.host_name(task.host)) {
+                    None => format!("host '{name}' was lost, and the task with it"),
+                    Some(owner) => format!(
+                        "host '{name}' was lost before it told how the move went; the task runs on \
+                         '{owner}'"
+                    ),
+                };
                 let failed = Failed::new(FailKind::HostLost, text);
                 self.answer_console(asked.conn, asked.request, &Answer::Failed(failed), out);
             }
