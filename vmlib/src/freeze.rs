@@ -104,10 +104,8 @@ pub(crate) fn heed(packet: &[u8], image: Option<RawFd>) {
     match (order, image) {
         (Some(Order::Copy), Some(image)) => copy(image),
         (Some(Order::Freeze), Some(image)) => freeze(image),
-        (Some(Order::Cancel), None) => {
-            if COPIES.swap(false, SeqCst) {
-                vm_checkpoint::give_up_in_handler();
-            }
+        (Some(Order::Cancel), None) if COPIES.swap(false, SeqCst) => {
+            vm_checkpoint::give_up_in_handler();
         }
         // Whoever sent it is told by its end that it will not be used.
         (_, Some(image)) => sys::close(image),
