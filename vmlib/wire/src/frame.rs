@@ -162,6 +162,14 @@ opcodes! {
     MoveRelease = 92,
     /// [`crate::peer::MoveAbort`].
     MoveAbort = 93,
+    /// [`crate::peer::DrainAsk`].
+    DrainAsk = 112,
+    /// [`crate::peer::DrainEnd`].
+    DrainEnd = 113,
+    /// [`crate::peer::CheckAsk`].
+    CheckAsk = 114,
+    /// [`crate::peer::CheckEnd`].
+    CheckEnd = 115,
 
     // A console and its daemon.
     /// [`crate::console::Request`].

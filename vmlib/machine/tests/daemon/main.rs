@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod consoles;
+mod drain;
 mod ends;
 mod groups;
 mod hosts;
