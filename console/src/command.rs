@@ -439,9 +439,9 @@ Example:
   vm sig 10 t2.5 t2.6";
 
 const MOVE_HELP: &str = "\
-The program knows nothing of it: its memory, threads, open files and messages go along. It stands
-still while its image travels; all other tasks go on. If anything is in the way, the task runs on
-where it was, and the reason is told.
+The program knows nothing of it: its memory, threads, open files and messages
+go along. It stands still while its image travels; all other tasks go on. If
+anything is in the way, the task runs on where it was, and the reason is told.
 
 Example:
   vm move t2.5 nodeB

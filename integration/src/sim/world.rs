@@ -345,7 +345,7 @@ impl World {
             Event::AskJoin(slot) => self.ask_join(slot),
             Event::Admitted(slot, frame) => self.admitted(slot, &frame),
             Event::Enrol(process) => self.enrol(process),
-            Event::FromProcess(process, input) => self.from_process(process, input),
+            Event::FromProcess(process, input) => self.process_says(process, input),
             Event::Order(process, order) => self.heed(process, order),
             Event::Saved(image) => self.saved(image),
             Event::Crosses(image) => self.crosses(image),

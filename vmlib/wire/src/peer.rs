@@ -21,7 +21,7 @@ message! {
     Hello Join Joined Refused Raft Propose FeedAsk Feed Snapshot Alive Grant
     SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept
     FlushAsk Flushed MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort
-    DrainAsk DrainEnd CheckAsk CheckEnd
+    DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer
 }
 
 /// The first frame of both ends of a link.
@@ -371,6 +371,8 @@ pub struct Belongings {
     pub asked: u64,
     /// The answer to that, a whole frame; none while it is under way.
     pub answer: Option<Body>,
+    /// Whose daemon will send that answer after it ([`TaskAnswer`]), or none.
+    pub awaits: HostId,
     /// Number of the last notify that it was told.
     pub told: u64,
     /// Those that it has not acknowledged, whole frames.
@@ -439,6 +441,19 @@ pub struct CheckEnd {
     pub result: Result<Vec<String>, Failed>,
 }
 
+/// The answer to a request of a task that has moved since: to where the task is now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskAnswer {
+    /// The task.
+    pub tid: Tid,
+    /// Its incarnation there, as far as the sender knows.
+    pub incarnation: u32,
+    /// The number of the request.
+    pub request: u64,
+    /// The answer, a whole frame.
+    pub answer: Body,
+}
+
 /// A message between two daemons' own tids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // Each variant is the struct of its name.
@@ -466,6 +481,7 @@ pub enum Order {
     DrainEnd(DrainEnd),
     CheckAsk(CheckAsk),
     CheckEnd(CheckEnd),
+    TaskAnswer(TaskAnswer),
 }
 
 macro_rules! orders {
@@ -498,4 +514,4 @@ macro_rules! orders {
 
 orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept FlushAsk Flushed
 MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort
-DrainAsk DrainEnd CheckAsk CheckEnd }
+DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer }

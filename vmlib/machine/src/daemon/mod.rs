@@ -16,6 +16,7 @@
 //! | `exit` | how tasks end |
 //! | `moves` | tasks that leave for another host, tasks that arrive |
 //! | `check`, `drain` | what speaks against a move; all tasks of a host leave |
+//! | `answers` | answers to tasks that have moved since they asked |
 //! | `notify` | who is told of it, after which message |
 //! | `signals`, `groups` | what they say |
 //! | `orders` | reliable messages between daemons |
@@ -41,6 +42,7 @@
 //! retains it and is told when there is a new way, or that there will be none.
 
 mod absent;
+mod answers;
 mod check;
 mod console;
 mod departure;
@@ -85,7 +87,11 @@ use std::{
 };
 use tasks::LocalTask;
 use vm_wire::{
-    Frame, HostId, MachineId, Tid, agreed::HostFacts, limits, peer::Joined, task::Watched,
+    Frame, HostId, MachineId, Tid,
+    agreed::HostFacts,
+    limits,
+    peer::{Joined, TaskAnswer},
+    task::Watched,
 };
 
 /// What a daemon needs to know at its start.
@@ -214,6 +220,8 @@ pub struct Daemon {
     /// Offers of tasks of which the log here does not know yet that they are there: from, and under
     /// which incarnation.
     early_offers: BTreeMap<Tid, (HostId, u32)>,
+    /// Answers to tasks of which the log here does not know yet that they are here.
+    early_answers: BTreeMap<Tid, TaskAnswer>,
     /// Moves, drains and checks that were asked for here.
     asked_moves: BTreeMap<u64, MoveAsked>,
     drain: Option<Drain>,
@@ -311,6 +319,7 @@ impl Daemon {
             leaving: BTreeMap::new(),
             arriving: BTreeMap::new(),
             early_offers: BTreeMap::new(),
+            early_answers: BTreeMap::new(),
             asked_moves: BTreeMap::new(),
             drain: None,
             departure: None,

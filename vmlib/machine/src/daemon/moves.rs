@@ -53,6 +53,8 @@ pub(super) struct Leaving {
     saved: Time,
     loaded: Option<Time>,
     bytes: u64,
+    /// It was released before its request was answered: the answer is to follow it.
+    unanswered: bool,
     /// It was released, and then proposed that it stays.
     doubted: bool,
 }
@@ -93,12 +95,21 @@ pub(super) struct MoveAsked {
 pub(super) enum MoveAsker {
     /// A console's, by its number.
     Console(crate::ConnId, u64),
+    /// A task's, by its number. It may have moved since.
+    Task(Tid, u64),
     /// This host's own, whose tasks are to leave.
     Drain,
 }
 
+/// A frame as bytes that travel.
+pub(super) fn whole(frame: &Frame) -> Body {
+    let mut bytes = BytesMut::with_capacity(frame.len());
+    frame.write_to(&mut bytes);
+    Body::from(bytes.to_vec())
+}
+
 /// A frame that travelled as bytes.
-fn frame_of(bytes: &[u8]) -> Option<Frame> {
+pub(super) fn frame_of(bytes: &[u8]) -> Option<Frame> {
     let mut reader = FrameReader::new();
     reader.push(bytes);
     reader.next_frame().ok().flatten()
@@ -216,6 +227,7 @@ impl Daemon {
     fn answer_asker(&mut self, asker: MoveAsker, answer: &Answer, out: &mut Outbox) {
         match asker {
             MoveAsker::Console(conn, number) => self.answer_console(conn, number, answer, out),
+            MoveAsker::Task(tid, request) => self.answer_far_task(tid, request, answer, out),
             // Its moves end where it is.
             MoveAsker::Drain => {}
         }
@@ -291,6 +303,7 @@ impl Daemon {
                 saved: now,
                 loaded: None,
                 bytes: 0,
+                unanswered: false,
                 doubted: false,
             },
         );
@@ -483,24 +496,26 @@ impl Daemon {
         let (Some(moving), Some(task)) = (self.leaving.get_mut(&tid), self.tasks.get(&tid)) else {
             return;
         };
-        let asks_again = matches!(task.waiting, None | Some(Waiting::GroupVersion(_)));
-        if moving.stage != Stage::Loading || moving.loaded.is_none() || !asks_again {
+        let (asks_again, awaits) = match task.waiting {
+            None => (false, HostId::NONE),
+            Some(Waiting::GroupVersion(_)) => (true, HostId::NONE),
+            Some(Waiting::Asked) => (false, self.me),
+            Some(Waiting::Elsewhere(host)) => (false, host),
+            Some(_) => return,
+        };
+        if moving.stage != Stage::Loading || moving.loaded.is_none() {
             return;
         }
         moving.stage = Stage::Released;
+        moving.unanswered = awaits != HostId::NONE;
         let (to, incarnation) = (moving.to, moving.incarnation);
-        let whole = |frame: &Frame| {
-            let mut bytes = BytesMut::with_capacity(frame.len());
-            frame.write_to(&mut bytes);
-            Body::from(bytes.to_vec())
-        };
-        let answered = task.waiting.is_none();
         let belongings = Belongings {
             siblings: task.siblings as u32,
             console: task.console,
             watches,
-            asked: task.asked.saturating_sub(u64::from(!answered)),
+            asked: task.asked.saturating_sub(u64::from(asks_again)),
             answer: task.answer.as_ref().map(whole),
+            awaits,
             told: task.told,
             untaken: task.untaken.iter().map(whole).collect(),
             hosts: self.known.iter().copied().collect(),
@@ -675,6 +690,7 @@ impl Daemon {
         }
         self.tell_located(tid, to, incarnation, out);
         self.review_offer(tid, to, incarnation, out);
+        self.review_answer(tid, out);
         self.release_held(out);
     }
 
@@ -709,6 +725,9 @@ impl Daemon {
         task.siblings = belongings.siblings as usize;
         task.asked = belongings.asked;
         task.answer = belongings.answer.as_ref().and_then(|bytes| frame_of(bytes));
+        if belongings.awaits != HostId::NONE {
+            task.waiting = Some(Waiting::Elsewhere(belongings.awaits));
+        }
         task.told = belongings.told;
         task.untaken = belongings
             .untaken
@@ -727,6 +746,9 @@ impl Daemon {
         out.push_back(Output::Begin { tid, incarnation });
         self.tell_again(tid, out);
         self.tell_hosts_since(tid, &belongings.hosts, out);
+        if !self.agreement.state().is_present(belongings.awaits) {
+            self.ask_anew(tid, belongings.awaits);
+        }
         if arrived.lost {
             // It ended here before the log gave it to this host.
             self.lose_arrived(tid, incarnation);
@@ -754,6 +776,12 @@ impl Daemon {
             self.forget_watches(tid);
             self.parked.remove(&tid);
             if let Some(mut task) = self.tasks.remove(&tid) {
+                let unanswered = |moving: &Leaving| moving.unanswered;
+                if self.leaving.get(&tid).is_some_and(unanswered)
+                    && let Some(answer) = &task.answer
+                {
+                    self.send_answer_after(tid, task.asked, answer);
+                }
                 let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
                 for frame in waited {
                     self.forward(frame, false, out);
@@ -823,12 +851,16 @@ impl Daemon {
             }
         }
         self.early_offers.remove(&tid);
+        self.early_answers.remove(&tid);
         self.discard(tid, out);
     }
 
     /// A host is gone: what was on its way there stays, what was awaited from it does not come.
     pub(super) fn lose_moves_of(&mut self, host: HostId, out: &mut Outbox) {
         self.early_offers.retain(|_, (from, _)| *from != host);
+        for tid in self.tasks.keys().copied().collect::<Vec<_>>() {
+            self.ask_anew(tid, host);
+        }
         let name = self.host_name(host);
         let there = self.leaving.iter().filter(|(_, moving)| moving.to == host);
         for tid in there.map(|(tid, _)| *tid).collect::<Vec<_>>() {

@@ -11,13 +11,13 @@ use vm_wire::{
         Alive, Belongings, CheckAsk, CheckEnd, DrainAsk, DrainEnd, DrainReport, Feed, FeedAsk,
         FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder, Kept, Last, LastAsk, MoveAbort,
         MoveAsk, MoveEnd, MoveLoaded, MoveOffer, MoveReady, MoveRelease, MoveReport, OutputLines,
-        Propose, Raft, Refused, SignalOrder, Snapshot, SpawnOrder, SpawnResult, Usage, UsageAsk,
-        UsageRow,
+        Propose, Raft, Refused, SignalOrder, Snapshot, SpawnOrder, SpawnResult, TaskAnswer, Usage,
+        UsageAsk, UsageRow,
     },
     task::{
-        Done, Ended, Enrol, Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView, HostEvent,
-        Hosts, HostsAsk, Located, Place, Siblings, Signal, Spawn, Spawned, Tids, Watch, Watched,
-        Welcome,
+        CheckTask, Checked, Done, DrainHost, Drained, Ended, Enrol, Exit, FailKind, Failed,
+        GroupAsk, GroupChange, GroupView, HostEvent, Hosts, HostsAsk, Located, MoveTask, Moved,
+        Place, Siblings, Signal, Spawn, Spawned, Tids, Watch, Watched, Welcome,
     },
     version::Offer,
 };
@@ -755,6 +755,7 @@ fn moves(visitor: &mut impl Visitor) {
                 watches: vec![Watched::Task(tid(1, 1)), Watched::HostAdded],
                 asked: 7,
                 answer: Some(bytes(b"a frame")),
+                awaits: HostId(3),
                 told: 3,
                 untaken: vec![bytes(b"a notify")],
                 hosts: vec![HostId(1), HostId(2)],
@@ -784,4 +785,25 @@ fn moves(visitor: &mut impl Visitor) {
     ] {
         visitor.message(name, CheckEnd { request, result });
     }
+    let to = Some(text("node2"));
+    visitor.message("MoveTask", MoveTask { tid, to });
+    visitor.message("MoveTask.anywhere", MoveTask { tid, to: None });
+    let report = move_report();
+    visitor.message("Moved", Moved { report });
+    visitor.message("CheckTask", CheckTask { tid });
+    let reasons = vec![text("it has no way back")];
+    visitor.message("Checked", Checked { reasons });
+    let host = text("node2");
+    visitor.message("DrainHost", DrainHost { host });
+    let report = drain_report();
+    visitor.message("Drained", Drained { report });
+    visitor.message(
+        "TaskAnswer",
+        TaskAnswer {
+            tid,
+            incarnation,
+            request: 303,
+            answer: bytes(b"a frame"),
+        },
+    );
 }
