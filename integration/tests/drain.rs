@@ -100,7 +100,7 @@ fn what_cannot_leave_is_named_and_the_rest_leaves() {
     let Answer::Check(reasons) = node.client().ask(&Request::Check(master)) else {
         panic!("check has no such answer");
     };
-    assert_eq!(reasons, [why.clone()]);
+    assert_eq!(reasons, std::slice::from_ref(why));
     assert_eq!(tasks_on(node, "n1"), [master]);
     // The last host that takes tasks does not drain.
     let Answer::Failed(failed) = node.client().ask(&Request::Drain("n2".to_owned())) else {

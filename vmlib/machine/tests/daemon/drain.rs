@@ -268,7 +268,7 @@ fn a_daemon_that_is_asked_to_end_drains_first_within_its_time() {
         world.input(HostId(2), Input::Stop);
         world.run_for(Duration::from_secs(3));
         let state = world.daemon(1).agreement().state();
-        assert_eq!(state.living_task(worker).is_some(), true);
+        assert!(state.living_task(worker).is_some());
         let here = state.living_task(worker).expect("it lives").host;
         assert_eq!(here == HostId(2), !savable);
         assert_eq!(world.is_up(HostId(2)), !savable);

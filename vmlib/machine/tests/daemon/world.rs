@@ -664,7 +664,7 @@ impl World {
             return process.socket.push(frame);
         }
         if matches!(frame.header.op, Op::Ended | Op::HostEvent) {
-            let header = frame.header.clone();
+            let header = frame.header;
             let news = self.with_endpoint(tid, |endpoint, out| endpoint.is_news(&header, out));
             if news == Some(false) {
                 return;
