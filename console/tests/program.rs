@@ -179,16 +179,16 @@ fn one_bad_task_does_not_keep_the_others_from_their_signal() {
 #[test]
 fn a_drain_looks_how_far_it_is_until_it_is_answered() {
     for refused in [false, true] {
-        let output = against(&["drain", "beta"], move |mut daemon| {
+        let output = against(&["drain", "alpha"], move |mut daemon| {
             let (drain, request) = daemon.request();
-            assert_eq!(request, Request::Drain("beta".to_owned()));
+            assert_eq!(request, Request::Drain("alpha".to_owned()));
             assert_eq!(daemon.answer_next(&Answer::Conf(conf())), Request::Conf);
             // The answer comes before the one to the question of how far it is.
             let (progress, request) = daemon.request();
             assert_eq!(request, Request::Conf);
             let no = Failed::new(FailKind::Refused, "it has no way back");
             let report = DrainReport {
-                host: HostId(2),
+                host: HostId(1),
                 total_us: 1_000,
                 moved_count: 0,
                 refused_count: refused.into(),
@@ -205,9 +205,9 @@ fn a_drain_looks_how_far_it_is_until_it_is_answered() {
         });
         assert_eq!(output.status.code(), Some(refused.into()));
         let said = match refused {
-            false => "beta: 0 tasks have left in 0.001 s\n",
+            false => "alpha: 0 tasks have left in 0.001 s\n",
             true => {
-                "t2.1 stays: it has no way back\nbeta: 0 tasks have left in 0.001 s, 1 has not\n"
+                "t2.1 stays: it has no way back\nalpha: 0 tasks have left in 0.001 s, 1 has not\n"
             }
         };
         assert_eq!(text(&output.stdout), said);
