@@ -10,6 +10,7 @@
 //! `settle` what must be true in the end.
 
 mod checks;
+mod drains;
 mod faults;
 mod joins;
 mod links;
@@ -29,6 +30,7 @@ use super::{
     random::Random,
 };
 use checks::History;
+use drains::DrainWish;
 use faults::{Ambush, Heal};
 use moves::{Image, Order, Wish};
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,6 +116,8 @@ enum Event {
     Strike(u64),
     /// A fault ends.
     Heal(Heal),
+    /// A host that drains is to take tasks again.
+    Undrain(Slot),
     /// New masters are started if there are too few tasks.
     Populate,
     /// Has everything ended?
@@ -150,6 +154,8 @@ pub struct World {
     expected: BTreeMap<(Slot, u64), Tid>,
     /// Moves that consoles want.
     wishes: BTreeMap<ConnId, Wish>,
+    /// Drains that consoles want.
+    drains: BTreeMap<ConnId, DrainWish>,
     /// Where tasks left in order.
     left_at: BTreeMap<Tid, HostId>,
     /// The next fault prefers this move: its source, its target, its task.
@@ -251,6 +257,7 @@ impl World {
             claims: Vec::new(),
             expected: BTreeMap::new(),
             wishes: BTreeMap::new(),
+            drains: BTreeMap::new(),
             left_at: BTreeMap::new(),
             aim: None,
             ambush: None,
@@ -340,7 +347,7 @@ impl World {
             Event::AskJoin(slot) => self.ask_join(slot),
             Event::Admitted(slot, frame) => self.admitted(slot, &frame),
             Event::Enrol(process) => self.enrol(process),
-            Event::FromProcess(process, input) => self.heard_from(process, input),
+            Event::FromProcess(process, input) => self.process_says(process, input),
             Event::Order(process, order) => self.heed(process, order),
             Event::Saved(image) => self.saved(image),
             Event::Copied(index, ticket) => {
@@ -348,6 +355,10 @@ impl World {
                 Ok(())
             }
             Event::Crosses(image) => self.crosses(image),
+            Event::Undrain(slot) => {
+                self.undrain_host(slot);
+                Ok(())
+            }
             Event::Wishes => {
                 self.wish_moves();
                 Ok(())

@@ -49,6 +49,10 @@ pub enum Applied {
         /// What it drew at its start.
         nonce: u64,
     },
+    /// The host's tasks are to leave.
+    HostDraining(HostId),
+    /// The host takes tasks again.
+    HostResumed(HostId),
     /// A planned leave began.
     HostLeaving(HostId),
     /// A planned leave is complete. The ends of tasks that still were there came just before.
@@ -117,7 +121,7 @@ pub enum Void {
     #[error("that daemon has joined as {0}")]
     JoinedBefore(HostId),
     /// No such host, or it is not living.
-    #[error("{0} is not a living host")]
+    #[error("{0} takes no tasks")]
     NoHost(HostId),
     /// No such living task.
     #[error("{0} is not alive")]
@@ -134,6 +138,9 @@ pub enum Void {
     /// A limit of the machine or the host is reached.
     #[error("a limit is reached")]
     Limit,
+    /// The host does not drain, or is the last one that takes tasks.
+    #[error("{0} is not draining, or is the last host that takes tasks")]
+    Draining(HostId),
     /// The task is in the group, or is not.
     #[error("no change of membership")]
     Member,
@@ -144,6 +151,8 @@ pub enum Void {
 pub enum HostPhase {
     /// It takes tasks.
     Living,
+    /// Its tasks are to leave, and it takes no new ones.
+    Draining,
     /// It still runs tasks, but takes no new ones.
     Leaving,
     /// It has left as planned.
@@ -168,7 +177,10 @@ pub struct Host {
 impl Host {
     /// Whether it is in the machine, leaving or not.
     pub fn is_present(&self) -> bool {
-        matches!(self.phase, HostPhase::Living | HostPhase::Leaving)
+        matches!(
+            self.phase,
+            HostPhase::Living | HostPhase::Draining | HostPhase::Leaving
+        )
     }
 }
 
@@ -301,6 +313,18 @@ impl Agreed {
     pub fn is_living(&self, host: HostId) -> bool {
         self.host(host)
             .is_some_and(|host| host.phase == HostPhase::Living)
+    }
+
+    /// Whether the host is in the machine, and its tasks are to leave.
+    pub fn is_draining(&self, host: HostId) -> bool {
+        self.host(host)
+            .is_some_and(|host| host.phase == HostPhase::Draining)
+    }
+
+    /// Whether the host is in the machine and not on its way out: it may vote.
+    pub fn is_staying(&self, host: HostId) -> bool {
+        self.host(host)
+            .is_some_and(|host| matches!(host.phase, HostPhase::Living | HostPhase::Draining))
     }
 
     /// The present host of that name.

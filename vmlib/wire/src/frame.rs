@@ -100,6 +100,18 @@ opcodes! {
     Siblings = 33,
     /// [`crate::task::Tids`].
     Tids = 34,
+    /// [`crate::task::MoveTask`].
+    MoveTask = 40,
+    /// [`crate::task::Moved`].
+    Moved = 41,
+    /// [`crate::task::CheckTask`].
+    CheckTask = 42,
+    /// [`crate::task::Checked`].
+    Checked = 43,
+    /// [`crate::task::DrainHost`].
+    DrainHost = 44,
+    /// [`crate::task::Drained`].
+    Drained = 45,
 
     // Two daemons.
     /// [`crate::peer::Hello`].
@@ -162,6 +174,16 @@ opcodes! {
     MoveRelease = 92,
     /// [`crate::peer::MoveAbort`].
     MoveAbort = 93,
+    /// [`crate::peer::DrainAsk`].
+    DrainAsk = 112,
+    /// [`crate::peer::DrainEnd`].
+    DrainEnd = 113,
+    /// [`crate::peer::CheckAsk`].
+    CheckAsk = 114,
+    /// [`crate::peer::CheckEnd`].
+    CheckEnd = 115,
+    /// [`crate::peer::TaskAnswer`].
+    TaskAnswer = 116,
 
     // A console and its daemon.
     /// [`crate::console::Request`].

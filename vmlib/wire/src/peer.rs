@@ -21,6 +21,7 @@ message! {
     Hello Join Joined Refused Raft Propose FeedAsk Feed Snapshot Alive Grant
     SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept
     FlushAsk Flushed MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort
+    DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer
 }
 
 /// The first frame of both ends of a link.
@@ -387,6 +388,8 @@ pub struct Belongings {
     pub asked: u64,
     /// The answer to that, a whole frame; none while it is under way.
     pub answer: Option<Body>,
+    /// Whose daemon will send that answer after it ([`TaskAnswer`]), or none.
+    pub awaits: HostId,
     /// Number of the last notify that it was told.
     pub told: u64,
     /// Those that it has not acknowledged, whole frames.
@@ -402,6 +405,70 @@ pub struct MoveAbort {
     pub tid: Tid,
     /// As offered.
     pub incarnation: u32,
+}
+
+/// To a host's daemon: have all tasks of your host leave. Answered with [`DrainEnd`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainAsk {
+    /// Chosen by the asker.
+    pub request: u64,
+}
+
+/// What became of a drain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainEnd {
+    /// As asked.
+    pub request: u64,
+    /// How it went, or why there was none.
+    pub result: Result<DrainReport, Failed>,
+}
+
+/// How a drain went: of every task that was on the host, where it is or why it stayed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainReport {
+    /// The host.
+    pub host: HostId,
+    /// From the first wish to the end of the last move. Microseconds.
+    pub total_us: u64,
+    /// How many left.
+    pub moved_count: u32,
+    /// How many are still there.
+    pub refused_count: u32,
+    /// Those that left, at most [`crate::limits::DRAIN_NAMED_MAX`].
+    pub moved: Vec<(Tid, MoveReport)>,
+    /// Those that are still there, and why; at most as many.
+    pub refused: Vec<(Tid, Failed)>,
+}
+
+/// To the owner of a task: what speaks against moving it? Answered with [`CheckEnd`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckAsk {
+    /// Chosen by the asker.
+    pub request: u64,
+    /// The task.
+    pub tid: Tid,
+}
+
+/// The answer to [`CheckAsk`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckEnd {
+    /// As asked.
+    pub request: u64,
+    /// Each reason why it cannot be moved, none if it can; or why that is not known.
+    pub result: Result<Vec<String>, Failed>,
+}
+
+/// The answer to a request of a task that has moved since: to where the task is now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskAnswer {
+    /// The task.
+    pub tid: Tid,
+    /// Its incarnation there, as far as the sender knows.
+    pub incarnation: u32,
+    /// The number of the request.
+    pub request: u64,
+    /// The answer, a whole frame.
+    pub answer: Body,
 }
 
 /// A message between two daemons' own tids.
@@ -427,6 +494,11 @@ pub enum Order {
     MoveLoaded(MoveLoaded),
     MoveRelease(MoveRelease),
     MoveAbort(MoveAbort),
+    DrainAsk(DrainAsk),
+    DrainEnd(DrainEnd),
+    CheckAsk(CheckAsk),
+    CheckEnd(CheckEnd),
+    TaskAnswer(TaskAnswer),
 }
 
 macro_rules! orders {
@@ -458,4 +530,5 @@ macro_rules! orders {
 }
 
 orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept FlushAsk Flushed
-MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort }
+MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort
+DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer }

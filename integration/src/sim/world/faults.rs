@@ -151,6 +151,7 @@ impl World {
             Fault::TaskKill => Ok(self.kill_task()),
             Fault::HostJoin => Ok(self.join_host()),
             Fault::HostDelete => Ok(self.delete_host()),
+            Fault::HostDrain => Ok(self.drain_host()),
             Fault::Delay => Ok(self.slow_link()),
             Fault::QueueFull => Ok(self.fill_queue()),
             Fault::ClockSkew => Ok(self.skew()),
@@ -578,6 +579,10 @@ impl World {
                 .processes
                 .iter()
                 .any(|process| process.alive && process.gait != super::moves::Gait::Runs),
+            Phase::Draining => agreed.is_some_and(|agreed| {
+                let mut hosts = agreed.hosts().map(|(host, _)| host);
+                hosts.any(|host| agreed.is_draining(host) && agreed.task_count(host) > 0)
+            }),
         };
         Phase::ALL.iter().copied().filter(under_way).collect()
     }

@@ -545,7 +545,7 @@ impl World {
     }
 
     /// What a process, or its end, tells its daemon arrives there, unless that has discarded it.
-    pub(super) fn heard_from(&mut self, index: usize, input: Input) -> Result<(), String> {
+    pub(super) fn process_says(&mut self, index: usize, input: Input) -> Result<(), String> {
         match self.processes[index].discarded {
             true => Ok(()),
             false => self.feed(self.processes[index].slot, input),

@@ -72,6 +72,7 @@ impl World {
         }
         self.unsettled_agreement(&running)
             .or_else(|| self.unsettled_moves())
+            .or_else(|| self.unsettled_drains())
             .or_else(|| self.unsettled_tasks(self.nodes[running[0]].agreed()?))
     }
 

@@ -145,7 +145,10 @@ impl World {
                 Err(format!("a console's request failed: {failed}"))
             }
             // The first one is to the exchange of versions.
-            Ok(answer) if frame.header.request == 2 => self.wish_answered(conn, &answer),
+            Ok(answer) if frame.header.request == 2 => {
+                self.drain_answered(conn, &answer)?;
+                self.wish_answered(conn, &answer)
+            }
             Ok(_) => Ok(()),
             Err(error) => Err(error.to_string()),
         }

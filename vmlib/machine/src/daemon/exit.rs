@@ -180,6 +180,7 @@ impl Daemon {
             Change::GroupLeave { group, tid } => {
                 self.on_membership_void(tid, &group, false, why, out);
             }
+            Change::HostDraining(host) => self.on_not_draining(host, out),
             // The others are wishes that came true otherwise: a host that is gone, a task that
             // ended before.
             _ => {}

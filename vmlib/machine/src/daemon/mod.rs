@@ -15,6 +15,8 @@
 //! | `spawn` | tasks that are asked for here, tasks that are ordered here |
 //! | `exit` | how tasks end |
 //! | `moves` | tasks that leave for another host, tasks that arrive |
+//! | `check`, `drain` | what speaks against a move; all tasks of a host leave |
+//! | `answers` | answers to tasks that have moved since they asked |
 //! | `notify` | who is told of it, after which message |
 //! | `signals`, `groups` | what they say |
 //! | `orders` | reliable messages between daemons |
@@ -40,8 +42,11 @@
 //! retains it and is told when there is a new way, or that there will be none.
 
 mod absent;
+mod answers;
+mod check;
 mod console;
 mod departure;
+mod drain;
 mod exit;
 mod flush;
 mod groups;
@@ -69,16 +74,24 @@ use crate::{
 use absent::Absent;
 use console::Console;
 use departure::Departure;
+use drain::Drain;
 use links::Link;
 use listing::Listing;
 use moves::{Arriving, Leaving, MoveAsked};
 use notify::LastAsked;
 use runs::Run;
 use spawn::{Enrolling, Ordered, Spawning};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
 use tasks::LocalTask;
 use vm_wire::{
-    Frame, HostId, MachineId, Tid, agreed::HostFacts, limits, peer::Joined, task::Watched,
+    Frame, HostId, MachineId, Tid,
+    agreed::HostFacts,
+    limits,
+    peer::{Joined, TaskAnswer},
+    task::Watched,
 };
 
 /// What a daemon needs to know at its start.
@@ -96,6 +109,9 @@ pub struct DaemonConfig {
     pub window_bytes: u64,
     /// Bytes of messages that a task may keep unread.
     pub inbox_bytes: u64,
+    /// Whether it drains its host when it is asked to end ([`Input::Stop`]), and how long at most,
+    /// before it leaves with what is left.
+    pub drain_at_stop: Option<Duration>,
     /// For the log.
     pub agreement: AgreementConfig,
 }
@@ -110,6 +126,7 @@ impl DaemonConfig {
             release: env!("CARGO_PKG_VERSION").to_owned(),
             window_bytes: limits::WINDOW_BYTES_DEFAULT,
             inbox_bytes: limits::INBOX_BYTES_DEFAULT,
+            drain_at_stop: None,
             agreement: AgreementConfig::default(),
         }
     }
@@ -128,6 +145,8 @@ enum Timer {
     Flush(Tid),
     /// A stage of a move takes too long, or is in doubt.
     Move(Tid, u32),
+    /// Look at the tasks that a drain could not move yet, and how long it may still take.
+    Drain,
     /// Look how far the departure is.
     Departure,
 }
@@ -201,8 +220,11 @@ pub struct Daemon {
     /// Offers of tasks of which the log here does not know yet that they are there: from, and under
     /// which incarnation.
     early_offers: BTreeMap<Tid, (HostId, u32)>,
-    /// Moves that consoles here asked for.
+    /// Answers to tasks of which the log here does not know yet that they are here.
+    early_answers: BTreeMap<Tid, TaskAnswer>,
+    /// Moves, drains and checks that were asked for here.
     asked_moves: BTreeMap<u64, MoveAsked>,
+    drain: Option<Drain>,
     departure: Option<Departure>,
     timers: BTreeSet<(Time, Timer)>,
     counters: Counters,
@@ -297,7 +319,9 @@ impl Daemon {
             leaving: BTreeMap::new(),
             arriving: BTreeMap::new(),
             early_offers: BTreeMap::new(),
+            early_answers: BTreeMap::new(),
             asked_moves: BTreeMap::new(),
+            drain: None,
             departure: None,
             timers: BTreeSet::new(),
             counters: Counters::default(),
@@ -394,6 +418,7 @@ impl Daemon {
                 Timer::Listing(question) => self.on_listing_over(question, out),
                 Timer::Flush(app) => self.on_flush_over(app, out),
                 Timer::Move(tid, incarnation) => self.on_move_due(tid, incarnation, out),
+                Timer::Drain => self.on_drain_due(),
                 Timer::Departure => {}
             }
         }
@@ -412,6 +437,9 @@ impl Daemon {
         }
         if !self.over && !self.agreement.is_pending() {
             self.sweep_lost_births(out);
+        }
+        if self.drain.is_some() && !self.over {
+            self.review_drain(out);
         }
         if self.departure.is_some() && !self.over {
             self.review_departure(out);
@@ -438,6 +466,8 @@ impl Daemon {
     fn on_applied(&mut self, index: u64, applied: Applied, out: &mut Outbox) {
         match applied {
             Applied::HostJoined { host, .. } => self.on_host_joined(host, out),
+            Applied::HostDraining(host) => self.on_host_draining(host),
+            Applied::HostResumed(host) => self.on_host_resumed(host, out),
             Applied::HostLeaving(host) => self.on_host_leaving(host, out),
             Applied::HostGone(host) | Applied::HostDead(host) => self.on_host_lost(host, out),
             Applied::Spawned(record) => self.on_spawned(&record, out),

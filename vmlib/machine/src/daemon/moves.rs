@@ -25,8 +25,9 @@
 //! before its old host knows that it went.
 
 use super::{Daemon, Timer, requests::Waiting, tasks::LocalTask};
-use crate::{HostPhase, Outbox, Output, Time, Written};
+use crate::{Outbox, Output, Time, Written, placement};
 use bytes::{Bytes, BytesMut};
+use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     Body, Frame, FrameReader, Header, HostId, Message, Op, Tid,
     agreed::{Change, ExitStatus},
@@ -57,6 +58,8 @@ pub(super) struct Leaving {
     /// What was sent while the task ran: bytes and rounds.
     rounds: (u64, u32),
     written: Written,
+    /// It was released before its request was answered: the answer is to follow it.
+    unanswered: bool,
     /// It was released, and then proposed that it stays.
     doubted: bool,
 }
@@ -86,18 +89,36 @@ pub(super) struct Arriving {
     lost: bool,
 }
 
-/// A console's wish, by the number that this daemon gave it.
+/// A wish for a move, a drain or a check, by the number that this daemon gave it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MoveAsked {
-    pub conn: crate::ConnId,
-    pub request: u64,
-    pub tid: Tid,
-    /// The task's owner.
-    pub host: HostId,
+    asker: MoveAsker,
+    /// Whose daemon answers.
+    host: HostId,
+    /// The task, unless it is all of a host.
+    tid: Option<Tid>,
+}
+
+/// Whose wish it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MoveAsker {
+    /// A console's, by its number.
+    Console(crate::ConnId, u64),
+    /// A task's, by its number. It may have moved since.
+    Task(Tid, u64),
+    /// This host's own, whose tasks are to leave.
+    Drain,
+}
+
+/// A frame as bytes that travel.
+pub(super) fn whole(frame: &Frame) -> Body {
+    let mut bytes = BytesMut::with_capacity(frame.len());
+    frame.write_to(&mut bytes);
+    Body::from(bytes.to_vec())
 }
 
 /// A frame that travelled as bytes.
-fn frame_of(bytes: &[u8]) -> Option<Frame> {
+pub(super) fn frame_of(bytes: &[u8]) -> Option<Frame> {
     let mut reader = FrameReader::new();
     reader.push(bytes);
     reader.next_frame().ok().flatten()
@@ -139,7 +160,7 @@ pub struct MovesUnderway {
     pub arriving: Vec<Tid>,
     /// Tasks here that stand still.
     pub frozen: Vec<Tid>,
-    /// Wishes of consoles here that were not answered.
+    /// Wishes here that were not answered.
     pub asked: usize,
 }
 
@@ -163,10 +184,10 @@ impl Daemon {
         }
     }
 
-    /// A console wants a task moved. Its answer comes with the end of the move.
-    pub(super) fn move_for_console(
+    /// Somebody here wants a task moved. The answer comes with the end of the move.
+    pub(super) fn ask_move(
         &mut self,
-        asked: (crate::ConnId, u64),
+        asker: MoveAsker,
         tid: Tid,
         name: Option<&str>,
         out: &mut Outbox,
@@ -179,20 +200,11 @@ impl Daemon {
         let to = match name {
             Some(name) => match state.host_named(name) {
                 Some(host) => host,
-                None => return Err(crate::placement::no_such_host(state, name)),
+                None => return Err(placement::no_such_host(state, name)),
             },
-            None => self.choose_target(owner)?,
+            None => self.choose_target(owner, &BTreeSet::new())?,
         };
-        let request = self.next_request;
-        self.next_request += 1;
-        let (conn, number) = asked;
-        let asked = MoveAsked {
-            conn,
-            request: number,
-            tid,
-            host: owner,
-        };
-        self.asked_moves.insert(request, asked);
+        let request = self.note_asked(asker, owner, Some(tid));
         let ask = MoveAsk { request, tid, to };
         if owner == self.me {
             self.on_move_ask(self.me, &ask, out);
@@ -202,34 +214,47 @@ impl Daemon {
         Ok(())
     }
 
-    /// The living host with most room for each of its processors.
-    fn choose_target(&self, from: HostId) -> Result<HostId, Failed> {
-        let state = self.agreement.state();
-        let others = state
-            .hosts()
-            .filter(|(id, host)| *id != from && host.phase == HostPhase::Living);
-        let load =
-            |id: HostId, cpus: u32| 1024 * state.task_count(id) as u64 / u64::from(cpus.max(1));
-        others
-            .min_by_key(|(id, host)| (load(*id, host.facts.cpus), *id))
-            .map(|(id, _)| id)
-            .ok_or_else(|| {
-                let text = "there is no other host that takes tasks; add one (vm add)";
-                Failed::new(FailKind::Refused, text)
-            })
+    /// A number for a wish that the daemon of `host` will answer.
+    pub(super) fn note_asked(&mut self, asker: MoveAsker, host: HostId, tid: Option<Tid>) -> u64 {
+        let request = self.next_request;
+        self.next_request += 1;
+        self.asked_moves
+            .insert(request, MoveAsked { asker, host, tid });
+        request
     }
 
-    /// What speaks against moving a task of this machine, as far as the log knows.
-    pub(super) fn objections(&self, tid: Tid) -> Vec<String> {
-        let state = self.agreement.state();
-        let mut reasons = Vec::new();
-        if state.living_task(tid).is_some_and(|task| task.enrolled) {
-            reasons.push("it was started from a shell; start it with 'vm run'".to_owned());
+    pub(super) fn forget_asked(&mut self, request: u64) {
+        self.asked_moves.remove(&request);
+    }
+
+    /// Tells whoever had that wish what came of it.
+    pub(super) fn answer_asked(&mut self, request: u64, answer: &Answer, out: &mut Outbox) {
+        if let Some(asked) = self.asked_moves.remove(&request) {
+            self.answer_asker(asked.asker, answer, out);
         }
-        if state.hosts().filter(|(id, _)| state.is_living(*id)).count() < 2 {
-            reasons.push("there is no other host in the machine".to_owned());
+    }
+
+    fn answer_asker(&mut self, asker: MoveAsker, answer: &Answer, out: &mut Outbox) {
+        match asker {
+            MoveAsker::Console(conn, number) => self.answer_console(conn, number, answer, out),
+            MoveAsker::Task(tid, request) => self.answer_far_task(tid, request, answer, out),
+            // Its moves end where it is.
+            MoveAsker::Drain => {}
         }
-        reasons
+    }
+
+    /// The living host of the same architecture with most room for each of its processors, and
+    /// none of `except`. What is on its way from here counts as there.
+    pub(super) fn choose_target(
+        &self,
+        from: HostId,
+        except: &BTreeSet<HostId>,
+    ) -> Result<HostId, Failed> {
+        let mut coming: BTreeMap<HostId, u64> = BTreeMap::new();
+        for moving in self.leaving.values() {
+            *coming.entry(moving.to).or_default() += 1;
+        }
+        placement::best_target(self.agreement.state(), from, except, &coming)
     }
 
     pub(super) fn on_move_ask(&mut self, host: HostId, ask: &MoveAsk, out: &mut Outbox) {
@@ -239,7 +264,12 @@ impl Daemon {
         }
     }
 
-    fn begin_move(&mut self, asker: (HostId, u64), tid: Tid, to: HostId) -> Result<(), Failed> {
+    pub(super) fn begin_move(
+        &mut self,
+        asker: (HostId, u64),
+        tid: Tid,
+        to: HostId,
+    ) -> Result<(), Failed> {
         let refuse = |text: String| Failed::new(FailKind::Refused, text);
         let shown = tid.show(self.machine).to_string();
         let state = self.agreement.state();
@@ -255,27 +285,17 @@ impl Daemon {
             return Err(refuse(format!("task {shown} is on '{name}' already")));
         }
         if !state.is_living(to) {
-            let name = self.host_name(to);
-            return Err(refuse(format!("host '{name}' takes no tasks")));
+            return Err(refuse(placement::takes_no_tasks(state, to)));
+        }
+        if let Some(text) = placement::unlike(state, self.me, to) {
+            return Err(refuse(format!(
+                "task {shown} cannot be moved there: {text}"
+            )));
         }
         if let Some(reason) = self.objections(tid).into_iter().next() {
             return Err(refuse(format!("task {shown} cannot be moved: {reason}")));
         }
-        if self.runs.contains_key(&tid) {
-            let text = "its terminal is a console of this host; end the run, or start the program \
-                        with 'vm spawn'";
-            return Err(refuse(format!("task {shown} cannot be moved: {text}")));
-        }
         let incarnation = agreed.incarnation;
-        let underway = self.leaving.contains_key(&tid);
-        match self.tasks.get(&tid) {
-            Some(task) if underway || !task.connected || task.leaving || task.exiting => {
-                let text = "it is starting, ending, or on its way already; try again";
-                return Err(refuse(format!("task {shown} cannot be moved now: {text}")));
-            }
-            Some(_) => {}
-            None => return Err(self.no_such_task(tid)),
-        }
         if !self.send_order(to, &Order::MoveOffer(MoveOffer { tid, incarnation })) {
             let text = "too many orders wait to be sent to that host; try again";
             return Err(Failed::new(FailKind::Limit, text));
@@ -296,6 +316,7 @@ impl Daemon {
                 released: now,
                 rounds: (0, 0),
                 written: Written::default(),
+                unanswered: false,
                 doubted: false,
             },
         );
@@ -346,16 +367,17 @@ impl Daemon {
         incarnation: u32,
         out: &mut Outbox,
     ) -> Result<u64, Failed> {
-        let name = &self.config.facts.name;
-        let known = self.agreement.state().living_task(tid);
+        let state = self.agreement.state();
+        let known = state.living_task(tid);
         if known.is_none_or(|task| (task.host, task.incarnation) != (from, incarnation)) {
             return Err(self.no_such_task(tid));
         }
         if self.is_departing() {
-            let text = format!("host '{name}' is leaving the machine and takes no tasks");
+            let text = placement::takes_no_tasks(state, self.me);
             return Err(Failed::new(FailKind::Refused, text));
         }
         if self.room() <= self.arriving.len() as u64 {
+            let name = &self.config.facts.name;
             let max = self.config.facts.tasks_max;
             let text = format!("host '{name}' runs {max} tasks, its limit (see vmd --max-tasks)");
             return Err(Failed::new(FailKind::Limit, text));
@@ -505,24 +527,26 @@ impl Daemon {
         let (Some(moving), Some(task)) = (self.leaving.get_mut(&tid), self.tasks.get(&tid)) else {
             return;
         };
-        let asks_again = matches!(task.waiting, None | Some(Waiting::GroupVersion(_)));
-        if moving.stage != Stage::Loading || moving.loaded.is_none() || !asks_again {
+        let (asks_again, awaits) = match task.waiting {
+            None => (false, HostId::NONE),
+            Some(Waiting::GroupVersion(_)) => (true, HostId::NONE),
+            Some(Waiting::Asked) => (false, self.me),
+            Some(Waiting::Elsewhere(host)) => (false, host),
+            Some(_) => return,
+        };
+        if moving.stage != Stage::Loading || moving.loaded.is_none() {
             return;
         }
         (moving.stage, moving.released) = (Stage::Released, self.now);
+        moving.unanswered = awaits != HostId::NONE;
         let (to, incarnation) = (moving.to, moving.incarnation);
-        let whole = |frame: &Frame| {
-            let mut bytes = BytesMut::with_capacity(frame.len());
-            frame.write_to(&mut bytes);
-            Body::from(bytes.to_vec())
-        };
-        let answered = task.waiting.is_none();
         let belongings = Belongings {
             siblings: task.siblings as u32,
             console: task.console,
             watches,
-            asked: task.asked.saturating_sub(u64::from(!answered)),
+            asked: task.asked.saturating_sub(u64::from(asks_again)),
             answer: task.answer.as_ref().map(whole),
+            awaits,
             told: task.told,
             untaken: task.untaken.iter().map(whole).collect(),
             hosts: self.known.iter().copied().collect(),
@@ -635,13 +659,16 @@ impl Daemon {
     }
 
     pub(super) fn on_move_end(&mut self, end: MoveEnd, out: &mut Outbox) {
-        if let Some(asked) = self.asked_moves.remove(&end.request) {
-            let answer = match end.result {
-                Ok(report) => Answer::Moved(report),
-                Err(failed) => Answer::Failed(failed),
-            };
-            self.answer_console(asked.conn, asked.request, &answer, out);
+        let asked = self.asked_moves.get(&end.request);
+        if asked.is_some_and(|asked| asked.asker == MoveAsker::Drain) {
+            self.forget_asked(end.request);
+            return self.on_drain_move_end(end);
         }
+        let answer = match end.result {
+            Ok(report) => Answer::Moved(report),
+            Err(failed) => Answer::Failed(failed),
+        };
+        self.answer_asked(end.request, &answer, out);
     }
 
     /// A stage takes too long.
@@ -699,6 +726,7 @@ impl Daemon {
         }
         self.tell_located(tid, to, incarnation, out);
         self.review_offer(tid, to, incarnation, out);
+        self.review_answer(tid, out);
         self.release_held(out);
     }
 
@@ -733,6 +761,9 @@ impl Daemon {
         task.siblings = belongings.siblings as usize;
         task.asked = belongings.asked;
         task.answer = belongings.answer.as_ref().and_then(|bytes| frame_of(bytes));
+        if belongings.awaits != HostId::NONE {
+            task.waiting = Some(Waiting::Elsewhere(belongings.awaits));
+        }
         task.told = belongings.told;
         task.untaken = belongings
             .untaken
@@ -751,6 +782,9 @@ impl Daemon {
         out.push_back(Output::Begin { tid, incarnation });
         self.tell_again(tid, out);
         self.tell_hosts_since(tid, &belongings.hosts, out);
+        if !self.agreement.state().is_present(belongings.awaits) {
+            self.ask_anew(tid, belongings.awaits);
+        }
         if arrived.lost {
             // It ended here before the log gave it to this host.
             self.lose_arrived(tid, incarnation);
@@ -778,6 +812,12 @@ impl Daemon {
             self.forget_watches(tid);
             self.parked.remove(&tid);
             if let Some(mut task) = self.tasks.remove(&tid) {
+                let unanswered = |moving: &Leaving| moving.unanswered;
+                if self.leaving.get(&tid).is_some_and(unanswered)
+                    && let Some(answer) = &task.answer
+                {
+                    self.send_answer_after(tid, task.asked, answer);
+                }
                 let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
                 for frame in waited {
                     self.forward(frame, false, out);
@@ -854,12 +894,16 @@ impl Daemon {
             }
         }
         self.early_offers.remove(&tid);
+        self.early_answers.remove(&tid);
         self.discard(tid, out);
     }
 
     /// A host is gone: what was on its way there stays, what was awaited from it does not come.
     pub(super) fn lose_moves_of(&mut self, host: HostId, out: &mut Outbox) {
         self.early_offers.retain(|_, (from, _)| *from != host);
+        for tid in self.tasks.keys().copied().collect::<Vec<_>>() {
+            self.ask_anew(tid, host);
+        }
         let name = self.host_name(host);
         let there = self.leaving.iter().filter(|(_, moving)| moving.to == host);
         for tid in there.map(|(tid, _)| *tid).collect::<Vec<_>>() {
@@ -881,16 +925,17 @@ impl Daemon {
             .filter(|(_, asked)| asked.host == host);
         for number in lost.map(|(number, _)| *number).collect::<Vec<_>>() {
             if let Some(asked) = self.asked_moves.remove(&number) {
-                let owner = self.agreement.state().living_task(asked.tid);
+                let state = self.agreement.state();
+                let owner = asked.tid.and_then(|tid| state.living_task(tid));
                 let text = match owner.map(|task| self.host_name(task.host)) {
-                    None => format!("host '{name}' was lost, and the task with it"),
+                    None => format!("host '{name}' was lost, and what ran there"),
                     Some(owner) => format!(
                         "host '{name}' was lost before it told how the move went; the task runs on \
                          '{owner}'"
                     ),
                 };
                 let failed = Failed::new(FailKind::HostLost, text);
-                self.answer_console(asked.conn, asked.request, &Answer::Failed(failed), out);
+                self.answer_asker(asked.asker, &Answer::Failed(failed), out);
             }
         }
     }

@@ -63,6 +63,11 @@ impl Daemon {
             Ok(Order::MoveLoaded(loaded)) => self.on_move_loaded(host, loaded, out),
             Ok(Order::MoveRelease(release)) => self.on_move_release(host, release),
             Ok(Order::MoveAbort(abort)) => self.on_move_abort(host, &abort, out),
+            Ok(Order::DrainAsk(ask)) => self.on_drain_ask(host, ask.request, out),
+            Ok(Order::DrainEnd(end)) => self.on_drain_end(end, out),
+            Ok(Order::CheckAsk(ask)) => self.on_check_ask(host, &ask, out),
+            Ok(Order::TaskAnswer(answer)) => self.on_task_answer(answer, out),
+            Ok(Order::CheckEnd(end)) => self.on_check_end(end, out),
             Err(error) => self.refuse_peer(host, &error.to_string(), out),
         }
     }

@@ -106,6 +106,8 @@ pub struct World {
     /// Tasks to which no data gets through.
     pub deaf: BTreeSet<Tid>,
     pub carry: Carry,
+    /// Tasks that cannot be saved, the next so many times.
+    pub unsavable: BTreeMap<Tid, u32>,
     /// Which hosts await which tasks, by the tickets.
     expected: BTreeMap<u64, (HostId, Tid)>,
     /// Images on their way: by task the ticket.
@@ -118,6 +120,8 @@ pub struct World {
     pub lost: Option<fn(&Order) -> bool>,
     /// What happens when a host has the release of a task.
     pub released: Option<Then>,
+    /// How long daemons that join from now on drain their hosts when they are asked to end.
+    pub drain_at_stop: Option<Duration>,
 }
 
 /// The order that a frame between daemons carries whole.
@@ -151,12 +155,14 @@ impl World {
             stubborn: false,
             deaf: BTreeSet::new(),
             carry: Carry::Whole,
+            unsavable: BTreeMap::new(),
             expected: BTreeMap::new(),
             images: BTreeMap::new(),
             copies: BTreeMap::new(),
             standing: BTreeMap::new(),
             lost: None,
             released: None,
+            drain_at_stop: None,
         };
         let mut out = Outbox::new();
         let config = DaemonConfig::new(facts("n1"), 1);
@@ -205,6 +211,7 @@ impl World {
         let mut out = Outbox::new();
         let mut config = DaemonConfig::new(crate::world::facts(name), nonce);
         config.seed = nonce;
+        config.drain_at_stop = self.drain_at_stop;
         let daemon = Daemon::joined(self.now, config, &joined, &mut out).expect("a good snapshot");
         self.begin(joined.host, daemon, out);
         Ok(joined.host)
@@ -497,7 +504,9 @@ impl World {
         let ticket = self.copies.remove(&tid).expect("it was begun");
         let process = self.processes.get_mut(&tid).expect("a process");
         assert_eq!((process.host, process.frozen), (host, false));
-        if self.carry == Carry::Refused {
+        let left = self.unsavable.get_mut(&tid).filter(|left| **left > 0);
+        let unsavable = left.map(|left| *left -= 1).is_some();
+        if self.carry == Carry::Refused || unsavable {
             let failed = Failed::new(FailKind::Refused, "no process here can be saved");
             return self.input(host, Input::Frozen(tid, Err(failed)));
         }

@@ -8,15 +8,16 @@ use vm_wire::{
     agreed::{Change, ExitStatus, HostFacts, SnapshotAt, SpawnRecord},
     console::{self, Answer, Conf, HostRow, HostState, Request, RunEnd, RunSignal, TaskRow},
     peer::{
-        Alive, Belongings, Feed, FeedAsk, FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder,
-        Kept, Last, LastAsk, MoveAbort, MoveAsk, MoveEnd, MoveLoaded, MoveOffer, MoveReady,
-        MoveRelease, MoveReport, OutputLines, Propose, Raft, Refused, SignalOrder, Snapshot,
-        SpawnOrder, SpawnResult, Usage, UsageAsk, UsageRow,
+        Alive, Belongings, CheckAsk, CheckEnd, DrainAsk, DrainEnd, DrainReport, Feed, FeedAsk,
+        FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder, Kept, Last, LastAsk, MoveAbort,
+        MoveAsk, MoveEnd, MoveLoaded, MoveOffer, MoveReady, MoveRelease, MoveReport, OutputLines,
+        Propose, Raft, Refused, SignalOrder, Snapshot, SpawnOrder, SpawnResult, TaskAnswer, Usage,
+        UsageAsk, UsageRow,
     },
     task::{
-        Done, Ended, Enrol, Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView, HostEvent,
-        Hosts, HostsAsk, Located, Place, Siblings, Signal, Spawn, Spawned, Tids, Watch, Watched,
-        Welcome,
+        CheckTask, Checked, Done, DrainHost, Drained, Ended, Enrol, Exit, FailKind, Failed,
+        GroupAsk, GroupChange, GroupView, HostEvent, Hosts, HostsAsk, Located, MoveTask, Moved,
+        Place, Siblings, Signal, Spawn, Spawned, Tids, Watch, Watched, Welcome,
     },
     version::Offer,
 };
@@ -489,6 +490,8 @@ fn changes(visitor: &mut impl Visitor) {
                 facts: facts(),
             },
         ),
+        ("HostDraining", Change::HostDraining(host)),
+        ("HostResumed", Change::HostResumed(host)),
         ("HostLeaving", Change::HostLeaving(host)),
         ("HostGone", Change::HostGone(host)),
         ("HostDead", Change::HostDead(host)),
@@ -574,6 +577,8 @@ fn console_requests(visitor: &mut impl Visitor) {
         ("Check", Request::Check(tid(1, 1))),
         ("Move", Request::Move(tid(1, 1), Some(text("node2")))),
         ("Move.anywhere", Request::Move(tid(1, 1), None)),
+        ("Drain", Request::Drain(text("node2"))),
+        ("Undrain", Request::Undrain(text("node2"))),
         ("Halt", Request::Halt),
     ] {
         visitor.message(&format!("ConsoleRequest.{name}"), request);
@@ -583,6 +588,7 @@ fn console_requests(visitor: &mut impl Visitor) {
 fn console_answers(visitor: &mut impl Visitor) {
     let states = [
         HostState::Live,
+        HostState::Draining,
         HostState::Leaving,
         HostState::Gone,
         HostState::Dead,
@@ -624,6 +630,7 @@ fn console_answers(visitor: &mut impl Visitor) {
         ("Done", Answer::Done),
         ("Check", Answer::Check(vec![text("why not")])),
         ("Moved", Answer::Moved(move_report())),
+        ("Drained", Answer::Drained(drain_report())),
         ("Failed", Answer::Failed(failed())),
     ] {
         visitor.message(&format!("ConsoleAnswer.{name}"), answer);
@@ -658,6 +665,17 @@ fn run(visitor: &mut impl Visitor) {
             status: ExitStatus::Code(3),
         },
     );
+}
+
+fn drain_report() -> DrainReport {
+    DrainReport {
+        host: HostId(2),
+        total_us: 1_234_567,
+        moved_count: 1,
+        refused_count: 1,
+        moved: vec![(tid(2, 1), move_report())],
+        refused: vec![(tid(2, 2), failed())],
+    }
 }
 
 fn move_report() -> MoveReport {
@@ -742,6 +760,7 @@ fn moves(visitor: &mut impl Visitor) {
                 watches: vec![Watched::Task(tid(1, 1)), Watched::HostAdded],
                 asked: 7,
                 answer: Some(bytes(b"a frame")),
+                awaits: HostId(3),
                 told: 3,
                 untaken: vec![bytes(b"a notify")],
                 hosts: vec![HostId(1), HostId(2)],
@@ -753,6 +772,43 @@ fn moves(visitor: &mut impl Visitor) {
         MoveAbort {
             tid: task,
             incarnation,
+        },
+    );
+    visitor.message("DrainAsk", DrainAsk { request: 301 });
+    for (name, result) in [
+        ("DrainEnd", Ok(drain_report())),
+        ("DrainEnd.failed", Err(failed())),
+    ] {
+        let request = 301;
+        visitor.message(name, DrainEnd { request, result });
+    }
+    let (request, tid) = (302, task);
+    visitor.message("CheckAsk", CheckAsk { request, tid });
+    for (name, result) in [
+        ("CheckEnd", Ok(vec![text("it has no way back")])),
+        ("CheckEnd.failed", Err(failed())),
+    ] {
+        visitor.message(name, CheckEnd { request, result });
+    }
+    let to = Some(text("node2"));
+    visitor.message("MoveTask", MoveTask { tid, to });
+    visitor.message("MoveTask.anywhere", MoveTask { tid, to: None });
+    let report = move_report();
+    visitor.message("Moved", Moved { report });
+    visitor.message("CheckTask", CheckTask { tid });
+    let reasons = vec![text("it has no way back")];
+    visitor.message("Checked", Checked { reasons });
+    let host = text("node2");
+    visitor.message("DrainHost", DrainHost { host });
+    let report = drain_report();
+    visitor.message("Drained", Drained { report });
+    visitor.message(
+        "TaskAnswer",
+        TaskAnswer {
+            tid,
+            incarnation,
+            request: 303,
+            answer: bytes(b"a frame"),
         },
     );
 }
