@@ -60,6 +60,8 @@ pub struct Client {
     /// Frames that came while another was awaited.
     early: VecDeque<Frame>,
     last_request: u64,
+    /// The request whose answer is kept when it comes while another is awaited.
+    awaited: Option<u64>,
     interrupt: Rc<Interrupt>,
     daemon: DaemonFacts,
 }
@@ -122,6 +124,7 @@ impl Client {
             reader: FrameReader::new(),
             early: VecDeque::new(),
             last_request: 0,
+            awaited: None,
             interrupt,
             daemon: DaemonFacts {
                 protocol: 0,
@@ -196,15 +199,53 @@ impl Client {
         self.answer(number, Some(time))
     }
 
+    /// As [`Client::ask`], and every `pace` until the answer is there does something else.
+    ///
+    /// # Errors
+    /// Also what that says.
+    pub fn ask_while(
+        &mut self,
+        request: &Request,
+        pace: Duration,
+        mut meanwhile: impl FnMut(&mut Self) -> Result<(), ClientError>,
+    ) -> Result<Answer, ClientError> {
+        let number = self.send(request)?;
+        self.awaited = Some(number);
+        let answer = loop {
+            match self.answer(number, Some(pace)) {
+                Err(ClientError::Late(_)) => {}
+                answer => break answer,
+            }
+            if let Err(error) = meanwhile(self) {
+                break Err(error);
+            }
+        };
+        self.awaited = None;
+        answer
+    }
+
     /// Waits for the answer to request `number`; what else comes is for later.
     fn answer(&mut self, number: u64, time: Option<Duration>) -> Result<Answer, ClientError> {
         let end = time.map(|time| Instant::now() + time);
         loop {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            let Some(frame) = self.fresh_frame(left)? else {
-                return Err(ClientError::Late(time.unwrap_or_default()));
+            let early = self.early.iter().position(|frame| answers(frame, number));
+            let early = early.and_then(|place| self.early.remove(place));
+            let frame = match early {
+                Some(frame) => frame,
+                None => match self.fresh_frame(left)? {
+                    Some(frame) => frame,
+                    None => return Err(ClientError::Late(time.unwrap_or_default())),
+                },
             };
             match frame.header.op {
+                Op::ConsoleAnswer
+                    if self
+                        .awaited
+                        .is_some_and(|it| it != number && answers(&frame, it)) =>
+                {
+                    self.early.push_back(frame);
+                }
                 Op::ConsoleAnswer if frame.header.request == number => {
                     return match Answer::read(&frame)? {
                         Answer::Failed(failed) => Err(ClientError::Refused(failed)),
@@ -286,6 +327,11 @@ impl Client {
             Err(cause) => Err(ClientError::Lost(Some(cause))),
         }
     }
+}
+
+/// Whether a frame is the answer to request `number`.
+fn answers(frame: &Frame, number: u64) -> bool {
+    frame.header.op == Op::ConsoleAnswer && frame.header.request == number
 }
 
 /// An answer without a number is to no request: the daemon says why it closes the connection.

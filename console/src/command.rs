@@ -122,6 +122,17 @@ pub enum Command {
         host: Option<String>,
     },
 
+    /// Have all tasks of a host leave for other hosts; it takes no more.
+    #[command(after_long_help = DRAIN_HELP)]
+    Drain {
+        /// The host takes tasks again. Those that have left do not come back.
+        #[arg(long)]
+        undo: bool,
+        /// Its name, as `conf` shows it.
+        #[arg(value_name = "HOST")]
+        host: String,
+    },
+
     /// Show the machine: its hosts, who leads, who votes.
     #[command(after_long_help = CONF_HELP)]
     Conf {
@@ -428,12 +439,28 @@ Example:
   vm sig 10 t2.5 t2.6";
 
 const MOVE_HELP: &str = "\
-The program knows nothing of it: its memory, threads, open files and messages go along. It stands
-still while its image travels; all other tasks go on. If anything is in the way, the task runs on
+The program knows nothing of it: its memory, threads, open files and messages go
+along, and all other tasks go on. If anything is in the way, the task runs on
 where it was, and the reason is told.
 
+Example:
   vm move t2.5 nodeB
   vm move t2.5";
+
+const DRAIN_HELP: &str = "\
+No task is started there or moved there any more, and those that are there move
+to other hosts, four at a time, each as by `move`; lead and vote go to others
+too if there are enough hosts. A task that cannot be moved stays, and is named
+with its reason. Then `delete` ends the host with nothing lost.
+
+The host goes on draining until --undo or delete, also when this command is
+interrupted. With no other host that takes tasks nothing is begun.
+
+Exit code: 0 if all have left, 1 if not.
+
+Example:
+  vm drain node2 && vm delete node2
+  vm drain --undo node2";
 
 const CHECK_HELP: &str = "\
 Exit code: 0 if it could be moved, 1 if not; then each reason is one line.

@@ -27,6 +27,8 @@ use vm_wire::{
 
 /// How long the end of a daemon that was told to end is awaited.
 const END_TIME: Duration = Duration::from_secs(10);
+/// How often what is under way is looked at, to show how far it is.
+const LOOK: Duration = Duration::from_millis(200);
 /// How long an answer for the completion at the prompt may take.
 const COMPLETION_TIME: Duration = Duration::from_millis(1500);
 
@@ -120,6 +122,14 @@ impl Console {
                 self.renderer.show(&Event::Moved(tid, &report, &conf))?;
                 Ok(failure::DONE)
             }
+            Command::Drain { undo: true, host } => {
+                let Answer::Done = self.client()?.ask(&Request::Undrain(host.clone()))? else {
+                    return Err(ClientError::Unexpected.into());
+                };
+                self.renderer.show(&Event::HostResumed(host))?;
+                Ok(failure::DONE)
+            }
+            Command::Drain { undo: false, host } => self.drain(host),
             Command::Conf { all } => {
                 let mut conf = self.conf(None)?;
                 conf.hosts.retain(|row| *all || is_present(row));
@@ -354,6 +364,29 @@ impl Console {
         Ok(code)
     }
 
+    fn drain(&mut self, host: &str) -> anyhow::Result<u8> {
+        let bar = launch::progress_bar(self.renderer.audience(), host);
+        let request = Request::Drain(host.to_owned());
+        let answer = self.client()?.ask_while(&request, LOOK, |client| {
+            let Answer::Conf(conf) = client.ask(&Request::Conf)? else {
+                return Err(ClientError::Unexpected);
+            };
+            let row = conf.hosts.iter().find(|row| row.facts.name == host);
+            bar.set_message(format!("{} tasks to go", row.map_or(0, |row| row.tasks)));
+            Ok(())
+        });
+        bar.finish_and_clear();
+        let Answer::Drained(report) = answer? else {
+            return Err(ClientError::Unexpected.into());
+        };
+        let conf = self.conf(None)?;
+        self.renderer.show(&Event::Drained(&report, &conf))?;
+        Ok(match report.refused_count {
+            0 => failure::DONE,
+            _ => failure::FAILED,
+        })
+    }
+
     fn halt(&mut self, yes: bool) -> anyhow::Result<u8> {
         let client = self.client()?;
         if !yes && io::stdin().is_terminal() && !confirmed()? {
@@ -396,7 +429,10 @@ pub fn report(renderer: &mut Renderer, error: &anyhow::Error) -> io::Result<()> 
 
 /// Whether the host is in the machine, and not only remembered.
 pub fn is_present(row: &HostRow) -> bool {
-    matches!(row.state, HostState::Live | HostState::Leaving)
+    matches!(
+        row.state,
+        HostState::Live | HostState::Draining | HostState::Leaving
+    )
 }
 
 fn current_dir() -> anyhow::Result<PathBuf> {

@@ -215,7 +215,7 @@ impl Launcher<'_> {
             joined: false,
             request: client.send(&Request::AwaitHost(name.to_owned()))?,
             deadline: Instant::now() + self.time,
-            bar: self.progress.bar(name),
+            bar: self.progress.bar(name, "starting its daemon"),
         })
     }
 
@@ -367,6 +367,11 @@ impl Words {
     }
 }
 
+/// Shows people, on a terminal, how far something is that is done to a host.
+pub fn progress_bar(audience: Audience, host: &str) -> ProgressBar {
+    Progress::new(audience).bar(host, "asking its daemon")
+}
+
 /// Shows people, on a terminal, which hosts are awaited.
 struct Progress {
     bars: MultiProgress,
@@ -384,11 +389,11 @@ impl Progress {
         Progress { bars, style }
     }
 
-    fn bar(&self, name: &str) -> ProgressBar {
+    fn bar(&self, name: &str, message: &'static str) -> ProgressBar {
         let bar = self.bars.add(ProgressBar::new_spinner());
         bar.set_style(self.style.clone());
         bar.set_prefix(name.to_owned());
-        bar.set_message("starting its daemon");
+        bar.set_message(message);
         bar.enable_steady_tick(LOOK);
         bar
     }

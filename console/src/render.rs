@@ -17,7 +17,7 @@ use vm_wire::{
     HostId, MachineId, Tid,
     agreed::ExitStatus,
     console::{Conf, Output, TaskRow},
-    peer::MoveReport,
+    peer::{DrainReport, MoveReport},
 };
 
 /// A host's name, or its number if it is not known any more.
@@ -41,6 +41,10 @@ pub enum Event<'a> {
     Check(Tid, &'a [String]),
     /// A task was moved, and how that went; the machine, for the names.
     Moved(Tid, &'a MoveReport, &'a Conf),
+    /// The tasks of a host have left it, or not; the machine, for the names.
+    Drained(&'a DrainReport, &'a Conf),
+    /// A host takes tasks again.
+    HostResumed(&'a str),
     /// A host is in the machine now.
     HostAdded(&'a str),
     /// A host is in the machine no more.
@@ -204,6 +208,7 @@ pub mod tests {
         agreed::HostFacts,
         console::{HostRow, HostState},
         peer::UsageRow,
+        task::{FailKind, Failed},
     };
 
     /// A writer whose bytes a test can see.
@@ -358,6 +363,30 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
             host: HostId(1),
         };
         let reasons = ["it has no way back".to_owned()];
+        let moved = MoveReport {
+            from: HostId(2),
+            to: HostId(1),
+            bytes: 5_000_000,
+            total_us: 40_000,
+            copied: 4_000_000,
+            rounds: 2,
+            prepare_us: 5_000,
+            copy_us: 5_000,
+            interrupt_us: 1_000,
+            save_us: 9_000,
+            restore_us: 10_000,
+            drain_us: 1_000,
+            commit_us: 9_000,
+        };
+        let drained = DrainReport {
+            host: HostId(2),
+            total_us: 250_000,
+            moved_count: 1,
+            refused_count: 1,
+            moved: vec![(tid(2, 1), moved)],
+            refused: vec![(tid(2, 2), Failed::new(FailKind::Refused, &reasons[0]))],
+        };
+        let machine = conf();
         for (event, people, programs) in [
             (
                 Event::Started(&[tid(1, 1), tid(2, 1)]),
@@ -378,6 +407,20 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
                 Event::Check(tid(1, 1), &reasons),
                 "t1.1 cannot be moved: it has no way back\n",
                 r#"{"movable":false,"reasons":["it has no way back"],"tid":"t1.1"}"#,
+            ),
+            (
+                Event::Drained(&drained, &machine),
+                "\
+t2.1 moved to alpha: 5.0 MB in 40.0 ms
+t2.2 stays: it has no way back
+beta: 1 task has left in 0.250 s, 1 has not
+",
+                r#"{"drained":"beta","moved":[{"bytes":5000000,"tid":"t2.1","to":"alpha","total_us":40000}],"moved_count":1,"refused":[{"reason":"it has no way back","tid":"t2.2"}],"refused_count":1,"total_us":250000}"#,
+            ),
+            (
+                Event::HostResumed("beta"),
+                "beta: takes tasks again\n",
+                r#"{"resumed":"beta"}"#,
             ),
             (
                 Event::HostAdded("beta"),

@@ -21,6 +21,7 @@ use vm_wire::{
     console::{
         Answer, Conf, HostRow, HostState, Input, Output, Request, RunEnd, TaskRow, WindowSize,
     },
+    peer::DrainReport,
     task::{FailKind, Failed},
 };
 
@@ -173,6 +174,45 @@ fn one_bad_task_does_not_keep_the_others_from_their_signal() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(text(&output.stdout), "t1.9: sent SIGUSR1\n");
     assert_eq!(text(&output.stderr), "vm: no task t1.8 is alive\n");
+}
+
+#[test]
+fn a_drain_looks_how_far_it_is_until_it_is_answered() {
+    for refused in [false, true] {
+        let output = against(&["drain", "alpha"], move |mut daemon| {
+            let (drain, request) = daemon.request();
+            assert_eq!(request, Request::Drain("alpha".to_owned()));
+            assert_eq!(daemon.answer_next(&Answer::Conf(conf())), Request::Conf);
+            // The answer comes before the one to the question of how far it is.
+            let (progress, request) = daemon.request();
+            assert_eq!(request, Request::Conf);
+            let no = Failed::new(FailKind::Refused, "it has no way back");
+            let report = DrainReport {
+                host: HostId(1),
+                total_us: 1_000,
+                moved_count: 0,
+                refused_count: refused.into(),
+                moved: Vec::new(),
+                refused: if refused {
+                    vec![(tid(2, 1), no)]
+                } else {
+                    Vec::new()
+                },
+            };
+            daemon.answer(drain, &Answer::Drained(report));
+            daemon.answer(progress, &Answer::Conf(conf()));
+            assert_eq!(daemon.answer_next(&Answer::Conf(conf())), Request::Conf);
+        });
+        assert_eq!(output.status.code(), Some(refused.into()));
+        let said = match refused {
+            false => "alpha: 0 tasks have left in 0.001 s\n",
+            true => {
+                "t2.1 stays: it has no way back\nalpha: 0 tasks have left in 0.001 s, 1 has not\n"
+            }
+        };
+        assert_eq!(text(&output.stdout), said);
+        assert_eq!(text(&output.stderr), "");
+    }
 }
 
 #[test]

@@ -76,6 +76,31 @@ impl Node {
         }
     }
 
+    /// The processes that coordinate applications beside the daemon, as far as they are its children.
+    pub fn coordinators(&self) -> Vec<i32> {
+        let tasks = format!("/proc/{}/task/{}/children", self.pid(), self.pid());
+        let children = std::fs::read_to_string(tasks).expect("it runs");
+        let children = children.split_whitespace().map(|pid| pid.parse());
+        let named = |pid: &i32| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+            name.is_ok_and(|name| name.trim() == "vm-coordinator")
+        };
+        let children = children.map(|pid| pid.expect("a number"));
+        children.filter(named).collect()
+    }
+
+    /// The only one of them, which is not `before`, once it is there.
+    pub fn coordinator(&self, before: Option<i32>) -> i32 {
+        wait_for(
+            "a coordinator",
+            PATIENCE,
+            || match self.coordinators()[..] {
+                [pid] if Some(pid) != before => Some(pid),
+                _ => None,
+            },
+        )
+    }
+
     /// What the daemon has logged.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.with_extension("log")).unwrap_or_default()
@@ -184,6 +209,11 @@ impl Cluster {
     pub fn add(&mut self, extra: &[&str]) -> usize {
         let name = format!("n{}", self.nodes.len() + 1);
         let command = self.command(&name, extra);
+        self.add_node(name, command)
+    }
+
+    /// Likewise, by a command that `command` made.
+    pub fn add_node(&mut self, name: String, command: Command) -> usize {
         self.start_node(name.clone(), command);
         let index = self.nodes.len() - 1;
         let dir = self.nodes[index].dir.clone();

@@ -49,6 +49,11 @@ fn groups_work_across_hosts() {
 }
 
 #[test]
+fn a_task_moves_others_and_itself_and_empties_its_own_host() {
+    passes("moves");
+}
+
+#[test]
 fn what_cannot_be_done_is_refused_by_kind() {
     passes("refusals");
 }

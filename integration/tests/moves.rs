@@ -115,31 +115,6 @@ fn what_cannot_be_moved_stays_and_says_why() {
     assert_eq!(failed.kind, FailKind::NoSuchTask, "{failed}");
 }
 
-/// The processes that coordinate applications beside a daemon.
-fn coordinators(node: &Node) -> Vec<i32> {
-    let tasks = format!("/proc/{}/task/{}/children", node.pid(), node.pid());
-    let children = fs::read_to_string(tasks).expect("it runs");
-    let children = children.split_whitespace().map(|pid| pid.parse());
-    let named = |pid: &i32| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm"));
-        name.is_ok_and(|name| name.trim() == "vm-coordinator")
-    };
-    let children = children.map(|pid| pid.expect("a number"));
-    children.filter(named).collect()
-}
-
-/// The only one, which is not `before`, once it is there.
-fn coordinator(node: &Node, before: Option<i32>) -> i32 {
-    wait_for(
-        "a coordinator",
-        Duration::from_secs(20),
-        || match coordinators(node)[..] {
-            [pid] if Some(pid) != before => Some(pid),
-            _ => None,
-        },
-    )
-}
-
 /// The program of a process.
 fn program(pid: i32) -> String {
     let exe = fs::read_link(format!("/proc/{pid}/exe")).expect("it runs");
@@ -164,26 +139,26 @@ fn a_coordinator_that_is_killed_or_stopped_costs_no_move() {
         answer => panic!("{tid}: {answer:?}"),
     };
     // The master forked it, and it holds nothing but its socket.
-    let forked = coordinator(node, None);
+    let forked = node.coordinator(None);
     assert_eq!(program(forked), "vmtest");
     wait_for("nothing but a socket", Duration::from_secs(5), || {
         let open = fs::read_dir(format!("/proc/{forked}/fd")).expect("it runs");
         (open.count() == 4).then_some(())
     });
     moves(members[0]);
-    assert_eq!(coordinators(node), [forked]);
+    assert_eq!(node.coordinators(), [forked]);
     // Killed: the daemon starts another, and whoever asks meanwhile waits for that.
     signal(forked, Signal::KILL);
     moves(members[1]);
-    let started = coordinator(node, Some(forked));
+    let started = node.coordinator(Some(forked));
     assert_eq!(program(started), "vmd");
     // Stopped: it is noticed when it has something to do, and ended.
     signal(started, Signal::STOP);
     moves(members[2]);
-    let next = coordinator(node, Some(started));
+    let next = node.coordinator(Some(started));
     assert!(!fs::exists(format!("/proc/{started}/exe")).expect("a look"));
     moves(members[0]);
-    assert_eq!(coordinators(node), [next]);
+    assert_eq!(node.coordinators(), [next]);
     run.input(b"end\n");
     let finished = run.finish();
     assert_eq!(finished.status, ExitStatus::Code(0), "{}", finished.stderr);
@@ -192,7 +167,7 @@ fn a_coordinator_that_is_killed_or_stopped_costs_no_move() {
     wait_for(
         "the end of the coordinator",
         Duration::from_secs(10),
-        || coordinators(node).is_empty().then_some(()),
+        || node.coordinators().is_empty().then_some(()),
     );
 }
 
@@ -202,14 +177,14 @@ fn a_master_that_has_threads_is_not_forked_and_has_a_coordinator_nevertheless() 
     let node = &cluster.nodes[0];
     let mut run = node.client();
     let master = run.run("vmtest", &["idle-with-threads"]);
-    assert_eq!(program(coordinator(node, None)), "vmd");
+    assert_eq!(program(node.coordinator(None)), "vmd");
     let signalled = node.client().ask(&Request::Signal(master, 9));
     assert_eq!(signalled, Answer::Done);
     assert_eq!(run.finish().status, ExitStatus::Signal(9));
     // One that is stopped does not outlive its daemon.
     let mut run = node.client();
     let master = run.run("vmtest", &["idle"]);
-    let left = coordinator(node, None);
+    let left = node.coordinator(None);
     assert_eq!(program(left), "vmtest");
     let here = node.conf().hosts[0].facts.name.clone();
     match node.client().ask(&Request::Move(master, Some(here))) {

@@ -59,6 +59,16 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub max_tasks: u32,
 
+    /// What SIGTERM, SIGINT and SIGHUP do: leave the machine, whereby the tasks here end; or drain
+    /// first: all tasks move to other hosts, and those that have not after --grace end
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnTerm::Leave)]
+    pub on_term: OnTerm,
+
+    /// How long a drain at SIGTERM may take; leaving comes after it, and takes up to 10 s. Seconds
+    #[arg(long, value_name = "SECONDS",
+          default_value_t = limits::DRAIN_GRACE_DEFAULT.as_secs() as u32)]
+    pub grace: u32,
+
     /// Folders in which programs are looked up, before those of $PATH; may be given several times
     #[arg(long, value_name = "DIR[:DIR...]", value_delimiter = ':')]
     pub path: Vec<PathBuf>,
@@ -84,6 +94,15 @@ pub struct Args {
     /// This is the daemon that a `vmd --detach` has started
     #[arg(long, hide = true)]
     pub detached: bool,
+}
+
+/// What a signal that asks the daemon to end does first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnTerm {
+    /// Nothing: the host leaves.
+    Leave,
+    /// Its tasks move to other hosts.
+    Drain,
 }
 
 /// Where to listen for other daemons.

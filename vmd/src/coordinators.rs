@@ -8,6 +8,7 @@
 
 use crate::{
     context::{Context, Source},
+    fault::{self, Strike},
     sockets::{READ_MIN, Read, read_into},
     transfer,
 };
@@ -119,6 +120,11 @@ impl Coordinators {
             return;
         };
         let coordinator = &mut self.table[place];
+        if let Strike::Coordinator(signal) = fault::at_coordinator(frame)
+            && let Some(process) = &coordinator.process
+        {
+            let _ = rustix::process::pidfd_send_signal(process, signal);
+        }
         frame.write_to(&mut coordinator.waiting);
         if coordinator.waiting.len() > WAITING_MAX || coordinator.flush().is_err() {
             self.lose(place, context);

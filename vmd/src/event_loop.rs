@@ -344,7 +344,10 @@ impl EventLoop {
         let context = &mut self.context;
         match output {
             Output::Task(tid, frame) => self.locals.send_to_task(tid, frame, context),
-            Output::Peer(host, frame) => self.links.send(host, frame, context),
+            Output::Peer(host, frame) => {
+                fault::at_frame("send", &frame);
+                self.links.send(host, frame, context);
+            }
             Output::Connect(host, addr) => self.links.connect(host, &addr, context),
             Output::Disconnect(host) => self.links.disconnect(host, context),
             Output::Joiner(conn, frame) => self.links.send_to_joiner(conn, frame, context),
@@ -382,16 +385,29 @@ impl EventLoop {
             }
             Output::Resize(tid, size) => self.processes.resize(tid, size),
             Output::Attach(conn, tid) => self.consoles.attach(conn, tid),
-            Output::Freeze { tid, addr, ticket } => {
+            Output::Copy { tid, addr, ticket } => {
                 let (locals, processes) = (&mut self.locals, &mut self.processes);
                 self.moves
-                    .freeze(tid, &addr, ticket, locals, processes, context);
+                    .copy(tid, &addr, ticket, locals, processes, context);
             }
-            Output::Resume(tid) | Output::Begin { tid, .. } => {
+            Output::Freeze(tid) => {
+                let (locals, processes) = (&mut self.locals, &mut self.processes);
+                self.moves.freeze(tid, locals, processes, context);
+            }
+            Output::CancelCopy(tid) => {
+                self.moves
+                    .cancel(tid, &mut self.locals, &mut self.processes);
+            }
+            Output::Begin { tid, .. } => {
+                fault::at("begin");
+                self.moves.go(tid, &mut self.locals);
+            }
+            Output::Resume(tid) => {
                 self.moves.go(tid, &mut self.locals);
             }
             Output::Expect { tid, ticket } => self.moves.expect(tid, ticket),
             Output::Discard(tid) => {
+                fault::at("discard");
                 self.moves.forget(tid);
                 self.locals.discard(tid, context);
                 self.processes.discard(tid);

@@ -21,8 +21,20 @@ use vm_wire::{
 /// What a task has reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reported {
-    /// It stands, and so many bytes of its image are written.
-    Saved(u64),
+    /// Most of its image is written while it ran.
+    Copied {
+        /// Of all rounds.
+        bytes: u64,
+        /// How many.
+        rounds: u32,
+    },
+    /// It stands, and its image is written.
+    Saved {
+        /// Of the image.
+        bytes: u64,
+        /// Since it stood.
+        micros: u32,
+    },
     /// It goes on, and this is why.
     Refused(String),
     /// It was brought back, and stands.
@@ -117,7 +129,8 @@ impl Interrupts {
 
 fn owned(report: Report<'_>) -> Reported {
     match report {
-        Report::Saved(bytes) => Reported::Saved(bytes),
+        Report::Copied { bytes, rounds } => Reported::Copied { bytes, rounds },
+        Report::Saved { bytes, micros } => Reported::Saved { bytes, micros },
         Report::Refused(text) => Reported::Refused(text.to_owned()),
         Report::Back => Reported::Back,
     }

@@ -12,6 +12,7 @@
 use crate::{
     connection::{Conn, Opening, State},
     context::{Context, Source},
+    fault,
     hello::{Identity, is_from_host},
     queue::Pushed,
     secure::Secure,
@@ -283,6 +284,7 @@ impl Links {
             let op = frame.header.op;
             match conn.state {
                 State::Up(host) if is_from_host(op) => {
+                    fault::at_frame("receive", &frame);
                     context.inbox.push_back(Input::Peer(host, frame));
                 }
                 State::Joiner if op == Op::Join => {

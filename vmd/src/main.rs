@@ -51,7 +51,7 @@ mod fault;
 mod logging;
 
 use anyhow::{Context as _, bail};
-use args::Args;
+use args::{Args, OnTerm};
 use clap::Parser as _;
 use dir::Dir;
 use event_loop::{EventLoop, Parts};
@@ -62,7 +62,7 @@ use program::ProgramPath;
 use secret::{ENV_SECRET, Secret};
 use secure::Mode;
 use spawn::Spawner;
-use std::{env, io, net::IpAddr, path::PathBuf, process::ExitCode, thread};
+use std::{env, io, net::IpAddr, path::PathBuf, process::ExitCode, thread, time::Duration};
 use vm_machine::Outbox;
 use vm_machine::{Daemon, DaemonConfig};
 use vm_wire::{HostId, MachineId, agreed::HostFacts, place};
@@ -189,6 +189,10 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
     let config = |facts: &HostFacts| DaemonConfig {
         seed: secret::random_u64(),
         release: env!("CARGO_PKG_VERSION").to_owned(),
+        drain_at_stop: match args.on_term {
+            OnTerm::Leave => None,
+            OnTerm::Drain => Some(Duration::from_secs(args.grace.into())),
+        },
         ..DaemonConfig::new(facts.clone(), nonce)
     };
     let mut outbox = Outbox::new();

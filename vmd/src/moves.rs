@@ -2,16 +2,22 @@
 //! [`vm_machine`]'s moves.
 
 use crate::{
-    context::Context, interrupts::Reported, locals::Locals, processes::Processes, secret::Secret,
-    secure::Mode, transfer,
+    context::Context,
+    fault::{self, Strike},
+    interrupts::Reported,
+    locals::Locals,
+    processes::Processes,
+    secret::Secret,
+    secure::Mode,
+    transfer,
 };
 use rustix::{
     fd::{AsFd, OwnedFd},
     net::{AddressFamily, SocketFlags, SocketType, socketpair},
-    pipe::{PipeFlags, pipe_with},
+    pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
 };
-use std::{collections::HashMap, io};
-use vm_machine::Input;
+use std::{collections::HashMap, io, time::Duration};
+use vm_machine::{Input, Written};
 use vm_wire::{
     HostId, Tid,
     interrupt::Order,
@@ -29,6 +35,8 @@ pub struct Moves {
     here: HostId,
     /// Tasks that are awaited, by ticket.
     expected: HashMap<u64, Tid>,
+    /// Where the image goes of each task that writes one while it runs.
+    copies: HashMap<Tid, OwnedFd>,
 }
 
 impl Moves {
@@ -39,12 +47,13 @@ impl Moves {
             mode,
             here,
             expected: HashMap::new(),
+            copies: HashMap::new(),
         }
     }
 
-    /// Has a task stop and write its image into a connection to `addr`.
-    pub fn freeze(
-        &self,
+    /// Has a task write most of its image, while it runs, into a connection to `addr`.
+    pub fn copy(
+        &mut self,
         tid: Tid,
         addr: &str,
         ticket: u64,
@@ -52,20 +61,61 @@ impl Moves {
         processes: &mut Processes,
         context: &mut Context,
     ) {
-        let mut start = || -> io::Result<()> {
-            let (out, image) = pipe_with(PipeFlags::CLOEXEC)?;
+        let start = || -> io::Result<OwnedFd> {
+            let (out, image) = pipe()?;
             transfer::start_sender(addr, ticket, &self.secret, self.mode, out)?;
-            locals
-                .interrupts
-                .order(tid, Order::Freeze, Some(image.as_fd()))
+            Ok(image)
         };
         match start() {
-            Ok(()) => processes.nudge(tid, NUDGE),
-            Err(error) => {
-                let text = format!("it cannot be told to stop: {error}");
-                let failed = Failed::new(FailKind::System, text);
-                context.inbox.push_back(Input::Frozen(tid, Err(failed)));
+            Ok(image) => {
+                self.copies.insert(tid, image);
+                self.order(tid, Order::Copy, locals, processes, context);
             }
+            Err(error) => refuse(tid, &error, context),
+        }
+    }
+
+    /// Has a task stop and write the rest of its image.
+    pub fn freeze(
+        &mut self,
+        tid: Tid,
+        locals: &mut Locals,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) {
+        self.order(tid, Order::Freeze, locals, processes, context);
+        self.copies.remove(&tid);
+    }
+
+    fn order(
+        &self,
+        tid: Tid,
+        order: Order,
+        locals: &mut Locals,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) {
+        let image = self.copies.get(&tid).map(AsFd::as_fd);
+        let point = match order {
+            Order::Copy => "order.copy",
+            _ => "order.freeze",
+        };
+        if fault::at(point) == Strike::Task {
+            processes.signal(tid, libc::SIGKILL);
+        }
+        match locals.interrupts.order(tid, order, image) {
+            Ok(()) => processes.nudge(tid, NUDGE),
+            Err(error) => refuse(tid, &error, context),
+        }
+    }
+
+    /// What was begun is of no use any more.
+    pub fn cancel(&mut self, tid: Tid, locals: &mut Locals, processes: &mut Processes) {
+        // It may have ended.
+        if self.copies.remove(&tid).is_some()
+            && locals.interrupts.order(tid, Order::Cancel, None).is_ok()
+        {
+            processes.nudge(tid, NUDGE);
         }
     }
 
@@ -117,7 +167,7 @@ impl Moves {
         processes: &mut Processes,
         context: &mut Context,
     ) -> io::Result<()> {
-        let (out, image) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (out, image) = pipe()?;
         let pair = |kind| {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             socketpair(AddressFamily::UNIX, kind, flags, None)
@@ -139,15 +189,41 @@ impl Moves {
         context: &mut Context,
     ) {
         let refused = |text| Failed::new(FailKind::Refused, text);
+        let point = match reported {
+            Reported::Copied { .. } => "report.copied",
+            Reported::Saved { .. } => "report.saved",
+            Reported::Refused(_) => "report.refused",
+            Reported::Back => "report.back",
+        };
+        if fault::at(point) == Strike::Task {
+            processes.signal(tid, libc::SIGKILL);
+        }
         let input = match reported {
-            Reported::Saved(bytes) => {
+            Reported::Copied { bytes, rounds } => Input::Copied(tid, bytes, rounds),
+            Reported::Saved { bytes, micros } => {
                 // What it wrote before is this host's to deliver.
                 processes.read_all(tid, context);
-                Input::Frozen(tid, Ok(bytes))
+                let time = Duration::from_micros(micros.into());
+                Input::Frozen(tid, Ok(Written { bytes, time }))
             }
             Reported::Refused(text) => Input::Frozen(tid, Err(refused(text))),
             Reported::Back => Input::Arrived(tid, Ok(())),
         };
         context.inbox.push_back(input);
     }
+}
+
+/// Where an image goes through: large, so that both ends work at once.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (out, image) = pipe_with(PipeFlags::CLOEXEC)?;
+    // A user who has many pipes gets no large ones; then the move takes longer.
+    let _ = fcntl_setpipe_size(&image, transfer::READ_BYTES);
+    Ok((out, image))
+}
+
+/// A task cannot be told what to do.
+fn refuse(tid: Tid, error: &io::Error, context: &mut Context) {
+    let text = format!("it cannot be told to stop: {error}");
+    let failed = Failed::new(FailKind::System, text);
+    context.inbox.push_back(Input::Frozen(tid, Err(failed)));
 }

@@ -86,7 +86,6 @@ impl Spawner {
     pub fn bring_back(&self, handed: &[OwnedFd; 3]) -> io::Result<Started> {
         let mut command = transfer::restorer();
         command
-            .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

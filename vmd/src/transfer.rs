@@ -12,6 +12,7 @@
 //! has checksums and an end of its own: a way that breaks is found by the restorer.
 
 use crate::{
+    fault::{self, Strike},
     secret::Secret,
     secure::{Mode, SEALED_MAX, Secure},
     sockets::tune_link,
@@ -43,8 +44,8 @@ const RECEIVER: &str = "transfer-receiver";
 const RESTORER: &str = "transfer-restorer";
 /// Environment variable of the two processes: the key of the links.
 const ENV_KEY: &str = "VM_TRANSFER_KEY";
-/// Bytes that are read at once.
-const READ_BYTES: usize = 256 * 1024;
+/// Bytes that are read at once, and that a pipe holds.
+pub const READ_BYTES: usize = 1 << 20;
 /// How long connecting and the handshake may take.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// Under these numbers the restorer finds the image; the data and the interrupt socket follow.
@@ -104,7 +105,8 @@ pub fn start_receiver(
 /// A process that becomes a task: what the spawner still gives it are its streams.
 pub fn restorer() -> Command {
     let mut command = this_program();
-    command.arg(RESTORER);
+    command.arg(RESTORER).env_clear();
+    fault::pass_on(&mut command);
     command
 }
 
@@ -166,11 +168,11 @@ fn send(addr: &str, ticket: &str, mode: &str) -> anyhow::Result<()> {
     let mut secure = Secure::maker(&secret, mode, &mut out);
     socket.write_all(&out)?;
     let mut reader = FrameReader::new();
+    let mut bytes = vec![0; READ_BYTES];
     socket.set_read_timeout(Some(CONNECT_TIME))?;
     while !secure.is_open() {
-        take(&mut socket, &mut secure, &mut reader)?;
+        take(&mut socket, &mut secure, &mut reader, &mut bytes)?;
     }
-    let mut bytes = vec![0; READ_BYTES];
     out.clear();
     secure.seal(&ticket.to_le_bytes(), &mut out);
     loop {
@@ -182,6 +184,7 @@ fn send(addr: &str, ticket: &str, mode: &str) -> anyhow::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error).context("reading the image"),
         };
+        fault::at("sender");
         if secure.sends_plain() {
             socket.write_all(&bytes[..count])?;
             continue;
@@ -201,9 +204,10 @@ fn receive(ticket: &str, mode: &str) -> anyhow::Result<()> {
     socket.set_read_timeout(Some(CONNECT_TIME))?;
     let mut secure = Secure::other_end(&secret, mode);
     let mut reader = FrameReader::new();
+    let mut room = vec![0; READ_BYTES];
     let mut proved = false;
     loop {
-        if !take(&mut socket, &mut secure, &mut reader)? {
+        if !take(&mut socket, &mut secure, &mut reader, &mut room)? {
             ensure!(proved, "the sender went away");
             return Ok(());
         }
@@ -218,6 +222,11 @@ fn receive(ticket: &str, mode: &str) -> anyhow::Result<()> {
             proved = true;
             socket.set_read_timeout(None)?;
         }
+        if let Some(last) = bytes.last_mut()
+            && fault::at("receiver") == Strike::Break
+        {
+            *last ^= 1;
+        }
         image.write_all(&bytes).context("handing on the image")?;
     }
 }
@@ -227,10 +236,10 @@ fn take(
     socket: &mut TcpStream,
     secure: &mut Secure,
     reader: &mut FrameReader,
+    bytes: &mut [u8],
 ) -> anyhow::Result<bool> {
-    let mut bytes = [0; 64 * 1024];
     let count = loop {
-        match socket.read(&mut bytes) {
+        match socket.read(bytes) {
             Ok(count) => break count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => bail!("reading from the other end: {error}"),
@@ -246,6 +255,7 @@ fn take(
 
 /// Becomes the task.
 fn restore() -> anyhow::Result<()> {
+    fault::at("restorer");
     // SAFETY: the daemon has put the image there.
     let image = unsafe { rustix::fd::BorrowedFd::borrow_raw(IMAGE) };
     match vm_checkpoint::restore(image, vm_checkpoint::Way::default()) {

@@ -5,6 +5,9 @@
 //! has interrupted. Threads within the library are in a [`vm_checkpoint::Section`] while they hold
 //! its state, so they stop when they have let go of it; where they wait they hold nothing.
 //!
+//! Most of the image is written while the task runs, by a thread of the checkpointer's own; when
+//! little is left, or it does not get less, the daemon hears of it, and orders the stop.
+//!
 //! While all threads stand, the task tells its daemon that the image is written, and waits for one
 //! word: go on. It comes here, when the move was taken back; or it comes to the process that was
 //! brought back on the other host, over the new interrupt socket that is there under the number of
@@ -34,6 +37,8 @@ use vm_wire::{
 /// Where the image goes, and whether that was closed after the image was whole.
 static IMAGE: AtomicI32 = AtomicI32::new(-1);
 static CLOSED: AtomicBool = AtomicBool::new(false);
+/// Memory is being sent while the task runs.
+static COPIES: AtomicBool = AtomicBool::new(false);
 /// The number of the last order.
 static HEEDED: AtomicU64 = AtomicU64::new(0);
 /// How often the task went on after it was frozen; whether the last time as another process.
@@ -47,6 +52,9 @@ static OFFSET: AtomicI64 = AtomicI64::new(0);
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 /// The task is leaving the machine.
 static LEAVES: AtomicBool = AtomicBool::new(false);
+
+/// Why a task is not frozen.
+const LEAVING: &str = "it is leaving the machine";
 
 /// How often this task went on after it was frozen.
 pub(crate) fn renewals() -> u32 {
@@ -94,11 +102,49 @@ pub(crate) fn heed(packet: &[u8], image: Option<RawFd>) {
         _ => None,
     };
     match (order, image) {
+        (Some(Order::Copy), Some(image)) => copy(image),
         (Some(Order::Freeze), Some(image)) => freeze(image),
+        (Some(Order::Cancel), None) if COPIES.swap(false, SeqCst) => {
+            vm_checkpoint::give_up_in_handler();
+        }
         // Whoever sent it is told by its end that it will not be used.
         (_, Some(image)) => sys::close(image),
         _ => {}
     }
+}
+
+fn options(own: &[RawFd]) -> Options<'_> {
+    Options {
+        own,
+        hold: Some(hold),
+        ..Options::default()
+    }
+}
+
+/// Begins an image while the task runs.
+fn copy(image: RawFd) {
+    let own = [data_socket(), interrupt_socket()];
+    let result = match LEAVES.load(SeqCst) {
+        true => Err(LEAVING),
+        false => Ok(vm_checkpoint::begin_in_handler(
+            image,
+            options(&own),
+            interrupt_socket(),
+            copied,
+        )),
+    };
+    // The thread that sends has a descriptor of its own.
+    sys::close(image);
+    match result {
+        Ok(Ok(())) => COPIES.store(true, SeqCst),
+        Ok(Err(text)) => report(Report::Refused(text.as_str())),
+        Err(text) => report(Report::Refused(text)),
+    }
+}
+
+/// The rounds are over.
+fn copied(socket: RawFd, bytes: u64, rounds: u32) {
+    report_over(socket, Report::Copied { bytes, rounds });
 }
 
 fn freeze(image: RawFd) {
@@ -106,14 +152,15 @@ fn freeze(image: RawFd) {
     CLOSED.store(false, SeqCst);
     SAVED_AT.store(system_us() + clock_offset(), SeqCst);
     let own = [data_socket(), interrupt_socket()];
-    let options = Options {
-        own: &own,
-        hold: Some(hold),
-        ..Options::default()
-    };
+    let begun = COPIES.swap(false, SeqCst);
     let result = match LEAVES.load(SeqCst) {
-        true => Err("it is leaving the machine"),
-        false => Ok(vm_checkpoint::save_in_handler(image, options)),
+        true => {
+            if begun {
+                vm_checkpoint::give_up_in_handler();
+            }
+            Err(LEAVING)
+        }
+        false => Ok(vm_checkpoint::save_in_handler(image, options(&own), begun)),
     };
     if !CLOSED.load(SeqCst) {
         sys::close(image);
@@ -128,8 +175,9 @@ fn freeze(image: RawFd) {
 /// All threads stand: tells the daemon, and waits for its word.
 fn hold(moment: Moment) {
     match moment {
-        Moment::Saved(bytes) => {
-            report(Report::Saved(bytes));
+        Moment::Saved { bytes, ns } => {
+            let micros = u32::try_from(ns / 1000).unwrap_or(u32::MAX);
+            report(Report::Saved { bytes, micros });
             sys::close(IMAGE.load(SeqCst));
             CLOSED.store(true, SeqCst);
             MOVED.store(false, SeqCst);
@@ -169,8 +217,11 @@ fn hold(moment: Moment) {
 }
 
 fn report(report: Report<'_>) {
+    report_over(interrupt_socket(), report);
+}
+
+fn report_over(socket: RawFd, report: Report<'_>) {
     let mut bytes = [0; REPORT_MAX];
-    let socket = interrupt_socket();
     if socket >= 0 {
         // If the daemon is not there any more, the wait for its word ends this process.
         let _ = send(

@@ -40,6 +40,7 @@
 //! | know who one is | [`Task::tid`], [`Task::parent`], [`Task::app`], [`Task::index`], [`Task::siblings`] |
 //! | know where one is | [`Task::host`], [`Task::hosts`], [`Task::machine`] |
 //! | start, end, signal tasks | [`Task::spawn`], [`Task::kill`], [`Task::signal`] |
+//! | move tasks, or this one, elsewhere | [`Task::move_task`], [`Task::can_move`], [`Task::drain`] |
 //! | send a value, bytes, numbers | [`Task::send`], [`Task::send_bytes`], [`Task::send_slice`] |
 //! | ... to several | [`Task::multicast`], [`Task::multicast_bytes`], [`Task::multicast_slice`] |
 //! | receive | [`Task::recv`], [`Task::try_recv`], [`Task::recv_timeout`], [`Task::probe`] |
@@ -104,6 +105,29 @@
 //! # }
 //! ```
 //!
+//! # Moving
+//!
+//! A task is moved without its knowledge, by `vm move` or `vm drain`. A program that knows better
+//! where its tasks should be may say so:
+//!
+//! ```no_run
+//! # fn example(vm: &vmlib::Task, worker: vmlib::Tid) -> Result<(), Box<dyn std::error::Error>> {
+//! for reason in vm.can_move(worker)? {
+//!     println!("{worker} stays: {reason}");
+//! }
+//! // To where there is most room; this task goes to a host of its choice.
+//! let report = vm.move_task(worker, None)?;
+//! println!("{worker} is on {} after {} ms", report.to, report.total_us / 1000);
+//! vm.move_task(vm.tid(), Some("node7"))?;
+//! // node7 is to be switched off: everybody leaves, this task too.
+//! let report = vm.drain("node7")?;
+//! for (tid, why) in &report.refused {
+//!     println!("{tid} is still there: {why}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # What to know
 //!
 //! - A send that finds its receiver 1 MiB behind waits for it, and takes in what comes meanwhile.
@@ -134,6 +158,7 @@ mod message;
 
 mod barrier;
 mod group;
+mod moves;
 mod notify;
 mod spawn;
 
@@ -162,6 +187,7 @@ pub use task::{Task, init};
 pub use vm_wire::{
     HostId, MachineId, Tid,
     agreed::{ExitStatus, HostFacts},
+    peer::{DrainReport, MoveReport},
     task::{FailKind, Failed},
 };
 

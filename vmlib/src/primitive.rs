@@ -422,7 +422,15 @@ impl Core {
                 .endpoint
                 .ended(now, Ended::read(&frame)?, &mut self.out),
             Op::HostEvent => self.endpoint.host_event(HostEvent::read(&frame)?),
-            Op::Failed | Op::Done | Op::Spawned | Op::GroupView | Op::Hosts | Op::Tids => {
+            Op::Failed
+            | Op::Done
+            | Op::Spawned
+            | Op::GroupView
+            | Op::Hosts
+            | Op::Tids
+            | Op::Moved
+            | Op::Checked
+            | Op::Drained => {
                 self.requests.answer(frame);
             }
             op => return Err(LinkError::Unexpected(op)),

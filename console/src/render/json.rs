@@ -32,12 +32,39 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
             "to": super::host_name(conf, report.to),
             "bytes": report.bytes,
             "total_us": report.total_us,
-            "freeze_us": report.total_us - report.prepare_us,
+            "copied": report.copied,
+            "rounds": report.rounds,
             "prepare_us": report.prepare_us,
+            "copy_us": report.copy_us,
+            "freeze_us": report.freeze_us(),
+            "interrupt_us": report.interrupt_us,
             "save_us": report.save_us,
             "restore_us": report.restore_us,
+            "drain_us": report.drain_us,
             "commit_us": report.commit_us,
         }),
+        Event::Drained(report, conf) => {
+            let moved = report.moved.iter().map(|(task, moved)| {
+                json!({
+                    "tid": tid(task),
+                    "to": super::host_name(conf, moved.to),
+                    "bytes": moved.bytes,
+                    "total_us": moved.total_us,
+                })
+            });
+            let refused = report.refused.iter();
+            let refused =
+                refused.map(|(task, why)| json!({ "tid": tid(task), "reason": why.text }));
+            json!({
+                "drained": super::host_name(conf, report.host),
+                "total_us": report.total_us,
+                "moved_count": report.moved_count,
+                "refused_count": report.refused_count,
+                "moved": moved.collect::<Vec<_>>(),
+                "refused": refused.collect::<Vec<_>>(),
+            })
+        }
+        Event::HostResumed(host) => json!({ "resumed": host }),
         Event::HostAdded(host) => json!({ "added": host }),
         Event::HostDeleted(host) => json!({ "deleted": host }),
         Event::Halted => json!({ "halted": true }),
@@ -98,7 +125,7 @@ fn host(conf: &Conf, row: &HostRow) -> Value {
         "tasks_max": row.facts.tasks_max,
         "arch": row.facts.arch,
         "role": super::people::role(conf, row),
-        "state": super::people::state(row.state),
+        "state": super::people::state(row),
         "here": row.host == conf.here,
     })
 }

@@ -8,6 +8,7 @@ use vm_wire::{
     MachineId, Tid,
     agreed::ExitStatus,
     console::{Conf, HostRow, HostState, Output, TaskRow},
+    peer::DrainReport,
     version,
 };
 
@@ -39,19 +40,26 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
         Event::Moved(tid, report, conf) => {
             let ms = |us: u64| us as f64 / 1e3;
             format!(
-                "{} moved from {} to {}: {:.1} MB in {:.1} ms; it stood still for {:.1} ms \
-                 (save {:.1}, transfer and restore {:.1}, commit {:.1})\n",
+                "{} moved from {} to {}: {:.1} MB in {:.1} ms, {:.1} MB of them while it ran ({} rounds); \
+                 it stood still for {:.1} ms (interrupt {:.1}, save {:.1}, transfer and restore \
+                 {:.1}, drain {:.1}, commit {:.1})\n",
                 tid.show(machine),
                 super::host_name(conf, report.from),
                 super::host_name(conf, report.to),
                 report.bytes as f64 / 1e6,
                 ms(report.total_us),
-                ms(report.total_us - report.prepare_us),
+                report.copied as f64 / 1e6,
+                report.rounds,
+                ms(report.freeze_us()),
+                ms(report.interrupt_us),
                 ms(report.save_us),
                 ms(report.restore_us),
+                ms(report.drain_us),
                 ms(report.commit_us),
             )
         }
+        Event::Drained(report, conf) => drained(machine, report, conf),
+        Event::HostResumed(host) => format!("{host}: takes tasks again\n"),
         Event::HostAdded(host) => format!("{host}: added\n"),
         Event::HostDeleted(host) => format!("{host}: deleted\n"),
         Event::Halted => "the machine has ended\n".to_owned(),
@@ -76,6 +84,35 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
         // These three have a way of their own, see `Renderer::show`.
         Event::RunStarted(_) | Event::RunOutput { .. } | Event::RunEnded(..) => String::new(),
     }
+}
+
+fn drained(machine: MachineId, report: &DrainReport, conf: &Conf) -> String {
+    let mut text = String::new();
+    for (tid, moved) in &report.moved {
+        text += &format!(
+            "{} moved to {}: {:.1} MB in {:.1} ms\n",
+            tid.show(machine),
+            super::host_name(conf, moved.to),
+            moved.bytes as f64 / 1e6,
+            moved.total_us as f64 / 1e3,
+        );
+    }
+    for (tid, why) in &report.refused {
+        text += &format!("{} stays: {why}\n", tid.show(machine));
+    }
+    let have = |number: u32| if number == 1 { "has" } else { "have" };
+    let (left, stay) = (report.moved_count, report.refused_count);
+    let rest = match stay {
+        0 => String::new(),
+        _ => format!(", {stay} {} not", have(stay)),
+    };
+    let host = super::host_name(conf, report.host);
+    let tasks = count(left as usize, "task");
+    let seconds = report.total_us as f64 / 1e6;
+    text + &format!(
+        "{host}: {tasks} {} left in {seconds:.3} s{rest}\n",
+        have(left)
+    )
 }
 
 /// What a task of the run wrote, as it goes to the terminal. The master's bytes pass as they are;
@@ -133,9 +170,11 @@ pub(super) fn role(conf: &Conf, row: &HostRow) -> &'static str {
     }
 }
 
-pub(super) fn state(state: HostState) -> &'static str {
-    match state {
+pub(super) fn state(row: &HostRow) -> &'static str {
+    match row.state {
         HostState::Live => "live",
+        HostState::Draining if row.tasks == 0 => "drained",
+        HostState::Draining => "draining",
         HostState::Leaving => "leaving",
         HostState::Gone => "gone",
         HostState::Dead => "dead",
@@ -157,7 +196,7 @@ fn conf(conf: &Conf) -> String {
             row.facts.name.clone(),
             row.facts.addr.clone(),
             role(conf, row).to_owned(),
-            state(row.state).to_owned(),
+            state(row).to_owned(),
             if present(&row) {
                 format!("{}/{}", row.tasks, row.facts.tasks_max)
             } else {

@@ -32,6 +32,8 @@ fn main() -> anyhow::Result<()> {
         ["worker", "ends"] => ends_worker(&vm),
         ["groups"] => groups(&vm),
         ["worker", "groups", count] => groups_worker(&vm, count.parse()?),
+        ["moves"] => moves(&vm),
+        ["worker", "moves"] => moves_worker(&vm),
         ["refusals"] => refusals(&vm),
         ["hosts"] => hosts(&vm),
         ["status", status] => std::process::exit(status.parse()?),
@@ -317,4 +319,83 @@ fn hosts(vm: &Task) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The master runs at a console and cannot move; its first worker moves the other, then itself.
+fn moves(vm: &Task) -> anyhow::Result<()> {
+    let reasons = vm.can_move(vm.tid())?;
+    let terminal = |reason: &String| reason.contains("terminal");
+    ensure!(reasons.iter().any(terminal), "{reasons:?}");
+    match vm.move_task(vm.tid(), None) {
+        Err(vmlib::RequestError::Refused(failed)) => {
+            ensure!(failed.kind == FailKind::Refused, "{failed}");
+            ensure!(failed.text.ends_with(&reasons[0]), "{failed}");
+        }
+        other => bail!("{other:?}"),
+    }
+    let workers = vm.spawn(&worker("moves")?.count(2))?;
+    let moved: u32 = vm.recv(workers[0], RESULT)?.value()?;
+    ensure!(moved == 3, "{moved} moves");
+    Ok(())
+}
+
+fn moves_worker(vm: &Task) -> anyhow::Result<()> {
+    let workers = vm.siblings()?;
+    let master = parent(vm)?;
+    if vm.index() == 1 {
+        // It is moved while it waits.
+        let goal: vmlib::HostId = vm.recv(workers[0], RESULT)?.value()?;
+        ensure!(vm.host() == goal, "it is on {}", vm.host());
+        vm.send(workers[0], RESULT, &vm.host())?;
+        vm.recv(workers[0], RESULT)?;
+        return Ok(());
+    }
+    let name = |host| -> anyhow::Result<String> {
+        let hosts = vm.hosts()?;
+        let found = hosts.iter().find(|found| found.id == host);
+        Ok(found.context("a host is gone")?.facts.name.clone())
+    };
+    let other = workers[1];
+    wait_until_movable(vm, other)?;
+    let report = vm.move_task(other, None)?;
+    ensure!(report.from != report.to, "{report:?}");
+    vm.send(other, RESULT, &report.to)?;
+    let told: vmlib::HostId = vm.recv(other, RESULT)?.value()?;
+    ensure!(told == report.to, "{told}");
+
+    // Itself: it returns there from the call.
+    let before = vm.host();
+    let goal = vm.hosts()?.into_iter().find(|host| host.id != before);
+    let goal = goal.context("there is no other host")?;
+    let report = vm.move_task(vm.tid(), Some(&goal.facts.name))?;
+    ensure!((report.from, report.to) == (before, goal.id), "{report:?}");
+    ensure!(vm.host() == goal.id, "it is on {}", vm.host());
+
+    // All of its host: the answer comes after it.
+    let report = vm.drain(&name(vm.host())?)?;
+    let mine = report.moved.iter().find(|(tid, _)| *tid == vm.tid());
+    let (_, mine) = mine.context("the report does not know of this task")?;
+    ensure!(report.host == goal.id && mine.to == vm.host(), "{report:?}");
+    ensure!(vm.host() != goal.id, "it is still there");
+    match vm.move_task(vm.tid(), Some(&goal.facts.name)) {
+        Err(vmlib::RequestError::Refused(failed)) => {
+            ensure!(failed.text.contains("draining"), "{failed}");
+        }
+        other => bail!("{other:?}"),
+    }
+    vm.send(other, RESULT, &())?;
+    vm.send(master, RESULT, &3u32)?;
+    Ok(())
+}
+
+/// A task that has just been spawned may not have begun.
+fn wait_until_movable(vm: &Task, tid: Tid) -> anyhow::Result<()> {
+    loop {
+        let reasons = vm.can_move(tid)?;
+        match reasons.as_slice() {
+            [] => return Ok(()),
+            [reason] if reason.contains("starting") => std::thread::yield_now(),
+            _ => bail!("{reasons:?}"),
+        }
+    }
 }

@@ -4,9 +4,15 @@
 //! says on its last line that all was well; a role that finds something wrong panics.
 
 use anyhow::{Context, bail, ensure};
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
 use vm_wire::Tid;
-use vmlib::{ANY, Event, Spawn, Task};
+use vmlib::{ANY, Event, Incoming, Spawn, Task};
 
 const NUMBERED: i32 = 1;
 const READY: i32 = 2;
@@ -48,6 +54,9 @@ fn main() -> anyhow::Result<()> {
         "cut-off-sender" => cut_off_sender(&vm),
         "crowd" => crowd(&vm, number(1)?),
         "idle" | "idle-with-threads" => idle(&vm),
+        "caller" => caller(&vm, &args[1]),
+        "callee" => callee(&vm),
+        "churn" => churn(&vm, number(1)?, number(2)?),
         "sentinel" => sentinel(&vm, number(1)?),
         _ => bail!("no role {role}"),
     }
@@ -56,6 +65,111 @@ fn main() -> anyhow::Result<()> {
 fn me(args: &[&str]) -> anyhow::Result<Spawn> {
     let program = std::env::current_exe()?;
     Ok(Spawn::new(program.to_string_lossy()).args(args.iter().copied()))
+}
+
+/// Exchanges numbers with a task on that host until there is a line on standard input, or until that
+/// task has ended. Each number comes back once, in order.
+fn caller(vm: &Task, host: &str) -> anyhow::Result<()> {
+    const AHEAD: u64 = 64;
+    let callee = vm.spawn(&me(&["callee"])?.on(host))?[0];
+    vm.watch_task(callee)?;
+    let told = Arc::new(AtomicBool::new(false));
+    let sees = told.clone();
+    std::thread::spawn(move || {
+        // Its end counts as a line.
+        let _ = std::io::stdin().read_line(&mut String::new());
+        sees.store(true, SeqCst);
+    });
+    let (mut sent, mut back) = (0u64, 0u64);
+    while !told.load(SeqCst) || back < sent {
+        while !told.load(SeqCst) && sent < back + AHEAD {
+            vm.send_bytes(callee, NUMBERED, body(sent, size(sent, 1 << 16)))?;
+            sent += 1;
+        }
+        match vm.next(callee, NUMBERED, Some(Duration::from_millis(10)))? {
+            Some(Incoming::Message(message)) => {
+                ensure!(
+                    message.bytes() == body(back, size(back, 1 << 16)),
+                    "number {back}"
+                );
+                back += 1;
+                if back == 1 {
+                    println!("it goes");
+                }
+            }
+            Some(Incoming::Event(Event::TaskEnded { status, .. })) => {
+                println!("the other ended: {status:?}");
+                return Ok(());
+            }
+            _ => {}
+        }
+    }
+    vm.send(callee, STOP, &())?;
+    let came: u64 = vm.recv(callee, RESULT)?.value()?;
+    ensure!(came == sent, "{sent} numbers were sent, and {came} came");
+    println!("{came} numbers, none lost, doubled or out of order");
+    Ok(())
+}
+
+fn callee(vm: &Task) -> anyhow::Result<()> {
+    let parent = vm.parent().context("a callee has a parent")?;
+    let memory: Vec<u64> = (0..1 << 20).collect();
+    let mut came = 0;
+    loop {
+        let message = vm.recv(parent, ANY)?;
+        if message.tag() == STOP {
+            break;
+        }
+        ensure!(
+            message.bytes() == body(came, size(came, 1 << 16)),
+            "number {came}"
+        );
+        vm.send_bytes(parent, NUMBERED, message.into_bytes())?;
+        came += 1;
+    }
+    ensure!(memory.iter().copied().eq(0..1 << 20), "its memory");
+    vm.send(parent, RESULT, &came)?;
+    Ok(())
+}
+
+/// Rewrites `percent` of `mib` MiB of memory in each second, and checks what it has written, until it
+/// gets a message; says then how long it stood still at most, as its clock shows.
+fn churn(vm: &Task, mib: u64, percent: u64) -> anyhow::Result<()> {
+    const WORDS: usize = 512;
+    let pages = (mib << 8) as usize;
+    let mut memory: Vec<u64> = (0..pages * WORDS).map(|at| (at / WORDS) as u64).collect();
+    let mut rewritten = vec![0u64; pages];
+    let (start, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
+    let mut page = 0;
+    let mut done = 0;
+    let message = loop {
+        longest = longest.max(last.elapsed());
+        last = Instant::now();
+        let due = start.elapsed().as_micros() as u64 * pages as u64 * percent / 100_000_000;
+        while done < due {
+            // Far apart, so that each is a page of its own.
+            page = (page + 7919) % pages;
+            let words = &mut memory[page * WORDS..][..WORDS];
+            let expected = page as u64 + rewritten[page];
+            ensure!(words.iter().all(|word| *word == expected), "page {page}");
+            rewritten[page] += 1;
+            words.fill(expected + 1);
+            done += 1;
+        }
+        if let Some(message) = vm.recv_timeout(ANY, ANY, Duration::from_millis(1))? {
+            break message;
+        }
+    };
+    for (page, words) in memory.chunks(WORDS).enumerate() {
+        let expected = page as u64 + rewritten[page];
+        ensure!(
+            words.iter().all(|word| *word == expected),
+            "page {page} at the end"
+        );
+    }
+    let micros = longest.as_micros() as u64;
+    vm.send(message.from(), RESULT, &(done, micros))?;
+    Ok(())
 }
 
 /// The name of the host on which this task runs.

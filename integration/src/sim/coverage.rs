@@ -45,6 +45,8 @@ named! {
         HostJoin = "host joins",
         /// A planned leave.
         HostDelete = "host deleted",
+        /// The tasks of a host are to leave it.
+        HostDrain = "host drained",
         /// Everything on one link takes long.
         Delay = "link slow",
         /// A queue to a host is full: frames of data are dropped.
@@ -86,11 +88,15 @@ named! {
         /// As its coordinator sees it, a move is in that phase. (Draining is over when it has begun.)
         Initialisation = "initialisation",
         /// Likewise.
+        Copying = "copying",
+        /// Likewise.
         Interruption = "interruption",
         /// Likewise.
         Saving = "saving",
         /// Likewise.
         Resumption = "resumption",
+        /// A host drains that still has tasks.
+        Draining = "draining",
     }
 }
 
@@ -119,6 +125,8 @@ named! {
         SourceLostReleased = "source lost after release",
         /// The task went on while the source's daemon was stopped or gone.
         SourceGone = "went on without the source",
+        /// The task went because its host drained, and a console was told so.
+        Drained = "by drains",
         /// A console was told of a committed move.
         Answered = "console told",
         /// The move was back to where the task had just been.

@@ -11,6 +11,7 @@
 
 mod checks;
 mod coordinators;
+mod drains;
 mod faults;
 mod joins;
 mod links;
@@ -30,6 +31,7 @@ use super::{
     random::Random,
 };
 use checks::History;
+use drains::DrainWish;
 use faults::{Ambush, Heal};
 use moves::{Image, Order, Wish};
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,6 +103,8 @@ enum Event {
     TickCoordinator(usize, Moment),
     /// An image is written, or cannot be.
     Saved(usize),
+    /// A process has sent most of its memory, under that ticket.
+    Copied(usize, u64),
     /// The end of an image reaches its target.
     Crosses(usize),
     /// Consoles want tasks moved.
@@ -117,6 +121,8 @@ enum Event {
     Strike(u64),
     /// A fault ends.
     Heal(Heal),
+    /// A host that drains is to take tasks again.
+    Undrain(Slot),
     /// New masters are started if there are too few tasks.
     Populate,
     /// Has everything ended?
@@ -159,6 +165,8 @@ pub struct World {
     phases_met: BTreeMap<MoveKey, (MovePhase, usize)>,
     /// The coordinators that ordered each move.
     ordered_by: BTreeMap<MoveKey, BTreeSet<usize>>,
+    /// Drains that consoles want.
+    drains: BTreeMap<ConnId, DrainWish>,
     /// Where tasks left in order.
     left_at: BTreeMap<Tid, HostId>,
     /// The next fault prefers this move: its source, its target, its task.
@@ -265,6 +273,7 @@ impl World {
             coordinators: Vec::new(),
             phases_met: BTreeMap::new(),
             ordered_by: BTreeMap::new(),
+            drains: BTreeMap::new(),
             left_at: BTreeMap::new(),
             aim: None,
             ambush: None,
@@ -355,12 +364,20 @@ impl World {
             Event::AskJoin(slot) => self.ask_join(slot),
             Event::Admitted(slot, frame) => self.admitted(slot, &frame),
             Event::Enrol(process) => self.enrol(process),
-            Event::FromProcess(process, input) => self.from_process(process, input),
+            Event::FromProcess(process, input) => self.process_says(process, input),
             Event::Order(process, order) => self.heed(process, order),
             Event::ToCoordinator(index, frame) => self.coordinator_hears(index, frame),
             Event::TickCoordinator(index, at) => self.tick_coordinator(index, at),
             Event::Saved(image) => self.saved(image),
+            Event::Copied(index, ticket) => {
+                self.copied(index, ticket);
+                Ok(())
+            }
             Event::Crosses(image) => self.crosses(image),
+            Event::Undrain(slot) => {
+                self.undrain_host(slot);
+                Ok(())
+            }
             Event::Wishes => {
                 self.wish_moves();
                 Ok(())

@@ -1,7 +1,10 @@
 //! The interface of saves in rounds.
 
 use crate::{
-    Options, SaveError, Saved, callbacks, interpose, precopy, raw::sys, resume, save, saved, stop,
+    Options, SaveError, Saved, callbacks, interpose,
+    precopy::{self, Tell},
+    raw::sys,
+    resume, save, saved, stop,
 };
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
@@ -134,7 +137,7 @@ fn begin(
     resume::look_up();
     interpose::link();
     let wanted = options.wanted(image.as_raw_fd());
-    Ok(save::begin_rounds(wanted, until, checked, 0)?)
+    Ok(save::begin_rounds(wanted, until, checked, Tell::Nobody)?)
 }
 
 fn finish(

@@ -231,22 +231,57 @@ pub fn in_section() -> bool {
 }
 
 /// Saves like [`save`], in place, from a signal handler: it allocates nothing, locks nothing, and
-/// calls no callbacks. Not within a [`Section`]. After [`prepare`].
+/// calls no callbacks. Not within a [`Section`]. After [`prepare`]. If [`begin_in_handler`] has begun
+/// the image, this writes the rest of it.
 ///
 /// # Errors
 /// Why there is no image; the process goes on.
-pub fn save_in_handler(image: RawFd, options: Options<'_>) -> Result<Moment, Text> {
+pub fn save_in_handler(image: RawFd, options: Options<'_>, begun: bool) -> Result<Moment, Text> {
     let wanted = save::Wanted {
         forked: false,
         ..options.wanted(image)
     };
-    match save::save(wanted) {
+    let saved = match begun {
+        true => save::save_rest(wanted, false, |_| ()),
+        false => save::save(wanted),
+    };
+    match saved {
         Ok(save::Now::Back) => Ok(Moment::Back),
-        Ok(save::Now::Here(saved)) => Ok(Moment::Saved(saved.bytes)),
-        Err(Fault::Refused(text)) => Err(text),
-        Err(Fault::Failed(text, errno)) => {
+        Ok(save::Now::Here(saved)) => Ok(Moment::Saved {
+            bytes: saved.bytes,
+            ns: saved.freeze_ns,
+        }),
+        Err(fault) => Err(text_of(fault)),
+    }
+}
+
+/// Begins to save like [`begin_in_rounds`], from a signal handler, as [`save_in_handler`] does. When
+/// the rounds are over, `told` is called with `fd`, their bytes and their number, in a thread that
+/// has no other descriptor of the program's: it may make bare system calls, and use atomics.
+///
+/// # Errors
+/// Why nothing has begun.
+pub fn begin_in_handler(
+    image: RawFd,
+    options: Options<'_>,
+    fd: RawFd,
+    told: fn(RawFd, u64, u32),
+) -> Result<(), Text> {
+    let (wanted, tell) = (options.wanted(image), precopy::Tell::Call(fd, told));
+    save::begin_rounds(wanted, Until::default(), true, tell).map_err(text_of)
+}
+
+/// Gives up what [`begin_in_handler`] has begun, without waiting for its end.
+pub fn give_up_in_handler() {
+    precopy::cancel();
+}
+
+fn text_of(fault: Fault) -> Text {
+    match fault {
+        Fault::Refused(text) => text,
+        Fault::Failed(text, errno) => {
             let (text, errno) = (text.as_str(), errno.0);
-            Err(Text::of(format_args!("{text}: error {errno}")))
+            Text::of(format_args!("{text}: error {errno}"))
         }
     }
 }

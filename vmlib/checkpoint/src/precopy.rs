@@ -47,8 +47,20 @@ pub struct Task {
     pub compress: bool,
     /// When the rounds are over.
     pub until: Until,
-    /// A signal tells the process that the rounds are over.
-    pub signal: i32,
+    /// How their end is told.
+    pub tell: Tell,
+}
+
+/// Who is told that the rounds are over.
+#[derive(Debug, Clone, Copy)]
+pub enum Tell {
+    /// Nobody: somebody waits for it, or asks.
+    Nobody,
+    /// The process, by this signal.
+    Signal(i32),
+    /// Whoever this reaches over that descriptor of the program's, with the bytes and the number of
+    /// the rounds. It is called in the thread that sends, and may make bare system calls only.
+    Call(i32, fn(i32, u64, u32)),
 }
 
 /// It is being made.
@@ -132,9 +144,7 @@ pub fn begin(task: Task) {
     signal::mask(libc::SIG_SETMASK, before);
     if made < 0 {
         shared.phase.store(READY, Release);
-        if task.signal != 0 {
-            tell(task.signal);
-        }
+        shared.tell();
     }
 }
 
@@ -245,7 +255,7 @@ extern "C" fn run(place: usize) {
     // SAFETY: this thread's until the phase changes.
     let work = unsafe { &mut *shared.work.get() };
     let is_wanted = || shared.phase.load(SeqCst) != CANCELLED;
-    work.rounds = match keep_only(shared.task.image) {
+    work.rounds = match keep_only(shared.task) {
         true => Rounds::begin(shared.task.image, shared.task.compress),
         false => Ok(None),
     };
@@ -258,10 +268,10 @@ extern "C" fn run(place: usize) {
     loop {
         let ready = shared.phase.compare_exchange(from, READY, SeqCst, SeqCst);
         futex_wake(&shared.phase);
-        let mut told = ready.is_err() || from != SENDING || shared.task.signal == 0;
+        let mut told = ready.is_err() || from != SENDING;
         while shared.phase.load(SeqCst) == READY {
             // Too many signals may be waiting in this moment.
-            told = told || tell(shared.task.signal);
+            told = told || shared.tell();
             match told {
                 true => futex_wait(&shared.phase, READY),
                 false => futex_wait_for(&shared.phase, READY, LOOK_NS),
@@ -282,11 +292,15 @@ extern "C" fn run(place: usize) {
     }
 }
 
-/// Closes all descriptors of this thread but one.
-fn keep_only(image: i32) -> bool {
+/// Closes all descriptors of this thread that it does not need.
+fn keep_only(task: Task) -> bool {
+    let told_over = match task.tell {
+        Tell::Call(fd, _) => fd,
+        _ => task.image,
+    };
     let path = b"/proc/thread-self/fd\0";
     let closed = proc::for_each_number(path, "closing descriptors", |fd| {
-        if fd != image {
+        if fd != task.image && fd != told_over {
             sys::close(fd);
         }
         Ok(())
@@ -340,8 +354,24 @@ fn value() -> usize {
     run as *const () as usize
 }
 
+impl Shared {
+    /// Whether whoever is to know of the end of the rounds will.
+    fn tell(&self) -> bool {
+        match self.task.tell {
+            Tell::Nobody => true,
+            Tell::Signal(signal) => raise(signal),
+            Tell::Call(fd, call) => {
+                // SAFETY: the thread that owns it calls this; others only read it meanwhile.
+                let work = unsafe { &*self.work.get() };
+                call(fd, work.sent[..work.count].iter().sum(), work.count as u32);
+                true
+            }
+        }
+    }
+}
+
 /// Some thread of the process is to write the last round. Whether it will know.
-fn tell(signal: i32) -> bool {
+fn raise(signal: i32) -> bool {
     let told = Told {
         signal,
         errno: 0,

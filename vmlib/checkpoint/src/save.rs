@@ -15,7 +15,7 @@ use crate::{
     locks::{self, Lock},
     memory::{self, Names, Of, Opened, Pages},
     out::{self, Out},
-    precopy::{self, Task},
+    precopy::{self, Task, Tell},
     private, proc,
     process::{self, Process},
     program,
@@ -61,8 +61,13 @@ pub struct Wanted<'a> {
 /// Where a process stands still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// Its image is written: so many bytes.
-    Saved(u64),
+    /// Its image is written.
+    Saved {
+        /// Of the image.
+        bytes: u64,
+        /// How long it took since all threads stood. Nanoseconds.
+        ns: u64,
+    },
     /// It was brought back.
     Back,
 }
@@ -151,12 +156,12 @@ pub fn save(wanted: Wanted<'_>) -> Outcome<Now> {
 }
 
 /// Begins to save this process: a thread of its own sends memory while all others run. With
-/// `checked`, what could not be saved now is refused at once. `signal` tells that the rounds are
-/// over, if it is not 0.
+/// `checked`, what could not be saved now is refused at once. `tell` says how the end of the rounds
+/// is told.
 ///
 /// # Errors
 /// As for [`save`].
-pub fn begin_rounds(wanted: Wanted<'_>, until: Until, checked: bool, signal: i32) -> Outcome<()> {
+pub fn begin_rounds(wanted: Wanted<'_>, until: Until, checked: bool, tell: Tell) -> Outcome<()> {
     claim()?;
     let begun = prepare().and_then(|()| {
         let mark = arena::mark();
@@ -175,7 +180,7 @@ pub fn begin_rounds(wanted: Wanted<'_>, until: Until, checked: bool, signal: i32
         image: wanted.image,
         compress: wanted.compress,
         until,
-        signal,
+        tell,
     });
     Ok(())
 }
@@ -325,7 +330,8 @@ fn frozen(
     let process = process::capture()?;
     let written = write(wanted, advice, rounds, known, process);
     if let (Ok((bytes, 0)), Some(hold)) = (&written, wanted.hold) {
-        hold(Moment::Saved(*bytes));
+        let ns = sys::clock_ns(libc::CLOCK_MONOTONIC) - began;
+        hold(Moment::Saved { bytes: *bytes, ns });
     }
     process::put_back(process);
     let (bytes, writer) = written?;

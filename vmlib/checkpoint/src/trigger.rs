@@ -13,7 +13,7 @@
 use crate::{
     Until,
     fault::{Fault, Outcome, Shown, Step as _, Text},
-    precopy,
+    precopy::{self, Tell},
     raw::sys,
     restore, resume, save,
     save::{Now, Turn, Wanted},
@@ -175,7 +175,7 @@ fn save_to(whole: &[u8], part: &[u8]) -> Outcome<End> {
 /// The thread that sends has the file open; the program has no descriptor for it meanwhile.
 fn begin_rounds_to(part: &[u8]) -> Outcome<End> {
     let image = open(part, libc::O_CREAT | libc::O_TRUNC)?;
-    let begun = save::begin_rounds(wanted(image), Until::default(), true, TRIGGER);
+    let begun = save::begin_rounds(wanted(image), Until::default(), true, Tell::Signal(TRIGGER));
     sys::close(image);
     begun.map(|()| End::Begun)
 }

@@ -49,6 +49,10 @@ pub enum Applied {
         /// What it drew at its start.
         nonce: u64,
     },
+    /// The host's tasks are to leave.
+    HostDraining(HostId),
+    /// The host takes tasks again.
+    HostResumed(HostId),
     /// A planned leave began.
     HostLeaving(HostId),
     /// A planned leave is complete. The ends of tasks that still were there came just before.
@@ -126,7 +130,7 @@ pub enum Void {
     #[error("that daemon has joined as {0}")]
     JoinedBefore(HostId),
     /// No such host, or it is not living.
-    #[error("{0} is not a living host")]
+    #[error("{0} takes no tasks")]
     NoHost(HostId),
     /// No such living task.
     #[error("{0} is not alive")]
@@ -146,6 +150,9 @@ pub enum Void {
     /// The application has, or had, a coordinator of another term.
     #[error("the coordinator's last term is {0}")]
     Term(u32),
+    /// The host does not drain, or is the last one that takes tasks.
+    #[error("{0} is not draining, or is the last host that takes tasks")]
+    Draining(HostId),
     /// The task is in the group, or is not.
     #[error("no change of membership")]
     Member,
@@ -156,6 +163,8 @@ pub enum Void {
 pub enum HostPhase {
     /// It takes tasks.
     Living,
+    /// Its tasks are to leave, and it takes no new ones.
+    Draining,
     /// It still runs tasks, but takes no new ones.
     Leaving,
     /// It has left as planned.
@@ -180,7 +189,10 @@ pub struct Host {
 impl Host {
     /// Whether it is in the machine, leaving or not.
     pub fn is_present(&self) -> bool {
-        matches!(self.phase, HostPhase::Living | HostPhase::Leaving)
+        matches!(
+            self.phase,
+            HostPhase::Living | HostPhase::Draining | HostPhase::Leaving
+        )
     }
 }
 
@@ -327,6 +339,18 @@ impl Agreed {
             .is_some_and(|host| host.phase == HostPhase::Living)
     }
 
+    /// Whether the host is in the machine, and its tasks are to leave.
+    pub fn is_draining(&self, host: HostId) -> bool {
+        self.host(host)
+            .is_some_and(|host| host.phase == HostPhase::Draining)
+    }
+
+    /// Whether the host is in the machine and not on its way out: it may vote.
+    pub fn is_staying(&self, host: HostId) -> bool {
+        self.host(host)
+            .is_some_and(|host| matches!(host.phase, HostPhase::Living | HostPhase::Draining))
+    }
+
     /// The present host of that name.
     pub fn host_named(&self, name: &str) -> Option<HostId> {
         self.hosts()
@@ -385,9 +409,9 @@ impl Agreed {
     }
 
     /// The host whose daemon has to see that an application has a coordinator: where the last one
-    /// is, or the master if there was none yet; or, if that host takes no tasks any more, where the
-    /// application's lowest task is of those on hosts that do. While there is no such host, one that
-    /// leaves will do: its tasks may have to be moved.
+    /// is, or the master if there was none yet; or, if that host is on its way out, where the
+    /// application's lowest task is of those on hosts that are not. While there is no such host, one
+    /// that leaves will do: its tasks may have to be moved. A host that drains keeps those it has.
     pub fn coordinating_host(&self, app: Tid) -> Option<HostId> {
         let master = || self.living_task(app).map(|master| master.host);
         let last = self.coordinator(app).map(|last| last.host).or_else(master);
@@ -396,7 +420,7 @@ impl Agreed {
             last.into_iter().chain(tasks.map(|task| task.host))
         };
         places()
-            .find(|host| self.is_living(*host))
+            .find(|host| self.is_staying(*host))
             .or_else(|| places().find(|host| self.is_present(*host)))
     }
 

@@ -472,7 +472,9 @@ impl Agreement {
                     leading.given.joined(now, *host);
                 }
             }
-            Applied::HostLeaving(_) => self.review_due = true,
+            Applied::HostDraining(_) | Applied::HostResumed(_) | Applied::HostLeaving(_) => {
+                self.review_due = true;
+            }
             Applied::HostGone(host) | Applied::HostDead(host) => {
                 self.review_due = true;
                 if let Some(leading) = &mut self.leading {

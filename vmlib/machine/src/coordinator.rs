@@ -1,4 +1,4 @@
-//! The coordinator of an application: drives the moves of its tasks through five phases.
+//! The coordinator of an application: drives the moves of its tasks through their phases.
 //!
 //! It is a process of its own, beside a daemon, and speaks to that daemon alone
 //! ([`vm_wire::coordinator`]), which carries its orders to other daemons and what they report to it.
@@ -8,6 +8,7 @@
 //! asker                coordinator               owner                    target
 //! MoveAsk          ->  MoveOrder(term)       ->  MoveOffer            ->
 //! MoveProgress     <-  initialisation        <-                       <-  MoveReady
+//!                  <-  copying               <-  task told to send its memory, in rounds
 //!                  <-  interruption          <-  task told to stop
 //!                  <-  draining, saving      <-  it stands, its image is written
 //!                  <-  resumption            <-  the image is whole: MoveRelease
@@ -30,8 +31,8 @@
 //! - An order is repeated until its owner has answered, and then as a question how far the move is.
 //! - A move is called off only before its resumption.
 //!
-//! The phases are those of TotalCheckpoint (Kovács 2008); `docs/protocol.md` lays them and the
-//! messages beside those of the thesis.
+//! The phases are the five of TotalCheckpoint (Kovács 2008), and copying, in which the task runs;
+//! `docs/protocol.md` lays them and the messages beside those of the thesis.
 
 use crate::Time;
 use std::collections::{BTreeMap, VecDeque};
@@ -256,10 +257,10 @@ impl Move {
         }
         self.due = match phase {
             MovePhase::Initialisation => Some(now + limits::PHASE_INITIALISATION),
-            // The three together: each follows the one before within the process, which reports once.
-            MovePhase::Interruption => Some(now + limits::PHASE_SAVING),
-            MovePhase::Draining | MovePhase::Saving => {
-                self.due.or(Some(now + limits::PHASE_SAVING))
+            // The four together, as the owner counts them.
+            MovePhase::Copying => Some(now + limits::PHASE_IMAGE),
+            MovePhase::Interruption | MovePhase::Draining | MovePhase::Saving => {
+                self.due.or(Some(now + limits::PHASE_IMAGE))
             }
             MovePhase::Resumption => {
                 self.called_off = None;
@@ -418,6 +419,7 @@ mod tests {
             setting.report(7, 5, MoveState::In(Initialisation)),
             [Initialisation]
         );
+        assert_eq!(setting.report(7, 5, MoveState::In(Copying)), [Copying]);
         assert_eq!(
             setting.report(7, 5, MoveState::In(Interruption)),
             [Interruption]
@@ -473,6 +475,22 @@ mod tests {
         ));
         setting.report(7, 5, MoveState::Ended(Err(failed())));
         assert_eq!(setting.coordinator.deadline(), None);
+    }
+
+    #[test]
+    fn copying_and_all_until_the_image_is_whole_share_one_limit() {
+        let mut setting = Setting::new(1);
+        setting.ask(7, 5);
+        setting.report(7, 5, MoveState::In(MovePhase::Initialisation));
+        let begun = setting.now;
+        setting.report(7, 5, MoveState::In(MovePhase::Copying));
+        let half = begun + limits::PHASE_IMAGE / 2;
+        while setting.now < half {
+            assert_eq!(setting.wait(), [ordered(1, 7, 5)]);
+        }
+        setting.report(7, 5, MoveState::In(MovePhase::Interruption));
+        while setting.wait() == [ordered(1, 7, 5)] {}
+        assert_eq!(setting.now.since(begun), limits::PHASE_IMAGE);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! carries out what the [`Outbox`] holds, in order.
 
 use crate::Time;
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 use vm_wire::{
     Frame, HostId, Tid,
     agreed::ExitStatus,
@@ -75,9 +75,11 @@ pub enum Input {
     Usage(u64, Vec<UsageRow>),
     /// A program was looked up: the answer to `Output::FindProgram`.
     ProgramFound(u64, Result<String, Failed>),
-    /// A task that was to be frozen stands still and has written so many bytes of its image; or it
-    /// runs on, and this is why.
-    Frozen(Tid, Result<u64, Failed>),
+    /// Most of a task's image is written while it ran: so many bytes in so many rounds.
+    Copied(Tid, u64, u32),
+    /// A task that was to be frozen stands still and has written its image; or it runs on, and this
+    /// is why.
+    Frozen(Tid, Result<Written, Failed>),
     /// The image of an expected task is whole, and its process stands ready; or this is why not.
     Arrived(Tid, Result<(), Failed>),
     /// The process of a coordinator says something.
@@ -161,9 +163,9 @@ pub enum Output {
     /// The standard input of this task is fed by that console: while the task does not read it, do
     /// not read the console. Ends with either of the two.
     Attach(ConnId, Tid),
-    /// Have a task stop and write its image into a connection to that address, which is known there
-    /// by the ticket; `Frozen` follows.
-    Freeze {
+    /// Have a task write most of its image, while it runs, into a connection to that address, which
+    /// is known there by the ticket; `Copied` follows, or `Frozen` with the reason why not.
+    Copy {
         /// The task.
         tid: Tid,
         /// `address:port` of the target's daemon.
@@ -171,6 +173,10 @@ pub enum Output {
         /// What the target's daemon knows the connection by.
         ticket: u64,
     },
+    /// Have that task stop and write the rest; `Frozen` follows.
+    Freeze(Tid),
+    /// What `Copy` has begun is of no use any more; the task runs on.
+    CancelCopy(Tid),
     /// A frozen task goes on, here.
     Resume(Tid),
     /// Who connects with this ticket brings the image of that task: bring it back, and let it stand;
@@ -216,6 +222,15 @@ pub enum Output {
     Note(String),
     /// Write out what waits for consoles, end all tasks, close everything, exit. `Ok` for an orderly end.
     End(Result<String, String>),
+}
+
+/// An image that a task has written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Of all of it.
+    pub bytes: u64,
+    /// How long it took since all threads of the task stood.
+    pub time: Duration,
 }
 
 /// Outputs, in the order in which they are to be carried out.

@@ -36,6 +36,6 @@ pub use daemon::{Daemon, DaemonConfig, MoveCounters, MovesUnderway};
 pub use endpoint::{Endpoint, EndpointConfig, EndpointError, Notice, SendProgress, Sending};
 pub use group::Group;
 pub use inbox::{Envelope, Filter, Received};
-pub use io::{ConnId, Input, LaunchSpec, Outbox, Output};
+pub use io::{ConnId, Input, LaunchSpec, Outbox, Output, Written};
 pub use keeper::{Keeper, KeeperFull};
 pub use time::Time;

@@ -3,7 +3,9 @@
 //! With `n` hosts that are neither dead nor leaving there are one voter (n up to 2), three (up to
 //! 4) or five. Wanted are the leader, then those who vote already and hold a lease, then others
 //! that answer and have caught up, lowest number first. If that is an even number, the last one is
-//! left out: an even number of voters bears no more deaths than one less.
+//! left out: an even number of voters bears no more deaths than one less. Hosts that drain come
+//! after all others: they vote only where there are not enough others, and do not lead where there
+//! is another.
 //!
 //! The rule looks at the state of things, not at events: whoever leads applies it again whenever
 //! something may have changed, until what is equals what is wanted. A leader never proposes a
@@ -27,7 +29,9 @@ pub struct View<'a> {
     /// The leader itself.
     pub me: HostId,
     /// The hosts that are neither dead nor leaving.
-    pub living: &'a BTreeSet<HostId>,
+    pub staying: &'a BTreeSet<HostId>,
+    /// Those of them that drain.
+    pub draining: &'a BTreeSet<HostId>,
     /// Those who vote now.
     pub voters: &'a BTreeSet<HostId>,
     /// Those who may hold a lease.
@@ -50,17 +54,22 @@ pub enum Step {
 impl View<'_> {
     /// The next step towards the wanted voters.
     pub fn step(&self) -> Step {
-        let leaving = !self.living.contains(&self.me);
-        let wanted = self.wanted();
-        if leaving {
-            let successor = wanted.iter().find(|host| self.voters.contains(host));
-            return match (successor, wanted.first()) {
-                (Some(voter), _) => Step::HandOver(*voter),
-                (None, Some(other)) => Step::Change(BTreeSet::from([self.me, *other])),
-                (None, None) => Step::Stay,
-            };
+        let leaves = !self.staying.contains(&self.me);
+        let drains = self.draining.contains(&self.me);
+        if leaves || drains {
+            // Whoever leaves makes do with a host that drains.
+            let may_lead = |host: &HostId| leaves || !self.draining.contains(host);
+            let others = self.others().into_iter().filter(may_lead);
+            let voter = others.clone().find(|host| self.voters.contains(host));
+            match (voter, others.clone().next()) {
+                (Some(voter), _) => return Step::HandOver(voter),
+                (None, Some(other)) => return Step::Change(BTreeSet::from([self.me, other])),
+                (None, None) if leaves => return Step::Stay,
+                (None, None) => {}
+            }
         }
-        let mut wanted = wanted;
+        let all = std::iter::once(self.me).chain(self.others());
+        let mut wanted: Vec<HostId> = all.take(voters_of(self.staying.len())).collect();
         if wanted.len().is_multiple_of(2) {
             wanted.pop();
         }
@@ -72,14 +81,17 @@ impl View<'_> {
         Step::Change(wanted)
     }
 
-    /// In the order of preference.
-    fn wanted(&self) -> Vec<HostId> {
-        let me = self.living.get(&self.me);
-        let others = || self.living.iter().filter(|host| **host != self.me);
-        let present = others().filter(|host| self.voters.contains(host) && self.is_live(host));
-        let new = others().filter(|host| !self.voters.contains(host) && self.ready.contains(host));
-        let all = me.into_iter().chain(present).chain(new);
-        all.take(voters_of(self.living.len())).copied().collect()
+    /// The other hosts that could vote, in the order of preference.
+    fn others(&self) -> Vec<HostId> {
+        let others = self.staying.iter().filter(|host| **host != self.me);
+        let present = |host: &HostId| self.voters.contains(host) && self.is_live(host);
+        let new = |host: &HostId| !self.voters.contains(host) && self.ready.contains(host);
+        let mut others: Vec<HostId> = others
+            .copied()
+            .filter(|host| present(host) || new(host))
+            .collect();
+        others.sort_by_key(|host| (self.draining.contains(host), !present(host), *host));
+        others
     }
 
     fn is_live(&self, host: &HostId) -> bool {
@@ -96,10 +108,16 @@ mod tests {
     }
 
     /// The step of leader `me` when all `live` hosts answer and have caught up.
-    fn step(me: u16, living: &[u16], voters: &[u16], live: &[u16]) -> Step {
+    fn step(me: u16, staying: &[u16], voters: &[u16], live: &[u16]) -> Step {
+        step_while(&[], me, staying, voters, live)
+    }
+
+    /// Likewise while some drain.
+    fn step_while(drain: &[u16], me: u16, staying: &[u16], voters: &[u16], live: &[u16]) -> Step {
         View {
             me: HostId(me),
-            living: &hosts(living),
+            staying: &hosts(staying),
+            draining: &hosts(drain),
             voters: &hosts(voters),
             live: &hosts(live),
             ready: &hosts(live),
@@ -164,5 +182,34 @@ mod tests {
         assert_eq!(step(1, &[], &[1], &[]), Step::Stay);
         // The new leader shrinks.
         assert_eq!(step(2, &[2], &[1, 2], &[1, 2]), Step::Change(hosts(&[2])));
+    }
+    #[test]
+    fn hosts_that_drain_give_their_votes_to_others_where_there_are_enough() {
+        let four = [1, 2, 3, 4];
+        let three = [1, 2, 3];
+        assert_eq!(
+            step_while(&[3], 1, &four, &three, &four),
+            Step::Change(hosts(&[1, 2, 4]))
+        );
+        assert_eq!(step_while(&[3], 1, &three, &three, &three), Step::Stay);
+        assert_eq!(step_while(&[2], 1, &[1, 2], &[1], &[1, 2]), Step::Stay);
+    }
+
+    #[test]
+    fn a_leader_that_drains_hands_over_to_one_that_does_not() {
+        let three = [1, 2, 3];
+        let hand_over = Step::HandOver(HostId(3));
+        assert_eq!(step_while(&[1, 2], 1, &three, &three, &three), hand_over);
+        let second = Step::Change(hosts(&[1, 2]));
+        assert_eq!(step_while(&[1], 1, &[1, 2], &[1], &[1, 2]), second);
+        // It then votes alone.
+        let shrunk = Step::Change(hosts(&[2]));
+        assert_eq!(step_while(&[1], 2, &[1, 2], &[1, 2], &[1, 2]), shrunk);
+        // Nobody else is left that could lead.
+        assert_eq!(step_while(&[1], 1, &[1], &[1], &[1]), Step::Stay);
+        assert_eq!(step_while(&[1, 2], 1, &[1, 2], &[1], &[1, 2]), Step::Stay);
+        // A host that leaves makes do with it.
+        let last = Step::HandOver(HostId(2));
+        assert_eq!(step_while(&[2], 1, &[2], &[1, 2], &[1, 2]), last);
     }
 }

@@ -12,7 +12,7 @@
 use crate::{Agreed, Host, HostPhase};
 use std::{
     cmp::{Ordering, Reverse},
-    collections::{BTreeMap, BinaryHeap},
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
 };
 use vm_wire::{
     HostId,
@@ -170,8 +170,74 @@ pub fn living_host(state: &Agreed, name: &str) -> Result<HostId, Failed> {
     if state.host_named(name).is_none() {
         return Err(no_such_host(state, name));
     }
-    let text = format!("host '{name}' is leaving the machine and takes no tasks");
+    let text = state
+        .host_named(name)
+        .map(|host| takes_no_tasks(state, host))
+        .unwrap_or_default();
     Err(Failed::new(FailKind::NoSuchHost, text))
+}
+
+/// Why a host that is not living takes no tasks.
+pub fn takes_no_tasks(state: &Agreed, host: HostId) -> String {
+    let found = state.host(host);
+    let name = found.map_or_else(|| host.to_string(), |found| found.facts.name.clone());
+    match found.map(|found| found.phase) {
+        Some(HostPhase::Draining) => {
+            format!("host '{name}' is draining and takes no tasks (vm drain --undo {name})")
+        }
+        Some(HostPhase::Gone | HostPhase::Dead) | None => format!("host '{name}' is gone"),
+        _ => format!("host '{name}' is leaving the machine and takes no tasks"),
+    }
+}
+
+/// Why a process of host `from` cannot go on on host `to`, if the two are unlike.
+pub fn unlike(state: &Agreed, from: HostId, to: HostId) -> Option<String> {
+    let (from, to) = (&state.host(from)?.facts, &state.host(to)?.facts);
+    (from.arch != to.arch).then(|| {
+        let (here, there) = (&from.arch, &to.arch);
+        format!(
+            "it is a process of {here}, and host '{}' is {there}",
+            to.name
+        )
+    })
+}
+
+/// Where a task of `from` goes that is moved without a word on where to: the living host of the
+/// same architecture, with room, none of `except`, that has the smallest load. `coming` tells how
+/// many tasks are on their way to each host and are not in the agreed state yet.
+///
+/// # Errors
+/// [`FailKind::Refused`] when no other host takes tasks, or none like this one;
+/// [`FailKind::Limit`] when none of those has room.
+pub fn best_target(
+    state: &Agreed,
+    from: HostId,
+    except: &BTreeSet<HostId>,
+    coming: &BTreeMap<HostId, u64>,
+) -> Result<HostId, Failed> {
+    let others: Vec<(HostId, &Host)> = state
+        .hosts()
+        .filter(|(id, host)| *id != from && host.phase == HostPhase::Living)
+        .filter(|(id, _)| !except.contains(id))
+        .collect();
+    let like = |(id, _): &&(HostId, &Host)| unlike(state, from, *id).is_none();
+    let candidate =
+        |(id, host): &(HostId, &Host)| Candidate::new(state, *id, host, known(coming, *id));
+    let best = others.iter().filter(like).map(candidate);
+    if let Some(best) = best.filter(|candidate| candidate.room > 0).min() {
+        return Ok(best.host);
+    }
+    let (kind, text) = if others.is_empty() {
+        let text = "there is no other host that takes tasks; add one (vm add)";
+        (FailKind::Refused, text)
+    } else if !others.iter().any(|other| like(&other)) {
+        let text = "no other host that takes tasks has its architecture; add one (vm add)";
+        (FailKind::Refused, text)
+    } else {
+        let text = "no other host has room for one more task (see vmd --max-tasks)";
+        (FailKind::Limit, text)
+    };
+    Err(Failed::new(kind, text))
 }
 
 /// The failure that names a host which is not there, and those that are.

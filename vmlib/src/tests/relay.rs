@@ -55,6 +55,8 @@ pub(super) struct Inner {
     groups: BTreeMap<String, GroupView>,
     watched: Vec<(Tid, Tid)>,
     ended: BTreeMap<Tid, Exit>,
+    /// The number of the last notify.
+    told: u64,
     /// All that was asked, repetitions too.
     pub(super) asked: Vec<(Tid, Op, u64)>,
     /// Chunks that were left at an exit.
@@ -81,6 +83,7 @@ impl Relay {
                 groups: BTreeMap::new(),
                 watched: Vec::new(),
                 ended: BTreeMap::new(),
+                told: 0,
                 asked: Vec::new(),
                 kept: Vec::new(),
                 deaf: 0,
@@ -205,7 +208,11 @@ impl State {
 }
 
 impl Inner {
-    fn send(&mut self, to: Tid, frame: Frame) {
+    fn send(&mut self, to: Tid, mut frame: Frame) {
+        if matches!(frame.header.op, Op::Ended | Op::HostEvent) {
+            self.told += 1;
+            frame.header.seq = self.told;
+        }
         if let Some(task) = self.tasks.get(&to) {
             // A task that is gone takes nothing more.
             let _ = task.send(frame);

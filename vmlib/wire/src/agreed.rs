@@ -35,6 +35,11 @@ pub enum Change {
         /// What the host says of itself.
         facts: HostFacts,
     },
+    /// The host's tasks are to leave: none are placed there or moved there any more. Void if the
+    /// host takes no tasks anyway, or no other host does.
+    HostDraining(HostId),
+    /// The host takes tasks again. Void if it was not draining.
+    HostResumed(HostId),
     /// A planned leave begins: no more tasks are placed there, it stops being a voter.
     HostLeaving(HostId),
     /// A planned leave is complete; what still ran there has ended.

@@ -10,7 +10,7 @@ use crate::{
     codec::{Body, Message},
     frame::Op,
     id::{HostId, MachineId, Tid},
-    peer::{MoveReport, UsageRow},
+    peer::{DrainReport, MoveReport, UsageRow},
     task::{Failed, Spawn, message},
     version::Offer,
 };
@@ -54,6 +54,11 @@ pub enum Request {
     Check(Tid),
     /// Move a task to the host of that name, or to the one that the machine chooses.
     Move(Tid, Option<String>),
+    /// Have all tasks of the host of that name leave; it takes no more. Answered with `Drained`
+    /// when each has left, or refused to.
+    Drain(String),
+    /// The host of that name takes tasks again.
+    Undrain(String),
     /// End the machine.
     Halt,
 }
@@ -82,6 +87,8 @@ pub enum Answer {
     Done,
     /// To `Move`.
     Moved(MoveReport),
+    /// To `Drain`.
+    Drained(DrainReport),
     /// To `Check`: empty if the task can be moved, else each reason why not.
     Check(Vec<String>),
     /// The request failed.
@@ -123,6 +130,8 @@ pub struct HostRow {
 pub enum HostState {
     /// In the machine.
     Live,
+    /// In the machine, but its tasks leave and it takes none.
+    Draining,
     /// On its way out in order.
     Leaving,
     /// It left in order.

@@ -100,6 +100,18 @@ opcodes! {
     Siblings = 33,
     /// [`crate::task::Tids`].
     Tids = 34,
+    /// [`crate::task::MoveTask`].
+    MoveTask = 40,
+    /// [`crate::task::Moved`].
+    Moved = 41,
+    /// [`crate::task::CheckTask`].
+    CheckTask = 42,
+    /// [`crate::task::Checked`].
+    Checked = 43,
+    /// [`crate::task::DrainHost`].
+    DrainHost = 44,
+    /// [`crate::task::Drained`].
+    Drained = 45,
 
     // A coordinator and its daemon.
     /// [`crate::coordinator::CoordinatorReady`].
@@ -180,6 +192,16 @@ opcodes! {
     MoveReported = 96,
     /// [`crate::peer::MoveProgress`].
     MoveProgress = 97,
+    /// [`crate::peer::DrainAsk`].
+    DrainAsk = 112,
+    /// [`crate::peer::DrainEnd`].
+    DrainEnd = 113,
+    /// [`crate::peer::CheckAsk`].
+    CheckAsk = 114,
+    /// [`crate::peer::CheckEnd`].
+    CheckEnd = 115,
+    /// [`crate::peer::TaskAnswer`].
+    TaskAnswer = 116,
 
     // A console and its daemon.
     /// [`crate::console::Request`].

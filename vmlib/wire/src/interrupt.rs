@@ -10,8 +10,8 @@
 //! | report | bytes | field |
 //! |---|---|---|
 //! | 0 | 4 | kind |
-//! | 4 | 4 | zero |
-//! | 8 | 8 | of `Saved`: bytes of the image |
+//! | 4 | 4 | of `Saved`: microseconds; of `Copied`: rounds |
+//! | 8 | 8 | of `Saved`: bytes of the image; of `Copied`: bytes of all rounds |
 //! | 16 | up to 1008 | of `Refused`: why, as text |
 //!
 //! All numbers are little-endian.
@@ -28,8 +28,14 @@ pub const REPORT_MAX: usize = 1024;
 /// What the daemon wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Stop, and write an image of the process into the descriptor that comes along.
+    /// Begin to write an image of the process into the descriptor that comes along: memory, in
+    /// rounds, while the task runs.
+    Copy,
+    /// Stop, and write an image into the descriptor that comes along: the rest of one that was begun,
+    /// or all of it.
     Freeze,
+    /// Give up what `Copy` has begun.
+    Cancel,
     /// Go on, on that host.
     Go(HostId),
 }
@@ -40,6 +46,8 @@ impl Order {
         let (kind, value) = match self {
             Order::Freeze => (1u32, 0),
             Order::Go(host) => (2, u32::from(host.0)),
+            Order::Copy => (3, 0),
+            Order::Cancel => (4, 0),
         };
         let mut bytes = [0; ORDER_LEN];
         bytes[..8].copy_from_slice(&number.to_le_bytes());
@@ -55,6 +63,8 @@ impl Order {
         let order = match (word(8), word(12)) {
             (Some(1), _) => Some(Order::Freeze),
             (Some(2), Some(host)) => u16::try_from(host).ok().map(HostId).map(Order::Go),
+            (Some(3), _) => Some(Order::Copy),
+            (Some(4), _) => Some(Order::Cancel),
             _ => None,
         };
         Some((number, order))
@@ -64,8 +74,20 @@ impl Order {
 /// What the task has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Report<'a> {
-    /// All threads stand, and so many bytes of image are written.
-    Saved(u64),
+    /// The rounds are over: what is left is to be written while all threads stand.
+    Copied {
+        /// Of all rounds.
+        bytes: u64,
+        /// How many.
+        rounds: u32,
+    },
+    /// All threads stand, and the image is written.
+    Saved {
+        /// Of the whole image.
+        bytes: u64,
+        /// How long it took since they stood. Microseconds, at most `u32::MAX`.
+        micros: u32,
+    },
     /// There is no image, and the task goes on.
     Refused(&'a str),
     /// This is the process that was brought back; it stands.
@@ -75,14 +97,15 @@ pub enum Report<'a> {
 impl<'a> Report<'a> {
     /// As it travels; a long text is cut.
     pub fn write(self, bytes: &mut [u8; REPORT_MAX]) -> &[u8] {
-        let (kind, value, text) = match self {
-            Report::Saved(len) => (1u32, len, ""),
-            Report::Refused(text) => (2, 0, text),
-            Report::Back => (3, 0, ""),
+        let (kind, small, value, text) = match self {
+            Report::Saved { bytes, micros } => (1u32, micros, bytes, ""),
+            Report::Refused(text) => (2, 0, 0, text),
+            Report::Back => (3, 0, 0, ""),
+            Report::Copied { bytes, rounds } => (4, rounds, bytes, ""),
         };
         let len = text.floor_char_boundary(REPORT_MAX - REPORT_LEN);
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
-        bytes[4..8].fill(0);
+        bytes[4..8].copy_from_slice(&small.to_le_bytes());
         bytes[8..REPORT_LEN].copy_from_slice(&value.to_le_bytes());
         bytes[REPORT_LEN..REPORT_LEN + len].copy_from_slice(&text.as_bytes()[..len]);
         &bytes[..REPORT_LEN + len]
@@ -91,13 +114,21 @@ impl<'a> Report<'a> {
     /// Reads what [`Report::write`] made.
     pub fn read(bytes: &'a [u8]) -> Option<Report<'a>> {
         let kind = u32::from_le_bytes(*bytes.first_chunk()?);
+        let small = u32::from_le_bytes(*bytes.get(4..)?.first_chunk()?);
         let value = u64::from_le_bytes(*bytes.get(8..)?.first_chunk()?);
         match kind {
-            1 => Some(Report::Saved(value)),
+            1 => Some(Report::Saved {
+                bytes: value,
+                micros: small,
+            }),
             2 => Some(Report::Refused(
                 std::str::from_utf8(&bytes[REPORT_LEN..]).ok()?,
             )),
             3 => Some(Report::Back),
+            4 => Some(Report::Copied {
+                bytes: value,
+                rounds: small,
+            }),
             _ => None,
         }
     }
@@ -109,7 +140,12 @@ mod tests {
 
     #[test]
     fn orders_and_reports_come_through() {
-        for order in [Order::Freeze, Order::Go(HostId(7))] {
+        for order in [
+            Order::Copy,
+            Order::Freeze,
+            Order::Cancel,
+            Order::Go(HostId(7)),
+        ] {
             let bytes = order.to_bytes(9);
             assert_eq!(Order::from_bytes(&bytes), Some((9, Some(order))));
         }
@@ -119,7 +155,13 @@ mod tests {
         );
         assert_eq!(Order::from_bytes(b"short"), None);
         let long = "é".repeat(REPORT_MAX);
-        for report in [Report::Saved(1 << 40), Report::Refused("no"), Report::Back] {
+        let (bytes, micros, rounds) = (1 << 40, 7, 3);
+        for report in [
+            Report::Copied { bytes, rounds },
+            Report::Saved { bytes, micros },
+            Report::Refused("no"),
+            Report::Back,
+        ] {
             let mut bytes = [0; REPORT_MAX];
             assert_eq!(Report::read(report.write(&mut bytes)), Some(report));
         }

@@ -34,14 +34,32 @@ pub const HELD_BYTES: usize = 4 * 1024 * 1024;
 pub const MOVE_OFFER_TIME: Duration = Duration::from_secs(5);
 /// How long the image of a task that moves may take to arrive.
 pub const MOVE_TIME: Duration = Duration::from_secs(600);
+/// Tasks that leave a host at the same time when it is drained: enough that one's image is written
+/// while another's is brought back, few enough that links and disks are not fought over.
+pub const DRAIN_MOVES: usize = 4;
+/// To how many hosts a task is offered before a drain gives it up.
+pub const DRAIN_TRIES: usize = 3;
+/// How long a drain waits for a task that is starting, ending or on its way already.
+pub const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it looks whether such a task can be moved now.
+pub const DRAIN_LOOK: Duration = Duration::from_millis(100);
+/// How long a daemon that drains itself at SIGTERM takes for it, if it is not told: with
+/// [`LEAVE_TIME`] less than the 30 s that Slurm waits before it kills (KillWait), the shortest wait
+/// of the usual batch systems.
+pub const DRAIN_GRACE_DEFAULT: Duration = Duration::from_secs(18);
+/// Tasks that the report of a drain names, of those that left and of those that did not. The
+/// others are counted.
+pub const DRAIN_NAMED_MAX: usize = 1_024;
+/// The reason why a task did not leave, as the report of a drain has it. Bytes.
+pub const DRAIN_REASON_MAX: usize = 512;
 /// After so long without a decision the source of a move proposes that the task stays.
 pub const MOVE_DOUBT: Duration = Duration::from_secs(1);
 /// How long a coordinator lets a move be prepared before it calls it off; shorter than what the
 /// source waits.
 pub const PHASE_INITIALISATION: Duration = Duration::from_secs(4);
-/// How long a coordinator lets a task be interrupted, drained and saved before it calls the move off;
-/// likewise.
-pub const PHASE_SAVING: Duration = Duration::from_secs(590);
+/// How long a coordinator lets a task be copied, interrupted, drained and saved before it calls the
+/// move off; shorter than [`MOVE_TIME`].
+pub const PHASE_IMAGE: Duration = Duration::from_secs(590);
 /// A coordinator that has not acted on a frame for so long hangs: another takes its place.
 pub const COORDINATOR_SILENT: Duration = Duration::from_secs(2);
 /// How long the process of a coordinator may take to start.

@@ -22,6 +22,7 @@ message! {
     SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept
     FlushAsk Flushed MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort
     MoveOrder MoveCancel MoveReported MoveProgress
+    DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer
 }
 
 /// The first frame of both ends of a link.
@@ -307,16 +308,33 @@ pub struct MoveReport {
     pub to: HostId,
     /// Bytes of the image.
     pub bytes: u64,
+    /// Of these, what was sent while the task ran.
+    pub copied: u64,
+    /// In so many rounds.
+    pub rounds: u32,
     /// From the wish to the first instruction at the target. Microseconds, as all that follow.
     pub total_us: u64,
     /// Until the target was prepared: the task ran.
     pub prepare_us: u64,
-    /// Until the image was written, all threads standing.
+    /// Until the rounds were over: the task ran.
+    pub copy_us: u64,
+    /// Until all threads stood. Here the freeze begins.
+    pub interrupt_us: u64,
+    /// Until the image was written.
     pub save_us: u64,
-    /// Until the target had it whole and verified.
+    /// Until the target had it whole and verified, and the process stood there.
     pub restore_us: u64,
+    /// Until nothing that the task had asked for was under way any more.
+    pub drain_us: u64,
     /// Until the log said who owns the task.
     pub commit_us: u64,
+}
+
+impl MoveReport {
+    /// How long the task stood still. Microseconds.
+    pub fn freeze_us(&self) -> u64 {
+        self.interrupt_us + self.save_us + self.restore_us + self.drain_us + self.commit_us
+    }
 }
 
 /// A move's source to its target: take this task?
@@ -374,6 +392,8 @@ pub struct Belongings {
     pub asked: u64,
     /// The answer to that, a whole frame; none while it is under way.
     pub answer: Option<Body>,
+    /// Whose daemon will send that answer after it ([`TaskAnswer`]), or none.
+    pub awaits: HostId,
     /// Number of the last notify that it was told.
     pub told: u64,
     /// Those that it has not acknowledged, whole frames.
@@ -423,16 +443,18 @@ pub struct MoveCancel {
     pub why: String,
 }
 
-/// The phases of a move, as of a checkpoint (TotalCheckpoint), in their order.
+/// The phases of a move in their order: those of a checkpoint (TotalCheckpoint), and copying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum MovePhase {
     /// The target is asked whether it is prepared; the task runs.
     Initialisation,
+    /// Most of its memory goes to the target, in rounds; the task runs.
+    Copying,
     /// The task is brought to a stand.
     Interruption,
     /// No frame reaches the task any more.
     Draining,
-    /// Its image goes to the target, until it is whole there.
+    /// The rest of its image goes to the target, until it is whole there.
     Saving,
     /// The log decides where it goes on, and there it does.
     Resumption,
@@ -440,8 +462,9 @@ pub enum MovePhase {
 
 impl MovePhase {
     /// All of them, in their order.
-    pub const ALL: [MovePhase; 5] = [
+    pub const ALL: [MovePhase; 6] = [
         MovePhase::Initialisation,
+        MovePhase::Copying,
         MovePhase::Interruption,
         MovePhase::Draining,
         MovePhase::Saving,
@@ -453,6 +476,7 @@ impl std::fmt::Display for MovePhase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             MovePhase::Initialisation => "initialisation",
+            MovePhase::Copying => "copying",
             MovePhase::Interruption => "interruption",
             MovePhase::Draining => "draining",
             MovePhase::Saving => "saving",
@@ -494,6 +518,70 @@ pub struct MoveProgress {
     pub phase: MovePhase,
 }
 
+/// To a host's daemon: have all tasks of your host leave. Answered with [`DrainEnd`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainAsk {
+    /// Chosen by the asker.
+    pub request: u64,
+}
+
+/// What became of a drain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainEnd {
+    /// As asked.
+    pub request: u64,
+    /// How it went, or why there was none.
+    pub result: Result<DrainReport, Failed>,
+}
+
+/// How a drain went: of every task that was on the host, where it is or why it stayed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainReport {
+    /// The host.
+    pub host: HostId,
+    /// From the first wish to the end of the last move. Microseconds.
+    pub total_us: u64,
+    /// How many left.
+    pub moved_count: u32,
+    /// How many are still there.
+    pub refused_count: u32,
+    /// Those that left, at most [`crate::limits::DRAIN_NAMED_MAX`].
+    pub moved: Vec<(Tid, MoveReport)>,
+    /// Those that are still there, and why; at most as many.
+    pub refused: Vec<(Tid, Failed)>,
+}
+
+/// To the owner of a task: what speaks against moving it? Answered with [`CheckEnd`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckAsk {
+    /// Chosen by the asker.
+    pub request: u64,
+    /// The task.
+    pub tid: Tid,
+}
+
+/// The answer to [`CheckAsk`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckEnd {
+    /// As asked.
+    pub request: u64,
+    /// Each reason why it cannot be moved, none if it can; or why that is not known.
+    pub result: Result<Vec<String>, Failed>,
+}
+
+/// The answer to a request of a task that has moved since: to where the task is now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskAnswer {
+    /// The task.
+    pub tid: Tid,
+    /// Its incarnation there, as far as the sender knows.
+    pub incarnation: u32,
+    /// The number of the request.
+    pub request: u64,
+    /// The answer, a whole frame.
+    pub answer: Body,
+}
+
 /// A message between two daemons' own tids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // Each variant is the struct of its name.
@@ -521,6 +609,11 @@ pub enum Order {
     MoveCancel(MoveCancel),
     MoveReported(MoveReported),
     MoveProgress(MoveProgress),
+    DrainAsk(DrainAsk),
+    DrainEnd(DrainEnd),
+    CheckAsk(CheckAsk),
+    CheckEnd(CheckEnd),
+    TaskAnswer(TaskAnswer),
 }
 
 macro_rules! orders {
@@ -553,4 +646,4 @@ macro_rules! orders {
 
 orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept FlushAsk Flushed
 MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort MoveOrder MoveCancel MoveReported
-MoveProgress }
+MoveProgress DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer }

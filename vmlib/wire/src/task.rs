@@ -10,6 +10,7 @@ use crate::{
     codec::Message,
     frame::Op,
     id::{HostId, MachineId, Tid},
+    peer::{DrainReport, MoveReport},
     version::Offer,
 };
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,7 @@ pub(crate) use message;
 message! {
     Enrol Welcome Failed Done Spawn Spawned Exit Signal Watch Ended HostEvent
     GroupChange GroupAsk GroupView Located HostsAsk Hosts Siblings Tids
+    MoveTask Moved CheckTask Checked DrainHost Drained
 }
 
 /// Environment variable: path of the daemon's socket.
@@ -284,4 +286,48 @@ pub struct Siblings {}
 pub struct Tids {
     /// The tasks.
     pub tids: Vec<Tid>,
+}
+
+/// Move a task, which may be the asker; answered with [`Moved`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveTask {
+    /// The task.
+    pub tid: Tid,
+    /// To the host of that name, or to the one that the machine chooses.
+    pub to: Option<String>,
+}
+
+/// The answer to [`MoveTask`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved {
+    /// How it went.
+    pub report: MoveReport,
+}
+
+/// Ask whether a task can be moved; answered with [`Checked`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckTask {
+    /// The task.
+    pub tid: Tid,
+}
+
+/// The answer to [`CheckTask`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checked {
+    /// Each reason why it cannot be moved; none if it can.
+    pub reasons: Vec<String>,
+}
+
+/// Have all tasks of a host leave, the asker too if it is there; answered with [`Drained`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainHost {
+    /// Its name.
+    pub host: String,
+}
+
+/// The answer to [`DrainHost`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drained {
+    /// How it went.
+    pub report: DrainReport,
 }

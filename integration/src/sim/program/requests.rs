@@ -6,8 +6,8 @@ use vm_machine::Time;
 use vm_wire::{
     Frame, Header, Message, Op, Tid, limits,
     task::{
-        Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView, HostsAsk, Place, Siblings,
-        Signal, Spawn, Spawned, Watch, Watched,
+        CheckTask, Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView, HostsAsk, MoveTask,
+        Place, Siblings, Signal, Spawn, Spawned, Watch, Watched,
     },
 };
 
@@ -32,6 +32,7 @@ enum What {
     Join,
     Leave,
     Exit(i32),
+    Move,
     Other,
 }
 
@@ -133,6 +134,18 @@ impl Program {
                 }
                 .frame(),
             ),
+            90..93 => {
+                // Of itself, or of another.
+                let tid = if self.random.percent(50) {
+                    self.me
+                } else {
+                    peer
+                };
+                let to = self.random.pick(scene.hosts).cloned();
+                let to = to.filter(|_| self.random.percent(50));
+                (What::Move, MoveTask { tid, to }.frame())
+            }
+            93..94 => (What::Move, CheckTask { tid: peer }.frame()),
             _ => return self.exit(scene),
         };
         self.asked += 1;
@@ -199,6 +212,8 @@ impl Program {
                 }
                 self.births.push((self.asked, count, answer.tids));
             }
+            (What::Move, Op::Moved | Op::Checked | Op::Failed) => {}
+            (What::Move, op) => return Err(format!("{me}: a move was answered with {op:?}")),
             (What::Spawn(_), Op::Done) => {
                 return Err(format!("{me}: a spawn was answered with Done"));
             }

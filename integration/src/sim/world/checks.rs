@@ -1,6 +1,6 @@
 //! What must be true at every moment.
 
-use super::World;
+use super::{World, drains::Draining};
 use crate::sim::network::Slot;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,6 +16,8 @@ pub(super) struct History {
     digests: BTreeMap<u64, u64>,
     /// Hosts that any daemon has declared dead.
     dead: BTreeSet<HostId>,
+    /// What was on hosts that drain.
+    draining: Draining,
 }
 
 impl World {
@@ -55,6 +57,7 @@ impl World {
         }
         self.history.digests.insert(index, digest);
         check_groups(agreed)?;
+        self.history.draining.check(index, agreed)?;
         let dead: Vec<HostId> = agreed
             .hosts()
             .filter(|(host, facts)| {

@@ -130,6 +130,7 @@ impl World {
             Ambush::Moving,
             Ambush::Moving,
             Ambush::Driven(MovePhase::Initialisation),
+            Ambush::Driven(MovePhase::Copying),
             Ambush::Driven(MovePhase::Interruption),
             Ambush::Driven(MovePhase::Saving),
             Ambush::Driven(MovePhase::Resumption),
@@ -172,6 +173,7 @@ impl World {
             Fault::TaskKill => Ok(self.kill_task()),
             Fault::HostJoin => Ok(self.join_host()),
             Fault::HostDelete => Ok(self.delete_host()),
+            Fault::HostDrain => Ok(self.drain_host()),
             Fault::Delay => Ok(self.slow_link()),
             Fault::QueueFull => Ok(self.fill_queue()),
             Fault::CoordinatorKill => Ok(self.kill_coordinator()),
@@ -603,9 +605,14 @@ impl World {
                 .iter()
                 .any(|process| process.alive && process.gait != super::moves::Gait::Runs),
             Phase::Initialisation => self.is_driven(MovePhase::Initialisation),
+            Phase::Copying => self.is_driven(MovePhase::Copying),
             Phase::Interruption => self.is_driven(MovePhase::Interruption),
             Phase::Saving => self.is_driven(MovePhase::Saving),
             Phase::Resumption => self.is_driven(MovePhase::Resumption),
+            Phase::Draining => agreed.is_some_and(|agreed| {
+                let mut hosts = agreed.hosts().map(|(host, _)| host);
+                hosts.any(|host| agreed.is_draining(host) && agreed.task_count(host) > 0)
+            }),
         };
         Phase::ALL.iter().copied().filter(under_way).collect()
     }

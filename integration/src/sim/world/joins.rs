@@ -6,6 +6,7 @@ use crate::sim::{
     node::State,
     queue::{MS, SECOND},
 };
+use std::time::Duration;
 use vm_machine::{AgreementConfig, Daemon, DaemonConfig, Input, Outbox};
 use vm_wire::{
     Frame, Message, Op,
@@ -15,7 +16,10 @@ use vm_wire::{
 impl World {
     /// The configuration of a daemon.
     fn daemon_config(&mut self, slot: Slot) -> DaemonConfig {
+        let grace = self.random.between(SECOND, 8 * SECOND);
+        let drains = self.random.percent(50);
         DaemonConfig {
+            drain_at_stop: drains.then(|| Duration::from_micros(grace)),
             window_bytes: (16 * 1024) << self.random.below(5),
             agreement: AgreementConfig {
                 log_entries_max: self.random.between(20, 400),

@@ -16,7 +16,7 @@ use crate::sim::{
     program::{Program, Sabotage},
     queue::{MS, Moment, SECOND},
 };
-use vm_machine::{Input, Time};
+use vm_machine::{Input, Time, Written};
 use vm_wire::{
     HostId, Op, Tid,
     console::{Answer, Request},
@@ -42,8 +42,12 @@ pub(super) enum Gait {
 /// What a daemon says to a process over its interrupt socket.
 #[derive(Debug, Clone)]
 pub(super) enum Order {
-    /// Stop, and write your image into a connection to that slot with that ticket.
-    Freeze(Slot, u64),
+    /// Begin to write your image into a connection to that slot with that ticket.
+    Copy(Slot, u64),
+    /// Stop, and write the rest.
+    Freeze,
+    /// Give up what was begun.
+    Cancel,
     /// Go on.
     Go,
 }
@@ -211,8 +215,8 @@ impl World {
         Some(format!("a console waits for the move of {}", wish.tid))
     }
 
-    /// A daemon has a task stopped.
-    pub(super) fn freeze(
+    /// A daemon has a task send its memory.
+    pub(super) fn copy(
         &mut self,
         slot: Slot,
         tid: Tid,
@@ -221,7 +225,7 @@ impl World {
     ) -> Result<(), String> {
         let to = slot_of(address).ok_or("a task is frozen for nowhere")?;
         self.aim_at(slot, to, tid);
-        self.order(slot, tid, Order::Freeze(to, ticket));
+        self.order(slot, tid, Order::Copy(to, ticket));
         Ok(())
     }
 
@@ -251,13 +255,41 @@ impl World {
                 process.orders.push(order);
                 Ok(())
             }
-            (Gait::Runs, Order::Freeze(to, ticket)) => {
-                self.stand(index, to, ticket);
+            (Gait::Runs, Order::Copy(to, ticket)) => {
+                process.copying = Some((to, ticket));
+                let tid = process.tid;
+                if self.random.percent(5) {
+                    let failed = Failed::new(FailKind::Refused, "it has an open socket");
+                    self.report(index, Input::Frozen(tid, Err(failed)));
+                } else {
+                    let time = self.random.between(100, 300 * MS);
+                    self.queue.after(time, Event::Copied(index, ticket));
+                }
+                Ok(())
+            }
+            (Gait::Runs, Order::Freeze) => {
+                if let Some((to, ticket)) = process.copying.take() {
+                    self.stand(index, to, ticket);
+                }
+                Ok(())
+            }
+            (Gait::Runs, Order::Cancel) => {
+                process.copying = None;
                 Ok(())
             }
             (Gait::Stands, Order::Go) => self.go(index),
             // It runs anyway, or stands for another reason: it is not meant.
-            (Gait::Runs, Order::Go) | (Gait::Stands, Order::Freeze(..)) => Ok(()),
+            (Gait::Runs, Order::Go)
+            | (Gait::Stands, Order::Copy(..) | Order::Freeze | Order::Cancel) => Ok(()),
+        }
+    }
+
+    /// Most of a process's memory has been sent.
+    pub(super) fn copied(&mut self, index: usize, ticket: u64) {
+        let process = &self.processes[index];
+        let current = process.copying.is_some_and(|(_, now)| now == ticket);
+        if process.alive && process.gait == Gait::Runs && current {
+            self.report(index, Input::Copied(process.tid, 1 << 20, 2));
         }
     }
 
@@ -349,7 +381,11 @@ impl World {
         let process = &mut self.processes[index];
         if saved {
             process.gait = Gait::Stands;
-            self.report(index, Input::Frozen(tid, Ok(1 << 20)));
+            let written = Written {
+                bytes: 1 << 20,
+                ..Written::default()
+            };
+            self.report(index, Input::Frozen(tid, Ok(written)));
             let delay = self.random.between(60, 30 * MS);
             self.queue.after(delay, Event::Crosses(number));
             if self.options.sabotage == Some(Sabotage::GoOnAlone) {
@@ -515,7 +551,7 @@ impl World {
     }
 
     /// What a process, or its end, tells its daemon arrives there, unless that has discarded it.
-    pub(super) fn from_process(&mut self, index: usize, input: Input) -> Result<(), String> {
+    pub(super) fn process_says(&mut self, index: usize, input: Input) -> Result<(), String> {
         match self.processes[index].discarded {
             true => Ok(()),
             false => self.feed(self.processes[index].slot, input),

@@ -73,6 +73,7 @@ impl World {
         self.unsettled_agreement(&running)
             .or_else(|| self.unsettled_moves())
             .or_else(|| self.unsettled_coordinators(self.nodes[running[0]].agreed()?))
+            .or_else(|| self.unsettled_drains())
             .or_else(|| self.unsettled_tasks(self.nodes[running[0]].agreed()?))
     }
 

@@ -66,7 +66,9 @@ impl World {
             Output::Lease(until) => self.set_lease(slot, until),
             Output::Note(text) => self.trace(|| format!("slot {slot}: {text}")),
             Output::End(why) => self.end_daemon(slot, why),
-            Output::Freeze { tid, addr, ticket } => return self.freeze(slot, tid, &addr, ticket),
+            Output::Copy { tid, addr, ticket } => return self.copy(slot, tid, &addr, ticket),
+            Output::Freeze(tid) => self.order(slot, tid, Order::Freeze),
+            Output::CancelCopy(tid) => self.order(slot, tid, Order::Cancel),
             Output::Resume(tid) => self.order(slot, tid, Order::Go),
             Output::Expect { tid, ticket } => self.expect(slot, tid, ticket),
             Output::Begin { tid, .. } => return self.begin(slot, tid),
@@ -157,7 +159,10 @@ impl World {
                 Err(format!("a console's request failed: {failed}"))
             }
             // The first one is to the exchange of versions.
-            Ok(answer) if frame.header.request == 2 => self.wish_answered(conn, &answer),
+            Ok(answer) if frame.header.request == 2 => {
+                self.drain_answered(conn, &answer)?;
+                self.wish_answered(conn, &answer)
+            }
             Ok(_) => Ok(()),
             Err(error) => Err(error.to_string()),
         }

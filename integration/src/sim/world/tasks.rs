@@ -51,6 +51,8 @@ pub(super) struct Process {
     pub wake_at: Option<Moment>,
     /// Whether it runs.
     pub gait: Gait,
+    /// It sends its memory, while it runs, to that slot with that ticket.
+    pub copying: Option<(Slot, u64)>,
     /// Orders that it has not read.
     pub orders: Vec<Order>,
     /// No order arrives before this, and no report before that.
@@ -86,6 +88,7 @@ impl World {
             arrival_out: 0,
             wake_at: None,
             gait: Gait::Runs,
+            copying: None,
             orders: Vec::new(),
             arrival_order: 0,
             arrival_report: 0,

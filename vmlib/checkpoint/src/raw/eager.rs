@@ -3,7 +3,7 @@
 //! Whoever sleeps until there is content, or room, has to be woken by the other side, which costs
 //! both some tens of microseconds on an idle processor - in which the other side in turn runs out of
 //! room, or content, and sleeps. Then the two take turns in place of working at once. So a call that
-//! would sleep is tried again for [`LOOK`] first, and lends the processor to others meanwhile.
+//! would sleep is tried again for `LOOK` first, and lends the processor to others meanwhile.
 
 use super::sys::{self, Errno, Result, nr};
 

@@ -45,12 +45,27 @@ impl Agreed {
         }
         match change {
             Change::HostJoin { nonce, facts } => applied.push(self.join(*nonce, facts)?),
+            Change::HostDraining(host) => {
+                let other =
+                    |(id, found): (&HostId, &Host)| id != host && found.phase == HostPhase::Living;
+                if !self.is_living(*host) || !self.hosts.iter().any(other) {
+                    return Err(Void::Draining(*host));
+                }
+                self.enter(*host, HostPhase::Draining);
+                applied.push(Applied::HostDraining(*host));
+            }
+            Change::HostResumed(host) => {
+                if !self.is_draining(*host) {
+                    return Err(Void::Draining(*host));
+                }
+                self.enter(*host, HostPhase::Living);
+                applied.push(Applied::HostResumed(*host));
+            }
             Change::HostLeaving(host) => {
-                let found = self.hosts.get_mut(host).ok_or(Void::NoHost(*host))?;
-                if found.phase != HostPhase::Living {
+                if !self.is_staying(*host) {
                     return Err(Void::NoHost(*host));
                 }
-                found.phase = HostPhase::Leaving;
+                self.enter(*host, HostPhase::Leaving);
                 applied.push(Applied::HostLeaving(*host));
             }
             Change::HostGone(host) => {
@@ -143,6 +158,12 @@ impl Agreed {
         };
         self.hosts.insert(host, new);
         Ok(Applied::HostJoined { host, nonce })
+    }
+
+    fn enter(&mut self, host: HostId, phase: HostPhase) {
+        if let Some(found) = self.hosts.get_mut(&host) {
+            found.phase = phase;
+        }
     }
 
     /// A host goes, and with it what ran there.

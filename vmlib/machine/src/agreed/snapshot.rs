@@ -95,11 +95,12 @@ struct GroupState {
 }
 
 /// The phases by the numbers that they travel under.
-const PHASES: [HostPhase; 4] = [
+const PHASES: [HostPhase; 5] = [
     HostPhase::Living,
     HostPhase::Leaving,
     HostPhase::Gone,
     HostPhase::Dead,
+    HostPhase::Draining,
 ];
 
 impl Agreed {
@@ -300,7 +301,11 @@ impl Agreed {
             let before = self.host(*id).map(|host| host.phase);
             changes.extend(match host.phase {
                 phase if Some(phase) == before => None,
+                HostPhase::Living if before == Some(HostPhase::Draining) => {
+                    Some(Applied::HostResumed(*id))
+                }
                 HostPhase::Living => None,
+                HostPhase::Draining => Some(Applied::HostDraining(*id)),
                 HostPhase::Leaving => Some(Applied::HostLeaving(*id)),
                 HostPhase::Gone => Some(Applied::HostGone(*id)),
                 HostPhase::Dead => Some(Applied::HostDead(*id)),

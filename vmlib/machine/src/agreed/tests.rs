@@ -381,6 +381,9 @@ fn the_host_of_the_lowest_task_has_to_see_to_a_coordinator_whose_host_goes() {
     machine.apply(relocate(t(1, 1), 3, 1, 2));
     machine.apply(coordinator(3, 1));
     assert_eq!(machine.state.coordinating_host(app), Some(HostId(3)));
+    // One that drains stays.
+    machine.apply(Change::HostDraining(HostId(3)));
+    assert_eq!(machine.state.coordinating_host(app), Some(HostId(3)));
     machine.apply(Change::HostLeaving(HostId(3)));
     assert_eq!(machine.state.coordinating_host(app), Some(HostId(1)));
     machine.apply(exit(t(1, 1), 1, 3));

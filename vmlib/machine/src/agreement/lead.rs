@@ -144,8 +144,11 @@ impl Agreement {
         let caught_up = |host: &HostId| given.applied(*host) + CAUGHT_UP >= self.state.index();
         let view = View {
             me: self.me,
-            living: &present()
-                .filter(|host| self.state.is_living(*host))
+            staying: &present()
+                .filter(|host| self.state.is_staying(*host))
+                .collect(),
+            draining: &present()
+                .filter(|host| self.state.is_draining(*host))
                 .collect(),
             voters: &consensus.voters(),
             live: &present().filter(|host| given.is_live(now, *host)).collect(),

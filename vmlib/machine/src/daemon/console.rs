@@ -5,7 +5,7 @@
 //! machine (a host to come or go, its end) is kept with the console and forgotten when that is
 //! gone.
 
-use super::{Daemon, runs::RunAsked, spawn::Asker};
+use super::{Daemon, moves::MoveAsker, runs::RunAsked, spawn::Asker};
 use crate::{ConnId, HostPhase, Outbox, Output, placement};
 use std::collections::BTreeMap;
 use vm_wire::{
@@ -39,6 +39,8 @@ enum Awaited {
     Result,
     /// A host to be gone.
     Deleted(HostId),
+    /// A host to take tasks again.
+    Resumed(HostId),
     /// A host of that name.
     Host(String),
     /// The end of this daemon.
@@ -49,6 +51,14 @@ enum Awaited {
 enum Reply {
     Now(Answer),
     Later(Awaited),
+}
+
+/// The answer comes later, unless it is a failure.
+fn later(asked: Result<(), Failed>) -> Reply {
+    match asked {
+        Ok(()) => Reply::Later(Awaited::Result),
+        Err(failed) => failed.into(),
+    }
 }
 
 impl From<Failed> for Reply {
@@ -148,13 +158,20 @@ impl Daemon {
                 Some(_) => Reply::Now(Answer::Done),
                 None => Reply::Later(Awaited::Host(name)),
             },
-            Request::Check(tid) => Reply::Now(self.check(tid)),
-            Request::Move(tid, to) => {
-                match self.move_for_console((conn, number), tid, to.as_deref(), out) {
-                    Ok(()) => Reply::Later(Awaited::Result),
-                    Err(failed) => failed.into(),
-                }
+            Request::Check(tid) => {
+                later(self.ask_check(MoveAsker::Console(conn, number), tid, out))
             }
+            Request::Move(tid, to) => {
+                let asker = MoveAsker::Console(conn, number);
+                later(self.ask_move(asker, tid, to.as_deref(), out))
+            }
+            Request::Drain(name) => {
+                later(self.ask_drain(MoveAsker::Console(conn, number), &name, out))
+            }
+            Request::Undrain(name) => match self.ask_undrain(&name) {
+                Ok(host) => Reply::Later(Awaited::Resumed(host)),
+                Err(failed) => failed.into(),
+            },
             Request::Halt => {
                 self.agreement.propose(Change::Halt);
                 Reply::Later(Awaited::End)
@@ -184,6 +201,7 @@ impl Daemon {
             voter: voters.contains(&id),
             state: match host.phase {
                 HostPhase::Living => HostState::Live,
+                HostPhase::Draining => HostState::Draining,
                 HostPhase::Leaving => HostState::Leaving,
                 HostPhase::Gone => HostState::Gone,
                 HostPhase::Dead => HostState::Dead,
@@ -276,23 +294,13 @@ impl Daemon {
         let Some(host) = self.agreement.state().host_named(name) else {
             return placement::no_such_host(self.agreement.state(), name).into();
         };
-        if self.agreement.state().is_living(host) {
+        if self.agreement.state().is_staying(host) {
             self.agreement.propose(Change::HostLeaving(host));
         }
         Reply::Later(match host == self.me {
             true => Awaited::End,
             false => Awaited::Deleted(host),
         })
-    }
-
-    /// Whether a task can be moved: what is known to speak against it.
-    fn check(&self, tid: Tid) -> Answer {
-        let state = self.agreement.state();
-        if state.living_task(tid).is_none() {
-            return Answer::Failed(self.no_such_task(tid));
-        }
-        let reasons = self.objections(tid);
-        Answer::Check(reasons)
     }
 
     /// Answers a request of a console, if that is still there.
@@ -312,29 +320,44 @@ impl Daemon {
         }
     }
 
-    fn answer_all(&mut self, done: impl Fn(&Awaited) -> bool, out: &mut Outbox) {
+    fn answer_all(&mut self, answer: &Answer, done: impl Fn(&Awaited) -> bool, out: &mut Outbox) {
         let mut ready = Vec::new();
         for (conn, console) in &self.consoles {
             let numbers = console.pending.iter().filter(|(_, awaited)| done(awaited));
             ready.extend(numbers.map(|(number, _)| (*conn, *number)));
         }
         for (conn, number) in ready {
-            self.answer_console(conn, number, &Answer::Done, out);
+            self.answer_console(conn, number, answer, out);
         }
     }
 
     pub(super) fn answer_deleted(&mut self, host: HostId, out: &mut Outbox) {
-        self.answer_all(|awaited| *awaited == Awaited::Deleted(host), out);
+        self.answer_all(
+            &Answer::Done,
+            |awaited| *awaited == Awaited::Deleted(host),
+            out,
+        );
+    }
+
+    pub(super) fn answer_resumed(&mut self, host: HostId, out: &mut Outbox) {
+        self.answer_all(&Answer::Done, |it| *it == Awaited::Resumed(host), out);
+    }
+
+    /// A host that was to take tasks again leaves, or is lost.
+    pub(super) fn fail_resumed(&mut self, host: HostId, out: &mut Outbox) {
+        let text = placement::takes_no_tasks(self.agreement.state(), host);
+        let failed = Answer::Failed(Failed::new(FailKind::Refused, text));
+        self.answer_all(&failed, |it| *it == Awaited::Resumed(host), out);
     }
 
     pub(super) fn answer_awaited_host(&mut self, host: HostId, out: &mut Outbox) {
         let name = self.host_name(host);
         let came = |awaited: &Awaited| matches!(awaited, Awaited::Host(asked) if *asked == name);
-        self.answer_all(came, out);
+        self.answer_all(&Answer::Done, came, out);
     }
 
     pub(super) fn answer_at_end(&mut self, out: &mut Outbox) {
-        self.answer_all(|awaited| *awaited == Awaited::End, out);
+        self.answer_all(&Answer::Done, |awaited| *awaited == Awaited::End, out);
     }
 
     /// A console, a joiner or a connection that wanted to enrol is gone.

@@ -26,7 +26,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{
     Body, Frame, HostId, Message, Op, Tid,
     agreed::Change,
-    console::Answer,
     coordinator::{CoordinatorReady, Heard, Mail, Serve},
     limits,
     peer::{
@@ -453,7 +452,7 @@ impl Daemon {
             .collect();
         let asked = self.asked_moves.iter();
         let asked: Vec<u64> = asked
-            .filter(|(_, asked)| of_app(asked.ask.tid))
+            .filter(|(_, asked)| asked.driven.as_ref().is_some_and(|it| of_app(it.ask.tid)))
             .map(|(number, _)| *number)
             .collect();
         for key in early {
@@ -488,12 +487,12 @@ impl Daemon {
     pub(super) fn ask_coordinator(&mut self, number: u64, out: &mut Outbox) {
         let now = self.now;
         let state = self.agreement.state();
-        let Some(asked) = self.asked_moves.get_mut(&number) else {
+        let asked = self.asked_moves.get_mut(&number);
+        let Some(driven) = asked.and_then(|asked| asked.driven.as_mut()) else {
             return;
         };
-        asked.asked_at = now;
-        asked.phase = None;
-        let ask = asked.ask.clone();
+        (driven.asked_at, driven.phase) = (now, None);
+        let ask = driven.ask.clone();
         let app = state.task(ask.tid).map(|task| task.app);
         let agreed = app.and_then(|app| state.coordinator(app));
         self.set_timer(now + limits::COORDINATOR_WAIT, Timer::Asked(number));
@@ -509,19 +508,29 @@ impl Daemon {
 
     /// No coordinator has taken up a move that is wanted here.
     pub(super) fn on_asked_due(&mut self, number: u64, out: &mut Outbox) {
-        let waits = self.asked_moves.get(&number).filter(|asked| {
-            asked.phase.is_none() && self.now >= asked.asked_at + limits::COORDINATOR_WAIT
-        });
-        if let Some(asked) = waits {
+        let asked = self.asked_moves.get(&number);
+        let waits = asked
+            .and_then(|asked| asked.driven.as_ref())
+            .filter(|driven| {
+                driven.phase.is_none() && self.now >= driven.asked_at + limits::COORDINATOR_WAIT
+            });
+        if let Some(tid) = waits.map(|driven| driven.ask.tid) {
             let text = format!(
                 "the coordinator of its application has not answered within {:?}; try again",
                 limits::COORDINATOR_WAIT
             );
-            let (conn, request) = (asked.conn, asked.request);
-            self.asked_moves.remove(&number);
-            let failed = Failed::new(FailKind::System, text);
-            self.answer_console(conn, request, &Answer::Failed(failed), out);
+            self.end_asked(number, tid, Failed::new(FailKind::System, text), out);
         }
+    }
+
+    /// A move that is wanted here ends without having been made.
+    fn end_asked(&mut self, request: u64, tid: Tid, failed: Failed, out: &mut Outbox) {
+        let end = MoveEnd {
+            request,
+            tid,
+            result: Err(failed),
+        };
+        self.on_move_end(end, out);
     }
 
     /// A task has ended. Without its application there is no coordinator that would answer or order.
@@ -537,15 +546,13 @@ impl Daemon {
             _ => false,
         });
         let asked = self.asked_moves.iter();
-        let gone: Vec<u64> = asked
-            .filter(|(_, asked)| of_app(asked.ask.tid) && asked.phase.is_none())
-            .map(|(number, _)| *number)
+        let asked = asked.filter_map(|(number, asked)| Some((*number, asked.driven.as_ref()?)));
+        let gone: Vec<(u64, Tid)> = asked
+            .filter(|(_, driven)| of_app(driven.ask.tid) && driven.phase.is_none())
+            .map(|(number, driven)| (number, driven.ask.tid))
             .collect();
-        for number in gone {
-            if let Some(asked) = self.asked_moves.remove(&number) {
-                let failed = Answer::Failed(self.no_such_task(asked.ask.tid));
-                self.answer_console(asked.conn, asked.request, &failed, out);
-            }
+        for (number, tid) in gone {
+            self.end_asked(number, tid, self.no_such_task(tid), out);
         }
     }
 
@@ -567,8 +574,9 @@ impl Daemon {
     }
 
     pub(super) fn on_move_progress(&mut self, progress: &MoveProgress) {
-        if let Some(asked) = self.asked_moves.get_mut(&progress.request) {
-            asked.phase = Some(progress.phase);
+        let asked = self.asked_moves.get_mut(&progress.request);
+        if let Some(driven) = asked.and_then(|asked| asked.driven.as_mut()) {
+            driven.phase = Some(progress.phase);
         }
     }
 
@@ -753,6 +761,7 @@ impl Daemon {
 fn phase_of(moving: &Leaving) -> MovePhase {
     match moving.stage {
         Stage::Offered => MovePhase::Initialisation,
+        Stage::Copying => MovePhase::Copying,
         // Its channels are closed at this moment too, but it may not stand yet.
         Stage::Saving => MovePhase::Interruption,
         Stage::Loading => MovePhase::Saving,

@@ -57,15 +57,21 @@ fn is_alone(state: &Agreed, host: HostId) -> bool {
 impl Daemon {
     /// The user asks this daemon to leave; the second time, at once.
     pub(super) fn on_stop(&mut self, out: &mut Outbox) {
-        if self.is_departing() {
+        let leaves = !self.agreement.state().is_staying(self.me) || self.departure.is_some();
+        if leaves || self.is_stopping() {
             let why = "asked to end at once while it was leaving";
             return self.end(Ok(why.to_owned()), out);
         }
-        self.agreement.propose(Change::HostLeaving(self.me));
+        match self.config.drain_at_stop {
+            Some(grace) => self.drain_at_stop(self.now + grace, out),
+            None => self.agreement.propose(Change::HostLeaving(self.me)),
+        }
     }
 
     pub(super) fn on_host_leaving(&mut self, host: HostId, out: &mut Outbox) {
+        self.fail_resumed(host, out);
         if host == self.me {
+            self.end_drain_at_leave(out);
             self.depart(Why::Leave, out);
         }
     }
@@ -214,6 +220,7 @@ impl Daemon {
         self.lose_console_host(host);
         self.lose_moves_of(host, out);
         self.notify_host(host, false, out);
+        self.fail_resumed(host, out);
         self.answer_deleted(host, out);
     }
 

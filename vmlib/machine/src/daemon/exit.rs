@@ -181,6 +181,7 @@ impl Daemon {
                 self.on_membership_void(tid, &group, false, why, out);
             }
             Change::Coordinator { app, host, .. } => self.on_not_coordinated(app, host, out),
+            Change::HostDraining(host) => self.on_not_draining(host, out),
             // The others are wishes that came true otherwise: a host that is gone, a task that
             // ended before.
             _ => {}

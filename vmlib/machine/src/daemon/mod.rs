@@ -16,6 +16,8 @@
 //! | `exit` | how tasks end |
 //! | `moves` | tasks that leave for another host, tasks that arrive |
 //! | `coordinators` | the processes that drive moves, and whose orders count |
+//! | `check`, `drain` | what speaks against a move; all tasks of a host leave |
+//! | `answers` | answers to tasks that have moved since they asked |
 //! | `notify` | who is told of it, after which message |
 //! | `signals`, `groups` | what they say |
 //! | `orders` | reliable messages between daemons |
@@ -41,9 +43,12 @@
 //! retains it and is told when there is a new way, or that there will be none.
 
 mod absent;
+mod answers;
+mod check;
 mod console;
 mod coordinators;
 mod departure;
+mod drain;
 mod exit;
 mod flush;
 mod groups;
@@ -72,16 +77,24 @@ use absent::Absent;
 use console::Console;
 use coordinators::Coordinators;
 use departure::Departure;
+use drain::Drain;
 use links::Link;
 use listing::Listing;
 use moves::{Arriving, Leaving, MoveAsked};
 use notify::LastAsked;
 use runs::Run;
 use spawn::{Enrolling, Ordered, Spawning};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
 use tasks::LocalTask;
 use vm_wire::{
-    Frame, HostId, MachineId, Tid, agreed::HostFacts, limits, peer::Joined, task::Watched,
+    Frame, HostId, MachineId, Tid,
+    agreed::HostFacts,
+    limits,
+    peer::{Joined, TaskAnswer},
+    task::Watched,
 };
 
 /// What a daemon needs to know at its start.
@@ -99,6 +112,9 @@ pub struct DaemonConfig {
     pub window_bytes: u64,
     /// Bytes of messages that a task may keep unread.
     pub inbox_bytes: u64,
+    /// Whether it drains its host when it is asked to end ([`Input::Stop`]), and how long at most,
+    /// before it leaves with what is left.
+    pub drain_at_stop: Option<Duration>,
     /// For the log.
     pub agreement: AgreementConfig,
 }
@@ -113,6 +129,7 @@ impl DaemonConfig {
             release: env!("CARGO_PKG_VERSION").to_owned(),
             window_bytes: limits::WINDOW_BYTES_DEFAULT,
             inbox_bytes: limits::INBOX_BYTES_DEFAULT,
+            drain_at_stop: None,
             agreement: AgreementConfig::default(),
         }
     }
@@ -135,6 +152,8 @@ enum Timer {
     Coordinator(Tid, u64),
     /// No coordinator has taken up a move that is wanted here.
     Asked(u64),
+    /// Look at the tasks that a drain could not move yet, and how long it may still take.
+    Drain,
     /// Look how far the departure is.
     Departure,
 }
@@ -208,9 +227,12 @@ pub struct Daemon {
     /// Offers of tasks of which the log here does not know yet that they are there: from, and under
     /// which incarnation.
     early_offers: BTreeMap<Tid, (HostId, u32)>,
-    /// Moves that consoles here asked for.
+    /// Answers to tasks of which the log here does not know yet that they are here.
+    early_answers: BTreeMap<Tid, TaskAnswer>,
+    /// Moves, drains and checks that were asked for here.
     asked_moves: BTreeMap<u64, MoveAsked>,
     coordinators: Coordinators,
+    drain: Option<Drain>,
     departure: Option<Departure>,
     timers: BTreeSet<(Time, Timer)>,
     counters: Counters,
@@ -305,8 +327,10 @@ impl Daemon {
             leaving: BTreeMap::new(),
             arriving: BTreeMap::new(),
             early_offers: BTreeMap::new(),
+            early_answers: BTreeMap::new(),
             asked_moves: BTreeMap::new(),
             coordinators: Coordinators::default(),
+            drain: None,
             departure: None,
             timers: BTreeSet::new(),
             counters: Counters::default(),
@@ -375,6 +399,7 @@ impl Daemon {
             Input::Dropped(pairs) => self.on_dropped(pairs, out),
             Input::Usage(question, rows) => self.on_usage(question, rows, out),
             Input::ProgramFound(question, found) => self.on_program_found(question, found, out),
+            Input::Copied(tid, bytes, rounds) => self.on_copied(tid, bytes, rounds, out),
             Input::Frozen(tid, result) => self.on_frozen(tid, result, out),
             Input::Arrived(tid, result) => self.on_arrived(tid, result, out),
             Input::Coordinator(number, frame) => self.on_coordinator(number, &frame, out),
@@ -406,6 +431,7 @@ impl Daemon {
                 Timer::Move(tid, incarnation) => self.on_move_due(tid, incarnation, out),
                 Timer::Coordinator(app, number) => self.on_coordinator_due(app, number, out),
                 Timer::Asked(number) => self.on_asked_due(number, out),
+                Timer::Drain => self.on_drain_due(),
                 Timer::Departure => {}
             }
         }
@@ -422,7 +448,11 @@ impl Daemon {
             } else if self.coordinators.has_reports() {
                 self.send_reports(out);
             } else {
-                break;
+                // The wishes of a drain are orders, which go out now.
+                self.review_drain(out);
+                if self.frames.is_empty() {
+                    break;
+                }
             }
         }
         if !self.over && !self.agreement.is_pending() {
@@ -454,6 +484,8 @@ impl Daemon {
     fn on_applied(&mut self, index: u64, applied: Applied, out: &mut Outbox) {
         match applied {
             Applied::HostJoined { host, .. } => self.on_host_joined(host, out),
+            Applied::HostDraining(host) => self.on_host_draining(host),
+            Applied::HostResumed(host) => self.on_host_resumed(host, out),
             Applied::HostLeaving(host) => {
                 self.on_host_leaving(host, out);
                 self.review_coordinators(out);

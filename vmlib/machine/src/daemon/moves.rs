@@ -4,7 +4,8 @@
 //! source                                   target
 //! MoveOffer                            ->  is there room?
 //!                                      <-  MoveReady(ticket)
-//! task frozen, image -> transfer       ->  restorer, verified, frozen
+//! task runs, memory  -> transfer       ->  restorer
+//! task frozen, rest  -> transfer       ->  verified, frozen
 //!                                      <-  MoveLoaded
 //! MoveRelease (belongings)             ->  proposes Relocate
 //!            Relocate applied: the source ends its copy, the target lets its own go on
@@ -27,8 +28,9 @@
 //! before its old host knows that it went.
 
 use super::{Daemon, Timer, requests::Waiting, tasks::LocalTask};
-use crate::{HostPhase, Outbox, Output, Time};
+use crate::{Outbox, Output, Time, Written, placement};
 use bytes::{Bytes, BytesMut};
+use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     Body, Frame, FrameReader, Header, HostId, Message, Op, Tid,
     agreed::{Change, ExitStatus},
@@ -52,9 +54,15 @@ pub(super) struct Leaving {
     /// When each stage began, as far as they have.
     begun: Time,
     prepared: Time,
+    copied: Time,
     saved: Time,
     loaded: Option<Time>,
-    bytes: u64,
+    released: Time,
+    /// What was sent while the task ran: bytes and rounds.
+    rounds: (u64, u32),
+    written: Written,
+    /// It was released before its request was answered: the answer is to follow it.
+    unanswered: bool,
     /// It was released, and then proposed that it stays.
     doubted: bool,
 }
@@ -63,7 +71,9 @@ pub(super) struct Leaving {
 pub(super) enum Stage {
     /// The target was asked.
     Offered,
-    /// The task was told to stop and to write its image.
+    /// The task was told to write its image; it runs.
+    Copying,
+    /// The task was told to stop and to write the rest.
     Saving,
     /// The image is written; the target is to say that it has it.
     Loading,
@@ -82,12 +92,22 @@ pub(super) struct Arriving {
     lost: bool,
 }
 
-/// A console's wish, by the number that this daemon gave it.
+/// A wish for a move, a drain or a check, by the number that this daemon gave it.
 #[derive(Debug)]
 pub(super) struct MoveAsked {
-    pub conn: crate::ConnId,
-    pub request: u64,
-    /// As it is asked of the coordinator.
+    pub asker: MoveAsker,
+    /// Whose daemon answers: the owner of the task, or the host itself.
+    pub host: HostId,
+    /// The task, unless it is all of a host.
+    pub tid: Option<Tid>,
+    /// What its coordinator needs, if it is a move.
+    pub driven: Option<Driven>,
+}
+
+/// How a move that is wanted here stands with the coordinator that drives it.
+#[derive(Debug)]
+pub(super) struct Driven {
+    /// As it is asked.
     pub ask: MoveAsk,
     /// When it was last asked.
     pub asked_at: Time,
@@ -95,8 +115,26 @@ pub(super) struct MoveAsked {
     pub phase: Option<MovePhase>,
 }
 
+/// Whose wish it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MoveAsker {
+    /// A console's, by its number.
+    Console(crate::ConnId, u64),
+    /// A task's, by its number. It may have moved since.
+    Task(Tid, u64),
+    /// This host's own, whose tasks are to leave.
+    Drain,
+}
+
+/// A frame as bytes that travel.
+pub(super) fn whole(frame: &Frame) -> Body {
+    let mut bytes = BytesMut::with_capacity(frame.len());
+    frame.write_to(&mut bytes);
+    Body::from(bytes.to_vec())
+}
+
 /// A frame that travelled as bytes.
-fn frame_of(bytes: &[u8]) -> Option<Frame> {
+pub(super) fn frame_of(bytes: &[u8]) -> Option<Frame> {
     let mut reader = FrameReader::new();
     reader.push(bytes);
     reader.next_frame().ok().flatten()
@@ -146,7 +184,7 @@ pub struct MovesUnderway {
     pub arriving: Vec<Tid>,
     /// Tasks here that stand still.
     pub frozen: Vec<Tid>,
-    /// Wishes of consoles here that were not answered.
+    /// Wishes here that were not answered.
     pub asked: usize,
 }
 
@@ -170,10 +208,10 @@ impl Daemon {
         }
     }
 
-    /// A console wants a task moved. Its answer comes with the end of the move.
-    pub(super) fn move_for_console(
+    /// Somebody here wants a task moved. The answer comes with the end of the move.
+    pub(super) fn ask_move(
         &mut self,
-        asked: (crate::ConnId, u64),
+        asker: MoveAsker,
         tid: Tid,
         name: Option<&str>,
         out: &mut Outbox,
@@ -186,59 +224,90 @@ impl Daemon {
         let to = match name {
             Some(name) => match state.host_named(name) {
                 Some(host) => host,
-                None => return Err(crate::placement::no_such_host(state, name)),
+                None => return Err(placement::no_such_host(state, name)),
             },
-            None => self.choose_target(owner)?,
+            None => self.choose_target(owner, &BTreeSet::new())?,
         };
-        let request = self.next_request;
-        self.next_request += 1;
-        let (conn, number) = asked;
-        let ask = MoveAsk {
-            request,
-            tid,
-            from: owner,
-            to,
-        };
-        let asked = MoveAsked {
-            conn,
-            request: number,
-            ask,
-            asked_at: self.now,
-            phase: None,
-        };
-        self.asked_moves.insert(request, asked);
-        self.ask_coordinator(request, out);
+        self.want_move(asker, tid, owner, to, out);
         Ok(())
     }
 
-    /// The living host with most room for each of its processors.
-    fn choose_target(&self, from: HostId) -> Result<HostId, Failed> {
-        let state = self.agreement.state();
-        let others = state
-            .hosts()
-            .filter(|(id, host)| *id != from && host.phase == HostPhase::Living);
-        let load =
-            |id: HostId, cpus: u32| 1024 * state.task_count(id) as u64 / u64::from(cpus.max(1));
-        others
-            .min_by_key(|(id, host)| (load(*id, host.facts.cpus), *id))
-            .map(|(id, _)| id)
-            .ok_or_else(|| {
-                let text = "there is no other host that takes tasks; add one (vm add)";
-                Failed::new(FailKind::Refused, text)
-            })
+    /// A wish for a move of a living task: the coordinator of its application is asked.
+    pub(super) fn want_move(
+        &mut self,
+        asker: MoveAsker,
+        tid: Tid,
+        from: HostId,
+        to: HostId,
+        out: &mut Outbox,
+    ) {
+        let (request, asked_at) = (self.note_asked(asker, from, Some(tid)), self.now);
+        if let Some(asked) = self.asked_moves.get_mut(&request) {
+            asked.driven = Some(Driven {
+                ask: MoveAsk {
+                    request,
+                    tid,
+                    from,
+                    to,
+                },
+                asked_at,
+                phase: None,
+            });
+        }
+        self.ask_coordinator(request, out);
     }
 
-    /// What speaks against moving a task of this machine, as far as the log knows.
-    pub(super) fn objections(&self, tid: Tid) -> Vec<String> {
-        let state = self.agreement.state();
-        let mut reasons = Vec::new();
-        if state.living_task(tid).is_some_and(|task| task.enrolled) {
-            reasons.push("it was started from a shell; start it with 'vm run'".to_owned());
+    /// A number for a wish that the daemon of `host` will answer.
+    pub(super) fn note_asked(&mut self, asker: MoveAsker, host: HostId, tid: Option<Tid>) -> u64 {
+        let request = self.next_request;
+        self.next_request += 1;
+        let asked = MoveAsked {
+            asker,
+            host,
+            tid,
+            driven: None,
+        };
+        self.asked_moves.insert(request, asked);
+        request
+    }
+
+    /// Tells whoever had that wish what came of it.
+    pub(super) fn answer_asked(&mut self, request: u64, answer: &Answer, out: &mut Outbox) {
+        if let Some(asked) = self.asked_moves.remove(&request) {
+            self.answer_asker(asked.asker, answer, out);
         }
-        if state.hosts().filter(|(id, _)| state.is_living(*id)).count() < 2 {
-            reasons.push("there is no other host in the machine".to_owned());
+    }
+
+    fn answer_asker(&mut self, asker: MoveAsker, answer: &Answer, out: &mut Outbox) {
+        match asker {
+            MoveAsker::Console(conn, number) => self.answer_console(conn, number, answer, out),
+            MoveAsker::Task(tid, request) => self.answer_far_task(tid, request, answer, out),
+            // Its moves end where it is.
+            MoveAsker::Drain => {}
         }
-        reasons
+    }
+
+    /// The living host of the same architecture with most room for each of its processors, and
+    /// none of `except`. What is on its way from here, or is to leave in a drain, counts as there.
+    pub(super) fn choose_target(
+        &self,
+        from: HostId,
+        except: &BTreeSet<HostId>,
+    ) -> Result<HostId, Failed> {
+        let mut coming: BTreeMap<HostId, u64> = BTreeMap::new();
+        for moving in self.leaving.values() {
+            *coming.entry(moving.to).or_default() += 1;
+        }
+        let asked = self.asked_moves.values();
+        for driven in asked
+            .filter(|asked| asked.asker == MoveAsker::Drain)
+            .filter_map(|asked| asked.driven.as_ref())
+        {
+            if !self.leaving.contains_key(&driven.ask.tid) {
+                *coming.entry(driven.ask.to).or_default() += 1;
+            }
+        }
+        placement::best_target(self.agreement.state(), from, except, &coming)
     }
 
     /// Has a task of this host offered to another, if nothing speaks against it.
@@ -263,27 +332,17 @@ impl Daemon {
             return Err(refuse(format!("task {shown} is on '{name}' already")));
         }
         if !state.is_living(to) {
-            let name = self.host_name(to);
-            return Err(refuse(format!("host '{name}' takes no tasks")));
+            return Err(refuse(placement::takes_no_tasks(state, to)));
+        }
+        if let Some(text) = placement::unlike(state, self.me, to) {
+            return Err(refuse(format!(
+                "task {shown} cannot be moved there: {text}"
+            )));
         }
         if let Some(reason) = self.objections(tid).into_iter().next() {
             return Err(refuse(format!("task {shown} cannot be moved: {reason}")));
         }
-        if self.runs.contains_key(&tid) {
-            let text = "its terminal is a console of this host; end the run, or start the program \
-                        with 'vm spawn'";
-            return Err(refuse(format!("task {shown} cannot be moved: {text}")));
-        }
         let incarnation = agreed.incarnation;
-        let underway = self.leaving.contains_key(&tid);
-        match self.tasks.get(&tid) {
-            Some(task) if underway || !task.connected || task.leaving || task.exiting => {
-                let text = "it is starting, ending, or on its way already; try again";
-                return Err(refuse(format!("task {shown} cannot be moved now: {text}")));
-            }
-            Some(_) => {}
-            None => return Err(self.no_such_task(tid)),
-        }
         if !self.send_order(to, &Order::MoveOffer(MoveOffer { tid, incarnation })) {
             let text = "too many orders wait to be sent to that host; try again";
             return Err(Failed::new(FailKind::Limit, text));
@@ -298,9 +357,13 @@ impl Daemon {
                 stage: Stage::Offered,
                 begun: now,
                 prepared: now,
+                copied: now,
                 saved: now,
                 loaded: None,
-                bytes: 0,
+                released: now,
+                rounds: (0, 0),
+                written: Written::default(),
+                unanswered: false,
                 doubted: false,
             },
         );
@@ -351,16 +414,17 @@ impl Daemon {
         incarnation: u32,
         out: &mut Outbox,
     ) -> Result<u64, Failed> {
-        let name = &self.config.facts.name;
-        let known = self.agreement.state().living_task(tid);
+        let state = self.agreement.state();
+        let known = state.living_task(tid);
         if known.is_none_or(|task| (task.host, task.incarnation) != (from, incarnation)) {
             return Err(self.no_such_task(tid));
         }
         if self.is_departing() {
-            let text = format!("host '{name}' is leaving the machine and takes no tasks");
+            let text = placement::takes_no_tasks(state, self.me);
             return Err(Failed::new(FailKind::Refused, text));
         }
         if self.room() <= self.arriving.len() as u64 {
+            let name = &self.config.facts.name;
             let max = self.config.facts.tasks_max;
             let text = format!("host '{name}' runs {max} tasks, its limit (see vmd --max-tasks)");
             return Err(Failed::new(FailKind::Limit, text));
@@ -398,38 +462,54 @@ impl Daemon {
         let Some(host) = self.agreement.state().host(from) else {
             return;
         };
-        (moving.stage, moving.prepared) = (Stage::Saving, now);
+        (moving.stage, moving.prepared) = (Stage::Copying, now);
         let (addr, incarnation) = (host.facts.addr.clone(), moving.incarnation);
         self.set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
+        out.push_back(Output::Copy { tid, addr, ticket });
+        self.report_phase(tid);
+    }
+
+    /// What is left of the task's memory is to be written while it stands.
+    pub(super) fn on_copied(&mut self, tid: Tid, bytes: u64, rounds: u32, out: &mut Outbox) {
+        let Some(moving) = self.leaving.get_mut(&tid) else {
+            return;
+        };
+        if moving.stage != Stage::Copying {
+            return;
+        }
+        (moving.stage, moving.copied) = (Stage::Saving, self.now);
+        moving.rounds = (bytes, rounds);
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.frozen = true;
         }
         self.routes.set_connected(tid, false);
-        out.push_back(Output::Freeze { tid, addr, ticket });
+        out.push_back(Output::Freeze(tid));
         self.report_phase(tid);
     }
 
     /// The task has stopped and written its image, or says why it cannot: then it runs on.
-    pub(super) fn on_frozen(&mut self, tid: Tid, result: Result<u64, Failed>, out: &mut Outbox) {
+    pub(super) fn on_frozen(
+        &mut self,
+        tid: Tid,
+        result: Result<Written, Failed>,
+        out: &mut Outbox,
+    ) {
         let now = self.now;
-        let Some(moving) = self
-            .leaving
-            .get_mut(&tid)
-            .filter(|moving| moving.stage == Stage::Saving)
-        else {
+        let Some(moving) = self.leaving.get_mut(&tid) else {
             return;
         };
-        match result {
-            Ok(bytes) => {
-                (moving.stage, moving.saved, moving.bytes) = (Stage::Loading, now, bytes);
+        match (result, moving.stage) {
+            (Ok(written), Stage::Saving) => {
+                (moving.stage, moving.saved, moving.written) = (Stage::Loading, now, written);
                 self.report_phase(tid);
                 self.release_task(tid);
             }
-            Err(failed) => {
+            (Err(failed), Stage::Copying | Stage::Saving) => {
                 self.counters.moves.saves_refused += 1;
                 let text = format!("task {} cannot be moved: {failed}", tid.show(self.machine));
                 self.take_back(tid, Failed::new(failed.kind, text), out);
             }
+            _ => {}
         }
     }
 
@@ -465,7 +545,10 @@ impl Daemon {
         let (now, tid) = (self.now, loaded.tid);
         let Some(moving) = self.leaving.get_mut(&tid).filter(|moving| {
             (moving.to, moving.incarnation) == (from, loaded.incarnation)
-                && matches!(moving.stage, Stage::Saving | Stage::Loading)
+                && matches!(
+                    moving.stage,
+                    Stage::Copying | Stage::Saving | Stage::Loading
+                )
         }) else {
             return;
         };
@@ -494,24 +577,26 @@ impl Daemon {
         let (Some(moving), Some(task)) = (self.leaving.get_mut(&tid), self.tasks.get(&tid)) else {
             return;
         };
-        let asks_again = matches!(task.waiting, None | Some(Waiting::GroupVersion(_)));
-        if moving.stage != Stage::Loading || moving.loaded.is_none() || !asks_again {
+        let (asks_again, awaits) = match task.waiting {
+            None => (false, HostId::NONE),
+            Some(Waiting::GroupVersion(_)) => (true, HostId::NONE),
+            Some(Waiting::Asked) => (false, self.me),
+            Some(Waiting::Elsewhere(host)) => (false, host),
+            Some(_) => return,
+        };
+        if moving.stage != Stage::Loading || moving.loaded.is_none() {
             return;
         }
-        moving.stage = Stage::Released;
+        (moving.stage, moving.released) = (Stage::Released, self.now);
+        moving.unanswered = awaits != HostId::NONE;
         let (to, incarnation) = (moving.to, moving.incarnation);
-        let whole = |frame: &Frame| {
-            let mut bytes = BytesMut::with_capacity(frame.len());
-            frame.write_to(&mut bytes);
-            Body::from(bytes.to_vec())
-        };
-        let answered = task.waiting.is_none();
         let belongings = Belongings {
             siblings: task.siblings as u32,
             console: task.console,
             watches,
-            asked: task.asked.saturating_sub(u64::from(!answered)),
+            asked: task.asked.saturating_sub(u64::from(asks_again)),
             answer: task.answer.as_ref().map(whole),
+            awaits,
             told: task.told,
             untaken: task.untaken.iter().map(whole).collect(),
             hosts: self.known.iter().copied().collect(),
@@ -597,6 +682,9 @@ impl Daemon {
 
     fn give_up_move(&mut self, tid: Tid, failed: Failed, out: &mut Outbox) {
         if let Some(moving) = self.leaving.remove(&tid) {
+            if moving.stage == Stage::Copying {
+                out.push_back(Output::CancelCopy(tid));
+            }
             self.tell_move_end(moving.asker, tid, Err(failed), out);
         }
     }
@@ -613,13 +701,16 @@ impl Daemon {
     }
 
     pub(super) fn on_move_end(&mut self, end: MoveEnd, out: &mut Outbox) {
-        if let Some(asked) = self.asked_moves.remove(&end.request) {
-            let answer = match end.result {
-                Ok(report) => Answer::Moved(report),
-                Err(failed) => Answer::Failed(failed),
-            };
-            self.answer_console(asked.conn, asked.request, &answer, out);
+        let asked = self.asked_moves.get(&end.request);
+        if asked.is_some_and(|asked| asked.asker == MoveAsker::Drain) {
+            self.asked_moves.remove(&end.request);
+            return self.on_drain_move_end(end);
         }
+        let answer = match end.result {
+            Ok(report) => Answer::Moved(report),
+            Err(failed) => Answer::Failed(failed),
+        };
+        self.answer_asked(end.request, &answer, out);
     }
 
     /// A stage takes too long.
@@ -641,7 +732,9 @@ impl Daemon {
                 self.counters.moves.offers_refused += 1;
                 self.take_back(tid, late(text), out);
             }
-            Stage::Saving | Stage::Loading if self.now >= prepared + limits::MOVE_TIME => {
+            Stage::Copying | Stage::Saving | Stage::Loading
+                if self.now >= prepared + limits::MOVE_TIME =>
+            {
                 let text = format!(
                     "the image did not arrive at host '{name}' within {:?}; the task runs on",
                     limits::MOVE_TIME
@@ -675,6 +768,7 @@ impl Daemon {
         }
         self.tell_located(tid, to, incarnation, out);
         self.review_offer(tid, to, incarnation, out);
+        self.review_answer(tid, out);
         self.release_held(out);
     }
 
@@ -709,6 +803,9 @@ impl Daemon {
         task.siblings = belongings.siblings as usize;
         task.asked = belongings.asked;
         task.answer = belongings.answer.as_ref().and_then(|bytes| frame_of(bytes));
+        if belongings.awaits != HostId::NONE {
+            task.waiting = Some(Waiting::Elsewhere(belongings.awaits));
+        }
         task.told = belongings.told;
         task.untaken = belongings
             .untaken
@@ -727,6 +824,9 @@ impl Daemon {
         out.push_back(Output::Begin { tid, incarnation });
         self.tell_again(tid, out);
         self.tell_hosts_since(tid, &belongings.hosts, out);
+        if !self.agreement.state().is_present(belongings.awaits) {
+            self.ask_anew(tid, belongings.awaits);
+        }
         if arrived.lost {
             // It ended here before the log gave it to this host.
             self.lose_arrived(tid, incarnation);
@@ -754,6 +854,12 @@ impl Daemon {
             self.forget_watches(tid);
             self.parked.remove(&tid);
             if let Some(mut task) = self.tasks.remove(&tid) {
+                let unanswered = |moving: &Leaving| moving.unanswered;
+                if self.leaving.get(&tid).is_some_and(unanswered)
+                    && let Some(answer) = &task.answer
+                {
+                    self.send_answer_after(tid, task.asked, answer);
+                }
                 let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
                 for frame in waited {
                     self.forward(frame, false, out);
@@ -769,16 +875,23 @@ impl Daemon {
             self.counters.moves.went += 1;
             self.counters.moves.went_in_doubt += u64::from(moving.doubted);
             let span = |from: Time, to: Time| to.since(from).as_micros() as u64;
-            let loaded = moving.loaded.unwrap_or(self.now);
+            let loaded = moving.loaded.unwrap_or(moving.saved).max(moving.saved);
+            let stopped = span(moving.copied, moving.saved);
+            let save_us = (moving.written.time.as_micros() as u64).min(stopped);
             let report = MoveReport {
                 from: self.me,
                 to,
-                bytes: moving.bytes,
+                bytes: moving.written.bytes,
+                copied: moving.rounds.0,
+                rounds: moving.rounds.1,
                 total_us: span(moving.begun, self.now),
                 prepare_us: span(moving.begun, moving.prepared),
-                save_us: span(moving.prepared, moving.saved),
+                copy_us: span(moving.prepared, moving.copied),
+                interrupt_us: stopped - save_us,
+                save_us,
                 restore_us: span(moving.saved, loaded),
-                commit_us: span(loaded.max(moving.saved), self.now),
+                drain_us: span(loaded, moving.released),
+                commit_us: span(moving.released, self.now),
             };
             self.tell_move_end(moving.asker, tid, Ok(report), out);
         }
@@ -823,12 +936,16 @@ impl Daemon {
             }
         }
         self.early_offers.remove(&tid);
+        self.early_answers.remove(&tid);
         self.discard(tid, out);
     }
 
     /// A host is gone: what was on its way there stays, what was awaited from it does not come.
     pub(super) fn lose_moves_of(&mut self, host: HostId, out: &mut Outbox) {
         self.early_offers.retain(|_, (from, _)| *from != host);
+        for tid in self.tasks.keys().copied().collect::<Vec<_>>() {
+            self.ask_anew(tid, host);
+        }
         let name = self.host_name(host);
         let there = self.leaving.iter().filter(|(_, moving)| moving.to == host);
         for tid in there.map(|(tid, _)| *tid).collect::<Vec<_>>() {
@@ -847,16 +964,20 @@ impl Daemon {
         let lost = self
             .asked_moves
             .iter()
-            .filter(|(_, asked)| asked.ask.from == host);
+            .filter(|(_, asked)| asked.host == host);
         for number in lost.map(|(number, _)| *number).collect::<Vec<_>>() {
             if let Some(asked) = self.asked_moves.remove(&number) {
-                let living = self.agreement.state().living_task(asked.ask.tid);
-                let text = match living.map(|task| self.host_name(task.host)) {
-                    None => format!("host '{name}' was lost, and the task with it"),
-                    Some(now) => format!("host '{name}' was lost; the task is on '{now}'"),
+                let state = self.agreement.state();
+                let owner = asked.tid.and_then(|tid| state.living_task(tid));
+                let text = match owner.map(|task| self.host_name(task.host)) {
+                    None => format!("host '{name}' was lost, and what ran there"),
+                    Some(owner) => format!(
+                        "host '{name}' was lost before it told how the move went; the task runs on \
+                         '{owner}'"
+                    ),
                 };
                 let failed = Failed::new(FailKind::HostLost, text);
-                self.answer_console(asked.conn, asked.request, &Answer::Failed(failed), out);
+                self.answer_asker(asked.asker, &Answer::Failed(failed), out);
             }
         }
     }

@@ -206,7 +206,7 @@ impl Daemon {
                     ..ended
                 }
                 .frame();
-                told.header = frame.header.clone();
+                told.header = frame.header;
                 told
             }
             _ => frame.clone(),

@@ -67,6 +67,11 @@ impl Daemon {
             Ok(Order::MoveCancel(cancel)) => self.on_move_cancel(host, cancel, out),
             Ok(Order::MoveReported(reported)) => self.on_move_reported(host, reported, out),
             Ok(Order::MoveProgress(progress)) => self.on_move_progress(&progress),
+            Ok(Order::DrainAsk(ask)) => self.on_drain_ask(host, ask.request, out),
+            Ok(Order::DrainEnd(end)) => self.on_drain_end(end, out),
+            Ok(Order::CheckAsk(ask)) => self.on_check_ask(host, &ask, out),
+            Ok(Order::TaskAnswer(answer)) => self.on_task_answer(answer, out),
+            Ok(Order::CheckEnd(end)) => self.on_check_end(end, out),
             Err(error) => self.refuse_peer(host, &error.to_string(), out),
         }
     }

@@ -5,13 +5,13 @@
 //! on. Where the answer depends on the log, it comes when the log has it; so what a task was told
 //! has happened everywhere before it or will.
 
-use super::{Daemon, Timer, spawn::Asker};
+use super::{Daemon, Timer, moves::MoveAsker, spawn::Asker};
 use crate::{Outbox, Output};
 use vm_wire::{
-    CodecError, Frame, Message, Op, Tid, limits,
+    CodecError, Frame, HostId, Message, Op, Tid, limits,
     task::{
-        Done, Exit, FailKind, Failed, GroupAsk, GroupChange, Hosts, HostsAsk, Siblings, Signal,
-        Spawn, Tids, Watch, Watched,
+        CheckTask, Done, DrainHost, Exit, FailKind, Failed, GroupAsk, GroupChange, Hosts, HostsAsk,
+        MoveTask, Siblings, Signal, Spawn, Tids, Watch, Watched,
     },
 };
 
@@ -26,6 +26,10 @@ pub(super) enum Waiting {
     Membership(GroupChange),
     /// The log: a version of a group.
     GroupVersion(GroupAsk),
+    /// Other daemons: a move, a check or a drain. The task may move meanwhile.
+    Asked,
+    /// The daemon of that host, where the task was when it asked.
+    Elsewhere(HostId),
     /// The log here: a task that it does not know, and the request about it.
     Task(Tid, Frame),
 }
@@ -47,6 +51,14 @@ impl Reply {
     /// It has no result.
     pub fn done() -> Self {
         Reply::Now(Done {}.frame())
+    }
+}
+
+/// Other daemons answer, unless it failed.
+fn asked(result: Result<(), Failed>) -> Reply {
+    match result {
+        Ok(()) => Reply::Later(Waiting::Asked),
+        Err(failed) => Reply::Now(failed.frame()),
     }
 }
 
@@ -81,7 +93,10 @@ impl Daemon {
             | Op::GroupChange
             | Op::GroupAsk
             | Op::HostsAsk
-            | Op::Siblings => self.on_request(tid, &frame, out),
+            | Op::Siblings
+            | Op::MoveTask
+            | Op::CheckTask
+            | Op::DrainHost => self.on_request(tid, &frame, out),
             other => self.close_task(tid, &format!("{other:?} is not for a task to say"), out),
         }
     }
@@ -150,6 +165,27 @@ impl Daemon {
                     }
                     _ => self.watch(tid, &watch, frame.header.request, out),
                 }
+            }
+            Op::MoveTask => {
+                let ask = MoveTask::read(frame)?;
+                let asker = MoveAsker::Task(tid, frame.header.request);
+                match self.waits_for(ask.tid) {
+                    true => self.park(tid, ask.tid, frame),
+                    false => asked(self.ask_move(asker, ask.tid, ask.to.as_deref(), out)),
+                }
+            }
+            Op::CheckTask => {
+                let ask = CheckTask::read(frame)?;
+                let asker = MoveAsker::Task(tid, frame.header.request);
+                match self.waits_for(ask.tid) {
+                    true => self.park(tid, ask.tid, frame),
+                    false => asked(self.ask_check(asker, ask.tid, out)),
+                }
+            }
+            Op::DrainHost => {
+                let ask = DrainHost::read(frame)?;
+                let asker = MoveAsker::Task(tid, frame.header.request);
+                asked(self.ask_drain(asker, &ask.host, out))
             }
             Op::GroupChange => self.change_group(tid, GroupChange::read(frame)?),
             Op::GroupAsk => self.ask_group(tid, GroupAsk::read(frame)?),

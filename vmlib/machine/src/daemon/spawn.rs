@@ -193,7 +193,7 @@ impl Daemon {
             return Err(Failed::new(FailKind::BadRequest, text));
         }
         if self.is_departing() {
-            let text = "the host is leaving the machine and takes no tasks";
+            let text = placement::takes_no_tasks(self.agreement.state(), self.me);
             return Err(Failed::new(FailKind::Refused, text));
         }
         let room = self.room();

@@ -5,7 +5,7 @@
 //! master: its birth goes through the log like any other.
 
 use super::{Daemon, absent::Absent, requests::Waiting, spawn::Enrolling};
-use crate::{ConnId, Outbox, Output};
+use crate::{ConnId, Outbox, Output, placement};
 use std::collections::{BTreeSet, VecDeque};
 use vm_wire::{
     Frame, Header, HostId, Message, Op, Tid,
@@ -140,7 +140,7 @@ impl Daemon {
             return Ok(());
         }
         if self.is_departing() {
-            let text = "this host is leaving the machine and takes no tasks";
+            let text = placement::takes_no_tasks(self.agreement.state(), self.me);
             return Err(Failed::new(FailKind::Refused, text));
         }
         if self.room() == 0 {

@@ -3,12 +3,13 @@
 
 use crate::world::{Carry, World, on};
 use std::{collections::VecDeque, time::Duration};
-use vm_machine::{Coordinated, Coordinator, Input, MoveCounters};
+use vm_machine::{ConnId, Coordinated, Coordinator, Input, MoveCounters};
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
+    console::{Answer, Request},
     coordinator::Mail,
     limits,
-    peer::{MovePhase, Order},
+    peer::{DrainReport, MovePhase, Order},
     task::FailKind,
 };
 
@@ -139,6 +140,7 @@ fn stays_in(world: &mut World, phase: MovePhase) {
         MovePhase::Initialisation => {
             world.lost = Some(|order| matches!(order, Order::MoveReady(_)));
         }
+        MovePhase::Copying => world.carry = Carry::Slow,
         MovePhase::Resumption => {
             world.lost = Some(|order| matches!(order, Order::MoveRelease(_)));
         }
@@ -148,8 +150,13 @@ fn stays_in(world: &mut World, phase: MovePhase) {
 
 fn goes_on(world: &mut World, worker: Tid) {
     world.lost = None;
-    if world.carry == Carry::Held {
-        world.arrive(worker);
+    match world.carry {
+        Carry::Held => world.arrive(worker),
+        Carry::Slow => {
+            world.carry = Carry::Whole;
+            world.copied(worker);
+        }
+        _ => {}
     }
 }
 
@@ -185,8 +192,9 @@ fn survives(at: MovePhase, happens: impl Fn(&mut World, (HostId, u64))) -> (Worl
     (world, master, worker)
 }
 
-const PHASES: [MovePhase; 3] = [
+const PHASES: [MovePhase; 4] = [
     MovePhase::Initialisation,
+    MovePhase::Copying,
     MovePhase::Saving,
     MovePhase::Resumption,
 ];
@@ -263,6 +271,67 @@ fn a_host_that_leaves_hands_its_coordinators_over() {
     );
     let wish = world.wish_move(1, worker, 3);
     assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+}
+
+/// The drain of a host at the wish of a console on n1, which waits for its end.
+fn wish_drain(world: &mut World, host: u16) -> (ConnId, u64) {
+    let conn = world.conn();
+    let request = Request::Drain(format!("n{host}"));
+    (conn, world.console_request(1, conn, &request))
+}
+
+fn drained(world: &mut World, (conn, number): (ConnId, u64)) -> DrainReport {
+    world.run_until("the end of the drain", |world| {
+        world.console_answer(conn, number).is_some()
+    });
+    match world.console_answer(conn, number) {
+        Some(Answer::Drained(report)) => report,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_drain_goes_on_under_the_next_coordinator() {
+    let (mut world, master, worker) = setting();
+    world.spawn(master, "worker", 5, on(2));
+    let (_, process) = world.serving(master).expect("there is one");
+    world.carry = Carry::Held;
+    let wish = wish_drain(&mut world, 2);
+    world.run_until("an image", |world| world.processes[&worker].frozen);
+    // Each of its moves is driven by the coordinator.
+    let driven = world.coordinators[&process].coordinator.moves().count();
+    assert_eq!(driven, limits::DRAIN_MOVES);
+    world.kill_coordinator(process);
+    world.run_until("the next coordinator", |world| {
+        world
+            .serving(master)
+            .is_some_and(|(agreed, _)| agreed.term == 2)
+    });
+    world.carry = Carry::Whole;
+    let stand = world.processes.iter().filter(|(_, process)| process.frozen);
+    for tid in stand.map(|(tid, _)| *tid).collect::<Vec<_>>() {
+        world.arrive(tid);
+    }
+    let report = drained(&mut world, wish);
+    assert_eq!((report.moved_count, report.refused_count), (6, 0));
+    assert_eq!(counters(&world, 2).went, 6);
+}
+
+#[test]
+fn a_host_that_drains_keeps_its_coordinators_until_it_leaves() {
+    let (mut world, master, worker) = setting();
+    let wish = wish_drain(&mut world, 4);
+    assert_eq!(drained(&mut world, wish).moved_count, 1);
+    let back = world.wish_move(1, worker, 3);
+    assert_eq!(world.moved(back), Ok((HostId(2), HostId(3))));
+    let (agreed, _) = world.serving(master).expect("it still serves");
+    assert_eq!((agreed.host, agreed.term), (HostId(4), 1));
+    world.input(HostId(4), Input::Stop);
+    world.run_until("the next coordinator", |world| {
+        world
+            .serving(master)
+            .is_some_and(|(agreed, _)| (agreed.host, agreed.term) == (HostId(3), 2))
+    });
 }
 
 #[test]

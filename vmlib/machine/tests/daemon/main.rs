@@ -1,9 +1,11 @@
 //! Several daemons as one machine: what tasks and consoles see of spawns, messages, exits, notify,
 //! signals, groups, hosts that come and go, moves, and of requests that make no sense.
 
+mod answers;
 mod bad_input;
 mod consoles;
 mod coordinators;
+mod drain;
 mod ends;
 mod groups;
 mod hosts;

@@ -9,7 +9,7 @@ use std::{
 };
 use vm_machine::{
     ConnId, Daemon, DaemonConfig, Endpoint, EndpointConfig, Filter, Input, Outbox, Output,
-    SendProgress, Time,
+    SendProgress, Time, Written,
 };
 use vm_wire::{
     Frame, HostId, MachineId, Message, Op, Tid,
@@ -64,6 +64,8 @@ pub enum Carry {
     Refused,
     /// They are written, and arrive when the test says so.
     Held,
+    /// The rounds are over when the test says so.
+    Slow,
 }
 
 /// What happens when the target of a move has the release.
@@ -106,10 +108,14 @@ pub struct World {
     /// Tasks to which no data gets through.
     pub deaf: BTreeSet<Tid>,
     pub carry: Carry,
+    /// Tasks that cannot be saved, the next so many times.
+    pub unsavable: BTreeMap<Tid, u32>,
     /// Which hosts await which tasks, by the tickets.
     expected: BTreeMap<u64, (HostId, Tid)>,
     /// Images on their way: by task the ticket.
     images: BTreeMap<Tid, (u64, Endpoint)>,
+    /// Images that are being written while their tasks run, with their tickets.
+    copies: BTreeMap<Tid, u64>,
     /// Copies that were brought back and stand.
     pub standing: BTreeMap<(HostId, Tid), Endpoint>,
     /// Frames between daemons that carry such orders are lost.
@@ -120,6 +126,8 @@ pub struct World {
     pub coordinators: BTreeMap<(HostId, u64), crate::coordinators::Process>,
     /// None can be started.
     pub no_coordinators: bool,
+    /// How long daemons that join from now on drain their hosts when they are asked to end.
+    pub drain_at_stop: Option<Duration>,
 }
 
 /// The order that a frame between daemons carries whole.
@@ -153,13 +161,16 @@ impl World {
             stubborn: false,
             deaf: BTreeSet::new(),
             carry: Carry::Whole,
+            unsavable: BTreeMap::new(),
             expected: BTreeMap::new(),
             images: BTreeMap::new(),
+            copies: BTreeMap::new(),
             standing: BTreeMap::new(),
             lost: None,
             released: None,
             coordinators: BTreeMap::new(),
             no_coordinators: false,
+            drain_at_stop: None,
         };
         let mut out = Outbox::new();
         let config = DaemonConfig::new(facts("n1"), 1);
@@ -208,6 +219,7 @@ impl World {
         let mut out = Outbox::new();
         let mut config = DaemonConfig::new(crate::world::facts(name), nonce);
         config.seed = nonce;
+        config.drain_at_stop = self.drain_at_stop;
         let daemon = Daemon::joined(self.now, config, &joined, &mut out).expect("a good snapshot");
         self.begin(joined.host, daemon, out);
         Ok(joined.host)
@@ -403,7 +415,9 @@ impl World {
                     }
                 }
             }
-            Output::Freeze { tid, ticket, .. } => self.freeze(host, tid, ticket),
+            Output::Copy { tid, ticket, .. } => self.copy(host, tid, ticket),
+            Output::Freeze(tid) => self.freeze(host, tid),
+            Output::CancelCopy(tid) => drop(self.copies.remove(&tid)),
             Output::Resume(tid) => self.resume(host, tid),
             Output::Expect { tid, ticket } => {
                 self.expected.insert(ticket, (host, tid));
@@ -509,17 +523,37 @@ impl World {
 
     // Moves.
 
-    fn freeze(&mut self, host: HostId, tid: Tid, ticket: u64) {
+    fn copy(&mut self, host: HostId, tid: Tid, ticket: u64) {
+        self.copies.insert(tid, ticket);
+        if self.carry != Carry::Slow {
+            self.input(host, Input::Copied(tid, 900, 1));
+        }
+    }
+
+    /// Most of the memory of a task has been sent.
+    pub fn copied(&mut self, tid: Tid) {
+        let host = self.processes[&tid].host;
+        self.input(host, Input::Copied(tid, 900, 1));
+    }
+
+    fn freeze(&mut self, host: HostId, tid: Tid) {
+        let ticket = self.copies.remove(&tid).expect("it was begun");
         let process = self.processes.get_mut(&tid).expect("a process");
         assert_eq!((process.host, process.frozen), (host, false));
-        if self.carry == Carry::Refused {
+        let left = self.unsavable.get_mut(&tid).filter(|left| **left > 0);
+        let unsavable = left.map(|left| *left -= 1).is_some();
+        if self.carry == Carry::Refused || unsavable {
             let failed = Failed::new(FailKind::Refused, "no process here can be saved");
             return self.input(host, Input::Frozen(tid, Err(failed)));
         }
         process.frozen = true;
         let image = process.endpoint.clone().expect("it is enrolled");
         self.images.insert(tid, (ticket, image));
-        self.input(host, Input::Frozen(tid, Ok(1000)));
+        let written = Written {
+            bytes: 1000,
+            ..Written::default()
+        };
+        self.input(host, Input::Frozen(tid, Ok(written)));
         if self.carry == Carry::Whole {
             self.arrive(tid);
         }
@@ -681,7 +715,7 @@ impl World {
             return process.socket.push(frame);
         }
         if matches!(frame.header.op, Op::Ended | Op::HostEvent) {
-            let header = frame.header.clone();
+            let header = frame.header;
             let news = self.with_endpoint(tid, |endpoint, out| endpoint.is_news(&header, out));
             if news == Some(false) {
                 return;

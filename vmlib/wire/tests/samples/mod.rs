@@ -9,16 +9,17 @@ use vm_wire::{
     console::{self, Answer, Conf, HostRow, HostState, Request, RunEnd, RunSignal, TaskRow},
     coordinator::{CoordinatorReady, Heard, Mail, Serve},
     peer::{
-        Alive, Belongings, Feed, FeedAsk, FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder,
-        Kept, Last, LastAsk, MoveAbort, MoveAsk, MoveCancel, MoveEnd, MoveLoaded, MoveOffer,
-        MoveOrder, MovePhase, MoveProgress, MoveReady, MoveRelease, MoveReport, MoveReported,
-        MoveState, OutputLines, Propose, Raft, Refused, SignalOrder, Snapshot, SpawnOrder,
-        SpawnResult, Usage, UsageAsk, UsageRow,
+        Alive, Belongings, CheckAsk, CheckEnd, DrainAsk, DrainEnd, DrainReport, Feed, FeedAsk,
+        FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder, Kept, Last, LastAsk, MoveAbort,
+        MoveAsk, MoveCancel, MoveEnd, MoveLoaded, MoveOffer, MoveOrder, MovePhase, MoveProgress,
+        MoveReady, MoveRelease, MoveReport, MoveReported, MoveState, OutputLines, Propose, Raft,
+        Refused, SignalOrder, Snapshot, SpawnOrder, SpawnResult, TaskAnswer, Usage, UsageAsk,
+        UsageRow,
     },
     task::{
-        Done, Ended, Enrol, Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView, HostEvent,
-        Hosts, HostsAsk, Located, Place, Siblings, Signal, Spawn, Spawned, Tids, Watch, Watched,
-        Welcome,
+        CheckTask, Checked, Done, DrainHost, Drained, Ended, Enrol, Exit, FailKind, Failed,
+        GroupAsk, GroupChange, GroupView, HostEvent, Hosts, HostsAsk, Located, MoveTask, Moved,
+        Place, Siblings, Signal, Spawn, Spawned, Tids, Watch, Watched, Welcome,
     },
     version::Offer,
 };
@@ -492,6 +493,8 @@ fn changes(visitor: &mut impl Visitor) {
                 facts: facts(),
             },
         ),
+        ("HostDraining", Change::HostDraining(host)),
+        ("HostResumed", Change::HostResumed(host)),
         ("HostLeaving", Change::HostLeaving(host)),
         ("HostGone", Change::HostGone(host)),
         ("HostDead", Change::HostDead(host)),
@@ -585,6 +588,8 @@ fn console_requests(visitor: &mut impl Visitor) {
         ("Check", Request::Check(tid(1, 1))),
         ("Move", Request::Move(tid(1, 1), Some(text("node2")))),
         ("Move.anywhere", Request::Move(tid(1, 1), None)),
+        ("Drain", Request::Drain(text("node2"))),
+        ("Undrain", Request::Undrain(text("node2"))),
         ("Halt", Request::Halt),
     ] {
         visitor.message(&format!("ConsoleRequest.{name}"), request);
@@ -594,6 +599,7 @@ fn console_requests(visitor: &mut impl Visitor) {
 fn console_answers(visitor: &mut impl Visitor) {
     let states = [
         HostState::Live,
+        HostState::Draining,
         HostState::Leaving,
         HostState::Gone,
         HostState::Dead,
@@ -635,6 +641,7 @@ fn console_answers(visitor: &mut impl Visitor) {
         ("Done", Answer::Done),
         ("Check", Answer::Check(vec![text("why not")])),
         ("Moved", Answer::Moved(move_report())),
+        ("Drained", Answer::Drained(drain_report())),
         ("Failed", Answer::Failed(failed())),
     ] {
         visitor.message(&format!("ConsoleAnswer.{name}"), answer);
@@ -671,15 +678,31 @@ fn run(visitor: &mut impl Visitor) {
     );
 }
 
+fn drain_report() -> DrainReport {
+    DrainReport {
+        host: HostId(2),
+        total_us: 1_234_567,
+        moved_count: 1,
+        refused_count: 1,
+        moved: vec![(tid(2, 1), move_report())],
+        refused: vec![(tid(2, 2), failed())],
+    }
+}
+
 fn move_report() -> MoveReport {
     MoveReport {
         from: HostId(1),
         to: HostId(2),
         bytes: 20_000_000,
         total_us: 31_000,
+        copied: 4_000_000,
+        rounds: 2,
         prepare_us: 100,
-        save_us: 24_000,
+        copy_us: 20_000,
+        interrupt_us: 50,
+        save_us: 4_000,
         restore_us: 6_600,
+        drain_us: 0,
         commit_us: 300,
     }
 }
@@ -749,6 +772,7 @@ fn moves(visitor: &mut impl Visitor) {
                 watches: vec![Watched::Task(tid(1, 1)), Watched::HostAdded],
                 asked: 7,
                 answer: Some(bytes(b"a frame")),
+                awaits: HostId(3),
                 told: 3,
                 untaken: vec![bytes(b"a notify")],
                 hosts: vec![HostId(1), HostId(2)],
@@ -760,6 +784,43 @@ fn moves(visitor: &mut impl Visitor) {
         MoveAbort {
             tid: task,
             incarnation,
+        },
+    );
+    visitor.message("DrainAsk", DrainAsk { request: 301 });
+    for (name, result) in [
+        ("DrainEnd", Ok(drain_report())),
+        ("DrainEnd.failed", Err(failed())),
+    ] {
+        let request = 301;
+        visitor.message(name, DrainEnd { request, result });
+    }
+    let (request, tid) = (302, task);
+    visitor.message("CheckAsk", CheckAsk { request, tid });
+    for (name, result) in [
+        ("CheckEnd", Ok(vec![text("it has no way back")])),
+        ("CheckEnd.failed", Err(failed())),
+    ] {
+        visitor.message(name, CheckEnd { request, result });
+    }
+    let to = Some(text("node2"));
+    visitor.message("MoveTask", MoveTask { tid, to });
+    visitor.message("MoveTask.anywhere", MoveTask { tid, to: None });
+    let report = move_report();
+    visitor.message("Moved", Moved { report });
+    visitor.message("CheckTask", CheckTask { tid });
+    let reasons = vec![text("it has no way back")];
+    visitor.message("Checked", Checked { reasons });
+    let host = text("node2");
+    visitor.message("DrainHost", DrainHost { host });
+    let report = drain_report();
+    visitor.message("Drained", Drained { report });
+    visitor.message(
+        "TaskAnswer",
+        TaskAnswer {
+            tid,
+            incarnation,
+            request: 303,
+            answer: bytes(b"a frame"),
         },
     );
 }

@@ -1,0 +1,128 @@
+//! Hosts that drain: consoles want it, and mostly take it back after a while.
+//!
+//! What must hold: while a host drains, no task comes to it; every wish is answered; and when it
+//! is answered without a refusal, the host has no task.
+
+use super::{Event, World};
+use crate::sim::{
+    coverage::Turn,
+    network::Slot,
+    queue::{MS, SECOND},
+};
+use std::collections::{BTreeMap, BTreeSet};
+use vm_machine::{Agreed, ConnId, Input};
+use vm_wire::{
+    HostId, Tid,
+    console::{Answer, Request},
+};
+
+/// A console's wish for a drain.
+pub(super) struct DrainWish {
+    /// Whom it asked.
+    slot: Slot,
+    /// The host that is to drain.
+    host: HostId,
+    answered: bool,
+}
+
+/// The tasks on the hosts that drain, at the last index that was seen.
+#[derive(Debug, Default)]
+pub(super) struct Draining {
+    index: u64,
+    tasks: BTreeMap<HostId, BTreeSet<Tid>>,
+}
+
+impl Draining {
+    /// From one index to the next, no task comes to a host that drains before and after.
+    pub(super) fn check(&mut self, index: u64, agreed: &Agreed) -> Result<(), String> {
+        if index <= self.index {
+            return Ok(());
+        }
+        let hosts = agreed.hosts().map(|(host, _)| host);
+        let tasks: BTreeMap<HostId, BTreeSet<Tid>> = hosts
+            .filter(|host| agreed.is_draining(*host))
+            .map(|host| (host, agreed.tasks_on(host).collect()))
+            .collect();
+        for (host, now) in tasks.iter().filter(|_| index == self.index + 1) {
+            if let Some(before) = self.tasks.get(host)
+                && let Some(came) = now.difference(before).next()
+            {
+                return Err(format!("{came} came to {host}, which drains"));
+            }
+        }
+        *self = Draining { index, tasks };
+        Ok(())
+    }
+}
+
+impl World {
+    /// A console wants the tasks of a host to leave; whether it found one to ask.
+    pub(super) fn drain_host(&mut self) -> bool {
+        let running = self.running();
+        let Some(&slot) = self.random.pick(&running) else {
+            return false;
+        };
+        // Often the one that is to drain, which then can be looked at when it answers.
+        let other = self.random.pick(&running).copied();
+        let asked = other.filter(|_| self.random.percent(50)).unwrap_or(slot);
+        let (name, host) = (self.nodes[slot].name.clone(), self.nodes[slot].host);
+        let conn = self.ask_for(asked, &Request::Drain(name));
+        let wish = DrainWish {
+            slot: asked,
+            host,
+            answered: false,
+        };
+        self.drains.insert(conn, wish);
+        if self.random.percent(80) {
+            let time = self.random.between(10 * MS, 6 * SECOND);
+            self.queue.after(time, Event::Undrain(slot));
+        }
+        true
+    }
+
+    /// A console wants a host to take tasks again.
+    pub(super) fn undrain_host(&mut self, slot: Slot) {
+        let running = self.running();
+        let name = self.nodes[slot].name.clone();
+        if let Some(&asked) = self.random.pick(&running) {
+            self.ask_console(asked, &Request::Undrain(name));
+        }
+    }
+
+    /// A console is told what became of its wish.
+    pub(super) fn drain_answered(&mut self, conn: ConnId, answer: &Answer) -> Result<(), String> {
+        let Some(wish) = self.drains.get_mut(&conn) else {
+            return Ok(());
+        };
+        let (slot, host) = (wish.slot, wish.host);
+        if std::mem::replace(&mut wish.answered, true) {
+            return Err(format!("a console was told twice of the drain of {host}"));
+        }
+        self.queue
+            .after(10, Event::Input(slot, Input::ConnGone(conn)));
+        self.trace(|| format!("the drain of {host} is answered: {answer:?}"));
+        let Answer::Drained(report) = answer else {
+            return match answer {
+                Answer::Failed(_) => Ok(()),
+                other => Err(format!("a drain of {host} was answered with {other:?}")),
+            };
+        };
+        self.turns
+            .note_many(Turn::Drained, report.moved_count.into());
+        let here = self.nodes[slot].host == host;
+        let agreed = self.nodes[slot].agreed().filter(|_| here);
+        match agreed.and_then(|agreed| agreed.tasks_on(host).next()) {
+            Some(tid) if report.refused_count == 0 => {
+                Err(format!("{tid} is on {host}, which says that all have left"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What of drains is not over, in words.
+    pub(super) fn unsettled_drains(&self) -> Option<String> {
+        let waits = |wish: &&DrainWish| !wish.answered && self.nodes[wish.slot].is_running();
+        let wish = self.drains.values().find(waits)?;
+        Some(format!("a console waits for the drain of {}", wish.host))
+    }
+}

@@ -1,0 +1,102 @@
+//! Answers that follow their tasks.
+//!
+//! A move, a check or a drain may take long, and the task that asked for it may move meanwhile, by
+//! that very wish. The daemon that was asked owes the answer, and sends it to wherever the task is
+//! then. The task's new daemon knows from its belongings that its request is under way, and does
+//! not carry it out a second time; it does so only if the daemon that owes the answer is lost.
+//!
+//! An answer that is ahead of the log here waits until that has caught up.
+
+use super::{
+    Daemon,
+    moves::{frame_of, whole},
+    requests::Waiting,
+};
+use crate::Outbox;
+use vm_wire::{
+    Frame, HostId, Message, Tid,
+    console::Answer,
+    peer::{Order, TaskAnswer},
+    task::{Checked, Drained, Moved},
+};
+
+impl Daemon {
+    /// Answers a task that asked here, wherever it is now.
+    pub(super) fn answer_far_task(
+        &mut self,
+        tid: Tid,
+        request: u64,
+        answer: &Answer,
+        out: &mut Outbox,
+    ) {
+        let frame = match answer.clone() {
+            Answer::Moved(report) => Moved { report }.frame(),
+            Answer::Check(reasons) => Checked { reasons }.frame(),
+            Answer::Drained(report) => Drained { report }.frame(),
+            Answer::Failed(failed) => failed.frame(),
+            // Nothing else is asked for a task.
+            _ => return,
+        };
+        let frame = frame.between(self.tid, tid).asked(request);
+        if self.tasks.contains_key(&tid) {
+            self.answer_task(tid, request, frame, out);
+        } else {
+            self.send_answer_after(tid, request, &frame);
+        }
+    }
+
+    /// The task has moved: its answer goes after it.
+    pub(super) fn send_answer_after(&mut self, tid: Tid, request: u64, answer: &Frame) {
+        let Some(task) = self.agreement.state().living_task(tid) else {
+            return;
+        };
+        let (host, incarnation) = (task.host, task.incarnation);
+        let answer = TaskAnswer {
+            tid,
+            incarnation,
+            request,
+            answer: whole(answer),
+        };
+        if host == self.me {
+            self.early_answers.insert(tid, answer);
+        } else {
+            self.send_order(host, &Order::TaskAnswer(answer));
+        }
+    }
+
+    /// An answer has come for a task that is here, was here, or will be.
+    pub(super) fn on_task_answer(&mut self, answer: TaskAnswer, out: &mut Outbox) {
+        let tid = answer.tid;
+        let known = self.agreement.state().task(tid);
+        if known.is_none_or(|task| task.incarnation < answer.incarnation) {
+            self.early_answers.insert(tid, answer);
+            return;
+        }
+        let Some(frame) = frame_of(&answer.answer) else {
+            return;
+        };
+        if self.tasks.contains_key(&tid) {
+            self.answer_task(tid, answer.request, frame, out);
+        } else {
+            self.send_answer_after(tid, answer.request, &frame);
+        }
+    }
+
+    /// The log has come to know where a task is.
+    pub(super) fn review_answer(&mut self, tid: Tid, out: &mut Outbox) {
+        if let Some(answer) = self.early_answers.remove(&tid) {
+            self.on_task_answer(answer, out);
+        }
+    }
+
+    /// The daemon of `host` will not answer that task any more: what it asks again is carried out.
+    pub(super) fn ask_anew(&mut self, tid: Tid, host: HostId) {
+        if let Some(task) = self.tasks.get_mut(&tid)
+            && task.waiting == Some(Waiting::Elsewhere(host))
+        {
+            task.waiting = None;
+            task.asked = task.asked.saturating_sub(1);
+            self.release_task(tid);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Tasks ask for moves, of others and of themselves; the one answer finds them wherever they are.
+
+use crate::world::{Carry, Then, World, on};
+use std::time::Duration;
+use vm_wire::{
+    HostId, Message, Op, Tid,
+    task::{CheckTask, Checked, DrainHost, Drained, FailKind, Failed, MoveTask, Moved},
+};
+
+/// A master on n4, so many workers on n2; n1 leads, n3 is free.
+fn setting(workers: u32) -> (World, Tid, Vec<Tid>) {
+    let mut world = World::new(4);
+    let master = world.master(4, "master");
+    let workers = world.spawn(master, "worker", workers, on(2)).tids;
+    (world, master, workers)
+}
+
+fn to(tid: Tid, host: u16) -> MoveTask {
+    MoveTask {
+        tid,
+        to: Some(format!("n{host}")),
+    }
+}
+
+/// What that request was answered with, once all is quiet: one frame, however often it came.
+fn answer<A: Message + PartialEq + std::fmt::Debug>(
+    world: &mut World,
+    tid: Tid,
+    number: u64,
+) -> Result<A, Failed> {
+    world.run_until("an answer", |world| !world.answers(tid, number).is_empty());
+    world.run_for(Duration::from_secs(4));
+    let answers = world.answers(tid, number);
+    assert!(answers.iter().all(|frame| frame.body == answers[0].body));
+    let frame = &answers[0];
+    match frame.header.op {
+        Op::Failed => Err(Failed::read(frame).expect("a failure")),
+        _ => Ok(A::read(frame).expect("a good answer")),
+    }
+}
+
+fn ends(report: &Moved) -> (HostId, HostId) {
+    (report.report.from, report.report.to)
+}
+
+#[test]
+fn a_task_moves_another() {
+    let (mut world, master, workers) = setting(1);
+    let moved: Moved = world.ask(master, &to(workers[0], 3)).expect("it moves");
+    assert_eq!(ends(&moved), (HostId(2), HostId(3)));
+    let tid = workers[0];
+    let checked: Checked = world.ask(master, &CheckTask { tid }).expect("checked");
+    assert!(checked.reasons.is_empty(), "{checked:?}");
+    let failed = world.ask::<Moved>(master, &to(tid, 3)).expect_err("there");
+    assert!(failed.text.contains("already"), "{failed}");
+}
+
+#[test]
+fn a_task_that_moves_itself_is_answered_where_it_is_then() {
+    let (mut world, _, workers) = setting(1);
+    let number = world.request(workers[0], &to(workers[0], 3));
+    let moved: Moved = answer(&mut world, workers[0], number).expect("it moves");
+    assert_eq!(ends(&moved), (HostId(2), HostId(3)));
+    assert_eq!(world.processes[&workers[0]].host, HostId(3));
+    // What it asks again there is answered again, and nothing is moved.
+    world.request_again(workers[0], &to(workers[0], 3), number);
+    let again: Moved = answer(&mut world, workers[0], number).expect("the same");
+    assert_eq!(again, moved);
+    assert_eq!(world.daemon(3).counters().moves.went, 0);
+}
+
+#[test]
+fn a_request_that_is_asked_again_before_its_answer_is_not_carried_out_again() {
+    let (mut world, _, workers) = setting(2);
+    let (asker, other) = (workers[0], workers[1]);
+    // The other stands; meanwhile the asker moves, and asks again.
+    world.carry = Carry::Held;
+    let any = MoveTask {
+        tid: other,
+        to: None,
+    };
+    let number = world.request(asker, &any);
+    world.run_until("it stands", |world| world.processes[&other].frozen);
+    world.carry = Carry::Whole;
+    let wish = world.wish_move(4, asker, 3);
+    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    world.request_again(asker, &any, number);
+    world.run_for(Duration::from_secs(2));
+    assert!(world.answers(asker, number).is_empty());
+    world.arrive(other);
+    let moved: Moved = answer(&mut world, asker, number).expect("it moves");
+    assert_eq!(moved.report.from, HostId(2));
+    let went = |host| world.daemon(host).counters().moves.went;
+    assert_eq!([1, 2, 3, 4].map(went).iter().sum::<u64>(), 2);
+}
+
+#[test]
+fn two_tasks_move_each_other_at_the_same_time() {
+    let (mut world, _, workers) = setting(2);
+    let (a, b) = (workers[0], workers[1]);
+    let numbers = [world.request(a, &to(b, 3)), world.request(b, &to(a, 4))];
+    let first: Moved = answer(&mut world, a, numbers[0]).expect("it moves");
+    let second: Moved = answer(&mut world, b, numbers[1]).expect("it moves");
+    assert_eq!(ends(&first), (HostId(2), HostId(3)));
+    assert_eq!(ends(&second), (HostId(2), HostId(4)));
+}
+
+#[test]
+fn a_task_that_empties_its_own_host_is_told_who_left_itself_among_them() {
+    let (mut world, _, workers) = setting(6);
+    let host = "n2".to_owned();
+    let number = world.request(workers[0], &DrainHost { host });
+    let Drained { report } = answer(&mut world, workers[0], number).expect("all leave");
+    assert_eq!((report.moved_count, report.refused_count), (6, 0));
+    let named: Vec<Tid> = report.moved.iter().map(|(tid, _)| *tid).collect();
+    assert_eq!(named, workers);
+    let host = "n4".to_owned();
+    let failed = world.ask::<Drained>(
+        workers[0],
+        &DrainHost {
+            host: "n9".to_owned(),
+        },
+    );
+    assert_eq!(failed.expect_err("no host").kind, FailKind::NoSuchHost);
+    assert!(
+        world
+            .ask::<Drained>(workers[0], &DrainHost { host })
+            .is_ok()
+    );
+}
+
+#[test]
+fn if_the_daemon_that_owes_the_answer_dies_the_request_is_carried_out_anew() {
+    let (mut world, _, workers) = setting(1);
+    let worker = workers[0];
+    world.released = Some(Then::SourceCrashes);
+    let number = world.request(worker, &to(worker, 3));
+    world.run_until("it runs on n3", |world| {
+        let process = &world.processes[&worker];
+        process.host == HostId(3) && !process.frozen
+    });
+    world.released = None;
+    world.run_for(Duration::from_secs(5));
+    assert!(world.answers(worker, number).is_empty());
+    world.request_again(worker, &to(worker, 3), number);
+    // It is there already; that is the answer, and the only one.
+    let failed = answer::<Moved>(&mut world, worker, number).expect_err("it is there");
+    assert!(failed.text.contains("already"), "{failed}");
+}

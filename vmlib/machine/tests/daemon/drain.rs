@@ -1,0 +1,321 @@
+//! All tasks of a host leave it: several at a time, each to where there is room; those that cannot
+//! stay and are named.
+
+use crate::world::{Carry, World, on, spawn};
+use std::{collections::BTreeSet, time::Duration};
+use vm_machine::{ConnId, HostPhase, Input};
+use vm_wire::{
+    HostId, Tid,
+    console::{Answer, HostState, Request},
+    limits,
+    peer::DrainReport,
+    task::{FailKind, Place, Spawned},
+};
+
+/// The leader's host takes no part: n1. A master on n4, so many workers on n2; n3 is free.
+fn setting(workers: u32) -> (World, Tid, Vec<Tid>) {
+    let mut world = World::new(4);
+    let master = world.master(4, "master");
+    let workers = world.spawn(master, "worker", workers, on(2)).tids;
+    (world, master, workers)
+}
+
+fn wish(world: &mut World, asked: u16, host: u16) -> (ConnId, u64) {
+    let conn = world.conn();
+    let request = Request::Drain(format!("n{host}"));
+    (conn, world.console_request(asked, conn, &request))
+}
+
+fn answer(world: &mut World, (conn, number): (ConnId, u64)) -> Answer {
+    world.run_until("the end of the drain", |world| {
+        world.console_answer(conn, number).is_some()
+    });
+    world.console_answer(conn, number).expect("waited for")
+}
+
+fn drained(world: &mut World, wish: (ConnId, u64)) -> DrainReport {
+    match answer(world, wish) {
+        Answer::Drained(report) => report,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn undrain(world: &mut World, asked: u16, host: u16) -> Answer {
+    let conn = world.conn();
+    world.console(asked, conn, &Request::Undrain(format!("n{host}")))
+}
+
+fn refusal(answer: Answer) -> (FailKind, String) {
+    match answer {
+        Answer::Failed(failed) => (failed.kind, failed.text),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn phase(world: &World, host: u16) -> HostPhase {
+    let state = world.daemon(1).agreement().state();
+    state.host(HostId(host)).expect("it is remembered").phase
+}
+
+fn tasks_on(world: &World, host: u16) -> Vec<Tid> {
+    let state = world.daemon(1).agreement().state();
+    state.tasks_on(HostId(host)).collect()
+}
+
+#[test]
+fn all_tasks_leave_the_host_and_none_comes() {
+    let (mut world, master, workers) = setting(6);
+    let asked = wish(&mut world, 4, 2);
+    let report = drained(&mut world, asked);
+    assert_eq!((report.moved_count, report.refused_count), (6, 0));
+    let named: Vec<Tid> = report.moved.iter().map(|(tid, _)| *tid).collect();
+    assert_eq!(named, workers);
+    // Spread by load: none is where all the others are.
+    let hosts: BTreeSet<HostId> = report.moved.iter().map(|(_, moved)| moved.to).collect();
+    assert_eq!(hosts, [1, 3, 4].map(HostId).into());
+    assert!(tasks_on(&world, 2).is_empty());
+    assert_eq!(phase(&world, 2), HostPhase::Draining);
+    let conn = world.conn();
+    let Answer::Conf(conf) = world.console(1, conn, &Request::Conf) else {
+        panic!("conf has no such answer");
+    };
+    assert_eq!(conf.hosts[1].state, HostState::Draining);
+
+    // Neither a spawn nor a move goes there.
+    let spawned = world.spawn(master, "worker", 3, Place::Any);
+    assert!(spawned.tids.iter().all(|tid| tid.host() != HostId(2)));
+    let back = world.wish_move(1, workers[0], 2);
+    let failed = world.moved(back).expect_err("it drains");
+    assert!(failed.text.contains("draining"), "{failed}");
+
+    // Who asks once more is told the same; the host leaves with nothing left to end.
+    let again = wish(&mut world, 1, 2);
+    assert_eq!(drained(&mut world, again), report);
+    world.input(HostId(2), Input::Stop);
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(phase(&world, 2), HostPhase::Gone);
+    for tid in workers {
+        assert!(world.processes[&tid].signals.is_empty());
+    }
+}
+
+#[test]
+fn only_so_many_leave_at_a_time() {
+    let (mut world, _, workers) = setting(6);
+    world.carry = Carry::Held;
+    let asked = wish(&mut world, 4, 2);
+    for _ in &workers {
+        let stand = |world: &World| {
+            let frozen = workers.iter().filter(|tid| world.processes[*tid].frozen);
+            frozen.copied().collect::<Vec<_>>()
+        };
+        let most = limits::DRAIN_MOVES.min(tasks_on(&world, 2).len());
+        world.run_until("as many as may", |world| stand(world).len() == most);
+        let first = stand(&world)[0];
+        world.arrive(first);
+        world.run_until("one to go", |world| !world.processes[&first].frozen);
+    }
+    assert_eq!(drained(&mut world, asked).moved_count, 6);
+}
+
+#[test]
+fn a_task_that_cannot_be_saved_stays_and_the_others_leave() {
+    let (mut world, _, workers) = setting(3);
+    world.unsavable.insert(workers[1], u32::MAX);
+    let asked = wish(&mut world, 4, 2);
+    let report = drained(&mut world, asked);
+    assert_eq!((report.moved_count, report.refused_count), (2, 1));
+    assert_eq!(report.refused[0].0, workers[1]);
+    let why = &report.refused[0].1.text;
+    assert!(why.contains("no process here can be saved"), "{why}");
+    assert_eq!(tasks_on(&world, 2), [workers[1]]);
+    // It was tried so often, and no more.
+    let tries = u32::MAX - world.unsavable[&workers[1]];
+    assert_eq!(tries as usize, limits::DRAIN_TRIES);
+
+    // Once it can be saved it leaves, and the report tells of all three.
+    world.unsavable.clear();
+    let again = wish(&mut world, 1, 2);
+    let report = drained(&mut world, again);
+    assert_eq!((report.moved_count, report.refused_count), (3, 0));
+}
+
+#[test]
+fn a_task_whose_move_failed_is_tried_at_another_host() {
+    let (mut world, _, workers) = setting(1);
+    world.unsavable.insert(workers[0], 1);
+    world.carry = Carry::Held;
+    let asked = wish(&mut world, 4, 2);
+    world.run_until("an image", |world| world.processes[&workers[0]].frozen);
+    world.carry = Carry::Whole;
+    world.lose_image(workers[0]);
+    let report = drained(&mut world, asked);
+    assert_eq!((report.moved_count, report.refused_count), (1, 0));
+    // n1 and n3 have no task; the third try is at the host of the master.
+    assert_eq!(report.moved[0].1.to, HostId(4));
+}
+
+#[test]
+fn a_drain_with_nowhere_to_go_leaves_the_tasks_running() {
+    let mut alone = World::new(1);
+    let task = alone.master(1, "master");
+    let asked = wish(&mut alone, 1, 1);
+    let (kind, text) = refusal(answer(&mut alone, asked));
+    assert_eq!(kind, FailKind::Refused);
+    assert!(text.contains("run on where they are"), "{text}");
+    assert_eq!(phase(&alone, 1), HostPhase::Living);
+    assert!(!alone.processes[&task].frozen);
+
+    // Of two that are to drain at the same time, one stays.
+    let mut world = World::new(2);
+    let master = world.master(2, "master");
+    let asked = [wish(&mut world, 1, 1), wish(&mut world, 1, 2)];
+    let answers = asked.map(|asked| answer(&mut world, asked));
+    let done = |answer: &&Answer| matches!(answer, Answer::Drained(_));
+    assert_eq!(answers.iter().filter(done).count(), 1, "{answers:?}");
+    let state = world.daemon(1).agreement().state();
+    let host = state.living_task(master).expect("it runs on").host;
+    assert!(state.is_living(host));
+}
+
+#[test]
+fn a_drain_is_taken_back_and_the_host_takes_tasks_again() {
+    let (mut world, master, workers) = setting(6);
+    world.carry = Carry::Held;
+    let asked = wish(&mut world, 4, 2);
+    let stands = |world: &World, tid: &Tid| world.processes[tid].frozen;
+    world.run_until("some stand", |world| {
+        workers.iter().filter(|tid| stands(world, tid)).count() == limits::DRAIN_MOVES
+    });
+    assert_eq!(undrain(&mut world, 1, 2), Answer::Done);
+    let (_, text) = refusal(answer(&mut world, asked));
+    assert!(text.contains("taken back"), "{text}");
+    assert_eq!(phase(&world, 2), HostPhase::Living);
+    // Who stood goes where it was to go, the others stay.
+    for tid in workers
+        .iter()
+        .filter(|tid| stands(&world, tid))
+        .copied()
+        .collect::<Vec<_>>()
+    {
+        world.arrive(tid);
+    }
+    world.run_for(Duration::from_secs(4));
+    assert_eq!(tasks_on(&world, 2), &workers[limits::DRAIN_MOVES..]);
+    world.carry = Carry::Whole;
+    assert_eq!(world.spawn(master, "worker", 1, on(2)).tids.len(), 1);
+    let (_, text) = refusal(undrain(&mut world, 1, 2));
+    assert!(text.contains("not draining"), "{text}");
+}
+
+#[test]
+fn lead_and_vote_go_to_others_if_there_are_enough() {
+    let mut world = World::new(4);
+    let voters = |world: &World| world.daemon(4).agreement().voters();
+    assert_eq!(voters(&world), [1, 2, 3].map(HostId));
+    let asked = wish(&mut world, 2, 1);
+    drained(&mut world, asked);
+    world.run_for(Duration::from_secs(3));
+    assert_eq!(voters(&world), [2, 3, 4].map(HostId));
+    assert_ne!(world.daemon(4).agreement().leader(), HostId(1));
+    // Of three hosts none can be spared as a voter, but another leads.
+    let mut world = World::new(3);
+    let asked = wish(&mut world, 2, 1);
+    drained(&mut world, asked);
+    world.run_for(Duration::from_secs(3));
+    let agreement = world.daemon(2).agreement();
+    assert_eq!(agreement.voters(), [1, 2, 3].map(HostId));
+    assert_ne!(agreement.leader(), HostId(1));
+}
+
+#[test]
+fn a_task_that_starts_is_waited_for_and_one_that_never_does_is_named() {
+    let (mut world, master, workers) = setting(1);
+    let born = world.ask::<Spawned>(master, &spawn("silent", 1, on(2)));
+    let silent = born.expect("it is started").tids[0];
+    let asked = wish(&mut world, 4, 2);
+    let report = drained(&mut world, asked);
+    assert_eq!(report.moved[0].0, workers[0]);
+    assert_eq!(report.refused[0].0, silent);
+    let why = &report.refused[0].1.text;
+    assert!(why.contains("it is starting"), "{why}");
+    assert!(report.total_us >= limits::DRAIN_PATIENCE.as_micros() as u64);
+}
+
+#[test]
+fn a_host_that_is_lost_while_it_drains_is_an_answer() {
+    let (mut world, _, _) = setting(2);
+    world.carry = Carry::Held;
+    let asked = wish(&mut world, 4, 2);
+    world.run_for(Duration::from_millis(100));
+    world.crash(2);
+    let (kind, _) = refusal(answer(&mut world, asked));
+    assert_eq!(kind, FailKind::HostLost);
+}
+
+#[test]
+fn a_daemon_that_is_asked_to_end_drains_first_within_its_time() {
+    for (carry, savable) in [(Carry::Whole, true), (Carry::Held, false)] {
+        let mut world = World::new(1);
+        world.drain_at_stop = Some(Duration::from_secs(4));
+        world.join(HostId::FOUNDER, "n2").expect("let in");
+        world.join(HostId::FOUNDER, "n3").expect("let in");
+        world.run_for(Duration::from_secs(2));
+        let master = world.master(1, "master");
+        let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
+        world.carry = carry;
+        world.input(HostId(2), Input::Stop);
+        world.run_for(Duration::from_secs(3));
+        let state = world.daemon(1).agreement().state();
+        assert!(state.living_task(worker).is_some());
+        let here = state.living_task(worker).expect("it lives").host;
+        assert_eq!(here == HostId(2), !savable);
+        assert_eq!(world.is_up(HostId(2)), !savable);
+        world.run_for(Duration::from_secs(5));
+        assert!(!world.is_up(HostId(2)));
+        assert_eq!(phase(&world, 2), HostPhase::Gone);
+        let state = world.daemon(1).agreement().state();
+        assert_eq!(state.living_task(worker).is_some(), savable);
+    }
+}
+
+#[test]
+fn a_second_wish_that_it_ends_is_not_kept_waiting() {
+    let mut world = World::new(1);
+    world.drain_at_stop = Some(Duration::from_secs(100));
+    world.join(HostId::FOUNDER, "n2").expect("let in");
+    world.run_for(Duration::from_secs(2));
+    let master = world.master(1, "master");
+    world.spawn(master, "worker", 1, on(2));
+    world.carry = Carry::Held;
+    world.input(HostId(2), Input::Stop);
+    world.run_for(Duration::from_secs(1));
+    assert!(world.is_up(HostId(2)));
+    world.input(HostId(2), Input::Stop);
+    world.run_for(Duration::from_millis(1));
+    assert!(!world.is_up(HostId(2)));
+}
+
+#[test]
+fn a_check_says_beforehand_what_a_move_says() {
+    let (mut world, _, workers) = setting(1);
+    let check = |world: &mut World| {
+        let conn = world.conn();
+        match world.console(4, conn, &Request::Check(workers[0])) {
+            Answer::Check(reasons) => reasons,
+            other => panic!("{other:?}"),
+        }
+    };
+    let anywhere = |world: &mut World| {
+        let conn = world.conn();
+        refusal(world.console(4, conn, &Request::Move(workers[0], None))).1
+    };
+    assert!(check(&mut world).is_empty());
+    for host in [1, 3, 4] {
+        let asked = wish(&mut world, 1, host);
+        drained(&mut world, asked);
+    }
+    // All that drained went to n2, and nothing else takes it.
+    assert_eq!(check(&mut world), [anywhere(&mut world)]);
+    assert!(check(&mut world)[0].contains("no other host that takes tasks"));
+}
