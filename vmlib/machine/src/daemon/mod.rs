@@ -432,14 +432,15 @@ impl Daemon {
             } else if let Some(frame) = self.frames.pop_front() {
                 self.forward(frame, false, out);
             } else if !std::mem::take(&mut self.mail) || !self.read_mail(out) {
-                break;
+                // What a drain wants of other daemons goes out now.
+                self.review_drain(out);
+                if self.frames.is_empty() && self.decisions.is_empty() {
+                    break;
+                }
             }
         }
         if !self.over && !self.agreement.is_pending() {
             self.sweep_lost_births(out);
-        }
-        if self.drain.is_some() && !self.over {
-            self.review_drain(out);
         }
         if self.departure.is_some() && !self.over {
             self.review_departure(out);
