@@ -18,29 +18,6 @@ use vm_wire::{
     interrupt::{Order, REPORT_MAX, Report},
 };
 
-/// What a task has reported.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reported {
-    /// Most of its image is written while it ran.
-    Copied {
-        /// Of all rounds.
-        bytes: u64,
-        /// How many.
-        rounds: u32,
-    },
-    /// It stands, and its image is written.
-    Saved {
-        /// Of the image.
-        bytes: u64,
-        /// Since it stood.
-        micros: u32,
-    },
-    /// It goes on, and this is why.
-    Refused(String),
-    /// It was brought back, and stands.
-    Back,
-}
-
 #[derive(Debug)]
 struct Interrupt {
     tid: Tid,
@@ -110,13 +87,13 @@ impl Interrupts {
     }
 
     /// Reads what the task at `place` reports.
-    pub fn read(&mut self, place: usize) -> Option<(Tid, Reported)> {
+    pub fn read(&mut self, place: usize) -> Option<(Tid, Report<String>)> {
         let interrupt = self.table.get(place)?;
         let mut packet = [0; REPORT_MAX];
         loop {
             match recv(&interrupt.socket, &mut packet, RecvFlags::DONTWAIT) {
                 Ok((len @ 1.., _)) => match Report::read(&packet[..len]) {
-                    Some(report) => return Some((interrupt.tid, owned(report))),
+                    Some(report) => return Some((interrupt.tid, report.owned())),
                     None => log::warn!("task {} reports what makes no sense", interrupt.tid),
                 },
                 Err(Errno::INTR) => {}
@@ -124,14 +101,5 @@ impl Interrupts {
                 Ok(_) | Err(_) => return None,
             }
         }
-    }
-}
-
-fn owned(report: Report<'_>) -> Reported {
-    match report {
-        Report::Copied { bytes, rounds } => Reported::Copied { bytes, rounds },
-        Report::Saved { bytes, micros } => Reported::Saved { bytes, micros },
-        Report::Refused(text) => Reported::Refused(text.to_owned()),
-        Report::Back => Reported::Back,
     }
 }

@@ -4,7 +4,6 @@
 use crate::{
     context::Context,
     fault::{self, Strike},
-    interrupts::Reported,
     locals::Locals,
     processes::Processes,
     secret::Secret,
@@ -20,7 +19,7 @@ use std::{collections::HashMap, io, time::Duration};
 use vm_machine::{Input, Written};
 use vm_wire::{
     HostId, Tid,
-    interrupt::Order,
+    interrupt::{Order, Report},
     task::{FailKind, Failed},
 };
 
@@ -184,30 +183,30 @@ impl Moves {
     pub fn reported(
         &self,
         tid: Tid,
-        reported: Reported,
+        reported: Report<String>,
         processes: &mut Processes,
         context: &mut Context,
     ) {
         let refused = |text| Failed::new(FailKind::Refused, text);
         let point = match reported {
-            Reported::Copied { .. } => "report.copied",
-            Reported::Saved { .. } => "report.saved",
-            Reported::Refused(_) => "report.refused",
-            Reported::Back => "report.back",
+            Report::Copied { .. } => "report.copied",
+            Report::Saved { .. } => "report.saved",
+            Report::Refused(_) => "report.refused",
+            Report::Back => "report.back",
         };
         if fault::at(point) == Strike::Task {
             processes.signal(tid, libc::SIGKILL);
         }
         let input = match reported {
-            Reported::Copied { bytes, rounds } => Input::Copied(tid, bytes, rounds),
-            Reported::Saved { bytes, micros } => {
+            Report::Copied { bytes, rounds } => Input::Copied(tid, bytes, rounds),
+            Report::Saved { bytes, micros } => {
                 // What it wrote before is this host's to deliver.
                 processes.read_all(tid, context);
                 let time = Duration::from_micros(micros.into());
                 Input::Frozen(tid, Ok(Written { bytes, time }))
             }
-            Reported::Refused(text) => Input::Frozen(tid, Err(refused(text))),
-            Reported::Back => Input::Arrived(tid, Ok(())),
+            Report::Refused(text) => Input::Frozen(tid, Err(refused(text))),
+            Report::Back => Input::Arrived(tid, Ok(())),
         };
         context.inbox.push_back(input);
     }

@@ -13,6 +13,7 @@ use crate::{
     lines::LineCutter,
     spawn::{self, Spawner, Streams},
     streams::{Output, Progress, Role, Stream, Typed},
+    usage,
 };
 use mio::unix::SourceFd;
 use rustix::{
@@ -424,7 +425,7 @@ impl Processes {
     /// Kills the orphans of a session whose leader has ended.
     fn kill_session(&self, leader: Pid) {
         for orphan in self.orphans() {
-            if rustix::process::getsid(Some(orphan)) == Ok(leader) {
+            if usage::session(orphan) == Some(leader) {
                 // It may have ended meanwhile.
                 let _ = rustix::process::kill_process(orphan, Signal::KILL);
             }

@@ -1,5 +1,6 @@
-//! What tasks use, as the system says in /proc.
+//! What the system says of processes in /proc: what tasks use, whose session a process is in.
 
+use rustix::process::Pid;
 use std::fs;
 use vm_wire::{Tid, peer::UsageRow};
 
@@ -14,6 +15,14 @@ pub fn measure(tasks: &[(Tid, u32)]) -> Vec<UsageRow> {
             parse(*tid, *pid, &stat, tick_ms, page)
         })
         .collect()
+}
+
+/// The session of a process; nothing where the process is gone or its session is of no number here
+/// (getsid(2) calls one 0 that began outside our namespace of processes).
+pub fn session(pid: Pid) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    Pid::from_raw(rest.split_ascii_whitespace().nth(3)?.parse().ok()?)
 }
 
 /// Reads the fields of proc(5): state is the third, user and system time 14 and 15, resident pages
@@ -42,6 +51,18 @@ mod tests {
         assert_eq!(rows.len(), 1);
         assert_eq!((rows[0].tid, rows[0].pid), (Tid(1), me));
         assert!(rows[0].memory > 0 && "RS".contains(rows[0].state));
+    }
+
+    #[test]
+    fn the_session_of_a_process_is_its_own_or_its_parents() {
+        let me = rustix::process::getpid();
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("cat runs");
+        assert_eq!(session(Pid::from_child(&child)), session(me));
+        child.kill().and_then(|()| child.wait()).expect("it ends");
+        assert_eq!(session(Pid::from_child(&child)), None);
     }
 
     #[test]

@@ -123,22 +123,17 @@ fn options(own: &[RawFd]) -> Options<'_> {
 
 /// Begins an image while the task runs.
 fn copy(image: RawFd) {
+    if LEAVES.load(SeqCst) {
+        sys::close(image);
+        return report(Report::Refused(LEAVING));
+    }
     let own = [data_socket(), interrupt_socket()];
-    let result = match LEAVES.load(SeqCst) {
-        true => Err(LEAVING),
-        false => Ok(vm_checkpoint::begin_in_handler(
-            image,
-            options(&own),
-            interrupt_socket(),
-            copied,
-        )),
-    };
+    let begun = vm_checkpoint::begin_in_handler(image, options(&own), interrupt_socket(), copied);
     // The thread that sends has a descriptor of its own.
     sys::close(image);
-    match result {
-        Ok(Ok(())) => COPIES.store(true, SeqCst),
-        Ok(Err(text)) => report(Report::Refused(text.as_str())),
-        Err(text) => report(Report::Refused(text)),
+    match begun {
+        Ok(()) => COPIES.store(true, SeqCst),
+        Err(text) => report(Report::Refused(text.as_str())),
     }
 }
 
@@ -148,27 +143,24 @@ fn copied(socket: RawFd, bytes: u64, rounds: u32) {
 }
 
 fn freeze(image: RawFd) {
+    let begun = COPIES.swap(false, SeqCst);
+    if LEAVES.load(SeqCst) {
+        if begun {
+            vm_checkpoint::give_up_in_handler();
+        }
+        sys::close(image);
+        return report(Report::Refused(LEAVING));
+    }
     IMAGE.store(image, SeqCst);
     CLOSED.store(false, SeqCst);
     SAVED_AT.store(system_us() + clock_offset(), SeqCst);
     let own = [data_socket(), interrupt_socket()];
-    let begun = COPIES.swap(false, SeqCst);
-    let result = match LEAVES.load(SeqCst) {
-        true => {
-            if begun {
-                vm_checkpoint::give_up_in_handler();
-            }
-            Err(LEAVING)
-        }
-        false => Ok(vm_checkpoint::save_in_handler(image, options(&own), begun)),
-    };
+    let saved = vm_checkpoint::save_in_handler(image, options(&own), begun);
     if !CLOSED.load(SeqCst) {
         sys::close(image);
     }
-    match result {
-        Ok(Ok(_)) => {}
-        Ok(Err(text)) => report(Report::Refused(text.as_str())),
-        Err(text) => report(Report::Refused(text)),
+    if let Err(text) = saved {
+        report(Report::Refused(text.as_str()));
     }
 }
 
@@ -216,11 +208,11 @@ fn hold(moment: Moment) {
     }
 }
 
-fn report(report: Report<'_>) {
+fn report(report: Report<&str>) {
     report_over(interrupt_socket(), report);
 }
 
-fn report_over(socket: RawFd, report: Report<'_>) {
+fn report_over(socket: RawFd, report: Report<&str>) {
     let mut bytes = [0; REPORT_MAX];
     if socket >= 0 {
         // If the daemon is not there any more, the wait for its word ends this process.

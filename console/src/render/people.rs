@@ -40,7 +40,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
         Event::Moved(tid, report, conf) => {
             let ms = |us: u64| us as f64 / 1e3;
             format!(
-                "{} moved from {} to {}: {:.1} MB in {:.1} ms, {:.1} MB of them while it ran ({} rounds); \
+                "{} moved from {} to {}: {:.1} MB in {:.1} ms, {:.1} MB of them while it ran ({} round{}); \
                  it stood still for {:.1} ms (interrupt {:.1}, save {:.1}, transfer and restore \
                  {:.1}, drain {:.1}, commit {:.1})\n",
                 tid.show(machine),
@@ -50,6 +50,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
                 ms(report.total_us),
                 report.copied as f64 / 1e6,
                 report.rounds,
+                if report.rounds == 1 { "" } else { "s" },
                 ms(report.freeze_us()),
                 ms(report.interrupt_us),
                 ms(report.save_us),

@@ -1,12 +1,22 @@
-//! `cargo demo`: a machine of three daemons on this computer aligns two genomes.
+//! `cargo demo`: a machine of three daemons on this computer aligns two genomes, while its workers
+//! move from host to host.
 //!
 //! It builds what it needs, starts the daemons, runs `align` as a person would, with the console,
-//! and stops the machine. Its options are those of `align`. It leaves nothing behind, whether it
-//! ends well, fails, or is interrupted.
+//! moves a worker after the other, with the console too, and stops the machine. Its options are
+//! those of `align`, and `--stay`. It leaves nothing behind, whether it ends well, fails, or is
+//! interrupted.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Parser;
-use std::{env, process::ExitCode};
+use serde_json::Value;
+use std::{
+    env,
+    io::IsTerminal as _,
+    process::{ExitCode, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::Duration,
+};
 use vm_examples::{
     align::job::Options,
     cluster::{Cluster, Interrupt, Programs},
@@ -14,27 +24,76 @@ use vm_examples::{
 
 /// The hosts of the machine.
 const NAMES: [&str; 3] = ["nodeA", "nodeB", "nodeC"];
+/// The time from the end of one move to the next.
+const PAUSE: Duration = Duration::from_secs(2);
+/// The flag that is not one of `align`.
+const STAY: &str = "--stay";
 
-/// Align two genomes on a machine of three daemons on this computer
+/// Align two genomes on a machine of three daemons on this computer, while its workers move
 #[derive(Debug, Parser)]
 #[command(name = "demo", bin_name = "cargo demo", version)]
 struct Arguments {
+    /// Leave the workers where they are
+    #[arg(long)]
+    stay: bool,
     // Parsed here so that a mistake is told before anything is built; passed on as they came.
     #[command(flatten)]
     _options: Options,
 }
 
 fn main() -> Result<ExitCode> {
-    Arguments::parse();
+    let arguments = Arguments::parse();
     let interrupt = Interrupt::catch()?;
     let programs = Programs::build()?;
     eprintln!("starting a machine of {}", NAMES.join(", "));
     let cluster = Cluster::start(&programs, &NAMES, &interrupt)?;
     let mut run = cluster.console();
     run.args(["run", "align", "--workers", &NAMES.len().to_string()]);
-    run.args(env::args_os().skip(1));
-    let code = cluster.run(run, &interrupt)?;
+    run.args(env::args_os().skip(1).filter(|word| word != STAY));
+    let code = thread::scope(|scope| {
+        // Its end ends the other thread.
+        let (_running, ended) = channel::<()>();
+        if !arguments.stay {
+            scope.spawn(|| move_workers(&cluster, ended));
+        }
+        cluster.run(run, &interrupt)
+    })?;
     cluster.halt()?;
     eprintln!("the machine is stopped");
     Ok(code)
+}
+
+/// Moves the workers in turn, until the run has ended.
+fn move_workers(cluster: &Cluster, ended: Receiver<()>) {
+    let mut turn = 0;
+    while ended.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
+        // The last worker may end in between: then there is nothing to say.
+        if let Ok(Some(told)) = move_one(cluster, turn) {
+            // What the run shows of its progress stands in this line.
+            let clear = std::io::stderr().is_terminal();
+            eprint!("{}{told}", if clear { "\r\x1b[K" } else { "" });
+            turn += 1;
+        }
+    }
+}
+
+/// Moves one of the workers to whatever host the machine chooses; what the console says of it.
+fn move_one(cluster: &Cluster, turn: usize) -> Result<Option<String>> {
+    let ask = |words: &[&str]| -> Result<String> {
+        let mut console = cluster.console();
+        console.args(words).stdin(Stdio::null());
+        Ok(String::from_utf8(console.output()?.stdout)?)
+    };
+    let tasks: Value = serde_json::from_str(&ask(&["ps", "--json"])?)?;
+    let tasks = tasks["tasks"].as_array().context("a list of tasks")?;
+    let workers: Vec<&str> = tasks
+        .iter()
+        .filter(|task| !task["parent"].is_null())
+        .filter_map(|task| task["tid"].as_str())
+        .collect();
+    if workers.is_empty() {
+        return Ok(None);
+    }
+    let told = ask(&["move", workers[turn % workers.len()]])?;
+    Ok((!told.is_empty()).then_some(told))
 }

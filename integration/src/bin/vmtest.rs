@@ -56,7 +56,6 @@ fn main() -> anyhow::Result<()> {
         "idle" | "idle-with-threads" => idle(&vm),
         "caller" => caller(&vm, &args[1]),
         "callee" => callee(&vm),
-        "churn" => churn(&vm, number(1)?, number(2)?),
         "sentinel" => sentinel(&vm, number(1)?),
         _ => bail!("no role {role}"),
     }
@@ -129,46 +128,6 @@ fn callee(vm: &Task) -> anyhow::Result<()> {
     }
     ensure!(memory.iter().copied().eq(0..1 << 20), "its memory");
     vm.send(parent, RESULT, &came)?;
-    Ok(())
-}
-
-/// Rewrites `percent` of `mib` MiB of memory in each second, and checks what it has written, until it
-/// gets a message; says then how long it stood still at most, as its clock shows.
-fn churn(vm: &Task, mib: u64, percent: u64) -> anyhow::Result<()> {
-    const WORDS: usize = 512;
-    let pages = (mib << 8) as usize;
-    let mut memory: Vec<u64> = (0..pages * WORDS).map(|at| (at / WORDS) as u64).collect();
-    let mut rewritten = vec![0u64; pages];
-    let (start, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
-    let mut page = 0;
-    let mut done = 0;
-    let message = loop {
-        longest = longest.max(last.elapsed());
-        last = Instant::now();
-        let due = start.elapsed().as_micros() as u64 * pages as u64 * percent / 100_000_000;
-        while done < due {
-            // Far apart, so that each is a page of its own.
-            page = (page + 7919) % pages;
-            let words = &mut memory[page * WORDS..][..WORDS];
-            let expected = page as u64 + rewritten[page];
-            ensure!(words.iter().all(|word| *word == expected), "page {page}");
-            rewritten[page] += 1;
-            words.fill(expected + 1);
-            done += 1;
-        }
-        if let Some(message) = vm.recv_timeout(ANY, ANY, Duration::from_millis(1))? {
-            break message;
-        }
-    };
-    for (page, words) in memory.chunks(WORDS).enumerate() {
-        let expected = page as u64 + rewritten[page];
-        ensure!(
-            words.iter().all(|word| *word == expected),
-            "page {page} at the end"
-        );
-    }
-    let micros = longest.as_micros() as u64;
-    vm.send(message.from(), RESULT, &(done, micros))?;
     Ok(())
 }
 

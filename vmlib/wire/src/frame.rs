@@ -449,6 +449,10 @@ pub enum FrameError {
     Reserved,
 }
 
+/// A body up to this length is copied out of what was read, so that a small frame that waits
+/// somewhere does not keep all that was read with it. Bytes.
+const COPIED_MAX: usize = 4096;
+
 /// Cuts a stream of bytes into frames. What is incomplete waits; only what is wrong is an error.
 #[derive(Debug, Default)]
 pub struct FrameReader {
@@ -498,7 +502,11 @@ impl FrameReader {
         match self.pending {
             Some((header, body_len)) if self.buffer.len() >= body_len => {
                 self.pending = None;
-                let body = self.buffer.split_to(body_len).freeze();
+                let body = self.buffer.split_to(body_len);
+                let body = match body_len <= COPIED_MAX {
+                    true => Bytes::copy_from_slice(&body),
+                    false => body.freeze(),
+                };
                 Ok(Some(Frame { header, body }))
             }
             _ => Ok(None),

@@ -71,9 +71,9 @@ impl Order {
     }
 }
 
-/// What the task has done.
+/// What the task has done; why not, as text borrowed or owned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Report<'a> {
+pub enum Report<T> {
     /// The rounds are over: what is left is to be written while all threads stand.
     Copied {
         /// Of all rounds.
@@ -89,12 +89,22 @@ pub enum Report<'a> {
         micros: u32,
     },
     /// There is no image, and the task goes on.
-    Refused(&'a str),
+    Refused(T),
     /// This is the process that was brought back; it stands.
     Back,
 }
 
-impl<'a> Report<'a> {
+impl<'a> Report<&'a str> {
+    /// The same, for whoever keeps it.
+    pub fn owned(self) -> Report<String> {
+        match self {
+            Report::Copied { bytes, rounds } => Report::Copied { bytes, rounds },
+            Report::Saved { bytes, micros } => Report::Saved { bytes, micros },
+            Report::Refused(text) => Report::Refused(text.to_owned()),
+            Report::Back => Report::Back,
+        }
+    }
+
     /// As it travels; a long text is cut.
     pub fn write(self, bytes: &mut [u8; REPORT_MAX]) -> &[u8] {
         let (kind, small, value, text) = match self {
@@ -112,7 +122,7 @@ impl<'a> Report<'a> {
     }
 
     /// Reads what [`Report::write`] made.
-    pub fn read(bytes: &'a [u8]) -> Option<Report<'a>> {
+    pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let kind = u32::from_le_bytes(*bytes.first_chunk()?);
         let small = u32::from_le_bytes(*bytes.get(4..)?.first_chunk()?);
         let value = u64::from_le_bytes(*bytes.get(8..)?.first_chunk()?);
@@ -166,7 +176,7 @@ mod tests {
             assert_eq!(Report::read(report.write(&mut bytes)), Some(report));
         }
         let mut bytes = [0; REPORT_MAX];
-        let cut = Report::read(Report::Refused(&long).write(&mut bytes));
+        let cut = Report::read(Report::Refused(long.as_str()).write(&mut bytes));
         assert!(matches!(cut, Some(Report::Refused(text)) if long.starts_with(text)));
         assert_eq!(Report::read(&[0; 12]), None);
     }

@@ -61,6 +61,14 @@ enum Role {
     /// A task that says that it is there, and ends.
     #[command(hide = true)]
     Greeter,
+    /// A task that rewrites its memory, and is moved.
+    #[command(hide = true)]
+    Churner {
+        /// Of its memory.
+        bytes: usize,
+        /// Of it, in each second.
+        percent: u64,
+    },
     /// A bare process that answers on its standard input, a socket.
     #[command(hide = true)]
     BarePartner,
@@ -79,6 +87,7 @@ fn main() -> Result<ExitCode> {
         Some(Role::Measure) => return measure::run(&arguments),
         Some(Role::Partner) => ours::partner()?,
         Some(Role::Greeter) => ours::greeter()?,
+        Some(Role::Churner { bytes, percent }) => ours::churner(bytes, percent)?,
         Some(Role::BarePartner) => bare::partner()?,
         Some(Role::BareGreeter) => bare::greet()?,
         Some(Role::Relay) => relay::run()?,

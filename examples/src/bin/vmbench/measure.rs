@@ -28,7 +28,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut rows = Vec::new();
     for plan in &plans {
         bar.set_message(plan.name.clone());
-        rows.push(row(&ours, plan, arguments.turns)?);
+        rows.push(match plan.what {
+            What::Freeze(percent) => freeze(&ours, plan, percent, arguments.turns)?,
+            _ => row(&ours, plan, arguments.turns)?,
+        });
         bar.inc(1);
     }
     ours.stop()?;
@@ -46,12 +49,19 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     })
 }
 
+/// Measures how long a task stands still: it moves there and back in turn.
+fn freeze(ours: &Ours, plan: &Plan, percent: u64, turns: u32) -> Result<Row> {
+    let reports = ours.moves(plan.size, percent, turns)?;
+    let times = reports.iter().map(|report| report.freeze_us() as f64);
+    Ok(Row::new(plan, median(times.collect()), None, None))
+}
+
 /// Measures one row: the ways take turns. The first turn of each warms up and does not count.
 fn row(ours: &Ours, plan: &Plan, turns: u32) -> Result<Row> {
     let per_item = |begin: Instant| 1e6 * begin.elapsed().as_secs_f64() / plan.count as f64;
     let (mut our_times, mut relay_times, mut raw_times) = (Vec::new(), Vec::new(), Vec::new());
     let mut wires = match plan.what {
-        What::Spawn => None,
+        What::Spawn | What::Freeze(_) => None,
         What::RoundTrip | What::Stream => {
             Some((Bare::relayed(plan.hosts)?, Bare::raw(plan.hosts)?))
         }
@@ -87,5 +97,6 @@ fn row(ours: &Ours, plan: &Plan, turns: u32) -> Result<Row> {
         raw.end()?;
     }
     let relay = (!relay_times.is_empty()).then(|| median(relay_times));
-    Ok(Row::new(plan, median(our_times), relay, median(raw_times)))
+    let raw = Some(median(raw_times));
+    Ok(Row::new(plan, median(our_times), relay, raw))
 }

@@ -2,7 +2,8 @@
 
 use crate::rows::{Hosts, Plan, What};
 use anyhow::{Context, Result, bail, ensure};
-use vmlib::{ANY, Bytes, Spawn, Task, Tid};
+use std::time::{Duration, Instant};
+use vmlib::{ANY, Bytes, MoveReport, Spawn, Task, Tid};
 
 /// To the partner: answer with the same.
 const ECHO: i32 = 1;
@@ -12,7 +13,7 @@ const TAKE: i32 = 2;
 const FLUSH: i32 = 3;
 /// To the partner: end.
 const STOP: i32 = 4;
-/// From the partner, or a greeter.
+/// From the partner, a greeter or a churner.
 const ANSWER: i32 = 5;
 
 /// The measuring task and its partners.
@@ -84,6 +85,7 @@ impl Ours {
                 vm.send_bytes(*partner, FLUSH, Bytes::new())?;
                 vm.recv(*partner, ANSWER)?;
             }
+            What::Freeze(_) => bail!("moves are measured by themselves"),
             What::Spawn => {
                 let greeters = Spawn::new(&self.program).arg("greeter").on(host);
                 let greeters = vm.spawn(&greeters.count(plan.count as u32))?;
@@ -93,6 +95,26 @@ impl Ours {
             }
         }
         Ok(())
+    }
+
+    /// Moves a task with so many bytes of memory there and back. The first move does not count.
+    pub fn moves(&self, bytes: usize, percent: u64, moves: u32) -> Result<Vec<MoveReport>> {
+        let vm = &self.vm;
+        let churner = Spawn::new(&self.program).args(["churner".to_owned(), bytes.to_string()]);
+        let churner = churner.arg(percent.to_string()).on(&self.near.host);
+        let tids = vm.spawn(&churner)?;
+        let tid = *tids.first().context("no task was started")?;
+        vm.recv(tid, ANSWER)?;
+        let there_and_back = [&self.far.host, &self.near.host];
+        let to = there_and_back.iter().cycle().take(moves as usize + 1);
+        let mut reports = Vec::new();
+        for host in to {
+            reports.push(vm.move_task(tid, Some(host))?);
+        }
+        vm.send_bytes(tid, STOP, Bytes::new())?;
+        vm.recv(tid, ANSWER)?;
+        reports.remove(0);
+        Ok(reports)
     }
 
     /// Ends the partners.
@@ -117,6 +139,33 @@ pub fn partner() -> Result<()> {
             tag => bail!("an unknown tag {tag}"),
         }
     }
+}
+
+/// A task that rewrites some of its memory, page after page, until it is told to stop.
+pub fn churner(bytes: usize, percent: u64) -> Result<()> {
+    const WORDS: usize = 512;
+    /// Far apart, so that neighbours are seldom rewritten one after the other.
+    const STRIDE: usize = 7919;
+    let vm = vmlib::init()?;
+    let master = vm.parent().context("a churner is spawned, not run")?;
+    let mut memory: Vec<u64> = (1..=(bytes / 8) as u64).collect();
+    let pages = memory.len() / WORDS;
+    vm.send_bytes(master, ANSWER, Bytes::new())?;
+    let (start, mut done, mut page) = (Instant::now(), 0, 0);
+    while vm
+        .recv_timeout(master, STOP, Duration::from_millis(5))?
+        .is_none()
+    {
+        let due = start.elapsed().as_micros() as u64 * pages as u64 * percent / 100_000_000;
+        while done < due {
+            page = (page + STRIDE) % pages;
+            memory[page * WORDS..][..WORDS].fill(due | 1);
+            done += 1;
+        }
+    }
+    ensure!(memory.iter().all(|word| *word != 0), "memory was lost");
+    vm.send_bytes(master, ANSWER, Bytes::new())?;
+    Ok(())
 }
 
 /// A task that says that it is there, and ends.

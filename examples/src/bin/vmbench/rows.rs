@@ -4,7 +4,21 @@ use serde::Serialize;
 use vm_examples::align::report::table;
 
 /// What an 8 byte round trip through the daemon may cost, in round trips through a bare relay.
-const SMALL_ROUND_TRIP_GOAL: f64 = 1.3;
+const SMALL_ROUND_TRIP_GOAL: Goal = Goal::Ratio(1.3);
+/// How long a task of 20 MB may stand still when it moves.
+const SMALL_FREEZE_GOAL: Goal = Goal::Micros(30_000.0);
+/// How long one of 1 GiB that rewrites a hundredth of it in each second may.
+const LARGE_FREEZE_GOAL: Goal = Goal::Micros(60_000.0);
+
+/// The most that is good.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Goal {
+    /// Of ours to relay, or to raw where there is no relay.
+    Ratio(f64),
+    /// Of ours.
+    Micros(f64),
+}
 
 /// Where the two ends of a row are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +38,9 @@ pub enum What {
     Stream,
     /// Tasks that are started and say that they are there.
     Spawn,
+    /// How long a task stands still that moves, and rewrites so many percent of its memory in each
+    /// second.
+    Freeze(u64),
 }
 
 /// A row before it is measured.
@@ -35,12 +52,12 @@ pub struct Plan {
     pub what: What,
     /// Where.
     pub hosts: Hosts,
-    /// Of a message. Bytes.
+    /// Of a message, or of the memory of a task that moves. Bytes.
     pub size: usize,
-    /// Round trips, messages or tasks of one turn.
+    /// Round trips, messages, tasks or moves of one turn.
     pub count: usize,
-    /// The highest ratio that is good.
-    pub goal: Option<f64>,
+    /// If there is one.
+    pub goal: Option<Goal>,
 }
 
 /// All rows.
@@ -86,6 +103,19 @@ pub fn plans() -> Vec<Plan> {
             });
         }
     }
+    for (name, size, percent, goal) in [
+        ("freeze, a move of 20 MB", 20 << 20, 0, SMALL_FREEZE_GOAL),
+        ("freeze, 1 GiB, 1% a second", 1 << 30, 1, LARGE_FREEZE_GOAL),
+    ] {
+        plans.push(Plan {
+            name: name.to_owned(),
+            what: What::Freeze(percent),
+            hosts: Hosts::Two,
+            size,
+            count: 1,
+            goal: Some(goal),
+        });
+    }
     plans
 }
 
@@ -98,31 +128,34 @@ pub struct Row {
     pub ours: f64,
     /// The same hops with bare relays in place of the daemons; there is none for spawn.
     pub relay: Option<f64>,
-    /// One socket, or fork and exec by the measuring process.
-    pub raw: f64,
+    /// One socket, or fork and exec by the measuring process; there is none for moves.
+    pub raw: Option<f64>,
     /// Ours to relay, or to raw where there is no relay.
-    pub ratio: f64,
+    pub ratio: Option<f64>,
     /// Ours to raw.
-    pub ratio_raw: f64,
-    /// The highest ratio that is good.
-    pub goal: Option<f64>,
+    pub ratio_raw: Option<f64>,
+    /// If there is one.
+    pub goal: Option<Goal>,
     /// Whether the goal is met, if there is one.
     pub ok: bool,
 }
 
 impl Row {
     /// Puts a row together from the medians.
-    pub fn new(plan: &Plan, ours: f64, relay: Option<f64>, raw: f64) -> Self {
-        let ratio = ours / relay.unwrap_or(raw);
+    pub fn new(plan: &Plan, ours: f64, relay: Option<f64>, raw: Option<f64>) -> Self {
+        let ratio = relay.or(raw).map(|other| ours / other);
         Row {
             name: plan.name.clone(),
             ours,
             relay,
             raw,
             ratio,
-            ratio_raw: ours / raw,
+            ratio_raw: raw.map(|raw| ours / raw),
             goal: plan.goal,
-            ok: plan.goal.is_none_or(|goal| ratio <= goal),
+            ok: plan.goal.is_none_or(|goal| match goal {
+                Goal::Ratio(most) => ratio.is_some_and(|ratio| ratio <= most),
+                Goal::Micros(most) => ours <= most,
+            }),
         }
     }
 }
@@ -145,10 +178,13 @@ pub fn show(rows: &[Row]) -> String {
             row.name.clone(),
             format!("{:.2}", row.ours),
             or_dash(row.relay.map(|relay| format!("{relay:.2}"))),
-            format!("{:.2}", row.raw),
-            or_dash(row.relay.map(|_| format!("{:.2}", row.ratio))),
-            format!("{:.2}", row.ratio_raw),
-            or_dash(row.goal.map(|goal| format!("<= {goal}"))),
+            or_dash(row.raw.map(|raw| format!("{raw:.2}"))),
+            or_dash(row.relay.map(|relay| format!("{:.2}", row.ours / relay))),
+            or_dash(row.ratio_raw.map(|ratio| format!("{ratio:.2}"))),
+            or_dash(row.goal.map(|goal| match goal {
+                Goal::Ratio(most) => format!("<= {most}"),
+                Goal::Micros(most) => format!("<= {most} µs"),
+            })),
             if row.ok { "" } else { "missed" }.to_owned(),
         ]
     });
@@ -171,11 +207,14 @@ mod tests {
     #[test]
     fn a_row_is_good_up_to_its_goal_against_the_relay() {
         let mut plan = plans().remove(0);
-        plan.goal = Some(1.3);
-        assert!(Row::new(&plan, 13.0, Some(10.0), 4.0).ok);
-        assert!(!Row::new(&plan, 13.1, Some(10.0), 4.0).ok);
+        plan.goal = Some(Goal::Ratio(1.3));
+        assert!(Row::new(&plan, 13.0, Some(10.0), Some(4.0)).ok);
+        assert!(!Row::new(&plan, 13.1, Some(10.0), Some(4.0)).ok);
+        plan.goal = Some(Goal::Micros(30.0));
+        assert!(Row::new(&plan, 30.0, None, None).ok);
+        assert!(!Row::new(&plan, 30.1, None, None).ok);
         plan.goal = None;
-        assert!(Row::new(&plan, 99.0, None, 1.0).ok);
+        assert!(Row::new(&plan, 99.0, None, Some(1.0)).ok);
     }
 
     #[test]

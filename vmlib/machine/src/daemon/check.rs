@@ -1,7 +1,7 @@
 //! Whether a task can be moved, and what speaks against it: asked beforehand, of the daemon that
 //! would refuse the move, so that both say the same.
 
-use super::{Daemon, moves::MoveAsker};
+use super::{Daemon, LocalTask, moves::MoveAsker};
 use crate::Outbox;
 use std::collections::BTreeSet;
 use vm_wire::{
@@ -46,10 +46,7 @@ impl Daemon {
     }
 
     pub(super) fn on_check_end(&mut self, end: CheckEnd, out: &mut Outbox) {
-        let answer = match end.result {
-            Ok(reasons) => Answer::Check(reasons),
-            Err(failed) => Answer::Failed(failed),
-        };
+        let answer = end.result.map_or_else(Answer::Failed, Answer::Check);
         self.answer_asked(end.request, &answer, out);
     }
 
@@ -79,8 +76,8 @@ impl Daemon {
                         with 'vm spawn'";
             reasons.push(text.to_owned());
         }
-        let ready = |task: &super::LocalTask| task.connected && !task.leaving && !task.exiting;
-        if !self.tasks.get(&tid).is_some_and(ready) || self.leaving.contains_key(&tid) {
+        let task = self.tasks.get(&tid);
+        if !task.is_some_and(LocalTask::is_settled) || self.leaving.contains_key(&tid) {
             let text = "it is starting, ending, or on its way already; try again";
             reasons.push(text.to_owned());
         }

@@ -21,7 +21,7 @@
 //! ([`DaemonConfig::drain_at_stop`](crate::DaemonConfig)): then it leaves when the drain is over, or
 //! the time for it is.
 
-use super::{Daemon, Timer, moves::MoveAsker};
+use super::{Daemon, LocalTask, Timer, moves::MoveAsker};
 use crate::{Outbox, Output, Time, placement};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{
@@ -275,8 +275,7 @@ impl Daemon {
             return;
         }
         let moves = self.leaving.contains_key(&tid);
-        let task = self.tasks.get(&tid);
-        let ready = task.is_some_and(|task| task.connected && !task.leaving && !task.exiting);
+        let ready = self.tasks.get(&tid).is_some_and(LocalTask::is_settled);
         if moves || (!ready && now < drain.begun + limits::DRAIN_PATIENCE) {
             drain.later.insert(tid);
             return;
@@ -387,10 +386,7 @@ impl Daemon {
     }
 
     pub(super) fn on_drain_end(&mut self, end: DrainEnd, out: &mut Outbox) {
-        let answer = match end.result {
-            Ok(report) => Answer::Drained(report),
-            Err(failed) => Answer::Failed(failed),
-        };
+        let answer = end.result.map_or_else(Answer::Failed, Answer::Drained);
         self.answer_asked(end.request, &answer, out);
     }
 }

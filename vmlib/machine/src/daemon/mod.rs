@@ -448,9 +448,9 @@ impl Daemon {
             } else if self.coordinators.has_reports() {
                 self.send_reports(out);
             } else {
-                // The wishes of a drain are orders, which go out now.
+                // What a drain wants of other daemons goes out now.
                 self.review_drain(out);
-                if self.frames.is_empty() {
+                if self.frames.is_empty() && self.decisions.is_empty() {
                     break;
                 }
             }

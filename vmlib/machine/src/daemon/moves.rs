@@ -29,10 +29,10 @@
 
 use super::{Daemon, Timer, requests::Waiting, tasks::LocalTask};
 use crate::{Outbox, Output, Time, Written, placement};
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
-    Body, Frame, FrameReader, Header, HostId, Message, Op, Tid,
+    Body, Frame, FrameReader, HostId, Message, Tid,
     agreed::{Change, ExitStatus},
     console::Answer,
     limits,
@@ -671,13 +671,7 @@ impl Daemon {
         self.routes.set_connected(tid, connected);
         out.push_back(Output::Resume(tid));
         self.tell_again(tid, out);
-        for frame in waited {
-            self.forward(frame, false, out);
-        }
-        for sender in missed {
-            let resend = Frame::new(Header::new(Op::Resend), Bytes::new());
-            self.forward(resend.between(tid, sender), false, out);
-        }
+        self.send_on(tid, waited, missed, out);
     }
 
     fn give_up_move(&mut self, tid: Tid, failed: Failed, out: &mut Outbox) {
@@ -706,10 +700,7 @@ impl Daemon {
             self.asked_moves.remove(&end.request);
             return self.on_drain_move_end(end);
         }
-        let answer = match end.result {
-            Ok(report) => Answer::Moved(report),
-            Err(failed) => Answer::Failed(failed),
-        };
+        let answer = end.result.map_or_else(Answer::Failed, Answer::Moved);
         self.answer_asked(end.request, &answer, out);
     }
 
@@ -861,13 +852,7 @@ impl Daemon {
                     self.send_answer_after(tid, task.asked, answer);
                 }
                 let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
-                for frame in waited {
-                    self.forward(frame, false, out);
-                }
-                for sender in missed {
-                    let resend = Frame::new(Header::new(Op::Resend), Bytes::new());
-                    self.forward(resend.between(tid, sender), false, out);
-                }
+                self.send_on(tid, waited, missed, out);
             }
             out.push_back(Output::Discard(tid));
         }

@@ -63,6 +63,11 @@ pub(super) struct LocalTask {
 }
 
 impl LocalTask {
+    /// Whether it runs: neither starts nor ends.
+    pub fn is_settled(&self) -> bool {
+        self.connected && !self.leaving && !self.exiting
+    }
+
     /// A task that was just born here.
     pub fn new(app: Tid, console: HostId, token: Option<u64>) -> Self {
         LocalTask {
@@ -252,6 +257,17 @@ impl Daemon {
         if welcome.app == tid {
             self.review_coordinator(tid, out);
         }
+        self.send_on(tid, waited, missed, out);
+    }
+
+    /// What waited for a task goes its way; those whose frames found no room send them again.
+    pub(super) fn send_on(
+        &mut self,
+        tid: Tid,
+        waited: VecDeque<Frame>,
+        missed: BTreeSet<Tid>,
+        out: &mut Outbox,
+    ) {
         for frame in waited {
             self.forward(frame, false, out);
         }

@@ -1,7 +1,10 @@
 //! All tasks of a host leave it: several at a time, each to where there is room; those that cannot
 //! stay and are named.
 
-use crate::world::{Carry, World, on, spawn};
+use crate::{
+    moves::counters,
+    world::{Carry, World, on, spawn},
+};
 use std::{collections::BTreeSet, time::Duration};
 use vm_machine::{ConnId, HostPhase, Input};
 use vm_wire::{
@@ -147,10 +150,13 @@ fn a_task_whose_move_failed_is_tried_at_another_host() {
     world.carry = Carry::Held;
     let asked = wish(&mut world, 4, 2);
     world.run_until("an image", |world| world.processes[&workers[0]].frozen);
+    // It runs on, and is tried once more in the same step.
     world.carry = Carry::Whole;
     world.lose_image(workers[0]);
     let report = drained(&mut world, asked);
     assert_eq!((report.moved_count, report.refused_count), (1, 0));
+    let counted = counters(&world, 2);
+    assert_eq!((counted.saves_refused, counted.images_lost), (1, 1));
     // n1 and n3 have no task; the third try is at the host of the master.
     assert_eq!(report.moved[0].1.to, HostId(4));
 }

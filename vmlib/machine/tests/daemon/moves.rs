@@ -33,7 +33,7 @@ fn host_of(world: &World, tid: Tid) -> Option<HostId> {
     state.living_task(tid).map(|task| task.host)
 }
 
-fn counters(world: &World, host: u16) -> MoveCounters {
+pub fn counters(world: &World, host: u16) -> MoveCounters {
     world.daemon(host).counters().moves
 }
 
