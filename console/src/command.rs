@@ -120,6 +120,12 @@ pub enum Command {
         /// Where to, as `conf` shows it; else the machine chooses.
         #[arg(value_name = "HOST")]
         host: Option<String>,
+        /// Send all of its memory while it stands still: the shortest move, the longest freeze.
+        #[arg(long)]
+        no_precopy: bool,
+        /// Compress what is sent, where that makes it smaller: for slow links.
+        #[arg(long)]
+        compress: bool,
     },
 
     /// Have all tasks of a host leave for other hosts; it takes no more.
@@ -445,7 +451,8 @@ where it was, and the reason is told.
 
 Example:
   vm move t2.5 nodeB
-  vm move t2.5";
+  vm move t2.5
+  vm move t2.5 nodeB --no-precopy";
 
 const DRAIN_HELP: &str = "\
 No task is started there or moved there any more, and those that are there move

@@ -22,6 +22,7 @@ use std::{
 use vm_wire::{
     MachineId, Tid,
     console::{Answer, Conf, HostRow, HostState, Request, TaskRow},
+    peer::MoveWay,
     task,
 };
 
@@ -112,9 +113,18 @@ impl Console {
                     failure::FAILED
                 })
             }
-            Command::Move { tid, host } => {
+            Command::Move {
+                tid,
+                host,
+                no_precopy,
+                compress,
+            } => {
                 let tid = self.resolve(tid)?;
-                let request = Request::Move(tid, host.clone());
+                let way = MoveWay {
+                    precopy: !no_precopy,
+                    compress: *compress,
+                };
+                let request = Request::Move(tid, host.clone(), way);
                 let Answer::Moved(report) = self.client()?.ask(&request)? else {
                     return Err(ClientError::Unexpected.into());
                 };

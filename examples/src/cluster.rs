@@ -135,6 +135,11 @@ impl Cluster {
         &self.nodes[index].dir
     }
 
+    /// The processes of the daemons.
+    pub fn daemons(&self) -> impl Iterator<Item = u32> {
+        self.nodes.iter().map(|node| node.process.id())
+    }
+
     /// A console of the first daemon; its command is to be added.
     pub fn console(&self) -> Command {
         let mut command = Command::new(&self.console);

@@ -14,6 +14,7 @@ use vm_wire::{
     Tid,
     agreed::ExitStatus,
     console::{Answer, Request},
+    peer::MoveWay,
 };
 
 /// Where the fault strikes.
@@ -126,7 +127,7 @@ fn strike(at: At, point: &str, action: &str, then: Then) -> String {
     };
     let (callee, _) = task().expect("the callee");
     let coordinator = node.coordinator(None);
-    let asked = Request::Move(callee, Some("n3".to_owned()));
+    let asked = Request::Move(callee, Some("n3".to_owned()), MoveWay::default());
     let told = match node.client().ask(&asked) {
         Answer::Moved(report) => {
             assert_ne!(then, Stays, "{at:?} {point} {action}: {report:?}");

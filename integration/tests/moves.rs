@@ -9,6 +9,7 @@ use vm_wire::{
     Tid,
     agreed::ExitStatus,
     console::{Answer, Request},
+    peer::MoveWay,
     task::FailKind,
 };
 
@@ -58,7 +59,9 @@ fn a_ring_of_eight_loses_and_doubles_nothing_while_its_members_move() {
     for number in 0..moves() {
         // Each member in turn, each time one host on.
         let tid = members[number as usize % MEMBERS];
-        let answer = node.client().ask(&Request::Move(tid, None));
+        let answer = node
+            .client()
+            .ask(&Request::Move(tid, None, MoveWay::default()));
         let Answer::Moved(report) = answer else {
             panic!("move {number}, of {tid}: {answer:?}");
         };
@@ -90,7 +93,7 @@ fn what_cannot_be_moved_stays_and_says_why() {
     run.run("vmtest", &["ring-until-told", "8"]);
     let members = members(node);
     let refused = |tid: Tid, host: Option<&str>| {
-        let asked = Request::Move(tid, host.map(str::to_owned));
+        let asked = Request::Move(tid, host.map(str::to_owned), MoveWay::default());
         match node.client().ask(&asked) {
             Answer::Failed(failed) => failed,
             answer => panic!("{answer:?}"),
@@ -134,7 +137,10 @@ fn a_coordinator_that_is_killed_or_stopped_costs_no_move() {
     let mut run = node.client();
     run.run("vmtest", &["ring-until-told", "4096"]);
     let members = members(node);
-    let moves = |tid: Tid| match node.client().ask(&Request::Move(tid, None)) {
+    let moves = |tid: Tid| match node
+        .client()
+        .ask(&Request::Move(tid, None, MoveWay::default()))
+    {
         Answer::Moved(report) => assert_ne!(report.from, report.to),
         answer => panic!("{tid}: {answer:?}"),
     };
@@ -187,7 +193,10 @@ fn a_master_that_has_threads_is_not_forked_and_has_a_coordinator_nevertheless() 
     let left = node.coordinator(None);
     assert_eq!(program(left), "vmtest");
     let here = node.conf().hosts[0].facts.name.clone();
-    match node.client().ask(&Request::Move(master, Some(here))) {
+    match node
+        .client()
+        .ask(&Request::Move(master, Some(here), MoveWay::default()))
+    {
         Answer::Failed(failed) => assert!(failed.text.contains("already"), "{failed}"),
         answer => panic!("{answer:?}"),
     }

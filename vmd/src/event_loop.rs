@@ -385,14 +385,21 @@ impl EventLoop {
             }
             Output::Resize(tid, size) => self.processes.resize(tid, size),
             Output::Attach(conn, tid) => self.consoles.attach(conn, tid),
-            Output::Copy { tid, addr, ticket } => {
-                let (locals, processes) = (&mut self.locals, &mut self.processes);
-                self.moves
-                    .copy(tid, &addr, ticket, locals, processes, context);
+            Output::Copy {
+                tid,
+                addr,
+                ticket,
+                way,
+            } => {
+                self.moves.open(tid, &addr, ticket, context);
+                if way.precopy {
+                    let (locals, processes) = (&mut self.locals, &mut self.processes);
+                    self.moves.copy(tid, way, locals, processes, context);
+                }
             }
-            Output::Freeze(tid) => {
+            Output::Freeze(tid, way) => {
                 let (locals, processes) = (&mut self.locals, &mut self.processes);
-                self.moves.freeze(tid, locals, processes, context);
+                self.moves.freeze(tid, way, locals, processes, context);
             }
             Output::CancelCopy(tid) => {
                 self.moves

@@ -33,6 +33,7 @@ mod sockets;
 
 mod consoles;
 mod lease;
+mod lent;
 mod lines;
 mod processes;
 mod spawn;

@@ -20,6 +20,7 @@ use vm_machine::{Input, Written};
 use vm_wire::{
     HostId, Tid,
     interrupt::{Order, Report},
+    peer::MoveWay,
     task::{FailKind, Failed},
 };
 
@@ -50,16 +51,8 @@ impl Moves {
         }
     }
 
-    /// Has a task write most of its image, while it runs, into a connection to `addr`.
-    pub fn copy(
-        &mut self,
-        tid: Tid,
-        addr: &str,
-        ticket: u64,
-        locals: &mut Locals,
-        processes: &mut Processes,
-        context: &mut Context,
-    ) {
+    /// Opens a connection to `addr` for the image of a task.
+    pub fn open(&mut self, tid: Tid, addr: &str, ticket: u64, context: &mut Context) {
         let start = || -> io::Result<OwnedFd> {
             let (out, image) = pipe()?;
             transfer::start_sender(addr, ticket, &self.secret, self.mode, out)?;
@@ -68,21 +61,35 @@ impl Moves {
         match start() {
             Ok(image) => {
                 self.copies.insert(tid, image);
-                self.order(tid, Order::Copy, locals, processes, context);
             }
             Err(error) => refuse(tid, &error, context),
         }
+    }
+
+    /// Has a task write most of its image while it runs.
+    pub fn copy(
+        &mut self,
+        tid: Tid,
+        way: MoveWay,
+        locals: &mut Locals,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) {
+        let compress = way.compress;
+        self.order(tid, Order::Copy { compress }, locals, processes, context);
     }
 
     /// Has a task stop and write the rest of its image.
     pub fn freeze(
         &mut self,
         tid: Tid,
+        way: MoveWay,
         locals: &mut Locals,
         processes: &mut Processes,
         context: &mut Context,
     ) {
-        self.order(tid, Order::Freeze, locals, processes, context);
+        let compress = way.compress;
+        self.order(tid, Order::Freeze { compress }, locals, processes, context);
         self.copies.remove(&tid);
     }
 
@@ -94,15 +101,18 @@ impl Moves {
         processes: &mut Processes,
         context: &mut Context,
     ) {
-        let image = self.copies.get(&tid).map(AsFd::as_fd);
+        let Some(image) = self.copies.get(&tid) else {
+            // There is no way for it, which was told.
+            return;
+        };
         let point = match order {
-            Order::Copy => "order.copy",
+            Order::Copy { .. } => "order.copy",
             _ => "order.freeze",
         };
         if fault::at(point) == Strike::Task {
             processes.signal(tid, libc::SIGKILL);
         }
-        match locals.interrupts.order(tid, order, image) {
+        match locals.interrupts.order(tid, order, Some(image.as_fd())) {
             Ok(()) => processes.nudge(tid, NUDGE),
             Err(error) => refuse(tid, &error, context),
         }

@@ -33,11 +33,13 @@ const MAGIC: &[u8; 8] = b"vm-link\x01";
 /// Magic and mode.
 const OPENING: usize = MAGIC.len() + 1;
 /// Length of a record's length. Bytes.
-const LENGTH: usize = 2;
+pub const LENGTH: usize = 2;
 /// Both records of the handshake: an ephemeral key and a tag. Bytes.
 const SHAKE: usize = 32 + TAG;
 /// What sealing adds. Bytes.
 const TAG: usize = 16;
+/// What a record has beside the plain bytes. Bytes.
+pub const SEALED: usize = LENGTH + TAG;
 /// Most plain bytes in one record.
 pub const SEALED_MAX: usize = 65_535 - TAG;
 
@@ -270,6 +272,26 @@ impl Secure {
         Ok(())
     }
 
+    /// What came from the other end and makes no whole record yet, for whoever goes on with
+    /// [`sealed`] and [`Secure::open_into`] in place of [`Secure::receive`].
+    pub fn rest(&mut self) -> BytesMut {
+        self.input.split()
+    }
+
+    /// Opens the sealed bytes of a record into a room that is not smaller; returns the bytes of its
+    /// content.
+    ///
+    /// # Errors
+    /// [`SecureError::Record`]: it cannot be opened.
+    pub fn open_into(&mut self, sealed: &[u8], room: &mut [u8]) -> Result<usize, SecureError> {
+        match &mut self.stage {
+            Stage::Open(noise) => noise
+                .read_message(sealed, room)
+                .map_err(|_| SecureError::Record),
+            _ => Err(SecureError::Record),
+        }
+    }
+
     /// Appends the record for `plain`, at most [`SEALED_MAX`] bytes. The handshake is over.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) {
         debug_assert!(plain.len() <= SEALED_MAX && !self.sends_plain());
@@ -278,13 +300,21 @@ impl Secure {
             return;
         };
         self.first_out = true;
-        let length = plain.len() + TAG;
-        out.extend_from_slice(&(length as u16).to_le_bytes());
         let start = out.len();
-        out.resize(start + length, 0);
-        noise
-            .write_message(plain, &mut out[start..])
-            .expect("the record fits, and 2^64 records are never sent");
+        out.resize(start + LENGTH + plain.len() + TAG, 0);
+        seal(noise, plain, &mut out[start..]);
+    }
+
+    /// Writes the record for `plain`, at most [`SEALED_MAX`] bytes, to the beginning of `out`, where
+    /// there is room for [`SEALED`] more; returns its bytes. The handshake is over.
+    pub fn seal_into(&mut self, plain: &[u8], out: &mut [u8]) -> usize {
+        debug_assert!(plain.len() <= SEALED_MAX && !self.sends_plain());
+        let Stage::Open(noise) = &mut self.stage else {
+            debug_assert!(false, "nothing is sent before the handshake is over");
+            return 0;
+        };
+        self.first_out = true;
+        seal(noise, plain, out)
     }
 }
 
@@ -329,24 +359,45 @@ fn open_record(
     input: &mut BytesMut,
     reader: &mut FrameReader,
 ) -> Result<bool, SecureError> {
-    if input.len() < LENGTH {
+    let Some(sealed) = sealed(input)? else {
         return Ok(false);
-    }
-    let length = u16::from_le_bytes([input[0], input[1]]) as usize;
-    if length < TAG {
-        return Err(SecureError::Record);
-    }
-    if input.len() < LENGTH + length {
-        return Ok(false);
-    }
-    let buffer = reader.buffer(length - TAG);
+    };
+    // As large as what is sealed: then the cipher works in place.
+    let length = sealed.len();
+    let buffer = reader.buffer(length);
     let start = buffer.len();
-    buffer.resize(start + length - TAG, 0);
-    noise
-        .read_message(&input[LENGTH..LENGTH + length], &mut buffer[start..])
-        .map_err(|_| SecureError::Record)?;
+    buffer.resize(start + length, 0);
+    let result = noise.read_message(sealed, &mut buffer[start..]);
+    buffer.truncate(start + result.as_ref().map_or(0, |plain| *plain));
     input.advance(LENGTH + length);
-    Ok(true)
+    match result {
+        Ok(_) => Ok(true),
+        Err(_) => Err(SecureError::Record),
+    }
+}
+
+/// The sealed bytes of the next record, once it is whole; its length, [`LENGTH`] bytes, is before.
+///
+/// # Errors
+/// [`SecureError::Record`]: an impossible length.
+pub fn sealed(input: &[u8]) -> Result<Option<&[u8]>, SecureError> {
+    let Some(length) = input.first_chunk::<LENGTH>() else {
+        return Ok(None);
+    };
+    match u16::from_le_bytes(*length) as usize {
+        ..TAG => Err(SecureError::Record),
+        length => Ok(input.get(LENGTH..LENGTH + length)),
+    }
+}
+
+/// Writes a record; returns its bytes.
+fn seal(noise: &mut TransportState, plain: &[u8], out: &mut [u8]) -> usize {
+    let length = plain.len() + TAG;
+    out[..LENGTH].copy_from_slice(&(length as u16).to_le_bytes());
+    noise
+        .write_message(plain, &mut out[LENGTH..LENGTH + length])
+        .expect("the record fits, and 2^64 records are never sent");
+    LENGTH + length
 }
 
 #[cfg(test)]

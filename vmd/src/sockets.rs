@@ -103,6 +103,15 @@ const UNSENT_BYTES: u32 = 256 * 1024;
 /// # Errors
 /// What the system says.
 pub fn tune_link(socket: &impl AsFd) -> io::Result<()> {
+    tune_bulk(socket)?;
+    socket2::SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES)
+}
+
+/// Sets what a connection for much at once needs.
+///
+/// # Errors
+/// What the system says.
+pub fn tune_bulk(socket: &impl AsFd) -> io::Result<()> {
     let socket = socket2::SockRef::from(socket);
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
@@ -110,8 +119,7 @@ pub fn tune_link(socket: &impl AsFd) -> io::Result<()> {
     let keepalive = socket2::TcpKeepalive::new()
         .with_time(second)
         .with_interval(second);
-    socket.set_tcp_keepalive(&keepalive)?;
-    socket.set_tcp_notsent_lowat(UNSENT_BYTES)
+    socket.set_tcp_keepalive(&keepalive)
 }
 
 #[cfg(test)]

@@ -13,24 +13,25 @@
 
 use crate::{
     fault::{self, Strike},
+    lent::Lender,
     secret::Secret,
-    secure::{Mode, SEALED_MAX, Secure},
-    sockets::tune_link,
+    secure::{self, LENGTH, Mode, SEALED, SEALED_MAX, Secure},
+    sockets::tune_bulk,
 };
 use anyhow::{Context as _, bail, ensure};
 use rustix::{
-    fd::{AsFd, OwnedFd},
+    fd::{AsFd, AsRawFd as _, OwnedFd},
     process::{Pid, Signal},
 };
 use std::{
     env,
-    fs::File,
     io::{self, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     os::unix::process::CommandExt as _,
     process::{Command, Stdio},
     time::Duration,
 };
+use vm_checkpoint::raw::{eager, sys};
 use vm_wire::FrameReader;
 
 /// First bytes of a connection that brings an image.
@@ -46,6 +47,8 @@ const RESTORER: &str = "transfer-restorer";
 const ENV_KEY: &str = "VM_TRANSFER_KEY";
 /// Bytes that are read at once, and that a pipe holds.
 pub const READ_BYTES: usize = 1 << 20;
+/// Bytes that are sealed, sent, opened and handed on at once: they stay in the processor's cache.
+const PIECE: usize = 256 << 10;
 /// How long connecting and the handshake may take.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// Under these numbers the restorer finds the image; the data and the interrupt socket follow.
@@ -160,10 +163,10 @@ fn send(addr: &str, ticket: &str, mode: &str) -> anyhow::Result<()> {
     let (secret, mode) = (key()?, mode_of(mode));
     let addr: SocketAddr = addr.parse()?;
     let ticket: u64 = ticket.parse()?;
-    let mut image = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let image = io::stdin();
     let mut socket = TcpStream::connect_timeout(&addr, CONNECT_TIME)
         .with_context(|| format!("connecting to {addr}"))?;
-    tune_link(&socket)?;
+    tune_bulk(&socket)?;
     let mut out = [&MAGIC[..], &ticket.to_le_bytes()].concat();
     let mut secure = Secure::maker(&secret, mode, &mut out);
     socket.write_all(&out)?;
@@ -173,24 +176,38 @@ fn send(addr: &str, ticket: &str, mode: &str) -> anyhow::Result<()> {
     while !secure.is_open() {
         take(&mut socket, &mut secure, &mut reader, &mut bytes)?;
     }
-    out.clear();
-    secure.seal(&ticket.to_le_bytes(), &mut out);
+    let mut sealed = vec![0; PIECE + PIECE.div_ceil(SEALED_MAX) * SEALED];
+    let length = secure.seal_into(&ticket.to_le_bytes(), &mut sealed);
+    send_all(&mut socket, &sealed[..length])?;
     loop {
-        socket.write_all(&out)?;
-        out.clear();
-        let count = match image.read(&mut bytes) {
-            Ok(0) => return Ok(()),
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error).context("reading the image"),
-        };
+        let count = read(&image, &mut bytes[..PIECE]).context("reading the image")?;
+        if count == 0 {
+            return Ok(());
+        }
         fault::at("sender");
         if secure.sends_plain() {
-            socket.write_all(&bytes[..count])?;
+            send_all(&mut socket, &bytes[..count])?;
             continue;
         }
+        let mut length = 0;
         for part in bytes[..count].chunks(SEALED_MAX) {
-            secure.seal(part, &mut out);
+            length += secure.seal_into(part, &mut sealed[length..]);
+        }
+        send_all(&mut socket, &sealed[..length])?;
+    }
+}
+
+fn send_all(socket: &mut TcpStream, bytes: &[u8]) -> anyhow::Result<()> {
+    socket.write_all(bytes).context("writing to the other end")
+}
+
+/// Reads once; 0 at the end.
+fn read(from: &impl AsFd, room: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match eager::read(from.as_fd().as_raw_fd(), room) {
+            Ok(count) => return Ok(count),
+            Err(sys::EINTR) => {}
+            Err(error) => return Err(io::Error::from_raw_os_error(error.0)),
         }
     }
 }
@@ -199,35 +216,71 @@ fn receive(ticket: &str, mode: &str) -> anyhow::Result<()> {
     let (secret, mode) = (key()?, mode_of(mode));
     let ticket: u64 = ticket.parse()?;
     let mut socket = TcpStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let mut image = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let image = io::stdout().as_fd().try_clone_to_owned()?;
+    let mut image = Lender::new(image, PIECE)?;
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(CONNECT_TIME))?;
     let mut secure = Secure::other_end(&secret, mode);
     let mut reader = FrameReader::new();
     let mut room = vec![0; READ_BYTES];
-    let mut proved = false;
+    while reader.buffer(0).is_empty() {
+        ensure!(
+            take(&mut socket, &mut secure, &mut reader, &mut room)?,
+            "the sender went away"
+        );
+    }
+    let first = reader.buffer(0).split();
+    let (named, first) = first
+        .split_first_chunk::<8>()
+        .context("the sender does not name its ticket")?;
+    ensure!(
+        *named == ticket.to_le_bytes(),
+        "the sender has another ticket"
+    );
+    socket.set_read_timeout(None)?;
+    for part in first.chunks(PIECE) {
+        image.room()?[..part.len()].copy_from_slice(part);
+        image.filled(part.len());
+    }
+    if mode == Mode::Plain {
+        loop {
+            image.lend()?;
+            let room = image.room()?;
+            let count = read(&socket, room)?;
+            if count == 0 {
+                return Ok(());
+            }
+            damage(&mut room[..count], fault::at("receiver"));
+            image.filled(count);
+        }
+    }
+    let mut sealed = secure.rest().to_vec();
+    let mut end = sealed.len();
+    sealed.resize(end.max(PIECE), 0);
     loop {
-        if !take(&mut socket, &mut secure, &mut reader, &mut room)? {
-            ensure!(proved, "the sender went away");
-            return Ok(());
+        let mut start = 0;
+        while let Some(record) = secure::sealed(&sealed[start..end])? {
+            let room = image.room()?;
+            let count = secure.open_into(record, room)?;
+            damage(&mut room[..count], fault::at("receiver"));
+            image.filled(count);
+            start += LENGTH + record.len();
         }
-        let mut bytes = reader.buffer(0).split();
-        if !proved && !bytes.is_empty() {
-            ensure!(bytes.len() >= 8, "the sender does not name its ticket");
-            let named = bytes.split_to(8);
-            ensure!(
-                named[..] == ticket.to_le_bytes(),
-                "the sender has another ticket"
-            );
-            proved = true;
-            socket.set_read_timeout(None)?;
+        image.lend()?;
+        sealed.copy_within(start..end, 0);
+        end -= start;
+        match read(&socket, &mut sealed[end..])? {
+            0 => return Ok(()),
+            count => end += count,
         }
-        if let Some(last) = bytes.last_mut()
-            && fault::at("receiver") == Strike::Break
-        {
-            *last ^= 1;
-        }
-        image.write_all(&bytes).context("handing on the image")?;
+    }
+}
+
+fn damage(bytes: &mut [u8], strike: Strike) {
+    if let Some(last) = bytes.last_mut()
+        && strike == Strike::Break
+    {
+        *last ^= 1;
     }
 }
 

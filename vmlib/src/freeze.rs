@@ -102,8 +102,8 @@ pub(crate) fn heed(packet: &[u8], image: Option<RawFd>) {
         _ => None,
     };
     match (order, image) {
-        (Some(Order::Copy), Some(image)) => copy(image),
-        (Some(Order::Freeze), Some(image)) => freeze(image),
+        (Some(Order::Copy { compress }), Some(image)) => copy(image, compress),
+        (Some(Order::Freeze { compress }), Some(image)) => freeze(image, compress),
         (Some(Order::Cancel), None) if COPIES.swap(false, SeqCst) => {
             vm_checkpoint::give_up_in_handler();
         }
@@ -113,8 +113,11 @@ pub(crate) fn heed(packet: &[u8], image: Option<RawFd>) {
     }
 }
 
-fn options(own: &[RawFd]) -> Options<'_> {
+fn options(own: &[RawFd], compress: bool) -> Options<'_> {
     Options {
+        compress,
+        // The daemon's process at the other end of the pipe reads, and nothing else.
+        lend: true,
         own,
         hold: Some(hold),
         ..Options::default()
@@ -122,13 +125,14 @@ fn options(own: &[RawFd]) -> Options<'_> {
 }
 
 /// Begins an image while the task runs.
-fn copy(image: RawFd) {
+fn copy(image: RawFd, compress: bool) {
     if LEAVES.load(SeqCst) {
         sys::close(image);
         return report(Report::Refused(LEAVING));
     }
     let own = [data_socket(), interrupt_socket()];
-    let begun = vm_checkpoint::begin_in_handler(image, options(&own), interrupt_socket(), copied);
+    let begun =
+        vm_checkpoint::begin_in_handler(image, options(&own, compress), interrupt_socket(), copied);
     // The thread that sends has a descriptor of its own.
     sys::close(image);
     match begun {
@@ -142,7 +146,7 @@ fn copied(socket: RawFd, bytes: u64, rounds: u32) {
     report_over(socket, Report::Copied { bytes, rounds });
 }
 
-fn freeze(image: RawFd) {
+fn freeze(image: RawFd, compress: bool) {
     let begun = COPIES.swap(false, SeqCst);
     if LEAVES.load(SeqCst) {
         if begun {
@@ -155,7 +159,7 @@ fn freeze(image: RawFd) {
     CLOSED.store(false, SeqCst);
     SAVED_AT.store(system_us() + clock_offset(), SeqCst);
     let own = [data_socket(), interrupt_socket()];
-    let saved = vm_checkpoint::save_in_handler(image, options(&own), begun);
+    let saved = vm_checkpoint::save_in_handler(image, options(&own, compress), begun);
     if !CLOSED.load(SeqCst) {
         sys::close(image);
     }

@@ -187,7 +187,7 @@ pub use task::{Task, init};
 pub use vm_wire::{
     HostId, MachineId, Tid,
     agreed::{ExitStatus, HostFacts},
-    peer::{DrainReport, MoveReport},
+    peer::{DrainReport, MoveReport, MoveWay},
     task::{FailKind, Failed},
 };
 

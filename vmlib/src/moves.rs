@@ -4,7 +4,7 @@
 use crate::{RequestError, Task};
 use vm_wire::{
     Tid,
-    peer::{DrainReport, MoveReport},
+    peer::{DrainReport, MoveReport, MoveWay},
     task::{CheckTask, Checked, DrainHost, Drained, MoveTask, Moved},
 };
 
@@ -21,8 +21,21 @@ impl Task {
     /// `Limit` for a host without room, `HostLost` or `System` for a move that was begun and taken
     /// back; `NoSuchTask`, `NoSuchHost`.
     pub fn move_task(&self, tid: Tid, host: Option<&str>) -> Result<MoveReport, RequestError> {
+        self.move_task_by(tid, host, MoveWay::default())
+    }
+
+    /// As [`Task::move_task`], and says how the task's memory travels.
+    ///
+    /// # Errors
+    /// As for [`Task::move_task`].
+    pub fn move_task_by(
+        &self,
+        tid: Tid,
+        host: Option<&str>,
+        way: MoveWay,
+    ) -> Result<MoveReport, RequestError> {
         let to = host.map(str::to_owned);
-        let Moved { report } = self.shared.request(&MoveTask { tid, to })?;
+        let Moved { report } = self.shared.request(&MoveTask { tid, to, way })?;
         Ok(report)
     }
 

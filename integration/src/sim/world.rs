@@ -159,6 +159,8 @@ pub struct World {
     expected: BTreeMap<(Slot, u64), Tid>,
     /// Moves that consoles want.
     wishes: BTreeMap<ConnId, Wish>,
+    /// Where the image of a task goes that was not told yet to write it.
+    opened: BTreeMap<(Slot, Tid), (Slot, u64)>,
     /// The processes of coordinators.
     coordinators: Vec<coordinators::Process>,
     /// For each move the last phase that a coordinator spoke of, and which one.
@@ -270,6 +272,7 @@ impl World {
             claims: Vec::new(),
             expected: BTreeMap::new(),
             wishes: BTreeMap::new(),
+            opened: BTreeMap::new(),
             coordinators: Vec::new(),
             phases_met: BTreeMap::new(),
             ordered_by: BTreeMap::new(),

@@ -114,6 +114,10 @@ pub struct Options<'a> {
     pub forked: bool,
     /// Memory is compressed with LZ4, where that makes it smaller. Takes several times as long.
     pub compress: bool,
+    /// The image goes to a pipe, and what it holds of memory need not be copied into that: whoever
+    /// reads it may take pages of this process. Only for who knows that the reader does nothing but
+    /// read.
+    pub lend: bool,
     /// The content of open regular files is written into the image, while the process stands still.
     /// A file that is missing where the process is brought back is made of it, and one that was
     /// deleted while it was open is no reason to refuse the save.
@@ -137,6 +141,7 @@ impl Default for Options<'_> {
         Options {
             forked: false,
             compress: false,
+            lend: false,
             carry_files: false,
             checked_max: u64::MAX,
             own: &[],
@@ -152,6 +157,7 @@ impl<'a> Options<'a> {
             image,
             forked: self.forked,
             compress: self.compress,
+            lend: self.lend,
             carry_files: self.carry_files,
             checked_max: self.checked_max,
             own: self.own,

@@ -7,6 +7,7 @@ use crate::{
     ahead::Ahead,
     content,
     fault::{Outcome, Step as _, refuse},
+    files,
     raw::{
         checksum::mixed,
         eager,
@@ -17,6 +18,8 @@ use crate::{
     scratch,
 };
 
+/// Memory that is copied at once: it stays in the processor's cache until it was sent. Bytes.
+const STEP: usize = 256 << 10;
 /// Below so many bytes a helper is not worth its start.
 const HELPED_MIN: u64 = 16 << 20;
 
@@ -32,6 +35,10 @@ pub struct Out {
     sum: u64,
     /// Memory is compressed, if that makes it smaller.
     compress: bool,
+    /// Of a pipe that memory is lent to: the bytes that it holds.
+    lent: Option<u64>,
+    /// Where in the memory that is kept for that the next copy goes.
+    ring: usize,
     /// It is a file. Whoever reads a pipe or socket is busy while this writes, and needs the other
     /// processor ([`eager`]).
     regular: bool,
@@ -39,11 +46,17 @@ pub struct Out {
 
 impl Out {
     /// Begins an image.
-    pub fn begin(fd: i32, compress: bool) -> Outcome<Self> {
+    pub fn begin(fd: i32, compress: bool, lend: bool) -> Outcome<Self> {
         let stat = content::stat(fd).step("looking where the image goes")?;
         let regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
         // SAFETY: it only asks.
         let at = unsafe { sys::call3(nr::LSEEK, fd as usize, 0, libc::SEEK_CUR as usize) };
+        let is_pipe = stat.st_mode & libc::S_IFMT == libc::S_IFIFO;
+        let lent = (lend && is_pipe && !compress)
+            .then(|| files::control(fd, libc::F_GETPIPE_SZ, 0).ok())
+            .flatten()
+            .map(|bytes| bytes as u64)
+            .filter(|bytes| *bytes <= (scratch::RING - 2 * STEP) as u64);
         let mut out = Out {
             fd,
             file: [stat.st_dev, stat.st_ino],
@@ -52,6 +65,8 @@ impl Out {
             sections: 0,
             sum: 0,
             compress,
+            lent,
+            ring: 0,
             regular,
         };
         let prefix = Prefix::new(X86_64, crate::memory::PAGE as u32);
@@ -109,11 +124,48 @@ impl Out {
             // SAFETY: promised by the caller.
             return unsafe { self.helped(ranges) };
         }
+        let mut left = total;
         for (address, len) in blocks(ranges) {
+            left -= len as u64;
             // SAFETY: promised by the caller.
             let content = unsafe { std::slice::from_raw_parts(address as *const u8, len) };
-            self.section(PAGES, address, content)?;
+            // What is lent is read before this returns, because more follows than the pipe holds:
+            // nothing of it is in the pipe when this process goes on.
+            match self.lent {
+                Some(capacity) if len == BLOCK && left >= capacity => {
+                    self.lend(address, content)?;
+                }
+                _ => self.section(PAGES, address, content)?,
+            }
         }
+        Ok(())
+    }
+
+    /// Writes a section of memory, which need not be copied.
+    fn lend(&mut self, address: u64, content: &[u8]) -> Outcome<()> {
+        let head = Section::new(PAGES, self.sections, address, content);
+        self.write(head.bytes(), &[])?;
+        let mut done = 0;
+        while done < content.len() {
+            match eager::lend(self.fd, &content[done..]) {
+                Ok(count @ 1..) => {
+                    done += count;
+                    self.bytes += count as u64;
+                }
+                Err(sys::EINTR) => {}
+                Err(Errno(libc::EPIPE)) => {
+                    swallow(libc::SIGPIPE);
+                    return Err(Errno(libc::EPIPE)).step("writing the image");
+                }
+                // Memory of a device, or the like: it is copied.
+                _ => {
+                    self.write(&[], &content[done..])?;
+                    done = content.len();
+                }
+            }
+        }
+        self.sections += 1;
+        self.sum = self.sum.wrapping_add(mixed(head.check, head.index));
         Ok(())
     }
 
@@ -125,14 +177,33 @@ impl Out {
         end: u64,
         mut missed: impl FnMut(u64) -> Outcome<()>,
     ) -> Outcome<()> {
-        let buffer = scratch::buffer();
         let mut address = start;
         while address < end {
-            let len = buffer.len().min((end - address) as usize);
-            let copied = copy(address, &mut buffer[..len]);
-            if copied > 0 {
-                self.section(PAGES, address, &buffer[..copied])?;
-            }
+            let len = STEP.min((end - address) as usize);
+            let copied = match self.lent {
+                None => {
+                    let buffer = &mut scratch::buffer()[..len];
+                    let copied = copy(address, buffer);
+                    if copied > 0 {
+                        self.section(PAGES, address, &buffer[..copied])?;
+                    }
+                    copied
+                }
+                // The memory for it is larger than what the pipe holds: what was there before was
+                // read when its place comes again.
+                Some(_) => {
+                    if self.ring + len > scratch::RING {
+                        self.ring = 0;
+                    }
+                    let buffer = scratch::ring(self.ring, len);
+                    let copied = copy(address, buffer);
+                    if copied > 0 {
+                        self.lend(address, &buffer[..copied])?;
+                    }
+                    self.ring += copied;
+                    copied
+                }
+            };
             address += copied as u64;
             if copied < len {
                 missed(address)?;

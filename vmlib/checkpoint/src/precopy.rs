@@ -45,6 +45,8 @@ pub struct Task {
     pub image: i32,
     /// Memory is compressed.
     pub compress: bool,
+    /// Memory need not be copied into a pipe.
+    pub lend: bool,
     /// When the rounds are over.
     pub until: Until,
     /// How their end is told.
@@ -256,7 +258,7 @@ extern "C" fn run(place: usize) {
     let work = unsafe { &mut *shared.work.get() };
     let is_wanted = || shared.phase.load(SeqCst) != CANCELLED;
     work.rounds = match keep_only(shared.task) {
-        true => Rounds::begin(shared.task.image, shared.task.compress),
+        true => Rounds::begin(&shared.task),
         false => Ok(None),
     };
     work.send(

@@ -14,6 +14,7 @@ use crate::{
     fault::{Outcome, refuse},
     memory::{self, Names, Of, Pages},
     out::{self, Out},
+    precopy::Task,
     raw::{
         format::{CPU, Mapping, Name, PRIVATE, Plain, SPACE},
         processor,
@@ -45,14 +46,14 @@ pub struct Rounds {
 
 impl Rounds {
     /// Begins an image; `None` if the kernel cannot tell what is written, or is not allowed to.
-    pub fn begin(image: i32, compress: bool) -> Outcome<Option<Self>> {
+    pub fn begin(task: &Task) -> Outcome<Option<Self>> {
         let Ok(watch) = Watch::begin() else {
             return Ok(None);
         };
         if !Pages::open()?.can_scan() || !out::can_copy() {
             return Ok(None);
         }
-        let mut out = Out::begin(image, compress)?;
+        let mut out = Out::begin(task.image, task.compress, task.lend)?;
         out.section(CPU, 0, processor::known().bytes())?;
         // SAFETY: zeros are a value.
         let (sent, missed) = unsafe { (List::new(SENT_MAX)?, List::new(PIECES_MAX)?) };

@@ -46,6 +46,8 @@ pub struct Wanted<'a> {
     pub forked: bool,
     /// Memory is compressed.
     pub compress: bool,
+    /// Memory need not be copied into a pipe.
+    pub lend: bool,
     /// The image has the content of open files.
     pub carry_files: bool,
     /// Bytes of each open file that are checked.
@@ -179,6 +181,7 @@ pub fn begin_rounds(wanted: Wanted<'_>, until: Until, checked: bool, tell: Tell)
     precopy::begin(Task {
         image: wanted.image,
         compress: wanted.compress,
+        lend: wanted.lend,
         until,
         tell,
     });
@@ -434,7 +437,7 @@ impl Tables<'_> {
         let files = self.plan.files;
         let (mut out, pieces, gone) = match rounds {
             None => (
-                Out::begin(wanted.image, wanted.compress)?,
+                Out::begin(wanted.image, wanted.compress, wanted.lend)?,
                 pieces(mappings, None)?,
                 None,
             ),

@@ -24,8 +24,10 @@ pub const PLACE: usize = 4096;
 
 /// Bytes of the buffer for memory that is copied.
 const BUFFER: usize = crate::raw::format::BLOCK;
+/// Bytes of the memory that is lent to a pipe.
+pub const RING: usize = 4 << 20;
 /// Bytes of all.
-const ALL: usize = STACK + HELPER + 2 * BUFFER + SENDER + PLACE;
+const ALL: usize = STACK + HELPER + 2 * BUFFER + RING + SENDER + PLACE;
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
 
@@ -86,6 +88,14 @@ pub fn second_buffer() -> &'static mut [u8] {
     let start = BASE.load(SeqCst) + STACK + HELPER + BUFFER;
     // SAFETY: one save at a time, and its steps follow one another.
     unsafe { std::slice::from_raw_parts_mut(start as *mut u8, BUFFER) }
+}
+
+/// Room for memory that is copied before it is lent to a pipe, at that place of [`RING`] bytes.
+pub fn ring(at: usize, len: usize) -> &'static mut [u8] {
+    assert!(at + len <= RING);
+    let start = BASE.load(SeqCst) + STACK + HELPER + 2 * BUFFER + at;
+    // SAFETY: one save at a time, and its steps follow one another.
+    unsafe { std::slice::from_raw_parts_mut(start as *mut u8, len) }
 }
 
 /// Calls `work` on the stack for it.

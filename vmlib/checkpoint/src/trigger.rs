@@ -152,6 +152,7 @@ fn wanted(image: i32) -> Wanted<'static> {
         image,
         forked: MODE.load(Relaxed) & FORKED != 0,
         compress: false,
+        lend: false,
         carry_files: MODE.load(Relaxed) & CARRY != 0,
         checked_max: u64::MAX,
         own: &[],

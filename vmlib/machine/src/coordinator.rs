@@ -42,7 +42,7 @@ use vm_wire::{
     limits,
     peer::{
         MoveAsk, MoveCancel, MoveEnd, MoveOrder, MovePhase, MoveProgress, MoveReported, MoveState,
-        Order,
+        MoveWay, Order,
     },
     task::{FailKind, Failed},
 };
@@ -56,6 +56,7 @@ struct Move {
     tid: Tid,
     from: HostId,
     to: HostId,
+    way: MoveWay,
     /// `None` until the owner has answered.
     phase: Option<MovePhase>,
     /// When it is called off; `None` where it cannot be, or has been.
@@ -157,6 +158,7 @@ impl Coordinator {
             tid: ask.tid,
             from: ask.from,
             to: ask.to,
+            way: ask.way,
             phase: None,
             due: None,
             called_off: None,
@@ -187,6 +189,7 @@ impl Coordinator {
                 request,
                 tid,
                 to: moving.to,
+                way: moving.way,
             }),
         };
         send(moving.from, &order, out);
@@ -356,6 +359,7 @@ mod tests {
                 tid: tid(sequence),
                 from: OWNER,
                 to: TARGET,
+                way: MoveWay::default(),
             };
             self.order(ASKER, Order::MoveAsk(ask))
         }
@@ -402,6 +406,7 @@ mod tests {
             request,
             tid: tid(sequence),
             to: TARGET,
+            way: MoveWay::default(),
         };
         (OWNER, Order::MoveOrder(order))
     }

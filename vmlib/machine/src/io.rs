@@ -9,7 +9,7 @@ use vm_wire::{
     Frame, HostId, Tid,
     agreed::ExitStatus,
     console::WindowSize,
-    peer::UsageRow,
+    peer::{MoveWay, UsageRow},
     task::{Enrol, Failed},
 };
 
@@ -163,8 +163,9 @@ pub enum Output {
     /// The standard input of this task is fed by that console: while the task does not read it, do
     /// not read the console. Ends with either of the two.
     Attach(ConnId, Tid),
-    /// Have a task write most of its image, while it runs, into a connection to that address, which
-    /// is known there by the ticket; `Copied` follows, or `Frozen` with the reason why not.
+    /// Open a connection to that address, which is known there by the ticket, for the image of a
+    /// task. With pre-copy, have the task write most of it while it runs: `Copied` follows, or
+    /// `Frozen` with the reason why not.
     Copy {
         /// The task.
         tid: Tid,
@@ -172,9 +173,11 @@ pub enum Output {
         addr: String,
         /// What the target's daemon knows the connection by.
         ticket: u64,
+        /// How.
+        way: MoveWay,
     },
     /// Have that task stop and write the rest; `Frozen` follows.
-    Freeze(Tid),
+    Freeze(Tid, MoveWay),
     /// What `Copy` has begun is of no use any more; the task runs on.
     CancelCopy(Tid),
     /// A frozen task goes on, here.

@@ -10,7 +10,7 @@ use crate::{
     codec::{Body, Message},
     frame::Op,
     id::{HostId, MachineId, Tid},
-    peer::{DrainReport, MoveReport, UsageRow},
+    peer::{DrainReport, MoveReport, MoveWay, UsageRow},
     task::{Failed, Spawn, message},
     version::Offer,
 };
@@ -53,7 +53,7 @@ pub enum Request {
     /// Whether a task can be moved, and why not.
     Check(Tid),
     /// Move a task to the host of that name, or to the one that the machine chooses.
-    Move(Tid, Option<String>),
+    Move(Tid, Option<String>, MoveWay),
     /// Have all tasks of the host of that name leave; it takes no more. Answered with `Drained`
     /// when each has left, or refused to.
     Drain(String),

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | 0 | 8 | number, goes up; one that was seen before is stale |
 //! | 8 | 4 | kind |
-//! | 12 | 4 | of `Go`: the host |
+//! | 12 | 4 | of `Go`: the host; of `Copy` and `Freeze`: 1 if the image is to be compressed |
 //!
 //! | report | bytes | field |
 //! |---|---|---|
@@ -30,10 +30,16 @@ pub const REPORT_MAX: usize = 1024;
 pub enum Order {
     /// Begin to write an image of the process into the descriptor that comes along: memory, in
     /// rounds, while the task runs.
-    Copy,
+    Copy {
+        /// The image is to be compressed.
+        compress: bool,
+    },
     /// Stop, and write an image into the descriptor that comes along: the rest of one that was begun,
     /// or all of it.
-    Freeze,
+    Freeze {
+        /// The image is to be compressed, if it was not begun.
+        compress: bool,
+    },
     /// Give up what `Copy` has begun.
     Cancel,
     /// Go on, on that host.
@@ -44,9 +50,9 @@ impl Order {
     /// As it travels.
     pub fn to_bytes(self, number: u64) -> [u8; ORDER_LEN] {
         let (kind, value) = match self {
-            Order::Freeze => (1u32, 0),
+            Order::Freeze { compress } => (1u32, compress.into()),
             Order::Go(host) => (2, u32::from(host.0)),
-            Order::Copy => (3, 0),
+            Order::Copy { compress } => (3, compress.into()),
             Order::Cancel => (4, 0),
         };
         let mut bytes = [0; ORDER_LEN];
@@ -61,9 +67,13 @@ impl Order {
         let number = u64::from_le_bytes(*bytes.first_chunk()?);
         let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let order = match (word(8), word(12)) {
-            (Some(1), _) => Some(Order::Freeze),
+            (Some(1), Some(value)) => Some(Order::Freeze {
+                compress: value == 1,
+            }),
             (Some(2), Some(host)) => u16::try_from(host).ok().map(HostId).map(Order::Go),
-            (Some(3), _) => Some(Order::Copy),
+            (Some(3), Some(value)) => Some(Order::Copy {
+                compress: value == 1,
+            }),
             (Some(4), _) => Some(Order::Cancel),
             _ => None,
         };
@@ -151,8 +161,8 @@ mod tests {
     #[test]
     fn orders_and_reports_come_through() {
         for order in [
-            Order::Copy,
-            Order::Freeze,
+            Order::Copy { compress: true },
+            Order::Freeze { compress: false },
             Order::Cancel,
             Order::Go(HostId(7)),
         ] {

@@ -286,6 +286,26 @@ pub struct MoveAsk {
     pub from: HostId,
     /// Where to.
     pub to: HostId,
+    /// How.
+    pub way: MoveWay,
+}
+
+/// How the memory of a task travels that moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveWay {
+    /// Most of it while the task runs, in rounds; else all of it while the task stands still.
+    pub precopy: bool,
+    /// Compressed with LZ4 where that makes it smaller: for links that are slower than that.
+    pub compress: bool,
+}
+
+impl Default for MoveWay {
+    fn default() -> Self {
+        MoveWay {
+            precopy: true,
+            compress: false,
+        }
+    }
 }
 
 /// What became of a move.
@@ -425,6 +445,8 @@ pub struct MoveOrder {
     pub tid: Tid,
     /// Where to.
     pub to: HostId,
+    /// How.
+    pub way: MoveWay,
 }
 
 /// A coordinator to the owner of a task: take that move back, if it can be. Does nothing if another

@@ -10,7 +10,7 @@ use crate::{
     codec::Message,
     frame::Op,
     id::{HostId, MachineId, Tid},
-    peer::{DrainReport, MoveReport},
+    peer::{DrainReport, MoveReport, MoveWay},
     version::Offer,
 };
 use serde::{Deserialize, Serialize};
@@ -295,6 +295,8 @@ pub struct MoveTask {
     pub tid: Tid,
     /// To the host of that name, or to the one that the machine chooses.
     pub to: Option<String>,
+    /// How.
+    pub way: MoveWay,
 }
 
 /// The answer to [`MoveTask`].

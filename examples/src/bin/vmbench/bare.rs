@@ -104,7 +104,8 @@ impl Bare {
     }
 }
 
-fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
+/// The two ends of a connection on the loopback address.
+pub fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let here = TcpStream::connect(listener.local_addr()?)?;
     let (there, _) = listener.accept()?;

@@ -4,7 +4,10 @@
 //! the same hops with bare processes that forward bytes with epoll in place of the daemons; and
 //! *raw*, one socket from end to end. The three take turns within a row (ours, relay, raw, ours,
 //! ...), so that what else the computer does meets all of them, and each figure is the median of
-//! its turns. Nothing is pinned to a processor, neither ours nor the others.
+//! its turns. Nothing is pinned to a processor, neither ours nor the others, but in the rows of
+//! [`others`].
+//!
+//! A move is compared with its bytes alone ([`sealed`]).
 //!
 //! | module | is |
 //! |---|---|
@@ -13,15 +16,19 @@
 //! | [`ours`] | the machine's side: partners that are tasks |
 //! | [`bare`] | the other side: partners that are bare processes |
 //! | [`relay`] | the process between those |
+//! | [`sealed`] | memory that goes to another process, encrypted |
+//! | [`others`] | what moves cost those that have no part in them |
 //!
-//! The program that a person starts builds what is needed, starts a machine of two daemons on this
+//! The program that a person starts builds what is needed, starts a machine of four daemons on this
 //! computer and runs itself in it. Its exit status is 1 when a row misses its goal.
 
 mod bare;
 mod measure;
+mod others;
 mod ours;
 mod relay;
 mod rows;
+mod sealed;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -29,7 +36,7 @@ use std::process::ExitCode;
 use vm_examples::cluster::{Cluster, Interrupt, Programs};
 
 /// The hosts of the machine.
-const NAMES: [&str; 2] = ["nodeA", "nodeB"];
+const NAMES: [&str; 4] = ["nodeA", "nodeB", "nodeC", "nodeD"];
 
 /// Measure the machine beside the limits of this computer
 #[derive(Debug, Parser)]
@@ -45,6 +52,9 @@ struct Arguments {
     /// Only rows whose name contains this
     #[arg(long, global = true, value_name = "TEXT", default_value = "")]
     only: String,
+    /// The processes of the daemons, for the rows that pin them.
+    #[arg(long, global = true, hide = true)]
+    daemons: Vec<u32>,
     #[command(subcommand)]
     role: Option<Role>,
 }
@@ -69,6 +79,18 @@ enum Role {
         /// Of it, in each second.
         percent: u64,
     },
+    /// A task that exchanges small messages with another, and measures.
+    #[command(hide = true)]
+    Pinger,
+    /// The other.
+    #[command(hide = true)]
+    Ponger,
+    /// A bare process that fills its memory from its standard input.
+    #[command(hide = true)]
+    BareFill {
+        /// Of its memory.
+        bytes: usize,
+    },
     /// A bare process that answers on its standard input, a socket.
     #[command(hide = true)]
     BarePartner,
@@ -88,6 +110,9 @@ fn main() -> Result<ExitCode> {
         Some(Role::Partner) => ours::partner()?,
         Some(Role::Greeter) => ours::greeter()?,
         Some(Role::Churner { bytes, percent }) => ours::churner(bytes, percent)?,
+        Some(Role::Pinger) => others::pinger()?,
+        Some(Role::Ponger) => others::ponger()?,
+        Some(Role::BareFill { bytes }) => sealed::fill(bytes)?,
         Some(Role::BarePartner) => bare::partner()?,
         Some(Role::BareGreeter) => bare::greet()?,
         Some(Role::Relay) => relay::run()?,
@@ -103,6 +128,9 @@ fn start(arguments: &Arguments) -> Result<ExitCode> {
     let mut run = cluster.console();
     run.args(["run", "vmbench", "measure", "--only", &arguments.only]);
     run.args(["--turns", &arguments.turns.to_string()]);
+    for daemon in cluster.daemons() {
+        run.args(["--daemons", &daemon.to_string()]);
+    }
     if arguments.json {
         run.arg("--json");
     }

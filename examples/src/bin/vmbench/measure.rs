@@ -5,10 +5,12 @@ use crate::{
     bare::{self, Bare},
     ours::Ours,
     rows::{Plan, Row, What, median, plans, show},
+    sealed,
 };
 use anyhow::{Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{process::ExitCode, time::Instant};
+use vmlib::MoveWay;
 
 /// Runs the rows and prints them; exit status 1 when one misses its goal.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -26,10 +28,27 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let bar = ProgressBar::new(plans.len() as u64);
     bar.set_style(ProgressStyle::with_template("[{bar:20}] {msg}")?);
     let mut rows = Vec::new();
+    // Measured once for all rows of that kind.
+    let mut others = None;
     for plan in &plans {
         bar.set_message(plan.name.clone());
         rows.push(match plan.what {
-            What::Freeze(percent) => freeze(&ours, plan, percent, arguments.turns)?,
+            What::Freeze { percent, precopy } => {
+                let way = MoveWay {
+                    precopy,
+                    ..MoveWay::default()
+                };
+                freeze(&ours, plan, percent, way, arguments.turns)?
+            }
+            What::Move => whole(&ours, plan, arguments.turns)?,
+            What::Others(of_thousand) => {
+                let times = match &mut others {
+                    Some(times) => times,
+                    None => others.insert(ours.others(plan.size, &arguments.daemons)?),
+                };
+                let [quiet, moves] = times.each_mut().map(|times| times.at(of_thousand));
+                Row::new(plan, moves, None, Some(quiet))
+            }
             _ => row(&ours, plan, arguments.turns)?,
         });
         bar.inc(1);
@@ -49,11 +68,59 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     })
 }
 
-/// Measures how long a task stands still: it moves there and back in turn.
-fn freeze(ours: &Ours, plan: &Plan, percent: u64, turns: u32) -> Result<Row> {
-    let reports = ours.moves(plan.size, percent, turns)?;
+/// Measures how long a task stands still: it moves there and back in turn. Without pre-copy its
+/// bytes travel alone in between.
+fn freeze(ours: &Ours, plan: &Plan, percent: u64, way: MoveWay, turns: u32) -> Result<Row> {
+    let mut alone = Alone::of((!way.precopy).then_some(plan.size));
+    let reports = ours.moves(plan.size, percent, way, turns, || alone.travel())?;
     let times = reports.iter().map(|report| report.freeze_us() as f64);
-    Ok(Row::new(plan, median(times.collect()), None, None))
+    Ok(Row::new(
+        plan,
+        median(times.collect()),
+        None,
+        alone.median(),
+    ))
+}
+
+/// Measures how long a move takes, beside its bytes alone.
+fn whole(ours: &Ours, plan: &Plan, turns: u32) -> Result<Row> {
+    let mut alone = Alone::of(Some(plan.size));
+    let reports = ours.moves(plan.size, 1, MoveWay::default(), turns, || alone.travel())?;
+    let times = reports.iter().map(|report| report.total_us as f64);
+    Ok(Row::new(
+        plan,
+        median(times.collect()),
+        None,
+        alone.median(),
+    ))
+}
+
+/// Bytes that travel alone.
+struct Alone {
+    memory: Vec<u8>,
+    times: Vec<f64>,
+}
+
+impl Alone {
+    fn of(bytes: Option<usize>) -> Self {
+        Alone {
+            memory: vec![1; bytes.unwrap_or(0)],
+            times: Vec::new(),
+        }
+    }
+
+    fn travel(&mut self) -> Result<()> {
+        if !self.memory.is_empty() {
+            self.times.push(sealed::send(&self.memory)?);
+        }
+        Ok(())
+    }
+
+    /// The first warms up and does not count.
+    fn median(mut self) -> Option<f64> {
+        let times = self.times.split_off(self.times.len().min(1));
+        (!times.is_empty()).then(|| median(times))
+    }
 }
 
 /// Measures one row: the ways take turns. The first turn of each warms up and does not count.
@@ -61,7 +128,7 @@ fn row(ours: &Ours, plan: &Plan, turns: u32) -> Result<Row> {
     let per_item = |begin: Instant| 1e6 * begin.elapsed().as_secs_f64() / plan.count as f64;
     let (mut our_times, mut relay_times, mut raw_times) = (Vec::new(), Vec::new(), Vec::new());
     let mut wires = match plan.what {
-        What::Spawn | What::Freeze(_) => None,
+        What::Spawn | What::Freeze { .. } | What::Move | What::Others(_) => None,
         What::RoundTrip | What::Stream => {
             Some((Bare::relayed(plan.hosts)?, Bare::raw(plan.hosts)?))
         }

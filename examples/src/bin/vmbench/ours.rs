@@ -1,9 +1,12 @@
 //! The machine's side: a partner task on each host, which answers.
 
-use crate::rows::{Hosts, Plan, What};
+use crate::{
+    others::{self, Times},
+    rows::{Hosts, Plan, What},
+};
 use anyhow::{Context, Result, bail, ensure};
 use std::time::{Duration, Instant};
-use vmlib::{ANY, Bytes, MoveReport, Spawn, Task, Tid};
+use vmlib::{ANY, Bytes, MoveReport, MoveWay, Spawn, Task, Tid};
 
 /// To the partner: answer with the same.
 const ECHO: i32 = 1;
@@ -12,9 +15,9 @@ const TAKE: i32 = 2;
 /// To the partner: answer that all before has been taken in.
 const FLUSH: i32 = 3;
 /// To the partner: end.
-const STOP: i32 = 4;
+pub const STOP: i32 = 4;
 /// From the partner, a greeter or a churner.
-const ANSWER: i32 = 5;
+pub const ANSWER: i32 = 5;
 
 /// The measuring task and its partners.
 pub struct Ours {
@@ -85,7 +88,9 @@ impl Ours {
                 vm.send_bytes(*partner, FLUSH, Bytes::new())?;
                 vm.recv(*partner, ANSWER)?;
             }
-            What::Freeze(_) => bail!("moves are measured by themselves"),
+            What::Freeze { .. } | What::Move | What::Others(_) => {
+                bail!("moves are measured by themselves")
+            }
             What::Spawn => {
                 let greeters = Spawn::new(&self.program).arg("greeter").on(host);
                 let greeters = vm.spawn(&greeters.count(plan.count as u32))?;
@@ -97,8 +102,16 @@ impl Ours {
         Ok(())
     }
 
-    /// Moves a task with so many bytes of memory there and back. The first move does not count.
-    pub fn moves(&self, bytes: usize, percent: u64, moves: u32) -> Result<Vec<MoveReport>> {
+    /// Moves a task with so many bytes of memory there and back, so many times, and calls `with`
+    /// between the moves. The first move does not count.
+    pub fn moves(
+        &self,
+        bytes: usize,
+        percent: u64,
+        way: MoveWay,
+        moves: u32,
+        mut with: impl FnMut() -> Result<()>,
+    ) -> Result<Vec<MoveReport>> {
         let vm = &self.vm;
         let churner = Spawn::new(&self.program).args(["churner".to_owned(), bytes.to_string()]);
         let churner = churner.arg(percent.to_string()).on(&self.near.host);
@@ -109,12 +122,31 @@ impl Ours {
         let to = there_and_back.iter().cycle().take(moves as usize + 1);
         let mut reports = Vec::new();
         for host in to {
-            reports.push(vm.move_task(tid, Some(host))?);
+            reports.push(vm.move_task_by(tid, Some(host), way)?);
+            with()?;
         }
         vm.send_bytes(tid, STOP, Bytes::new())?;
         vm.recv(tid, ANSWER)?;
         reports.remove(0);
         Ok(reports)
+    }
+
+    /// What moves of a task of so many bytes cost others: see [`others::measure`]. The daemons'
+    /// processes are pinned meanwhile, the first two to one processor and the others to another.
+    pub fn others(&self, bytes: usize, daemons: &[u32]) -> Result<[Times; 2]> {
+        ensure!(daemons.len() == 4, "it takes four hosts");
+        let mut hosts = self.vm.hosts()?;
+        hosts.sort_by_key(|host| host.id);
+        let names: Vec<String> = hosts.into_iter().map(|host| host.facts.name).collect();
+        let names = names.first_chunk().context("it takes four hosts")?;
+        for (index, daemon) in daemons.iter().enumerate() {
+            others::pin(*daemon, Some(index / 2))?;
+        }
+        let times = others::measure(&self.vm, &self.program, names, bytes);
+        for daemon in daemons {
+            others::pin(*daemon, None)?;
+        }
+        times
     }
 
     /// Ends the partners.

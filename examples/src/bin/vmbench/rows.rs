@@ -10,6 +10,18 @@ const SMALL_FREEZE_GOAL: Goal = Goal::Micros(30_000.0);
 /// How long one of 1 GiB that rewrites a hundredth of it in each second may.
 const LARGE_FREEZE_GOAL: Goal = Goal::Micros(60_000.0);
 
+/// How long one of 1 GiB may without pre-copy, in times that its bytes alone take.
+const STOPPED_FREEZE_GOAL: Goal = Goal::Ratio(1.5);
+/// How long its whole move may take, in the same.
+const MOVE_GOAL: Goal = Goal::Ratio(1.6);
+/// What moves may cost others: of a thousand round trips of theirs, so many, and how much longer
+/// they may take.
+const OTHERS: [(&str, usize, Goal); 3] = [
+    ("median", 500, Goal::Ratio(1.5)),
+    ("99.9%", 999, Goal::Ratio(3.0)),
+    ("longest", 1000, Goal::More(5_000.0)),
+];
+
 /// The most that is good.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(untagged)]
@@ -18,6 +30,8 @@ pub enum Goal {
     Ratio(f64),
     /// Of ours.
     Micros(f64),
+    /// Of ours above raw. Microseconds.
+    More(f64),
 }
 
 /// Where the two ends of a row are.
@@ -38,9 +52,17 @@ pub enum What {
     Stream,
     /// Tasks that are started and say that they are there.
     Spawn,
-    /// How long a task stands still that moves, and rewrites so many percent of its memory in each
-    /// second.
-    Freeze(u64),
+    /// How long a task stands still that moves.
+    Freeze {
+        /// Of its memory that it rewrites in each second. Percent.
+        percent: u64,
+        /// Most of its memory is sent while it runs.
+        precopy: bool,
+    },
+    /// How long a move takes.
+    Move,
+    /// How long so many of a thousand round trips of others take at most, while a task moves.
+    Others(usize),
 }
 
 /// A row before it is measured.
@@ -103,15 +125,37 @@ pub fn plans() -> Vec<Plan> {
             });
         }
     }
-    for (name, size, percent, goal) in [
-        ("freeze, a move of 20 MB", 20 << 20, 0, SMALL_FREEZE_GOAL),
-        ("freeze, 1 GiB, 1% a second", 1 << 30, 1, LARGE_FREEZE_GOAL),
-    ] {
+    let freeze = |percent, precopy| What::Freeze { percent, precopy };
+    let moves = [
+        (
+            "freeze, a move of 20 MB",
+            freeze(0, true),
+            SMALL_FREEZE_GOAL,
+        ),
+        (
+            "freeze, 1 GiB, 1% a second",
+            freeze(1, true),
+            LARGE_FREEZE_GOAL,
+        ),
+        (
+            "freeze, 1 GiB, no pre-copy",
+            freeze(1, false),
+            STOPPED_FREEZE_GOAL,
+        ),
+        ("a move of 1 GiB", What::Move, MOVE_GOAL),
+    ];
+    let moves = moves.map(|(name, what, goal)| (name.to_owned(), what, goal));
+    let others = OTHERS.map(|(name, of_thousand, goal)| {
+        let name = format!("others during moves of 1 GiB, {name}");
+        (name, What::Others(of_thousand), goal)
+    });
+    for (name, what, goal) in moves.into_iter().chain(others) {
+        let small = what == freeze(0, true);
         plans.push(Plan {
-            name: name.to_owned(),
-            what: What::Freeze(percent),
+            name,
+            what,
             hosts: Hosts::Two,
-            size,
+            size: if small { 20 << 20 } else { 1 << 30 },
             count: 1,
             goal: Some(goal),
         });
@@ -128,7 +172,8 @@ pub struct Row {
     pub ours: f64,
     /// The same hops with bare relays in place of the daemons; there is none for spawn.
     pub relay: Option<f64>,
-    /// One socket, or fork and exec by the measuring process; there is none for moves.
+    /// One socket; fork and exec by the measuring process; the bytes of a move alone; others without
+    /// moves.
     pub raw: Option<f64>,
     /// Ours to relay, or to raw where there is no relay.
     pub ratio: Option<f64>,
@@ -155,6 +200,7 @@ impl Row {
             ok: plan.goal.is_none_or(|goal| match goal {
                 Goal::Ratio(most) => ratio.is_some_and(|ratio| ratio <= most),
                 Goal::Micros(most) => ours <= most,
+                Goal::More(most) => raw.is_some_and(|raw| ours <= raw + most),
             }),
         }
     }
@@ -184,6 +230,7 @@ pub fn show(rows: &[Row]) -> String {
             or_dash(row.goal.map(|goal| match goal {
                 Goal::Ratio(most) => format!("<= {most}"),
                 Goal::Micros(most) => format!("<= {most} µs"),
+                Goal::More(most) => format!("<= raw + {most} µs"),
             })),
             if row.ok { "" } else { "missed" }.to_owned(),
         ]
@@ -210,6 +257,9 @@ mod tests {
         plan.goal = Some(Goal::Ratio(1.3));
         assert!(Row::new(&plan, 13.0, Some(10.0), Some(4.0)).ok);
         assert!(!Row::new(&plan, 13.1, Some(10.0), Some(4.0)).ok);
+        plan.goal = Some(Goal::More(5.0));
+        assert!(Row::new(&plan, 9.0, None, Some(4.0)).ok);
+        assert!(!Row::new(&plan, 9.1, None, Some(4.0)).ok);
         plan.goal = Some(Goal::Micros(30.0));
         assert!(Row::new(&plan, 30.0, None, None).ok);
         assert!(!Row::new(&plan, 30.1, None, None).ok);

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use vm_machine::Time;
 use vm_wire::{
     Frame, Header, Message, Op, Tid, limits,
+    peer::MoveWay,
     task::{
         CheckTask, Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView, HostsAsk, MoveTask,
         Place, Siblings, Signal, Spawn, Spawned, Watch, Watched,
@@ -143,7 +144,11 @@ impl Program {
                 };
                 let to = self.random.pick(scene.hosts).cloned();
                 let to = to.filter(|_| self.random.percent(50));
-                (What::Move, MoveTask { tid, to }.frame())
+                let way = MoveWay {
+                    precopy: self.random.percent(80),
+                    compress: false,
+                };
+                (What::Move, MoveTask { tid, to, way }.frame())
             }
             93..94 => (What::Move, CheckTask { tid: peer }.frame()),
             _ => return self.exit(scene),

@@ -20,6 +20,7 @@ use vm_machine::{Input, Time, Written};
 use vm_wire::{
     HostId, Op, Tid,
     console::{Answer, Request},
+    peer::MoveWay,
     task::{FailKind, Failed},
 };
 
@@ -44,8 +45,8 @@ pub(super) enum Gait {
 pub(super) enum Order {
     /// Begin to write your image into a connection to that slot with that ticket.
     Copy(Slot, u64),
-    /// Stop, and write the rest.
-    Freeze,
+    /// Stop, and write the rest; or all of it into a connection to that slot with that ticket.
+    Freeze(Option<(Slot, u64)>),
     /// Give up what was begun.
     Cancel,
     /// Go on.
@@ -126,7 +127,11 @@ impl World {
         let Some(&slot) = self.random.pick(&running) else {
             return;
         };
-        let conn = self.ask_for(slot, &Request::Move(tid, to));
+        let way = MoveWay {
+            precopy: self.random.percent(80),
+            compress: false,
+        };
+        let conn = self.ask_for(slot, &Request::Move(tid, to, way));
         let wish = Wish {
             slot,
             tid,
@@ -215,18 +220,29 @@ impl World {
         Some(format!("a console waits for the move of {}", wish.tid))
     }
 
-    /// A daemon has a task send its memory.
+    /// A daemon opens a connection for the image of a task, and may have it send its memory.
     pub(super) fn copy(
         &mut self,
         slot: Slot,
         tid: Tid,
         address: &str,
         ticket: u64,
+        way: MoveWay,
     ) -> Result<(), String> {
         let to = slot_of(address).ok_or("a task is frozen for nowhere")?;
         self.aim_at(slot, to, tid);
-        self.order(slot, tid, Order::Copy(to, ticket));
+        if way.precopy {
+            self.order(slot, tid, Order::Copy(to, ticket));
+        } else {
+            self.opened.insert((slot, tid), (to, ticket));
+        }
         Ok(())
+    }
+
+    /// A daemon has a task stop.
+    pub(super) fn freeze(&mut self, slot: Slot, tid: Tid, way: MoveWay) {
+        let opened = self.opened.remove(&(slot, tid)).filter(|_| !way.precopy);
+        self.order(slot, tid, Order::Freeze(opened));
     }
 
     /// A daemon says something to a process.
@@ -267,8 +283,8 @@ impl World {
                 }
                 Ok(())
             }
-            (Gait::Runs, Order::Freeze) => {
-                if let Some((to, ticket)) = process.copying.take() {
+            (Gait::Runs, Order::Freeze(opened)) => {
+                if let Some((to, ticket)) = process.copying.take().or(opened) {
                     self.stand(index, to, ticket);
                 }
                 Ok(())
@@ -280,7 +296,7 @@ impl World {
             (Gait::Stands, Order::Go) => self.go(index),
             // It runs anyway, or stands for another reason: it is not meant.
             (Gait::Runs, Order::Go)
-            | (Gait::Stands, Order::Copy(..) | Order::Freeze | Order::Cancel) => Ok(()),
+            | (Gait::Stands, Order::Copy(..) | Order::Freeze(_) | Order::Cancel) => Ok(()),
         }
     }
 

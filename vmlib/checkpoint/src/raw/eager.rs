@@ -42,6 +42,22 @@ pub fn write(fd: i32, head: &[u8], content: &[u8]) -> Result<usize> {
     })
 }
 
+/// Lends memory to a pipe; may be short.
+///
+/// # Errors
+/// The kernel's.
+pub fn lend(fd: i32, content: &[u8]) -> Result<usize> {
+    /// Of `vmsplice`: do not sleep.
+    const NONBLOCK: usize = 2;
+    let part = [content.as_ptr() as usize, content.len()];
+    let part = part.as_ptr() as usize;
+    eagerly(|flags| {
+        let flags = if flags == NOWAIT { NONBLOCK } else { 0 };
+        // SAFETY: the content is only read.
+        unsafe { sys::call4(nr::VMSPLICE, fd as usize, part, 1, flags) }
+    })
+}
+
 fn eagerly(call: impl Fn(usize) -> isize) -> Result<usize> {
     const MONOTONIC: i32 = 1;
     let mut end = None;

@@ -115,6 +115,7 @@ pub mod nr {
     pub const DUP3: usize = 292;
     pub const PIPE2: usize = 293;
     pub const PRLIMIT64: usize = 302;
+    pub const VMSPLICE: usize = 278;
     pub const PREADV2: usize = 327;
     pub const PWRITEV2: usize = 328;
     pub const KCMP: usize = 312;

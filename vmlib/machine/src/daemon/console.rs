@@ -161,9 +161,9 @@ impl Daemon {
             Request::Check(tid) => {
                 later(self.ask_check(MoveAsker::Console(conn, number), tid, out))
             }
-            Request::Move(tid, to) => {
+            Request::Move(tid, to, way) => {
                 let asker = MoveAsker::Console(conn, number);
-                later(self.ask_move(asker, tid, to.as_deref(), out))
+                later(self.ask_move(asker, tid, to.as_deref(), way, out))
             }
             Request::Drain(name) => {
                 later(self.ask_drain(MoveAsker::Console(conn, number), &name, out))

@@ -631,12 +631,13 @@ impl Daemon {
             request,
             tid,
             to,
+            way,
         } = order;
         let key = (asker, request);
         if !self.admit(host, term, tid, key, Order::MoveOrder(order)) || self.report(key, tid) {
             return;
         }
-        match self.begin_move(key, tid, to) {
+        match self.begin_move(key, tid, to, way) {
             Ok(()) => self.report_phase(tid),
             Err(failed) => self.tell_move_end(key, tid, Err(failed), out),
         }

@@ -29,7 +29,7 @@ use vm_wire::{
     agreed::Change,
     console::Answer,
     limits,
-    peer::{DrainAsk, DrainEnd, DrainReport, MoveEnd, MoveReport, Order},
+    peer::{DrainAsk, DrainEnd, DrainReport, MoveEnd, MoveReport, MoveWay, Order},
     task::{FailKind, Failed},
 };
 
@@ -300,7 +300,7 @@ impl Daemon {
             Ok(to) => {
                 drain.underway.insert(tid);
                 drain.tried.entry(tid).or_default().0.insert(to);
-                self.want_move(MoveAsker::Drain, tid, me, to, out);
+                self.want_move(MoveAsker::Drain, tid, me, to, MoveWay::default(), out);
             }
             Err(failed) => {
                 let shown = tid.show(self.machine).to_string();

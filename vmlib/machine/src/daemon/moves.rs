@@ -38,7 +38,7 @@ use vm_wire::{
     limits,
     peer::{
         Belongings, MoveAbort, MoveAsk, MoveEnd, MoveLoaded, MoveOffer, MovePhase, MoveReady,
-        MoveRelease, MoveReport, Order,
+        MoveRelease, MoveReport, MoveWay, Order,
     },
     task::{FailKind, Failed, Located},
 };
@@ -48,6 +48,7 @@ use vm_wire::{
 pub(super) struct Leaving {
     to: HostId,
     incarnation: u32,
+    way: MoveWay,
     /// Whose wish it is: a daemon, and its number for it.
     pub asker: (HostId, u64),
     pub stage: Stage,
@@ -71,7 +72,7 @@ pub(super) struct Leaving {
 pub(super) enum Stage {
     /// The target was asked.
     Offered,
-    /// The task was told to write its image; it runs.
+    /// The task was told to write its image; it runs. Left at once where there is no pre-copy.
     Copying,
     /// The task was told to stop and to write the rest.
     Saving,
@@ -214,6 +215,7 @@ impl Daemon {
         asker: MoveAsker,
         tid: Tid,
         name: Option<&str>,
+        way: MoveWay,
         out: &mut Outbox,
     ) -> Result<(), Failed> {
         let state = self.agreement.state();
@@ -228,7 +230,7 @@ impl Daemon {
             },
             None => self.choose_target(owner, &BTreeSet::new())?,
         };
-        self.want_move(asker, tid, owner, to, out);
+        self.want_move(asker, tid, owner, to, way, out);
         Ok(())
     }
 
@@ -239,6 +241,7 @@ impl Daemon {
         tid: Tid,
         from: HostId,
         to: HostId,
+        way: MoveWay,
         out: &mut Outbox,
     ) {
         let (request, asked_at) = (self.note_asked(asker, from, Some(tid)), self.now);
@@ -249,6 +252,7 @@ impl Daemon {
                     tid,
                     from,
                     to,
+                    way,
                 },
                 asked_at,
                 phase: None,
@@ -316,6 +320,7 @@ impl Daemon {
         asker: (HostId, u64),
         tid: Tid,
         to: HostId,
+        way: MoveWay,
     ) -> Result<(), Failed> {
         let refuse = |text: String| Failed::new(FailKind::Refused, text);
         let shown = tid.show(self.machine).to_string();
@@ -353,6 +358,7 @@ impl Daemon {
             Leaving {
                 to,
                 incarnation,
+                way,
                 asker,
                 stage: Stage::Offered,
                 begun: now,
@@ -463,10 +469,18 @@ impl Daemon {
             return;
         };
         (moving.stage, moving.prepared) = (Stage::Copying, now);
-        let (addr, incarnation) = (host.facts.addr.clone(), moving.incarnation);
+        let (addr, incarnation, way) = (host.facts.addr.clone(), moving.incarnation, moving.way);
         self.set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
-        out.push_back(Output::Copy { tid, addr, ticket });
+        out.push_back(Output::Copy {
+            tid,
+            addr,
+            ticket,
+            way,
+        });
         self.report_phase(tid);
+        if !way.precopy {
+            self.on_copied(tid, 0, 0, out);
+        }
     }
 
     /// What is left of the task's memory is to be written while it stands.
@@ -479,11 +493,12 @@ impl Daemon {
         }
         (moving.stage, moving.copied) = (Stage::Saving, self.now);
         moving.rounds = (bytes, rounds);
+        let way = moving.way;
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.frozen = true;
         }
         self.routes.set_connected(tid, false);
-        out.push_back(Output::Freeze(tid));
+        out.push_back(Output::Freeze(tid, way));
         self.report_phase(tid);
     }
 

@@ -171,7 +171,7 @@ impl Daemon {
                 let asker = MoveAsker::Task(tid, frame.header.request);
                 match self.waits_for(ask.tid) {
                     true => self.park(tid, ask.tid, frame),
-                    false => asked(self.ask_move(asker, ask.tid, ask.to.as_deref(), out)),
+                    false => asked(self.ask_move(asker, ask.tid, ask.to.as_deref(), ask.way, out)),
                 }
             }
             Op::CheckTask => {

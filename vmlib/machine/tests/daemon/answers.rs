@@ -4,6 +4,7 @@ use crate::world::{Carry, Then, World, on};
 use std::time::Duration;
 use vm_wire::{
     HostId, Message, Op, Tid,
+    peer::MoveWay,
     task::{CheckTask, Checked, DrainHost, Drained, FailKind, Failed, MoveTask, Moved},
 };
 
@@ -19,6 +20,7 @@ fn to(tid: Tid, host: u16) -> MoveTask {
     MoveTask {
         tid,
         to: Some(format!("n{host}")),
+        way: MoveWay::default(),
     }
 }
 
@@ -78,6 +80,7 @@ fn a_request_that_is_asked_again_before_its_answer_is_not_carried_out_again() {
     let any = MoveTask {
         tid: other,
         to: None,
+        way: MoveWay::default(),
     };
     let number = world.request(asker, &any);
     world.run_until("it stands", |world| world.processes[&other].frozen);

@@ -392,6 +392,7 @@ fn what_a_process_says_that_does_not_serve_is_not_carried_on() {
         request: 99,
         tid: worker,
         to: HostId(2),
+        way: vm_wire::peer::MoveWay::default(),
     };
     let mail = Mail {
         host: HostId(3),

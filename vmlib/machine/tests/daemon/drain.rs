@@ -11,7 +11,7 @@ use vm_wire::{
     HostId, Tid,
     console::{Answer, HostState, Request},
     limits,
-    peer::DrainReport,
+    peer::{DrainReport, MoveWay},
     task::{FailKind, Place, Spawned},
 };
 
@@ -314,7 +314,12 @@ fn a_check_says_beforehand_what_a_move_says() {
     };
     let anywhere = |world: &mut World| {
         let conn = world.conn();
-        refusal(world.console(4, conn, &Request::Move(workers[0], None))).1
+        refusal(world.console(
+            4,
+            conn,
+            &Request::Move(workers[0], None, MoveWay::default()),
+        ))
+        .1
     };
     assert!(check(&mut world).is_empty());
     for host in [1, 3, 4] {

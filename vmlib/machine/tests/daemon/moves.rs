@@ -7,6 +7,7 @@ use vm_machine::{Input, MoveCounters};
 use vm_wire::{
     HostId, Tid,
     agreed::ExitStatus,
+    console::Answer,
     peer::Order,
     task::{FailKind, Spawned, Watched},
 };
@@ -67,6 +68,25 @@ fn a_task_moves_and_goes_on() {
     let back = world.wish_move(1, worker, 2);
     assert_eq!(world.moved(back), Ok((HostId(3), HostId(2))));
     check(&mut world, master, worker, 2);
+}
+
+#[test]
+fn without_pre_copy_a_task_stands_from_the_first_byte_on() {
+    let (mut world, master, worker) = setting();
+    world.way.precopy = false;
+    // It would never say that its memory was sent.
+    world.carry = Carry::Slow;
+    let (conn, number) = world.wish_move(4, worker, 3);
+    world.run_until("the image", |world| world.processes[&worker].frozen);
+    world.arrive(worker);
+    world.run_until("the end of the move", |world| {
+        world.console_answer(conn, number).is_some()
+    });
+    let Some(Answer::Moved(report)) = world.console_answer(conn, number) else {
+        panic!("it moves");
+    };
+    assert_eq!((report.copied, report.rounds, report.copy_us), (0, 0, 0));
+    check(&mut world, master, worker, 3);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use vm_wire::{
     Frame, HostId, MachineId, Message, Op, Tid,
     agreed::{ExitStatus, HostFacts},
     console::{Answer, Request},
-    peer::{Join, Joined, Order, UsageRow},
+    peer::{Join, Joined, MoveWay, Order, UsageRow},
     task::{
         Done, ENV_TOKEN, Ended, Enrol, Exit, FailKind, Failed, HostEvent, Located, Place, Spawn,
         Spawned, Watch, Watched, Welcome,
@@ -108,6 +108,8 @@ pub struct World {
     /// Tasks to which no data gets through.
     pub deaf: BTreeSet<Tid>,
     pub carry: Carry,
+    /// How moves are asked for.
+    pub way: MoveWay,
     /// Tasks that cannot be saved, the next so many times.
     pub unsavable: BTreeMap<Tid, u32>,
     /// Which hosts await which tasks, by the tickets.
@@ -161,6 +163,7 @@ impl World {
             stubborn: false,
             deaf: BTreeSet::new(),
             carry: Carry::Whole,
+            way: MoveWay::default(),
             unsavable: BTreeMap::new(),
             expected: BTreeMap::new(),
             images: BTreeMap::new(),
@@ -415,8 +418,10 @@ impl World {
                     }
                 }
             }
-            Output::Copy { tid, ticket, .. } => self.copy(host, tid, ticket),
-            Output::Freeze(tid) => self.freeze(host, tid),
+            Output::Copy {
+                tid, ticket, way, ..
+            } => self.copy(host, tid, ticket, way),
+            Output::Freeze(tid, _) => self.freeze(host, tid),
             Output::CancelCopy(tid) => drop(self.copies.remove(&tid)),
             Output::Resume(tid) => self.resume(host, tid),
             Output::Expect { tid, ticket } => {
@@ -523,9 +528,9 @@ impl World {
 
     // Moves.
 
-    fn copy(&mut self, host: HostId, tid: Tid, ticket: u64) {
+    fn copy(&mut self, host: HostId, tid: Tid, ticket: u64, way: MoveWay) {
         self.copies.insert(tid, ticket);
-        if self.carry != Carry::Slow {
+        if way.precopy && self.carry != Carry::Slow {
             self.input(host, Input::Copied(tid, 900, 1));
         }
     }
@@ -611,7 +616,7 @@ impl World {
     /// A console of a host asks for a move.
     pub fn wish_move(&mut self, asked: u16, tid: Tid, to: u16) -> (ConnId, u64) {
         let conn = self.conn();
-        let request = Request::Move(tid, Some(format!("n{to}")));
+        let request = Request::Move(tid, Some(format!("n{to}")), self.way);
         (conn, self.console_request(asked, conn, &request))
     }
 

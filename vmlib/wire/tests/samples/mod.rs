@@ -12,8 +12,8 @@ use vm_wire::{
         Alive, Belongings, CheckAsk, CheckEnd, DrainAsk, DrainEnd, DrainReport, Feed, FeedAsk,
         FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder, Kept, Last, LastAsk, MoveAbort,
         MoveAsk, MoveCancel, MoveEnd, MoveLoaded, MoveOffer, MoveOrder, MovePhase, MoveProgress,
-        MoveReady, MoveRelease, MoveReport, MoveReported, MoveState, OutputLines, Propose, Raft,
-        Refused, SignalOrder, Snapshot, SpawnOrder, SpawnResult, TaskAnswer, Usage, UsageAsk,
+        MoveReady, MoveRelease, MoveReport, MoveReported, MoveState, MoveWay, OutputLines, Propose,
+        Raft, Refused, SignalOrder, Snapshot, SpawnOrder, SpawnResult, TaskAnswer, Usage, UsageAsk,
         UsageRow,
     },
     task::{
@@ -564,6 +564,10 @@ fn console_requests(visitor: &mut impl Visitor) {
         rows: 24,
         columns: 80,
     });
+    let at_once = MoveWay {
+        precopy: false,
+        compress: true,
+    };
     for (name, request) in [
         (
             "Version",
@@ -586,8 +590,11 @@ fn console_requests(visitor: &mut impl Visitor) {
         ("Delete", Request::Delete(text("node2"))),
         ("AwaitHost", Request::AwaitHost(text("node2"))),
         ("Check", Request::Check(tid(1, 1))),
-        ("Move", Request::Move(tid(1, 1), Some(text("node2")))),
-        ("Move.anywhere", Request::Move(tid(1, 1), None)),
+        (
+            "Move",
+            Request::Move(tid(1, 1), Some(text("node2")), MoveWay::default()),
+        ),
+        ("Move.anywhere", Request::Move(tid(1, 1), None, at_once)),
         ("Drain", Request::Drain(text("node2"))),
         ("Undrain", Request::Undrain(text("node2"))),
         ("Halt", Request::Halt),
@@ -716,6 +723,7 @@ fn moves(visitor: &mut impl Visitor) {
             tid: task,
             from: HostId(1),
             to: HostId(2),
+            way: MoveWay::default(),
         },
     );
     for (name, result) in [
@@ -802,9 +810,9 @@ fn moves(visitor: &mut impl Visitor) {
     ] {
         visitor.message(name, CheckEnd { request, result });
     }
-    let to = Some(text("node2"));
-    visitor.message("MoveTask", MoveTask { tid, to });
-    visitor.message("MoveTask.anywhere", MoveTask { tid, to: None });
+    let (to, way) = (Some(text("node2")), MoveWay::default());
+    visitor.message("MoveTask", MoveTask { tid, to, way });
+    visitor.message("MoveTask.anywhere", MoveTask { tid, to: None, way });
     let report = move_report();
     visitor.message("Moved", Moved { report });
     visitor.message("CheckTask", CheckTask { tid });
@@ -842,6 +850,7 @@ fn coordinator(visitor: &mut impl Visitor) {
         request,
         tid: task,
         to: HostId(2),
+        way: MoveWay::default(),
     };
     visitor.message("MoveOrder", order);
     let cancel = MoveCancel {
