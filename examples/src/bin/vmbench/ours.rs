@@ -136,7 +136,7 @@ impl Ours {
     pub fn others(&self, bytes: usize, daemons: &[u32]) -> Result<[Times; 2]> {
         ensure!(daemons.len() == 4, "it takes four hosts");
         let mut hosts = self.vm.hosts()?;
-        hosts.sort_by_key(|host| host.id);
+        hosts.sort_by_key(|host| host.facts.name.clone());
         let names: Vec<String> = hosts.into_iter().map(|host| host.facts.name).collect();
         let names = names.first_chunk().context("it takes four hosts")?;
         for (index, daemon) in daemons.iter().enumerate() {

@@ -488,7 +488,8 @@ impl Daemon {
         let now = self.now;
         let state = self.agreement.state();
         let asked = self.asked_moves.get_mut(&number);
-        let Some(driven) = asked.and_then(|asked| asked.driven.as_mut()) else {
+        let driven = asked.and_then(|asked| asked.driven.as_mut());
+        let Some(driven) = driven.filter(|driven| driven.ended.is_none()) else {
             return;
         };
         (driven.asked_at, driven.phase) = (now, None);

@@ -105,13 +105,25 @@ pub(super) struct MoveAsked {
     pub driven: Option<Driven>,
 }
 
+impl MoveAsked {
+    /// Whether it is known how it ended, and only the log here is behind.
+    pub fn has_ended(&self) -> bool {
+        let driven = self.driven.as_ref();
+        driven.is_some_and(|driven| driven.ended.is_some())
+    }
+}
+
 /// How a move that is wanted here stands with the coordinator that drives it.
 #[derive(Debug)]
 pub(super) struct Driven {
     /// As it is asked.
     pub ask: MoveAsk,
+    /// The incarnation of the task, as the log here had it.
+    incarnation: u32,
     /// When it was last asked.
     pub asked_at: Time,
+    /// How it ended, while the log here does not know it yet.
+    pub ended: Option<MoveReport>,
     /// How far it is, as the coordinator says.
     pub phase: Option<MovePhase>,
 }
@@ -245,6 +257,8 @@ impl Daemon {
         out: &mut Outbox,
     ) {
         let (request, asked_at) = (self.note_asked(asker, from, Some(tid)), self.now);
+        let known = self.agreement.state().living_task(tid);
+        let incarnation = known.map_or(0, |task| task.incarnation);
         if let Some(asked) = self.asked_moves.get_mut(&request) {
             asked.driven = Some(Driven {
                 ask: MoveAsk {
@@ -254,7 +268,9 @@ impl Daemon {
                     to,
                     way,
                 },
+                incarnation,
                 asked_at,
+                ended: None,
                 phase: None,
             });
         }
@@ -715,8 +731,40 @@ impl Daemon {
             self.asked_moves.remove(&end.request);
             return self.on_drain_move_end(end);
         }
-        let answer = end.result.map_or_else(Answer::Failed, Answer::Moved);
+        let answer = match end.result {
+            Ok(report) => {
+                // Who hears of it may ask for the next at once, and is to be understood then.
+                let state = self.agreement.state();
+                let known = state.living_task(end.tid).map(|task| task.incarnation);
+                let asked = self.asked_moves.get_mut(&end.request);
+                let driven = asked.and_then(|asked| asked.driven.as_mut());
+                match driven {
+                    Some(driven) if known.is_some_and(|known| known <= driven.incarnation) => {
+                        driven.ended = Some(report);
+                        return;
+                    }
+                    _ => Answer::Moved(report),
+                }
+            }
+            Err(failed) => Answer::Failed(failed),
+        };
         self.answer_asked(end.request, &answer, out);
+    }
+
+    /// The log has come to know where a task is, or that it has ended: who wanted it there is told.
+    fn review_ends(&mut self, tid: Tid, out: &mut Outbox) {
+        let mut ends = Vec::new();
+        for (request, asked) in &mut self.asked_moves {
+            if let Some(driven) = &mut asked.driven
+                && driven.ask.tid == tid
+                && let Some(report) = driven.ended.take()
+            {
+                ends.push((*request, report));
+            }
+        }
+        for (request, report) in ends {
+            self.answer_asked(request, &Answer::Moved(report), out);
+        }
     }
 
     /// A stage takes too long.
@@ -774,6 +822,7 @@ impl Daemon {
         }
         self.tell_located(tid, to, incarnation, out);
         self.review_offer(tid, to, incarnation, out);
+        self.review_ends(tid, out);
         self.review_answer(tid, out);
         self.release_held(out);
     }
@@ -935,6 +984,7 @@ impl Daemon {
                 None => self.counters.moves.sources_lost += 1,
             }
         }
+        self.review_ends(tid, out);
         self.early_offers.remove(&tid);
         self.early_answers.remove(&tid);
         self.discard(tid, out);
@@ -964,7 +1014,7 @@ impl Daemon {
         let lost = self
             .asked_moves
             .iter()
-            .filter(|(_, asked)| asked.host == host);
+            .filter(|(_, asked)| asked.host == host && !asked.has_ended());
         for number in lost.map(|(number, _)| *number).collect::<Vec<_>>() {
             if let Some(asked) = self.asked_moves.remove(&number) {
                 let state = self.agreement.state();

@@ -425,3 +425,23 @@ fn a_last_message_that_died_while_the_task_stood_is_not_waited_for() {
     let told = Told::Ended(other, ExitStatus::Left(0), None);
     assert_eq!(world.processes[&worker].told, [told]);
 }
+
+#[test]
+fn who_hears_that_a_task_has_moved_can_have_it_moved_on_at_once() {
+    let (mut world, master, worker) = setting();
+    let (conn, number) = world.wish_move(4, worker, 3);
+    world.run_until("the image", |world| {
+        world.processes[&worker].host == HostId(3)
+    });
+    world.behind = Some(HostId(4));
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(host_of(&world, worker), Some(HostId(3)));
+    // The log of the host where it was asked for does not know it yet.
+    assert_eq!(world.console_answer(conn, number), None);
+    world.behind = None;
+    let wish = (conn, number);
+    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    let back = world.wish_move(4, worker, 2);
+    assert_eq!(world.moved(back), Ok((HostId(3), HostId(2))));
+    check(&mut world, master, worker, 2);
+}

@@ -122,6 +122,8 @@ pub struct World {
     pub standing: BTreeMap<(HostId, Tid), Endpoint>,
     /// Frames between daemons that carry such orders are lost.
     pub lost: Option<fn(&Order) -> bool>,
+    /// What the others say to this host of the log is lost.
+    pub behind: Option<HostId>,
     /// What happens when a host has the release of a task.
     pub released: Option<Then>,
     /// The processes of coordinators, by their hosts and numbers.
@@ -170,6 +172,7 @@ impl World {
             copies: BTreeMap::new(),
             standing: BTreeMap::new(),
             lost: None,
+            behind: None,
             released: None,
             coordinators: BTreeMap::new(),
             no_coordinators: false,
@@ -354,7 +357,8 @@ impl World {
                 let link = pair(host, to);
                 assert!(!self.nodes[&host].dead);
                 let lost = |order: Order| self.lost.is_some_and(|lost| lost(&order));
-                if self.links.contains(&link) && !order_of(&frame).is_some_and(lost) {
+                let late = self.behind == Some(to) && frame.header.op == Op::Raft;
+                if self.links.contains(&link) && !late && !order_of(&frame).is_some_and(lost) {
                     self.input(to, Input::Peer(host, frame));
                 }
             }
