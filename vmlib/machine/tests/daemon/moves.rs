@@ -428,17 +428,14 @@ fn a_last_message_that_died_while_the_task_stood_is_not_waited_for() {
 
 #[test]
 fn who_hears_that_a_task_has_moved_can_have_it_moved_on_at_once() {
-    let (mut world, master, worker) = setting();
-    let (conn, number) = world.wish_move(4, worker, 3);
-    world.run_until("the image", |world| {
-        world.processes[&worker].host == HostId(3)
-    });
+    let (mut world, master, worker, (conn, number)) = held();
     world.behind = Some(HostId(4));
+    world.arrive(worker);
     world.run_for(Duration::from_secs(1));
     assert_eq!(host_of(&world, worker), Some(HostId(3)));
     // The log of the host where it was asked for does not know it yet.
     assert_eq!(world.console_answer(conn, number), None);
-    world.behind = None;
+    (world.behind, world.carry) = (None, Carry::Whole);
     let wish = (conn, number);
     assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
     let back = world.wish_move(4, worker, 2);

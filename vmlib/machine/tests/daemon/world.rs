@@ -357,7 +357,8 @@ impl World {
                 let link = pair(host, to);
                 assert!(!self.nodes[&host].dead);
                 let lost = |order: Order| self.lost.is_some_and(|lost| lost(&order));
-                let late = self.behind == Some(to) && frame.header.op == Op::Raft;
+                let late =
+                    self.behind == Some(to) && matches!(frame.header.op, Op::Raft | Op::Feed);
                 if self.links.contains(&link) && !late && !order_of(&frame).is_some_and(lost) {
                     self.input(to, Input::Peer(host, frame));
                 }
