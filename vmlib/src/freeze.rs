@@ -28,10 +28,11 @@ use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicI64, AtomicU16, AtomicU32, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
-use vm_checkpoint::{Moment, Options, raw::sys};
+use vm_checkpoint::{Carry, Moment, Options, raw::sys};
 use vm_wire::{
     HostId,
     interrupt::{ORDER_LEN, Order, REPORT_MAX, Report},
+    limits,
 };
 
 /// Where the image goes, and whether that was closed after the image was whole.
@@ -116,6 +117,7 @@ pub(crate) fn heed(packet: &[u8], image: Option<RawFd>) {
 fn options(own: &[RawFd]) -> Options<'_> {
     Options {
         own,
+        carry: Carry::Fitting(limits::MOVE_FILES),
         hold: Some(hold),
         ..Options::default()
     }

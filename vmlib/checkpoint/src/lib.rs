@@ -106,6 +106,27 @@ impl From<Fault> for SaveError {
     }
 }
 
+/// Which open regular files an image has the content of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Carry {
+    /// None: all have to be where the process is brought back.
+    #[default]
+    Nothing,
+    /// Those that together have at most so many bytes; taken are files that were deleted, then the
+    /// others, each by descriptor, and what does not fit any more is left out. A deleted file that
+    /// does not fit is refused.
+    Fitting(u64),
+    /// All. One that cannot be carried is refused.
+    All,
+}
+
+impl Carry {
+    /// Whether a file may be carried at all.
+    fn is_any(self) -> bool {
+        self != Carry::Nothing
+    }
+}
+
 /// How a process is saved.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
@@ -114,10 +135,10 @@ pub struct Options<'a> {
     pub forked: bool,
     /// Memory is compressed with LZ4, where that makes it smaller. Takes several times as long.
     pub compress: bool,
-    /// The content of open regular files is written into the image, while the process stands still.
-    /// A file that is missing where the process is brought back is made of it, and one that was
+    /// The content of which open regular files is written into the image, while the process stands
+    /// still. One that is missing where the process is brought back is made of it, and one that was
     /// deleted while it was open is no reason to refuse the save.
-    pub carry_files: bool,
+    pub carry: Carry,
     /// How many bytes of each open regular file the checksum covers, from its beginning; all of
     /// them by default. Most of it is made before the process stands still. Where it is brought
     /// back, the file's size and this checksum have to be the same.
@@ -137,7 +158,7 @@ impl Default for Options<'_> {
         Options {
             forked: false,
             compress: false,
-            carry_files: false,
+            carry: Carry::Nothing,
             checked_max: u64::MAX,
             own: &[],
             limit: Duration::from_secs(2),
@@ -152,7 +173,7 @@ impl<'a> Options<'a> {
             image,
             forked: self.forked,
             compress: self.compress,
-            carry_files: self.carry_files,
+            carry: self.carry,
             checked_max: self.checked_max,
             own: self.own,
             limit_ns: u64::try_from(self.limit.as_nanos()).unwrap_or(u64::MAX),

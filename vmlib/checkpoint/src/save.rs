@@ -5,7 +5,7 @@
 //! allocates nothing and locks nothing.
 
 use crate::{
-    Until,
+    Carry, Until,
     advice::{self, Advice},
     arena,
     content::{self, Known},
@@ -46,8 +46,8 @@ pub struct Wanted<'a> {
     pub forked: bool,
     /// Memory is compressed.
     pub compress: bool,
-    /// The image has the content of open files.
-    pub carry_files: bool,
+    /// The image has the content of these open files.
+    pub carry: Carry,
     /// Bytes of each open file that are checked.
     pub checked_max: u64,
     /// Descriptors that the program looks after itself.
@@ -295,7 +295,7 @@ fn wish<'a>(wanted: Wanted<'a>, locks: &'a [Lock]) -> Wish<'a> {
         image: wanted.image,
         own: wanted.own,
         locks,
-        carry: wanted.carry_files,
+        carry: wanted.carry,
         checked_max: wanted.checked_max,
     }
 }

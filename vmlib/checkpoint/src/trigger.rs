@@ -11,7 +11,7 @@
 //! done before `main`.
 
 use crate::{
-    Until,
+    Carry, Until,
     fault::{Fault, Outcome, Shown, Step as _, Text},
     precopy::{self, Tell},
     raw::sys,
@@ -152,7 +152,10 @@ fn wanted(image: i32) -> Wanted<'static> {
         image,
         forked: MODE.load(Relaxed) & FORKED != 0,
         compress: false,
-        carry_files: MODE.load(Relaxed) & CARRY != 0,
+        carry: match MODE.load(Relaxed) & CARRY {
+            0 => Carry::Nothing,
+            _ => Carry::All,
+        },
         checked_max: u64::MAX,
         own: &[],
         limit_ns: 2_000_000_000,

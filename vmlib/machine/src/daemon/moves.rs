@@ -90,6 +90,8 @@ pub(super) struct Arriving {
     belongings: Option<Belongings>,
     /// Its process has ended before it could go on.
     lost: bool,
+    /// What that has written on standard error: why it could not.
+    said: Vec<u8>,
 }
 
 /// A wish for a move, a drain or a check, by the number that this daemon gave it.
@@ -435,6 +437,7 @@ impl Daemon {
             incarnation,
             belongings: None,
             lost: false,
+            said: Vec::new(),
         };
         if self.arriving.insert(tid, arriving).is_some() {
             // An earlier move of it that was taken back.
@@ -539,6 +542,27 @@ impl Daemon {
             result,
         };
         self.send_order(from, &Order::MoveLoaded(loaded));
+    }
+
+    /// At the target: the process of the image, which does not go on yet, has written something.
+    pub(super) fn note_said(&mut self, tid: Tid, bytes: &[u8]) {
+        if let Some(arriving) = self.arriving.get_mut(&tid) {
+            let room = limits::MOVE_REASON_MAX - arriving.said.len();
+            arriving.said.extend(bytes.iter().take(room));
+        }
+    }
+
+    /// At the target: that process has ended.
+    pub(super) fn on_arriving_ended(&mut self, tid: Tid, out: &mut Outbox) {
+        let said = self.arriving.get(&tid).map(|arriving| {
+            let said = String::from_utf8_lossy(&arriving.said);
+            said.trim_end().replace('\n', "; ")
+        });
+        let text = match said.filter(|said| !said.is_empty()) {
+            Some(said) => format!("at host '{}': {said}", self.config.facts.name),
+            None => "its process ended before it could go on".to_owned(),
+        };
+        self.on_arrived(tid, Err(Failed::new(FailKind::System, text)), out);
     }
 
     pub(super) fn on_move_loaded(&mut self, from: HostId, loaded: MoveLoaded, out: &mut Outbox) {

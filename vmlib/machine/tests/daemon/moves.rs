@@ -105,6 +105,28 @@ fn a_task_whose_image_is_lost_runs_on_and_gets_what_was_sent_meanwhile() {
 }
 
 #[test]
+fn who_asked_is_told_what_the_process_says_that_cannot_go_on() {
+    let (mut world, master, worker, wish) = held();
+    for bytes in ["a file is missing\n".into(), vec![b'.'; 2000]] {
+        let output = Input::TaskOutput {
+            tid: worker,
+            stream: 2,
+            bytes,
+        };
+        world.input(HostId(3), output);
+    }
+    world.input(
+        HostId(3),
+        Input::ProcessEnded(worker, ExitStatus::Code(125)),
+    );
+    let failed = world.moved(wish).expect_err("it has ended");
+    let wanted = "at host 'n3': a file is missing; ...";
+    assert!(failed.text.starts_with(wanted), "{failed}");
+    assert!(failed.text.len() < 1100, "{failed}");
+    check(&mut world, master, worker, 2);
+}
+
+#[test]
 fn a_target_that_dies_before_it_answers_costs_nothing() {
     let (mut world, master, worker) = setting();
     world.crash(3);
