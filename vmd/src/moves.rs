@@ -6,6 +6,7 @@ use crate::{
     fault::{self, Strike},
     locals::Locals,
     processes::Processes,
+    progress::Progress,
     secret::Secret,
     secure::Mode,
     transfer,
@@ -36,6 +37,8 @@ pub struct Moves {
     expected: HashMap<u64, Tid>,
     /// Where the image goes of each task that writes one while it runs.
     copies: HashMap<Tid, OwnedFd>,
+    /// How much of them was sent.
+    pub progress: Progress,
 }
 
 impl Moves {
@@ -47,6 +50,7 @@ impl Moves {
             here,
             expected: HashMap::new(),
             copies: HashMap::new(),
+            progress: Progress::default(),
         }
     }
 
@@ -60,9 +64,10 @@ impl Moves {
         processes: &mut Processes,
         context: &mut Context,
     ) {
-        let start = || -> io::Result<OwnedFd> {
+        let mut start = || -> io::Result<OwnedFd> {
             let (out, image) = pipe()?;
-            transfer::start_sender(addr, ticket, &self.secret, self.mode, out)?;
+            let sender = transfer::start_sender(addr, ticket, &self.secret, self.mode, out)?;
+            self.progress.add(tid, sender, context.now)?;
             Ok(image)
         };
         match start() {

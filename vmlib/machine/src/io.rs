@@ -9,7 +9,7 @@ use vm_wire::{
     Frame, HostId, Tid,
     agreed::ExitStatus,
     console::WindowSize,
-    peer::UsageRow,
+    peer::{Sent, UsageRow},
     task::{Enrol, Failed},
 };
 
@@ -77,6 +77,10 @@ pub enum Input {
     ProgramFound(u64, Result<String, Failed>),
     /// Most of a task's image is written while it ran: so many bytes in so many rounds.
     Copied(Tid, u64, u32),
+    /// So much of the image of a task that leaves has been sent, and not all of it. Told now and then.
+    Sent(Tid, Sent),
+    /// All of it has been sent, or its sender has ended otherwise.
+    SentAll(Tid),
     /// A task that was to be frozen stands still and has written its image; or it runs on, and this
     /// is why.
     Frozen(Tid, Result<Written, Failed>),

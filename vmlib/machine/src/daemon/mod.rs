@@ -57,6 +57,7 @@ mod listing;
 mod moves;
 mod notify;
 mod orders;
+mod progress;
 mod requests;
 mod runs;
 mod signals;
@@ -400,6 +401,8 @@ impl Daemon {
             Input::Usage(question, rows) => self.on_usage(question, rows, out),
             Input::ProgramFound(question, found) => self.on_program_found(question, found, out),
             Input::Copied(tid, bytes, rounds) => self.on_copied(tid, bytes, rounds, out),
+            Input::Sent(tid, sent) => self.on_sent(tid, sent),
+            Input::SentAll(tid) => self.on_sent_all(tid),
             Input::Frozen(tid, result) => self.on_frozen(tid, result, out),
             Input::Arrived(tid, result) => self.on_arrived(tid, result, out),
             Input::Coordinator(number, frame) => self.on_coordinator(number, &frame, out),

@@ -38,7 +38,7 @@ use vm_wire::{
     limits,
     peer::{
         Belongings, MoveAbort, MoveAsk, MoveEnd, MoveLoaded, MoveOffer, MovePhase, MoveReady,
-        MoveRelease, MoveReport, Order,
+        MoveRelease, MoveReport, Order, Sent,
     },
     task::{FailKind, Failed, Located},
 };
@@ -56,6 +56,8 @@ pub(super) struct Leaving {
     prepared: Time,
     copied: Time,
     saved: Time,
+    /// When all of the image was sent, if that was seen.
+    pub sent: Option<Time>,
     loaded: Option<Time>,
     released: Time,
     /// What was sent while the task ran: bytes and rounds.
@@ -115,6 +117,8 @@ pub(super) struct Driven {
     pub asked_at: Time,
     /// How far it is, as the coordinator says.
     pub phase: Option<MovePhase>,
+    /// How much was sent, as the source says.
+    pub sent: Option<Sent>,
 }
 
 /// Whose wish it is.
@@ -254,6 +258,7 @@ impl Daemon {
                 },
                 asked_at,
                 phase: None,
+                sent: None,
             });
         }
         self.ask_coordinator(request, out);
@@ -361,6 +366,7 @@ impl Daemon {
                 prepared: now,
                 copied: now,
                 saved: now,
+                sent: None,
                 loaded: None,
                 released: now,
                 rounds: (0, 0),
@@ -865,6 +871,7 @@ impl Daemon {
         if self.arriving.contains_key(&tid) {
             self.discard(tid, out);
         }
+        let mut sent_again = 0;
         if self.tasks.contains_key(&tid) {
             self.forget_watches(tid);
             self.parked.remove(&tid);
@@ -875,6 +882,7 @@ impl Daemon {
                 {
                     self.send_answer_after(tid, task.asked, answer);
                 }
+                sent_again = task.absent.missed_chunks();
                 let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
                 self.send_on(tid, waited, missed, out);
             }
@@ -885,6 +893,8 @@ impl Daemon {
             self.counters.moves.went_in_doubt += u64::from(moving.doubted);
             let span = |from: Time, to: Time| to.since(from).as_micros() as u64;
             let loaded = moving.loaded.unwrap_or(moving.saved).max(moving.saved);
+            // Whoever has all of it may be quicker to say so than the end of the sender is seen.
+            let sent = moving.sent.unwrap_or(loaded).clamp(moving.saved, loaded);
             let stopped = span(moving.copied, moving.saved);
             let save_us = (moving.written.time.as_micros() as u64).min(stopped);
             let report = MoveReport {
@@ -898,9 +908,11 @@ impl Daemon {
                 copy_us: span(moving.prepared, moving.copied),
                 interrupt_us: stopped - save_us,
                 save_us,
-                restore_us: span(moving.saved, loaded),
+                transfer_us: span(moving.saved, sent),
+                restore_us: span(sent, loaded),
                 drain_us: span(loaded, moving.released),
                 commit_us: span(moving.released, self.now),
+                sent_again,
             };
             self.tell_move_end(moving.asker, tid, Ok(report), out);
         }

@@ -7,7 +7,8 @@ use vm_machine::{Input, MoveCounters};
 use vm_wire::{
     HostId, Tid,
     agreed::ExitStatus,
-    peer::Order,
+    console::{Answer, MoveRow, Request},
+    peer::{MovePhase, Order, Sent},
     task::{FailKind, Spawned, Watched},
 };
 
@@ -102,6 +103,68 @@ fn a_task_whose_image_is_lost_runs_on_and_gets_what_was_sent_meanwhile() {
     assert_eq!(world.received(worker), [(master, "meanwhile".to_owned())]);
     assert_eq!(counters(&world, 2).images_lost, 1);
     check(&mut world, master, worker, 2);
+}
+
+/// The moves that were asked for at n4.
+fn rows(world: &mut World) -> Vec<MoveRow> {
+    let conn = world.conn();
+    let number = world.console_request(4, conn, &Request::Moves);
+    world.run_until("the answer", |world| {
+        world.console_answer(conn, number).is_some()
+    });
+    match world.console_answer(conn, number) {
+        Some(Answer::Moves(rows)) => rows,
+        answer => panic!("{answer:?}"),
+    }
+}
+
+#[test]
+fn who_asked_is_told_how_much_was_sent() {
+    let (mut world, master, worker) = setting();
+    world.carry = Carry::Slow;
+    let wish = world.wish_move(4, worker, 3);
+    world.run_for(Duration::from_millis(100));
+    let mut row = MoveRow {
+        tid: worker,
+        from: "n2".to_owned(),
+        to: "n3".to_owned(),
+        phase: Some(MovePhase::Copying),
+        sent: None,
+    };
+    assert_eq!(rows(&mut world), [row.clone()]);
+    for bytes in [700, 900] {
+        let sent = Sent {
+            bytes,
+            memory: 1000,
+        };
+        world.input(HostId(2), Input::Sent(worker, sent));
+        world.run_for(Duration::from_millis(100));
+        row.sent = Some(sent);
+        assert_eq!(rows(&mut world), [row.clone()]);
+    }
+    // The end of a sender before the image was written is none of the image.
+    world.input(HostId(2), Input::SentAll(worker));
+    world.carry = Carry::Held;
+    world.copied(worker);
+    world.run_for(Duration::from_millis(40));
+    world.input(HostId(2), Input::SentAll(worker));
+    world.run_for(Duration::from_millis(30));
+    world.arrive(worker);
+    let report = world.reported(wish).expect("it moves");
+    assert_eq!(report.transfer_us, 40_000, "{report:?}");
+    assert!(report.restore_us >= 30_000, "{report:?}");
+    let phases = [
+        report.interrupt_us,
+        report.save_us,
+        report.transfer_us,
+        report.restore_us,
+        report.drain_us,
+        report.commit_us,
+    ];
+    assert_eq!(report.freeze_us(), phases.iter().sum::<u64>());
+    assert_eq!(report.sent_again, 0);
+    assert!(rows(&mut world).is_empty());
+    check(&mut world, master, worker, 3);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use vm_wire::{
     Frame, HostId, MachineId, Message, Op, Tid,
     agreed::{ExitStatus, HostFacts},
     console::{Answer, Request},
-    peer::{Join, Joined, Order, UsageRow},
+    peer::{Join, Joined, MoveReport, Order, UsageRow},
     task::{
         Done, ENV_TOKEN, Ended, Enrol, Exit, FailKind, Failed, HostEvent, Located, Place, Spawn,
         Spawned, Watch, Watched, Welcome,
@@ -616,12 +616,17 @@ impl World {
     }
 
     /// What became of it.
-    pub fn moved(&mut self, (conn, number): (ConnId, u64)) -> Result<(HostId, HostId), Failed> {
+    pub fn moved(&mut self, wish: (ConnId, u64)) -> Result<(HostId, HostId), Failed> {
+        self.reported(wish).map(|report| (report.from, report.to))
+    }
+
+    /// Likewise, all that is told of it.
+    pub fn reported(&mut self, (conn, number): (ConnId, u64)) -> Result<MoveReport, Failed> {
         self.run_until("the end of the move", |world| {
             world.console_answer(conn, number).is_some()
         });
         match self.console_answer(conn, number) {
-            Some(Answer::Moved(report)) => Ok((report.from, report.to)),
+            Some(Answer::Moved(report)) => Ok(report),
             Some(Answer::Failed(failed)) => Err(failed),
             other => panic!("{other:?}"),
         }
