@@ -208,6 +208,36 @@ fn a_long_open_file_has_to_be_at_the_target() {
 }
 
 #[test]
+fn files_below_the_working_folder_are_looked_for_below_that_of_the_target() {
+    let mut cluster = Cluster::on_loopback(0);
+    let folders = ["one", "other"].map(|name| cluster.folder().join(name));
+    for folder in &folders {
+        fs::create_dir(folder).expect("a folder");
+        cluster.add(&["--work-dir", folder.to_str().expect("text")]);
+    }
+    let (mut run, tid) = diarist(&cluster, &folders[0], 1 << 20);
+    let here = || {
+        let Answer::Ps(rows) = cluster.nodes[0].client().ask(&Request::Ps(None)) else {
+            panic!("ps has no such answer");
+        };
+        let pid = rows[1].usage.as_ref().expect("its host answers").pid;
+        fs::read_link(format!("/proc/{pid}/cwd")).expect("it runs")
+    };
+    assert_eq!(here(), folders[0]);
+    assert_moves(&cluster, tid, "n2");
+    assert_eq!(here(), folders[1]);
+    run.input(b"two\n");
+    run.output_until("written on n2, read 1");
+    assert_moves(&cluster, tid, "n1");
+    assert_eq!(here(), folders[0]);
+    run.input(b"three\n");
+    run.output_until("written on n1, read 2");
+    assert_eq!(text(&folders[0].join("diary")), "one\ntwo\nthree\n");
+    assert_eq!(text(&folders[1].join("diary")), "one\ntwo\n");
+    assert_ends(run);
+}
+
+#[test]
 fn a_file_that_both_hosts_share_stays_one() {
     let cluster = Cluster::on_loopback(2);
     let folder = cluster.folder().to_owned();

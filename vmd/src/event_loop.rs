@@ -388,10 +388,16 @@ impl EventLoop {
             }
             Output::Resize(tid, size) => self.processes.resize(tid, size),
             Output::Attach(conn, tid) => self.consoles.attach(conn, tid),
-            Output::Copy { tid, addr, ticket } => {
+            Output::Copy {
+                tid,
+                addr,
+                ticket,
+                folders,
+            } => {
                 let (locals, processes) = (&mut self.locals, &mut self.processes);
+                let to = (addr.as_str(), ticket);
                 self.moves
-                    .copy(tid, &addr, ticket, locals, processes, context);
+                    .copy(tid, to, folders.as_ref(), locals, processes, context);
             }
             Output::Freeze(tid) => {
                 let (locals, processes) = (&mut self.locals, &mut self.processes);

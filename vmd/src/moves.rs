@@ -20,7 +20,7 @@ use std::{collections::HashMap, io, time::Duration};
 use vm_machine::{Input, Written};
 use vm_wire::{
     HostId, Tid,
-    interrupt::{Order, Report},
+    interrupt::{Folders, Order, Report},
     task::{FailKind, Failed},
 };
 
@@ -54,12 +54,13 @@ impl Moves {
         }
     }
 
-    /// Has a task write most of its image, while it runs, into a connection to `addr`.
+    /// Has a task write most of its image, while it runs, into a connection to that address, with
+    /// that ticket.
     pub fn copy(
         &mut self,
         tid: Tid,
-        addr: &str,
-        ticket: u64,
+        (addr, ticket): (&str, u64),
+        folders: Option<&Folders>,
         locals: &mut Locals,
         processes: &mut Processes,
         context: &mut Context,
@@ -73,7 +74,7 @@ impl Moves {
         match start() {
             Ok(image) => {
                 self.copies.insert(tid, image);
-                self.order(tid, Order::Copy, locals, processes, context);
+                self.order(tid, Order::Copy, folders, locals, processes, context);
             }
             Err(error) => refuse(tid, &error, context),
         }
@@ -87,7 +88,7 @@ impl Moves {
         processes: &mut Processes,
         context: &mut Context,
     ) {
-        self.order(tid, Order::Freeze, locals, processes, context);
+        self.order(tid, Order::Freeze, None, locals, processes, context);
         self.copies.remove(&tid);
     }
 
@@ -95,6 +96,7 @@ impl Moves {
         &self,
         tid: Tid,
         order: Order,
+        folders: Option<&Folders>,
         locals: &mut Locals,
         processes: &mut Processes,
         context: &mut Context,
@@ -107,7 +109,7 @@ impl Moves {
         if fault::at(point) == Strike::Task {
             processes.signal(tid, libc::SIGKILL);
         }
-        match locals.interrupts.order(tid, order, image) {
+        match locals.interrupts.order(tid, order, folders, image) {
             Ok(()) => processes.nudge(tid, NUDGE),
             Err(error) => refuse(tid, &error, context),
         }
@@ -117,7 +119,10 @@ impl Moves {
     pub fn cancel(&mut self, tid: Tid, locals: &mut Locals, processes: &mut Processes) {
         // It may have ended.
         if self.copies.remove(&tid).is_some()
-            && locals.interrupts.order(tid, Order::Cancel, None).is_ok()
+            && locals
+                .interrupts
+                .order(tid, Order::Cancel, None, None)
+                .is_ok()
         {
             processes.nudge(tid, NUDGE);
         }
@@ -125,7 +130,10 @@ impl Moves {
 
     /// A frozen task, or one that was brought back, goes on here.
     pub fn go(&self, tid: Tid, locals: &mut Locals) {
-        if let Err(error) = locals.interrupts.order(tid, Order::Go(self.here), None) {
+        if let Err(error) = locals
+            .interrupts
+            .order(tid, Order::Go(self.here), None, None)
+        {
             log::warn!("task {tid} cannot be told to go on: {error}");
         }
     }

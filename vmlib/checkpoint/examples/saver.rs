@@ -1,8 +1,8 @@
 //! A process that saves itself as it is told, for tests: `saver [FILE]...`; `saver restore IMAGE`
 //! brings one back. It opens the files for reading and appending, and reads lines; each is answered:
 //!
-//! `save PATH [forked] [rounds] [compress] [carry[=BYTES]] [checked=BYTES]`: `saved`, where it is
-//! brought back `back`, or why not. A path that is that of a socket is connected to. `limit BYTES`: how long files may
+//! `save PATH [forked] [rounds] [compress] [carry[=BYTES]] [checked=BYTES]
+//! [folders=HERE:THERE]`: `saved`, where it is brought back `back`, or why not. A path that is that of a socket is connected to. `limit BYTES`: how long files may
 //! become. `append TEXT`, `read`: what the first file says. `look`: whether its memory is as it was.
 
 use std::{
@@ -19,7 +19,9 @@ use std::{
     },
     thread,
 };
-use vm_checkpoint::{Carry, Options, SaveError, Saved, Until, Way, restore, save, save_in_rounds};
+use vm_checkpoint::{
+    Carry, Folders, Options, SaveError, Saved, Until, Way, restore, save, save_in_rounds,
+};
 
 /// Words of memory, so that an image is much longer than a pipe.
 const WORDS: usize = 4 << 20;
@@ -92,6 +94,10 @@ fn saved(words: &[&str]) -> Result<Saved, SaveError> {
         let word = words.iter().find_map(|word| word.strip_prefix(name));
         word.map(|number| number.parse().expect("a number"))
     };
+    let folders = words.iter().find_map(|word| {
+        let (here, there) = word.strip_prefix("folders=")?.split_once(':')?;
+        Some((here.to_owned(), there.to_owned()))
+    });
     let options = Options {
         forked: has("forked"),
         compress: has("compress"),
@@ -100,6 +106,10 @@ fn saved(words: &[&str]) -> Result<Saved, SaveError> {
             None if has("carry") => Carry::All,
             None => Carry::Nothing,
         },
+        folders: folders.as_ref().map(|(here, there)| Folders {
+            here: here.as_bytes(),
+            there: there.as_bytes(),
+        }),
         checked_max: number("checked=").unwrap_or(u64::MAX),
         ..Options::default()
     };

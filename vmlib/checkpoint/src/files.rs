@@ -42,7 +42,7 @@ pub struct Wish<'a> {
 /// All descriptors, by number.
 pub fn capture(
     wish: Wish<'_>,
-    names: &mut Names,
+    names: &mut Names<'_>,
     known: &mut Known,
 ) -> Outcome<&'static mut [FileRecord]> {
     // SAFETY: zeros are values of all fields.
@@ -88,7 +88,7 @@ pub fn capture(
 }
 
 /// Says which files are carried: those without a name first, because there is no other way for them.
-fn choose_carried(list: &mut [FileRecord], names: &Names, wish: Wish<'_>) -> Outcome<()> {
+fn choose_carried(list: &mut [FileRecord], names: &Names<'_>, wish: Wish<'_>) -> Outcome<()> {
     let is_all = matches!(wish.carry, Carry::All);
     let mut room = match wish.carry {
         Carry::Nothing => return Ok(()),
@@ -155,7 +155,12 @@ fn is_closed(fd: i32) -> bool {
     matches!(control(fd, libc::F_GETFD, 0), Err(Errno(libc::EBADF)))
 }
 
-fn record(fd: i32, names: &mut Names, wish: Wish<'_>, known: &mut Known) -> Outcome<FileRecord> {
+fn record(
+    fd: i32,
+    names: &mut Names<'_>,
+    wish: Wish<'_>,
+    known: &mut Known,
+) -> Outcome<FileRecord> {
     let path = NumberPath::new("/proc/self/fd/", fd, "");
     let name = proc::read_link(path.bytes(), "looking at an open file")?;
     let stat = content::status(fd)?;
@@ -169,7 +174,7 @@ fn record(fd: i32, names: &mut Names, wish: Wish<'_>, known: &mut Known) -> Outc
         inode: stat.st_ino,
         close_on_exec: close_on_exec as u32 & 1,
         mode: stat.st_mode,
-        name: names.add(name)?,
+        name: names.add_path(name)?,
         ..FileRecord::default()
     };
     record.kind = match stat.st_mode & libc::S_IFMT {

@@ -127,6 +127,31 @@ impl Carry {
     }
 }
 
+/// A folder, and the one that takes its place where a process is brought back: what the process has
+/// open, has mapped shared, or has as its working directory below the one is looked for at the same
+/// place below the other. Both are absolute paths without a slash at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Folders<'a> {
+    /// Where the process is saved.
+    pub here: &'a [u8],
+    /// Where it is brought back.
+    pub there: &'a [u8],
+}
+
+impl<'a> Folders<'a> {
+    /// A path as it is there, in two parts.
+    fn there<'b>(folders: Option<Folders<'a>>, path: &'b [u8]) -> (&'b [u8], &'b [u8])
+    where
+        'a: 'b,
+    {
+        let below = |folders: &Folders<'a>| {
+            let rest = path.strip_prefix(folders.here)?;
+            (rest.is_empty() || rest.starts_with(b"/")).then_some((folders.there, rest))
+        };
+        folders.as_ref().and_then(below).unwrap_or((path, &[]))
+    }
+}
+
 /// How a process is saved.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
@@ -139,6 +164,8 @@ pub struct Options<'a> {
     /// still. One that is missing where the process is brought back is made of it, and one that was
     /// deleted while it was open is no reason to refuse the save.
     pub carry: Carry,
+    /// Files below a folder have other names where the process is brought back.
+    pub folders: Option<Folders<'a>>,
     /// How many bytes of each open regular file the checksum covers, from its beginning; all of
     /// them by default. Most of it is made before the process stands still. Where it is brought
     /// back, the file's size and this checksum have to be the same.
@@ -159,6 +186,7 @@ impl Default for Options<'_> {
             forked: false,
             compress: false,
             carry: Carry::Nothing,
+            folders: None,
             checked_max: u64::MAX,
             own: &[],
             limit: Duration::from_secs(2),
@@ -174,6 +202,7 @@ impl<'a> Options<'a> {
             forked: self.forked,
             compress: self.compress,
             carry: self.carry,
+            folders: self.folders,
             checked_max: self.checked_max,
             own: self.own,
             limit_ns: u64::try_from(self.limit.as_nanos()).unwrap_or(u64::MAX),

@@ -152,6 +152,7 @@ fn wanted(image: i32) -> Wanted<'static> {
         image,
         forked: MODE.load(Relaxed) & FORKED != 0,
         compress: false,
+        folders: None,
         carry: match MODE.load(Relaxed) & CARRY {
             0 => Carry::Nothing,
             _ => Carry::All,

@@ -9,6 +9,7 @@ use vm_wire::{
     Frame, HostId, Tid,
     agreed::ExitStatus,
     console::WindowSize,
+    interrupt::Folders,
     peer::{Sent, UsageRow},
     task::{Enrol, Failed},
 };
@@ -176,6 +177,8 @@ pub enum Output {
         addr: String,
         /// What the target's daemon knows the connection by.
         ticket: u64,
+        /// Where files are at the target, if elsewhere.
+        folders: Option<Folders>,
     },
     /// Have that task stop and write the rest; `Frozen` follows.
     Freeze(Tid),

@@ -5,7 +5,8 @@
 //! |---|---|---|
 //! | 0 | 8 | number, goes up; one that was seen before is stale |
 //! | 8 | 4 | kind |
-//! | 12 | 4 | of `Go`: the host |
+//! | 12 | 4 | of `Go`: the host; of `Copy`: bytes of two folders, 2 each, or 0 |
+//! | 16 | up to 1000 | of `Copy`: the folders ([`Folders`]) |
 //!
 //! | report | bytes | field |
 //! |---|---|---|
@@ -16,10 +17,12 @@
 //!
 //! All numbers are little-endian.
 
-use crate::id::HostId;
+use crate::{id::HostId, limits};
 
-/// Bytes of an order.
+/// Bytes of an order without its folders.
 pub const ORDER_LEN: usize = 16;
+/// Bytes of an order at most.
+pub const ORDER_MAX: usize = ORDER_LEN + 2 * limits::WORK_DIR_MAX;
 /// Bytes of a report without its text.
 pub const REPORT_LEN: usize = 16;
 /// Bytes of a report at most.
@@ -68,6 +71,43 @@ impl Order {
             _ => None,
         };
         Some((number, order))
+    }
+}
+
+/// A folder of the source of a move, and the one that takes its place at the target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folders {
+    /// At the source.
+    pub here: String,
+    /// At the target.
+    pub there: String,
+}
+
+impl Folders {
+    /// [`Order::Copy`] with these, as it travels. Each is at most [`limits::WORK_DIR_MAX`] long; else
+    /// the order comes without them.
+    pub fn copy_order(&self, number: u64) -> Vec<u8> {
+        let mut bytes = Order::Copy.to_bytes(number).to_vec();
+        if self.here.len().max(self.there.len()) <= limits::WORK_DIR_MAX {
+            bytes[12..14].copy_from_slice(&(self.here.len() as u16).to_le_bytes());
+            bytes[14..].copy_from_slice(&(self.there.len() as u16).to_le_bytes());
+            bytes.extend_from_slice(self.here.as_bytes());
+            bytes.extend_from_slice(self.there.as_bytes());
+        }
+        bytes
+    }
+
+    /// Those of an order [`Order::Copy`], if it has some.
+    pub fn of(order: &[u8]) -> Option<(&[u8], &[u8])> {
+        let len = |at: usize| {
+            Some(usize::from(u16::from_le_bytes(
+                *order.get(at..)?.first_chunk()?,
+            )))
+        };
+        let (here, there) = (len(12)?, len(14)?);
+        let text = order.get(ORDER_LEN..)?;
+        let is_whole = here > 0 && there > 0 && text.len() == here + there;
+        is_whole.then(|| text.split_at(here))
     }
 }
 
@@ -164,6 +204,17 @@ mod tests {
             Some((0x0909_0909_0909_0909, None))
         );
         assert_eq!(Order::from_bytes(b"short"), None);
+        let mut folders = Folders {
+            here: "/a".to_owned(),
+            there: "/b/c".to_owned(),
+        };
+        let bytes = folders.copy_order(9);
+        assert_eq!(Order::from_bytes(&bytes), Some((9, Some(Order::Copy))));
+        assert_eq!(Folders::of(&bytes), Some((&b"/a"[..], &b"/b/c"[..])));
+        assert_eq!(Folders::of(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(Folders::of(&Order::Copy.to_bytes(9)), None);
+        folders.there = "/".repeat(limits::WORK_DIR_MAX + 1);
+        assert_eq!(Folders::of(&folders.copy_order(9)), None);
         let long = "é".repeat(REPORT_MAX);
         let (bytes, micros, rounds) = (1 << 40, 7, 3);
         for report in [

@@ -361,6 +361,8 @@ pub struct MoveReady {
     pub incarnation: u32,
     /// By which the connection that brings the image is known, or why there can be none.
     pub ticket: Result<u64, Failed>,
+    /// The target's working folder, if its daemon has one.
+    pub work_dir: Option<String>,
 }
 
 /// The image is whole and verified, and its process stands ready; or why not.

@@ -66,7 +66,9 @@ impl World {
             Output::Lease(until) => self.set_lease(slot, until),
             Output::Note(text) => self.trace(|| format!("slot {slot}: {text}")),
             Output::End(why) => self.end_daemon(slot, why),
-            Output::Copy { tid, addr, ticket } => return self.copy(slot, tid, &addr, ticket),
+            Output::Copy {
+                tid, addr, ticket, ..
+            } => return self.copy(slot, tid, &addr, ticket),
             Output::Freeze(tid) => self.order(slot, tid, Order::Freeze),
             Output::CancelCopy(tid) => self.order(slot, tid, Order::Cancel),
             Output::Resume(tid) => self.order(slot, tid, Order::Go),

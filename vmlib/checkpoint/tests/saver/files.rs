@@ -119,6 +119,36 @@ fn a_carried_log_that_is_behind_gets_the_rest() {
     }
 }
 
+/// Another host has the user's files in another folder.
+#[test]
+fn files_below_a_folder_are_looked_for_below_another_one() {
+    let (folder, file, image, mut saver) = begin(b"one,");
+    let inside = file.parent().expect("a folder").to_owned();
+    let other = folder.path().join("other");
+    fs::create_dir(&other).expect("a folder");
+    let words = format!("carry folders={}:{}", inside.display(), other.display());
+    assert_eq!(saver.save(&image, &words), "saved");
+    assert_eq!(saver.ask("append here"), "done");
+    let mut back = Saver::restore(&image);
+    assert_eq!(back.heard(), "back");
+    assert_eq!(back.ask("append there"), "done");
+    assert_eq!(fs::read(&file).expect("it is there"), b"one,here");
+    assert_eq!(
+        fs::read(other.join("data")).expect("it was made"),
+        b"one,there"
+    );
+    // A name that only begins like the folder is another one.
+    let words = format!(
+        "carry folders={}:{}",
+        folder.path().join("insi").display(),
+        other.display()
+    );
+    assert_eq!(saver.save(&image, &words), "saved");
+    let mut back = Saver::restore(&image);
+    assert_eq!(back.heard(), "back");
+    assert_eq!(back.ask("read"), "one,here");
+}
+
 /// By descriptor, as long as there is room.
 #[test]
 fn of_some_bytes_as_many_files_are_carried_as_fit() {

@@ -116,6 +116,9 @@ pub struct DaemonConfig {
     /// Whether it drains its host when it is asked to end ([`Input::Stop`]), and how long at most,
     /// before it leaves with what is left.
     pub drain_at_stop: Option<Duration>,
+    /// The working folder of this host: what a task has open below it is looked for below that of
+    /// the host to which it moves.
+    pub work_dir: Option<String>,
     /// For the log.
     pub agreement: AgreementConfig,
 }
@@ -131,6 +134,7 @@ impl DaemonConfig {
             window_bytes: limits::WINDOW_BYTES_DEFAULT,
             inbox_bytes: limits::INBOX_BYTES_DEFAULT,
             drain_at_stop: None,
+            work_dir: None,
             agreement: AgreementConfig::default(),
         }
     }

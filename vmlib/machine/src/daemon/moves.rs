@@ -35,6 +35,7 @@ use vm_wire::{
     Body, Frame, FrameReader, HostId, Message, Tid,
     agreed::{Change, ExitStatus},
     console::Answer,
+    interrupt::Folders,
     limits,
     peer::{
         Belongings, MoveAbort, MoveAsk, MoveEnd, MoveLoaded, MoveOffer, MovePhase, MoveReady,
@@ -411,6 +412,7 @@ impl Daemon {
             tid,
             incarnation,
             ticket,
+            work_dir: self.config.work_dir.clone(),
         };
         self.send_order(from, &Order::MoveReady(ready));
     }
@@ -474,7 +476,14 @@ impl Daemon {
         (moving.stage, moving.prepared) = (Stage::Copying, now);
         let (addr, incarnation) = (host.facts.addr.clone(), moving.incarnation);
         self.set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
-        out.push_back(Output::Copy { tid, addr, ticket });
+        let folders = self.config.work_dir.clone().zip(ready.work_dir);
+        let folders = folders.map(|(here, there)| Folders { here, there });
+        out.push_back(Output::Copy {
+            tid,
+            addr,
+            ticket,
+            folders: folders.filter(|folders| folders.here != folders.there),
+        });
         self.report_phase(tid);
     }
 

@@ -8,6 +8,7 @@ use vm_wire::{
     HostId, Tid,
     agreed::ExitStatus,
     console::{Answer, MoveRow, Request},
+    interrupt::Folders,
     peer::{MovePhase, Order, Sent},
     task::{FailKind, Spawned, Watched},
 };
@@ -68,6 +69,22 @@ fn a_task_moves_and_goes_on() {
     let back = world.wish_move(1, worker, 2);
     assert_eq!(world.moved(back), Ok((HostId(3), HostId(2))));
     check(&mut world, master, worker, 2);
+}
+
+#[test]
+fn files_are_where_the_working_folders_of_both_hosts_say() {
+    let (mut world, _, worker) = setting();
+    let wish = world.wish_move(4, worker, 3);
+    world.moved(wish).expect("it moves");
+    let folders = Folders {
+        here: "/work/n2".to_owned(),
+        there: "/work/n3".to_owned(),
+    };
+    assert_eq!(world.folders, Some(folders));
+    // That host has none.
+    let wish = world.wish_move(4, worker, 1);
+    world.moved(wish).expect("it moves");
+    assert_eq!(world.folders, None);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use vm_wire::{
     Frame, HostId, MachineId, Message, Op, Tid,
     agreed::{ExitStatus, HostFacts},
     console::{Answer, Request},
+    interrupt::Folders,
     peer::{Join, Joined, MoveReport, Order, UsageRow},
     task::{
         Done, ENV_TOKEN, Ended, Enrol, Exit, FailKind, Failed, HostEvent, Located, Place, Spawn,
@@ -108,6 +109,8 @@ pub struct World {
     /// Tasks to which no data gets through.
     pub deaf: BTreeSet<Tid>,
     pub carry: Carry,
+    /// Those of the last image, by the working folders of all hosts but the first.
+    pub folders: Option<Folders>,
     /// Tasks that cannot be saved, the next so many times.
     pub unsavable: BTreeMap<Tid, u32>,
     /// Which hosts await which tasks, by the tickets.
@@ -161,6 +164,7 @@ impl World {
             stubborn: false,
             deaf: BTreeSet::new(),
             carry: Carry::Whole,
+            folders: None,
             unsavable: BTreeMap::new(),
             expected: BTreeMap::new(),
             images: BTreeMap::new(),
@@ -219,6 +223,7 @@ impl World {
         let mut out = Outbox::new();
         let mut config = DaemonConfig::new(crate::world::facts(name), nonce);
         config.seed = nonce;
+        config.work_dir = Some(format!("/work/{name}"));
         config.drain_at_stop = self.drain_at_stop;
         let daemon = Daemon::joined(self.now, config, &joined, &mut out).expect("a good snapshot");
         self.begin(joined.host, daemon, out);
@@ -415,7 +420,15 @@ impl World {
                     }
                 }
             }
-            Output::Copy { tid, ticket, .. } => self.copy(host, tid, ticket),
+            Output::Copy {
+                tid,
+                ticket,
+                folders,
+                ..
+            } => {
+                self.folders = folders;
+                self.copy(host, tid, ticket);
+            }
             Output::Freeze(tid) => self.freeze(host, tid),
             Output::CancelCopy(tid) => drop(self.copies.remove(&tid)),
             Output::Resume(tid) => self.resume(host, tid),

@@ -761,9 +761,10 @@ fn moves(visitor: &mut impl Visitor) {
             incarnation,
         },
     );
-    for (name, ticket) in [
-        ("MoveReady", Ok(0x0102_0304_0506_0708)),
-        ("MoveReady.refused", Err(failed())),
+    let folder = Some("/home/user/work".to_owned());
+    for (name, ticket, work_dir) in [
+        ("MoveReady", Ok(0x0102_0304_0506_0708), folder),
+        ("MoveReady.refused", Err(failed()), None),
     ] {
         visitor.message(
             name,
@@ -771,6 +772,7 @@ fn moves(visitor: &mut impl Visitor) {
                 tid: task,
                 incarnation,
                 ticket,
+                work_dir,
             },
         );
     }
