@@ -56,6 +56,7 @@ fn a_ring_of_eight_loses_and_doubles_nothing_while_its_members_move() {
     // It ends when it is told to: by a line on its standard input.
     run.run("vmtest", &["ring-until-told", "1048576"]);
     let members = members(node);
+    let mut restoring = 0;
     for number in 0..moves() {
         // Each member in turn, each time one host on.
         let tid = members[number as usize % MEMBERS];
@@ -65,7 +66,10 @@ fn a_ring_of_eight_loses_and_doubles_nothing_while_its_members_move() {
         };
         assert_ne!(report.from, report.to);
         assert!(report.bytes > 0);
+        restoring += report.restore_us;
     }
+    // The end of the image was seen where it was sent from, before the target had brought it back.
+    assert!(restoring > 0);
     run.input(b"end\n");
     let finished = run.finish();
     assert_eq!(finished.status, ExitStatus::Code(0), "{}", finished.stderr);
