@@ -7,6 +7,7 @@ use crate::{
     image,
     interrupt::Interrupt,
     launch,
+    moving::Moving,
     render::{Event, Renderer},
     run, terminal,
 };
@@ -119,18 +120,11 @@ impl Console {
                 no_precopy,
                 compress,
             } => {
-                let tid = self.resolve(tid)?;
                 let way = MoveWay {
                     precopy: !no_precopy,
                     compress: *compress,
                 };
-                let request = Request::Move(tid, host.clone(), way);
-                let Answer::Moved(report) = self.client()?.ask(&request)? else {
-                    return Err(ClientError::Unexpected.into());
-                };
-                let conf = self.conf(None)?;
-                self.renderer.show(&Event::Moved(tid, &report, &conf))?;
-                Ok(failure::DONE)
+                self.move_task(tid, host.as_deref(), way)
             }
             Command::Drain { undo: true, host } => {
                 let Answer::Done = self.client()?.ask(&Request::Undrain(host.clone()))? else {
@@ -372,6 +366,27 @@ impl Console {
             self.renderer.show(&Event::HostDeleted(host))?;
         }
         Ok(code)
+    }
+
+    fn move_task(&mut self, tid: &TidArg, host: Option<&str>, way: MoveWay) -> anyhow::Result<u8> {
+        let tid = self.resolve(tid)?;
+        let name = tid.show(self.machine()?).to_string();
+        let mut moving = Moving::new(self.renderer.audience(), tid, &name);
+        let request = Request::Move(tid, host.map(str::to_owned), way);
+        let answer = self.client()?.ask_while(&request, LOOK, |client| {
+            let Answer::Moves(rows) = client.ask(&Request::Moves)? else {
+                return Err(ClientError::Unexpected);
+            };
+            moving.show(&rows);
+            Ok(())
+        });
+        moving.end();
+        let Answer::Moved(report) = answer? else {
+            return Err(ClientError::Unexpected.into());
+        };
+        let conf = self.conf(None)?;
+        self.renderer.show(&Event::Moved(tid, &report, &conf))?;
+        Ok(failure::DONE)
     }
 
     fn drain(&mut self, host: &str) -> anyhow::Result<u8> {

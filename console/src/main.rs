@@ -16,6 +16,7 @@ mod failure;
 mod image;
 mod interrupt;
 mod launch;
+mod moving;
 mod render;
 mod repl;
 mod run;

@@ -374,16 +374,18 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
             copy_us: 5_000,
             interrupt_us: 1_000,
             save_us: 9_000,
-            restore_us: 10_000,
+            transfer_us: 4_000,
+            restore_us: 6_000,
             drain_us: 1_000,
             commit_us: 9_000,
+            sent_again: 2,
         };
         let drained = DrainReport {
             host: HostId(2),
             total_us: 250_000,
             moved_count: 1,
             refused_count: 1,
-            moved: vec![(tid(2, 1), moved)],
+            moved: vec![(tid(2, 1), moved.clone())],
             refused: vec![(tid(2, 2), Failed::new(FailKind::Refused, &reasons[0]))],
         };
         let machine = conf();
@@ -407,6 +409,13 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
                 Event::Check(tid(1, 1), &reasons),
                 "t1.1 cannot be moved: it has no way back\n",
                 r#"{"movable":false,"reasons":["it has no way back"],"tid":"t1.1"}"#,
+            ),
+            (
+                Event::Moved(tid(2, 1), &moved, &machine),
+                "t2.1 moved from beta to alpha: 5.0 MB in 40.0 ms, 4.0 MB of them while it ran (2 \
+                 rounds); it stood still for 30.0 ms (interrupt 1.0, save 9.0, transfer 4.0, \
+                 restore 6.0, drain 1.0, commit 9.0); 2 chunks sent again\n",
+                r#"{"bytes":5000000,"commit_us":9000,"copied":4000000,"copy_us":5000,"drain_us":1000,"freeze_us":30000,"from":"beta","interrupt_us":1000,"prepare_us":5000,"restore_us":6000,"rounds":2,"save_us":9000,"sent_again":2,"tid":"t2.1","to":"alpha","total_us":40000,"transfer_us":4000}"#,
             ),
             (
                 Event::Drained(&drained, &machine),

@@ -129,14 +129,14 @@ pub struct Cluster {
 impl Cluster {
     /// A machine of `hosts` daemons on the loopback address; all have joined.
     pub fn on_loopback(hosts: usize) -> Cluster {
-        Self::start(hosts, None)
+        Self::start(hosts, None, folder())
     }
 
     /// A machine of `hosts` daemons, each in a network namespace of its own; all have joined.
     /// `None` where that is not possible (it takes root and `ip`), which is said on stderr.
     pub fn in_namespaces(hosts: usize) -> Option<Cluster> {
         match Network::new(hosts) {
-            Ok(network) => Some(Self::start(hosts, Some(network))),
+            Ok(network) => Some(Self::start(hosts, Some(network), folder())),
             Err(why) => {
                 eprintln!("skipped: no network namespaces here: {why}");
                 None
@@ -144,12 +144,24 @@ impl Cluster {
         }
     }
 
-    fn start(hosts: usize, network: Option<Network>) -> Cluster {
-        // Short, because a socket's path has at most 107 bytes.
-        let folder = tempfile::Builder::new()
-            .prefix("vm")
-            .tempdir_in("/tmp")
-            .expect("a folder");
+    /// Likewise, and [`Cluster::own_folder`] is another one on each host, as `/tmp` is on others.
+    pub fn with_own_folders(hosts: usize) -> Option<Cluster> {
+        let folder = folder();
+        let own = folder.path().join("own");
+        std::fs::create_dir(&own).expect("a folder");
+        match Network::new(hosts) {
+            Ok(mut network) => {
+                network.own = Some(own);
+                Some(Self::start(hosts, Some(network), folder))
+            }
+            Err(why) => {
+                eprintln!("skipped: no network namespaces here: {why}");
+                None
+            }
+        }
+    }
+
+    fn start(hosts: usize, network: Option<Network>, folder: TempDir) -> Cluster {
         let mut cluster = Cluster {
             nodes: Vec::new(),
             network,
@@ -164,6 +176,14 @@ impl Cluster {
     /// The folder of the whole cluster.
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// The folder that each host has one of; that of daemon `index` as others can reach it.
+    pub fn own_folder(&self, index: usize) -> (PathBuf, PathBuf) {
+        let own = self.folder().join("own");
+        let root = format!("/proc/{}/root", self.nodes[index].pid());
+        let reached = PathBuf::from(format!("{root}{}", own.display()));
+        (own, reached)
     }
 
     /// The file with the machine's secret.
@@ -285,6 +305,12 @@ impl Drop for Cluster {
             }
         }
     }
+}
+
+/// Short, because a socket's path has at most 107 bytes.
+fn folder() -> TempDir {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("vm").tempdir_in("/tmp").expect("a folder")
 }
 
 /// Lets the kernel end the process when the test ends, however it ends.

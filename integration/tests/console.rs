@@ -14,6 +14,7 @@ use std::{
     thread,
 };
 use vm_integration::cluster::{Cluster, Node, PATIENCE, binaries, end_with_us, wait_for};
+use vm_wire::console::{Answer, Request};
 
 fn vm(node: &Node, words: &[&str]) -> Command {
     let mut command = Command::new(binaries::binary("vm"));
@@ -300,4 +301,63 @@ fn a_killed_console_hangs_up_its_program_and_nothing_else() {
         .output()
         .expect("the console can be run");
     assert!(ps.status.success(), "{ps:?}");
+}
+
+/// The restorer that a test has stopped at its start.
+fn stopped_child(node: &Node) -> Pid {
+    wait_for("a stopped process", PATIENCE, || {
+        let children = format!("/proc/{}/task/{}/children", node.pid(), node.pid());
+        let children = fs::read_to_string(children).expect("the daemon runs");
+        let is_stopped = |pid: &&str| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+            stat.is_ok_and(|stat| stat.contains(") T "))
+        };
+        let pid = children.split_whitespace().find(is_stopped)?;
+        Pid::from_raw(pid.parse().expect("a number"))
+    })
+}
+
+#[test]
+fn on_a_terminal_a_move_shows_how_far_it_is_and_at_last_how_it_went() {
+    let mut cluster = Cluster::on_loopback(1);
+    let mut command = cluster.command("n2", &[]);
+    // The image waits there.
+    command.env("VM_FAULT", "restorer:stop");
+    cluster.add_node("n2".to_owned(), command);
+    let node = &cluster.nodes[0];
+    let mut run = node.client();
+    run.run("vmtest", &["caller", "n1"]);
+    run.output_until("it goes");
+    let Answer::Ps(rows) = node.client().ask(&Request::Ps(None)) else {
+        panic!("ps has no such answer");
+    };
+    let tid = rows[1].tid.show(node.conf().machine).to_string();
+    let mut console = OnTerminal::run(node, &["move", &tid, "n2"]);
+    console.wait_for("n1 to n2: copying while it runs");
+    // Of so many bytes.
+    console.wait_for("iB of ");
+    let mut programs = node.client();
+    let Answer::Moves(rows) = programs.ask(&Request::Moves) else {
+        panic!("moves has no such answer");
+    };
+    let sent = rows[0].sent.expect("it was shown");
+    assert!(sent.bytes > 100_000 && sent.memory > 8 << 20, "{sent:?}");
+    let stopped = stopped_child(&cluster.nodes[1]);
+    kill_process(stopped, Signal::CONT).expect("it is stopped");
+    console.wait_for("moved from n1 to n2: ");
+    for phase in [
+        "interrupt",
+        "save",
+        "transfer",
+        "restore",
+        "drain",
+        "commit",
+    ] {
+        console.wait_for(phase);
+    }
+    console.wait_for("chunks sent again");
+    assert_eq!(console.exit_code(), Some(0));
+    assert_eq!(programs.ask(&Request::Moves), Answer::Moves(Vec::new()));
+    run.input(b"end\n");
+    run.output_until("none lost, doubled or out of order");
 }

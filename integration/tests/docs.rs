@@ -91,6 +91,7 @@ fn the_guides_limits_are_those_of_the_code() {
         ("GROUP_MEMBERS_MAX", limits::GROUP_MEMBERS_MAX as u64),
         ("CONSOLES_MAX", limits::CONSOLES_MAX as u64),
         ("LINE_MAX", limits::LINE_MAX as u64),
+        ("MOVE_FILES", limits::MOVE_FILES),
         ("OUTPUT_QUEUE_BYTES", limits::OUTPUT_QUEUE_BYTES as u64),
     ]);
     for cells in rows(&text) {

@@ -3,12 +3,13 @@
 //! `VM_MOVES=1000 cargo test --test moves` makes as many moves as the goal says.
 
 use rustix::process::{Pid, Signal, kill_process};
-use std::{fs, time::Duration};
-use vm_integration::cluster::{Cluster, Node, wait_for};
+use std::{fs, os::unix::fs::MetadataExt as _, path::Path, time::Duration};
+use vm_integration::cluster::{Cluster, Node, client::Client, wait_for};
 use vm_wire::{
     Tid,
     agreed::ExitStatus,
     console::{Answer, Request},
+    limits,
     peer::MoveWay,
     task::FailKind,
 };
@@ -56,6 +57,7 @@ fn a_ring_of_eight_loses_and_doubles_nothing_while_its_members_move() {
     // It ends when it is told to: by a line on its standard input.
     run.run("vmtest", &["ring-until-told", "1048576"]);
     let members = members(node);
+    let mut restoring = 0;
     for number in 0..moves() {
         // Each member in turn, each time one host on.
         let tid = members[number as usize % MEMBERS];
@@ -67,7 +69,10 @@ fn a_ring_of_eight_loses_and_doubles_nothing_while_its_members_move() {
         };
         assert_ne!(report.from, report.to);
         assert!(report.bytes > 0);
+        restoring += report.restore_us;
     }
+    // The end of the image was seen where it was sent from, before the target had brought it back.
+    assert!(restoring > 0);
     run.input(b"end\n");
     let finished = run.finish();
     assert_eq!(finished.status, ExitStatus::Code(0), "{}", finished.stderr);
@@ -116,6 +121,143 @@ fn what_cannot_be_moved_stays_and_says_why() {
     assert_eq!(finished.status, ExitStatus::Code(0), "{}", finished.stderr);
     let failed = refused(members[0], None);
     assert_eq!(failed.kind, FailKind::NoSuchTask, "{failed}");
+}
+
+/// A diarist on the first host, which has written its first line.
+fn diarist(cluster: &Cluster, folder: &Path, bytes: u64) -> (Client, Tid) {
+    let mut run = cluster.nodes[0].client();
+    let (folder, bytes) = (folder.display().to_string(), bytes.to_string());
+    run.run("vmtest", &["diary", "n1", &folder, &bytes]);
+    run.input(b"one\n");
+    run.output_until("written on n1, read 0");
+    let Answer::Ps(rows) = cluster.nodes[0].client().ask(&Request::Ps(None)) else {
+        panic!("ps has no such answer");
+    };
+    (run, rows[1].tid)
+}
+
+fn move_to(cluster: &Cluster, tid: Tid, host: &str) -> Answer {
+    let asked = Request::Move(tid, Some(host.to_owned()), MoveWay::default());
+    cluster.nodes[0].client().ask(&asked)
+}
+
+fn assert_moves(cluster: &Cluster, tid: Tid, host: &str) {
+    let answer = move_to(cluster, tid, host);
+    assert!(matches!(answer, Answer::Moved(_)), "{answer:?}");
+}
+
+fn assert_ends(mut run: Client) {
+    run.input(b"end\n");
+    let finished = run.finish();
+    assert_eq!(finished.status, ExitStatus::Code(0), "{}", finished.stderr);
+}
+
+fn text(file: &Path) -> String {
+    fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+#[test]
+fn open_files_go_along_to_hosts_that_do_not_have_them() {
+    let Some(cluster) = Cluster::with_own_folders(2) else {
+        return;
+    };
+    let (folder, first) = cluster.own_folder(0);
+    let (_, second) = cluster.own_folder(1);
+    let (mut run, tid) = diarist(&cluster, &folder, 1 << 20);
+    assert_eq!(text(&first.join("diary")), "one\n");
+    assert!(!second.join("diary").exists());
+    assert_moves(&cluster, tid, "n2");
+    run.input(b"two\n");
+    run.output_until("written on n2, read 1");
+    assert_eq!(text(&second.join("diary")), "one\ntwo\n");
+    assert_eq!(text(&first.join("diary")), "one\n");
+    let books = [&first, &second].map(|folder| fs::read(folder.join("book")).expect("a book"));
+    assert!(books[0] == books[1]);
+    // Back to where the diary is behind.
+    assert_moves(&cluster, tid, "n1");
+    run.input(b"three\n");
+    run.output_until("written on n1, read 2");
+    assert_eq!(text(&first.join("diary")), "one\ntwo\nthree\n");
+    assert_eq!(text(&second.join("diary")), "one\ntwo\n");
+    assert_ends(run);
+}
+
+#[test]
+fn a_long_open_file_has_to_be_at_the_target() {
+    let Some(cluster) = Cluster::with_own_folders(2) else {
+        return;
+    };
+    let (folder, first) = cluster.own_folder(0);
+    let (_, second) = cluster.own_folder(1);
+    let (mut run, tid) = diarist(&cluster, &folder, limits::MOVE_FILES + 8);
+    let book = folder.join("book").display().to_string();
+    let is_refused = |why: &str| match move_to(&cluster, tid, "n2") {
+        Answer::Failed(failed) => {
+            let text = failed.to_string();
+            assert!(text.contains(&book) && text.contains(why), "{text}");
+        }
+        answer => panic!("{answer:?}"),
+    };
+    is_refused("is missing");
+    run.input(b"two\n");
+    run.output_until("written on n1, read 1");
+    fs::write(second.join("book"), "another").expect("it can be written");
+    is_refused("has changed");
+    assert_eq!(text(&second.join("book")), "another");
+    run.input(b"three\n");
+    run.output_until("written on n1, read 2");
+    fs::copy(first.join("book"), second.join("book")).expect("it can be copied");
+    assert_moves(&cluster, tid, "n2");
+    run.input(b"four\n");
+    run.output_until("written on n2, read 3");
+    assert_eq!(text(&second.join("diary")), "one\ntwo\nthree\nfour\n");
+    assert_ends(run);
+}
+
+#[test]
+fn files_below_the_working_folder_are_looked_for_below_that_of_the_target() {
+    let mut cluster = Cluster::on_loopback(0);
+    let folders = ["one", "other"].map(|name| cluster.folder().join(name));
+    for folder in &folders {
+        fs::create_dir(folder).expect("a folder");
+        cluster.add(&["--work-dir", folder.to_str().expect("text")]);
+    }
+    let (mut run, tid) = diarist(&cluster, &folders[0], 1 << 20);
+    let here = || {
+        let Answer::Ps(rows) = cluster.nodes[0].client().ask(&Request::Ps(None)) else {
+            panic!("ps has no such answer");
+        };
+        let pid = rows[1].usage.as_ref().expect("its host answers").pid;
+        fs::read_link(format!("/proc/{pid}/cwd")).expect("it runs")
+    };
+    assert_eq!(here(), folders[0]);
+    assert_moves(&cluster, tid, "n2");
+    assert_eq!(here(), folders[1]);
+    run.input(b"two\n");
+    run.output_until("written on n2, read 1");
+    assert_moves(&cluster, tid, "n1");
+    assert_eq!(here(), folders[0]);
+    run.input(b"three\n");
+    run.output_until("written on n1, read 2");
+    assert_eq!(text(&folders[0].join("diary")), "one\ntwo\nthree\n");
+    assert_eq!(text(&folders[1].join("diary")), "one\ntwo\n");
+    assert_ends(run);
+}
+
+#[test]
+fn a_file_that_both_hosts_share_stays_one() {
+    let cluster = Cluster::on_loopback(2);
+    let folder = cluster.folder().to_owned();
+    let (mut run, tid) = diarist(&cluster, &folder, 1 << 20);
+    let inodes =
+        || ["book", "diary"].map(|name| fs::metadata(folder.join(name)).expect("a file").ino());
+    let before = inodes();
+    assert_moves(&cluster, tid, "n2");
+    run.input(b"two\n");
+    run.output_until("written on n2, read 1");
+    assert_eq!(inodes(), before);
+    assert_eq!(text(&folder.join("diary")), "one\ntwo\n");
+    assert_ends(run);
 }
 
 /// The program of a process.

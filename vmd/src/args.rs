@@ -1,5 +1,6 @@
 //! The command line of `vmd`.
 
+use anyhow::{Context as _, ensure};
 use clap::Parser;
 use std::{
     fmt,
@@ -68,6 +69,12 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS",
           default_value_t = limits::DRAIN_GRACE_DEFAULT.as_secs() as u32)]
     pub grace: u32,
+
+    /// Working folder of this host: tasks for which nobody says otherwise start there, and what a task
+    /// that moves has open below that of the host it leaves is looked for below this one. Give each
+    /// daemon its own, or none [default: tasks start where the daemon did; files keep their names]
+    #[arg(long, value_name = "DIR")]
+    pub work_dir: Option<PathBuf>,
 
     /// Folders in which programs are looked up, before those of $PATH; may be given several times
     #[arg(long, value_name = "DIR[:DIR...]", value_delimiter = ':')]
@@ -180,6 +187,30 @@ pub fn host_name(args: &Args) -> anyhow::Result<String> {
     })
 }
 
+/// The working folder of this host, if it has one.
+///
+/// # Errors
+/// When that is no folder, or none that other daemons can be told.
+pub fn work_dir(args: &Args) -> anyhow::Result<Option<String>> {
+    let Some(given) = &args.work_dir else {
+        return Ok(None);
+    };
+    let shown = given.display();
+    let whole = given
+        .canonicalize()
+        .with_context(|| format!("--work-dir {shown}"))?;
+    ensure!(whole.is_dir(), "--work-dir {shown} is no folder");
+    let text = whole.to_str().filter(|text| *text != "/");
+    let text =
+        text.with_context(|| format!("--work-dir {shown}: give a folder below /, in UTF-8"))?;
+    let max = limits::WORK_DIR_MAX;
+    ensure!(
+        text.len() <= max,
+        "--work-dir {shown} is longer than {max} bytes"
+    );
+    Ok(Some(text.to_owned()))
+}
+
 fn parse_host_port(text: &str) -> Result<String, String> {
     match text.rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0) => {
@@ -246,5 +277,28 @@ mod tests {
     fn program_folders_may_be_given_in_both_ways() {
         let args = parse(&["--path", "/a:/b", "--path", "/c"]).expect("folders");
         assert_eq!(args.path, ["/a", "/b", "/c"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_working_folder_is_one_that_others_can_be_told() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let file = temp.path().join("file");
+        std::fs::write(&file, "").expect("a file");
+        let of = |path: &std::path::Path| {
+            let args = parse(&["--work-dir", path.to_str().expect("text")]).expect("good words");
+            work_dir(&args).map_err(|error| error.to_string())
+        };
+        let whole = temp.path().canonicalize().expect("it is there");
+        let below = temp.path().join(".");
+        assert_eq!(of(&below).ok().flatten().as_deref(), whole.to_str());
+        for (path, why) in [
+            (file.as_path(), "no folder"),
+            (&file.join("x"), "--work-dir"),
+            (std::path::Path::new("/"), "below /"),
+        ] {
+            let error = of(path).expect_err("it is none");
+            assert!(error.contains(why), "{error}");
+        }
+        assert_eq!(work_dir(&parse(&[]).expect("good words")).ok(), Some(None));
     }
 }

@@ -170,6 +170,7 @@ impl EventLoop {
                 self.locals.deadline(),
                 self.links.deadline(),
                 self.processes.deadline(),
+                self.moves.progress.deadline(),
             ];
             let next = deadlines.into_iter().flatten().min();
             let now = clock::now();
@@ -265,6 +266,7 @@ impl EventLoop {
         let asked = self.signals.take();
         if asked.reap {
             self.processes.reap_all(&mut self.context);
+            self.moves.progress.note_ended(&mut self.context);
         }
         if asked.fault && self.cuts_links {
             log::warn!("all links are cut, as a test wants");
@@ -290,6 +292,7 @@ impl EventLoop {
         self.links.tick(&mut self.context);
         self.processes.tick(&mut self.context);
         self.processes.launch_next(&mut self.context);
+        self.moves.progress.tick(&self.processes, &mut self.context);
         self.step_all();
         // Last, so that all that a process sent before its end comes before it.
         for (tid, status) in std::mem::take(&mut self.context.ended) {
@@ -390,8 +393,9 @@ impl EventLoop {
                 addr,
                 ticket,
                 way,
+                folders,
             } => {
-                self.moves.open(tid, &addr, ticket, context);
+                self.moves.open(tid, (&addr, ticket), folders, context);
                 if way.precopy {
                     let (locals, processes) = (&mut self.locals, &mut self.processes);
                     self.moves.copy(tid, way, locals, processes, context);

@@ -15,7 +15,7 @@ use slab::Slab;
 use std::{collections::HashMap, io, io::IoSlice, mem::MaybeUninit};
 use vm_wire::{
     Tid,
-    interrupt::{Order, REPORT_MAX, Report},
+    interrupt::{Folders, Order, REPORT_MAX, Report},
 };
 
 #[derive(Debug)]
@@ -55,7 +55,8 @@ impl Interrupts {
         }
     }
 
-    /// Sends an order, with a descriptor if it needs one.
+    /// Sends an order, with folders if it is [`Order::Copy`] and there are some, and with a descriptor
+    /// if it needs one.
     ///
     /// # Errors
     /// What the system says; not found if the task has no such socket.
@@ -63,12 +64,16 @@ impl Interrupts {
         &mut self,
         tid: Tid,
         order: Order,
+        folders: Option<&Folders>,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
         let place = self.tasks.get(&tid).ok_or(io::ErrorKind::NotFound)?;
         let socket = self.table[*place].socket.as_fd();
         self.orders += 1;
-        let bytes = order.to_bytes(self.orders);
+        let bytes = match folders {
+            Some(folders) => folders.added_to(order.to_bytes(self.orders)),
+            None => order.to_bytes(self.orders).to_vec(),
+        };
         let Some(descriptor) = descriptor else {
             send(socket, &bytes, SendFlags::NOSIGNAL)?;
             return Ok(());

@@ -41,6 +41,7 @@ mod streams;
 
 mod coordinators;
 mod moves;
+mod progress;
 mod transfer;
 
 mod jobs;
@@ -170,8 +171,10 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
     } else {
         Mode::Encrypted
     };
+    let work_dir = args::work_dir(args)?;
     let spawner = Spawner {
         socket: dir.socket(),
+        work_dir: work_dir.clone(),
         file_limit: sockets::raise_file_limit(),
     };
     let link_listener = address::listen(&args.listen)?;
@@ -194,6 +197,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
             OnTerm::Leave => None,
             OnTerm::Drain => Some(Duration::from_secs(args.grace.into())),
         },
+        work_dir: work_dir.clone(),
         ..DaemonConfig::new(facts.clone(), nonce)
     };
     let mut outbox = Outbox::new();

@@ -6,6 +6,7 @@ use crate::{
     fault::{self, Strike},
     locals::Locals,
     processes::Processes,
+    progress::Progress,
     secret::Secret,
     secure::Mode,
     transfer,
@@ -19,7 +20,7 @@ use std::{collections::HashMap, io, time::Duration};
 use vm_machine::{Input, Written};
 use vm_wire::{
     HostId, Tid,
-    interrupt::{Order, Report},
+    interrupt::{Folders, Order, Report},
     peer::MoveWay,
     task::{FailKind, Failed},
 };
@@ -35,8 +36,19 @@ pub struct Moves {
     here: HostId,
     /// Tasks that are awaited, by ticket.
     expected: HashMap<u64, Tid>,
-    /// Where the image goes of each task that writes one while it runs.
-    copies: HashMap<Tid, OwnedFd>,
+    /// The images that are written.
+    images: HashMap<Tid, Image>,
+    /// How much of them was sent.
+    pub progress: Progress,
+}
+
+/// An image that a task is to write.
+#[derive(Debug)]
+struct Image {
+    /// Where it goes.
+    way: OwnedFd,
+    /// Where files are at the target, if elsewhere.
+    folders: Option<Folders>,
 }
 
 impl Moves {
@@ -47,20 +59,29 @@ impl Moves {
             mode,
             here,
             expected: HashMap::new(),
-            copies: HashMap::new(),
+            images: HashMap::new(),
+            progress: Progress::default(),
         }
     }
 
-    /// Opens a connection to `addr` for the image of a task.
-    pub fn open(&mut self, tid: Tid, addr: &str, ticket: u64, context: &mut Context) {
-        let start = || -> io::Result<OwnedFd> {
+    /// Opens a connection to that address, with that ticket, for the image of a task, whose files
+    /// may be elsewhere there.
+    pub fn open(
+        &mut self,
+        tid: Tid,
+        (addr, ticket): (&str, u64),
+        folders: Option<Folders>,
+        context: &mut Context,
+    ) {
+        let mut start = || -> io::Result<OwnedFd> {
             let (out, image) = pipe()?;
-            transfer::start_sender(addr, ticket, &self.secret, self.mode, out)?;
+            let sender = transfer::start_sender(addr, ticket, &self.secret, self.mode, out)?;
+            self.progress.add(tid, sender, context.now)?;
             Ok(image)
         };
         match start() {
-            Ok(image) => {
-                self.copies.insert(tid, image);
+            Ok(way) => {
+                self.images.insert(tid, Image { way, folders });
             }
             Err(error) => refuse(tid, &error, context),
         }
@@ -90,7 +111,7 @@ impl Moves {
     ) {
         let compress = way.compress;
         self.order(tid, Order::Freeze { compress }, locals, processes, context);
-        self.copies.remove(&tid);
+        self.images.remove(&tid);
     }
 
     fn order(
@@ -101,7 +122,7 @@ impl Moves {
         processes: &mut Processes,
         context: &mut Context,
     ) {
-        let Some(image) = self.copies.get(&tid) else {
+        let Some(image) = self.images.get(&tid) else {
             // There is no way for it, which was told.
             return;
         };
@@ -112,7 +133,8 @@ impl Moves {
         if fault::at(point) == Strike::Task {
             processes.signal(tid, libc::SIGKILL);
         }
-        match locals.interrupts.order(tid, order, Some(image.as_fd())) {
+        let (folders, way) = (image.folders.as_ref(), image.way.as_fd());
+        match locals.interrupts.order(tid, order, folders, Some(way)) {
             Ok(()) => processes.nudge(tid, NUDGE),
             Err(error) => refuse(tid, &error, context),
         }
@@ -121,8 +143,11 @@ impl Moves {
     /// What was begun is of no use any more.
     pub fn cancel(&mut self, tid: Tid, locals: &mut Locals, processes: &mut Processes) {
         // It may have ended.
-        if self.copies.remove(&tid).is_some()
-            && locals.interrupts.order(tid, Order::Cancel, None).is_ok()
+        if self.images.remove(&tid).is_some()
+            && locals
+                .interrupts
+                .order(tid, Order::Cancel, None, None)
+                .is_ok()
         {
             processes.nudge(tid, NUDGE);
         }
@@ -130,7 +155,10 @@ impl Moves {
 
     /// A frozen task, or one that was brought back, goes on here.
     pub fn go(&self, tid: Tid, locals: &mut Locals) {
-        if let Err(error) = locals.interrupts.order(tid, Order::Go(self.here), None) {
+        if let Err(error) = locals
+            .interrupts
+            .order(tid, Order::Go(self.here), None, None)
+        {
             log::warn!("task {tid} cannot be told to go on: {error}");
         }
     }

@@ -591,6 +591,11 @@ impl Processes {
         }
     }
 
+    /// The process of a task.
+    pub fn pid(&self, tid: Tid) -> Option<Pid> {
+        self.tasks.get(&tid).map(|process| process.pid)
+    }
+
     /// The living processes, to be measured.
     pub fn living(&self) -> Vec<(Tid, u32)> {
         self.tasks

@@ -29,6 +29,8 @@ use vm_wire::{
 pub struct Spawner {
     /// The daemon's socket.
     pub socket: PathBuf,
+    /// Where a task starts for which nobody says otherwise; where the daemon did, if there is none.
+    pub work_dir: Option<String>,
     /// The limit of open files as the daemon found it.
     pub file_limit: Rlimit,
 }
@@ -101,7 +103,7 @@ impl Spawner {
             .envs(spec.env.iter().map(|(name, value)| (name, value)))
             .env(ENV_SOCKET, &self.socket)
             .env(ENV_TOKEN, spec.token.to_string());
-        if let Some(dir) = &spec.dir {
+        if let Some(dir) = spec.dir.as_ref().or(self.work_dir.as_ref()) {
             command.current_dir(dir);
         }
         let terminal = match spec.console {

@@ -76,14 +76,14 @@ pub fn start_sender(
     secret: &Secret,
     mode: Mode,
     image: OwnedFd,
-) -> io::Result<()> {
+) -> io::Result<Pid> {
     let mut command = helper(secret);
     command
         .args([SENDER, addr, &ticket.to_string(), mode_word(mode)])
         .stdin(image)
         .stdout(Stdio::null());
     // The daemon reaps it like all that it did not expect.
-    command.spawn().map(drop)
+    command.spawn().map(|child| Pid::from_child(&child))
 }
 
 /// Starts the process that writes to `image` what comes over `socket`.

@@ -25,13 +25,14 @@ use rustix::{
     net::{RecvFlags, SendFlags, recv, send},
 };
 use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicI64, AtomicU16, AtomicU32, AtomicU64,
+    AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
-use vm_checkpoint::{Moment, Options, raw::sys};
+use vm_checkpoint::{Carry, Moment, Options, raw::sys};
 use vm_wire::{
     HostId,
-    interrupt::{ORDER_LEN, Order, REPORT_MAX, Report},
+    interrupt::{Folders, ORDER_LEN, Order, REPORT_MAX, Report},
+    limits,
 };
 
 /// Where the image goes, and whether that was closed after the image was whole.
@@ -39,6 +40,10 @@ static IMAGE: AtomicI32 = AtomicI32::new(-1);
 static CLOSED: AtomicBool = AtomicBool::new(false);
 /// Memory is being sent while the task runs.
 static COPIES: AtomicBool = AtomicBool::new(false);
+/// Two folders, one behind the other, and how long they are: 16 bits each.
+static FOLDERS: [AtomicU8; 2 * limits::WORK_DIR_MAX] =
+    [const { AtomicU8::new(0) }; 2 * limits::WORK_DIR_MAX];
+static FOLDERS_LEN: AtomicU32 = AtomicU32::new(0);
 /// The number of the last order.
 static HEEDED: AtomicU64 = AtomicU64::new(0);
 /// How often the task went on after it was frozen; whether the last time as another process.
@@ -102,8 +107,14 @@ pub(crate) fn heed(packet: &[u8], image: Option<RawFd>) {
         _ => None,
     };
     match (order, image) {
-        (Some(Order::Copy { compress }), Some(image)) => copy(image, compress),
-        (Some(Order::Freeze { compress }), Some(image)) => freeze(image, compress),
+        (Some(Order::Copy { compress }), Some(image)) => {
+            note_folders(packet);
+            copy(image, compress);
+        }
+        (Some(Order::Freeze { compress }), Some(image)) => {
+            note_folders(packet);
+            freeze(image, compress);
+        }
         (Some(Order::Cancel), None) if COPIES.swap(false, SeqCst) => {
             vm_checkpoint::give_up_in_handler();
         }
@@ -113,12 +124,38 @@ pub(crate) fn heed(packet: &[u8], image: Option<RawFd>) {
     }
 }
 
-fn options(own: &[RawFd], compress: bool) -> Options<'_> {
+/// The folders of an order are kept until the image is written.
+fn note_folders(packet: &[u8]) {
+    let (here, there) = Folders::of(packet).unwrap_or_default();
+    for (place, byte) in FOLDERS.iter().zip(here.iter().chain(there)) {
+        place.store(*byte, Relaxed);
+    }
+    FOLDERS_LEN.store((here.len() << 16 | there.len()) as u32, SeqCst);
+}
+
+/// What was kept, by way of `room`.
+fn folders(room: &mut [u8; 2 * limits::WORK_DIR_MAX]) -> Option<vm_checkpoint::Folders<'_>> {
+    let len = FOLDERS_LEN.load(SeqCst) as usize;
+    let (here, there) = (len >> 16, len & 0xffff);
+    for (byte, place) in room.iter_mut().zip(&FOLDERS) {
+        *byte = place.load(Relaxed);
+    }
+    let (here, there) = room.get(..here + there)?.split_at(here);
+    (len != 0).then_some(vm_checkpoint::Folders { here, there })
+}
+
+fn options<'a>(
+    own: &'a [RawFd],
+    folders: Option<vm_checkpoint::Folders<'a>>,
+    compress: bool,
+) -> Options<'a> {
     Options {
         compress,
         // The daemon's process at the other end of the pipe reads, and nothing else.
         lend: true,
         own,
+        folders,
+        carry: Carry::Fitting(limits::MOVE_FILES),
         hold: Some(hold),
         ..Options::default()
     }
@@ -131,8 +168,9 @@ fn copy(image: RawFd, compress: bool) {
         return report(Report::Refused(LEAVING));
     }
     let own = [data_socket(), interrupt_socket()];
-    let begun =
-        vm_checkpoint::begin_in_handler(image, options(&own, compress), interrupt_socket(), copied);
+    let mut room = [0; _];
+    let options = options(&own, folders(&mut room), compress);
+    let begun = vm_checkpoint::begin_in_handler(image, options, interrupt_socket(), copied);
     // The thread that sends has a descriptor of its own.
     sys::close(image);
     match begun {
@@ -159,7 +197,9 @@ fn freeze(image: RawFd, compress: bool) {
     CLOSED.store(false, SeqCst);
     SAVED_AT.store(system_us() + clock_offset(), SeqCst);
     let own = [data_socket(), interrupt_socket()];
-    let saved = vm_checkpoint::save_in_handler(image, options(&own, compress), begun);
+    let mut room = [0; _];
+    let options = options(&own, folders(&mut room), compress);
+    let saved = vm_checkpoint::save_in_handler(image, options, begun);
     if !CLOSED.load(SeqCst) {
         sys::close(image);
     }

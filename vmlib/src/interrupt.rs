@@ -34,12 +34,10 @@ use std::{
     mem::{self, MaybeUninit},
     sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst},
 };
+use vm_wire::interrupt::ORDER_MAX;
 
 /// What the process of a task exits with when its daemon has died: `EX_TEMPFAIL`, try again later.
 pub const STATUS_DAEMON_LOST: i32 = 75;
-
-/// Longest packet that is read whole; the rest of a longer one is cut off, its number is not.
-const ORDER_MAX: usize = 256;
 
 /// Ends the process, because its daemon has died.
 pub(crate) fn daemon_lost() -> ! {

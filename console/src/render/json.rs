@@ -39,9 +39,11 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
             "freeze_us": report.freeze_us(),
             "interrupt_us": report.interrupt_us,
             "save_us": report.save_us,
+            "transfer_us": report.transfer_us,
             "restore_us": report.restore_us,
             "drain_us": report.drain_us,
             "commit_us": report.commit_us,
+            "sent_again": report.sent_again,
         }),
         Event::Drained(report, conf) => {
             let moved = report.moved.iter().map(|(task, moved)| {

@@ -41,8 +41,8 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
             let ms = |us: u64| us as f64 / 1e3;
             format!(
                 "{} moved from {} to {}: {:.1} MB in {:.1} ms, {:.1} MB of them while it ran ({} round{}); \
-                 it stood still for {:.1} ms (interrupt {:.1}, save {:.1}, transfer and restore \
-                 {:.1}, drain {:.1}, commit {:.1})\n",
+                 it stood still for {:.1} ms (interrupt {:.1}, save {:.1}, transfer {:.1}, \
+                 restore {:.1}, drain {:.1}, commit {:.1}); {} chunk{} sent again\n",
                 tid.show(machine),
                 super::host_name(conf, report.from),
                 super::host_name(conf, report.to),
@@ -54,9 +54,12 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
                 ms(report.freeze_us()),
                 ms(report.interrupt_us),
                 ms(report.save_us),
+                ms(report.transfer_us),
                 ms(report.restore_us),
                 ms(report.drain_us),
                 ms(report.commit_us),
+                report.sent_again,
+                if report.sent_again == 1 { "" } else { "s" },
             )
         }
         Event::Drained(report, conf) => drained(machine, report, conf),

@@ -5,6 +5,8 @@
 
 use anyhow::{Context, bail, ensure};
 use std::{
+    fs::{File, OpenOptions},
+    io::{Read as _, Write as _},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -56,6 +58,8 @@ fn main() -> anyhow::Result<()> {
         "idle" | "idle-with-threads" => idle(&vm),
         "caller" => caller(&vm, &args[1]),
         "callee" => callee(&vm),
+        "diary" => diary(&vm, &args[1], &args[2], number(3)?),
+        "diarist" => diarist(&vm, &args[1], number(2)?),
         "sentinel" => sentinel(&vm, number(1)?),
         _ => bail!("no role {role}"),
     }
@@ -129,6 +133,51 @@ fn callee(vm: &Task) -> anyhow::Result<()> {
     ensure!(memory.iter().copied().eq(0..1 << 20), "its memory");
     vm.send(parent, RESULT, &came)?;
     Ok(())
+}
+
+/// Has a task on that host write each line of standard input into its diary in that folder, and tells
+/// where it did so, and what it has read meanwhile in a book of so many bytes.
+fn diary(vm: &Task, host: &str, folder: &str, bytes: u64) -> anyhow::Result<()> {
+    let diarist = me(&["diarist", folder, &bytes.to_string()])?.on(host);
+    let diarist = vm.spawn(&diarist)?[0];
+    for line in std::io::stdin().lines() {
+        let line = line?;
+        if line == "end" {
+            break;
+        }
+        vm.send(diarist, GO, &line)?;
+        let (host, read): (String, u64) = vm.recv(diarist, RESULT)?.value()?;
+        println!("written on {host}, read {read}");
+    }
+    vm.send(diarist, STOP, &())?;
+    Ok(())
+}
+
+/// Opens a book for reading and a diary for appending, both new. Each line that comes is written there,
+/// and the next number is read.
+fn diarist(vm: &Task, folder: &str, bytes: u64) -> anyhow::Result<()> {
+    let parent = vm.parent().context("a diarist has a parent")?;
+    let (book, diary) = (format!("{folder}/book"), format!("{folder}/diary"));
+    let numbers: Vec<u8> = (0..bytes / 8).flat_map(u64::to_le_bytes).collect();
+    std::fs::write(&book, numbers)?;
+    let mut book = File::open(book)?;
+    let mut options = OpenOptions::new();
+    let mut diary = options.create(true).append(true).open(diary)?;
+    loop {
+        let message = vm.recv(parent, ANY)?;
+        if message.tag() == STOP {
+            return Ok(());
+        }
+        let line: String = message.value()?;
+        writeln!(diary, "{line}")?;
+        let mut number = [0; 8];
+        book.read_exact(&mut number)?;
+        vm.send(
+            parent,
+            RESULT,
+            &(host_name(vm)?, u64::from_le_bytes(number)),
+        )?;
+    }
 }
 
 /// The name of the host on which this task runs.

@@ -6,7 +6,7 @@
 
 use std::{
     io,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -19,6 +19,8 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 pub struct Network {
     prefix: String,
     hosts: usize,
+    /// A folder that is another one on each host.
+    pub own: Option<PathBuf>,
 }
 
 impl Network {
@@ -34,6 +36,7 @@ impl Network {
         let network = Network {
             prefix: format!("vm{}-{number}", std::process::id()),
             hosts: 0,
+            own: None,
         };
         let hub = network.hub();
         ip(&["netns", "add", &hub])?;
@@ -75,9 +78,13 @@ impl Network {
     /// A command that runs `program` on host `index`; it is exec'ed, so its process is the child.
     pub fn command(&self, index: usize, program: &Path) -> Command {
         let mut command = Command::new("ip");
-        command
-            .args(["netns", "exec", &self.namespace(index)])
-            .arg(program);
+        command.args(["netns", "exec", &self.namespace(index)]);
+        if let Some(own) = &self.own {
+            // What is mounted there is seen by this process and its children alone.
+            let mount = "mount -t tmpfs own \"$0\" && exec \"$@\"";
+            command.args(["sh", "-c", mount]).arg(own);
+        }
+        command.arg(program);
         command
     }
 

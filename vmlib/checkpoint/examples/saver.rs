@@ -1,9 +1,9 @@
-//! A process that saves itself as it is told, for tests: `saver [FILE]`; `saver restore IMAGE` brings
-//! one back. It opens the file for reading and appending, and reads lines; each is answered:
+//! A process that saves itself as it is told, for tests: `saver [FILE]...`; `saver restore IMAGE`
+//! brings one back. It opens the files for reading and appending, and reads lines; each is answered:
 //!
-//! `save PATH [forked] [rounds] [compress] [carry] [checked=BYTES]`: `saved`, where it is brought back `back`,
-//! or why not. A path that is that of a socket is connected to. `limit BYTES`: how long files may
-//! become. `append TEXT`, `read`: what the file says. `look`: whether its memory is as it was.
+//! `save PATH [forked] [rounds] [compress] [carry[=BYTES]] [checked=BYTES]
+//! [folders=HERE:THERE]`: `saved`, where it is brought back `back`, or why not. A path that is that of a socket is connected to. `limit BYTES`: how long files may
+//! become. `append TEXT`, `read`: what the first file says. `look`: whether its memory is as it was.
 
 use std::{
     env,
@@ -19,7 +19,9 @@ use std::{
     },
     thread,
 };
-use vm_checkpoint::{Options, SaveError, Saved, Until, Way, restore, save, save_in_rounds};
+use vm_checkpoint::{
+    Carry, Folders, Options, SaveError, Saved, Until, Way, restore, save, save_in_rounds,
+};
 
 /// Words of memory, so that an image is much longer than a pipe.
 const WORDS: usize = 4 << 20;
@@ -35,9 +37,10 @@ fn main() {
     // SAFETY: it sets an action.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let options = OpenOptions::new().read(true).append(true).to_owned();
-    let file = arguments
-        .first()
+    let files = arguments
+        .iter()
         .map(|path| options.open(path).expect("a file"));
+    let files: Vec<File> = files.collect();
     let memory: Vec<u64> = (0..WORDS as u64)
         .map(|at| at.wrapping_mul(0x9e37_79b9))
         .collect();
@@ -52,7 +55,7 @@ fn main() {
     for line in io::stdin().lines() {
         let line = line.expect("text");
         let words: Vec<&str> = line.split(' ').collect();
-        let file = || file.as_ref().expect("a file was named");
+        let file = || files.first().expect("a file was named");
         match words[0] {
             "save" => println!("{}", answer(&words[1..])),
             "limit" => limit(words[1].parse().expect("a number")),
@@ -87,12 +90,27 @@ fn answer(words: &[&str]) -> String {
 fn saved(words: &[&str]) -> Result<Saved, SaveError> {
     let image = target(words[0]);
     let has = |word| words.contains(&word);
-    let number = words.iter().find_map(|word| word.strip_prefix("checked="));
+    let number = |name| {
+        let word = words.iter().find_map(|word| word.strip_prefix(name));
+        word.map(|number| number.parse().expect("a number"))
+    };
+    let folders = words.iter().find_map(|word| {
+        let (here, there) = word.strip_prefix("folders=")?.split_once(':')?;
+        Some((here.to_owned(), there.to_owned()))
+    });
     let options = Options {
         forked: has("forked"),
         compress: has("compress"),
-        carry_files: has("carry"),
-        checked_max: number.map_or(u64::MAX, |number| number.parse().expect("a number")),
+        carry: match number("carry=") {
+            Some(bytes) => Carry::Fitting(bytes),
+            None if has("carry") => Carry::All,
+            None => Carry::Nothing,
+        },
+        folders: folders.as_ref().map(|(here, there)| Folders {
+            here: here.as_bytes(),
+            there: there.as_bytes(),
+        }),
+        checked_max: number("checked=").unwrap_or(u64::MAX),
         ..Options::default()
     };
     let saved = match has("rounds") {

@@ -1,6 +1,6 @@
 //! The interface for C, as `include/vm_checkpoint.h` has it.
 
-use crate::{Options, Saved, Section, Until, Way};
+use crate::{Carry, Options, Saved, Section, Until, Way};
 use std::{
     cell::RefCell,
     ffi::{CString, c_char},
@@ -43,7 +43,10 @@ pub unsafe extern "C" fn vm_checkpoint_save(fd: i32, flags: u32) -> i32 {
     }
     let options = Options {
         forked: flags & FORKED != 0,
-        carry_files: flags & CARRY_FILES != 0,
+        carry: match flags & CARRY_FILES {
+            0 => Carry::Nothing,
+            _ => Carry::All,
+        },
         ..Options::default()
     };
     // SAFETY: promised by the caller.

@@ -270,10 +270,17 @@ pub fn carry(out: &mut Out, locks: &[Lock], number: usize, record: &FileRecord) 
         }
     }
     let after = Stamp::of(&status(fd)?);
-    match before == after && after.size as u64 == record.size {
+    drop(file);
+    match before == after && after.size as u64 == record.size || has_only_grown(locks, record)? {
         true => Ok(()),
         false => refuse!("the file at descriptor {fd} changed while it was saved"),
     }
+}
+
+/// Whether a file still begins with all that it held: a log to which other processes write, too.
+fn has_only_grown(locks: &[Lock], record: &FileRecord) -> Outcome<bool> {
+    let (check, checked) = (record.check, record.checked);
+    Ok(checked == record.size && sum(locks, record, checked)? == (check, checked))
 }
 
 /// Where a byte of a carried file is, in the image and where the restorer puts it.
@@ -281,17 +288,15 @@ fn address(number: usize, offset: u64) -> u64 {
     ((number as u64) << OFFSET_BITS) + offset
 }
 
-/// Gives an empty file what the image carried of record `number`, which the restorer put into
-/// `contents`.
-pub fn fill(fd: i32, number: usize, size: u64, contents: i32) -> sys::Result<()> {
-    // SAFETY: it changes the length of a file that was just made.
-    sys::check(unsafe { sys::call2(nr::FTRUNCATE, fd as usize, size as usize) })?;
+/// Gives a file that ends at `at` the rest of what the image carried of record `number`, which the
+/// restorer put into `contents`.
+pub fn fill(fd: i32, number: usize, at: u64, size: u64, contents: i32) -> sys::Result<()> {
     let mark = arena::mark();
     // SAFETY: bytes.
     let Ok(buffer) = (unsafe { arena::take::<u8>(PIECE) }) else {
         return Err(Errno(libc::ENOMEM));
     };
-    let (mut at, first) = (0, address(number, 0));
+    let (mut at, first) = (at, address(number, 0));
     // Without any content there is no such descriptor, and nothing to be found in it.
     while at < size
         && let Ok(data) = seek(contents, first + at, libc::SEEK_DATA)
@@ -310,7 +315,41 @@ pub fn fill(fd: i32, number: usize, size: u64, contents: i32) -> sys::Result<()>
     }
     // SAFETY: the buffer is not used any more.
     unsafe { arena::release(mark) };
+    // The hole at its end; nothing is cut off of what somebody has written meanwhile.
+    if (stat(fd)?.st_size as u64) < size {
+        // SAFETY: it makes a file longer.
+        sys::check(unsafe { sys::call2(nr::FTRUNCATE, fd as usize, size as usize) })?;
+    }
     Ok(())
+}
+
+/// Whether a file of `len` bytes holds the first ones of what the image carried of record `number`.
+/// One that may not be read does not.
+pub fn begins(record: &FileRecord, number: usize, len: u64, contents: i32) -> Outcome<bool> {
+    let Some(file) = Readable::of(&[], record) else {
+        return Ok(false);
+    };
+    let mark = arena::mark();
+    // SAFETY: bytes.
+    let (here, there) = unsafe { (arena::take::<u8>(PIECE)?, arena::take::<u8>(PIECE)?) };
+    let mut same = true;
+    let mut at = 0;
+    while same && at < len {
+        let want = PIECE.min((len - at) as usize);
+        let read = read_at(file.fd, at, &mut here[..want]).step(READING)?;
+        let from = address(number, at);
+        // Without any content there is no such descriptor: all is a hole.
+        let carried = match contents {
+            0.. => read_at(contents, from, &mut there[..want]).step(READING)?,
+            _ => 0,
+        };
+        there[carried..want].fill(0);
+        same = read == want && here[..want] == there[..want];
+        at += want as u64;
+    }
+    // SAFETY: the buffers are not used any more.
+    unsafe { arena::release(mark) };
+    Ok(same)
 }
 
 fn write_at(fd: i32, at: u64, bytes: &[u8]) -> sys::Result<()> {

@@ -4,6 +4,7 @@
 //! and locks nothing.
 
 use crate::{
+    Carry,
     arena::{self, List},
     content::{self, Known, Readable},
     fault::{Outcome, Shown, Step as _, Text, refuse},
@@ -32,8 +33,8 @@ pub struct Wish<'a> {
     pub own: &'a [i32],
     /// The locks that the process has on files.
     pub locks: &'a [Lock],
-    /// The content of files is to be in the image.
-    pub carry: bool,
+    /// What content of files is to be in the image.
+    pub carry: Carry,
     /// Bytes of each file that its checksum covers.
     pub checked_max: u64,
 }
@@ -41,7 +42,7 @@ pub struct Wish<'a> {
 /// All descriptors, by number.
 pub fn capture(
     wish: Wish<'_>,
-    names: &mut Names,
+    names: &mut Names<'_>,
     known: &mut Known,
 ) -> Outcome<&'static mut [FileRecord]> {
     // SAFETY: zeros are values of all fields.
@@ -70,32 +71,64 @@ pub fn capture(
         });
         if let Some(same) = same {
             (record.original, record.kind) = (same.fd, same.kind);
-        } else if wish.carry && record.is_regular() {
-            // Once, however often it was opened; each of its names is a file of its own.
-            let is_there = before.iter().any(|other| {
-                let same_name = names.get(other.name) == names.get(record.name);
-                other.carried != 0 && other.is_same_file(record) && same_name
-            });
-            record.carried = u32::from(!is_there);
         }
     }
+    choose_carried(list, names, wish)?;
     for index in 0..list.len() {
         let record = list[index];
         if record.kind == FD_PIPE && !has_other_end(list, &record) {
             let (fd, name) = (record.fd, Shown(names.get(record.name)));
             return refuse!("descriptor {fd} is a pipe to another process ({name})");
         }
-        if record.carried != 0 && Readable::of(wish.locks, &record).is_none() {
-            let (fd, name) = (record.fd, Shown(names.get(record.name)));
-            return refuse!(
-                "descriptor {fd} cannot be read, so that it cannot be carried ({name})"
-            );
-        }
         if record.kind == FD_PIPE && record.original == record.fd {
             keep_content(&mut list[index])?;
         }
     }
     Ok(list)
+}
+
+/// Says which files are carried: those without a name first, because there is no other way for them.
+fn choose_carried(list: &mut [FileRecord], names: &Names<'_>, wish: Wish<'_>) -> Outcome<()> {
+    let is_all = matches!(wish.carry, Carry::All);
+    let mut room = match wish.carry {
+        Carry::Nothing => return Ok(()),
+        Carry::Fitting(bytes) => bytes,
+        Carry::All => u64::MAX,
+    };
+    for kind in [FD_UNNAMED, FD_FILE] {
+        for index in 0..list.len() {
+            let record = list[index];
+            let is_first = record.original == record.fd && record.is_regular();
+            // Once, however often it was opened; each of its names is a file of its own.
+            let is_there = || {
+                list[..index].iter().any(|other| {
+                    let same_name = names.get(other.name) == names.get(record.name);
+                    other.carried != 0 && other.is_same_file(&record) && same_name
+                })
+            };
+            if record.kind != kind || !is_first || is_there() {
+                continue;
+            }
+            let (fd, size, name) = (record.fd, record.size, Shown(names.get(record.name)));
+            let fits = size <= room && size < 1 << OFFSET_BITS;
+            let is_wanted = is_all || kind == FD_UNNAMED;
+            if fits && Readable::of(wish.locks, &record).is_some() {
+                list[index].carried = 1;
+                room -= size;
+            } else if is_wanted && fits {
+                return refuse!(
+                    "descriptor {fd} cannot be read, so that it cannot be carried ({name})"
+                );
+            } else if is_all {
+                return refuse!("descriptor {fd} is too long to be carried ({name})");
+            } else if is_wanted {
+                return refuse!(
+                    "descriptor {fd} is a deleted file: {size} bytes, with room for {room} ({name})"
+                );
+            }
+        }
+    }
+    Ok(())
 }
 
 fn is_duplicate(pid: usize, one: u32, other: u32) -> bool {
@@ -122,7 +155,12 @@ fn is_closed(fd: i32) -> bool {
     matches!(control(fd, libc::F_GETFD, 0), Err(Errno(libc::EBADF)))
 }
 
-fn record(fd: i32, names: &mut Names, wish: Wish<'_>, known: &mut Known) -> Outcome<FileRecord> {
+fn record(
+    fd: i32,
+    names: &mut Names<'_>,
+    wish: Wish<'_>,
+    known: &mut Known,
+) -> Outcome<FileRecord> {
     let path = NumberPath::new("/proc/self/fd/", fd, "");
     let name = proc::read_link(path.bytes(), "looking at an open file")?;
     let stat = content::status(fd)?;
@@ -136,13 +174,13 @@ fn record(fd: i32, names: &mut Names, wish: Wish<'_>, known: &mut Known) -> Outc
         inode: stat.st_ino,
         close_on_exec: close_on_exec as u32 & 1,
         mode: stat.st_mode,
-        name: names.add(name)?,
+        name: names.add_path(name)?,
         ..FileRecord::default()
     };
     record.kind = match stat.st_mode & libc::S_IFMT {
         libc::S_IFREG | libc::S_IFDIR => {
             let is_deleted = stat.st_nlink == 0;
-            if is_deleted && !(wish.carry && record.is_regular()) {
+            if is_deleted && !(wish.carry.is_any() && record.is_regular()) {
                 let name = Shown(name);
                 return refuse!("descriptor {fd} is a deleted file ({name}), and not carried");
             }
@@ -155,12 +193,6 @@ fn record(fd: i32, names: &mut Names, wish: Wish<'_>, known: &mut Known) -> Outc
                 record.size = stat.st_size as u64;
                 (record.check, record.checked) =
                     known.sum(wish.locks, &record, &stat, wish.checked_max)?;
-                if wish.carry && record.size >= 1 << OFFSET_BITS {
-                    return refuse!(
-                        "descriptor {fd} is too long to be carried ({})",
-                        Shown(name)
-                    );
-                }
             }
             match is_deleted {
                 true => FD_UNNAMED,

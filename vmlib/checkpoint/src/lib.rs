@@ -106,6 +106,52 @@ impl From<Fault> for SaveError {
     }
 }
 
+/// Which open regular files an image has the content of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Carry {
+    /// None: all have to be where the process is brought back.
+    #[default]
+    Nothing,
+    /// Those that together have at most so many bytes; taken are files that were deleted, then the
+    /// others, each by descriptor, and what does not fit any more is left out. A deleted file that
+    /// does not fit is refused.
+    Fitting(u64),
+    /// All. One that cannot be carried is refused.
+    All,
+}
+
+impl Carry {
+    /// Whether a file may be carried at all.
+    fn is_any(self) -> bool {
+        self != Carry::Nothing
+    }
+}
+
+/// A folder, and the one that takes its place where a process is brought back: what the process has
+/// open, has mapped shared, or has as its working directory below the one is looked for at the same
+/// place below the other. Both are absolute paths without a slash at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Folders<'a> {
+    /// Where the process is saved.
+    pub here: &'a [u8],
+    /// Where it is brought back.
+    pub there: &'a [u8],
+}
+
+impl<'a> Folders<'a> {
+    /// A path as it is there, in two parts.
+    fn there<'b>(folders: Option<Folders<'a>>, path: &'b [u8]) -> (&'b [u8], &'b [u8])
+    where
+        'a: 'b,
+    {
+        let below = |folders: &Folders<'a>| {
+            let rest = path.strip_prefix(folders.here)?;
+            (rest.is_empty() || rest.starts_with(b"/")).then_some((folders.there, rest))
+        };
+        folders.as_ref().and_then(below).unwrap_or((path, &[]))
+    }
+}
+
 /// How a process is saved.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
@@ -118,10 +164,12 @@ pub struct Options<'a> {
     /// reads it may take pages of this process. Only for who knows that the reader does nothing but
     /// read.
     pub lend: bool,
-    /// The content of open regular files is written into the image, while the process stands still.
-    /// A file that is missing where the process is brought back is made of it, and one that was
+    /// The content of which open regular files is written into the image, while the process stands
+    /// still. One that is missing where the process is brought back is made of it, and one that was
     /// deleted while it was open is no reason to refuse the save.
-    pub carry_files: bool,
+    pub carry: Carry,
+    /// Files below a folder have other names where the process is brought back.
+    pub folders: Option<Folders<'a>>,
     /// How many bytes of each open regular file the checksum covers, from its beginning; all of
     /// them by default. Most of it is made before the process stands still. Where it is brought
     /// back, the file's size and this checksum have to be the same.
@@ -142,7 +190,8 @@ impl Default for Options<'_> {
             forked: false,
             compress: false,
             lend: false,
-            carry_files: false,
+            carry: Carry::Nothing,
+            folders: None,
             checked_max: u64::MAX,
             own: &[],
             limit: Duration::from_secs(2),
@@ -158,7 +207,8 @@ impl<'a> Options<'a> {
             forked: self.forked,
             compress: self.compress,
             lend: self.lend,
-            carry_files: self.carry_files,
+            carry: self.carry,
+            folders: self.folders,
             checked_max: self.checked_max,
             own: self.own,
             limit_ns: u64::try_from(self.limit.as_nanos()).unwrap_or(u64::MAX),

@@ -6,6 +6,7 @@
 //! so that the image needs no file of its host.
 
 use crate::{
+    Folders,
     arena::List,
     fault::{Outcome, Shown, Step as _, refuse},
     proc,
@@ -23,35 +24,50 @@ pub const PAGE: u64 = 4096;
 const RANGES: usize = 512;
 
 /// The texts of an image.
-pub struct Names(List<u8>);
+pub struct Names<'a> {
+    text: List<u8>,
+    folders: Option<Folders<'a>>,
+}
 
-impl Names {
+impl<'a> Names<'a> {
     /// None yet.
-    pub fn new() -> Outcome<Self> {
+    pub fn new(folders: Option<Folders<'a>>) -> Outcome<Self> {
         // SAFETY: bytes.
-        Ok(Names(unsafe { List::new(NAMES_MAX)? }))
+        let text = unsafe { List::new(NAMES_MAX)? };
+        Ok(Names { text, folders })
     }
 
     /// Adds one.
     pub fn add(&mut self, text: &[u8]) -> Outcome<Name> {
+        self.add_joined(text, &[])
+    }
+
+    /// Adds one that is a path, as it is where the process is brought back.
+    pub fn add_path(&mut self, path: &[u8]) -> Outcome<Name> {
+        let (folder, rest) = Folders::there(self.folders, path);
+        self.add_joined(folder, rest)
+    }
+
+    fn add_joined(&mut self, text: &[u8], rest: &[u8]) -> Outcome<Name> {
         let name = Name {
-            at: self.0.all().len() as u32,
-            len: text.len() as u32,
+            at: self.text.all().len() as u32,
+            len: (text.len() + rest.len()) as u32,
         };
-        self.0.extend(text, "names")?;
+        self.text.extend(text, "names")?;
+        self.text.extend(rest, "names")?;
         // Whoever opens a file needs it ended by NUL.
-        self.0.extend(b"\0", "names")?;
+        self.text.extend(b"\0", "names")?;
         Ok(name)
     }
 
     /// One of them.
     pub fn get(&self, name: Name) -> &[u8] {
-        &self.0.all()[name.at as usize..][..name.len as usize]
+        &self.text.all()[name.at as usize..][..name.len as usize]
     }
 
     /// All of them.
     pub fn all(&self) -> &[u8] {
-        self.0.all()
+        self.text.all()
     }
 }
 
@@ -66,7 +82,7 @@ pub enum Of {
 }
 
 /// The mappings, by address.
-pub fn mappings(names: &mut Names, of: Of) -> Outcome<&'static mut [Mapping]> {
+pub fn mappings(names: &mut Names<'_>, of: Of) -> Outcome<&'static mut [Mapping]> {
     let file = proc::read_file(b"/proc/self/maps\0", "reading the mappings")?;
     // SAFETY: zeros are values of all fields.
     let mut list = unsafe { List::<Mapping>::new(MAPPINGS_MAX)? };
@@ -141,7 +157,7 @@ impl<'a> Line<'a> {
 fn mapping(
     line: &Line<'_>,
     objects: &mut List<u64>,
-    names: &mut Names,
+    names: &mut Names<'_>,
 ) -> Outcome<Option<Mapping>> {
     let name = line.name;
     let is_kernels = name.starts_with(b"[vvar") || name == b"[vdso]" || name == b"[vsyscall]";
@@ -190,7 +206,7 @@ fn mapping(
     if mapping.kind == PRIVATE && line.inode != 0 && !is_zero {
         mapping.object_len = FROM_FILE;
     }
-    mapping.name = names.add(name)?;
+    mapping.name = names.add_path(name)?;
     Ok(Some(mapping))
 }
 

@@ -61,7 +61,7 @@ pub enum Tell {
     /// The process, by this signal.
     Signal(i32),
     /// Whoever this reaches over that descriptor of the program's, with the bytes and the number of
-    /// the rounds. It is called in the thread that sends, and may make bare system calls only.
+    /// the rounds. There is no further round then. It is called in the thread that sends, and may make bare system calls only.
     Call(i32, fn(i32, u64, u32)),
 }
 
@@ -266,6 +266,11 @@ extern "C" fn run(place: usize) {
         shared.task.until,
         &is_wanted,
     );
+    if let Tell::Call(..) = shared.task.tell {
+        // Whoever writes the rest has a descriptor of its own. With that the image is to end for who
+        // reads it, and not only with this thread.
+        sys::close(shared.task.image);
+    }
     let mut from = SENDING;
     loop {
         let ready = shared.phase.compare_exchange(from, READY, SeqCst, SeqCst);

@@ -4,6 +4,7 @@
 //! and locks nothing.
 
 use crate::{
+    Folders,
     arena::{self, List},
     fault::{Outcome, Shown, Step as _, Text, refuse},
     proc,
@@ -75,7 +76,7 @@ impl Process {
 }
 
 /// Writes down the state of this process.
-pub fn capture() -> Outcome<&'static mut Process> {
+pub fn capture(folders: Option<Folders<'_>>) -> Outcome<&'static mut Process> {
     let mut actions = [Action::default(); SIGNALS as usize];
     for signal in 1..=SIGNALS {
         // SAFETY: it only reads.
@@ -117,14 +118,25 @@ pub fn capture() -> Outcome<&'static mut Process> {
         limits,
         death_signal,
         subreaper,
-        dir: directory()?,
+        dir: directory(folders)?,
         pid: sys::getpid(),
         monotonic_ns: sys::clock_ns(libc::CLOCK_MONOTONIC),
     }))
 }
 
+/// The working directory as it is where the process is brought back, ended by NUL.
+fn directory(folders: Option<Folders<'_>>) -> Outcome<&'static [u8]> {
+    let here = directory_here()?;
+    let (folder, rest) = Folders::there(folders, &here[..here.len() - 1]);
+    // SAFETY: bytes.
+    let room = unsafe { arena::take::<u8>(folder.len() + rest.len() + 1)? };
+    room[..folder.len()].copy_from_slice(folder);
+    room[folder.len()..][..rest.len()].copy_from_slice(rest);
+    Ok(room)
+}
+
 /// The working directory, ended by NUL.
-fn directory() -> Outcome<&'static [u8]> {
+fn directory_here() -> Outcome<&'static [u8]> {
     // SAFETY: bytes.
     let room = unsafe { arena::take::<u8>(libc::PATH_MAX as usize + 1)? };
     // SAFETY: the kernel writes into `room`.

@@ -3,8 +3,10 @@
 //!
 //! A file has to hold what it held. One that the process can write may have grown behind that, as a
 //! log does to which the process went on writing after the save: nothing of it is cut off, and the
-//! process goes on at its position. What differs otherwise is refused, and never overwritten, also
-//! where the image has the content: whoever wants that removes the file first.
+//! process goes on at its position. The other way round, one that holds only the beginning of what
+//! the image carries gets the rest: the log that the process left behind when it moved away from
+//! here. What differs otherwise is refused, and never overwritten, also where the image has the
+//! content: whoever wants that removes the file first.
 //!
 //! **Nothing here allocates or locks.**
 
@@ -83,7 +85,14 @@ impl Files<'_> {
             "opening {shown} again, descriptor {}",
             record.fd
         ));
+        if opened == Err(Errno(libc::ENOENT)) {
+            return refuse!(
+                "{shown} is missing, which was open as descriptor {}",
+                record.fd
+            );
+        }
         let fd = opened.step(text.as_str())?;
+        self.complete(fd, number, record)?;
         self.compare(fd, record)?;
         Ok((fd, made))
     }
@@ -94,13 +103,44 @@ impl Files<'_> {
         let path = self.path(record);
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
         let fd = sys::open(path, flags, 0o600)?;
-        let filled = content::fill(fd, number, record.size, self.contents);
+        let filled = content::fill(fd, number, 0, record.size, self.contents);
         sys::close(fd);
         if filled.is_err() {
             // SAFETY: the path is ended by NUL; the file is our own, and of no use.
             unsafe { sys::call1(UNLINK, path.as_ptr() as usize) };
         }
         filled
+    }
+
+    /// Gives a file that is the beginning of what the image carries, and that the process can write,
+    /// the rest of it.
+    fn complete(&self, fd: i32, number: usize, record: &FileRecord) -> Outcome<()> {
+        if record.carried == 0 || !record.may_grow(self.records) {
+            return Ok(());
+        }
+        let stat = content::status(fd)?;
+        let (size, opened) = (
+            stat.st_size as u64,
+            FileRecord {
+                fd: fd as u32,
+                ..*record
+            },
+        );
+        let is_regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
+        if !is_regular
+            || size >= record.size
+            || !content::begins(&opened, number, size, self.contents)?
+        {
+            return Ok(());
+        }
+        let path = self.path(record);
+        let shown = Shown(&path[..path.len() - 1]);
+        let text = Text::of(format_args!("completing {shown}, descriptor {}", record.fd));
+        let writing = sys::open(path, libc::O_WRONLY | libc::O_CLOEXEC, 0);
+        let writing = writing.step(text.as_str())?;
+        let filled = content::fill(writing, number, size, record.size, self.contents);
+        sys::close(writing);
+        filled.step(text.as_str())
     }
 
     /// Whether the file is what it was.
@@ -149,7 +189,7 @@ impl Files<'_> {
             Some(other) => (other.fd as i32, false),
             None => {
                 let fd = self.without_name(record).step(text.as_str())?;
-                let filled = content::fill(fd, number, record.size, self.contents);
+                let filled = content::fill(fd, number, 0, record.size, self.contents);
                 filled.step(text.as_str())?;
                 (fd, true)
             }

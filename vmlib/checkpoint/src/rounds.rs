@@ -71,7 +71,7 @@ impl Rounds {
     pub fn round(&mut self, is_wanted: &dyn Fn() -> bool) -> Outcome<u64> {
         // SAFETY: what the last round kept there is of no use any more.
         unsafe { arena::discard(self.mark) };
-        let mut names = Names::new()?;
+        let mut names = Names::new(None)?;
         let all = memory::mappings(&mut names, Of::Running)?;
         let own = arena::range();
         // SAFETY: zeros are values.

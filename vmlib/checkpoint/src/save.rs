@@ -5,7 +5,7 @@
 //! allocates nothing and locks nothing.
 
 use crate::{
-    Until,
+    Carry, Folders, Until,
     advice::{self, Advice},
     arena,
     content::{self, Known},
@@ -48,8 +48,10 @@ pub struct Wanted<'a> {
     pub compress: bool,
     /// Memory need not be copied into a pipe.
     pub lend: bool,
-    /// The image has the content of open files.
-    pub carry_files: bool,
+    /// The image has the content of these open files.
+    pub carry: Carry,
+    /// Where files are that are in a folder, where it is brought back.
+    pub folders: Option<Folders<'a>>,
     /// Bytes of each open file that are checked.
     pub checked_max: u64,
     /// Descriptors that the program looks after itself.
@@ -279,7 +281,7 @@ fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>, left_out: i32) ->
 pub fn check(wanted: Wanted<'_>, known: &mut Known) -> Outcome<()> {
     refusals::check()?;
     vdso::find()?;
-    let mut names = Names::new()?;
+    let mut names = Names::new(wanted.folders)?;
     let locks = locks::capture()?;
     let files = files::capture(wish(wanted, locks), &mut names, known)?;
     let mappings = memory::mappings(&mut names, Of::Whole)?;
@@ -298,7 +300,7 @@ fn wish<'a>(wanted: Wanted<'a>, locks: &'a [Lock]) -> Wish<'a> {
         image: wanted.image,
         own: wanted.own,
         locks,
-        carry: wanted.carry_files,
+        carry: wanted.carry,
         checked_max: wanted.checked_max,
     }
 }
@@ -330,7 +332,7 @@ fn frozen(
 ) -> Outcome<Saved> {
     let began = sys::clock_ns(libc::CLOCK_MONOTONIC);
     private::check()?;
-    let process = process::capture()?;
+    let process = process::capture(wanted.folders)?;
     let written = write(wanted, advice, rounds, known, process);
     if let (Ok((bytes, 0)), Some(hold)) = (&written, wanted.hold) {
         let ns = sys::clock_ns(libc::CLOCK_MONOTONIC) - began;
@@ -353,7 +355,7 @@ fn write(
     known: &mut Known,
     process: &'static Process,
 ) -> Outcome<(u64, i32)> {
-    let mut names = Names::new()?;
+    let mut names = Names::new(wanted.folders)?;
     let all_locks = locks::capture()?;
     let files = files::capture(wish(wanted, all_locks), &mut names, known)?;
     let locks = locks::of(all_locks, files)?;
@@ -615,7 +617,7 @@ fn comm() -> Outcome<[u8; 16]> {
     }
 }
 
-fn facts(process: &Process, names: &mut Names) -> Outcome<Facts> {
+fn facts(process: &Process, names: &mut Names<'_>) -> Outcome<Facts> {
     // SAFETY: zeros are a value, and the kernel writes it.
     let host = unsafe {
         let mut host: libc::utsname = std::mem::zeroed();

@@ -11,7 +11,7 @@
 //! done before `main`.
 
 use crate::{
-    Until,
+    Carry, Until,
     fault::{Fault, Outcome, Shown, Step as _, Text},
     precopy::{self, Tell},
     raw::sys,
@@ -153,7 +153,11 @@ fn wanted(image: i32) -> Wanted<'static> {
         forked: MODE.load(Relaxed) & FORKED != 0,
         compress: false,
         lend: false,
-        carry_files: MODE.load(Relaxed) & CARRY != 0,
+        folders: None,
+        carry: match MODE.load(Relaxed) & CARRY {
+            0 => Carry::Nothing,
+            _ => Carry::All,
+        },
         checked_max: u64::MAX,
         own: &[],
         limit_ns: 2_000_000_000,

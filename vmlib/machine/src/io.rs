@@ -9,7 +9,8 @@ use vm_wire::{
     Frame, HostId, Tid,
     agreed::ExitStatus,
     console::WindowSize,
-    peer::{MoveWay, UsageRow},
+    interrupt::Folders,
+    peer::{MoveWay, Sent, UsageRow},
     task::{Enrol, Failed},
 };
 
@@ -77,6 +78,10 @@ pub enum Input {
     ProgramFound(u64, Result<String, Failed>),
     /// Most of a task's image is written while it ran: so many bytes in so many rounds.
     Copied(Tid, u64, u32),
+    /// So much of the image of a task that leaves has been sent, and not all of it. Told now and then.
+    Sent(Tid, Sent),
+    /// All of it has been sent, or its sender has ended otherwise.
+    SentAll(Tid),
     /// A task that was to be frozen stands still and has written its image; or it runs on, and this
     /// is why.
     Frozen(Tid, Result<Written, Failed>),
@@ -175,6 +180,8 @@ pub enum Output {
         ticket: u64,
         /// How.
         way: MoveWay,
+        /// Where files are at the target, if elsewhere.
+        folders: Option<Folders>,
     },
     /// Have that task stop and write the rest; `Frozen` follows.
     Freeze(Tid, MoveWay),

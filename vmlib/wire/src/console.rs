@@ -10,7 +10,7 @@ use crate::{
     codec::{Body, Message},
     frame::Op,
     id::{HostId, MachineId, Tid},
-    peer::{DrainReport, MoveReport, MoveWay, UsageRow},
+    peer::{DrainReport, MovePhase, MoveReport, MoveWay, Sent, UsageRow},
     task::{Failed, Spawn, message},
     version::Offer,
 };
@@ -54,6 +54,8 @@ pub enum Request {
     Check(Tid),
     /// Move a task to the host of that name, or to the one that the machine chooses.
     Move(Tid, Option<String>, MoveWay),
+    /// The moves that were asked for at this daemon and are not over.
+    Moves,
     /// Have all tasks of the host of that name leave; it takes no more. Answered with `Drained`
     /// when each has left, or refused to.
     Drain(String),
@@ -87,6 +89,8 @@ pub enum Answer {
     Done,
     /// To `Move`.
     Moved(MoveReport),
+    /// To `Moves`.
+    Moves(Vec<MoveRow>),
     /// To `Drain`.
     Drained(DrainReport),
     /// To `Check`: empty if the task can be moved, else each reason why not.
@@ -157,6 +161,21 @@ pub struct TaskRow {
     pub program: String,
     /// What it uses; `None` if its host did not answer in time.
     pub usage: Option<UsageRow>,
+}
+
+/// One move that is under way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveRow {
+    /// The task.
+    pub tid: Tid,
+    /// Where it was when the move was asked for.
+    pub from: String,
+    /// Where to.
+    pub to: String,
+    /// How far it is; `None` if no coordinator has said so yet.
+    pub phase: Option<MovePhase>,
+    /// What has been sent; `None` as long as that is not known.
+    pub sent: Option<Sent>,
 }
 
 /// Bytes typed at the console; an end of file if empty.

@@ -192,6 +192,8 @@ opcodes! {
     MoveReported = 96,
     /// [`crate::peer::MoveProgress`].
     MoveProgress = 97,
+    /// [`crate::peer::MoveSent`].
+    MoveSent = 98,
     /// [`crate::peer::DrainAsk`].
     DrainAsk = 112,
     /// [`crate::peer::DrainEnd`].

@@ -5,7 +5,8 @@
 //! |---|---|---|
 //! | 0 | 8 | number, goes up; one that was seen before is stale |
 //! | 8 | 4 | kind |
-//! | 12 | 4 | of `Go`: the host; of `Copy` and `Freeze`: 1 if the image is to be compressed |
+//! | 12 | 4 | of `Go`: the host; of `Copy` and `Freeze`: bytes of two folders, 2 each, or 0 |
+//! | 16 | up to 1000 | of `Copy` and `Freeze`: the folders ([`Folders`]) |
 //!
 //! | report | bytes | field |
 //! |---|---|---|
@@ -16,10 +17,12 @@
 //!
 //! All numbers are little-endian.
 
-use crate::id::HostId;
+use crate::{id::HostId, limits};
 
-/// Bytes of an order.
+/// Bytes of an order without its folders.
 pub const ORDER_LEN: usize = 16;
+/// Bytes of an order at most.
+pub const ORDER_MAX: usize = ORDER_LEN + 2 * limits::WORK_DIR_MAX;
 /// Bytes of a report without its text.
 pub const REPORT_LEN: usize = 16;
 /// Bytes of a report at most.
@@ -50,9 +53,11 @@ impl Order {
     /// As it travels.
     pub fn to_bytes(self, number: u64) -> [u8; ORDER_LEN] {
         let (kind, value) = match self {
-            Order::Freeze { compress } => (1u32, compress.into()),
+            Order::Freeze { compress: false } => (1u32, 0),
+            Order::Freeze { compress: true } => (5, 0),
             Order::Go(host) => (2, u32::from(host.0)),
-            Order::Copy { compress } => (3, compress.into()),
+            Order::Copy { compress: false } => (3, 0),
+            Order::Copy { compress: true } => (6, 0),
             Order::Cancel => (4, 0),
         };
         let mut bytes = [0; ORDER_LEN];
@@ -67,17 +72,52 @@ impl Order {
         let number = u64::from_le_bytes(*bytes.first_chunk()?);
         let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let order = match (word(8), word(12)) {
-            (Some(1), Some(value)) => Some(Order::Freeze {
-                compress: value == 1,
-            }),
+            (Some(1), _) => Some(Order::Freeze { compress: false }),
+            (Some(5), _) => Some(Order::Freeze { compress: true }),
             (Some(2), Some(host)) => u16::try_from(host).ok().map(HostId).map(Order::Go),
-            (Some(3), Some(value)) => Some(Order::Copy {
-                compress: value == 1,
-            }),
+            (Some(3), _) => Some(Order::Copy { compress: false }),
+            (Some(6), _) => Some(Order::Copy { compress: true }),
             (Some(4), _) => Some(Order::Cancel),
             _ => None,
         };
         Some((number, order))
+    }
+}
+
+/// A folder of the source of a move, and the one that takes its place at the target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folders {
+    /// At the source.
+    pub here: String,
+    /// At the target.
+    pub there: String,
+}
+
+impl Folders {
+    /// An order for an image with these, as it travels. Each is at most [`limits::WORK_DIR_MAX`]
+    /// long; else the order comes without them.
+    pub fn added_to(&self, order: [u8; ORDER_LEN]) -> Vec<u8> {
+        let mut bytes = order.to_vec();
+        if self.here.len().max(self.there.len()) <= limits::WORK_DIR_MAX {
+            bytes[12..14].copy_from_slice(&(self.here.len() as u16).to_le_bytes());
+            bytes[14..].copy_from_slice(&(self.there.len() as u16).to_le_bytes());
+            bytes.extend_from_slice(self.here.as_bytes());
+            bytes.extend_from_slice(self.there.as_bytes());
+        }
+        bytes
+    }
+
+    /// Those of an order for an image, if it has some.
+    pub fn of(order: &[u8]) -> Option<(&[u8], &[u8])> {
+        let len = |at: usize| {
+            Some(usize::from(u16::from_le_bytes(
+                *order.get(at..)?.first_chunk()?,
+            )))
+        };
+        let (here, there) = (len(12)?, len(14)?);
+        let text = order.get(ORDER_LEN..)?;
+        let is_whole = here > 0 && there > 0 && text.len() == here + there;
+        is_whole.then(|| text.split_at(here))
     }
 }
 
@@ -174,6 +214,18 @@ mod tests {
             Some((0x0909_0909_0909_0909, None))
         );
         assert_eq!(Order::from_bytes(b"short"), None);
+        let mut folders = Folders {
+            here: "/a".to_owned(),
+            there: "/b/c".to_owned(),
+        };
+        let order = Order::Copy { compress: true };
+        let bytes = folders.added_to(order.to_bytes(9));
+        assert_eq!(Order::from_bytes(&bytes), Some((9, Some(order))));
+        assert_eq!(Folders::of(&bytes), Some((&b"/a"[..], &b"/b/c"[..])));
+        assert_eq!(Folders::of(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(Folders::of(&order.to_bytes(9)), None);
+        folders.there = "/".repeat(limits::WORK_DIR_MAX + 1);
+        assert_eq!(Folders::of(&folders.added_to(order.to_bytes(9))), None);
         let long = "é".repeat(REPORT_MAX);
         let (bytes, micros, rounds) = (1 << 40, 7, 3);
         for report in [

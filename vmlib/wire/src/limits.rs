@@ -32,6 +32,15 @@ pub const ABSENT_BYTES: usize = 64 * 1024 * 1024;
 pub const HELD_BYTES: usize = 4 * 1024 * 1024;
 /// How long the target of a move may take to say that it is prepared.
 pub const MOVE_OFFER_TIME: Duration = Duration::from_secs(5);
+/// What the open files of a task that moves may hold together, so that the move takes them along:
+/// they are read while the task stands still. The others have to be at the target. Bytes.
+pub const MOVE_FILES: u64 = 4 * 1024 * 1024;
+/// What the process of an image may say about why it cannot go on. Bytes.
+pub const MOVE_REASON_MAX: usize = 1_024;
+/// How often who asked for a move is told how much of the image was sent.
+pub const MOVE_SENT_EVERY: Duration = Duration::from_millis(1_000);
+/// The path of a daemon's working folder. Bytes.
+pub const WORK_DIR_MAX: usize = 500;
 /// How long the image of a task that moves may take to arrive.
 pub const MOVE_TIME: Duration = Duration::from_secs(600);
 /// Tasks that leave a host at the same time when it is drained: enough that one's image is written

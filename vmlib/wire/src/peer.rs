@@ -21,7 +21,7 @@ message! {
     Hello Join Joined Refused Raft Propose FeedAsk Feed Snapshot Alive Grant
     SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept
     FlushAsk Flushed MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort
-    MoveOrder MoveCancel MoveReported MoveProgress
+    MoveOrder MoveCancel MoveReported MoveProgress MoveSent
     DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer
 }
 
@@ -342,18 +342,24 @@ pub struct MoveReport {
     pub interrupt_us: u64,
     /// Until the image was written.
     pub save_us: u64,
+    /// Until the last of it was handed to the network.
+    pub transfer_us: u64,
     /// Until the target had it whole and verified, and the process stood there.
     pub restore_us: u64,
     /// Until nothing that the task had asked for was under way any more.
     pub drain_us: u64,
     /// Until the log said who owns the task.
     pub commit_us: u64,
+    /// Chunks for the task that came while it stood and found no room at the source's daemon: their
+    /// senders were asked to send them again. All others waited there and followed it.
+    pub sent_again: u64,
 }
 
 impl MoveReport {
     /// How long the task stood still. Microseconds.
     pub fn freeze_us(&self) -> u64 {
-        self.interrupt_us + self.save_us + self.restore_us + self.drain_us + self.commit_us
+        let image = self.interrupt_us + self.save_us + self.transfer_us + self.restore_us;
+        image + self.drain_us + self.commit_us
     }
 }
 
@@ -375,6 +381,8 @@ pub struct MoveReady {
     pub incarnation: u32,
     /// By which the connection that brings the image is known, or why there can be none.
     pub ticket: Result<u64, Failed>,
+    /// The target's working folder, if its daemon has one.
+    pub work_dir: Option<String>,
 }
 
 /// The image is whole and verified, and its process stands ready; or why not.
@@ -540,6 +548,28 @@ pub struct MoveProgress {
     pub phase: MovePhase,
 }
 
+/// The source of a move to who asked for it: so much of the image is under way. Comes about once a
+/// second; one that is lost is not missed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveSent {
+    /// As asked.
+    pub request: u64,
+    /// The task.
+    pub tid: Tid,
+    /// How much.
+    pub sent: Sent,
+}
+
+/// How much of the image of a task has left its host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Bytes that the process that sends has taken so far, with all that was sent more than once
+    /// because the task has written it meanwhile.
+    pub bytes: u64,
+    /// Bytes of memory that the task has now.
+    pub memory: u64,
+}
+
 /// To a host's daemon: have all tasks of your host leave. Answered with [`DrainEnd`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainAsk {
@@ -631,6 +661,7 @@ pub enum Order {
     MoveCancel(MoveCancel),
     MoveReported(MoveReported),
     MoveProgress(MoveProgress),
+    MoveSent(MoveSent),
     DrainAsk(DrainAsk),
     DrainEnd(DrainEnd),
     CheckAsk(CheckAsk),
@@ -668,4 +699,4 @@ macro_rules! orders {
 
 orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept FlushAsk Flushed
 MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort MoveOrder MoveCancel MoveReported
-MoveProgress DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer }
+MoveProgress MoveSent DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer }

@@ -71,6 +71,7 @@ impl World {
                 addr,
                 ticket,
                 way,
+                ..
             } => return self.copy(slot, tid, &addr, ticket, way),
             Output::Freeze(tid, way) => self.freeze(slot, tid, way),
             Output::CancelCopy(tid) => self.order(slot, tid, Order::Cancel),

@@ -13,7 +13,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use vm_checkpoint::{Options, SaveError, Saved, Until, save, save_in_rounds};
+use vm_checkpoint::{Carry, Options, SaveError, Saved, Until, save, save_in_rounds};
 
 /// How long anything may take that is waited for.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -44,21 +44,21 @@ fn image(number: u32) -> File {
 /// Saves this process. Returns in the one that goes on with 0, and in each that is brought back with
 /// how many lives it had.
 pub fn save_point() -> u32 {
-    save_with(false)
+    save_with(Carry::Nothing)
 }
 
 /// Likewise, and the images have the content of open files.
 pub fn carrying_save_point() -> u32 {
-    save_with(true)
+    save_with(Carry::All)
 }
 
-fn save_with(carry_files: bool) -> u32 {
+fn save_with(carry: Carry) -> u32 {
     let saves = number("ZOO_SAVES", 1);
     for number in 1..=saves {
         let image = image(number);
         let options = Options {
             forked: is_set("ZOO_FORKED"),
-            carry_files,
+            carry,
             ..Options::default()
         };
         let saved = match is_set("ZOO_IN_ROUNDS") {
@@ -88,7 +88,7 @@ pub fn refused(text: &str) {
 /// Likewise, where the content of open files is to be in the image.
 pub fn refused_to_carry(text: &str) {
     let options = Options {
-        carry_files: true,
+        carry: Carry::All,
         ..Options::default()
     };
     refused_with(text, options);

@@ -143,6 +143,8 @@ fn remedy(carried: bool) -> &'static str {
 /// their paths, those that are mapped, the working directory. Nothing, if all is as it was, or has
 /// only grown where the process writes, or is missing and the image has it. Of each open file as
 /// many bytes are compared as the save has looked at: all of them, unless the program wanted less.
+/// One that is shorter than what the image has of it is left to the process itself to compare,
+/// which gets it the rest.
 pub fn check_files(heads: &Heads) -> Vec<FileProblem> {
     let mut problems = Vec::new();
     let dir = path(heads, heads.facts().dir);
@@ -217,6 +219,9 @@ fn check_file(heads: &Heads, record: &FileRecord, buffer: &mut [u8]) -> Result<(
     };
     // Of what could not be read at the save it is not known whether it has only grown.
     let may_grow = record.may_grow(heads.files()) && (record.checked > 0 || record.size == 0);
+    if carried && now.len() < record.size && record.may_grow(heads.files()) {
+        return Ok(());
+    }
     if now.len() < record.size || now.len() > record.size && !may_grow {
         return Err(size);
     }

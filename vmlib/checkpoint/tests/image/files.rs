@@ -167,6 +167,21 @@ fn a_file_that_is_carried_may_be_missing_but_not_altered() {
 }
 
 #[test]
+fn a_file_that_is_carried_may_be_behind_where_the_process_writes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for (way, carried, is_well) in [
+        (libc::O_WRONLY, 1, true),
+        (libc::O_WRONLY, 0, false),
+        (libc::O_RDONLY, 1, false),
+    ] {
+        let mut made = with_file(dir.path(), b"as it was", way);
+        made.files[0].carried = carried;
+        fs::write(dir.path().join("data"), "as it").unwrap();
+        assert_eq!(problems(&made).is_empty(), is_well, "{way}, {carried}");
+    }
+}
+
+#[test]
 fn pieces_that_changed_places_are_noticed() {
     let dir = tempfile::tempdir().unwrap();
     let mut content = vec![1; 256 << 10];

@@ -1,14 +1,16 @@
 //! Files that a process has open: compared where it is brought back, and carried in the image.
 
 use crate::{
-    Saver,
+    Saver, make_pipe,
     run::{self, User, start_with},
     verify,
 };
 use std::{
     fs,
+    io::{Read as _, Write as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
 };
 use vm_checkpoint::CANNOT_GO_ON;
 
@@ -97,6 +99,146 @@ fn a_carried_file_is_made_where_it_is_missing_and_never_overwritten() {
         assert_eq!(fs::read(&file).expect("it was made"), b"as it was");
         fs::remove_dir_all(file.parent().expect("a folder")).expect("it is there");
         assert_refused(&image, "data again, descriptor 3: error 2");
+    }
+}
+
+/// The log that a process left behind when it went elsewhere, from where it comes back.
+#[test]
+fn a_carried_log_that_is_behind_gets_the_rest() {
+    for before in ["one,", "", "one,two,"] {
+        let (_folder, file, image, mut saver) = begin(b"one,two,");
+        assert_eq!(saver.save(&image, "carry"), "saved");
+        fs::write(&file, before).expect("it can be written");
+        let mut back = Saver::restore(&image);
+        assert_eq!(back.heard(), "back");
+        assert_eq!(back.ask("append three"), "done");
+        assert_eq!(fs::read(&file).expect("it is there"), b"one,two,three");
+        fs::write(&file, "two,").expect("it can be written");
+        assert_refused(&image, "data has changed: 4 bytes in place of 8");
+        assert_eq!(fs::read(&file).expect("it is there"), b"two,");
+    }
+}
+
+/// Another host has the user's files in another folder.
+#[test]
+fn files_below_a_folder_are_looked_for_below_another_one() {
+    let (folder, file, image, mut saver) = begin(b"one,");
+    let inside = file.parent().expect("a folder").to_owned();
+    let other = folder.path().join("other");
+    fs::create_dir(&other).expect("a folder");
+    let words = format!("carry folders={}:{}", inside.display(), other.display());
+    assert_eq!(saver.save(&image, &words), "saved");
+    assert_eq!(saver.ask("append here"), "done");
+    let mut back = Saver::restore(&image);
+    assert_eq!(back.heard(), "back");
+    assert_eq!(back.ask("append there"), "done");
+    assert_eq!(fs::read(&file).expect("it is there"), b"one,here");
+    assert_eq!(
+        fs::read(other.join("data")).expect("it was made"),
+        b"one,there"
+    );
+    // A name that only begins like the folder is another one.
+    let words = format!(
+        "carry folders={}:{}",
+        folder.path().join("insi").display(),
+        other.display()
+    );
+    assert_eq!(saver.save(&image, &words), "saved");
+    let mut back = Saver::restore(&image);
+    assert_eq!(back.heard(), "back");
+    assert_eq!(back.ask("read"), "one,here");
+}
+
+/// By descriptor, as long as there is room.
+#[test]
+fn of_some_bytes_as_many_files_are_carried_as_fit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let image = folder.path().join("image");
+    let names = ["a", "b", "c"].map(|name| folder.path().join(name));
+    for (name, len) in names.iter().zip([10, 20, 5]) {
+        fs::write(name, vec![b'.'; len]).expect("it can be written");
+    }
+    let mut saver = Saver::of(Command::new(run::example("saver")).args(&names));
+    assert_eq!(saver.heard(), "ready");
+    let mut carried = |bytes: u64| {
+        assert_eq!(saver.save(&image, &format!("carry={bytes}")), "saved");
+        let summary = verify(&image).expect("it is whole");
+        let carried = summary.files.iter().filter(|file| file.carried);
+        carried.map(|file| file.fd).collect::<Vec<_>>()
+    };
+    assert_eq!(carried(35), [3, 4, 5]);
+    assert_eq!(carried(34), [3, 4]);
+    assert_eq!(carried(29), [3, 5]);
+    assert_eq!(carried(9), [5]);
+    assert!(carried(0).is_empty());
+    assert_eq!(carried(15), [3, 5]);
+    fs::remove_file(&names[0]).expect("it is there");
+    fs::remove_file(&names[2]).expect("it is there");
+    assert_eq!(Saver::restore(&image).heard(), "back");
+    assert!(names[0].exists() && names[2].exists());
+    fs::remove_file(&names[1]).expect("it is there");
+    assert_refused(&image, "b is missing, which was open as descriptor 4");
+}
+
+/// What has no name any more can only be carried, and comes first.
+#[test]
+fn a_deleted_file_has_to_fit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let image = folder.path().join("image");
+    let names = ["a", "b"].map(|name| folder.path().join(name));
+    for name in &names {
+        fs::write(name, "kept").expect("it can be written");
+    }
+    let mut saver = Saver::of(Command::new(run::example("saver")).args(&names));
+    assert_eq!(saver.heard(), "ready");
+    fs::remove_file(&names[1]).expect("it is there");
+    let refusal = saver.save(&image, "carry=3");
+    let wanted = "descriptor 4 is a deleted file: 4 bytes, with room for 3";
+    assert!(refusal.contains(wanted), "{refusal}");
+    assert_eq!(saver.save(&image, "carry=4"), "saved");
+    let summary = verify(&image).expect("it is whole");
+    let carried = summary.files.iter().filter(|file| file.carried);
+    assert_eq!(carried.map(|file| file.fd).collect::<Vec<_>>(), [4]);
+    assert_eq!(Saver::restore(&image).heard(), "back");
+}
+
+/// While the image is written, another process writes into the file that is carried: behind what it
+/// held is no harm.
+#[test]
+fn a_file_that_only_grows_meanwhile_is_carried_as_long_as_it_was() {
+    let content = vec![b'.'; 8 << 20];
+    for grows in [true, false] {
+        let (folder, file, image, mut saver) = begin(&content);
+        let pipe = folder.path().join("pipe");
+        make_pipe(&pipe);
+        let (from, into, other) = (pipe.clone(), image.clone(), file.clone());
+        let reader = thread::spawn(move || {
+            let mut pipe = fs::File::open(from).expect("a pipe");
+            let mut bytes = vec![0; 3 << 20];
+            // In the midst of that file's content.
+            pipe.read_exact(&mut bytes).expect("an image comes");
+            let mut options = fs::OpenOptions::new();
+            let mut other = options
+                .write(true)
+                .append(grows)
+                .open(other)
+                .expect("a file");
+            other.write_all(b"!").expect("it can be written");
+            pipe.read_to_end(&mut bytes).expect("the rest comes");
+            fs::write(into, bytes).expect("an image");
+        });
+        let answer = saver.save(&pipe, "carry");
+        reader.join().expect("it has read");
+        if !grows {
+            let wanted = "the file at descriptor 3 changed while it was saved";
+            assert!(answer.contains(wanted), "{answer}");
+            continue;
+        }
+        assert_eq!(answer, "saved");
+        assert_eq!(Saver::restore(&image).heard(), "back");
+        fs::remove_file(&file).expect("it is there");
+        assert_eq!(Saver::restore(&image).heard(), "back");
+        assert!(fs::read(&file).expect("it was made") == content);
     }
 }
 

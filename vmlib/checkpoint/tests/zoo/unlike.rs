@@ -79,7 +79,7 @@ fn a_missing_file_is_named() {
     fs::remove_file(&file).expect("it can be removed");
     is_refused(
         &brought_back(folder.path()),
-        &["opening", &file.to_string_lossy()],
+        &["is missing", &file.to_string_lossy()],
     );
 }
 

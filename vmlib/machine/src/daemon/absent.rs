@@ -16,6 +16,8 @@ pub(super) struct Absent {
     bytes: usize,
     /// Whose frames found no room: they are asked to send again.
     missed: BTreeSet<Tid>,
+    /// How many frames those were.
+    missed_chunks: u64,
 }
 
 impl Absent {
@@ -28,7 +30,13 @@ impl Absent {
             self.frames.push_back(frame.clone());
         } else if frame.header.op == Op::Data && self.missed.len() < MISSED_MAX {
             self.missed.insert(frame.header.from);
+            self.missed_chunks += 1;
         }
+    }
+
+    /// How many chunks found no room.
+    pub fn missed_chunks(&self) -> u64 {
+        self.missed_chunks
     }
 
     /// All that waited, in the order in which it came, and whose frames found no room.
@@ -36,5 +44,33 @@ impl Absent {
         let waited = std::mem::take(self);
         *all -= waited.bytes;
         (waited.frames, waited.missed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use vm_wire::{Header, HostId, MachineId};
+
+    #[test]
+    fn chunks_that_find_no_room_are_counted_and_their_senders_known() {
+        let machine = MachineId::from_bits(1);
+        let sender = |host| Tid::daemon(machine, HostId(host));
+        let to = Tid::daemon(machine, HostId(9));
+        let body = Bytes::from(vec![0; limits::CHUNK_MAX]);
+        let chunk =
+            |from| Frame::new(Header::new(Op::Data), body.clone()).between(sender(from), to);
+        let (mut absent, mut all) = (Absent::default(), 0);
+        let fit = limits::QUEUE_BYTES / chunk(1).len();
+        for number in 0..fit + 3 {
+            let from = 1 + (number % 2) as u16;
+            absent.take(&chunk(from), &mut all);
+        }
+        assert_eq!(absent.missed_chunks(), 3);
+        let (waited, missed) = absent.leave(&mut all);
+        assert_eq!((waited.len(), all), (fit, 0));
+        assert!(missed.into_iter().eq([sender(1), sender(2)]));
+        assert_eq!(absent.missed_chunks(), 0);
     }
 }

@@ -165,6 +165,7 @@ impl Daemon {
                 let asker = MoveAsker::Console(conn, number);
                 later(self.ask_move(asker, tid, to.as_deref(), way, out))
             }
+            Request::Moves => Reply::Now(Answer::Moves(self.move_rows())),
             Request::Drain(name) => {
                 later(self.ask_drain(MoveAsker::Console(conn, number), &name, out))
             }

@@ -57,6 +57,7 @@ mod listing;
 mod moves;
 mod notify;
 mod orders;
+mod progress;
 mod requests;
 mod runs;
 mod signals;
@@ -115,6 +116,9 @@ pub struct DaemonConfig {
     /// Whether it drains its host when it is asked to end ([`Input::Stop`]), and how long at most,
     /// before it leaves with what is left.
     pub drain_at_stop: Option<Duration>,
+    /// The working folder of this host: what a task has open below it is looked for below that of
+    /// the host to which it moves.
+    pub work_dir: Option<String>,
     /// For the log.
     pub agreement: AgreementConfig,
 }
@@ -130,6 +134,7 @@ impl DaemonConfig {
             window_bytes: limits::WINDOW_BYTES_DEFAULT,
             inbox_bytes: limits::INBOX_BYTES_DEFAULT,
             drain_at_stop: None,
+            work_dir: None,
             agreement: AgreementConfig::default(),
         }
     }
@@ -400,6 +405,8 @@ impl Daemon {
             Input::Usage(question, rows) => self.on_usage(question, rows, out),
             Input::ProgramFound(question, found) => self.on_program_found(question, found, out),
             Input::Copied(tid, bytes, rounds) => self.on_copied(tid, bytes, rounds, out),
+            Input::Sent(tid, sent) => self.on_sent(tid, sent),
+            Input::SentAll(tid) => self.on_sent_all(tid),
             Input::Frozen(tid, result) => self.on_frozen(tid, result, out),
             Input::Arrived(tid, result) => self.on_arrived(tid, result, out),
             Input::Coordinator(number, frame) => self.on_coordinator(number, &frame, out),

@@ -35,10 +35,11 @@ use vm_wire::{
     Body, Frame, FrameReader, HostId, Message, Tid,
     agreed::{Change, ExitStatus},
     console::Answer,
+    interrupt::Folders,
     limits,
     peer::{
         Belongings, MoveAbort, MoveAsk, MoveEnd, MoveLoaded, MoveOffer, MovePhase, MoveReady,
-        MoveRelease, MoveReport, MoveWay, Order,
+        MoveRelease, MoveReport, MoveWay, Order, Sent,
     },
     task::{FailKind, Failed, Located},
 };
@@ -57,6 +58,8 @@ pub(super) struct Leaving {
     prepared: Time,
     copied: Time,
     saved: Time,
+    /// When all of the image was sent, if that was seen.
+    pub sent: Option<Time>,
     loaded: Option<Time>,
     released: Time,
     /// What was sent while the task ran: bytes and rounds.
@@ -91,6 +94,8 @@ pub(super) struct Arriving {
     belongings: Option<Belongings>,
     /// Its process has ended before it could go on.
     lost: bool,
+    /// What that has written on standard error: why it could not.
+    said: Vec<u8>,
 }
 
 /// A wish for a move, a drain or a check, by the number that this daemon gave it.
@@ -126,6 +131,8 @@ pub(super) struct Driven {
     pub ended: Option<MoveReport>,
     /// How far it is, as the coordinator says.
     pub phase: Option<MovePhase>,
+    /// How much was sent, as the source says.
+    pub sent: Option<Sent>,
 }
 
 /// Whose wish it is.
@@ -272,6 +279,7 @@ impl Daemon {
                 asked_at,
                 ended: None,
                 phase: None,
+                sent: None,
             });
         }
         self.ask_coordinator(request, out);
@@ -381,6 +389,7 @@ impl Daemon {
                 prepared: now,
                 copied: now,
                 saved: now,
+                sent: None,
                 loaded: None,
                 released: now,
                 rounds: (0, 0),
@@ -425,6 +434,7 @@ impl Daemon {
             tid,
             incarnation,
             ticket,
+            work_dir: self.config.work_dir.clone(),
         };
         self.send_order(from, &Order::MoveReady(ready));
     }
@@ -457,6 +467,7 @@ impl Daemon {
             incarnation,
             belongings: None,
             lost: false,
+            said: Vec::new(),
         };
         if self.arriving.insert(tid, arriving).is_some() {
             // An earlier move of it that was taken back.
@@ -487,11 +498,14 @@ impl Daemon {
         (moving.stage, moving.prepared) = (Stage::Copying, now);
         let (addr, incarnation, way) = (host.facts.addr.clone(), moving.incarnation, moving.way);
         self.set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
+        let folders = self.config.work_dir.clone().zip(ready.work_dir);
+        let folders = folders.map(|(here, there)| Folders { here, there });
         out.push_back(Output::Copy {
             tid,
             addr,
             ticket,
             way,
+            folders: folders.filter(|folders| folders.here != folders.there),
         });
         self.report_phase(tid);
         if !way.precopy {
@@ -570,6 +584,27 @@ impl Daemon {
             result,
         };
         self.send_order(from, &Order::MoveLoaded(loaded));
+    }
+
+    /// At the target: the process of the image, which does not go on yet, has written something.
+    pub(super) fn note_said(&mut self, tid: Tid, bytes: &[u8]) {
+        if let Some(arriving) = self.arriving.get_mut(&tid) {
+            let room = limits::MOVE_REASON_MAX - arriving.said.len();
+            arriving.said.extend(bytes.iter().take(room));
+        }
+    }
+
+    /// At the target: that process has ended.
+    pub(super) fn on_arriving_ended(&mut self, tid: Tid, out: &mut Outbox) {
+        let said = self.arriving.get(&tid).map(|arriving| {
+            let said = String::from_utf8_lossy(&arriving.said);
+            said.trim_end().replace('\n', "; ")
+        });
+        let text = match said.filter(|said| !said.is_empty()) {
+            Some(said) => format!("at host '{}': {said}", self.config.facts.name),
+            None => "its process ended before it could go on".to_owned(),
+        };
+        self.on_arrived(tid, Err(Failed::new(FailKind::System, text)), out);
     }
 
     pub(super) fn on_move_loaded(&mut self, from: HostId, loaded: MoveLoaded, out: &mut Outbox) {
@@ -905,6 +940,7 @@ impl Daemon {
         if self.arriving.contains_key(&tid) {
             self.discard(tid, out);
         }
+        let mut sent_again = 0;
         if self.tasks.contains_key(&tid) {
             self.forget_watches(tid);
             self.parked.remove(&tid);
@@ -915,6 +951,7 @@ impl Daemon {
                 {
                     self.send_answer_after(tid, task.asked, answer);
                 }
+                sent_again = task.absent.missed_chunks();
                 let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
                 self.send_on(tid, waited, missed, out);
             }
@@ -925,6 +962,8 @@ impl Daemon {
             self.counters.moves.went_in_doubt += u64::from(moving.doubted);
             let span = |from: Time, to: Time| to.since(from).as_micros() as u64;
             let loaded = moving.loaded.unwrap_or(moving.saved).max(moving.saved);
+            // Whoever has all of it may be quicker to say so than the end of the sender is seen.
+            let sent = moving.sent.unwrap_or(loaded).clamp(moving.saved, loaded);
             let stopped = span(moving.copied, moving.saved);
             let save_us = (moving.written.time.as_micros() as u64).min(stopped);
             let report = MoveReport {
@@ -938,9 +977,11 @@ impl Daemon {
                 copy_us: span(moving.prepared, moving.copied),
                 interrupt_us: stopped - save_us,
                 save_us,
-                restore_us: span(moving.saved, loaded),
+                transfer_us: span(moving.saved, sent),
+                restore_us: span(sent, loaded),
                 drain_us: span(loaded, moving.released),
                 commit_us: span(moving.released, self.now),
+                sent_again,
             };
             self.tell_move_end(moving.asker, tid, Ok(report), out);
         }

@@ -7,8 +7,9 @@ use vm_machine::{Input, MoveCounters};
 use vm_wire::{
     HostId, Tid,
     agreed::ExitStatus,
-    console::Answer,
-    peer::Order,
+    console::{Answer, MoveRow, Request},
+    interrupt::Folders,
+    peer::{MovePhase, Order, Sent},
     task::{FailKind, Spawned, Watched},
 };
 
@@ -90,6 +91,22 @@ fn without_pre_copy_a_task_stands_from_the_first_byte_on() {
 }
 
 #[test]
+fn files_are_where_the_working_folders_of_both_hosts_say() {
+    let (mut world, _, worker) = setting();
+    let wish = world.wish_move(4, worker, 3);
+    world.moved(wish).expect("it moves");
+    let folders = Folders {
+        here: "/work/n2".to_owned(),
+        there: "/work/n3".to_owned(),
+    };
+    assert_eq!(world.folders, Some(folders));
+    // That host has none.
+    let wish = world.wish_move(4, worker, 1);
+    world.moved(wish).expect("it moves");
+    assert_eq!(world.folders, None);
+}
+
+#[test]
 fn a_full_target_refuses_and_the_task_is_not_stopped() {
     let (mut world, master, worker) = setting();
     world.spawn(master, "other", 20, on(3));
@@ -121,6 +138,90 @@ fn a_task_whose_image_is_lost_runs_on_and_gets_what_was_sent_meanwhile() {
     world.run_for(Duration::from_millis(100));
     assert_eq!(world.received(worker), [(master, "meanwhile".to_owned())]);
     assert_eq!(counters(&world, 2).images_lost, 1);
+    check(&mut world, master, worker, 2);
+}
+
+/// The moves that were asked for at n4.
+fn rows(world: &mut World) -> Vec<MoveRow> {
+    let conn = world.conn();
+    let number = world.console_request(4, conn, &Request::Moves);
+    world.run_until("the answer", |world| {
+        world.console_answer(conn, number).is_some()
+    });
+    match world.console_answer(conn, number) {
+        Some(Answer::Moves(rows)) => rows,
+        answer => panic!("{answer:?}"),
+    }
+}
+
+#[test]
+fn who_asked_is_told_how_much_was_sent() {
+    let (mut world, master, worker) = setting();
+    world.carry = Carry::Slow;
+    let wish = world.wish_move(4, worker, 3);
+    world.run_for(Duration::from_millis(100));
+    let mut row = MoveRow {
+        tid: worker,
+        from: "n2".to_owned(),
+        to: "n3".to_owned(),
+        phase: Some(MovePhase::Copying),
+        sent: None,
+    };
+    assert_eq!(rows(&mut world), [row.clone()]);
+    for bytes in [700, 900] {
+        let sent = Sent {
+            bytes,
+            memory: 1000,
+        };
+        world.input(HostId(2), Input::Sent(worker, sent));
+        world.run_for(Duration::from_millis(100));
+        row.sent = Some(sent);
+        assert_eq!(rows(&mut world), [row.clone()]);
+    }
+    // The end of a sender before the image was written is none of the image.
+    world.input(HostId(2), Input::SentAll(worker));
+    world.carry = Carry::Held;
+    world.copied(worker);
+    world.run_for(Duration::from_millis(40));
+    world.input(HostId(2), Input::SentAll(worker));
+    world.run_for(Duration::from_millis(30));
+    world.arrive(worker);
+    let report = world.reported(wish).expect("it moves");
+    assert_eq!(report.transfer_us, 40_000, "{report:?}");
+    assert!(report.restore_us >= 30_000, "{report:?}");
+    let phases = [
+        report.interrupt_us,
+        report.save_us,
+        report.transfer_us,
+        report.restore_us,
+        report.drain_us,
+        report.commit_us,
+    ];
+    assert_eq!(report.freeze_us(), phases.iter().sum::<u64>());
+    assert_eq!(report.sent_again, 0);
+    assert!(rows(&mut world).is_empty());
+    check(&mut world, master, worker, 3);
+}
+
+#[test]
+fn who_asked_is_told_what_the_process_says_that_cannot_go_on() {
+    let (mut world, master, worker, wish) = held();
+    for bytes in ["a file is missing\n".into(), vec![b'.'; 2000]] {
+        let output = Input::TaskOutput {
+            tid: worker,
+            stream: 2,
+            bytes,
+        };
+        world.input(HostId(3), output);
+    }
+    world.input(
+        HostId(3),
+        Input::ProcessEnded(worker, ExitStatus::Code(125)),
+    );
+    let failed = world.moved(wish).expect_err("it has ended");
+    let wanted = "at host 'n3': a file is missing; ...";
+    assert!(failed.text.starts_with(wanted), "{failed}");
+    assert!(failed.text.len() < 1100, "{failed}");
     check(&mut world, master, worker, 2);
 }
 

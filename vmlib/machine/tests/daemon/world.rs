@@ -15,7 +15,8 @@ use vm_wire::{
     Frame, HostId, MachineId, Message, Op, Tid,
     agreed::{ExitStatus, HostFacts},
     console::{Answer, Request},
-    peer::{Join, Joined, MoveWay, Order, UsageRow},
+    interrupt::Folders,
+    peer::{Join, Joined, MoveReport, MoveWay, Order, UsageRow},
     task::{
         Done, ENV_TOKEN, Ended, Enrol, Exit, FailKind, Failed, HostEvent, Located, Place, Spawn,
         Spawned, Watch, Watched, Welcome,
@@ -110,6 +111,8 @@ pub struct World {
     pub carry: Carry,
     /// How moves are asked for.
     pub way: MoveWay,
+    /// Those of the last image, by the working folders of all hosts but the first.
+    pub folders: Option<Folders>,
     /// Tasks that cannot be saved, the next so many times.
     pub unsavable: BTreeMap<Tid, u32>,
     /// Which hosts await which tasks, by the tickets.
@@ -166,6 +169,7 @@ impl World {
             deaf: BTreeSet::new(),
             carry: Carry::Whole,
             way: MoveWay::default(),
+            folders: None,
             unsavable: BTreeMap::new(),
             expected: BTreeMap::new(),
             images: BTreeMap::new(),
@@ -225,6 +229,7 @@ impl World {
         let mut out = Outbox::new();
         let mut config = DaemonConfig::new(crate::world::facts(name), nonce);
         config.seed = nonce;
+        config.work_dir = Some(format!("/work/{name}"));
         config.drain_at_stop = self.drain_at_stop;
         let daemon = Daemon::joined(self.now, config, &joined, &mut out).expect("a good snapshot");
         self.begin(joined.host, daemon, out);
@@ -424,8 +429,15 @@ impl World {
                 }
             }
             Output::Copy {
-                tid, ticket, way, ..
-            } => self.copy(host, tid, ticket, way),
+                tid,
+                ticket,
+                way,
+                folders,
+                ..
+            } => {
+                self.folders = folders;
+                self.copy(host, tid, ticket, way);
+            }
             Output::Freeze(tid, _) => self.freeze(host, tid),
             Output::CancelCopy(tid) => drop(self.copies.remove(&tid)),
             Output::Resume(tid) => self.resume(host, tid),
@@ -626,12 +638,17 @@ impl World {
     }
 
     /// What became of it.
-    pub fn moved(&mut self, (conn, number): (ConnId, u64)) -> Result<(HostId, HostId), Failed> {
+    pub fn moved(&mut self, wish: (ConnId, u64)) -> Result<(HostId, HostId), Failed> {
+        self.reported(wish).map(|report| (report.from, report.to))
+    }
+
+    /// Likewise, all that is told of it.
+    pub fn reported(&mut self, (conn, number): (ConnId, u64)) -> Result<MoveReport, Failed> {
         self.run_until("the end of the move", |world| {
             world.console_answer(conn, number).is_some()
         });
         match self.console_answer(conn, number) {
-            Some(Answer::Moved(report)) => Ok((report.from, report.to)),
+            Some(Answer::Moved(report)) => Ok(report),
             Some(Answer::Failed(failed)) => Err(failed),
             other => panic!("{other:?}"),
         }

@@ -6,15 +6,17 @@ use std::fmt::Debug;
 use vm_wire::{
     Body, Frame, Header, HostId, MachineId, Message, Op, Tid,
     agreed::{Change, ExitStatus, HostFacts, SnapshotAt, SpawnRecord},
-    console::{self, Answer, Conf, HostRow, HostState, Request, RunEnd, RunSignal, TaskRow},
+    console::{
+        self, Answer, Conf, HostRow, HostState, MoveRow, Request, RunEnd, RunSignal, TaskRow,
+    },
     coordinator::{CoordinatorReady, Heard, Mail, Serve},
     peer::{
         Alive, Belongings, CheckAsk, CheckEnd, DrainAsk, DrainEnd, DrainReport, Feed, FeedAsk,
         FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder, Kept, Last, LastAsk, MoveAbort,
         MoveAsk, MoveCancel, MoveEnd, MoveLoaded, MoveOffer, MoveOrder, MovePhase, MoveProgress,
-        MoveReady, MoveRelease, MoveReport, MoveReported, MoveState, MoveWay, OutputLines, Propose,
-        Raft, Refused, SignalOrder, Snapshot, SpawnOrder, SpawnResult, TaskAnswer, Usage, UsageAsk,
-        UsageRow,
+        MoveReady, MoveRelease, MoveReport, MoveReported, MoveSent, MoveState, MoveWay,
+        OutputLines, Propose, Raft, Refused, Sent, SignalOrder, Snapshot, SpawnOrder, SpawnResult,
+        TaskAnswer, Usage, UsageAsk, UsageRow,
     },
     task::{
         CheckTask, Checked, Done, DrainHost, Drained, Ended, Enrol, Exit, FailKind, Failed,
@@ -595,6 +597,7 @@ fn console_requests(visitor: &mut impl Visitor) {
             Request::Move(tid(1, 1), Some(text("node2")), MoveWay::default()),
         ),
         ("Move.anywhere", Request::Move(tid(1, 1), None, at_once)),
+        ("Moves", Request::Moves),
         ("Drain", Request::Drain(text("node2"))),
         ("Undrain", Request::Undrain(text("node2"))),
         ("Halt", Request::Halt),
@@ -648,6 +651,7 @@ fn console_answers(visitor: &mut impl Visitor) {
         ("Done", Answer::Done),
         ("Check", Answer::Check(vec![text("why not")])),
         ("Moved", Answer::Moved(move_report())),
+        ("Moves", Answer::Moves(vec![move_row()])),
         ("Drained", Answer::Drained(drain_report())),
         ("Failed", Answer::Failed(failed())),
     ] {
@@ -696,6 +700,23 @@ fn drain_report() -> DrainReport {
     }
 }
 
+fn move_row() -> MoveRow {
+    MoveRow {
+        tid: tid(2, 1),
+        from: "node1".to_owned(),
+        to: "node2".to_owned(),
+        phase: Some(MovePhase::Copying),
+        sent: Some(sent()),
+    }
+}
+
+fn sent() -> Sent {
+    Sent {
+        bytes: 3_000_000,
+        memory: 20_000_000,
+    }
+}
+
 fn move_report() -> MoveReport {
     MoveReport {
         from: HostId(1),
@@ -708,9 +729,11 @@ fn move_report() -> MoveReport {
         copy_us: 20_000,
         interrupt_us: 50,
         save_us: 4_000,
-        restore_us: 6_600,
+        transfer_us: 2_600,
+        restore_us: 4_000,
         drain_us: 0,
         commit_us: 300,
+        sent_again: 7,
     }
 }
 
@@ -746,9 +769,10 @@ fn moves(visitor: &mut impl Visitor) {
             incarnation,
         },
     );
-    for (name, ticket) in [
-        ("MoveReady", Ok(0x0102_0304_0506_0708)),
-        ("MoveReady.refused", Err(failed())),
+    let folder = Some("/home/user/work".to_owned());
+    for (name, ticket, work_dir) in [
+        ("MoveReady", Ok(0x0102_0304_0506_0708), folder),
+        ("MoveReady.refused", Err(failed()), None),
     ] {
         visitor.message(
             name,
@@ -756,6 +780,7 @@ fn moves(visitor: &mut impl Visitor) {
                 tid: task,
                 incarnation,
                 ticket,
+                work_dir,
             },
         );
     }
@@ -883,4 +908,10 @@ fn coordinator(visitor: &mut impl Visitor) {
         phase: MovePhase::Saving,
     };
     visitor.message("MoveProgress", progress);
+    let sent = MoveSent {
+        request,
+        tid: task,
+        sent: sent(),
+    };
+    visitor.message("MoveSent", sent);
 }

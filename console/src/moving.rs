@@ -1,0 +1,105 @@
+//! What people see on a terminal while a task moves: its phase, and how much was sent of how much.
+
+use crate::{launch, render::Audience};
+use indicatif::{ProgressBar, ProgressStyle};
+use vm_wire::{
+    Tid,
+    console::MoveRow,
+    peer::{MovePhase, Sent},
+};
+
+/// A move that is awaited.
+pub struct Moving {
+    tid: Tid,
+    bar: ProgressBar,
+    /// Whether the bar has a length.
+    is_long: bool,
+}
+
+impl Moving {
+    /// One of which nothing is known yet.
+    pub fn new(audience: Audience, tid: Tid, name: &str) -> Self {
+        let bar = launch::progress_bar(audience, name);
+        bar.set_message("asking the coordinator of its application");
+        Moving {
+            tid,
+            bar,
+            is_long: false,
+        }
+    }
+
+    /// Shows how far it is.
+    pub fn show(&mut self, rows: &[MoveRow]) {
+        let Some(row) = rows.iter().find(|row| row.tid == self.tid) else {
+            return;
+        };
+        if let Some(phase) = row.phase {
+            let from_to = format!("{} to {}", row.from, row.to);
+            self.bar.set_message(format!("{from_to}: {}", doing(phase)));
+        }
+        if let Some(sent) = row.sent {
+            if !std::mem::replace(&mut self.is_long, true) {
+                let words = "{spinner} {prefix}: {msg} {bar:24} {binary_bytes} of \
+                             {binary_total_bytes} ({elapsed})";
+                let style = ProgressStyle::with_template(words);
+                self.bar
+                    .set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            }
+            self.bar.set_length(length(sent));
+            self.bar.set_position(sent.bytes);
+        }
+    }
+
+    /// It is over.
+    pub fn end(self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// What is written again while the task runs is sent again: then that is more than its memory.
+fn length(sent: Sent) -> u64 {
+    sent.memory.max(sent.bytes)
+}
+
+/// A phase, for people.
+fn doing(phase: MovePhase) -> &'static str {
+    match phase {
+        MovePhase::Initialisation => "preparing",
+        MovePhase::Copying => "copying while it runs",
+        MovePhase::Interruption => "stopping",
+        MovePhase::Draining => "draining",
+        MovePhase::Saving => "sending the rest",
+        MovePhase::Resumption => "going on",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::tid;
+
+    #[test]
+    fn the_bar_shows_the_row_of_its_task_and_is_never_shorter_than_what_was_sent() {
+        let row = |tid, phase, sent| MoveRow {
+            tid,
+            from: "alpha".to_owned(),
+            to: "beta".to_owned(),
+            phase,
+            sent,
+        };
+        let (ours, other) = (tid(1, 1), tid(1, 2));
+        let mut moving = Moving::new(Audience::Programs, ours, "t1.1");
+        let sent = |bytes| Some(Sent { bytes, memory: 100 });
+        moving.show(&[row(other, Some(MovePhase::Saving), sent(7))]);
+        assert_eq!((moving.bar.position(), moving.bar.length()), (0, None));
+        moving.show(&[row(ours, Some(MovePhase::Copying), None)]);
+        assert_eq!(moving.bar.message(), "alpha to beta: copying while it runs");
+        for (bytes, length) in [(30, 100), (130, 130)] {
+            moving.show(&[row(ours, Some(MovePhase::Saving), sent(bytes))]);
+            let shown = (moving.bar.position(), moving.bar.length());
+            assert_eq!(shown, (bytes, Some(length)));
+        }
+        assert_eq!(moving.bar.message(), "alpha to beta: sending the rest");
+        moving.end();
+    }
+}

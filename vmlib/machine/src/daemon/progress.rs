@@ -1,0 +1,65 @@
+//! How far moves are, for those who wait for them.
+//!
+//! The source sees how much of an image was sent, and tells the daemon at which the move was asked
+//! for, about once a second. That daemon keeps the last word of each, beside the phase that the
+//! coordinator has told, until the move is over.
+
+use super::{Daemon, moves::Stage};
+use vm_wire::{
+    Tid,
+    console::MoveRow,
+    peer::{MoveSent, Order, Sent},
+};
+
+impl Daemon {
+    /// At the source: so much of an image was sent.
+    pub(super) fn on_sent(&mut self, tid: Tid, sent: Sent) {
+        let Some(moving) = self.leaving.get(&tid) else {
+            return;
+        };
+        let (host, request) = moving.asker;
+        let told = MoveSent { request, tid, sent };
+        match host == self.me {
+            true => self.on_move_sent(&told),
+            // If too many orders wait, the next one tells.
+            false => {
+                self.send_order(host, &Order::MoveSent(told));
+            }
+        }
+    }
+
+    /// At the source: its sender has ended. What ends before the image was written has failed, of
+    /// which others tell.
+    pub(super) fn on_sent_all(&mut self, tid: Tid) {
+        let now = self.now;
+        if let Some(moving) = self.leaving.get_mut(&tid)
+            && matches!(moving.stage, Stage::Saving | Stage::Loading)
+        {
+            moving.sent.get_or_insert(now);
+        }
+    }
+
+    /// Where the move was asked for.
+    pub(super) fn on_move_sent(&mut self, told: &MoveSent) {
+        let asked = self.asked_moves.get_mut(&told.request);
+        if let Some(driven) = asked.and_then(|asked| asked.driven.as_mut())
+            && driven.ask.tid == told.tid
+        {
+            driven.sent = Some(told.sent);
+        }
+    }
+
+    /// The moves that were asked for here.
+    pub(super) fn move_rows(&self) -> Vec<MoveRow> {
+        let driven = self.asked_moves.values();
+        let driven = driven.filter_map(|asked| asked.driven.as_ref());
+        let row = |driven: &super::moves::Driven| MoveRow {
+            tid: driven.ask.tid,
+            from: self.host_name(driven.ask.from),
+            to: self.host_name(driven.ask.to),
+            phase: driven.phase,
+            sent: driven.sent,
+        };
+        driven.map(row).collect()
+    }
+}
