@@ -40,6 +40,7 @@ mod streams;
 
 mod coordinators;
 mod moves;
+mod stall;
 mod transfer;
 
 mod jobs;

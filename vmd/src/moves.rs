@@ -8,6 +8,7 @@ use crate::{
     processes::Processes,
     secret::Secret,
     secure::Mode,
+    stall::{Carriers, Failure, Role},
     transfer,
 };
 use rustix::{
@@ -16,7 +17,7 @@ use rustix::{
     pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
 };
 use std::{collections::HashMap, io, time::Duration};
-use vm_machine::{Input, Written};
+use vm_machine::{Input, Time, Written};
 use vm_wire::{
     HostId, Tid,
     interrupt::{Order, Report},
@@ -36,6 +37,8 @@ pub struct Moves {
     expected: HashMap<u64, Tid>,
     /// Where the image goes of each task that writes one while it runs.
     copies: HashMap<Tid, OwnedFd>,
+    /// The processes that carry images.
+    carriers: Carriers,
 }
 
 impl Moves {
@@ -47,6 +50,7 @@ impl Moves {
             here,
             expected: HashMap::new(),
             copies: HashMap::new(),
+            carriers: Carriers::default(),
         }
     }
 
@@ -60,9 +64,12 @@ impl Moves {
         processes: &mut Processes,
         context: &mut Context,
     ) {
-        let start = || -> io::Result<OwnedFd> {
+        let mut start = || -> io::Result<OwnedFd> {
             let (out, image) = pipe()?;
-            transfer::start_sender(addr, ticket, &self.secret, self.mode, out)?;
+            let input = out.try_clone()?;
+            let (pid, words) = transfer::start_sender(addr, ticket, &self.secret, self.mode, out)?;
+            self.carriers
+                .add(tid, Role::Sender, pid, input, words, context.now);
             Ok(image)
         };
         match start() {
@@ -134,6 +141,7 @@ impl Moves {
     /// The task is not awaited any more.
     pub fn forget(&mut self, tid: Tid) {
         self.expected.retain(|_, awaited| *awaited != tid);
+        self.carriers.forget(tid);
     }
 
     /// A connection came that brings an image.
@@ -158,7 +166,7 @@ impl Moves {
     }
 
     fn bring_back(
-        &self,
+        &mut self,
         tid: Tid,
         ticket: u64,
         socket: OwnedFd,
@@ -173,15 +181,21 @@ impl Moves {
         };
         let (data, their_data) = pair(SocketType::STREAM)?;
         let (interrupt, their_interrupt) = pair(SocketType::SEQPACKET)?;
-        transfer::start_receiver(socket, ticket, &self.secret, self.mode, image)?;
-        processes.bring_back(tid, [out, their_data, their_interrupt], context)?;
+        let (read, into) = (socket.try_clone()?, out.try_clone()?);
+        let (pid, words) =
+            transfer::start_receiver(socket, ticket, &self.secret, self.mode, image)?;
+        self.carriers
+            .add(tid, Role::Receiver, pid, read, words, context.now);
+        let pid = processes.bring_back(tid, [out, their_data, their_interrupt], context)?;
+        self.carriers
+            .add(tid, Role::Restorer, pid, into, None, context.now);
         locals.add_task(tid, data, context)?;
         locals.interrupts.add(tid, interrupt, context)
     }
 
     /// A task has reported something.
     pub fn reported(
-        &self,
+        &mut self,
         tid: Tid,
         reported: Report<String>,
         processes: &mut Processes,
@@ -206,9 +220,33 @@ impl Moves {
                 Input::Frozen(tid, Ok(Written { bytes, time }))
             }
             Report::Refused(text) => Input::Frozen(tid, Err(refused(text))),
-            Report::Back => Input::Arrived(tid, Ok(())),
+            Report::Back => {
+                self.carriers.arrived(tid);
+                Input::Arrived(tid, Ok(()))
+            }
         };
         context.inbox.push_back(input);
+    }
+
+    /// Children have ended; some may have carried images.
+    pub fn reaped(&mut self, context: &mut Context) {
+        for (pid, status) in std::mem::take(&mut context.strangers) {
+            if let Some(failure) = self.carriers.ended(pid, status) {
+                fail(failure, context);
+            }
+        }
+    }
+
+    /// When [`Moves::tick`] has something to do.
+    pub fn deadline(&self) -> Option<Time> {
+        self.carriers.deadline()
+    }
+
+    /// Looks whether the processes that carry images make headway.
+    pub fn tick(&mut self, context: &mut Context) {
+        for failure in self.carriers.tick(context.now) {
+            fail(failure, context);
+        }
     }
 }
 
@@ -218,6 +256,16 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     // A user who has many pipes gets no large ones; then the move takes longer.
     let _ = fcntl_setpipe_size(&image, transfer::READ_BYTES);
     Ok((out, image))
+}
+
+/// An image is lost, as its source or its target sees it.
+fn fail(failure: Failure, context: &mut Context) {
+    let Failure { tid, role, text } = failure;
+    let failed = Failed::new(FailKind::System, text);
+    context.inbox.push_back(match role {
+        Role::Sender => Input::Frozen(tid, Err(failed)),
+        Role::Receiver | Role::Restorer => Input::Arrived(tid, Err(failed)),
+    });
 }
 
 /// A task cannot be told what to do.

@@ -31,7 +31,7 @@ use std::{
     process::{Command, Stdio},
     time::Duration,
 };
-use vm_wire::FrameReader;
+use vm_wire::{FrameReader, limits};
 
 /// First bytes of a connection that brings an image.
 pub const MAGIC: &[u8; 8] = b"vm-move\x01";
@@ -63,6 +63,10 @@ pub fn run_if_asked() -> Option<anyhow::Result<()>> {
     }
 }
 
+/// A process that carries an image, and where it says why it fails. The daemon reaps it like all
+/// that it did not expect.
+pub type Carried = (Pid, Option<OwnedFd>);
+
 /// Starts the process that sends what comes out of `image`.
 ///
 /// # Errors
@@ -73,14 +77,13 @@ pub fn start_sender(
     secret: &Secret,
     mode: Mode,
     image: OwnedFd,
-) -> io::Result<()> {
+) -> io::Result<Carried> {
     let mut command = helper(secret);
     command
         .args([SENDER, addr, &ticket.to_string(), mode_word(mode)])
         .stdin(image)
         .stdout(Stdio::null());
-    // The daemon reaps it like all that it did not expect.
-    command.spawn().map(drop)
+    spawn(command)
 }
 
 /// Starts the process that writes to `image` what comes over `socket`.
@@ -93,13 +96,19 @@ pub fn start_receiver(
     secret: &Secret,
     mode: Mode,
     image: OwnedFd,
-) -> io::Result<()> {
+) -> io::Result<Carried> {
     let mut command = helper(secret);
     command
         .args([RECEIVER, &ticket.to_string(), mode_word(mode)])
         .stdin(socket)
         .stdout(image);
-    command.spawn().map(drop)
+    spawn(command)
+}
+
+fn spawn(mut command: Command) -> io::Result<Carried> {
+    let mut child = command.stderr(Stdio::piped()).spawn()?;
+    let words = child.stderr.take().map(OwnedFd::from);
+    Ok((Pid::from_child(&child), words))
 }
 
 /// A process that becomes a task: what the spawner still gives it are its streams.
@@ -163,7 +172,7 @@ fn send(addr: &str, ticket: &str, mode: &str) -> anyhow::Result<()> {
     let mut image = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut socket = TcpStream::connect_timeout(&addr, CONNECT_TIME)
         .with_context(|| format!("connecting to {addr}"))?;
-    tune_link(&socket)?;
+    tune(&socket)?;
     let mut out = [&MAGIC[..], &ticket.to_le_bytes()].concat();
     let mut secure = Secure::maker(&secret, mode, &mut out);
     socket.write_all(&out)?;
@@ -184,7 +193,9 @@ fn send(addr: &str, ticket: &str, mode: &str) -> anyhow::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error).context("reading the image"),
         };
-        fault::at("sender");
+        if fault::at_carrier("sender") == Strike::Reset {
+            rustix::net::connect_unspec(&socket)?;
+        }
         if secure.sends_plain() {
             socket.write_all(&bytes[..count])?;
             continue;
@@ -201,6 +212,7 @@ fn receive(ticket: &str, mode: &str) -> anyhow::Result<()> {
     let mut socket = TcpStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut image = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     socket.set_nonblocking(false)?;
+    tune(&socket)?;
     socket.set_read_timeout(Some(CONNECT_TIME))?;
     let mut secure = Secure::other_end(&secret, mode);
     let mut reader = FrameReader::new();
@@ -222,13 +234,25 @@ fn receive(ticket: &str, mode: &str) -> anyhow::Result<()> {
             proved = true;
             socket.set_read_timeout(None)?;
         }
-        if let Some(last) = bytes.last_mut()
-            && fault::at("receiver") == Strike::Break
-        {
-            *last ^= 1;
+        if let Some(last) = bytes.last_mut() {
+            match fault::at_carrier("receiver") {
+                Strike::Break => *last ^= 1,
+                Strike::Reset => rustix::net::connect_unspec(&socket)?,
+                _ => {}
+            }
         }
-        image.write_all(&bytes).context("handing on the image")?;
+        match image.write_all(&bytes) {
+            // Who reads it has ended, and is asked why.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            result => result.context("handing on the image")?,
+        }
     }
+}
+
+/// As for a link, but the other end may have no room for a while: it restores what came.
+fn tune(socket: &TcpStream) -> io::Result<()> {
+    tune_link(socket)?;
+    socket2::SockRef::from(socket).set_tcp_user_timeout(Some(limits::MOVE_SILENCE))
 }
 
 /// Reads once; `false` at the end.
@@ -255,7 +279,7 @@ fn take(
 
 /// Becomes the task.
 fn restore() -> anyhow::Result<()> {
-    fault::at("restorer");
+    fault::at_carrier("restorer");
     // SAFETY: the daemon has put the image there.
     let image = unsafe { rustix::fd::BorrowedFd::borrow_raw(IMAGE) };
     match vm_checkpoint::restore(image, vm_checkpoint::Way::default()) {

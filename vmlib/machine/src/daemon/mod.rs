@@ -189,6 +189,8 @@ pub struct Daemon {
     /// Bytes that wait for links, and for tasks here without a data socket.
     absent_bytes: usize,
     links: BTreeMap<HostId, Link>,
+    /// Since when a host of the machine cannot be linked to.
+    links_lost: BTreeMap<HostId, Time>,
     tasks: BTreeMap<Tid, LocalTask>,
     /// Tokens of tasks that have not enrolled yet.
     tokens: BTreeMap<u64, Tid>,
@@ -306,6 +308,7 @@ impl Daemon {
             absent_links: BTreeMap::new(),
             absent_bytes: 0,
             links: BTreeMap::new(),
+            links_lost: BTreeMap::new(),
             tasks: BTreeMap::new(),
             tokens: BTreeMap::new(),
             next_sequence: 1,

@@ -90,6 +90,8 @@ pub(super) struct Arriving {
     belongings: Option<Belongings>,
     /// Its process has ended before it could go on.
     lost: bool,
+    /// What that process has said on its standard error: why it could not become the task.
+    said: String,
 }
 
 /// A wish for a move, a drain or a check, by the number that this daemon gave it.
@@ -435,6 +437,7 @@ impl Daemon {
             incarnation,
             belongings: None,
             lost: false,
+            said: String::new(),
         };
         if self.arriving.insert(tid, arriving).is_some() {
             // An earlier move of it that was taken back.
@@ -506,11 +509,45 @@ impl Daemon {
             }
             (Err(failed), Stage::Copying | Stage::Saving) => {
                 self.counters.moves.saves_refused += 1;
-                let text = format!("task {} cannot be moved: {failed}", tid.show(self.machine));
-                self.take_back(tid, Failed::new(failed.kind, text), out);
+                let failed = self.cannot_move(tid, failed.kind, &failed.text);
+                self.take_back(tid, failed, out);
+            }
+            // It was written, but not sent.
+            (Err(failed), Stage::Loading) if moving.loaded.is_none() => {
+                self.counters.moves.images_lost += 1;
+                let failed = self.cannot_move(tid, failed.kind, &failed.text);
+                self.take_back(tid, failed, out);
             }
             _ => {}
         }
+    }
+
+    /// What whoever asked is told when a task is taken back.
+    fn cannot_move(&self, tid: Tid, kind: FailKind, why: &str) -> Failed {
+        let shown = tid.show(self.machine);
+        let here = &self.config.facts.name;
+        Failed::new(
+            kind,
+            format!("task {shown} cannot be moved: {why}; it runs on '{here}'"),
+        )
+    }
+
+    /// A process that is no task here says something: perhaps why it cannot become one that comes.
+    pub(super) fn on_restorer_said(&mut self, tid: Tid, stream: u8, bytes: &[u8]) {
+        if let Some(arriving) = self.arriving.get_mut(&tid).filter(|_| stream == 2) {
+            let bytes = &bytes[..bytes.len().min(limits::MOVE_WORDS_MAX)];
+            arriving.said = String::from_utf8_lossy(bytes).trim().to_owned();
+        }
+    }
+
+    /// Why there is no process that could become that task.
+    pub(super) fn restorer_ended(&self, tid: Tid, status: ExitStatus) -> Failed {
+        let said = self.arriving.get(&tid).map(|arriving| &arriving.said);
+        let text = match said.filter(|said| !said.is_empty()) {
+            Some(said) => said.clone(),
+            None => format!("the process that was to become it was {status}"),
+        };
+        Failed::new(FailKind::System, text)
     }
 
     /// At the target: the process of the image stands ready, or there is none.
@@ -559,6 +596,9 @@ impl Daemon {
             }
             Err(failed) => {
                 self.counters.moves.images_lost += 1;
+                let name = self.host_name(from);
+                let why = format!("host '{name}' could not bring it back: {}", failed.text);
+                let failed = self.cannot_move(tid, failed.kind, &why);
                 self.take_back(tid, failed, out);
             }
         }
@@ -716,22 +756,30 @@ impl Daemon {
         let stage = moving.stage;
         moving.doubted |= stage == Stage::Released;
         let name = self.host_name(to);
-        let late = |text: String| Failed::new(FailKind::System, text);
+        let late = |why: &str| self.cannot_move(tid, FailKind::System, why);
+        let no_link = self.links_lost.get(&to);
+        let no_link = no_link.is_some_and(|since| self.now >= *since + limits::MOVE_NO_LINK);
         match stage {
             Stage::Offered if self.now >= begun + limits::MOVE_OFFER_TIME => {
-                let text = format!("host '{name}' does not answer; the task runs on");
+                let failed = late(&format!("host '{name}' does not answer"));
                 self.counters.moves.offers_refused += 1;
-                self.take_back(tid, late(text), out);
+                self.take_back(tid, failed, out);
+            }
+            Stage::Copying | Stage::Saving | Stage::Loading if no_link => {
+                let time = limits::MOVE_NO_LINK;
+                let failed = late(&format!("host '{name}' cannot be reached for {time:?}"));
+                self.counters.moves.images_lost += 1;
+                self.take_back(tid, failed, out);
             }
             Stage::Copying | Stage::Saving | Stage::Loading
                 if self.now >= prepared + limits::MOVE_TIME =>
             {
-                let text = format!(
-                    "the image did not arrive at host '{name}' within {:?}; the task runs on",
-                    limits::MOVE_TIME
-                );
+                let time = limits::MOVE_TIME;
+                let failed = late(&format!(
+                    "its image did not arrive at host '{name}' within {time:?}"
+                ));
                 self.counters.moves.images_lost += 1;
-                self.take_back(tid, late(text), out);
+                self.take_back(tid, failed, out);
             }
             Stage::Released => {
                 self.agreement.propose(Change::Stay {
@@ -742,6 +790,18 @@ impl Daemon {
                 self.set_timer(self.now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
             }
             _ => {}
+        }
+    }
+
+    /// There is no link to the target of moves, perhaps for long: they are looked at in time.
+    pub(super) fn await_link(&mut self, host: HostId) {
+        let due = self.now + limits::MOVE_NO_LINK;
+        let there = self.leaving.iter().filter(|(_, moving)| moving.to == host);
+        let there: Vec<Timer> = there
+            .map(|(tid, moving)| Timer::Move(*tid, moving.incarnation))
+            .collect();
+        for timer in there {
+            self.set_timer(due, timer);
         }
     }
 
@@ -780,8 +840,11 @@ impl Daemon {
             if self.leaving.contains_key(&tid) {
                 self.counters.moves.stayed += 1;
                 self.thaw(tid, out);
-                let text = "the target did not take the task in time; it runs on where it was";
-                self.give_up_move(tid, Failed::new(FailKind::System, text), out);
+                let to = self.leaving.get(&tid).map(|moving| moving.to);
+                let name = self.host_name(to.unwrap_or_default());
+                let why = format!("host '{name}' did not take it in time");
+                let failed = self.cannot_move(tid, FailKind::System, &why);
+                self.give_up_move(tid, failed, out);
             }
             return;
         }
@@ -936,8 +999,9 @@ impl Daemon {
         for tid in there.map(|(tid, _)| *tid).collect::<Vec<_>>() {
             self.counters.moves.targets_lost += 1;
             self.thaw(tid, out);
-            let text = format!("host '{name}' was lost; the task runs on where it was");
-            self.give_up_move(tid, Failed::new(FailKind::HostLost, text), out);
+            let why = format!("host '{name}' was lost");
+            let failed = self.cannot_move(tid, FailKind::HostLost, &why);
+            self.give_up_move(tid, failed, out);
         }
         let here = self
             .arriving
