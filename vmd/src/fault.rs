@@ -2,7 +2,7 @@
 //!
 //! `VM_FAULT=link-cut` makes SIGUSR1 destroy all connections to other daemons, with what is in them.
 //!
-//! `VM_FAULT=POINT:ACTION` has this daemon, or a process of its own
+//! `VM_FAULT=POINT:ACTION` has this daemon, or the first process of its own
 //! that carries an image, do something bad at a named point, once.
 //!
 //! | point | is |
@@ -52,12 +52,15 @@ pub fn is_on(name: &str) -> bool {
     cfg!(debug_assertions) && std::env::var(ENV_FAULT).is_ok_and(is)
 }
 
-/// A process of this daemon's is to strike, too.
-pub fn pass_on(command: &mut Command) {
-    if cfg!(debug_assertions)
-        && let Ok(fault) = std::env::var(ENV_FAULT)
+/// The first process at this point is to strike, and no other one of this daemon's.
+pub fn pass_on(command: &mut Command, point: &str) {
+    static PASSED: AtomicBool = AtomicBool::new(false);
+    command.env_remove(ENV_FAULT);
+    if let Some((wanted, action)) = wanted()
+        && wanted == point
+        && !PASSED.swap(true, SeqCst)
     {
-        command.env(ENV_FAULT, fault);
+        command.env(ENV_FAULT, format!("{wanted}:{action}"));
     }
 }
 

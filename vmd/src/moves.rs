@@ -117,6 +117,7 @@ impl Moves {
 
     /// What was begun is of no use any more.
     pub fn cancel(&mut self, tid: Tid, locals: &mut Locals, processes: &mut Processes) {
+        self.carriers.cancel(tid);
         // It may have ended.
         if self.copies.remove(&tid).is_some()
             && locals.interrupts.order(tid, Order::Cancel, None).is_ok()
@@ -126,7 +127,8 @@ impl Moves {
     }
 
     /// A frozen task, or one that was brought back, goes on here.
-    pub fn go(&self, tid: Tid, locals: &mut Locals) {
+    pub fn go(&mut self, tid: Tid, locals: &mut Locals) {
+        self.carriers.cancel(tid);
         if let Err(error) = locals.interrupts.order(tid, Order::Go(self.here), None) {
             log::warn!("task {tid} cannot be told to go on: {error}");
         }

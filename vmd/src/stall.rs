@@ -42,12 +42,12 @@ impl Role {
         }
     }
 
-    /// For people: what failed, and why.
-    fn failed(self, why: &str) -> String {
+    /// For people.
+    fn name(self) -> &'static str {
         match self {
-            Role::Sender => format!("its image was not sent: {why}"),
-            Role::Receiver => format!("its image was not received: {why}"),
-            Role::Restorer => format!("it was not restored: {why}"),
+            Role::Sender => "the process that sends its image",
+            Role::Receiver => "the process that receives its image",
+            Role::Restorer => "the process that was to become it",
         }
     }
 }
@@ -127,6 +127,11 @@ impl Carriers {
         });
     }
 
+    /// At the source, what is still to be sent is of no use. Whoever writes it is not left waiting.
+    pub fn cancel(&mut self, tid: Tid) {
+        self.drop_all(tid, |role| role == Role::Sender);
+    }
+
     /// At the target, the task is not awaited any more.
     pub fn forget(&mut self, tid: Tid) {
         self.drop_all(tid, |role| role != Role::Sender);
@@ -164,11 +169,10 @@ impl Carriers {
         if status == ExitStatus::Code(0) || !carrier.matters {
             return None;
         }
-        let why = match said.is_empty() {
-            true => format!("the process that does it was {status}"),
-            false => said,
-        };
-        Some(carrier.failure(&why))
+        Some(carrier.failure(&match said.is_empty() {
+            true => format!("ended ({status})"),
+            false => format!("failed: {said}"),
+        }))
     }
 
     /// When the next look is due.
@@ -179,11 +183,13 @@ impl Carriers {
     /// Looks at those that are due. Those that hang are ended.
     pub fn tick(&mut self, now: Time) -> Vec<Failure> {
         let due = self.table.iter().enumerate();
-        let due: Vec<usize> = due
+        let mut due: Vec<usize> = due
             .filter(|(_, carrier)| carrier.due <= now)
             .map(|(place, _)| place)
             .take(LOOKS)
             .collect();
+        // Who waits for one that hangs looks as if it hung itself: the one at the end says so first.
+        due.sort_by_key(|place| self.table[*place].role != Role::Restorer);
         let mut failures = Vec::new();
         for place in due {
             let after = self.work_after(place);
@@ -198,9 +204,7 @@ impl Carriers {
                 carrier.kill();
             }
             if std::mem::take(&mut carrier.matters) {
-                let span = limits::MOVE_LOOK * idle;
-                let why = format!("the process that does it hangs, for {span:?} by now");
-                failures.push(carrier.failure(&why));
+                failures.push(carrier.failure("hangs"));
             }
         }
         failures
@@ -218,11 +222,11 @@ impl Carriers {
 }
 
 impl Carrier {
-    fn failure(&self, why: &str) -> Failure {
+    fn failure(&self, what: &str) -> Failure {
         Failure {
             tid: self.tid,
             role: self.role,
-            text: self.role.failed(why),
+            text: format!("{} {what}", self.role.name()),
         }
     }
 
@@ -359,7 +363,10 @@ mod tests {
         let failure = carriers
             .ended(pid, ExitStatus::Code(1))
             .expect("it matters");
-        assert_eq!(failure.text, "its image was not sent: sending: no way");
+        assert_eq!(
+            failure.text,
+            "the process that sends its image failed: sending: no way"
+        );
         carriers.add(TASK, Role::Receiver, pid, out, None, Time(0));
         carriers.arrived(TASK);
         assert_eq!(carriers.ended(pid, ExitStatus::Code(1)), None);

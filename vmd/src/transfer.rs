@@ -78,7 +78,7 @@ pub fn start_sender(
     mode: Mode,
     image: OwnedFd,
 ) -> io::Result<Carried> {
-    let mut command = helper(secret);
+    let mut command = helper(secret, "sender");
     command
         .args([SENDER, addr, &ticket.to_string(), mode_word(mode)])
         .stdin(image)
@@ -97,7 +97,7 @@ pub fn start_receiver(
     mode: Mode,
     image: OwnedFd,
 ) -> io::Result<Carried> {
-    let mut command = helper(secret);
+    let mut command = helper(secret, "receiver");
     command
         .args([RECEIVER, &ticket.to_string(), mode_word(mode)])
         .stdin(socket)
@@ -115,7 +115,7 @@ fn spawn(mut command: Command) -> io::Result<Carried> {
 pub fn restorer() -> Command {
     let mut command = this_program();
     command.arg(RESTORER).env_clear();
-    fault::pass_on(&mut command);
+    fault::pass_on(&mut command, "restorer");
     command
 }
 
@@ -126,8 +126,9 @@ pub fn this_program() -> Command {
     command
 }
 
-fn helper(secret: &Secret) -> Command {
+fn helper(secret: &Secret, point: &str) -> Command {
     let mut command = this_program();
+    fault::pass_on(&mut command, point);
     command.env(ENV_KEY, secret.to_hex());
     let daemon = rustix::process::getpid();
     // SAFETY: the closure runs between fork and exec and makes system calls only.
@@ -180,7 +181,8 @@ fn send(addr: &str, ticket: &str, mode: &str) -> anyhow::Result<()> {
     let mut bytes = vec![0; READ_BYTES];
     socket.set_read_timeout(Some(CONNECT_TIME))?;
     while !secure.is_open() {
-        take(&mut socket, &mut secure, &mut reader, &mut bytes)?;
+        let more = take(&mut socket, &mut secure, &mut reader, &mut bytes)?;
+        ensure!(more, "the target awaits no image");
     }
     out.clear();
     secure.seal(&ticket.to_le_bytes(), &mut out);

@@ -120,7 +120,7 @@ impl Cell {
 }
 
 /// All of them, by phase; then what happens besides.
-pub const MATRIX: [Cell; 76] = [
+pub const MATRIX: [Cell; 79] = [
     // Offer.
     cell(Source, "send.MoveOffer", "kill", Ends),
     cell(Source, "send.MoveOffer", "cut", Moves),
@@ -140,20 +140,17 @@ pub const MATRIX: [Cell; 76] = [
     // Copying, while the task runs.
     cell(Source, "order.copy", "kill", Ends),
     cell(Source, "order.copy", "task", Ends),
-    cell(Source, "sender", "kill", Stays).told("was not sent"),
-    cell(Source, "sender", "stop", Stays).told("hangs"),
+    cell(Source, "sender", "kill", Stays).told("the process that sends its image ended"),
+    cell(Source, "sender", "stop", Stays).told("the process that sends its image hangs"),
     cell(Source, "sender", "reset", Stays),
     cell(Source, "sender", "delay-4000", Moves),
     cell(Target, "receiver", "kill", Stays),
-    cell(Target, "receiver", "stop", Stays).told(
-        "'n3' could not bring it back: its image was not received: the process that does it hangs",
-    ),
+    cell(Target, "receiver", "stop", Stays).told("the process that receives its image hangs"),
     cell(Target, "receiver", "reset", Stays),
     cell(Target, "receiver", "delay-4000", Moves),
     cell(Target, "receiver", "break", Stays).told("'n3' could not bring it back"),
     cell(Target, "restorer", "kill", Stays).told("'n3' could not bring it back"),
-    cell(Target, "restorer", "stop", Stays)
-        .told("'n3' could not bring it back: it was not restored: the process that does it hangs"),
+    cell(Target, "restorer", "stop", Stays).told("the process that was to become it hangs"),
     cell(Target, "restorer", "delay-4000", Moves),
     cell(Source, "report.copied", "kill", Ends),
     cell(Asker, "coordinator.copying", "end", Moves),
@@ -196,6 +193,11 @@ pub const MATRIX: [Cell; 76] = [
     cell(Source, "discard", "kill", Moves),
     cell(Source, "send.MoveEnd", "delay-700", Moves),
     // Taken back, and once more.
+    cell(Target, "send.MoveReady", "delay-6000", Moves).with(AskAnew),
+    cell(Target, "send.MoveReady", "delay-6000", Moves)
+        .and(Source, "send.MoveAbort", "delay-700")
+        .with(AskAnew),
+    cell(Source, "sender", "kill", Moves).with(AskAnew),
     cell(Target, "restorer", "kill", Moves).with(AskAnew),
     cell(Target, "restorer", "kill", Moves)
         .and(Source, "send.MoveAbort", "delay-700")

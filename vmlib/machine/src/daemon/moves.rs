@@ -545,7 +545,7 @@ impl Daemon {
         let said = self.arriving.get(&tid).map(|arriving| &arriving.said);
         let text = match said.filter(|said| !said.is_empty()) {
             Some(said) => said.clone(),
-            None => format!("the process that was to become it was {status}"),
+            None => format!("the process that was to become it ended ({status})"),
         };
         Failed::new(FailKind::System, text)
     }
