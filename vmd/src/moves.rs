@@ -270,9 +270,18 @@ fn fail(failure: Failure, context: &mut Context) {
     });
 }
 
-/// A task cannot be told what to do.
+/// A task cannot be told what to do: mostly because its process ends.
 fn refuse(tid: Tid, error: &io::Error, context: &mut Context) {
-    let text = format!("it cannot be told to stop: {error}");
-    let failed = Failed::new(FailKind::System, text);
+    let gone = matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::NotFound
+    );
+    let failed = match gone {
+        true => Failed::new(FailKind::NoSuchTask, "its process ends"),
+        false => {
+            let text = format!("it cannot be told to stop: {error}");
+            Failed::new(FailKind::System, text)
+        }
+    };
     context.inbox.push_back(Input::Frozen(tid, Err(failed)));
 }

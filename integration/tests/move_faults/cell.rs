@@ -139,8 +139,8 @@ pub const MATRIX: [Cell; 79] = [
     cell(Source, "send.MoveOffer", "delay-700", Moves).with(LeaderKilled),
     // Copying, while the task runs.
     cell(Source, "order.copy", "kill", Ends),
-    cell(Source, "order.copy", "task", Ends),
-    cell(Source, "sender", "kill", Stays).told("the process that sends its image ended"),
+    cell(Source, "order.copy", "task", Ends).told("its process ends"),
+    cell(Source, "sender", "kill", Stays),
     cell(Source, "sender", "stop", Stays).told("the process that sends its image hangs"),
     cell(Source, "sender", "reset", Stays),
     cell(Source, "sender", "delay-4000", Moves),

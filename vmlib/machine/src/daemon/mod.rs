@@ -93,7 +93,7 @@ use vm_wire::{
     Frame, HostId, MachineId, Tid,
     agreed::HostFacts,
     limits,
-    peer::{Joined, TaskAnswer},
+    peer::{Joined, MoveOffer, TaskAnswer},
     task::Watched,
 };
 
@@ -228,7 +228,7 @@ pub struct Daemon {
     arriving: BTreeMap<Tid, Arriving>,
     /// Offers of tasks of which the log here does not know yet that they are there: from, and under
     /// which incarnation.
-    early_offers: BTreeMap<Tid, (HostId, u32)>,
+    early_offers: BTreeMap<Tid, (HostId, MoveOffer)>,
     /// Answers to tasks of which the log here does not know yet that they are here.
     early_answers: BTreeMap<Tid, TaskAnswer>,
     /// Moves, drains and checks that were asked for here.

@@ -48,6 +48,8 @@ use vm_wire::{
 pub(super) struct Leaving {
     to: HostId,
     incarnation: u32,
+    /// Of the offer.
+    number: u64,
     /// Whose wish it is: a daemon, and its number for it.
     pub asker: (HostId, u64),
     pub stage: Stage,
@@ -345,7 +347,14 @@ impl Daemon {
             return Err(refuse(format!("task {shown} cannot be moved: {reason}")));
         }
         let incarnation = agreed.incarnation;
-        if !self.send_order(to, &Order::MoveOffer(MoveOffer { tid, incarnation })) {
+        let number = self.next_request;
+        self.next_request += 1;
+        let offer = MoveOffer {
+            tid,
+            incarnation,
+            number,
+        };
+        if !self.send_order(to, &Order::MoveOffer(offer)) {
             let text = "too many orders wait to be sent to that host; try again";
             return Err(Failed::new(FailKind::Limit, text));
         }
@@ -355,6 +364,7 @@ impl Daemon {
             Leaving {
                 to,
                 incarnation,
+                number,
                 asker,
                 stage: Stage::Offered,
                 begun: now,
@@ -376,12 +386,11 @@ impl Daemon {
     /// At the target: is there room? Where a task was is forgotten before it comes back, so an offer
     /// that is ahead of the log here waits for it.
     pub(super) fn on_move_offer(&mut self, from: HostId, offer: &MoveOffer, out: &mut Outbox) {
-        let MoveOffer { tid, incarnation } = *offer;
-        let known = self.agreement.state().task(tid);
-        if known.is_none_or(|task| task.incarnation < incarnation) {
-            self.early_offers.insert(tid, (from, incarnation));
+        let known = self.agreement.state().task(offer.tid);
+        if known.is_none_or(|task| task.incarnation < offer.incarnation) {
+            self.early_offers.insert(offer.tid, (from, offer.clone()));
         } else {
-            self.answer_offer(from, tid, incarnation, out);
+            self.answer_offer(from, offer, out);
         }
     }
 
@@ -393,17 +402,30 @@ impl Daemon {
         incarnation: u32,
         out: &mut Outbox,
     ) {
-        if self.early_offers.get(&tid) == Some(&(host, incarnation)) {
-            self.early_offers.remove(&tid);
-            self.answer_offer(host, tid, incarnation, out);
+        if let Some(offer) = self.take_early_offer(tid, host, incarnation) {
+            self.answer_offer(host, &offer, out);
         }
     }
 
-    fn answer_offer(&mut self, from: HostId, tid: Tid, incarnation: u32, out: &mut Outbox) {
+    fn take_early_offer(&mut self, tid: Tid, from: HostId, incarnation: u32) -> Option<MoveOffer> {
+        let (host, early) = self.early_offers.get(&tid)?;
+        if (*host, early.incarnation) != (from, incarnation) {
+            return None;
+        }
+        self.early_offers.remove(&tid).map(|(_, offer)| offer)
+    }
+
+    fn answer_offer(&mut self, from: HostId, offer: &MoveOffer, out: &mut Outbox) {
+        let MoveOffer {
+            tid,
+            incarnation,
+            number,
+        } = *offer;
         let ticket = self.accept_offer(from, tid, incarnation, out);
         let ready = MoveReady {
             tid,
             incarnation,
+            number,
             ticket,
         };
         self.send_order(from, &Order::MoveReady(ready));
@@ -450,8 +472,7 @@ impl Daemon {
     pub(super) fn on_move_ready(&mut self, from: HostId, ready: MoveReady, out: &mut Outbox) {
         let (now, tid) = (self.now, ready.tid);
         let Some(moving) = self.leaving.get_mut(&tid).filter(|moving| {
-            (moving.to, moving.incarnation, moving.stage)
-                == (from, ready.incarnation, Stage::Offered)
+            (moving.to, moving.number, moving.stage) == (from, ready.number, Stage::Offered)
         }) else {
             return;
         };
@@ -525,11 +546,12 @@ impl Daemon {
     /// What whoever asked is told when a task is taken back.
     fn cannot_move(&self, tid: Tid, kind: FailKind, why: &str) -> Failed {
         let shown = tid.show(self.machine);
-        let here = &self.config.facts.name;
-        Failed::new(
-            kind,
-            format!("task {shown} cannot be moved: {why}; it runs on '{here}'"),
-        )
+        let mut text = format!("task {shown} cannot be moved: {why}");
+        // Unless it is about to end.
+        if kind != FailKind::NoSuchTask {
+            text = format!("{text}; it runs on '{}'", self.config.facts.name);
+        }
+        Failed::new(kind, text)
     }
 
     /// A process that is no task here says something: perhaps why it cannot become one that comes.
@@ -670,9 +692,7 @@ impl Daemon {
     }
 
     pub(super) fn on_move_abort(&mut self, from: HostId, abort: &MoveAbort, out: &mut Outbox) {
-        if self.early_offers.get(&abort.tid) == Some(&(from, abort.incarnation)) {
-            self.early_offers.remove(&abort.tid);
-        }
+        self.take_early_offer(abort.tid, from, abort.incarnation);
         if self.arriving.get(&abort.tid).is_some_and(|arriving| {
             (arriving.from, arriving.incarnation) == (from, abort.incarnation)
         }) {

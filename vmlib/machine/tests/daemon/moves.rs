@@ -106,6 +106,22 @@ fn a_task_whose_image_is_lost_runs_on_and_gets_what_was_sent_meanwhile() {
 }
 
 #[test]
+fn the_answer_to_an_offer_that_was_taken_back_is_none_to_the_next() {
+    let (mut world, master, worker) = setting();
+    world.lost = Some(|order| matches!(order, Order::MoveReady(_)));
+    let wish = world.wish_move(4, worker, 3);
+    assert!(world.moved(wish).is_err());
+    let again = world.wish_move(4, worker, 3);
+    world.run_for(Duration::from_millis(100));
+    world.lost = None;
+    // Both answers come now.
+    world.cut(2, 3, true);
+    world.heal(2, 3);
+    assert_eq!(world.moved(again), Ok((HostId(2), HostId(3))));
+    check(&mut world, master, worker, 3);
+}
+
+#[test]
 fn a_task_whose_image_is_written_and_not_sent_runs_on() {
     let (mut world, master, worker, wish) = held();
     let failed = Failed::new(FailKind::System, "the way is broken");

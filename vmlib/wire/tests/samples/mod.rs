@@ -736,6 +736,7 @@ fn moves(visitor: &mut impl Visitor) {
         MoveOffer {
             tid: task,
             incarnation,
+            number: 7,
         },
     );
     for (name, ticket) in [
@@ -747,6 +748,7 @@ fn moves(visitor: &mut impl Visitor) {
             MoveReady {
                 tid: task,
                 incarnation,
+                number: 7,
                 ticket,
             },
         );
