@@ -5,7 +5,7 @@ use Deed::{
     AskAnew, AskElsewhere, AskTwice, AskedAtTarget, CallerMoves, ConsoleKilled, DiskFull,
     LeaderKilled, LinkCut, MemoryFull, None, SourceCutOff, TargetCutOff,
 };
-use Then::{Ends, EndsOrMoves, Moves, Stays, StaysOrMoves};
+use Then::{Ends, EndsOrMoves, Moves, Stays, StaysOrEnds, StaysOrMoves};
 
 /// Where a fault strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,9 @@ pub enum Then {
     EndsOrMoves,
     /// The log decides, and both were proposed.
     StaysOrMoves,
+    /// Its process at the target was ended when it stood ready: it runs on where it was, or has ended
+    /// if the log was quicker.
+    StaysOrEnds,
 }
 
 /// What else is done, once the fault has struck.
@@ -120,7 +123,7 @@ impl Cell {
 }
 
 /// All of them, by phase; then what happens besides.
-pub const MATRIX: [Cell; 79] = [
+pub const MATRIX: [Cell; 91] = [
     // Offer.
     cell(Source, "send.MoveOffer", "kill", Ends),
     cell(Source, "send.MoveOffer", "cut", Moves),
@@ -165,7 +168,9 @@ pub const MATRIX: [Cell; 79] = [
     cell(Source, "order.freeze", "kill", Ends),
     cell(Source, "order.freeze", "stop", Ends),
     cell(Source, "order.freeze", "task", Ends),
+    cell(Source, "order.freeze", "cut", Moves),
     cell(Source, "report.saved", "kill", Ends),
+    cell(Source, "report.saved", "stop", Ends),
     cell(Source, "report.saved", "task", EndsOrMoves),
     cell(Asker, "coordinator.interruption", "end", Moves),
     cell(Asker, "coordinator.interruption", "hold", Moves),
@@ -173,6 +178,9 @@ pub const MATRIX: [Cell; 79] = [
     cell(Asker, "coordinator.saving", "hold", Moves),
     // Restoring.
     cell(Target, "report.back", "kill", Stays),
+    cell(Target, "report.back", "stop", Stays),
+    cell(Target, "report.back", "cut", Moves),
+    cell(Target, "report.back", "task", StaysOrEnds),
     cell(Target, "send.MoveLoaded", "kill", Stays),
     cell(Target, "send.MoveLoaded", "cut", Moves),
     cell(Target, "send.MoveLoaded", "delay-700", Moves),
@@ -181,6 +189,7 @@ pub const MATRIX: [Cell; 79] = [
         .told("cannot be reached"),
     // Resumption.
     cell(Source, "send.MoveRelease", "kill", Ends),
+    cell(Source, "send.MoveRelease", "stop", Ends),
     cell(Source, "send.MoveRelease", "cut", Moves),
     cell(Source, "send.MoveRelease", "delay-300", Moves),
     cell(Source, "send.MoveRelease", "delay-300", StaysOrMoves).with(LeaderKilled),
@@ -188,10 +197,13 @@ pub const MATRIX: [Cell; 79] = [
     cell(Source, "send.MoveRelease", "delay-1500", Stays).with(TargetCutOff),
     cell(Source, "send.MoveRelease", "delay-1500", Stays).with(LinkCut),
     cell(Target, "receive.MoveRelease", "kill", Stays),
+    cell(Target, "receive.MoveRelease", "stop", Stays),
     cell(Target, "receive.MoveRelease", "note", Moves).with(SourceCutOff),
     cell(Target, "begin", "kill", Ends),
     cell(Source, "discard", "kill", Moves),
     cell(Source, "send.MoveEnd", "delay-700", Moves),
+    cell(Asker, "coordinator.resumption", "end", Moves),
+    cell(Asker, "coordinator.resumption", "hold", Moves),
     // Taken back, and once more.
     cell(Target, "send.MoveReady", "delay-6000", Moves).with(AskAnew),
     cell(Target, "send.MoveReady", "delay-6000", Moves)
@@ -213,6 +225,9 @@ pub const MATRIX: [Cell; 79] = [
     cell(Source, "send.MoveOffer", "delay-700", Moves).with(CallerMoves),
     cell(Source, "sender", "delay-700", Moves).with(CallerMoves),
     cell(Target, "send.MoveLoaded", "delay-700", Moves).with(CallerMoves),
+    cell(Source, "send.MoveRelease", "delay-300", Moves).with(ConsoleKilled),
+    cell(Source, "send.MoveRelease", "delay-700", StaysOrMoves).with(AskTwice),
+    cell(Source, "send.MoveRelease", "delay-300", Moves).with(CallerMoves),
     // What the target lacks.
     cell(Target, "restorer", "note", Stays)
         .with(MemoryFull)

@@ -51,7 +51,8 @@ fn strike(cell: &Cell) -> Told {
         (Then::EndsOrMoves, Some(true)) | (Then::StaysOrMoves, Some(true)) => Then::Moves,
         (Then::EndsOrMoves, _) => Then::Ends,
         (Then::StaysOrMoves, _) if gone => Then::Moves,
-        (Then::StaysOrMoves, _) => Then::Stays,
+        (Then::StaysOrEnds, Some(true)) => Then::Ends,
+        (Then::StaysOrMoves | Then::StaysOrEnds, _) => Then::Stays,
         (then, _) => then,
     };
     match moved {
