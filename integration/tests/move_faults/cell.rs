@@ -142,7 +142,7 @@ pub const MATRIX: [Cell; 91] = [
     cell(Source, "send.MoveOffer", "delay-700", Moves).with(LeaderKilled),
     // Copying, while the task runs.
     cell(Source, "order.copy", "kill", Ends),
-    cell(Source, "order.copy", "task", Ends).told("its process ends"),
+    cell(Source, "order.copy", "task", Ends),
     cell(Source, "sender", "kill", Stays),
     cell(Source, "sender", "stop", Stays).told("the process that sends its image hangs"),
     cell(Source, "sender", "reset", Stays),
