@@ -135,8 +135,17 @@ impl Cluster {
     /// A machine of `hosts` daemons, each in a network namespace of its own; all have joined.
     /// `None` where that is not possible (it takes root and `ip`), which is said on stderr.
     pub fn in_namespaces(hosts: usize) -> Option<Cluster> {
+        let mut cluster = Self::in_empty_namespaces(hosts)?;
+        for _ in 0..hosts {
+            cluster.add(&[]);
+        }
+        Some(cluster)
+    }
+
+    /// Likewise, without the daemons.
+    pub fn in_empty_namespaces(hosts: usize) -> Option<Cluster> {
         match Network::new(hosts) {
-            Ok(network) => Some(Self::start(hosts, Some(network), folder())),
+            Ok(network) => Some(Self::start(0, Some(network), folder())),
             Err(why) => {
                 eprintln!("skipped: no network namespaces here: {why}");
                 None

@@ -13,7 +13,7 @@ use rustix::{
     net::{RecvFlags, recv},
 };
 use std::net::SocketAddr;
-use vm_machine::{ConnId, link::Maker};
+use vm_machine::{ConnId, Time, link::Maker};
 use vm_wire::{Frame, FrameReader, HostId};
 
 /// Plain bytes that are sealed at once; what is urgent waits behind them.
@@ -76,6 +76,8 @@ pub struct Conn {
     pub closed: bool,
     /// It is in the list of those that have something to write.
     pub dirty: bool,
+    /// A fault for tests: until then nothing is written.
+    pub held_until: Option<Time>,
 }
 
 impl Conn {
@@ -107,6 +109,7 @@ impl Conn {
             out_at: 0,
             closed: false,
             dirty: false,
+            held_until: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::queue::Room;
 use mio::{Interest, Registry, Token, event::Source as Register};
+use rustix::process::Pid;
 use std::{collections::VecDeque, io};
 use vm_machine::{ConnId, Input, Time};
 use vm_wire::{Tid, agreed::ExitStatus};
@@ -127,6 +128,8 @@ pub struct Context {
     pub dirty: Vec<Source>,
     /// Processes that have ended; what they sent before is still to be read.
     pub ended: Vec<(Tid, ExitStatus)>,
+    /// Children that have ended and are no task's process.
+    pub strangers: Vec<(Pid, ExitStatus)>,
     /// When this turn began, or later.
     pub now: Time,
     conns: u64,
@@ -141,6 +144,7 @@ impl Context {
             inbox: VecDeque::new(),
             ready: Ready::default(),
             ended: Vec::new(),
+            strangers: Vec::new(),
             dirty: Vec::new(),
             now,
             conns: 0,

@@ -12,7 +12,7 @@ use crate::{
     consoles::Consoles,
     context::{Context, Source},
     coordinators::Coordinators,
-    fault,
+    fault::{self, Strike},
     hello::Identity,
     jobs::Jobs,
     lease::LeaseTimer,
@@ -171,6 +171,7 @@ impl EventLoop {
                 self.links.deadline(),
                 self.processes.deadline(),
                 self.moves.progress.deadline(),
+                self.moves.deadline(),
             ];
             let next = deadlines.into_iter().flatten().min();
             let now = clock::now();
@@ -267,6 +268,7 @@ impl EventLoop {
         if asked.reap {
             self.processes.reap_all(&mut self.context);
             self.moves.progress.note_ended(&mut self.context);
+            self.moves.reaped(&mut self.context);
         }
         if asked.fault && self.cuts_links {
             log::warn!("all links are cut, as a test wants");
@@ -291,6 +293,7 @@ impl EventLoop {
         self.locals.tick(&mut self.context);
         self.links.tick(&mut self.context);
         self.processes.tick(&mut self.context);
+        self.moves.tick(&mut self.context);
         self.processes.launch_next(&mut self.context);
         self.moves.progress.tick(&self.processes, &mut self.context);
         self.step_all();
@@ -348,7 +351,9 @@ impl EventLoop {
         match output {
             Output::Task(tid, frame) => self.locals.send_to_task(tid, frame, context),
             Output::Peer(host, frame) => {
-                fault::at_frame("send", &frame);
+                if let Strike::Delay(time) = fault::at_frame("send", &frame) {
+                    self.links.hold(host, context.now + time);
+                }
                 self.links.send(host, frame, context);
             }
             Output::Connect(host, addr) => self.links.connect(host, &addr, context),

@@ -2,7 +2,7 @@
 //!
 //! `VM_FAULT=link-cut` makes SIGUSR1 destroy all connections to other daemons, with what is in them.
 //!
-//! `VM_FAULT=POINT:ACTION` has this daemon, or a process of its own
+//! `VM_FAULT=POINT:ACTION` has this daemon, or the first process of its own
 //! that carries an image, do something bad at a named point, once.
 //!
 //! | point | is |
@@ -17,12 +17,15 @@
 //!
 //! | action | does |
 //! |---|---|
+//! | `note` | nothing, but the log has it |
 //! | `kill` | ends this process by SIGKILL |
 //! | `stop` | stops it by SIGSTOP |
+//! | `delay-MS` | an order that is sent, and all that follows it over that link, waits so many milliseconds; so does a process that carries an image |
 //! | `cut` | destroys all connections to other daemons, with what is in them |
 //! | `task` | ends the task's process by SIGKILL |
 //! | `end`, `hold` | ends that coordinator's process by SIGKILL, stops it by SIGSTOP |
 //! | `break` | a byte of the image is changed |
+//! | `reset` | the connection that carries the image is destroyed, under a process that does not know |
 
 use rustix::process::Signal;
 use std::{
@@ -31,6 +34,8 @@ use std::{
         OnceLock,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
+    thread,
+    time::Duration,
 };
 use vm_wire::{
     Frame, Message, Op,
@@ -47,12 +52,15 @@ pub fn is_on(name: &str) -> bool {
     cfg!(debug_assertions) && std::env::var(ENV_FAULT).is_ok_and(is)
 }
 
-/// A process of this daemon's is to strike, too.
-pub fn pass_on(command: &mut Command) {
-    if cfg!(debug_assertions)
-        && let Ok(fault) = std::env::var(ENV_FAULT)
+/// The first process at this point is to strike, and no other one of this daemon's.
+pub fn pass_on(command: &mut Command, point: &str) {
+    static PASSED: AtomicBool = AtomicBool::new(false);
+    command.env_remove(ENV_FAULT);
+    if let Some((wanted, action)) = wanted()
+        && wanted == point
+        && !PASSED.swap(true, SeqCst)
     {
-        command.env(ENV_FAULT, fault);
+        command.env(ENV_FAULT, format!("{wanted}:{action}"));
     }
 }
 
@@ -67,6 +75,10 @@ pub enum Strike {
     Coordinator(Signal),
     /// See the table.
     Break,
+    /// See the table.
+    Reset,
+    /// See the table.
+    Delay(Duration),
 }
 
 /// The point and the action that are asked for.
@@ -84,15 +96,25 @@ fn wanted() -> Option<&'static (String, String)> {
 }
 
 /// This frame is about to be sent to another daemon, or was received from one.
-pub fn at_frame(way: &str, frame: &Frame) {
+pub fn at_frame(way: &str, frame: &Frame) -> Strike {
     if wanted().is_some()
         && frame.header.op == Op::Data
         && let Ok(order) = Order::from_payload(&frame.body)
     {
         let order = format!("{order:?}");
         let name = order.split('(').next().unwrap_or_default();
-        at(&format!("{way}.{name}"));
+        return at(&format!("{way}.{name}"));
     }
+    Strike::None
+}
+
+/// This is that point of a process that carries an image, and of nothing else: it may wait.
+pub fn at_carrier(point: &str) -> Strike {
+    let strike = at(point);
+    if let Strike::Delay(time) = strike {
+        thread::sleep(time);
+    }
+    strike
 }
 
 /// This frame is about to be sent to a coordinator.
@@ -123,7 +145,11 @@ pub fn at(point: &str) -> Strike {
         let result = rustix::process::kill_process(rustix::process::getpid(), signal);
         result.expect("a signal to oneself");
     };
+    if let Some(time) = action.strip_prefix("delay-").and_then(|ms| ms.parse().ok()) {
+        return Strike::Delay(Duration::from_millis(time));
+    }
     match action {
+        "note" => {}
         "kill" => signal(Signal::KILL),
         "stop" => signal(Signal::STOP),
         "cut" => signal(Signal::USR1),
@@ -131,6 +157,7 @@ pub fn at(point: &str) -> Strike {
         "hold" => return Strike::Coordinator(Signal::STOP),
         "task" => return Strike::Task,
         "break" => return Strike::Break,
+        "reset" => return Strike::Reset,
         other => log::warn!("no fault is called '{other}'"),
     }
     Strike::None

@@ -455,7 +455,7 @@ impl Links {
             return;
         };
         conn.dirty = false;
-        if conn.state == State::Connecting {
+        if conn.state == State::Connecting || conn.held_until.is_some() {
             return;
         }
         match conn.flush(&mut self.plain, context) {
@@ -505,6 +505,11 @@ impl Links {
             // Since an earlier deadline it may have become something else, with one of its own.
             let later = self.deadlines.iter().any(|(_, other)| *other == id);
             match conn.state {
+                State::Up(_) if conn.held_until.is_some_and(|until| until <= context.now) => {
+                    let conn = &mut self.table[place];
+                    conn.held_until = None;
+                    mark_dirty(conn, place, context);
+                }
                 State::Up(_) | State::Joiner => {}
                 _ if later => {}
                 State::Stranger if conn.maker() == Maker::Them => {
@@ -532,6 +537,17 @@ impl Links {
     /// Whether there is no connection.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
+    }
+
+    /// A fault for tests: what goes to `host` from now on waits until then.
+    pub fn hold(&mut self, host: HostId, until: Time) {
+        let conn = self.pairing.used(host);
+        let place = conn.and_then(|conn| self.places.get(&conn));
+        if let Some(&place) = place {
+            let conn = &mut self.table[place];
+            conn.held_until = Some(until);
+            self.deadlines.insert((until, conn.id));
+        }
     }
 
     /// A fault for tests: all connections are destroyed, with what is in them.

@@ -42,6 +42,7 @@ mod streams;
 mod coordinators;
 mod moves;
 mod progress;
+mod stall;
 mod transfer;
 
 mod jobs;

@@ -9,6 +9,7 @@ use crate::{
     progress::Progress,
     secret::Secret,
     secure::Mode,
+    stall::{Carriers, Failure, Role},
     transfer,
 };
 use rustix::{
@@ -17,7 +18,7 @@ use rustix::{
     pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
 };
 use std::{collections::HashMap, io, time::Duration};
-use vm_machine::{Input, Written};
+use vm_machine::{Input, Time, Written};
 use vm_wire::{
     HostId, Tid,
     interrupt::{Folders, Order, Report},
@@ -40,6 +41,8 @@ pub struct Moves {
     images: HashMap<Tid, Image>,
     /// How much of them was sent.
     pub progress: Progress,
+    /// The processes that carry images.
+    carriers: Carriers,
 }
 
 /// An image that a task is to write.
@@ -61,6 +64,7 @@ impl Moves {
             expected: HashMap::new(),
             images: HashMap::new(),
             progress: Progress::default(),
+            carriers: Carriers::default(),
         }
     }
 
@@ -75,8 +79,11 @@ impl Moves {
     ) {
         let mut start = || -> io::Result<OwnedFd> {
             let (out, image) = pipe()?;
-            let sender = transfer::start_sender(addr, ticket, &self.secret, self.mode, out)?;
-            self.progress.add(tid, sender, context.now)?;
+            let input = out.try_clone()?;
+            let (pid, words) = transfer::start_sender(addr, ticket, &self.secret, self.mode, out)?;
+            self.carriers
+                .add(tid, Role::Sender, pid, input, words, context.now);
+            self.progress.add(tid, pid, context.now)?;
             Ok(image)
         };
         match start() {
@@ -142,6 +149,7 @@ impl Moves {
 
     /// What was begun is of no use any more.
     pub fn cancel(&mut self, tid: Tid, locals: &mut Locals, processes: &mut Processes) {
+        self.carriers.cancel(tid);
         // It may have ended.
         if self.images.remove(&tid).is_some()
             && locals
@@ -154,7 +162,8 @@ impl Moves {
     }
 
     /// A frozen task, or one that was brought back, goes on here.
-    pub fn go(&self, tid: Tid, locals: &mut Locals) {
+    pub fn go(&mut self, tid: Tid, locals: &mut Locals) {
+        self.carriers.cancel(tid);
         if let Err(error) = locals
             .interrupts
             .order(tid, Order::Go(self.here), None, None)
@@ -172,6 +181,7 @@ impl Moves {
     /// The task is not awaited any more.
     pub fn forget(&mut self, tid: Tid) {
         self.expected.retain(|_, awaited| *awaited != tid);
+        self.carriers.forget(tid);
     }
 
     /// A connection came that brings an image.
@@ -196,7 +206,7 @@ impl Moves {
     }
 
     fn bring_back(
-        &self,
+        &mut self,
         tid: Tid,
         ticket: u64,
         socket: OwnedFd,
@@ -211,15 +221,21 @@ impl Moves {
         };
         let (data, their_data) = pair(SocketType::STREAM)?;
         let (interrupt, their_interrupt) = pair(SocketType::SEQPACKET)?;
-        transfer::start_receiver(socket, ticket, &self.secret, self.mode, image)?;
-        processes.bring_back(tid, [out, their_data, their_interrupt], context)?;
+        let (read, into) = (socket.try_clone()?, out.try_clone()?);
+        let (pid, words) =
+            transfer::start_receiver(socket, ticket, &self.secret, self.mode, image)?;
+        self.carriers
+            .add(tid, Role::Receiver, pid, read, words, context.now);
+        let pid = processes.bring_back(tid, [out, their_data, their_interrupt], context)?;
+        self.carriers
+            .add(tid, Role::Restorer, pid, into, None, context.now);
         locals.add_task(tid, data, context)?;
         locals.interrupts.add(tid, interrupt, context)
     }
 
     /// A task has reported something.
     pub fn reported(
-        &self,
+        &mut self,
         tid: Tid,
         reported: Report<String>,
         processes: &mut Processes,
@@ -244,9 +260,33 @@ impl Moves {
                 Input::Frozen(tid, Ok(Written { bytes, time }))
             }
             Report::Refused(text) => Input::Frozen(tid, Err(refused(text))),
-            Report::Back => Input::Arrived(tid, Ok(())),
+            Report::Back => {
+                self.carriers.arrived(tid);
+                Input::Arrived(tid, Ok(()))
+            }
         };
         context.inbox.push_back(input);
+    }
+
+    /// Children have ended; some may have carried images.
+    pub fn reaped(&mut self, context: &mut Context) {
+        for (pid, status) in std::mem::take(&mut context.strangers) {
+            if let Some(failure) = self.carriers.ended(pid, status) {
+                fail(failure, context);
+            }
+        }
+    }
+
+    /// When [`Moves::tick`] has something to do.
+    pub fn deadline(&self) -> Option<Time> {
+        self.carriers.deadline()
+    }
+
+    /// Looks whether the processes that carry images make headway.
+    pub fn tick(&mut self, context: &mut Context) {
+        for failure in self.carriers.tick(context.now) {
+            fail(failure, context);
+        }
     }
 }
 
@@ -258,9 +298,28 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((out, image))
 }
 
-/// A task cannot be told what to do.
-fn refuse(tid: Tid, error: &io::Error, context: &mut Context) {
-    let text = format!("it cannot be told to stop: {error}");
+/// An image is lost, as its source or its target sees it.
+fn fail(failure: Failure, context: &mut Context) {
+    let Failure { tid, role, text } = failure;
     let failed = Failed::new(FailKind::System, text);
+    context.inbox.push_back(match role {
+        Role::Sender => Input::Frozen(tid, Err(failed)),
+        Role::Receiver | Role::Restorer => Input::Arrived(tid, Err(failed)),
+    });
+}
+
+/// A task cannot be told what to do: mostly because its process ends.
+fn refuse(tid: Tid, error: &io::Error, context: &mut Context) {
+    let gone = matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::NotFound
+    );
+    let failed = match gone {
+        true => Failed::new(FailKind::NoSuchTask, "its process ends"),
+        false => {
+            let text = format!("it cannot be told to stop: {error}");
+            Failed::new(FailKind::System, text)
+        }
+    };
     context.inbox.push_back(Input::Frozen(tid, Err(failed)));
 }

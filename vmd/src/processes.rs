@@ -18,7 +18,7 @@ use crate::{
 use mio::unix::SourceFd;
 use rustix::{
     fd::{AsFd, AsRawFd, OwnedFd},
-    process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions},
+    process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus},
 };
 use slab::Slab;
 use std::{
@@ -218,9 +218,11 @@ impl Processes {
         tid: Tid,
         handed: [OwnedFd; 3],
         context: &mut Context,
-    ) -> io::Result<()> {
+    ) -> io::Result<Pid> {
         let started = self.spawner.bring_back(&handed)?;
-        self.watch(tid, false, started, Typed::default(), context)
+        let pid = started.pid;
+        self.watch(tid, false, started, Typed::default(), context)?;
+        Ok(pid)
     }
 
     /// Sends the process of a task, but nothing that it has started, a signal.
@@ -359,7 +361,11 @@ impl Processes {
                 Some(tid) => self.reap(tid, context),
                 None => {
                     let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-                    rustix::process::waitid(WaitId::Pid(pid), flags).is_ok()
+                    let waited = rustix::process::waitid(WaitId::Pid(pid), flags);
+                    if let Ok(Some(status)) = &waited {
+                        context.strangers.push((pid, exit_status(status)));
+                    }
+                    waited.is_ok()
                 }
             };
             if !reaped {
@@ -386,11 +392,7 @@ impl Processes {
             }
             kill_group(process.pid, Signal::KILL);
             match rustix::process::waitid(WaitId::PidFd(pidfd), flags) {
-                Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
-                    (Some(code), _) => ExitStatus::Code(code),
-                    (None, Some(signal)) => ExitStatus::Signal(signal),
-                    (None, None) => ExitStatus::Code(UNKNOWN_CODE),
-                },
+                Ok(Some(status)) => exit_status(&status),
                 _ => return false,
             }
         } else {
@@ -632,6 +634,15 @@ impl Processes {
             thread::sleep(pause);
         }
         log::error!("some processes of tasks do not end");
+    }
+}
+
+/// How a child ended.
+fn exit_status(status: &WaitIdStatus) -> ExitStatus {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => ExitStatus::Code(code),
+        (None, Some(signal)) => ExitStatus::Signal(signal),
+        (None, None) => ExitStatus::Code(UNKNOWN_CODE),
     }
 }
 

@@ -21,6 +21,7 @@ use crate::{
 use anyhow::{Context as _, bail, ensure};
 use rustix::{
     fd::{AsFd, AsRawFd as _, OwnedFd},
+    io::Errno,
     process::{Pid, Signal},
 };
 use std::{
@@ -32,7 +33,7 @@ use std::{
     time::Duration,
 };
 use vm_checkpoint::raw::{eager, sys};
-use vm_wire::FrameReader;
+use vm_wire::{FrameReader, limits};
 
 /// First bytes of a connection that brings an image.
 pub const MAGIC: &[u8; 8] = b"vm-move\x01";
@@ -66,6 +67,10 @@ pub fn run_if_asked() -> Option<anyhow::Result<()>> {
     }
 }
 
+/// A process that carries an image, and where it says why it fails. The daemon reaps it like all
+/// that it did not expect.
+pub type Carried = (Pid, Option<OwnedFd>);
+
 /// Starts the process that sends what comes out of `image`.
 ///
 /// # Errors
@@ -76,14 +81,13 @@ pub fn start_sender(
     secret: &Secret,
     mode: Mode,
     image: OwnedFd,
-) -> io::Result<Pid> {
-    let mut command = helper(secret);
+) -> io::Result<Carried> {
+    let mut command = helper(secret, "sender");
     command
         .args([SENDER, addr, &ticket.to_string(), mode_word(mode)])
         .stdin(image)
         .stdout(Stdio::null());
-    // The daemon reaps it like all that it did not expect.
-    command.spawn().map(|child| Pid::from_child(&child))
+    spawn(command)
 }
 
 /// Starts the process that writes to `image` what comes over `socket`.
@@ -96,20 +100,26 @@ pub fn start_receiver(
     secret: &Secret,
     mode: Mode,
     image: OwnedFd,
-) -> io::Result<()> {
-    let mut command = helper(secret);
+) -> io::Result<Carried> {
+    let mut command = helper(secret, "receiver");
     command
         .args([RECEIVER, &ticket.to_string(), mode_word(mode)])
         .stdin(socket)
         .stdout(image);
-    command.spawn().map(drop)
+    spawn(command)
+}
+
+fn spawn(mut command: Command) -> io::Result<Carried> {
+    let mut child = command.stderr(Stdio::piped()).spawn()?;
+    let words = child.stderr.take().map(OwnedFd::from);
+    Ok((Pid::from_child(&child), words))
 }
 
 /// A process that becomes a task: what the spawner still gives it are its streams.
 pub fn restorer() -> Command {
     let mut command = this_program();
     command.arg(RESTORER).env_clear();
-    fault::pass_on(&mut command);
+    fault::pass_on(&mut command, "restorer");
     command
 }
 
@@ -120,8 +130,9 @@ pub fn this_program() -> Command {
     command
 }
 
-fn helper(secret: &Secret) -> Command {
+fn helper(secret: &Secret, point: &str) -> Command {
     let mut command = this_program();
+    fault::pass_on(&mut command, point);
     command.env(ENV_KEY, secret.to_hex());
     let daemon = rustix::process::getpid();
     // SAFETY: the closure runs between fork and exec and makes system calls only.
@@ -166,7 +177,7 @@ fn send(addr: &str, ticket: &str, mode: &str) -> anyhow::Result<()> {
     let image = io::stdin();
     let mut socket = TcpStream::connect_timeout(&addr, CONNECT_TIME)
         .with_context(|| format!("connecting to {addr}"))?;
-    tune_bulk(&socket)?;
+    tune(&socket)?;
     let mut out = [&MAGIC[..], &ticket.to_le_bytes()].concat();
     let mut secure = Secure::maker(&secret, mode, &mut out);
     socket.write_all(&out)?;
@@ -174,7 +185,8 @@ fn send(addr: &str, ticket: &str, mode: &str) -> anyhow::Result<()> {
     let mut bytes = vec![0; READ_BYTES];
     socket.set_read_timeout(Some(CONNECT_TIME))?;
     while !secure.is_open() {
-        take(&mut socket, &mut secure, &mut reader, &mut bytes)?;
+        let more = take(&mut socket, &mut secure, &mut reader, &mut bytes)?;
+        ensure!(more, "the target awaits no image");
     }
     let mut sealed = vec![0; PIECE + PIECE.div_ceil(SEALED_MAX) * SEALED];
     let length = secure.seal_into(&ticket.to_le_bytes(), &mut sealed);
@@ -184,7 +196,9 @@ fn send(addr: &str, ticket: &str, mode: &str) -> anyhow::Result<()> {
         if count == 0 {
             return Ok(());
         }
-        fault::at("sender");
+        if fault::at_carrier("sender") == Strike::Reset {
+            rustix::net::connect_unspec(&socket)?;
+        }
         if secure.sends_plain() {
             send_all(&mut socket, &bytes[..count])?;
             continue;
@@ -216,72 +230,93 @@ fn receive(ticket: &str, mode: &str) -> anyhow::Result<()> {
     let (secret, mode) = (key()?, mode_of(mode));
     let ticket: u64 = ticket.parse()?;
     let mut socket = TcpStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let image = io::stdout().as_fd().try_clone_to_owned()?;
-    let mut image = Lender::new(image, PIECE)?;
+    let mut image = Lender::new(io::stdout().as_fd().try_clone_to_owned()?, PIECE)?;
     socket.set_nonblocking(false)?;
+    tune(&socket)?;
     socket.set_read_timeout(Some(CONNECT_TIME))?;
     let mut secure = Secure::other_end(&secret, mode);
     let mut reader = FrameReader::new();
     let mut room = vec![0; READ_BYTES];
     while reader.buffer(0).is_empty() {
-        ensure!(
-            take(&mut socket, &mut secure, &mut reader, &mut room)?,
-            "the sender went away"
-        );
+        let more = take(&mut socket, &mut secure, &mut reader, &mut room)?;
+        ensure!(more, "the sender went away");
     }
     let first = reader.buffer(0).split();
     let (named, first) = first
         .split_first_chunk::<8>()
         .context("the sender does not name its ticket")?;
-    ensure!(
-        *named == ticket.to_le_bytes(),
-        "the sender has another ticket"
-    );
+    let is_that = *named == ticket.to_le_bytes();
+    ensure!(is_that, "the sender has another ticket");
     socket.set_read_timeout(None)?;
     for part in first.chunks(PIECE) {
         image.room()?[..part.len()].copy_from_slice(part);
         image.filled(part.len());
     }
-    if mode == Mode::Plain {
-        loop {
-            image.lend()?;
-            let room = image.room()?;
-            let count = read(&socket, room)?;
-            if count == 0 {
-                return Ok(());
-            }
-            damage(&mut room[..count], fault::at("receiver"));
-            image.filled(count);
-        }
+    let passed = match mode {
+        Mode::Plain => pass_plain(&socket, &mut image),
+        Mode::Encrypted => pass_sealed(&socket, &mut secure, &mut image),
+    };
+    match passed {
+        // Who reads it has ended, and is asked why.
+        Err(error) if error.downcast_ref() == Some(&Errno::PIPE) => Ok(()),
+        passed => passed,
     }
-    let mut sealed = secure.rest().to_vec();
-    let mut end = sealed.len();
-    sealed.resize(end.max(PIECE), 0);
+}
+
+/// Hands on what comes, until the end.
+fn pass_plain(socket: &TcpStream, image: &mut Lender) -> anyhow::Result<()> {
+    loop {
+        image.lend()?;
+        let room = image.room()?;
+        let count = read(socket, room)?;
+        if count == 0 {
+            return Ok(());
+        }
+        strike(&mut room[..count], socket)?;
+        image.filled(count);
+    }
+}
+
+/// Opens what comes, and hands it on, until the end.
+fn pass_sealed(socket: &TcpStream, secure: &mut Secure, image: &mut Lender) -> anyhow::Result<()> {
+    let mut bytes = secure.rest().to_vec();
+    let mut end = bytes.len();
+    bytes.resize(end + PIECE, 0);
     loop {
         let mut start = 0;
-        while let Some(record) = secure::sealed(&sealed[start..end])? {
+        while let Some(record) = secure::sealed(&bytes[start..end])? {
             let room = image.room()?;
             let count = secure.open_into(record, room)?;
-            damage(&mut room[..count], fault::at("receiver"));
+            strike(&mut room[..count], socket)?;
             image.filled(count);
             start += LENGTH + record.len();
         }
         image.lend()?;
-        sealed.copy_within(start..end, 0);
+        bytes.copy_within(start..end, 0);
         end -= start;
-        match read(&socket, &mut sealed[end..])? {
+        match read(socket, &mut bytes[end..])? {
             0 => return Ok(()),
             count => end += count,
         }
     }
 }
 
-fn damage(bytes: &mut [u8], strike: Strike) {
-    if let Some(last) = bytes.last_mut()
-        && strike == Strike::Break
-    {
-        *last ^= 1;
+/// What tests do to an image that arrives.
+fn strike(bytes: &mut [u8], socket: &TcpStream) -> io::Result<()> {
+    if let Some(last) = bytes.last_mut() {
+        match fault::at_carrier("receiver") {
+            Strike::Break => *last ^= 1,
+            Strike::Reset => rustix::net::connect_unspec(socket)?,
+            _ => {}
+        }
     }
+    Ok(())
+}
+
+/// As for a link, but the other end may have no room for a while: it restores what came.
+fn tune(socket: &TcpStream) -> io::Result<()> {
+    tune_bulk(socket)?;
+    socket2::SockRef::from(socket).set_tcp_user_timeout(Some(limits::MOVE_SILENCE))
 }
 
 /// Reads once; `false` at the end.
@@ -308,7 +343,7 @@ fn take(
 
 /// Becomes the task.
 fn restore() -> anyhow::Result<()> {
-    fault::at("restorer");
+    fault::at_carrier("restorer");
     // SAFETY: the daemon has put the image there.
     let image = unsafe { rustix::fd::BorrowedFd::borrow_raw(IMAGE) };
     match vm_checkpoint::restore(image, vm_checkpoint::Way::default()) {

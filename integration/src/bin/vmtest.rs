@@ -56,8 +56,9 @@ fn main() -> anyhow::Result<()> {
         "cut-off-sender" => cut_off_sender(&vm),
         "crowd" => crowd(&vm, number(1)?),
         "idle" | "idle-with-threads" => idle(&vm),
-        "caller" => caller(&vm, &args[1]),
-        "callee" => callee(&vm),
+        "caller" => caller(&vm, &args[1], args.get(2).map_or("0", String::as_str)),
+        "caller-of" => caller_of(&vm, &args[1], &args[2]),
+        "callee" => callee(&vm, number(1)?),
         "diary" => diary(&vm, &args[1], &args[2], number(3)?),
         "diarist" => diarist(&vm, &args[1], number(2)?),
         "sentinel" => sentinel(&vm, number(1)?),
@@ -70,24 +71,53 @@ fn me(args: &[&str]) -> anyhow::Result<Spawn> {
     Ok(Spawn::new(program.to_string_lossy()).args(args.iter().copied()))
 }
 
-/// Exchanges numbers with a task on that host until there is a line on standard input, or until that
-/// task has ended. Each number comes back once, in order.
-fn caller(vm: &Task, host: &str) -> anyhow::Result<()> {
+/// Has a caller work on a host of its own, which tells it to end when there is a line on standard
+/// input.
+fn caller_of(vm: &Task, host: &str, callees: &str) -> anyhow::Result<()> {
+    let caller = vm.spawn(&me(&["caller", callees])?.on(host))?[0];
+    vm.watch_task(caller)?;
+    // Its end counts as a line.
+    std::io::stdin().read_line(&mut String::new())?;
+    vm.send(caller, STOP, &())?;
+    match vm.next(caller, ANY, None)? {
+        Some(Incoming::Event(Event::TaskEnded { status, .. })) => {
+            ensure!(
+                status == vmlib::ExitStatus::Left(0),
+                "the caller ended: {status:?}"
+            );
+            Ok(())
+        }
+        other => bail!("{other:?}"),
+    }
+}
+
+/// Exchanges numbers with a task on that host until it is told to end: by a line on standard input,
+/// or by its parent, if it has one; or until that task has ended. Each number comes back once, in
+/// order. That task has so many MiB of memory that it never uses.
+fn caller(vm: &Task, host: &str, unused: &str) -> anyhow::Result<()> {
     const AHEAD: u64 = 64;
-    let callee = vm.spawn(&me(&["callee"])?.on(host))?[0];
+    let callee = vm.spawn(&me(&["callee", unused])?.on(host))?[0];
     vm.watch_task(callee)?;
     let told = Arc::new(AtomicBool::new(false));
     let sees = told.clone();
-    std::thread::spawn(move || {
-        // Its end counts as a line.
-        let _ = std::io::stdin().read_line(&mut String::new());
-        sees.store(true, SeqCst);
-    });
+    let parent = vm.parent();
+    if parent.is_none() {
+        std::thread::spawn(move || {
+            // Its end counts as a line.
+            let _ = std::io::stdin().read_line(&mut String::new());
+            sees.store(true, SeqCst);
+        });
+    }
     let (mut sent, mut back) = (0u64, 0u64);
     while !told.load(SeqCst) || back < sent {
         while !told.load(SeqCst) && sent < back + AHEAD {
             vm.send_bytes(callee, NUMBERED, body(sent, size(sent, 1 << 16)))?;
             sent += 1;
+        }
+        if let Some(parent) = parent
+            && vm.try_recv(parent, STOP)?.is_some()
+        {
+            told.store(true, SeqCst);
         }
         match vm.next(callee, NUMBERED, Some(Duration::from_millis(10)))? {
             Some(Incoming::Message(message)) => {
@@ -114,9 +144,11 @@ fn caller(vm: &Task, host: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn callee(vm: &Task) -> anyhow::Result<()> {
+fn callee(vm: &Task, unused: u64) -> anyhow::Result<()> {
     let parent = vm.parent().context("a callee has a parent")?;
     let memory: Vec<u64> = (0..1 << 20).collect();
+    // The system gives it, and no page of it before it is used.
+    let unused = vec![0u8; usize::try_from(unused << 20)?];
     let mut came = 0;
     loop {
         let message = vm.recv(parent, ANY)?;
@@ -131,6 +163,7 @@ fn callee(vm: &Task) -> anyhow::Result<()> {
         came += 1;
     }
     ensure!(memory.iter().copied().eq(0..1 << 20), "its memory");
+    ensure!(unused.iter().all(|byte| *byte == 0), "its unused memory");
     vm.send(parent, RESULT, &came)?;
     Ok(())
 }

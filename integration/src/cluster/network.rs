@@ -97,6 +97,21 @@ impl Network {
         ip(&["-n", &self.hub(), "link", "set", &cable(index), state]).expect("a cable can be set");
     }
 
+    /// Whether these hosts are kept apart: then what one sends to another of them is lost, and each
+    /// reaches all the rest.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn set_apart(&self, hosts: &[usize], apart: bool) {
+        let (hub, state) = (self.hub(), if apart { "on" } else { "off" });
+        for index in hosts {
+            let of = ["type", "bridge_slave", "isolated", state];
+            let cable = cable(*index);
+            let words = [["-n", &hub, "link", "set", &cable].as_slice(), &of].concat();
+            ip(&words).expect("a port of a bridge can be set");
+        }
+    }
+
     /// Cuts the hosts of `side` off from all others; among themselves they stay connected.
     ///
     /// # Panics

@@ -253,7 +253,12 @@ pub fn add(old: &[Mapping], new: &[Mapping], names: &[u8]) {
             _ => result = map_file(mapping, names),
         };
         if let Err(error) = result {
+            const NO_MEMORY: i32 = 12;
             let (start, end) = (mapping.start, mapping.end);
+            if error.0 == NO_MEMORY {
+                let mib = (end - start) >> 20;
+                die!("there is no room for its memory: {mib} MiB in one piece are refused");
+            }
             die!(
                 "memory at {start:#x} to {end:#x} cannot be had: error {}",
                 error.0

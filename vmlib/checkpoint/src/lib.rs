@@ -324,6 +324,8 @@ pub fn begin_in_handler(
     told: fn(RawFd, u64, u32),
 ) -> Result<(), Text> {
     let (wanted, tell) = (options.wanted(image), precopy::Tell::Call(fd, told));
+    // Who gave up a save, and begins another one at once, finds no other in its way.
+    precopy::await_cancelled();
     save::begin_rounds(wanted, Until::default(), true, tell).map_err(text_of)
 }
 

@@ -37,6 +37,9 @@ use std::{
 pub const ROUNDS_MAX: usize = 64;
 /// How long a wait lasts before it is looked whether the thread is still there. Nanoseconds.
 const LOOK_NS: u64 = 50_000_000;
+/// How often, and how many times, it is looked whether one that was cancelled has ended: a second.
+const CANCEL_LOOK_NS: u64 = 1_000_000;
+const CANCEL_LOOKS: u32 = 1_000;
 
 /// What is to be sent, and how.
 #[derive(Debug, Clone, Copy)]
@@ -217,6 +220,23 @@ pub fn cancel() {
     futex_wake(&shared.phase);
     if !is_there {
         save::release();
+    }
+}
+
+/// A save that was given up ends when its thread does: waits for that, but not for long, should
+/// nobody read what the thread writes.
+pub fn await_cancelled() {
+    if !scratch::is_reserved() {
+        return;
+    }
+    let shared = shared();
+    for _ in 0..CANCEL_LOOKS {
+        let tid = shared.tid.load(SeqCst);
+        let is_own = shared.pid == sys::getpid();
+        if !is_own || tid == 0 || shared.phase.load(SeqCst) != CANCELLED {
+            return;
+        }
+        futex_wait_for(&shared.tid, tid, CANCEL_LOOK_NS);
     }
 }
 

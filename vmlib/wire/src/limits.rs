@@ -35,12 +35,23 @@ pub const MOVE_OFFER_TIME: Duration = Duration::from_secs(5);
 /// What the open files of a task that moves may hold together, so that the move takes them along:
 /// they are read while the task stands still. The others have to be at the target. Bytes.
 pub const MOVE_FILES: u64 = 4 * 1024 * 1024;
-/// What the process of an image may say about why it cannot go on. Bytes.
-pub const MOVE_REASON_MAX: usize = 1_024;
 /// How often who asked for a move is told how much of the image was sent.
 pub const MOVE_SENT_EVERY: Duration = Duration::from_millis(1_000);
 /// The path of a daemon's working folder. Bytes.
 pub const WORK_DIR_MAX: usize = 500;
+/// How often a daemon looks whether the processes that carry images make headway.
+pub const MOVE_LOOK: Duration = Duration::from_secs(1);
+/// So many looks at which a process at the target had something to do and did nothing: it hangs.
+pub const MOVE_STALL_LOOKS: u32 = 8;
+/// Likewise at the source, which sees the same a little later: whoever is nearer to the fault says so.
+pub const MOVE_STALL_LOOKS_SOURCE: u32 = 11;
+/// How long the connection of an image may leave data unacknowledged before it counts as broken. A
+/// target that has no room for a while is not broken.
+pub const MOVE_SILENCE: Duration = Duration::from_secs(12);
+/// How long there may be no link to the target of a move before the task is taken back.
+pub const MOVE_NO_LINK: Duration = Duration::from_secs(5);
+/// What a process that carries an image says at its end, as far as it is passed on. Bytes.
+pub const MOVE_WORDS_MAX: usize = 1_024;
 /// How long the image of a task that moves may take to arrive.
 pub const MOVE_TIME: Duration = Duration::from_secs(600);
 /// Tasks that leave a host at the same time when it is drained: enough that one's image is written

@@ -370,6 +370,8 @@ pub struct MoveOffer {
     pub tid: Tid,
     /// Its incarnation at the source.
     pub incarnation: u32,
+    /// The source's number for this offer: one that was taken back may be answered after another.
+    pub number: u64,
 }
 
 /// The answer to [`MoveOffer`].
@@ -379,6 +381,8 @@ pub struct MoveReady {
     pub tid: Tid,
     /// As offered.
     pub incarnation: u32,
+    /// As offered.
+    pub number: u64,
     /// By which the connection that brings the image is known, or why there can be none.
     pub ticket: Result<u64, Failed>,
     /// The target's working folder, if its daemon has one.

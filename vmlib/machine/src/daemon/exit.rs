@@ -89,7 +89,8 @@ impl Daemon {
 
     pub(super) fn on_process_ended(&mut self, tid: Tid, status: ExitStatus, out: &mut Outbox) {
         if !self.tasks.contains_key(&tid) {
-            return self.on_arriving_ended(tid, out);
+            let failed = self.restorer_ended(tid, status);
+            return self.on_arrived(tid, Err(failed), out);
         }
         let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.process) else {
             return;

@@ -68,6 +68,7 @@ impl Daemon {
         let retry = self.first_retry(host);
         let state = LinkState::Up;
         self.links.insert(host, Link { state, retry });
+        self.links_lost.remove(&host);
         self.routes.set_link(host, true);
         let located = Located {
             peer: None,
@@ -101,7 +102,12 @@ impl Daemon {
         }
         if !self.agreement.state().is_present(host) {
             self.links.remove(&host);
+            self.links_lost.remove(&host);
             return;
+        }
+        if !self.links_lost.contains_key(&host) {
+            self.links_lost.insert(host, self.now);
+            self.await_link(host);
         }
         let first = self.first_retry(host);
         let link = self.links.entry(host).or_insert(Link {
@@ -130,6 +136,7 @@ impl Daemon {
     /// A host is no longer in the machine.
     pub(super) fn cut_link(&mut self, host: HostId, out: &mut Outbox) {
         self.routes.set_link(host, false);
+        self.links_lost.remove(&host);
         if let Some(mut absent) = self.absent_links.remove(&host) {
             absent.leave(&mut self.absent_bytes);
         }

@@ -94,7 +94,7 @@ use vm_wire::{
     Frame, HostId, MachineId, Tid,
     agreed::HostFacts,
     limits,
-    peer::{Joined, TaskAnswer},
+    peer::{Joined, MoveOffer, TaskAnswer},
     task::Watched,
 };
 
@@ -194,6 +194,8 @@ pub struct Daemon {
     /// Bytes that wait for links, and for tasks here without a data socket.
     absent_bytes: usize,
     links: BTreeMap<HostId, Link>,
+    /// Since when a host of the machine cannot be linked to.
+    links_lost: BTreeMap<HostId, Time>,
     tasks: BTreeMap<Tid, LocalTask>,
     /// Tokens of tasks that have not enrolled yet.
     tokens: BTreeMap<u64, Tid>,
@@ -231,7 +233,7 @@ pub struct Daemon {
     arriving: BTreeMap<Tid, Arriving>,
     /// Offers of tasks of which the log here does not know yet that they are there: from, and under
     /// which incarnation.
-    early_offers: BTreeMap<Tid, (HostId, u32)>,
+    early_offers: BTreeMap<Tid, (HostId, MoveOffer)>,
     /// Answers to tasks of which the log here does not know yet that they are here.
     early_answers: BTreeMap<Tid, TaskAnswer>,
     /// Moves, drains and checks that were asked for here.
@@ -311,6 +313,7 @@ impl Daemon {
             absent_links: BTreeMap::new(),
             absent_bytes: 0,
             links: BTreeMap::new(),
+            links_lost: BTreeMap::new(),
             tasks: BTreeMap::new(),
             tokens: BTreeMap::new(),
             next_sequence: 1,

@@ -50,6 +50,8 @@ pub(super) struct Leaving {
     to: HostId,
     incarnation: u32,
     way: MoveWay,
+    /// Of the offer.
+    number: u64,
     /// Whose wish it is: a daemon, and its number for it.
     pub asker: (HostId, u64),
     pub stage: Stage,
@@ -94,7 +96,7 @@ pub(super) struct Arriving {
     belongings: Option<Belongings>,
     /// Its process has ended before it could go on.
     lost: bool,
-    /// What that has written on standard error: why it could not.
+    /// What that process has said on its standard error: why it could not become the task.
     said: Vec<u8>,
 }
 
@@ -372,7 +374,14 @@ impl Daemon {
             return Err(refuse(format!("task {shown} cannot be moved: {reason}")));
         }
         let incarnation = agreed.incarnation;
-        if !self.send_order(to, &Order::MoveOffer(MoveOffer { tid, incarnation })) {
+        let number = self.next_request;
+        self.next_request += 1;
+        let offer = MoveOffer {
+            tid,
+            incarnation,
+            number,
+        };
+        if !self.send_order(to, &Order::MoveOffer(offer)) {
             let text = "too many orders wait to be sent to that host; try again";
             return Err(Failed::new(FailKind::Limit, text));
         }
@@ -383,6 +392,7 @@ impl Daemon {
                 to,
                 incarnation,
                 way,
+                number,
                 asker,
                 stage: Stage::Offered,
                 begun: now,
@@ -405,12 +415,11 @@ impl Daemon {
     /// At the target: is there room? Where a task was is forgotten before it comes back, so an offer
     /// that is ahead of the log here waits for it.
     pub(super) fn on_move_offer(&mut self, from: HostId, offer: &MoveOffer, out: &mut Outbox) {
-        let MoveOffer { tid, incarnation } = *offer;
-        let known = self.agreement.state().task(tid);
-        if known.is_none_or(|task| task.incarnation < incarnation) {
-            self.early_offers.insert(tid, (from, incarnation));
+        let known = self.agreement.state().task(offer.tid);
+        if known.is_none_or(|task| task.incarnation < offer.incarnation) {
+            self.early_offers.insert(offer.tid, (from, offer.clone()));
         } else {
-            self.answer_offer(from, tid, incarnation, out);
+            self.answer_offer(from, offer, out);
         }
     }
 
@@ -422,17 +431,30 @@ impl Daemon {
         incarnation: u32,
         out: &mut Outbox,
     ) {
-        if self.early_offers.get(&tid) == Some(&(host, incarnation)) {
-            self.early_offers.remove(&tid);
-            self.answer_offer(host, tid, incarnation, out);
+        if let Some(offer) = self.take_early_offer(tid, host, incarnation) {
+            self.answer_offer(host, &offer, out);
         }
     }
 
-    fn answer_offer(&mut self, from: HostId, tid: Tid, incarnation: u32, out: &mut Outbox) {
+    fn take_early_offer(&mut self, tid: Tid, from: HostId, incarnation: u32) -> Option<MoveOffer> {
+        let (host, early) = self.early_offers.get(&tid)?;
+        if (*host, early.incarnation) != (from, incarnation) {
+            return None;
+        }
+        self.early_offers.remove(&tid).map(|(_, offer)| offer)
+    }
+
+    fn answer_offer(&mut self, from: HostId, offer: &MoveOffer, out: &mut Outbox) {
+        let MoveOffer {
+            tid,
+            incarnation,
+            number,
+        } = *offer;
         let ticket = self.accept_offer(from, tid, incarnation, out);
         let ready = MoveReady {
             tid,
             incarnation,
+            number,
             ticket,
             work_dir: self.config.work_dir.clone(),
         };
@@ -480,8 +502,7 @@ impl Daemon {
     pub(super) fn on_move_ready(&mut self, from: HostId, ready: MoveReady, out: &mut Outbox) {
         let (now, tid) = (self.now, ready.tid);
         let Some(moving) = self.leaving.get_mut(&tid).filter(|moving| {
-            (moving.to, moving.incarnation, moving.stage)
-                == (from, ready.incarnation, Stage::Offered)
+            (moving.to, moving.number, moving.stage) == (from, ready.number, Stage::Offered)
         }) else {
             return;
         };
@@ -551,11 +572,49 @@ impl Daemon {
             }
             (Err(failed), Stage::Copying | Stage::Saving) => {
                 self.counters.moves.saves_refused += 1;
-                let text = format!("task {} cannot be moved: {failed}", tid.show(self.machine));
-                self.take_back(tid, Failed::new(failed.kind, text), out);
+                let failed = self.cannot_move(tid, failed.kind, &failed.text);
+                self.take_back(tid, failed, out);
+            }
+            // It was written, but not sent.
+            (Err(failed), Stage::Loading) if moving.loaded.is_none() => {
+                self.counters.moves.images_lost += 1;
+                let failed = self.cannot_move(tid, failed.kind, &failed.text);
+                self.take_back(tid, failed, out);
             }
             _ => {}
         }
+    }
+
+    /// What whoever asked is told when a task is taken back.
+    fn cannot_move(&self, tid: Tid, kind: FailKind, why: &str) -> Failed {
+        let shown = tid.show(self.machine);
+        let mut text = format!("task {shown} cannot be moved: {why}");
+        // Unless it is about to end.
+        if kind != FailKind::NoSuchTask {
+            text = format!("{text}; it runs on '{}'", self.config.facts.name);
+        }
+        Failed::new(kind, text)
+    }
+
+    /// A process that is no task here says something: perhaps why it cannot become one that comes.
+    pub(super) fn on_restorer_said(&mut self, tid: Tid, stream: u8, bytes: &[u8]) {
+        if let Some(arriving) = self.arriving.get_mut(&tid).filter(|_| stream == 2) {
+            let room = limits::MOVE_WORDS_MAX - arriving.said.len();
+            arriving.said.extend(bytes.iter().take(room));
+        }
+    }
+
+    /// Why there is no process that could become that task.
+    pub(super) fn restorer_ended(&self, tid: Tid, status: ExitStatus) -> Failed {
+        let said = self.arriving.get(&tid).map(|arriving| {
+            let said = String::from_utf8_lossy(&arriving.said);
+            said.trim().replace('\n', "; ")
+        });
+        let text = match said.filter(|said| !said.is_empty()) {
+            Some(said) => said,
+            None => format!("the process that was to become it ended ({status})"),
+        };
+        Failed::new(FailKind::System, text)
     }
 
     /// At the target: the process of the image stands ready, or there is none.
@@ -586,27 +645,6 @@ impl Daemon {
         self.send_order(from, &Order::MoveLoaded(loaded));
     }
 
-    /// At the target: the process of the image, which does not go on yet, has written something.
-    pub(super) fn note_said(&mut self, tid: Tid, bytes: &[u8]) {
-        if let Some(arriving) = self.arriving.get_mut(&tid) {
-            let room = limits::MOVE_REASON_MAX - arriving.said.len();
-            arriving.said.extend(bytes.iter().take(room));
-        }
-    }
-
-    /// At the target: that process has ended.
-    pub(super) fn on_arriving_ended(&mut self, tid: Tid, out: &mut Outbox) {
-        let said = self.arriving.get(&tid).map(|arriving| {
-            let said = String::from_utf8_lossy(&arriving.said);
-            said.trim_end().replace('\n', "; ")
-        });
-        let text = match said.filter(|said| !said.is_empty()) {
-            Some(said) => format!("at host '{}': {said}", self.config.facts.name),
-            None => "its process ended before it could go on".to_owned(),
-        };
-        self.on_arrived(tid, Err(Failed::new(FailKind::System, text)), out);
-    }
-
     pub(super) fn on_move_loaded(&mut self, from: HostId, loaded: MoveLoaded, out: &mut Outbox) {
         let (now, tid) = (self.now, loaded.tid);
         let Some(moving) = self.leaving.get_mut(&tid).filter(|moving| {
@@ -625,6 +663,9 @@ impl Daemon {
             }
             Err(failed) => {
                 self.counters.moves.images_lost += 1;
+                let name = self.host_name(from);
+                let why = format!("host '{name}' could not bring it back: {}", failed.text);
+                let failed = self.cannot_move(tid, failed.kind, &why);
                 self.take_back(tid, failed, out);
             }
         }
@@ -696,9 +737,7 @@ impl Daemon {
     }
 
     pub(super) fn on_move_abort(&mut self, from: HostId, abort: &MoveAbort, out: &mut Outbox) {
-        if self.early_offers.get(&abort.tid) == Some(&(from, abort.incarnation)) {
-            self.early_offers.remove(&abort.tid);
-        }
+        self.take_early_offer(abort.tid, from, abort.incarnation);
         if self.arriving.get(&abort.tid).is_some_and(|arriving| {
             (arriving.from, arriving.incarnation) == (from, abort.incarnation)
         }) {
@@ -814,22 +853,30 @@ impl Daemon {
         let stage = moving.stage;
         moving.doubted |= stage == Stage::Released;
         let name = self.host_name(to);
-        let late = |text: String| Failed::new(FailKind::System, text);
+        let late = |why: &str| self.cannot_move(tid, FailKind::System, why);
+        let no_link = self.links_lost.get(&to);
+        let no_link = no_link.is_some_and(|since| self.now >= *since + limits::MOVE_NO_LINK);
         match stage {
             Stage::Offered if self.now >= begun + limits::MOVE_OFFER_TIME => {
-                let text = format!("host '{name}' does not answer; the task runs on");
+                let failed = late(&format!("host '{name}' does not answer"));
                 self.counters.moves.offers_refused += 1;
-                self.take_back(tid, late(text), out);
+                self.take_back(tid, failed, out);
+            }
+            Stage::Copying | Stage::Saving | Stage::Loading if no_link => {
+                let time = limits::MOVE_NO_LINK;
+                let failed = late(&format!("host '{name}' cannot be reached for {time:?}"));
+                self.counters.moves.images_lost += 1;
+                self.take_back(tid, failed, out);
             }
             Stage::Copying | Stage::Saving | Stage::Loading
                 if self.now >= prepared + limits::MOVE_TIME =>
             {
-                let text = format!(
-                    "the image did not arrive at host '{name}' within {:?}; the task runs on",
-                    limits::MOVE_TIME
-                );
+                let time = limits::MOVE_TIME;
+                let failed = late(&format!(
+                    "its image did not arrive at host '{name}' within {time:?}"
+                ));
                 self.counters.moves.images_lost += 1;
-                self.take_back(tid, late(text), out);
+                self.take_back(tid, failed, out);
             }
             Stage::Released => {
                 self.agreement.propose(Change::Stay {
@@ -840,6 +887,18 @@ impl Daemon {
                 self.set_timer(self.now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
             }
             _ => {}
+        }
+    }
+
+    /// There is no link to the target of moves, perhaps for long: they are looked at in time.
+    pub(super) fn await_link(&mut self, host: HostId) {
+        let due = self.now + limits::MOVE_NO_LINK;
+        let there = self.leaving.iter().filter(|(_, moving)| moving.to == host);
+        let there: Vec<Timer> = there
+            .map(|(tid, moving)| Timer::Move(*tid, moving.incarnation))
+            .collect();
+        for timer in there {
+            self.set_timer(due, timer);
         }
     }
 
@@ -879,8 +938,11 @@ impl Daemon {
             if self.leaving.contains_key(&tid) {
                 self.counters.moves.stayed += 1;
                 self.thaw(tid, out);
-                let text = "the target did not take the task in time; it runs on where it was";
-                self.give_up_move(tid, Failed::new(FailKind::System, text), out);
+                let to = self.leaving.get(&tid).map(|moving| moving.to);
+                let name = self.host_name(to.unwrap_or_default());
+                let why = format!("host '{name}' did not take it in time");
+                let failed = self.cannot_move(tid, FailKind::System, &why);
+                self.give_up_move(tid, failed, out);
             }
             return;
         }
@@ -1042,8 +1104,9 @@ impl Daemon {
         for tid in there.map(|(tid, _)| *tid).collect::<Vec<_>>() {
             self.counters.moves.targets_lost += 1;
             self.thaw(tid, out);
-            let text = format!("host '{name}' was lost; the task runs on where it was");
-            self.give_up_move(tid, Failed::new(FailKind::HostLost, text), out);
+            let why = format!("host '{name}' was lost");
+            let failed = self.cannot_move(tid, FailKind::HostLost, &why);
+            self.give_up_move(tid, failed, out);
         }
         let here = self
             .arriving

@@ -94,9 +94,7 @@ impl Daemon {
         out: &mut Outbox,
     ) {
         let Some(task) = self.tasks.get_mut(&tid) else {
-            if stream == 2 {
-                self.note_said(tid, &bytes);
-            }
+            self.on_restorer_said(tid, stream, &bytes);
             return out.push_back(Output::LogOutput(tid, stream, bytes));
         };
         let (app, console) = (task.app, task.console);

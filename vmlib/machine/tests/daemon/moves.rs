@@ -9,8 +9,9 @@ use vm_wire::{
     agreed::ExitStatus,
     console::{Answer, MoveRow, Request},
     interrupt::Folders,
+    limits,
     peer::{MovePhase, Order, Sent},
-    task::{FailKind, Spawned, Watched},
+    task::{FailKind, Failed, Spawned, Watched},
 };
 
 /// The leader's host takes no part: n1. A master on n4, a worker on n2; n3 is free.
@@ -219,10 +220,118 @@ fn who_asked_is_told_what_the_process_says_that_cannot_go_on() {
         Input::ProcessEnded(worker, ExitStatus::Code(125)),
     );
     let failed = world.moved(wish).expect_err("it has ended");
-    let wanted = "at host 'n3': a file is missing; ...";
-    assert!(failed.text.starts_with(wanted), "{failed}");
-    assert!(failed.text.len() < 1100, "{failed}");
+    let wanted = "host 'n3' could not bring it back: a file is missing; ...";
+    assert!(failed.text.contains(wanted), "{failed}");
+    assert!(failed.text.len() < limits::MOVE_WORDS_MAX + 150, "{failed}");
     check(&mut world, master, worker, 2);
+}
+
+#[test]
+fn the_answer_to_an_offer_that_was_taken_back_is_none_to_the_next() {
+    let (mut world, master, worker) = setting();
+    world.lost = Some(|order| matches!(order, Order::MoveReady(_)));
+    let wish = world.wish_move(4, worker, 3);
+    assert!(world.moved(wish).is_err());
+    let again = world.wish_move(4, worker, 3);
+    world.run_for(Duration::from_millis(100));
+    world.lost = None;
+    // Both answers come now.
+    world.cut(2, 3, true);
+    world.heal(2, 3);
+    assert_eq!(world.moved(again), Ok((HostId(2), HostId(3))));
+    check(&mut world, master, worker, 3);
+}
+
+#[test]
+fn a_task_whose_image_is_written_and_not_sent_runs_on() {
+    let (mut world, master, worker, wish) = held();
+    let failed = Failed::new(FailKind::System, "the way is broken");
+    world.input(HostId(2), Input::Frozen(worker, Err(failed)));
+    let failed = world.moved(wish).expect_err("it was not sent");
+    assert!(failed.text.contains("the way is broken"), "{failed}");
+    assert!(failed.text.ends_with("it runs on 'n2'"), "{failed}");
+    assert_eq!(counters(&world, 2).images_lost, 1);
+    check(&mut world, master, worker, 2);
+}
+
+#[test]
+fn who_sent_an_image_is_not_asked_once_it_is_whole_at_the_target() {
+    let (mut world, master, worker, wish) = held();
+    // The release waits for an answer, which cannot come.
+    world.cut(2, 4, true);
+    world.run_for(Duration::from_millis(10));
+    world.request(worker, &crate::world::spawn("child", 1, on(4)));
+    world.arrive(worker);
+    world.run_for(Duration::from_millis(500));
+    let failed = Failed::new(FailKind::System, "it ended badly");
+    world.input(HostId(2), Input::Frozen(worker, Err(failed)));
+    world.heal(2, 4);
+    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    check(&mut world, master, worker, 3);
+}
+
+#[test]
+fn why_a_task_cannot_be_brought_back_is_told() {
+    let (mut world, master, worker, wish) = held();
+    let output = Input::TaskOutput {
+        tid: worker,
+        stream: 2,
+        bytes: b"there is no room\n".to_vec(),
+    };
+    world.input(HostId(3), output);
+    let status = ExitStatus::Code(124);
+    world.input(HostId(3), Input::ProcessEnded(worker, status));
+    let failed = world.moved(wish).expect_err("it ended");
+    let told = "host 'n3' could not bring it back: there is no room; it runs on 'n2'";
+    assert!(failed.text.ends_with(told), "{failed}");
+    check(&mut world, master, worker, 2);
+}
+
+#[test]
+fn a_target_out_of_reach_does_not_hold_a_task_that_stands() {
+    let (mut world, master, worker, wish) = held();
+    world.cut(2, 3, true);
+    let start = world.now;
+    let failed = world
+        .moved(wish)
+        .expect_err("nobody says that it is loaded");
+    assert!(failed.text.contains("cannot be reached"), "{failed}");
+    let took = world.now.since(start);
+    assert!(
+        took < limits::MOVE_NO_LINK + Duration::from_secs(1),
+        "{took:?}"
+    );
+    assert!(!world.processes[&worker].frozen);
+    // What the target says later does nothing.
+    world.arrive(worker);
+    world.heal(2, 3);
+    check(&mut world, master, worker, 2);
+    world.carry = Carry::Whole;
+    let again = world.wish_move(4, worker, 3);
+    assert_eq!(world.moved(again), Ok((HostId(2), HostId(3))));
+    check(&mut world, master, worker, 3);
+}
+
+#[test]
+fn a_link_that_breaks_and_is_made_again_costs_no_move() {
+    let (mut world, master, worker, wish) = held();
+    for _ in 0..4 {
+        world.cut(2, 3, true);
+        world.run_for(limits::MOVE_NO_LINK / 2);
+        world.heal(2, 3);
+        world.run_for(Duration::from_secs(2));
+    }
+    world.arrive(worker);
+    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    check(&mut world, master, worker, 3);
+}
+
+#[test]
+fn a_console_that_goes_away_leaves_its_move_to_end_and_nothing_else() {
+    let (mut world, master, worker, (conn, _)) = held();
+    world.input(HostId(4), Input::ConnGone(conn));
+    world.arrive(worker);
+    check(&mut world, master, worker, 3);
 }
 
 #[test]
@@ -305,7 +414,7 @@ fn in_doubt_the_task_stays_and_what_the_target_proposes_is_void() {
         world.heal(3, other);
     }
     let failed = world.moved(wish).expect_err("it stayed");
-    assert!(failed.text.contains("runs on where it was"), "{failed}");
+    assert!(failed.text.contains("runs on 'n2'"), "{failed}");
     check(&mut world, master, worker, 2);
     assert_eq!(
         (counters(&world, 2).stayed, counters(&world, 3).came),

@@ -767,6 +767,7 @@ fn moves(visitor: &mut impl Visitor) {
         MoveOffer {
             tid: task,
             incarnation,
+            number: 7,
         },
     );
     let folder = Some("/home/user/work".to_owned());
@@ -779,6 +780,7 @@ fn moves(visitor: &mut impl Visitor) {
             MoveReady {
                 tid: task,
                 incarnation,
+                number: 7,
                 ticket,
                 work_dir,
             },

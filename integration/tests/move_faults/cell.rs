@@ -1,0 +1,236 @@
+//! The cells of the matrix: what goes wrong where, and what follows.
+
+use At::{Asker, Source, Target};
+use Deed::{
+    AskAnew, AskElsewhere, AskTwice, AskedAtTarget, CallerMoves, ConsoleKilled, DiskFull,
+    LeaderKilled, LinkCut, MemoryFull, None, SourceCutOff, TargetCutOff,
+};
+use Then::{Ends, EndsOrMoves, Moves, Stays, StaysOrEnds, StaysOrMoves};
+
+/// Where a fault strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// Where the move was asked for, and the application's coordinator is.
+    Asker,
+    Source,
+    Target,
+}
+
+/// What becomes of the task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// It runs on where it was.
+    Stays,
+    /// It runs at the target.
+    Moves,
+    /// It has ended: its owner was lost, or it was ended itself.
+    Ends,
+    /// Its process was ended when its image was whole: it has ended, or it runs at the target if
+    /// that was quicker than the news of its end.
+    EndsOrMoves,
+    /// The log decides, and both were proposed.
+    StaysOrMoves,
+    /// Its process at the target was ended when it stood ready: it runs on where it was, or has ended
+    /// if the log was quicker.
+    StaysOrEnds,
+}
+
+/// What else is done, once the fault has struck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deed {
+    None,
+    /// Before all: the move is asked for at the target's daemon.
+    AskedAtTarget,
+    /// The console that asked gets SIGKILL.
+    ConsoleKilled,
+    /// Another console asks for the same move.
+    AskTwice,
+    /// Another console asks for a move to another host.
+    AskElsewhere,
+    /// The task that it talks to moves, too.
+    CallerMoves,
+    /// Once the move was taken back, it is asked for anew.
+    AskAnew,
+    /// The leader, which is neither source nor target nor asker, gets SIGKILL.
+    LeaderKilled,
+    /// The cable of the source is pulled out.
+    SourceCutOff,
+    /// The cable of the target is.
+    TargetCutOff,
+    /// What source and target send to each other is dropped, both ways.
+    LinkCut,
+    /// Before all: the target's processes get less memory than the task needs.
+    MemoryFull,
+    /// Before all: the disk with the target's folder and log is full.
+    DiskFull,
+}
+
+/// A fault by host, point and action: see `vmd/src/fault.rs`.
+pub type Fault = (At, &'static str, &'static str);
+
+/// One cell.
+#[derive(Debug, Clone, Copy)]
+pub struct Cell {
+    pub fault: Fault,
+    /// A second fault, at another host.
+    pub also: Option<Fault>,
+    pub deed: Deed,
+    pub then: Then,
+    /// What the console is told, among other things.
+    pub told: &'static str,
+}
+
+const fn cell(at: At, point: &'static str, action: &'static str, then: Then) -> Cell {
+    Cell {
+        fault: (at, point, action),
+        also: Option::None,
+        deed: None,
+        then,
+        told: "",
+    }
+}
+
+impl Cell {
+    const fn told(self, told: &'static str) -> Cell {
+        Cell { told, ..self }
+    }
+
+    const fn with(self, deed: Deed) -> Cell {
+        Cell { deed, ..self }
+    }
+
+    const fn and(self, at: At, point: &'static str, action: &'static str) -> Cell {
+        let also = Some((at, point, action));
+        Cell { also, ..self }
+    }
+
+    /// The fault, for people.
+    pub fn shown(&self) -> String {
+        let mut shown = self.fault.2.to_owned();
+        if let Some((at, point, action)) = self.also {
+            shown = format!("{shown}; {at:?} {point} {action}");
+        }
+        match self.deed {
+            None => shown,
+            deed => format!("{shown}; {deed:?}"),
+        }
+    }
+
+    /// Whether it takes hosts in network namespaces.
+    pub fn takes_network(&self) -> bool {
+        matches!(self.deed, SourceCutOff | TargetCutOff | LinkCut)
+    }
+}
+
+/// All of them, by phase; then what happens besides.
+pub const MATRIX: [Cell; 91] = [
+    // Offer.
+    cell(Source, "send.MoveOffer", "kill", Ends),
+    cell(Source, "send.MoveOffer", "cut", Moves),
+    cell(Source, "send.MoveOffer", "delay-700", Moves),
+    cell(Target, "receive.MoveOffer", "kill", Stays).told("'n3' was lost"),
+    cell(Target, "send.MoveReady", "stop", Stays).told("'n3' was lost"),
+    cell(Target, "send.MoveReady", "delay-700", Moves),
+    cell(Target, "send.MoveReady", "delay-6000", Stays).told("initialisation took too long"),
+    cell(Target, "send.MoveReady", "delay-6000", Stays).and(Asker, "send.MoveCancel", "delay-500"),
+    cell(Asker, "send.MoveOrder", "delay-700", Moves),
+    cell(Source, "send.MoveReported", "delay-700", Moves),
+    cell(Target, "send.MoveAsk", "delay-700", Moves).with(AskedAtTarget),
+    cell(Asker, "send.MoveProgress", "delay-700", Moves).with(AskedAtTarget),
+    cell(Asker, "coordinator.initialisation", "end", Moves),
+    cell(Asker, "coordinator.initialisation", "hold", Moves),
+    cell(Source, "send.MoveOffer", "delay-700", Moves).with(LeaderKilled),
+    // Copying, while the task runs.
+    cell(Source, "order.copy", "kill", Ends),
+    cell(Source, "order.copy", "task", Ends),
+    cell(Source, "sender", "kill", Stays),
+    cell(Source, "sender", "stop", Stays).told("the process that sends its image hangs"),
+    cell(Source, "sender", "reset", Stays),
+    cell(Source, "sender", "delay-4000", Moves),
+    cell(Target, "receiver", "kill", Stays),
+    cell(Target, "receiver", "stop", Stays).told("the process that receives its image hangs"),
+    cell(Target, "receiver", "reset", Stays),
+    cell(Target, "receiver", "delay-4000", Moves),
+    cell(Target, "receiver", "break", Stays).told("'n3' could not bring it back"),
+    cell(Target, "restorer", "kill", Stays).told("'n3' could not bring it back"),
+    cell(Target, "restorer", "stop", Stays).told("the process that was to become it hangs"),
+    cell(Target, "restorer", "delay-4000", Moves),
+    cell(Source, "report.copied", "kill", Ends),
+    cell(Asker, "coordinator.copying", "end", Moves),
+    cell(Asker, "coordinator.copying", "hold", Moves),
+    cell(Source, "sender", "delay-700", Moves).with(LeaderKilled),
+    cell(Source, "sender", "delay-1500", Ends).with(SourceCutOff),
+    cell(Source, "sender", "delay-1500", Stays)
+        .with(TargetCutOff)
+        .told("'n3' was lost"),
+    cell(Source, "sender", "delay-1500", Stays).with(LinkCut),
+    // Interruption, draining, saving.
+    cell(Source, "order.freeze", "kill", Ends),
+    cell(Source, "order.freeze", "stop", Ends),
+    cell(Source, "order.freeze", "task", Ends),
+    cell(Source, "order.freeze", "cut", Moves),
+    cell(Source, "report.saved", "kill", Ends),
+    cell(Source, "report.saved", "stop", Ends),
+    cell(Source, "report.saved", "task", EndsOrMoves),
+    cell(Asker, "coordinator.interruption", "end", Moves),
+    cell(Asker, "coordinator.interruption", "hold", Moves),
+    cell(Asker, "coordinator.saving", "end", Moves),
+    cell(Asker, "coordinator.saving", "hold", Moves),
+    // Restoring.
+    cell(Target, "report.back", "kill", Stays),
+    cell(Target, "report.back", "stop", Stays),
+    cell(Target, "report.back", "cut", Moves),
+    cell(Target, "report.back", "task", StaysOrEnds),
+    cell(Target, "send.MoveLoaded", "kill", Stays),
+    cell(Target, "send.MoveLoaded", "cut", Moves),
+    cell(Target, "send.MoveLoaded", "delay-700", Moves),
+    cell(Target, "send.MoveLoaded", "delay-1500", Stays)
+        .with(LinkCut)
+        .told("cannot be reached"),
+    // Resumption.
+    cell(Source, "send.MoveRelease", "kill", Ends),
+    cell(Source, "send.MoveRelease", "stop", Ends),
+    cell(Source, "send.MoveRelease", "cut", Moves),
+    cell(Source, "send.MoveRelease", "delay-300", Moves),
+    cell(Source, "send.MoveRelease", "delay-300", StaysOrMoves).with(LeaderKilled),
+    cell(Source, "send.MoveRelease", "delay-1500", Ends).with(SourceCutOff),
+    cell(Source, "send.MoveRelease", "delay-1500", Stays).with(TargetCutOff),
+    cell(Source, "send.MoveRelease", "delay-1500", Stays).with(LinkCut),
+    cell(Target, "receive.MoveRelease", "kill", Stays),
+    cell(Target, "receive.MoveRelease", "stop", Stays),
+    cell(Target, "receive.MoveRelease", "note", Moves).with(SourceCutOff),
+    cell(Target, "begin", "kill", Ends),
+    cell(Source, "discard", "kill", Moves),
+    cell(Source, "send.MoveEnd", "delay-700", Moves),
+    cell(Asker, "coordinator.resumption", "end", Moves),
+    cell(Asker, "coordinator.resumption", "hold", Moves),
+    // Taken back, and once more.
+    cell(Target, "send.MoveReady", "delay-6000", Moves).with(AskAnew),
+    cell(Target, "send.MoveReady", "delay-6000", Moves)
+        .and(Source, "send.MoveAbort", "delay-700")
+        .with(AskAnew),
+    cell(Source, "sender", "kill", Moves).with(AskAnew),
+    cell(Target, "restorer", "kill", Moves).with(AskAnew),
+    cell(Target, "restorer", "kill", Moves)
+        .and(Source, "send.MoveAbort", "delay-700")
+        .with(AskAnew),
+    // Whoever else wants something meanwhile.
+    cell(Source, "send.MoveOffer", "delay-700", Moves).with(ConsoleKilled),
+    cell(Source, "sender", "delay-700", Moves).with(ConsoleKilled),
+    cell(Target, "send.MoveLoaded", "delay-700", Moves).with(ConsoleKilled),
+    cell(Source, "send.MoveOffer", "delay-700", Moves).with(AskTwice),
+    cell(Target, "send.MoveLoaded", "delay-700", Moves).with(AskTwice),
+    cell(Source, "send.MoveOffer", "delay-700", Moves).with(AskElsewhere),
+    cell(Target, "send.MoveLoaded", "delay-700", Moves).with(AskElsewhere),
+    cell(Source, "send.MoveOffer", "delay-700", Moves).with(CallerMoves),
+    cell(Source, "sender", "delay-700", Moves).with(CallerMoves),
+    cell(Target, "send.MoveLoaded", "delay-700", Moves).with(CallerMoves),
+    cell(Source, "send.MoveRelease", "delay-300", Moves).with(ConsoleKilled),
+    cell(Source, "send.MoveRelease", "delay-700", StaysOrMoves).with(AskTwice),
+    cell(Source, "send.MoveRelease", "delay-300", Moves).with(CallerMoves),
+    // What the target lacks.
+    cell(Target, "restorer", "note", Stays)
+        .with(MemoryFull)
+        .told("'n3' could not bring it back"),
+    cell(Target, "restorer", "note", Moves).with(DiskFull),
+];

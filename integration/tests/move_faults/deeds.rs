@@ -1,0 +1,195 @@
+//! What is done while a task moves, besides the fault.
+
+use crate::{
+    cell::{At, Cell, Deed},
+    scene::{PATIENCE, Scene},
+};
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
+use std::{
+    fs::{self, File},
+    io::Write,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+};
+use vm_integration::cluster::{binaries, end_with_us, wait_for};
+use vm_wire::{
+    console::{Answer, Request},
+    peer::MoveWay,
+    task::FailKind,
+};
+
+/// Address space that processes at the target get beyond what its daemon has. Bytes.
+const MEMORY_LEFT: u64 = 256 << 20;
+
+/// Asks for the move and does, meanwhile, what else is to be done. Returns whether the task moved, as
+/// far as the console knows, and what that was told.
+pub fn ask(scene: &Scene, cell: &Cell) -> (Option<bool>, String) {
+    match cell.deed {
+        Deed::MemoryFull => limit_memory(scene),
+        Deed::DiskFull => scene.fill_disk(),
+        Deed::ConsoleKilled => {
+            kill_console(scene, cell);
+            return (None, "(it was killed)".to_owned());
+        }
+        _ => {}
+    }
+    thread::scope(|scope| {
+        let asked = scope.spawn(|| asked_move(scene, cell));
+        let also = meanwhile(scene, cell);
+        let (moved, mut told) = asked.join().expect("it is answered");
+        if cell.deed == Deed::LinkCut {
+            network(scene).set_apart(&ends(scene), false);
+        }
+        if !also.is_empty() {
+            told = format!("{told}; {also}");
+        }
+        if cell.deed != Deed::AskAnew {
+            return (Some(moved), told);
+        }
+        assert!(!moved, "{told}");
+        let (moved, then) = asked_move(scene, cell);
+        (Some(moved), format!("{told}; then: {then}"))
+    })
+}
+
+/// Asks as a console does, and waits for the answer.
+fn asked_move(scene: &Scene, cell: &Cell) -> (bool, String) {
+    let at = match cell.deed {
+        Deed::AskedAtTarget => At::Target,
+        _ => At::Asker,
+    };
+    let request = Request::Move(scene.callee, Some("n3".to_owned()), MoveWay::default());
+    match scene.node(at).client().ask(&request) {
+        Answer::Moved(_) => (true, "moved".to_owned()),
+        Answer::Failed(failed) => (false, failed.text),
+        other => panic!("a move has no such answer: {other:?}"),
+    }
+}
+
+fn meanwhile(scene: &Scene, cell: &Cell) -> String {
+    let cut = |at| network(scene).set_cable(scene.place(at), false);
+    match cell.deed {
+        Deed::None
+        | Deed::AskedAtTarget
+        | Deed::AskAnew
+        | Deed::MemoryFull
+        | Deed::DiskFull
+        | Deed::ConsoleKilled => return String::new(),
+        _ => scene.await_fault(cell.fault),
+    }
+    match cell.deed {
+        Deed::LeaderKilled => scene.cluster.nodes[0].signal(Signal::KILL),
+        Deed::SourceCutOff => cut(At::Source),
+        Deed::TargetCutOff => cut(At::Target),
+        Deed::LinkCut => network(scene).set_apart(&ends(scene), true),
+        Deed::AskTwice => return second(scene, "n3"),
+        Deed::AskElsewhere => return second(scene, "n1"),
+        Deed::CallerMoves => {
+            let request = Request::Move(scene.caller, Some("n2".to_owned()), MoveWay::default());
+            match scene.node(At::Asker).client().ask(&request) {
+                Answer::Moved(_) => return "so is the caller".to_owned(),
+                other => panic!("the caller did not move: {other:?}"),
+            }
+        }
+        _ => {}
+    }
+    String::new()
+}
+
+fn network(scene: &Scene) -> &vm_integration::cluster::network::Network {
+    let network = scene.cluster.network.as_ref();
+    network.expect("a cluster in namespaces")
+}
+
+fn ends(scene: &Scene) -> [usize; 2] {
+    [scene.place(At::Source), scene.place(At::Target)]
+}
+
+/// A second wish is refused.
+fn second(scene: &Scene, host: &str) -> String {
+    let request = Request::Move(scene.callee, Some(host.to_owned()), MoveWay::default());
+    match scene.node(At::Asker).client().ask(&request) {
+        Answer::Failed(failed) => {
+            assert_eq!(failed.kind, FailKind::Refused, "{failed}");
+            assert!(failed.text.contains("on its way already"), "{failed}");
+            format!("the second: {}", failed.text)
+        }
+        other => panic!("the second move is not refused: {other:?}"),
+    }
+}
+
+/// A real console asks, and gets SIGKILL while the task moves.
+fn kill_console(scene: &Scene, cell: &Cell) {
+    let node = scene.node(At::Asker);
+    let shown = scene.callee.show(node.conf().machine).to_string();
+    let mut command = Command::new(binaries::binary("vm"));
+    command
+        .arg("--dir")
+        .arg(&node.dir)
+        .args(["move", &shown, "n3"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    end_with_us(&mut command);
+    let mut console = command.spawn().expect("the console runs");
+    scene.await_fault(cell.fault);
+    assert_eq!(console.try_wait().expect("our child"), None, "it waits");
+    console.kill().expect("our child");
+    console.wait().expect("our child");
+}
+
+/// From now on the target's daemon starts processes for which the task is too large.
+fn limit_memory(scene: &Scene) {
+    let pid = scene.node(At::Target).pid();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
+    let size = size.and_then(|line| line.split_whitespace().next());
+    let kib: u64 = size.and_then(|size| size.parse().ok()).expect("a size");
+    let most = Some((kib << 10) + MEMORY_LEFT);
+    let limit = Rlimit {
+        current: most,
+        maximum: most,
+    };
+    prlimit(Pid::from_raw(pid), Resource::As, limit).expect("it is ours");
+}
+
+/// A small file system for a daemon's folder and its log.
+pub struct FullDisk {
+    folder: PathBuf,
+}
+
+impl FullDisk {
+    /// Mounts it at `folder`. Nothing where that is not allowed, which is said.
+    pub fn mount(folder: &Path) -> Option<FullDisk> {
+        fs::create_dir(folder).expect("a folder");
+        let options = ["-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs"];
+        let mounted = Command::new("mount").args(options).arg(folder).status();
+        if !mounted.is_ok_and(|status| status.success()) {
+            eprintln!("skipped: no file system can be mounted here");
+            return None;
+        }
+        let disk = FullDisk {
+            folder: folder.to_owned(),
+        };
+        symlink(folder.join("log"), folder.with_extension("log")).expect("a link");
+        Some(disk)
+    }
+
+    /// From now on there is room for nothing.
+    pub fn fill(&self) {
+        let mut file = File::create(self.folder.join("ballast")).expect("a file");
+        let bytes = [0; 4096];
+        let full = wait_for("the disk is full", PATIENCE, || {
+            file.write_all(&bytes).err()
+        });
+        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full}");
+    }
+}
+
+impl Drop for FullDisk {
+    fn drop(&mut self) {
+        // The daemon may still be there.
+        let _ = Command::new("umount").arg("-l").arg(&self.folder).status();
+    }
+}

@@ -1,0 +1,145 @@
+//! What becomes of a task that moves while something breaks: the matrix of named points of a move,
+//! on the hosts that it concerns, by fault. Printed with
+//! `cargo test --test move_faults -- --nocapture`; with `VM_POINT=report.saved` those of a point alone.
+//!
+//! A caller on one host exchanges numbers with a callee that moves from a second host to a third.
+//! After each fault the callee runs exactly once, where the column says, and no number was lost,
+//! doubled or out of order; or its owner was lost, or it was ended itself, and the caller was told
+//! after the last of its numbers. The console is told what happened in each case, long before the
+//! limit of an image. A coordinator that ends or hangs while it drives the move costs nothing, and
+//! another takes its place.
+//!
+//! Cells with a network take root and `ip`, the full disk takes root: elsewhere they are left out,
+//! which is printed.
+
+mod cell;
+mod deeds;
+mod scene;
+
+use cell::{At, Cell, Deed, MATRIX, Then};
+use scene::{PATIENCE, Scene};
+use std::{
+    panic::catch_unwind,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+use vm_integration::cluster::wait_for;
+use vm_wire::agreed::ExitStatus;
+
+/// So many at once.
+const WORKERS: usize = 4;
+/// The console is told within this time, however little is said of a fault.
+const TOLD: Duration = Duration::from_secs(30);
+
+/// What the console was told; nothing where the cell cannot be played.
+type Told = Option<String>;
+
+/// Runs one cell.
+fn strike(cell: &Cell) -> Told {
+    let mut scene = Scene::begin(cell)?;
+    let coordinator = scene.node(At::Asker).coordinator(None);
+    let start = Instant::now();
+    let (moved, told) = deeds::ask(&scene, cell);
+    assert!(start.elapsed() < TOLD, "{told} after {:?}", start.elapsed());
+    assert!(
+        told.contains(cell.told),
+        "'{}' is not in: {told}",
+        cell.told
+    );
+    let gone = told.ends_with("runs on 'n3'");
+    let then = match (cell.then, moved) {
+        (Then::EndsOrMoves, Some(true)) | (Then::StaysOrMoves, Some(true)) => Then::Moves,
+        (Then::EndsOrMoves, _) => Then::Ends,
+        (Then::StaysOrMoves, _) if gone => Then::Moves,
+        (Then::StaysOrEnds, Some(true)) => Then::Ends,
+        (Then::StaysOrMoves | Then::StaysOrEnds, _) => Then::Stays,
+        (then, _) => then,
+    };
+    match moved {
+        Some(true) => assert_ne!(then, Then::Stays, "{told}"),
+        Some(false) => assert!(then != Then::Moves || gone, "{told}"),
+        None => {}
+    }
+    if matches!(cell.fault.2, "end" | "hold") {
+        scene.node(At::Asker).coordinator(Some(coordinator));
+    }
+    match then {
+        Then::Ends => check_ended(&mut scene, &told),
+        then => check_runs(&mut scene, cell, then, &told),
+    }
+    Some(told)
+}
+
+/// The callee has ended; the caller was told, and no copy is left.
+fn check_ended(scene: &mut Scene, told: &str) {
+    let finished = scene.run.finish();
+    assert_eq!(finished.status, ExitStatus::Code(0), "{}", finished.stderr);
+    let output = &finished.stdout;
+    assert!(output.contains("the other ended"), "{told}: {output}");
+    wait_for("no copy of it is left", PATIENCE, || {
+        scene.copies().is_empty().then_some(())
+    });
+}
+
+/// The callee runs where it should, once, and has missed nothing.
+fn check_runs(scene: &mut Scene, cell: &Cell, then: Then, told: &str) {
+    let place = match then {
+        Then::Moves => "n3",
+        _ => "n2",
+    };
+    wait_for("it runs where it should, once", PATIENCE, || {
+        let there = scene.host_of(scene.callee).as_deref() == Some(place);
+        (there && scene.copies().len() == 1).then_some(())
+    });
+    if cell.deed == Deed::CallerMoves {
+        assert_eq!(scene.host_of(scene.caller).as_deref(), Some("n2"));
+    }
+    scene.run.input(b"end\n");
+    let finished = scene.run.finish();
+    let (output, errors) = (&finished.stdout, &finished.stderr);
+    assert_eq!(finished.status, ExitStatus::Code(0), "{told}: {errors}");
+    let whole = "none lost, doubled or out of order";
+    assert!(output.contains(whole), "{told}: {output}");
+}
+
+#[test]
+fn after_any_fault_a_task_that_moves_runs_exactly_once() {
+    let only = std::env::var("VM_POINT").ok();
+    let wanted = |cell: &Cell| only.as_ref().is_none_or(|only| only == cell.fault.1);
+    let cells = MATRIX.iter().enumerate();
+    let cells = Mutex::new(cells.filter(|(_, cell)| wanted(cell)));
+    let rows = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                while let Some((index, cell)) = { cells.lock().expect("no panic").next() } {
+                    let told = catch_unwind(|| strike(cell));
+                    if told.is_err() {
+                        eprintln!("failed: {cell:?}");
+                    }
+                    rows.lock().expect("no panic").push((index, told));
+                }
+            });
+        }
+    });
+    let mut rows = rows.into_inner().expect("no panic");
+    rows.sort_by_key(|(index, _)| *index);
+    println!(
+        "{:6} {:26} {:33} {:12} the console is told",
+        "host", "point", "fault", "task"
+    );
+    let mut failed = 0;
+    for (index, told) in rows {
+        let cell = &MATRIX[index];
+        let (at, point, _) = cell.fault;
+        failed += u32::from(told.is_err());
+        let told = match told {
+            Ok(Some(told)) => told,
+            Ok(None) => "(left out: this machine lacks what it takes)".to_owned(),
+            Err(_) => "FAILED, see above".to_owned(),
+        };
+        let (at, then) = (format!("{at:?}"), format!("{:?}", cell.then));
+        println!("{at:6} {point:26} {:33} {then:12} {told}", cell.shown());
+    }
+    assert_eq!(failed, 0, "cells failed");
+}

@@ -1,0 +1,183 @@
+//! What a cell is played on: a machine, a caller, a callee that is to move, and whoever looks on.
+
+use crate::{
+    cell::{At, Cell, Deed},
+    deeds::FullDisk,
+};
+use std::{collections::BTreeSet, fs, time::Duration};
+use vm_integration::cluster::{Cluster, Node, client::Client, wait_for};
+use vm_wire::{
+    Tid,
+    console::{Answer, Request, TaskRow},
+};
+
+/// How long what follows from a fault may take.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Memory that the callee has and never uses, where that is the point. MiB.
+const LARGE: &str = "1024";
+
+/// A machine in the middle of its work. The disk goes before the cluster's folder.
+pub struct Scene {
+    disk: Option<FullDisk>,
+    pub cluster: Cluster,
+    /// The console of the application.
+    pub run: Client,
+    /// Which task is to move.
+    pub callee: Tid,
+    /// With whom it talks.
+    pub caller: Tid,
+    asker: usize,
+}
+
+impl Scene {
+    /// Begins the work. Nothing if this machine lacks what it takes, which is said.
+    pub fn begin(cell: &Cell) -> Option<Scene> {
+        let apart = cell.deed == Deed::LeaderKilled;
+        let hosts = if apart { 4 } else { 3 };
+        let mut cluster = match cell.takes_network() {
+            true => Cluster::in_empty_namespaces(hosts)?,
+            false => Cluster::on_loopback(0),
+        };
+        let asker = if apart { 3 } else { 0 };
+        let mut disk = None;
+        for number in 0..hosts {
+            let name = format!("n{}", number + 1);
+            if cell.deed == Deed::DiskFull && number == place(At::Target) {
+                disk = Some(FullDisk::mount(&cluster.folder().join(&name))?);
+            }
+            let mut command = cluster.command(&name, &[]);
+            for (at, point, action) in [Some(cell.fault), cell.also].into_iter().flatten() {
+                if number == place_of(at, asker) {
+                    command.env("VM_FAULT", format!("{point}:{action}"));
+                }
+            }
+            cluster.add_node(name.clone(), command);
+            let await_host = Request::AwaitHost(name);
+            assert_eq!(cluster.nodes[0].client().ask(&await_host), Answer::Done);
+        }
+        let node = &cluster.nodes[asker];
+        if apart {
+            let voters = || {
+                let hosts = node.conf().hosts;
+                hosts.iter().filter(|host| host.voter).count()
+            };
+            wait_for("three voters", PATIENCE, || (voters() >= 3).then_some(()));
+            assert_eq!(cluster.leader(asker), 0, "who founds a machine leads it");
+        }
+        let mut run = node.client();
+        match cell.deed {
+            Deed::CallerMoves => run.run("vmtest", &["caller-of", "n1", "n2"]),
+            Deed::MemoryFull => run.run("vmtest", &["caller", "n2", LARGE]),
+            _ => run.run("vmtest", &["caller", "n2"]),
+        };
+        run.output_until("it goes");
+        let tasks = tasks(node);
+        let row = tasks.iter().find(|row| !has_child(&tasks, row.tid));
+        let callee = row.expect("the callee");
+        let (callee, caller) = (callee.tid, callee.parent);
+        Some(Scene {
+            disk,
+            cluster,
+            run,
+            callee,
+            caller,
+            asker,
+        })
+    }
+
+    /// The daemon there.
+    pub fn node(&self, at: At) -> &Node {
+        &self.cluster.nodes[place_of(at, self.asker)]
+    }
+
+    /// Its place in the cluster.
+    pub fn place(&self, at: At) -> usize {
+        place_of(at, self.asker)
+    }
+
+    /// On which host a task is, if it lives.
+    pub fn host_of(&self, tid: Tid) -> Option<String> {
+        let tasks = tasks(self.node(At::Asker)).into_iter();
+        let mut of = tasks.filter(|row| row.tid == tid);
+        of.next().map(|row| row.host)
+    }
+
+    /// Fills the target's disk, if that is what the cell is about.
+    pub fn fill_disk(&self) {
+        if let Some(disk) = &self.disk {
+            disk.fill();
+        }
+    }
+
+    /// Waits until the cell's fault has struck.
+    pub fn await_fault(&self, (at, point, _): (At, &str, &str)) {
+        let node = self.node(at);
+        let what = format!("{point} is reached");
+        wait_for(&what, PATIENCE, || {
+            let struck = match point {
+                "sender" => carries(node, "transfer-sender"),
+                _ => node.log().contains(&format!("fault at {point}:")),
+            };
+            struck.then_some(())
+        });
+    }
+
+    /// What of the callee runs, as the system sees it: the processes of this cluster with its name.
+    pub fn copies(&self) -> BTreeSet<i32> {
+        let mark = format!("{}/", self.cluster.folder().to_string_lossy());
+        let is_callee = |pid: &i32| {
+            words(*pid).any(|word| word == "callee")
+                && String::from_utf8_lossy(&read(*pid, "environ")).contains(&mark)
+        };
+        processes().filter(is_callee).collect()
+    }
+}
+
+fn place(at: At) -> usize {
+    place_of(at, 0)
+}
+
+fn place_of(at: At, asker: usize) -> usize {
+    match at {
+        At::Asker => asker,
+        At::Source => 1,
+        At::Target => 2,
+    }
+}
+
+fn tasks(node: &Node) -> Vec<TaskRow> {
+    match node.client().ask(&Request::Ps(None)) {
+        Answer::Ps(rows) => rows,
+        other => panic!("ps has no such answer: {other:?}"),
+    }
+}
+
+fn has_child(tasks: &[TaskRow], tid: Tid) -> bool {
+    tasks.iter().any(|row| row.parent == tid)
+}
+
+/// Whether a process of that daemon's carries an image in that role.
+fn carries(node: &Node, role: &str) -> bool {
+    let children = format!("/proc/{0}/task/{0}/children", node.pid());
+    let children = fs::read_to_string(children).unwrap_or_default();
+    let mut pids = children.split_whitespace().map(|pid| pid.parse());
+    pids.any(|pid| pid.is_ok_and(|pid: i32| words(pid).any(|word| word == role)))
+}
+
+fn processes() -> impl Iterator<Item = i32> {
+    fs::read_dir("/proc").expect("/proc").filter_map(|entry| {
+        let name = entry.ok()?.file_name();
+        name.to_str()?.parse().ok()
+    })
+}
+
+fn read(pid: i32, name: &str) -> Vec<u8> {
+    fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default()
+}
+
+/// The words of a process's command line.
+fn words(pid: i32) -> impl Iterator<Item = String> {
+    let line = String::from_utf8_lossy(&read(pid, "cmdline")).into_owned();
+    let words: Vec<String> = line.split('\0').map(str::to_owned).collect();
+    words.into_iter()
+}

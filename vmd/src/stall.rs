@@ -1,0 +1,374 @@
+//! The processes that carry the image of a task, watched: whether they make headway, and what they
+//! say when they fail.
+//!
+//! A process that hangs would hold a task that moves for as long as an image may take to arrive. So
+//! each is looked at every second. One that has something to do (there are bytes for it, or the end of
+//! them) and uses no processor, [`limits::MOVE_STALL_LOOKS`] times in a row, is given up: the move is
+//! taken back, and who asked for it is told. One that waits for bytes is in order, however long. What
+//! one of them does at the target counts for those before it, which wait for it.
+//!
+//! The daemon keeps an end of what such a process reads, to see whether there are bytes. It lets go of
+//! it as soon as the process has ended, so that whoever writes there is not left waiting.
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::OwnedFd,
+    process::{Pid, Signal},
+};
+use std::fs;
+use vm_machine::Time;
+use vm_wire::{Tid, agreed::ExitStatus, limits};
+
+/// Processes that are looked at in one turn, so that turns stay short.
+const LOOKS: usize = 16;
+
+/// What a process does for a task that moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Sends the image, at the source.
+    Sender,
+    /// Receives it, at the target.
+    Receiver,
+    /// Becomes the task, at the target.
+    Restorer,
+}
+
+impl Role {
+    /// After so many idle looks it hangs.
+    fn patience(self) -> u32 {
+        match self {
+            Role::Sender => limits::MOVE_STALL_LOOKS_SOURCE,
+            Role::Receiver | Role::Restorer => limits::MOVE_STALL_LOOKS,
+        }
+    }
+
+    /// For people.
+    fn name(self) -> &'static str {
+        match self {
+            Role::Sender => "the process that sends its image",
+            Role::Receiver => "the process that receives its image",
+            Role::Restorer => "the process that was to become it",
+        }
+    }
+}
+
+/// A process of whose failure somebody has to know.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// For whom it worked.
+    pub tid: Tid,
+    /// What it did.
+    pub role: Role,
+    /// What failed and why, for people.
+    pub text: String,
+}
+
+/// Whether a process makes headway, as one look after the other tells.
+#[derive(Debug, Default)]
+struct Headway {
+    work: Option<u64>,
+    idle: u32,
+}
+
+impl Headway {
+    /// One more look. `work` grows whenever the process does something; nothing if it cannot be known.
+    /// Returns how many looks in a row it has done nothing, with something to do.
+    fn look(&mut self, work: Option<u64>, busy: bool) -> u32 {
+        let hangs = busy && work.is_some() && work == self.work;
+        self.idle = if hangs { self.idle + 1 } else { 0 };
+        self.work = work;
+        self.idle
+    }
+}
+
+#[derive(Debug)]
+struct Carrier {
+    tid: Tid,
+    role: Role,
+    pid: Pid,
+    /// What it reads.
+    input: OwnedFd,
+    /// Where it says why it fails, if nobody else reads that.
+    words: Option<OwnedFd>,
+    headway: Headway,
+    /// Whether its failure is anybody's matter still.
+    matters: bool,
+    due: Time,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Carriers {
+    table: Vec<Carrier>,
+}
+
+impl Carriers {
+    /// One more, which reads `input` and, if nobody else reads that, says in `words` why it fails. It
+    /// takes the place of an earlier one of that task.
+    pub fn add(
+        &mut self,
+        tid: Tid,
+        role: Role,
+        pid: Pid,
+        input: OwnedFd,
+        words: Option<OwnedFd>,
+        now: Time,
+    ) {
+        self.drop_all(tid, |other| other == role);
+        self.table.push(Carrier {
+            tid,
+            role,
+            pid,
+            input,
+            words,
+            headway: Headway::default(),
+            matters: true,
+            due: now + limits::MOVE_LOOK,
+        });
+    }
+
+    /// At the source, what is still to be sent is of no use. Whoever writes it is not left waiting.
+    pub fn cancel(&mut self, tid: Tid) {
+        self.drop_all(tid, |role| role == Role::Sender);
+    }
+
+    /// At the target, the task is not awaited any more.
+    pub fn forget(&mut self, tid: Tid) {
+        self.drop_all(tid, |role| role != Role::Sender);
+    }
+
+    /// At the target, the image is whole. Who received it has but to end.
+    pub fn arrived(&mut self, tid: Tid) {
+        self.table
+            .retain(|carrier| (carrier.tid, carrier.role) != (tid, Role::Restorer));
+        for carrier in &mut self.table {
+            carrier.matters &= (carrier.tid, carrier.role) != (tid, Role::Receiver);
+        }
+    }
+
+    /// They are ended and nobody's matter. Who becomes a task is ended by who ends tasks.
+    fn drop_all(&mut self, tid: Tid, of: impl Fn(Role) -> bool) {
+        self.table.retain_mut(|carrier| {
+            if carrier.tid != tid || !of(carrier.role) {
+                return true;
+            }
+            carrier.matters = false;
+            carrier.kill();
+            carrier.role != Role::Restorer
+        });
+    }
+
+    /// A child of this daemon, perhaps one of these, has ended.
+    pub fn ended(&mut self, pid: Pid, status: ExitStatus) -> Option<Failure> {
+        let place = self.table.iter().position(|carrier| carrier.pid == pid)?;
+        let carrier = self.table.swap_remove(place);
+        let said = carrier.words.as_ref().map(read_words).unwrap_or_default();
+        if !said.is_empty() {
+            log::warn!("{said}");
+        }
+        if status == ExitStatus::Code(0) || !carrier.matters {
+            return None;
+        }
+        Some(carrier.failure(&match said.is_empty() {
+            true => format!("ended ({status})"),
+            false => format!("failed: {said}"),
+        }))
+    }
+
+    /// When the next look is due.
+    pub fn deadline(&self) -> Option<Time> {
+        self.table.iter().map(|carrier| carrier.due).min()
+    }
+
+    /// Looks at those that are due. Those that hang are ended.
+    pub fn tick(&mut self, now: Time) -> Vec<Failure> {
+        let due = self.table.iter().enumerate();
+        let mut due: Vec<usize> = due
+            .filter(|(_, carrier)| carrier.due <= now)
+            .map(|(place, _)| place)
+            .take(LOOKS)
+            .collect();
+        // Who waits for one that hangs looks as if it hung itself: the one at the end says so first.
+        due.sort_by_key(|place| self.table[*place].role != Role::Restorer);
+        let mut failures = Vec::new();
+        for place in due {
+            let after = self.work_after(place);
+            let carrier = &mut self.table[place];
+            carrier.due = now + limits::MOVE_LOOK;
+            let work = work(carrier.pid).map(|work| work + after);
+            let idle = carrier.headway.look(work, has_bytes(&carrier.input));
+            if idle < carrier.role.patience() {
+                continue;
+            }
+            if carrier.role != Role::Restorer {
+                carrier.kill();
+            }
+            if std::mem::take(&mut carrier.matters) {
+                failures.push(carrier.failure("hangs"));
+            }
+        }
+        failures
+    }
+
+    /// What was done by that to which the one in `place` hands on its bytes, if that is here.
+    fn work_after(&self, place: usize) -> u64 {
+        let Carrier { tid, role, .. } = self.table[place];
+        let mut carriers = self.table.iter();
+        let next = carriers.find(|other| {
+            role == Role::Receiver && (other.tid, other.role) == (tid, Role::Restorer)
+        });
+        next.and_then(|next| work(next.pid)).unwrap_or(0)
+    }
+}
+
+impl Carrier {
+    fn failure(&self, what: &str) -> Failure {
+        Failure {
+            tid: self.tid,
+            role: self.role,
+            text: format!("{} {what}", self.role.name()),
+        }
+    }
+
+    /// It was not waited for, so its number means nobody else.
+    fn kill(&self) {
+        if self.role != Role::Restorer {
+            let _ = rustix::process::kill_process(self.pid, Signal::KILL);
+        }
+    }
+}
+
+/// Whether there is something to read, or the end.
+fn has_bytes(input: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(input, PollFlags::IN)];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut polled, Some(&at_once)).is_ok_and(|ready| ready > 0)
+}
+
+/// Time that the threads of a process have run, in nanoseconds; nothing where the system does not say.
+fn work(pid: Pid) -> Option<u64> {
+    let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).ok()?;
+    let ran = threads.flatten().filter_map(|thread| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    });
+    Some(ran.sum()).filter(|ran| *ran > 0)
+}
+
+/// What is to be read there now, in one line, without the name of the program.
+fn read_words(from: &OwnedFd) -> String {
+    let mut bytes = [0; limits::MOVE_WORDS_MAX];
+    if !has_bytes(from) {
+        return String::new();
+    }
+    let count = rustix::io::read(from, &mut bytes).unwrap_or(0);
+    let text = String::from_utf8_lossy(&bytes[..count]);
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let text = lines.join("; ");
+    text.strip_prefix("vmd: ").unwrap_or(&text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        os::fd::AsFd,
+        process::{Command, Stdio},
+        time::{Duration, Instant},
+    };
+
+    const TASK: Tid = Tid(7);
+
+    #[test]
+    fn only_who_has_something_to_do_and_does_nothing_hangs() {
+        let mut headway = Headway::default();
+        assert_eq!(headway.look(Some(5), true), 0);
+        assert_eq!(headway.look(Some(5), true), 1);
+        assert_eq!(headway.look(Some(5), true), 2);
+        // It did a little.
+        assert_eq!(headway.look(Some(6), true), 0);
+        // It waits for bytes.
+        assert_eq!(headway.look(Some(6), false), 0);
+        assert_eq!(headway.look(Some(6), true), 1);
+        // Nobody knows.
+        assert_eq!(headway.look(None, true), 0);
+        assert_eq!(headway.look(None, true), 0);
+        assert_eq!(headway.look(Some(6), true), 0);
+    }
+
+    /// A `cat` whose input we hold, and the time.
+    fn reader(carriers: &mut Carriers, role: Role) -> (std::process::Child, OwnedFd) {
+        let (out, input) = rustix::pipe::pipe().expect("a pipe");
+        let end = out.as_fd().try_clone_to_owned().expect("a copy");
+        let mut command = Command::new("cat");
+        let mut child = command
+            .stdin(out)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("cat runs");
+        let words = child.stderr.take().map(OwnedFd::from);
+        let pid = Pid::from_child(&child);
+        carriers.add(TASK, role, pid, end, words, Time(0));
+        (child, input)
+    }
+
+    /// The failures of so many looks.
+    fn look(carriers: &mut Carriers, looks: u32) -> Vec<Failure> {
+        let looks = 0..looks;
+        looks
+            .flat_map(|_| {
+                let due = carriers.deadline().expect("a look is due");
+                carriers.tick(due)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_process_that_waits_for_bytes_is_left_alone_and_one_that_hangs_is_ended() {
+        let mut carriers = Carriers::default();
+        let (mut child, input) = reader(&mut carriers, Role::Sender);
+        let patience = Role::Sender.patience();
+        assert_eq!(look(&mut carriers, 3 * patience), []);
+        let pid = Pid::from_child(&child);
+        rustix::process::kill_process(pid, Signal::STOP).expect("it is ours");
+        rustix::io::write(&input, b"bytes").expect("there is room");
+        // Until it stands, a look may still see it do something.
+        let start = Instant::now();
+        let mut failures = Vec::new();
+        while failures.is_empty() && start.elapsed() < Duration::from_secs(20) {
+            failures = look(&mut carriers, 1);
+        }
+        assert_eq!(failures.len(), 1, "{failures:?}");
+        assert!(failures[0].text.contains("hangs"), "{failures:?}");
+        assert!(!child.wait().expect("it has ended").success());
+        // It was said before.
+        assert_eq!(carriers.ended(pid, ExitStatus::Signal(9)), None);
+        assert_eq!(carriers.deadline(), None);
+    }
+
+    #[test]
+    fn what_a_process_says_is_the_reason_and_nobody_asks_after_the_image_is_whole() {
+        let mut carriers = Carriers::default();
+        let (out, _input) = rustix::pipe::pipe().expect("a pipe");
+        let (words, say) = rustix::pipe::pipe().expect("a pipe");
+        rustix::io::write(&say, b"vmd: sending: no way\n").expect("there is room");
+        drop(say);
+        let pid = Pid::from_raw(i32::MAX).expect("a number");
+        let end = out.try_clone().expect("a copy");
+        carriers.add(TASK, Role::Sender, pid, end, Some(words), Time(0));
+        let failure = carriers
+            .ended(pid, ExitStatus::Code(1))
+            .expect("it matters");
+        assert_eq!(
+            failure.text,
+            "the process that sends its image failed: sending: no way"
+        );
+        carriers.add(TASK, Role::Receiver, pid, out, None, Time(0));
+        carriers.arrived(TASK);
+        assert_eq!(carriers.ended(pid, ExitStatus::Code(1)), None);
+    }
+}
