@@ -333,6 +333,13 @@ impl Agreement {
         }
     }
 
+    /// Whether the voters are being changed: until that is over, a majority of the former ones is
+    /// needed too.
+    pub fn voters_change(&self) -> bool {
+        let consensus = self.consensus.as_ref().filter(|raft| raft.votes());
+        consensus.is_some_and(|consensus| consensus.is_joint())
+    }
+
     /// When this host's lease ends; `None` before the first one.
     pub fn lease_until(&self) -> Option<Time> {
         self.lease.until()

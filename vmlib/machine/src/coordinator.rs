@@ -55,6 +55,7 @@ pub type MoveKey = (HostId, u64);
 struct Move {
     tid: Tid,
     from: HostId,
+    incarnation: u32,
     to: HostId,
     way: MoveWay,
     /// `None` until the owner has answered.
@@ -157,6 +158,7 @@ impl Coordinator {
         let moving = Move {
             tid: ask.tid,
             from: ask.from,
+            incarnation: ask.incarnation,
             to: ask.to,
             way: ask.way,
             phase: None,
@@ -188,6 +190,7 @@ impl Coordinator {
                 asker,
                 request,
                 tid,
+                incarnation: moving.incarnation,
                 to: moving.to,
                 way: moving.way,
             }),
@@ -358,6 +361,7 @@ mod tests {
                 request,
                 tid: tid(sequence),
                 from: OWNER,
+                incarnation: 1,
                 to: TARGET,
                 way: MoveWay::default(),
             };
@@ -405,6 +409,7 @@ mod tests {
             asker: ASKER,
             request,
             tid: tid(sequence),
+            incarnation: 1,
             to: TARGET,
             way: MoveWay::default(),
         };

@@ -284,6 +284,8 @@ pub struct MoveAsk {
     pub tid: Tid,
     /// Its owner when it was asked first: that daemon knows what became of this request.
     pub from: HostId,
+    /// Its incarnation there: the owner's own log may be behind.
+    pub incarnation: u32,
     /// Where to.
     pub to: HostId,
     /// How.
@@ -455,6 +457,8 @@ pub struct MoveOrder {
     pub request: u64,
     /// The task.
     pub tid: Tid,
+    /// Its incarnation at the owner: one whose log does not know it yet waits until it does.
+    pub incarnation: u32,
     /// Where to.
     pub to: HostId,
     /// How.

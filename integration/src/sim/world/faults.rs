@@ -214,7 +214,7 @@ impl World {
     }
 
     /// The daemon that leads, if the machine is over its last trouble: all hosts in the log run,
-    /// and the voters are as many as are wanted.
+    /// and the voters are as many as are wanted, and not being changed.
     fn over_it(&self) -> Option<Slot> {
         let leader = self.leader()?;
         let agreement = self.nodes[leader].daemon.as_ref()?.agreement();
@@ -235,7 +235,8 @@ impl World {
         };
         let leaving = self.nodes.iter().any(Node::is_leaving);
         let joining = self.nodes.iter().any(|node| node.state == State::Joining);
-        let well = all_run && !leaving && !joining && agreement.voters().len() == wanted;
+        let settled = agreement.voters().len() == wanted && !agreement.voters_change();
+        let well = all_run && !leaving && !joining && settled;
         let broken = self.blocked_until > self.queue.now();
         (well && !broken).then_some(leader)
     }

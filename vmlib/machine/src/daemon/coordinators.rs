@@ -21,7 +21,7 @@ use super::{
     Daemon, Timer,
     moves::{Leaving, Stage},
 };
-use crate::{Coordinated, MoveKey, Outbox, Output, Time};
+use crate::{Agreed, Coordinated, MoveKey, Outbox, Output, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{
     Body, Frame, HostId, Message, Op, Tid,
@@ -441,19 +441,29 @@ impl Daemon {
         self.review_coordinator(app, out);
         let state = self.agreement.state();
         let of_app = |tid: Tid| state.task(tid).is_some_and(|task| task.app == app);
-        let early = self.coordinators.early.iter();
-        let early: Vec<MoveKey> = early
-            .filter(|(_, (_, order))| match order {
-                Order::MoveOrder(order) => of_app(order.tid),
-                Order::MoveCancel(cancel) => of_app(cancel.tid),
-                _ => true,
-            })
-            .map(|(key, _)| *key)
-            .collect();
         let asked = self.asked_moves.iter();
         let asked: Vec<u64> = asked
             .filter(|(_, asked)| asked.driven.as_ref().is_some_and(|it| of_app(it.ask.tid)))
             .map(|(number, _)| *number)
+            .collect();
+        let of_app = |state: &Agreed, tid| state.task(tid).is_some_and(|task| task.app == app);
+        self.review_early(of_app, out);
+        for number in asked {
+            self.ask_coordinator(number, out);
+        }
+    }
+
+    /// What was ahead of the log about some tasks is carried out, if it is not any more.
+    pub(super) fn review_early(&mut self, of: impl Fn(&Agreed, Tid) -> bool, out: &mut Outbox) {
+        let state = self.agreement.state();
+        let early = self.coordinators.early.iter();
+        let early: Vec<MoveKey> = early
+            .filter(|(_, (_, order))| match order {
+                Order::MoveOrder(order) => of(state, order.tid),
+                Order::MoveCancel(cancel) => of(state, cancel.tid),
+                _ => true,
+            })
+            .map(|(key, _)| *key)
             .collect();
         for key in early {
             match self.coordinators.early.remove(&key) {
@@ -461,9 +471,6 @@ impl Daemon {
                 Some((host, Order::MoveCancel(cancel))) => self.on_move_cancel(host, cancel, out),
                 _ => {}
             }
-        }
-        for number in asked {
-            self.ask_coordinator(number, out);
         }
     }
 
@@ -609,12 +616,19 @@ impl Daemon {
         }
     }
 
-    /// Whether an order may be carried out now. One that is ahead of the log is put aside.
+    /// Whether an order may be carried out now. One that is ahead of the log is put aside, be it
+    /// about its coordinator or about the task: a task may be here before this host knows that.
     fn admit(&mut self, host: HostId, term: u32, tid: Tid, key: MoveKey, order: Order) -> bool {
+        let incarnation = match &order {
+            Order::MoveOrder(order) => order.incarnation,
+            _ => 0,
+        };
+        let known = self.agreement.state().living_task(tid);
+        let is_behind = known.is_some_and(|task| task.incarnation < incarnation);
         match self.fence(host, term, tid) {
-            Fence::Agreed => return true,
+            Fence::Agreed if !is_behind => return true,
             Fence::Stale => self.counters.moves.orders_stale += 1,
-            Fence::Early => {
+            Fence::Early | Fence::Agreed => {
                 let early = &mut self.coordinators.early;
                 if early.len() < limits::MOVES_WAITING_MAX {
                     early.insert(key, (host, order));
@@ -633,6 +647,7 @@ impl Daemon {
             tid,
             to,
             way,
+            ..
         } = order;
         let key = (asker, request);
         if !self.admit(host, term, tid, key, Order::MoveOrder(order)) || self.report(key, tid) {

@@ -125,8 +125,6 @@ impl MoveAsked {
 pub(super) struct Driven {
     /// As it is asked.
     pub ask: MoveAsk,
-    /// The incarnation of the task, as the log here had it.
-    incarnation: u32,
     /// When it was last asked.
     pub asked_at: Time,
     /// How it ended, while the log here does not know it yet.
@@ -274,10 +272,10 @@ impl Daemon {
                     request,
                     tid,
                     from,
+                    incarnation,
                     to,
                     way,
                 },
-                incarnation,
                 asked_at,
                 ended: None,
                 phase: None,
@@ -813,7 +811,7 @@ impl Daemon {
                 let asked = self.asked_moves.get_mut(&end.request);
                 let driven = asked.and_then(|asked| asked.driven.as_mut());
                 match driven {
-                    Some(driven) if known.is_some_and(|known| known <= driven.incarnation) => {
+                    Some(driven) if known.is_some_and(|known| known <= driven.ask.incarnation) => {
                         driven.ended = Some(report);
                         return;
                     }
@@ -917,6 +915,7 @@ impl Daemon {
         self.tell_located(tid, to, incarnation, out);
         self.review_offer(tid, to, incarnation, out);
         self.review_ends(tid, out);
+        self.review_early(|_, about| about == tid, out);
         self.review_answer(tid, out);
         self.release_held(out);
     }
@@ -1088,6 +1087,7 @@ impl Daemon {
             }
         }
         self.review_ends(tid, out);
+        self.review_early(|_, about| about == tid, out);
         self.early_offers.remove(&tid);
         self.early_answers.remove(&tid);
         self.discard(tid, out);

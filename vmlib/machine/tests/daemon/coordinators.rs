@@ -391,6 +391,7 @@ fn what_a_process_says_that_does_not_serve_is_not_carried_on() {
         asker: HostId(1),
         request: 99,
         tid: worker,
+        incarnation: 1,
         to: HostId(2),
         way: vm_wire::peer::MoveWay::default(),
     };

@@ -637,6 +637,22 @@ fn a_last_message_that_died_while_the_task_stood_is_not_waited_for() {
 }
 
 #[test]
+fn a_host_that_does_not_know_yet_that_a_task_is_there_can_have_it_moved_on() {
+    let (mut world, master, worker, wish) = held();
+    world.behind = Some(HostId(3));
+    world.arrive(worker);
+    // It proposes, and does not hear that it was agreed.
+    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    world.carry = Carry::Whole;
+    let back = world.wish_move(4, worker, 2);
+    world.run_for(Duration::from_millis(500));
+    assert_eq!(host_of(&world, worker), Some(HostId(3)));
+    world.behind = None;
+    assert_eq!(world.moved(back), Ok((HostId(3), HostId(2))));
+    check(&mut world, master, worker, 2);
+}
+
+#[test]
 fn who_hears_that_a_task_has_moved_can_have_it_moved_on_at_once() {
     let (mut world, master, worker, (conn, number)) = held();
     world.behind = Some(HostId(4));

@@ -745,6 +745,7 @@ fn moves(visitor: &mut impl Visitor) {
             request: 300,
             tid: task,
             from: HostId(1),
+            incarnation: 3,
             to: HostId(2),
             way: MoveWay::default(),
         },
@@ -876,6 +877,7 @@ fn coordinator(visitor: &mut impl Visitor) {
         asker,
         request,
         tid: task,
+        incarnation: 3,
         to: HostId(2),
         way: MoveWay::default(),
     };
