@@ -120,7 +120,7 @@ impl Out {
     /// It is readable, and not changed meanwhile but by this thread's own work.
     pub unsafe fn memory(&mut self, ranges: &[[u64; 2]]) -> Outcome<()> {
         let total: u64 = ranges.iter().map(|[start, end]| end - start).sum();
-        if self.regular && !self.compress && total >= HELPED_MIN && processors() > 1 {
+        if self.regular && !self.compress && total >= HELPED_MIN && eager::processors() > 1 {
             // SAFETY: promised by the caller.
             return unsafe { self.helped(ranges) };
         }
@@ -294,15 +294,6 @@ pub fn wait(pid: i32) -> Option<i32> {
             Err(_) => return None,
         }
     }
-}
-
-/// Processors that this thread may use.
-fn processors() -> u32 {
-    let mut set = [0u64; 16];
-    let (len, to) = (size_of_val(&set), set.as_mut_ptr() as usize);
-    // SAFETY: the kernel writes the set.
-    unsafe { sys::call3(nr::SCHED_GETAFFINITY, 0, len, to) };
-    set.iter().map(|word| word.count_ones()).sum()
 }
 
 /// Writes both parts, all of them.

@@ -3,7 +3,8 @@
 //! Whoever sleeps until there is content, or room, has to be woken by the other side, which costs
 //! both some tens of microseconds on an idle processor - in which the other side in turn runs out of
 //! room, or content, and sleeps. Then the two take turns in place of working at once. So a call that
-//! would sleep is tried again for `LOOK` first, and lends the processor to others meanwhile.
+//! would sleep is tried again for `LOOK` first, and lends the processor to others meanwhile; not where
+//! both have the same single processor.
 
 use super::sys::{self, Errno, Result, nr};
 
@@ -58,13 +59,23 @@ pub fn lend(fd: i32, content: &[u8]) -> Result<usize> {
     })
 }
 
+/// Processors that this thread may use.
+pub fn processors() -> u32 {
+    let mut set = [0u64; 16];
+    let (len, to) = (size_of_val(&set), set.as_mut_ptr() as usize);
+    // SAFETY: the kernel writes the set.
+    unsafe { sys::call3(nr::SCHED_GETAFFINITY, 0, len, to) };
+    set.iter().map(|word| word.count_ones()).sum()
+}
+
 fn eagerly(call: impl Fn(usize) -> isize) -> Result<usize> {
     const MONOTONIC: i32 = 1;
     let mut end = None;
     loop {
         match sys::check(call(NOWAIT)) {
-            Err(sys::EAGAIN) => {}
-            Err(EOPNOTSUPP) => return sys::check(call(0)),
+            // On a single processor a look only keeps the other side from working.
+            Err(sys::EAGAIN) if end.is_some() || processors() > 1 => {}
+            Err(sys::EAGAIN | EOPNOTSUPP) => return sys::check(call(0)),
             result => return result,
         }
         let now = sys::clock_ns(MONOTONIC);
