@@ -5,7 +5,7 @@
 //! machine (a host to come or go, its end) is kept with the console and forgotten when that is
 //! gone.
 
-use super::{Daemon, moves::MoveAsker, runs::RunAsked, spawn::Asker};
+use super::{Daemon, asked::MoveAsker, runs::RunAsked, spawn::Asker};
 use crate::{ConnId, HostPhase, Outbox, Output, placement};
 use std::collections::BTreeMap;
 use vm_wire::{

@@ -19,7 +19,7 @@
 
 use super::{
     Daemon, Timer,
-    moves::{Leaving, Stage},
+    leaving::{Leaving, Stage},
 };
 use crate::{Agreed, Coordinated, MoveKey, Outbox, Output, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -21,7 +21,7 @@
 //! ([`DaemonConfig::drain_at_stop`](crate::DaemonConfig)): then it leaves when the drain is over, or
 //! the time for it is.
 
-use super::{Daemon, LocalTask, Timer, moves::MoveAsker};
+use super::{Daemon, LocalTask, Timer, asked::MoveAsker};
 use crate::{Outbox, Output, Time, placement};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{

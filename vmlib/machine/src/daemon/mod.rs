@@ -44,6 +44,8 @@
 
 mod absent;
 mod answers;
+mod arriving;
+mod asked;
 mod check;
 mod console;
 mod coordinators;
@@ -52,6 +54,7 @@ mod drain;
 mod exit;
 mod flush;
 mod groups;
+mod leaving;
 mod links;
 mod listing;
 mod moves;
@@ -75,13 +78,15 @@ use crate::{
     route::{Held, Routes},
 };
 use absent::Absent;
+use arriving::Arriving;
+use asked::MoveAsked;
 use console::Console;
 use coordinators::Coordinators;
 use departure::Departure;
 use drain::Drain;
+use leaving::Leaving;
 use links::Link;
 use listing::Listing;
-use moves::{Arriving, Leaving, MoveAsked};
 use notify::LastAsked;
 use runs::Run;
 use spawn::{Enrolling, Ordered, Spawning};

@@ -4,7 +4,7 @@
 //! for, about once a second. That daemon keeps the last word of each, beside the phase that the
 //! coordinator has told, until the move is over.
 
-use super::{Daemon, moves::Stage};
+use super::{Daemon, leaving::Stage};
 use vm_wire::{
     Tid,
     console::MoveRow,
@@ -53,7 +53,7 @@ impl Daemon {
     pub(super) fn move_rows(&self) -> Vec<MoveRow> {
         let driven = self.asked_moves.values();
         let driven = driven.filter_map(|asked| asked.driven.as_ref());
-        let row = |driven: &super::moves::Driven| MoveRow {
+        let row = |driven: &super::asked::Driven| MoveRow {
             tid: driven.ask.tid,
             from: self.host_name(driven.ask.from),
             to: self.host_name(driven.ask.to),

@@ -5,7 +5,7 @@
 //! on. Where the answer depends on the log, it comes when the log has it; so what a task was told
 //! has happened everywhere before it or will.
 
-use super::{Daemon, Timer, moves::MoveAsker, spawn::Asker};
+use super::{Daemon, Timer, asked::MoveAsker, spawn::Asker};
 use crate::{Outbox, Output};
 use vm_wire::{
     CodecError, Frame, HostId, Message, Op, Tid, limits,

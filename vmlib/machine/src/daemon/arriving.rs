@@ -1,0 +1,213 @@
+//! Moves at their target: the offer, the image, the release (see `moves`).
+
+use super::Daemon;
+use crate::{Outbox, Output, placement};
+use vm_wire::{
+    HostId, Tid,
+    agreed::{Change, ExitStatus},
+    limits,
+    peer::{Belongings, MoveAbort, MoveLoaded, MoveOffer, MoveReady, MoveRelease, Order},
+    task::{FailKind, Failed},
+};
+
+/// A task of another host that is on its way here.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    pub from: HostId,
+    pub incarnation: u32,
+    /// What belongs to it, once the source has released it.
+    pub belongings: Option<Belongings>,
+    /// Its process has ended before it could go on.
+    pub lost: bool,
+    /// What that process has said on its standard error: why it could not become the task.
+    pub said: Vec<u8>,
+}
+
+impl Daemon {
+    /// At the target: is there room? Where a task was is forgotten before it comes back, so an offer
+    /// that is ahead of the log here waits for it.
+    pub(super) fn on_move_offer(&mut self, from: HostId, offer: &MoveOffer, out: &mut Outbox) {
+        let known = self.agreement.state().task(offer.tid);
+        if known.is_none_or(|task| task.incarnation < offer.incarnation) {
+            self.early_offers.insert(offer.tid, (from, offer.clone()));
+        } else {
+            self.answer_offer(from, offer, out);
+        }
+    }
+
+    /// The log has come to know where a task is.
+    pub(super) fn review_offer(
+        &mut self,
+        tid: Tid,
+        host: HostId,
+        incarnation: u32,
+        out: &mut Outbox,
+    ) {
+        if let Some(offer) = self.take_early_offer(tid, host, incarnation) {
+            self.answer_offer(host, &offer, out);
+        }
+    }
+
+    pub(super) fn take_early_offer(
+        &mut self,
+        tid: Tid,
+        from: HostId,
+        incarnation: u32,
+    ) -> Option<MoveOffer> {
+        let (host, early) = self.early_offers.get(&tid)?;
+        if (*host, early.incarnation) != (from, incarnation) {
+            return None;
+        }
+        self.early_offers.remove(&tid).map(|(_, offer)| offer)
+    }
+
+    pub(super) fn answer_offer(&mut self, from: HostId, offer: &MoveOffer, out: &mut Outbox) {
+        let MoveOffer {
+            tid,
+            incarnation,
+            number,
+        } = *offer;
+        let ticket = self.accept_offer(from, tid, incarnation, out);
+        let ready = MoveReady {
+            tid,
+            incarnation,
+            number,
+            ticket,
+            work_dir: self.config.work_dir.clone(),
+        };
+        self.send_order(from, &Order::MoveReady(ready));
+    }
+
+    pub(super) fn accept_offer(
+        &mut self,
+        from: HostId,
+        tid: Tid,
+        incarnation: u32,
+        out: &mut Outbox,
+    ) -> Result<u64, Failed> {
+        let state = self.agreement.state();
+        let known = state.living_task(tid);
+        if known.is_none_or(|task| (task.host, task.incarnation) != (from, incarnation)) {
+            return Err(self.no_such_task(tid));
+        }
+        if self.is_departing() {
+            let text = placement::takes_no_tasks(state, self.me);
+            return Err(Failed::new(FailKind::Refused, text));
+        }
+        if self.room() <= self.arriving.len() as u64 {
+            let name = &self.config.facts.name;
+            let max = self.config.facts.tasks_max;
+            let text = format!("host '{name}' runs {max} tasks, its limit (see vmd --max-tasks)");
+            return Err(Failed::new(FailKind::Limit, text));
+        }
+        let ticket = self.token();
+        let arriving = Arriving {
+            from,
+            incarnation,
+            belongings: None,
+            lost: false,
+            said: Vec::new(),
+        };
+        if self.arriving.insert(tid, arriving).is_some() {
+            // An earlier move of it that was taken back.
+            out.push_back(Output::Discard(tid));
+        }
+        out.push_back(Output::Expect { tid, ticket });
+        Ok(ticket)
+    }
+
+    /// A process that is no task here says something: perhaps why it cannot become one that comes.
+    pub(super) fn on_restorer_said(&mut self, tid: Tid, stream: u8, bytes: &[u8]) {
+        if let Some(arriving) = self.arriving.get_mut(&tid).filter(|_| stream == 2) {
+            let room = limits::MOVE_WORDS_MAX - arriving.said.len();
+            arriving.said.extend(bytes.iter().take(room));
+        }
+    }
+
+    /// Why there is no process that could become that task.
+    pub(super) fn restorer_ended(&self, tid: Tid, status: ExitStatus) -> Failed {
+        let said = self.arriving.get(&tid).map(|arriving| {
+            let said = String::from_utf8_lossy(&arriving.said);
+            said.trim().replace('\n', "; ")
+        });
+        let text = match said.filter(|said| !said.is_empty()) {
+            Some(said) => said,
+            None => format!("the process that was to become it ended ({status})"),
+        };
+        Failed::new(FailKind::System, text)
+    }
+
+    /// At the target: the process of the image stands ready, or there is none.
+    pub(super) fn on_arrived(&mut self, tid: Tid, result: Result<(), Failed>, out: &mut Outbox) {
+        let Some(arriving) = self.arriving.get_mut(&tid) else {
+            return;
+        };
+        let (from, incarnation) = (arriving.from, arriving.incarnation);
+        if result.is_err() && arriving.belongings.is_some() {
+            // Released: whoever is first in the log decides.
+            if !std::mem::replace(&mut arriving.lost, true) {
+                self.agreement.propose(Change::Stay {
+                    tid,
+                    host: from,
+                    incarnation,
+                });
+            }
+            return;
+        }
+        if result.is_err() {
+            self.discard(tid, out);
+        }
+        let loaded = MoveLoaded {
+            tid,
+            incarnation,
+            result,
+        };
+        self.send_order(from, &Order::MoveLoaded(loaded));
+    }
+
+    pub(super) fn on_move_release(&mut self, from: HostId, release: MoveRelease) {
+        let me = self.me;
+        let tid = release.tid;
+        let Some(arriving) = self.arriving.get_mut(&tid).filter(|arriving| {
+            (arriving.from, arriving.incarnation) == (from, release.incarnation)
+        }) else {
+            return;
+        };
+        let incarnation = arriving.incarnation;
+        arriving.belongings = Some(release.belongings);
+        self.agreement.propose(Change::Relocate {
+            tid,
+            from,
+            to: me,
+            incarnation,
+        });
+    }
+
+    pub(super) fn on_move_abort(&mut self, from: HostId, abort: &MoveAbort, out: &mut Outbox) {
+        self.take_early_offer(abort.tid, from, abort.incarnation);
+        if self.arriving.get(&abort.tid).is_some_and(|arriving| {
+            (arriving.from, arriving.incarnation) == (from, abort.incarnation)
+        }) {
+            self.discard(abort.tid, out);
+        }
+    }
+
+    /// The target's copy is of no use.
+    pub(super) fn discard(&mut self, tid: Tid, out: &mut Outbox) {
+        if self.arriving.remove(&tid).is_some() {
+            out.push_back(Output::Discard(tid));
+        }
+    }
+
+    pub(super) fn lose_arrived(&mut self, tid: Tid, incarnation: u32) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.exiting = true;
+            self.agreement.propose(Change::Exit {
+                tid,
+                host: self.me,
+                incarnation,
+                status: ExitStatus::HostLost,
+            });
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Wishes for moves, at the daemon where they were made: of consoles, of tasks, of a drain.
+
+use super::Daemon;
+use crate::{Outbox, Time, placement};
+use std::collections::{BTreeMap, BTreeSet};
+use vm_wire::{
+    HostId, Tid,
+    console::Answer,
+    peer::{MoveAsk, MoveEnd, MovePhase, MoveReport, MoveWay, Sent},
+    task::Failed,
+};
+
+/// A wish for a move, a drain or a check, by the number that this daemon gave it.
+#[derive(Debug)]
+pub(super) struct MoveAsked {
+    pub asker: MoveAsker,
+    /// Whose daemon answers: the owner of the task, or the host itself.
+    pub host: HostId,
+    /// The task, unless it is all of a host.
+    pub tid: Option<Tid>,
+    /// What its coordinator needs, if it is a move.
+    pub driven: Option<Driven>,
+}
+
+impl MoveAsked {
+    /// Whether it is known how it ended, and only the log here is behind.
+    pub fn has_ended(&self) -> bool {
+        let driven = self.driven.as_ref();
+        driven.is_some_and(|driven| driven.ended.is_some())
+    }
+}
+
+/// How a move that is wanted here stands with the coordinator that drives it.
+#[derive(Debug)]
+pub(super) struct Driven {
+    /// As it is asked.
+    pub ask: MoveAsk,
+    /// When it was last asked.
+    pub asked_at: Time,
+    /// How it ended, while the log here does not know it yet.
+    pub ended: Option<MoveReport>,
+    /// How far it is, as the coordinator says.
+    pub phase: Option<MovePhase>,
+    /// How much was sent, as the source says.
+    pub sent: Option<Sent>,
+}
+
+/// Whose wish it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MoveAsker {
+    /// A console's, by its number.
+    Console(crate::ConnId, u64),
+    /// A task's, by its number. It may have moved since.
+    Task(Tid, u64),
+    /// This host's own, whose tasks are to leave.
+    Drain,
+}
+
+impl Daemon {
+    /// Somebody here wants a task moved. The answer comes with the end of the move.
+    pub(super) fn ask_move(
+        &mut self,
+        asker: MoveAsker,
+        tid: Tid,
+        name: Option<&str>,
+        way: MoveWay,
+        out: &mut Outbox,
+    ) -> Result<(), Failed> {
+        let state = self.agreement.state();
+        let Some(task) = state.living_task(tid) else {
+            return Err(self.no_such_task(tid));
+        };
+        let owner = task.host;
+        let to = match name {
+            Some(name) => match state.host_named(name) {
+                Some(host) => host,
+                None => return Err(placement::no_such_host(state, name)),
+            },
+            None => self.choose_target(owner, &BTreeSet::new())?,
+        };
+        self.want_move(asker, tid, owner, to, way, out);
+        Ok(())
+    }
+
+    /// A wish for a move of a living task: the coordinator of its application is asked.
+    pub(super) fn want_move(
+        &mut self,
+        asker: MoveAsker,
+        tid: Tid,
+        from: HostId,
+        to: HostId,
+        way: MoveWay,
+        out: &mut Outbox,
+    ) {
+        let (request, asked_at) = (self.note_asked(asker, from, Some(tid)), self.now);
+        let known = self.agreement.state().living_task(tid);
+        let incarnation = known.map_or(0, |task| task.incarnation);
+        if let Some(asked) = self.asked_moves.get_mut(&request) {
+            asked.driven = Some(Driven {
+                ask: MoveAsk {
+                    request,
+                    tid,
+                    from,
+                    incarnation,
+                    to,
+                    way,
+                },
+                asked_at,
+                ended: None,
+                phase: None,
+                sent: None,
+            });
+        }
+        self.ask_coordinator(request, out);
+    }
+
+    /// A number for a wish that the daemon of `host` will answer.
+    pub(super) fn note_asked(&mut self, asker: MoveAsker, host: HostId, tid: Option<Tid>) -> u64 {
+        let request = self.next_request;
+        self.next_request += 1;
+        let asked = MoveAsked {
+            asker,
+            host,
+            tid,
+            driven: None,
+        };
+        self.asked_moves.insert(request, asked);
+        request
+    }
+
+    /// Tells whoever had that wish what came of it.
+    pub(super) fn answer_asked(&mut self, request: u64, answer: &Answer, out: &mut Outbox) {
+        if let Some(asked) = self.asked_moves.remove(&request) {
+            self.answer_asker(asked.asker, answer, out);
+        }
+    }
+
+    pub(super) fn answer_asker(&mut self, asker: MoveAsker, answer: &Answer, out: &mut Outbox) {
+        match asker {
+            MoveAsker::Console(conn, number) => self.answer_console(conn, number, answer, out),
+            MoveAsker::Task(tid, request) => self.answer_far_task(tid, request, answer, out),
+            // Its moves end where it is.
+            MoveAsker::Drain => {}
+        }
+    }
+
+    /// The living host of the same architecture with most room for each of its processors, and
+    /// none of `except`. What is on its way from here, or is to leave in a drain, counts as there.
+    pub(super) fn choose_target(
+        &self,
+        from: HostId,
+        except: &BTreeSet<HostId>,
+    ) -> Result<HostId, Failed> {
+        let mut coming: BTreeMap<HostId, u64> = BTreeMap::new();
+        for moving in self.leaving.values() {
+            *coming.entry(moving.to).or_default() += 1;
+        }
+        let asked = self.asked_moves.values();
+        for driven in asked
+            .filter(|asked| asked.asker == MoveAsker::Drain)
+            .filter_map(|asked| asked.driven.as_ref())
+        {
+            if !self.leaving.contains_key(&driven.ask.tid) {
+                *coming.entry(driven.ask.to).or_default() += 1;
+            }
+        }
+        placement::best_target(self.agreement.state(), from, except, &coming)
+    }
+
+    pub(super) fn on_move_end(&mut self, end: MoveEnd, out: &mut Outbox) {
+        let asked = self.asked_moves.get(&end.request);
+        if asked.is_some_and(|asked| asked.asker == MoveAsker::Drain) {
+            self.asked_moves.remove(&end.request);
+            return self.on_drain_move_end(end);
+        }
+        let answer = match end.result {
+            Ok(report) => {
+                // Who hears of it may ask for the next at once, and is to be understood then.
+                let state = self.agreement.state();
+                let known = state.living_task(end.tid).map(|task| task.incarnation);
+                let asked = self.asked_moves.get_mut(&end.request);
+                let driven = asked.and_then(|asked| asked.driven.as_mut());
+                match driven {
+                    Some(driven) if known.is_some_and(|known| known <= driven.ask.incarnation) => {
+                        driven.ended = Some(report);
+                        return;
+                    }
+                    _ => Answer::Moved(report),
+                }
+            }
+            Err(failed) => Answer::Failed(failed),
+        };
+        self.answer_asked(end.request, &answer, out);
+    }
+
+    /// The log has come to know where a task is, or that it has ended: who wanted it there is told.
+    pub(super) fn review_ends(&mut self, tid: Tid, out: &mut Outbox) {
+        let mut ends = Vec::new();
+        for (request, asked) in &mut self.asked_moves {
+            if let Some(driven) = &mut asked.driven
+                && driven.ask.tid == tid
+                && let Some(report) = driven.ended.take()
+            {
+                ends.push((*request, report));
+            }
+        }
+        for (request, report) in ends {
+            self.answer_asked(request, &Answer::Moved(report), out);
+        }
+    }
+}

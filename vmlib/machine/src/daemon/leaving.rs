@@ -1,0 +1,410 @@
+//! Moves at their source: the task runs, is frozen, is released, or taken back (see `moves`).
+
+use super::{Daemon, Timer, moves::whole, requests::Waiting};
+use crate::{Outbox, Output, Time, Written, placement};
+use vm_wire::{
+    HostId, Tid,
+    agreed::Change,
+    interrupt::Folders,
+    limits,
+    peer::{
+        Belongings, MoveAbort, MoveLoaded, MoveOffer, MoveReady, MoveRelease, MoveReport, MoveWay,
+        Order,
+    },
+    task::{FailKind, Failed},
+};
+
+/// A task of this host that is on its way to another.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    pub to: HostId,
+    pub incarnation: u32,
+    pub way: MoveWay,
+    /// Of the offer.
+    pub number: u64,
+    /// Whose wish it is: a daemon, and its number for it.
+    pub asker: (HostId, u64),
+    pub stage: Stage,
+    /// When each stage began, as far as they have.
+    pub begun: Time,
+    pub prepared: Time,
+    pub copied: Time,
+    pub saved: Time,
+    /// When all of the image was sent, if that was seen.
+    pub sent: Option<Time>,
+    pub loaded: Option<Time>,
+    pub released: Time,
+    /// What was sent while the task ran: bytes and rounds.
+    pub rounds: (u64, u32),
+    pub written: Written,
+    /// It was released before its request was answered: the answer is to follow it.
+    pub unanswered: bool,
+    /// It was released, and then proposed that it stays.
+    pub doubted: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The target was asked.
+    Offered,
+    /// The task was told to write its image; it runs. Left at once where there is no pre-copy.
+    Copying,
+    /// The task was told to stop and to write the rest.
+    Saving,
+    /// The image is written; the target is to say that it has it.
+    Loading,
+    /// The target may propose.
+    Released,
+}
+
+impl Daemon {
+    /// Has a task of this host offered to another, if nothing speaks against it.
+    pub(super) fn begin_move(
+        &mut self,
+        asker: (HostId, u64),
+        tid: Tid,
+        to: HostId,
+        way: MoveWay,
+    ) -> Result<(), Failed> {
+        let refuse = |text: String| Failed::new(FailKind::Refused, text);
+        let shown = tid.show(self.machine).to_string();
+        let state = self.agreement.state();
+        let Some(agreed) = state.living_task(tid) else {
+            return Err(self.no_such_task(tid));
+        };
+        if agreed.host != self.me {
+            let name = self.host_name(agreed.host);
+            return Err(refuse(format!("task {shown} has just moved to '{name}'")));
+        }
+        if to == self.me {
+            let name = &self.config.facts.name;
+            return Err(refuse(format!("task {shown} is on '{name}' already")));
+        }
+        if !state.is_living(to) {
+            return Err(refuse(placement::takes_no_tasks(state, to)));
+        }
+        if let Some(text) = placement::unlike(state, self.me, to) {
+            return Err(refuse(format!(
+                "task {shown} cannot be moved there: {text}"
+            )));
+        }
+        if let Some(reason) = self.objections(tid).into_iter().next() {
+            return Err(refuse(format!("task {shown} cannot be moved: {reason}")));
+        }
+        let incarnation = agreed.incarnation;
+        let number = self.next_request;
+        self.next_request += 1;
+        let offer = MoveOffer {
+            tid,
+            incarnation,
+            number,
+        };
+        if !self.send_order(to, &Order::MoveOffer(offer)) {
+            let text = "too many orders wait to be sent to that host; try again";
+            return Err(Failed::new(FailKind::Limit, text));
+        }
+        let now = self.now;
+        self.leaving.insert(
+            tid,
+            Leaving {
+                to,
+                incarnation,
+                way,
+                number,
+                asker,
+                stage: Stage::Offered,
+                begun: now,
+                prepared: now,
+                copied: now,
+                saved: now,
+                sent: None,
+                loaded: None,
+                released: now,
+                rounds: (0, 0),
+                written: Written::default(),
+                unanswered: false,
+                doubted: false,
+            },
+        );
+        self.set_timer(now + limits::MOVE_OFFER_TIME, Timer::Move(tid, incarnation));
+        Ok(())
+    }
+
+    pub(super) fn on_move_ready(&mut self, from: HostId, ready: MoveReady, out: &mut Outbox) {
+        let (now, tid) = (self.now, ready.tid);
+        let Some(moving) = self.leaving.get_mut(&tid).filter(|moving| {
+            (moving.to, moving.number, moving.stage) == (from, ready.number, Stage::Offered)
+        }) else {
+            return;
+        };
+        let ticket = match ready.ticket {
+            Ok(ticket) => ticket,
+            Err(failed) => {
+                self.counters.moves.offers_refused += 1;
+                return self.give_up_move(tid, failed, out);
+            }
+        };
+        let Some(host) = self.agreement.state().host(from) else {
+            return;
+        };
+        (moving.stage, moving.prepared) = (Stage::Copying, now);
+        let (addr, incarnation, way) = (host.facts.addr.clone(), moving.incarnation, moving.way);
+        self.set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
+        let folders = self.config.work_dir.clone().zip(ready.work_dir);
+        let folders = folders.map(|(here, there)| Folders { here, there });
+        out.push_back(Output::Copy {
+            tid,
+            addr,
+            ticket,
+            way,
+            folders: folders.filter(|folders| folders.here != folders.there),
+        });
+        self.report_phase(tid);
+        if !way.precopy {
+            self.on_copied(tid, 0, 0, out);
+        }
+    }
+
+    /// What is left of the task's memory is to be written while it stands.
+    pub(super) fn on_copied(&mut self, tid: Tid, bytes: u64, rounds: u32, out: &mut Outbox) {
+        let Some(moving) = self.leaving.get_mut(&tid) else {
+            return;
+        };
+        if moving.stage != Stage::Copying {
+            return;
+        }
+        (moving.stage, moving.copied) = (Stage::Saving, self.now);
+        moving.rounds = (bytes, rounds);
+        let way = moving.way;
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.frozen = true;
+        }
+        self.routes.set_connected(tid, false);
+        out.push_back(Output::Freeze(tid, way));
+        self.report_phase(tid);
+    }
+
+    /// The task has stopped and written its image, or says why it cannot: then it runs on.
+    pub(super) fn on_frozen(
+        &mut self,
+        tid: Tid,
+        result: Result<Written, Failed>,
+        out: &mut Outbox,
+    ) {
+        let now = self.now;
+        let Some(moving) = self.leaving.get_mut(&tid) else {
+            return;
+        };
+        match (result, moving.stage) {
+            (Ok(written), Stage::Saving) => {
+                (moving.stage, moving.saved, moving.written) = (Stage::Loading, now, written);
+                self.report_phase(tid);
+                self.release_task(tid);
+            }
+            (Err(failed), Stage::Copying | Stage::Saving) => {
+                self.counters.moves.saves_refused += 1;
+                let failed = self.cannot_move(tid, failed.kind, &failed.text);
+                self.take_back(tid, failed, out);
+            }
+            // It was written, but not sent.
+            (Err(failed), Stage::Loading) if moving.loaded.is_none() => {
+                self.counters.moves.images_lost += 1;
+                let failed = self.cannot_move(tid, failed.kind, &failed.text);
+                self.take_back(tid, failed, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// What whoever asked is told when a task is taken back.
+    pub(super) fn cannot_move(&self, tid: Tid, kind: FailKind, why: &str) -> Failed {
+        let shown = tid.show(self.machine);
+        let mut text = format!("task {shown} cannot be moved: {why}");
+        // Unless it is about to end.
+        if kind != FailKind::NoSuchTask {
+            text = format!("{text}; it runs on '{}'", self.config.facts.name);
+        }
+        Failed::new(kind, text)
+    }
+
+    pub(super) fn on_move_loaded(&mut self, from: HostId, loaded: MoveLoaded, out: &mut Outbox) {
+        let (now, tid) = (self.now, loaded.tid);
+        let Some(moving) = self.leaving.get_mut(&tid).filter(|moving| {
+            (moving.to, moving.incarnation) == (from, loaded.incarnation)
+                && matches!(
+                    moving.stage,
+                    Stage::Copying | Stage::Saving | Stage::Loading
+                )
+        }) else {
+            return;
+        };
+        match loaded.result {
+            Ok(()) => {
+                moving.loaded = Some(now);
+                self.release_task(tid);
+            }
+            Err(failed) => {
+                self.counters.moves.images_lost += 1;
+                let name = self.host_name(from);
+                let why = format!("host '{name}' could not bring it back: {}", failed.text);
+                let failed = self.cannot_move(tid, failed.kind, &why);
+                self.take_back(tid, failed, out);
+            }
+        }
+    }
+
+    /// Whether the log decides where the task goes on.
+    pub(super) fn is_released(&self, tid: Tid) -> bool {
+        let moving = self.leaving.get(&tid);
+        moving.is_some_and(|moving| moving.stage == Stage::Released)
+    }
+
+    /// At the source: the right to resume the task goes to the log, once its image is whole and
+    /// its request answered. Only a request that changes nothing may go on there, as a new one.
+    pub(super) fn release_task(&mut self, tid: Tid) {
+        let watches = self.watches_of(tid);
+        let (Some(moving), Some(task)) = (self.leaving.get_mut(&tid), self.tasks.get(&tid)) else {
+            return;
+        };
+        let (asks_again, awaits) = match task.waiting {
+            None => (false, HostId::NONE),
+            Some(Waiting::GroupVersion(_)) => (true, HostId::NONE),
+            Some(Waiting::Asked) => (false, self.me),
+            Some(Waiting::Elsewhere(host)) => (false, host),
+            Some(_) => return,
+        };
+        if moving.stage != Stage::Loading || moving.loaded.is_none() {
+            return;
+        }
+        (moving.stage, moving.released) = (Stage::Released, self.now);
+        moving.unanswered = awaits != HostId::NONE;
+        let (to, incarnation) = (moving.to, moving.incarnation);
+        let belongings = Belongings {
+            siblings: task.siblings as u32,
+            console: task.console,
+            watches,
+            asked: task.asked.saturating_sub(u64::from(asks_again)),
+            answer: task.answer.as_ref().map(whole),
+            awaits,
+            told: task.told,
+            untaken: task.untaken.iter().map(whole).collect(),
+            hosts: self.known.iter().copied().collect(),
+        };
+        let release = MoveRelease {
+            tid,
+            incarnation,
+            belongings,
+        };
+        self.send_order(to, &Order::MoveRelease(release));
+        self.report_phase(tid);
+        self.set_timer(self.now + limits::MOVE_DOUBT, Timer::Move(tid, incarnation));
+    }
+
+    /// Before the release: the task runs on here.
+    pub(super) fn take_back(&mut self, tid: Tid, failed: Failed, out: &mut Outbox) {
+        if let Some(moving) = self.leaving.get(&tid) {
+            let (to, incarnation) = (moving.to, moving.incarnation);
+            let abort = MoveAbort { tid, incarnation };
+            self.send_order(to, &Order::MoveAbort(abort));
+        }
+        self.thaw(tid, out);
+        self.give_up_move(tid, failed, out);
+    }
+
+    /// The task goes on here, under whatever incarnation.
+    pub(super) fn thaw(&mut self, tid: Tid, out: &mut Outbox) {
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        if !std::mem::replace(&mut task.frozen, false) {
+            return;
+        }
+        let connected = task.connected && !task.leaving;
+        let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
+        self.routes.set_connected(tid, connected);
+        out.push_back(Output::Resume(tid));
+        self.tell_again(tid, out);
+        self.send_on(tid, waited, missed, out);
+    }
+
+    pub(super) fn give_up_move(&mut self, tid: Tid, failed: Failed, out: &mut Outbox) {
+        if let Some(moving) = self.leaving.remove(&tid) {
+            if moving.stage == Stage::Copying {
+                out.push_back(Output::CancelCopy(tid));
+            }
+            self.tell_move_end(moving.asker, tid, Err(failed), out);
+        }
+    }
+
+    pub(super) fn tell_move_end(
+        &mut self,
+        asker: (HostId, u64),
+        tid: Tid,
+        result: Result<MoveReport, Failed>,
+        out: &mut Outbox,
+    ) {
+        self.remember_move_end(asker, tid, &result);
+        self.send_move_end(asker, tid, result, out);
+    }
+
+    /// A stage takes too long.
+    pub(super) fn on_move_due(&mut self, tid: Tid, incarnation: u32, out: &mut Outbox) {
+        let Some(moving) = self.leaving.get_mut(&tid) else {
+            return;
+        };
+        if moving.incarnation != incarnation {
+            return;
+        }
+        let (begun, prepared, to) = (moving.begun, moving.prepared, moving.to);
+        let stage = moving.stage;
+        moving.doubted |= stage == Stage::Released;
+        let name = self.host_name(to);
+        let late = |why: &str| self.cannot_move(tid, FailKind::System, why);
+        let no_link = self.links_lost.get(&to);
+        let no_link = no_link.is_some_and(|since| self.now >= *since + limits::MOVE_NO_LINK);
+        match stage {
+            Stage::Offered if self.now >= begun + limits::MOVE_OFFER_TIME => {
+                let failed = late(&format!("host '{name}' does not answer"));
+                self.counters.moves.offers_refused += 1;
+                self.take_back(tid, failed, out);
+            }
+            Stage::Copying | Stage::Saving | Stage::Loading if no_link => {
+                let time = limits::MOVE_NO_LINK;
+                let failed = late(&format!("host '{name}' cannot be reached for {time:?}"));
+                self.counters.moves.images_lost += 1;
+                self.take_back(tid, failed, out);
+            }
+            Stage::Copying | Stage::Saving | Stage::Loading
+                if self.now >= prepared + limits::MOVE_TIME =>
+            {
+                let time = limits::MOVE_TIME;
+                let failed = late(&format!(
+                    "its image did not arrive at host '{name}' within {time:?}"
+                ));
+                self.counters.moves.images_lost += 1;
+                self.take_back(tid, failed, out);
+            }
+            Stage::Released => {
+                self.agreement.propose(Change::Stay {
+                    tid,
+                    host: self.me,
+                    incarnation,
+                });
+                self.set_timer(self.now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
+            }
+            _ => {}
+        }
+    }
+
+    /// There is no link to the target of moves, perhaps for long: they are looked at in time.
+    pub(super) fn await_link(&mut self, host: HostId) {
+        let due = self.now + limits::MOVE_NO_LINK;
+        let there = self.leaving.iter().filter(|(_, moving)| moving.to == host);
+        let there: Vec<Timer> = there
+            .map(|(tid, moving)| Timer::Move(*tid, moving.incarnation))
+            .collect();
+        for timer in there {
+            self.set_timer(due, timer);
+        }
+    }
+}
