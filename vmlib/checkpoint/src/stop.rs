@@ -113,10 +113,15 @@ pub extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc:
     if !claim(context, me) {
         return;
     }
+    // The kernel writes into that place whenever the thread changes its processor.
+    let rseq = resume::leave_rseq();
     PARKED.fetch_add(1, SeqCst);
     futex_wake(&PARKED);
     while STATE.load(Acquire) == stop {
         futex_wait(&STATE, stop);
+    }
+    if rseq {
+        resume::enter_rseq();
     }
     private::put_back(me);
 }
@@ -232,13 +237,15 @@ fn stop_others(pid: i32, not: [i32; 2], limit_ns: u64) -> Outcome<()> {
             }
             Ok(())
         })?;
-        if !news && !again && others == parked {
+        // Who has parked may still be on its way to the wait, and write on its stack.
+        let still = || sys::futex_waiters(&STATE, STATE.load(SeqCst)) == parked;
+        if !news && !again && others == parked && still() {
             return Ok(());
         }
         if sys::clock_ns(libc::CLOCK_MONOTONIC) >= until {
             return silent(not);
         }
-        if again {
+        if again || others == parked {
             sys::pause_ns(LOOK_NS);
         } else if PARKED.load(SeqCst) == parked {
             futex_wait_for(&PARKED, parked, 50 * LOOK_NS);
@@ -266,4 +273,60 @@ fn silent(not: [i32; 2]) -> Outcome<()> {
             field("State")
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    /// Of all looks, how many threads were not asleep though they had stopped.
+    static AWAKE: AtomicU32 = AtomicU32::new(0);
+    static SEEN: AtomicU32 = AtomicU32::new(0);
+
+    extern "C" fn look() {
+        let me = sys::gettid();
+        for thread in threads().iter().filter(|thread| thread.tid != me) {
+            let path = NumberPath::new("/proc/self/task/", thread.tid, "/status");
+            let status = proc::read_file(path.bytes(), "looking at a thread");
+            let state = status.map(|status| proc::field(status, "State"));
+            let is_asleep = state.is_ok_and(|state| state.is_some_and(|it| it.starts_with(b"S")));
+            SEEN.fetch_add(1, SeqCst);
+            AWAKE.fetch_add(u32::from(!is_asleep), SeqCst);
+        }
+    }
+
+    #[test]
+    fn who_has_stopped_writes_nothing_any_more() {
+        let _alone = arena::ONE_TEST.lock();
+        let ended = AtomicBool::new(false);
+        // With one processor for all, who stops wakes who waits for that before it sleeps itself.
+        let mut before = [0u64; 16];
+        let use_only = |set: &[u64]| {
+            let at = set.as_ptr() as usize;
+            // SAFETY: the kernel reads the set.
+            unsafe { sys::call3(nr::SCHED_SETAFFINITY, 0, size_of_val(set), at) };
+        };
+        let at = before.as_mut_ptr() as usize;
+        // SAFETY: the kernel writes the set.
+        unsafe { sys::call3(nr::SCHED_GETAFFINITY, 0, size_of_val(&before), at) };
+        std::thread::scope(|scope| {
+            use_only(&[1]);
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !ended.load(SeqCst) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            for _ in 0..100 {
+                crate::save::prepare().expect("tables");
+                with_stopped(look, 60_000_000_000, 0).expect("all stop");
+            }
+            ended.store(true, SeqCst);
+        });
+        use_only(&before);
+        assert!(SEEN.load(SeqCst) >= 400, "{SEEN:?}");
+        assert_eq!(AWAKE.load(SeqCst), 0, "of {SEEN:?}");
+    }
 }

@@ -286,6 +286,27 @@ pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     unsafe { call3(nr::FUTEX, word.as_ptr() as usize, 129, i32::MAX as usize) };
 }
 
+/// How many wait at `word`, whose value is this; none if it is another. They are in the kernel, and
+/// stay there until they are woken.
+pub fn futex_waiters(word: &core::sync::atomic::AtomicU32, value: u32) -> u32 {
+    const CMP_REQUEUE_PRIVATE: usize = 4 | 128;
+    let (at, all) = (word.as_ptr() as usize, i32::MAX as usize);
+    // SAFETY: it wakes none, and has all of them wait at the very word where they do; it says how
+    // many these are.
+    let value = unsafe {
+        call6(
+            nr::FUTEX,
+            at,
+            CMP_REQUEUE_PRIVATE,
+            0,
+            all,
+            at,
+            value as usize,
+        )
+    };
+    check(value).map_or(0, |count| count as u32)
+}
+
 /// Gives others the processor for some time. Nanoseconds.
 pub fn pause_ns(span: u64) {
     let time = [span / 1_000_000_000, span % 1_000_000_000];
