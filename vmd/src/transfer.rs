@@ -20,7 +20,7 @@ use crate::{
 };
 use anyhow::{Context as _, bail, ensure};
 use rustix::{
-    fd::{AsFd, AsRawFd as _, OwnedFd},
+    fd::{AsFd, OwnedFd},
     io::Errno,
     process::{Pid, Signal},
 };
@@ -32,7 +32,6 @@ use std::{
     process::{Command, Stdio},
     time::Duration,
 };
-use vm_checkpoint::raw::{eager, sys};
 use vm_wire::{FrameReader, limits};
 
 /// First bytes of a connection that brings an image.
@@ -218,10 +217,10 @@ fn send_all(socket: &mut TcpStream, bytes: &[u8]) -> anyhow::Result<()> {
 /// Reads once; 0 at the end.
 fn read(from: &impl AsFd, room: &mut [u8]) -> io::Result<usize> {
     loop {
-        match eager::read(from.as_fd().as_raw_fd(), room) {
+        match rustix::io::read(from, &mut *room) {
             Ok(count) => return Ok(count),
-            Err(sys::EINTR) => {}
-            Err(error) => return Err(io::Error::from_raw_os_error(error.0)),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }

@@ -14,6 +14,7 @@
 #[allow(dead_code)]
 mod raw;
 
+mod ahead;
 mod clock;
 mod content;
 mod memory;

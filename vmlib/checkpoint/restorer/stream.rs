@@ -1,11 +1,11 @@
 //! Reads the image: from a pipe or socket in one pass, from a regular file with two workers.
 
 use crate::{
+    ahead::Ahead,
     die,
     raw::{
         checksum::{checksum, mixed},
         clone::{self, Given},
-        eager,
         format::*,
         lz4,
         sys::{self, nr},
@@ -183,9 +183,15 @@ impl Stream {
         {
             return self.shared(mappings, place);
         }
+        let ahead = Ahead::new(mappings);
+        ahead.during(|| self.filled(mappings, &ahead));
+    }
+
+    fn filled(&mut self, mappings: &[Mapping], ahead: &Ahead<'_>) {
         while self.next() == PAGES {
             let (section, _) = self.head();
             let content = target(&section, mappings);
+            ahead.filled(section.address + section.raw_len);
             if section.codec == LZ4 {
                 let stored = space::stored(section.stored_len as usize, 0);
                 self.read(stored);
@@ -359,7 +365,7 @@ fn read_all(fd: i32, place: Option<u64>, buffer: &mut [u8]) {
                 let (start, at) = (to.as_mut_ptr() as usize, at as usize + done);
                 sys::call4(nr::PREAD64, fd as usize, start, to.len(), at)
             }),
-            None => eager::read(fd, to),
+            None => sys::read(fd, to),
         };
         match read {
             Ok(0) => die!("it ends too early: it was not written to its end, or was cut off"),

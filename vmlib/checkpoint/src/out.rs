@@ -10,7 +10,6 @@ use crate::{
     files,
     raw::{
         checksum::mixed,
-        eager,
         format::{BLOCK, CONTENT, END, End, PAGES, Plain, Prefix, Section, X86_64},
         lz4,
         sys::{self, Errno, nr},
@@ -40,7 +39,7 @@ pub struct Out {
     /// Where in the memory that is kept for that the next copy goes.
     ring: usize,
     /// It is a file. Whoever reads a pipe or socket is busy while this writes, and needs the other
-    /// processor ([`eager`]).
+    /// processor.
     regular: bool,
 }
 
@@ -90,7 +89,7 @@ impl Out {
     }
 
     fn write(&mut self, head: &[u8], content: &[u8]) -> Outcome<()> {
-        write_all(self, head, content).step("writing the image")?;
+        write_all(self.fd, head, content).step("writing the image")?;
         self.bytes += (head.len() + content.len()) as u64;
         Ok(())
     }
@@ -120,7 +119,7 @@ impl Out {
     /// It is readable, and not changed meanwhile but by this thread's own work.
     pub unsafe fn memory(&mut self, ranges: &[[u64; 2]]) -> Outcome<()> {
         let total: u64 = ranges.iter().map(|[start, end]| end - start).sum();
-        if self.regular && !self.compress && total >= HELPED_MIN && eager::processors() > 1 {
+        if self.regular && !self.compress && total >= HELPED_MIN && sys::processors() > 1 {
             // SAFETY: promised by the caller.
             return unsafe { self.helped(ranges) };
         }
@@ -147,7 +146,7 @@ impl Out {
         self.write(head.bytes(), &[])?;
         let mut done = 0;
         while done < content.len() {
-            match eager::lend(self.fd, &content[done..]) {
+            match sys::lend(self.fd, &content[done..]) {
                 Ok(count @ 1..) => {
                     done += count;
                     self.bytes += count as u64;
@@ -297,17 +296,12 @@ pub fn wait(pid: i32) -> Option<i32> {
 }
 
 /// Writes both parts, all of them.
-fn write_all(out: &Out, head: &[u8], content: &[u8]) -> sys::Result<()> {
-    let fd = out.fd;
-    let write = match out.regular {
-        true => sys::writev,
-        false => eager::write,
-    };
+fn write_all(fd: i32, head: &[u8], content: &[u8]) -> sys::Result<()> {
     let mut done = 0;
     while done < head.len() + content.len() {
         let from_head = &head[done.min(head.len())..];
         let from_content = &content[done.saturating_sub(head.len())..];
-        match write(fd, from_head, from_content) {
+        match sys::writev(fd, from_head, from_content) {
             Ok(0) => return Err(Errno(libc::EIO)),
             Ok(count) => done += count,
             Err(sys::EINTR) => {}

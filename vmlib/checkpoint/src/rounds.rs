@@ -19,6 +19,7 @@ use crate::{
         format::{CPU, Mapping, Name, PRIVATE, Plain, SPACE},
         processor,
     },
+    save,
 };
 use std::ops::Range;
 
@@ -93,12 +94,16 @@ impl Rounds {
                 continue;
             }
             mapping.name = Name::default();
+            let first = pieces.all().len();
             let reliable = self.watch.written(&mut pages, mapping, |range| {
                 pieces.push([range.start, range.end], "pieces of memory")
             })?;
             if !reliable {
                 miss(&mut self.missed, mapping.start..mapping.end)?;
             }
+            let found = pieces.all()[first..].iter();
+            let bytes = found.map(|[start, end]| end - start).sum();
+            mapping.flags |= save::filling(mapping, bytes);
             last = mapping.end;
             space.push(*mapping, "mappings")?;
         }

@@ -22,7 +22,7 @@ use crate::{
     raw::{
         clone,
         format::{
-            BLOCK, DENSE, FACTS, FILE, FILES, Facts, FileRecord, GONE, MAPPINGS, Mapping,
+            BLOCK, DENSE, FACTS, FILE, FILES, FULL, Facts, FileRecord, GONE, MAPPINGS, Mapping,
             MemoryMap, NAMES, PRIVATE, Plain, SHARED, THREADS, ThreadRecord,
         },
         processor,
@@ -549,15 +549,22 @@ fn pieces(mappings: &mut [Mapping], missed: Option<&[[u64; 2]]>) -> Outcome<&'st
             .iter()
             .map(|[start, end]| end - start)
             .sum();
-        let len = mapping.end - mapping.start;
-        if len >= LARGE && bytes >= len / 4 * 3 {
-            mapping.flags |= DENSE;
-        }
+        mapping.flags |= filling(mapping, bytes);
         if mapping.object_len == memory::FROM_FILE {
             mapping.object_len = 0;
         }
     }
     Ok(list.into_static())
+}
+
+/// How much of a mapping's memory is in the image, as flags of it.
+pub fn filling(mapping: &Mapping, bytes: u64) -> u32 {
+    let len = mapping.end - mapping.start;
+    match len >= LARGE {
+        true if bytes >= len / 16 * 15 => DENSE | FULL,
+        true if bytes >= len / 4 * 3 => DENSE,
+        _ => 0,
+    }
 }
 
 /// Saves the memory of some mappings. Most can be read, and then what lies side by side in the list

@@ -91,6 +91,12 @@ enum Role {
         /// Of its memory.
         bytes: usize,
     },
+    /// A bare process that uses memory, and ends.
+    #[command(hide = true)]
+    BareMemory {
+        /// So much.
+        bytes: usize,
+    },
     /// A bare process that answers on its standard input, a socket.
     #[command(hide = true)]
     BarePartner,
@@ -113,6 +119,7 @@ fn main() -> Result<ExitCode> {
         Some(Role::Pinger) => others::pinger()?,
         Some(Role::Ponger) => others::ponger()?,
         Some(Role::BareFill { bytes }) => sealed::fill(bytes)?,
+        Some(Role::BareMemory { bytes }) => sealed::use_memory(bytes),
         Some(Role::BarePartner) => bare::partner()?,
         Some(Role::BareGreeter) => bare::greet()?,
         Some(Role::Relay) => relay::run()?,

@@ -46,8 +46,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                     Some(times) => times,
                     None => others.insert(ours.others(plan.size, &arguments.daemons)?),
                 };
-                let [quiet, moves] = times.each_mut().map(|times| times.at(of_thousand));
-                Row::new(plan, moves, None, Some(quiet))
+                let [moves, alone, quiet] = times.each_mut().map(|times| match of_thousand {
+                    1000 => times.longest(),
+                    _ => times.at(of_thousand),
+                });
+                // What the computer itself does to others when memory travels.
+                let relay = (of_thousand == 1000).then_some(alone);
+                Row::new(plan, moves, relay, Some(quiet))
             }
             _ => row(&ours, plan, arguments.turns)?,
         });
@@ -111,6 +116,7 @@ impl Alone {
 
     fn travel(&mut self) -> Result<()> {
         if !self.memory.is_empty() {
+            sealed::find_memory(self.memory.len())?;
             self.times.push(sealed::send(&self.memory)?);
         }
         Ok(())

@@ -1,6 +1,11 @@
 //! What moves cost those that have no part in them: two tasks on one processor exchange 8 bytes
 //! through their daemons, while on the other processor a large task moves between two other daemons.
+//!
+//! On a virtual machine whose host has other work, all processors stand still now and then, for tens
+//! of milliseconds, and more often the more of them are busy. Such spans, which the kernel counts as
+//! stolen, do not count for the longest round trip.
 
+use crate::sealed;
 use anyhow::{Context, Result, ensure};
 use rustix::{
     process::Pid,
@@ -27,19 +32,78 @@ const SIZE: usize = 8;
 const ROUNDS: usize = 5;
 /// Moves of one round, there and back.
 const MOVES: usize = 2;
+/// How long it is looked at once whether the computer was there.
+const SPAN: Duration = Duration::from_millis(20);
 /// Round trips before each measurement that do not count.
 const WARM: u32 = 1_000;
 
 /// Round trips in microseconds.
 #[derive(Debug, Default)]
-pub struct Times(Vec<f64>);
+pub struct Times {
+    all: Vec<f64>,
+    /// The longest of each span in which the computer was there all the time.
+    longest: Vec<f64>,
+}
 
 impl Times {
     /// The one that so many of a thousand are not above.
     pub fn at(&mut self, per_mille: usize) -> f64 {
-        self.0.sort_by(f64::total_cmp);
-        let last = self.0.len().saturating_sub(1);
-        self.0.get(last * per_mille / 1000).copied().unwrap_or(0.0)
+        self.all.sort_by(f64::total_cmp);
+        let last = self.all.len().saturating_sub(1);
+        let at = last * per_mille / 1000;
+        self.all.get(at).copied().unwrap_or(0.0)
+    }
+
+    /// The longest of those during which the computer was there.
+    pub fn longest(&self) -> f64 {
+        self.longest.iter().copied().fold(0.0, f64::max)
+    }
+}
+
+/// The time of all processors that a virtual machine's host has given to others. In ticks; 0 where
+/// there is no host.
+fn stolen() -> Result<u64> {
+    let stat = fs::read_to_string("/proc/stat")?;
+    // "cpu", user, nice, system, idle, iowait, irq, softirq, steal.
+    let field = stat.split_whitespace().nth(8).context("/proc/stat")?;
+    Ok(field.parse()?)
+}
+
+/// Tells the spans in which the host took the processors away from the others: a round trip then
+/// takes as long as the host likes, with moves or without.
+struct Spans {
+    begin: Instant,
+    stolen: u64,
+    /// The longest round trip of the span that lasts.
+    longest: f64,
+    /// Of the one before: what is stolen at its end is counted a tick later.
+    last: Option<f64>,
+    /// Of those that count.
+    done: Vec<f64>,
+}
+
+impl Spans {
+    fn new() -> Result<Self> {
+        Ok(Spans {
+            begin: Instant::now(),
+            stolen: stolen()?,
+            longest: 0.0,
+            last: None,
+            done: Vec::new(),
+        })
+    }
+
+    fn add(&mut self, time: f64) -> Result<()> {
+        self.longest = self.longest.max(time);
+        if self.begin.elapsed() < SPAN {
+            return Ok(());
+        }
+        let stolen = stolen()?;
+        let is_calm = stolen == self.stolen;
+        self.done.extend(self.last.take().filter(|_| is_calm));
+        self.last = Some(self.longest).filter(|_| is_calm);
+        (self.stolen, self.longest, self.begin) = (stolen, 0.0, Instant::now());
+        Ok(())
     }
 }
 
@@ -59,9 +123,19 @@ pub fn pin(process: u32, processor: Option<usize>) -> Result<()> {
     Ok(())
 }
 
-/// Round trips without and with moves of a task of so many bytes; the hosts by name, those of the
-/// pair first. The daemons were pinned.
-pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> Result<[Times; 2]> {
+/// What happens beside the pair.
+#[derive(Debug, Clone, Copy)]
+enum Beside {
+    /// A task moves.
+    Moves,
+    /// As many bytes travel between two bare processes on the processor of the moves.
+    Bytes,
+    Nothing,
+}
+
+/// Round trips with moves of a task of so many bytes, with as many bytes that travel alone, and with
+/// nothing beside; the hosts by name, those of the pair first. The daemons were pinned.
+pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> Result<[Times; 3]> {
     let spawn = |words: &[&str], host: &str| -> Result<Tid> {
         let tids = vm.spawn(&Spawn::new(program).args(words.iter().copied()).on(host))?;
         tids.first().copied().context("no task was started")
@@ -72,27 +146,39 @@ pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> R
     let churner = spawn(&["churner", &bytes.to_string(), "1"], &hosts[2])?;
     vm.recv(churner, crate::ours::ANSWER)?;
     let there_and_back = [&hosts[3], &hosts[2]];
-    let mut times = [Times::default(), Times::default()];
+    let memory = vec![1; bytes];
+    let mut times = [(); 3].map(|()| Times::default());
     for _ in 0..ROUNDS {
         let mut length = Duration::from_secs(1);
-        for (with_moves, times) in [true, false].into_iter().zip(times.iter_mut().rev()) {
+        let all = [Beside::Moves, Beside::Bytes, Beside::Nothing];
+        for (beside, times) in all.into_iter().zip(&mut times) {
+            sealed::find_memory(bytes)?;
             vm.send_bytes(pinger, BEGIN, Bytes::new())?;
             let begin = Instant::now();
-            if with_moves {
-                for host in there_and_back.iter().cycle().take(MOVES) {
-                    vm.move_task(churner, Some(host))?;
+            match beside {
+                Beside::Moves => {
+                    for host in there_and_back.iter().cycle().take(MOVES) {
+                        vm.move_task(churner, Some(host))?;
+                    }
+                    length = begin.elapsed();
                 }
-                length = begin.elapsed();
-            } else {
+                Beside::Bytes => {
+                    pin(std::process::id(), Some(1))?;
+                    for _ in 0..MOVES {
+                        sealed::send(&memory)?;
+                    }
+                    pin(std::process::id(), None)?;
+                }
                 // As long as the moves took.
-                ensure!(
+                Beside::Nothing => ensure!(
                     vm.recv_timeout(churner, STOP, length)?.is_none(),
                     "it ended"
-                );
+                ),
             }
             vm.send_bytes(pinger, REPORT, Bytes::new())?;
-            let measured: Vec<f64> = vm.recv(pinger, REPORT)?.slice()?.into_owned();
-            times.0.extend(measured);
+            for part in [&mut times.all, &mut times.longest] {
+                part.extend_from_slice(&vm.recv(pinger, REPORT)?.slice()?);
+            }
         }
     }
     for tid in [pinger, ponger, churner] {
@@ -130,11 +216,14 @@ pub fn pinger() -> Result<()> {
         for _ in 0..WARM {
             round()?;
         }
-        let mut times = Vec::new();
+        let (mut times, mut spans) = (Vec::new(), Spans::new()?);
         while vm.recv_timeout(master, REPORT, Duration::ZERO)?.is_none() {
-            times.push(round()?);
+            let time = round()?;
+            times.push(time);
+            spans.add(time)?;
         }
         vm.send_slice(master, REPORT, &times)?;
+        vm.send_slice(master, REPORT, &spans.done)?;
     }
 }
 

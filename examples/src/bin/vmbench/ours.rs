@@ -3,6 +3,7 @@
 use crate::{
     others::{self, Times},
     rows::{Hosts, Plan, What},
+    sealed,
 };
 use anyhow::{Context, Result, bail, ensure};
 use std::time::{Duration, Instant};
@@ -122,6 +123,7 @@ impl Ours {
         let to = there_and_back.iter().cycle().take(moves as usize + 1);
         let mut reports = Vec::new();
         for host in to {
+            sealed::find_memory(bytes)?;
             reports.push(vm.move_task_by(tid, Some(host), way)?);
             with()?;
         }
@@ -133,7 +135,7 @@ impl Ours {
 
     /// What moves of a task of so many bytes cost others: see [`others::measure`]. The daemons'
     /// processes are pinned meanwhile, the first two to one processor and the others to another.
-    pub fn others(&self, bytes: usize, daemons: &[u32]) -> Result<[Times; 2]> {
+    pub fn others(&self, bytes: usize, daemons: &[u32]) -> Result<[Times; 3]> {
         ensure!(daemons.len() == 4, "it takes four hosts");
         let mut hosts = self.vm.hosts()?;
         hosts.sort_by_key(|host| host.facts.name.clone());

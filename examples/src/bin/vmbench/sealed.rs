@@ -54,6 +54,23 @@ pub fn send(memory: &[u8]) -> Result<f64> {
     Ok(time)
 }
 
+/// Has the computer find as much memory, and a quarter more, before a move or its bytes alone are
+/// measured: a virtual machine gives back to its host what lies idle, and takes seconds for a GiB to
+/// get it again. It is not for who happens to be the next to need memory to wait for that.
+pub fn find_memory(bytes: usize) -> Result<()> {
+    let status = Command::new(env::current_exe()?)
+        .args(["bare-memory", &(bytes + bytes / 4).to_string()])
+        .env(LARGE_PAGES.0, LARGE_PAGES.1)
+        .status()?;
+    ensure!(status.success(), "a bare process ended with {status}");
+    Ok(())
+}
+
+/// A process that uses so much memory, and ends.
+pub fn use_memory(bytes: usize) {
+    std::hint::black_box(vec![1u8; bytes]);
+}
+
 /// The other process: fills fresh memory with what comes over its standard input.
 pub fn fill(bytes: usize) -> Result<()> {
     let mut socket = TcpStream::from(stdin().as_fd().try_clone_to_owned()?);

@@ -205,7 +205,7 @@ impl Heads {
 
     fn check_mappings(&self, page_size: u64) -> Result<(), Impossible> {
         const PROTECTIONS: u32 = 7;
-        const FLAGS: u32 = format::GROWS_DOWN | format::DENSE;
+        const FLAGS: u32 = format::GROWS_DOWN | format::DENSE | format::FULL;
         let mut end = 0;
         for (number, mapping) in self.mappings.iter().enumerate() {
             self.check_name(number, mapping.name)?;

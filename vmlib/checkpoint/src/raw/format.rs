@@ -77,6 +77,8 @@ pub const FILE: u32 = 2;
 pub const GROWS_DOWN: u32 = 1;
 /// Most of it is in the image, so that large pages serve it well.
 pub const DENSE: u32 = 2;
+/// As good as all of it is in the image, so that it may be had before that comes.
+pub const FULL: u32 = 4;
 
 /// Text among the [`NAMES`].
 #[repr(C)]

@@ -3,7 +3,6 @@
 
 pub mod checksum;
 pub mod clone;
-pub mod eager;
 pub mod features;
 pub mod format;
 pub mod lz4;

@@ -74,7 +74,6 @@ pub mod nr {
     pub const PWRITE64: usize = 18;
     pub const READV: usize = 19;
     pub const WRITEV: usize = 20;
-    pub const SCHED_YIELD: usize = 24;
     pub const MREMAP: usize = 25;
     pub const MADVISE: usize = 28;
     pub const NANOSLEEP: usize = 35;
@@ -116,8 +115,6 @@ pub mod nr {
     pub const PIPE2: usize = 293;
     pub const PRLIMIT64: usize = 302;
     pub const VMSPLICE: usize = 278;
-    pub const PREADV2: usize = 327;
-    pub const PWRITEV2: usize = 328;
     pub const KCMP: usize = 312;
     pub const MEMFD_CREATE: usize = 319;
     pub const RT_SIGPENDING: usize = 127;
@@ -166,14 +163,9 @@ pub fn write(fd: i32, bytes: &[u8]) -> Result<usize> {
 /// # Errors
 /// The kernel's.
 pub fn writev(fd: i32, head: &[u8], content: &[u8]) -> Result<usize> {
-    let parts = parts(head, content);
+    let parts = [head, content].map(|part| [part.as_ptr() as usize, part.len()]);
     // SAFETY: both parts are only read.
     check(unsafe { call3(nr::WRITEV, fd as usize, parts.as_ptr() as usize, 2) })
-}
-
-/// Both as `struct iovec`.
-pub fn parts(head: &[u8], content: &[u8]) -> [[usize; 2]; 2] {
-    [head, content].map(|part| [part.as_ptr() as usize, part.len()])
 }
 
 /// Opens; `path` ends with NUL.
@@ -305,6 +297,25 @@ pub fn futex_waiters(word: &core::sync::atomic::AtomicU32, value: u32) -> u32 {
         )
     };
     check(value).map_or(0, |count| count as u32)
+}
+
+/// Lends memory to a pipe, for whoever reads it; may be short.
+///
+/// # Errors
+/// The kernel's.
+pub fn lend(fd: i32, content: &[u8]) -> Result<usize> {
+    let part = [content.as_ptr() as usize, content.len()];
+    // SAFETY: the content is only read.
+    check(unsafe { call4(nr::VMSPLICE, fd as usize, part.as_ptr() as usize, 1, 0) })
+}
+
+/// Processors that this thread may use.
+pub fn processors() -> u32 {
+    let mut set = [0u64; 16];
+    let (len, to) = (size_of_val(&set), set.as_mut_ptr() as usize);
+    // SAFETY: the kernel writes the set.
+    unsafe { call3(nr::SCHED_GETAFFINITY, 0, len, to) };
+    set.iter().map(|word| word.count_ones()).sum()
 }
 
 /// Gives others the processor for some time. Nanoseconds.

@@ -1,0 +1,96 @@
+//! A helper that has the kernel find the memory which is to be filled, ahead of who fills it from a
+//! pipe or socket.
+//!
+//! To find and clear a page takes about as long as to fill it, and much longer on a virtual machine
+//! whose host has to find it first. Whoever reads a pipe would do that while it holds the pipe, and
+//! whoever writes would wait for it.
+
+use crate::{
+    raw::{
+        clone::{self, Given},
+        format::{FULL, Mapping},
+        sys::{self, nr},
+    },
+    space,
+};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Memory that is asked for at once. Bytes.
+const STEP: u64 = 4 << 20;
+/// Less is not worth a helper. Bytes.
+const MIN: u64 = 16 << 20;
+
+/// What the helper shares with who fills the memory.
+pub struct Ahead<'a> {
+    mappings: &'a [Mapping],
+    /// What is before has been filled.
+    filled: AtomicU64,
+    done: AtomicBool,
+}
+
+impl<'a> Ahead<'a> {
+    /// For the memory of these mappings.
+    pub fn new(mappings: &'a [Mapping]) -> Self {
+        Ahead {
+            mappings,
+            filled: AtomicU64::new(0),
+            done: AtomicBool::new(false),
+        }
+    }
+
+    /// Runs `fill` beside the helper, if there is one. `fill` says where it is.
+    pub fn during(&self, fill: impl FnOnce()) {
+        let full = self.full().map(|mapping| mapping.end - mapping.start);
+        if full.sum::<u64>() < MIN || sys::processors() < 2 {
+            return fill();
+        }
+        // CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND: a process of its own that ends alone.
+        let given = Given {
+            flags: 0x100 | 0x200 | 0x400 | 0x800,
+            ..Given::default()
+        };
+        let argument = core::ptr::from_ref(self) as usize;
+        // SAFETY: the stack is nobody else's; what is shared outlives the helper, which is waited for.
+        let helper = unsafe { clone::spawn(given, space::helper_stack(), help, argument) };
+        fill();
+        self.done.store(true, Relaxed);
+        if helper > 0 {
+            const WALL: usize = 0x4000_0000;
+            // SAFETY: it waits, and wants to know nothing.
+            unsafe { while sys::call4(nr::WAIT4, helper as usize, 0, WALL, 0) == -4 {} }
+        }
+    }
+
+    /// Memory before this is filled, or never will be.
+    pub fn filled(&self, address: u64) {
+        self.filled.store(address, Relaxed);
+    }
+
+    fn full(&self) -> impl Iterator<Item = &Mapping> {
+        self.mappings
+            .iter()
+            .filter(|mapping| mapping.flags & FULL != 0)
+    }
+}
+
+extern "C" fn help(ahead: usize) {
+    const POPULATE_WRITE: usize = 23;
+    // SAFETY: it outlives this helper.
+    let ahead = unsafe { &*(ahead as *const Ahead<'_>) };
+    for mapping in ahead.full() {
+        let mut at = mapping.start;
+        while at < mapping.end {
+            at = at.max(ahead.filled.load(Relaxed));
+            let end = mapping.end.min((at + STEP) / STEP * STEP);
+            if at < end {
+                let (start, len) = (at as usize, (end - at) as usize);
+                // SAFETY: memory of the image, mapped to be written; what it holds stays.
+                let found = unsafe { sys::call3(nr::MADVISE, start, len, POPULATE_WRITE) };
+                if found < 0 || ahead.done.load(Relaxed) {
+                    return;
+                }
+            }
+            at = end.max(at);
+        }
+    }
+}
