@@ -170,7 +170,6 @@ impl EventLoop {
                 self.locals.deadline(),
                 self.links.deadline(),
                 self.processes.deadline(),
-                self.moves.progress.deadline(),
                 self.moves.deadline(),
             ];
             let next = deadlines.into_iter().flatten().min();
@@ -267,8 +266,7 @@ impl EventLoop {
         let asked = self.signals.take();
         if asked.reap {
             self.processes.reap_all(&mut self.context);
-            self.moves.progress.note_ended(&mut self.context);
-            self.moves.reaped(&mut self.context);
+            self.moves.reaped(&self.processes, &mut self.context);
         }
         if asked.fault && self.cuts_links {
             log::warn!("all links are cut, as a test wants");
@@ -293,9 +291,8 @@ impl EventLoop {
         self.locals.tick(&mut self.context);
         self.links.tick(&mut self.context);
         self.processes.tick(&mut self.context);
-        self.moves.tick(&mut self.context);
+        self.moves.tick(&self.processes, &mut self.context);
         self.processes.launch_next(&mut self.context);
-        self.moves.progress.tick(&self.processes, &mut self.context);
         self.step_all();
         // Last, so that all that a process sent before its end comes before it.
         for (tid, status) in std::mem::take(&mut self.context.ended) {

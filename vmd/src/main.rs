@@ -39,10 +39,9 @@ mod processes;
 mod spawn;
 mod streams;
 
+mod carriers;
 mod coordinators;
 mod moves;
-mod progress;
-mod stall;
 mod transfer;
 
 mod jobs;

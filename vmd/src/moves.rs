@@ -2,27 +2,27 @@
 //! [`vm_machine`]'s moves.
 
 use crate::{
+    carriers::{Carriers, Failure, News, Role},
     context::Context,
     fault::{self, Strike},
     locals::Locals,
     processes::Processes,
-    progress::Progress,
     secret::Secret,
     secure::Mode,
-    stall::{Carriers, Failure, Role},
     transfer,
 };
 use rustix::{
     fd::{AsFd, OwnedFd},
     net::{AddressFamily, SocketFlags, SocketType, socketpair},
     pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
+    process::Pid,
 };
-use std::{collections::HashMap, io, time::Duration};
+use std::{collections::HashMap, fs, io, time::Duration};
 use vm_machine::{Input, Time, Written};
 use vm_wire::{
     HostId, Tid,
     interrupt::{Folders, Order, Report},
-    peer::MoveWay,
+    peer::{MoveWay, Sent},
     task::{FailKind, Failed},
 };
 
@@ -39,8 +39,6 @@ pub struct Moves {
     expected: HashMap<u64, Tid>,
     /// The images that are written.
     images: HashMap<Tid, Image>,
-    /// How much of them was sent.
-    pub progress: Progress,
     /// The processes that carry images.
     carriers: Carriers,
 }
@@ -63,7 +61,6 @@ impl Moves {
             here,
             expected: HashMap::new(),
             images: HashMap::new(),
-            progress: Progress::default(),
             carriers: Carriers::default(),
         }
     }
@@ -83,7 +80,6 @@ impl Moves {
             let (pid, words) = transfer::start_sender(addr, ticket, &self.secret, self.mode, out)?;
             self.carriers
                 .add(tid, Role::Sender, pid, input, words, context.now);
-            self.progress.add(tid, pid, context.now)?;
             Ok(image)
         };
         match start() {
@@ -269,10 +265,10 @@ impl Moves {
     }
 
     /// Children have ended; some may have carried images.
-    pub fn reaped(&mut self, context: &mut Context) {
+    pub fn reaped(&mut self, processes: &Processes, context: &mut Context) {
         for (pid, status) in std::mem::take(&mut context.strangers) {
-            if let Some(failure) = self.carriers.ended(pid, status) {
-                fail(failure, context);
+            for news in self.carriers.ended(pid, status) {
+                tell(news, processes, context);
             }
         }
     }
@@ -282,10 +278,10 @@ impl Moves {
         self.carriers.deadline()
     }
 
-    /// Looks whether the processes that carry images make headway.
-    pub fn tick(&mut self, context: &mut Context) {
-        for failure in self.carriers.tick(context.now) {
-            fail(failure, context);
+    /// Looks how far the processes that carry images are.
+    pub fn tick(&mut self, processes: &Processes, context: &mut Context) {
+        for news in self.carriers.tick(context.now) {
+            tell(news, processes, context);
         }
     }
 }
@@ -298,14 +294,33 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((out, image))
 }
 
-/// An image is lost, as its source or its target sees it.
-fn fail(failure: Failure, context: &mut Context) {
-    let Failure { tid, role, text } = failure;
+/// Hands on what is to be known of a process that carries an image. If it is lost, that is another
+/// thing for its source than for its target.
+fn tell(news: News, processes: &Processes, context: &mut Context) {
+    let Failure { tid, role, text } = match news {
+        News::Failed(failure) => failure,
+        News::SentAll(tid) => return context.inbox.push_back(Input::SentAll(tid)),
+        News::Read(tid, bytes) => {
+            // Whichever process is just ending has no numbers any more.
+            if let Some(memory) = processes.pid(tid).and_then(resident) {
+                let sent = Sent { bytes, memory };
+                context.inbox.push_back(Input::Sent(tid, sent));
+            }
+            return;
+        }
+    };
     let failed = Failed::new(FailKind::System, text);
     context.inbox.push_back(match role {
         Role::Sender => Input::Frozen(tid, Err(failed)),
         Role::Receiver | Role::Restorer => Input::Arrived(tid, Err(failed)),
     });
+}
+
+/// The memory that a process has. Bytes.
+fn resident(pid: Pid) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
 }
 
 /// A task cannot be told what to do: mostly because its process ends.

@@ -35,11 +35,10 @@ pub const MOVE_OFFER_TIME: Duration = Duration::from_secs(5);
 /// What the open files of a task that moves may hold together, so that the move takes them along:
 /// they are read while the task stands still. The others have to be at the target. Bytes.
 pub const MOVE_FILES: u64 = 4 * 1024 * 1024;
-/// How often who asked for a move is told how much of the image was sent.
-pub const MOVE_SENT_EVERY: Duration = Duration::from_millis(1_000);
 /// The path of a daemon's working folder. Bytes.
 pub const WORK_DIR_MAX: usize = 500;
-/// How often a daemon looks whether the processes that carry images make headway.
+/// How often a daemon looks how far the processes that carry images are, and whether they make
+/// headway; so often is who asked for a move told how much of the image was sent.
 pub const MOVE_LOOK: Duration = Duration::from_secs(1);
 /// So many looks at which a process at the target had something to do and did nothing: it hangs.
 pub const MOVE_STALL_LOOKS: u32 = 8;

@@ -79,6 +79,7 @@ pub mod nr {
     pub const NANOSLEEP: usize = 35;
     pub const GETITIMER: usize = 36;
     pub const SETITIMER: usize = 38;
+    pub const GETPPID: usize = 110;
     pub const GETPID: usize = 39;
     pub const CLONE: usize = 56;
     pub const EXIT: usize = 60;

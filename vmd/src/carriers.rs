@@ -1,5 +1,8 @@
-//! The processes that carry the image of a task, watched: whether they make headway, and what they
-//! say when they fail.
+//! The processes that carry the image of a task, watched: how far they are, whether they make headway,
+//! and what they say when they fail.
+//!
+//! Nothing in the way of the image itself counts or reports: the kernel counts what the process that
+//! sends it has read.
 //!
 //! A process that hangs would hold a task that moves for as long as an image may take to arrive. So
 //! each is looked at every second. One that has something to do (there are bytes for it, or the end of
@@ -50,6 +53,17 @@ impl Role {
             Role::Restorer => "the process that was to become it",
         }
     }
+}
+
+/// What is to be known of such a process.
+#[derive(Debug, PartialEq, Eq)]
+pub enum News {
+    /// The sender has read so many bytes of a task's image.
+    Read(Tid, u64),
+    /// The sender has ended.
+    SentAll(Tid),
+    /// It failed, or was given up.
+    Failed(Failure),
 }
 
 /// A process of whose failure somebody has to know.
@@ -159,20 +173,26 @@ impl Carriers {
     }
 
     /// A child of this daemon, perhaps one of these, has ended.
-    pub fn ended(&mut self, pid: Pid, status: ExitStatus) -> Option<Failure> {
-        let place = self.table.iter().position(|carrier| carrier.pid == pid)?;
+    pub fn ended(&mut self, pid: Pid, status: ExitStatus) -> Vec<News> {
+        let Some(place) = self.table.iter().position(|carrier| carrier.pid == pid) else {
+            return Vec::new();
+        };
         let carrier = self.table.swap_remove(place);
         let said = carrier.words.as_ref().map(read_words).unwrap_or_default();
         if !said.is_empty() {
             log::warn!("{said}");
         }
-        if status == ExitStatus::Code(0) || !carrier.matters {
-            return None;
+        let mut news = Vec::new();
+        if carrier.role == Role::Sender {
+            news.push(News::SentAll(carrier.tid));
         }
-        Some(carrier.failure(&match said.is_empty() {
-            true => format!("ended ({status})"),
-            false => format!("failed: {said}"),
-        }))
+        if status != ExitStatus::Code(0) && carrier.matters {
+            news.push(carrier.failure(&match said.is_empty() {
+                true => format!("ended ({status})"),
+                false => format!("failed: {said}"),
+            }));
+        }
+        news
     }
 
     /// When the next look is due.
@@ -181,7 +201,7 @@ impl Carriers {
     }
 
     /// Looks at those that are due. Those that hang are ended.
-    pub fn tick(&mut self, now: Time) -> Vec<Failure> {
+    pub fn tick(&mut self, now: Time) -> Vec<News> {
         let due = self.table.iter().enumerate();
         let mut due: Vec<usize> = due
             .filter(|(_, carrier)| carrier.due <= now)
@@ -190,11 +210,15 @@ impl Carriers {
             .collect();
         // Who waits for one that hangs looks as if it hung itself: the one at the end says so first.
         due.sort_by_key(|place| self.table[*place].role != Role::Restorer);
-        let mut failures = Vec::new();
+        let mut news = Vec::new();
         for place in due {
             let after = self.work_after(place);
             let carrier = &mut self.table[place];
             carrier.due = now + limits::MOVE_LOOK;
+            if carrier.role == Role::Sender {
+                let read = bytes_read(carrier.pid);
+                news.extend(read.map(|bytes| News::Read(carrier.tid, bytes)));
+            }
             let work = work(carrier.pid).map(|work| work + after);
             let idle = carrier.headway.look(work, has_bytes(&carrier.input));
             if idle < carrier.role.patience() {
@@ -204,10 +228,10 @@ impl Carriers {
                 carrier.kill();
             }
             if std::mem::take(&mut carrier.matters) {
-                failures.push(carrier.failure("hangs"));
+                news.push(carrier.failure("hangs"));
             }
         }
-        failures
+        news
     }
 
     /// What was done by that to which the one in `place` hands on its bytes, if that is here.
@@ -222,12 +246,12 @@ impl Carriers {
 }
 
 impl Carrier {
-    fn failure(&self, what: &str) -> Failure {
-        Failure {
+    fn failure(&self, what: &str) -> News {
+        News::Failed(Failure {
             tid: self.tid,
             role: self.role,
             text: format!("{} {what}", self.role.name()),
-        }
+        })
     }
 
     /// It was not waited for, so its number means nobody else.
@@ -256,6 +280,13 @@ fn work(pid: Pid) -> Option<u64> {
         text.split_ascii_whitespace().next()?.parse::<u64>().ok()
     });
     Some(ran.sum()).filter(|ran| *ran > 0)
+}
+
+/// What a process has read so far; nothing of one that is just ending.
+fn bytes_read(pid: Pid) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("rchar:"))?;
+    line.trim().parse().ok()
 }
 
 /// What is to be read there now, in one line, without the name of the program.
@@ -319,12 +350,27 @@ mod tests {
     /// The failures of so many looks.
     fn look(carriers: &mut Carriers, looks: u32) -> Vec<Failure> {
         let looks = 0..looks;
-        looks
-            .flat_map(|_| {
-                let due = carriers.deadline().expect("a look is due");
-                carriers.tick(due)
-            })
-            .collect()
+        let news = looks.flat_map(|_| {
+            let due = carriers.deadline().expect("a look is due");
+            carriers.tick(due)
+        });
+        failures(news)
+    }
+
+    fn failures(news: impl IntoIterator<Item = News>) -> Vec<Failure> {
+        let failure = |news| match news {
+            News::Failed(failure) => Some(failure),
+            _ => None,
+        };
+        news.into_iter().filter_map(failure).collect()
+    }
+
+    #[test]
+    fn the_kernel_knows_what_a_process_has_read() {
+        let here = rustix::process::getpid();
+        let before = bytes_read(here).expect("it runs");
+        let text = fs::read("/proc/self/maps").expect("it can be read");
+        assert!(bytes_read(here).expect("it runs") >= before + text.len() as u64);
     }
 
     #[test]
@@ -346,7 +392,8 @@ mod tests {
         assert!(failures[0].text.contains("hangs"), "{failures:?}");
         assert!(!child.wait().expect("it has ended").success());
         // It was said before.
-        assert_eq!(carriers.ended(pid, ExitStatus::Signal(9)), None);
+        let news = carriers.ended(pid, ExitStatus::Signal(9));
+        assert_eq!(news, [News::SentAll(TASK)]);
         assert_eq!(carriers.deadline(), None);
     }
 
@@ -360,15 +407,14 @@ mod tests {
         let pid = Pid::from_raw(i32::MAX).expect("a number");
         let end = out.try_clone().expect("a copy");
         carriers.add(TASK, Role::Sender, pid, end, Some(words), Time(0));
-        let failure = carriers
-            .ended(pid, ExitStatus::Code(1))
-            .expect("it matters");
+        let failures = failures(carriers.ended(pid, ExitStatus::Code(1)));
+        assert_eq!(failures.len(), 1, "it matters");
         assert_eq!(
-            failure.text,
+            failures[0].text,
             "the process that sends its image failed: sending: no way"
         );
         carriers.add(TASK, Role::Receiver, pid, out, None, Time(0));
         carriers.arrived(TASK);
-        assert_eq!(carriers.ended(pid, ExitStatus::Code(1)), None);
+        assert_eq!(carriers.ended(pid, ExitStatus::Code(1)), []);
     }
 }
