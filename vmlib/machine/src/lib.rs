@@ -32,7 +32,7 @@ pub mod time;
 pub use agreed::{Agreed, Applied, Coordinated, Host, HostPhase, Task, Void};
 pub use agreement::{Agreement, AgreementConfig, AgreementOutput};
 pub use coordinator::{Coordinator, MoveKey};
-pub use daemon::{Daemon, DaemonConfig, MoveCounters, MovesUnderway};
+pub use daemon::{AT_ONCE, Daemon, DaemonConfig, MoveCounters, MovesUnderway};
 pub use endpoint::{Endpoint, EndpointConfig, EndpointError, Notice, SendProgress, Sending};
 pub use group::Group;
 pub use inbox::{Envelope, Filter, Received};

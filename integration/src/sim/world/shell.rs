@@ -7,7 +7,7 @@ use crate::sim::{
     program::{MISSING_PROGRAM, Sabotage},
     queue::{MS, Moment},
 };
-use vm_machine::{Input, Output, Time};
+use vm_machine::{AT_ONCE, Input, Output, Time};
 use vm_wire::{
     HostId, Message, Op,
     agreed::ExitStatus,
@@ -117,7 +117,7 @@ impl World {
     /// A daemon ends by itself.
     fn end_daemon(&mut self, slot: Slot, why: Result<String, String>) {
         self.trace(|| format!("slot {slot} ends: {why:?}"));
-        let in_order = why.is_ok();
+        let in_order = why.is_ok_and(|why| why != AT_ONCE);
         self.daemon_gone(slot, in_order);
     }
 

@@ -28,6 +28,9 @@ const SIGTERM: i32 = 15;
 /// Why the daemon ends when all is well.
 const HALTED: &str = "the machine was halted";
 const LEFT: &str = "this host has left the machine";
+/// Why it ends when whoever runs it would not wait for that: what it still kept for others is lost, as
+/// by a crash.
+pub const AT_ONCE: &str = "asked to end at once while it was leaving";
 
 /// How this daemon's end is going on.
 #[derive(Debug)]
@@ -59,8 +62,7 @@ impl Daemon {
     pub(super) fn on_stop(&mut self, out: &mut Outbox) {
         let leaves = !self.agreement.state().is_staying(self.me) || self.departure.is_some();
         if leaves || self.is_stopping() {
-            let why = "asked to end at once while it was leaving";
-            return self.end(Ok(why.to_owned()), out);
+            return self.end(Ok(AT_ONCE.to_owned()), out);
         }
         match self.config.drain_at_stop {
             Some(grace) => self.drain_at_stop(self.now + grace, out),

@@ -68,6 +68,7 @@ mod spawn;
 mod tasks;
 mod traffic;
 
+pub use departure::AT_ONCE;
 pub use moves::{MoveCounters, MovesUnderway};
 pub use traffic::Counters;
 
