@@ -376,7 +376,7 @@ impl Agreement {
         if gap > limits::BEAT
             && let Some(leading) = &mut self.leading
         {
-            leading.given.stalled(now, gap);
+            leading.stalled(now, gap);
         }
         !self.lost
     }

@@ -234,6 +234,11 @@ impl GivenLeases {
         any && self.silence(now, host) < limits::SILENT
     }
 
+    /// Whether a beat of the host came after that time.
+    pub fn heard_after(&self, time: Time, host: HostId) -> bool {
+        self.hosts.get(&host).is_some_and(|beats| beats.last > time)
+    }
+
     /// The last entry that the host said to have applied.
     pub fn applied(&self, host: HostId) -> u64 {
         self.hosts.get(&host).map_or(0, |beats| beats.applied)

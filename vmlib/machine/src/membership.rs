@@ -7,6 +7,9 @@
 //! after all others: they vote only where there are not enough others, and do not lead where there
 //! is another.
 //!
+//! The leader proposes voters when it has heard most of them since it wants them
+//! (`agreement/lead.rs`).
+//!
 //! The rule looks at the state of things, not at events: whoever leads applies it again whenever
 //! something may have changed, until what is equals what is wanted. A leader never proposes a
 //! configuration without itself. If it leaves, it hands over; if nobody else votes, it makes

@@ -258,6 +258,12 @@ impl World {
         asks_again: bool,
     ) -> Result<(), String> {
         self.trace(|| format!("the move of {tid} is in its {phase}"));
+        let term = |index: usize| self.coordinators[index].serves.map(|serves| serves.term);
+        let met = self.phases_met.get(&key);
+        if met.is_some_and(|(_, by)| term(*by) > term(index)) {
+            // What one has said before it knew that another had taken its place.
+            return Ok(());
+        }
         let last = self.phases_met.insert(key, (phase, index));
         let next = |last: MovePhase| MovePhase::ALL.into_iter().find(|phase| *phase > last);
         let follows = match last {

@@ -235,7 +235,9 @@ impl World {
         };
         let leaving = self.nodes.iter().any(Node::is_leaving);
         let joining = self.nodes.iter().any(|node| node.state == State::Joining);
-        let settled = agreement.voters().len() == wanted && !agreement.voters_change();
+        let voters = agreement.voters();
+        let fit = voters.len() == wanted && voters.iter().all(|host| present.contains(host));
+        let settled = fit && !agreement.voters_change();
         let well = all_run && !leaving && !joining && settled;
         let broken = self.blocked_until > self.queue.now();
         (well && !broken).then_some(leader)

@@ -7,7 +7,10 @@ use crate::{
     lease::GivenLeases,
     membership::{Step, View},
 };
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
 use vm_wire::{
     HostId, Message,
     agreed::{Change, Entry},
@@ -27,6 +30,8 @@ pub(super) struct Leading {
     taken: BTreeMap<HostId, u64>,
     /// When the death of a host was last proposed.
     declared: BTreeMap<HostId, Time>,
+    /// The voters that were wanted last, and since when.
+    wanted: Option<(BTreeSet<HostId>, Time)>,
 }
 
 impl Leading {
@@ -36,7 +41,26 @@ impl Leading {
             given: GivenLeases::elected(now, term),
             taken: BTreeMap::new(),
             declared: BTreeMap::new(),
+            wanted: None,
         }
+    }
+
+    /// Whether most of those voters have been heard since they are wanted. In half a second a host
+    /// that answered may have got out of reach, and with a majority of such voters this leader would
+    /// have none: a change of raft's configuration cannot be taken back.
+    fn hears(&mut self, now: Time, me: HostId, wanted: &BTreeSet<HostId>) -> bool {
+        let same = self.wanted.take().filter(|(before, _)| before == wanted);
+        let (_, since) = self
+            .wanted
+            .insert(same.unwrap_or_else(|| (wanted.clone(), now)));
+        let heard = |host: &&HostId| **host == me || self.given.heard_after(*since, **host);
+        2 * wanted.iter().filter(heard).count() > wanted.len()
+    }
+
+    /// This host's loop stood still for `gap`: see [`GivenLeases::stalled`].
+    pub(super) fn stalled(&mut self, now: Time, gap: Duration) {
+        self.given.stalled(now, gap);
+        self.wanted = None;
     }
 
     pub(super) fn forget(&mut self, host: HostId) {
@@ -156,9 +180,17 @@ impl Agreement {
                 .filter(|host| given.answers(now, *host) && caught_up(host))
                 .collect::<BTreeSet<_>>(),
         };
-        match view.step() {
+        let step = view.step();
+        if !matches!(step, Step::Change(_)) {
+            leading.wanted = None;
+        }
+        match step {
             Step::Stay => {}
-            Step::Change(wanted) => consensus.reconfigure(&wanted),
+            Step::Change(wanted) => {
+                if leading.hears(now, self.me, &wanted) {
+                    consensus.reconfigure(&wanted);
+                }
+            }
             Step::HandOver(to) => consensus.hand_over(to),
         }
     }
