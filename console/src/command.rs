@@ -421,7 +421,8 @@ Example:
 const PS_HELP: &str = "\
 STATE is that of the process, as ps(1) has it: R running, S sleeping, D waiting
 for the disk, T stopped, Z ended. CPU is user and system time. A dash: the
-task's host did not answer in time. MOVES counts how often the task moved.
+task's host did not answer in time. Of a task that has moved, CPU is that of
+its process here.
 
 Example:
   vm ps
@@ -447,7 +448,8 @@ Example:
 const MOVE_HELP: &str = "\
 The program knows nothing of it: its memory, threads, open files and messages go
 along, and all other tasks go on. If anything is in the way, the task runs on
-where it was, and the reason is told.
+where it was, and the reason is told. A move goes on when this command is
+interrupted. Only programs that use vmlib can be moved.
 
 Example:
   vm move t2.5 nodeB
@@ -470,6 +472,9 @@ Example:
   vm drain --undo node2";
 
 const CHECK_HELP: &str = "\
+Told is what can be known without asking the task. Its own sockets, child
+processes and files are seen only by 'move', which then leaves it where it is.
+
 Exit code: 0 if it could be moved, 1 if not; then each reason is one line.
 
 Example:

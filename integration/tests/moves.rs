@@ -4,7 +4,11 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path, time::Duration};
-use vm_integration::cluster::{Cluster, Node, client::Client, wait_for};
+use vm_integration::cluster::{
+    Cluster, Node,
+    client::{Client, spawn},
+    wait_for,
+};
 use vm_wire::{
     Tid,
     agreed::ExitStatus,
@@ -116,11 +120,35 @@ fn what_cannot_be_moved_stays_and_says_why() {
     // The master's terminal is this console.
     let failed = refused(rows[0].tid, None);
     assert!(failed.text.contains("terminal"), "{failed}");
+    // One that is stopped says so, beforehand too.
+    let stopped = node.client().ask(&Request::Signal(members[1], 19));
+    assert!(matches!(stopped, Answer::Done), "{stopped:?}");
+    let is_stopped = |reasons: &[String]| reasons.iter().any(|it| it.contains("stopped"));
+    while !is_stopped(&reasons_of(node, members[1])) {}
+    let failed = refused(members[1], None);
+    assert_eq!(failed.kind, FailKind::Refused, "{failed}");
+    assert!(failed.text.contains("vm sig CONT"), "{failed}");
+    node.client().ask(&Request::Signal(members[1], 18));
+    while is_stopped(&reasons_of(node, members[1])) {}
+    // Nor is one that knows nothing of the machine.
+    let Answer::Started(tids) = node.client().ask(&Request::Spawn(spawn("sleep", &["600"]))) else {
+        panic!("sleep can be started");
+    };
+    let failed = refused(tids[0], None);
+    assert!(failed.text.contains("vmlib::init"), "{failed}");
+    node.client().ask(&Request::Signal(tids[0], 9));
     run.input(b"end\n");
     let finished = run.finish();
     assert_eq!(finished.status, ExitStatus::Code(0), "{}", finished.stderr);
     let failed = refused(members[0], None);
     assert_eq!(failed.kind, FailKind::NoSuchTask, "{failed}");
+}
+
+fn reasons_of(node: &Node, tid: Tid) -> Vec<String> {
+    match node.client().ask(&Request::Check(tid)) {
+        Answer::Check(reasons) => reasons,
+        answer => panic!("{answer:?}"),
+    }
 }
 
 /// A diarist on the first host, which has written its first line.

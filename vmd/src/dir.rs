@@ -6,7 +6,11 @@
 //! end the socket, `address` and `pid` are removed; the secret and the log stay.
 
 use anyhow::{Context, bail};
-use rustix::fs::{FlockOperation, flock};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{FlockOperation, flock},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read, Write},
@@ -15,6 +19,7 @@ use std::{
         net::UnixListener,
     },
     path::{Path, PathBuf},
+    time::Duration,
 };
 use vm_wire::place;
 
@@ -22,6 +27,8 @@ use vm_wire::place;
 const ADDRESS_FILE: &str = "address";
 /// Name of the locked file with the daemon's process id.
 const PID_FILE: &str = "pid";
+/// How long the end of the daemon that has the folder is awaited.
+const END_WAIT: Duration = Duration::from_secs(2);
 /// Longest path of a UNIX socket: `sun_path` without its final zero. Bytes.
 const SOCKET_PATH_MAX: usize = 107;
 
@@ -158,16 +165,23 @@ fn lock(dir: &Path) -> anyhow::Result<File> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut pid = String::new();
-                // Only for the message: an empty file means that the other one is just starting.
-                let _ = file.take(32).read_to_string(&mut pid);
-                bail!(
-                    "a daemon (process {}) runs in {} already; end it with `vm --dir {} halt`, or \
-                     give this one another --dir and --name",
-                    pid.trim(),
-                    dir.display(),
-                    dir.display()
-                );
+                let mut text = String::new();
+                // An empty file means that the other one is just starting.
+                let _ = (&file).take(32).read_to_string(&mut text);
+                let pid = text.trim();
+                let ended = pid
+                    .parse()
+                    .ok()
+                    .and_then(Pid::from_raw)
+                    .is_some_and(ends_soon);
+                if !ended || flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+                    let dir = dir.display();
+                    bail!(
+                        "a daemon (process {pid}) runs in {dir} already; give this one another \
+                         --dir and --name, or take that one out of its machine with `kill {pid}` \
+                         (`vm --dir {dir} halt` ends the machine on all its hosts)"
+                    );
+                }
             }
             Err(error) => {
                 return Err(error).with_context(|| format!("cannot lock {}", name.display()));
@@ -203,6 +217,18 @@ fn remove(path: &Path) -> anyhow::Result<()> {
             Err(error).with_context(|| format!("cannot remove {}", path.display()))
         }
         _ => Ok(()),
+    }
+}
+
+/// Whether a process ends in a moment: one that has just left its machine does.
+fn ends_soon(pid: Pid) -> bool {
+    let time = Timespec::try_from(END_WAIT).ok();
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(end) => {
+            let mut ends = [PollFd::new(&end, PollFlags::IN)];
+            poll(&mut ends, time.as_ref()).is_ok_and(|ended| ended > 0)
+        }
+        Err(error) => error == rustix::io::Errno::SRCH,
     }
 }
 

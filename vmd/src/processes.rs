@@ -353,8 +353,14 @@ impl Processes {
         }
     }
 
-    /// SIGCHLD: waits for all children that have ended, orphans of tasks among them.
+    /// SIGCHLD: waits for all children that have ended, orphans of tasks among them, and takes in which
+    /// tasks were stopped or go on.
     pub fn reap_all(&mut self, context: &mut Context) {
+        while let Some((pid, stopped)) = spawn::take_stopped() {
+            if let Some(tid) = self.tids.get(&pid) {
+                context.inbox.push_back(Input::Stopped(*tid, stopped));
+            }
+        }
         while let Some(pid) = spawn::peek_ended() {
             let known = self.tids.get(&pid).copied();
             let reaped = match known {

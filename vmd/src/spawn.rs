@@ -266,6 +266,20 @@ pub fn signal(number: i32) -> Option<Signal> {
         .then(|| unsafe { Signal::from_raw_unchecked(number) })
 }
 
+/// A child that was stopped by a signal, or goes on, which is told once, and whether it is stopped.
+pub fn take_stopped() -> Option<(Pid, bool)> {
+    let flags = libc::WSTOPPED | libc::WCONTINUED | libc::WNOHANG;
+    // SAFETY: as below.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        if libc::waitid(libc::P_ALL, 0, &mut info, flags) != 0 {
+            return None;
+        }
+        let pid = Pid::from_raw(info.si_pid())?;
+        Some((pid, info.si_code != libc::CLD_CONTINUED))
+    }
+}
+
 /// A child that has ended and was not waited for; it stays so.
 pub fn peek_ended() -> Option<Pid> {
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;

@@ -82,6 +82,8 @@ pub enum Input {
     Sent(Tid, Sent),
     /// All of it has been sent, or its sender has ended otherwise.
     SentAll(Tid),
+    /// The process of a task was stopped by a signal, or goes on.
+    Stopped(Tid, bool),
     /// A task that was to be frozen stands still and has written its image; or it runs on, and this
     /// is why.
     Frozen(Tid, Result<Written, Failed>),

@@ -11,6 +11,10 @@ use vm_wire::{
     task::Failed,
 };
 
+/// Why a task that is stopped by a signal stays.
+pub(super) const STOPPED: &str =
+    "it is stopped by a signal; let it go on first ('vm sig CONT' and its TID)";
+
 impl Daemon {
     /// Somebody here wants to know whether a task can be moved.
     pub(super) fn ask_check(
@@ -77,7 +81,14 @@ impl Daemon {
             reasons.push(text.to_owned());
         }
         let task = self.tasks.get(&tid);
-        if !task.is_some_and(LocalTask::is_settled) || self.leaving.contains_key(&tid) {
+        if task.is_some_and(|task| task.stopped) {
+            reasons.push(STOPPED.to_owned());
+        }
+        if task.is_some_and(|task| task.token.is_some() && task.pid != 0) {
+            let text = "it has not called vmlib::init: only programs that use vmlib can be moved; \
+                        if it has just started, try again";
+            reasons.push(text.to_owned());
+        } else if !task.is_some_and(LocalTask::is_settled) || self.leaving.contains_key(&tid) {
             let text = "it is starting, ending, or on its way already; try again";
             reasons.push(text.to_owned());
         }

@@ -171,11 +171,12 @@ impl Daemon {
         if !mine {
             return self.end_coordinator(app, out);
         }
-        // The process of a master brings one along when it is welcomed. (The state may know of its
-        // birth before that was carried out here.)
+        // The process of a master brings one along when it is welcomed, which one that does not use
+        // vmlib never is. (The state may know of its birth before that was carried out here.)
         let enrols = |master: &super::LocalTask| master.token.is_some();
         let master_here = state.living_task(app).is_some_and(|it| it.host == self.me);
-        if master_here && self.tasks.get(&app).is_none_or(enrols) {
+        let wanted = self.coordinators.waiting.keys().any(|(of, _)| *of == app);
+        if master_here && !wanted && self.tasks.get(&app).is_none_or(enrols) {
             return;
         }
         let last = agreed.map_or(0, |agreed| agreed.term);
@@ -502,9 +503,11 @@ impl Daemon {
         (driven.asked_at, driven.phase) = (now, None);
         let ask = driven.ask.clone();
         let app = state.task(ask.tid).map(|task| task.app);
-        let agreed = app.and_then(|app| state.coordinator(app));
+        // Where there was none yet, whoever has to see to it starts one now.
+        let agreed = app.and_then(|app| state.coordinator(app).map(|agreed| agreed.host));
+        let agreed = agreed.or_else(|| state.coordinating_host(app?));
         self.set_timer(now + limits::COORDINATOR_WAIT, Timer::Asked(number));
-        match agreed.map(|agreed| agreed.host) {
+        match agreed {
             Some(host) if host == self.me => self.on_move_ask(host, &ask, out),
             // One that is gone has a follower, of which the log will tell.
             Some(host) if self.agreement.state().is_present(host) => {
@@ -579,6 +582,7 @@ impl Daemon {
         if waiting.len() < limits::MOVES_WAITING_MAX {
             waiting.insert((app, (asker, ask.request)), (now, ask.clone()));
         }
+        self.review_coordinator(app, out);
     }
 
     pub(super) fn on_move_progress(&mut self, progress: &MoveProgress) {

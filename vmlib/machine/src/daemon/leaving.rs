@@ -1,6 +1,6 @@
 //! Moves at their source: the task runs, is frozen, is released, or taken back (see `moves`).
 
-use super::{Daemon, Timer, moves::whole, requests::Waiting};
+use super::{Daemon, Timer, check::STOPPED, moves::whole, requests::Waiting};
 use crate::{Outbox, Output, Time, Written, placement};
 use vm_wire::{
     HostId, Tid,
@@ -213,6 +213,20 @@ impl Daemon {
                 self.take_back(tid, failed, out);
             }
             _ => {}
+        }
+    }
+
+    /// The process of a task was stopped by a signal, or goes on. One that is stopped does not write
+    /// its image.
+    pub(super) fn on_stopped(&mut self, tid: Tid, stopped: bool, out: &mut Outbox) {
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        task.stopped = stopped;
+        let writes = |moving: &Leaving| matches!(moving.stage, Stage::Copying | Stage::Saving);
+        if stopped && self.leaving.get(&tid).is_some_and(writes) {
+            let failed = Failed::new(FailKind::Refused, STOPPED);
+            self.on_frozen(tid, Err(failed), out);
         }
     }
 

@@ -416,6 +416,7 @@ impl Daemon {
             Input::Copied(tid, bytes, rounds) => self.on_copied(tid, bytes, rounds, out),
             Input::Sent(tid, sent) => self.on_sent(tid, sent),
             Input::SentAll(tid) => self.on_sent_all(tid),
+            Input::Stopped(tid, stopped) => self.on_stopped(tid, stopped, out),
             Input::Frozen(tid, result) => self.on_frozen(tid, result, out),
             Input::Arrived(tid, result) => self.on_arrived(tid, result, out),
             Input::Coordinator(number, frame) => self.on_coordinator(number, &frame, out),

@@ -42,6 +42,8 @@ pub(super) struct LocalTask {
     pub ended: bool,
     /// Whether it stands still, because it is being moved.
     pub frozen: bool,
+    /// Whether its process is stopped by a signal.
+    pub stopped: bool,
     /// Whether the keeper had no room for one of its last chunks.
     pub not_kept: bool,
     /// What came for it before it enrolled, or while it stood still.
@@ -83,6 +85,7 @@ impl LocalTask {
             leaving: false,
             ended: false,
             frozen: false,
+            stopped: false,
             not_kept: false,
             absent: Absent::default(),
             watches: BTreeSet::new(),
