@@ -4,21 +4,24 @@
 //! an error, and the machine ends the other workers.
 
 use crate::messages::{ORDER, OUTCOME, Order, Outcome, PROGRESS, QUERY, TARGET};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use std::{collections::BTreeMap, iter, time::Instant};
-use vm_examples::align::{
-    hits::{Candidate, Strand, select},
-    job::{Job, Options},
-    progress::progress_bar,
-    report::{Report, Work},
+use vm_examples::{
+    align::{
+        hits::{Candidate, Strand, select},
+        job::{Job, Options},
+        progress::progress_bar,
+        report::{Report, Work},
+    },
+    workers,
 };
-use vmlib::{ANY, Event, Host, Incoming, Spawn, Task, Tid};
+use vmlib::{ANY, Event, Host, Incoming, Task, Tid};
 
 /// Runs the whole alignment and prints the report.
 pub fn run(vm: &Task, options: &Options, workers: Option<u32>) -> Result<()> {
     let (job, origin) = options.prepare()?;
     let hosts = vm.hosts()?;
-    let workers = start(vm, &hosts, workers)?;
+    let workers = workers::start(vm, &hosts, workers)?;
     let begin = Instant::now();
     let order = Order {
         setup: job.setup.clone(),
@@ -32,26 +35,6 @@ pub fn run(vm: &Task, options: &Options, workers: Option<u32>) -> Result<()> {
     let alignments = select(&job, candidates);
     let seconds = begin.elapsed().as_secs_f64();
     Report::new(&job, origin, &alignments, seconds, work).print(options.json)
-}
-
-/// Starts the workers: as many as were asked for, in turn over the hosts, or one per core.
-fn start(vm: &Task, hosts: &[Host], count: Option<u32>) -> Result<Vec<Tid>> {
-    let cores = hosts.iter().map(|host| host.facts.cpus).max().unwrap_or(0);
-    // Each host as often as it has cores, and no host again before all others had their turn.
-    let turns: Vec<&str> = (0..cores)
-        .flat_map(|turn| hosts.iter().filter(move |host| host.facts.cpus > turn))
-        .map(|host| host.facts.name.as_str())
-        .collect();
-    let count = count.unwrap_or(turns.len() as u32);
-    let program = std::env::current_exe().context("the path of this program")?;
-    let program = program
-        .to_str()
-        .context("the path of this program is not UTF-8")?;
-    let workers = vm.spawn(&Spawn::new(program).count(count).on_each(turns))?;
-    for &worker in &workers {
-        vm.watch_task(worker)?;
-    }
-    Ok(workers)
 }
 
 /// Waits for the outcome of every worker, in any order; returns them by number.

@@ -1,0 +1,173 @@
+//! Multiplies two matrices on all hosts of the machine.
+//!
+//! Run it with `vm run matmul`. Each worker has some rows of the left factor and of the product
+//! ([`vm_examples::matrix`]). The rows of the right factor go around in a ring: each worker works
+//! with what it has, sends it on, and takes what comes. In the end each verifies its rows.
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::time::Instant;
+use vm_examples::{
+    matrix::{Band, vector},
+    workers,
+};
+use vmlib::{Task, Tid};
+
+/// To a worker: what is to be done.
+const ORDER: i32 = 1;
+/// Around the ring: rows of the right factor.
+const ROWS: i32 = 2;
+/// Around the ring: what these rows make of the vector.
+const TIMES: i32 = 3;
+/// To the master: one turn is done.
+const TURN: i32 = 4;
+/// To the master: the sum of the worker's rows of the product, which are verified.
+const SUM: i32 = 5;
+
+/// Multiply two matrices on all hosts of the machine
+#[derive(Debug, Parser)]
+#[command(name = "matmul", version)]
+struct Arguments {
+    /// Rows and columns
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=32_768))]
+    size: u32,
+    /// How many times the product is computed
+    #[arg(long, default_value_t = 1)]
+    rounds: u64,
+    /// Workers, in turn over the hosts [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    workers: Option<u32>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a worker has to do.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    size: usize,
+    rounds: u64,
+    workers: Vec<Tid>,
+}
+
+fn main() -> Result<()> {
+    let vm = vmlib::init()?;
+    match vm.parent() {
+        None => master(&vm, &Arguments::parse()),
+        Some(master) => worker(&vm, master),
+    }
+}
+
+fn master(vm: &Task, arguments: &Arguments) -> Result<()> {
+    let size = arguments.size as usize;
+    let workers = workers::start(vm, &vm.hosts()?, arguments.workers)?;
+    let count = workers.len() as u64;
+    ensure!(count <= size as u64, "{count} workers have not a row each");
+    let order = Order {
+        size,
+        rounds: arguments.rounds,
+        workers: workers.clone(),
+    };
+    let begin = Instant::now();
+    vm.multicast(&workers, ORDER, &order)?;
+    let style = ProgressStyle::with_template("{elapsed_precise} [{wide_bar}] {percent:>3} %")?;
+    let turns = arguments.rounds * count * count;
+    let bar = ProgressBar::new(turns).with_style(style.progress_chars("=> "));
+    for _ in 0..turns {
+        workers::next(vm, TURN)?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let mut sum = 0.0;
+    for _ in &workers {
+        let part: f64 = workers::next(vm, SUM)?.value()?;
+        sum += part;
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    let operations = 2.0 * (size as f64).powi(3) * arguments.rounds as f64;
+    let rate = operations / seconds / 1e9;
+    if arguments.json {
+        let report = json!({
+            "size": size, "rounds": arguments.rounds, "workers": count, "sum": sum,
+            "seconds": seconds, "gflops": rate, "verified": true,
+        });
+        println!("{report}");
+    } else {
+        println!(
+            "{size} x {size}, {} rounds: {seconds:.2} s with {count} workers, {rate:.2} GFLOP/s; \
+             the elements' sum is {sum}, verified",
+            arguments.rounds,
+        );
+    }
+    Ok(())
+}
+
+fn worker(vm: &Task, master: Tid) -> Result<()> {
+    let order: Order = vm.recv(master, ORDER)?.value()?;
+    let (me, count, size) = (vm.index() as usize, order.workers.len(), order.size);
+    let rows = |index: usize| workers::share(size, count, index);
+    let left = Band::of_factor(0, rows(me), size);
+    let mut right = Band::of_factor(1, rows(me), size);
+    let vector = vector(size);
+    let mut times = right.times(&vector);
+    let mut product = Band::zeros(rows(me), size);
+    for _ in 0..order.rounds {
+        product.cells.fill(0.0);
+        // What the left factor makes of what the right one makes of the vector.
+        let mut expected = vec![0.0; product.rows.len()];
+        for turn in 0..count {
+            product.add_product(&left, &right);
+            for (sum, row) in expected.iter_mut().zip(left.cells.chunks_exact(size)) {
+                let factors = &row[right.rows.clone()];
+                *sum += factors
+                    .iter()
+                    .zip(&times)
+                    .map(|(one, other)| one * other)
+                    .sum::<f64>();
+            }
+            vm.send(master, TURN, &())?;
+            let next = rows((me + turn + 1) % count);
+            (right, times) = pass_on(vm, &order.workers, me, next, &right, &times)?;
+        }
+        let verified = product.times(&vector) == expected;
+        ensure!(verified, "the product of worker {me} is wrong");
+    }
+    vm.send(master, SUM, &product.cells.iter().sum::<f64>())?;
+    Ok(())
+}
+
+/// Sends rows of the right factor to the worker before this one, and takes those of the next one.
+/// A message may have to wait until the other end takes it, so every second worker takes first.
+fn pass_on(
+    vm: &Task,
+    ring: &[Tid],
+    me: usize,
+    next: std::ops::Range<usize>,
+    right: &Band,
+    times: &[f64],
+) -> Result<(Band, Vec<f64>)> {
+    let size = right.width();
+    let to = ring[(me + ring.len() - 1) % ring.len()];
+    let from = ring[(me + 1) % ring.len()];
+    if to == vm.tid() {
+        return Ok((right.clone(), times.to_vec()));
+    }
+    let send = || -> Result<()> {
+        vm.send_slice(to, ROWS, &right.cells)?;
+        Ok(vm.send_slice(to, TIMES, times)?)
+    };
+    if me.is_multiple_of(2) {
+        send()?;
+    }
+    let mut rows = Band::zeros(next, size);
+    vm.recv(from, ROWS)?.read_into(&mut rows.cells)?;
+    let mut vector = vec![0.0; rows.rows.len()];
+    vm.recv(from, TIMES)?.read_into(&mut vector)?;
+    if !me.is_multiple_of(2) {
+        send()?;
+    }
+    Ok((rows, vector))
+}

@@ -1,0 +1,69 @@
+//! The workers of a master: started over the hosts, and watched.
+
+use anyhow::{Context, Result, bail};
+use std::ops::Range;
+use vmlib::{ANY, Event, Host, Incoming, Message, Spawn, Task, Tid};
+
+/// Starts more of this program and watches them: as many as were asked for, in turn over the hosts,
+/// or one per core.
+///
+/// # Errors
+/// What spawning fails of.
+pub fn start(vm: &Task, hosts: &[Host], count: Option<u32>) -> Result<Vec<Tid>> {
+    let cores = hosts.iter().map(|host| host.facts.cpus).max().unwrap_or(0);
+    // Each host as often as it has cores, and no host again before all others had their turn.
+    let turns: Vec<&str> = (0..cores)
+        .flat_map(|turn| hosts.iter().filter(move |host| host.facts.cpus > turn))
+        .map(|host| host.facts.name.as_str())
+        .collect();
+    let count = count.unwrap_or(turns.len() as u32);
+    let program = std::env::current_exe().context("the path of this program")?;
+    let program = program
+        .to_str()
+        .context("the path of this program is not UTF-8")?;
+    let workers = vm.spawn(&Spawn::new(program).count(count).on_each(turns))?;
+    for &worker in &workers {
+        vm.watch_task(worker)?;
+    }
+    Ok(workers)
+}
+
+/// The next message of that tag, from any worker.
+///
+/// # Errors
+/// One of them has ended: then the run has failed. The machine ends the others with the master.
+pub fn next(vm: &Task, tag: i32) -> Result<Message> {
+    loop {
+        match vm.next(ANY, tag, None)? {
+            Some(Incoming::Message(message)) => return Ok(message),
+            Some(Incoming::Event(Event::TaskEnded { tid, status })) => {
+                bail!("worker {tid} has failed: {status}")
+            }
+            Some(Incoming::Event(_)) | None => {}
+        }
+    }
+}
+
+/// The part of `rows` that falls to one of so many workers: all as much, the first ones a row more.
+pub fn share(rows: usize, workers: usize, index: usize) -> Range<usize> {
+    let begin = |index: usize| index * (rows / workers) + index.min(rows % workers);
+    begin(index)..begin(index + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shares_follow_one_another_and_are_alike() {
+        for (rows, workers) in [(10, 3), (7, 7), (3, 5), (0, 2), (100, 1)] {
+            let shares: Vec<_> = (0..workers).map(|it| share(rows, workers, it)).collect();
+            let ends = shares.iter().map(|share| share.end);
+            let starts = shares.iter().skip(1).map(|share| share.start);
+            assert!(ends.zip(starts).all(|(end, start)| end == start));
+            assert_eq!((shares[0].start, shares[workers - 1].end), (0, rows));
+            let sizes = shares.iter().map(Range::len);
+            assert!(sizes.clone().max().unwrap_or(0) - sizes.min().unwrap_or(0) <= 1);
+        }
+    }
+}
