@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use std::ops::Range;
-use vmlib::{ANY, Event, Host, Incoming, Message, Spawn, Task, Tid};
+use vmlib::{ANY, Event, ExitStatus, Host, Incoming, Message, Spawn, Task, Tid};
 
 /// Starts more of this program and watches them: as many as were asked for, in turn over the hosts,
 /// or one per core.
@@ -31,12 +31,15 @@ pub fn start(vm: &Task, hosts: &[Host], count: Option<u32>) -> Result<Vec<Tid>> 
 /// The next message of that tag, from any worker.
 ///
 /// # Errors
-/// One of them has ended: then the run has failed. The machine ends the others with the master.
+/// One of them has failed. The machine ends the others with the master.
 pub fn next(vm: &Task, tag: i32) -> Result<Message> {
     loop {
         match vm.next(ANY, tag, None)? {
             Some(Incoming::Message(message)) => return Ok(message),
-            Some(Incoming::Event(Event::TaskEnded { tid, status })) => {
+            // One that has done its work ends while others are still at it.
+            Some(Incoming::Event(Event::TaskEnded { tid, status }))
+                if status != ExitStatus::Left(0) =>
+            {
                 bail!("worker {tid} has failed: {status}")
             }
             Some(Incoming::Event(_)) | None => {}
