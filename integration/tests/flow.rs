@@ -103,15 +103,11 @@ fn sixteen_daemons_on_one_computer_form_one_machine() {
             (node.conf().hosts.len() == 16).then_some(())
         });
     }
-    assert_eq!(
-        cluster.nodes[0]
-            .conf()
-            .hosts
-            .iter()
-            .filter(|row| row.voter)
-            .count(),
-        5
-    );
+    wait_for("five of them vote", PATIENCE, || {
+        let conf = cluster.nodes[0].conf();
+        let voters = conf.hosts.iter().filter(|row| row.voter).count();
+        (voters == 5).then_some(())
+    });
     let output = run_to_the_end(&mut cluster.nodes[15].client(), &["last-word", "16"]);
     assert!(output.contains("last-word: 16 messages"), "{output}");
 }
