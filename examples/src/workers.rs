@@ -1,8 +1,17 @@
 //! The workers of a master: started over the hosts, and watched.
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use std::ops::Range;
 use vmlib::{ANY, Event, ExitStatus, Host, Incoming, Message, Spawn, Task, Tid};
+
+/// How many workers a run has.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Count {
+    /// Workers, in turn over the hosts [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub workers: Option<u32>,
+}
 
 /// Starts more of this program and watches them: as many as were asked for, in turn over the hosts,
 /// or one per core.

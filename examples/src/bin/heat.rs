@@ -27,7 +27,7 @@ const BELOW: i32 = 3;
 const CHANGE: i32 = 4;
 /// To the workers: whether to go on.
 const GO_ON: i32 = 5;
-/// To the master: the worker's number, and the fingerprint of its rows.
+/// To the master: the fingerprint of the worker's rows.
 const PRINT: i32 = 6;
 /// To the master: its rows of the picture.
 const PICTURE: i32 = 7;
@@ -48,9 +48,8 @@ struct Arguments {
     /// Stop when no cell changes by more than this in a step
     #[arg(long, default_value_t = 1e-7)]
     until: f64,
-    /// Workers, in turn over the hosts [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    workers: Option<u32>,
+    #[command(flatten)]
+    count: workers::Count,
     /// Write a picture of the plate (PNG)
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -82,7 +81,7 @@ fn main() -> Result<()> {
 fn master(vm: &Task, arguments: &Arguments) -> Result<()> {
     let size = arguments.size as usize;
     let hosts = vm.hosts()?;
-    let workers = workers::start(vm, &hosts, arguments.workers)?;
+    let workers = workers::start(vm, &hosts, arguments.count.workers)?;
     ensure!(
         workers.len() <= size,
         "{} workers have not a row each",

@@ -37,9 +37,8 @@ struct Arguments {
     /// How many times the product is computed
     #[arg(long, default_value_t = 1)]
     rounds: u64,
-    /// Workers, in turn over the hosts [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    workers: Option<u32>,
+    #[command(flatten)]
+    count: workers::Count,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -63,7 +62,7 @@ fn main() -> Result<()> {
 
 fn master(vm: &Task, arguments: &Arguments) -> Result<()> {
     let size = arguments.size as usize;
-    let workers = workers::start(vm, &vm.hosts()?, arguments.workers)?;
+    let workers = workers::start(vm, &vm.hosts()?, arguments.count.workers)?;
     let count = workers.len() as u64;
     ensure!(count <= size as u64, "{count} workers have not a row each");
     let order = Order {

@@ -6,12 +6,11 @@
 //! whoever writes would wait for it.
 
 use crate::{
+    helper,
     raw::{
-        clone::{self, Given},
         format::{FULL, Mapping},
         sys::{self, nr},
     },
-    space,
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -47,21 +46,13 @@ impl<'a> Ahead<'a> {
         if full.sum::<u64>() < MIN || sys::processors() < 2 {
             return fill();
         }
-        // CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND: a process of its own that ends alone.
-        let given = Given {
-            flags: 0x100 | 0x200 | 0x400 | 0x800,
-            ..Given::default()
-        };
         let argument = core::ptr::from_ref(self) as usize;
-        // SAFETY: the stack is nobody else's; what is shared outlives the helper, which is waited for.
-        let helper = unsafe { clone::spawn(given, space::helper_stack(), help, argument) };
-        fill();
-        self.done.store(true, Relaxed);
-        if helper > 0 {
-            const WALL: usize = 0x4000_0000;
-            // SAFETY: it waits, and wants to know nothing.
-            unsafe { while sys::call4(nr::WAIT4, helper as usize, 0, WALL, 0) == -4 {} }
-        }
+        let fill = || {
+            fill();
+            self.done.store(true, Relaxed);
+        };
+        // SAFETY: one at a time, and this outlives it. How it ends is nobody's matter.
+        unsafe { helper::beside(help, argument, fill) };
     }
 
     /// Memory before this is filled, or never will be.

@@ -17,6 +17,7 @@ mod raw;
 mod ahead;
 mod clock;
 mod content;
+mod helper;
 mod memory;
 mod space;
 mod stream;

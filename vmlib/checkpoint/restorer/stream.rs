@@ -2,10 +2,9 @@
 
 use crate::{
     ahead::Ahead,
-    die,
+    die, helper,
     raw::{
         checksum::{checksum, mixed},
-        clone::{self, Given},
         format::*,
         lz4,
         sys::{self, nr},
@@ -239,26 +238,11 @@ impl Stream {
             lock: AtomicBool::new(false),
             at: core::cell::UnsafeCell::new((self.at, false)),
         };
-        // CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND: a process of its own that ends alone.
-        let given = Given {
-            flags: 0x100 | 0x200 | 0x400 | 0x800,
-            ..Given::default()
-        };
         let argument = &raw const work as usize;
-        // SAFETY: the stack is nobody else's; the work outlives the helper, which is waited for.
-        let helper = unsafe { clone::spawn(given, space::helper_stack(), help, argument) };
-        work.run(0);
-        if helper > 0 {
-            let mut status = 0i32;
-            const WALL: usize = 0x4000_0000;
-            // SAFETY: the kernel writes the status.
-            unsafe {
-                let to = &raw mut status as usize;
-                while sys::call4(nr::WAIT4, helper as usize, to, WALL, 0) == -4 {}
-            }
-            if status != 0 {
-                sys::exit_group(124);
-            }
+        // SAFETY: one at a time, and the work outlives it.
+        let status = unsafe { helper::beside(help, argument, || work.run(0)) };
+        if status != 0 {
+            sys::exit_group(124);
         }
         // SAFETY: the helper is gone.
         self.at = unsafe { (*work.at.get()).0 };

@@ -11,7 +11,7 @@ mod worker;
 
 use anyhow::Result;
 use clap::Parser;
-use vm_examples::align::job::Options;
+use vm_examples::{align::job::Options, workers};
 
 /// Find the best local alignments of two genomes, on all hosts of the machine
 #[derive(Debug, Parser)]
@@ -19,16 +19,15 @@ use vm_examples::align::job::Options;
 struct Arguments {
     #[command(flatten)]
     options: Options,
-    /// Workers, in turn over the hosts [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    workers: Option<u32>,
+    #[command(flatten)]
+    count: workers::Count,
 }
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let vm = vmlib::init()?;
     match vm.parent() {
-        None => master::run(&vm, &arguments.options, arguments.workers),
+        None => master::run(&vm, &arguments.options, arguments.count.workers),
         Some(master) => worker::run(&vm, master),
     }
 }

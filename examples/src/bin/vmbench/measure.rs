@@ -41,18 +41,22 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 freeze(&ours, plan, percent, way, arguments.turns)?
             }
             What::Move => whole(&ours, plan, arguments.turns)?,
-            What::Others(of_thousand) => {
+            What::Others(_) | What::OthersCalm => {
                 let times = match &mut others {
                     Some(times) => times,
                     None => others.insert(ours.others(plan.size, &arguments.daemons)?),
                 };
-                let [moves, alone, quiet] = times.each_mut().map(|times| match of_thousand {
-                    1000 => times.longest(),
-                    _ => times.at(of_thousand),
+                let [moves, alone, quiet] = times.each_mut().map(|times| match plan.what {
+                    What::Others(of_thousand) => times.at(of_thousand),
+                    _ => times.longest_calm(),
                 });
                 // What the computer itself does to others when memory travels.
-                let relay = (of_thousand == 1000).then_some(alone);
-                Row::new(plan, moves, relay, Some(quiet))
+                Row::new(
+                    plan,
+                    moves,
+                    plan.goal.is_none().then_some(alone),
+                    Some(quiet),
+                )
             }
             _ => row(&ours, plan, arguments.turns)?,
         });
@@ -134,7 +138,7 @@ fn row(ours: &Ours, plan: &Plan, turns: u32) -> Result<Row> {
     let per_item = |begin: Instant| 1e6 * begin.elapsed().as_secs_f64() / plan.count as f64;
     let (mut our_times, mut relay_times, mut raw_times) = (Vec::new(), Vec::new(), Vec::new());
     let mut wires = match plan.what {
-        What::Spawn | What::Freeze { .. } | What::Move | What::Others(_) => None,
+        What::Spawn | What::Freeze { .. } | What::Move | What::Others(_) | What::OthersCalm => None,
         What::RoundTrip | What::Stream => {
             Some((Bare::relayed(plan.hosts)?, Bare::raw(plan.hosts)?))
         }

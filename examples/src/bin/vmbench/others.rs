@@ -3,7 +3,8 @@
 //!
 //! On a virtual machine whose host has other work, all processors stand still now and then, for tens
 //! of milliseconds, and more often the more of them are busy. Such spans, which the kernel counts as
-//! stolen, do not count for the longest round trip.
+//! stolen, are left out of a row that has no goal: it shows beside the others how much of the longest
+//! round trip is the computer's own.
 
 use crate::sealed;
 use anyhow::{Context, Result, ensure};
@@ -55,7 +56,7 @@ impl Times {
     }
 
     /// The longest of those during which the computer was there.
-    pub fn longest(&self) -> f64 {
+    pub fn longest_calm(&self) -> f64 {
         self.longest.iter().copied().fold(0.0, f64::max)
     }
 }

@@ -505,9 +505,9 @@ impl Daemon {
         let app = state.task(ask.tid).map(|task| task.app);
         // Where there was none yet, whoever has to see to it starts one now.
         let agreed = app.and_then(|app| state.coordinator(app).map(|agreed| agreed.host));
-        let agreed = agreed.or_else(|| state.coordinating_host(app?));
+        let host = agreed.or_else(|| state.coordinating_host(app?));
         self.set_timer(now + limits::COORDINATOR_WAIT, Timer::Asked(number));
-        match agreed {
+        match host {
             Some(host) if host == self.me => self.on_move_ask(host, &ask, out),
             // One that is gone has a follower, of which the log will tell.
             Some(host) if self.agreement.state().is_present(host) => {
