@@ -321,12 +321,12 @@ fn stopped_child(node: &Node) -> Pid {
 fn on_a_terminal_a_move_shows_how_far_it_is_and_at_last_how_it_went() {
     let mut cluster = Cluster::on_loopback(1);
     let mut command = cluster.command("n2", &[]);
-    // The image waits there.
+    // The image waits there, and does not fit into what the sockets on its way hold.
     command.env("VM_FAULT", "restorer:stop");
     cluster.add_node("n2".to_owned(), command);
     let node = &cluster.nodes[0];
     let mut run = node.client();
-    run.run("vmtest", &["caller", "n1"]);
+    run.run("vmtest", &["caller", "n1", "128"]);
     run.output_until("it goes");
     let Answer::Ps(rows) = node.client().ask(&Request::Ps(None)) else {
         panic!("ps has no such answer");
@@ -341,7 +341,7 @@ fn on_a_terminal_a_move_shows_how_far_it_is_and_at_last_how_it_went() {
         panic!("moves has no such answer");
     };
     let sent = rows[0].sent.expect("it was shown");
-    assert!(sent.bytes > 100_000 && sent.memory > 8 << 20, "{sent:?}");
+    assert!(sent.bytes > 100_000 && sent.memory > 128 << 20, "{sent:?}");
     let stopped = stopped_child(&cluster.nodes[1]);
     kill_process(stopped, Signal::CONT).expect("it is stopped");
     console.wait_for("moved from n1 to n2: ");

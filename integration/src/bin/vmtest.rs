@@ -56,9 +56,12 @@ fn main() -> anyhow::Result<()> {
         "cut-off-sender" => cut_off_sender(&vm),
         "crowd" => crowd(&vm, number(1)?),
         "idle" | "idle-with-threads" => idle(&vm),
-        "caller" => caller(&vm, &args[1], args.get(2).map_or("0", String::as_str)),
+        "caller" => {
+            let mib = |index: usize, default| args.get(index).map_or(default, String::as_str);
+            caller(&vm, &args[1], mib(2, "8"), mib(3, "0"))
+        }
         "caller-of" => caller_of(&vm, &args[1], &args[2]),
-        "callee" => callee(&vm, number(1)?),
+        "callee" => callee(&vm, number(1)?, number(2)?),
         "diary" => diary(&vm, &args[1], &args[2], number(3)?),
         "diarist" => diarist(&vm, &args[1], number(2)?),
         "sentinel" => sentinel(&vm, number(1)?),
@@ -93,10 +96,10 @@ fn caller_of(vm: &Task, host: &str, callees: &str) -> anyhow::Result<()> {
 
 /// Exchanges numbers with a task on that host until it is told to end: by a line on standard input,
 /// or by its parent, if it has one; or until that task has ended. Each number comes back once, in
-/// order. That task has so many MiB of memory that it never uses.
-fn caller(vm: &Task, host: &str, unused: &str) -> anyhow::Result<()> {
+/// order. That task has so many MiB of memory that it uses, and so many that it never does.
+fn caller(vm: &Task, host: &str, used: &str, unused: &str) -> anyhow::Result<()> {
     const AHEAD: u64 = 64;
-    let callee = vm.spawn(&me(&["callee", unused])?.on(host))?[0];
+    let callee = vm.spawn(&me(&["callee", used, unused])?.on(host))?[0];
     vm.watch_task(callee)?;
     let told = Arc::new(AtomicBool::new(false));
     let sees = told.clone();
@@ -144,9 +147,10 @@ fn caller(vm: &Task, host: &str, unused: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn callee(vm: &Task, unused: u64) -> anyhow::Result<()> {
+fn callee(vm: &Task, used: u64, unused: u64) -> anyhow::Result<()> {
     let parent = vm.parent().context("a callee has a parent")?;
-    let memory: Vec<u64> = (0..1 << 20).collect();
+    let words = 0..(used << 20) / 8;
+    let memory: Vec<u64> = words.clone().collect();
     // The system gives it, and no page of it before it is used.
     let unused = vec![0u8; usize::try_from(unused << 20)?];
     let mut came = 0;
@@ -162,7 +166,7 @@ fn callee(vm: &Task, unused: u64) -> anyhow::Result<()> {
         vm.send_bytes(parent, NUMBERED, message.into_bytes())?;
         came += 1;
     }
-    ensure!(memory.iter().copied().eq(0..1 << 20), "its memory");
+    ensure!(memory.iter().copied().eq(words), "its memory");
     ensure!(unused.iter().all(|byte| *byte == 0), "its unused memory");
     vm.send(parent, RESULT, &came)?;
     Ok(())

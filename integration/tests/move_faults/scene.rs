@@ -67,7 +67,7 @@ impl Scene {
         let mut run = node.client();
         match cell.deed {
             Deed::CallerMoves => run.run("vmtest", &["caller-of", "n1", "n2"]),
-            Deed::MemoryFull => run.run("vmtest", &["caller", "n2", LARGE]),
+            Deed::MemoryFull => run.run("vmtest", &["caller", "n2", "8", LARGE]),
             _ => run.run("vmtest", &["caller", "n2"]),
         };
         run.output_until("it goes");
