@@ -40,7 +40,7 @@ use vm_checkpoint::Section;
 use vm_machine::{Endpoint, EndpointConfig, Received, Time};
 use vm_wire::{
     Frame, Message, Op, Tid,
-    task::{Ended, HostEvent, Located, Welcome},
+    task::{Ended, HostEvent, KeptBy, Located, Welcome},
 };
 
 /// Reads in a row before the attempt is made again, so that a flood cannot starve a call.
@@ -410,14 +410,18 @@ impl Core {
     fn handle(&mut self, frame: Frame, now: Time) -> Result<(), LinkError> {
         match frame.header.op {
             // What is retained is with the daemon, which answers for this task from now on.
-            Op::Data | Op::Ack | Op::Resend | Op::Located | Op::Ended | Op::HostEvent
-                if !matches!(self.phase, Phase::Running) => {}
+            op if !matches!(self.phase, Phase::Running)
+                && (op.is_told()
+                    || matches!(op, Op::Data | Op::Ack | Op::Resend | Op::Located)) => {}
             Op::Data | Op::Ack | Op::Resend => self.endpoint.handle(now, frame, &mut self.out),
             Op::Located => {
                 let located = Located::read(&frame)?;
                 self.endpoint.located(now, &located, &mut self.out);
             }
-            Op::Ended | Op::HostEvent if !self.endpoint.is_news(&frame.header, &mut self.out) => {}
+            op if op.is_told() && !self.endpoint.is_news(&frame.header, &mut self.out) => {}
+            Op::KeptBy => self
+                .endpoint
+                .kept_by(now, &KeptBy::read(&frame)?, &mut self.out),
             Op::Ended => self
                 .endpoint
                 .ended(now, Ended::read(&frame)?, &mut self.out),

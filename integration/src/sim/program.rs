@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_machine::{Endpoint, EndpointConfig, Filter, Notice, SendProgress, Sending, Time};
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
-    task::{Ended, HostEvent, Located, Welcome},
+    task::{Ended, HostEvent, KeptBy, Located, Welcome},
 };
 
 /// The user's conversation.
@@ -392,7 +392,11 @@ impl Program {
                 let located = Located::read(&frame).map_err(bad)?;
                 self.endpoint.located(scene.now, &located, scene.out);
             }
-            Op::Ended | Op::HostEvent if !self.endpoint.is_news(&frame.header, scene.out) => {}
+            op if op.is_told() && !self.endpoint.is_news(&frame.header, scene.out) => {}
+            Op::KeptBy => {
+                let kept = KeptBy::read(&frame).map_err(bad)?;
+                self.endpoint.kept_by(scene.now, &kept, scene.out);
+            }
             Op::Ended => {
                 let ended = Ended::read(&frame).map_err(bad)?;
                 self.endpoint.ended(scene.now, ended, scene.out);

@@ -32,7 +32,7 @@ use vm_wire::{
     Frame, Header, HostId, Op, Tid,
     agreed::ExitStatus,
     limits,
-    task::{Ended, HostEvent, Located},
+    task::{Ended, HostEvent, KeptBy, Located},
 };
 
 pub use crate::pair::Sending;
@@ -304,7 +304,30 @@ impl Endpoint {
         self.follow_up(now, peer, out);
     }
 
-    /// Whether what the daemon tells (Ended, HostEvent) is new; it may tell it again when this task
+    /// What a host kept of tasks that ended is elsewhere, or lost: then nothing of it is waited for.
+    pub fn kept_by(&mut self, now: Time, kept: &KeptBy, out: &mut VecDeque<Frame>) {
+        let mut lost = Vec::new();
+        for (peer, pair) in &mut self.pairs {
+            let Some(ended) = pair.awaits_last.as_mut() else {
+                continue;
+            };
+            if ended.keeper == kept.host {
+                match kept.by {
+                    Some(host) => ended.keeper = host,
+                    None => {
+                        ended.last = None;
+                        lost.push(*peer);
+                    }
+                }
+            }
+        }
+        for peer in lost {
+            self.settle_if_last(peer);
+            self.follow_up(now, peer, out);
+        }
+    }
+
+    /// Whether what the daemon tells ([`Op::is_told`]) is new; it may tell it again when this task
     /// was frozen. The daemon learns that it was taken.
     pub fn is_news(&mut self, header: &Header, out: &mut VecDeque<Frame>) -> bool {
         let new = header.seq > self.told;

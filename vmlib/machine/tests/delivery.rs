@@ -398,6 +398,7 @@ proptest! {
                 tid: tid(0),
                 status: ExitStatus::Left(0),
                 last: scene.keeper.last(tid(0), tid(watcher)),
+                keeper: HostId(1),
             };
             assert!(ended.last.is_some());
             scene.with(watcher, |end, now, out| end.ended(now, ended, out));
@@ -434,7 +435,7 @@ proptest! {
         }
         scene.tell_end(0);
         for watcher in 1..ENDS {
-            let ended = Ended { tid: tid(0), status: ExitStatus::Signal(9), last: None };
+            let ended = Ended { tid: tid(0), status: ExitStatus::Signal(9), last: None, keeper: HostId(1) };
             scene.with(watcher, |end, now, out| end.ended(now, ended, out));
             let notice = scene.with(watcher, |end, _, _| end.take_notice());
             let status = ExitStatus::Signal(9);

@@ -283,6 +283,7 @@ impl Script {
                     tid: tid(words.word(1)?)?,
                     status: last.map_or(ExitStatus::Signal(9), |_| ExitStatus::Left(0)),
                     last,
+                    keeper: HostId(1),
                 };
                 self.end(who)?.ended(now, ended, &mut out);
             }

@@ -6,7 +6,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use vm_wire::{Header, Message as _, Op, agreed::ExitStatus, task::Ended};
+use vm_wire::{Header, HostId, Message as _, Op, agreed::ExitStatus, task::Ended};
 
 #[test]
 fn every_kind_of_message_arrives_as_it_was_sent() {
@@ -181,6 +181,7 @@ fn the_end_of_a_task_is_told_after_its_last_message() {
         tid: a.tid(),
         status: ExitStatus::Left(0),
         last: Some(1),
+        keeper: HostId(1),
     };
     relay.tell(b.tid(), ended.frame());
     assert_eq!(b.recv_event(Some(Duration::from_millis(20))).unwrap(), None);

@@ -209,7 +209,7 @@ impl State {
 
 impl Inner {
     fn send(&mut self, to: Tid, mut frame: Frame) {
-        if matches!(frame.header.op, Op::Ended | Op::HostEvent) {
+        if frame.header.op.is_told() {
             self.told += 1;
             frame.header.seq = self.told;
         }
@@ -317,6 +317,7 @@ impl Inner {
             tid: ended,
             status: ExitStatus::Left(*status),
             last: Some(last.map_or(0, |(_, last)| *last)),
+            keeper: HostId(1),
         };
         self.send(watcher, notify.frame());
     }

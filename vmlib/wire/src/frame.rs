@@ -100,6 +100,8 @@ opcodes! {
     Siblings = 33,
     /// [`crate::task::Tids`].
     Tids = 34,
+    /// [`crate::task::KeptBy`]: what a host kept of tasks that ended is elsewhere, or lost.
+    KeptBy = 35,
     /// [`crate::task::MoveTask`].
     MoveTask = 40,
     /// [`crate::task::Moved`].
@@ -231,6 +233,11 @@ impl Op {
             Op::Snapshot | Op::Joined | Op::Raft | Op::ConsoleAnswer => limits::SNAPSHOT_MAX,
             _ => limits::CONTROL_MAX,
         }
+    }
+
+    /// Whether a daemon numbers it for each task, and keeps it until the task has acknowledged it.
+    pub const fn is_told(self) -> bool {
+        matches!(self, Op::Ended | Op::HostEvent | Op::KeptBy)
     }
 }
 

@@ -22,7 +22,7 @@ macro_rules! message {
 pub(crate) use message;
 
 message! {
-    Enrol Welcome Failed Done Spawn Spawned Exit Signal Watch Ended HostEvent
+    Enrol Welcome Failed Done Spawn Spawned Exit Signal Watch Ended HostEvent KeptBy
     GroupChange GroupAsk GroupView Located HostsAsk Hosts Siblings Tids
     MoveTask Moved CheckTask Checked DrainHost Drained
 }
@@ -211,6 +211,18 @@ pub struct Ended {
     /// Number of the last chunk that it sent to the watcher: the library delivers this notify
     /// after it. `None`: not known; deliver after what has arrived in order, drop what comes later.
     pub last: Option<u64>,
+    /// The host whose daemon keeps what the watcher has not taken yet.
+    pub keeper: HostId,
+}
+
+/// What a host kept of tasks that ended has another keeper, or none: it died with the host. Then a
+/// notify that waits for a last chunk from there waits no longer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptBy {
+    /// The host that is gone.
+    pub host: HostId,
+    /// Who keeps it now.
+    pub by: Option<HostId>,
 }
 
 /// Notify: a host was added or deleted.

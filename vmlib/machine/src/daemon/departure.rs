@@ -221,6 +221,7 @@ impl Daemon {
         self.lose_flushes_of(host, out);
         self.lose_console_host(host);
         self.lose_moves_of(host, out);
+        self.notify_kept(host, out);
         self.notify_host(host, false, out);
         self.fail_resumed(host, out);
         self.answer_deleted(host, out);

@@ -9,11 +9,11 @@ use super::{Daemon, requests::Reply};
 use crate::{HostPhase, Outbox, Output};
 use std::collections::BTreeSet;
 use vm_wire::{
-    Frame, HostId, Message, Tid,
+    Frame, HostId, Message, Op, Tid,
     agreed::ExitStatus,
     limits,
     peer::{Last, LastAsk, Order},
-    task::{Ended, FailKind, HostEvent, Watch, Watched},
+    task::{Ended, FailKind, HostEvent, KeptBy, Watch, Watched},
 };
 
 /// Notifies that are kept for a task that does not acknowledge them: beyond it the eldest are
@@ -128,11 +128,25 @@ impl Daemon {
                 .insert((tid, watcher), LastAsked { host, status });
         } else {
             let last = last.filter(|_| status.in_order());
-            self.send_ended(watcher, Ended { tid, status, last }, out);
+            self.send_ended(watcher, tid, status, (last, self.me), out);
         }
     }
 
-    fn send_ended(&mut self, watcher: Tid, ended: Ended, out: &mut Outbox) {
+    /// Tells it of the end, with the number of the last chunk and the host that keeps it.
+    fn send_ended(
+        &mut self,
+        watcher: Tid,
+        tid: Tid,
+        status: ExitStatus,
+        (last, keeper): (Option<u64>, HostId),
+        out: &mut Outbox,
+    ) {
+        let ended = Ended {
+            tid,
+            status,
+            last,
+            keeper,
+        };
         self.tell_task(watcher, ended.frame(), out);
     }
 
@@ -191,26 +205,24 @@ impl Daemon {
         }
     }
 
+    /// Whether what that host kept of tasks that ended died with it.
+    fn died(&self, host: HostId) -> bool {
+        let host = self.agreement.state().host(host);
+        host.is_none_or(|host| host.phase == HostPhase::Dead)
+    }
+
     /// A notify that is told again. The last chunk of a task that ended is not waited for any more
     /// if what was kept of it has died meanwhile.
     fn still_true(&self, frame: &Frame) -> Frame {
-        let state = self.agreement.state();
-        let died = |host: HostId| {
-            let host = state.host(host);
-            host.is_none_or(|host| host.phase == HostPhase::Dead)
-        };
-        match Ended::read(frame) {
-            Ok(ended) if state.task(ended.tid).is_none_or(|task| died(task.host)) => {
-                let mut told = Ended {
-                    last: None,
-                    ..ended
-                }
-                .frame();
-                told.header = frame.header;
-                told
-            }
-            _ => frame.clone(),
+        let mut frame = frame.clone();
+        if frame.header.op == Op::Ended
+            && let Ok(mut ended) = Ended::read(&frame)
+            && self.died(ended.keeper)
+        {
+            ended.last = None;
+            frame.body = ended.frame().body;
         }
+        frame
     }
 
     /// What a task watches, and what it was not told yet because the last number is awaited.
@@ -233,6 +245,9 @@ impl Daemon {
         let changed: Vec<HostId> = before.symmetric_difference(&self.known).copied().collect();
         for host in changed {
             let added = self.known.contains(&host);
+            if !added {
+                self.tell_kept_by(tid, host, out);
+            }
             let what = match added {
                 true => Watched::HostAdded,
                 false => Watched::HostDeleted,
@@ -258,12 +273,8 @@ impl Daemon {
 
     pub(super) fn on_last(&mut self, last: &Last, out: &mut Outbox) {
         if let Some(asked) = self.asked_last.remove(&(last.ended, last.watcher)) {
-            let ended = Ended {
-                tid: last.ended,
-                status: asked.status,
-                last: last.last,
-            };
-            self.send_ended(last.watcher, ended, out);
+            let kept = (last.last, asked.host);
+            self.send_ended(last.watcher, last.ended, asked.status, kept, out);
         }
     }
 
@@ -274,9 +285,22 @@ impl Daemon {
         let lost: Vec<_> = self.asked_last.extract_if(.., lost).collect();
         for ((tid, watcher), asked) in lost {
             let last = self.keeper.last(tid, watcher);
-            let status = asked.status;
-            self.send_ended(watcher, Ended { tid, status, last }, out);
+            self.send_ended(watcher, tid, asked.status, (last, self.me), out);
         }
+    }
+
+    /// A host is gone: who waits for a last chunk that was kept there learns where it is kept now.
+    pub(super) fn notify_kept(&mut self, host: HostId, out: &mut Outbox) {
+        let tids: Vec<Tid> = self.tasks.keys().copied().collect();
+        for tid in tids {
+            self.tell_kept_by(tid, host, out);
+        }
+    }
+
+    /// Who left in order gave what it kept to the hosts of the receivers.
+    fn tell_kept_by(&mut self, tid: Tid, host: HostId, out: &mut Outbox) {
+        let by = (!self.died(host)).then_some(self.me);
+        self.tell_task(tid, KeptBy { host, by }.frame(), out);
     }
 
     /// A host came, or went.

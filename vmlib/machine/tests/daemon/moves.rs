@@ -3,7 +3,7 @@
 
 use crate::world::{Carry, Then, Told, World, on};
 use std::time::Duration;
-use vm_machine::{Input, MoveCounters};
+use vm_machine::{Input, MoveCounters, Notice};
 use vm_wire::{
     HostId, Tid,
     agreed::ExitStatus,
@@ -634,6 +634,58 @@ fn a_last_message_that_died_while_the_task_stood_is_not_waited_for() {
     world.run_for(Duration::from_secs(1));
     let told = Told::Ended(other, ExitStatus::Left(0), None);
     assert_eq!(world.processes[&worker].told, [told]);
+}
+
+/// The worker moves from n2 to n3 and watches a task on n4, which leaves while the worker does not
+/// look: the last message and the notify are lost with the worker's socket. What the daemon of n4
+/// keeps cannot reach n3 then. Returns the worker and who left.
+fn waits_for_a_last_message() -> (World, Tid, Tid) {
+    let mut world = World::new(5);
+    let master = world.master(5, "master");
+    let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
+    let other = world.spawn(master, "other", 1, on(4)).tids[0];
+    world.watch(worker, Watched::Task(other)).expect("it lives");
+    world.processes.get_mut(&worker).expect("a process").frozen = true;
+    world.send(other, worker, "last words");
+    world.exit(other, 0).expect("it may leave");
+    world.run_for(Duration::from_millis(500));
+    world.processes.get_mut(&worker).expect("a process").frozen = false;
+    world.cut(3, 4, true);
+    let wish = world.wish_move(5, worker, 3);
+    assert!(world.moved(wish).is_ok());
+    world.run_for(Duration::from_secs(1));
+    let told = Told::Ended(other, ExitStatus::Left(0), Some(1));
+    assert_eq!(world.processes[&worker].told, [told]);
+    assert_eq!(world.received(worker), []);
+    assert_eq!(world.notice(worker), None);
+    (world, worker, other)
+}
+
+#[test]
+fn a_last_message_that_dies_with_its_keeper_is_not_waited_for() {
+    let (mut world, worker, other) = waits_for_a_last_message();
+    world.crash(4);
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(world.received(worker), []);
+    assert_eq!(world.notice(worker), Some(ended_in_order(other)));
+    assert_eq!(world.notice(worker), None);
+}
+
+#[test]
+fn a_last_message_is_waited_for_while_its_keeper_lives() {
+    let (mut world, worker, other) = waits_for_a_last_message();
+    world.crash(2);
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(world.notice(worker), None);
+    world.heal(3, 4);
+    world.run_for(Duration::from_secs(2));
+    assert_eq!(world.received(worker), [(other, "last words".to_owned())]);
+    assert_eq!(world.notice(worker), Some(ended_in_order(other)));
+}
+
+fn ended_in_order(tid: Tid) -> Notice {
+    let status = ExitStatus::Left(0);
+    Notice::Ended { tid, status }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 use vm_machine::{
-    ConnId, Daemon, DaemonConfig, Endpoint, EndpointConfig, Filter, Input, Outbox, Output,
+    ConnId, Daemon, DaemonConfig, Endpoint, EndpointConfig, Filter, Input, Notice, Outbox, Output,
     SendProgress, Time, Written,
 };
 use vm_wire::{
@@ -18,8 +18,8 @@ use vm_wire::{
     interrupt::Folders,
     peer::{Join, Joined, MoveReport, MoveWay, Order, UsageRow},
     task::{
-        Done, ENV_TOKEN, Ended, Enrol, Exit, FailKind, Failed, HostEvent, Located, Place, Spawn,
-        Spawned, Watch, Watched, Welcome,
+        Done, ENV_TOKEN, Ended, Enrol, Exit, FailKind, Failed, HostEvent, KeptBy, Located, Place,
+        Spawn, Spawned, Watch, Watched, Welcome,
     },
     version::Offer,
 };
@@ -717,6 +717,11 @@ impl World {
         }));
     }
 
+    /// What a task is told next besides messages.
+    pub fn notice(&mut self, tid: Tid) -> Option<Notice> {
+        self.with_endpoint(tid, |endpoint, _| endpoint.take_notice())?
+    }
+
     fn with_endpoint<T>(
         &mut self,
         tid: Tid,
@@ -741,7 +746,7 @@ impl World {
         if process.frozen {
             return process.socket.push(frame);
         }
-        if matches!(frame.header.op, Op::Ended | Op::HostEvent) {
+        if frame.header.op.is_told() {
             let header = frame.header;
             let news = self.with_endpoint(tid, |endpoint, out| endpoint.is_news(&header, out));
             if news == Some(false) {
@@ -763,10 +768,15 @@ impl World {
                     tid: who,
                     status,
                     last,
+                    ..
                 } = ended;
                 let process = self.processes.get_mut(&tid).expect("a process");
                 process.told.push(Told::Ended(who, status, last));
                 self.with_endpoint(tid, |endpoint, out| endpoint.ended(now, ended, out));
+            }
+            Op::KeptBy => {
+                let kept = KeptBy::read(&frame).expect("a KeptBy");
+                self.with_endpoint(tid, |endpoint, out| endpoint.kept_by(now, &kept, out));
             }
             Op::HostEvent => {
                 let event = HostEvent::read(&frame).expect("a HostEvent");

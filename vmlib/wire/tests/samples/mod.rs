@@ -20,8 +20,8 @@ use vm_wire::{
     },
     task::{
         CheckTask, Checked, Done, DrainHost, Drained, Ended, Enrol, Exit, FailKind, Failed,
-        GroupAsk, GroupChange, GroupView, HostEvent, Hosts, HostsAsk, Located, MoveTask, Moved,
-        Place, Siblings, Signal, Spawn, Spawned, Tids, Watch, Watched, Welcome,
+        GroupAsk, GroupChange, GroupView, HostEvent, Hosts, HostsAsk, KeptBy, Located, MoveTask,
+        Moved, Place, Siblings, Signal, Spawn, Spawned, Tids, Watch, Watched, Welcome,
     },
     version::Offer,
 };
@@ -243,8 +243,13 @@ fn task(visitor: &mut impl Visitor) {
                 tid: tid(1, 2),
                 status,
                 last,
+                keeper: HostId(2),
             },
         );
+    }
+    for (name, by) in [("KeptBy.elsewhere", Some(HostId(3))), ("KeptBy.lost", None)] {
+        let host = HostId(2);
+        visitor.message(name, KeptBy { host, by });
     }
     visitor.message(
         "HostEvent",
