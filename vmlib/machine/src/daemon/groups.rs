@@ -31,6 +31,20 @@ impl Daemon {
         });
     }
 
+    /// Nothing of this daemon is on its way into the log any more: memberships that are still waited
+    /// for were void, and it has not heard so. They are proposed again. (A daemon that is far behind
+    /// is given the state at once and not what each change came to.)
+    pub(super) fn sweep_lost_memberships(&mut self) {
+        let waiting = self.awaiting_group.values().flatten();
+        let lost = waiting.filter_map(|tid| match &self.tasks.get(tid)?.waiting {
+            Some(Waiting::Membership(change)) => Some((*tid, change.clone())),
+            _ => None,
+        });
+        for (tid, change) in lost.collect::<Vec<_>>() {
+            self.propose_membership(tid, &change);
+        }
+    }
+
     pub(super) fn ask_group(&mut self, tid: Tid, ask: GroupAsk) -> Reply {
         if let Err(failed) = check_name(&ask.group) {
             return Reply::Now(failed.frame());

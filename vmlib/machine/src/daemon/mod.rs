@@ -475,6 +475,7 @@ impl Daemon {
         if !self.over && !self.agreement.is_pending() {
             self.sweep_lost_births(out);
             self.sweep_lost_terms(out);
+            self.sweep_lost_memberships();
         }
         if self.departure.is_some() && !self.over {
             self.review_departure(out);

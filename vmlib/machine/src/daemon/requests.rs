@@ -112,10 +112,7 @@ impl Daemon {
         let number = frame.header.request;
         if number == task.asked && number != 0 {
             let repeat = task.answer.clone();
-            match repeat {
-                Some(answer) => out.push_back(Output::Task(tid, answer)),
-                None => self.remind(tid),
-            }
+            out.extend(repeat.map(|answer| Output::Task(tid, answer)));
             return;
         }
         if number < task.asked {
@@ -250,17 +247,6 @@ impl Daemon {
             task.waiting = None;
             out.push_back(Output::Task(tid, answer));
             self.release_task(tid);
-        }
-    }
-
-    /// A request under way was asked again. What the log may have lost is proposed again: when a
-    /// daemon is far behind, it is given the state at once and not what each change came to.
-    fn remind(&mut self, tid: Tid) {
-        if let Some(task) = self.tasks.get(&tid)
-            && let Some(Waiting::Membership(change)) = task.waiting.clone()
-            && !self.agreement.is_pending()
-        {
-            self.propose_membership(tid, &change);
         }
     }
 

@@ -2,7 +2,10 @@
 
 use crate::world::{World, on};
 use std::time::Duration;
-use vm_wire::task::{FailKind, GroupAsk, GroupChange, GroupView};
+use vm_wire::{
+    HostId, Message as _,
+    task::{FailKind, Failed, GroupAsk, GroupChange, GroupView},
+};
 
 fn change(group: &str, join: bool) -> GroupChange {
     GroupChange {
@@ -87,4 +90,26 @@ fn a_member_that_ends_is_no_member() {
     world.exit(b, 0).expect("it may leave");
     let view: GroupView = world.ask(a, &ask("g", 0)).expect("it is there");
     assert_eq!(view.members, [(0, a)]);
+}
+
+#[test]
+fn what_a_daemon_far_behind_was_not_told_of_a_membership_is_asked_of_the_log_again() {
+    let mut world = World::with_log(4, 16);
+    let a = world.master(1, "a");
+    let b = world.spawn(a, "b", 1, on(4)).tids[0];
+    // It is no member, which the log says while its daemon does not listen.
+    world.behind = Some(HostId(4));
+    let number = world.request(b, &change("g", false));
+    for _ in 0..20 {
+        for join in [true, false] {
+            let view: GroupView = world.ask(a, &change("g", join)).expect("it may");
+            assert_eq!(view.members.len(), usize::from(join));
+        }
+    }
+    assert!(world.answers(b, number).is_empty());
+    world.behind = None;
+    // It does not ask again.
+    world.run_until("the answer", |world| !world.answers(b, number).is_empty());
+    let failed = Failed::read(&world.answers(b, number)[0]).expect("a failure");
+    assert_eq!(failed.kind, FailKind::NotMember);
 }

@@ -8,14 +8,15 @@ use std::{
     time::Duration,
 };
 use vm_machine::{
-    ConnId, Daemon, DaemonConfig, Endpoint, EndpointConfig, Filter, Input, Notice, Outbox, Output,
-    SendProgress, Time, Written,
+    AgreementConfig, ConnId, Daemon, DaemonConfig, Endpoint, EndpointConfig, Filter, Input, Notice,
+    Outbox, Output, SendProgress, Time, Written,
 };
 use vm_wire::{
     Frame, HostId, MachineId, Message, Op, Tid,
     agreed::{ExitStatus, HostFacts},
     console::{Answer, Request},
     interrupt::Folders,
+    limits,
     peer::{Join, Joined, MoveReport, MoveWay, Order, UsageRow},
     task::{
         Done, ENV_TOKEN, Ended, Enrol, Exit, FailKind, Failed, HostEvent, KeptBy, Located, Place,
@@ -135,6 +136,7 @@ pub struct World {
     pub no_coordinators: bool,
     /// How long daemons that join from now on drain their hosts when they are asked to end.
     pub drain_at_stop: Option<Duration>,
+    log_config: AgreementConfig,
 }
 
 /// The order that a frame between daemons carries whole.
@@ -150,6 +152,11 @@ fn pair(a: HostId, b: HostId) -> (HostId, HostId) {
 impl World {
     /// A machine of hosts n1, n2...
     pub fn new(hosts: u16) -> Self {
+        Self::with_log(hosts, limits::LOG_ENTRIES_MAX)
+    }
+
+    /// One whose daemons keep so many entries of the log.
+    pub fn with_log(hosts: u16, log_entries_max: u64) -> Self {
         let mut world = World {
             now: Time(1_000_000),
             nodes: BTreeMap::new(),
@@ -181,9 +188,11 @@ impl World {
             coordinators: BTreeMap::new(),
             no_coordinators: false,
             drain_at_stop: None,
+            log_config: AgreementConfig { log_entries_max },
         };
         let mut out = Outbox::new();
-        let config = DaemonConfig::new(facts("n1"), 1);
+        let mut config = DaemonConfig::new(facts("n1"), 1);
+        config.agreement = world.log_config.clone();
         let daemon = Daemon::found(world.now, MACHINE, config, &mut out);
         world.begin(HostId::FOUNDER, daemon, out);
         for number in 2..=hosts {
@@ -231,6 +240,7 @@ impl World {
         config.seed = nonce;
         config.work_dir = Some(format!("/work/{name}"));
         config.drain_at_stop = self.drain_at_stop;
+        config.agreement = self.log_config.clone();
         let daemon = Daemon::joined(self.now, config, &joined, &mut out).expect("a good snapshot");
         self.begin(joined.host, daemon, out);
         Ok(joined.host)
