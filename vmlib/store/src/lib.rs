@@ -1,0 +1,44 @@
+//! Checkpoints of whole applications, kept in a folder.
+//!
+//! A [`Store`] is a folder of one user. In it each application has a folder, and in that each of
+//! its checkpoints, named by generation and epoch ([`CheckpointId`]). A checkpoint consists of
+//! *parts*, an image for each task and a file for each host that kept messages of ended tasks, and
+//! of a [`Manifest`], which names them all with their lengths and hashes. The manifest is written
+//! last: a checkpoint exists from the moment at which [`CheckpointWriter::commit`] has renamed it.
+//!
+//! Many processes may write parts of one checkpoint, on many hosts; one commits it. Nothing is
+//! locked: files are made with names that must be new.
+//!
+//! Reading order: [`name`], [`manifest`], [`store`], [`write`], [`prune`], [`disk`], [`limits`].
+//! The layout and what survives what are in `docs/store.md`.
+//!
+//! Invariants: blocking calls in plain functions; no clock (times are given), no thread. What was
+//! committed stays whole and readable whenever the power is cut, and what is half written or half
+//! removed is never taken for whole. No name that was read from a folder or from a manifest
+//! becomes a part of a path before it was checked.
+
+#![forbid(unsafe_code)]
+
+pub mod disk;
+pub mod error;
+pub mod limits;
+pub mod manifest;
+pub mod name;
+pub mod part;
+pub mod prune;
+pub mod store;
+pub mod write;
+
+mod check;
+
+#[cfg(test)]
+mod tests;
+
+pub use disk::{Disk, System};
+pub use error::{Flaw, ManifestError, StoreError};
+pub use manifest::{Manifest, Part, SavedGroup, SavedTask};
+pub use name::CheckpointId;
+pub use part::PartWriter;
+pub use prune::Pruned;
+pub use store::{Depth, Entry, LastGood, State, Store, Summary};
+pub use write::CheckpointWriter;

@@ -1,0 +1,157 @@
+//! The manifest of a checkpoint: what it consists of, and what is known of each task.
+//!
+//! The file: 8 bytes of magic, the version (4 bytes, little-endian), one MessagePack value, and
+//! the BLAKE3 hash (32 bytes) of all that stands before it.
+
+use crate::{error::ManifestError, limits::MANIFEST_MAX};
+use serde::{Deserialize, Serialize};
+use vm_wire::{Body, MachineId, Tid, codec};
+
+/// The first bytes of every manifest.
+pub const MAGIC: [u8; 8] = *b"VMSTORE\n";
+/// The version of the format that is written, and the only one that is read.
+pub const VERSION: u32 = 1;
+
+const PREFIX: usize = MAGIC.len() + 4;
+const HASH: usize = blake3::OUT_LEN;
+
+/// One checkpoint of one application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The machine in which it was taken.
+    pub machine: MachineId,
+    /// The application: the tid of its master, who may have been born in an earlier machine.
+    pub app: Tid,
+    /// Last part of the path of the master's program, for people.
+    pub program: String,
+    /// How often the application was brought back before.
+    pub generation: u32,
+    /// The checkpoint's number in this generation.
+    pub epoch: u32,
+    /// When it was taken. Milliseconds since 1970.
+    pub taken_ms: u64,
+    /// Whether the tasks stood still until their images were written.
+    pub blocking: bool,
+    /// Every task that lived, each once.
+    pub tasks: Vec<SavedTask>,
+    /// Every group that any of them was in, each once.
+    pub groups: Vec<SavedGroup>,
+    /// What hosts kept of tasks that ended before, one part of each such host.
+    pub kept: Vec<Part>,
+}
+
+/// One task of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedTask {
+    /// The task.
+    pub tid: Tid,
+    /// Name of the host that it ran on.
+    pub host: String,
+    /// Architecture of that host, such as `x86_64`: it can be brought back on such a host only.
+    pub arch: String,
+    /// Its incarnation there.
+    pub incarnation: u32,
+    /// Who asked for it: a task; or, for a master, the daemon that a console asked.
+    pub asker: Tid,
+    /// The asker's request number.
+    pub request: u64,
+    /// Its index among all tasks of the request.
+    pub index: u32,
+    /// Last part of its program's path, for people.
+    pub program: String,
+    /// Whether the process was there before (a master enrolled from a shell).
+    pub enrolled: bool,
+    /// The image of its process.
+    pub image: Part,
+    /// What its daemon has to remember of it, encoded by the daemon.
+    pub belongings: Body,
+}
+
+/// One group of which tasks of a checkpoint were members.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedGroup {
+    /// Its name, which users choose freely. It is never part of a path.
+    pub name: String,
+    /// How often it had changed.
+    pub version: u64,
+    /// Instance numbers and who has them, each of both once.
+    pub members: Vec<(u32, Tid)>,
+}
+
+/// One file of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Its name in the folder of the checkpoint, see [`crate::name`].
+    pub name: String,
+    /// Its length. Bytes.
+    pub bytes: u64,
+    /// The BLAKE3 hash of all of it.
+    #[serde(with = "serde_bytes")]
+    pub hash: [u8; 32],
+    /// Name of the host that wrote it, on whose disk it is unless all hosts share the folder.
+    pub place: String,
+}
+
+impl Manifest {
+    /// All parts: the images, then what was kept.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.tasks.iter().map(|task| &task.image).chain(&self.kept)
+    }
+
+    /// Bytes of all parts together.
+    pub fn bytes(&self) -> u64 {
+        self.parts()
+            .fold(0, |sum, part| sum.saturating_add(part.bytes))
+    }
+
+    /// The file's content.
+    ///
+    /// # Errors
+    /// [`ManifestError`] when the manifest contradicts itself, or is too long.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, ManifestError> {
+        self.check()?;
+        let mut bytes = Vec::from(MAGIC);
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend(codec::encode(self));
+        if bytes.len() + HASH > MANIFEST_MAX {
+            return Err(ManifestError::TooLong {
+                bytes: (bytes.len() + HASH) as u64,
+            });
+        }
+        let hash = blake3::hash(&bytes);
+        bytes.extend(hash.as_bytes());
+        Ok(bytes)
+    }
+
+    /// The manifest of which this is the file's content.
+    ///
+    /// # Errors
+    /// [`ManifestError`] when it is no manifest, one of another version, damaged, or one that
+    /// contradicts itself.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, ManifestError> {
+        if bytes.len() > MANIFEST_MAX {
+            let bytes = bytes.len() as u64;
+            return Err(ManifestError::TooLong { bytes });
+        }
+        if !bytes.starts_with(&MAGIC) {
+            return Err(ManifestError::NotAManifest);
+        }
+        // Magic and hash stay what they are in all versions: so damage is told from age.
+        let (said, hash) = bytes
+            .split_last_chunk::<HASH>()
+            .filter(|(said, _)| said.len() >= PREFIX)
+            .ok_or(ManifestError::Damaged)?;
+        if blake3::hash(said) != *hash {
+            return Err(ManifestError::Damaged);
+        }
+        let (prefix, body) = said.split_at(PREFIX);
+        let version = prefix[MAGIC.len()..].try_into().map(u32::from_le_bytes);
+        let found = version.expect("four bytes behind the magic");
+        if found != VERSION {
+            return Err(ManifestError::OtherVersion { found });
+        }
+        let manifest: Manifest = codec::decode(body)?;
+        manifest.check()?;
+        Ok(manifest)
+    }
+}

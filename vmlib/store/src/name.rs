@@ -1,0 +1,207 @@
+//! What folders and files of a store are called, and what those names stand for.
+//!
+//! `a1b2c3-t3.1/g1-e5/t3.17.image`: the application's machine and master, generation and epoch, a
+//! task. Every name is read by making it again: one that would be written differently is no name
+//! of the store, so none has a separator, two spellings, or a meaning for the file system.
+
+use std::fmt;
+use vm_wire::{HostId, MachineId, Tid};
+
+/// The file that makes a folder a checkpoint.
+pub const MANIFEST: &str = "manifest";
+/// The manifest while it is written.
+pub const MANIFEST_NEW: &str = "manifest.new";
+/// Behind the name of a part while it is written.
+pub const NEW: &str = ".new";
+
+const IMAGE: &str = ".image";
+const KEPT: &str = ".kept";
+
+/// Which checkpoint of an application: the later one is the greater one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CheckpointId {
+    /// How often the application was brought back before.
+    pub generation: u32,
+    /// Its number in this generation.
+    pub epoch: u32,
+}
+
+impl CheckpointId {
+    /// The checkpoint of this generation and epoch.
+    pub const fn new(generation: u32, epoch: u32) -> Self {
+        CheckpointId { generation, epoch }
+    }
+
+    /// Reads what is shown, `g1-e5`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (generation, epoch) = text.strip_prefix('g')?.split_once("-e")?;
+        let id = CheckpointId::new(generation.parse().ok()?, epoch.parse().ok()?);
+        (id.to_string() == text).then_some(id)
+    }
+}
+
+impl fmt::Display for CheckpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "g{}-e{}", self.generation, self.epoch)
+    }
+}
+
+/// The folder of an application, named by its master: `a1b2c3-t3.1`.
+pub fn app(app: Tid) -> String {
+    format!("{}-{app}", app.machine())
+}
+
+/// The application whose folder has this name.
+pub fn parse_app(text: &str) -> Option<Tid> {
+    let (machine, tid) = text.split_once('-')?;
+    let machine = MachineId::from_bits(u32::from_str_radix(machine, 16).ok()?);
+    let tid = Tid::parse(tid, machine).ok()?;
+    (is_task(tid) && app(tid) == text).then_some(tid)
+}
+
+/// The image of a task of `app`: `t3.17.image`, or `00beef-t3.17.image` if it was born in another
+/// machine than the application.
+pub fn image(app: Tid, tid: Tid) -> String {
+    if tid.machine() == app.machine() {
+        format!("{tid}{IMAGE}")
+    } else {
+        format!("{}-{tid}{IMAGE}", tid.machine())
+    }
+}
+
+/// What a host kept of tasks that ended: `h2.kept`.
+pub fn kept(host: HostId) -> String {
+    format!("{host}{KEPT}")
+}
+
+/// Whether this is the name of a part.
+pub fn is_part(text: &str) -> bool {
+    is_kept(text) || is_image(text)
+}
+
+/// Whether this is the name of what a host kept.
+pub fn is_kept(text: &str) -> bool {
+    let host = text
+        .strip_suffix(KEPT)
+        .and_then(|host| host.strip_prefix('h'));
+    let host = host.and_then(|host| host.parse().ok()).map(HostId);
+    host.is_some_and(|host| host != HostId::NONE && kept(host) == text)
+}
+
+fn is_image(text: &str) -> bool {
+    let Some(tid) = text.strip_suffix(IMAGE) else {
+        return false;
+    };
+    let here = MachineId::from_bits(0);
+    parse_app(tid).is_some()
+        || Tid::parse(tid, here).is_ok_and(|tid| is_task(tid) && image(tid, tid) == text)
+}
+
+/// Whether a checkpoint's folder may hold a file of this name, finished or not.
+pub(crate) fn is_ours(text: &str) -> bool {
+    text == MANIFEST || text == MANIFEST_NEW || is_part(text.strip_suffix(NEW).unwrap_or(text))
+}
+
+/// Whether this may be a task: neither nobody nor a daemon.
+pub(crate) fn is_task(tid: Tid) -> bool {
+    tid.host() != HostId::NONE && tid.sequence() != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: MachineId = MachineId::from_bits(0xa1b2c3);
+
+    #[test]
+    fn what_is_shown_is_read_back() {
+        let master = Tid::new(HERE, HostId(3), 1);
+        assert_eq!(app(master), "a1b2c3-t3.1");
+        assert_eq!(parse_app("a1b2c3-t3.1"), Some(master));
+        let id = CheckpointId::new(1, 5);
+        assert_eq!(id.to_string(), "g1-e5");
+        assert_eq!(CheckpointId::parse("g1-e5"), Some(id));
+        let last = CheckpointId::new(u32::MAX, u32::MAX);
+        assert_eq!(CheckpointId::parse(&last.to_string()), Some(last));
+    }
+
+    #[test]
+    fn checkpoints_are_ordered_by_generation_then_epoch() {
+        let id = CheckpointId::new;
+        assert!(id(1, 9) < id(2, 1) && id(2, 9) < id(2, 10));
+    }
+
+    #[test]
+    fn parts_are_named_by_task_and_by_host() {
+        let master = Tid::new(HERE, HostId(3), 1);
+        let other = Tid::new(MachineId::from_bits(0xbeef), HostId(3), 17);
+        let names = [
+            image(master, Tid::new(HERE, HostId(3), 17)),
+            image(master, other),
+            kept(HostId(2)),
+        ];
+        assert_eq!(names, ["t3.17.image", "00beef-t3.17.image", "h2.kept"]);
+        assert!(names.iter().all(|name| is_part(name) && is_ours(name)));
+        assert!(is_ours("t3.17.image.new") && is_ours("manifest.new"));
+    }
+
+    #[test]
+    fn what_is_no_name_of_the_store_is_refused() {
+        for text in [
+            "",
+            ".",
+            "..",
+            "/",
+            "../t3.1",
+            "a1b2c3",
+            "a1b2c3-",
+            "a1b2c3-t3",
+            "A1b2c3-t3.1",
+            "a1b2c3-t3.01",
+            "a1b2c3-t+3.1",
+            "1a1b2c3-t3.1",
+            "a1b2c3-t3.1@000001",
+            "a1b2c3-t3.0",
+            "a1b2c3-t0.1",
+            "a1b2c3-t3.1/",
+            "+1b2c3-t3.1",
+            "a1b2c3-t3.1\0",
+        ] {
+            assert_eq!(parse_app(text), None, "{text:?}");
+            assert!(!is_ours(&format!("{text}.image")), "{text:?}");
+        }
+        for text in [
+            "",
+            "g1",
+            "g1-e",
+            "g01-e5",
+            "g+1-e5",
+            "g1-e5 ",
+            "g1-e5/..",
+            "g1-e4294967296",
+        ] {
+            assert_eq!(CheckpointId::parse(text), None, "{text:?}");
+        }
+        for text in [
+            "",
+            ".image",
+            ".kept",
+            "t3.17",
+            "t3.17.image/",
+            "../t3.17.image",
+            "t3.017.image",
+            "t3.0.image",
+            "t3.17@00beef.image",
+            "h0.kept",
+            "h02.kept",
+            "h+2.kept",
+            "h70000.kept",
+            "t3.17.image.new.new",
+            "manifest.new.new",
+            "notes",
+        ] {
+            assert!(!is_ours(text), "{text:?}");
+        }
+        assert!(!is_part("t3.17.image.new") && !is_part("manifest"));
+    }
+}

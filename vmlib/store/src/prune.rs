@@ -1,0 +1,91 @@
+//! Old checkpoints go, so that a cut in the middle leaves none that looks whole and is not.
+
+use crate::{
+    disk::Disk,
+    error::{Step, StoreError},
+    name::{self, CheckpointId},
+    store::{Depth, Store},
+};
+use std::io;
+use vm_wire::Tid;
+
+/// What [`Store::prune`] did.
+#[derive(Debug, Default)]
+pub struct Pruned {
+    /// What is gone, oldest first.
+    pub removed: Vec<CheckpointId>,
+    /// What should be gone and is still there in part, and why. It counts as unfinished, and the
+    /// next call tries again.
+    pub failed: Vec<(CheckpointId, StoreError)>,
+}
+
+impl<D: Disk> Store<D> {
+    /// Removes old checkpoints of an application. The `keep` newest good ones stay (at least one,
+    /// even for 0), and what is newer than the oldest of these, if it is not unfinished and older
+    /// than the newest good one. All else goes. If there are not so many good ones, none of them
+    /// goes. Good is what is whole to this depth.
+    ///
+    /// # Errors
+    /// [`StoreError::System`]; nothing was removed then. What cannot be removed is in the answer.
+    pub fn prune(&self, app: Tid, keep: usize, depth: Depth) -> Result<Pruned, StoreError> {
+        let mut good: Vec<CheckpointId> = Vec::new();
+        let mut old = Vec::new();
+        for id in self.ids(app)?.into_iter().rev() {
+            if good.len() >= keep.max(1) {
+                old.push(id);
+                continue;
+            }
+            match self.look(app, id, depth) {
+                Ok(_) => good.push(id),
+                Err(StoreError::Unfinished { .. }) if !good.is_empty() => old.push(id),
+                Err(_) => {}
+            }
+        }
+        let mut pruned = Pruned::default();
+        if old.is_empty() {
+            return Ok(pruned);
+        }
+        // Whoever committed them may have been interrupted before they were safe.
+        for id in good {
+            let folder = self.folder(app, id);
+            self.disk().sync_dir(&folder).step("sync", &folder)?;
+        }
+        for folder in [&self.app_folder(app), self.root()] {
+            self.disk().sync_dir(folder).step("sync", folder)?;
+        }
+        for id in old.into_iter().rev() {
+            match remove(self, app, id) {
+                Ok(()) => pruned.removed.push(id),
+                Err(why) => pruned.failed.push((id, why)),
+            }
+        }
+        Ok(pruned)
+    }
+}
+
+/// Removes a checkpoint: first what makes it one, and the rest only when that is gone for good.
+/// Files that are not of the store stay, and with them the folder.
+pub(crate) fn remove<D: Disk>(
+    store: &Store<D>,
+    app: Tid,
+    id: CheckpointId,
+) -> Result<(), StoreError> {
+    let disk = store.disk();
+    let folder = store.folder(app, id);
+    let manifest = folder.join(name::MANIFEST);
+    match disk.remove(&manifest) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+            return Err(cause).step("remove", &manifest);
+        }
+        _ => disk.sync_dir(&folder).step("sync", &folder)?,
+    }
+    for file in disk.list(&folder).step("list", &folder)? {
+        if name::is_ours(&file) {
+            let file = folder.join(file);
+            disk.remove(&file).step("remove", &file)?;
+        }
+    }
+    disk.remove_dir(&folder).step("remove", &folder)?;
+    let above = store.app_folder(app);
+    disk.sync_dir(&above).step("sync", &above)
+}

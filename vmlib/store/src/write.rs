@@ -1,0 +1,115 @@
+//! A checkpoint that is being written, until it is committed or given up.
+
+use crate::{
+    disk::{Disk, System},
+    error::{ManifestError, Step, StoreError},
+    manifest::Manifest,
+    name::{self, CheckpointId},
+    part::{self, PartWriter},
+    prune,
+    store::{Depth, Store},
+};
+use std::{io::Write, path::Path};
+use vm_wire::Tid;
+
+/// A checkpoint that is being written. Several processes may hold one of the same checkpoint;
+/// dropping it changes nothing.
+#[derive(Debug, Clone)]
+pub struct CheckpointWriter<D: Disk = System> {
+    store: Store<D>,
+    app: Tid,
+    id: CheckpointId,
+}
+
+impl<D: Disk> CheckpointWriter<D> {
+    pub(crate) fn new(store: Store<D>, app: Tid, id: CheckpointId) -> Self {
+        CheckpointWriter { store, app, id }
+    }
+
+    /// Begins a part: an image ([`name::image`]) or what a host kept ([`name::kept`]), written by
+    /// the host of name `place`. With a quota it may have so many bytes and no more.
+    ///
+    /// # Errors
+    /// [`StoreError::Exists`], [`StoreError::Name`], [`StoreError::System`].
+    pub fn part(
+        &self,
+        name: &str,
+        place: &str,
+        quota: Option<u64>,
+    ) -> Result<PartWriter<D>, StoreError> {
+        let folder = self.store.folder(self.app, self.id);
+        PartWriter::create(self.store.disk().clone(), &folder, name, place, quota)
+    }
+
+    /// Makes it a checkpoint: when this returns it survives a power cut, and before there is none.
+    /// Every part that lives in this folder is looked for first, and has its length.
+    ///
+    /// # Errors
+    /// [`StoreError::Part`], [`StoreError::Manifest`], [`StoreError::Committed`],
+    /// [`StoreError::Exists`] if another process commits it. After [`StoreError::System`] at
+    /// syncing a folder it may be committed or not: [`Store::read`] tells, a power cut may undo it.
+    pub fn commit(&self, manifest: &Manifest) -> Result<(), StoreError> {
+        let (store, disk) = (&self.store, self.store.disk());
+        let folder = store.folder(self.app, self.id);
+        let path = folder.join(name::MANIFEST);
+        let bytes = self.encode(manifest).map_err(|cause| {
+            let path = path.clone();
+            StoreError::Manifest { path, cause }
+        })?;
+        store.look_at_parts(self.app, self.id, manifest, Depth::Lengths)?;
+
+        let new = folder.join(name::MANIFEST_NEW);
+        let file = part::create(disk, &new)?;
+        let renamed = self.rename(file, &bytes, &new, &path);
+        if renamed.is_err() {
+            // If it stays nevertheless, the checkpoint can only be given up.
+            let _ = disk.remove(&new);
+        }
+        renamed?;
+        for folder in [&folder, &store.app_folder(self.app), store.root()] {
+            disk.sync_dir(folder).step("sync", folder)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the checkpoint up and removes its folder, whoever else is writing there.
+    ///
+    /// # Errors
+    /// [`StoreError::Committed`], [`StoreError::System`].
+    pub fn abort(self) -> Result<(), StoreError> {
+        self.uncommitted()?;
+        prune::remove(&self.store, self.app, self.id)
+    }
+
+    fn encode(&self, manifest: &Manifest) -> Result<Vec<u8>, ManifestError> {
+        let found = CheckpointId::new(manifest.generation, manifest.epoch);
+        if (manifest.app, found) != (self.app, self.id) {
+            let found = format!("{}/{found}", name::app(manifest.app));
+            return Err(ManifestError::Elsewhere { found });
+        }
+        manifest.to_bytes()
+    }
+
+    fn rename(
+        &self,
+        mut file: D::File,
+        bytes: &[u8],
+        new: &Path,
+        path: &Path,
+    ) -> Result<(), StoreError> {
+        let disk = self.store.disk();
+        // Looked for only now: whoever committed before has no file of the other name any more.
+        self.uncommitted()?;
+        file.write_all(bytes).step("write", new)?;
+        disk.sync(&mut file).step("sync", new)?;
+        disk.rename(new, path).step("rename to", path)
+    }
+
+    fn uncommitted(&self) -> Result<(), StoreError> {
+        let folder = self.store.folder(self.app, self.id);
+        let manifest = folder.join(name::MANIFEST);
+        part::absent(self.store.disk(), &manifest, |_| StoreError::Committed {
+            path: folder,
+        })
+    }
+}
