@@ -121,6 +121,31 @@ fn the_guides_limits_are_those_of_the_code() {
     assert!(left.is_empty(), "not in the guide: {left:?}");
 }
 
+/// Each struct has a heading of its name, and under it a table of its fields, in their order.
+#[test]
+fn the_store_pages_fields_are_those_of_the_manifest() {
+    let source = read("vmlib/store/src/manifest.rs");
+    let page = read("docs/store.md");
+    let mut structs = 0;
+    for text in source.split("\npub struct ").skip(1) {
+        let (name, rest) = text.split_once(" {\n").expect("a struct with fields");
+        let fields = rest.split("\n}\n").next().unwrap_or_default();
+        let real: Vec<&str> = fields
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("pub ")?.split(':').next())
+            .collect();
+        let section = page.split(&format!("\n### {name}\n")).nth(1);
+        let section = section.and_then(|rest| rest.split("\n#").next());
+        let documented: Vec<&str> = rows(section.unwrap_or_default())
+            .into_iter()
+            .filter_map(|cells| cells[0].strip_prefix('`')?.strip_suffix('`'))
+            .collect();
+        assert_eq!(documented, real, "{name}");
+        structs += 1;
+    }
+    assert_eq!(structs, 4);
+}
+
 #[test]
 fn what_the_pages_point_to_is_there() {
     for page in pages() {

@@ -9,7 +9,7 @@
 //! Many processes may write parts of one checkpoint, on many hosts; one commits it. Nothing is
 //! locked: files are made with names that must be new.
 //!
-//! Reading order: [`name`], [`manifest`], [`store`], [`write`], [`prune`], [`disk`], [`limits`].
+//! Reading order: [`name`], [`manifest`], [`store`], [`mod@write`], [`prune`], [`disk`], [`limits`].
 //! The layout and what survives what are in `docs/store.md`.
 //!
 //! Invariants: blocking calls in plain functions; no clock (times are given), no thread. What was

@@ -17,8 +17,7 @@ use std::{
 pub struct PartWriter<D: Disk = System> {
     disk: D,
     folder: PathBuf,
-    /// Where it is at the time; nowhere any more that it would have to be removed from once it is
-    /// finished.
+    /// What to remove if nothing becomes of it; none once it is finished.
     path: Option<PathBuf>,
     file: D::File,
     name: String,

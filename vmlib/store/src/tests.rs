@@ -1,1 +1,85 @@
+//! Tests of the store as a whole: on a disk whose power is cut, and on this host's.
 
+mod cuts;
+mod damage;
+mod disk;
+mod folder;
+mod old;
+
+use crate::{
+    CheckpointId, CheckpointWriter, Disk, Manifest, Part, SavedGroup, SavedTask, Store, StoreError,
+    name,
+};
+use vm_wire::{Body, HostId, MachineId, Tid};
+
+pub const MACHINE: MachineId = MachineId::from_bits(0xa1b2c3);
+pub const APP: Tid = Tid::new(MACHINE, HostId(3), 1);
+/// The tasks of [`save`]: the second one was born in another machine.
+pub const TASKS: [Tid; 2] = [APP, Tid::new(MachineId::from_bits(0xbeef), HostId(1), 7)];
+
+pub fn id(epoch: u32) -> CheckpointId {
+    CheckpointId::new(1, epoch)
+}
+
+/// What a part of a checkpoint holds: of every one something else.
+pub fn content(id: CheckpointId, name: &str) -> Vec<u8> {
+    let text = format!("{name} of {id}, ");
+    text.repeat(40).into_bytes()
+}
+
+pub fn write<D: Disk>(
+    writer: &CheckpointWriter<D>,
+    id: CheckpointId,
+    name: &str,
+) -> Result<Part, StoreError> {
+    let mut part = writer.part(name, "alpha", None)?;
+    part.copy(&mut content(id, name).as_slice())?;
+    part.finish()
+}
+
+/// Writes all parts of a checkpoint, and says what its manifest is.
+pub fn parts<D: Disk>(
+    writer: &CheckpointWriter<D>,
+    id: CheckpointId,
+) -> Result<Manifest, StoreError> {
+    let mut tasks = Vec::new();
+    for tid in TASKS {
+        tasks.push(SavedTask {
+            tid,
+            host: "alpha".to_owned(),
+            arch: "x86_64".to_owned(),
+            incarnation: 2,
+            asker: Tid::daemon(MACHINE, HostId(1)),
+            request: 5,
+            index: 0,
+            program: "hello".to_owned(),
+            enrolled: false,
+            image: write(writer, id, &name::image(APP, tid))?,
+            belongings: Body::from(vec![1, 2, 3]),
+        });
+    }
+    Ok(Manifest {
+        machine: MACHINE,
+        app: APP,
+        program: "hello".to_owned(),
+        generation: id.generation,
+        epoch: id.epoch,
+        taken_ms: 1_700_000_000_000 + u64::from(id.epoch),
+        blocking: true,
+        tasks,
+        groups: vec![SavedGroup {
+            name: "all/of them".to_owned(),
+            version: 3,
+            members: vec![(0, APP)],
+        }],
+        kept: vec![write(writer, id, &name::kept(HostId(2)))?],
+    })
+}
+
+/// Writes and commits a whole checkpoint.
+pub fn save<D: Disk>(store: &Store<D>, id: CheckpointId) -> Result<Manifest, StoreError> {
+    let writer = store.begin(APP, id)?;
+    let manifest = parts(&writer, id)?;
+    writer.commit(&manifest)?;
+    Ok(manifest)
+}

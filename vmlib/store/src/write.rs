@@ -72,7 +72,8 @@ impl<D: Disk> CheckpointWriter<D> {
         Ok(())
     }
 
-    /// Gives the checkpoint up and removes its folder, whoever else is writing there.
+    /// Gives the checkpoint up and removes its folder, whoever else is writing there. As long as
+    /// such a writer lives the same checkpoint must not be begun again: it takes a new epoch.
     ///
     /// # Errors
     /// [`StoreError::Committed`], [`StoreError::System`].

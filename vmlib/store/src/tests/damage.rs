@@ -1,0 +1,177 @@
+//! Whatever byte of a checkpoint changes, it is found, and the one before is offered.
+
+use super::{APP, id, parts, save};
+use crate::{Disk, Flaw, ManifestError, State, Store, StoreError, System, name};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+use vm_wire::HostId;
+
+/// A store with checkpoints 1 and 2, and the folder of the second one.
+fn two() -> (tempfile::TempDir, Store, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = Store::open(folder.path().join("store")).expect("a store");
+    for epoch in [1, 2] {
+        save(&store, id(epoch)).expect("a checkpoint");
+    }
+    let second = store.folder(APP, id(2));
+    (folder, store, second)
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    System.list(folder).expect("a folder")
+}
+
+/// Why the second checkpoint is not good; the first one is offered in its place.
+fn why(store: &Store) -> StoreError {
+    let mut found = store.last_good(APP).expect("a store");
+    assert_eq!(found.good.map(|(good, _)| good), Some(id(1)));
+    assert_eq!(found.passed_over.len(), 1);
+    let (passed_over, why) = found.passed_over.remove(0);
+    assert_eq!(passed_over, id(2));
+    why
+}
+
+#[test]
+fn a_bit_that_flips_anywhere_is_found() {
+    let (_folder, store, second) = two();
+    let files = names(&second);
+    assert_eq!(files.len(), 4, "{files:?}");
+    for file in files {
+        let path = second.join(&file);
+        let whole = fs::read(&path).expect("a file");
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << (at % 8);
+            fs::write(&path, &bytes).expect("a file");
+            match why(&store) {
+                StoreError::Manifest { path: named, .. } => assert_eq!(named, path),
+                StoreError::Part {
+                    path: named,
+                    flaw: Flaw::Content { found, expected },
+                } => {
+                    assert_eq!(named, path);
+                    assert_eq!(found, *blake3::hash(&bytes).as_bytes());
+                    assert_eq!(expected, *blake3::hash(&whole).as_bytes());
+                }
+                other => panic!("{file}, byte {at}: {other}"),
+            }
+        }
+        fs::write(&path, &whole).expect("a file");
+    }
+    store.verify(APP, id(2)).expect("all as it was");
+}
+
+#[test]
+fn a_file_that_is_cut_or_longer_is_found() {
+    let (_folder, store, second) = two();
+    for file in names(&second) {
+        let path = second.join(&file);
+        let whole = fs::read(&path).expect("a file");
+        for len in (0..whole.len()).chain([whole.len() + 1]) {
+            let mut bytes = whole.clone();
+            bytes.resize(len, 0);
+            fs::write(&path, &bytes).expect("a file");
+            match why(&store) {
+                StoreError::Manifest { cause, .. } => assert!(
+                    matches!(cause, ManifestError::Damaged | ManifestError::NotAManifest),
+                    "{cause}"
+                ),
+                StoreError::Part {
+                    flaw: Flaw::Length { found, expected },
+                    ..
+                } => assert_eq!((found, expected), (len as u64, whole.len() as u64)),
+                other => panic!("{file} with {len} bytes: {other}"),
+            }
+            // No part has to be read for that.
+            let state = store
+                .list()
+                .expect("a store")
+                .pop()
+                .map(|entry| entry.state);
+            assert!(matches!(state, Some(State::Damaged(_))), "{state:?}");
+        }
+        fs::write(&path, &whole).expect("a file");
+    }
+}
+
+#[test]
+fn a_part_that_is_gone_is_named_with_its_host() {
+    let (_folder, store, second) = two();
+    let path = second.join(name::kept(HostId(2)));
+    fs::remove_file(&path).expect("a part");
+    let why = why(&store);
+    let StoreError::Part {
+        path: named,
+        flaw: Flaw::Missing { place },
+    } = &why
+    else {
+        panic!("{why}");
+    };
+    assert_eq!((named, place.as_str()), (&path, "alpha"));
+    assert!(why.to_string().contains("h2.kept"), "{why}");
+    // Where every host has a disk of its own, the parts of others are not looked for.
+    store
+        .clone()
+        .of_host("beta")
+        .verify(APP, id(2))
+        .expect("none of beta's");
+    assert!(store.of_host("alpha").verify(APP, id(2)).is_err());
+}
+
+#[test]
+fn a_manifest_of_another_checkpoint_is_refused() {
+    let (_folder, store, second) = two();
+    let first = store.folder(APP, id(1));
+    fs::copy(first.join(name::MANIFEST), second.join(name::MANIFEST)).expect("a copy");
+    let why = why(&store).to_string();
+    assert!(why.contains("a1b2c3-t3.1/g1-e1"), "{why}");
+}
+
+#[test]
+fn a_link_in_place_of_a_file_is_not_followed() {
+    let (folder, store, second) = two();
+    let part = second.join(name::kept(HostId(2)));
+    let away = folder.path().join("away");
+    fs::rename(&part, &away).expect("a part");
+    std::os::unix::fs::symlink(&away, &part).expect("a link");
+    assert!(matches!(why(&store), StoreError::System { .. }));
+}
+
+#[test]
+fn a_part_that_lacks_or_has_another_length_is_not_committed() {
+    let (_folder, store, _) = two();
+    let writer = store.begin(APP, id(3)).expect("a checkpoint");
+    let mut manifest = parts(&writer, id(3)).expect("parts");
+    manifest.tasks[1].image.bytes += 1;
+    let refused = writer.commit(&manifest).expect_err("another length");
+    assert!(matches!(
+        refused,
+        StoreError::Part {
+            flaw: Flaw::Length { .. },
+            ..
+        }
+    ));
+    manifest.tasks[1].image.bytes -= 1;
+
+    let part = store.folder(APP, id(3)).join(name::kept(HostId(2)));
+    let away = part.with_file_name("away");
+    fs::rename(&part, &away).expect("a part");
+    let refused = writer.commit(&manifest).expect_err("a part lacks");
+    assert!(matches!(
+        refused,
+        StoreError::Part {
+            flaw: Flaw::Missing { .. },
+            ..
+        }
+    ));
+    // It is not of that host: it is on another disk.
+    manifest.kept[0].place = "beta".to_owned();
+    let alpha = store.clone().of_host("alpha");
+    alpha
+        .begin(APP, id(3))
+        .expect("the same")
+        .commit(&manifest)
+        .expect("all of alpha's");
+}

@@ -1,0 +1,196 @@
+//! The bytes of a manifest, so that a change of the format is seen in review.
+//!
+//! `golden/manifest.txt` holds the file in hexadecimal: magic and version, the body, the hash, a
+//! line each. After a change that is meant, raise the version and write it anew with
+//! `UPDATE_GOLDENFILES=1 cargo test -p vm-store --test golden`.
+
+use std::{fmt::Write, fs, path::PathBuf};
+use vm_store::{Manifest, ManifestError, Part, SavedGroup, SavedTask, limits, name};
+use vm_wire::{Body, HostId, MachineId, Tid};
+
+const PREFIX: usize = 12;
+const HASH: usize = 32;
+
+fn sample() -> Manifest {
+    let machine = MachineId::from_bits(0xa1b2c3);
+    let app = Tid::new(machine, HostId(3), 1);
+    let part = |name: String, byte: u8| Part {
+        name,
+        bytes: 1 << 33,
+        hash: [byte; 32],
+        place: "alpha".to_owned(),
+    };
+    let task = |tid, byte| SavedTask {
+        tid,
+        host: "alpha".to_owned(),
+        arch: "x86_64".to_owned(),
+        incarnation: 2,
+        asker: Tid::daemon(machine, HostId(1)),
+        request: 70_000,
+        index: 3,
+        program: "hello".to_owned(),
+        enrolled: true,
+        image: part(name::image(app, tid), byte),
+        belongings: Body::from(vec![1, 2, 3]),
+    };
+    let other = Tid::new(MachineId::from_bits(0xbeef), HostId(1), 7);
+    Manifest {
+        machine: MachineId::from_bits(0xbeef),
+        app,
+        program: "hello".to_owned(),
+        generation: 1,
+        epoch: 5,
+        taken_ms: 1_700_000_000_000,
+        blocking: false,
+        tasks: vec![task(app, 0x11), task(other, 0x22)],
+        groups: vec![SavedGroup {
+            name: "all".to_owned(),
+            version: 4,
+            members: vec![(0, app), (1, other)],
+        }],
+        kept: vec![part(name::kept(HostId(2)), 0x33)],
+    }
+}
+
+fn bytes(manifest: &Manifest) -> Vec<u8> {
+    manifest.to_bytes().expect("a manifest that can be true")
+}
+
+/// A file with this body, whose hash holds.
+fn sealed(prefix: &[u8], body: &[u8]) -> Vec<u8> {
+    let said = [prefix, body].concat();
+    [&said[..], blake3::hash(&said).as_bytes()].concat()
+}
+
+#[test]
+fn a_manifest_has_the_bytes_that_it_always_had() {
+    let bytes = bytes(&sample());
+    let (said, hash) = bytes.split_at(bytes.len() - HASH);
+    let (prefix, body) = said.split_at(PREFIX);
+    let mut text = String::new();
+    for line in [prefix, body, hash] {
+        for byte in line {
+            write!(text, "{byte:02x}").expect("a string takes all");
+        }
+        text.push('\n');
+    }
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/manifest.txt");
+    if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
+        fs::write(&file, text).expect("the golden file can be written");
+        return;
+    }
+    let golden = fs::read_to_string(&file).expect("the golden file is there");
+    assert_eq!(golden, text, "left: as it was, right: as it is");
+}
+
+#[test]
+fn what_was_written_is_read_back() {
+    assert_eq!(Manifest::from_bytes(&bytes(&sample())), Ok(sample()));
+}
+
+#[test]
+fn another_version_is_told_from_damage() {
+    let bytes = bytes(&sample());
+    let body = &bytes[PREFIX..bytes.len() - HASH];
+    let mut prefix = bytes[..PREFIX].to_vec();
+    prefix[8] = 2;
+    let found = Manifest::from_bytes(&sealed(&prefix, body));
+    assert_eq!(found, Err(ManifestError::OtherVersion { found: 2 }));
+    let found = Manifest::from_bytes(&[&prefix[..], body].concat());
+    assert_eq!(found, Err(ManifestError::Damaged));
+    let found = Manifest::from_bytes(b"VMIMAGE\n");
+    assert_eq!(found, Err(ManifestError::NotAManifest));
+}
+
+#[test]
+fn a_body_that_is_not_exactly_one_manifest_is_refused() {
+    let bytes = bytes(&sample());
+    let (prefix, body) = bytes[..bytes.len() - HASH].split_at(PREFIX);
+    let longer = [body, &[0xc0]].concat();
+    // An array in an array, and so on.
+    let deep = [&[0x9a], &[0x91; 1_000_000][..]].concat();
+    for wrong in [&longer[..], &body[..body.len() - 1], &[], &[0x9a], &deep] {
+        let found = Manifest::from_bytes(&sealed(prefix, wrong));
+        assert!(matches!(found, Err(ManifestError::Body(_))), "{found:?}");
+    }
+}
+
+#[test]
+fn a_manifest_has_a_greatest_length() {
+    let mut long = sample();
+    long.tasks[0].belongings = Body::from(vec![0; limits::MANIFEST_MAX]);
+    let found = long.to_bytes();
+    assert!(matches!(found, Err(ManifestError::TooLong { .. })));
+    let found = Manifest::from_bytes(&vec![0; limits::MANIFEST_MAX + 1]);
+    assert!(matches!(found, Err(ManifestError::TooLong { .. })));
+}
+
+/// What is said of a manifest, and what makes it so.
+type Wrong = (&'static str, fn(&mut Manifest));
+
+#[test]
+fn what_cannot_be_true_is_neither_written_nor_read() {
+    let wrongs: &[Wrong] = &[
+        ("machine", |m| {
+            m.machine = read_machine(MachineId::MAX + 1);
+        }),
+        ("is no task", |m| m.app = Tid::NONE),
+        ("t3.1 is there twice", |m| m.tasks[1] = m.tasks[0].clone()),
+        ("t3.0 is no task", |m| {
+            m.tasks[0].tid = Tid::daemon(m.app.machine(), HostId(3));
+        }),
+        ("not t3.1.image", |m| {
+            m.tasks[0].image.name = "t3.2.image".to_owned();
+        }),
+        ("not 00beef-t1.7.image", |m| {
+            m.tasks[1].image.name = "t1.7.image".to_owned();
+        }),
+        ("host", |m| m.tasks[0].host = "../alpha".to_owned()),
+        ("host", |m| m.tasks[0].host.clear()),
+        ("host", |m| m.tasks[0].image.place = "a/b".to_owned()),
+        ("host", |m| m.kept[0].place = "a\0".to_owned()),
+        ("architecture", |m| m.tasks[0].arch = "x".repeat(256)),
+        ("program", |m| m.tasks[0].program = "/bin/sh".to_owned()),
+        ("program", |m| m.program = "/bin/sh".to_owned()),
+        ("group", |m| m.groups[0].name.clear()),
+        ("group \"all\" is there twice", |m| {
+            m.groups.push(m.groups[0].clone());
+        }),
+        ("a member twice", |m| m.groups[0].members[1].0 = 0),
+        ("a member twice", |m| m.groups[0].members[1].1 = m.app),
+        ("h2.kept is there twice", |m| {
+            m.kept.push(m.kept[0].clone());
+        }),
+        ("no name of what", |m| {
+            m.kept[0].name = "../h2.kept".to_owned();
+        }),
+        ("no name of what", |m| {
+            m.kept[0].name = "t3.1.image".to_owned();
+        }),
+        ("groups", |m| {
+            let group = m.groups[0].clone();
+            m.groups = vec![group; vm_wire::limits::GROUPS_MAX + 1];
+        }),
+    ];
+    let whole = bytes(&sample());
+    for (said, make_wrong) in wrongs {
+        let mut wrong = sample();
+        make_wrong(&mut wrong);
+        let read = Manifest::from_bytes(&sealed(&whole[..PREFIX], &vm_wire::encode(&wrong)));
+        for refused in [wrong.to_bytes().map(drop), read.map(drop)] {
+            let Err(ManifestError::Impossible { what }) = &refused else {
+                panic!("{said}: {refused:?}");
+            };
+            assert!(what.contains(said), "{said}: {what}");
+        }
+    }
+    let mut right = sample();
+    right.program.clear();
+    right.groups[0].name = "any/name".to_owned();
+    assert_eq!(Manifest::from_bytes(&bytes(&right)), Ok(right));
+}
+
+/// A machine as it may come from a file.
+fn read_machine(number: u32) -> MachineId {
+    vm_wire::decode(&vm_wire::encode(&number)).expect("a number")
+}
