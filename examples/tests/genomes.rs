@@ -1,6 +1,6 @@
 //! The alignment on real genomes, within a stretch of E. coli that holds remains of phages.
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use vm_examples::align::{
     hits::{Candidate, select},
     job::Options,
@@ -42,6 +42,13 @@ fn shown(row: &Row) -> String {
         row.matches,
         row.length
     )
+}
+
+#[test]
+fn the_help_names_no_folder_of_who_built_the_program() {
+    let help = Arguments::command().render_long_help().to_string();
+    assert!(help.contains("--query"), "{help}");
+    assert!(!help.contains(env!("CARGO_MANIFEST_DIR")), "{help}");
 }
 
 #[test]

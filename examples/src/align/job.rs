@@ -26,10 +26,12 @@ const TARGET_LENGTH_DEFAULT: usize = 1_000_000;
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     /// The query, a FASTA file (.gz is fine); the rows of the matrix
-    #[arg(long, value_name = "FILE", default_value = QUERY_DEFAULT)]
+    /// [default: the phage lambda that comes with the sources]
+    #[arg(long, value_name = "FILE", default_value = QUERY_DEFAULT, hide_default_value = true)]
     pub query: PathBuf,
     /// The target, a FASTA file (.gz is fine); the columns of the matrix
-    #[arg(long, value_name = "FILE", default_value = TARGET_DEFAULT)]
+    /// [default: the E. coli 536 that comes with the sources]
+    #[arg(long, value_name = "FILE", default_value = TARGET_DEFAULT, hide_default_value = true)]
     pub target: PathBuf,
     /// Align all of the target, not only a stretch of it
     #[arg(long, conflicts_with_all = ["start", "length"])]
