@@ -182,9 +182,9 @@ pub enum Command {
     /// Show the manual page of a command, or the list of commands.
     #[command(after_long_help = HELP_HELP)]
     Help {
-        /// The command.
+        /// The command, and which of its own.
         #[arg(value_name = "COMMAND")]
-        command: Option<String>,
+        command: Vec<String>,
     },
 
     /// Leave the console. The machine runs on.
@@ -212,6 +212,12 @@ pub enum Image {
         /// The image.
         #[arg(value_name = "FILE")]
         file: PathBuf,
+    },
+    /// Show the manual page of one of these, or the list of them.
+    Help {
+        /// Which.
+        #[arg(value_name = "ACTION")]
+        action: Option<String>,
     },
 }
 
@@ -543,7 +549,8 @@ Example:
 
 const HELP_HELP: &str = "\
 Example:
-  vm help run";
+  vm help run
+  vm help image verify";
 
 const QUIT_HELP: &str = "\
 Ctrl-D does the same.

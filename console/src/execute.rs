@@ -16,6 +16,7 @@ use clap::CommandFactory;
 use std::{
     env,
     io::{self, BufRead, IsTerminal, Write},
+    iter,
     path::PathBuf,
     rc::Rc,
     time::Duration,
@@ -160,7 +161,8 @@ impl Console {
                 Ok(failure::DONE)
             }
             Command::Help { command } => {
-                let text = help(command.as_deref())?;
+                let command: Vec<&str> = command.iter().map(String::as_str).collect();
+                let text = help(&command)?;
                 self.renderer.show(&Event::Help(&text))?;
                 Ok(failure::DONE)
             }
@@ -292,6 +294,11 @@ impl Console {
     fn image(&mut self, action: &command::Image) -> anyhow::Result<u8> {
         let renderer = &mut self.renderer;
         match action {
+            command::Image::Help { action } => {
+                let command: Vec<&str> = iter::once("image").chain(action.as_deref()).collect();
+                renderer.show(&Event::Help(&help(&command)?))?;
+                Ok(failure::DONE)
+            }
             command::Image::Info { file } => {
                 let report = image::look(file, &self.interrupt)?;
                 renderer.show(&Event::Image(&report))?;
@@ -487,16 +494,16 @@ fn environment(
         .collect()
 }
 
-/// The manual page of a command, or the list of all.
-fn help(command: Option<&str>) -> anyhow::Result<String> {
+/// The manual page of a command, given word by word, or the list of all.
+fn help(command: &[&str]) -> anyhow::Result<String> {
     let mut grammar = Cli::command();
     grammar.build();
-    let page = match command {
-        None => &mut grammar,
-        Some(name) => grammar
-            .find_subcommand_mut(name)
-            .ok_or_else(|| UsageError(format!("no command '{name}': 'help' lists them")))?,
-    };
+    let page = command.iter().try_fold(&mut grammar, |above, word| {
+        above.find_subcommand_mut(word).ok_or_else(|| {
+            let all = command.join(" ");
+            UsageError(format!("no command '{all}': 'help' lists them"))
+        })
+    })?;
     Ok(page.render_long_help().to_string())
 }
 
@@ -516,9 +523,15 @@ mod tests {
 
     #[test]
     fn help_has_a_page_for_each_command_and_none_for_others() {
-        assert!(help(None).unwrap().contains("Exit codes:"));
-        assert!(help(Some("run")).unwrap().contains("Usage: vm run"));
-        let none = help(Some("frobnicate")).unwrap_err();
-        assert_eq!(failure::exit_code(&none), failure::USAGE);
+        let help = |line: &str| help(&line.split_whitespace().collect::<Vec<_>>());
+        assert!(help("").unwrap().contains("Exit codes:"));
+        assert!(help("run").unwrap().contains("Usage: vm run"));
+        assert!(help("image").unwrap().contains("Usage: vm image"));
+        assert!(help("image run").unwrap().contains("Usage: vm image run"));
+        for unknown in ["frobnicate", "image frobnicate", "run run"] {
+            let none = help(unknown).unwrap_err();
+            assert!(none.to_string().contains(unknown), "{none}");
+            assert_eq!(failure::exit_code(&none), failure::USAGE);
+        }
     }
 }

@@ -115,10 +115,19 @@ fn without_a_daemon_the_error_says_what_to_do() {
 #[test]
 fn version_and_help_need_no_daemon() {
     let dir = tempfile::tempdir().unwrap();
-    for words in [&["version"][..], &["help"], &["help", "run"], &["--help"]] {
+    for (words, says) in [
+        (&["version"][..], "protocol"),
+        (&["help"], "Usage: vm"),
+        (&["help", "run"], "Usage: vm run"),
+        (&["--help"], "Usage: vm"),
+        (&["image", "help"], "Usage: vm image"),
+        (&["image", "help", "run"], "Usage: vm image run"),
+        (&["--json", "image", "help"], "{\"help\":"),
+        (&["help", "image", "run"], "Usage: vm image run"),
+    ] {
         let output = vm(dir.path()).args(words).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{words:?}");
-        assert!(!output.stdout.is_empty());
+        assert!(text(&output.stdout).contains(says), "{words:?}");
     }
 }
 

@@ -237,7 +237,9 @@ mod tests {
             };
             assert!(words.contains(&"run".to_owned()), "{line}");
         }
-        let below = ["info", "verify", "run"].map(str::to_owned).to_vec();
+        let below = ["info", "verify", "run", "help"]
+            .map(str::to_owned)
+            .to_vec();
         assert_eq!(wanted("image "), Wanted::Words(below.clone()));
         assert_eq!(wanted("--json image ve"), Wanted::Words(below));
         let Wanted::Words(words) = wanted("halt --") else {
