@@ -202,6 +202,16 @@ impl Daemon {
 
     /// This host leaves, whether its tasks have left or not.
     pub(super) fn end_drain_at_leave(&mut self, out: &mut Outbox) {
+        let leave_by = self.drain.as_ref().and_then(|drain| drain.leave_by);
+        let left = self.agreement.state().task_count(self.me);
+        if leave_by.is_some_and(|by| self.now >= by) && left > 0 {
+            let what = match left {
+                1 => "1 task has not left and ends now".to_owned(),
+                _ => format!("{left} tasks have not left and end now"),
+            };
+            let text = format!("the time for the drain is over (--grace): {what}");
+            out.push_back(Output::Note(text));
+        }
         let text = "the host is leaving the machine, and its other tasks end";
         self.give_up_drain(Failed::new(FailKind::Refused, text), out);
     }

@@ -282,6 +282,9 @@ fn a_daemon_that_is_asked_to_end_drains_first_within_its_time() {
         assert_eq!(phase(&world, 2), HostPhase::Gone);
         let state = world.daemon(1).agreement().state();
         assert_eq!(state.living_task(worker).is_some(), savable);
+        let told = "the time for the drain is over (--grace): 1 task has not left and ends now";
+        let tells = world.noted.iter().filter(|note| *note == told).count();
+        assert_eq!(tells, usize::from(!savable), "{:?}", world.noted);
     }
 }
 
