@@ -117,7 +117,7 @@ pub enum Command {
         /// The task.
         #[arg(value_name = "TID")]
         tid: TidArg,
-        /// Where to, as `conf` shows it; else the machine chooses.
+        /// Where to: a name or number that `conf` shows; else the machine chooses.
         #[arg(value_name = "HOST")]
         host: Option<String>,
         /// Send all of its memory while it stands still: the shortest move, the longest freeze.
@@ -134,7 +134,7 @@ pub enum Command {
         /// The host takes tasks again. Those that have left do not come back.
         #[arg(long)]
         undo: bool,
-        /// Its name, as `conf` shows it.
+        /// Its name or number, as `conf` shows them.
         #[arg(value_name = "HOST")]
         host: String,
     },
@@ -154,7 +154,7 @@ pub enum Command {
     /// Take hosts out of the machine: their tasks end, then their daemons.
     #[command(after_long_help = DELETE_HELP)]
     Delete {
-        /// Names, as `conf` shows them.
+        /// Names or numbers, as `conf` shows them.
         #[arg(required = true, value_name = "HOST")]
         hosts: Vec<String>,
     },
@@ -459,6 +459,7 @@ interrupted. Only programs that use vmlib can be moved.
 
 Example:
   vm move t2.5 nodeB
+  vm move t2.5 h3
   vm move t2.5
   vm move t2.5 nodeB --no-precopy";
 

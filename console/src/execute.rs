@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 use vm_wire::{
-    MachineId, Tid,
+    HostId, MachineId, Tid,
     console::{Answer, Conf, HostRow, HostState, Request, TaskRow},
     peer::MoveWay,
     task,
@@ -353,10 +353,9 @@ impl Console {
         let conf = self.conf(None)?;
         let mut code = failure::DONE;
         for host in hosts {
-            let is_here = conf
-                .hosts
-                .iter()
-                .any(|row| row.host == conf.here && row.facts.name == *host);
+            let row = host_called(&conf, host);
+            let is_here = row.is_some_and(|row| row.host == conf.here);
+            let name = row.map_or(host, |row| &row.facts.name);
             match self.client()?.ask(&Request::Delete(host.clone())) {
                 Ok(Answer::Done) if is_here => self.await_end()?,
                 Ok(Answer::Done) => {}
@@ -370,7 +369,7 @@ impl Console {
                 }
                 Err(error) => return Err(error.into()),
             }
-            self.renderer.show(&Event::HostDeleted(host))?;
+            self.renderer.show(&Event::HostDeleted(name))?;
         }
         Ok(code)
     }
@@ -403,7 +402,7 @@ impl Console {
             let Answer::Conf(conf) = client.ask(&Request::Conf)? else {
                 return Err(ClientError::Unexpected);
             };
-            let row = conf.hosts.iter().find(|row| row.facts.name == host);
+            let row = host_called(&conf, host);
             bar.set_message(format!("{} tasks to go", row.map_or(0, |row| row.tasks)));
             Ok(())
         });
@@ -465,6 +464,17 @@ pub fn is_present(row: &HostRow) -> bool {
         row.state,
         HostState::Live | HostState::Draining | HostState::Leaving
     )
+}
+
+/// The host in the machine that the user means: by its name, or, if none has that, by its number
+/// (`h3`). As the daemon has it.
+fn host_called<'a>(conf: &'a Conf, text: &str) -> Option<&'a HostRow> {
+    let find = |is_it: &dyn Fn(&HostRow) -> bool| {
+        let mut present = conf.hosts.iter().filter(|row| is_present(row));
+        present.find(|row| is_it(row))
+    };
+    find(&|row| row.facts.name == text)
+        .or_else(|| find(&|row| HostId::parse(text) == Some(row.host)))
 }
 
 fn current_dir() -> anyhow::Result<PathBuf> {

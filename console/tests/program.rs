@@ -241,6 +241,18 @@ fn a_reader_that_stops_reading_is_no_error() {
 }
 
 #[test]
+fn a_host_that_is_meant_by_its_number_is_named() {
+    let output = against(&["delete", "h1"], |mut daemon| {
+        daemon.answer_next(&Answer::Conf(conf()));
+        let request = daemon.answer_next(&Answer::Done);
+        // It is the one that was asked, whose end is awaited.
+        assert_eq!(request, Request::Delete("h1".to_owned()));
+    });
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(text(&output.stdout), "alpha: deleted\n");
+}
+
+#[test]
 fn halt_returns_when_the_daemon_is_gone() {
     let output = against(&["halt"], |mut daemon| {
         let request = daemon.answer_next(&Answer::Done);

@@ -9,9 +9,9 @@ use vm_wire::{
 };
 
 impl Task {
-    /// Moves a task, which may be this one, to the host of that name, or to the one that the machine
-    /// chooses: the living host with most room. All other tasks go on meanwhile. Returns when the
-    /// task runs there, and how that went.
+    /// Moves a task, which may be this one, to the host of that name or number (`h3`), or to the one
+    /// that the machine chooses: the living host with most room. All other tasks go on meanwhile.
+    /// Returns when the task runs there, and how that went.
     ///
     /// A task that moves itself returns from this call on the new host.
     ///

@@ -75,14 +75,14 @@ impl Spawn {
         self
     }
 
-    /// Starts all on the host of that name.
+    /// Starts all on the host of that name, or of that number: `h3`.
     #[must_use]
     pub fn on(mut self, host: impl Into<String>) -> Self {
         self.request.place = Place::Host(host.into());
         self
     }
 
-    /// Starts them in turn on the hosts of these names.
+    /// Starts them in turn on the hosts of these names or numbers.
     #[must_use]
     pub fn on_each<H: Into<String>>(mut self, hosts: impl IntoIterator<Item = H>) -> Self {
         self.request.place = Place::Hosts(hosts.into_iter().map(Into::into).collect());

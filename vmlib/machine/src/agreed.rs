@@ -358,6 +358,13 @@ impl Agreed {
             .map(|(id, _)| id)
     }
 
+    /// The present host that somebody means: by its name, or, if none has that, by its number as
+    /// people see it (`h3`).
+    pub fn host_called(&self, text: &str) -> Option<HostId> {
+        let numbered = || HostId::parse(text).filter(|host| self.is_present(*host));
+        self.host_named(text).or_else(numbered)
+    }
+
     /// The host that joined with that nonce, present or remembered.
     pub fn host_of_nonce(&self, nonce: u64) -> Option<HostId> {
         let has_it = |(_, host): &(&HostId, &Host)| host.nonce == nonce;

@@ -164,14 +164,14 @@ fn in_turn(
 /// [`FailKind::NoSuchHost`], saying which hosts there are.
 pub fn living_host(state: &Agreed, name: &str) -> Result<HostId, Failed> {
     let living = |id: &HostId| state.is_living(*id);
-    if let Some(id) = state.host_named(name).filter(living) {
+    if let Some(id) = state.host_called(name).filter(living) {
         return Ok(id);
     }
-    if state.host_named(name).is_none() {
+    if state.host_called(name).is_none() {
         return Err(no_such_host(state, name));
     }
     let text = state
-        .host_named(name)
+        .host_called(name)
         .map(|host| takes_no_tasks(state, host))
         .unwrap_or_default();
     Err(Failed::new(FailKind::NoSuchHost, text))

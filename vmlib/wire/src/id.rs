@@ -45,6 +45,14 @@ impl HostId {
     pub const NONE: HostId = HostId(0);
     /// The host that founds a machine.
     pub const FOUNDER: HostId = HostId(1);
+
+    /// The number as people write it: `h3`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix('h')?;
+        let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+        let number = digits.parse().ok().filter(|number| *number > 0)?;
+        is_number.then_some(HostId(number))
+    }
 }
 
 impl fmt::Display for HostId {
@@ -187,6 +195,16 @@ mod tests {
             assert_eq!(Tid::parse(&tid.show(HERE), HERE), Ok(tid));
         }
         assert_eq!(Tid::new(HERE, HostId(3), 17).show(HERE), "t3.17");
+    }
+
+    #[test]
+    fn a_hosts_number_is_read_as_it_is_shown() {
+        for host in [HostId(1), HostId(u16::MAX)] {
+            assert_eq!(HostId::parse(&host.to_string()), Some(host));
+        }
+        for text in ["", "h", "h0", "3", "h+3", "h65536", "h3x", "H3"] {
+            assert_eq!(HostId::parse(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -144,6 +144,19 @@ fn a_join_asked_twice_is_one_host_and_a_name_is_held_by_one() {
 }
 
 #[test]
+fn a_host_is_called_by_its_name_or_else_by_its_number() {
+    let mut machine = Machine::new();
+    machine.join(3, "h1");
+    let called = |machine: &Machine, text: &str| machine.state.host_called(text);
+    assert_eq!(called(&machine, "b"), Some(HostId(2)));
+    assert_eq!(called(&machine, "h2"), Some(HostId(2)));
+    assert_eq!(called(&machine, "h1"), Some(HostId(3)), "the name wins");
+    assert_eq!(called(&machine, "h4"), None);
+    machine.apply(Change::HostDead(HostId(2)));
+    assert_eq!(called(&machine, "h2"), None);
+}
+
+#[test]
 fn what_a_dead_host_proposed_is_void_as_a_whole() {
     let mut machine = Machine::new();
     machine.apply(Change::HostDead(HostId(2)));

@@ -72,7 +72,7 @@ impl Daemon {
         };
         let owner = task.host;
         let to = match name {
-            Some(name) => match state.host_named(name) {
+            Some(name) => match state.host_called(name) {
                 Some(host) => host,
                 None => return Err(placement::no_such_host(state, name)),
             },

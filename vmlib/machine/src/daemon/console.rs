@@ -292,7 +292,7 @@ impl Daemon {
     }
 
     fn delete(&mut self, name: &str) -> Reply {
-        let Some(host) = self.agreement.state().host_named(name) else {
+        let Some(host) = self.agreement.state().host_called(name) else {
             return placement::no_such_host(self.agreement.state(), name).into();
         };
         if self.agreement.state().is_staying(host) {

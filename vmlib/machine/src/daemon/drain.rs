@@ -124,7 +124,7 @@ impl Daemon {
     ) -> Result<(), Failed> {
         let state = self.agreement.state();
         let host = state
-            .host_named(name)
+            .host_called(name)
             .ok_or_else(|| placement::no_such_host(state, name))?;
         let request = self.note_asked(asker, host, None);
         if host == self.me {
@@ -139,7 +139,7 @@ impl Daemon {
     pub(super) fn ask_undrain(&mut self, name: &str) -> Result<HostId, Failed> {
         let state = self.agreement.state();
         let host = state
-            .host_named(name)
+            .host_called(name)
             .ok_or_else(|| placement::no_such_host(state, name))?;
         if !state.is_draining(host) {
             let text = format!("host '{name}' is not draining");

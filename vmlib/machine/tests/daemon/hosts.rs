@@ -164,6 +164,33 @@ fn unknown_hosts_are_not_deleted() {
 }
 
 #[test]
+fn a_host_may_be_meant_by_its_number() {
+    let mut world = World::new(3);
+    let master = world.master(1, "master");
+    let h3 = || "h3".to_owned();
+    let worker = world
+        .spawn(master, "worker", 1, Place::Host("h2".to_owned()))
+        .tids[0];
+    assert_eq!(worker.host(), HostId(2));
+    let conn = world.conn();
+    let there = Request::Move(worker, Some(h3()), world.way);
+    match world.console(1, conn, &there) {
+        Answer::Moved(report) => assert_eq!(report.to, HostId(3)),
+        other => panic!("{other:?}"),
+    }
+    match world.console(1, conn, &Request::Drain(h3())) {
+        Answer::Drained(report) => assert_eq!((report.host, report.moved_count), (HostId(3), 1)),
+        other => panic!("{other:?}"),
+    }
+    let undone = world.console(1, conn, &Request::Undrain(h3()));
+    assert_eq!(undone, Answer::Done);
+    assert_eq!(states(&mut world, 1)[2], HostState::Live);
+    let deleted = world.console(1, conn, &Request::Delete(h3()));
+    assert_eq!(deleted, Answer::Done);
+    assert_eq!(states(&mut world, 1)[2], HostState::Gone);
+}
+
+#[test]
 fn a_minority_ends_its_tasks_and_itself() {
     let mut world = World::new(3);
     let lonely = world.master(3, "master");
