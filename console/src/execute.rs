@@ -7,7 +7,7 @@ use crate::{
     image,
     interrupt::Interrupt,
     launch,
-    moving::Moving,
+    moving::{self, Moving},
     render::{Event, Renderer},
     run, terminal,
 };
@@ -402,8 +402,9 @@ impl Console {
             let Answer::Conf(conf) = client.ask(&Request::Conf)? else {
                 return Err(ClientError::Unexpected);
             };
-            let row = host_called(&conf, host);
-            bar.set_message(format!("{} tasks to go", row.map_or(0, |row| row.tasks)));
+            if let Some(row) = host_called(&conf, host) {
+                bar.set_message(moving::left_there(row.tasks));
+            }
             Ok(())
         });
         bar.finish_and_clear();

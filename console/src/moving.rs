@@ -1,4 +1,5 @@
-//! What people see on a terminal while a task moves: its phase, and how much was sent of how much.
+//! What people see on a terminal while a task moves: its phase, and how much was sent of how much;
+//! and while a host is drained: how many tasks are left there.
 
 use crate::{launch, render::Audience};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -56,6 +57,16 @@ impl Moving {
     }
 }
 
+/// How far a drain is. Tasks that cannot be moved are among those that are left there; and when none
+/// is, the end of the last move may still be awaited.
+pub fn left_there(tasks: u32) -> String {
+    match tasks {
+        0 => "no task is left there".to_owned(),
+        1 => "1 task is left there".to_owned(),
+        _ => format!("{tasks} tasks are left there"),
+    }
+}
+
 /// What is written again while the task runs is sent again: then that is more than its memory.
 fn length(sent: Sent) -> u64 {
     sent.memory.max(sent.bytes)
@@ -77,6 +88,14 @@ fn doing(phase: MovePhase) -> &'static str {
 mod tests {
     use super::*;
     use crate::fake::tid;
+
+    #[test]
+    fn a_drain_shows_how_many_tasks_are_left() {
+        let shown = [0, 1, 7].map(left_there);
+        let wanted =
+            ["no task is", "1 task is", "7 tasks are"].map(|it| format!("{it} left there"));
+        assert_eq!(shown, wanted);
+    }
 
     #[test]
     fn the_bar_shows_the_row_of_its_task_and_is_never_shorter_than_what_was_sent() {

@@ -13,6 +13,7 @@ use std::{
     fs::{self, File},
     io::{Read, Write},
     process::{Output as ProcessOutput, Stdio},
+    sync::mpsc,
 };
 use tempfile::TempDir;
 use vm_wire::{
@@ -222,6 +223,43 @@ fn a_drain_looks_how_far_it_is_until_it_is_answered() {
         assert_eq!(text(&output.stdout), said);
         assert_eq!(text(&output.stderr), "");
     }
+}
+
+/// Of two hosts of one name, the one that is gone has no tasks.
+#[test]
+fn on_a_terminal_a_drain_shows_the_tasks_of_the_host_that_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let (go_on, told) = mpsc::channel();
+    let daemon = fake::listen(dir.path(), 1, move |_, mut daemon| {
+        daemon.greet();
+        let (drain, _) = daemon.request();
+        let mut machine = conf();
+        machine.hosts[1].facts.name = "beta".to_owned();
+        machine.hosts[2].facts.name = "beta".to_owned();
+        (machine.hosts[2].state, machine.hosts[2].tasks) = (HostState::Draining, 7);
+        daemon.answer_next(&Answer::Conf(machine));
+        told.recv().unwrap();
+        let report = DrainReport {
+            host: HostId(3),
+            total_us: 1_000,
+            moved_count: 7,
+            refused_count: 0,
+            moved: Vec::new(),
+            refused: Vec::new(),
+        };
+        daemon.answer(drain, &Answer::Drained(report));
+        while let Some(frame) = daemon.frame() {
+            daemon.answer(frame.header.request, &Answer::Conf(conf()));
+        }
+    });
+    let (ours, theirs) = terminal();
+    let mut console = vm_on(&theirs, dir.path(), &["drain", "beta"]);
+    let mut screen = Screen::new(ours);
+    screen.wait_for("beta: 7 tasks are left there");
+    go_on.send(()).unwrap();
+    screen.wait_for("lost: 7 tasks have left");
+    assert_eq!(console.wait().code(), Some(0));
+    daemon.join().unwrap();
 }
 
 #[test]
