@@ -78,7 +78,9 @@ fn not_understood(error: &clap::Error) -> ExitCode {
 }
 
 fn renderer(audience: Audience) -> Renderer {
-    Renderer::new(audience, Box::new(io::stdout()), Box::new(io::stderr()))
+    let mut renderer = Renderer::new(audience, Box::new(io::stdout()), Box::new(io::stderr()));
+    renderer.set_to_terminal(io::stdout().is_terminal());
+    renderer
 }
 
 fn console(cli: &Cli, renderer: Renderer) -> anyhow::Result<u8> {

@@ -88,6 +88,8 @@ pub struct Renderer {
     machine: MachineId,
     /// Whether the terminal is raw, so that a new line does not also go back to its beginning.
     raw_terminal: bool,
+    /// Whether results go to a terminal, whose lines are short.
+    to_terminal: bool,
     out: Box<dyn Write>,
     errors: Box<dyn Write>,
 }
@@ -99,9 +101,15 @@ impl Renderer {
             audience,
             machine: MachineId::from_bits(0),
             raw_terminal: false,
+            to_terminal: false,
             out,
             errors,
         }
+    }
+
+    /// Whether results go to a terminal.
+    pub fn set_to_terminal(&mut self, to_terminal: bool) {
+        self.to_terminal = to_terminal;
     }
 
     /// For whom this shows.
@@ -147,6 +155,10 @@ impl Renderer {
                 if let Some(line) = people::run_ended(self.machine, *tid, *status) {
                     self.notice(&line)?;
                 }
+            }
+            (Audience::People, Event::Moved(tid, report, conf)) if self.to_terminal => {
+                let text = people::moved(self.machine, *tid, report, conf, "\n  ");
+                self.out.write_all(text.as_bytes())?;
             }
             (Audience::People, _) => {
                 let text = people::event(self.machine, event);
@@ -300,6 +312,46 @@ pub mod tests {
         ]
     }
 
+    fn moved() -> MoveReport {
+        MoveReport {
+            from: HostId(2),
+            to: HostId(1),
+            bytes: 5_000_000,
+            total_us: 40_000,
+            copied: 4_000_000,
+            rounds: 2,
+            prepare_us: 5_000,
+            copy_us: 5_000,
+            interrupt_us: 1_000,
+            save_us: 9_000,
+            transfer_us: 4_000,
+            restore_us: 6_000,
+            drain_us: 1_000,
+            commit_us: 9_000,
+            sent_again: 2,
+        }
+    }
+
+    #[test]
+    fn on_a_terminal_no_line_of_a_move_is_long() {
+        let (mut renderer, out, _) = renderer(Audience::People);
+        let (moved, conf) = (moved(), conf());
+        let event = Event::Moved(tid(2, 1), &moved, &conf);
+        renderer.set_to_terminal(true);
+        renderer.show(&event).unwrap();
+        assert_eq!(
+            out.text(),
+            "\
+t2.1 moved from beta to alpha: 5.0 MB in 40.0 ms,
+  4.0 MB of them while it ran (2 rounds); it stood still for 30.0 ms
+  (interrupt 1.0, save 9.0, transfer 4.0, restore 6.0, drain 1.0, commit 9.0);
+  2 chunks sent again
+"
+        );
+        let one_line = shown(Audience::People, &event);
+        assert_eq!(out.text().replace("\n  ", " "), one_line);
+    }
+
     #[test]
     fn people_see_the_machine_as_a_table() {
         assert_eq!(
@@ -363,23 +415,7 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
             host: HostId(1),
         };
         let reasons = ["it has no way back".to_owned()];
-        let moved = MoveReport {
-            from: HostId(2),
-            to: HostId(1),
-            bytes: 5_000_000,
-            total_us: 40_000,
-            copied: 4_000_000,
-            rounds: 2,
-            prepare_us: 5_000,
-            copy_us: 5_000,
-            interrupt_us: 1_000,
-            save_us: 9_000,
-            transfer_us: 4_000,
-            restore_us: 6_000,
-            drain_us: 1_000,
-            commit_us: 9_000,
-            sent_again: 2,
-        };
+        let moved = moved();
         let drained = DrainReport {
             host: HostId(2),
             total_us: 250_000,

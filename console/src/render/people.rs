@@ -8,7 +8,7 @@ use vm_wire::{
     MachineId, Tid,
     agreed::ExitStatus,
     console::{Conf, HostRow, HostState, Output, TaskRow},
-    peer::DrainReport,
+    peer::{DrainReport, MoveReport},
     version,
 };
 
@@ -37,31 +37,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
             .iter()
             .map(|reason| format!("{} cannot be moved: {reason}\n", tid.show(machine)))
             .collect(),
-        Event::Moved(tid, report, conf) => {
-            let ms = |us: u64| us as f64 / 1e3;
-            format!(
-                "{} moved from {} to {}: {:.1} MB in {:.1} ms, {:.1} MB of them while it ran ({} round{}); \
-                 it stood still for {:.1} ms (interrupt {:.1}, save {:.1}, transfer {:.1}, \
-                 restore {:.1}, drain {:.1}, commit {:.1}); {} chunk{} sent again\n",
-                tid.show(machine),
-                super::host_name(conf, report.from),
-                super::host_name(conf, report.to),
-                report.bytes as f64 / 1e6,
-                ms(report.total_us),
-                report.copied as f64 / 1e6,
-                report.rounds,
-                if report.rounds == 1 { "" } else { "s" },
-                ms(report.freeze_us()),
-                ms(report.interrupt_us),
-                ms(report.save_us),
-                ms(report.transfer_us),
-                ms(report.restore_us),
-                ms(report.drain_us),
-                ms(report.commit_us),
-                report.sent_again,
-                if report.sent_again == 1 { "" } else { "s" },
-            )
-        }
+        Event::Moved(tid, report, conf) => moved(machine, *tid, report, conf, " "),
         Event::Drained(report, conf) => drained(machine, report, conf),
         Event::HostResumed(host) => format!("{host}: takes tasks again\n"),
         Event::HostAdded(host) => format!("{host}: added\n"),
@@ -88,6 +64,37 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
         // These three have a way of their own, see `Renderer::show`.
         Event::RunStarted(_) | Event::RunOutput { .. } | Event::RunEnded(..) => String::new(),
     }
+}
+
+/// How a move went: one sentence, with `wrap` where a terminal's line ends.
+pub(super) fn moved(
+    machine: MachineId,
+    tid: Tid,
+    report: &MoveReport,
+    conf: &Conf,
+    wrap: &str,
+) -> String {
+    let ms = |us: u64| us as f64 / 1e3;
+    format!(
+        "{} moved from {} to {}: {:.1} MB in {:.1} ms,{wrap}{:.1} MB of them while it ran ({}); it \
+         stood still for {:.1} ms{wrap}(interrupt {:.1}, save {:.1}, transfer {:.1}, restore \
+         {:.1}, drain {:.1}, commit {:.1});{wrap}{} sent again\n",
+        tid.show(machine),
+        super::host_name(conf, report.from),
+        super::host_name(conf, report.to),
+        report.bytes as f64 / 1e6,
+        ms(report.total_us),
+        report.copied as f64 / 1e6,
+        count(report.rounds as usize, "round"),
+        ms(report.freeze_us()),
+        ms(report.interrupt_us),
+        ms(report.save_us),
+        ms(report.transfer_us),
+        ms(report.restore_us),
+        ms(report.drain_us),
+        ms(report.commit_us),
+        count(report.sent_again as usize, "chunk"),
+    )
 }
 
 fn drained(machine: MachineId, report: &DrainReport, conf: &Conf) -> String {
