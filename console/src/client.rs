@@ -209,6 +209,8 @@ impl Client {
         pace: Duration,
         mut meanwhile: impl FnMut(&mut Self) -> Result<(), ClientError>,
     ) -> Result<Answer, ClientError> {
+        // From before it is asked: who asked is told when the user does not wait for the answer.
+        let _waiting = self.interrupt.waiting();
         let number = self.send(request)?;
         self.awaited = Some(number);
         let answer = loop {

@@ -387,6 +387,10 @@ impl Console {
             Ok(())
         });
         moving.end();
+        if let Err(ClientError::Interrupted) = answer {
+            let text = format!("the move of {name} goes on: 'vm ps' shows on which host it is");
+            self.renderer.notice(&text)?;
+        }
         let Answer::Moved(report) = answer? else {
             return Err(ClientError::Unexpected.into());
         };
@@ -408,6 +412,11 @@ impl Console {
             Ok(())
         });
         bar.finish_and_clear();
+        if let Err(ClientError::Interrupted) = answer {
+            let text =
+                format!("the drain of {host} goes on: 'vm conf' shows how many tasks are left");
+            self.renderer.notice(&text)?;
+        }
         let Answer::Drained(report) = answer? else {
             return Err(ClientError::Unexpected.into());
         };

@@ -77,10 +77,13 @@ impl Interrupt {
         Ok((interrupt, raise))
     }
 
-    /// For as long as the returned value lives, a signal makes [`Interrupt::poll_fd`] readable.
+    /// For as long as the returned value lives, a signal makes [`Interrupt::poll_fd`] readable. A wait
+    /// that is part of a longer one hears of the signals to that.
     pub fn waiting(&self) -> Phase {
-        // What came before this wait was meant for another.
-        while matches!((&self.signalled).read(&mut [0; 16]), Ok(1..)) {}
+        if self.phase.load(Ordering::SeqCst) != WAITING {
+            // What came before this wait was meant for another.
+            while matches!((&self.signalled).read(&mut [0; 16]), Ok(1..)) {}
+        }
         Phase::enter(&self.phase, WAITING)
     }
 

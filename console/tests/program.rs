@@ -225,6 +225,38 @@ fn a_drain_looks_how_far_it_is_until_it_is_answered() {
     }
 }
 
+#[test]
+fn who_interrupts_a_move_or_drain_is_told_that_it_goes_on() {
+    for (words, says) in [
+        (
+            &["move", "t1.7", "beta"][..],
+            "vm: the move of t1.7 goes on: 'vm ps' shows on which host it is\n",
+        ),
+        (
+            &["drain", "beta"],
+            "vm: the drain of beta goes on: 'vm conf' shows how many tasks are left\n",
+        ),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (asked, wait) = mpsc::channel();
+        let daemon = fake::listen(dir.path(), 1, move |_, mut daemon| {
+            daemon.greet();
+            daemon.request();
+            asked.send(()).unwrap();
+            while daemon.frame().is_some() {}
+        });
+        let mut console = Guarded::spawn(vm(dir.path()).args(words).stderr(Stdio::piped()));
+        wait.recv().unwrap();
+        console.signal(Signal::TERM);
+        assert_eq!(console.wait().code(), Some(130));
+        let mut said = String::new();
+        let mut stderr = console.0.stderr.take().unwrap();
+        stderr.read_to_string(&mut said).unwrap();
+        assert_eq!(said, format!("{says}vm: interrupted\n"));
+        daemon.join().unwrap();
+    }
+}
+
 /// Of two hosts of one name, the one that is gone has no tasks.
 #[test]
 fn on_a_terminal_a_drain_shows_the_tasks_of_the_host_that_is_there() {
