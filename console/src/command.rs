@@ -197,19 +197,19 @@ pub enum Command {
 pub enum Image {
     /// Show what is in an image, which hosts it is good for, and whether this one is among them.
     Info {
-        /// The image.
+        /// The image; - is standard input.
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
     /// Read all of an image: it is whole and undamaged, or where it is not.
     Verify {
-        /// The image.
+        /// The image; - is standard input.
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
     /// Verify an image, then become its process: with this terminal, its signals, its exit code.
     Run {
-        /// The image.
+        /// The image; - is standard input.
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
@@ -219,6 +219,16 @@ pub enum Image {
         #[arg(value_name = "ACTION")]
         action: Option<String>,
     },
+}
+
+impl Image {
+    /// The image, if one is to be read.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Image::Info { file } | Image::Verify { file } | Image::Run { file } => Some(file),
+            Image::Help { .. } => None,
+        }
+    }
 }
 
 /// The arguments of `run`.
@@ -540,7 +550,8 @@ process's own, as if it were local, or 124 if it cannot be brought back here,
 Example:
   vm image info saved.img
   vm image verify saved.img && vm image run saved.img
-  vm --json image info saved.img | jq -r .reasons[]";
+  vm --json image info saved.img | jq -r .reasons[]
+  zstd -dc saved.img.zst | vm image run -";
 
 const VERSION_HELP: &str = "\
 Works without a daemon; it starts none.

@@ -292,6 +292,10 @@ impl Console {
     }
 
     fn image(&mut self, action: &command::Image) -> anyhow::Result<u8> {
+        if self.commands_on_stdin && action.file().is_some_and(image::is_stdin) {
+            let text = "commands are read from standard input here: give the image's file";
+            return Err(UsageError(text.to_owned()).into());
+        }
         let renderer = &mut self.renderer;
         match action {
             command::Image::Help { action } => {

@@ -170,8 +170,18 @@ fn reasons(prefix: &Prefix, heads: &Heads) -> Vec<String> {
         .collect()
 }
 
+/// Whether that is no file, but the word for standard input.
+pub fn is_stdin(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
 fn open(file: &Path) -> anyhow::Result<File> {
-    File::open(file).with_context(|| format!("cannot open {}", file.display()))
+    // Opened anew, so that its position, if it has one, is nobody else's.
+    let path = match is_stdin(file) {
+        true => Path::new("/dev/stdin"),
+        false => file,
+    };
+    File::open(path).with_context(|| format!("cannot open {}", path.display()))
 }
 
 fn is_seekable(mut file: &File) -> bool {

@@ -8,11 +8,12 @@ use screen::{Guarded, Screen, terminal, text, vm_on};
 use serde_json::Value;
 use std::{
     fs::{self, File},
-    io::{BufRead as _, BufReader, Read, Write as _},
+    io::{BufRead as _, BufReader, PipeReader, Read, Write as _},
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::{ChildStdin, ChildStdout, Command, Output, Stdio},
     sync::OnceLock,
+    thread::JoinHandle,
 };
 use tempfile::TempDir;
 use vm_checkpoint::{
@@ -84,6 +85,17 @@ fn run(mut console: Command) -> (Guarded, ChildStdin, BufReader<ChildStdout>) {
     stdout.read_line(&mut line).unwrap();
     assert_eq!(line, "it with its file is back\n");
     (console, stdin, stdout)
+}
+
+/// Whoever writes the image to the returned pipe can be joined.
+fn fed(image: &Path) -> (PipeReader, JoinHandle<()>) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let bytes = fs::read(image).unwrap();
+    let feeder = std::thread::spawn(move || {
+        // Its reader may end early.
+        let _ = writer.write_all(&bytes);
+    });
+    (reader, feeder)
 }
 
 /// The same image with other facts.
@@ -295,6 +307,39 @@ fn a_script_goes_on_after_a_process_that_it_brought_back() {
 }
 
 #[test]
+fn a_dash_is_standard_input() {
+    let (dir, image) = saved();
+    let dash = Path::new("-");
+    let from_dash = |words: &[&str]| {
+        let mut console = screen::vm(dir.path());
+        console.args(words).arg(dash);
+        console
+    };
+    // What is left of it, which is nothing, is the process's own standard input.
+    let (reader, feeder) = fed(&image);
+    let mut console = from_dash(&["image", "run"]);
+    let shown = console.stdin(reader).output().unwrap();
+    drop(console);
+    feeder.join().unwrap();
+    assert_eq!(text(&shown.stdout), "it with its file is back\n");
+    assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+    let mut console = from_dash(&["image", "verify"]);
+    let shown = console.stdin(File::open(&image).unwrap()).output().unwrap();
+    assert!(text(&shown.stdout).contains(": whole, "));
+    // A script's commands are no image.
+    let script = dir.path().join("script");
+    fs::write(&script, "image run -\n").unwrap();
+    let mut console = screen::vm(dir.path());
+    let shown = console
+        .stdin(File::open(&script).unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(shown.status.code(), Some(2));
+    let error = text(&shown.stderr);
+    assert!(error.contains("give the image's file"), "{error}");
+}
+
+#[test]
 fn a_damaged_image_is_not_started() {
     let (_dir, image) = saved();
     let mut bytes = fs::read(&image).unwrap();
@@ -359,12 +404,7 @@ fn what_this_host_lacks_is_told_before_and_by_the_restorer() {
         assert!(text(&refused.stderr).contains("cannot be brought back here"));
         assert!(text(&refused.stderr).contains(expected));
         // From a pipe nothing is known before.
-        let (reader, mut writer) = std::io::pipe().unwrap();
-        let bytes = fs::read(&image).unwrap();
-        let feeder = std::thread::spawn(move || {
-            // Its reader ends early.
-            let _ = writer.write_all(&bytes);
-        });
+        let (reader, feeder) = fed(&image);
         let mut console = vm(Path::new("/dev/stdin"), &["image", "run"]);
         let refused = console.stdin(reader).output().unwrap();
         // It holds the pipe's other end.
