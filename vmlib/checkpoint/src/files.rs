@@ -19,6 +19,7 @@ use crate::{
         sys::{self, Errno, nr},
     },
     reopen::{Files, open_again},
+    socket::Socket,
 };
 
 /// Bytes that may wait in a pipe.
@@ -210,7 +211,13 @@ fn record(
         libc::S_IFIFO | libc::S_IFSOCK if fd <= 2 => FD_INHERITED,
         libc::S_IFIFO if name.starts_with(b"pipe:") => FD_PIPE,
         libc::S_IFIFO => return refuse!("descriptor {fd} is the named pipe {}", Shown(name)),
-        libc::S_IFSOCK => return refuse!("descriptor {fd} is a socket ({})", Shown(name)),
+        libc::S_IFSOCK => {
+            let (what, name) = (Socket::of(fd), Shown(name));
+            return refuse!(
+                "descriptor {fd} is {what} ({name}): the program has to close it first, in a \
+                 callback if it saves itself"
+            );
+        }
         _ => {
             let what = match name {
                 b"anon_inode:[eventpoll]" => "an epoll instance",

@@ -53,6 +53,7 @@ mod rounds;
 mod save;
 mod scratch;
 mod signal;
+mod socket;
 mod stop;
 mod trigger;
 mod vdso;

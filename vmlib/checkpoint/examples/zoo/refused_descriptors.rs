@@ -40,10 +40,10 @@ pub const PROGRAMS: &[(&str, fn())] = &[
 
 fn refused_socket() {
     let kept = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None);
-    refused("is a socket");
+    refused("is a TCP socket that is not connected");
     drop(kept.expect("a socket"));
     let (one, other) = std::os::unix::net::UnixStream::pair().expect("two sockets");
-    refused("is a socket");
+    refused("is a UNIX socket connected to one without a name");
     drop((one, other));
 }
 

@@ -81,6 +81,9 @@ pub mod nr {
     pub const SETITIMER: usize = 38;
     pub const GETPPID: usize = 110;
     pub const GETPID: usize = 39;
+    pub const GETSOCKNAME: usize = 51;
+    pub const GETPEERNAME: usize = 52;
+    pub const GETSOCKOPT: usize = 55;
     pub const CLONE: usize = 56;
     pub const EXIT: usize = 60;
     pub const WAIT4: usize = 61;
