@@ -79,10 +79,22 @@ fn refuse_children() -> Outcome<()> {
         let path = NumberPath::new("/proc/self/task/", tid, "/children");
         match proc::read_file(path.bytes(), "listing the children") {
             Ok(children) => match proc::words(children).next() {
-                Some(child) => refuse!("it has a child process, {}", Shown(child)),
+                Some(child) => refuse!(
+                    "it has a child process, {} ({}), which has to end and be waited for first",
+                    Shown(child),
+                    Shown(name_of(child)),
+                ),
                 None => Ok(()),
             },
             Err(_) => Ok(()),
         }
     })
+}
+
+/// The name of a process; none if it has just ended.
+fn name_of(pid: &[u8]) -> &'static [u8] {
+    let pid = proc::decimal(pid).unwrap_or(0) as i32;
+    let path = NumberPath::new("/proc/", pid, "/comm");
+    let name = proc::read_file(path.bytes(), "reading the name of a child");
+    name.unwrap_or_default().trim_ascii_end()
 }

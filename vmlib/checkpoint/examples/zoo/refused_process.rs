@@ -32,7 +32,12 @@ fn refused_child() {
     let mut command = Command::new("/bin/cat");
     // It ends with this process: then its standard input does.
     let mut child = command.stdin(Stdio::piped()).spawn().expect("a child");
-    refused("it has a child process");
+    // It has its name a little later than its spawner goes on.
+    let comm = format!("/proc/{}/comm", child.id());
+    until("it is named", || {
+        fs::read_to_string(&comm).is_ok_and(|name| name == "cat\n")
+    });
+    refused(&format!("it has a child process, {} (cat)", child.id()));
     drop(child.stdin.take());
     child.wait().expect("it ends");
 }
@@ -44,7 +49,7 @@ fn refused_child_that_ended() {
     until("it ends", || {
         fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z "))
     });
-    refused("it has a child process");
+    refused(&format!("it has a child process, {} (true)", child.id()));
     child.wait().expect("it ended");
 }
 
