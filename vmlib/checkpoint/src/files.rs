@@ -306,12 +306,13 @@ fn peek(fd: i32, content: &mut [u8]) -> sys::Result<()> {
 }
 
 /// Opens everything again in a process that has only 0, 1, 2 and `contents`, what the restorer put
-/// the content of carried files into, or -1.
-pub fn restore(records: &[FileRecord], names: &[u8], contents: i32) -> Outcome<()> {
+/// the content of carried files into, or -1. `carry` is what was to be carried.
+pub fn restore(records: &[FileRecord], names: &[u8], contents: i32, carry: Carry) -> Outcome<()> {
     let files = Files {
         records,
         names,
         contents,
+        carry,
     };
     files.open()?;
     if contents >= 0 {

@@ -290,10 +290,16 @@ pub fn restore(process: &Process) -> Outcome<()> {
         let set_death = libc::PR_SET_PDEATHSIG as usize;
         sys::call2(nr::PRCTL, set_death, process.death_signal as usize);
         let changed = sys::call1(nr::CHDIR, process.dir.as_ptr() as usize);
-        if let Err(error) = sys::check(changed) {
-            let dir = Shown(process.directory());
-            let text = Text::of(format_args!("going to the working directory {dir}"));
-            return Err(error).step(text.as_str());
+        let dir = Shown(process.directory());
+        match sys::check(changed) {
+            Ok(_) => {}
+            Err(Errno(libc::ENOENT)) => {
+                return refuse!("its working directory {dir} is missing here: make it first");
+            }
+            Err(error) => {
+                let text = Text::of(format_args!("going to the working directory {dir}"));
+                return Err(error).step(text.as_str());
+            }
         }
     }
     Ok(())

@@ -11,7 +11,7 @@
 //! **Nothing here allocates or locks.**
 
 use crate::{
-    arena, content,
+    Carry, arena, content,
     fault::{Outcome, Shown, Step as _, Text, refuse},
     files::place,
     proc::NumberPath,
@@ -29,6 +29,8 @@ pub struct Files<'a> {
     pub names: &'a [u8],
     /// What the restorer put the carried content into, or -1.
     pub contents: i32,
+    /// What was to be carried.
+    pub carry: Carry,
 }
 
 impl Files<'_> {
@@ -77,7 +79,12 @@ impl Files<'_> {
                 "making {shown} again, descriptor {}",
                 record.fd
             ));
-            self.make(number, record).step(text.as_str())?;
+            match self.make(number, record) {
+                Err(Errno(libc::ENOENT)) => {
+                    return refuse!("the folder of {shown} is missing here: make it first");
+                }
+                result => result.step(text.as_str())?,
+            }
             made = true;
             opened = open_again(path, record);
         }
@@ -86,10 +93,17 @@ impl Files<'_> {
             record.fd
         ));
         if opened == Err(Errno(libc::ENOENT)) {
-            return refuse!(
-                "{shown} is missing, which was open as descriptor {}",
-                record.fd
-            );
+            let fd = record.fd;
+            return match self.carry {
+                Carry::Fitting(most) if record.is_regular() => refuse!(
+                    "{shown} is missing, which was open as descriptor {fd}, and its {} bytes did \
+                     not go along: open files do up to {most} bytes together; put a copy there",
+                    record.size
+                ),
+                _ => refuse!(
+                    "{shown} is missing, which was open as descriptor {fd}: put a copy there"
+                ),
+            };
         }
         let fd = opened.step(text.as_str())?;
         self.complete(fd, number, record)?;

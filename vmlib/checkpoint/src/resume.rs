@@ -9,6 +9,7 @@
 //! until the threads go on.
 
 use crate::{
+    Carry,
     advice::{self, Advice},
     arena, deadline,
     fault::{Fault, Outcome, Step as _},
@@ -43,6 +44,8 @@ pub struct Plan {
     pub threads: &'static [Thread],
     /// Its open descriptors.
     pub files: &'static [FileRecord],
+    /// What was to be carried of these.
+    pub carry: Carry,
     /// Its locks on these.
     pub locks: &'static [Lock],
     /// Its memory.
@@ -175,7 +178,7 @@ fn prepare(plan: &Plan, image: i32, contents: i32) -> Outcome<usize> {
     let contents = take_over(plan, image, contents)?;
     shift_deadlines(plan);
     process::restore(plan.process)?;
-    files::restore(plan.files, plan.names, contents)?;
+    files::restore(plan.files, plan.names, contents, plan.carry)?;
     keep_place(plan);
     locks::restore(plan.locks, plan.files, |file| {
         &plan.names[file.name.at as usize..][..file.name.len as usize]

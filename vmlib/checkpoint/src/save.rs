@@ -371,6 +371,7 @@ fn write(
         process,
         threads: stop::threads(),
         files,
+        carry: wanted.carry,
         locks,
         mappings: kept,
         advice,

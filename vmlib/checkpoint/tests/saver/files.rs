@@ -98,7 +98,8 @@ fn a_carried_file_is_made_where_it_is_missing_and_never_overwritten() {
         assert_reads(&image, "as it was");
         assert_eq!(fs::read(&file).expect("it was made"), b"as it was");
         fs::remove_dir_all(file.parent().expect("a folder")).expect("it is there");
-        assert_refused(&image, "data again, descriptor 3: error 2");
+        let why = format!("the folder of {} is missing here: make it", file.display());
+        assert_refused(&image, &why);
     }
 }
 
@@ -177,7 +178,34 @@ fn of_some_bytes_as_many_files_are_carried_as_fit() {
     assert_eq!(Saver::restore(&image).heard(), "back");
     assert!(names[0].exists() && names[2].exists());
     fs::remove_file(&names[1]).expect("it is there");
-    assert_refused(&image, "b is missing, which was open as descriptor 4");
+    let why = "b is missing, which was open as descriptor 4, and its 20 bytes did not go along: open \
+               files do up to 15 bytes together; put a copy there";
+    assert_refused(&image, why);
+}
+
+#[test]
+fn what_is_missing_is_named_with_what_to_do() {
+    let (_folder, file, image, mut saver) = begin(b"as it was");
+    assert_eq!(saver.save(&image, ""), "saved");
+    fs::remove_file(&file).expect("it is there");
+    let why = "data is missing, which was open as descriptor 3: put a copy there";
+    assert_refused(&image, why);
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let image = folder.path().join("image");
+    let inside = folder
+        .path()
+        .canonicalize()
+        .expect("a folder")
+        .join("inside");
+    fs::create_dir(&inside).expect("a folder");
+    let mut saver = Saver::of(Command::new(run::example("saver")).current_dir(&inside));
+    assert_eq!(saver.heard(), "ready");
+    assert_eq!(saver.save(&image, ""), "saved");
+    assert_eq!(Saver::restore(&image).heard(), "back");
+    fs::remove_dir(&inside).expect("it is empty");
+    let (inside, missing) = (inside.display(), "is missing here: make it first");
+    assert_refused(&image, &format!("its working directory {inside} {missing}"));
 }
 
 /// What has no name any more can only be carried, and comes first.
