@@ -428,8 +428,10 @@ Example:
 
 const SPAWN_HELP: &str = "\
 Prints the tids. The programs run on when the console ends; their output goes to
-the log of the daemon on their host. If only some could be started, the error
-names them, and why the others were not.
+the log of the daemon on their host. They start in the console's folder, which
+has to be there on their hosts, or in that of --cwd: below the --work-dir of its
+daemon a program finds its files again when it is moved. If only some could be
+started, the error names them, and why the others were not.
 
 Example:
   vm spawn -n 4 --on node1,node2 ./worker --verbose";

@@ -70,9 +70,10 @@ pub struct Args {
           default_value_t = limits::DRAIN_GRACE_DEFAULT.as_secs() as u32)]
     pub grace: u32,
 
-    /// Working folder of this host: tasks for which nobody says otherwise start there, and what a task
-    /// that moves has open below that of the host it leaves is looked for below this one. Give each
-    /// daemon its own, or none [default: tasks start where the daemon did; files keep their names]
+    /// Working folder of this host: tasks that programs start, unless they give another, start there,
+    /// and what a task that moves has open below that of the host it leaves is looked for below this
+    /// one. `vm run` and `vm spawn` give the folder where vm is, or --cwd. Give each daemon its own,
+    /// or none [default: tasks start where the daemon did; files keep their names]
     #[arg(long, value_name = "DIR")]
     pub work_dir: Option<PathBuf>,
 
