@@ -388,13 +388,19 @@ fn moves_worker(vm: &Task) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A task that has just been spawned may not have begun.
+/// A task that has just been spawned may not have begun, and the log may not have told of it here.
 fn wait_until_movable(vm: &Task, tid: Tid) -> anyhow::Result<()> {
     loop {
-        let reasons = vm.can_move(tid)?;
+        let reasons = match vm.can_move(tid) {
+            Ok(reasons) => reasons,
+            Err(vmlib::RequestError::Refused(failed)) if failed.kind == FailKind::NoSuchTask => {
+                vec!["it is not known yet; try again".to_owned()]
+            }
+            Err(error) => return Err(error.into()),
+        };
         match reasons.as_slice() {
             [] => return Ok(()),
-            [reason] if reason.contains("starting") => std::thread::yield_now(),
+            [reason] if reason.ends_with("try again") => std::thread::yield_now(),
             _ => bail!("{reasons:?}"),
         }
     }
