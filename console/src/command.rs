@@ -128,6 +128,25 @@ pub enum Command {
         compress: bool,
     },
 
+    /// Save all tasks of an application together, while it stands still for a moment.
+    #[command(after_long_help = CHECKPOINT_HELP)]
+    Checkpoint {
+        /// The application: its master, or any task of it.
+        #[arg(value_name = "TID")]
+        tid: TidArg,
+    },
+
+    /// List the checkpoints that are in the store.
+    #[command(after_long_help = CHECKPOINTS_HELP)]
+    Checkpoints {
+        /// The folder of the store; otherwise that of the daemon here.
+        #[arg(long, value_name = "DIR")]
+        store: Option<PathBuf>,
+        /// Read all of each, to see whether it is undamaged.
+        #[arg(long)]
+        verify: bool,
+    },
+
     /// Have all tasks of a host leave for other hosts; it takes no more.
     #[command(after_long_help = DRAIN_HELP)]
     Drain {
@@ -474,6 +493,27 @@ Example:
   vm move t2.5 h3
   vm move t2.5
   vm move t2.5 nodeB --no-precopy";
+
+const CHECKPOINT_HELP: &str = "\
+All tasks stand still until all are saved, then all go on; what is on its way
+between them is neither lost nor doubled. Either all of it is in the store (see
+`vmd --store`), or nothing, and the reason is told. The program knows nothing of
+it. Only programs that use vmlib can be saved.
+
+There is no command yet that brings an application back from its checkpoint.
+
+Example:
+  vm checkpoint t1.1";
+
+const CHECKPOINTS_HELP: &str = "\
+Of each checkpoint: when it was made, how large it is, how many tasks are in it.
+One that is not whole is listed with the reason.
+
+Exit code: 0, or 1 if one is damaged.
+
+Example:
+  vm checkpoints
+  vm checkpoints --store /shared/store --verify";
 
 const DRAIN_HELP: &str = "\
 No task is started there or moved there any more, and those that are there move

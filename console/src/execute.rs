@@ -1,6 +1,7 @@
 //! What each command does: questions to the daemon, and events for the renderer.
 
 use crate::{
+    checkpoints,
     client::Client,
     command::{self, Cli, Command, Run, TidArg},
     failure::{self, ClientError, UsageError},
@@ -126,6 +127,29 @@ impl Console {
                     compress: *compress,
                 };
                 self.move_task(tid, host.as_deref(), way)
+            }
+            Command::Checkpoint { tid } => {
+                let tid = self.resolve(tid)?;
+                let request = Request::Checkpoint(tid, false);
+                let Answer::Checkpointed(report) = self.client()?.ask(&request)? else {
+                    return Err(ClientError::Unexpected.into());
+                };
+                self.renderer.show(&Event::Checkpointed(&report))?;
+                Ok(failure::DONE)
+            }
+            Command::Checkpoints { store, verify } => {
+                let root = match store {
+                    Some(root) => root.clone(),
+                    None => PathBuf::from(self.conf(None)?.store),
+                };
+                let rows = checkpoints::list(&root, *verify)?;
+                self.renderer.show(&Event::Checkpoints(&rows))?;
+                let damaged = rows.iter().any(|row| row.damaged.is_some());
+                Ok(if damaged {
+                    failure::FAILED
+                } else {
+                    failure::DONE
+                })
             }
             Command::Drain { undo: true, host } => {
                 let Answer::Done = self.client()?.ask(&Request::Undrain(host.clone()))? else {

@@ -7,8 +7,10 @@
 //!
 //! Reading order: [`command`] (the grammar), [`execute`] (what each command does), [`client`] (the
 //! connection), [`launch`] (starting daemons), [`run`] (a program at this terminal), [`render`]
-//! (what is shown), [`image`] (images of processes, which need no daemon), [`repl`] (the prompt), [`failure`] (errors and exit codes).
+//! (what is shown), [`image`] (images of processes, which need no daemon), [`checkpoints`]
+//! (the store), [`repl`] (the prompt), [`failure`] (errors and exit codes).
 
+mod checkpoints;
 mod client;
 mod command;
 mod execute;

@@ -7,6 +7,7 @@ mod image;
 mod json;
 mod people;
 
+use crate::checkpoints::Row;
 use crate::{client::DaemonFacts, image::Report};
 use std::{
     io::{self, Write},
@@ -16,6 +17,7 @@ use vm_checkpoint::image::{ImageError, Summary};
 use vm_wire::{
     HostId, MachineId, Tid,
     agreed::ExitStatus,
+    checkpoint::CheckpointReport,
     console::{Conf, Output, TaskRow},
     peer::{DrainReport, MoveReport},
 };
@@ -41,6 +43,10 @@ pub enum Event<'a> {
     Check(Tid, &'a [String]),
     /// A task was moved, and how that went; the machine, for the names.
     Moved(Tid, &'a MoveReport, &'a Conf),
+    /// A checkpoint was made.
+    Checkpointed(&'a CheckpointReport),
+    /// What is in the store.
+    Checkpoints(&'a [Row]),
     /// The tasks of a host have left it, or not; the machine, for the names.
     Drained(&'a DrainReport, &'a Conf),
     /// A host takes tasks again.
@@ -208,6 +214,18 @@ impl Renderer {
     }
 }
 
+/// A checkpoint, as it is called in the store.
+fn checkpoint_name(report: &CheckpointReport) -> String {
+    vm_store::CheckpointId::new(report.generation, report.epoch).to_string()
+}
+
+/// A moment, from milliseconds since 1970.
+fn time(ms: u64) -> String {
+    let time = i64::try_from(ms / 1000).ok();
+    let time = time.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+    time.map(|time| time.to_string()).unwrap_or_default()
+}
+
 #[cfg(test)]
 pub mod tests {
     //! A sample machine, shown in both ways.
@@ -276,6 +294,7 @@ pub mod tests {
             here: HostId(2),
             leader: HostId(1),
             applied: 41,
+            store: "/var/vm/store".to_owned(),
             hosts: vec![
                 host(1, "alpha", HostState::Live, true, 3),
                 host(2, "beta", HostState::Live, false, 0),
@@ -416,6 +435,28 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
         };
         let reasons = ["it has no way back".to_owned()];
         let moved = moved();
+        let saved = CheckpointReport {
+            generation: 0,
+            epoch: 2,
+            tasks: 4,
+            bytes: 80_000_000,
+            freeze_us: 45_000,
+            total_us: 60_000,
+        };
+        let row = |epoch, summary, damaged: Option<&str>| Row {
+            app: tid(1, 1),
+            id: vm_store::CheckpointId::new(0, epoch),
+            summary,
+            damaged: damaged.map(str::to_owned),
+        };
+        let summary = vm_store::Summary {
+            taken_ms: 1_000_000_000_000,
+            bytes: 80_000_000,
+            tasks: 4,
+            program: "heat".to_owned(),
+        };
+        let half = Some("it is half as long");
+        let rows = [row(2, Some(summary), None), row(3, None, half)];
         let drained = DrainReport {
             host: HostId(2),
             total_us: 250_000,
@@ -452,6 +493,20 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
                  rounds); it stood still for 30.0 ms (interrupt 1.0, save 9.0, transfer 4.0, \
                  restore 6.0, drain 1.0, commit 9.0); 2 chunks sent again\n",
                 r#"{"bytes":5000000,"commit_us":9000,"copied":4000000,"copy_us":5000,"drain_us":1000,"freeze_us":30000,"from":"beta","interrupt_us":1000,"prepare_us":5000,"restore_us":6000,"rounds":2,"save_us":9000,"sent_again":2,"tid":"t2.1","to":"alpha","total_us":40000,"transfer_us":4000}"#,
+            ),
+            (
+                Event::Checkpointed(&saved),
+                "checkpoint g0-e2: 4 tasks, 80.0 MB in 60.0 ms; they stood still for 45.0 ms\n",
+                r#"{"bytes":80000000,"checkpoint":"g0-e2","freeze_us":45000,"tasks":4,"total_us":60000}"#,
+            ),
+            (
+                Event::Checkpoints(&rows),
+                "\
+APPLICATION  CHECKPOINT  MADE                  TASKS    MB  PROGRAM
+00beef-t1.1  g0-e2       2001-09-09T01:46:40Z      4  80.0  heat
+00beef-t1.1  g0-e3                                          damaged: it is half as long
+",
+                r#"{"checkpoints":[{"application":"00beef-t1.1","bytes":80000000,"checkpoint":"g0-e2","damaged":null,"made":"2001-09-09T01:46:40Z","program":"heat","tasks":4},{"application":"00beef-t1.1","bytes":null,"checkpoint":"g0-e3","damaged":"it is half as long","made":null,"program":null,"tasks":null}]}"#,
             ),
             (
                 Event::Drained(&drained, &machine),

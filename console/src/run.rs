@@ -133,7 +133,7 @@ pub fn exit_code(status: ExitStatus) -> u8 {
         ExitStatus::Left(code) | ExitStatus::Code(code) => code as u8,
         ExitStatus::Signal(signal) => failure::SIGNALLED.wrapping_add(signal as u8),
         ExitStatus::NotStarted => failure::RUN_NOT_STARTED,
-        ExitStatus::HostLost => failure::RUN_FAILED,
+        ExitStatus::HostLost | ExitStatus::Suspended => failure::RUN_FAILED,
     }
 }
 

@@ -70,6 +70,7 @@ fn conf() -> Conf {
         here: HostId(1),
         leader: HostId(1),
         applied: 9,
+        store: "/s".to_owned(),
         hosts: vec![
             host(1, "alpha", HostState::Live),
             host(2, "left", HostState::Gone),

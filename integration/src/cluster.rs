@@ -195,6 +195,11 @@ impl Cluster {
         (own, reached)
     }
 
+    /// Where all daemons have their checkpoints.
+    pub fn store(&self) -> PathBuf {
+        self.folder().join("store")
+    }
+
     /// The file with the machine's secret.
     pub fn secret_file(&self) -> PathBuf {
         self.folder().join("secret")
@@ -227,6 +232,7 @@ impl Cluster {
         command.arg("--dir").arg(self.folder().join(name));
         command.arg("--secret-file").arg(self.secret_file());
         command.arg("--path").arg(path);
+        command.arg("--store").arg(self.store());
         if let Some(address) = self.address() {
             command.args(["--join", &address]);
         }

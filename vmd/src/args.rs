@@ -77,6 +77,11 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub work_dir: Option<PathBuf>,
 
+    /// Folder for checkpoints, made when the first one is; for all daemons of the machine the same one,
+    /// on a disk that they share [default: DIR/store]
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+
     /// Folders in which programs are looked up, before those of $PATH; may be given several times
     #[arg(long, value_name = "DIR[:DIR...]", value_delimiter = ':')]
     pub path: Vec<PathBuf>,

@@ -13,6 +13,7 @@
 //! The daemon keeps an end of what such a process reads, to see whether there are bytes. It lets go of
 //! it as soon as the process has ended, so that whoever writes there is not left waiting.
 
+use crate::store;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
@@ -20,7 +21,7 @@ use rustix::{
 };
 use std::fs;
 use vm_machine::Time;
-use vm_wire::{Tid, agreed::ExitStatus, limits};
+use vm_wire::{Tid, agreed::ExitStatus, checkpoint::Part, limits};
 
 /// Processes that are looked at in one turn, so that turns stay short.
 const LOOKS: usize = 16;
@@ -30,6 +31,8 @@ const LOOKS: usize = 16;
 pub enum Role {
     /// Sends the image, at the source.
     Sender,
+    /// Writes it into the store, for that application.
+    Writer(Tid),
     /// Receives it, at the target.
     Receiver,
     /// Becomes the task, at the target.
@@ -37,10 +40,15 @@ pub enum Role {
 }
 
 impl Role {
+    /// Whether it works where the task is saved.
+    fn is_source(self) -> bool {
+        matches!(self, Role::Sender | Role::Writer(_))
+    }
+
     /// After so many idle looks it hangs.
     fn patience(self) -> u32 {
         match self {
-            Role::Sender => limits::MOVE_STALL_LOOKS_SOURCE,
+            Role::Sender | Role::Writer(_) => limits::MOVE_STALL_LOOKS_SOURCE,
             Role::Receiver | Role::Restorer => limits::MOVE_STALL_LOOKS,
         }
     }
@@ -49,6 +57,7 @@ impl Role {
     fn name(self) -> &'static str {
         match self {
             Role::Sender => "the process that sends its image",
+            Role::Writer(_) => "the process that stores its image",
             Role::Receiver => "the process that receives its image",
             Role::Restorer => "the process that was to become it",
         }
@@ -62,6 +71,8 @@ pub enum News {
     Read(Tid, u64),
     /// The sender has ended.
     SentAll(Tid),
+    /// The writer has: the image is in the store.
+    Stored(Tid, Part),
     /// It failed, or was given up.
     Failed(Failure),
 }
@@ -143,12 +154,12 @@ impl Carriers {
 
     /// At the source, what is still to be sent is of no use. Whoever writes it is not left waiting.
     pub fn cancel(&mut self, tid: Tid) {
-        self.drop_all(tid, |role| role == Role::Sender);
+        self.drop_all(tid, Role::is_source);
     }
 
     /// At the target, the task is not awaited any more.
     pub fn forget(&mut self, tid: Tid) {
-        self.drop_all(tid, |role| role != Role::Sender);
+        self.drop_all(tid, |role| !role.is_source());
     }
 
     /// At the target, the image is whole. Who received it has but to end.
@@ -179,6 +190,13 @@ impl Carriers {
         };
         let carrier = self.table.swap_remove(place);
         let said = carrier.words.as_ref().map(read_words).unwrap_or_default();
+        let well = status == ExitStatus::Code(0);
+        if let Role::Writer(app) = carrier.role
+            && let Some(part) = store::receipt(app, carrier.tid, &said).filter(|_| well)
+        {
+            let stored = News::Stored(carrier.tid, part);
+            return Vec::from_iter(carrier.matters.then_some(stored));
+        }
         if !said.is_empty() {
             log::warn!("{said}");
         }

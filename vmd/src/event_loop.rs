@@ -23,6 +23,7 @@ use crate::{
     program::ProgramPath,
     signals::Signals,
     spawn::Spawner,
+    store,
     turns::Turns,
 };
 use anyhow::Context as _;
@@ -33,6 +34,7 @@ use std::{
     time::{Duration, Instant},
 };
 use vm_machine::{Daemon, Input, Outbox, Output, Time};
+use vm_store::CheckpointId;
 
 /// Events that one wait returns at most.
 const EVENTS: usize = 256;
@@ -61,6 +63,8 @@ pub struct Parts {
     pub spawner: Spawner,
     /// Where programs are.
     pub path: ProgramPath,
+    /// Where checkpoints are.
+    pub store: store::Place,
 }
 
 /// The daemon at work.
@@ -96,12 +100,13 @@ impl EventLoop {
         let context = Context::new(registry, clock::now());
         Ok(EventLoop {
             signals: Signals::catch(&context).context("cannot catch signals")?,
-            jobs: Jobs::start(parts.path, poll.registry())?,
+            jobs: Jobs::start(parts.path, parts.store.clone(), poll.registry())?,
             locals: Locals::new(parts.local_listener, &context)?,
             moves: Moves::new(
                 parts.identity.secret.clone(),
                 parts.identity.mode,
                 parts.identity.host,
+                parts.store,
             ),
             links: Links::new(parts.identity, parts.link_listener, &context)?,
             processes: Processes::new(parts.spawner).context("cannot be a subreaper")?,
@@ -407,6 +412,24 @@ impl EventLoop {
                 let (locals, processes) = (&mut self.locals, &mut self.processes);
                 self.moves.freeze(tid, way, locals, processes, context);
             }
+            Output::Store {
+                tid,
+                app,
+                generation,
+                epoch,
+            } => {
+                let id = CheckpointId::new(generation, epoch);
+                self.moves.store(tid, app, id, context);
+            }
+            Output::Drop {
+                app,
+                generation,
+                epoch,
+            } => {
+                let id = CheckpointId::new(generation, epoch);
+                self.jobs.drop_checkpoint(app, id);
+            }
+            Output::Commit(checkpoint) => context.inbox.extend(self.jobs.commit(checkpoint)),
             Output::CancelCopy(tid) => {
                 self.moves
                     .cancel(tid, &mut self.locals, &mut self.processes);

@@ -13,6 +13,7 @@
 //! | `begin`, `discard` | before a task that came goes on; before one that went is ended |
 //! | `coordinator.PHASE` | before a coordinator is told that a move is in that phase ([`vm_wire::peer::MovePhase`]) |
 //! | `sender`, `receiver` | the process that carries an image, when some of it has passed |
+//! | `writer` | the process that writes an image into the store, at its start |
 //! | `restorer` | the process that becomes the task, at its start |
 //!
 //! | action | does |

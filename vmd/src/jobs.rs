@@ -1,10 +1,11 @@
 //! Work that may wait for a disk, done by a thread beside the event loop.
 //!
 //! Looking up a program touches file systems that may be far away; measuring hundreds of processes
-//! takes long. One thread does the former, one the latter, each from a bounded queue; the answers
+//! takes long. The commit of a
+//! checkpoint waits until it is on a disk. One thread does each of them, from a bounded queue; the answers
 //! come back through a channel, and the event loop is woken.
 
-use crate::{context::Source, program::ProgramPath, usage};
+use crate::{context::Source, program::ProgramPath, store::Place, usage};
 use anyhow::Context as _;
 use mio::{Registry, Waker};
 use std::{
@@ -16,8 +17,10 @@ use std::{
     thread,
 };
 use vm_machine::Input;
+use vm_store::CheckpointId;
 use vm_wire::{
     Tid,
+    checkpoint::{Checkpoint, Committed},
     task::{FailKind, Failed},
 };
 
@@ -34,6 +37,8 @@ enum Job {
         question: u64,
         tasks: Vec<(Tid, u32)>,
     },
+    Commit(Box<Checkpoint>),
+    Drop(Tid, CheckpointId),
 }
 
 /// The way to the threads and back.
@@ -41,6 +46,7 @@ enum Job {
 pub struct Jobs {
     find: SyncSender<Job>,
     measure: SyncSender<Job>,
+    commit: SyncSender<Job>,
     answers: Receiver<Input>,
 }
 
@@ -49,22 +55,24 @@ impl Jobs {
     ///
     /// # Errors
     /// What the system says.
-    pub fn start(path: ProgramPath, registry: &Registry) -> anyhow::Result<Jobs> {
+    pub fn start(path: ProgramPath, store: Place, registry: &Registry) -> anyhow::Result<Jobs> {
         let waker = Arc::new(Waker::new(registry, Source::Jobs.token())?);
         let (done, answers) = mpsc::channel();
         let path = Arc::new(path);
         let worker = |name: &str| -> anyhow::Result<SyncSender<Job>> {
             let (queue, jobs) = mpsc::sync_channel(QUEUE_JOBS);
-            let (path, done, waker) = (path.clone(), done.clone(), waker.clone());
+            let (path, store) = (path.clone(), store.clone());
+            let (done, waker) = (done.clone(), waker.clone());
             thread::Builder::new()
                 .name(name.to_owned())
-                .spawn(move || work(&path, &jobs, &done, &waker))
+                .spawn(move || work(&path, &store, &jobs, &done, &waker))
                 .context("cannot start a thread")?;
             Ok(queue)
         };
         Ok(Jobs {
             find: worker("find")?,
             measure: worker("measure")?,
+            commit: worker("commit")?,
             answers,
         })
     }
@@ -94,13 +102,34 @@ impl Jobs {
         }
     }
 
+    /// Commits a checkpoint. If the thread is far behind, it is not committed.
+    pub fn commit(&self, checkpoint: Box<Checkpoint>) -> Option<Input> {
+        let (app, epoch) = (checkpoint.agreed.app, checkpoint.agreed.epoch);
+        self.commit.try_send(Job::Commit(checkpoint)).err()?;
+        let text = "the daemon waits for a disk and cannot commit more checkpoints now";
+        let result = Err(Failed::new(FailKind::System, text));
+        Some(Input::Committed(Committed { app, epoch, result }))
+    }
+
+    /// Removes what was written of a checkpoint. If the thread is far behind, it stays until the next
+    /// one is committed.
+    pub fn drop_checkpoint(&self, app: Tid, id: CheckpointId) {
+        let _ = self.commit.try_send(Job::Drop(app, id));
+    }
+
     /// The next answer that is there.
     pub fn answer(&self) -> Option<Input> {
         self.answers.try_recv().ok()
     }
 }
 
-fn work(path: &ProgramPath, jobs: &Receiver<Job>, done: &Sender<Input>, waker: &Waker) {
+fn work(
+    path: &ProgramPath,
+    store: &Place,
+    jobs: &Receiver<Job>,
+    done: &Sender<Input>,
+    waker: &Waker,
+) {
     for job in jobs {
         let answer = match job {
             Job::Find {
@@ -109,6 +138,11 @@ fn work(path: &ProgramPath, jobs: &Receiver<Job>, done: &Sender<Input>, waker: &
                 dir,
             } => Input::ProgramFound(question, path.find(&program, dir.as_deref())),
             Job::Measure { question, tasks } => Input::Usage(question, usage::measure(&tasks)),
+            Job::Commit(checkpoint) => Input::Committed(store.commit(&checkpoint)),
+            Job::Drop(app, id) => {
+                store.drop_checkpoint(app, id);
+                continue;
+            }
         };
         let woken: Result<(), io::Error> = done
             .send(answer)

@@ -42,6 +42,7 @@ mod streams;
 mod carriers;
 mod coordinators;
 mod moves;
+mod store;
 mod transfer;
 
 mod jobs;
@@ -70,7 +71,10 @@ use vm_machine::{Daemon, DaemonConfig};
 use vm_wire::{HostId, MachineId, agreed::HostFacts, place};
 
 fn main() -> ExitCode {
-    if let Some(result) = transfer::run_if_asked().or_else(coordinators::run_if_asked) {
+    if let Some(result) = transfer::run_if_asked()
+        .or_else(store::run_if_asked)
+        .or_else(coordinators::run_if_asked)
+    {
         return match result {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
@@ -189,6 +193,13 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
             arch: env::consts::ARCH.to_owned(),
         })
     };
+    let store = store::Place {
+        root: match &args.store {
+            Some(given) => std::path::absolute(given).context("--store")?,
+            None => dir.path().join(place::STORE),
+        },
+        host: name.clone(),
+    };
     let nonce = secret::random_u64();
     let config = |facts: &HostFacts| DaemonConfig {
         seed: secret::random_u64(),
@@ -198,6 +209,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
             OnTerm::Drain => Some(Duration::from_secs(args.grace.into())),
         },
         work_dir: work_dir.clone(),
+        store: store.root.to_string_lossy().into_owned(),
         ..DaemonConfig::new(facts.clone(), nonce)
     };
     let mut outbox = Outbox::new();
@@ -246,6 +258,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
         local_listener: dir.listen()?,
         spawner,
         path: ProgramPath::new(&args.path),
+        store,
     })?;
     dir.publish_address(&facts.addr)?;
     Ok(event_loop)

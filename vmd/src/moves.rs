@@ -9,6 +9,7 @@ use crate::{
     processes::Processes,
     secret::Secret,
     secure::Mode,
+    store::Place,
     transfer,
 };
 use rustix::{
@@ -19,6 +20,7 @@ use rustix::{
 };
 use std::{collections::HashMap, fs, io, time::Duration};
 use vm_machine::{Input, Time, Written};
+use vm_store::CheckpointId;
 use vm_wire::{
     HostId, Tid,
     interrupt::{Folders, Order, Report},
@@ -35,6 +37,7 @@ pub struct Moves {
     secret: Secret,
     mode: Mode,
     here: HostId,
+    store: Place,
     /// Tasks that are awaited, by ticket.
     expected: HashMap<u64, Tid>,
     /// The images that are written.
@@ -54,11 +57,12 @@ struct Image {
 
 impl Moves {
     /// None yet. The images travel like what links carry.
-    pub fn new(secret: Secret, mode: Mode, here: HostId) -> Moves {
+    pub fn new(secret: Secret, mode: Mode, here: HostId, store: Place) -> Moves {
         Moves {
             secret,
             mode,
             here,
+            store,
             expected: HashMap::new(),
             images: HashMap::new(),
             carriers: Carriers::default(),
@@ -84,6 +88,25 @@ impl Moves {
         };
         match start() {
             Ok(way) => {
+                self.images.insert(tid, Image { way, folders });
+            }
+            Err(error) => refuse(tid, &error, context),
+        }
+    }
+
+    /// Opens a way into the store for the image of a task.
+    pub fn store(&mut self, tid: Tid, app: Tid, id: CheckpointId, context: &mut Context) {
+        let mut start = || -> io::Result<OwnedFd> {
+            let (out, image) = pipe()?;
+            let input = out.try_clone()?;
+            let (pid, words) = self.store.start_writer((app, id), tid, out)?;
+            self.carriers
+                .add(tid, Role::Writer(app), pid, input, words, context.now);
+            Ok(image)
+        };
+        match start() {
+            Ok(way) => {
+                let folders = None;
                 self.images.insert(tid, Image { way, folders });
             }
             Err(error) => refuse(tid, &error, context),
@@ -300,6 +323,9 @@ fn tell(news: News, processes: &Processes, context: &mut Context) {
     let Failure { tid, role, text } = match news {
         News::Failed(failure) => failure,
         News::SentAll(tid) => return context.inbox.push_back(Input::SentAll(tid)),
+        News::Stored(tid, part) => {
+            return context.inbox.push_back(Input::Stored(tid, Ok(part)));
+        }
         News::Read(tid, bytes) => {
             // Whichever process is just ending has no numbers any more.
             if let Some(memory) = processes.pid(tid).and_then(resident) {
@@ -312,6 +338,7 @@ fn tell(news: News, processes: &Processes, context: &mut Context) {
     let failed = Failed::new(FailKind::System, text);
     context.inbox.push_back(match role {
         Role::Sender => Input::Frozen(tid, Err(failed)),
+        Role::Writer(_) => Input::Stored(tid, Err(failed)),
         Role::Receiver | Role::Restorer => Input::Arrived(tid, Err(failed)),
     });
 }

@@ -108,7 +108,11 @@ pub fn start_receiver(
     spawn(command)
 }
 
-fn spawn(mut command: Command) -> io::Result<Carried> {
+/// Starts a process that says on its standard error why it fails.
+///
+/// # Errors
+/// What the system says.
+pub fn spawn(mut command: Command) -> io::Result<Carried> {
     let mut child = command.stderr(Stdio::piped()).spawn()?;
     let words = child.stderr.take().map(OwnedFd::from);
     Ok((Pid::from_child(&child), words))
@@ -130,9 +134,15 @@ pub fn this_program() -> Command {
 }
 
 fn helper(secret: &Secret, point: &str) -> Command {
-    let mut command = this_program();
+    let mut command = tied_program();
     fault::pass_on(&mut command, point);
     command.env(ENV_KEY, secret.to_hex());
+    command
+}
+
+/// Likewise, to run as a process that dies with this daemon.
+pub fn tied_program() -> Command {
+    let mut command = this_program();
     let daemon = rustix::process::getpid();
     // SAFETY: the closure runs between fork and exec and makes system calls only.
     unsafe {

@@ -2,6 +2,7 @@
 //! prints another one takes.
 
 use super::Event;
+use crate::checkpoints::Row;
 use crate::run;
 use serde_json::{Value, json};
 use vm_wire::{
@@ -45,6 +46,28 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
             "commit_us": report.commit_us,
             "sent_again": report.sent_again,
         }),
+        Event::Checkpointed(report) => json!({
+            "checkpoint": super::checkpoint_name(report),
+            "tasks": report.tasks,
+            "bytes": report.bytes,
+            "freeze_us": report.freeze_us,
+            "total_us": report.total_us,
+        }),
+        Event::Checkpoints(rows) => {
+            let row = |row: &Row| {
+                let summary = row.summary.as_ref();
+                json!({
+                    "application": row.app_name(),
+                    "checkpoint": row.id.to_string(),
+                    "made": summary.map(|it| super::time(it.taken_ms)),
+                    "tasks": summary.map(|it| it.tasks),
+                    "bytes": summary.map(|it| it.bytes),
+                    "program": summary.map(|it| it.program.clone()),
+                    "damaged": row.damaged,
+                })
+            };
+            json!({ "checkpoints": rows.iter().map(row).collect::<Vec<_>>() })
+        }
         Event::Drained(report, conf) => {
             let moved = report.moved.iter().map(|(task, moved)| {
                 json!({

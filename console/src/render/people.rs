@@ -1,9 +1,11 @@
 //! Events as tables and sentences.
 
 use super::Event;
+use crate::checkpoints::Row;
 use crate::{execute::is_present, signal_name};
 use comfy_table::{CellAlignment, Table, presets};
 use std::collections::{BTreeMap, BTreeSet};
+use vm_store::Summary;
 use vm_wire::{
     MachineId, Tid,
     agreed::ExitStatus,
@@ -38,6 +40,16 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
             .map(|reason| format!("{} cannot be moved: {reason}\n", tid.show(machine)))
             .collect(),
         Event::Moved(tid, report, conf) => moved(machine, *tid, report, conf, " "),
+        Event::Checkpointed(report) => format!(
+            "checkpoint {}: {} task{}, {:.1} MB in {:.1} ms; they stood still for {:.1} ms\n",
+            super::checkpoint_name(report),
+            report.tasks,
+            if report.tasks == 1 { "" } else { "s" },
+            report.bytes as f64 / 1e6,
+            report.total_us as f64 / 1e3,
+            report.freeze_us as f64 / 1e3,
+        ),
+        Event::Checkpoints(rows) => checkpoints(rows),
         Event::Drained(report, conf) => drained(machine, report, conf),
         Event::HostResumed(host) => format!("{host}: takes tasks again\n"),
         Event::HostAdded(host) => format!("{host}: added\n"),
@@ -168,7 +180,9 @@ pub(super) fn run_ended(machine: MachineId, tid: Tid, status: ExitStatus) -> Opt
         ExitStatus::Signal(signal) => {
             Some(format!("{tid} was ended by {}", signal_name::show(signal)))
         }
-        ExitStatus::NotStarted | ExitStatus::HostLost => Some(format!("{tid} {status}")),
+        ExitStatus::NotStarted | ExitStatus::HostLost | ExitStatus::Suspended => {
+            Some(format!("{tid} {status}"))
+        }
     }
 }
 
@@ -285,6 +299,37 @@ fn tree(rows: &[TaskRow]) -> Vec<(String, &TaskRow)> {
         }
     }
     shown
+}
+
+fn checkpoints(rows: &[Row]) -> String {
+    let mut table = table(&[
+        "APPLICATION",
+        "CHECKPOINT",
+        "MADE",
+        "TASKS",
+        "MB",
+        "PROGRAM",
+    ]);
+    align_right(&mut table, &[3, 4]);
+    for row in rows {
+        let of = |text: &dyn Fn(&Summary) -> String| {
+            let summary = row.summary.as_ref();
+            summary.map(text).unwrap_or_default()
+        };
+        let program = match &row.damaged {
+            Some(why) => format!("damaged: {why}"),
+            None => of(&|it| it.program.clone()),
+        };
+        table.add_row([
+            row.app_name(),
+            row.id.to_string(),
+            of(&|it| super::time(it.taken_ms)),
+            of(&|it| it.tasks.to_string()),
+            of(&|it| format!("{:.1}", it.bytes as f64 / 1e6)),
+            program,
+        ]);
+    }
+    lines(&table)
 }
 
 fn table(header: &[&str]) -> Table {

@@ -108,6 +108,22 @@ pub enum Applied {
         /// Its term.
         term: u32,
     },
+    /// A checkpoint of an application begins.
+    Cut {
+        /// The application.
+        app: Tid,
+        /// Its epoch from now on.
+        epoch: u32,
+    },
+    /// It has ended. The ends of the application's tasks came just before if it was stopped.
+    CutEnded {
+        /// The application.
+        app: Tid,
+        /// The epoch of the cut.
+        epoch: u32,
+        /// Whether it left a checkpoint.
+        saved: bool,
+    },
     /// The machine ends.
     Halted,
     /// Nothing: the change's conditions did not hold.
@@ -150,6 +166,9 @@ pub enum Void {
     /// The application has, or had, a coordinator of another term.
     #[error("the coordinator's last term is {0}")]
     Term(u32),
+    /// A cut is under way, or the one that is meant is not, or it is not its turn.
+    #[error("another checkpoint is under way, or none")]
+    Cut,
     /// The host does not drain, or is the last one that takes tasks.
     #[error("{0} is not draining, or is the last host that takes tasks")]
     Draining(HostId),
@@ -240,6 +259,19 @@ pub struct Coordinated {
     pub term: u32,
 }
 
+/// What is agreed about the checkpoints of an application.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Epochs {
+    /// Goes up when the application is brought back.
+    pub generation: u32,
+    /// Of the last cut; 0 before the first one.
+    pub epoch: u32,
+    /// That cut is under way, wanted by the coordinator of this term.
+    pub cut: Option<u32>,
+    /// The epoch of the last checkpoint that was committed; 0 if there is none.
+    pub saved: u32,
+}
+
 /// The agreed state at one index of the log. See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agreed {
@@ -257,6 +289,8 @@ pub struct Agreed {
     groups: Groups,
     /// Of living applications.
     coordinators: BTreeMap<Tid, Coordinated>,
+    /// Of living applications that were to be saved.
+    epochs: BTreeMap<Tid, Epochs>,
     // What follows is derived from the tasks, for looking up.
     born: BTreeMap<(Tid, u64, u32), Tid>,
     on_host: BTreeMap<HostId, BTreeSet<Tid>>,
@@ -283,6 +317,7 @@ impl Agreed {
             ended: VecDeque::new(),
             groups: Groups::default(),
             coordinators: BTreeMap::new(),
+            epochs: BTreeMap::new(),
             born: BTreeMap::new(),
             on_host: BTreeMap::new(),
             in_app: BTreeMap::new(),
@@ -413,6 +448,16 @@ impl Agreed {
     /// The last coordinator of a living application.
     pub fn coordinator(&self, app: Tid) -> Option<Coordinated> {
         self.coordinators.get(&app).copied()
+    }
+
+    /// What is agreed about the checkpoints of an application.
+    pub fn epochs(&self, app: Tid) -> Epochs {
+        self.epochs.get(&app).copied().unwrap_or_default()
+    }
+
+    /// Whether its tasks stand still for a checkpoint.
+    pub fn is_cut(&self, app: Tid) -> bool {
+        self.epochs(app).cut.is_some()
     }
 
     /// The host whose daemon has to see that an application has a coordinator: where the last one

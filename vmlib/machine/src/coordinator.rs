@@ -34,10 +34,14 @@
 //! The phases are the five of TotalCheckpoint (Kovács 2008), and copying, in which the task runs;
 //! `docs/protocol.md` lays them and the messages beside those of the thesis.
 
-use crate::Time;
+use crate::{
+    Time,
+    checkpointing::{Checkpointing, Step},
+};
 use std::collections::{BTreeMap, VecDeque};
 use vm_wire::{
     Body, CodecError, Frame, HostId, Message, Op, Tid,
+    checkpoint::{CheckpointAsk, CheckpointEnd},
     coordinator::{CoordinatorReady, Heard, Mail, Serve},
     limits,
     peer::{
@@ -74,6 +78,8 @@ pub struct Coordinator {
     /// What it serves, once the log has it.
     serves: Option<Serve>,
     moves: BTreeMap<MoveKey, Move>,
+    /// One at a time.
+    checkpoint: Option<Checkpointing>,
 }
 
 impl Coordinator {
@@ -92,7 +98,8 @@ impl Coordinator {
     /// When [`Coordinator::tick`] has something to do.
     pub fn deadline(&self) -> Option<Time> {
         let times = |moving: &Move| moving.due.map_or(moving.again, |due| due.min(moving.again));
-        self.moves.values().map(times).min()
+        let checkpoint = self.checkpoint.as_ref().map(Checkpointing::deadline);
+        self.moves.values().map(times).chain(checkpoint).min()
     }
 
     /// Takes a frame of its daemon's; what it says goes into `out`.
@@ -109,6 +116,7 @@ impl Coordinator {
             Op::Serve => {
                 self.serves = Some(Serve::read(frame)?);
                 self.moves.clear();
+                self.checkpoint = None;
             }
             Op::Mail => {
                 let mail = Mail::read(frame)?;
@@ -131,6 +139,10 @@ impl Coordinator {
         match order {
             Order::MoveAsk(ask) => self.on_ask(now, host, &ask, out),
             Order::MoveReported(reported) => self.on_reported(now, host, &reported, out),
+            Order::CheckpointAsk(ask) => self.on_checkpoint_ask(now, host, &ask, out),
+            Order::CutMade(_) | Order::PartSaved(_) | Order::Committed(_) | Order::CutClosed(_) => {
+                self.on_checkpoint(now, order, out)
+            }
             // Its daemon passes on nothing else.
             _ => {}
         }
@@ -168,6 +180,73 @@ impl Coordinator {
         };
         self.moves.insert(key, moving);
         self.ask_owner(now, key, out);
+    }
+
+    fn on_checkpoint_ask(
+        &mut self,
+        now: Time,
+        asker: HostId,
+        ask: &CheckpointAsk,
+        out: &mut VecDeque<Frame>,
+    ) {
+        match &self.checkpoint {
+            Some(making) if making.key() == (asker, ask.request) => {}
+            Some(_) => {
+                let text = "a checkpoint of this application is being made already";
+                let end = CheckpointEnd {
+                    request: ask.request,
+                    app: ask.app,
+                    result: Err(Failed::new(FailKind::Refused, text)),
+                };
+                send(asker, &Order::CheckpointEnd(end), out);
+            }
+            None => {
+                self.checkpoint = Some(Checkpointing::new(now, asker, ask));
+                self.go_on(now, out);
+            }
+        }
+    }
+
+    /// Something came about the checkpoint that is being made.
+    fn on_checkpoint(&mut self, now: Time, order: Order, out: &mut VecDeque<Frame>) {
+        let Some(making) = &mut self.checkpoint else {
+            return;
+        };
+        let mut steps = VecDeque::new();
+        match order {
+            Order::CutMade(made) => making.on_cut_made(now, made),
+            Order::PartSaved(saved) => making.on_part(now, saved),
+            Order::Committed(committed) => making.on_committed(now, committed),
+            Order::CutClosed(closed) => making.on_cut_closed(now, closed, &mut steps),
+            _ => {}
+        }
+        if steps.iter().any(|step| matches!(step, Step::End(..))) {
+            self.checkpoint = None;
+        }
+        self.carry_out(steps, out);
+        self.go_on(now, out);
+    }
+
+    /// The checkpoint goes on, if something of it is due.
+    fn go_on(&mut self, now: Time, out: &mut VecDeque<Frame>) {
+        let (Some(serves), Some(making)) = (self.serves, &mut self.checkpoint) else {
+            return;
+        };
+        let mut steps = VecDeque::new();
+        if making.deadline() <= now {
+            making.tick(now, serves.term, &mut steps);
+        }
+        self.carry_out(steps, out);
+    }
+
+    fn carry_out(&self, steps: VecDeque<Step>, out: &mut VecDeque<Frame>) {
+        let here = self.serves.map_or(HostId::NONE, |serves| serves.host);
+        for step in steps {
+            match step {
+                Step::Own(order) => send(here, &order, out),
+                Step::End(asker, end) => send(asker, &Order::CheckpointEnd(end), out),
+            }
+        }
     }
 
     /// Orders the move from the owner, or asks how far it is, or calls it off.
@@ -251,6 +330,7 @@ impl Coordinator {
             }
             self.ask_owner(now, key, out);
         }
+        self.go_on(now, out);
     }
 }
 
@@ -331,7 +411,12 @@ mod tests {
                 coordinator,
                 numbers: 0,
             };
-            let serve = Serve { app: tid(1), term };
+            let host = HostId(9);
+            let serve = Serve {
+                app: tid(1),
+                term,
+                host,
+            };
             assert_eq!(setting.frame(serve.frame()), []);
             setting
         }

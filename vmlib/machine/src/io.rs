@@ -8,6 +8,7 @@ use std::{collections::VecDeque, time::Duration};
 use vm_wire::{
     Frame, HostId, Tid,
     agreed::ExitStatus,
+    checkpoint::{Checkpoint, Committed, Part},
     console::WindowSize,
     interrupt::Folders,
     peer::{MoveWay, Sent, UsageRow},
@@ -89,6 +90,10 @@ pub enum Input {
     Frozen(Tid, Result<Written, Failed>),
     /// The image of an expected task is whole, and its process stands ready; or this is why not.
     Arrived(Tid, Result<(), Failed>),
+    /// The image of a task is whole in the store; or this is why not.
+    Stored(Tid, Result<Part, Failed>),
+    /// What came of `Output::Commit`.
+    Committed(Committed),
     /// The process of a coordinator says something.
     Coordinator(u64, Frame),
     /// The process of a coordinator is gone, or could not be started.
@@ -184,6 +189,28 @@ pub enum Output {
         way: MoveWay,
         /// Where files are at the target, if elsewhere.
         folders: Option<Folders>,
+    },
+    /// Open a way into the store for the image of a task; when it is whole there, `Stored` follows.
+    Store {
+        /// The task.
+        tid: Tid,
+        /// Its application.
+        app: Tid,
+        /// Of that.
+        generation: u32,
+        /// Of the cut.
+        epoch: u32,
+    },
+    /// Commit a checkpoint, all of whose parts are in the store; `Committed` follows.
+    Commit(Box<Checkpoint>),
+    /// What is in the store of that checkpoint is of no use.
+    Drop {
+        /// The application.
+        app: Tid,
+        /// Of that.
+        generation: u32,
+        /// Of the cut.
+        epoch: u32,
     },
     /// Have that task stop and write the rest; `Frozen` follows.
     Freeze(Tid, MoveWay),

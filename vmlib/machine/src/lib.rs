@@ -10,6 +10,7 @@
 pub mod agreed;
 pub mod agreement;
 pub mod channel;
+mod checkpointing;
 mod consensus;
 pub mod coordinator;
 pub mod daemon;
@@ -29,7 +30,7 @@ pub mod route;
 mod storage;
 pub mod time;
 
-pub use agreed::{Agreed, Applied, Coordinated, Host, HostPhase, Task, Void};
+pub use agreed::{Agreed, Applied, Coordinated, Epochs, Host, HostPhase, Task, Void};
 pub use agreement::{Agreement, AgreementConfig, AgreementOutput};
 pub use coordinator::{Coordinator, MoveKey};
 pub use daemon::{AT_ONCE, Daemon, DaemonConfig, MoveCounters, MovesUnderway};

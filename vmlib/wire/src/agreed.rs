@@ -107,6 +107,28 @@ pub enum Change {
         /// From 1, one higher each time.
         term: u32,
     },
+    /// A checkpoint of an application begins: its tasks stand still, each from the moment on when its
+    /// daemon applies this, until `CutEnd`. Void unless it lives, that coordinator is the agreed one,
+    /// no cut of it is under way, and the epoch follows the last one.
+    Cut {
+        /// The application, its master's tid.
+        app: Tid,
+        /// From 1, one higher each time.
+        epoch: u32,
+        /// Of the coordinator that wants it.
+        term: u32,
+    },
+    /// That cut ends. Void unless it is under way.
+    CutEnd {
+        /// The application.
+        app: Tid,
+        /// The epoch of the cut.
+        epoch: u32,
+        /// It has left a checkpoint, committed in the store.
+        saved: bool,
+        /// And with that its tasks end.
+        stop: bool,
+    },
     /// The machine ends: every daemon ends its tasks and itself.
     Halt,
 }
@@ -162,6 +184,8 @@ pub enum ExitStatus {
     NotStarted,
     /// Its host was declared dead, or left.
     HostLost,
+    /// Its application was stopped with a checkpoint, and can be brought back.
+    Suspended,
 }
 
 impl ExitStatus {
@@ -180,6 +204,7 @@ impl std::fmt::Display for ExitStatus {
             ExitStatus::Signal(signal) => write!(f, "killed by signal {signal}"),
             ExitStatus::NotStarted => write!(f, "could not be started"),
             ExitStatus::HostLost => write!(f, "lost with its host"),
+            ExitStatus::Suspended => write!(f, "stopped with a checkpoint"),
         }
     }
 }

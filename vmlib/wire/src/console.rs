@@ -7,6 +7,7 @@
 
 use crate::{
     agreed::{ExitStatus, HostFacts},
+    checkpoint::CheckpointReport,
     codec::{Body, Message},
     frame::Op,
     id::{HostId, MachineId, Tid},
@@ -56,6 +57,8 @@ pub enum Request {
     Move(Tid, Option<String>, MoveWay),
     /// The moves that were asked for at this daemon and are not over.
     Moves,
+    /// Make a checkpoint of the application of that task; with `true`, end it with that.
+    Checkpoint(Tid, bool),
     /// Have all tasks of the host of that name leave; it takes no more. Answered with `Drained`
     /// when each has left, or refused to.
     Drain(String),
@@ -91,6 +94,8 @@ pub enum Answer {
     Moved(MoveReport),
     /// To `Moves`.
     Moves(Vec<MoveRow>),
+    /// To `Checkpoint`.
+    Checkpointed(CheckpointReport),
     /// To `Drain`.
     Drained(DrainReport),
     /// To `Check`: empty if the task can be moved, else each reason why not.
@@ -110,6 +115,8 @@ pub struct Conf {
     pub leader: HostId,
     /// The last entry that the asked daemon has applied.
     pub applied: u64,
+    /// Where the asked daemon's checkpoints are.
+    pub store: String,
     /// All hosts, those that are gone too, by number.
     pub hosts: Vec<HostRow>,
 }

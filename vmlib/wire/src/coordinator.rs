@@ -30,6 +30,8 @@ pub struct Serve {
     pub app: Tid,
     /// The term that its orders bear.
     pub term: u32,
+    /// The host of its daemon.
+    pub host: HostId,
 }
 
 /// An order, as between daemons, and the other end.

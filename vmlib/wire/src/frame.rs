@@ -206,6 +206,24 @@ opcodes! {
     CheckEnd = 115,
     /// [`crate::peer::TaskAnswer`].
     TaskAnswer = 116,
+    /// [`crate::checkpoint::CheckpointAsk`].
+    CheckpointAsk = 117,
+    /// [`crate::checkpoint::CheckpointEnd`].
+    CheckpointEnd = 118,
+    /// [`crate::checkpoint::CutAsk`].
+    CutAsk = 119,
+    /// [`crate::checkpoint::CutMade`].
+    CutMade = 120,
+    /// [`crate::checkpoint::PartSaved`].
+    PartSaved = 121,
+    /// [`crate::checkpoint::CommitAsk`].
+    CommitAsk = 122,
+    /// [`crate::checkpoint::Committed`].
+    Committed = 123,
+    /// [`crate::checkpoint::CutClose`].
+    CutClose = 124,
+    /// [`crate::checkpoint::CutClosed`].
+    CutClosed = 125,
 
     // A console and its daemon.
     /// [`crate::console::Request`].

@@ -7,13 +7,14 @@
 //!
 //! Reading order: [`id`], [`limits`], [`frame`], [`codec`], [`version`], then the messages by who
 //! speaks them: [`task`] (a task and its daemon), [`peer`] (two daemons), [`console`] (a console
-//! and its daemon), [`coordinator`] (an application's coordinator and its daemon), [`agreed`] (the entries of the log), and [`place`] (where a daemon's files are).
+//! and its daemon), [`coordinator`] (an application's coordinator and its daemon), [`checkpoint`], [`agreed`] (the entries of the log), and [`place`] (where a daemon's files are).
 //!
 //! Invariants: no length is believed before it was compared with [`limits`]; trailing bytes after
 //! a MessagePack value are an error; the layout of every message is pinned by golden bytes in the
 //! tests, so that a change of the protocol is seen in review.
 
 pub mod agreed;
+pub mod checkpoint;
 pub mod codec;
 pub mod console;
 pub mod coordinator;

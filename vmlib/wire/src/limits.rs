@@ -87,6 +87,14 @@ pub const COORDINATOR_START: Duration = Duration::from_secs(5);
 pub const COORDINATOR_PAUSE: Duration = Duration::from_secs(1);
 /// How long who asks for a move waits for a coordinator that takes it up.
 pub const COORDINATOR_WAIT: Duration = Duration::from_secs(15);
+/// Applications that live and of which checkpoints were wanted.
+pub const APPS_SAVED_MAX: usize = 16_384;
+/// How often a checkpoint is begun if a task ends meanwhile.
+pub const CHECKPOINT_TRIES: u32 = 3;
+/// How long tasks stand still for a checkpoint at most; then any of their daemons ends the cut.
+pub const CUT_TIME: Duration = Duration::from_secs(600);
+/// How long a checkpoint waits for a task that is starting.
+pub const CUT_START: Duration = Duration::from_secs(5);
 /// Moves that wait at a daemon for the coordinator of their application, or orders of coordinators
 /// that are ahead of its log.
 pub const MOVES_WAITING_MAX: usize = 4_096;

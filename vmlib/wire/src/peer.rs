@@ -9,6 +9,10 @@
 
 use crate::{
     agreed::{Change, HostFacts, SnapshotAt},
+    checkpoint::{
+        CheckpointAsk, CheckpointEnd, CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutMade,
+        PartSaved,
+    },
     codec::{Body, CodecError, Message, decode, encode},
     frame::Op,
     id::{HostId, MachineId, Tid},
@@ -675,6 +679,15 @@ pub enum Order {
     CheckAsk(CheckAsk),
     CheckEnd(CheckEnd),
     TaskAnswer(TaskAnswer),
+    CheckpointAsk(CheckpointAsk),
+    CheckpointEnd(CheckpointEnd),
+    CutAsk(CutAsk),
+    CutMade(CutMade),
+    PartSaved(PartSaved),
+    CommitAsk(CommitAsk),
+    Committed(Committed),
+    CutClose(CutClose),
+    CutClosed(CutClosed),
 }
 
 macro_rules! orders {
@@ -707,4 +720,5 @@ macro_rules! orders {
 
 orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept FlushAsk Flushed
 MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort MoveOrder MoveCancel MoveReported
-MoveProgress MoveSent DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer }
+MoveProgress MoveSent DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer
+CheckpointAsk CheckpointEnd CutAsk CutMade PartSaved CommitAsk Committed CutClose CutClosed }

@@ -40,6 +40,9 @@ pub fn default_dir(vm_dir: Option<OsString>, runtime_dir: Option<OsString>, uid:
     }
 }
 
+/// Where checkpoints are, in its folder, unless the user says otherwise.
+pub const STORE: &str = "store";
+
 /// The daemon's socket in its folder.
 pub fn socket(dir: &Path) -> PathBuf {
     dir.join(SOCKET_FILE)

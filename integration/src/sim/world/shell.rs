@@ -74,6 +74,9 @@ impl World {
                 ..
             } => return self.copy(slot, tid, &addr, ticket, way),
             Output::Freeze(tid, way) => self.freeze(slot, tid, way),
+            Output::Store { .. } | Output::Commit(_) | Output::Drop { .. } => {
+                return Err("a checkpoint that nobody has asked for".to_owned());
+            }
             Output::CancelCopy(tid) => self.order(slot, tid, Order::Cancel),
             Output::Resume(tid) => self.order(slot, tid, Order::Go),
             Output::Expect { tid, ticket } => self.expect(slot, tid, ticket),

@@ -122,6 +122,13 @@ impl Agreed {
             Change::Coordinator { app, host, term } => {
                 applied.push(self.coordinate(*app, *host, *term)?);
             }
+            Change::Cut { app, epoch, term } => applied.push(self.cut(*app, *epoch, *term)?),
+            Change::CutEnd {
+                app,
+                epoch,
+                saved,
+                stop,
+            } => self.end_cut(*app, *epoch, *saved, *stop, applied)?,
             Change::Halt => {
                 self.halted = true;
                 applied.push(Applied::Halted);
@@ -295,6 +302,50 @@ impl Agreed {
         Ok(Applied::Coordinator { app, host, term })
     }
 
+    fn cut(&mut self, app: Tid, epoch: u32, term: u32) -> Result<Applied, Void> {
+        if !self.in_app.contains_key(&app) {
+            return Err(Void::NoTask(app));
+        }
+        let last = self.coordinator(app).map_or(0, |last| last.term);
+        if last != term {
+            return Err(Void::Term(last));
+        }
+        if !self.epochs.contains_key(&app) && self.epochs.len() >= limits::APPS_SAVED_MAX {
+            return Err(Void::Limit);
+        }
+        let epochs = self.epochs.entry(app).or_default();
+        if epochs.cut.is_some() || epochs.epoch.checked_add(1) != Some(epoch) {
+            return Err(Void::Cut);
+        }
+        (epochs.epoch, epochs.cut) = (epoch, Some(term));
+        Ok(Applied::Cut { app, epoch })
+    }
+
+    fn end_cut(
+        &mut self,
+        app: Tid,
+        epoch: u32,
+        saved: bool,
+        stop: bool,
+        applied: &mut Vec<Applied>,
+    ) -> Result<(), Void> {
+        let epochs = self.epochs.get_mut(&app).ok_or(Void::Cut)?;
+        if epochs.cut.is_none() || epochs.epoch != epoch {
+            return Err(Void::Cut);
+        }
+        epochs.cut = None;
+        if saved {
+            epochs.saved = epoch;
+        }
+        if saved && stop {
+            for tid in self.tasks_of(app).collect::<Vec<_>>() {
+                self.end(tid, ExitStatus::Suspended, applied);
+            }
+        }
+        applied.push(Applied::CutEnded { app, epoch, saved });
+        Ok(())
+    }
+
     /// Ends a living task: it leaves its groups and is remembered for a while.
     fn end(&mut self, tid: Tid, status: ExitStatus, applied: &mut Vec<Applied>) {
         let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.is_alive()) else {
@@ -306,6 +357,7 @@ impl Agreed {
         remove_from(&mut self.in_app, app, &tid);
         if !self.in_app.contains_key(&app) {
             self.coordinators.remove(&app);
+            self.epochs.remove(&app);
         }
         applied.push(Applied::Exited {
             tid,

@@ -3,7 +3,7 @@
 //! What travels are types of their own ([`AgreedState`] and the like), never the live ones: tables
 //! for looking up are left out and built again, program names are written once.
 
-use super::{Agreed, Applied, Coordinated, Host, HostPhase, Task};
+use super::{Agreed, Applied, Coordinated, Epochs, Host, HostPhase, Task};
 use crate::group::{Group, Groups};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -17,13 +17,14 @@ use vm_wire::{
 };
 
 /// The layout of [`AgreedState`]; another number is refused.
-const FORMAT: u16 = 2;
+const FORMAT: u16 = 3;
 
 // The largest state fits its frame: of a task at most 64 bytes and its program's name, of a
-// membership 16, of a host its facts, of a coordinator 24 (an application has a living task).
+// membership 16, of a host its facts, of a coordinator 24 (an application has a living task), of epochs 32.
 const _: () = assert!(
     (limits::TASKS_LIVE_MAX + limits::ENDED_MAX) * (64 + limits::NAME_MAX)
         + limits::TASKS_LIVE_MAX * 24
+        + limits::APPS_SAVED_MAX * 32
         + limits::MEMBERSHIPS_MAX * 16
         + limits::GROUPS_MAX * (limits::NAME_MAX + 32)
         + (limits::HOSTS_LIVE_MAX + limits::DEPARTED_MAX)
@@ -61,6 +62,8 @@ struct AgreedState {
     groups: Vec<GroupState>,
     /// Application, host, term.
     coordinators: Vec<(Tid, HostId, u32)>,
+    /// Application, generation, epoch, term of the cut, epoch of the last checkpoint.
+    epochs: Vec<(Tid, u32, u32, Option<u32>, u32)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -150,6 +153,11 @@ impl Agreed {
                 .iter()
                 .map(|(app, last)| (*app, last.host, last.term))
                 .collect(),
+            epochs: self
+                .epochs
+                .iter()
+                .map(|(app, it)| (*app, it.generation, it.epoch, it.cut, it.saved))
+                .collect(),
         })
     }
 
@@ -173,6 +181,7 @@ impl Agreed {
             ended: VecDeque::from(state.ended),
             groups: Groups::default(),
             coordinators: BTreeMap::new(),
+            epochs: BTreeMap::new(),
             born: BTreeMap::new(),
             on_host: BTreeMap::new(),
             in_app: BTreeMap::new(),
@@ -237,6 +246,18 @@ impl Agreed {
             }
             agreed.coordinators.insert(app, Coordinated { host, term });
         }
+        for (app, generation, epoch, cut, saved) in state.epochs {
+            if !agreed.in_app.contains_key(&app) {
+                return Err(SnapshotError::Inconsistent("an application's epochs"));
+            }
+            let epochs = Epochs {
+                generation,
+                epoch,
+                cut,
+                saved,
+            };
+            agreed.epochs.insert(app, epochs);
+        }
         Ok(agreed)
     }
 
@@ -246,6 +267,16 @@ impl Agreed {
     pub fn changes_to(&self, later: &Agreed) -> Vec<Applied> {
         debug_assert!(self.index <= later.index);
         let mut changes = Vec::new();
+        self.cuts_ended(later, &mut changes);
+        // Before all else: what is told here is told after the cut.
+        let cut = |(app, it): (&Tid, &Epochs)| {
+            let new = it.cut.is_some() && it.epoch != self.epochs(*app).epoch;
+            new.then_some(Applied::Cut {
+                app: *app,
+                epoch: it.epoch,
+            })
+        };
+        changes.extend(later.epochs.iter().filter_map(cut));
         let news = later
             .hosts
             .iter()
@@ -317,6 +348,23 @@ impl Agreed {
             changes.push(Applied::Halted);
         }
         changes
+    }
+}
+
+impl Agreed {
+    /// The cuts that were under way here and are not later.
+    fn cuts_ended(&self, later: &Agreed, changes: &mut Vec<Applied>) {
+        for (&app, before) in &self.epochs {
+            let now = later.epochs(app);
+            let still = now.cut.is_some() && now.epoch == before.epoch;
+            if before.cut.is_some() && !still {
+                changes.push(Applied::CutEnded {
+                    app,
+                    epoch: before.epoch,
+                    saved: now.saved == before.epoch,
+                });
+            }
+        }
     }
 }
 

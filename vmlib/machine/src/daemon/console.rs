@@ -166,6 +166,10 @@ impl Daemon {
                 later(self.ask_move(asker, tid, to.as_deref(), way, out))
             }
             Request::Moves => Reply::Now(Answer::Moves(self.move_rows())),
+            Request::Checkpoint(tid, stop) => {
+                let asker = MoveAsker::Console(conn, number);
+                later(self.ask_checkpoint(asker, tid, stop, out))
+            }
             Request::Drain(name) => {
                 later(self.ask_drain(MoveAsker::Console(conn, number), &name, out))
             }
@@ -213,6 +217,7 @@ impl Daemon {
             here: self.me,
             leader: self.agreement.leader(),
             applied: state.index(),
+            store: self.config.store.clone(),
             hosts: state.remembered_hosts().map(row).collect(),
         }
     }

@@ -73,7 +73,7 @@ pub(super) struct Coordinators {
     /// Applications of which a term was proposed and is not applied yet.
     proposed: BTreeSet<Tid>,
     /// Moves that wait until a coordinator here serves, with their applications and since when.
-    waiting: BTreeMap<(Tid, MoveKey), (Time, MoveAsk)>,
+    waiting: BTreeMap<(Tid, MoveKey), (Time, Order)>,
     /// Orders of terms that the log here does not know yet, with their senders.
     early: BTreeMap<MoveKey, (HostId, Order)>,
     /// How moves from here ended, and in which order.
@@ -219,7 +219,8 @@ impl Daemon {
         if let Some(process) = self.coordinators.processes.get_mut(&app) {
             process.stage = Life::Serving(term);
         }
-        self.tell_coordinator(app, Serve { app, term }.frame(), out);
+        let host = self.me;
+        self.tell_coordinator(app, Serve { app, term, host }.frame(), out);
         let all = (app, (HostId(0), 0))..=(app, (HostId(u16::MAX), u64::MAX));
         let waiting = self.coordinators.waiting.range(all);
         for key in waiting.map(|(key, _)| *key).collect::<Vec<_>>() {
@@ -227,9 +228,10 @@ impl Daemon {
                 && self.now < since + limits::COORDINATOR_WAIT
             {
                 let (_, (asker, _)) = key;
-                self.mail_to_coordinator(app, asker, &Order::MoveAsk(ask), out);
+                self.mail_to_coordinator(app, asker, &ask, out);
             }
         }
+        self.end_cut_of_others(app, term);
     }
 
     /// This host has none to look after.
@@ -399,9 +401,16 @@ impl Daemon {
             Order::MoveCancel(cancel) if here => self.on_move_cancel(to, cancel, out),
             Order::MoveProgress(progress) if here => self.on_move_progress(&progress),
             Order::MoveEnd(end) if here => self.on_move_end(end, out),
+            Order::CheckpointEnd(end) if here => self.on_checkpoint_end(end, out),
+            Order::CutAsk(ask) if here && ask.app == app => self.on_cut_ask(&ask, out),
+            Order::CommitAsk(ask) if here && ask.checkpoint.agreed.app == app => {
+                self.on_commit_ask(ask, out);
+            }
+            Order::CutClose(close) if here && close.app == app => self.on_cut_close(close, out),
             Order::MoveOrder(_)
             | Order::MoveCancel(_)
             | Order::MoveProgress(_)
+            | Order::CheckpointEnd(_)
             | Order::MoveEnd(_) => {
                 // If too many wait, it is said again.
                 self.send_order(to, &order);
@@ -411,7 +420,13 @@ impl Daemon {
         true
     }
 
-    fn mail_to_coordinator(&mut self, app: Tid, from: HostId, order: &Order, out: &mut Outbox) {
+    pub(super) fn mail_to_coordinator(
+        &mut self,
+        app: Tid,
+        from: HostId,
+        order: &Order,
+        out: &mut Outbox,
+    ) {
         let mail = Mail {
             host: from,
             order: Body::from(order.to_payload()),
@@ -452,6 +467,7 @@ impl Daemon {
         for number in asked {
             self.ask_coordinator(number, out);
         }
+        self.ask_checkpoints_again(app, out);
     }
 
     /// What was ahead of the log about some tasks is carried out, if it is not any more.
@@ -565,6 +581,7 @@ impl Daemon {
         for (number, tid) in gone {
             self.end_asked(number, tid, self.no_such_task(tid), out);
         }
+        self.forget_checkpoints(app, out);
     }
 
     /// Somebody wants a move driven by the coordinator here, which may not serve yet.
@@ -573,14 +590,20 @@ impl Daemon {
             let result = Err(self.no_such_task(ask.tid));
             return self.send_move_end((asker, ask.request), ask.tid, result, out);
         };
+        let key = (asker, ask.request);
+        self.ask_or_wait(app, key, Order::MoveAsk(ask.clone()), out);
+    }
+
+    /// Hands a wish to the coordinator of an application here, which may not serve yet.
+    pub(super) fn ask_or_wait(&mut self, app: Tid, key: MoveKey, ask: Order, out: &mut Outbox) {
         if self.serving_coordinator(app).is_some() {
-            return self.mail_to_coordinator(app, asker, &Order::MoveAsk(ask.clone()), out);
+            return self.mail_to_coordinator(app, key.0, &ask, out);
         }
         let now = self.now;
         let waiting = &mut self.coordinators.waiting;
         waiting.retain(|_, (since, _)| now < *since + limits::COORDINATOR_WAIT);
         if waiting.len() < limits::MOVES_WAITING_MAX {
-            waiting.insert((app, (asker, ask.request)), (now, ask.clone()));
+            waiting.insert((app, key), (now, ask));
         }
         self.review_coordinator(app, out);
     }

@@ -115,6 +115,7 @@ impl Daemon {
     ) {
         self.routes.ended(tid);
         self.end_moves_of(tid, out);
+        self.end_part_of(tid, out);
         let located = Located {
             peer: Some(tid),
             host: HostId::NONE,

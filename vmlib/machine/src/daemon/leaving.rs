@@ -192,6 +192,9 @@ impl Daemon {
         out: &mut Outbox,
     ) {
         let now = self.now;
+        if self.is_saving(tid) {
+            return self.on_part_written(tid, result, out);
+        }
         let Some(moving) = self.leaving.get_mut(&tid) else {
             return;
         };
@@ -224,7 +227,7 @@ impl Daemon {
         };
         task.stopped = stopped;
         let writes = |moving: &Leaving| matches!(moving.stage, Stage::Copying | Stage::Saving);
-        if stopped && self.leaving.get(&tid).is_some_and(writes) {
+        if stopped && (self.is_saving(tid) || self.leaving.get(&tid).is_some_and(writes)) {
             let failed = Failed::new(FailKind::Refused, STOPPED);
             self.on_frozen(tid, Err(failed), out);
         }

@@ -47,8 +47,10 @@ mod answers;
 mod arriving;
 mod asked;
 mod check;
+mod checkpoints;
 mod console;
 mod coordinators;
+mod cut;
 mod departure;
 mod drain;
 mod exit;
@@ -81,8 +83,10 @@ use crate::{
 use absent::Absent;
 use arriving::Arriving;
 use asked::MoveAsked;
+use checkpoints::CheckpointAsked;
 use console::Console;
 use coordinators::Coordinators;
+use cut::Cuts;
 use departure::Departure;
 use drain::Drain;
 use leaving::Leaving;
@@ -125,6 +129,8 @@ pub struct DaemonConfig {
     /// The working folder of this host: what a task has open below it is looked for below that of
     /// the host to which it moves.
     pub work_dir: Option<String>,
+    /// Where its checkpoints are, for people.
+    pub store: String,
     /// For the log.
     pub agreement: AgreementConfig,
 }
@@ -141,6 +147,7 @@ impl DaemonConfig {
             inbox_bytes: limits::INBOX_BYTES_DEFAULT,
             drain_at_stop: None,
             work_dir: None,
+            store: String::new(),
             agreement: AgreementConfig::default(),
         }
     }
@@ -163,6 +170,8 @@ enum Timer {
     Coordinator(Tid, u64),
     /// No coordinator has taken up a move that is wanted here.
     Asked(u64),
+    /// A cut of an application may have lasted for too long.
+    Cut(Tid, u32),
     /// Look at the tasks that a drain could not move yet, and how long it may still take.
     Drain,
     /// Look how far the departure is.
@@ -245,6 +254,9 @@ pub struct Daemon {
     /// Moves, drains and checks that were asked for here.
     asked_moves: BTreeMap<u64, MoveAsked>,
     coordinators: Coordinators,
+    cuts: Cuts,
+    /// Checkpoints that were asked for here.
+    asked_checkpoints: BTreeMap<u64, CheckpointAsked>,
     drain: Option<Drain>,
     departure: Option<Departure>,
     timers: BTreeSet<(Time, Timer)>,
@@ -344,6 +356,8 @@ impl Daemon {
             early_answers: BTreeMap::new(),
             asked_moves: BTreeMap::new(),
             coordinators: Coordinators::default(),
+            cuts: Cuts::new(),
+            asked_checkpoints: BTreeMap::new(),
             drain: None,
             departure: None,
             timers: BTreeSet::new(),
@@ -419,6 +433,8 @@ impl Daemon {
             Input::Stopped(tid, stopped) => self.on_stopped(tid, stopped, out),
             Input::Frozen(tid, result) => self.on_frozen(tid, result, out),
             Input::Arrived(tid, result) => self.on_arrived(tid, result, out),
+            Input::Stored(tid, result) => self.on_stored(tid, result, out),
+            Input::Committed(committed) => self.on_committed(committed, out),
             Input::Coordinator(number, frame) => self.on_coordinator(number, &frame, out),
             Input::CoordinatorGone(number) => self.on_coordinator_gone(number, out),
             Input::Stop => self.on_stop(out),
@@ -448,6 +464,7 @@ impl Daemon {
                 Timer::Move(tid, incarnation) => self.on_move_due(tid, incarnation, out),
                 Timer::Coordinator(app, number) => self.on_coordinator_due(app, number, out),
                 Timer::Asked(number) => self.on_asked_due(number, out),
+                Timer::Cut(app, epoch) => self.on_cut_due(app, epoch, out),
                 Timer::Drain => self.on_drain_due(),
                 Timer::Departure => {}
             }
@@ -538,6 +555,8 @@ impl Daemon {
             }
             Applied::Group { group, .. } => self.on_group_changed(&group, out),
             Applied::Coordinator { app, .. } => self.on_coordinated(app, out),
+            Applied::Cut { app, epoch } => self.on_cut(app, epoch, out),
+            Applied::CutEnded { app, epoch, saved } => self.on_cut_ended(app, epoch, saved, out),
             Applied::Halted => self.on_halted(index, out),
             Applied::Void(change, why) => self.on_void(change, why, out),
         }

@@ -165,6 +165,7 @@ impl Daemon {
                 let why = format!("host '{name}' did not take it in time");
                 let failed = self.cannot_move(tid, FailKind::System, &why);
                 self.give_up_move(tid, failed, out);
+                self.save_part(tid, out);
             }
             return;
         }
@@ -198,6 +199,7 @@ impl Daemon {
         out.push_back(Output::Begin { tid, incarnation });
         self.tell_again(tid, out);
         self.tell_hosts_since(tid, &belongings.hosts, out);
+        self.save_part(tid, out);
         if !self.agreement.state().is_present(belongings.awaits) {
             self.ask_anew(tid, belongings.awaits);
         }

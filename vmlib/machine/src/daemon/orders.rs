@@ -73,6 +73,17 @@ impl Daemon {
             Ok(Order::CheckAsk(ask)) => self.on_check_ask(host, &ask, out),
             Ok(Order::TaskAnswer(answer)) => self.on_task_answer(answer, out),
             Ok(Order::CheckEnd(end)) => self.on_check_end(end, out),
+            Ok(Order::CheckpointAsk(ask)) => self.on_checkpoint_ask(host, ask, out),
+            Ok(Order::CheckpointEnd(end)) => self.on_checkpoint_end(end, out),
+            Ok(Order::PartSaved(saved)) => self.on_part_saved(host, saved, out),
+            Ok(
+                Order::CutAsk(_)
+                | Order::CutMade(_)
+                | Order::CommitAsk(_)
+                | Order::Committed(_)
+                | Order::CutClose(_)
+                | Order::CutClosed(_),
+            ) => self.refuse_peer(host, "what only a coordinator and its daemon say", out),
             Err(error) => self.refuse_peer(host, &error.to_string(), out),
         }
     }

@@ -323,7 +323,9 @@ fn past(status: vm_wire::agreed::ExitStatus) -> String {
     use vm_wire::agreed::ExitStatus;
     match status {
         ExitStatus::Left(_) | ExitStatus::Code(_) => status.to_string(),
-        ExitStatus::Signal(_) | ExitStatus::HostLost => format!("been {status}"),
+        ExitStatus::Signal(_) | ExitStatus::HostLost | ExitStatus::Suspended => {
+            format!("been {status}")
+        }
         ExitStatus::NotStarted => "ended: it could not be started".to_owned(),
     }
 }

@@ -310,7 +310,7 @@ impl Daemon {
             }
             self.tokens.insert(spec.token, tid);
             self.tasks.insert(tid, task);
-            out.push_back(Output::Launch(Box::new(spec)));
+            self.launch(app, spec, out);
             self.attach_run(key, tid, out);
         }
         if let Some(ordered) = self.ordered.get_mut(&key) {

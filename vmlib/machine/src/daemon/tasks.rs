@@ -261,6 +261,7 @@ impl Daemon {
             self.review_coordinator(tid, out);
         }
         self.send_on(tid, waited, missed, out);
+        self.save_part(tid, out);
     }
 
     /// What waited for a task goes its way; those whose frames found no room send them again.

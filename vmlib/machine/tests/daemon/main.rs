@@ -3,6 +3,7 @@
 
 mod answers;
 mod bad_input;
+mod checkpoints;
 mod consoles;
 mod coordinators;
 mod drain;

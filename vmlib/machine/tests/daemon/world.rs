@@ -44,7 +44,7 @@ pub struct Process {
     pub program: String,
     token: Option<u64>,
     /// Whether it is a task of its daemon now.
-    endpoint: Option<Endpoint>,
+    pub endpoint: Option<Endpoint>,
     /// Whether it stands still, and what waits in its socket meanwhile.
     pub frozen: bool,
     socket: Vec<Frame>,
@@ -116,6 +116,10 @@ pub struct World {
     pub folders: Option<Folders>,
     /// Tasks that cannot be saved, the next so many times.
     pub unsavable: BTreeMap<Tid, u32>,
+    /// Tasks whose next image goes into the store.
+    pub storing: BTreeSet<Tid>,
+    /// What becomes of the store.
+    pub store: crate::checkpoints::Store,
     /// Which hosts await which tasks, by the tickets.
     expected: BTreeMap<u64, (HostId, Tid)>,
     /// Images on their way: by task the ticket.
@@ -178,6 +182,8 @@ impl World {
             way: MoveWay::default(),
             folders: None,
             unsavable: BTreeMap::new(),
+            storing: BTreeSet::new(),
+            store: crate::checkpoints::Store::default(),
             expected: BTreeMap::new(),
             images: BTreeMap::new(),
             copies: BTreeMap::new(),
@@ -294,7 +300,8 @@ impl World {
     fn next_due(&self) -> Time {
         let daemons = self.nodes.iter().filter(|(host, _)| self.is_up(**host));
         let daemons = daemons.map(|(_, node)| node.daemon.deadline());
-        let tasks = self.processes.values().filter(|process| process.alive);
+        let tasks = self.processes.values();
+        let tasks = tasks.filter(|process| process.alive && !process.frozen);
         let tasks = tasks.filter_map(|process| process.endpoint.as_ref()?.deadline());
         let due = daemons
             .chain(tasks)
@@ -448,7 +455,11 @@ impl World {
                 self.folders = folders;
                 self.copy(host, tid, ticket, way);
             }
+            Output::Freeze(tid, _) if self.storing.remove(&tid) => self.freeze_to_store(host, tid),
             Output::Freeze(tid, _) => self.freeze(host, tid),
+            Output::Store { tid, .. } => drop(self.storing.insert(tid)),
+            Output::Commit(checkpoint) => self.commit(host, *checkpoint),
+            Output::Drop { epoch, .. } => self.noted.push(format!("drop {epoch}")),
             Output::CancelCopy(tid) => drop(self.copies.remove(&tid)),
             Output::Resume(tid) => self.resume(host, tid),
             Output::Expect { tid, ticket } => {

@@ -1,6 +1,8 @@
 //! At least one value of every message, each variant of each enum among them, and what can be
 //! done with all of them: shared by the tests of this crate.
 
+mod checkpoints;
+
 use bytes::Bytes;
 use std::fmt::Debug;
 use vm_wire::{
@@ -235,6 +237,7 @@ fn task(visitor: &mut impl Visitor) {
         ("Ended.Signal", ExitStatus::Signal(9)),
         ("Ended.NotStarted", ExitStatus::NotStarted),
         ("Ended.HostLost", ExitStatus::HostLost),
+        ("Ended.Suspended", ExitStatus::Suspended),
     ] {
         let last = status.in_order().then_some(300);
         visitor.message(
@@ -466,6 +469,7 @@ fn orders(visitor: &mut impl Visitor) {
     visitor.message("FlushAsk", FlushAsk { app: ended });
     visitor.message("Flushed", Flushed { app: ended });
     moves(visitor);
+    checkpoints::visit(visitor);
     coordinator(visitor);
     visitor.message("UsageAsk", UsageAsk { question: 300 });
     visitor.message(
@@ -554,6 +558,23 @@ fn changes(visitor: &mut impl Visitor) {
                 term: 2,
             },
         ),
+        (
+            "Cut",
+            Change::Cut {
+                app: tid(1, 1),
+                epoch: 4,
+                term: 2,
+            },
+        ),
+        (
+            "CutEnd",
+            Change::CutEnd {
+                app: tid(1, 1),
+                epoch: 4,
+                saved: true,
+                stop: false,
+            },
+        ),
         ("Halt", Change::Halt),
     ] {
         let changes = vec![change];
@@ -603,6 +624,7 @@ fn console_requests(visitor: &mut impl Visitor) {
         ),
         ("Move.anywhere", Request::Move(tid(1, 1), None, at_once)),
         ("Moves", Request::Moves),
+        ("Checkpoint", Request::Checkpoint(tid(2, 5), true)),
         ("Drain", Request::Drain(text("node2"))),
         ("Undrain", Request::Undrain(text("node2"))),
         ("Halt", Request::Halt),
@@ -631,6 +653,7 @@ fn console_answers(visitor: &mut impl Visitor) {
         here: HostId(2),
         leader: HostId(1),
         applied: 999,
+        store: text("/s"),
         hosts: hosts.to_vec(),
     };
     let version = Answer::Version {
@@ -657,6 +680,7 @@ fn console_answers(visitor: &mut impl Visitor) {
         ("Check", Answer::Check(vec![text("why not")])),
         ("Moved", Answer::Moved(move_report())),
         ("Moves", Answer::Moves(vec![move_row()])),
+        ("Checkpointed", Answer::Checkpointed(checkpoints::report())),
         ("Drained", Answer::Drained(drain_report())),
         ("Failed", Answer::Failed(failed())),
     ] {
@@ -870,7 +894,8 @@ fn coordinator(visitor: &mut impl Visitor) {
     let (asker, request, task) = (HostId(3), 300, tid(1, 3));
     visitor.message("CoordinatorReady", CoordinatorReady { pid: 4243 });
     let app = tid(1, 1);
-    visitor.message("Serve", Serve { app, term: 2 });
+    let host = HostId(1);
+    visitor.message("Serve", Serve { app, term: 2, host });
     let mail = Mail {
         host: HostId(1),
         order: bytes(b"an order"),

@@ -1,0 +1,58 @@
+//! The checkpoints in a store, which needs no daemon.
+
+use anyhow::Context as _;
+use std::path::Path;
+use vm_store::{CheckpointId, State, Store, Summary, name};
+use vm_wire::Tid;
+
+/// One of them.
+#[derive(Debug)]
+pub struct Row {
+    /// The application.
+    pub app: Tid,
+    /// Which of its checkpoints.
+    pub id: CheckpointId,
+    /// What is in it, if that can be known.
+    pub summary: Option<Summary>,
+    /// Why it is of no use.
+    pub damaged: Option<String>,
+}
+
+impl Row {
+    /// The application's name in the store.
+    pub fn app_name(&self) -> String {
+        name::app(self.app)
+    }
+}
+
+/// All that are in the store, by application, oldest first; each is read whole if `verify`. One that
+/// is just being made is left out.
+///
+/// # Errors
+/// When there is no such folder, or it cannot be read.
+pub fn list(root: &Path, verify: bool) -> anyhow::Result<Vec<Row>> {
+    if !root.exists() {
+        return Ok(Vec::new());
+    }
+    let shown = root.display();
+    let store = Store::open(root).with_context(|| format!("the store {shown}"))?;
+    let entries = store.list().with_context(|| format!("the store {shown}"))?;
+    let row = |entry: vm_store::Entry| {
+        let (app, id) = (entry.app, entry.id);
+        let (summary, damaged) = match entry.state {
+            State::Unfinished { .. } => return None,
+            State::Damaged(why) => (None, Some(why.to_string())),
+            State::Committed(summary) => {
+                let verdict = verify.then(|| store.verify(app, id).err()).flatten();
+                (Some(summary), verdict.map(|why| why.to_string()))
+            }
+        };
+        Some(Row {
+            app,
+            id,
+            summary,
+            damaged,
+        })
+    };
+    Ok(entries.into_iter().filter_map(row).collect())
+}

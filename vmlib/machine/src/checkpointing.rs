@@ -1,0 +1,425 @@
+//! How a coordinator makes a checkpoint of its application: the blocking one, in which all tasks
+//! stand still until all are saved.
+//!
+//! ```text
+//! asker              coordinator              its daemon               owners
+//! CheckpointAsk  ->  CutAsk               ->  Cut into the log
+//!                                         <-  CutMade      (applied)  each freezes its tasks, saves them
+//!                    <------------------------------------- PartSaved, one for each task
+//!                    CommitAsk            ->  manifest into the store
+//!                                         <-  Committed
+//!                    CutClose             ->  CutEnd into the log
+//! CheckpointEnd  <-                       <-  CutClosed    (applied)  tasks go on, or end
+//! ```
+//!
+//! The phases are those of TotalCheckpoint (Kovács 2008): initialisation until `CutMade`, interruption,
+//! draining and saving until the last `PartSaved`, resumption from `CutClose` on. Each task's own cut
+//! is the moment at which it stands, and all stand until all are saved: so nothing is received that
+//! was sent after the cut, and what was sent before it and not received is with its sender
+//! (DESIGN section 6).
+//!
+//! It either ends with a committed checkpoint, or the cut is closed without one and all go on. Who
+//! takes the coordinator's place closes a cut that it finds, and is asked anew.
+
+use crate::{MoveKey, Time};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+use vm_wire::{
+    HostId, Tid,
+    checkpoint::{
+        AgreedPart, Checkpoint, CheckpointAsk, CheckpointEnd, CheckpointReport, CommitAsk,
+        Committed, CutAsk, CutClose, CutClosed, CutMade, PartSaved, SavedPart,
+    },
+    limits,
+    peer::Order,
+    task::{FailKind, Failed},
+};
+
+/// A checkpoint that is being made.
+#[derive(Debug)]
+pub struct Checkpointing {
+    key: MoveKey,
+    app: Tid,
+    stop: bool,
+    begun: Time,
+    /// How often it was begun.
+    tries: u32,
+    stage: Stage,
+    /// When what was said last is said again, if it was not answered.
+    again: Time,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The cut is wanted.
+    Cutting,
+    /// The tasks stand, or are about to, and are saved.
+    Saving {
+        since: Time,
+        agreed: AgreedPart,
+        parts: BTreeMap<Tid, SavedPart>,
+    },
+    /// All are saved.
+    Committing { since: Time, checkpoint: Checkpoint },
+    /// It is decided how it ends.
+    Closing {
+        epoch: u32,
+        result: Result<CheckpointReport, Failed>,
+    },
+}
+
+/// What is to be done next.
+#[derive(Debug, PartialEq)]
+pub enum Step {
+    /// To the coordinator's own daemon.
+    Own(Order),
+    /// It is over: to whoever asked.
+    End(HostId, CheckpointEnd),
+}
+
+impl Checkpointing {
+    /// Begins one.
+    pub fn new(now: Time, asker: HostId, ask: &CheckpointAsk) -> Self {
+        Checkpointing {
+            key: (asker, ask.request),
+            app: ask.app,
+            stop: ask.stop,
+            begun: now,
+            tries: 1,
+            stage: Stage::Cutting,
+            again: now,
+        }
+    }
+
+    /// Whose wish it is.
+    pub fn key(&self) -> MoveKey {
+        self.key
+    }
+
+    /// When [`Checkpointing::tick`] has something to do.
+    pub fn deadline(&self) -> Time {
+        self.again
+    }
+
+    /// Says what is to be said now, or again.
+    pub fn tick(&mut self, now: Time, term: u32, out: &mut VecDeque<Step>) {
+        self.again = now + limits::REQUEST_RETRY;
+        let app = self.app;
+        out.push_back(Step::Own(match &self.stage {
+            Stage::Cutting => Order::CutAsk(CutAsk { app, term }),
+            Stage::Saving { .. } => return,
+            Stage::Committing { checkpoint, .. } => Order::CommitAsk(CommitAsk {
+                checkpoint: checkpoint.clone(),
+            }),
+            Stage::Closing { epoch, result } => Order::CutClose(CutClose {
+                app,
+                epoch: *epoch,
+                saved: result.is_ok(),
+                stop: match self.stop && result.is_ok() {
+                    true => Some((self.key.0, self.end(result.clone()))),
+                    false => None,
+                },
+            }),
+        }));
+    }
+
+    /// The log has made the cut.
+    pub fn on_cut_made(&mut self, now: Time, made: CutMade) {
+        if matches!(self.stage, Stage::Cutting) {
+            self.stage = Stage::Saving {
+                since: now,
+                agreed: made.agreed,
+                parts: BTreeMap::new(),
+            };
+        }
+    }
+
+    /// A task was saved, or was not.
+    pub fn on_part(&mut self, now: Time, saved: PartSaved) {
+        let Stage::Saving {
+            since,
+            agreed,
+            parts,
+        } = &mut self.stage
+        else {
+            return;
+        };
+        let member = agreed.tasks.iter().any(|task| task.tid == saved.tid);
+        if saved.epoch != agreed.epoch || !member {
+            return;
+        }
+        match saved.result {
+            Ok(part) => {
+                parts.insert(saved.tid, part);
+                if parts.len() == agreed.tasks.len() {
+                    let parts = std::mem::take(parts).into_values().collect();
+                    let agreed = agreed.clone();
+                    self.stage = Stage::Committing {
+                        since: *since,
+                        checkpoint: Checkpoint { agreed, parts },
+                    };
+                    self.again = now;
+                }
+            }
+            Err(failed) => {
+                let epoch = agreed.epoch;
+                self.close(now, epoch, Err(failed));
+            }
+        }
+    }
+
+    /// The checkpoint is in the store, or is not.
+    pub fn on_committed(&mut self, now: Time, committed: Committed) {
+        let Stage::Committing { since, checkpoint } = &self.stage else {
+            return;
+        };
+        let epoch = checkpoint.agreed.epoch;
+        if committed.epoch != epoch {
+            return;
+        }
+        let micros = |span: Duration| span.as_micros() as u64;
+        let report = CheckpointReport {
+            generation: checkpoint.agreed.generation,
+            epoch,
+            tasks: checkpoint.parts.len() as u32,
+            bytes: checkpoint.parts.iter().map(|part| part.image.bytes).sum(),
+            freeze_us: micros(now.since(*since)),
+            total_us: micros(now.since(self.begun)),
+        };
+        self.close(now, epoch, committed.result.map(|()| report));
+    }
+
+    fn close(&mut self, now: Time, epoch: u32, result: Result<CheckpointReport, Failed>) {
+        self.stage = Stage::Closing { epoch, result };
+        self.again = now;
+    }
+
+    /// The log has ended the cut. The checkpoint is over, or begins again.
+    pub fn on_cut_closed(&mut self, now: Time, closed: CutClosed, out: &mut VecDeque<Step>) {
+        let (epoch, result) = match &self.stage {
+            Stage::Cutting => return,
+            Stage::Saving { agreed, .. } => (agreed.epoch, None),
+            Stage::Committing { checkpoint, .. } => (checkpoint.agreed.epoch, None),
+            Stage::Closing { epoch, result } => (*epoch, Some(result.clone())),
+        };
+        if closed.epoch != epoch {
+            return;
+        }
+        let result = match result {
+            Some(result) if result.is_ok() == closed.saved => result,
+            _ => {
+                let text = "the tasks stood still for too long and were let go";
+                Err(Failed::new(FailKind::System, text))
+            }
+        };
+        // One that ends meanwhile is no reason to give up.
+        let ended = matches!(&result, Err(failed) if failed.kind == FailKind::NoSuchTask);
+        if ended && self.tries < limits::CHECKPOINT_TRIES {
+            (self.stage, self.again) = (Stage::Cutting, now);
+            self.tries += 1;
+            return;
+        }
+        out.push_back(Step::End(self.key.0, self.end(result)));
+    }
+
+    fn end(&self, result: Result<CheckpointReport, Failed>) -> CheckpointEnd {
+        CheckpointEnd {
+            request: self.key.1,
+            app: self.app,
+            result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vm_wire::{
+        MachineId,
+        checkpoint::{AgreedTask, Part},
+        peer::Belongings,
+    };
+
+    const ASKER: HostId = HostId(2);
+
+    fn tid(sequence: u32) -> Tid {
+        Tid::new(MachineId::from_bits(7), HostId(1), sequence)
+    }
+
+    fn agreed(epoch: u32) -> AgreedPart {
+        let task = |sequence| AgreedTask {
+            tid: tid(sequence),
+            host: HostId(1),
+            place: ("n1".to_owned(), "x86_64".to_owned()),
+            incarnation: 1,
+            asker: tid(0),
+            request: 1,
+            index: sequence,
+            program: "heat".to_owned(),
+        };
+        AgreedPart {
+            machine: MachineId::from_bits(7),
+            app: tid(1),
+            generation: 0,
+            epoch,
+            tasks: vec![task(1), task(2)],
+            groups: Vec::new(),
+        }
+    }
+
+    fn saved(sequence: u32, epoch: u32, result: Result<u64, FailKind>) -> PartSaved {
+        let part = |bytes| SavedPart {
+            image: Part {
+                name: format!("t1.{sequence}.image"),
+                bytes,
+                hash: [0; 32],
+            },
+            belongings: Belongings::default(),
+            freeze_us: 1,
+        };
+        PartSaved {
+            app: tid(1),
+            epoch,
+            tid: tid(sequence),
+            result: result.map(part).map_err(|kind| Failed::new(kind, "no")),
+        }
+    }
+
+    struct Setting {
+        now: Time,
+        making: Checkpointing,
+    }
+
+    impl Setting {
+        fn new() -> Self {
+            let ask = CheckpointAsk {
+                request: 9,
+                app: tid(1),
+                stop: false,
+            };
+            let now = Time(1_000);
+            let making = Checkpointing::new(now, ASKER, &ask);
+            Setting { now, making }
+        }
+
+        /// What it says when it is due.
+        fn says(&mut self) -> Vec<Step> {
+            self.now = self.making.deadline();
+            let mut out = VecDeque::new();
+            self.making.tick(self.now, 3, &mut out);
+            out.into()
+        }
+
+        fn closed(&mut self, epoch: u32, saved: bool) -> Option<Result<u32, FailKind>> {
+            let mut out = VecDeque::new();
+            let app = tid(1);
+            let closed = CutClosed { app, epoch, saved };
+            self.making.on_cut_closed(self.now, closed, &mut out);
+            match out.pop_front()? {
+                Step::End(ASKER, end) if end.request == 9 => {
+                    Some(end.result.map(|report| report.epoch).map_err(|it| it.kind))
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+
+        fn cut(&mut self, epoch: u32) {
+            let agreed = agreed(epoch);
+            self.making.on_cut_made(self.now, CutMade { agreed });
+        }
+    }
+
+    fn wants_cut() -> Step {
+        let (app, term) = (tid(1), 3);
+        Step::Own(Order::CutAsk(CutAsk { app, term }))
+    }
+
+    fn closes(epoch: u32, saved: bool) -> Step {
+        Step::Own(Order::CutClose(CutClose {
+            app: tid(1),
+            epoch,
+            saved,
+            stop: None,
+        }))
+    }
+
+    #[test]
+    fn a_checkpoint_is_committed_when_all_are_saved_and_tasks_go_on_after_that() {
+        let mut setting = Setting::new();
+        assert_eq!(setting.says(), [wants_cut()]);
+        // Again, until it is answered.
+        assert_eq!(setting.says(), [wants_cut()]);
+        setting.cut(5);
+        setting.making.on_part(setting.now, saved(2, 5, Ok(30)));
+        assert_eq!(setting.says(), []);
+        setting.making.on_part(setting.now, saved(2, 5, Ok(30)));
+        // One that is of another cut, or no member, does not count.
+        setting.making.on_part(setting.now, saved(1, 4, Ok(12)));
+        setting.making.on_part(setting.now, saved(3, 5, Ok(12)));
+        assert_eq!(setting.says(), []);
+        setting.making.on_part(setting.now, saved(1, 5, Ok(12)));
+        let said = setting.says();
+        let [Step::Own(Order::CommitAsk(ask))] = &said[..] else {
+            panic!("{said:?}");
+        };
+        let names = ask.checkpoint.parts.iter().map(|part| &part.image.name);
+        assert!(names.eq(["t1.1.image", "t1.2.image"]));
+        let (app, epoch) = (tid(1), 5);
+        let result = Ok(());
+        setting
+            .making
+            .on_committed(setting.now, Committed { app, epoch, result });
+        assert_eq!(setting.says(), [closes(5, true)]);
+        assert_eq!(setting.closed(5, true), Some(Ok(5)));
+    }
+
+    #[test]
+    fn what_cannot_be_saved_ends_it_and_the_tasks_go_on() {
+        let mut setting = Setting::new();
+        setting.cut(1);
+        let refused = saved(1, 1, Err(FailKind::Refused));
+        setting.making.on_part(setting.now, refused);
+        assert_eq!(setting.says(), [closes(1, false)]);
+        assert_eq!(setting.closed(1, false), Some(Err(FailKind::Refused)));
+    }
+
+    #[test]
+    fn after_the_end_of_a_task_it_is_tried_again_but_not_for_ever() {
+        let mut setting = Setting::new();
+        for epoch in 1..limits::CHECKPOINT_TRIES {
+            setting.cut(epoch);
+            let ended = saved(1, epoch, Err(FailKind::NoSuchTask));
+            setting.making.on_part(setting.now, ended);
+            assert_eq!(setting.says(), [closes(epoch, false)]);
+            assert_eq!(setting.closed(epoch, false), None);
+            assert_eq!(setting.says(), [wants_cut()]);
+        }
+        let last = limits::CHECKPOINT_TRIES;
+        setting.cut(last);
+        let ended = saved(1, last, Err(FailKind::NoSuchTask));
+        setting.making.on_part(setting.now, ended);
+        assert_eq!(setting.closed(last, false), Some(Err(FailKind::NoSuchTask)));
+    }
+
+    #[test]
+    fn a_cut_that_others_have_ended_leaves_no_checkpoint() {
+        let mut setting = Setting::new();
+        setting.cut(1);
+        assert_eq!(setting.closed(0, false), None);
+        assert_eq!(setting.closed(1, false), Some(Err(FailKind::System)));
+        // Also where it was committed just too late.
+        let mut setting = Setting::new();
+        setting.cut(2);
+        for task in [1, 2] {
+            setting.making.on_part(setting.now, saved(task, 2, Ok(1)));
+        }
+        let (app, epoch) = (tid(1), 2);
+        let result = Ok(());
+        setting
+            .making
+            .on_committed(setting.now, Committed { app, epoch, result });
+        assert_eq!(setting.closed(2, false), Some(Err(FailKind::System)));
+    }
+}

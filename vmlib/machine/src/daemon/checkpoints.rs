@@ -1,0 +1,123 @@
+//! Wishes for checkpoints, at the daemon where they were made.
+
+use super::{Daemon, asked::MoveAsker};
+use crate::Outbox;
+use vm_wire::{
+    HostId, Tid,
+    agreed::ExitStatus,
+    checkpoint::{CheckpointAsk, CheckpointEnd},
+    console::Answer,
+    peer::Order,
+    task::Failed,
+};
+
+/// A wish for a checkpoint, by the number that this daemon gave it.
+#[derive(Debug)]
+pub(super) struct CheckpointAsked {
+    asker: MoveAsker,
+    ask: CheckpointAsk,
+}
+
+impl Daemon {
+    /// Somebody here wants a checkpoint of the application of a task. The answer comes with its end.
+    pub(super) fn ask_checkpoint(
+        &mut self,
+        asker: MoveAsker,
+        tid: Tid,
+        stop: bool,
+        out: &mut Outbox,
+    ) -> Result<(), Failed> {
+        let Some(task) = self.agreement.state().living_task(tid) else {
+            return Err(self.no_such_task(tid));
+        };
+        let app = task.app;
+        let request = self.next_request;
+        self.next_request += 1;
+        let ask = CheckpointAsk { request, app, stop };
+        let asked = CheckpointAsked { asker, ask };
+        self.asked_checkpoints.insert(request, asked);
+        self.send_checkpoint_ask(ask, out);
+        Ok(())
+    }
+
+    fn send_checkpoint_ask(&mut self, ask: CheckpointAsk, out: &mut Outbox) {
+        let state = self.agreement.state();
+        // Where there was none yet, whoever has to see to it starts one now.
+        let agreed = state.coordinator(ask.app).map(|agreed| agreed.host);
+        match agreed.or_else(|| state.coordinating_host(ask.app)) {
+            Some(host) if host == self.me => self.on_checkpoint_ask(host, ask, out),
+            // One that is gone has a follower, of which the log will tell.
+            Some(host) if state.is_present(host) => {
+                self.send_order(host, &Order::CheckpointAsk(ask));
+            }
+            _ => {}
+        }
+    }
+
+    /// Somebody wants a checkpoint made by the coordinator here.
+    pub(super) fn on_checkpoint_ask(
+        &mut self,
+        asker: HostId,
+        ask: CheckpointAsk,
+        out: &mut Outbox,
+    ) {
+        if self.agreement.state().tasks_of(ask.app).next().is_none() {
+            let end = CheckpointEnd {
+                request: ask.request,
+                app: ask.app,
+                result: Err(self.no_such_task(ask.app)),
+            };
+            return self.send_checkpoint_end(asker, end, out);
+        }
+        let key = (asker, ask.request);
+        self.ask_or_wait(ask.app, key, Order::CheckpointAsk(ask), out);
+    }
+
+    /// Tells who asked what came of it.
+    pub(super) fn send_checkpoint_end(
+        &mut self,
+        asker: HostId,
+        end: CheckpointEnd,
+        out: &mut Outbox,
+    ) {
+        if asker == self.me {
+            self.on_checkpoint_end(end, out);
+        } else {
+            self.send_order(asker, &Order::CheckpointEnd(end));
+        }
+    }
+
+    /// An application has another coordinator: it knows nothing of what the last one was asked.
+    pub(super) fn ask_checkpoints_again(&mut self, app: Tid, out: &mut Outbox) {
+        let asked = self.asked_checkpoints.values();
+        let asks: Vec<CheckpointAsk> = asked
+            .map(|asked| asked.ask)
+            .filter(|ask| ask.app == app)
+            .collect();
+        for ask in asks {
+            self.send_checkpoint_ask(ask, out);
+        }
+    }
+
+    pub(super) fn on_checkpoint_end(&mut self, end: CheckpointEnd, out: &mut Outbox) {
+        if let Some(asked) = self.asked_checkpoints.remove(&end.request) {
+            let answer = end.result.map_or_else(Answer::Failed, Answer::Checkpointed);
+            self.answer_asker(asked.asker, &answer, out);
+        }
+    }
+
+    /// An application has ended, and with it its coordinator. If it was stopped with a checkpoint,
+    /// that one's daemon tells.
+    pub(super) fn forget_checkpoints(&mut self, app: Tid, out: &mut Outbox) {
+        let master = self.agreement.state().task(app);
+        if master.is_some_and(|it| it.status == Some(ExitStatus::Suspended)) {
+            return;
+        }
+        let of_app = |_: &u64, asked: &mut CheckpointAsked| asked.ask.app == app;
+        let gone: Vec<_> = self.asked_checkpoints.extract_if(.., of_app).collect();
+        for (_, asked) in gone {
+            let answer = Answer::Failed(self.no_such_task(app));
+            self.answer_asker(asked.asker, &answer, out);
+        }
+    }
+}

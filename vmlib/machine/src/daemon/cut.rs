@@ -1,0 +1,514 @@
+//! Checkpoints, as the daemons of an application's tasks and of its coordinator see them
+//! ([`crate::coordinator`] drives them).
+//!
+//! The log makes the cut ([`Change::Cut`]). From the moment on when a daemon applies that, it tells
+//! the tasks of the application here nothing new and hands them no message: each stops when it hears
+//! of it, and its image goes into the store. What its daemon knew of it at that moment goes along.
+//! When the log ends the cut, all go on; or, if the application is to be stopped, end.
+//!
+//! What is born meanwhile is started only then: it could speak to tasks that have not stopped yet. A
+//! task that is just being moved is saved where it goes on. One that ends meanwhile ends the cut
+//! without a checkpoint: it was a member.
+//!
+//! A coordinator that is lost, or one that forgets, does not leave tasks standing: the host of the
+//! next one ends the cut, and so does any daemon after [`limits::CUT_TIME`].
+
+use super::{Daemon, Timer, check::STOPPED};
+use crate::{LaunchSpec, Outbox, Output, Written};
+use std::collections::BTreeMap;
+use vm_wire::{
+    HostId, Tid,
+    agreed::Change,
+    checkpoint::{
+        AgreedPart, AgreedTask, CheckpointEnd, CommitAsk, Committed, CutAsk, CutClose, CutClosed,
+        CutMade, Part, PartSaved, SavedGroup, SavedPart,
+    },
+    limits,
+    peer::{Belongings, MoveWay, Order},
+    task::{FailKind, Failed},
+};
+
+/// The cuts that are under way, by application.
+pub(super) type Cuts = BTreeMap<Tid, Cut>;
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Cut {
+    epoch: u32,
+    /// The tasks here.
+    parts: BTreeMap<Tid, Stage>,
+    /// What was born meanwhile.
+    launches: Vec<LaunchSpec>,
+    /// What was agreed when it was made, for the coordinator.
+    agreed: AgreedPart,
+    /// The coordinator has asked for the commit.
+    committing: bool,
+    /// If the application is to end with it, who is to be told what then.
+    stop: Option<(HostId, CheckpointEnd)>,
+}
+
+/// How far a task is.
+#[derive(Debug)]
+enum Stage {
+    /// It starts, or is being moved here.
+    Waits,
+    /// It was told to stop and to write its image.
+    Saving(Box<Saving>),
+    /// Its part is saved, or it could not be, and that was told.
+    Told,
+}
+
+#[derive(Debug)]
+struct Saving {
+    belongings: Belongings,
+    /// It stands, and has written its image.
+    written: Option<Written>,
+    /// That is in the store.
+    stored: Option<Part>,
+}
+
+impl Daemon {
+    /// The log has cut an application.
+    pub(super) fn on_cut(&mut self, app: Tid, epoch: u32, out: &mut Outbox) {
+        let state = self.agreement.state();
+        let here = |tid: &Tid| state.living_task(*tid).is_some_and(|it| it.host == self.me);
+        let tids: Vec<Tid> = state.tasks_of(app).filter(here).collect();
+        let cut = Cut {
+            epoch,
+            parts: BTreeMap::new(),
+            launches: Vec::new(),
+            agreed: self.agreed_part(app, epoch),
+            committing: false,
+            stop: None,
+        };
+        self.cuts.insert(app, cut);
+        for tid in tids {
+            self.save_part(tid, out);
+        }
+        let now = self.now;
+        self.set_timer(now + limits::CUT_START, Timer::Cut(app, epoch));
+        self.set_timer(now + limits::CUT_TIME, Timer::Cut(app, epoch));
+        self.tell_cut_made(app, out);
+    }
+
+    /// What is agreed about an application.
+    fn agreed_part(&self, app: Tid, epoch: u32) -> AgreedPart {
+        let state = self.agreement.state();
+        let task = |tid: Tid| {
+            let task = state.living_task(tid)?;
+            let facts = state.host(task.host).map(|host| &host.facts);
+            let place = facts.map(|facts| (facts.name.clone(), facts.arch.clone()));
+            Some(AgreedTask {
+                tid,
+                host: task.host,
+                place: place.unwrap_or_default(),
+                incarnation: task.incarnation,
+                asker: task.asker,
+                request: task.request,
+                index: task.index,
+                program: task.program.to_string(),
+            })
+        };
+        let is_of = |tid: Tid| state.living_task(tid).is_some_and(|task| task.app == app);
+        let group = |(name, group): (&str, &crate::group::Group)| {
+            let members = group.members.iter().map(|(index, tid)| (*index, *tid));
+            let members: Vec<(u32, Tid)> = members.filter(|(_, tid)| is_of(*tid)).collect();
+            let name = name.to_owned();
+            (!members.is_empty()).then_some(SavedGroup { name, members })
+        };
+        AgreedPart {
+            machine: self.machine,
+            app,
+            generation: state.epochs(app).generation,
+            epoch,
+            tasks: state.tasks_of(app).filter_map(task).collect(),
+            groups: state.groups().filter_map(group).collect(),
+        }
+    }
+
+    /// Its own coordinator learns of the cut.
+    fn tell_cut_made(&mut self, app: Tid, out: &mut Outbox) {
+        if let Some(cut) = self.cuts.get(&app)
+            && self.serving_coordinator(app).is_some()
+        {
+            let agreed = cut.agreed.clone();
+            let made = Order::CutMade(CutMade { agreed });
+            self.mail_to_coordinator(app, self.me, &made, out);
+        }
+    }
+
+    /// Has a task of this host saved, if its application is cut and it was not yet: at the cut, or
+    /// once it has started or arrived.
+    pub(super) fn save_part(&mut self, tid: Tid, out: &mut Outbox) {
+        let app = self.agreement.state().living_task(tid).map(|task| task.app);
+        let Some((app, cut)) = app.and_then(|app| Some((app, self.cuts.get_mut(&app)?))) else {
+            return;
+        };
+        if matches!(cut.parts.get(&tid), Some(Stage::Saving(_) | Stage::Told)) {
+            return;
+        }
+        cut.parts.insert(tid, Stage::Waits);
+        let epoch = cut.epoch;
+        if self.is_released(tid) {
+            return;
+        }
+        if self.leaving.contains_key(&tid) {
+            let why = "a checkpoint of its application is being made; try again after it";
+            let failed = self.cannot_move(tid, FailKind::Refused, why);
+            self.take_back(tid, failed, out);
+        }
+        let Some(task) = self.tasks.get(&tid) else {
+            return;
+        };
+        let enrolled = self.agreement.state().living_task(tid);
+        let why = match enrolled.is_some_and(|task| task.enrolled) {
+            true => Some("it was started from a shell; start it with 'vm run'"),
+            false if task.stopped => Some(STOPPED),
+            false if task.leaving || task.exiting => {
+                return self.tell_part(app, tid, Err(self.no_such_task(tid)), out);
+            }
+            false => None,
+        };
+        if let Some(why) = why {
+            return self.cannot_save(app, tid, why, out);
+        }
+        if !task.connected {
+            // It is starting.
+            return;
+        }
+        let saving = Box::new(Saving {
+            belongings: self.belongings_of(tid),
+            written: None,
+            stored: None,
+        });
+        if let Some(cut) = self.cuts.get_mut(&app) {
+            cut.parts.insert(tid, Stage::Saving(saving));
+        }
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.frozen = true;
+        }
+        self.routes.set_connected(tid, false);
+        let generation = self.agreement.state().epochs(app).generation;
+        out.push_back(Output::Store {
+            tid,
+            app,
+            generation,
+            epoch,
+        });
+        let way = MoveWay {
+            precopy: false,
+            compress: false,
+        };
+        out.push_back(Output::Freeze(tid, way));
+    }
+
+    /// What this daemon knows of a task: its request under way will be asked anew.
+    fn belongings_of(&self, tid: Tid) -> Belongings {
+        let watches = self.watches_of(tid);
+        let Some(task) = self.tasks.get(&tid) else {
+            return Belongings::default();
+        };
+        let whole = super::moves::whole;
+        Belongings {
+            siblings: task.siblings as u32,
+            console: HostId::NONE,
+            watches,
+            asked: task.asked.saturating_sub(u64::from(task.waiting.is_some())),
+            answer: task.answer.as_ref().map(whole),
+            awaits: HostId::NONE,
+            told: task.told,
+            untaken: task.untaken.iter().map(whole).collect(),
+            hosts: self.known.iter().copied().collect(),
+        }
+    }
+
+    /// Whether a task stands, or is to, because its application is cut.
+    pub(super) fn is_saving(&self, tid: Tid) -> bool {
+        self.tasks.get(&tid).is_some_and(|task| {
+            let cut = self.cuts.get(&task.app);
+            cut.is_some_and(|cut| matches!(cut.parts.get(&tid), Some(Stage::Saving(_))))
+        })
+    }
+
+    fn saving(&mut self, tid: Tid) -> Option<(Tid, &mut Saving)> {
+        let app = self.tasks.get(&tid)?.app;
+        match self.cuts.get_mut(&app)?.parts.get_mut(&tid)? {
+            Stage::Saving(saving) => Some((app, saving)),
+            _ => None,
+        }
+    }
+
+    /// A task has written its image, or says why it cannot.
+    pub(super) fn on_part_written(
+        &mut self,
+        tid: Tid,
+        result: Result<Written, Failed>,
+        out: &mut Outbox,
+    ) {
+        let Some((app, saving)) = self.saving(tid) else {
+            return;
+        };
+        match result {
+            Ok(written) => {
+                saving.written = Some(written);
+                self.review_part(tid, out);
+            }
+            Err(failed) if failed.kind == FailKind::NoSuchTask => {
+                self.tell_part(app, tid, Err(failed), out);
+            }
+            Err(failed) => self.cannot_save(app, tid, &failed.text, out),
+        }
+    }
+
+    /// The image of a task is in the store, or is not.
+    pub(super) fn on_stored(&mut self, tid: Tid, result: Result<Part, Failed>, out: &mut Outbox) {
+        let Some((app, saving)) = self.saving(tid) else {
+            return;
+        };
+        match result {
+            Ok(part) => {
+                saving.stored = Some(part);
+                self.review_part(tid, out);
+            }
+            Err(failed) => self.cannot_save(app, tid, &failed.text, out),
+        }
+    }
+
+    fn review_part(&mut self, tid: Tid, out: &mut Outbox) {
+        let Some((app, saving)) = self.saving(tid) else {
+            return;
+        };
+        if let (Some(written), Some(image)) = (saving.written, saving.stored.take()) {
+            let part = SavedPart {
+                image,
+                belongings: std::mem::take(&mut saving.belongings),
+                freeze_us: written.time.as_micros() as u64,
+            };
+            self.tell_part(app, tid, Ok(part), out);
+        }
+    }
+
+    fn cannot_save(&mut self, app: Tid, tid: Tid, why: &str, out: &mut Outbox) {
+        let shown = tid.show(self.machine);
+        let name = &self.config.facts.name;
+        let text = format!("task {shown} on '{name}' cannot be saved: {why}");
+        self.tell_part(app, tid, Err(Failed::new(FailKind::Refused, text)), out);
+    }
+
+    /// Tells the coordinator what came of a task.
+    fn tell_part(
+        &mut self,
+        app: Tid,
+        tid: Tid,
+        result: Result<SavedPart, Failed>,
+        out: &mut Outbox,
+    ) {
+        let Some(cut) = self.cuts.get_mut(&app) else {
+            return;
+        };
+        cut.parts.insert(tid, Stage::Told);
+        let epoch = cut.epoch;
+        let saved = PartSaved {
+            app,
+            epoch,
+            tid,
+            result,
+        };
+        match self.agreement.state().coordinator(app) {
+            Some(agreed) if agreed.host == self.me => self.on_part_saved(self.me, saved, out),
+            Some(agreed) => {
+                self.send_order(agreed.host, &Order::PartSaved(saved));
+            }
+            // Who comes next ends the cut.
+            None => {}
+        }
+    }
+
+    /// An owner tells the coordinator here what came of a task.
+    pub(super) fn on_part_saved(&mut self, owner: HostId, saved: PartSaved, out: &mut Outbox) {
+        if self.serving_coordinator(saved.app).is_some() {
+            let app = saved.app;
+            self.mail_to_coordinator(app, owner, &Order::PartSaved(saved), out);
+        }
+    }
+
+    /// The coordinator here wants a cut.
+    pub(super) fn on_cut_ask(&mut self, ask: &CutAsk, out: &mut Outbox) {
+        let (app, term) = (ask.app, ask.term);
+        let epochs = self.agreement.state().epochs(app);
+        match epochs.cut {
+            Some(of) if of == term => self.tell_cut_made(app, out),
+            Some(_) => self.end_cut(app, epochs.epoch),
+            None if self.agreement.is_pending() => {}
+            None => {
+                let epoch = epochs.epoch + 1;
+                self.agreement.propose(Change::Cut { app, epoch, term });
+            }
+        }
+    }
+
+    /// The coordinator here has all parts.
+    pub(super) fn on_commit_ask(&mut self, ask: CommitAsk, out: &mut Outbox) {
+        let app = ask.checkpoint.agreed.app;
+        if let Some(cut) = self.cuts.get_mut(&app)
+            && cut.epoch == ask.checkpoint.agreed.epoch
+            && !std::mem::replace(&mut cut.committing, true)
+        {
+            out.push_back(Output::Commit(Box::new(ask.checkpoint)));
+        }
+    }
+
+    /// A checkpoint is in the store, or is not.
+    pub(super) fn on_committed(&mut self, committed: Committed, out: &mut Outbox) {
+        if self.serving_coordinator(committed.app).is_some() {
+            let app = committed.app;
+            let order = Order::Committed(committed);
+            self.mail_to_coordinator(app, self.me, &order, out);
+        }
+    }
+
+    /// The coordinator here ends the cut.
+    pub(super) fn on_cut_close(&mut self, close: CutClose, out: &mut Outbox) {
+        let CutClose {
+            app,
+            epoch,
+            saved,
+            stop: end,
+        } = close;
+        let epochs = self.agreement.state().epochs(app);
+        if epochs.cut.is_some() && epochs.epoch == epoch {
+            let stop = end.is_some();
+            if let Some(cut) = self.cuts.get_mut(&app) {
+                cut.stop = end;
+            }
+            if !self.agreement.is_pending() {
+                self.agreement.propose(Change::CutEnd {
+                    app,
+                    epoch,
+                    saved,
+                    stop,
+                });
+            }
+        } else {
+            let saved = epochs.saved == epoch;
+            self.tell_cut_closed(app, epoch, saved, out);
+        }
+    }
+
+    fn tell_cut_closed(&mut self, app: Tid, epoch: u32, saved: bool, out: &mut Outbox) {
+        if self.serving_coordinator(app).is_some() {
+            let closed = CutClosed { app, epoch, saved };
+            self.mail_to_coordinator(app, self.me, &Order::CutClosed(closed), out);
+        }
+    }
+
+    /// Has the log end a cut without a checkpoint.
+    fn end_cut(&mut self, app: Tid, epoch: u32) {
+        self.agreement.propose(Change::CutEnd {
+            app,
+            epoch,
+            saved: false,
+            stop: false,
+        });
+    }
+
+    /// Another coordinator serves here: a cut of the last one's is no use to it.
+    pub(super) fn end_cut_of_others(&mut self, app: Tid, term: u32) {
+        let epochs = self.agreement.state().epochs(app);
+        if epochs.cut.is_some_and(|of| of != term) {
+            self.end_cut(app, epochs.epoch);
+        }
+    }
+
+    /// A cut has lasted for some time.
+    pub(super) fn on_cut_due(&mut self, app: Tid, epoch: u32, out: &mut Outbox) {
+        let Some(cut) = self.cuts.get(&app).filter(|cut| cut.epoch == epoch) else {
+            return;
+        };
+        let waits = cut
+            .parts
+            .iter()
+            .filter(|(_, it)| matches!(it, Stage::Waits));
+        let waits: Vec<Tid> = waits.map(|(tid, _)| *tid).collect();
+        for tid in &waits {
+            let why = "it has not called vmlib::init, or is being moved; if it has just started, \
+                       try again";
+            self.cannot_save(app, *tid, why, out);
+        }
+        let begun = self.agreement.state().epochs(app);
+        if waits.is_empty() && begun.cut.is_some() && begun.epoch == epoch {
+            self.end_cut_if_old(app, epoch);
+        }
+    }
+
+    fn end_cut_if_old(&mut self, app: Tid, epoch: u32) {
+        let timer = Timer::Cut(app, epoch);
+        let waits = self.timers.iter().any(|(_, other)| *other == timer);
+        if !waits {
+            self.end_cut(app, epoch);
+        }
+    }
+
+    /// The log has ended a cut.
+    pub(super) fn on_cut_ended(&mut self, app: Tid, epoch: u32, saved: bool, out: &mut Outbox) {
+        if self.cuts.get(&app).is_some_and(|cut| cut.epoch == epoch)
+            && let Some(cut) = self.cuts.remove(&app)
+        {
+            self.timers.retain(|(_, it)| *it != Timer::Cut(app, epoch));
+            if let Some((asker, end)) = cut.stop.filter(|_| saved) {
+                self.send_checkpoint_end(asker, end, out);
+            }
+            for tid in cut.parts.into_keys() {
+                match self.agreement.state().living_task(tid) {
+                    Some(_) => self.thaw(tid, out),
+                    None => out.push_back(Output::Signal(tid, super::exit::SIGKILL)),
+                }
+            }
+            let lives = |spec: &LaunchSpec| self.agreement.state().living_task(spec.tid).is_some();
+            let (born, ended): (Vec<_>, Vec<_>) = cut.launches.into_iter().partition(lives);
+            for spec in born {
+                out.push_back(Output::Launch(Box::new(spec)));
+            }
+            for spec in ended {
+                let status = vm_wire::agreed::ExitStatus::NotStarted;
+                self.on_process_ended(spec.tid, status, out);
+            }
+        }
+        let state = self.agreement.state();
+        if !saved && state.coordinator(app).is_some_and(|it| it.host == self.me) {
+            let generation = state.epochs(app).generation;
+            out.push_back(Output::Drop {
+                app,
+                generation,
+                epoch,
+            });
+        }
+        self.tell_cut_closed(app, epoch, saved, out);
+    }
+
+    /// Starts the process of a task that was born; not while its application is cut.
+    pub(super) fn launch(&mut self, app: Tid, spec: LaunchSpec, out: &mut Outbox) {
+        match self.cuts.get_mut(&app) {
+            Some(cut) => cut.launches.push(spec),
+            None => out.push_back(Output::Launch(Box::new(spec))),
+        }
+    }
+
+    /// A task has ended: if it was to be saved, it cannot be any more.
+    pub(super) fn end_part_of(&mut self, tid: Tid, out: &mut Outbox) {
+        let app = self.agreement.state().task(tid).map(|task| task.app);
+        if let Some(app) = app
+            && let Some(cut) = self.cuts.get_mut(&app)
+        {
+            let epoch = cut.epoch;
+            let result = Err(self.no_such_task(tid));
+            let saved = PartSaved {
+                app,
+                epoch,
+                tid,
+                result,
+            };
+            self.on_part_saved(self.me, saved, out);
+        }
+    }
+}

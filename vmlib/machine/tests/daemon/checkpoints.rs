@@ -1,0 +1,328 @@
+//! Checkpoints of an application: all its tasks are saved, or it goes on as if nothing had been.
+
+use crate::world::{Carry, World, on};
+use std::{collections::BTreeMap, time::Duration};
+use vm_machine::{ConnId, Endpoint, Input, Written};
+use vm_wire::{
+    HostId, Tid,
+    agreed::ExitStatus,
+    checkpoint::{Checkpoint, CheckpointReport, Committed, Part},
+    console::{Answer, Request},
+    limits,
+    task::{FailKind, Failed, GroupChange, GroupView},
+};
+
+/// Where the images of tasks go.
+#[derive(Debug, Default)]
+pub struct Store {
+    /// Images wait before they are whole there.
+    pub slow: bool,
+    /// There is no room.
+    pub full: bool,
+    /// Those that wait: the host, and what was written.
+    waiting: BTreeMap<Tid, (HostId, Part)>,
+    /// The images of the last checkpoint.
+    pub images: BTreeMap<Tid, Endpoint>,
+    /// What was committed.
+    pub committed: Vec<Checkpoint>,
+}
+
+impl World {
+    pub fn freeze_to_store(&mut self, host: HostId, tid: Tid) {
+        let process = self.processes.get_mut(&tid).expect("a process");
+        assert_eq!((process.host, process.frozen), (host, false));
+        if self.unsavable.contains_key(&tid) {
+            let failed = Failed::new(FailKind::Refused, "it has a strange device open");
+            return self.input(host, Input::Frozen(tid, Err(failed)));
+        }
+        process.frozen = true;
+        let image = process.endpoint.clone().expect("it is enrolled");
+        self.store.images.insert(tid, image);
+        let time = Duration::from_millis(3);
+        let written = Written { bytes: 1000, time };
+        self.input(host, Input::Frozen(tid, Ok(written)));
+        let part = Part {
+            name: format!("{tid}.image"),
+            bytes: 1000,
+            hash: [7; 32],
+        };
+        self.store.waiting.insert(tid, (host, part));
+        if !self.store.slow {
+            self.store_images();
+        }
+    }
+
+    /// The images that wait are whole in the store.
+    pub fn store_images(&mut self) {
+        for (tid, (host, part)) in std::mem::take(&mut self.store.waiting) {
+            let full = Failed::new(FailKind::System, "no space left on device");
+            let result = if self.store.full { Err(full) } else { Ok(part) };
+            self.input(host, Input::Stored(tid, result));
+        }
+    }
+
+    pub fn commit(&mut self, host: HostId, checkpoint: Checkpoint) {
+        let agreed = &checkpoint.agreed;
+        let (app, epoch) = (agreed.app, agreed.epoch);
+        self.store.committed.push(checkpoint);
+        let result = Ok(());
+        let committed = Committed { app, epoch, result };
+        self.input(host, Input::Committed(committed));
+    }
+
+    fn wish_checkpoint(&mut self, tid: Tid, stop: bool) -> (ConnId, u64) {
+        let conn = self.conn();
+        let request = Request::Checkpoint(tid, stop);
+        (conn, self.console_request(1, conn, &request))
+    }
+
+    fn checkpointed(&mut self, (conn, number): (ConnId, u64)) -> Result<CheckpointReport, Failed> {
+        self.run_until("the checkpoint", |world| {
+            world.console_answer(conn, number).is_some()
+        });
+        match self.console_answer(conn, number) {
+            Some(Answer::Checkpointed(report)) => Ok(report),
+            Some(Answer::Failed(failed)) => Err(failed),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The leader's host takes no part: n1. A master on n4, workers on n2 and n3.
+fn setting() -> (World, Tid, [Tid; 2]) {
+    let mut world = World::new(4);
+    let master = world.master(4, "master");
+    let workers = [2, 3].map(|host| world.spawn(master, "worker", 1, on(host)).tids[0]);
+    (world, master, workers)
+}
+
+fn stand(world: &World, tids: &[Tid]) -> bool {
+    tids.iter().all(|tid| world.processes[tid].frozen)
+}
+
+/// All go on, and what they say to each other arrives once.
+fn check(world: &mut World, tids: &[Tid]) {
+    world.run_for(Duration::from_secs(2));
+    for tid in tids {
+        assert!(!world.processes[tid].frozen, "{tid} stands");
+        world.received(*tid);
+    }
+    for (from, to) in tids.iter().flat_map(|a| tids.iter().map(move |b| (*a, *b))) {
+        if from != to {
+            world.send(from, to, "hello");
+        }
+    }
+    world.run_for(Duration::from_secs(2));
+    for tid in tids {
+        assert_eq!(world.received(*tid).len(), tids.len() - 1, "{tid}");
+    }
+}
+
+#[test]
+fn all_tasks_of_an_application_are_saved_and_go_on() {
+    let (mut world, master, workers) = setting();
+    let other = world.master(2, "other");
+    let change = GroupChange {
+        group: "g".to_owned(),
+        join: true,
+    };
+    for tid in [other, workers[1], master] {
+        let joined: GroupView = world.ask(tid, &change).expect("it may join");
+        assert!(joined.members.iter().any(|(_, member)| *member == tid));
+    }
+    let wish = world.wish_checkpoint(workers[0], false);
+    let report = world.checkpointed(wish).expect("they can be saved");
+    assert_eq!((report.generation, report.epoch, report.tasks), (0, 1, 3));
+    assert_eq!(report.bytes, 3000);
+    let saved = world.store.committed.pop().expect("a checkpoint");
+    let tids = saved.agreed.tasks.iter().map(|task| task.tid);
+    assert_eq!(tids.collect::<Vec<_>>(), [workers[0], workers[1], master]);
+    let hosts = saved.agreed.tasks.iter().map(|task| task.host.0);
+    assert_eq!(hosts.collect::<Vec<_>>(), [2, 3, 4]);
+    let group = &saved.agreed.groups[0];
+    assert_eq!(group.members, [(1, workers[1]), (2, master)]);
+    assert!(!world.store.images.contains_key(&other));
+    check(&mut world, &[master, workers[0], workers[1]]);
+    let wish = world.wish_checkpoint(master, false);
+    assert_eq!(world.checkpointed(wish).map(|report| report.epoch), Ok(2));
+}
+
+#[test]
+fn none_goes_on_before_all_are_saved_and_nothing_reaches_them_meanwhile() {
+    let (mut world, master, workers) = setting();
+    let all = [master, workers[0], workers[1]];
+    world.store.slow = true;
+    let wish = world.wish_checkpoint(master, false);
+    world.run_until("all stand", |world| stand(world, &all));
+    let other = world.master(2, "other");
+    world.send(other, master, "from outside");
+    world.run_for(Duration::from_secs(3));
+    assert!(stand(&world, &all));
+    world.store_images();
+    assert!(world.checkpointed(wish).is_ok());
+    world.run_for(Duration::from_millis(500));
+    let told = [(other, "from outside".to_owned())];
+    assert_eq!(world.received(master), told);
+    check(&mut world, &all);
+}
+
+#[test]
+fn a_message_on_its_way_at_the_cut_is_with_its_sender() {
+    let (mut world, master, workers) = setting();
+    world.cut(4, 2, true);
+    world.run_for(Duration::from_millis(10));
+    world.send(workers[0], master, "on its way");
+    let wish = world.wish_checkpoint(master, false);
+    world.run_until("both stand", |world| stand(world, &[master, workers[0]]));
+    world.heal(4, 2);
+    assert!(world.checkpointed(wish).is_ok());
+    assert!(world.store.images[&workers[0]].retained_bytes() > 0);
+    assert_eq!(world.store.images[&master].retained_bytes(), 0);
+    world.run_for(Duration::from_secs(2));
+    let told = [(workers[0], "on its way".to_owned())];
+    assert_eq!(world.received(master), told);
+}
+
+#[test]
+fn what_cannot_be_saved_is_named_and_all_go_on() {
+    let (mut world, master, workers) = setting();
+    world.unsavable.insert(workers[1], 1);
+    let wish = world.wish_checkpoint(master, false);
+    let failed = world.checkpointed(wish).expect_err("one cannot be saved");
+    let names = failed.text.contains("t3.1 on 'n3'") && failed.text.contains("strange device");
+    assert!(names, "{failed}");
+    assert!(world.store.committed.is_empty());
+    check(&mut world, &[master, workers[0], workers[1]]);
+    world.unsavable.clear();
+    world.store.full = true;
+    let wish = world.wish_checkpoint(master, true);
+    let failed = world.checkpointed(wish).expect_err("there is no room");
+    assert!(failed.text.contains("no space left"), "{failed}");
+    check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn what_is_born_meanwhile_begins_when_the_others_go_on() {
+    let (mut world, master, workers) = setting();
+    world.store.slow = true;
+    // One does not know of the cut yet, and asks.
+    world.behind = Some(HostId(3));
+    let wish = world.wish_checkpoint(master, false);
+    world.run_until("two stand", |world| stand(world, &[master, workers[0]]));
+    let number = world.request(workers[1], &crate::world::spawn("late", 1, on(2)));
+    world.run_for(Duration::from_millis(300));
+    let late = crate::world::tid(2, 2);
+    assert!(
+        world
+            .daemon(2)
+            .agreement()
+            .state()
+            .living_task(late)
+            .is_some()
+    );
+    assert!(!world.processes.contains_key(&late));
+    world.behind = None;
+    world.run_until("it stands", |world| stand(world, &[workers[1]]));
+    assert!(world.answers(workers[1], number).is_empty());
+    world.store_images();
+    let report = world.checkpointed(wish).expect("they can be saved");
+    world.run_until("the answer", |world| {
+        !world.answers(master, number).is_empty()
+    });
+    assert_eq!(report.tasks, world.store.committed[0].parts.len() as u32);
+    check(&mut world, &[master, workers[0], workers[1], late]);
+}
+
+#[test]
+fn a_task_that_ends_meanwhile_is_left_out_of_the_next_try() {
+    let (mut world, master, workers) = setting();
+    world.store.slow = true;
+    let wish = world.wish_checkpoint(master, false);
+    world.run_until("they stand", |world| stand(world, &workers));
+    world.die(workers[0], ExitStatus::Signal(9));
+    world.run_for(Duration::from_millis(100));
+    world.store.slow = false;
+    world.store_images();
+    let report = world.checkpointed(wish).expect("the others are saved");
+    assert_eq!((report.epoch, report.tasks), (2, 2));
+    check(&mut world, &[master, workers[1]]);
+}
+
+#[test]
+fn a_host_that_dies_meanwhile_ends_the_cut_and_the_rest_is_saved() {
+    let (mut world, master, workers) = setting();
+    world.store.slow = true;
+    let wish = world.wish_checkpoint(master, false);
+    world.run_until("they stand", |world| stand(world, &workers));
+    world.crash(3);
+    world.run_for(Duration::from_millis(100));
+    world.store.slow = false;
+    world.store_images();
+    let report = world.checkpointed(wish).expect("the others are saved");
+    assert_eq!(report.tasks, 2);
+    check(&mut world, &[master, workers[0]]);
+}
+
+#[test]
+fn without_its_coordinator_a_cut_is_ended_and_made_again() {
+    let (mut world, master, workers) = setting();
+    let all = [master, workers[0], workers[1]];
+    world.store.slow = true;
+    let wish = world.wish_checkpoint(master, false);
+    world.run_until("they stand", |world| stand(world, &all));
+    let (number, _) = world
+        .daemon(4)
+        .serving_coordinator(master)
+        .expect("it serves");
+    world.input(HostId(4), Input::CoordinatorGone(number));
+    world.store.slow = false;
+    world.run_until("they go on", |world| !stand(world, &[workers[0]]));
+    let report = world.checkpointed(wish).expect("they can be saved");
+    assert_eq!(report.epoch, 2);
+    check(&mut world, &all);
+}
+
+#[test]
+fn a_coordinator_that_forgets_leaves_nobody_standing_for_ever() {
+    let (mut world, master, workers) = setting();
+    let all = [master, workers[0], workers[1]];
+    world.store.slow = true;
+    let wish = world.wish_checkpoint(master, false);
+    world.run_until("they stand", |world| stand(world, &all));
+    world.run_for(limits::CUT_TIME + Duration::from_secs(1));
+    let failed = world.checkpointed(wish).expect_err("it took too long");
+    assert!(failed.text.contains("too long"), "{failed}");
+    check(&mut world, &all);
+}
+
+#[test]
+fn a_task_that_is_being_moved_is_saved_where_it_goes_on() {
+    let (mut world, master, workers) = setting();
+    let all = [master, workers[0], workers[1]];
+    world.carry = Carry::Held;
+    let moved = world.wish_move(4, workers[0], 1);
+    world.run_until("the image", |world| world.processes[&workers[0]].frozen);
+    let wish = world.wish_checkpoint(master, false);
+    // The checkpoint comes first.
+    let failed = world.moved(moved).expect_err("it is taken back");
+    assert!(failed.text.contains("checkpoint"), "{failed}");
+    let report = world.checkpointed(wish).expect("they can be saved");
+    assert_eq!(report.tasks, 3);
+    check(&mut world, &all);
+}
+
+#[test]
+fn an_application_that_is_stopped_with_a_checkpoint_ends_with_it() {
+    let (mut world, master, workers) = setting();
+    let wish = world.wish_checkpoint(workers[1], true);
+    let report = world.checkpointed(wish).expect("they can be saved");
+    assert_eq!((report.epoch, report.tasks), (1, 3));
+    world.run_for(Duration::from_secs(1));
+    for tid in [master, workers[0], workers[1]] {
+        assert!(!world.is_alive(tid), "{tid}");
+        let task = world.daemon(1).agreement().state().task(tid);
+        let status = task.and_then(|task| task.status);
+        assert_eq!(status, Some(ExitStatus::Suspended));
+    }
+    assert!((1..=4).all(|host| world.daemon(host).local_tasks().next().is_none()));
+}

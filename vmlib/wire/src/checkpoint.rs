@@ -1,0 +1,204 @@
+//! Checkpoints of applications: what they hold, and what daemons and coordinators say about them.
+//!
+//! The orders travel like those of [`crate::peer`], as [`crate::peer::Order`]s.
+
+use crate::{
+    codec::Message,
+    frame::Op,
+    id::{HostId, MachineId, Tid},
+    peer::Belongings,
+    task::{Failed, message},
+};
+use serde::{Deserialize, Serialize};
+
+message! { CheckpointAsk CheckpointEnd CutAsk CutMade PartSaved CommitAsk Committed CutClose CutClosed }
+
+/// A committed, consistent set of images of one application, with what the machine had agreed on
+/// about it: all that is needed to bring it back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// What was agreed at the cut.
+    pub agreed: AgreedPart,
+    /// What was saved of each of its tasks, in the same order.
+    pub parts: Vec<SavedPart>,
+}
+
+/// An application in the agreed state, at the cut.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgreedPart {
+    /// The machine.
+    pub machine: MachineId,
+    /// The application, its master's tid.
+    pub app: Tid,
+    /// Its generation.
+    pub generation: u32,
+    /// The epoch that the cut began.
+    pub epoch: u32,
+    /// Its tasks that were alive, by tid.
+    pub tasks: Vec<AgreedTask>,
+    /// Groups that have them as members.
+    pub groups: Vec<SavedGroup>,
+}
+
+/// A task in the agreed state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgreedTask {
+    /// The task.
+    pub tid: Tid,
+    /// Its owner.
+    pub host: HostId,
+    /// The owner's name and architecture.
+    pub place: (String, String),
+    /// Its incarnation there.
+    pub incarnation: u32,
+    /// Who asked for it.
+    pub asker: Tid,
+    /// The asker's number for that.
+    pub request: u64,
+    /// Its index among all tasks of the request.
+    pub index: u32,
+    /// Its program, for people.
+    pub program: String,
+}
+
+/// A group, as far as its members are of one application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedGroup {
+    /// Its name.
+    pub name: String,
+    /// Instance number and tid, by instance.
+    pub members: Vec<(u32, Tid)>,
+}
+
+/// What was saved of a task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedPart {
+    /// Its image.
+    pub image: Part,
+    /// What its daemon knew of it.
+    pub belongings: Belongings,
+    /// How long it stood still for its image alone. Microseconds.
+    pub freeze_us: u64,
+}
+
+/// A file of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Its name, in the checkpoint's folder.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// BLAKE3 of all of it.
+    pub hash: [u8; 32],
+}
+
+/// To the coordinator of an application, by a daemon: make a checkpoint. Answered with
+/// [`CheckpointEnd`]. Asked again, with the same number, of each coordinator that takes its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointAsk {
+    /// Chosen by the asker.
+    pub request: u64,
+    /// The application.
+    pub app: Tid,
+    /// The application is to end with it.
+    pub stop: bool,
+}
+
+/// What became of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointEnd {
+    /// As asked.
+    pub request: u64,
+    /// The application.
+    pub app: Tid,
+    /// How it went, or why there is none: then the application runs on.
+    pub result: Result<CheckpointReport, Failed>,
+}
+
+/// How a checkpoint went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointReport {
+    /// The generation of the application.
+    pub generation: u32,
+    /// The epoch that it began.
+    pub epoch: u32,
+    /// Tasks in it.
+    pub tasks: u32,
+    /// Of all images.
+    pub bytes: u64,
+    /// How long the slowest task stood still for its image. Microseconds, as what follows.
+    pub freeze_us: u64,
+    /// From the wish to the commit.
+    pub total_us: u64,
+}
+
+/// A coordinator to its own daemon: begin a cut of its application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutAsk {
+    /// The application.
+    pub app: Tid,
+    /// The term of the coordinator.
+    pub term: u32,
+}
+
+/// Its daemon: the log has made the cut.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutMade {
+    /// What was agreed then.
+    pub agreed: AgreedPart,
+}
+
+/// An owner, to the host of the coordinator: what came of saving a task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartSaved {
+    /// The application.
+    pub app: Tid,
+    /// The epoch of the cut.
+    pub epoch: u32,
+    /// The task.
+    pub tid: Tid,
+    /// What was saved, or why it was not.
+    pub result: Result<SavedPart, Failed>,
+}
+
+/// A coordinator to its own daemon: all parts are there, commit the checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitAsk {
+    /// The checkpoint.
+    pub checkpoint: Checkpoint,
+}
+
+/// Its daemon: it is in the store, or why not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Committed {
+    /// The application.
+    pub app: Tid,
+    /// The epoch of the cut.
+    pub epoch: u32,
+    /// Whether it is.
+    pub result: Result<(), Failed>,
+}
+
+/// A coordinator to its own daemon: end the cut.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutClose {
+    /// The application.
+    pub app: Tid,
+    /// The epoch of the cut.
+    pub epoch: u32,
+    /// Whether the checkpoint is committed.
+    pub saved: bool,
+    /// If the application ends with that, and its coordinator too: who is to be told what then.
+    pub stop: Option<(HostId, CheckpointEnd)>,
+}
+
+/// Its daemon: the log has ended the cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutClosed {
+    /// The application.
+    pub app: Tid,
+    /// The epoch of the cut.
+    pub epoch: u32,
+    /// Whether it left a checkpoint.
+    pub saved: bool,
+}
