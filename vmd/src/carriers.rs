@@ -31,8 +31,8 @@ const LOOKS: usize = 16;
 pub enum Role {
     /// Sends the image, at the source.
     Sender,
-    /// Writes it into the store, for that application.
-    Writer(Tid),
+    /// Writes it into the store, for that application and epoch.
+    Writer(Tid, u32),
     /// Receives it, at the target.
     Receiver,
     /// Becomes the task, at the target.
@@ -42,13 +42,13 @@ pub enum Role {
 impl Role {
     /// Whether it works where the task is saved.
     fn is_source(self) -> bool {
-        matches!(self, Role::Sender | Role::Writer(_))
+        matches!(self, Role::Sender | Role::Writer(..))
     }
 
     /// After so many idle looks it hangs.
     fn patience(self) -> u32 {
         match self {
-            Role::Sender | Role::Writer(_) => limits::MOVE_STALL_LOOKS_SOURCE,
+            Role::Sender | Role::Writer(..) => limits::MOVE_STALL_LOOKS_SOURCE,
             Role::Receiver | Role::Restorer => limits::MOVE_STALL_LOOKS,
         }
     }
@@ -57,7 +57,7 @@ impl Role {
     fn name(self) -> &'static str {
         match self {
             Role::Sender => "the process that sends its image",
-            Role::Writer(_) => "the process that stores its image",
+            Role::Writer(..) => "the process that stores its image",
             Role::Receiver => "the process that receives its image",
             Role::Restorer => "the process that was to become it",
         }
@@ -72,7 +72,7 @@ pub enum News {
     /// The sender has ended.
     SentAll(Tid),
     /// The writer has: the image is in the store.
-    Stored(Tid, Part),
+    Stored(Tid, u32, Part),
     /// It failed, or was given up.
     Failed(Failure),
 }
@@ -191,10 +191,10 @@ impl Carriers {
         let carrier = self.table.swap_remove(place);
         let said = carrier.words.as_ref().map(read_words).unwrap_or_default();
         let well = status == ExitStatus::Code(0);
-        if let Role::Writer(app) = carrier.role
+        if let Role::Writer(app, epoch) = carrier.role
             && let Some(part) = store::receipt(app, carrier.tid, &said).filter(|_| well)
         {
-            let stored = News::Stored(carrier.tid, part);
+            let stored = News::Stored(carrier.tid, epoch, part);
             return Vec::from_iter(carrier.matters.then_some(stored));
         }
         if !said.is_empty() {

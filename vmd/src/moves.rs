@@ -100,8 +100,14 @@ impl Moves {
             let (out, image) = pipe()?;
             let input = out.try_clone()?;
             let (pid, words) = self.store.start_writer((app, id), tid, out)?;
-            self.carriers
-                .add(tid, Role::Writer(app), pid, input, words, context.now);
+            self.carriers.add(
+                tid,
+                Role::Writer(app, id.epoch),
+                pid,
+                input,
+                words,
+                context.now,
+            );
             Ok(image)
         };
         match start() {
@@ -323,8 +329,8 @@ fn tell(news: News, processes: &Processes, context: &mut Context) {
     let Failure { tid, role, text } = match news {
         News::Failed(failure) => failure,
         News::SentAll(tid) => return context.inbox.push_back(Input::SentAll(tid)),
-        News::Stored(tid, part) => {
-            return context.inbox.push_back(Input::Stored(tid, Ok(part)));
+        News::Stored(tid, epoch, part) => {
+            return context.inbox.push_back(Input::Stored(tid, epoch, Ok(part)));
         }
         News::Read(tid, bytes) => {
             // Whichever process is just ending has no numbers any more.
@@ -338,7 +344,7 @@ fn tell(news: News, processes: &Processes, context: &mut Context) {
     let failed = Failed::new(FailKind::System, text);
     context.inbox.push_back(match role {
         Role::Sender => Input::Frozen(tid, Err(failed)),
-        Role::Writer(_) => Input::Stored(tid, Err(failed)),
+        Role::Writer(_, epoch) => Input::Stored(tid, epoch, Err(failed)),
         Role::Receiver | Role::Restorer => Input::Arrived(tid, Err(failed)),
     });
 }

@@ -101,7 +101,7 @@ named! {
 }
 
 named! {
-    /// What became of moves.
+    /// What became of moves, and of checkpoints.
     Turn {
         /// The task went on at the target.
         Committed = "committed",
@@ -143,6 +143,10 @@ named! {
         CoordinatorLost = "coordinators lost",
         /// A coordinator was replaced because it did not answer.
         CoordinatorHung = "coordinators hung",
+        /// A console was told of a checkpoint.
+        Checkpointed = "checkpoints",
+        /// Or why there is none.
+        NotCheckpointed = "not made",
         /// A frame for a task that stood still: it was dropped and sent again.
         FrameKept = "frames kept for frozen",
     }

@@ -9,6 +9,7 @@
 //! daemons in; `moves` stops them, carries their images and brings them back; `coordinators` are the processes that drive moves; `faults` strikes and heals; `checks` holds what must always be true;
 //! `settle` what must be true in the end.
 
+mod checkpoints;
 mod checks;
 mod coordinators;
 mod drains;
@@ -30,6 +31,7 @@ use super::{
     queue::{MS, Moment, Queue, SECOND},
     random::Random,
 };
+use checkpoints::{CutKey, Store};
 use checks::History;
 use drains::DrainWish;
 use faults::{Ambush, Heal};
@@ -107,6 +109,8 @@ enum Event {
     Copied(usize, u64),
     /// The end of an image reaches its target.
     Crosses(usize),
+    /// A process has written its image for the store, for that cut; or it cannot.
+    Stored(usize, CutKey, bool),
     /// Consoles want tasks moved.
     Wishes,
     /// A console that wanted a move goes away.
@@ -169,6 +173,8 @@ pub struct World {
     ordered_by: BTreeMap<MoveKey, BTreeSet<usize>>,
     /// Drains that consoles want.
     drains: BTreeMap<ConnId, DrainWish>,
+    /// Checkpoints.
+    store: Store,
     /// Where tasks left in order.
     left_at: BTreeMap<Tid, HostId>,
     /// The next fault prefers this move: its source, its target, its task.
@@ -277,6 +283,7 @@ impl World {
             phases_met: BTreeMap::new(),
             ordered_by: BTreeMap::new(),
             drains: BTreeMap::new(),
+            store: Store::default(),
             left_at: BTreeMap::new(),
             aim: None,
             ambush: None,
@@ -372,6 +379,7 @@ impl World {
             Event::ToCoordinator(index, frame) => self.coordinator_hears(index, frame),
             Event::TickCoordinator(index, at) => self.tick_coordinator(index, at),
             Event::Saved(image) => self.saved(image),
+            Event::Stored(index, key, saved) => self.stored(index, key, saved),
             Event::Copied(index, ticket) => {
                 self.copied(index, ticket);
                 Ok(())

@@ -36,6 +36,7 @@ use std::{
 use vm_wire::{
     HostId, MachineId, Tid,
     agreed::{Change, ExitStatus, HostFacts, SpawnRecord},
+    checkpoint::{AgreedPart, AgreedTask, SavedGroup},
     limits,
 };
 
@@ -114,6 +115,8 @@ pub enum Applied {
         app: Tid,
         /// Its epoch from now on.
         epoch: u32,
+        /// What was agreed about it then; not known where a later state was given at once.
+        agreed: Option<Box<AgreedPart>>,
     },
     /// It has ended. The ends of the application's tasks came just before if it was stopped.
     CutEnded {
@@ -453,6 +456,41 @@ impl Agreed {
     /// What is agreed about the checkpoints of an application.
     pub fn epochs(&self, app: Tid) -> Epochs {
         self.epochs.get(&app).copied().unwrap_or_default()
+    }
+
+    /// What is agreed about an application now, to be saved.
+    fn part(&self, app: Tid) -> AgreedPart {
+        let task = |tid: Tid| {
+            let task = self.living_task(tid)?;
+            let facts = self.host(task.host).map(|host| &host.facts);
+            let place = facts.map(|facts| (facts.name.clone(), facts.arch.clone()));
+            Some(AgreedTask {
+                tid,
+                host: task.host,
+                place: place.unwrap_or_default(),
+                incarnation: task.incarnation,
+                asker: task.asker,
+                request: task.request,
+                index: task.index,
+                program: task.program.to_string(),
+            })
+        };
+        let is_of = |tid: Tid| self.living_task(tid).is_some_and(|task| task.app == app);
+        let group = |(name, group): (&str, &Group)| {
+            let members = group.members.iter().map(|(index, tid)| (*index, *tid));
+            let members: Vec<(u32, Tid)> = members.filter(|(_, tid)| is_of(*tid)).collect();
+            let name = name.to_owned();
+            (!members.is_empty()).then_some(SavedGroup { name, members })
+        };
+        let epochs = self.epochs(app);
+        AgreedPart {
+            machine: self.machine,
+            app,
+            generation: epochs.generation,
+            epoch: epochs.epoch,
+            tasks: self.tasks_of(app).filter_map(task).collect(),
+            groups: self.groups().filter_map(group).collect(),
+        }
     }
 
     /// Whether its tasks stand still for a checkpoint.

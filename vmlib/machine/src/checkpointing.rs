@@ -47,6 +47,8 @@ pub struct Checkpointing {
     /// How often it was begun.
     tries: u32,
     stage: Stage,
+    /// What owners have said that knew of the cut before this one's daemon.
+    early: Vec<PartSaved>,
     /// When what was said last is said again, if it was not answered.
     again: Time,
 }
@@ -89,6 +91,7 @@ impl Checkpointing {
             begun: now,
             tries: 1,
             stage: Stage::Cutting,
+            early: Vec::new(),
             again: now,
         }
     }
@@ -133,11 +136,17 @@ impl Checkpointing {
                 agreed: made.agreed,
                 parts: BTreeMap::new(),
             };
+            for saved in std::mem::take(&mut self.early) {
+                self.on_part(now, saved);
+            }
         }
     }
 
     /// A task was saved, or was not.
     pub fn on_part(&mut self, now: Time, saved: PartSaved) {
+        if matches!(self.stage, Stage::Cutting) && self.early.len() < limits::TASKS_LIVE_MAX {
+            return self.early.push(saved);
+        }
         let Stage::Saving {
             since,
             agreed,
@@ -373,6 +382,20 @@ mod tests {
             .on_committed(setting.now, Committed { app, epoch, result });
         assert_eq!(setting.says(), [closes(5, true)]);
         assert_eq!(setting.closed(5, true), Some(Ok(5)));
+    }
+
+    #[test]
+    fn an_owner_may_know_of_the_cut_first() {
+        let mut setting = Setting::new();
+        setting.making.on_part(setting.now, saved(2, 4, Ok(30)));
+        setting.making.on_part(setting.now, saved(2, 5, Ok(30)));
+        setting.cut(5);
+        setting.making.on_part(setting.now, saved(1, 5, Ok(12)));
+        let said = setting.says();
+        assert!(
+            matches!(&said[..], [Step::Own(Order::CommitAsk(_))]),
+            "{said:?}"
+        );
     }
 
     #[test]

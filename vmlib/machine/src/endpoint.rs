@@ -402,6 +402,20 @@ impl Endpoint {
         pairs.map(|pair| pair.sender.retained_bytes()).sum()
     }
 
+    /// How many chunks it has taken of whom.
+    pub fn taken(&self) -> impl Iterator<Item = (Tid, u64)> {
+        let taken = |(peer, pair): (&Tid, &Pair)| (*peer, pair.receiver.taken());
+        self.pairs.iter().map(taken)
+    }
+
+    /// How many chunks it has sent to that peer, and how many of them it retains.
+    pub fn sent(&self, peer: Tid) -> (u64, u64) {
+        self.pairs.get(&peer).map_or((0, 0), |pair| {
+            let retained = pair.sender.retained().count() as u64;
+            (pair.sender.last(), retained)
+        })
+    }
+
     /// Whether everything that was sent or queued has been acknowledged.
     pub fn is_drained(&self) -> bool {
         self.pairs.values().all(Pair::is_drained)

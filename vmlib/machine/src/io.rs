@@ -90,8 +90,8 @@ pub enum Input {
     Frozen(Tid, Result<Written, Failed>),
     /// The image of an expected task is whole, and its process stands ready; or this is why not.
     Arrived(Tid, Result<(), Failed>),
-    /// The image of a task is whole in the store; or this is why not.
-    Stored(Tid, Result<Part, Failed>),
+    /// The image of a task is in the store, for the cut of that epoch; or this is why not.
+    Stored(Tid, u32, Result<Part, Failed>),
     /// What came of `Output::Commit`.
     Committed(Committed),
     /// The process of a coordinator says something.

@@ -8,7 +8,7 @@
 //! A process and those that are brought back from its image are *copies*. Of all the copies of one
 //! freeze a single one may ever go on: whoever does so first claims the freeze.
 
-use super::{Event, World, tasks::Process};
+use super::{Event, World, checkpoints::CutKey, tasks::Process};
 use crate::sim::{
     coverage::Turn,
     network::Slot,
@@ -45,6 +45,8 @@ pub(super) enum Gait {
 pub(super) enum Order {
     /// Begin to write your image into a connection to that slot with that ticket.
     Copy(Slot, u64),
+    /// Stop, and write an image into the store, for that cut.
+    Save(CutKey),
     /// Stop, and write the rest; or all of it into a connection to that slot with that ticket.
     Freeze(Option<(Slot, u64)>),
     /// Give up what was begun.
@@ -113,6 +115,10 @@ impl World {
             let Some(&tid) = self.random.pick(&self.roster) else {
                 return;
             };
+            if self.random.percent(6) {
+                self.wish_checkpoint(tid);
+                continue;
+            }
             let name = self.random.pick(&self.nodes).map(|node| node.name.clone());
             let to = name.filter(|_| self.random.percent(70));
             self.wish_move(tid, to, false);
@@ -241,6 +247,9 @@ impl World {
 
     /// A daemon has a task stop.
     pub(super) fn freeze(&mut self, slot: Slot, tid: Tid, way: MoveWay) {
+        if let Some(key) = self.store.opened.remove(&(slot, tid)) {
+            return self.order(slot, tid, Order::Save(key));
+        }
         let opened = self.opened.remove(&(slot, tid)).filter(|_| !way.precopy);
         self.order(slot, tid, Order::Freeze(opened));
     }
@@ -289,6 +298,11 @@ impl World {
                 }
                 Ok(())
             }
+            (Gait::Runs, Order::Save(key)) => {
+                process.copying = None;
+                self.stand_for_store(index, key);
+                Ok(())
+            }
             (Gait::Runs, Order::Cancel) => {
                 process.copying = None;
                 Ok(())
@@ -296,7 +310,9 @@ impl World {
             (Gait::Stands, Order::Go) => self.go(index),
             // It runs anyway, or stands for another reason: it is not meant.
             (Gait::Runs, Order::Go)
-            | (Gait::Stands, Order::Copy(..) | Order::Freeze(_) | Order::Cancel) => Ok(()),
+            | (Gait::Stands, Order::Copy(..) | Order::Freeze(_) | Order::Save(_) | Order::Cancel) => {
+                Ok(())
+            }
         }
     }
 
@@ -361,7 +377,7 @@ impl World {
     }
 
     /// A process tells its daemon something: at once, or after whatever else that has to read.
-    fn report(&mut self, index: usize, input: Input) {
+    pub(super) fn report(&mut self, index: usize, input: Input) {
         let delay = match self.random.percent(20) {
             true => self.random.below(5 * MS),
             false => self.random.between(5, 100),
@@ -507,7 +523,7 @@ impl World {
         Ok(())
     }
 
-    fn walk_on(&mut self, index: usize) {
+    pub(super) fn walk_on(&mut self, index: usize) {
         let now = self.queue.now();
         let process = &mut self.processes[index];
         process.wake_at = Some(now + 1);

@@ -74,6 +74,7 @@ impl World {
             .or_else(|| self.unsettled_moves())
             .or_else(|| self.unsettled_coordinators(self.nodes[running[0]].agreed()?))
             .or_else(|| self.unsettled_drains())
+            .or_else(|| self.unsettled_checkpoints())
             .or_else(|| self.unsettled_tasks(self.nodes[running[0]].agreed()?))
     }
 

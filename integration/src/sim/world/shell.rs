@@ -74,9 +74,13 @@ impl World {
                 ..
             } => return self.copy(slot, tid, &addr, ticket, way),
             Output::Freeze(tid, way) => self.freeze(slot, tid, way),
-            Output::Store { .. } | Output::Commit(_) | Output::Drop { .. } => {
-                return Err("a checkpoint that nobody has asked for".to_owned());
+            Output::Store {
+                tid, app, epoch, ..
+            } => {
+                self.store.opened.insert((slot, tid), (app, epoch));
             }
+            Output::Commit(checkpoint) => return self.commit(slot, &checkpoint),
+            Output::Drop { app, epoch, .. } => self.drop_checkpoint((app, epoch)),
             Output::CancelCopy(tid) => self.order(slot, tid, Order::Cancel),
             Output::Resume(tid) => self.order(slot, tid, Order::Go),
             Output::Expect { tid, ticket } => self.expect(slot, tid, ticket),
@@ -170,6 +174,7 @@ impl World {
             // The first one is to the exchange of versions.
             Ok(answer) if frame.header.request == 2 => {
                 self.drain_answered(conn, &answer)?;
+                self.checkpoint_answered(conn, &answer)?;
                 self.wish_answered(conn, &answer)
             }
             Ok(_) => Ok(()),

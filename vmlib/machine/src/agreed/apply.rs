@@ -318,7 +318,11 @@ impl Agreed {
             return Err(Void::Cut);
         }
         (epochs.epoch, epochs.cut) = (epoch, Some(term));
-        Ok(Applied::Cut { app, epoch })
+        Ok(Applied::Cut {
+            app,
+            epoch,
+            agreed: Some(Box::new(self.part(app))),
+        })
     }
 
     fn end_cut(

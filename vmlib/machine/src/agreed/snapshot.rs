@@ -274,6 +274,7 @@ impl Agreed {
             new.then_some(Applied::Cut {
                 app: *app,
                 epoch: it.epoch,
+                agreed: None,
             })
         };
         changes.extend(later.epochs.iter().filter_map(cut));

@@ -1,7 +1,7 @@
 //! Whether a task can be moved, and what speaks against it: asked beforehand, of the daemon that
 //! would refuse the move, so that both say the same.
 
-use super::{Daemon, LocalTask, asked::MoveAsker};
+use super::{Daemon, LocalTask, asked::MoveAsker, cut::CUT};
 use crate::Outbox;
 use std::collections::BTreeSet;
 use vm_wire::{
@@ -81,6 +81,9 @@ impl Daemon {
             reasons.push(text.to_owned());
         }
         let task = self.tasks.get(&tid);
+        if task.is_some_and(|task| self.cuts.contains_key(&task.app)) {
+            reasons.push(CUT.to_owned());
+        }
         if task.is_some_and(|task| task.stopped) {
             reasons.push(STOPPED.to_owned());
         }

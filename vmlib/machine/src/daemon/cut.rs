@@ -18,15 +18,18 @@ use crate::{LaunchSpec, Outbox, Output, Written};
 use std::collections::BTreeMap;
 use vm_wire::{
     HostId, Tid,
-    agreed::Change,
+    agreed::{Change, ExitStatus},
     checkpoint::{
-        AgreedPart, AgreedTask, CheckpointEnd, CommitAsk, Committed, CutAsk, CutClose, CutClosed,
-        CutMade, Part, PartSaved, SavedGroup, SavedPart,
+        AgreedPart, CheckpointEnd, CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutMade,
+        Part, PartSaved, SavedPart,
     },
     limits,
     peer::{Belongings, MoveWay, Order},
     task::{FailKind, Failed},
 };
+
+/// Why a task is not moved.
+pub(super) const CUT: &str = "a checkpoint of its application is being made; try again";
 
 /// The cuts that are under way, by application.
 pub(super) type Cuts = BTreeMap<Tid, Cut>;
@@ -39,8 +42,8 @@ pub(super) struct Cut {
     parts: BTreeMap<Tid, Stage>,
     /// What was born meanwhile.
     launches: Vec<LaunchSpec>,
-    /// What was agreed when it was made, for the coordinator.
-    agreed: AgreedPart,
+    /// What was agreed when it was made, for the coordinator; none if this daemon does not know.
+    agreed: Option<AgreedPart>,
     /// The coordinator has asked for the commit.
     committing: bool,
     /// If the application is to end with it, who is to be told what then.
@@ -68,8 +71,15 @@ struct Saving {
 }
 
 impl Daemon {
-    /// The log has cut an application.
-    pub(super) fn on_cut(&mut self, app: Tid, epoch: u32, out: &mut Outbox) {
+    /// The log has cut an application. A coordinator whose daemon does not know what was agreed then
+    /// begins again.
+    pub(super) fn on_cut(
+        &mut self,
+        app: Tid,
+        epoch: u32,
+        agreed: Option<AgreedPart>,
+        out: &mut Outbox,
+    ) {
         let state = self.agreement.state();
         let here = |tid: &Tid| state.living_task(*tid).is_some_and(|it| it.host == self.me);
         let tids: Vec<Tid> = state.tasks_of(app).filter(here).collect();
@@ -77,63 +87,33 @@ impl Daemon {
             epoch,
             parts: BTreeMap::new(),
             launches: Vec::new(),
-            agreed: self.agreed_part(app, epoch),
+            agreed,
             committing: false,
             stop: None,
         };
         self.cuts.insert(app, cut);
+        self.tell_cut_made(app, out);
         for tid in tids {
             self.save_part(tid, out);
         }
         let now = self.now;
         self.set_timer(now + limits::CUT_START, Timer::Cut(app, epoch));
         self.set_timer(now + limits::CUT_TIME, Timer::Cut(app, epoch));
-        self.tell_cut_made(app, out);
-    }
-
-    /// What is agreed about an application.
-    fn agreed_part(&self, app: Tid, epoch: u32) -> AgreedPart {
-        let state = self.agreement.state();
-        let task = |tid: Tid| {
-            let task = state.living_task(tid)?;
-            let facts = state.host(task.host).map(|host| &host.facts);
-            let place = facts.map(|facts| (facts.name.clone(), facts.arch.clone()));
-            Some(AgreedTask {
-                tid,
-                host: task.host,
-                place: place.unwrap_or_default(),
-                incarnation: task.incarnation,
-                asker: task.asker,
-                request: task.request,
-                index: task.index,
-                program: task.program.to_string(),
-            })
-        };
-        let is_of = |tid: Tid| state.living_task(tid).is_some_and(|task| task.app == app);
-        let group = |(name, group): (&str, &crate::group::Group)| {
-            let members = group.members.iter().map(|(index, tid)| (*index, *tid));
-            let members: Vec<(u32, Tid)> = members.filter(|(_, tid)| is_of(*tid)).collect();
-            let name = name.to_owned();
-            (!members.is_empty()).then_some(SavedGroup { name, members })
-        };
-        AgreedPart {
-            machine: self.machine,
-            app,
-            generation: state.epochs(app).generation,
-            epoch,
-            tasks: state.tasks_of(app).filter_map(task).collect(),
-            groups: state.groups().filter_map(group).collect(),
-        }
     }
 
     /// Its own coordinator learns of the cut.
     fn tell_cut_made(&mut self, app: Tid, out: &mut Outbox) {
-        if let Some(cut) = self.cuts.get(&app)
-            && self.serving_coordinator(app).is_some()
-        {
-            let agreed = cut.agreed.clone();
-            let made = Order::CutMade(CutMade { agreed });
-            self.mail_to_coordinator(app, self.me, &made, out);
+        if self.serving_coordinator(app).is_none() {
+            return;
+        }
+        match self.cuts.get(&app).map(|cut| (cut.epoch, &cut.agreed)) {
+            Some((_, Some(agreed))) => {
+                let agreed = agreed.clone();
+                let made = Order::CutMade(CutMade { agreed });
+                self.mail_to_coordinator(app, self.me, &made, out);
+            }
+            Some((epoch, None)) => self.end_cut(app, epoch),
+            None => {}
         }
     }
 
@@ -153,8 +133,7 @@ impl Daemon {
             return;
         }
         if self.leaving.contains_key(&tid) {
-            let why = "a checkpoint of its application is being made; try again after it";
-            let failed = self.cannot_move(tid, FailKind::Refused, why);
+            let failed = self.cannot_move(tid, FailKind::Refused, CUT);
             self.take_back(tid, failed, out);
         }
         let Some(task) = self.tasks.get(&tid) else {
@@ -261,7 +240,18 @@ impl Daemon {
     }
 
     /// The image of a task is in the store, or is not.
-    pub(super) fn on_stored(&mut self, tid: Tid, result: Result<Part, Failed>, out: &mut Outbox) {
+    pub(super) fn on_stored(
+        &mut self,
+        tid: Tid,
+        epoch: u32,
+        result: Result<Part, Failed>,
+        out: &mut Outbox,
+    ) {
+        let app = self.tasks.get(&tid).map(|task| task.app);
+        let cut = app.and_then(|app| self.cuts.get(&app));
+        if cut.is_none_or(|cut| cut.epoch != epoch) {
+            return;
+        }
         let Some((app, saving)) = self.saving(tid) else {
             return;
         };
@@ -278,7 +268,13 @@ impl Daemon {
         let Some((app, saving)) = self.saving(tid) else {
             return;
         };
-        if let (Some(written), Some(image)) = (saving.written, saving.stored.take()) {
+        let (Some(written), Some(image)) = (saving.written, &saving.stored) else {
+            return;
+        };
+        if written.bytes != image.bytes {
+            // That was said of an earlier image, for a cut that was ended.
+            saving.written = None;
+        } else if let Some(image) = saving.stored.take() {
             let part = SavedPart {
                 image,
                 belongings: std::mem::take(&mut saving.belongings),
@@ -435,16 +431,9 @@ impl Daemon {
                        try again";
             self.cannot_save(app, *tid, why, out);
         }
-        let begun = self.agreement.state().epochs(app);
-        if waits.is_empty() && begun.cut.is_some() && begun.epoch == epoch {
-            self.end_cut_if_old(app, epoch);
-        }
-    }
-
-    fn end_cut_if_old(&mut self, app: Tid, epoch: u32) {
+        // The second timer of a cut is the last one.
         let timer = Timer::Cut(app, epoch);
-        let waits = self.timers.iter().any(|(_, other)| *other == timer);
-        if !waits {
+        if !self.timers.iter().any(|(_, other)| *other == timer) {
             self.end_cut(app, epoch);
         }
     }
@@ -459,9 +448,14 @@ impl Daemon {
                 self.send_checkpoint_end(asker, end, out);
             }
             for tid in cut.parts.into_keys() {
-                match self.agreement.state().living_task(tid) {
-                    Some(_) => self.thaw(tid, out),
-                    None => out.push_back(Output::Signal(tid, super::exit::SIGKILL)),
+                let task = self.agreement.state().task(tid);
+                match task.and_then(|task| task.status) {
+                    Some(ExitStatus::Suspended) => {
+                        out.push_back(Output::Signal(tid, super::exit::SIGKILL));
+                    }
+                    // Of one that is being moved the log says where it goes on.
+                    _ if self.leaving.contains_key(&tid) => {}
+                    _ => self.thaw(tid, out),
                 }
             }
             let lives = |spec: &LaunchSpec| self.agreement.state().living_task(spec.tid).is_some();
@@ -470,7 +464,7 @@ impl Daemon {
                 out.push_back(Output::Launch(Box::new(spec)));
             }
             for spec in ended {
-                let status = vm_wire::agreed::ExitStatus::NotStarted;
+                let status = ExitStatus::NotStarted;
                 self.on_process_ended(spec.tid, status, out);
             }
         }

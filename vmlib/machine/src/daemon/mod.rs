@@ -433,7 +433,7 @@ impl Daemon {
             Input::Stopped(tid, stopped) => self.on_stopped(tid, stopped, out),
             Input::Frozen(tid, result) => self.on_frozen(tid, result, out),
             Input::Arrived(tid, result) => self.on_arrived(tid, result, out),
-            Input::Stored(tid, result) => self.on_stored(tid, result, out),
+            Input::Stored(tid, epoch, result) => self.on_stored(tid, epoch, result, out),
             Input::Committed(committed) => self.on_committed(committed, out),
             Input::Coordinator(number, frame) => self.on_coordinator(number, &frame, out),
             Input::CoordinatorGone(number) => self.on_coordinator_gone(number, out),
@@ -555,7 +555,9 @@ impl Daemon {
             }
             Applied::Group { group, .. } => self.on_group_changed(&group, out),
             Applied::Coordinator { app, .. } => self.on_coordinated(app, out),
-            Applied::Cut { app, epoch } => self.on_cut(app, epoch, out),
+            Applied::Cut { app, epoch, agreed } => {
+                self.on_cut(app, epoch, agreed.map(|agreed| *agreed), out);
+            }
             Applied::CutEnded { app, epoch, saved } => self.on_cut_ended(app, epoch, saved, out),
             Applied::Halted => self.on_halted(index, out),
             Applied::Void(change, why) => self.on_void(change, why, out),

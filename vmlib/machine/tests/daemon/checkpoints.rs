@@ -20,7 +20,7 @@ pub struct Store {
     /// There is no room.
     pub full: bool,
     /// Those that wait: the host, and what was written.
-    waiting: BTreeMap<Tid, (HostId, Part)>,
+    waiting: BTreeMap<Tid, (HostId, u32, Part)>,
     /// The images of the last checkpoint.
     pub images: BTreeMap<Tid, Endpoint>,
     /// What was committed.
@@ -28,7 +28,7 @@ pub struct Store {
 }
 
 impl World {
-    pub fn freeze_to_store(&mut self, host: HostId, tid: Tid) {
+    pub fn freeze_to_store(&mut self, host: HostId, tid: Tid, epoch: u32) {
         let process = self.processes.get_mut(&tid).expect("a process");
         assert_eq!((process.host, process.frozen), (host, false));
         if self.unsavable.contains_key(&tid) {
@@ -46,7 +46,7 @@ impl World {
             bytes: 1000,
             hash: [7; 32],
         };
-        self.store.waiting.insert(tid, (host, part));
+        self.store.waiting.insert(tid, (host, epoch, part));
         if !self.store.slow {
             self.store_images();
         }
@@ -54,10 +54,10 @@ impl World {
 
     /// The images that wait are whole in the store.
     pub fn store_images(&mut self) {
-        for (tid, (host, part)) in std::mem::take(&mut self.store.waiting) {
+        for (tid, (host, epoch, part)) in std::mem::take(&mut self.store.waiting) {
             let full = Failed::new(FailKind::System, "no space left on device");
             let result = if self.store.full { Err(full) } else { Ok(part) };
-            self.input(host, Input::Stored(tid, result));
+            self.input(host, Input::Stored(tid, epoch, result));
         }
     }
 

@@ -116,8 +116,8 @@ pub struct World {
     pub folders: Option<Folders>,
     /// Tasks that cannot be saved, the next so many times.
     pub unsavable: BTreeMap<Tid, u32>,
-    /// Tasks whose next image goes into the store.
-    pub storing: BTreeSet<Tid>,
+    /// Tasks whose next image goes into the store, for which epoch.
+    pub storing: BTreeMap<Tid, u32>,
     /// What becomes of the store.
     pub store: crate::checkpoints::Store,
     /// Which hosts await which tasks, by the tickets.
@@ -182,7 +182,7 @@ impl World {
             way: MoveWay::default(),
             folders: None,
             unsavable: BTreeMap::new(),
-            storing: BTreeSet::new(),
+            storing: BTreeMap::new(),
             store: crate::checkpoints::Store::default(),
             expected: BTreeMap::new(),
             images: BTreeMap::new(),
@@ -455,9 +455,11 @@ impl World {
                 self.folders = folders;
                 self.copy(host, tid, ticket, way);
             }
-            Output::Freeze(tid, _) if self.storing.remove(&tid) => self.freeze_to_store(host, tid),
-            Output::Freeze(tid, _) => self.freeze(host, tid),
-            Output::Store { tid, .. } => drop(self.storing.insert(tid)),
+            Output::Freeze(tid, _) => match self.storing.remove(&tid) {
+                Some(epoch) => self.freeze_to_store(host, tid, epoch),
+                None => self.freeze(host, tid),
+            },
+            Output::Store { tid, epoch, .. } => drop(self.storing.insert(tid, epoch)),
             Output::Commit(checkpoint) => self.commit(host, *checkpoint),
             Output::Drop { epoch, .. } => self.noted.push(format!("drop {epoch}")),
             Output::CancelCopy(tid) => drop(self.copies.remove(&tid)),

@@ -1,0 +1,222 @@
+//! Checkpoints of applications: consoles want them, and the store is a table here.
+//!
+//! What must hold: every wish is answered, nobody stands still for ever, and what is committed is a
+//! consistent cut. For each task in it and each peer: whatever the task has received, the peer has
+//! sent; and whatever the peer has sent and the task has not received, the peer retains.
+
+use super::{Event, World, moves::Gait};
+use crate::sim::{
+    coverage::Turn,
+    network::Slot,
+    program::Program,
+    queue::{MS, SECOND},
+};
+use std::collections::BTreeMap;
+use vm_machine::{ConnId, Input, Written};
+use vm_wire::{
+    Tid,
+    checkpoint::{Checkpoint, Committed, Part},
+    console::{Answer, Request},
+    task::{FailKind, Failed},
+};
+
+/// Which cut: the application and the epoch.
+pub(super) type CutKey = (Tid, u32);
+
+/// A console's wish for a checkpoint.
+pub(super) struct CheckpointWish {
+    slot: Slot,
+    tid: Tid,
+    answered: bool,
+}
+
+/// Wishes, and what is in the store.
+#[derive(Default)]
+pub(super) struct Store {
+    wishes: BTreeMap<ConnId, CheckpointWish>,
+    /// Ways into it that were opened: where, whose, for which cut.
+    pub opened: BTreeMap<(Slot, Tid), CutKey>,
+    /// The programs as they were saved.
+    images: BTreeMap<CutKey, BTreeMap<Tid, Program>>,
+}
+
+impl World {
+    /// A console wants the application of some task saved.
+    pub(super) fn wish_checkpoint(&mut self, tid: Tid) {
+        let running = self.running();
+        let Some(&slot) = self.random.pick(&running) else {
+            return;
+        };
+        let conn = self.ask_for(slot, &Request::Checkpoint(tid, false));
+        let wish = CheckpointWish {
+            slot,
+            tid,
+            answered: false,
+        };
+        self.store.wishes.insert(conn, wish);
+    }
+
+    /// A console is told what became of its wish.
+    pub(super) fn checkpoint_answered(
+        &mut self,
+        conn: ConnId,
+        answer: &Answer,
+    ) -> Result<(), String> {
+        let Some(wish) = self.store.wishes.get_mut(&conn) else {
+            return Ok(());
+        };
+        let (tid, slot) = (wish.tid, wish.slot);
+        if std::mem::replace(&mut wish.answered, true) {
+            return Err(format!("a console was told twice of a checkpoint of {tid}"));
+        }
+        self.queue
+            .after(10, Event::Input(slot, Input::ConnGone(conn)));
+        self.trace(|| format!("the checkpoint of {tid} is answered: {answer:?}"));
+        match answer {
+            Answer::Checkpointed(_) => self.turns.note(Turn::Checkpointed),
+            Answer::Failed(_) => self.turns.note(Turn::NotCheckpointed),
+            other => return Err(format!("a checkpoint of {tid} was answered with {other:?}")),
+        }
+        Ok(())
+    }
+
+    /// What of checkpoints is not over, in words.
+    pub(super) fn unsettled_checkpoints(&self) -> Option<String> {
+        let running = self.nodes.iter().filter(|node| node.is_running());
+        for node in running {
+            let agreed = node.agreed()?;
+            if let Some(app) = agreed.apps().find(|app| agreed.is_cut(*app)) {
+                return Some(format!("{app} is cut, as {} knows", node.host));
+            }
+        }
+        let waits = |wish: &&CheckpointWish| !wish.answered && self.nodes[wish.slot].is_running();
+        let wish = self.store.wishes.values().find(waits)?;
+        Some(format!(
+            "a console waits for the checkpoint of {}",
+            wish.tid
+        ))
+    }
+
+    /// From now on a process stands; its image for the store is what it is now.
+    pub(super) fn stand_for_store(&mut self, index: usize, key: CutKey) {
+        let process = &mut self.processes[index];
+        let tid = process.tid;
+        let leaves = |program: &Program| program.request() == Some(vm_wire::Op::Exit);
+        let Some(program) = process.program.clone().filter(|it| !leaves(it)) else {
+            let failed = Failed::new(FailKind::Refused, "it is leaving the machine");
+            return self.report(index, Input::Frozen(tid, Err(failed)));
+        };
+        process.gait = Gait::Saves;
+        process.freeze = None;
+        let unsavable = self.random.percent(4);
+        let time = match self.random.percent(80) {
+            true => self.random.between(500, 60 * MS),
+            false => self.random.between(60 * MS, SECOND),
+        };
+        self.trace(|| {
+            format!(
+                "{tid} stands, to be saved for epoch {}: {}",
+                key.1, !unsavable
+            )
+        });
+        if !unsavable {
+            let images = self.store.images.entry(key).or_default();
+            images.insert(tid, program);
+        }
+        self.queue
+            .after(time, Event::Stored(index, key, !unsavable));
+    }
+
+    /// A process has written its image for the store, or cannot.
+    pub(super) fn stored(&mut self, index: usize, key: CutKey, saved: bool) -> Result<(), String> {
+        let process = &mut self.processes[index];
+        let tid = process.tid;
+        if !process.alive || process.discarded {
+            return Ok(());
+        }
+        if saved {
+            process.gait = Gait::Stands;
+            let bytes = self.random.between(1 << 20, 1 << 30);
+            let written = Written {
+                bytes,
+                ..Written::default()
+            };
+            self.report(index, Input::Frozen(tid, Ok(written)));
+            let full = self.random.percent(4);
+            let part = Part {
+                name: format!("{tid}.image"),
+                bytes,
+                hash: [key.1 as u8; 32],
+            };
+            let no_room = Failed::new(FailKind::System, "no space left on device");
+            let stored = if full { Err(no_room) } else { Ok(part) };
+            let slot = self.processes[index].slot;
+            let delay = self.random.between(100, 80 * MS);
+            let input = Input::Stored(tid, key.1, stored);
+            self.queue.after(delay, Event::Input(slot, input));
+        } else {
+            process.gait = Gait::Runs;
+            let failed = Failed::new(FailKind::Refused, "it has an open socket");
+            self.report(index, Input::Frozen(tid, Err(failed)));
+            self.walk_on(index);
+        }
+        for order in std::mem::take(&mut self.processes[index].orders) {
+            self.heed(index, order)?;
+        }
+        Ok(())
+    }
+
+    /// A daemon commits a checkpoint.
+    pub(super) fn commit(&mut self, slot: Slot, checkpoint: &Checkpoint) -> Result<(), String> {
+        let agreed = &checkpoint.agreed;
+        let (app, epoch) = (agreed.app, agreed.epoch);
+        let fails = self.random.percent(4);
+        if !fails {
+            self.check_cut(checkpoint)?;
+        }
+        let failed = Failed::new(FailKind::System, "the disk has failed");
+        let result = if fails { Err(failed) } else { Ok(()) };
+        let committed = Committed { app, epoch, result };
+        let delay = self.random.between(100, 100 * MS);
+        let input = Input::Committed(committed);
+        self.queue.after(delay, Event::Input(slot, input));
+        Ok(())
+    }
+
+    /// What was saved of a cut is of no use.
+    pub(super) fn drop_checkpoint(&mut self, key: CutKey) {
+        self.store.images.remove(&key);
+    }
+
+    /// Whether all that is in a checkpoint fits together.
+    fn check_cut(&self, checkpoint: &Checkpoint) -> Result<(), String> {
+        let agreed = &checkpoint.agreed;
+        let (app, epoch) = (agreed.app, agreed.epoch);
+        let none = BTreeMap::new();
+        let images = self.store.images.get(&(app, epoch)).unwrap_or(&none);
+        for task in &agreed.tasks {
+            let tid = task.tid;
+            let image = images.get(&tid);
+            let image = image.ok_or_else(|| format!("{tid} is no part of epoch {epoch}"))?;
+            for (peer, taken) in image.endpoint().taken() {
+                let Some(sender) = images.get(&peer) else {
+                    continue;
+                };
+                let (sent, retained) = sender.endpoint().sent(tid);
+                if taken > sent {
+                    return Err(format!(
+                        "in epoch {epoch} {tid} has taken {taken} chunks of {peer}, which has sent \
+                         {sent}"
+                    ));
+                }
+                if retained < sent - taken {
+                    return Err(format!(
+                        "in epoch {epoch} {tid} has taken {taken} of {sent} chunks of {peer}, which \
+                         retains {retained}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
