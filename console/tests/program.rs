@@ -577,8 +577,11 @@ fn the_prompt_completes_from_grammar_and_machine_and_survives_errors() {
         ("", "vm> "),
         ("frobnicate\r", "unrecognized subcommand"),
         ("", "vm> "),
-        ("che\t", "check "),
-        ("t1.\t", "t1.7 "),
+        // As far as all commands go that begin so; then, of one alone, with the blank.
+        ("che\t", "check"),
+        ("p\t", "checkp"),
+        ("\u{15}mo\t", "move "),
+        ("\u{15}check t1.\t", "t1.7 "),
         ("\r", "t1.7 can be moved"),
         ("", "vm> "),
     ] {
