@@ -78,41 +78,36 @@ impl Moves {
         folders: Option<Folders>,
         context: &mut Context,
     ) {
-        let mut start = || -> io::Result<OwnedFd> {
-            let (out, image) = pipe()?;
-            let input = out.try_clone()?;
-            let (pid, words) = transfer::start_sender(addr, ticket, &self.secret, self.mode, out)?;
-            self.carriers
-                .add(tid, Role::Sender, pid, input, words, context.now);
-            Ok(image)
-        };
-        match start() {
-            Ok(way) => {
-                self.images.insert(tid, Image { way, folders });
-            }
-            Err(error) => refuse(tid, &error, context),
-        }
+        let (secret, mode) = (self.secret.clone(), self.mode);
+        let start = |out| transfer::start_sender(addr, ticket, &secret, mode, out);
+        self.begin_image(tid, Role::Sender, folders, start, context);
     }
 
     /// Opens a way into the store for the image of a task.
     pub fn store(&mut self, tid: Tid, app: Tid, id: CheckpointId, context: &mut Context) {
-        let mut start = || -> io::Result<OwnedFd> {
+        let (store, role) = (self.store.clone(), Role::Writer(app, id.epoch));
+        let start = |out| store.start_writer((app, id), tid, out);
+        self.begin_image(tid, role, None, start, context);
+    }
+
+    /// A way for the image of a task, out of which a process reads that `start` starts.
+    fn begin_image(
+        &mut self,
+        tid: Tid,
+        role: Role,
+        folders: Option<Folders>,
+        start: impl FnOnce(OwnedFd) -> io::Result<transfer::Carried>,
+        context: &mut Context,
+    ) {
+        let begin = || -> io::Result<OwnedFd> {
             let (out, image) = pipe()?;
             let input = out.try_clone()?;
-            let (pid, words) = self.store.start_writer((app, id), tid, out)?;
-            self.carriers.add(
-                tid,
-                Role::Writer(app, id.epoch),
-                pid,
-                input,
-                words,
-                context.now,
-            );
+            let (pid, words) = start(out)?;
+            self.carriers.add(tid, role, pid, input, words, context.now);
             Ok(image)
         };
-        match start() {
+        match begin() {
             Ok(way) => {
-                let folders = None;
                 self.images.insert(tid, Image { way, folders });
             }
             Err(error) => refuse(tid, &error, context),
