@@ -18,7 +18,7 @@ use std::{
     process::Stdio,
     time::{SystemTime, UNIX_EPOCH},
 };
-use vm_store::{CheckpointId, Depth, Manifest, SavedGroup, SavedTask, Store, name};
+use vm_store::{CheckpointId, Depth, Manifest, SavedTask, Store, name};
 use vm_wire::{
     Tid,
     checkpoint::{Checkpoint, Committed, Part},
@@ -54,21 +54,20 @@ fn write(root: &str, host: &str, app: &str, id: &str, tid: &str) -> anyhow::Resu
     let bytes = part.copy(&mut io::stdin().lock())?;
     ensure!(bytes > 0, "the task wrote none");
     let part = part.finish()?;
-    eprintln!(
-        "{RECEIPT}{} {}",
-        part.bytes,
-        blake3::Hash::from(part.hash).to_hex()
-    );
+    let hash = blake3::Hash::from(part.hash).to_hex();
+    eprintln!("{RECEIPT}{} {hash} {}", part.bytes, part.place);
     Ok(())
 }
 
 /// What the last word of a writer says.
 pub fn receipt(app: Tid, tid: Tid, said: &str) -> Option<Part> {
-    let (bytes, hash) = said.trim().strip_prefix(RECEIPT)?.split_once(' ')?;
+    let (bytes, rest) = said.trim().strip_prefix(RECEIPT)?.split_once(' ')?;
+    let (hash, place) = rest.split_once(' ')?;
     Some(Part {
         name: name::image(app, tid),
         bytes: bytes.parse().ok()?,
         hash: *blake3::Hash::from_hex(hash).ok()?.as_bytes(),
+        place: place.to_owned(),
     })
 }
 
@@ -158,19 +157,8 @@ fn manifest(checkpoint: &Checkpoint) -> anyhow::Result<Manifest> {
         request: task.request,
         index: task.index,
         program: task.program.clone(),
-        enrolled: false,
-        image: vm_store::Part {
-            name: part.image.name.clone(),
-            bytes: part.image.bytes,
-            hash: part.image.hash,
-            place: task.place.0.clone(),
-        },
+        image: part.image.clone(),
         belongings: encode(&part.belongings).into(),
-    });
-    let groups = agreed.groups.iter().map(|group| SavedGroup {
-        name: group.name.clone(),
-        version: 0,
-        members: group.members.clone(),
     });
     let master = agreed.tasks.iter().find(|task| task.tid == agreed.app);
     let first = master.or(agreed.tasks.first());
@@ -182,9 +170,8 @@ fn manifest(checkpoint: &Checkpoint) -> anyhow::Result<Manifest> {
         generation: agreed.generation,
         epoch: agreed.epoch,
         taken_ms: since.map_or(0, |since| since.as_millis() as u64),
-        blocking: true,
         tasks: tasks.collect(),
-        groups: groups.collect(),
+        groups: agreed.groups.clone(),
         kept: Vec::new(),
     })
 }
@@ -197,11 +184,11 @@ mod tests {
     fn a_receipt_is_read_as_it_was_written() {
         let (app, tid) = (Tid(1 << 40 | 1 << 24 | 1), Tid(1 << 40 | 2 << 24 | 5));
         let hash = blake3::hash(b"image");
-        let part = receipt(app, tid, &format!("stored 12 {}\n", hash.to_hex()));
+        let part = receipt(app, tid, &format!("stored 12 {} n1\n", hash.to_hex()));
         let part = part.expect("a receipt");
         assert_eq!((part.bytes, part.hash), (12, *hash.as_bytes()));
-        assert_eq!(part.name, "t2.5.image");
-        for bad in ["", "stored", "stored 12", "stored x y", "stored 12 00"] {
+        assert_eq!((&*part.name, &*part.place), ("t2.5.image", "n1"));
+        for bad in ["", "stored", "stored 12", "stored x y", "stored 12 00 n1"] {
             assert_eq!(receipt(app, tid, bad), None, "{bad}");
         }
     }

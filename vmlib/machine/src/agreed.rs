@@ -479,8 +479,12 @@ impl Agreed {
         let group = |(name, group): (&str, &Group)| {
             let members = group.members.iter().map(|(index, tid)| (*index, *tid));
             let members: Vec<(u32, Tid)> = members.filter(|(_, tid)| is_of(*tid)).collect();
-            let name = name.to_owned();
-            (!members.is_empty()).then_some(SavedGroup { name, members })
+            let (name, version) = (name.to_owned(), group.version);
+            (!members.is_empty()).then_some(SavedGroup {
+                name,
+                version,
+                members,
+            })
         };
         let epochs = self.epochs(app);
         AgreedPart {

@@ -284,6 +284,7 @@ mod tests {
                 name: format!("t1.{sequence}.image"),
                 bytes,
                 hash: [0; 32],
+                place: "n1".to_owned(),
             },
             belongings: Belongings::default(),
             freeze_us: 1,

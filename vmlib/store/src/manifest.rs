@@ -5,6 +5,7 @@
 
 use crate::{error::ManifestError, limits::MANIFEST_MAX};
 use serde::{Deserialize, Serialize};
+pub use vm_wire::checkpoint::{Part, SavedGroup};
 use vm_wire::{Body, MachineId, Tid, codec};
 
 /// The first bytes of every manifest.
@@ -30,8 +31,6 @@ pub struct Manifest {
     pub epoch: u32,
     /// When it was taken. Milliseconds since 1970.
     pub taken_ms: u64,
-    /// Whether the tasks stood still until their images were written.
-    pub blocking: bool,
     /// Every task that lived, each once.
     pub tasks: Vec<SavedTask>,
     /// Every group that any of them was in, each once.
@@ -59,37 +58,10 @@ pub struct SavedTask {
     pub index: u32,
     /// Last part of its program's path, for people.
     pub program: String,
-    /// Whether the process was there before (a master enrolled from a shell).
-    pub enrolled: bool,
     /// The image of its process.
     pub image: Part,
     /// What its daemon has to remember of it, encoded by the daemon.
     pub belongings: Body,
-}
-
-/// One group of which tasks of a checkpoint were members.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SavedGroup {
-    /// Its name, which users choose freely. It is never part of a path.
-    pub name: String,
-    /// How often it had changed.
-    pub version: u64,
-    /// Instance numbers and who has them, each of both once.
-    pub members: Vec<(u32, Tid)>,
-}
-
-/// One file of a checkpoint.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
-    /// Its name in the folder of the checkpoint, see [`crate::name`].
-    pub name: String,
-    /// Its length. Bytes.
-    pub bytes: u64,
-    /// The BLAKE3 hash of all of it.
-    #[serde(with = "serde_bytes")]
-    pub hash: [u8; 32],
-    /// Name of the host that wrote it, on whose disk it is unless all hosts share the folder.
-    pub place: String,
 }
 
 impl Manifest {

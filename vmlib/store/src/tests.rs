@@ -53,7 +53,6 @@ pub fn parts<D: Disk>(
             request: 5,
             index: 0,
             program: "hello".to_owned(),
-            enrolled: false,
             image: write(writer, id, &name::image(APP, tid))?,
             belongings: Body::from(vec![1, 2, 3]),
         });
@@ -65,7 +64,6 @@ pub fn parts<D: Disk>(
         generation: id.generation,
         epoch: id.epoch,
         taken_ms: 1_700_000_000_000 + u64::from(id.epoch),
-        blocking: true,
         tasks,
         groups: vec![SavedGroup {
             name: "all/of them".to_owned(),

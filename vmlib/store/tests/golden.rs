@@ -29,7 +29,6 @@ fn sample() -> Manifest {
         request: 70_000,
         index: 3,
         program: "hello".to_owned(),
-        enrolled: true,
         image: part(name::image(app, tid), byte),
         belongings: Body::from(vec![1, 2, 3]),
     };
@@ -41,7 +40,6 @@ fn sample() -> Manifest {
         generation: 1,
         epoch: 5,
         taken_ms: 1_700_000_000_000,
-        blocking: false,
         tasks: vec![task(app, 0x11), task(other, 0x22)],
         groups: vec![SavedGroup {
             name: "all".to_owned(),

@@ -64,9 +64,11 @@ pub struct AgreedTask {
 /// A group, as far as its members are of one application.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedGroup {
-    /// Its name.
+    /// Its name, which users choose freely. It is never part of a path.
     pub name: String,
-    /// Instance number and tid, by instance.
+    /// Of the group, at the cut.
+    pub version: u64,
+    /// Instance numbers and who has them, each of both once.
     pub members: Vec<(u32, Tid)>,
 }
 
@@ -84,12 +86,15 @@ pub struct SavedPart {
 /// A file of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Its name, in the checkpoint's folder.
+    /// Its name in the folder of the checkpoint.
     pub name: String,
-    /// Its length.
+    /// Its length. Bytes.
     pub bytes: u64,
-    /// BLAKE3 of all of it.
+    /// The BLAKE3 hash of all of it.
+    #[serde(with = "serde_bytes")]
     pub hash: [u8; 32],
+    /// Name of the host that wrote it, on whose disk it is unless all hosts share the folder.
+    pub place: String,
 }
 
 /// To the coordinator of an application, by a daemon: make a checkpoint. Answered with

@@ -147,6 +147,7 @@ impl World {
                 name: format!("{tid}.image"),
                 bytes,
                 hash: [key.1 as u8; 32],
+                place: "n1".to_owned(),
             };
             let no_room = Failed::new(FailKind::System, "no space left on device");
             let stored = if full { Err(no_room) } else { Ok(part) };

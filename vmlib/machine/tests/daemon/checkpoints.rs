@@ -45,6 +45,7 @@ impl World {
             name: format!("{tid}.image"),
             bytes: 1000,
             hash: [7; 32],
+            place: "n1".to_owned(),
         };
         self.store.waiting.insert(tid, (host, epoch, part));
         if !self.store.slow {

@@ -37,6 +37,7 @@ pub fn visit(visitor: &mut impl Visitor) {
     };
     let group = SavedGroup {
         name: text("workers"),
+        version: 9,
         members: vec![(0, tid(2, 5))],
     };
     let agreed = AgreedPart {
@@ -52,6 +53,7 @@ pub fn visit(visitor: &mut impl Visitor) {
             name: text("t2.5.image"),
             bytes: 20_000_000,
             hash: [9; 32],
+            place: "n1".to_owned(),
         },
         belongings: Belongings::default(),
         freeze_us: 12_000,
