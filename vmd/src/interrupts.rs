@@ -22,6 +22,8 @@ use vm_wire::{
 struct Interrupt {
     tid: Tid,
     socket: OwnedFd,
+    /// Number of the last order that came with a descriptor for an image.
+    image: u64,
 }
 
 /// All of them.
@@ -44,7 +46,11 @@ impl Interrupts {
         let source = Source::Interrupt(entry.key());
         context.register_readable(&mut SourceFd(&socket.as_raw_fd()), source)?;
         self.tasks.insert(tid, entry.key());
-        entry.insert(Interrupt { tid, socket });
+        entry.insert(Interrupt {
+            tid,
+            socket,
+            image: 0,
+        });
         Ok(())
     }
 
@@ -68,8 +74,12 @@ impl Interrupts {
         descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
         let place = self.tasks.get(&tid).ok_or(io::ErrorKind::NotFound)?;
-        let socket = self.table[*place].socket.as_fd();
+        let interrupt = &mut self.table[*place];
         self.orders += 1;
+        if descriptor.is_some() {
+            interrupt.image = self.orders;
+        }
+        let socket = interrupt.socket.as_fd();
         let bytes = match folders {
             Some(folders) => folders.added_to(order.to_bytes(self.orders)),
             None => order.to_bytes(self.orders).to_vec(),
@@ -91,14 +101,16 @@ impl Interrupts {
         Ok(())
     }
 
-    /// Reads what the task at `place` reports.
+    /// Reads what the task at `place` reports. What it says of an image that was given up since is
+    /// left out.
     pub fn read(&mut self, place: usize) -> Option<(Tid, Report<String>)> {
         let interrupt = self.table.get(place)?;
         let mut packet = [0; REPORT_MAX];
         loop {
             match recv(&interrupt.socket, &mut packet, RecvFlags::DONTWAIT) {
                 Ok((len @ 1.., _)) => match Report::read(&packet[..len]) {
-                    Some(report) => return Some((interrupt.tid, report.owned())),
+                    Some((order, _)) if (1..interrupt.image).contains(&order) => {}
+                    Some((_, report)) => return Some((interrupt.tid, report.owned())),
                     None => log::warn!("task {} reports what makes no sense", interrupt.tid),
                 },
                 Err(Errno::INTR) => {}

@@ -170,7 +170,8 @@ fn copy(image: RawFd, compress: bool) {
     let own = [data_socket(), interrupt_socket()];
     let mut room = [0; _];
     let options = options(&own, folders(&mut room), compress);
-    let begun = vm_checkpoint::begin_in_handler(image, options, interrupt_socket(), copied);
+    let told = (interrupt_socket(), HEEDED.load(SeqCst));
+    let begun = vm_checkpoint::begin_in_handler(image, options, told, copied);
     // The thread that sends has a descriptor of its own.
     sys::close(image);
     match begun {
@@ -180,8 +181,8 @@ fn copy(image: RawFd, compress: bool) {
 }
 
 /// The rounds are over.
-fn copied(socket: RawFd, bytes: u64, rounds: u32) {
-    report_over(socket, Report::Copied { bytes, rounds });
+fn copied(socket: RawFd, order: u64, bytes: u64, rounds: u32) {
+    report_over(socket, order, Report::Copied { bytes, rounds });
 }
 
 fn freeze(image: RawFd, compress: bool) {
@@ -222,7 +223,7 @@ fn hold(moment: Moment) {
             OFFSET.store(SAVED_AT.load(SeqCst) - system_us(), SeqCst);
             MOVED.store(true, SeqCst);
             enrolled();
-            // The orders of another daemon.
+            // The orders of another daemon, which has sent none yet.
             HEEDED.store(0, SeqCst);
             report(Report::Back);
         }
@@ -252,17 +253,18 @@ fn hold(moment: Moment) {
     }
 }
 
+/// Answers the last order.
 fn report(report: Report<&str>) {
-    report_over(interrupt_socket(), report);
+    report_over(interrupt_socket(), HEEDED.load(SeqCst), report);
 }
 
-fn report_over(socket: RawFd, report: Report<&str>) {
+fn report_over(socket: RawFd, order: u64, report: Report<&str>) {
     let mut bytes = [0; REPORT_MAX];
     if socket >= 0 {
         // If the daemon is not there any more, the wait for its word ends this process.
         let _ = send(
             borrowed(socket),
-            report.write(&mut bytes),
+            report.write(order, &mut bytes),
             SendFlags::NOSIGNAL,
         );
     }

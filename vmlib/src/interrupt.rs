@@ -26,7 +26,7 @@ use crate::{error::InitError, freeze};
 use rustix::{
     fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd},
     io::Errno,
-    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
+    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg},
 };
 use std::{
     ffi::c_int,
@@ -34,7 +34,7 @@ use std::{
     mem::{self, MaybeUninit},
     sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst},
 };
-use vm_wire::interrupt::ORDER_MAX;
+use vm_wire::interrupt::{ORDER_LEN, ORDER_MAX};
 
 /// What the process of a task exits with when its daemon has died: `EX_TEMPFAIL`, try again later.
 pub const STATUS_DAEMON_LOST: i32 = 75;
@@ -62,6 +62,8 @@ static SOCKET: AtomicI32 = AtomicI32::new(-1);
 static DATA: AtomicI32 = AtomicI32::new(-1);
 /// The nudge came while this process was within the library.
 static LATE: AtomicBool = AtomicBool::new(false);
+/// A thread carries out orders.
+static CARRIES_OUT: AtomicBool = AtomicBool::new(false);
 
 /// The number of the interrupt socket, or -1.
 pub(crate) fn interrupt_socket() -> RawFd {
@@ -100,6 +102,8 @@ pub(crate) fn watch(
         _ => Ok(()),
     };
     vm_checkpoint::prepare();
+    // A process that was forked meanwhile, and enrols by itself, has no other thread.
+    CARRIES_OUT.store(false, SeqCst);
     DATA.store(data.as_raw_fd(), SeqCst);
     SOCKET.store(socket.as_raw_fd(), SeqCst);
     // SAFETY: an all-zero sigset_t and sigaction are valid values, which the calls overwrite or
@@ -174,8 +178,26 @@ pub(crate) fn heed(socket: BorrowedFd<'_>) {
     }
 }
 
-/// Carries out the orders that have come; `false` if the daemon has died.
+/// Carries out the orders that have come; `false` if the daemon has died. One thread does it at a
+/// time, for what it begins has to be over before the next order: another one leaves its share to it.
 fn read_orders(socket: BorrowedFd<'_>) -> bool {
+    while !CARRIES_OUT.swap(true, SeqCst) {
+        let alive = read_orders_alone(socket);
+        CARRIES_OUT.store(false, SeqCst);
+        if !alive {
+            return false;
+        }
+        // Whoever left something to this thread may have seen it too late.
+        let peek = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        match recv(socket, &mut [0; ORDER_LEN], peek) {
+            Ok(_) | Err(Errno::CONNRESET | Errno::INTR) => {}
+            Err(_) => return true,
+        }
+    }
+    true
+}
+
+fn read_orders_alone(socket: BorrowedFd<'_>) -> bool {
     let mut packet = [0; ORDER_MAX];
     loop {
         match receive(socket, &mut packet) {

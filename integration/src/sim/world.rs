@@ -97,6 +97,8 @@ enum Event {
     Enrol(usize),
     /// What a process says arrives at its daemon, or what its end tells.
     FromProcess(usize, Input),
+    /// What a process reports arrives, after that many orders for an image.
+    Report(usize, u64, Input),
     /// An order arrives at a process.
     Order(usize, Order),
     /// A frame arrives in a coordinator's socket.
@@ -375,6 +377,7 @@ impl World {
             Event::Admitted(slot, frame) => self.admitted(slot, &frame),
             Event::Enrol(process) => self.enrol(process),
             Event::FromProcess(process, input) => self.process_says(process, input),
+            Event::Report(process, images, input) => self.reported(process, images, input),
             Event::Order(process, order) => self.heed(process, order),
             Event::ToCoordinator(index, frame) => self.coordinator_hears(index, frame),
             Event::TickCoordinator(index, at) => self.tick_coordinator(index, at),

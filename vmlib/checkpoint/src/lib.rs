@@ -300,7 +300,10 @@ pub fn save_in_handler(image: RawFd, options: Options<'_>, begun: bool) -> Resul
     };
     let saved = match begun {
         true => save::save_rest(wanted, false, |_| ()),
-        false => save::save(wanted),
+        false => {
+            precopy::await_cancelled();
+            save::save(wanted)
+        }
     };
     match saved {
         Ok(save::Now::Back) => Ok(Moment::Back),
@@ -313,18 +316,20 @@ pub fn save_in_handler(image: RawFd, options: Options<'_>, begun: bool) -> Resul
 }
 
 /// Begins to save like [`begin_in_rounds`], from a signal handler, as [`save_in_handler`] does. When
-/// the rounds are over, `told` is called with `fd`, their bytes and their number, in a thread that
-/// has no other descriptor of the program's: it may make bare system calls, and use atomics.
+/// the rounds are over, `told` is called with `fd` and `mark`, their bytes and their number, in a
+/// thread that has no other descriptor of the program's: it may make bare system calls, and use
+/// atomics.
 ///
 /// # Errors
 /// Why nothing has begun.
 pub fn begin_in_handler(
     image: RawFd,
     options: Options<'_>,
-    fd: RawFd,
-    told: fn(RawFd, u64, u32),
+    (fd, mark): (RawFd, u64),
+    told: fn(RawFd, u64, u64, u32),
 ) -> Result<(), Text> {
-    let (wanted, tell) = (options.wanted(image), precopy::Tell::Call(fd, told));
+    let wanted = options.wanted(image);
+    let tell = precopy::Tell::Call(fd, mark, told);
     // Who gave up a save, and begins another one at once, finds no other in its way.
     precopy::await_cancelled();
     save::begin_rounds(wanted, Until::default(), true, tell).map_err(text_of)

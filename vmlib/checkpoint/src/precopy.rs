@@ -63,9 +63,10 @@ pub enum Tell {
     Nobody,
     /// The process, by this signal.
     Signal(i32),
-    /// Whoever this reaches over that descriptor of the program's, with the bytes and the number of
-    /// the rounds. There is no further round then. It is called in the thread that sends, and may make bare system calls only.
-    Call(i32, fn(i32, u64, u32)),
+    /// Whoever this reaches over that descriptor of the program's, with that mark, the bytes and the
+    /// number of the rounds. There is no further round then. It is called in the thread that sends,
+    /// and may make bare system calls only.
+    Call(i32, u64, fn(i32, u64, u64, u32)),
 }
 
 /// It is being made.
@@ -322,7 +323,7 @@ extern "C" fn run(place: usize) {
 /// Closes all descriptors of this thread that it does not need.
 fn keep_only(task: Task) -> bool {
     let told_over = match task.tell {
-        Tell::Call(fd, _) => fd,
+        Tell::Call(fd, ..) => fd,
         _ => task.image,
     };
     let path = b"/proc/thread-self/fd\0";
@@ -387,10 +388,11 @@ impl Shared {
         match self.task.tell {
             Tell::Nobody => true,
             Tell::Signal(signal) => raise(signal),
-            Tell::Call(fd, call) => {
+            Tell::Call(fd, mark, call) => {
                 // SAFETY: the thread that owns it calls this; others only read it meanwhile.
                 let work = unsafe { &*self.work.get() };
-                call(fd, work.sent[..work.count].iter().sum(), work.count as u32);
+                let bytes = work.sent[..work.count].iter().sum();
+                call(fd, mark, bytes, work.count as u32);
                 true
             }
         }

@@ -12,8 +12,9 @@
 //! |---|---|---|
 //! | 0 | 4 | kind |
 //! | 4 | 4 | of `Saved`: microseconds; of `Copied`: rounds |
-//! | 8 | 8 | of `Saved`: bytes of the image; of `Copied`: bytes of all rounds |
-//! | 16 | up to 1008 | of `Refused`: why, as text |
+//! | 8 | 8 | number of the order that it answers; 0: none |
+//! | 16 | 8 | of `Saved`: bytes of the image; of `Copied`: bytes of all rounds |
+//! | 24 | up to 1000 | of `Refused`: why, as text |
 //!
 //! All numbers are little-endian.
 
@@ -24,7 +25,7 @@ pub const ORDER_LEN: usize = 16;
 /// Bytes of an order at most.
 pub const ORDER_MAX: usize = ORDER_LEN + 2 * limits::WORK_DIR_MAX;
 /// Bytes of a report without its text.
-pub const REPORT_LEN: usize = 16;
+pub const REPORT_LEN: usize = 24;
 /// Bytes of a report at most.
 pub const REPORT_MAX: usize = 1024;
 
@@ -155,8 +156,8 @@ impl<'a> Report<&'a str> {
         }
     }
 
-    /// As it travels; a long text is cut.
-    pub fn write(self, bytes: &mut [u8; REPORT_MAX]) -> &[u8] {
+    /// As it travels, as an answer to the order of that number; a long text is cut.
+    pub fn write(self, order: u64, bytes: &mut [u8; REPORT_MAX]) -> &[u8] {
         let (kind, small, value, text) = match self {
             Report::Saved { bytes, micros } => (1u32, micros, bytes, ""),
             Report::Refused(text) => (2, 0, 0, text),
@@ -166,31 +167,32 @@ impl<'a> Report<&'a str> {
         let len = text.floor_char_boundary(REPORT_MAX - REPORT_LEN);
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
         bytes[4..8].copy_from_slice(&small.to_le_bytes());
-        bytes[8..REPORT_LEN].copy_from_slice(&value.to_le_bytes());
+        bytes[8..16].copy_from_slice(&order.to_le_bytes());
+        bytes[16..REPORT_LEN].copy_from_slice(&value.to_le_bytes());
         bytes[REPORT_LEN..REPORT_LEN + len].copy_from_slice(&text.as_bytes()[..len]);
         &bytes[..REPORT_LEN + len]
     }
 
-    /// Reads what [`Report::write`] made.
-    pub fn read(bytes: &'a [u8]) -> Option<Self> {
+    /// Reads what [`Report::write`] made, and the number.
+    pub fn read(bytes: &'a [u8]) -> Option<(u64, Self)> {
         let kind = u32::from_le_bytes(*bytes.first_chunk()?);
         let small = u32::from_le_bytes(*bytes.get(4..)?.first_chunk()?);
-        let value = u64::from_le_bytes(*bytes.get(8..)?.first_chunk()?);
-        match kind {
-            1 => Some(Report::Saved {
+        let order = u64::from_le_bytes(*bytes.get(8..)?.first_chunk()?);
+        let value = u64::from_le_bytes(*bytes.get(16..)?.first_chunk()?);
+        let report = match kind {
+            1 => Report::Saved {
                 bytes: value,
                 micros: small,
-            }),
-            2 => Some(Report::Refused(
-                std::str::from_utf8(&bytes[REPORT_LEN..]).ok()?,
-            )),
-            3 => Some(Report::Back),
-            4 => Some(Report::Copied {
+            },
+            2 => Report::Refused(std::str::from_utf8(&bytes[REPORT_LEN..]).ok()?),
+            3 => Report::Back,
+            4 => Report::Copied {
                 bytes: value,
                 rounds: small,
-            }),
-            _ => None,
-        }
+            },
+            _ => return None,
+        };
+        Some((order, report))
     }
 }
 
@@ -235,11 +237,12 @@ mod tests {
             Report::Back,
         ] {
             let mut bytes = [0; REPORT_MAX];
-            assert_eq!(Report::read(report.write(&mut bytes)), Some(report));
+            let read = Report::read(report.write(9, &mut bytes));
+            assert_eq!(read, Some((9, report)));
         }
         let mut bytes = [0; REPORT_MAX];
-        let cut = Report::read(Report::Refused(long.as_str()).write(&mut bytes));
-        assert!(matches!(cut, Some(Report::Refused(text)) if long.starts_with(text)));
-        assert_eq!(Report::read(&[0; 12]), None);
+        let cut = Report::read(Report::Refused(long.as_str()).write(9, &mut bytes));
+        assert!(matches!(cut, Some((9, Report::Refused(text))) if long.starts_with(text)));
+        assert_eq!(Report::read(&[0; REPORT_LEN - 1]), None);
     }
 }

@@ -55,6 +55,13 @@ pub(super) enum Order {
     Go,
 }
 
+impl Order {
+    /// Whether it comes with a descriptor for an image.
+    fn is_of_image(&self) -> bool {
+        matches!(self, Order::Copy(..) | Order::Save(_) | Order::Freeze(_))
+    }
+}
+
 /// An image on its way.
 pub(super) struct Image {
     from: Slot,
@@ -264,6 +271,7 @@ impl World {
             false => self.random.between(5, 100),
         };
         let process = &mut self.processes[index];
+        process.images.0 += u64::from(order.is_of_image());
         process.arrival_order = process.arrival_order.max(self.queue.now() + delay);
         self.queue
             .at(process.arrival_order, Event::Order(index, order));
@@ -275,11 +283,13 @@ impl World {
         if !process.alive || process.discarded {
             return Ok(());
         }
+        if process.gait == Gait::Saves {
+            process.orders.push(order);
+            return Ok(());
+        }
+        process.images.1 += u64::from(order.is_of_image());
         match (process.gait, order) {
-            (Gait::Saves, order) => {
-                process.orders.push(order);
-                Ok(())
-            }
+            (Gait::Saves, _) => unreachable!("orders wait"),
             (Gait::Runs, Order::Copy(to, ticket)) => {
                 process.copying = Some((to, ticket));
                 let tid = process.tid;
@@ -384,8 +394,23 @@ impl World {
         };
         let process = &mut self.processes[index];
         process.arrival_report = process.arrival_report.max(self.queue.now() + delay);
-        self.queue
-            .at(process.arrival_report, Event::FromProcess(index, input));
+        let report = Event::Report(index, process.images.1, input);
+        self.queue.at(process.arrival_report, report);
+    }
+
+    /// What a process tells arrives, after that many orders for an image. Of one that was given up
+    /// since it is dropped.
+    pub(super) fn reported(
+        &mut self,
+        index: usize,
+        images: u64,
+        input: Input,
+    ) -> Result<(), String> {
+        let of_image = matches!(input, Input::Copied(..) | Input::Frozen(..));
+        match of_image && images < self.processes[index].images.0 {
+            true => Ok(()),
+            false => self.process_says(index, input),
+        }
     }
 
     /// A process has written its image, or cannot.

@@ -55,6 +55,8 @@ pub(super) struct Process {
     pub copying: Option<(Slot, u64)>,
     /// Orders that it has not read.
     pub orders: Vec<Order>,
+    /// How many orders for an image were sent to it, and how many it has read.
+    pub images: (u64, u64),
     /// No order arrives before this, and no report before that.
     pub arrival_order: Moment,
     pub arrival_report: Moment,
@@ -90,6 +92,7 @@ impl World {
             gait: Gait::Runs,
             copying: None,
             orders: Vec::new(),
+            images: (0, 0),
             arrival_order: 0,
             arrival_report: 0,
             freeze: None,

@@ -268,13 +268,9 @@ impl Daemon {
         let Some((app, saving)) = self.saving(tid) else {
             return;
         };
-        let (Some(written), Some(image)) = (saving.written, &saving.stored) else {
-            return;
-        };
-        if written.bytes != image.bytes {
-            // That was said of an earlier image, for a cut that was ended.
-            saving.written = None;
-        } else if let Some(image) = saving.stored.take() {
+        if let Some(written) = saving.written
+            && let Some(image) = saving.stored.take()
+        {
             let part = SavedPart {
                 image,
                 belongings: std::mem::take(&mut saving.belongings),
