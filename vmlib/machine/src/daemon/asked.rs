@@ -1,13 +1,14 @@
 //! Wishes for moves, at the daemon where they were made: of consoles, of tasks, of a drain.
 
-use super::Daemon;
+use super::{Daemon, Timer};
 use crate::{Outbox, Time, placement};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     HostId, Tid,
     console::Answer,
-    peer::{MoveAsk, MoveEnd, MovePhase, MoveReport, MoveWay, Sent},
-    task::Failed,
+    limits,
+    peer::{MoveAsk, MoveEnd, MovePhase, MoveProgress, MoveReport, MoveWay, Order, Sent},
+    task::{FailKind, Failed},
 };
 
 /// A wish for a move, a drain or a check, by the number that this daemon gave it.
@@ -128,6 +129,67 @@ impl Daemon {
         request
     }
 
+    /// Asks the coordinator for a move that is wanted here: the first time, or again.
+    pub(super) fn ask_coordinator(&mut self, number: u64, out: &mut Outbox) {
+        let now = self.now;
+        let state = self.agreement.state();
+        let asked = self.asked_moves.get_mut(&number);
+        let driven = asked.and_then(|asked| asked.driven.as_mut());
+        let Some(driven) = driven.filter(|driven| driven.ended.is_none()) else {
+            return;
+        };
+        (driven.asked_at, driven.phase) = (now, None);
+        let ask = driven.ask.clone();
+        let app = state.task(ask.tid).map(|task| task.app);
+        self.set_timer(now + limits::COORDINATOR_WAIT, Timer::Asked(number));
+        match app.and_then(|app| self.where_to_ask(app)) {
+            Some(host) if host == self.me => self.on_move_ask(host, &ask, out),
+            Some(host) => {
+                self.send_order(host, &Order::MoveAsk(ask));
+            }
+            None => {}
+        }
+    }
+
+    /// The host of an application's coordinator; where there was none yet, of whoever has to start
+    /// one now. None while it is gone: the log will tell of its follower, and it is asked again.
+    pub(super) fn where_to_ask(&self, app: Tid) -> Option<HostId> {
+        let state = self.agreement.state();
+        let agreed = state.coordinator(app).map(|agreed| agreed.host);
+        let host = agreed.or_else(|| state.coordinating_host(app))?;
+        (host == self.me || state.is_present(host)).then_some(host)
+    }
+
+    /// Perhaps no coordinator has taken up a move that is wanted here.
+    pub(super) fn on_asked_due(&mut self, number: u64, out: &mut Outbox) {
+        let asked = self.asked_moves.get(&number);
+        let waits = asked
+            .and_then(|asked| asked.driven.as_ref())
+            .filter(|driven| {
+                driven.phase.is_none() && self.now >= driven.asked_at + limits::COORDINATOR_WAIT
+            });
+        if let Some(tid) = waits.map(|driven| driven.ask.tid) {
+            self.end_asked(number, tid, not_taken_up(), out);
+        }
+    }
+
+    /// A move that is wanted here ends without having been made.
+    pub(super) fn end_asked(&mut self, request: u64, tid: Tid, failed: Failed, out: &mut Outbox) {
+        let end = MoveEnd {
+            request,
+            tid,
+            result: Err(failed),
+        };
+        self.on_move_end(end, out);
+    }
+
+    pub(super) fn on_move_progress(&mut self, progress: &MoveProgress) {
+        let asked = self.asked_moves.get_mut(&progress.request);
+        if let Some(driven) = asked.and_then(|asked| asked.driven.as_mut()) {
+            driven.phase = Some(progress.phase);
+        }
+    }
+
     /// Tells whoever had that wish what came of it.
     pub(super) fn answer_asked(&mut self, request: u64, answer: &Answer, out: &mut Outbox) {
         if let Some(asked) = self.asked_moves.remove(&request) {
@@ -208,4 +270,13 @@ impl Daemon {
             self.answer_asked(request, &Answer::Moved(report), out);
         }
     }
+}
+
+/// What whoever has a wish is told if no coordinator took it up.
+pub(super) fn not_taken_up() -> Failed {
+    let text = format!(
+        "the coordinator of its application has not answered within {:?}; try again",
+        limits::COORDINATOR_WAIT
+    );
+    Failed::new(FailKind::System, text)
 }

@@ -1,12 +1,16 @@
 //! Wishes for checkpoints, at the daemon where they were made.
 
-use super::{Daemon, asked::MoveAsker};
-use crate::Outbox;
+use super::{
+    Daemon, Timer,
+    asked::{MoveAsker, not_taken_up},
+};
+use crate::{Outbox, Time};
 use vm_wire::{
     HostId, Tid,
     agreed::ExitStatus,
     checkpoint::{CheckpointAsk, CheckpointEnd},
     console::Answer,
+    limits,
     peer::Order,
     task::Failed,
 };
@@ -16,6 +20,8 @@ use vm_wire::{
 pub(super) struct CheckpointAsked {
     asker: MoveAsker,
     ask: CheckpointAsk,
+    /// When it was last asked, and the application's last epoch then.
+    asked: (Time, u32),
 }
 
 impl Daemon {
@@ -34,23 +40,47 @@ impl Daemon {
         let request = self.next_request;
         self.next_request += 1;
         let ask = CheckpointAsk { request, app, stop };
-        let asked = CheckpointAsked { asker, ask };
+        let asked = CheckpointAsked {
+            asker,
+            ask,
+            asked: (self.now, 0),
+        };
         self.asked_checkpoints.insert(request, asked);
         self.send_checkpoint_ask(ask, out);
         Ok(())
     }
 
     fn send_checkpoint_ask(&mut self, ask: CheckpointAsk, out: &mut Outbox) {
-        let state = self.agreement.state();
-        // Where there was none yet, whoever has to see to it starts one now.
-        let agreed = state.coordinator(ask.app).map(|agreed| agreed.host);
-        match agreed.or_else(|| state.coordinating_host(ask.app)) {
+        let (now, epoch) = (self.now, self.agreement.state().epochs(ask.app).epoch);
+        if let Some(asked) = self.asked_checkpoints.get_mut(&ask.request) {
+            asked.asked = (now, epoch);
+        }
+        let due = now + limits::COORDINATOR_WAIT;
+        self.set_timer(due, Timer::CheckpointAsked(ask.request));
+        match self.where_to_ask(ask.app) {
             Some(host) if host == self.me => self.on_checkpoint_ask(host, ask, out),
-            // One that is gone has a follower, of which the log will tell.
-            Some(host) if state.is_present(host) => {
+            Some(host) => {
                 self.send_order(host, &Order::CheckpointAsk(ask));
             }
-            _ => {}
+            None => {}
+        }
+    }
+
+    /// Perhaps no coordinator has taken up a wish for a checkpoint. One that did has made a cut.
+    pub(super) fn on_checkpoint_asked_due(&mut self, request: u64, out: &mut Outbox) {
+        let Some(asked) = self.asked_checkpoints.get(&request) else {
+            return;
+        };
+        let (app, (at, epoch)) = (asked.ask.app, asked.asked);
+        let is_idle = self.agreement.state().epochs(app).epoch == epoch;
+        if is_idle && self.now >= at + limits::COORDINATOR_WAIT {
+            let result = Err(not_taken_up());
+            let end = CheckpointEnd {
+                request,
+                app,
+                result,
+            };
+            self.on_checkpoint_end(end, out);
         }
     }
 

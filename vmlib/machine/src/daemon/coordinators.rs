@@ -17,21 +17,15 @@
 //! A coordinator hangs if it has not acted on a frame for [`limits::COORDINATOR_SILENT`]. One that has
 //! nothing to do is not asked.
 
-use super::{
-    Daemon, Timer,
-    leaving::{Leaving, Stage},
-};
+use super::{Daemon, Timer};
 use crate::{Agreed, Coordinated, MoveKey, Outbox, Output, Time};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     Body, Frame, HostId, Message, Op, Tid,
     agreed::Change,
     coordinator::{CoordinatorReady, Heard, Mail, Serve},
     limits,
-    peer::{
-        MoveAsk, MoveCancel, MoveEnd, MoveOrder, MovePhase, MoveProgress, MoveReport, MoveReported,
-        MoveState, Order,
-    },
+    peer::{MoveAsk, MoveCancel, MoveOrder, MoveReported, MoveState, Order},
     task::{FailKind, Failed},
 };
 
@@ -74,30 +68,6 @@ pub(super) struct Coordinators {
     proposed: BTreeSet<Tid>,
     /// Moves that wait until a coordinator here serves, with their applications and since when.
     waiting: BTreeMap<(Tid, MoveKey), (Time, Order)>,
-    /// Orders of terms that the log here does not know yet, with their senders.
-    early: BTreeMap<MoveKey, (HostId, Order)>,
-    /// How moves from here ended, and in which order.
-    ended: BTreeMap<MoveKey, (Tid, Result<MoveReport, Failed>)>,
-    ended_order: VecDeque<MoveKey>,
-    /// What is to be reported.
-    reports: VecDeque<MoveReported>,
-}
-
-impl Coordinators {
-    /// Whether something is to be reported.
-    pub fn has_reports(&self) -> bool {
-        !self.reports.is_empty()
-    }
-}
-
-/// What an order may do here.
-enum Fence {
-    /// It is the agreed coordinator's.
-    Agreed,
-    /// Its term is not known here yet.
-    Early,
-    /// It is a former coordinator's.
-    Stale,
 }
 
 impl Daemon {
@@ -470,27 +440,6 @@ impl Daemon {
         self.ask_checkpoints_again(app, out);
     }
 
-    /// What was ahead of the log about some tasks is carried out, if it is not any more.
-    pub(super) fn review_early(&mut self, of: impl Fn(&Agreed, Tid) -> bool, out: &mut Outbox) {
-        let state = self.agreement.state();
-        let early = self.coordinators.early.iter();
-        let early: Vec<MoveKey> = early
-            .filter(|(_, (_, order))| match order {
-                Order::MoveOrder(order) => of(state, order.tid),
-                Order::MoveCancel(cancel) => of(state, cancel.tid),
-                _ => true,
-            })
-            .map(|(key, _)| *key)
-            .collect();
-        for key in early {
-            match self.coordinators.early.remove(&key) {
-                Some((host, Order::MoveOrder(order))) => self.on_move_order(host, order, out),
-                Some((host, Order::MoveCancel(cancel))) => self.on_move_cancel(host, cancel, out),
-                _ => {}
-            }
-        }
-    }
-
     /// The log did not take a term.
     pub(super) fn on_not_coordinated(&mut self, app: Tid, host: HostId, out: &mut Outbox) {
         if host == self.me {
@@ -507,59 +456,6 @@ impl Daemon {
         }
     }
 
-    /// Asks the coordinator for a move that is wanted here: the first time, or again.
-    pub(super) fn ask_coordinator(&mut self, number: u64, out: &mut Outbox) {
-        let now = self.now;
-        let state = self.agreement.state();
-        let asked = self.asked_moves.get_mut(&number);
-        let driven = asked.and_then(|asked| asked.driven.as_mut());
-        let Some(driven) = driven.filter(|driven| driven.ended.is_none()) else {
-            return;
-        };
-        (driven.asked_at, driven.phase) = (now, None);
-        let ask = driven.ask.clone();
-        let app = state.task(ask.tid).map(|task| task.app);
-        // Where there was none yet, whoever has to see to it starts one now.
-        let agreed = app.and_then(|app| state.coordinator(app).map(|agreed| agreed.host));
-        let host = agreed.or_else(|| state.coordinating_host(app?));
-        self.set_timer(now + limits::COORDINATOR_WAIT, Timer::Asked(number));
-        match host {
-            Some(host) if host == self.me => self.on_move_ask(host, &ask, out),
-            // One that is gone has a follower, of which the log will tell.
-            Some(host) if self.agreement.state().is_present(host) => {
-                self.send_order(host, &Order::MoveAsk(ask));
-            }
-            _ => {}
-        }
-    }
-
-    /// No coordinator has taken up a move that is wanted here.
-    pub(super) fn on_asked_due(&mut self, number: u64, out: &mut Outbox) {
-        let asked = self.asked_moves.get(&number);
-        let waits = asked
-            .and_then(|asked| asked.driven.as_ref())
-            .filter(|driven| {
-                driven.phase.is_none() && self.now >= driven.asked_at + limits::COORDINATOR_WAIT
-            });
-        if let Some(tid) = waits.map(|driven| driven.ask.tid) {
-            let text = format!(
-                "the coordinator of its application has not answered within {:?}; try again",
-                limits::COORDINATOR_WAIT
-            );
-            self.end_asked(number, tid, Failed::new(FailKind::System, text), out);
-        }
-    }
-
-    /// A move that is wanted here ends without having been made.
-    fn end_asked(&mut self, request: u64, tid: Tid, failed: Failed, out: &mut Outbox) {
-        let end = MoveEnd {
-            request,
-            tid,
-            result: Err(failed),
-        };
-        self.on_move_end(end, out);
-    }
-
     /// A task has ended. Without its application there is no coordinator that would answer or order.
     fn forget_application(&mut self, app: Tid, out: &mut Outbox) {
         let state = self.agreement.state();
@@ -567,7 +463,7 @@ impl Daemon {
             return;
         }
         let of_app = |tid: Tid| state.task(tid).is_none_or(|task| task.app == app);
-        self.coordinators.early.retain(|_, (_, order)| match order {
+        self.move_orders.early.retain(|_, (_, order)| match order {
             Order::MoveOrder(order) => !of_app(order.tid),
             Order::MoveCancel(cancel) => !of_app(cancel.tid),
             _ => false,
@@ -608,13 +504,6 @@ impl Daemon {
         self.review_coordinator(app, out);
     }
 
-    pub(super) fn on_move_progress(&mut self, progress: &MoveProgress) {
-        let asked = self.asked_moves.get_mut(&progress.request);
-        if let Some(driven) = asked.and_then(|asked| asked.driven.as_mut()) {
-            driven.phase = Some(progress.phase);
-        }
-    }
-
     /// An owner tells the coordinator here how a move stands.
     pub(super) fn on_move_reported(
         &mut self,
@@ -630,185 +519,5 @@ impl Daemon {
         if let Some(app) = app.filter(|app| self.serving_coordinator(*app).is_some()) {
             self.mail_to_coordinator(app, owner, &Order::MoveReported(reported), out);
         }
-    }
-
-    /// Whether an order about that task comes from the coordinator that the log knows here.
-    fn fence(&self, host: HostId, term: u32, tid: Tid) -> Fence {
-        let state = self.agreement.state();
-        let app = state.task(tid).map(|task| task.app);
-        match app.and_then(|app| state.coordinator(app)) {
-            Some(agreed) if agreed == (Coordinated { host, term }) => Fence::Agreed,
-            Some(agreed) if agreed.term >= term => Fence::Stale,
-            _ => Fence::Early,
-        }
-    }
-
-    /// Whether an order may be carried out now. One that is ahead of the log is put aside, be it
-    /// about its coordinator or about the task: a task may be here before this host knows that.
-    fn admit(&mut self, host: HostId, term: u32, tid: Tid, key: MoveKey, order: Order) -> bool {
-        let incarnation = match &order {
-            Order::MoveOrder(order) => order.incarnation,
-            _ => 0,
-        };
-        let known = self.agreement.state().living_task(tid);
-        let is_behind = known.is_some_and(|task| task.incarnation < incarnation);
-        match self.fence(host, term, tid) {
-            Fence::Agreed if !is_behind => return true,
-            Fence::Stale => self.counters.moves.orders_stale += 1,
-            Fence::Early | Fence::Agreed => {
-                let early = &mut self.coordinators.early;
-                if early.len() < limits::MOVES_WAITING_MAX {
-                    early.insert(key, (host, order));
-                }
-            }
-        }
-        false
-    }
-
-    /// A coordinator orders a task of this host's moved, or asks how far that is.
-    pub(super) fn on_move_order(&mut self, host: HostId, order: MoveOrder, out: &mut Outbox) {
-        let MoveOrder {
-            term,
-            asker,
-            request,
-            tid,
-            to,
-            way,
-            ..
-        } = order;
-        let key = (asker, request);
-        if !self.admit(host, term, tid, key, Order::MoveOrder(order)) || self.report(key, tid) {
-            return;
-        }
-        match self.begin_move(key, tid, to, way) {
-            Ok(()) => self.report_phase(tid),
-            Err(failed) => self.tell_move_end(key, tid, Err(failed), out),
-        }
-    }
-
-    /// A coordinator calls a move off.
-    pub(super) fn on_move_cancel(&mut self, host: HostId, cancel: MoveCancel, out: &mut Outbox) {
-        let (term, tid) = (cancel.term, cancel.tid);
-        let key = (cancel.asker, cancel.request);
-        let why = cancel.why.clone();
-        if !self.admit(host, term, tid, key, Order::MoveCancel(cancel)) {
-            return;
-        }
-        let moving = self.leaving.get(&tid);
-        if moving.is_some_and(|moving| moving.asker == key) && !self.is_released(tid) {
-            self.counters.moves.called_off += 1;
-            let shown = tid.show(self.machine);
-            let text = format!("the move of {shown} was called off: {why}");
-            return self.take_back(tid, Failed::new(FailKind::System, text), out);
-        }
-        if !self.report(key, tid) {
-            let result = Err(self.no_such_task(tid));
-            self.report_state(key, tid, MoveState::Ended(result));
-        }
-    }
-
-    /// Reports how a move stands, if it is known here; whether it is.
-    fn report(&mut self, key: MoveKey, tid: Tid) -> bool {
-        let moving = self.leaving.get(&tid).filter(|moving| moving.asker == key);
-        if moving.is_some() {
-            self.report_phase(tid);
-            return true;
-        }
-        let ended = self.coordinators.ended.get(&key);
-        let Some((tid, result)) = ended.cloned() else {
-            return false;
-        };
-        self.report_state(key, tid, MoveState::Ended(result));
-        true
-    }
-
-    /// Reports the phase that the move of a task of this host's is in.
-    pub(super) fn report_phase(&mut self, tid: Tid) {
-        if let Some(moving) = self.leaving.get(&tid) {
-            let (key, phase) = (moving.asker, phase_of(moving));
-            self.report_state(key, tid, MoveState::In(phase));
-        }
-    }
-
-    /// A move from this host has ended: it is remembered, and the coordinator told.
-    pub(super) fn remember_move_end(
-        &mut self,
-        key: MoveKey,
-        tid: Tid,
-        result: &Result<MoveReport, Failed>,
-    ) {
-        let Coordinators {
-            ended, ended_order, ..
-        } = &mut self.coordinators;
-        if ended.insert(key, (tid, result.clone())).is_none() {
-            ended_order.push_back(key);
-        }
-        if ended_order.len() > limits::MOVES_ENDED_MAX
-            && let Some(oldest) = ended_order.pop_front()
-        {
-            ended.remove(&oldest);
-        }
-        self.report_state(key, tid, MoveState::Ended(result.clone()));
-    }
-
-    fn report_state(&mut self, key: MoveKey, tid: Tid, state: MoveState) {
-        let (asker, request) = key;
-        self.coordinators.reports.push_back(MoveReported {
-            asker,
-            request,
-            tid,
-            state,
-        });
-    }
-
-    /// Sends what is to be reported to the coordinators that the log knows now: to those that follow
-    /// them nothing is owed, they ask.
-    pub(super) fn send_reports(&mut self, out: &mut Outbox) {
-        while let Some(reported) = self.coordinators.reports.pop_front() {
-            let state = self.agreement.state();
-            let app = state.task(reported.tid).map(|task| task.app);
-            match app.and_then(|app| state.coordinator(app)) {
-                Some(agreed) if agreed.host == self.me => {
-                    self.on_move_reported(self.me, reported, out);
-                }
-                Some(agreed) => {
-                    self.send_order(agreed.host, &Order::MoveReported(reported));
-                }
-                None => {}
-            }
-        }
-    }
-
-    /// Tells who asked for a move how it ended.
-    pub(super) fn send_move_end(
-        &mut self,
-        asker: MoveKey,
-        tid: Tid,
-        result: Result<MoveReport, Failed>,
-        out: &mut Outbox,
-    ) {
-        let (host, request) = asker;
-        let end = MoveEnd {
-            request,
-            tid,
-            result,
-        };
-        if host == self.me {
-            self.on_move_end(end, out);
-        } else {
-            self.send_order(host, &Order::MoveEnd(end));
-        }
-    }
-}
-
-/// The phase that a move is in, by what its source has done.
-fn phase_of(moving: &Leaving) -> MovePhase {
-    match moving.stage {
-        Stage::Offered => MovePhase::Initialisation,
-        Stage::Copying => MovePhase::Copying,
-        // Its channels are closed at this moment too, but it may not stand yet.
-        Stage::Saving => MovePhase::Interruption,
-        Stage::Loading => MovePhase::Saving,
-        Stage::Released => MovePhase::Resumption,
     }
 }

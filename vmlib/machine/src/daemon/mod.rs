@@ -62,6 +62,7 @@ mod listing;
 mod moves;
 mod notify;
 mod orders;
+mod owner;
 mod progress;
 mod requests;
 mod runs;
@@ -93,6 +94,7 @@ use leaving::Leaving;
 use links::Link;
 use listing::Listing;
 use notify::LastAsked;
+use owner::MoveOrders;
 use runs::Run;
 use spawn::{Enrolling, Ordered, Spawning};
 use std::{
@@ -168,8 +170,9 @@ enum Timer {
     Move(Tid, u32),
     /// The process of an application's coordinator, by its number, takes too long.
     Coordinator(Tid, u64),
-    /// No coordinator has taken up a move that is wanted here.
+    /// No coordinator has taken up a move, or a checkpoint, that is wanted here.
     Asked(u64),
+    CheckpointAsked(u64),
     /// A cut of an application may have lasted for too long.
     Cut(Tid, u32),
     /// Look at the tasks that a drain could not move yet, and how long it may still take.
@@ -254,6 +257,7 @@ pub struct Daemon {
     /// Moves, drains and checks that were asked for here.
     asked_moves: BTreeMap<u64, MoveAsked>,
     coordinators: Coordinators,
+    move_orders: MoveOrders,
     cuts: Cuts,
     /// Checkpoints that were asked for here.
     asked_checkpoints: BTreeMap<u64, CheckpointAsked>,
@@ -356,6 +360,7 @@ impl Daemon {
             early_answers: BTreeMap::new(),
             asked_moves: BTreeMap::new(),
             coordinators: Coordinators::default(),
+            move_orders: MoveOrders::default(),
             cuts: Cuts::new(),
             asked_checkpoints: BTreeMap::new(),
             drain: None,
@@ -464,6 +469,7 @@ impl Daemon {
                 Timer::Move(tid, incarnation) => self.on_move_due(tid, incarnation, out),
                 Timer::Coordinator(app, number) => self.on_coordinator_due(app, number, out),
                 Timer::Asked(number) => self.on_asked_due(number, out),
+                Timer::CheckpointAsked(number) => self.on_checkpoint_asked_due(number, out),
                 Timer::Cut(app, epoch) => self.on_cut_due(app, epoch, out),
                 Timer::Drain => self.on_drain_due(),
                 Timer::Departure => {}
@@ -479,7 +485,7 @@ impl Daemon {
             } else if let Some(frame) = self.frames.pop_front() {
                 self.forward(frame, false, out);
             } else if std::mem::take(&mut self.mail) && self.read_mail(out) {
-            } else if self.coordinators.has_reports() {
+            } else if self.move_orders.has_reports() {
                 self.send_reports(out);
             } else {
                 // What a drain wants of other daemons goes out now.

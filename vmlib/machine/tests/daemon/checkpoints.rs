@@ -327,3 +327,15 @@ fn an_application_that_is_stopped_with_a_checkpoint_ends_with_it() {
     }
     assert!((1..=4).all(|host| world.daemon(host).local_tasks().next().is_none()));
 }
+
+#[test]
+fn who_wants_a_checkpoint_is_answered_though_no_coordinator_can_be_started() {
+    let mut world = World::new(3);
+    world.no_coordinators = true;
+    let master = world.master(2, "master");
+    let asked = world.now;
+    let wish = world.wish_checkpoint(master, false);
+    let failed = world.checkpointed(wish).expect_err("nobody makes it");
+    assert_eq!(failed.kind, FailKind::System);
+    assert!(world.now.since(asked) >= limits::COORDINATOR_WAIT);
+}

@@ -1,0 +1,249 @@
+//! What coordinators order of the tasks of this host ([`super::coordinators`]), and what is reported
+//! to them.
+//!
+//! An order is heeded only if it bears the agreed term and comes from the agreed host. One that is
+//! ahead of the log here waits for it.
+
+use super::{
+    Daemon,
+    leaving::{Leaving, Stage},
+};
+use crate::{Agreed, Coordinated, MoveKey, Outbox};
+use std::collections::{BTreeMap, VecDeque};
+use vm_wire::{
+    HostId, Tid, limits,
+    peer::{MoveCancel, MoveEnd, MoveOrder, MovePhase, MoveReport, MoveReported, MoveState, Order},
+    task::{FailKind, Failed},
+};
+
+/// Orders, and what became of them.
+#[derive(Debug, Default)]
+pub(super) struct MoveOrders {
+    /// Orders of terms that the log here does not know yet, with their senders.
+    pub early: BTreeMap<MoveKey, (HostId, Order)>,
+    /// How moves from here ended, and in which order.
+    ended: BTreeMap<MoveKey, (Tid, Result<MoveReport, Failed>)>,
+    ended_order: VecDeque<MoveKey>,
+    /// What is to be reported.
+    reports: VecDeque<MoveReported>,
+}
+
+impl MoveOrders {
+    /// Whether something is to be reported.
+    pub fn has_reports(&self) -> bool {
+        !self.reports.is_empty()
+    }
+}
+
+/// What an order may do here.
+enum Fence {
+    /// It is the agreed coordinator's.
+    Agreed,
+    /// Its term is not known here yet.
+    Early,
+    /// It is a former coordinator's.
+    Stale,
+}
+
+impl Daemon {
+    /// Whether an order about that task comes from the coordinator that the log knows here.
+    fn fence(&self, host: HostId, term: u32, tid: Tid) -> Fence {
+        let state = self.agreement.state();
+        let app = state.task(tid).map(|task| task.app);
+        match app.and_then(|app| state.coordinator(app)) {
+            Some(agreed) if agreed == (Coordinated { host, term }) => Fence::Agreed,
+            Some(agreed) if agreed.term >= term => Fence::Stale,
+            _ => Fence::Early,
+        }
+    }
+
+    /// Whether an order may be carried out now. One that is ahead of the log is put aside, be it
+    /// about its coordinator or about the task: a task may be here before this host knows that.
+    fn admit(&mut self, host: HostId, term: u32, tid: Tid, key: MoveKey, order: Order) -> bool {
+        let incarnation = match &order {
+            Order::MoveOrder(order) => order.incarnation,
+            _ => 0,
+        };
+        let known = self.agreement.state().living_task(tid);
+        let is_behind = known.is_some_and(|task| task.incarnation < incarnation);
+        match self.fence(host, term, tid) {
+            Fence::Agreed if !is_behind => return true,
+            Fence::Stale => self.counters.moves.orders_stale += 1,
+            Fence::Early | Fence::Agreed => {
+                let early = &mut self.move_orders.early;
+                if early.len() < limits::MOVES_WAITING_MAX {
+                    early.insert(key, (host, order));
+                }
+            }
+        }
+        false
+    }
+
+    /// What was ahead of the log about some tasks is carried out, if it is not any more.
+    pub(super) fn review_early(&mut self, of: impl Fn(&Agreed, Tid) -> bool, out: &mut Outbox) {
+        let state = self.agreement.state();
+        let early = self.move_orders.early.iter();
+        let early: Vec<MoveKey> = early
+            .filter(|(_, (_, order))| match order {
+                Order::MoveOrder(order) => of(state, order.tid),
+                Order::MoveCancel(cancel) => of(state, cancel.tid),
+                _ => true,
+            })
+            .map(|(key, _)| *key)
+            .collect();
+        for key in early {
+            match self.move_orders.early.remove(&key) {
+                Some((host, Order::MoveOrder(order))) => self.on_move_order(host, order, out),
+                Some((host, Order::MoveCancel(cancel))) => self.on_move_cancel(host, cancel, out),
+                _ => {}
+            }
+        }
+    }
+
+    /// A coordinator orders a task of this host's moved, or asks how far that is.
+    pub(super) fn on_move_order(&mut self, host: HostId, order: MoveOrder, out: &mut Outbox) {
+        let MoveOrder {
+            term,
+            asker,
+            request,
+            tid,
+            to,
+            way,
+            ..
+        } = order;
+        let key = (asker, request);
+        if !self.admit(host, term, tid, key, Order::MoveOrder(order)) || self.report(key, tid) {
+            return;
+        }
+        match self.begin_move(key, tid, to, way) {
+            Ok(()) => self.report_phase(tid),
+            Err(failed) => self.tell_move_end(key, tid, Err(failed), out),
+        }
+    }
+
+    /// A coordinator calls a move off.
+    pub(super) fn on_move_cancel(&mut self, host: HostId, cancel: MoveCancel, out: &mut Outbox) {
+        let (term, tid) = (cancel.term, cancel.tid);
+        let key = (cancel.asker, cancel.request);
+        let why = cancel.why.clone();
+        if !self.admit(host, term, tid, key, Order::MoveCancel(cancel)) {
+            return;
+        }
+        let moving = self.leaving.get(&tid);
+        if moving.is_some_and(|moving| moving.asker == key) && !self.is_released(tid) {
+            self.counters.moves.called_off += 1;
+            let shown = tid.show(self.machine);
+            let text = format!("the move of {shown} was called off: {why}");
+            return self.take_back(tid, Failed::new(FailKind::System, text), out);
+        }
+        if !self.report(key, tid) {
+            let result = Err(self.no_such_task(tid));
+            self.report_state(key, tid, MoveState::Ended(result));
+        }
+    }
+
+    /// Reports how a move stands, if it is known here; whether it is.
+    fn report(&mut self, key: MoveKey, tid: Tid) -> bool {
+        let moving = self.leaving.get(&tid).filter(|moving| moving.asker == key);
+        if moving.is_some() {
+            self.report_phase(tid);
+            return true;
+        }
+        let ended = self.move_orders.ended.get(&key);
+        let Some((tid, result)) = ended.cloned() else {
+            return false;
+        };
+        self.report_state(key, tid, MoveState::Ended(result));
+        true
+    }
+
+    /// Reports the phase that the move of a task of this host's is in.
+    pub(super) fn report_phase(&mut self, tid: Tid) {
+        if let Some(moving) = self.leaving.get(&tid) {
+            let (key, phase) = (moving.asker, phase_of(moving));
+            self.report_state(key, tid, MoveState::In(phase));
+        }
+    }
+
+    /// A move from this host has ended: it is remembered, and the coordinator told.
+    pub(super) fn remember_move_end(
+        &mut self,
+        key: MoveKey,
+        tid: Tid,
+        result: &Result<MoveReport, Failed>,
+    ) {
+        let MoveOrders {
+            ended, ended_order, ..
+        } = &mut self.move_orders;
+        if ended.insert(key, (tid, result.clone())).is_none() {
+            ended_order.push_back(key);
+        }
+        if ended_order.len() > limits::MOVES_ENDED_MAX
+            && let Some(oldest) = ended_order.pop_front()
+        {
+            ended.remove(&oldest);
+        }
+        self.report_state(key, tid, MoveState::Ended(result.clone()));
+    }
+
+    fn report_state(&mut self, key: MoveKey, tid: Tid, state: MoveState) {
+        let (asker, request) = key;
+        self.move_orders.reports.push_back(MoveReported {
+            asker,
+            request,
+            tid,
+            state,
+        });
+    }
+
+    /// Sends what is to be reported to the coordinators that the log knows now: to those that follow
+    /// them nothing is owed, they ask.
+    pub(super) fn send_reports(&mut self, out: &mut Outbox) {
+        while let Some(reported) = self.move_orders.reports.pop_front() {
+            let state = self.agreement.state();
+            let app = state.task(reported.tid).map(|task| task.app);
+            match app.and_then(|app| state.coordinator(app)) {
+                Some(agreed) if agreed.host == self.me => {
+                    self.on_move_reported(self.me, reported, out);
+                }
+                Some(agreed) => {
+                    self.send_order(agreed.host, &Order::MoveReported(reported));
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Tells who asked for a move how it ended.
+    pub(super) fn send_move_end(
+        &mut self,
+        asker: MoveKey,
+        tid: Tid,
+        result: Result<MoveReport, Failed>,
+        out: &mut Outbox,
+    ) {
+        let (host, request) = asker;
+        let end = MoveEnd {
+            request,
+            tid,
+            result,
+        };
+        if host == self.me {
+            self.on_move_end(end, out);
+        } else {
+            self.send_order(host, &Order::MoveEnd(end));
+        }
+    }
+}
+
+/// The phase that a move is in, by what its source has done.
+fn phase_of(moving: &Leaving) -> MovePhase {
+    match moving.stage {
+        Stage::Offered => MovePhase::Initialisation,
+        Stage::Copying => MovePhase::Copying,
+        // Its channels are closed at this moment too, but it may not stand yet.
+        Stage::Saving => MovePhase::Interruption,
+        Stage::Loading => MovePhase::Saving,
+        Stage::Released => MovePhase::Resumption,
+    }
+}
