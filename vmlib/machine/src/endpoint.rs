@@ -273,7 +273,7 @@ impl Endpoint {
             }
             Some(peer) => {
                 if let Some(pair) = self.pairs.get_mut(&peer)
-                    && located.incarnation >= pair.incarnation
+                    && located.incarnation > pair.incarnation
                 {
                     pair.host = located.host;
                     pair.incarnation = located.incarnation;

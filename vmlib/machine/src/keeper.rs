@@ -175,7 +175,8 @@ impl Keeper {
                 }
             }
             Some(to) => {
-                for (_, kept) in self.kept.range_mut(pairs_of(to)) {
+                let of_pair = self.kept.range_mut(pairs_of(to)).map(|(_, kept)| kept);
+                for kept in of_pair.filter(|kept| kept.incarnation < located.incarnation) {
                     kept.host = located.host;
                     kept.incarnation = located.incarnation;
                     kept.resend(now, out);

@@ -4,7 +4,10 @@
 //! data socket yet, has ended, is not known, or is behind a link that is not there.
 
 use super::{Daemon, moves::MoveCounters};
-use crate::{Outbox, Output, route::Way};
+use crate::{
+    Outbox, Output,
+    route::{Route, Way},
+};
 use vm_wire::{Frame, Header, HostId, Message, Op, Tid, limits, task::Located};
 
 /// What a daemon counted since its start.
@@ -27,10 +30,33 @@ pub struct Counters {
 impl Daemon {
     /// Sends a frame between tasks on its way. One lookup, nothing allocated.
     pub(super) fn forward(&mut self, mut frame: Frame, from_peer: bool, out: &mut Outbox) {
+        let believed = frame.header.incarnation;
         match self.routes.way(&mut frame.header, from_peer) {
             Way::Task => out.push_back(Output::Task(frame.header.to, frame)),
-            Way::Peer(host) => out.push_back(Output::Peer(host, frame)),
+            Way::Peer(host) => {
+                if believed < frame.header.incarnation && !from_peer {
+                    self.tell_moved(&frame, out);
+                }
+                out.push_back(Output::Peer(host, frame));
+            }
             way => self.forward_slowly(way, frame, from_peer, out),
+        }
+    }
+
+    /// Whoever sends to a task that has moved, and was not told, is told where it is: one that began
+    /// to send afterwards, or stood still meanwhile, believes it elsewhere, and would not know that a
+    /// new link to its host concerns it.
+    fn tell_moved(&mut self, frame: &Frame, out: &mut Outbox) {
+        let to = frame.header.to;
+        if let Some(Route::There { host, incarnation }) = self.routes.of(to)
+            && incarnation > 1
+        {
+            let located = Located {
+                peer: Some(to),
+                host,
+                incarnation,
+            };
+            self.tell_sender(frame, &located, out);
         }
     }
 
@@ -155,18 +181,23 @@ impl Daemon {
 
     /// Tells the sender of a frame that its receiver has ended.
     fn tell_ended(&mut self, frame: &Frame, out: &mut Outbox) {
-        let (from, to) = (frame.header.from, frame.header.to);
         let located = Located {
-            peer: Some(to),
+            peer: Some(frame.header.to),
             host: HostId::NONE,
             incarnation: 0,
         };
+        self.tell_sender(frame, &located, out);
+    }
+
+    /// Tells the sender of data about its receiver.
+    fn tell_sender(&mut self, frame: &Frame, located: &Located, out: &mut Outbox) {
+        let from = frame.header.from;
         if frame.header.op != Op::Data {
         } else if self.routes.of(from).is_some() {
             self.forward(located.frame().between(self.tid, from), false, out);
         } else {
             // What an ended task has left for it.
-            self.keeper.located(self.now, &located, &mut self.frames);
+            self.keeper.located(self.now, located, &mut self.frames);
         }
     }
 

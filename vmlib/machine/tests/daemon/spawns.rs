@@ -149,6 +149,30 @@ fn a_broken_link_costs_no_message() {
 }
 
 #[test]
+fn what_a_broken_link_loses_is_sent_again_at_once_also_to_a_task_that_had_moved() {
+    let mut world = World::new(4);
+    let master = world.master(4, "master");
+    let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
+    let wish = world.wish_move(4, worker, 3);
+    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    // Born afterwards: it was not told of the move.
+    let late = world.spawn(master, "worker", 1, on(4)).tids[0];
+    world.send(late, worker, "first");
+    world.run_for(Duration::from_millis(100));
+    assert_eq!(world.received(worker).len(), 1);
+    for number in 0..40 {
+        world.send(late, worker, &number.to_string());
+    }
+    world.cut(4, 3, true);
+    world.run_for(Duration::from_millis(300));
+    world.heal(4, 3);
+    world.run_for(Duration::from_secs(2));
+    let texts = world.received(worker).into_iter().map(|(_, text)| text);
+    let expected = (0..40).map(|number: u32| number.to_string());
+    assert!(texts.eq(expected));
+}
+
+#[test]
 fn a_host_that_dies_before_it_reports_is_a_failure_of_its_tasks() {
     let mut world = World::new(4);
     let master = world.master(1, "master");
