@@ -1,6 +1,6 @@
 //! The checkpoints in a store, which needs no daemon.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use std::path::Path;
 use vm_store::{CheckpointId, State, Store, Summary, name};
 use vm_wire::Tid;
@@ -55,4 +55,24 @@ pub fn list(root: &Path, verify: bool) -> anyhow::Result<Vec<Row>> {
         })
     };
     Ok(entries.into_iter().filter_map(row).collect())
+}
+
+/// The application of which there are checkpoints, if it is the only one.
+///
+/// # Errors
+/// When there is none, or there are several: then their names are said.
+pub fn only(root: &Path) -> anyhow::Result<Tid> {
+    let mut apps: Vec<Tid> = list(root, false)?.iter().map(|row| row.app).collect();
+    apps.dedup();
+    match apps[..] {
+        [app] => Ok(app),
+        [] => bail!("no checkpoint is in the store {}", root.display()),
+        _ => {
+            let names: Vec<String> = apps.iter().map(|app| name::app(*app)).collect();
+            bail!(
+                "checkpoints of several applications are in the store: say which of {}",
+                names.join(", ")
+            )
+        }
+    }
 }

@@ -4,13 +4,17 @@
 //! come from the definitions below. A word that stands for something in the machine is checked for
 //! its form here, before any daemon is asked; whether it exists only the daemon knows.
 
+mod help;
+
 use crate::signal_name;
 use clap::{Args, Parser, Subcommand};
+use help::*;
 use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
     str::FromStr,
 };
+use vm_store::CheckpointId;
 use vm_wire::{
     MachineId, Tid,
     id::TidError,
@@ -134,6 +138,31 @@ pub enum Command {
         /// The application: its master, or any task of it.
         #[arg(value_name = "TID")]
         tid: TidArg,
+    },
+
+    /// End an application so that `restart` can bring it back.
+    #[command(after_long_help = STOP_HELP)]
+    Stop {
+        /// Save it: required, since without that it would be `kill`.
+        #[arg(long, required = true)]
+        checkpoint: bool,
+        /// The application: its master, or any task of it.
+        #[arg(value_name = "TID")]
+        tid: TidArg,
+    },
+
+    /// Bring an application back from a checkpoint, on whatever hosts there are.
+    #[command(after_long_help = RESTART_HELP)]
+    Restart {
+        /// Its master, or its name in the store; otherwise the only one that is there.
+        #[arg(value_name = "APPLICATION")]
+        app: Option<AppArg>,
+        /// Which of its checkpoints; otherwise the last one that is undamaged.
+        #[arg(long, value_name = "CHECKPOINT", value_parser = checkpoint_id)]
+        from: Option<CheckpointId>,
+        /// Do not wait for its end.
+        #[arg(long)]
+        detach: bool,
     },
 
     /// List the checkpoints that are in the store.
@@ -377,6 +406,30 @@ impl FromStr for TidArg {
     }
 }
 
+/// An application: by its master, or as it is called in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AppArg {
+    /// Its master.
+    Master(TidArg),
+    /// It, as known from its name.
+    Named(Tid),
+}
+
+impl FromStr for AppArg {
+    type Err = TidError;
+
+    fn from_str(text: &str) -> Result<Self, TidError> {
+        match vm_store::name::parse_app(text) {
+            Some(app) => Ok(AppArg::Named(app)),
+            None => text.parse().map(AppArg::Master),
+        }
+    }
+}
+
+fn checkpoint_id(text: &str) -> Result<CheckpointId, String> {
+    CheckpointId::parse(text).ok_or_else(|| "a checkpoint is called like g0-e2".to_owned())
+}
+
 /// Whether the words, which could not be parsed, ask for JSON. The option may stand after what is
 /// wrong with them.
 pub fn ask_for_json(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> bool {
@@ -406,211 +459,6 @@ fn launch_host(text: &str) -> Result<String, String> {
     }
     Ok(text.to_owned())
 }
-
-const TOP_HELP: &str = "\
-Exit codes:
-  0    done
-  1    the machine refused or failed: the message says what and why
-  2    the command line is wrong
-  3    no daemon could be reached, or the connection to it was lost
-  130  interrupted
-  `run` ends with the exit code of its program, or 128 + N if signal N ended it;
-  125 if the machine failed, 127 if the program could not be started.
-  `image run` ends as the process that it brought back does; 124 if it cannot
-  be brought back here, 125 if it could not go on.
-
-Environment:
-  VM_DIR       the daemon's folder, unless --dir is given
-  VM_LAUNCHER  how `add` starts a daemon on another host
-  VM_HISTORY   file of the prompt's history (default ~/.vm_history)
-
-Example:
-  vm run ./program arguments
-  vm add node1 node2
-  vm --json conf";
-
-const RUN_HELP: &str = "\
-The program becomes a child of this host's daemon, the master of a new
-application. Its output, and that of all tasks it spawns, appears here; lines of
-others than the master begin with their tid. Standard input and the signals
-INT, QUIT, TERM, HUP, USR1, USR2 and TSTP (as STOP; then CONT) go to the master.
-If standard input and output are both terminals, it gets a terminal too. It sees
-this console's environment. If the console is lost, the master gets SIGHUP.
-
-With --json, each event is one line: started, output, ended.
-
-Exit code: the program's, as if it were local; 128 + N if signal N ended it;
-127 if it could not be started; 125 if the machine failed.
-
-Example:
-  vm run --env THREADS=2 ./simulate --steps 1000 < input > output";
-
-const SPAWN_HELP: &str = "\
-Prints the tids. The programs run on when the console ends; their output goes to
-the log of the daemon on their host. They start in the console's folder, which
-has to be there on their hosts, or in that of --cwd: below the --work-dir of its
-daemon a program finds its files again when it is moved. If only some could be
-started, the error names them, and why the others were not.
-
-Example:
-  vm spawn -n 4 --on node1,node2 ./worker --verbose";
-
-const PS_HELP: &str = "\
-STATE is that of the process, as ps(1) has it: R running, S sleeping, D waiting
-for the disk, T stopped, Z ended. CPU is user and system time. A dash: the
-task's host did not answer in time. Of a task that has moved, CPU is that of
-its process here.
-
-Example:
-  vm ps
-  vm ps t1.3
-  vm --json ps | jq -r .tasks[].tid";
-
-const KILL_HELP: &str = "\
-If the task is the master of an application, the rest of the application is
-ended too.
-
-Example:
-  vm kill t2.5 t2.6";
-
-const SIG_HELP: &str = "\
-Names may be given with or without SIG, in any case; RTMIN+3 and RTMAX-1 are
-known too. 0, with which kill(1) asks whether a process lives, is refused: see
-`ps`.
-
-Example:
-  vm sig TERM t2.5
-  vm sig 10 t2.5 t2.6";
-
-const MOVE_HELP: &str = "\
-The program knows nothing of it: its memory, threads, open files and messages go
-along, and all other tasks go on. If anything is in the way, the task runs on
-where it was, and the reason is told. A move goes on when this command is
-interrupted. Only programs that use vmlib can be moved.
-
-Example:
-  vm move t2.5 nodeB
-  vm move t2.5 h3
-  vm move t2.5
-  vm move t2.5 nodeB --no-precopy";
-
-const CHECKPOINT_HELP: &str = "\
-All tasks stand still until all are saved, then all go on; what is on its way
-between them is neither lost nor doubled. Either all of it is in the store (see
-`vmd --store`), or nothing, and the reason is told. The program knows nothing of
-it. Only programs that use vmlib can be saved.
-
-There is no command yet that brings an application back from its checkpoint.
-
-Example:
-  vm checkpoint t1.1";
-
-const CHECKPOINTS_HELP: &str = "\
-Of each checkpoint: when it was made, how large it is, how many tasks are in it.
-One that is not whole is listed with the reason.
-
-Exit code: 0, or 1 if one is damaged.
-
-Example:
-  vm checkpoints
-  vm checkpoints --store /shared/store --verify";
-
-const DRAIN_HELP: &str = "\
-No task is started there or moved there any more, and those that are there move
-to other hosts, four at a time, each as by `move`; lead and vote go to others
-too if there are enough hosts. A task that cannot be moved stays, and is named
-with its reason. Then `delete` ends the host with nothing lost.
-
-The host goes on draining until --undo or delete, also when this command is
-interrupted. With no other host that takes tasks nothing is begun.
-
-Exit code: 0 if all have left, 1 if not.
-
-Example:
-  vm drain node2 && vm delete node2
-  vm drain --undo node2";
-
-const CHECK_HELP: &str = "\
-Told is what can be known without asking the task. Its own sockets, child
-processes and files are seen only by 'move', which then leaves it where it is.
-
-Exit code: 0 if it could be moved, 1 if not; then each reason is one line.
-
-Example:
-  vm check t2.5";
-
-const CONF_HELP: &str = "\
-The star marks the host whose daemon was asked. ROLE: the leader orders the log
-of what the machine agreed on, voters confirm it, followers read it. With three
-or four hosts any one may die, with five or more any two. With --all, also the
-last hosts that left in order (gone) or were lost (dead).
-
-Example:
-  vm conf";
-
-const ADD_HELP: &str = "\
-The launcher is a command with places to fill in: {host} the host as given,
-{name} the same without what is before an @, {join} the address to join. It is
-split into words as a shell does, but no shell runs it. The machine's secret is
-written to its standard input. It must start a daemon that goes into the
-background. The hosts are started at the same time. Default:
-  ssh {host} vmd --detach --join {join} --name {name} --secret-stdin
-
-Example:
-  vm add node1 node2
-  vm add --launcher 'ssh {host} /opt/vm/vmd --detach --join {join} \\
-      --name {name} --secret-stdin --path /opt/programs' node3";
-
-const DELETE_HELP: &str = "\
-Tasks there get SIGTERM and, two seconds later, SIGKILL; messages that they had
-sent still arrive. If it is the machine's only host, the machine ends.
-
-Example:
-  vm delete node2";
-
-const HALT_HELP: &str = "\
-Returns when this host's daemon has ended. Without a terminal as standard input
-it does not ask first.
-
-Example:
-  vm halt --yes";
-
-const IMAGE_HELP: &str = "\
-An image is a file that a process saved itself to, see docs/checkpoint.md.
-
-`info` reads the heads of the image, and the files that the process had open;
-it passes over the memory, so it is quick, and damage there does not show.
-`verify` reads everything. `run` does too (unless FILE is a pipe), and starts
-nothing if the image is damaged, if this host lacks what the process needs, or
-if its files have changed. Otherwise it becomes the process; at the prompt, the
-prompt waits for it.
-
-Exit code: 1 if the image is not whole or cannot be read; that of `run` is the
-process's own, as if it were local, or 124 if it cannot be brought back here,
-125 if it could not go on.
-
-Example:
-  vm image info saved.img
-  vm image verify saved.img && vm image run saved.img
-  vm --json image info saved.img | jq -r .reasons[]
-  zstd -dc saved.img.zst | vm image run -";
-
-const VERSION_HELP: &str = "\
-Works without a daemon; it starts none.
-
-Example:
-  vm version";
-
-const HELP_HELP: &str = "\
-Example:
-  vm help run
-  vm help image verify";
-
-const QUIT_HELP: &str = "\
-Ctrl-D does the same.
-
-Example:
-  vm> quit";
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 use crate::{
     checkpoints,
     client::Client,
-    command::{self, Cli, Command, Run, TidArg},
+    command::{self, AppArg, Cli, Command, Run, TidArg},
     failure::{self, ClientError, UsageError},
     image,
     interrupt::Interrupt,
@@ -22,6 +22,7 @@ use std::{
     rc::Rc,
     time::Duration,
 };
+use vm_store::CheckpointId;
 use vm_wire::{
     HostId, MachineId, Tid,
     console::{Answer, Conf, HostRow, HostState, Request, TaskRow},
@@ -136,6 +137,23 @@ impl Console {
                 };
                 self.renderer.show(&Event::Checkpointed(&report))?;
                 Ok(failure::DONE)
+            }
+            Command::Stop { tid, .. } => {
+                let tid = self.resolve(tid)?;
+                let request = Request::Checkpoint(tid, true);
+                let Answer::Checkpointed(report) = self.client()?.ask(&request)? else {
+                    return Err(ClientError::Unexpected.into());
+                };
+                self.renderer.show(&Event::Stopped(&report))?;
+                Ok(failure::DONE)
+            }
+            Command::Restart { app, from, detach } => {
+                let app = match app {
+                    Some(AppArg::Named(app)) => *app,
+                    Some(AppArg::Master(tid)) => self.resolve(tid)?,
+                    None => checkpoints::only(&PathBuf::from(self.conf(None)?.store))?,
+                };
+                self.restart(app, *from, !detach)
             }
             Command::Checkpoints { store, verify } => {
                 let root = match store {
@@ -313,6 +331,30 @@ impl Console {
                 Ok(run::failure_code(&error))
             }
         }
+    }
+
+    /// Brings an application back. Attached, that has a connection of its own, as a run.
+    fn restart(
+        &mut self,
+        app: Tid,
+        from: Option<CheckpointId>,
+        attach: bool,
+    ) -> anyhow::Result<u8> {
+        let conf = self.conf(None)?;
+        let request = Request::Restart {
+            app,
+            from: from.map(|id| (id.generation, id.epoch)),
+            attach,
+        };
+        if attach {
+            let renderer = &mut self.renderer;
+            return run::restart(&self.dir, &self.interrupt, &request, &conf, renderer);
+        }
+        let Answer::Restarted(report) = self.client()?.ask(&request)? else {
+            return Err(ClientError::Unexpected.into());
+        };
+        self.renderer.show(&Event::Restarted(&report, &conf))?;
+        Ok(failure::DONE)
     }
 
     fn image(&mut self, action: &command::Image) -> anyhow::Result<u8> {

@@ -17,7 +17,7 @@ use vm_checkpoint::image::{ImageError, Summary};
 use vm_wire::{
     HostId, MachineId, Tid,
     agreed::ExitStatus,
-    checkpoint::CheckpointReport,
+    checkpoint::{CheckpointReport, RestartReport},
     console::{Conf, Output, TaskRow},
     peer::{DrainReport, MoveReport},
 };
@@ -45,6 +45,10 @@ pub enum Event<'a> {
     Moved(Tid, &'a MoveReport, &'a Conf),
     /// A checkpoint was made.
     Checkpointed(&'a CheckpointReport),
+    /// An application was stopped with a checkpoint.
+    Stopped(&'a CheckpointReport),
+    /// It was brought back; the machine, for the names.
+    Restarted(&'a RestartReport, &'a Conf),
     /// What is in the store.
     Checkpoints(&'a [Row]),
     /// The tasks of a host have left it, or not; the machine, for the names.
@@ -201,6 +205,20 @@ impl Renderer {
         }
     }
 
+    /// Shows that an application was brought back which writes to this console from now on.
+    ///
+    /// # Errors
+    /// What writing said.
+    pub fn restarted(&mut self, report: &RestartReport, conf: &Conf) -> io::Result<()> {
+        match self.audience {
+            Audience::People => {
+                let text = people::restarted(self.machine, report, conf);
+                self.notice(text.trim_end())
+            }
+            Audience::Programs => self.show(&Event::Restarted(report, conf)),
+        }
+    }
+
     /// Shows that a command failed. `kind` is for programs.
     ///
     /// # Errors
@@ -212,6 +230,12 @@ impl Renderer {
         }
         self.errors.flush()
     }
+}
+
+/// That from which an application was brought back, likewise.
+fn restarted_from(report: &RestartReport) -> String {
+    let (generation, epoch) = report.from;
+    vm_store::CheckpointId::new(generation, epoch).to_string()
 }
 
 /// A checkpoint, as it is called in the store.
@@ -443,6 +467,13 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
             freeze_us: 45_000,
             total_us: 60_000,
         };
+        let restarted = RestartReport {
+            app: tid(1, 1),
+            from: (0, 2),
+            generation: 1,
+            hosts: vec![(HostId(1), 1), (HostId(2), 2)],
+            total_us: 80_000,
+        };
         let row = |epoch, summary, damaged: Option<&str>| Row {
             app: tid(1, 1),
             id: vm_store::CheckpointId::new(0, epoch),
@@ -498,6 +529,16 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
                 Event::Checkpointed(&saved),
                 "checkpoint g0-e2: 4 tasks, 80.0 MB in 60.0 ms; they stood still for 45.0 ms\n",
                 r#"{"bytes":80000000,"checkpoint":"g0-e2","freeze_us":45000,"tasks":4,"total_us":60000}"#,
+            ),
+            (
+                Event::Stopped(&saved),
+                "stopped with checkpoint g0-e2: 4 tasks, 80.0 MB in 60.0 ms\n",
+                r#"{"bytes":80000000,"freeze_us":45000,"stopped":"g0-e2","tasks":4,"total_us":60000}"#,
+            ),
+            (
+                Event::Restarted(&restarted, &machine),
+                "t1.1 restarted from g0-e2 in 80.0 ms: 1 task on alpha, 2 tasks on beta\n",
+                r#"{"checkpoint":"g0-e2","generation":1,"hosts":[{"host":"alpha","tasks":1},{"host":"beta","tasks":2}],"restarted":"t1.1","total_us":80000}"#,
             ),
             (
                 Event::Checkpoints(&rows),

@@ -34,7 +34,7 @@ use std::{
 use vm_wire::{
     Frame, FrameReader, Message, Op, Tid,
     agreed::ExitStatus,
-    console::{Answer, Input, Output, Request, RunEnd, RunSignal, WindowSize},
+    console::{Answer, Conf, Input, Output, Request, RunEnd, RunSignal, WindowSize},
     task::{FailKind, Spawn},
 };
 
@@ -72,13 +72,7 @@ pub fn run(
     renderer: &mut Renderer,
 ) -> anyhow::Result<u8> {
     let client = Client::connect(dir, interrupt.clone())?;
-    let signal_past = |master, signal| -> Result<(), ClientError> {
-        let request = Request::Signal(master, signal);
-        // The next signal waits until this one is on its way.
-        let deaf = Rc::new(Interrupt::deaf().map_err(ClientError::Wait)?);
-        let mut client = Client::connect_within(dir, deaf, Some(SIGNAL_TIME))?;
-        client.ask_within(&request, SIGNAL_TIME).map(drop)
-    };
+    let signal_past = signal_past(dir);
     run_over(
         client,
         interrupt,
@@ -88,6 +82,42 @@ pub fn run(
         &signal_past,
         renderer,
     )
+}
+
+/// Brings an application back and relays what it writes until its master ends. Returns the console's
+/// exit code.
+///
+/// # Errors
+/// When it cannot be brought back, or as [`run`].
+pub fn restart(
+    dir: &Path,
+    interrupt: &Rc<Interrupt>,
+    request: &Request,
+    conf: &Conf,
+    renderer: &mut Renderer,
+) -> anyhow::Result<u8> {
+    let mut client = Client::connect(dir, interrupt.clone())?;
+    let signal_past = signal_past(dir);
+    let Answer::Restarted(report) = client.ask(request)? else {
+        return Err(ClientError::Unexpected.into());
+    };
+    renderer.restarted(&report, conf)?;
+    let _relaying = interrupt.relaying();
+    let mut relay = Relay::new(client, report.app, None, &signal_past)?;
+    let status = relay.relay(renderer)?;
+    renderer.show(&Event::RunEnded(report.app, status))?;
+    Ok(exit_code(status))
+}
+
+/// Sends signals to a master.
+fn signal_past(dir: &Path) -> impl Fn(Tid, i32) -> Result<(), ClientError> {
+    move |master, signal| {
+        let request = Request::Signal(master, signal);
+        // The next signal waits until this one is on its way.
+        let deaf = Rc::new(Interrupt::deaf().map_err(ClientError::Wait)?);
+        let mut client = Client::connect_within(dir, deaf, Some(SIGNAL_TIME))?;
+        client.ask_within(&request, SIGNAL_TIME).map(drop)
+    }
 }
 
 /// [`run`], over a connection that is there.

@@ -1,21 +1,62 @@
 //! Applications that are saved while their tasks exchange numbered messages.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, process::Command};
 use vm_integration::cluster::{Cluster, client::Client};
 use vm_store::{State, Store};
 use vm_wire::{
     Tid,
-    checkpoint::CheckpointReport,
+    agreed::ExitStatus,
+    checkpoint::{CheckpointReport, RestartReport},
     console::{Answer, Request},
     task::Failed,
 };
 
 fn checkpoint(client: &mut Client, tid: Tid) -> Result<CheckpointReport, Failed> {
-    match client.ask(&Request::Checkpoint(tid, false)) {
+    save(client, tid, false)
+}
+
+fn save(client: &mut Client, tid: Tid, stop: bool) -> Result<CheckpointReport, Failed> {
+    match client.ask(&Request::Checkpoint(tid, stop)) {
         Answer::Checkpointed(report) => Ok(report),
         Answer::Failed(failed) => Err(failed),
         other => panic!("{other:?}"),
     }
+}
+
+/// From then on this client is the application's console.
+fn restart(
+    client: &mut Client,
+    app: Tid,
+    from: Option<(u32, u32)>,
+) -> Result<RestartReport, Failed> {
+    let attach = true;
+    match client.ask(&Request::Restart { app, from, attach }) {
+        Answer::Restarted(report) => Ok(report),
+        Answer::Failed(failed) => Err(failed),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Runs a caller on the first host and its callee on the second, and stops both.
+fn stopped(cluster: &Cluster) -> Tid {
+    let mut run = cluster.nodes[0].client();
+    let master = run.run("vmtest", &["caller", "n2"]);
+    run.output_until("it goes");
+    let mut console = cluster.nodes[1].client();
+    save(&mut console, master, true).expect("it can be saved");
+    assert_eq!(run.finish().status, ExitStatus::Suspended);
+    master
+}
+
+/// Its standard input has ended, so the caller ends, and says whether all was well.
+fn ends_well(run: &mut Client) {
+    let finished = run.finish();
+    let text = format!("{finished:?}");
+    assert!(
+        text.contains("none lost, doubled or out of order"),
+        "{text}"
+    );
+    assert_eq!(finished.status, ExitStatus::Code(0), "{text}");
 }
 
 /// The checkpoints in the store, each read as a whole: epoch, tasks, bytes.
@@ -96,4 +137,86 @@ fn a_writer_that_dies_costs_the_checkpoint_and_nothing_else() {
     assert_eq!(stored(&cluster.store()), [(report.epoch, 2, report.bytes)]);
     run.input(b"end\n");
     run.output_until("none lost, doubled or out of order");
+}
+
+#[test]
+fn an_application_that_was_stopped_goes_on_on_the_hosts_that_there_are() {
+    let mut cluster = Cluster::on_loopback(3);
+    let master = stopped(&cluster);
+    let mut late = cluster.nodes[2].client();
+    let answer = late.ask(&Request::Delete("n2".to_owned()));
+    assert_eq!(answer, Answer::Done);
+    cluster.nodes[1].wait_end(std::time::Duration::from_secs(30));
+    let report = restart(&mut late, master, None).expect("it can be brought back");
+    assert_eq!(
+        (report.app, report.from, report.generation),
+        (master, (0, 1), 1)
+    );
+    assert_eq!(report.hosts.iter().map(|(_, count)| count).sum::<u32>(), 2);
+    ends_well(&mut late);
+    let answer = late.ask(&Request::Ps(None));
+    assert_eq!(answer, Answer::Ps(Vec::new()));
+}
+
+#[test]
+fn an_application_goes_on_in_another_machine_from_a_copy_of_the_store() {
+    let before = Cluster::on_loopback(2);
+    let master = stopped(&before);
+    let after = Cluster::on_loopback(1);
+    let store = before.store();
+    let copied = Command::new("cp")
+        .arg("-rp")
+        .args([&store, &after.store()])
+        .status();
+    assert!(copied.expect("cp runs").success());
+    drop(before);
+    let mut console = after.nodes[0].client();
+    let report = restart(&mut console, master, None).expect("it can be brought back");
+    assert_eq!(report.app, master);
+    ends_well(&mut console);
+}
+
+#[test]
+fn an_image_that_was_damaged_brings_nothing_back() {
+    let cluster = Cluster::on_loopback(2);
+    let master = stopped(&cluster);
+    let app = vm_store::name::app(master);
+    let folder = cluster.store().join(app).join("g0-e1");
+    let images = fs::read_dir(&folder).expect("a checkpoint").flatten();
+    let paths = images.map(|entry| entry.path());
+    let image = paths
+        .filter(|path| path.extension().is_some_and(|it| it == "image"))
+        .max()
+        .expect("an image");
+    let whole = fs::read(&image).expect("it can be read");
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2] ^= 1;
+    fs::write(&image, &damaged).expect("it can be written");
+    let mut console = cluster.nodes[0].client();
+    let failed = restart(&mut console, master, None).expect_err("none is whole");
+    assert!(failed.text.contains("none of"), "{failed}");
+    // Its manifest is whole: what is wrong with the image is found by who becomes the task.
+    let failed = restart(&mut console, master, Some((0, 1))).expect_err("it is damaged");
+    let names = failed.text.contains("on 'n") && failed.text.contains("damaged");
+    assert!(names, "{failed}");
+    let answer = console.ask(&Request::Ps(None));
+    assert_eq!(answer, Answer::Ps(Vec::new()));
+    fs::write(&image, &whole).expect("it can be written");
+    restart(&mut console, master, None).expect("it can be brought back");
+    ends_well(&mut console);
+}
+
+#[test]
+fn a_reader_that_dies_costs_the_restart_and_nothing_else() {
+    let mut cluster = Cluster::on_loopback(1);
+    let mut command = cluster.command("n2", &[]);
+    command.env("VM_FAULT", "reader:kill");
+    cluster.add_node("n2".to_owned(), command);
+    let master = stopped(&cluster);
+    let mut console = cluster.nodes[0].client();
+    let failed = restart(&mut console, master, None).expect_err("a part is missing");
+    assert!(failed.text.contains("on 'n2'"), "{failed}");
+    let report = restart(&mut console, master, None).expect("it can be brought back");
+    assert!(report.generation >= 2, "{report:?}");
+    ends_well(&mut console);
 }

@@ -111,8 +111,8 @@ struct Carrier {
     tid: Tid,
     role: Role,
     pid: Pid,
-    /// What it reads.
-    input: OwnedFd,
+    /// What it reads, if it is to be watched.
+    input: Option<OwnedFd>,
     /// Where it says why it fails, if nobody else reads that.
     words: Option<OwnedFd>,
     headway: Headway,
@@ -128,14 +128,14 @@ pub struct Carriers {
 }
 
 impl Carriers {
-    /// One more, which reads `input` and, if nobody else reads that, says in `words` why it fails. It
+    /// One more, which reads `input`, or is not watched, and, if nobody else reads that, says in `words` why it fails. It
     /// takes the place of an earlier one of that task.
     pub fn add(
         &mut self,
         tid: Tid,
         role: Role,
         pid: Pid,
-        input: OwnedFd,
+        input: Option<OwnedFd>,
         words: Option<OwnedFd>,
         now: Time,
     ) {
@@ -238,7 +238,8 @@ impl Carriers {
                 news.extend(read.map(|bytes| News::Read(carrier.tid, bytes)));
             }
             let work = work(carrier.pid).map(|work| work + after);
-            let idle = carrier.headway.look(work, has_bytes(&carrier.input));
+            let busy = carrier.input.as_ref().is_some_and(has_bytes);
+            let idle = carrier.headway.look(work, busy);
             if idle < carrier.role.patience() {
                 continue;
             }
@@ -361,7 +362,7 @@ mod tests {
             .expect("cat runs");
         let words = child.stderr.take().map(OwnedFd::from);
         let pid = Pid::from_child(&child);
-        carriers.add(TASK, role, pid, end, words, Time(0));
+        carriers.add(TASK, role, pid, Some(end), words, Time(0));
         (child, input)
     }
 
@@ -422,14 +423,14 @@ mod tests {
         drop(say);
         let pid = Pid::from_raw(i32::MAX).expect("a number");
         let end = out.try_clone().expect("a copy");
-        carriers.add(TASK, Role::Sender, pid, end, Some(words), Time(0));
+        carriers.add(TASK, Role::Sender, pid, Some(end), Some(words), Time(0));
         let failures = failures(carriers.ended(pid, ExitStatus::Code(1)));
         assert_eq!(failures.len(), 1, "it matters");
         assert_eq!(
             failures[0].text,
             "the process that sends its image failed: sending: no way"
         );
-        carriers.add(TASK, Role::Receiver, pid, out, None, Time(0));
+        carriers.add(TASK, Role::Receiver, pid, Some(out), None, Time(0));
         carriers.arrived(TASK);
         assert_eq!(carriers.ended(pid, ExitStatus::Code(1)), []);
     }

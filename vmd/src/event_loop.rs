@@ -105,7 +105,7 @@ impl EventLoop {
             moves: Moves::new(
                 parts.identity.secret.clone(),
                 parts.identity.mode,
-                parts.identity.host,
+                (parts.identity.host, parts.identity.machine),
                 parts.store,
             ),
             links: Links::new(parts.identity, parts.link_listener, &context)?,
@@ -434,12 +434,30 @@ impl EventLoop {
                 self.moves
                     .cancel(tid, &mut self.locals, &mut self.processes);
             }
-            Output::Begin { tid, .. } => {
+            Output::Begin {
+                tid, generation, ..
+            } => {
                 fault::at("begin");
-                self.moves.go(tid, &mut self.locals);
+                self.moves.go(tid, generation, &mut self.locals);
             }
-            Output::Resume(tid) => {
-                self.moves.go(tid, &mut self.locals);
+            Output::Resume { tid, generation } => {
+                self.moves.go(tid, generation, &mut self.locals);
+            }
+            Output::Load {
+                question,
+                app,
+                from,
+            } => context.inbox.extend(self.jobs.load(question, app, from)),
+            Output::Restore {
+                tid,
+                app,
+                from,
+                image,
+            } => {
+                let (locals, processes) = (&mut self.locals, &mut self.processes);
+                let from = (CheckpointId::new(from.0, from.1), &image);
+                self.moves
+                    .restore(tid, app, from, locals, processes, context);
             }
             Output::Expect { tid, ticket } => self.moves.expect(tid, ticket),
             Output::Discard(tid) => {

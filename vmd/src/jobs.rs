@@ -38,6 +38,11 @@ enum Job {
     },
     Commit(Box<Checkpoint>),
     Drop(Tid, CheckpointId),
+    Load {
+        question: u64,
+        app: Tid,
+        from: Option<(u32, u32)>,
+    },
 }
 
 /// The way to the threads and back.
@@ -116,6 +121,19 @@ impl Jobs {
         let _ = self.commit.try_send(Job::Drop(app, id));
     }
 
+    /// Reads what a checkpoint holds. If the thread is far behind, the answer is a failure at once.
+    pub fn load(&self, question: u64, app: Tid, from: Option<(u32, u32)>) -> Option<Input> {
+        let job = Job::Load {
+            question,
+            app,
+            from,
+        };
+        self.commit.try_send(job).err()?;
+        let text = "the daemon waits for a disk and cannot read more checkpoints now";
+        let failed = Failed::new(FailKind::System, text);
+        Some(Input::Loaded(question, Err(failed)))
+    }
+
     /// The next answer that is there.
     pub fn answer(&self) -> Option<Input> {
         self.answers.try_recv().ok()
@@ -138,6 +156,11 @@ fn work(
             } => Input::ProgramFound(question, path.find(&program, dir.as_deref())),
             Job::Measure { question, tasks } => Input::Usage(question, usage::measure(&tasks)),
             Job::Commit(checkpoint) => Input::Committed(store.commit(&checkpoint)),
+            Job::Load {
+                question,
+                app,
+                from,
+            } => Input::Loaded(question, store.load(app, from).map(Box::new)),
             Job::Drop(app, id) => {
                 store.drop_checkpoint(app, id);
                 continue;

@@ -22,7 +22,8 @@ use std::{collections::HashMap, fs, io, time::Duration};
 use vm_machine::{Input, Time, Written};
 use vm_store::CheckpointId;
 use vm_wire::{
-    HostId, Tid,
+    HostId, MachineId, Tid,
+    checkpoint::Part,
     interrupt::{Folders, Order, Report},
     peer::{MoveWay, Sent},
     task::{FailKind, Failed},
@@ -36,7 +37,7 @@ const NUDGE: i32 = libc::SIGURG;
 pub struct Moves {
     secret: Secret,
     mode: Mode,
-    here: HostId,
+    here: (HostId, MachineId),
     store: Place,
     /// Tasks that are awaited, by ticket.
     expected: HashMap<u64, Tid>,
@@ -57,7 +58,7 @@ struct Image {
 
 impl Moves {
     /// None yet. The images travel like what links carry.
-    pub fn new(secret: Secret, mode: Mode, here: HostId, store: Place) -> Moves {
+    pub fn new(secret: Secret, mode: Mode, here: (HostId, MachineId), store: Place) -> Moves {
         Moves {
             secret,
             mode,
@@ -103,7 +104,8 @@ impl Moves {
             let (out, image) = pipe()?;
             let input = out.try_clone()?;
             let (pid, words) = start(out)?;
-            self.carriers.add(tid, role, pid, input, words, context.now);
+            self.carriers
+                .add(tid, role, pid, Some(input), words, context.now);
             Ok(image)
         };
         match begin() {
@@ -181,13 +183,16 @@ impl Moves {
         }
     }
 
-    /// A frozen task, or one that was brought back, goes on here.
-    pub fn go(&mut self, tid: Tid, locals: &mut Locals) {
+    /// A frozen task, or one that was brought back, goes on here, in that generation.
+    pub fn go(&mut self, tid: Tid, generation: u32, locals: &mut Locals) {
         self.carriers.cancel(tid);
-        if let Err(error) = locals
-            .interrupts
-            .order(tid, Order::Go(self.here), None, None)
-        {
+        let (host, machine) = self.here;
+        let order = Order::Go {
+            host,
+            machine,
+            generation,
+        };
+        if let Err(error) = locals.interrupts.order(tid, order, None, None) {
             log::warn!("task {tid} cannot be told to go on: {error}");
         }
     }
@@ -217,19 +222,53 @@ impl Moves {
             log::warn!("a connection brings an image that nobody awaits: closed");
             return;
         };
-        let result = self.bring_back(tid, ticket, socket, locals, processes, context);
-        if let Err(error) = result {
+        let (secret, mode) = (self.secret.clone(), self.mode);
+        let start = |image| -> io::Result<(transfer::Carried, Option<OwnedFd>)> {
+            let read = socket.try_clone()?;
+            let carried = transfer::start_receiver(socket, ticket, &secret, mode, image)?;
+            Ok((carried, Some(read)))
+        };
+        self.bring_back(tid, start, locals, processes, context);
+    }
+
+    /// Makes the process of a task out of its image in the store.
+    pub fn restore(
+        &mut self,
+        tid: Tid,
+        app: Tid,
+        (id, image): (CheckpointId, &Part),
+        locals: &mut Locals,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) {
+        self.forget(tid);
+        let store = self.store.clone();
+        // Whether a disk lets it wait is not told from whether it hangs.
+        let start = |out| Ok((store.start_reader((app, id), image, out)?, None));
+        self.bring_back(tid, start, locals, processes, context);
+    }
+
+    /// Makes the process of a task out of what the process writes that `start` starts. It says what
+    /// that one reads, if it is to be watched.
+    fn bring_back(
+        &mut self,
+        tid: Tid,
+        start: impl FnOnce(OwnedFd) -> io::Result<(transfer::Carried, Option<OwnedFd>)>,
+        locals: &mut Locals,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) {
+        if let Err(error) = self.try_bring_back(tid, start, locals, processes, context) {
             let text = format!("the task cannot be brought back: {error}");
             let failed = Failed::new(FailKind::System, text);
             context.inbox.push_back(Input::Arrived(tid, Err(failed)));
         }
     }
 
-    fn bring_back(
+    fn try_bring_back(
         &mut self,
         tid: Tid,
-        ticket: u64,
-        socket: OwnedFd,
+        start: impl FnOnce(OwnedFd) -> io::Result<(transfer::Carried, Option<OwnedFd>)>,
         locals: &mut Locals,
         processes: &mut Processes,
         context: &mut Context,
@@ -241,14 +280,13 @@ impl Moves {
         };
         let (data, their_data) = pair(SocketType::STREAM)?;
         let (interrupt, their_interrupt) = pair(SocketType::SEQPACKET)?;
-        let (read, into) = (socket.try_clone()?, out.try_clone()?);
-        let (pid, words) =
-            transfer::start_receiver(socket, ticket, &self.secret, self.mode, image)?;
+        let into = out.try_clone()?;
+        let ((pid, words), read) = start(image)?;
         self.carriers
             .add(tid, Role::Receiver, pid, read, words, context.now);
         let pid = processes.bring_back(tid, [out, their_data, their_interrupt], context)?;
         self.carriers
-            .add(tid, Role::Restorer, pid, into, None, context.now);
+            .add(tid, Role::Restorer, pid, Some(into), None, context.now);
         locals.add_task(tid, data, context)?;
         locals.interrupts.add(tid, interrupt, context)
     }

@@ -7,10 +7,16 @@
 //!
 //! The writer hashes what it writes, syncs it and says, as its last word, how long the image is and
 //! what its hash is. That is the receipt by which the daemon knows that it is whole. The commit of a
-//! checkpoint is made by the thread for jobs ([`crate::jobs`]).
+//! checkpoint is made by the thread for jobs ([`crate::jobs`]), which reads manifests, too.
+//!
+//! The way back is that of a task that was moved, with a reader in the place of the receiver:
+//!
+//! ```text
+//! STORE/APPLICATION/CHECKPOINT/TASK.image -> reader -> pipe -> restorer
+//! ```
 
 use crate::{fault, transfer};
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use rustix::fd::OwnedFd;
 use std::{
     io,
@@ -20,20 +26,21 @@ use std::{
 };
 use vm_store::{CheckpointId, Depth, Manifest, SavedTask, Store, name};
 use vm_wire::{
-    Tid,
-    checkpoint::{Checkpoint, Committed, Part},
-    encode,
+    HostId, Tid,
+    checkpoint::{AgreedPart, AgreedTask, Checkpoint, Committed, Part, SavedPart},
+    decode, encode,
     task::{FailKind, Failed},
 };
 
-/// The first argument of the process.
+/// The first arguments of the two processes.
 const WRITER: &str = "store-writer";
+const READER: &str = "store-reader";
 /// How its last word begins.
 const RECEIPT: &str = "stored ";
 /// Checkpoints of an application that are kept.
 const KEEP: usize = 3;
 
-/// If this process was started as a writer: runs it, and says how it ended.
+/// If this process was started as one of them: runs it, and says how it ended.
 pub fn run_if_asked() -> Option<anyhow::Result<()>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -41,8 +48,29 @@ pub fn run_if_asked() -> Option<anyhow::Result<()>> {
         [WRITER, root, host, app, id, tid] => {
             Some(write(root, host, app, id, tid).context("storing an image"))
         }
+        [READER, root, app, id, ref part @ ..] => {
+            Some(read(root, app, id, part).context("reading an image"))
+        }
         _ => None,
     }
+}
+
+fn read(root: &str, app: &str, id: &str, part: &[&str]) -> anyhow::Result<()> {
+    let id = CheckpointId::parse(id).context("no name of a checkpoint")?;
+    let [name, bytes, hash, place] = part else {
+        bail!("no part of a checkpoint");
+    };
+    let part = Part {
+        name: name.to_string(),
+        bytes: bytes.parse()?,
+        hash: *blake3::Hash::from_hex(hash)?.as_bytes(),
+        place: place.to_string(),
+    };
+    let mut image = Store::open(root)?.open_part(Tid(app.parse()?), id, &part)?;
+    fault::at_carrier("reader");
+    // Checksums are in the image: who becomes the task verifies them.
+    io::copy(&mut image, &mut io::stdout().lock())?;
+    Ok(())
 }
 
 fn write(root: &str, host: &str, app: &str, id: &str, tid: &str) -> anyhow::Result<()> {
@@ -101,6 +129,40 @@ impl Place {
             .stdin(image)
             .stdout(Stdio::null());
         transfer::spawn(command)
+    }
+
+    /// Starts the process that writes an image of a checkpoint to `out`.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn start_reader(
+        &self,
+        (app, id): (Tid, CheckpointId),
+        image: &Part,
+        out: OwnedFd,
+    ) -> io::Result<transfer::Carried> {
+        let mut command = transfer::tied_program();
+        fault::pass_on(&mut command, "reader");
+        let hash = blake3::Hash::from(image.hash).to_hex();
+        command
+            .arg(READER)
+            .arg(&self.root)
+            .args([&app.0.to_string(), &id.to_string(), &image.name])
+            .args([&image.bytes.to_string(), hash.as_str(), &image.place])
+            .stdin(Stdio::null())
+            .stdout(out);
+        transfer::spawn(command)
+    }
+
+    /// What a checkpoint holds: that one, or the last one that is whole.
+    ///
+    /// # Errors
+    /// Why it cannot be read, or that there is none.
+    pub fn load(&self, app: Tid, from: Option<(u32, u32)>) -> Result<Checkpoint, Failed> {
+        load(&self.root, app, from).map_err(|error| {
+            let text = format!("the checkpoint cannot be read: {error:#}");
+            Failed::new(FailKind::System, text)
+        })
     }
 
     /// Removes what was written of a checkpoint.
@@ -174,6 +236,50 @@ fn manifest(checkpoint: &Checkpoint) -> anyhow::Result<Manifest> {
         groups: agreed.groups.clone(),
         kept: Vec::new(),
     })
+}
+
+fn load(root: &Path, app: Tid, from: Option<(u32, u32)>) -> anyhow::Result<Checkpoint> {
+    let store = Store::open(root)?;
+    let manifest = match from {
+        Some((generation, epoch)) => store.read(app, CheckpointId::new(generation, epoch))?,
+        None => {
+            let last = store.last_good(app)?;
+            for (id, why) in last.passed_over {
+                log::warn!("checkpoint {id} of {app} is passed over: {why}");
+            }
+            let none = || format!("none of {app} that is whole is in {}", root.display());
+            last.good.with_context(none)?.1
+        }
+    };
+    let mut tasks = Vec::new();
+    let mut parts = Vec::new();
+    for task in manifest.tasks {
+        parts.push(SavedPart {
+            image: task.image,
+            belongings: decode(&task.belongings).context("what belongs to a task")?,
+            freeze_us: 0,
+        });
+        tasks.push(AgreedTask {
+            tid: task.tid,
+            // That was in another machine, perhaps.
+            host: HostId::NONE,
+            place: (task.host, task.arch),
+            incarnation: task.incarnation,
+            asker: task.asker,
+            request: task.request,
+            index: task.index,
+            program: task.program,
+        });
+    }
+    let agreed = AgreedPart {
+        machine: manifest.machine,
+        app,
+        generation: manifest.generation,
+        epoch: manifest.epoch,
+        tasks,
+        groups: manifest.groups,
+    };
+    Ok(Checkpoint { agreed, parts })
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ use std::sync::atomic::{
 };
 use vm_checkpoint::{Carry, Moment, Options, raw::sys};
 use vm_wire::{
-    HostId,
+    HostId, MachineId,
     interrupt::{Folders, ORDER_LEN, Order, REPORT_MAX, Report},
     limits,
 };
@@ -50,6 +50,9 @@ static HEEDED: AtomicU64 = AtomicU64::new(0);
 static RENEWALS: AtomicU32 = AtomicU32::new(0);
 static MOVED: AtomicBool = AtomicBool::new(false);
 static HOST: AtomicU16 = AtomicU16::new(0);
+/// The machine where it went on, and the generation of its application.
+static MACHINE: AtomicU32 = AtomicU32::new(0);
+static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// The library's time when the image was written, and what is added to the system's. Microseconds.
 static SAVED_AT: AtomicI64 = AtomicI64::new(0);
 static OFFSET: AtomicI64 = AtomicI64::new(0);
@@ -74,6 +77,16 @@ pub(crate) fn is_moved() -> bool {
 /// The host where it went on.
 pub(crate) fn host() -> HostId {
     HostId(HOST.load(SeqCst))
+}
+
+/// The machine where it went on: another one, if its application was brought back there.
+pub(crate) fn machine() -> MachineId {
+    MachineId::from_bits(MACHINE.load(SeqCst))
+}
+
+/// The generation of its application when it went on.
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(SeqCst)
 }
 
 /// What is added to the time of the system's clock, so that the library's own does not jump.
@@ -238,9 +251,17 @@ fn hold(moment: Moment) {
         match recv(socket, &mut packet, RecvFlags::DONTWAIT) {
             Ok((0, _)) | Err(Errno::CONNRESET) => lost(),
             Ok((len, _)) => {
-                if let Some((number, Some(Order::Go(host)))) = Order::from_bytes(&packet[..len]) {
+                if let Some((number, Some(order))) = Order::from_bytes(&packet[..len])
+                    && let Order::Go {
+                        host,
+                        machine,
+                        generation,
+                    } = order
+                {
                     HEEDED.store(number, SeqCst);
                     HOST.store(host.0, SeqCst);
+                    MACHINE.store(machine.get(), SeqCst);
+                    GENERATION.store(generation, SeqCst);
                     RENEWALS.fetch_add(1, SeqCst);
                     return;
                 }

@@ -353,6 +353,7 @@ impl Core {
             self.more = false;
         }
         self.requests.ask_again();
+        self.endpoint.set_generation(freeze::generation());
         self.endpoint.renew(now(), &mut self.out);
     }
 

@@ -89,9 +89,12 @@ impl Task {
         }
     }
 
-    /// The machine.
+    /// The machine. Another one after its application was brought back there.
     pub fn machine(&self) -> MachineId {
-        self.shared.welcome.machine
+        match crate::freeze::host() {
+            HostId::NONE => self.shared.welcome.machine,
+            _ => crate::freeze::machine(),
+        }
     }
 
     /// Leaves the machine, and the process goes on as one that is no task. What was sent before

@@ -6,7 +6,7 @@ use crate::checkpoints::Row;
 use crate::run;
 use serde_json::{Value, json};
 use vm_wire::{
-    MachineId, Tid,
+    HostId, MachineId, Tid,
     console::{Conf, HostRow, TaskRow},
     version,
 };
@@ -53,6 +53,23 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
             "freeze_us": report.freeze_us,
             "total_us": report.total_us,
         }),
+        Event::Stopped(report) => json!({
+            "stopped": super::checkpoint_name(report),
+            "tasks": report.tasks,
+            "bytes": report.bytes,
+            "freeze_us": report.freeze_us,
+            "total_us": report.total_us,
+        }),
+        Event::Restarted(report, conf) => {
+            let row = |(host, count): &(HostId, u32)| json!({ "host": super::host_name(conf, *host), "tasks": count });
+            json!({
+                "restarted": report.app.show(machine),
+                "checkpoint": super::restarted_from(report),
+                "generation": report.generation,
+                "hosts": report.hosts.iter().map(row).collect::<Vec<_>>(),
+                "total_us": report.total_us,
+            })
+        }
         Event::Checkpoints(rows) => {
             let row = |row: &Row| {
                 let summary = row.summary.as_ref();

@@ -7,8 +7,9 @@ use comfy_table::{CellAlignment, Table, presets};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_store::Summary;
 use vm_wire::{
-    MachineId, Tid,
+    HostId, MachineId, Tid,
     agreed::ExitStatus,
+    checkpoint::{CheckpointReport, RestartReport},
     console::{Conf, HostRow, HostState, Output, TaskRow},
     peer::{DrainReport, MoveReport},
     version,
@@ -41,14 +42,19 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
             .collect(),
         Event::Moved(tid, report, conf) => moved(machine, *tid, report, conf, " "),
         Event::Checkpointed(report) => format!(
-            "checkpoint {}: {} task{}, {:.1} MB in {:.1} ms; they stood still for {:.1} ms\n",
+            "checkpoint {}: {} in {:.1} ms; they stood still for {:.1} ms\n",
             super::checkpoint_name(report),
-            report.tasks,
-            if report.tasks == 1 { "" } else { "s" },
-            report.bytes as f64 / 1e6,
+            saved(report),
             report.total_us as f64 / 1e3,
             report.freeze_us as f64 / 1e3,
         ),
+        Event::Stopped(report) => format!(
+            "stopped with checkpoint {}: {} in {:.1} ms\n",
+            super::checkpoint_name(report),
+            saved(report),
+            report.total_us as f64 / 1e3,
+        ),
+        Event::Restarted(report, conf) => restarted(machine, report, conf),
         Event::Checkpoints(rows) => checkpoints(rows),
         Event::Drained(report, conf) => drained(machine, report, conf),
         Event::HostResumed(host) => format!("{host}: takes tasks again\n"),
@@ -299,6 +305,34 @@ fn tree(rows: &[TaskRow]) -> Vec<(String, &TaskRow)> {
         }
     }
     shown
+}
+
+/// How much was saved.
+fn saved(report: &CheckpointReport) -> String {
+    let megabytes = report.bytes as f64 / 1e6;
+    format!("{}, {megabytes:.1} MB", task_count(report.tasks))
+}
+
+fn task_count(count: u32) -> String {
+    format!("{count} task{}", if count == 1 { "" } else { "s" })
+}
+
+/// Where an application goes on.
+pub(super) fn restarted(machine: MachineId, report: &RestartReport, conf: &Conf) -> String {
+    let on = |(host, count): &(HostId, u32)| {
+        format!(
+            "{} on {}",
+            task_count(*count),
+            super::host_name(conf, *host)
+        )
+    };
+    format!(
+        "{} restarted from {} in {:.1} ms: {}\n",
+        report.app.show(machine),
+        super::restarted_from(report),
+        report.total_us as f64 / 1e3,
+        report.hosts.iter().map(on).collect::<Vec<_>>().join(", "),
+    )
 }
 
 fn checkpoints(rows: &[Row]) -> String {

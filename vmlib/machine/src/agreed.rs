@@ -22,10 +22,12 @@
 //! its frame.
 
 mod apply;
+mod revive;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 
+pub use revive::Reviving;
 pub use snapshot::SnapshotError;
 
 use crate::group::{Group, Groups};
@@ -127,6 +129,33 @@ pub enum Applied {
         /// Whether it left a checkpoint.
         saved: bool,
     },
+    /// An application is brought back: its tasks are to be where the state says.
+    Revived {
+        /// The application.
+        app: Tid,
+        /// Its generation from now on.
+        generation: u32,
+    },
+    /// It is back: all its tasks go on.
+    Started {
+        /// The application.
+        app: Tid,
+        /// Its generation.
+        generation: u32,
+        /// How it was brought back; not known where a later state was given at once.
+        reviving: Option<Reviving>,
+    },
+    /// It is not brought back. The ends of its tasks came just before.
+    Abandoned {
+        /// The application.
+        app: Tid,
+        /// The generation that it would have had.
+        generation: u32,
+        /// Who had asked for it.
+        asker: (HostId, u64),
+        /// For people.
+        why: String,
+    },
     /// The machine ends.
     Halted,
     /// Nothing: the change's conditions did not hold.
@@ -172,6 +201,15 @@ pub enum Void {
     /// A cut is under way, or the one that is meant is not, or it is not its turn.
     #[error("another checkpoint is under way, or none")]
     Cut,
+    /// What is to be brought back lives.
+    #[error("{0} is alive")]
+    Alive(Tid),
+    /// A group that is to be brought back has members.
+    #[error("a group of its name has members")]
+    GroupTaken,
+    /// No such application is being brought back.
+    #[error("it is not being brought back, or was again")]
+    Revival,
     /// The host does not drain, or is the last one that takes tasks.
     #[error("{0} is not draining, or is the last host that takes tasks")]
     Draining(HostId),
@@ -292,8 +330,12 @@ pub struct Agreed {
     groups: Groups,
     /// Of living applications.
     coordinators: BTreeMap<Tid, Coordinated>,
-    /// Of living applications that were to be saved.
+    /// Of living applications that were to be saved, or were brought back.
     epochs: BTreeMap<Tid, Epochs>,
+    /// The highest generation that was given to an application.
+    generation: u32,
+    /// Applications that are being brought back.
+    reviving: BTreeMap<Tid, Reviving>,
     // What follows is derived from the tasks, for looking up.
     born: BTreeMap<(Tid, u64, u32), Tid>,
     on_host: BTreeMap<HostId, BTreeSet<Tid>>,
@@ -321,6 +363,8 @@ impl Agreed {
             groups: Groups::default(),
             coordinators: BTreeMap::new(),
             epochs: BTreeMap::new(),
+            generation: 0,
+            reviving: BTreeMap::new(),
             born: BTreeMap::new(),
             on_host: BTreeMap::new(),
             in_app: BTreeMap::new(),
@@ -369,6 +413,11 @@ impl Agreed {
     /// Whether the host is in the machine (living or leaving).
     pub fn is_present(&self, host: HostId) -> bool {
         self.host(host).is_some_and(Host::is_present)
+    }
+
+    /// Whether the host is in the machine, or this state does not know it yet.
+    pub fn may_be_present(&self, host: HostId) -> bool {
+        self.is_present(host) || host > self.last_host
     }
 
     /// Whether the host takes tasks.

@@ -284,6 +284,11 @@ impl Endpoint {
         }
     }
 
+    /// The generation of this task's application: frames of another one are not for it.
+    pub fn set_generation(&mut self, generation: u32) {
+        self.config.generation = generation;
+    }
+
     /// This task was frozen and goes on: what was under way may be lost, in both directions. Every
     /// channel begins anew.
     pub fn renew(&mut self, now: Time, out: &mut VecDeque<Frame>) {

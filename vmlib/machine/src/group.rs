@@ -7,7 +7,7 @@
 
 use crate::agreed::Void;
 use std::collections::{BTreeMap, BTreeSet};
-use vm_wire::{Tid, limits};
+use vm_wire::{Tid, checkpoint::SavedGroup, limits};
 
 /// A group as of one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +110,57 @@ impl Groups {
         group.version = self.version;
         group.members.insert(group.free_instance(), tid);
         Ok(self.version)
+    }
+
+    /// Whether these groups can be as they were: none of them has members, and theirs are `tids`.
+    pub(crate) fn check_revival(
+        &self,
+        groups: &[SavedGroup],
+        tids: &BTreeSet<Tid>,
+    ) -> Result<(), Void> {
+        let mut memberships = self.memberships;
+        let mut names = BTreeSet::new();
+        for group in groups {
+            let members: BTreeMap<u32, Tid> = group.members.iter().copied().collect();
+            let distinct: BTreeSet<Tid> = members.values().copied().collect();
+            let count = group.members.len();
+            if group.name.is_empty()
+                || group.name.len() > limits::NAME_MAX
+                || !names.insert(&group.name)
+                || count == 0
+                || count > limits::GROUP_MEMBERS_MAX
+                || distinct.len() != count
+                || members.len() != count
+                || !distinct.is_subset(tids)
+            {
+                return Err(Void::Malformed);
+            }
+            if self.groups.contains_key(&group.name) {
+                return Err(Void::GroupTaken);
+            }
+            memberships += count;
+        }
+        let full = self.groups.len() + groups.len() > limits::GROUPS_MAX;
+        match full || memberships > limits::MEMBERSHIPS_MAX {
+            true => Err(Void::Limit),
+            false => Ok(()),
+        }
+    }
+
+    /// A group is as it was: with its instance numbers, and its version, which members that wait for
+    /// each other have agreed on. After [`Groups::check_revival`].
+    pub(crate) fn revive(&mut self, saved: &SavedGroup) {
+        self.version = self.version.max(saved.version);
+        self.memberships += saved.members.len();
+        for (_, tid) in &saved.members {
+            let groups = self.of_task.entry(*tid).or_default();
+            groups.insert(saved.name.clone());
+        }
+        let group = Group {
+            version: saved.version,
+            members: saved.members.iter().copied().collect(),
+        };
+        self.groups.insert(saved.name.clone(), group);
     }
 
     /// Ends a membership; the new version.

@@ -94,6 +94,8 @@ pub enum Input {
     Stored(Tid, u32, Result<Part, Failed>),
     /// What came of `Output::Commit`.
     Committed(Committed),
+    /// What a checkpoint holds: the answer to `Output::Load`.
+    Loaded(u64, Result<Box<Checkpoint>, Failed>),
     /// The process of a coordinator says something.
     Coordinator(u64, Frame),
     /// The process of a coordinator is gone, or could not be started.
@@ -212,12 +214,38 @@ pub enum Output {
         /// Of the cut.
         epoch: u32,
     },
+    /// Read what a checkpoint in the store holds: that one, or the last that is whole; `Loaded` with
+    /// that number follows.
+    Load {
+        /// Names the answer.
+        question: u64,
+        /// The application.
+        app: Tid,
+        /// Generation and epoch.
+        from: Option<(u32, u32)>,
+    },
+    /// Bring a task back from its image in the store, and let it stand; `Arrived` follows.
+    Restore {
+        /// The task.
+        tid: Tid,
+        /// Its application.
+        app: Tid,
+        /// From which checkpoint of it: generation and epoch.
+        from: (u32, u32),
+        /// The image.
+        image: Part,
+    },
     /// Have that task stop and write the rest; `Frozen` follows.
     Freeze(Tid, MoveWay),
     /// What `Copy` has begun is of no use any more; the task runs on.
     CancelCopy(Tid),
     /// A frozen task goes on, here.
-    Resume(Tid),
+    Resume {
+        /// The task.
+        tid: Tid,
+        /// Of its application.
+        generation: u32,
+    },
     /// Who connects with this ticket brings the image of that task: bring it back, and let it stand;
     /// `Arrived` follows.
     Expect {
@@ -232,6 +260,8 @@ pub enum Output {
         tid: Tid,
         /// Its incarnation here.
         incarnation: u32,
+        /// Of its application.
+        generation: u32,
     },
     /// The process of a task that is another host's, or never becomes this one's: deliver what it
     /// has written, end it, and say nothing of its end.

@@ -240,6 +240,59 @@ pub fn best_target(
     Err(Failed::new(kind, text))
 }
 
+/// Where the tasks of a checkpoint go, given the names of the hosts that they were on and their
+/// architectures: to the host of that name, where their parts may be near, else as new tasks do. The
+/// first one goes to `first`, if that is said.
+///
+/// # Errors
+/// [`FailKind::Limit`] when there is no host of the architecture with room.
+pub fn place_again<'a>(
+    state: &Agreed,
+    tasks: impl Iterator<Item = (&'a str, &'a str)>,
+    mut first: Option<HostId>,
+) -> Result<Vec<HostId>, Failed> {
+    let mut placed: BTreeMap<HostId, u64> = BTreeMap::new();
+    let mut hosts = Vec::new();
+    for (name, arch) in tasks {
+        let only = first.take();
+        let candidates = state.hosts().filter(|(host, found)| {
+            found.phase == HostPhase::Living
+                && found.facts.arch == arch
+                && only.is_none_or(|only| only == *host)
+        });
+        let candidates = candidates
+            .map(|(host, found)| {
+                (
+                    host,
+                    Candidate::new(state, host, found, known(&placed, host)),
+                )
+            })
+            .filter(|(_, candidate)| candidate.room > 0);
+        let named = |host: HostId| state.host(host).is_some_and(|it| it.facts.name == name);
+        let best = candidates.min_by(|(a, ours), (b, theirs)| {
+            let strangers = (!named(*a)).cmp(&!named(*b));
+            strangers.then(ours.cmp(theirs))
+        });
+        let Some((host, _)) = best else {
+            let whose = match only.and_then(|only| state.host(only)) {
+                Some(found) => format!("host '{}'", found.facts.name),
+                None => format!("no host of architecture {arch}"),
+            };
+            let text = match only {
+                Some(_) => format!(
+                    "{whose}, where the application's console is, is not of architecture {arch} or \
+                     has no room; use --detach, or restart it on another host"
+                ),
+                None => format!("{whose} has room for one more task (see vmd --max-tasks)"),
+            };
+            return Err(Failed::new(FailKind::Limit, text));
+        };
+        *placed.entry(host).or_default() += 1;
+        hosts.push(host);
+    }
+    Ok(hosts)
+}
+
 /// The failure that names a host which is not there, and those that are.
 pub fn no_such_host(state: &Agreed, name: &str) -> Failed {
     let names: Vec<&str> = state

@@ -3,6 +3,7 @@
 //! How they are applied is in the `machine` crate; here is only what travels.
 
 use crate::{
+    checkpoint::SavedGroup,
     codec::Body,
     id::{HostId, MachineId, Tid},
 };
@@ -129,8 +130,67 @@ pub enum Change {
         /// And with that its tasks end.
         stop: bool,
     },
+    /// An application is brought back from a checkpoint: its tasks live again where that says, and
+    /// stand still until all of them are there. Void if any of them lives, if a group of theirs does,
+    /// or if one of the hosts does not take them.
+    Revive(Revival),
+    /// All tasks of that application that are to live on that host stand there. Void unless it is
+    /// being brought back in that generation.
+    Standing {
+        /// The application, its master's tid.
+        app: Tid,
+        /// That which its revival began.
+        generation: u32,
+        /// Where they stand.
+        host: HostId,
+    },
+    /// It cannot be brought back: its tasks end again. Void like `Standing`.
+    Abandon {
+        /// The application, its master's tid.
+        app: Tid,
+        /// That which its revival began.
+        generation: u32,
+        /// For people; at most [`limits::REASON_MAX`](crate::limits::REASON_MAX) bytes.
+        why: String,
+    },
     /// The machine ends: every daemon ends its tasks and itself.
     Halt,
+}
+
+/// How an application is brought back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revival {
+    /// The application, its master's tid.
+    pub app: Tid,
+    /// Whose daemon was asked for it, and under which number.
+    pub asker: (HostId, u64),
+    /// From which checkpoint: its generation and epoch.
+    pub from: (u32, u32),
+    /// Where the output of its tasks goes; [`HostId::NONE`]: to the logs of their hosts.
+    pub console: HostId,
+    /// Its tasks, by tid.
+    pub tasks: Vec<RevivedTask>,
+    /// The groups that they are members of.
+    pub groups: Vec<SavedGroup>,
+}
+
+/// A task of an application that is brought back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevivedTask {
+    /// The task.
+    pub tid: Tid,
+    /// Where it is to live.
+    pub host: HostId,
+    /// Its incarnation at the cut; the next one is higher.
+    pub incarnation: u32,
+    /// Who asked for it.
+    pub asker: Tid,
+    /// The asker's request number.
+    pub request: u64,
+    /// Its index among all tasks of the request.
+    pub index: u32,
+    /// Last part of its program's path, for people.
+    pub program: String,
 }
 
 /// What a joining host says of itself.

@@ -97,6 +97,21 @@ pub struct Part {
     pub place: String,
 }
 
+/// How an application was brought back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartReport {
+    /// The application, its master's tid.
+    pub app: Tid,
+    /// From which checkpoint: its generation and epoch.
+    pub from: (u32, u32),
+    /// Its generation from now on.
+    pub generation: u32,
+    /// The hosts on which its tasks run, and how many on each.
+    pub hosts: Vec<(HostId, u32)>,
+    /// From the wish to the moment when all of them ran. Microseconds.
+    pub total_us: u64,
+}
+
 /// To the coordinator of an application, by a daemon: make a checkpoint. Answered with
 /// [`CheckpointEnd`]. Asked again, with the same number, of each coordinator that takes its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@
 
 use crate::{
     agreed::{ExitStatus, HostFacts},
-    checkpoint::CheckpointReport,
+    checkpoint::{CheckpointReport, RestartReport},
     codec::{Body, Message},
     frame::Op,
     id::{HostId, MachineId, Tid},
@@ -59,6 +59,17 @@ pub enum Request {
     Moves,
     /// Make a checkpoint of the application of that task; with `true`, end it with that.
     Checkpoint(Tid, bool),
+    /// Bring back the application of that master from a checkpoint in the store of the asked daemon:
+    /// that of this generation and epoch, or the last one. Answered with `Restarted` when all its
+    /// tasks run.
+    Restart {
+        /// The application, its master's tid.
+        app: Tid,
+        /// Generation and epoch.
+        from: Option<(u32, u32)>,
+        /// This console is its terminal from then on, as that of a run.
+        attach: bool,
+    },
     /// Have all tasks of the host of that name leave; it takes no more. Answered with `Drained`
     /// when each has left, or refused to.
     Drain(String),
@@ -96,6 +107,8 @@ pub enum Answer {
     Moves(Vec<MoveRow>),
     /// To `Checkpoint`.
     Checkpointed(CheckpointReport),
+    /// To `Restart`.
+    Restarted(RestartReport),
     /// To `Drain`.
     Drained(DrainReport),
     /// To `Check`: empty if the task can be moved, else each reason why not.

@@ -6,7 +6,9 @@
 //! | 0 | 8 | number, goes up; one that was seen before is stale |
 //! | 8 | 4 | kind |
 //! | 12 | 4 | of `Go`: the host; of `Copy` and `Freeze`: bytes of two folders, 2 each, or 0 |
-//! | 16 | up to 1000 | of `Copy` and `Freeze`: the folders ([`Folders`]) |
+//! | 16 | 4 | of `Go`: the generation |
+//! | 20 | 4 | of `Go`: the machine |
+//! | 24 | up to 1000 | of `Copy` and `Freeze`: the folders ([`Folders`]) |
 //!
 //! | report | bytes | field |
 //! |---|---|---|
@@ -18,10 +20,13 @@
 //!
 //! All numbers are little-endian.
 
-use crate::{id::HostId, limits};
+use crate::{
+    id::{HostId, MachineId},
+    limits,
+};
 
 /// Bytes of an order without its folders.
-pub const ORDER_LEN: usize = 16;
+pub const ORDER_LEN: usize = 24;
 /// Bytes of an order at most.
 pub const ORDER_MAX: usize = ORDER_LEN + 2 * limits::WORK_DIR_MAX;
 /// Bytes of a report without its text.
@@ -46,8 +51,15 @@ pub enum Order {
     },
     /// Give up what `Copy` has begun.
     Cancel,
-    /// Go on, on that host.
-    Go(HostId),
+    /// Go on.
+    Go {
+        /// Where.
+        host: HostId,
+        /// In which machine: another one, if the application was brought back there.
+        machine: MachineId,
+        /// Of the task's application, from now on.
+        generation: u32,
+    },
 }
 
 impl Order {
@@ -56,7 +68,7 @@ impl Order {
         let (kind, value) = match self {
             Order::Freeze { compress: false } => (1u32, 0),
             Order::Freeze { compress: true } => (5, 0),
-            Order::Go(host) => (2, u32::from(host.0)),
+            Order::Go { host, .. } => (2, u32::from(host.0)),
             Order::Copy { compress: false } => (3, 0),
             Order::Copy { compress: true } => (6, 0),
             Order::Cancel => (4, 0),
@@ -64,7 +76,16 @@ impl Order {
         let mut bytes = [0; ORDER_LEN];
         bytes[..8].copy_from_slice(&number.to_le_bytes());
         bytes[8..12].copy_from_slice(&kind.to_le_bytes());
-        bytes[12..].copy_from_slice(&value.to_le_bytes());
+        bytes[12..16].copy_from_slice(&value.to_le_bytes());
+        if let Order::Go {
+            machine,
+            generation,
+            ..
+        } = self
+        {
+            bytes[16..20].copy_from_slice(&generation.to_le_bytes());
+            bytes[20..].copy_from_slice(&machine.get().to_le_bytes());
+        }
         bytes
     }
 
@@ -75,7 +96,7 @@ impl Order {
         let order = match (word(8), word(12)) {
             (Some(1), _) => Some(Order::Freeze { compress: false }),
             (Some(5), _) => Some(Order::Freeze { compress: true }),
-            (Some(2), Some(host)) => u16::try_from(host).ok().map(HostId).map(Order::Go),
+            (Some(2), Some(host)) => go(host, word(16), word(20)),
             (Some(3), _) => Some(Order::Copy { compress: false }),
             (Some(6), _) => Some(Order::Copy { compress: true }),
             (Some(4), _) => Some(Order::Cancel),
@@ -83,6 +104,16 @@ impl Order {
         };
         Some((number, order))
     }
+}
+
+fn go(host: u32, generation: Option<u32>, machine: Option<u32>) -> Option<Order> {
+    let host = HostId(u16::try_from(host).ok()?);
+    let machine = machine.filter(|bits| *bits <= MachineId::MAX)?;
+    Some(Order::Go {
+        host,
+        machine: MachineId::from_bits(machine),
+        generation: generation?,
+    })
 }
 
 /// A folder of the source of a move, and the one that takes its place at the target.
@@ -101,7 +132,7 @@ impl Folders {
         let mut bytes = order.to_vec();
         if self.here.len().max(self.there.len()) <= limits::WORK_DIR_MAX {
             bytes[12..14].copy_from_slice(&(self.here.len() as u16).to_le_bytes());
-            bytes[14..].copy_from_slice(&(self.there.len() as u16).to_le_bytes());
+            bytes[14..16].copy_from_slice(&(self.there.len() as u16).to_le_bytes());
             bytes.extend_from_slice(self.here.as_bytes());
             bytes.extend_from_slice(self.there.as_bytes());
         }
@@ -206,7 +237,11 @@ mod tests {
             Order::Copy { compress: true },
             Order::Freeze { compress: false },
             Order::Cancel,
-            Order::Go(HostId(7)),
+            Order::Go {
+                host: HostId(7),
+                machine: MachineId::from_bits(0xbeef),
+                generation: 3,
+            },
         ] {
             let bytes = order.to_bytes(9);
             assert_eq!(Order::from_bytes(&bytes), Some((9, Some(order))));

@@ -95,6 +95,12 @@ pub const CHECKPOINT_TRIES: u32 = 3;
 pub const CUT_TIME: Duration = Duration::from_secs(600);
 /// How long a checkpoint waits for a task that is starting.
 pub const CUT_START: Duration = Duration::from_secs(5);
+/// How long it may take until all tasks of an application that is brought back stand.
+pub const REVIVE_TIME: Duration = Duration::from_secs(600);
+/// An application that is brought back, as a change of the log. Bytes.
+pub const REVIVAL_MAX: usize = 512 * 1024;
+/// Bytes that a reason in the log may have.
+pub const REASON_MAX: usize = 1_024;
 /// Moves that wait at a daemon for the coordinator of their application, or orders of coordinators
 /// that are ahead of its log.
 pub const MOVES_WAITING_MAX: usize = 4_096;
@@ -180,7 +186,7 @@ pub const LOG_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Entries in one frame of the feed. Bytes, but one entry at least.
 pub const FEED_BYTES: usize = 256 * 1024;
 /// A snapshot of the agreed state. Bytes.
-pub const SNAPSHOT_MAX: usize = 64 * 1024 * 1024;
+pub const SNAPSHOT_MAX: usize = 72 * 1024 * 1024;
 
 /// Raft's tick.
 pub const TICK: Duration = Duration::from_millis(50);

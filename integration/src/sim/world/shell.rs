@@ -82,7 +82,7 @@ impl World {
             Output::Commit(checkpoint) => return self.commit(slot, &checkpoint),
             Output::Drop { app, epoch, .. } => self.drop_checkpoint((app, epoch)),
             Output::CancelCopy(tid) => self.order(slot, tid, Order::Cancel),
-            Output::Resume(tid) => self.order(slot, tid, Order::Go),
+            Output::Resume { tid, .. } => self.order(slot, tid, Order::Go),
             Output::Expect { tid, ticket } => self.expect(slot, tid, ticket),
             Output::Begin { tid, .. } => return self.begin(slot, tid),
             Output::Discard(tid) => self.discard(slot, tid),
@@ -92,6 +92,8 @@ impl World {
             | Output::Attach(..)
             | Output::PauseOutput(_)
             | Output::ResumeOutput(_) => {}
+            // Nobody here wants an application restarted.
+            Output::Load { .. } | Output::Restore { .. } => {}
         }
         Ok(())
     }

@@ -129,6 +129,17 @@ impl Agreed {
                 saved,
                 stop,
             } => self.end_cut(*app, *epoch, *saved, *stop, applied)?,
+            Change::Revive(revival) => self.revive(revival, applied)?,
+            Change::Standing {
+                app,
+                generation,
+                host,
+            } => applied.extend(self.stands(*app, *generation, *host)?),
+            Change::Abandon {
+                app,
+                generation,
+                why,
+            } => self.abandon(*app, *generation, why, applied)?,
             Change::Halt => {
                 self.halted = true;
                 applied.push(Applied::Halted);
@@ -314,7 +325,8 @@ impl Agreed {
             return Err(Void::Limit);
         }
         let epochs = self.epochs.entry(app).or_default();
-        if epochs.cut.is_some() || epochs.epoch.checked_add(1) != Some(epoch) {
+        let busy = epochs.cut.is_some() || self.reviving.contains_key(&app);
+        if busy || epochs.epoch.checked_add(1) != Some(epoch) {
             return Err(Void::Cut);
         }
         (epochs.epoch, epochs.cut) = (epoch, Some(term));
@@ -350,8 +362,9 @@ impl Agreed {
         Ok(())
     }
 
-    /// Ends a living task: it leaves its groups and is remembered for a while.
-    fn end(&mut self, tid: Tid, status: ExitStatus, applied: &mut Vec<Applied>) {
+    /// Ends a living task: it leaves its groups and is remembered for a while. If its application is
+    /// being brought back, all of it ends.
+    pub(super) fn end(&mut self, tid: Tid, status: ExitStatus, applied: &mut Vec<Applied>) {
         let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.is_alive()) else {
             return;
         };
@@ -359,6 +372,9 @@ impl Agreed {
         let (host, incarnation, app) = (task.host, task.incarnation, task.app);
         remove_from(&mut self.on_host, host, &tid);
         remove_from(&mut self.in_app, app, &tid);
+        if status != ExitStatus::Suspended && self.reviving.contains_key(&app) {
+            self.end_revival(app, &format!("{tid} {status}"), applied);
+        }
         if !self.in_app.contains_key(&app) {
             self.coordinators.remove(&app);
             self.epochs.remove(&app);

@@ -3,7 +3,7 @@
 //! What travels are types of their own ([`AgreedState`] and the like), never the live ones: tables
 //! for looking up are left out and built again, program names are written once.
 
-use super::{Agreed, Applied, Coordinated, Epochs, Host, HostPhase, Task};
+use super::{Agreed, Applied, Coordinated, Epochs, Host, HostPhase, Reviving, Task};
 use crate::group::{Group, Groups};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -17,14 +17,16 @@ use vm_wire::{
 };
 
 /// The layout of [`AgreedState`]; another number is refused.
-const FORMAT: u16 = 3;
+const FORMAT: u16 = 4;
 
 // The largest state fits its frame: of a task at most 64 bytes and its program's name, of a
-// membership 16, of a host its facts, of a coordinator 24 (an application has a living task), of epochs 32.
+// membership 16, of a host its facts, of a coordinator 24 (an application has a living task), of
+// epochs 32, of a revival 48 and 4 for each host that it waits for.
 const _: () = assert!(
     (limits::TASKS_LIVE_MAX + limits::ENDED_MAX) * (64 + limits::NAME_MAX)
         + limits::TASKS_LIVE_MAX * 24
-        + limits::APPS_SAVED_MAX * 32
+        + limits::TASKS_LIVE_MAX * 4
+        + limits::APPS_SAVED_MAX * (32 + 48)
         + limits::MEMBERSHIPS_MAX * 16
         + limits::GROUPS_MAX * (limits::NAME_MAX + 32)
         + (limits::HOSTS_LIVE_MAX + limits::DEPARTED_MAX)
@@ -64,6 +66,17 @@ struct AgreedState {
     coordinators: Vec<(Tid, HostId, u32)>,
     /// Application, generation, epoch, term of the cut, epoch of the last checkpoint.
     epochs: Vec<(Tid, u32, u32, Option<u32>, u32)>,
+    generation: u32,
+    reviving: Vec<RevivingState>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RevivingState {
+    app: Tid,
+    asker: (HostId, u64),
+    from: (u32, u32),
+    console: HostId,
+    awaited: Vec<HostId>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -158,6 +171,18 @@ impl Agreed {
                 .iter()
                 .map(|(app, it)| (*app, it.generation, it.epoch, it.cut, it.saved))
                 .collect(),
+            generation: self.generation,
+            reviving: self
+                .reviving
+                .iter()
+                .map(|(app, it)| RevivingState {
+                    app: *app,
+                    asker: it.asker,
+                    from: it.from,
+                    console: it.console,
+                    awaited: it.awaited.iter().copied().collect(),
+                })
+                .collect(),
         })
     }
 
@@ -182,6 +207,8 @@ impl Agreed {
             groups: Groups::default(),
             coordinators: BTreeMap::new(),
             epochs: BTreeMap::new(),
+            generation: state.generation,
+            reviving: BTreeMap::new(),
             born: BTreeMap::new(),
             on_host: BTreeMap::new(),
             in_app: BTreeMap::new(),
@@ -258,12 +285,26 @@ impl Agreed {
             };
             agreed.epochs.insert(app, epochs);
         }
+        for it in state.reviving {
+            let known = agreed.epochs.contains_key(&it.app);
+            if !known || it.awaited.is_empty() {
+                return Err(SnapshotError::Inconsistent("an application's revival"));
+            }
+            let reviving = Reviving {
+                asker: it.asker,
+                from: it.from,
+                console: it.console,
+                awaited: it.awaited.into_iter().collect(),
+            };
+            agreed.reviving.insert(it.app, reviving);
+        }
         Ok(agreed)
     }
 
     /// What happened between this state and a later one, for a daemon that has to do without the
     /// entries in between. What came and went in between without a trace is not told; the order
-    /// is: hosts that came, births, moves, ends, groups, coordinators, hosts that went.
+    /// is: hosts that came, births, moves, ends, revivals, groups, coordinators, hosts that went. Of an
+    /// application that was brought back, what ran before has ended.
     pub fn changes_to(&self, later: &Agreed) -> Vec<Applied> {
         debug_assert!(self.index <= later.index);
         let mut changes = Vec::new();
@@ -286,14 +327,16 @@ impl Agreed {
             host: *host,
             nonce: new.nonce,
         }));
+        let revived = self.revived_in(later);
+        let lived_on = |task: &Task| !revived.contains(&task.app);
         for (tid, task) in later
             .tasks
             .iter()
-            .filter(|(tid, _)| !self.tasks.contains_key(tid))
+            .filter(|(tid, task)| !self.tasks.contains_key(tid) && lived_on(task))
         {
             changes.push(Applied::Spawned(record_of(*tid, task)));
         }
-        for (tid, task) in &later.tasks {
+        for (tid, task) in later.tasks.iter().filter(|(_, task)| lived_on(task)) {
             changes.extend(moved(*tid, self.task(*tid), task));
         }
         for (tid, task) in later.tasks.iter().filter(|(_, task)| !task.is_alive()) {
@@ -301,12 +344,13 @@ impl Agreed {
                 changes.push(exited(*tid, task, task.status));
             }
         }
-        for (tid, task) in self
-            .living_tasks()
-            .filter(|(tid, _)| later.task(*tid).is_none())
-        {
-            changes.push(exited(tid, task, None));
+        let gone = |(tid, task): &(Tid, &Task)| later.task(*tid).is_none() || !lived_on(task);
+        for (tid, task) in self.living_tasks().filter(gone) {
+            if later.task(tid).is_none_or(Task::is_alive) {
+                changes.push(exited(tid, task, None));
+            }
         }
+        self.revivals_to(later, &mut changes);
         for (name, group) in later.groups.iter() {
             if self
                 .group(name)

@@ -1,5 +1,5 @@
 use super::*;
-use vm_wire::agreed::Entry;
+use vm_wire::agreed::{Entry, Revival, RevivedTask};
 
 const MACHINE: MachineId = MachineId::from_bits(0xbeef);
 
@@ -430,4 +430,169 @@ fn a_snapshot_in_the_place_of_entries_tells_of_the_last_coordinator() {
     let changes = before.changes_to(&machine.state);
     assert_eq!(changes, [Applied::Coordinator { app, host, term }]);
     assert_eq!(machine.state.changes_to(&machine.state), []);
+}
+
+/// An application that was stopped: tasks t1.1 and t2.1, the second in a group.
+fn revival() -> Change {
+    let task = |tid: Tid, host: u16, index| RevivedTask {
+        tid,
+        host: HostId(host),
+        incarnation: 3,
+        asker: Tid::daemon(MACHINE, HostId(9)),
+        request: 1,
+        index,
+        program: "work".to_owned(),
+    };
+    Change::Revive(Revival {
+        app: t(1, 1),
+        asker: (HostId(2), 7),
+        from: (4, 6),
+        console: HostId::NONE,
+        tasks: vec![task(t(1, 1), 2, 0), task(t(2, 1), 1, 1)],
+        groups: vec![SavedGroup {
+            name: "g".to_owned(),
+            version: 50,
+            members: vec![(3, t(2, 1))],
+        }],
+    })
+}
+
+fn standing(host: u16, generation: u32) -> Change {
+    Change::Standing {
+        app: t(1, 1),
+        generation,
+        host: HostId(host),
+    }
+}
+
+/// [`Machine::new`], whose application has ended.
+fn stopped() -> Machine {
+    let mut machine = Machine::new();
+    for (tid, host) in [(t(1, 1), 1), (t(1, 2), 1), (t(2, 1), 2)] {
+        machine.apply(exit(tid, host, 1));
+    }
+    machine
+}
+
+#[test]
+fn an_application_comes_back_as_it_was_and_starts_when_all_stand() {
+    let mut machine = stopped();
+    let applied = machine.apply(revival());
+    let revived = Applied::Revived {
+        app: t(1, 1),
+        generation: 5,
+    };
+    assert_eq!(applied[0], revived);
+    let task = machine.state.living_task(t(1, 1)).expect("it lives");
+    assert_eq!((task.host, task.incarnation), (HostId(2), 4));
+    let group = machine.state.group("g").expect("it is there");
+    assert_eq!((group.version, group.instance(t(2, 1))), (50, Some(3)));
+    assert!(machine.state.group_version() >= 50);
+    let epochs = machine.state.epochs(t(1, 1));
+    assert_eq!((epochs.generation, epochs.epoch, epochs.saved), (5, 6, 6));
+    assert_eq!(machine.void(standing(1, 4)), Void::Revival);
+    assert_eq!(machine.apply(standing(1, 5)), []);
+    assert_eq!(machine.void(standing(1, 5)), Void::Revival);
+    let copy = Agreed::decode(&machine.state.encode());
+    assert_eq!(copy.as_ref(), Ok(&machine.state));
+    let started = machine.apply(standing(2, 5));
+    assert!(matches!(
+        started[..],
+        [Applied::Started { generation: 5, .. }]
+    ));
+    assert_eq!(machine.state.reviving(t(1, 1)), None);
+    // The next life has a higher generation, whatever it begins from.
+    for (tid, host) in [(t(1, 1), 2), (t(2, 1), 1)] {
+        machine.apply(exit(tid, host, 4));
+    }
+    let again = machine.apply(revival());
+    assert!(matches!(again[0], Applied::Revived { generation: 6, .. }));
+    let task = machine.state.living_task(t(2, 1)).expect("it lives");
+    assert_eq!(task.incarnation, 5);
+}
+
+#[test]
+fn a_revival_is_void_where_anything_of_it_lives_or_has_no_place() {
+    let mut machine = Machine::new();
+    assert_eq!(machine.void(revival()), Void::Alive(t(1, 1)));
+    let mut machine = stopped();
+    machine.apply(spawn(1, 5, 1, Tid::NONE));
+    machine.apply(group("g", t(1, 5), true));
+    let before = machine.state.clone();
+    assert_eq!(machine.void(revival()), Void::GroupTaken);
+    machine.apply(group("g", t(1, 5), false));
+    machine.apply(Change::HostLeaving(HostId(2)));
+    assert_eq!(machine.void(revival()), Void::NoHost(HostId(2)));
+    assert_eq!(machine.state.apps().count(), before.apps().count());
+}
+
+#[test]
+fn if_one_of_them_ends_before_all_stand_all_end() {
+    let ends: [fn(&mut Machine) -> Vec<Applied>; 3] = [
+        |machine| machine.apply(exit(t(2, 1), 1, 4)),
+        |machine| machine.apply(Change::HostDead(HostId(2))),
+        |machine| {
+            machine.apply(Change::Abandon {
+                app: t(1, 1),
+                generation: 5,
+                why: "no room".to_owned(),
+            })
+        },
+    ];
+    for end in ends {
+        let mut machine = stopped();
+        machine.apply(revival());
+        machine.apply(standing(1, 5));
+        let applied = end(&mut machine);
+        let is_told = |it: &Applied| {
+            matches!(
+                it,
+                Applied::Abandoned {
+                    generation: 5,
+                    asker: (HostId(2), 7),
+                    ..
+                }
+            )
+        };
+        assert!(applied.iter().any(is_told), "{applied:?}");
+        assert_eq!(machine.state.apps().count(), 0);
+        assert_eq!(machine.state.group("g"), None);
+        assert_eq!(machine.state.reviving(t(1, 1)), None);
+        assert_eq!(Agreed::decode(&machine.state.encode()), Ok(machine.state));
+    }
+}
+
+#[test]
+fn who_is_given_a_later_state_learns_what_came_back_and_what_did_not() {
+    let running = Machine::new();
+    let mut machine = stopped();
+    machine.apply(revival());
+    let reviving = machine.state.clone();
+    let changes = running.state.changes_to(&reviving);
+    let exits = changes
+        .iter()
+        .filter(|it| matches!(it, Applied::Exited { .. }));
+    assert_eq!(exits.count(), 3);
+    let revived = Applied::Revived {
+        app: t(1, 1),
+        generation: 5,
+    };
+    assert!(changes.contains(&revived), "{changes:?}");
+    let last = changes
+        .iter()
+        .rposition(|it| matches!(it, Applied::Exited { .. }));
+    assert!(last < changes.iter().position(|it| *it == revived));
+    for host in [1, 2] {
+        machine.apply(standing(host, 5));
+    }
+    let started = |it: &Applied| matches!(it, Applied::Started { generation: 5, .. });
+    let changes = reviving.changes_to(&machine.state);
+    assert!(changes.iter().any(started), "{changes:?}");
+    let changes = running.state.changes_to(&machine.state);
+    assert!(changes.iter().any(started), "{changes:?}");
+    machine.apply(exit(t(2, 1), 1, 4));
+    machine.apply(exit(t(1, 1), 2, 4));
+    let changes = reviving.changes_to(&machine.state);
+    let abandoned = |it: &Applied| matches!(it, Applied::Abandoned { generation: 5, .. });
+    assert!(changes.iter().any(abandoned), "{changes:?}");
 }

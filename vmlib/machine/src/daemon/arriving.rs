@@ -13,6 +13,7 @@ use vm_wire::{
 /// A task of another host that is on its way here.
 #[derive(Debug)]
 pub(super) struct Arriving {
+    /// Where it was; none if it comes from the store.
     pub from: HostId,
     pub incarnation: u32,
     /// What belongs to it, once the source has released it.
@@ -143,6 +144,9 @@ impl Daemon {
             return;
         };
         let (from, incarnation) = (arriving.from, arriving.incarnation);
+        if from == HostId::NONE {
+            return self.on_brought_back(tid, result);
+        }
         if result.is_err() && arriving.belongings.is_some() {
             // Released: whoever is first in the log decides.
             if !std::mem::replace(&mut arriving.lost, true) {

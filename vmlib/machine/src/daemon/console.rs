@@ -170,6 +170,13 @@ impl Daemon {
                 let asker = MoveAsker::Console(conn, number);
                 later(self.ask_checkpoint(asker, tid, stop, out))
             }
+            Request::Restart { app, from, attach } => {
+                if attach && let Err(failed) = self.no_run(conn) {
+                    return failed.into();
+                }
+                let asker = MoveAsker::Console(conn, number);
+                later(self.ask_restart(asker, app, from, attach, out))
+            }
             Request::Drain(name) => {
                 later(self.ask_drain(MoveAsker::Console(conn, number), &name, out))
             }
@@ -241,6 +248,11 @@ impl Daemon {
             let text = "run starts one program; use 'vm spawn' for several";
             return Err(Failed::new(FailKind::BadRequest, text));
         }
+        self.no_run(conn)
+    }
+
+    /// A console runs one program.
+    fn no_run(&self, conn: ConnId) -> Result<(), Failed> {
         let runs = |console: &Console| console.run.is_some();
         if self.consoles.get(&conn).is_some_and(runs) {
             let text = "this console runs a program already";

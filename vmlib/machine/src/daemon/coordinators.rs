@@ -344,7 +344,7 @@ impl Daemon {
             return true;
         }
         let (to, here) = (mail.host, mail.host == self.me);
-        let owner_gone = !state.is_present(to);
+        let owner_gone = !state.may_be_present(to);
         match order {
             Order::MoveOrder(MoveOrder {
                 asker,

@@ -37,6 +37,7 @@ pub(super) type Cuts = BTreeMap<Tid, Cut>;
 /// One of them.
 #[derive(Debug)]
 pub(super) struct Cut {
+    generation: u32,
     epoch: u32,
     /// The tasks here.
     parts: BTreeMap<Tid, Stage>,
@@ -84,6 +85,7 @@ impl Daemon {
         let here = |tid: &Tid| state.living_task(*tid).is_some_and(|it| it.host == self.me);
         let tids: Vec<Tid> = state.tasks_of(app).filter(here).collect();
         let cut = Cut {
+            generation: state.epochs(app).generation,
             epoch,
             parts: BTreeMap::new(),
             launches: Vec::new(),
@@ -444,14 +446,15 @@ impl Daemon {
                 self.send_checkpoint_end(asker, end, out);
             }
             for tid in cut.parts.into_keys() {
-                let task = self.agreement.state().task(tid);
-                match task.and_then(|task| task.status) {
-                    Some(ExitStatus::Suspended) => {
-                        out.push_back(Output::Signal(tid, super::exit::SIGKILL));
-                    }
+                let state = self.agreement.state();
+                let status = state.task(tid).and_then(|task| task.status);
+                // If this daemon was given a later state, the application may be back already.
+                let is_back = state.epochs(app).generation > cut.generation;
+                if is_back || status == Some(ExitStatus::Suspended) {
+                    out.push_back(Output::Signal(tid, super::exit::SIGKILL));
+                } else if !self.leaving.contains_key(&tid) {
                     // Of one that is being moved the log says where it goes on.
-                    _ if self.leaving.contains_key(&tid) => {}
-                    _ => self.thaw(tid, out),
+                    self.thaw(tid, out);
                 }
             }
             let lives = |spec: &LaunchSpec| self.agreement.state().living_task(spec.tid).is_some();

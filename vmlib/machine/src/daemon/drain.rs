@@ -389,7 +389,7 @@ impl Daemon {
             let end = DrainEnd { request, result };
             if host == self.me {
                 self.on_drain_end(end, out);
-            } else if self.agreement.state().is_present(host) {
+            } else if self.agreement.state().may_be_present(host) {
                 self.send_order(host, &Order::DrainEnd(end));
             }
         }

@@ -100,7 +100,10 @@ impl Daemon {
         let app = task.app;
         self.routes.set_connected(tid, false);
         self.propose_exit(tid, status);
-        self.end_run(tid, status, out);
+        // The log knows better why one was ended that was stopped with a checkpoint.
+        let agreed = self.agreement.state().task(tid).and_then(|it| it.status);
+        let stopped = agreed.filter(|agreed| *agreed == ExitStatus::Suspended);
+        self.end_run(tid, stopped.unwrap_or(status), out);
         self.review_flush(app, out);
         self.forget_task(tid, out);
     }
@@ -163,11 +166,12 @@ impl Daemon {
         let Some(task) = self.tasks.get(&tid) else {
             return;
         };
-        let gone = !task.process;
+        let (gone, app) = (!task.process, task.app);
         self.forget_watches(tid);
         if gone {
             self.parked.remove(&tid);
             self.tasks.remove(&tid);
+            self.review_revived(app, out);
         }
     }
 
@@ -183,6 +187,7 @@ impl Daemon {
             }
             Change::Coordinator { app, host, .. } => self.on_not_coordinated(app, host, out),
             Change::HostDraining(host) => self.on_not_draining(host, out),
+            Change::Revive(revival) => self.on_not_revived(&revival, why, out),
             // The others are wishes that came true otherwise: a host that is gone, a task that
             // ended before.
             _ => {}

@@ -337,9 +337,10 @@ impl Daemon {
             return;
         }
         let connected = task.connected && !task.leaving;
+        let generation = self.agreement.state().epochs(task.app).generation;
         let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
         self.routes.set_connected(tid, connected);
-        out.push_back(Output::Resume(tid));
+        out.push_back(Output::Resume { tid, generation });
         self.tell_again(tid, out);
         self.send_on(tid, waited, missed, out);
     }

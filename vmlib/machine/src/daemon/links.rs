@@ -61,7 +61,7 @@ impl Daemon {
 
     pub(super) fn on_link_up(&mut self, host: HostId, out: &mut Outbox) {
         let state = self.agreement.state();
-        if host == self.me || host <= state.last_host() && !state.is_present(host) {
+        if host == self.me || !state.may_be_present(host) {
             out.push_back(Output::Disconnect(host));
             return;
         }

@@ -77,8 +77,8 @@ impl Daemon {
             Some(Question::Usage(host, question)) => {
                 self.send_order(host, &Order::Usage(Usage { question, rows }));
             }
-            Some(program @ Question::Program(..)) => {
-                self.questions.insert(question, program);
+            Some(other) => {
+                self.questions.insert(question, other);
             }
             None => {}
         }

@@ -65,6 +65,7 @@ mod orders;
 mod owner;
 mod progress;
 mod requests;
+mod revive;
 mod runs;
 mod signals;
 mod spawn;
@@ -95,6 +96,7 @@ use links::Link;
 use listing::Listing;
 use notify::LastAsked;
 use owner::MoveOrders;
+use revive::{RestartAsked, Revived};
 use runs::Run;
 use spawn::{Enrolling, Ordered, Spawning};
 use std::{
@@ -175,6 +177,8 @@ enum Timer {
     CheckpointAsked(u64),
     /// A cut of an application may have lasted for too long.
     Cut(Tid, u32),
+    /// An application takes too long to be brought back, in that generation.
+    Revive(Tid, u32),
     /// Look at the tasks that a drain could not move yet, and how long it may still take.
     Drain,
     /// Look how far the departure is.
@@ -186,6 +190,10 @@ enum Timer {
 enum Question {
     /// The program of the spawn order `(asker, request)`.
     Program(Tid, u64),
+    /// What a checkpoint holds that is to be restarted, for the wish of that number.
+    Restart(u64),
+    /// Likewise, for the tasks here of an application that is brought back in that generation.
+    Revive(Tid, u32),
     /// What the tasks here use, for the listing of this daemon's that has the same number.
     Listing,
     /// Likewise, for the question of another host's daemon.
@@ -261,6 +269,10 @@ pub struct Daemon {
     cuts: Cuts,
     /// Checkpoints that were asked for here.
     asked_checkpoints: BTreeMap<u64, CheckpointAsked>,
+    /// Restarts that were asked for here.
+    asked_restarts: BTreeMap<u64, RestartAsked>,
+    /// Applications that are being brought back, with tasks here.
+    revived: BTreeMap<Tid, Revived>,
     drain: Option<Drain>,
     departure: Option<Departure>,
     timers: BTreeSet<(Time, Timer)>,
@@ -363,6 +375,8 @@ impl Daemon {
             move_orders: MoveOrders::default(),
             cuts: Cuts::new(),
             asked_checkpoints: BTreeMap::new(),
+            asked_restarts: BTreeMap::new(),
+            revived: BTreeMap::new(),
             drain: None,
             departure: None,
             timers: BTreeSet::new(),
@@ -436,6 +450,7 @@ impl Daemon {
             Input::Sent(tid, sent) => self.on_sent(tid, sent),
             Input::SentAll(tid) => self.on_sent_all(tid),
             Input::Stopped(tid, stopped) => self.on_stopped(tid, stopped, out),
+            Input::Loaded(question, result) => self.on_loaded(question, result, out),
             Input::Frozen(tid, result) => self.on_frozen(tid, result, out),
             Input::Arrived(tid, result) => self.on_arrived(tid, result, out),
             Input::Stored(tid, epoch, result) => self.on_stored(tid, epoch, result, out),
@@ -471,6 +486,7 @@ impl Daemon {
                 Timer::Asked(number) => self.on_asked_due(number, out),
                 Timer::CheckpointAsked(number) => self.on_checkpoint_asked_due(number, out),
                 Timer::Cut(app, epoch) => self.on_cut_due(app, epoch, out),
+                Timer::Revive(app, generation) => self.on_revive_due(app, generation),
                 Timer::Drain => self.on_drain_due(),
                 Timer::Departure => {}
             }
@@ -565,6 +581,18 @@ impl Daemon {
                 self.on_cut(app, epoch, agreed.map(|agreed| *agreed), out);
             }
             Applied::CutEnded { app, epoch, saved } => self.on_cut_ended(app, epoch, saved, out),
+            Applied::Revived { app, generation } => self.on_revived(app, generation, out),
+            Applied::Started {
+                app,
+                generation,
+                reviving,
+            } => self.on_started(app, generation, reviving, out),
+            Applied::Abandoned {
+                app,
+                generation,
+                asker,
+                why,
+            } => self.on_abandoned(app, generation, asker, &why, out),
             Applied::Halted => self.on_halted(index, out),
             Applied::Void(change, why) => self.on_void(change, why, out),
         }

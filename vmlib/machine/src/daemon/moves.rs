@@ -144,7 +144,7 @@ impl Daemon {
     }
 
     /// It is this host's: it arrives, or stays.
-    fn settle_here(&mut self, tid: Tid, incarnation: u32, out: &mut Outbox) {
+    pub(super) fn settle_here(&mut self, tid: Tid, incarnation: u32, out: &mut Outbox) {
         if let Some(task) = self.tasks.get(&tid) {
             let connected = task.connected && !task.leaving && !task.frozen;
             self.routes.set_connected(tid, connected);
@@ -196,7 +196,12 @@ impl Daemon {
         self.counters.moves.came += 1;
         self.tasks.insert(tid, task);
         self.routes.set_connected(tid, !arrived.lost);
-        out.push_back(Output::Begin { tid, incarnation });
+        let generation = app.map_or(0, |app| self.agreement.state().epochs(app).generation);
+        out.push_back(Output::Begin {
+            tid,
+            incarnation,
+            generation,
+        });
         self.tell_again(tid, out);
         self.tell_hosts_since(tid, &belongings.hosts, out);
         self.save_part(tid, out);
@@ -262,7 +267,13 @@ impl Daemon {
     }
 
     /// Tells the tasks here, and this daemon's own ends of channels, where a task is.
-    fn tell_located(&mut self, tid: Tid, host: HostId, incarnation: u32, out: &mut Outbox) {
+    pub(super) fn tell_located(
+        &mut self,
+        tid: Tid,
+        host: HostId,
+        incarnation: u32,
+        out: &mut Outbox,
+    ) {
         let located = Located {
             peer: Some(tid),
             host,
@@ -292,6 +303,7 @@ impl Daemon {
         }
         let state = self.agreement.state();
         if let Some(arriving) = self.arriving.get(&tid)
+            && arriving.from != HostId::NONE
             && !state.is_present(arriving.from)
         {
             match arriving.belongings {

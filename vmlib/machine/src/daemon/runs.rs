@@ -44,6 +44,18 @@ pub(super) struct Run {
 impl Daemon {
     /// The master of a run was launched.
     pub(super) fn begin_run(&mut self, conn: ConnId, tid: Tid, out: &mut Outbox) {
+        self.make_console(conn, tid, BTreeSet::new(), out);
+        out.push_back(Output::Attach(conn, tid));
+    }
+
+    /// A console runs a master, whose application has tasks on these hosts.
+    pub(super) fn make_console(
+        &mut self,
+        conn: ConnId,
+        tid: Tid,
+        hosts: BTreeSet<HostId>,
+        out: &mut Outbox,
+    ) {
         let Some(console) = self.consoles.get_mut(&conn) else {
             // The console did not wait for it.
             out.push_back(Output::Signal(tid, SIGHUP));
@@ -53,12 +65,11 @@ impl Daemon {
         let run = Run {
             conn,
             dropped: 0,
-            hosts: BTreeSet::new(),
+            hosts,
             ending: None,
             told: false,
         };
         self.runs.insert(tid, run);
-        out.push_back(Output::Attach(conn, tid));
     }
 
     /// The console of a run is gone.

@@ -227,6 +227,7 @@ impl Daemon {
             out.push_back(Output::Reject(conn, failed.frame()));
             return;
         };
+        let epochs = state.epochs(task.app);
         local.token = None;
         local.connected = true;
         local.pid = pid;
@@ -238,8 +239,8 @@ impl Daemon {
             parent: task.parent().unwrap_or(Tid::NONE),
             app: task.app,
             index: task.index,
-            epoch: 0,
-            generation: 0,
+            epoch: epochs.epoch,
+            generation: epochs.generation,
             incarnation: task.incarnation,
             window_bytes: self.config.window_bytes,
             inbox_bytes: self.config.inbox_bytes,

@@ -112,7 +112,7 @@ impl Daemon {
         let birth = to.host();
         if to.is_daemon() {
             // Only this daemon's own endpoint speaks to other daemons.
-            if frame.header.from == self.tid && state.is_present(birth) {
+            if frame.header.from == self.tid && state.may_be_present(birth) {
                 let way = self.routes.onward(&mut frame.header, birth, 0);
                 self.forward_slowly(way, frame, from_peer, out);
             }
@@ -142,7 +142,7 @@ impl Daemon {
         } else if birth == self.me {
             tid.sequence() < self.next_sequence && self.agreement.is_pending()
         } else {
-            state.is_present(birth) || birth > state.last_host()
+            state.may_be_present(birth)
         }
     }
 

@@ -1,7 +1,10 @@
 //! Checkpoints of an application: all its tasks are saved, or it goes on as if nothing had been.
 
 use crate::world::{Carry, World, on};
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 use vm_machine::{ConnId, Endpoint, Input, Written};
 use vm_wire::{
     HostId, Tid,
@@ -19,6 +22,10 @@ pub struct Store {
     pub slow: bool,
     /// There is no room.
     pub full: bool,
+    /// The images of these tasks are broken.
+    pub broken: BTreeSet<Tid>,
+    /// Tasks whose processes are made when the test says so.
+    pub held: BTreeSet<Tid>,
     /// Those that wait: the host, and what was written.
     waiting: BTreeMap<Tid, (HostId, u32, Part)>,
     /// The images of the last checkpoint.
@@ -71,13 +78,16 @@ impl World {
         self.input(host, Input::Committed(committed));
     }
 
-    fn wish_checkpoint(&mut self, tid: Tid, stop: bool) -> (ConnId, u64) {
+    pub fn wish_checkpoint(&mut self, tid: Tid, stop: bool) -> (ConnId, u64) {
         let conn = self.conn();
         let request = Request::Checkpoint(tid, stop);
         (conn, self.console_request(1, conn, &request))
     }
 
-    fn checkpointed(&mut self, (conn, number): (ConnId, u64)) -> Result<CheckpointReport, Failed> {
+    pub fn checkpointed(
+        &mut self,
+        (conn, number): (ConnId, u64),
+    ) -> Result<CheckpointReport, Failed> {
         self.run_until("the checkpoint", |world| {
             world.console_answer(conn, number).is_some()
         });
@@ -90,7 +100,7 @@ impl World {
 }
 
 /// The leader's host takes no part: n1. A master on n4, workers on n2 and n3.
-fn setting() -> (World, Tid, [Tid; 2]) {
+pub fn setting() -> (World, Tid, [Tid; 2]) {
     let mut world = World::new(4);
     let master = world.master(4, "master");
     let workers = [2, 3].map(|host| world.spawn(master, "worker", 1, on(host)).tids[0]);
@@ -102,7 +112,7 @@ fn stand(world: &World, tids: &[Tid]) -> bool {
 }
 
 /// All go on, and what they say to each other arrives once.
-fn check(world: &mut World, tids: &[Tid]) {
+pub fn check(world: &mut World, tids: &[Tid]) {
     world.run_for(Duration::from_secs(2));
     for tid in tids {
         assert!(!world.processes[tid].frozen, "{tid} stands");

@@ -424,6 +424,23 @@ fn a_move_that_takes_too_long_is_called_off() {
 }
 
 #[test]
+fn an_owner_that_the_coordinators_log_does_not_know_yet_is_not_taken_for_lost() {
+    let mut world = World::new(4);
+    let master = world.master(4, "master");
+    let worker = world.spawn(master, "worker", 1, on(3)).tids[0];
+    world.run_until("a coordinator", |world| world.serving(master).is_some());
+    world.behind = Some(HostId(4));
+    world.join(HostId::FOUNDER, "n5").expect("there is room");
+    world.run_for(Duration::from_secs(1));
+    let wish = world.wish_move(3, worker, 5);
+    assert_eq!(world.moved(wish), Ok((HostId(3), HostId(5))));
+    let wish = world.wish_move(5, worker, 2);
+    world.run_for(Duration::from_millis(100));
+    world.behind = None;
+    assert_eq!(world.moved(wish), Ok((HostId(5), HostId(2))));
+}
+
+#[test]
 fn who_asks_is_answered_though_no_coordinator_can_be_started() {
     let mut world = World::new(3);
     world.no_coordinators = true;

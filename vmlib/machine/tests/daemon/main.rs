@@ -11,5 +11,6 @@ mod ends;
 mod groups;
 mod hosts;
 mod moves;
+mod restart;
 mod spawns;
 mod world;

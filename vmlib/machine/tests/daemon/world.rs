@@ -463,11 +463,19 @@ impl World {
             Output::Commit(checkpoint) => self.commit(host, *checkpoint),
             Output::Drop { epoch, .. } => self.noted.push(format!("drop {epoch}")),
             Output::CancelCopy(tid) => drop(self.copies.remove(&tid)),
-            Output::Resume(tid) => self.resume(host, tid),
+            Output::Resume { tid, .. } => self.resume(host, tid),
             Output::Expect { tid, ticket } => {
                 self.expected.insert(ticket, (host, tid));
             }
-            Output::Begin { tid, .. } => self.begin_arrived(host, tid),
+            Output::Begin {
+                tid, generation, ..
+            } => self.begin_arrived(host, tid, generation),
+            Output::Load {
+                question,
+                app,
+                from,
+            } => self.load(host, question, app, from),
+            Output::Restore { tid, .. } => self.restore(host, tid),
             Output::Discard(tid) => {
                 self.expected.retain(|_, awaited| *awaited != (host, tid));
                 self.standing.remove(&(host, tid));
@@ -636,12 +644,13 @@ impl World {
     }
 
     /// A copy goes on.
-    fn begin_arrived(&mut self, host: HostId, tid: Tid) {
-        let Some(copy) = self.standing.remove(&(host, tid)) else {
+    fn begin_arrived(&mut self, host: HostId, tid: Tid, generation: u32) {
+        let Some(mut copy) = self.standing.remove(&(host, tid)) else {
             return;
         };
         let process = self.processes.get_mut(&tid).expect("a process");
-        assert!(process.frozen, "{tid} runs twice");
+        assert!(process.frozen || !process.alive, "{tid} runs twice");
+        copy.set_generation(generation);
         process.endpoint = Some(copy);
         process.socket.clear();
         (process.host, process.frozen, process.alive) = (host, false, true);

@@ -3,12 +3,14 @@
 use super::{Visitor, failed, machine, text, tid};
 use vm_wire::{
     HostId,
+    agreed::{Change, Revival, RevivedTask},
     checkpoint::{
         AgreedPart, AgreedTask, Checkpoint, CheckpointAsk, CheckpointEnd, CheckpointReport,
-        CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutMade, Part, PartSaved, SavedGroup,
-        SavedPart,
+        CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutMade, Part, PartSaved, RestartReport,
+        SavedGroup, SavedPart,
     },
-    peer::Belongings,
+    console::{Answer, Request},
+    peer::{Belongings, Propose},
 };
 
 pub fn report() -> CheckpointReport {
@@ -20,6 +22,66 @@ pub fn report() -> CheckpointReport {
         freeze_us: 30_000,
         total_us: 70_000,
     }
+}
+
+/// What the log and consoles say about an application that is brought back.
+pub fn restart(visitor: &mut impl Visitor) {
+    let app = tid(1, 1);
+    let revival = Revival {
+        app,
+        asker: (HostId(2), 7),
+        from: (1, 4),
+        console: HostId(2),
+        tasks: vec![RevivedTask {
+            tid: tid(2, 5),
+            host: HostId(3),
+            incarnation: 2,
+            asker: app,
+            request: 7,
+            index: 1,
+            program: text("worker"),
+        }],
+        groups: vec![SavedGroup {
+            name: text("workers"),
+            version: 9,
+            members: vec![(0, tid(2, 5))],
+        }],
+    };
+    let standing = Change::Standing {
+        app,
+        generation: 2,
+        host: HostId(3),
+    };
+    let abandon = Change::Abandon {
+        app,
+        generation: 2,
+        why: text("no room"),
+    };
+    for (name, change) in [
+        ("Revive", Change::Revive(revival)),
+        ("Standing", standing),
+        ("Abandon", abandon),
+    ] {
+        let entry = Propose {
+            proposer: HostId(2),
+            number: 1,
+            changes: vec![change],
+        };
+        visitor.message(&format!("Propose.{name}"), entry);
+    }
+    for (name, from) in [("Restart", None), ("Restart.from", Some((1, 4)))] {
+        let attach = from.is_some();
+        let request = Request::Restart { app, from, attach };
+        visitor.message(&format!("ConsoleRequest.{name}"), request);
+    }
+    let report = RestartReport {
+        app,
+        from: (1, 4),
+        generation: 2,
+        hosts: vec![(HostId(3), 1)],
+        total_us: 80_000,
+    };
+    visitor.message("ConsoleAnswer.Restarted", Answer::Restarted(report));
 }
 
 /// What a coordinator, its daemon and the owners of tasks say about a checkpoint.

@@ -470,6 +470,7 @@ fn orders(visitor: &mut impl Visitor) {
     visitor.message("Flushed", Flushed { app: ended });
     moves(visitor);
     checkpoints::visit(visitor);
+    checkpoints::restart(visitor);
     coordinator(visitor);
     visitor.message("UsageAsk", UsageAsk { question: 300 });
     visitor.message(

@@ -1,0 +1,232 @@
+//! The long texts of `vm help COMMAND`.
+
+pub(super) const TOP_HELP: &str = "\
+Exit codes:
+  0    done
+  1    the machine refused or failed: the message says what and why
+  2    the command line is wrong
+  3    no daemon could be reached, or the connection to it was lost
+  130  interrupted
+  `run` ends with the exit code of its program, or 128 + N if signal N ended it;
+  125 if the machine failed, 127 if the program could not be started.
+  `image run` ends as the process that it brought back does; 124 if it cannot
+  be brought back here, 125 if it could not go on.
+
+Environment:
+  VM_DIR       the daemon's folder, unless --dir is given
+  VM_LAUNCHER  how `add` starts a daemon on another host
+  VM_HISTORY   file of the prompt's history (default ~/.vm_history)
+
+Example:
+  vm run ./program arguments
+  vm add node1 node2
+  vm --json conf";
+
+pub(super) const RUN_HELP: &str = "\
+The program becomes a child of this host's daemon, the master of a new
+application. Its output, and that of all tasks it spawns, appears here; lines of
+others than the master begin with their tid. Standard input and the signals
+INT, QUIT, TERM, HUP, USR1, USR2 and TSTP (as STOP; then CONT) go to the master.
+If standard input and output are both terminals, it gets a terminal too. It sees
+this console's environment. If the console is lost, the master gets SIGHUP.
+
+With --json, each event is one line: started, output, ended.
+
+Exit code: the program's, as if it were local; 128 + N if signal N ended it;
+127 if it could not be started; 125 if the machine failed.
+
+Example:
+  vm run --env THREADS=2 ./simulate --steps 1000 < input > output";
+
+pub(super) const SPAWN_HELP: &str = "\
+Prints the tids. The programs run on when the console ends; their output goes to
+the log of the daemon on their host. They start in the console's folder, which
+has to be there on their hosts, or in that of --cwd: below the --work-dir of its
+daemon a program finds its files again when it is moved. If only some could be
+started, the error names them, and why the others were not.
+
+Example:
+  vm spawn -n 4 --on node1,node2 ./worker --verbose";
+
+pub(super) const PS_HELP: &str = "\
+STATE is that of the process, as ps(1) has it: R running, S sleeping, D waiting
+for the disk, T stopped, Z ended. CPU is user and system time. A dash: the
+task's host did not answer in time. Of a task that has moved, CPU is that of
+its process here.
+
+Example:
+  vm ps
+  vm ps t1.3
+  vm --json ps | jq -r .tasks[].tid";
+
+pub(super) const KILL_HELP: &str = "\
+If the task is the master of an application, the rest of the application is
+ended too.
+
+Example:
+  vm kill t2.5 t2.6";
+
+pub(super) const SIG_HELP: &str = "\
+Names may be given with or without SIG, in any case; RTMIN+3 and RTMAX-1 are
+known too. 0, with which kill(1) asks whether a process lives, is refused: see
+`ps`.
+
+Example:
+  vm sig TERM t2.5
+  vm sig 10 t2.5 t2.6";
+
+pub(super) const MOVE_HELP: &str = "\
+The program knows nothing of it: its memory, threads, open files and messages go
+along, and all other tasks go on. If anything is in the way, the task runs on
+where it was, and the reason is told. A move goes on when this command is
+interrupted. Only programs that use vmlib can be moved.
+
+Example:
+  vm move t2.5 nodeB
+  vm move t2.5 h3
+  vm move t2.5
+  vm move t2.5 nodeB --no-precopy";
+
+pub(super) const CHECKPOINT_HELP: &str = "\
+All tasks stand still until all are saved, then all go on; what is on its way
+between them is neither lost nor doubled. Either all of it is in the store (see
+`vmd --store`), or nothing, and the reason is told. The program knows nothing of
+it. Only programs that use vmlib can be saved.
+
+Example:
+  vm checkpoint t1.1";
+
+pub(super) const STOP_HELP: &str = "\
+The application is saved like by `checkpoint`, and ends with that: `restart`
+brings it back, in this machine or in another one. If it cannot be saved, it
+runs on, and the reason is told.
+
+Example:
+  vm stop --checkpoint t1.1
+  vm restart t1.1";
+
+pub(super) const RESTART_HELP: &str = "\
+All tasks of the application go on where they were saved, each on the host where
+it was if that is there and has room, else on another one: with their tids,
+groups, unread messages, and what was on its way between them. Either all of
+them run, or none, and the reason is told.
+
+APPLICATION is the master's tid, or its name in the store as `checkpoints` shows
+it; it can be left out if there is but one in the store. To bring one back in
+another machine, give its daemons the same store, or a copy of the folder.
+
+This console shows what the application writes until its master ends, as `run`
+does; what is typed does not reach it. With --detach, what it writes goes to the
+logs of the daemons.
+
+Example:
+  vm restart
+  vm restart t1.1 --from g0-e2
+  vm restart 92dc2d-t1.1 --detach";
+
+pub(super) const CHECKPOINTS_HELP: &str = "\
+Of each checkpoint: when it was made, how large it is, how many tasks are in it.
+One that is not whole is listed with the reason.
+
+Exit code: 0, or 1 if one is damaged.
+
+Example:
+  vm checkpoints
+  vm checkpoints --store /shared/store --verify";
+
+pub(super) const DRAIN_HELP: &str = "\
+No task is started there or moved there any more, and those that are there move
+to other hosts, four at a time, each as by `move`; lead and vote go to others
+too if there are enough hosts. A task that cannot be moved stays, and is named
+with its reason. Then `delete` ends the host with nothing lost.
+
+The host goes on draining until --undo or delete, also when this command is
+interrupted. With no other host that takes tasks nothing is begun.
+
+Exit code: 0 if all have left, 1 if not.
+
+Example:
+  vm drain node2 && vm delete node2
+  vm drain --undo node2";
+
+pub(super) const CHECK_HELP: &str = "\
+Told is what can be known without asking the task. Its own sockets, child
+processes and files are seen only by 'move', which then leaves it where it is.
+
+Exit code: 0 if it could be moved, 1 if not; then each reason is one line.
+
+Example:
+  vm check t2.5";
+
+pub(super) const CONF_HELP: &str = "\
+The star marks the host whose daemon was asked. ROLE: the leader orders the log
+of what the machine agreed on, voters confirm it, followers read it. With three
+or four hosts any one may die, with five or more any two. With --all, also the
+last hosts that left in order (gone) or were lost (dead).
+
+Example:
+  vm conf";
+
+pub(super) const ADD_HELP: &str = "\
+The launcher is a command with places to fill in: {host} the host as given,
+{name} the same without what is before an @, {join} the address to join. It is
+split into words as a shell does, but no shell runs it. The machine's secret is
+written to its standard input. It must start a daemon that goes into the
+background. The hosts are started at the same time. Default:
+  ssh {host} vmd --detach --join {join} --name {name} --secret-stdin
+
+Example:
+  vm add node1 node2
+  vm add --launcher 'ssh {host} /opt/vm/vmd --detach --join {join} \\
+      --name {name} --secret-stdin --path /opt/programs' node3";
+
+pub(super) const DELETE_HELP: &str = "\
+Tasks there get SIGTERM and, two seconds later, SIGKILL; messages that they had
+sent still arrive. If it is the machine's only host, the machine ends.
+
+Example:
+  vm delete node2";
+
+pub(super) const HALT_HELP: &str = "\
+Returns when this host's daemon has ended. Without a terminal as standard input
+it does not ask first.
+
+Example:
+  vm halt --yes";
+
+pub(super) const IMAGE_HELP: &str = "\
+An image is a file that a process saved itself to, see docs/checkpoint.md.
+
+`info` reads the heads of the image, and the files that the process had open;
+it passes over the memory, so it is quick, and damage there does not show.
+`verify` reads everything. `run` does too (unless FILE is a pipe), and starts
+nothing if the image is damaged, if this host lacks what the process needs, or
+if its files have changed. Otherwise it becomes the process; at the prompt, the
+prompt waits for it.
+
+Exit code: 1 if the image is not whole or cannot be read; that of `run` is the
+process's own, as if it were local, or 124 if it cannot be brought back here,
+125 if it could not go on.
+
+Example:
+  vm image info saved.img
+  vm image verify saved.img && vm image run saved.img
+  vm --json image info saved.img | jq -r .reasons[]
+  zstd -dc saved.img.zst | vm image run -";
+
+pub(super) const VERSION_HELP: &str = "\
+Works without a daemon; it starts none.
+
+Example:
+  vm version";
+
+pub(super) const HELP_HELP: &str = "\
+Example:
+  vm help run
+  vm help image verify";
+
+pub(super) const QUIT_HELP: &str = "\
+Ctrl-D does the same.
+
+Example:
+  vm> quit";

@@ -1,0 +1,401 @@
+//! Applications that are brought back from a checkpoint (DESIGN section 6, "Restart").
+//!
+//! ```text
+//! asked daemon   reads the manifest, places the tasks
+//! log            Revive: the tasks live again, under a higher generation
+//! each owner     reads the manifest, brings its tasks back; they stand
+//! log            Standing, of each owner
+//! each owner     lets them go on
+//! ```
+//!
+//! Until the last `Standing` nothing has run. Whatever goes wrong before it - an image that is not
+//! whole, a process that ends, a host that dies - ends all of it (`Abandon`, or the end of a task), and
+//! the checkpoint is in the store as before.
+//!
+//! What a daemon knew of a task at the cut is in the manifest and belongs to it again. Its process may
+//! still be here, from before: the new one is made when that has ended.
+
+use super::{Daemon, Question, Timer, arriving::Arriving, asked::MoveAsker};
+use crate::{Outbox, Output, Reviving, Time, Void, placement};
+use std::collections::{BTreeMap, BTreeSet};
+use vm_wire::{
+    HostId, Tid,
+    agreed::{Change, Revival, RevivedTask},
+    checkpoint::{Checkpoint, RestartReport},
+    console::Answer,
+    encode, limits,
+    task::{FailKind, Failed},
+};
+
+/// A wish to bring an application back, by the number that this daemon gave it.
+#[derive(Debug)]
+pub(super) struct RestartAsked {
+    asker: MoveAsker,
+    app: Tid,
+    /// The asker is its console from then on.
+    attach: bool,
+    began: Time,
+}
+
+/// An application that is being brought back, as an owner of some of its tasks sees it.
+#[derive(Debug)]
+pub(super) struct Revived {
+    generation: u32,
+    from: (u32, u32),
+    console: HostId,
+    /// The tasks that are to live here, and whether they stand.
+    tasks: BTreeMap<Tid, bool>,
+    /// The manifest was asked for.
+    loads: bool,
+}
+
+impl Daemon {
+    /// Somebody here wants an application brought back. The answer comes when it runs, or does not.
+    pub(super) fn ask_restart(
+        &mut self,
+        asker: MoveAsker,
+        app: Tid,
+        from: Option<(u32, u32)>,
+        attach: bool,
+        out: &mut Outbox,
+    ) -> Result<(), Failed> {
+        let shown = app.show(self.machine);
+        if self.agreement.state().tasks_of(app).next().is_some() {
+            let text = format!("application {shown} runs in this machine");
+            return Err(Failed::new(FailKind::Refused, text));
+        }
+        if self.asked_restarts.values().any(|asked| asked.app == app) {
+            let text = format!("application {shown} is just being restarted");
+            return Err(Failed::new(FailKind::Refused, text));
+        }
+        let request = self.next_request;
+        self.next_request += 1;
+        let asked = RestartAsked {
+            asker,
+            app,
+            attach,
+            began: self.now,
+        };
+        self.asked_restarts.insert(request, asked);
+        let question = self.question(Question::Restart(request));
+        out.push_back(Output::Load {
+            question,
+            app,
+            from,
+        });
+        Ok(())
+    }
+
+    /// What a checkpoint holds, or why that cannot be read.
+    pub(super) fn on_loaded(
+        &mut self,
+        question: u64,
+        result: Result<Box<Checkpoint>, Failed>,
+        out: &mut Outbox,
+    ) {
+        match self.questions.remove(&question) {
+            Some(Question::Restart(request)) => {
+                let begun = result.and_then(|checkpoint| self.begin_restart(request, &checkpoint));
+                if let Err(failed) = begun {
+                    self.answer_restart(request, &Answer::Failed(failed), out);
+                }
+            }
+            Some(Question::Revive(app, generation)) => {
+                let brought = result
+                    .and_then(|checkpoint| self.bring_back(app, generation, *checkpoint, out));
+                if let Err(failed) = brought {
+                    self.abandon(app, generation, &failed.text);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The checkpoint that is wanted is there: its tasks get places.
+    fn begin_restart(&mut self, request: u64, checkpoint: &Checkpoint) -> Result<(), Failed> {
+        let Some(asked) = self.asked_restarts.get(&request) else {
+            return Ok(());
+        };
+        let (agreed, app) = (&checkpoint.agreed, asked.app);
+        let mut tasks: Vec<_> = agreed.tasks.iter().collect();
+        // The master first: it may have to be where its console is.
+        tasks.sort_by_key(|task| (task.tid != app, task.tid));
+        let has_master = tasks.first().is_some_and(|task| task.tid == app);
+        if asked.attach && !has_master {
+            let text = "the master of the application had ended: use --detach";
+            return Err(Failed::new(FailKind::Refused, text));
+        }
+        let at_console = asked.attach.then_some(self.me);
+        let places = tasks.iter().map(|task| (&*task.place.0, &*task.place.1));
+        let hosts = placement::place_again(self.agreement.state(), places, at_console)?;
+        let placed = tasks.into_iter().zip(hosts);
+        let revived = placed.map(|(task, host)| RevivedTask {
+            tid: task.tid,
+            host,
+            incarnation: task.incarnation,
+            asker: task.asker,
+            request: task.request,
+            index: task.index,
+            program: task.program.clone(),
+        });
+        let revival = Change::Revive(Revival {
+            app,
+            asker: (self.me, request),
+            from: (agreed.generation, agreed.epoch),
+            console: if asked.attach { self.me } else { HostId::NONE },
+            tasks: revived.collect(),
+            groups: agreed.groups.clone(),
+        });
+        let bytes = encode(&revival).len();
+        if bytes > limits::REVIVAL_MAX {
+            let count = agreed.tasks.len();
+            let text = format!(
+                "the application has {count} tasks and takes {bytes} bytes in the log, more than \
+                 the {} that are possible",
+                limits::REVIVAL_MAX
+            );
+            return Err(Failed::new(FailKind::Limit, text));
+        }
+        self.agreement.propose(revival);
+        Ok(())
+    }
+
+    /// The log did not take it.
+    pub(super) fn on_not_revived(&mut self, revival: &Revival, why: Void, out: &mut Outbox) {
+        let (host, request) = revival.asker;
+        if host == self.me {
+            let shown = revival.app.show(self.machine);
+            let text = format!("application {shown} cannot be restarted: {why}; try again");
+            let failed = Failed::new(FailKind::Refused, text);
+            self.answer_restart(request, &Answer::Failed(failed), out);
+        }
+    }
+
+    fn answer_restart(&mut self, request: u64, answer: &Answer, out: &mut Outbox) {
+        if let Some(asked) = self.asked_restarts.remove(&request) {
+            self.answer_asker(asked.asker, answer, out);
+        }
+    }
+
+    /// The log says where the tasks of an application are to live again.
+    pub(super) fn on_revived(&mut self, app: Tid, generation: u32, out: &mut Outbox) {
+        let state = self.agreement.state();
+        let owned = |tid: Tid| {
+            state
+                .living_task(tid)
+                .map(|it| (tid, it.host, it.incarnation))
+        };
+        let tasks: Vec<_> = state.tasks_of(app).filter_map(owned).collect();
+        let how = state.reviving(app).map(|it| (it.from, it.console));
+        for (tid, host, incarnation) in &tasks {
+            self.routes.moved(*tid, *host, *incarnation);
+            self.tell_located(*tid, *host, *incarnation, out);
+        }
+        self.release_held(out);
+        let here = tasks.iter().filter(|(_, host, _)| *host == self.me);
+        let here: BTreeMap<Tid, bool> = here.map(|(tid, ..)| (*tid, false)).collect();
+        if let Some((from, console)) = how.filter(|_| !here.is_empty()) {
+            let revived = Revived {
+                generation,
+                from,
+                console,
+                tasks: here,
+                loads: false,
+            };
+            self.revived.insert(app, revived);
+            let due = self.now + limits::REVIVE_TIME;
+            self.set_timer(due, Timer::Revive(app, generation));
+            self.review_revived(app, out);
+        }
+    }
+
+    /// Reads the manifest once no process of before is here.
+    pub(super) fn review_revived(&mut self, app: Tid, out: &mut Outbox) {
+        let Some(revived) = self.revived.get_mut(&app) else {
+            return;
+        };
+        let lingers = revived.tasks.keys().any(|tid| self.tasks.contains_key(tid));
+        if lingers || std::mem::replace(&mut revived.loads, true) {
+            return;
+        }
+        let (generation, from) = (revived.generation, revived.from);
+        let question = self.question(Question::Revive(app, generation));
+        out.push_back(Output::Load {
+            question,
+            app,
+            from: Some(from),
+        });
+    }
+
+    /// Makes the processes of an application's tasks here.
+    fn bring_back(
+        &mut self,
+        app: Tid,
+        generation: u32,
+        checkpoint: Checkpoint,
+        out: &mut Outbox,
+    ) -> Result<(), Failed> {
+        let revived = self.revived.get(&app);
+        let Some(revived) = revived.filter(|revived| revived.generation == generation) else {
+            return Ok(());
+        };
+        let (from, console) = (revived.from, revived.console);
+        let mut awaited: BTreeSet<Tid> = revived.tasks.keys().copied().collect();
+        for (task, part) in checkpoint.agreed.tasks.iter().zip(checkpoint.parts) {
+            let tid = task.tid;
+            if !awaited.remove(&tid) {
+                continue;
+            }
+            let mut belongings = part.belongings;
+            belongings.console = console;
+            belongings.awaits = HostId::NONE;
+            let incarnation = self.agreement.state().living_task(tid);
+            let arriving = Arriving {
+                from: HostId::NONE,
+                incarnation: incarnation.map_or(0, |task| task.incarnation),
+                belongings: Some(belongings),
+                lost: false,
+                said: Vec::new(),
+            };
+            self.arriving.insert(tid, arriving);
+            out.push_back(Output::Restore {
+                tid,
+                app,
+                from,
+                image: part.image,
+            });
+        }
+        if let Some(tid) = awaited.first() {
+            let shown = tid.show(self.machine);
+            let text = format!("task {shown} is not in the checkpoint");
+            return Err(Failed::new(FailKind::System, text));
+        }
+        Ok(())
+    }
+
+    /// The process of a task that is brought back stands, or there is none.
+    pub(super) fn on_brought_back(&mut self, tid: Tid, result: Result<(), Failed>) {
+        let app = self.agreement.state().living_task(tid).map(|task| task.app);
+        let Some((app, revived)) = app.and_then(|app| Some((app, self.revived.get_mut(&app)?)))
+        else {
+            return;
+        };
+        let generation = revived.generation;
+        if let Err(failed) = result {
+            let (shown, name) = (tid.show(self.machine), &self.config.facts.name);
+            let why = format!("task {shown} on '{name}': {}", failed.text);
+            return self.abandon(app, generation, &why);
+        }
+        revived.tasks.insert(tid, true);
+        if revived.tasks.values().all(|stands| *stands) {
+            let host = self.me;
+            self.agreement.propose(Change::Standing {
+                app,
+                generation,
+                host,
+            });
+        }
+    }
+
+    fn abandon(&mut self, app: Tid, generation: u32, why: &str) {
+        let end = why.floor_char_boundary(limits::REASON_MAX);
+        self.agreement.propose(Change::Abandon {
+            app,
+            generation,
+            why: why[..end].to_owned(),
+        });
+    }
+
+    /// It takes too long.
+    pub(super) fn on_revive_due(&mut self, app: Tid, generation: u32) {
+        let revived = self.revived.get(&app);
+        if revived.is_some_and(|revived| revived.generation == generation) {
+            let why = format!("not all of it stood after {:?}", limits::REVIVE_TIME);
+            self.abandon(app, generation, &why);
+        }
+    }
+
+    /// All of an application stands: it goes on.
+    pub(super) fn on_started(
+        &mut self,
+        app: Tid,
+        generation: u32,
+        reviving: Option<Reviving>,
+        out: &mut Outbox,
+    ) {
+        let here = self.forget_revived(app, generation);
+        let mine = reviving.filter(|reviving| reviving.asker.0 == self.me);
+        if let Some(reviving) = mine {
+            self.end_restart(app, generation, &reviving, out);
+        }
+        for tid in here {
+            let task = self.agreement.state().living_task(tid);
+            if let Some(incarnation) = task.map(|task| task.incarnation) {
+                self.settle_here(tid, incarnation, out);
+                self.release_held(out);
+            }
+        }
+        self.review_coordinator(app, out);
+    }
+
+    /// Who asked for it is told, and becomes its console.
+    fn end_restart(&mut self, app: Tid, generation: u32, reviving: &Reviving, out: &mut Outbox) {
+        let request = reviving.asker.1;
+        let Some(asked) = self.asked_restarts.get(&request) else {
+            return;
+        };
+        let state = self.agreement.state();
+        let mut hosts: BTreeMap<HostId, u32> = BTreeMap::new();
+        for task in state.tasks_of(app).filter_map(|tid| state.task(tid)) {
+            *hosts.entry(task.host).or_default() += 1;
+        }
+        let report = RestartReport {
+            app,
+            from: reviving.from,
+            generation,
+            hosts: hosts.iter().map(|(host, count)| (*host, *count)).collect(),
+            total_us: self.now.since(asked.began).as_micros() as u64,
+        };
+        if let MoveAsker::Console(conn, _) = asked.asker
+            && asked.attach
+        {
+            self.make_console(conn, app, hosts.into_keys().collect(), out);
+        }
+        self.answer_restart(request, &Answer::Restarted(report), out);
+    }
+
+    /// An application is not brought back.
+    pub(super) fn on_abandoned(
+        &mut self,
+        app: Tid,
+        generation: u32,
+        asker: (HostId, u64),
+        why: &str,
+        out: &mut Outbox,
+    ) {
+        for tid in self.forget_revived(app, generation) {
+            self.discard(tid, out);
+        }
+        let (host, request) = asker;
+        if host == self.me {
+            let shown = app.show(self.machine);
+            let text = format!("application {shown} cannot be brought back: {why}");
+            let failed = Failed::new(FailKind::System, text);
+            self.answer_restart(request, &Answer::Failed(failed), out);
+        }
+    }
+
+    /// Its tasks that were to live here.
+    fn forget_revived(&mut self, app: Tid, generation: u32) -> Vec<Tid> {
+        let of_it = |revived: &Revived| revived.generation == generation;
+        match self.revived.get(&app).is_some_and(of_it) {
+            true => {
+                self.timers
+                    .retain(|(_, it)| *it != Timer::Revive(app, generation));
+                let revived = self.revived.remove(&app);
+                revived.map_or(Vec::new(), |it| it.tasks.into_keys().collect())
+            }
+            false => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Applications that are brought back from their checkpoints: all of them, or not at all.
+
+use crate::{
+    checkpoints::{check, setting},
+    world::{World, on, tid},
+};
+use std::time::Duration;
+use vm_machine::{ConnId, Input};
+use vm_wire::{
+    HostId, Tid,
+    checkpoint::RestartReport,
+    console::{Answer, Request},
+    task::{FailKind, Failed, GroupAsk, GroupChange, GroupView},
+};
+
+impl World {
+    /// The manifest of a checkpoint is read.
+    pub fn load(&mut self, host: HostId, question: u64, app: Tid, from: Option<(u32, u32)>) {
+        let mut committed = self.store.committed.iter().rev();
+        let found = committed.find(|checkpoint| {
+            let agreed = &checkpoint.agreed;
+            let id = (agreed.generation, agreed.epoch);
+            agreed.app == app && from.is_none_or(|from| from == id)
+        });
+        let none = || Failed::new(FailKind::System, "no checkpoint of it is in the store");
+        let result = found.cloned().map(Box::new).ok_or_else(none);
+        self.input(host, Input::Loaded(question, result));
+    }
+
+    /// A process is made of an image of the store.
+    pub fn restore(&mut self, host: HostId, tid: Tid) {
+        let broken = self.store.broken.contains(&tid);
+        let image = self.store.images[&tid].clone();
+        self.standing.insert((host, tid), image);
+        if broken {
+            let failed = Failed::new(FailKind::System, "the image is damaged");
+            self.input(host, Input::Arrived(tid, Err(failed)));
+        } else if !self.store.held.contains(&tid) {
+            self.input(host, Input::Arrived(tid, Ok(())));
+        }
+    }
+
+    fn wish_restart(&mut self, host: u16, app: Tid) -> (ConnId, u64) {
+        let conn = self.conn();
+        let request = Request::Restart {
+            app,
+            from: None,
+            attach: false,
+        };
+        (conn, self.console_request(host, conn, &request))
+    }
+
+    fn restarted(&mut self, (conn, number): (ConnId, u64)) -> Result<RestartReport, Failed> {
+        self.run_until("the restart", |world| {
+            world.console_answer(conn, number).is_some()
+        });
+        match self.console_answer(conn, number) {
+            Some(Answer::Restarted(report)) => Ok(report),
+            Some(Answer::Failed(failed)) => Err(failed),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Stops an application with a checkpoint.
+    fn stop(&mut self, app: Tid) {
+        let wish = self.wish_checkpoint(app, true);
+        self.checkpointed(wish).expect("it can be saved");
+        self.run_for(Duration::from_secs(1));
+        assert!(!self.is_alive(app));
+    }
+
+    fn lives_on(&self, tid: Tid) -> Option<HostId> {
+        let state = self.daemon(1).agreement().state();
+        state.living_task(tid).map(|task| task.host)
+    }
+}
+
+#[test]
+fn an_application_goes_on_where_it_was_stopped_with_its_groups_and_what_was_on_its_way() {
+    let (mut world, master, workers) = setting();
+    let join = GroupChange {
+        group: "g".to_owned(),
+        join: true,
+    };
+    let other = world.master(2, "other");
+    for tid in [other, workers[1], master] {
+        world.ask::<GroupView>(tid, &join).expect("it may join");
+    }
+    let leave = GroupChange {
+        join: false,
+        ..join
+    };
+    world.ask::<GroupView>(other, &leave).expect("it may leave");
+    world.cut(4, 2, true);
+    world.run_for(Duration::from_millis(10));
+    world.send(workers[0], master, "on its way");
+    let wish = world.wish_checkpoint(master, true);
+    world.heal(4, 2);
+    world.checkpointed(wish).expect("it can be saved");
+    world.run_for(Duration::from_secs(1));
+
+    let wish = world.wish_restart(1, master);
+    let report = world.restarted(wish).expect("it can be brought back");
+    assert_eq!((report.app, report.from), (master, (0, 1)));
+    assert_eq!(report.generation, 1);
+    let hosts = [2, 3, 4].map(|host| (HostId(host), 1));
+    assert_eq!(report.hosts, hosts);
+    world.run_for(Duration::from_secs(2));
+    let told = [(workers[0], "on its way".to_owned())];
+    assert_eq!(world.received(master), told);
+    check(&mut world, &[master, workers[0], workers[1]]);
+    let ask = GroupAsk {
+        group: "g".to_owned(),
+        version: 0,
+    };
+    let view: GroupView = world.ask(workers[0], &ask).expect("it is there");
+    assert_eq!(view.members, [(1, workers[1]), (2, master)]);
+
+    // It can be saved again, and brought back again.
+    world.stop(master);
+    let id = |world: &World| {
+        let last = world.store.committed.last().expect("a checkpoint");
+        (last.agreed.generation, last.agreed.epoch)
+    };
+    assert_eq!(id(&world), (1, 2));
+    let wish = world.wish_restart(3, master);
+    let report = world.restarted(wish).expect("it can be brought back");
+    assert_eq!((report.from, report.generation), ((1, 2), 2));
+    check(&mut world, &[master, workers[0], workers[1]]);
+    // New tasks are born as ever.
+    let late = world.spawn(master, "worker", 1, on(2)).tids[0];
+    check(&mut world, &[master, workers[0], workers[1], late]);
+}
+
+#[test]
+fn what_was_on_a_host_that_is_gone_goes_on_elsewhere() {
+    let (mut world, master, workers) = setting();
+    world.stop(master);
+    world.crash(3);
+    world.run_until("its end in the log", |world| {
+        let state = world.daemon(1).agreement().state();
+        !state.is_present(HostId(3))
+    });
+    let wish = world.wish_restart(2, master);
+    let report = world.restarted(wish).expect("it can be brought back");
+    assert_eq!(report.hosts, [1, 2, 4].map(|host| (HostId(host), 1)));
+    assert_eq!(world.lives_on(workers[1]), Some(HostId(1)));
+    check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn what_runs_is_not_brought_back_a_second_time() {
+    let (mut world, master, workers) = setting();
+    let wish = world.wish_checkpoint(master, false);
+    world.checkpointed(wish).expect("it can be saved");
+    let wish = world.wish_restart(2, master);
+    let failed = world.restarted(wish).expect_err("it runs");
+    assert!(failed.text.contains("runs in this machine"), "{failed}");
+    let wish = world.wish_restart(2, tid(1, 77));
+    let failed = world.restarted(wish).expect_err("there is none");
+    assert!(failed.text.contains("no checkpoint"), "{failed}");
+    check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn two_who_want_the_same_one_bring_it_back_once() {
+    let (mut world, master, workers) = setting();
+    world.stop(master);
+    let wishes = [2, 3].map(|host| world.wish_restart(host, master));
+    let results = wishes.map(|wish| world.restarted(wish));
+    assert_eq!(results.iter().filter(|it| it.is_ok()).count(), 1);
+    let failed = results
+        .into_iter()
+        .find_map(Result::err)
+        .expect("the other");
+    assert!(failed.text.contains("alive"), "{failed}");
+    check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn an_image_that_is_damaged_leaves_all_as_it_was() {
+    let (mut world, master, workers) = setting();
+    world.stop(master);
+    world.store.broken.insert(workers[1]);
+    let wish = world.wish_restart(2, master);
+    let failed = world.restarted(wish).expect_err("one is damaged");
+    let names = failed.text.contains("t3.1 on 'n3'") && failed.text.contains("damaged");
+    assert!(names, "{failed}");
+    world.run_for(Duration::from_secs(1));
+    for tid in [master, workers[0], workers[1]] {
+        assert_eq!(world.lives_on(tid), None);
+        assert!(!world.is_alive(tid), "{tid}");
+    }
+    assert!(world.standing.is_empty());
+    world.store.broken.clear();
+    let wish = world.wish_restart(2, master);
+    let report = world.restarted(wish).expect("it can be brought back");
+    assert_eq!(report.generation, 2);
+    check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn a_host_that_dies_before_all_stand_leaves_all_as_it_was() {
+    let (mut world, master, workers) = setting();
+    world.stop(master);
+    world.store.held.insert(workers[1]);
+    let wish = world.wish_restart(2, master);
+    world.run_until("they stand", |world| world.standing.len() == 3);
+    world.run_for(Duration::from_secs(1));
+    assert!(!world.is_alive(master), "it runs before all are there");
+    world.crash(3);
+    let failed = world.restarted(wish).expect_err("a host is gone");
+    assert!(failed.text.contains("lost with its host"), "{failed}");
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.lives_on(master), None);
+    world.store.held.clear();
+    let wish = world.wish_restart(2, master);
+    world.restarted(wish).expect("it can be brought back");
+    check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn who_asked_may_go_and_it_is_brought_back_nevertheless() {
+    let (mut world, master, workers) = setting();
+    world.stop(master);
+    world.store.held.insert(workers[1]);
+    let wish = world.wish_restart(1, master);
+    world.run_until("they stand", |world| world.standing.len() == 3);
+    world.input(HostId(1), Input::ConnGone(wish.0));
+    world.input(HostId(3), Input::Arrived(workers[1], Ok(())));
+    world.run_until("it runs", |world| world.is_alive(master));
+    check(&mut world, &[master, workers[0], workers[1]]);
+}
