@@ -237,7 +237,17 @@ impl World {
         let joining = self.nodes.iter().any(|node| node.state == State::Joining);
         let voters = agreement.voters();
         let fit = voters.len() == wanted && voters.iter().all(|host| present.contains(host));
-        let settled = fit && !agreement.voters_change();
+        // A voter uses what it knows to be in the log: until then it may need a majority of the former
+        // ones, of which there may be one.
+        let knows = |host: &HostId| {
+            let slot = self.slot_of_host(*host);
+            let daemon = slot.and_then(|slot| self.nodes[slot].daemon.as_ref());
+            daemon.is_some_and(|daemon| {
+                let agreement = daemon.agreement();
+                agreement.voters() == voters && !agreement.voters_change()
+            })
+        };
+        let settled = fit && voters.iter().all(knows);
         let well = all_run && !leaving && !joining && settled;
         let broken = self.blocked_until > self.queue.now();
         (well && !broken).then_some(leader)

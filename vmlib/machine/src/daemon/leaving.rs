@@ -277,7 +277,8 @@ impl Daemon {
     }
 
     /// At the source: the right to resume the task goes to the log, once its image is whole and
-    /// its request answered. Only a request that changes nothing may go on there, as a new one.
+    /// its request answered. Only a request that changes nothing may go on there, as a new one. A task
+    /// whose process has ended meanwhile has ended: it is not released.
     pub(super) fn release_task(&mut self, tid: Tid) {
         let watches = self.watches_of(tid);
         let (Some(moving), Some(task)) = (self.leaving.get_mut(&tid), self.tasks.get(&tid)) else {
@@ -290,7 +291,7 @@ impl Daemon {
             Some(Waiting::Elsewhere(host)) => (false, host),
             Some(_) => return,
         };
-        if moving.stage != Stage::Loading || moving.loaded.is_none() {
+        if moving.stage != Stage::Loading || moving.loaded.is_none() || !task.process {
             return;
         }
         (moving.stage, moving.released) = (Stage::Released, self.now);

@@ -30,7 +30,7 @@
 //! offer that is ahead of the target's log waits until that has caught up: a task may come back
 //! before its old host knows that it went.
 
-use super::{Daemon, leaving::Leaving, requests::Waiting, tasks::LocalTask};
+use super::{Daemon, exit::SIGKILL, leaving::Leaving, requests::Waiting, tasks::LocalTask};
 use crate::{Outbox, Output, Time};
 use bytes::BytesMut;
 use vm_wire::{
@@ -207,6 +207,9 @@ impl Daemon {
         self.save_part(tid, out);
         if !self.agreement.state().is_present(belongings.awaits) {
             self.ask_anew(tid, belongings.awaits);
+        }
+        if app.is_some_and(|app| self.is_forsaken(app)) {
+            out.push_back(Output::Signal(tid, SIGKILL));
         }
         if arrived.lost {
             // It ended here before the log gave it to this host.

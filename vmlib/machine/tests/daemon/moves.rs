@@ -720,3 +720,35 @@ fn who_hears_that_a_task_has_moved_can_have_it_moved_on_at_once() {
     assert_eq!(world.moved(back), Ok((HostId(3), HostId(2))));
     check(&mut world, master, worker, 2);
 }
+
+#[test]
+fn a_task_whose_process_ends_after_its_image_was_written_has_ended() {
+    let (mut world, _, worker, wish) = held();
+    // The log does not know it before the target has the image.
+    world.behind = Some(HostId(2));
+    world.lost = Some(|order| {
+        assert!(!matches!(order, Order::MoveRelease(_)), "it is released");
+        false
+    });
+    world.die(worker, ExitStatus::Signal(9));
+    world.arrive(worker);
+    world.run_for(Duration::from_millis(500));
+    world.behind = None;
+    let failed = world.moved(wish).expect_err("it has ended");
+    assert_eq!(failed.kind, FailKind::NoSuchTask);
+    assert_eq!(host_of(&world, worker), None);
+}
+
+#[test]
+fn what_was_on_its_way_when_its_master_ended_badly_ends_too() {
+    let (mut world, master, worker, _) = held();
+    // Its old host does not know of the master's end before it has let it go.
+    world.behind = Some(HostId(2));
+    world.die(master, ExitStatus::Signal(9));
+    world.run_for(Duration::from_millis(500));
+    world.arrive(worker);
+    world.run_for(Duration::from_millis(500));
+    world.behind = None;
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(host_of(&world, worker), None);
+}
