@@ -13,12 +13,14 @@ use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
     str::FromStr,
+    time::Duration,
 };
 use vm_store::CheckpointId;
 use vm_wire::{
     MachineId, Tid,
+    checkpoint::Policy,
     id::TidError,
-    limits::SPAWN_COUNT_MAX,
+    limits::{CHECKPOINT_EVERY_MIN, CHECKPOINTS_KEPT_MAX, SPAWN_COUNT_MAX},
     task::{Place, Spawn},
 };
 
@@ -135,6 +137,13 @@ pub enum Command {
     /// Save all tasks of an application together, while it stands still for a moment.
     #[command(after_long_help = CHECKPOINT_HELP)]
     Checkpoint {
+        /// Not now, but again and again from now on, after so long each: 90s, 5m, 1h; 0s: no more.
+        #[arg(long, value_name = "TIME", value_parser = interval)]
+        every: Option<Duration>,
+        /// How many of these are kept; otherwise three.
+        #[arg(long, value_name = "COUNT", requires = "every")]
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(CHECKPOINTS_KEPT_MAX)))]
+        keep: Option<u32>,
         /// The application: its master, or any task of it.
         #[arg(value_name = "TID")]
         tid: TidArg,
@@ -285,6 +294,13 @@ pub struct Run {
     /// Do not give the program a terminal, even if the console has one.
     #[arg(long)]
     pub no_terminal: bool,
+    /// Make a checkpoint of the application again and again, after so long each: 90s, 5m, 1h.
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    pub checkpoint_every: Option<Duration>,
+    /// How many of these checkpoints are kept; otherwise three.
+    #[arg(long, value_name = "COUNT", requires = "checkpoint_every")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(CHECKPOINTS_KEPT_MAX)))]
+    pub keep: Option<u32>,
     /// Refused, with a word on what to do instead.
     #[arg(long = "on", hide = true, value_name = "HOST", value_parser = not_elsewhere)]
     _on: Option<String>,
@@ -416,13 +432,34 @@ pub enum AppArg {
 }
 
 impl FromStr for AppArg {
-    type Err = TidError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, TidError> {
+    fn from_str(text: &str) -> Result<Self, String> {
         match vm_store::name::parse_app(text) {
             Some(app) => Ok(AppArg::Named(app)),
-            None => text.parse().map(AppArg::Master),
+            None => text.parse().map(AppArg::Master).map_err(|_: TidError| {
+                "an application is called by its master, as t1.1, or as `vm checkpoints` shows it"
+                    .to_owned()
+            }),
         }
+    }
+}
+
+/// A time between checkpoints: 0, or not less than the least.
+fn interval(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<jiff::SignedDuration>();
+    let time = parsed.map_err(|_| "a time is written like 90s, 5m or 1h".to_owned())?;
+    match Duration::try_from(time) {
+        Ok(time) if time.is_zero() || time >= CHECKPOINT_EVERY_MIN => Ok(time),
+        _ => Err(format!("it is at least {CHECKPOINT_EVERY_MIN:?}")),
+    }
+}
+
+/// A policy, as given by options.
+pub fn policy(every: Duration, keep: Option<u32>) -> Policy {
+    Policy {
+        every_ms: u64::try_from(every.as_millis()).unwrap_or(u64::MAX),
+        keep: keep.unwrap_or(0),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     render::{Event, Renderer},
     run, terminal,
 };
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::CommandFactory;
 use std::{
     env,
@@ -129,7 +129,20 @@ impl Console {
                 };
                 self.move_task(tid, host.as_deref(), way)
             }
-            Command::Checkpoint { tid } => {
+            Command::Checkpoint {
+                every: Some(every),
+                keep,
+                tid,
+            } => {
+                let tid = self.resolve(tid)?;
+                let policy = command::policy(*every, *keep);
+                let Answer::Done = self.client()?.ask(&Request::Policy(tid, policy))? else {
+                    return Err(ClientError::Unexpected.into());
+                };
+                self.renderer.show(&Event::Policy(tid, policy))?;
+                Ok(failure::DONE)
+            }
+            Command::Checkpoint { tid, .. } => {
                 let tid = self.resolve(tid)?;
                 let request = Request::Checkpoint(tid, false);
                 let Answer::Checkpointed(report) = self.client()?.ask(&request)? else {
@@ -160,6 +173,9 @@ impl Console {
                     Some(root) => root.clone(),
                     None => PathBuf::from(self.conf(None)?.store),
                 };
+                if store.is_some() && !root.exists() {
+                    bail!("there is no store {}", root.display());
+                }
                 let rows = checkpoints::list(&root, *verify)?;
                 self.renderer.show(&Event::Checkpoints(&rows))?;
                 let damaged = rows.iter().any(|row| row.damaged.is_some());
@@ -313,10 +329,14 @@ impl Console {
         let reads = terminal || !self.commands_on_stdin;
         let outcome = self.client_or_start().map(drop).and_then(|()| {
             let input = reads.then(rustix::stdio::stdin);
+            let policy = args.checkpoint_every;
             run::run(
                 &self.dir,
                 &self.interrupt,
-                request,
+                (
+                    request,
+                    policy.map(|every| command::policy(every, args.keep)),
+                ),
                 terminal,
                 input,
                 &mut self.renderer,

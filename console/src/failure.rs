@@ -13,6 +13,8 @@ pub const USAGE: u8 = 2;
 pub const UNREACHABLE: u8 = 3;
 /// `image run`: the process cannot be brought back here, and nothing was started.
 pub const NOT_RESTORED: u8 = vm_checkpoint::CANNOT_RESTORE as u8;
+/// `run`: the application was stopped with a checkpoint, and can go on later; `EX_TEMPFAIL`.
+pub const RUN_STOPPED: u8 = 75;
 /// `run`: the machine failed, not the program.
 pub const RUN_FAILED: u8 = 125;
 /// `run`: the program could not be started.

@@ -17,7 +17,7 @@ use vm_checkpoint::image::{ImageError, Summary};
 use vm_wire::{
     HostId, MachineId, Tid,
     agreed::ExitStatus,
-    checkpoint::{CheckpointReport, RestartReport},
+    checkpoint::{CheckpointReport, Policy, RestartReport},
     console::{Conf, Output, TaskRow},
     peer::{DrainReport, MoveReport},
 };
@@ -45,6 +45,8 @@ pub enum Event<'a> {
     Moved(Tid, &'a MoveReport, &'a Conf),
     /// A checkpoint was made.
     Checkpointed(&'a CheckpointReport),
+    /// When checkpoints of a task's application are made by themselves, from now on.
+    Policy(Tid, Policy),
     /// An application was stopped with a checkpoint.
     Stopped(&'a CheckpointReport),
     /// It was brought back; the machine, for the names.
@@ -467,12 +469,17 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
             freeze_us: 45_000,
             total_us: 60_000,
         };
+        let policy = Policy {
+            every_ms: 300_000,
+            keep: 5,
+        };
         let restarted = RestartReport {
             app: tid(1, 1),
             from: (0, 2),
             generation: 1,
             hosts: vec![(HostId(1), 1), (HostId(2), 2)],
             total_us: 80_000,
+            passed_over: vec!["g0-e3: it is half as long".to_owned()],
         };
         let row = |epoch, summary, damaged: Option<&str>| Row {
             app: tid(1, 1),
@@ -531,14 +538,27 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
                 r#"{"bytes":80000000,"checkpoint":"g0-e2","freeze_us":45000,"tasks":4,"total_us":60000}"#,
             ),
             (
+                Event::Policy(tid(1, 1), policy),
+                "t1.1: a checkpoint every 300 s, 5 are kept\n",
+                r#"{"every_ms":300000,"keep":5,"tid":"t1.1"}"#,
+            ),
+            (
+                Event::Policy(tid(1, 1), Policy::default()),
+                "t1.1: no more checkpoints by themselves\n",
+                r#"{"every_ms":0,"keep":null,"tid":"t1.1"}"#,
+            ),
+            (
                 Event::Stopped(&saved),
                 "stopped with checkpoint g0-e2: 4 tasks, 80.0 MB in 60.0 ms\n",
                 r#"{"bytes":80000000,"freeze_us":45000,"stopped":"g0-e2","tasks":4,"total_us":60000}"#,
             ),
             (
                 Event::Restarted(&restarted, &machine),
-                "t1.1 restarted from g0-e2 in 80.0 ms: 1 task on alpha, 2 tasks on beta\n",
-                r#"{"checkpoint":"g0-e2","generation":1,"hosts":[{"host":"alpha","tasks":1},{"host":"beta","tasks":2}],"restarted":"t1.1","total_us":80000}"#,
+                "\
+g0-e3: it is half as long
+t1.1 restarted from g0-e2 in 80.0 ms: 1 task on alpha, 2 tasks on beta
+",
+                r#"{"checkpoint":"g0-e2","generation":1,"hosts":[{"host":"alpha","tasks":1},{"host":"beta","tasks":2}],"passed_over":["g0-e3: it is half as long"],"restarted":"t1.1","total_us":80000}"#,
             ),
             (
                 Event::Checkpoints(&rows),

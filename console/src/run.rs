@@ -34,6 +34,7 @@ use std::{
 use vm_wire::{
     Frame, FrameReader, Message, Op, Tid,
     agreed::ExitStatus,
+    checkpoint::Policy,
     console::{Answer, Conf, Input, Output, Request, RunEnd, RunSignal, WindowSize},
     task::{FailKind, Spawn},
 };
@@ -59,14 +60,14 @@ const BACKGROUND_LOOK: Timespec = Timespec {
     tv_nsec: 500_000_000,
 };
 
-/// Starts `spawn` as a master and relays until it ends. Returns the console's exit code.
+/// Starts a master, of whose application checkpoints may be made, and relays until it ends. Returns the console's exit code.
 ///
 /// # Errors
 /// When the console itself fails: the daemon is lost, or nobody reads its output any more.
 pub fn run(
     dir: &Path,
     interrupt: &Rc<Interrupt>,
-    spawn: Spawn,
+    what: (Spawn, Option<Policy>),
     with_terminal: bool,
     input: Option<BorrowedFd>,
     renderer: &mut Renderer,
@@ -76,7 +77,7 @@ pub fn run(
     run_over(
         client,
         interrupt,
-        spawn,
+        what,
         with_terminal,
         input,
         &signal_past,
@@ -124,7 +125,7 @@ fn signal_past(dir: &Path) -> impl Fn(Tid, i32) -> Result<(), ClientError> {
 fn run_over(
     mut client: Client,
     interrupt: &Interrupt,
-    spawn: Spawn,
+    (spawn, policy): (Spawn, Option<Policy>),
     with_terminal: bool,
     input: Option<BorrowedFd>,
     signal_past: &SignalPast,
@@ -142,6 +143,15 @@ fn run_over(
         Answer::Started(tids) => *tids.first().ok_or(ClientError::Unexpected)?,
         _ => return Err(ClientError::Unexpected.into()),
     };
+    if let Some(policy) = policy {
+        match client.ask(&Request::Policy(master, policy)) {
+            Ok(Answer::Done) => {}
+            // It has ended already.
+            Err(ClientError::Refused(failed)) if failed.kind == FailKind::NoSuchTask => {}
+            Ok(_) => return Err(ClientError::Unexpected.into()),
+            Err(error) => return Err(error.into()),
+        }
+    }
     let _relaying = interrupt.relaying();
     let mut relay = Relay::new(client, master, input, signal_past)?;
     if size.is_some() {
@@ -163,7 +173,8 @@ pub fn exit_code(status: ExitStatus) -> u8 {
         ExitStatus::Left(code) | ExitStatus::Code(code) => code as u8,
         ExitStatus::Signal(signal) => failure::SIGNALLED.wrapping_add(signal as u8),
         ExitStatus::NotStarted => failure::RUN_NOT_STARTED,
-        ExitStatus::HostLost | ExitStatus::Suspended => failure::RUN_FAILED,
+        ExitStatus::Suspended => failure::RUN_STOPPED,
+        ExitStatus::HostLost => failure::RUN_FAILED,
     }
 }
 
@@ -495,7 +506,7 @@ mod tests {
         let result = run_over(
             client,
             &interrupt,
-            spawn(),
+            (spawn(), None),
             false,
             input.map(|_| ours.as_fd()),
             signal_past,

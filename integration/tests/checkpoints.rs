@@ -1,12 +1,12 @@
 //! Applications that are saved while their tasks exchange numbered messages.
 
 use std::{fs, path::Path, process::Command};
-use vm_integration::cluster::{Cluster, client::Client};
+use vm_integration::cluster::{Cluster, client::Client, wait_for};
 use vm_store::{State, Store};
 use vm_wire::{
     Tid,
     agreed::ExitStatus,
-    checkpoint::{CheckpointReport, RestartReport},
+    checkpoint::{CheckpointReport, Policy, RestartReport},
     console::{Answer, Request},
     task::Failed,
 };
@@ -219,4 +219,33 @@ fn a_reader_that_dies_costs_the_restart_and_nothing_else() {
     let report = restart(&mut console, master, None).expect("it can be brought back");
     assert!(report.generation >= 2, "{report:?}");
     ends_well(&mut console);
+}
+
+#[test]
+fn a_policy_makes_checkpoints_by_itself_and_says_how_many_stay() {
+    let cluster = Cluster::on_loopback(2);
+    let mut run = cluster.nodes[0].client();
+    let master = run.run("vmtest", &["caller", "n2"]);
+    run.output_until("it goes");
+    let mut console = cluster.nodes[1].client();
+    let policy = |every_ms| Policy { every_ms, keep: 2 };
+    let answer = console.ask(&Request::Policy(master, policy(1_000)));
+    assert_eq!(answer, Answer::Done);
+    let limit = std::time::Duration::from_secs(60);
+    let epochs = wait_for("the fourth checkpoint", limit, || {
+        // The next one may just be made.
+        let store = Store::open(cluster.store()).expect("a store");
+        let entries = store.list().expect("it can be listed").into_iter();
+        let committed = entries.filter(|entry| matches!(entry.state, State::Committed(_)));
+        let epochs: Vec<u32> = committed.map(|entry| entry.id.epoch).collect();
+        epochs.contains(&4).then_some(epochs)
+    });
+    // Older ones go just after the new one came.
+    assert!(epochs.len() <= 3, "{epochs:?}");
+    assert_eq!(
+        console.ask(&Request::Policy(master, policy(0))),
+        Answer::Done
+    );
+    run.input(b"end\n");
+    run.output_until("none lost, doubled or out of order");
 }

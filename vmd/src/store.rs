@@ -16,7 +16,7 @@
 //! ```
 
 use crate::{fault, transfer};
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use rustix::fd::OwnedFd;
 use std::{
     io,
@@ -24,21 +24,21 @@ use std::{
     process::Stdio,
     time::{SystemTime, UNIX_EPOCH},
 };
-use vm_store::{CheckpointId, Depth, Manifest, SavedTask, Store, name};
+use vm_store::{CheckpointId, Depth, Flaw, Manifest, SavedTask, Store, StoreError, name};
 use vm_wire::{
     HostId, Tid,
-    checkpoint::{AgreedPart, AgreedTask, Checkpoint, Committed, Part, SavedPart},
-    decode, encode,
+    checkpoint::{AgreedPart, AgreedTask, Checkpoint, Committed, Loaded, Part, SavedPart},
+    decode, encode, limits,
     task::{FailKind, Failed},
 };
 
 /// The first arguments of the two processes.
 const WRITER: &str = "store-writer";
 const READER: &str = "store-reader";
+/// An error names at most so many applications.
+const APPS_SHOWN: usize = 16;
 /// How its last word begins.
 const RECEIPT: &str = "stored ";
-/// Checkpoints of an application that are kept.
-const KEEP: usize = 3;
 
 /// If this process was started as one of them: runs it, and says how it ended.
 pub fn run_if_asked() -> Option<anyhow::Result<()>> {
@@ -158,9 +158,9 @@ impl Place {
     ///
     /// # Errors
     /// Why it cannot be read, or that there is none.
-    pub fn load(&self, app: Tid, from: Option<(u32, u32)>) -> Result<Checkpoint, Failed> {
+    pub fn load(&self, app: Tid, from: Option<(u32, u32)>) -> Result<Loaded, Failed> {
         load(&self.root, app, from).map_err(|error| {
-            let text = format!("the checkpoint cannot be read: {error:#}");
+            let text = format!("the checkpoint cannot be read: {error}");
             Failed::new(FailKind::System, text)
         })
     }
@@ -179,7 +179,19 @@ impl Place {
     pub fn commit(&self, checkpoint: &Checkpoint) -> Committed {
         let agreed = &checkpoint.agreed;
         let result = commit(&self.root, checkpoint).map_err(|error| {
-            let text = format!("the checkpoint cannot be committed: {error:#}");
+            let mut text = format!("the checkpoint cannot be committed: {error}");
+            if let Some(StoreError::Part {
+                flaw: Flaw::Missing { place },
+                ..
+            }) = error.downcast_ref()
+                && *place != self.host
+            {
+                let (here, root) = (&self.host, self.root.display());
+                text = format!(
+                    "what '{place}' has saved is not in the store of '{here}', {root}: all daemons \
+                     of a machine have to be given the same folder (vmd --store)"
+                );
+            }
             Failed::new(FailKind::System, text)
         });
         Committed {
@@ -197,7 +209,11 @@ fn commit(root: &Path, checkpoint: &Checkpoint) -> anyhow::Result<()> {
     let store = Store::open(root)?;
     store.begin(agreed.app, id)?.commit(&manifest)?;
     // It is there, whatever becomes of older ones.
-    if let Err(error) = store.prune(agreed.app, KEEP, Depth::Lengths) {
+    let keep = match agreed.policy.keep {
+        0 => limits::CHECKPOINTS_KEPT,
+        keep => keep,
+    };
+    if let Err(error) = store.prune(agreed.app, keep as usize, Depth::Lengths) {
         log::warn!("older checkpoints stay in the store: {error}");
     }
     Ok(())
@@ -232,23 +248,25 @@ fn manifest(checkpoint: &Checkpoint) -> anyhow::Result<Manifest> {
         generation: agreed.generation,
         epoch: agreed.epoch,
         taken_ms: since.map_or(0, |since| since.as_millis() as u64),
+        policy: agreed.policy,
         tasks: tasks.collect(),
         groups: agreed.groups.clone(),
         kept: Vec::new(),
     })
 }
 
-fn load(root: &Path, app: Tid, from: Option<(u32, u32)>) -> anyhow::Result<Checkpoint> {
+fn load(root: &Path, app: Tid, from: Option<(u32, u32)>) -> anyhow::Result<Loaded> {
     let store = Store::open(root)?;
+    let mut passed_over = Vec::new();
     let manifest = match from {
         Some((generation, epoch)) => store.read(app, CheckpointId::new(generation, epoch))?,
         None => {
             let last = store.last_good(app)?;
-            for (id, why) in last.passed_over {
-                log::warn!("checkpoint {id} of {app} is passed over: {why}");
-            }
-            let none = || format!("none of {app} that is whole is in {}", root.display());
-            last.good.with_context(none)?.1
+            let newer = last.passed_over.into_iter();
+            passed_over.extend(newer.map(|(id, why)| format!("{id}: {why}")));
+            last.good
+                .with_context(|| none_good(&store, app, &passed_over))?
+                .1
         }
     };
     let mut tasks = Vec::new();
@@ -256,7 +274,8 @@ fn load(root: &Path, app: Tid, from: Option<(u32, u32)>) -> anyhow::Result<Check
     for task in manifest.tasks {
         parts.push(SavedPart {
             image: task.image,
-            belongings: decode(&task.belongings).context("what belongs to a task")?,
+            belongings: decode(&task.belongings)
+                .map_err(|cause| anyhow!("what belongs to task {}: {cause}", task.tid))?,
             freeze_us: 0,
         });
         tasks.push(AgreedTask {
@@ -278,8 +297,36 @@ fn load(root: &Path, app: Tid, from: Option<(u32, u32)>) -> anyhow::Result<Check
         epoch: manifest.epoch,
         tasks,
         groups: manifest.groups,
+        policy: manifest.policy,
     };
-    Ok(Checkpoint { agreed, parts })
+    let checkpoint = Checkpoint { agreed, parts };
+    Ok(Loaded {
+        checkpoint,
+        passed_over,
+    })
+}
+
+/// Why no checkpoint of an application can be used, and what there is instead.
+fn none_good(store: &Store, app: Tid, damaged: &[String]) -> String {
+    let (name, root) = (name::app(app), store.root().display());
+    if let Some(first) = damaged.first() {
+        return format!("none of {name} is whole (vm checkpoints --verify): {first}");
+    }
+    let mut apps: Vec<Tid> = store
+        .list()
+        .into_iter()
+        .flatten()
+        .map(|it| it.app)
+        .collect();
+    apps.dedup();
+    let apps = apps.into_iter().take(APPS_SHOWN).map(name::app);
+    match &apps.collect::<Vec<_>>()[..] {
+        [] => format!("there is none of {name}, nor of another application, in {root}"),
+        names => format!(
+            "there is none of {name} in {root}, but of {}",
+            names.join(", ")
+        ),
+    }
 }
 
 #[cfg(test)]

@@ -33,7 +33,8 @@ this console's environment. If the console is lost, the master gets SIGHUP.
 With --json, each event is one line: started, output, ended.
 
 Exit code: the program's, as if it were local; 128 + N if signal N ended it;
-127 if it could not be started; 125 if the machine failed.
+127 if it could not be started; 125 if the machine failed; 75 if it was stopped
+with a checkpoint.
 
 Example:
   vm run --env THREADS=2 ./simulate --steps 1000 < input > output";
@@ -93,8 +94,14 @@ between them is neither lost nor doubled. Either all of it is in the store (see
 `vmd --store`), or nothing, and the reason is told. The program knows nothing of
 it. Only programs that use vmlib can be saved.
 
+With --every it does nothing now, but from then on a checkpoint is made so long
+after the end of each, by the machine itself, as long as the application runs
+and also after a restart; what is in the way of one is in the log of a daemon.
+
 Example:
-  vm checkpoint t1.1";
+  vm checkpoint t1.1
+  vm checkpoint t1.1 --every 5m --keep 2
+  vm checkpoint t1.1 --every 0s";
 
 pub(super) const STOP_HELP: &str = "\
 The application is saved like by `checkpoint`, and ends with that: `restart`
@@ -112,12 +119,17 @@ groups, unread messages, and what was on its way between them. Either all of
 them run, or none, and the reason is told.
 
 APPLICATION is the master's tid, or its name in the store as `checkpoints` shows
-it; it can be left out if there is but one in the store. To bring one back in
-another machine, give its daemons the same store, or a copy of the folder.
+it (a master alone is one of this machine); it can be left out if there is but
+one in the store. To bring one back in another machine, give its daemons the
+same store, or a copy of the folder, and say its name there.
 
 This console shows what the application writes until its master ends, as `run`
 does; what is typed does not reach it. With --detach, what it writes goes to the
 logs of the daemons.
+
+Exit code: as of `run`; 1 if it cannot be brought back. When this command is
+interrupted before the application runs, that ends when it would begin; with
+--detach it runs all the same.
 
 Example:
   vm restart

@@ -53,6 +53,11 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
             "freeze_us": report.freeze_us,
             "total_us": report.total_us,
         }),
+        Event::Policy(of, policy) => json!({
+            "tid": tid(of),
+            "every_ms": policy.every_ms,
+            "keep": (policy.keep != 0).then_some(policy.keep),
+        }),
         Event::Stopped(report) => json!({
             "stopped": super::checkpoint_name(report),
             "tasks": report.tasks,
@@ -68,6 +73,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
                 "generation": report.generation,
                 "hosts": report.hosts.iter().map(row).collect::<Vec<_>>(),
                 "total_us": report.total_us,
+                "passed_over": report.passed_over,
             })
         }
         Event::Checkpoints(rows) => {

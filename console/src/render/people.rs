@@ -11,6 +11,7 @@ use vm_wire::{
     agreed::ExitStatus,
     checkpoint::{CheckpointReport, RestartReport},
     console::{Conf, HostRow, HostState, Output, TaskRow},
+    limits::CHECKPOINTS_KEPT,
     peer::{DrainReport, MoveReport},
     version,
 };
@@ -48,6 +49,15 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
             report.total_us as f64 / 1e3,
             report.freeze_us as f64 / 1e3,
         ),
+        Event::Policy(tid, policy) => match (policy.every_ms, policy.keep) {
+            (0, _) => format!("{}: no more checkpoints by themselves\n", tid.show(machine)),
+            (every, keep) => format!(
+                "{}: a checkpoint every {} s, {} are kept\n",
+                tid.show(machine),
+                every as f64 / 1e3,
+                if keep == 0 { CHECKPOINTS_KEPT } else { keep },
+            ),
+        },
         Event::Stopped(report) => format!(
             "stopped with checkpoint {}: {} in {:.1} ms\n",
             super::checkpoint_name(report),
@@ -326,8 +336,13 @@ pub(super) fn restarted(machine: MachineId, report: &RestartReport, conf: &Conf)
             super::host_name(conf, *host)
         )
     };
+    let passed_over: String = report
+        .passed_over
+        .iter()
+        .map(|it| format!("{it}\n"))
+        .collect();
     format!(
-        "{} restarted from {} in {:.1} ms: {}\n",
+        "{passed_over}{} restarted from {} in {:.1} ms: {}\n",
         report.app.show(machine),
         super::restarted_from(report),
         report.total_us as f64 / 1e3,

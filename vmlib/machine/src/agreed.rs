@@ -38,7 +38,7 @@ use std::{
 use vm_wire::{
     HostId, MachineId, Tid,
     agreed::{Change, ExitStatus, HostFacts, SpawnRecord},
-    checkpoint::{AgreedPart, AgreedTask, SavedGroup},
+    checkpoint::{AgreedPart, AgreedTask, Policy, SavedGroup},
     limits,
 };
 
@@ -129,6 +129,8 @@ pub enum Applied {
         /// Whether it left a checkpoint.
         saved: bool,
     },
+    /// Checkpoints of an application are made in another way.
+    Policy(Tid),
     /// An application is brought back: its tasks are to be where the state says.
     Revived {
         /// The application.
@@ -311,6 +313,8 @@ pub struct Epochs {
     pub cut: Option<u32>,
     /// The epoch of the last checkpoint that was committed; 0 if there is none.
     pub saved: u32,
+    /// When checkpoints are made by themselves.
+    pub policy: Policy,
 }
 
 /// The agreed state at one index of the log. See the module.
@@ -543,6 +547,7 @@ impl Agreed {
             epoch: epochs.epoch,
             tasks: self.tasks_of(app).filter_map(task).collect(),
             groups: self.groups().filter_map(group).collect(),
+            policy: epochs.policy,
         }
     }
 

@@ -247,7 +247,7 @@ mod tests {
     use super::*;
     use vm_wire::{
         MachineId,
-        checkpoint::{AgreedTask, Part},
+        checkpoint::{AgreedTask, Part, Policy},
         peer::Belongings,
     };
 
@@ -275,6 +275,7 @@ mod tests {
             epoch,
             tasks: vec![task(1), task(2)],
             groups: Vec::new(),
+            policy: Policy::default(),
         }
     }
 

@@ -8,7 +8,7 @@ use std::{collections::VecDeque, time::Duration};
 use vm_wire::{
     Frame, HostId, Tid,
     agreed::ExitStatus,
-    checkpoint::{Checkpoint, Committed, Part},
+    checkpoint::{Checkpoint, Committed, Loaded, Part},
     console::WindowSize,
     interrupt::Folders,
     peer::{MoveWay, Sent, UsageRow},
@@ -95,7 +95,7 @@ pub enum Input {
     /// What came of `Output::Commit`.
     Committed(Committed),
     /// What a checkpoint holds: the answer to `Output::Load`.
-    Loaded(u64, Result<Box<Checkpoint>, Failed>),
+    Loaded(u64, Result<Box<Loaded>, Failed>),
     /// The process of a coordinator says something.
     Coordinator(u64, Frame),
     /// The process of a coordinator is gone, or could not be started.

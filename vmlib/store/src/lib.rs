@@ -36,7 +36,7 @@ mod tests;
 
 pub use disk::{Disk, System};
 pub use error::{Flaw, ManifestError, StoreError};
-pub use manifest::{Manifest, Part, SavedGroup, SavedTask};
+pub use manifest::{Manifest, Part, Policy, SavedGroup, SavedTask};
 pub use name::CheckpointId;
 pub use part::PartWriter;
 pub use prune::Pruned;

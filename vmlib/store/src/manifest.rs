@@ -5,7 +5,7 @@
 
 use crate::{error::ManifestError, limits::MANIFEST_MAX};
 use serde::{Deserialize, Serialize};
-pub use vm_wire::checkpoint::{Part, SavedGroup};
+pub use vm_wire::checkpoint::{Part, Policy, SavedGroup};
 use vm_wire::{Body, MachineId, Tid, codec};
 
 /// The first bytes of every manifest.
@@ -31,6 +31,8 @@ pub struct Manifest {
     pub epoch: u32,
     /// When it was taken. Milliseconds since 1970.
     pub taken_ms: u64,
+    /// When checkpoints of it are made by themselves.
+    pub policy: Policy,
     /// Every task that lived, each once.
     pub tasks: Vec<SavedTask>,
     /// Every group that any of them was in, each once.

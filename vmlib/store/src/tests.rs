@@ -7,8 +7,8 @@ mod folder;
 mod old;
 
 use crate::{
-    CheckpointId, CheckpointWriter, Disk, Manifest, Part, SavedGroup, SavedTask, Store, StoreError,
-    name,
+    CheckpointId, CheckpointWriter, Disk, Manifest, Part, Policy, SavedGroup, SavedTask, Store,
+    StoreError, name,
 };
 use vm_wire::{Body, HostId, MachineId, Tid};
 
@@ -64,6 +64,7 @@ pub fn parts<D: Disk>(
         generation: id.generation,
         epoch: id.epoch,
         taken_ms: 1_700_000_000_000 + u64::from(id.epoch),
+        policy: Policy::default(),
         tasks,
         groups: vec![SavedGroup {
             name: "all/of them".to_owned(),

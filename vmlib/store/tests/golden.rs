@@ -5,7 +5,7 @@
 //! `UPDATE_GOLDENFILES=1 cargo test -p vm-store --test golden`.
 
 use std::{fmt::Write, fs, path::PathBuf};
-use vm_store::{Manifest, ManifestError, Part, SavedGroup, SavedTask, limits, name};
+use vm_store::{Manifest, ManifestError, Part, Policy, SavedGroup, SavedTask, limits, name};
 use vm_wire::{Body, HostId, MachineId, Tid};
 
 const PREFIX: usize = 12;
@@ -40,6 +40,10 @@ fn sample() -> Manifest {
         generation: 1,
         epoch: 5,
         taken_ms: 1_700_000_000_000,
+        policy: Policy {
+            every_ms: 300_000,
+            keep: 5,
+        },
         tasks: vec![task(app, 0x11), task(other, 0x22)],
         groups: vec![SavedGroup {
             name: "all".to_owned(),

@@ -3,7 +3,7 @@
 //! How they are applied is in the `machine` crate; here is only what travels.
 
 use crate::{
-    checkpoint::SavedGroup,
+    checkpoint::{Policy, SavedGroup},
     codec::Body,
     id::{HostId, MachineId, Tid},
 };
@@ -130,6 +130,13 @@ pub enum Change {
         /// And with that its tasks end.
         stop: bool,
     },
+    /// From now on checkpoints of an application are made so. Void unless it lives.
+    Policy {
+        /// The application, its master's tid.
+        app: Tid,
+        /// How.
+        policy: Policy,
+    },
     /// An application is brought back from a checkpoint: its tasks live again where that says, and
     /// stand still until all of them are there. Void if any of them lives, if a group of theirs does,
     /// or if one of the hosts does not take them.
@@ -172,6 +179,8 @@ pub struct Revival {
     pub tasks: Vec<RevivedTask>,
     /// The groups that they are members of.
     pub groups: Vec<SavedGroup>,
+    /// When checkpoints of it are made by themselves.
+    pub policy: Policy,
 }
 
 /// A task of an application that is brought back.

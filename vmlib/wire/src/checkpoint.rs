@@ -38,6 +38,17 @@ pub struct AgreedPart {
     pub tasks: Vec<AgreedTask>,
     /// Groups that have them as members.
     pub groups: Vec<SavedGroup>,
+    /// When checkpoints of it are made by themselves.
+    pub policy: Policy,
+}
+
+/// When checkpoints of an application are made by themselves, and how many stay.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// From the end of one to the beginning of the next. Milliseconds; 0: none is made.
+    pub every_ms: u64,
+    /// How many are kept; 0: the store's own number.
+    pub keep: u32,
 }
 
 /// A task in the agreed state.
@@ -110,6 +121,17 @@ pub struct RestartReport {
     pub hosts: Vec<(HostId, u32)>,
     /// From the wish to the moment when all of them ran. Microseconds.
     pub total_us: u64,
+    /// Newer checkpoints that are not whole, each with the reason.
+    pub passed_over: Vec<String>,
+}
+
+/// A checkpoint that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    /// What it holds.
+    pub checkpoint: Checkpoint,
+    /// Newer ones that are not whole, each with the reason, for people.
+    pub passed_over: Vec<String>,
 }
 
 /// To the coordinator of an application, by a daemon: make a checkpoint. Answered with

@@ -7,7 +7,7 @@
 
 use crate::{
     agreed::{ExitStatus, HostFacts},
-    checkpoint::{CheckpointReport, RestartReport},
+    checkpoint::{CheckpointReport, Policy, RestartReport},
     codec::{Body, Message},
     frame::Op,
     id::{HostId, MachineId, Tid},
@@ -59,6 +59,8 @@ pub enum Request {
     Moves,
     /// Make a checkpoint of the application of that task; with `true`, end it with that.
     Checkpoint(Tid, bool),
+    /// From now on make checkpoints of the application of that task so.
+    Policy(Tid, Policy),
     /// Bring back the application of that master from a checkpoint in the store of the asked daemon:
     /// that of this generation and epoch, or the last one. Answered with `Restarted` when all its
     /// tasks run.

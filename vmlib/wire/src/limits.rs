@@ -95,6 +95,12 @@ pub const CHECKPOINT_TRIES: u32 = 3;
 pub const CUT_TIME: Duration = Duration::from_secs(600);
 /// How long a checkpoint waits for a task that is starting.
 pub const CUT_START: Duration = Duration::from_secs(5);
+/// Least time from the end of a checkpoint that was made by itself to the next one.
+pub const CHECKPOINT_EVERY_MIN: Duration = Duration::from_secs(1);
+/// Checkpoints of one application that are kept, unless somebody says how many.
+pub const CHECKPOINTS_KEPT: u32 = 3;
+/// Checkpoints of one application that may be kept.
+pub const CHECKPOINTS_KEPT_MAX: u32 = 1_000;
 /// How long it may take until all tasks of an application that is brought back stand.
 pub const REVIVE_TIME: Duration = Duration::from_secs(600);
 /// An application that is brought back, as a change of the log. Bytes.

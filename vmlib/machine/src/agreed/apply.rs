@@ -5,6 +5,7 @@ use std::sync::Arc;
 use vm_wire::{
     HostId, Tid,
     agreed::{Change, Entry, ExitStatus, HostFacts, SpawnRecord},
+    checkpoint::Policy,
     limits,
 };
 
@@ -129,6 +130,7 @@ impl Agreed {
                 saved,
                 stop,
             } => self.end_cut(*app, *epoch, *saved, *stop, applied)?,
+            Change::Policy { app, policy } => applied.push(self.set_policy(*app, *policy)?),
             Change::Revive(revival) => self.revive(revival, applied)?,
             Change::Standing {
                 app,
@@ -335,6 +337,21 @@ impl Agreed {
             epoch,
             agreed: Some(Box::new(self.part(app))),
         })
+    }
+
+    fn set_policy(&mut self, app: Tid, policy: Policy) -> Result<Applied, Void> {
+        if !self.in_app.contains_key(&app) {
+            return Err(Void::NoTask(app));
+        }
+        let least = limits::CHECKPOINT_EVERY_MIN.as_millis() as u64;
+        if (1..least).contains(&policy.every_ms) || policy.keep > limits::CHECKPOINTS_KEPT_MAX {
+            return Err(Void::Malformed);
+        }
+        if !self.epochs.contains_key(&app) && self.epochs.len() >= limits::APPS_SAVED_MAX {
+            return Err(Void::Limit);
+        }
+        self.epochs.entry(app).or_default().policy = policy;
+        Ok(Applied::Policy(app))
     }
 
     fn end_cut(

@@ -71,6 +71,7 @@ impl Agreed {
             epoch: revival.from.1,
             cut: None,
             saved: revival.from.1,
+            policy: revival.policy,
         };
         self.epochs.insert(app, epochs);
         let reviving = Reviving {

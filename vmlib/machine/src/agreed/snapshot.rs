@@ -13,6 +13,7 @@ use std::{
 use vm_wire::{
     CodecError, HostId, MachineId, Tid,
     agreed::{ExitStatus, HostFacts, SpawnRecord},
+    checkpoint::Policy,
     decode, encode, limits,
 };
 
@@ -21,12 +22,12 @@ const FORMAT: u16 = 4;
 
 // The largest state fits its frame: of a task at most 64 bytes and its program's name, of a
 // membership 16, of a host its facts, of a coordinator 24 (an application has a living task), of
-// epochs 32, of a revival 48 and 4 for each host that it waits for.
+// epochs 48, of a revival 48 and 4 for each host that it waits for.
 const _: () = assert!(
     (limits::TASKS_LIVE_MAX + limits::ENDED_MAX) * (64 + limits::NAME_MAX)
         + limits::TASKS_LIVE_MAX * 24
         + limits::TASKS_LIVE_MAX * 4
-        + limits::APPS_SAVED_MAX * (32 + 48)
+        + limits::APPS_SAVED_MAX * (48 + 48)
         + limits::MEMBERSHIPS_MAX * 16
         + limits::GROUPS_MAX * (limits::NAME_MAX + 32)
         + (limits::HOSTS_LIVE_MAX + limits::DEPARTED_MAX)
@@ -64,8 +65,8 @@ struct AgreedState {
     groups: Vec<GroupState>,
     /// Application, host, term.
     coordinators: Vec<(Tid, HostId, u32)>,
-    /// Application, generation, epoch, term of the cut, epoch of the last checkpoint.
-    epochs: Vec<(Tid, u32, u32, Option<u32>, u32)>,
+    /// Application, generation, epoch, term of the cut, epoch of the last checkpoint, policy.
+    epochs: Vec<(Tid, u32, u32, Option<u32>, u32, Policy)>,
     generation: u32,
     reviving: Vec<RevivingState>,
 }
@@ -169,7 +170,16 @@ impl Agreed {
             epochs: self
                 .epochs
                 .iter()
-                .map(|(app, it)| (*app, it.generation, it.epoch, it.cut, it.saved))
+                .map(|(app, it)| {
+                    let Epochs {
+                        generation,
+                        epoch,
+                        cut,
+                        saved,
+                        policy,
+                    } = *it;
+                    (*app, generation, epoch, cut, saved, policy)
+                })
                 .collect(),
             generation: self.generation,
             reviving: self
@@ -273,7 +283,7 @@ impl Agreed {
             }
             agreed.coordinators.insert(app, Coordinated { host, term });
         }
-        for (app, generation, epoch, cut, saved) in state.epochs {
+        for (app, generation, epoch, cut, saved, policy) in state.epochs {
             if !agreed.in_app.contains_key(&app) {
                 return Err(SnapshotError::Inconsistent("an application's epochs"));
             }
@@ -282,6 +292,7 @@ impl Agreed {
                 epoch,
                 cut,
                 saved,
+                policy,
             };
             agreed.epochs.insert(app, epochs);
         }
@@ -351,6 +362,10 @@ impl Agreed {
             }
         }
         self.revivals_to(later, &mut changes);
+        let policy =
+            |(app, it): (&Tid, &Epochs)| (self.epochs(*app).policy != it.policy).then_some(*app);
+        let policies = later.epochs.iter().filter_map(policy);
+        changes.extend(policies.map(Applied::Policy));
         for (name, group) in later.groups.iter() {
             if self
                 .group(name)

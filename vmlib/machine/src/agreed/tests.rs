@@ -454,6 +454,7 @@ fn revival() -> Change {
             version: 50,
             members: vec![(3, t(2, 1))],
         }],
+        policy: Policy::default(),
     })
 }
 

@@ -55,6 +55,8 @@ pub(super) enum MoveAsker {
     Task(Tid, u64),
     /// This host's own, whose tasks are to leave.
     Drain,
+    /// This daemon's own, since that application's policy says so.
+    Policy(Tid),
 }
 
 impl Daemon {
@@ -203,6 +205,7 @@ impl Daemon {
             MoveAsker::Task(tid, request) => self.answer_far_task(tid, request, answer, out),
             // Its moves end where it is.
             MoveAsker::Drain => {}
+            MoveAsker::Policy(app) => self.on_policy_answer(app, answer, out),
         }
     }
 

@@ -1,18 +1,20 @@
-//! Wishes for checkpoints, at the daemon where they were made.
+//! Wishes for checkpoints, at the daemon where they were made: by consoles, or by itself, where an
+//! application's policy says so.
 
 use super::{
     Daemon, Timer,
     asked::{MoveAsker, not_taken_up},
 };
-use crate::{Outbox, Time};
+use crate::{Outbox, Output, Time};
+use std::time::Duration;
 use vm_wire::{
     HostId, Tid,
-    agreed::ExitStatus,
-    checkpoint::{CheckpointAsk, CheckpointEnd},
+    agreed::{Change, ExitStatus},
+    checkpoint::{CheckpointAsk, CheckpointEnd, Policy},
     console::Answer,
     limits,
     peer::Order,
-    task::Failed,
+    task::{FailKind, Failed},
 };
 
 /// A wish for a checkpoint, by the number that this daemon gave it.
@@ -148,6 +150,68 @@ impl Daemon {
         for (_, asked) in gone {
             let answer = Answer::Failed(self.no_such_task(app));
             self.answer_asker(asked.asker, &answer, out);
+        }
+    }
+
+    /// Somebody here wants checkpoints of the application of a task to be made so.
+    pub(super) fn set_policy(&mut self, tid: Tid, policy: Policy) -> Result<(), Failed> {
+        let Some(task) = self.agreement.state().living_task(tid) else {
+            return Err(self.no_such_task(tid));
+        };
+        let least = limits::CHECKPOINT_EVERY_MIN;
+        if (1..least.as_millis() as u64).contains(&policy.every_ms) {
+            let text = format!("checkpoints are made every {least:?} at most");
+            return Err(Failed::new(FailKind::BadRequest, text));
+        }
+        if policy.keep > limits::CHECKPOINTS_KEPT_MAX {
+            let max = limits::CHECKPOINTS_KEPT_MAX;
+            let text = format!("{max} checkpoints of an application are kept at most");
+            return Err(Failed::new(FailKind::Limit, text));
+        }
+        let app = task.app;
+        self.agreement.propose(Change::Policy { app, policy });
+        Ok(())
+    }
+
+    /// Something changed that decides when this daemon makes the next checkpoint by itself: only that
+    /// of the host whose coordinator it is does, and counts from the last one, or from now.
+    pub(super) fn review_policy(&mut self, app: Tid) {
+        let state = self.agreement.state();
+        let every = Duration::from_millis(state.epochs(app).policy.every_ms);
+        let mine = state.coordinating_host(app) == Some(self.me);
+        self.policies.remove(&app);
+        if mine && !every.is_zero() && !state.is_cut(app) && state.reviving(app).is_none() {
+            let due = self.now + every;
+            self.policies.insert(app, due);
+            self.set_timer(due, Timer::Policy(app));
+        }
+    }
+
+    /// It may be time for one.
+    pub(super) fn on_policy_due(&mut self, app: Tid, out: &mut Outbox) {
+        if self.policies.get(&app).is_none_or(|due| *due > self.now) {
+            return;
+        }
+        self.policies.remove(&app);
+        // Its master may have ended: any task of it will do.
+        let any = self.agreement.state().tasks_of(app).next();
+        if let Some(tid) = any
+            && let Err(failed) = self.ask_checkpoint(MoveAsker::Policy(app), tid, false, out)
+        {
+            self.on_policy_answer(app, &Answer::Failed(failed), out);
+        }
+    }
+
+    /// One that was made by itself, or was not. The next one is made all the same.
+    pub(super) fn on_policy_answer(&mut self, app: Tid, answer: &Answer, out: &mut Outbox) {
+        if let Answer::Failed(failed) = answer {
+            let shown = app.show(self.machine);
+            out.push_back(Output::Note(format!(
+                "no checkpoint of {shown} was made: {failed}"
+            )));
+            if !self.policies.contains_key(&app) {
+                self.review_policy(app);
+            }
         }
     }
 }

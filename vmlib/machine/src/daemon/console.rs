@@ -170,6 +170,10 @@ impl Daemon {
                 let asker = MoveAsker::Console(conn, number);
                 later(self.ask_checkpoint(asker, tid, stop, out))
             }
+            Request::Policy(tid, policy) => match self.set_policy(tid, policy) {
+                Ok(()) => Reply::Now(Answer::Done),
+                Err(failed) => failed.into(),
+            },
             Request::Restart { app, from, attach } => {
                 if attach && let Err(failed) = self.no_run(conn) {
                     return failed.into();

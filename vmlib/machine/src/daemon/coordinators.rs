@@ -438,6 +438,7 @@ impl Daemon {
             self.ask_coordinator(number, out);
         }
         self.ask_checkpoints_again(app, out);
+        self.review_policy(app);
     }
 
     /// The log did not take a term.

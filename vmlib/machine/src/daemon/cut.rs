@@ -477,6 +477,7 @@ impl Daemon {
             });
         }
         self.tell_cut_closed(app, epoch, saved, out);
+        self.review_policy(app);
     }
 
     /// Starts the process of a task that was born; not while its application is cut.

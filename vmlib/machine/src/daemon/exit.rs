@@ -62,7 +62,8 @@ impl Daemon {
             Some(task) if task.host == self.me => task.incarnation,
             _ => return,
         };
-        if let Some(task) = self.tasks.get_mut(&tid)
+        // What has ended in the log may live again, as another process than the one that is seen to end.
+        if let Some(task) = self.tasks.get_mut(&tid).filter(|task| !task.ended)
             && !std::mem::replace(&mut task.exiting, true)
         {
             task.status = Some(status);

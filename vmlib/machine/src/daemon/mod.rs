@@ -175,6 +175,8 @@ enum Timer {
     /// No coordinator has taken up a move, or a checkpoint, that is wanted here.
     Asked(u64),
     CheckpointAsked(u64),
+    /// A checkpoint of an application is to be made by itself.
+    Policy(Tid),
     /// A cut of an application may have lasted for too long.
     Cut(Tid, u32),
     /// An application takes too long to be brought back, in that generation.
@@ -269,6 +271,8 @@ pub struct Daemon {
     cuts: Cuts,
     /// Checkpoints that were asked for here.
     asked_checkpoints: BTreeMap<u64, CheckpointAsked>,
+    /// When this daemon makes checkpoints by itself, of which applications.
+    policies: BTreeMap<Tid, Time>,
     /// Restarts that were asked for here.
     asked_restarts: BTreeMap<u64, RestartAsked>,
     /// Applications that are being brought back, with tasks here.
@@ -375,6 +379,7 @@ impl Daemon {
             move_orders: MoveOrders::default(),
             cuts: Cuts::new(),
             asked_checkpoints: BTreeMap::new(),
+            policies: BTreeMap::new(),
             asked_restarts: BTreeMap::new(),
             revived: BTreeMap::new(),
             drain: None,
@@ -485,6 +490,7 @@ impl Daemon {
                 Timer::Coordinator(app, number) => self.on_coordinator_due(app, number, out),
                 Timer::Asked(number) => self.on_asked_due(number, out),
                 Timer::CheckpointAsked(number) => self.on_checkpoint_asked_due(number, out),
+                Timer::Policy(app) => self.on_policy_due(app, out),
                 Timer::Cut(app, epoch) => self.on_cut_due(app, epoch, out),
                 Timer::Revive(app, generation) => self.on_revive_due(app, generation),
                 Timer::Drain => self.on_drain_due(),
@@ -581,6 +587,7 @@ impl Daemon {
                 self.on_cut(app, epoch, agreed.map(|agreed| *agreed), out);
             }
             Applied::CutEnded { app, epoch, saved } => self.on_cut_ended(app, epoch, saved, out),
+            Applied::Policy(app) => self.review_policy(app),
             Applied::Revived { app, generation } => self.on_revived(app, generation, out),
             Applied::Started {
                 app,

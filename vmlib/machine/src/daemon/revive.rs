@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     HostId, Tid,
     agreed::{Change, Revival, RevivedTask},
-    checkpoint::{Checkpoint, RestartReport},
+    checkpoint::{Checkpoint, Loaded, RestartReport},
     console::Answer,
     encode, limits,
     task::{FailKind, Failed},
@@ -35,6 +35,8 @@ pub(super) struct RestartAsked {
     /// The asker is its console from then on.
     attach: bool,
     began: Time,
+    /// Newer checkpoints that are not whole.
+    passed_over: Vec<String>,
 }
 
 /// An application that is being brought back, as an owner of some of its tasks sees it.
@@ -61,7 +63,9 @@ impl Daemon {
     ) -> Result<(), Failed> {
         let shown = app.show(self.machine);
         if self.agreement.state().tasks_of(app).next().is_some() {
-            let text = format!("application {shown} runs in this machine");
+            let text = format!(
+                "application {shown} runs in this machine, or is just ending: end it first, or try again"
+            );
             return Err(Failed::new(FailKind::Refused, text));
         }
         if self.asked_restarts.values().any(|asked| asked.app == app) {
@@ -75,6 +79,7 @@ impl Daemon {
             app,
             attach,
             began: self.now,
+            passed_over: Vec::new(),
         };
         self.asked_restarts.insert(request, asked);
         let question = self.question(Question::Restart(request));
@@ -90,19 +95,19 @@ impl Daemon {
     pub(super) fn on_loaded(
         &mut self,
         question: u64,
-        result: Result<Box<Checkpoint>, Failed>,
+        result: Result<Box<Loaded>, Failed>,
         out: &mut Outbox,
     ) {
         match self.questions.remove(&question) {
             Some(Question::Restart(request)) => {
-                let begun = result.and_then(|checkpoint| self.begin_restart(request, &checkpoint));
+                let begun = result.and_then(|loaded| self.begin_restart(request, *loaded));
                 if let Err(failed) = begun {
                     self.answer_restart(request, &Answer::Failed(failed), out);
                 }
             }
             Some(Question::Revive(app, generation)) => {
                 let brought = result
-                    .and_then(|checkpoint| self.bring_back(app, generation, *checkpoint, out));
+                    .and_then(|loaded| self.bring_back(app, generation, loaded.checkpoint, out));
                 if let Err(failed) = brought {
                     self.abandon(app, generation, &failed.text);
                 }
@@ -112,10 +117,12 @@ impl Daemon {
     }
 
     /// The checkpoint that is wanted is there: its tasks get places.
-    fn begin_restart(&mut self, request: u64, checkpoint: &Checkpoint) -> Result<(), Failed> {
-        let Some(asked) = self.asked_restarts.get(&request) else {
+    fn begin_restart(&mut self, request: u64, loaded: Loaded) -> Result<(), Failed> {
+        let Some(asked) = self.asked_restarts.get_mut(&request) else {
             return Ok(());
         };
+        asked.passed_over = loaded.passed_over;
+        let (checkpoint, asked) = (loaded.checkpoint, &*asked);
         let (agreed, app) = (&checkpoint.agreed, asked.app);
         let mut tasks: Vec<_> = agreed.tasks.iter().collect();
         // The master first: it may have to be where its console is.
@@ -145,6 +152,7 @@ impl Daemon {
             console: if asked.attach { self.me } else { HostId::NONE },
             tasks: revived.collect(),
             groups: agreed.groups.clone(),
+            policy: agreed.policy,
         });
         let bytes = encode(&revival).len();
         if bytes > limits::REVIVAL_MAX {
@@ -336,6 +344,7 @@ impl Daemon {
             }
         }
         self.review_coordinator(app, out);
+        self.review_policy(app);
     }
 
     /// Who asked for it is told, and becomes its console.
@@ -355,6 +364,7 @@ impl Daemon {
             generation,
             hosts: hosts.iter().map(|(host, count)| (*host, *count)).collect(),
             total_us: self.now.since(asked.began).as_micros() as u64,
+            passed_over: asked.passed_over.clone(),
         };
         if let MoveAsker::Console(conn, _) = asked.asker
             && asked.attach
@@ -379,7 +389,10 @@ impl Daemon {
         let (host, request) = asker;
         if host == self.me {
             let shown = app.show(self.machine);
-            let text = format!("application {shown} cannot be brought back: {why}");
+            let text = format!(
+                "application {shown} cannot be brought back: {why}; its checkpoints are in the store as \
+                 before: try again, or another one with --from"
+            );
             let failed = Failed::new(FailKind::System, text);
             self.answer_restart(request, &Answer::Failed(failed), out);
         }

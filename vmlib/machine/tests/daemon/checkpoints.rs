@@ -9,7 +9,7 @@ use vm_machine::{ConnId, Endpoint, Input, Written};
 use vm_wire::{
     HostId, Tid,
     agreed::ExitStatus,
-    checkpoint::{Checkpoint, CheckpointReport, Committed, Part},
+    checkpoint::{Checkpoint, CheckpointReport, Committed, Part, Policy},
     console::{Answer, Request},
     limits,
     task::{FailKind, Failed, GroupChange, GroupView},
@@ -348,4 +348,65 @@ fn who_wants_a_checkpoint_is_answered_though_no_coordinator_can_be_started() {
     let failed = world.checkpointed(wish).expect_err("nobody makes it");
     assert_eq!(failed.kind, FailKind::System);
     assert!(world.now.since(asked) >= limits::COORDINATOR_WAIT);
+}
+
+#[test]
+fn checkpoints_are_made_again_and_again_as_the_policy_says_whoever_lives() {
+    let (mut world, master, workers) = setting();
+    let policy = |every_ms| Policy { every_ms, keep: 5 };
+    let conn = world.conn();
+    let number = world.console_request(2, conn, &Request::Policy(workers[0], policy(10_000)));
+    world.run_for(Duration::from_millis(100));
+    assert_eq!(world.console_answer(conn, number), Some(Answer::Done));
+    world.run_for(Duration::from_secs(35));
+    let epochs = |world: &World| {
+        let committed = world.store.committed.iter();
+        committed.map(|it| it.agreed.epoch).collect::<Vec<_>>()
+    };
+    assert_eq!(epochs(&world), [1, 2, 3]);
+    assert_eq!(world.store.committed[2].agreed.policy, policy(10_000));
+    // The host of its coordinator dies: that of the next one goes on.
+    let moved = world.wish_move(1, master, 1);
+    world.moved(moved).expect("it can be moved");
+    world.crash(4);
+    world.run_for(Duration::from_secs(40));
+    let made = epochs(&world).len();
+    assert!((5..=7).contains(&made), "{made}");
+    check(&mut world, &[master, workers[0], workers[1]]);
+    let number = world.console_request(2, conn, &Request::Policy(workers[0], policy(0)));
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.console_answer(conn, number), Some(Answer::Done));
+    let made = epochs(&world).len();
+    world.run_for(Duration::from_secs(30));
+    assert_eq!(epochs(&world).len(), made);
+    // What cannot be is refused.
+    let number = world.console_request(2, conn, &Request::Policy(workers[0], policy(10)));
+    world.run_for(Duration::from_millis(100));
+    let answer = world.console_answer(conn, number);
+    assert!(matches!(answer, Some(Answer::Failed(_))), "{answer:?}");
+}
+
+#[test]
+fn an_application_that_is_brought_back_keeps_its_policy() {
+    let (mut world, master, workers) = setting();
+    let conn = world.conn();
+    let policy = Policy {
+        every_ms: 20_000,
+        keep: 2,
+    };
+    world.console_request(2, conn, &Request::Policy(master, policy));
+    world.run_for(Duration::from_secs(1));
+    let wish = world.wish_checkpoint(master, true);
+    world.checkpointed(wish).expect("they can be saved");
+    world.run_for(Duration::from_secs(30));
+    let request = Request::Restart {
+        app: master,
+        from: None,
+        attach: false,
+    };
+    world.console_request(1, conn, &request);
+    world.run_for(Duration::from_secs(30));
+    let last = &world.store.committed.last().expect("one").agreed;
+    assert_eq!((last.generation, last.epoch, last.policy), (1, 2, policy));
+    check(&mut world, &[master, workers[0], workers[1]]);
 }

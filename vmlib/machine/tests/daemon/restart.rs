@@ -8,7 +8,7 @@ use std::time::Duration;
 use vm_machine::{ConnId, Input};
 use vm_wire::{
     HostId, Tid,
-    checkpoint::RestartReport,
+    checkpoint::{Loaded, RestartReport},
     console::{Answer, Request},
     task::{FailKind, Failed, GroupAsk, GroupChange, GroupView},
 };
@@ -23,7 +23,13 @@ impl World {
             agreed.app == app && from.is_none_or(|from| from == id)
         });
         let none = || Failed::new(FailKind::System, "no checkpoint of it is in the store");
-        let result = found.cloned().map(Box::new).ok_or_else(none);
+        let loaded = found.cloned().map(|checkpoint| {
+            Box::new(Loaded {
+                checkpoint,
+                passed_over: Vec::new(),
+            })
+        });
+        let result = loaded.ok_or_else(none);
         self.input(host, Input::Loaded(question, result));
     }
 
@@ -229,5 +235,20 @@ fn who_asked_may_go_and_it_is_brought_back_nevertheless() {
     world.input(HostId(1), Input::ConnGone(wish.0));
     world.input(HostId(3), Input::Arrived(workers[1], Ok(())));
     world.run_until("it runs", |world| world.is_alive(master));
+    check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn a_process_of_before_that_is_slow_to_end_is_waited_for_and_harms_nothing() {
+    let (mut world, master, workers) = setting();
+    world.linger = true;
+    world.stop(master);
+    let wish = world.wish_restart(1, master);
+    world.run_for(Duration::from_secs(1));
+    assert!(world.standing.is_empty(), "two processes are one task");
+    assert_eq!(world.lives_on(workers[0]), Some(HostId(2)));
+    world.linger = false;
+    world.end_lingering();
+    world.restarted(wish).expect("it can be brought back");
     check(&mut world, &[master, workers[0], workers[1]]);
 }

@@ -107,6 +107,9 @@ pub struct World {
     pub noted: Vec<String>,
     /// Whether processes survive SIGTERM.
     pub stubborn: bool,
+    /// Whether those that are killed are seen to end only when the test says so.
+    pub linger: bool,
+    lingering: BTreeMap<Tid, (HostId, ExitStatus)>,
     /// Tasks to which no data gets through.
     pub deaf: BTreeSet<Tid>,
     pub carry: Carry,
@@ -177,6 +180,8 @@ impl World {
             log: Vec::new(),
             noted: Vec::new(),
             stubborn: false,
+            linger: false,
+            lingering: BTreeMap::new(),
             deaf: BTreeSet::new(),
             carry: Carry::Whole,
             way: MoveWay::default(),
@@ -831,8 +836,20 @@ impl World {
         }
         process.signals.push(signal);
         let ends = signal == SIGKILL || signal == SIGTERM && !self.stubborn;
-        if ends && process.alive {
+        if ends && process.alive && self.linger {
+            (process.alive, process.endpoint) = (false, None);
+            self.lingering
+                .insert(tid, (host, ExitStatus::Signal(signal)));
+        } else if ends && process.alive {
             self.die(tid, ExitStatus::Signal(signal));
+        }
+    }
+
+    /// The processes that were killed are gone.
+    pub fn end_lingering(&mut self) {
+        for (tid, (host, status)) in std::mem::take(&mut self.lingering) {
+            self.input(host, Input::TaskGone(tid));
+            self.input(host, Input::ProcessEnded(tid, status));
         }
     }
 

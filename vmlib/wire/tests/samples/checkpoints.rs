@@ -6,8 +6,8 @@ use vm_wire::{
     agreed::{Change, Revival, RevivedTask},
     checkpoint::{
         AgreedPart, AgreedTask, Checkpoint, CheckpointAsk, CheckpointEnd, CheckpointReport,
-        CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutMade, Part, PartSaved, RestartReport,
-        SavedGroup, SavedPart,
+        CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutMade, Part, PartSaved, Policy,
+        RestartReport, SavedGroup, SavedPart,
     },
     console::{Answer, Request},
     peer::{Belongings, Propose},
@@ -21,6 +21,13 @@ pub fn report() -> CheckpointReport {
         bytes: 40_000_000,
         freeze_us: 30_000,
         total_us: 70_000,
+    }
+}
+
+fn policy() -> Policy {
+    Policy {
+        every_ms: 300_000,
+        keep: 5,
     }
 }
 
@@ -46,6 +53,7 @@ pub fn restart(visitor: &mut impl Visitor) {
             version: 9,
             members: vec![(0, tid(2, 5))],
         }],
+        policy: policy(),
     };
     let standing = Change::Standing {
         app,
@@ -58,6 +66,13 @@ pub fn restart(visitor: &mut impl Visitor) {
         why: text("no room"),
     };
     for (name, change) in [
+        (
+            "Policy",
+            Change::Policy {
+                app,
+                policy: policy(),
+            },
+        ),
         ("Revive", Change::Revive(revival)),
         ("Standing", standing),
         ("Abandon", abandon),
@@ -74,12 +89,14 @@ pub fn restart(visitor: &mut impl Visitor) {
         let request = Request::Restart { app, from, attach };
         visitor.message(&format!("ConsoleRequest.{name}"), request);
     }
+    visitor.message("ConsoleRequest.Policy", Request::Policy(app, policy()));
     let report = RestartReport {
         app,
         from: (1, 4),
         generation: 2,
         hosts: vec![(HostId(3), 1)],
         total_us: 80_000,
+        passed_over: vec![text("g1-e5: half of it")],
     };
     visitor.message("ConsoleAnswer.Restarted", Answer::Restarted(report));
 }
@@ -109,6 +126,7 @@ pub fn visit(visitor: &mut impl Visitor) {
         epoch,
         tasks: vec![task],
         groups: vec![group],
+        policy: policy(),
     };
     let part = SavedPart {
         image: Part {
