@@ -1,7 +1,7 @@
 //! The checkpoints in a store, which needs no daemon.
 
 use anyhow::{Context as _, bail};
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 use vm_store::{CheckpointId, State, Store, Summary, name};
 use vm_wire::Tid;
 
@@ -75,4 +75,34 @@ pub fn only(root: &Path) -> anyhow::Result<Tid> {
             )
         }
     }
+}
+
+/// The applications whose masters ran a program of that name, by the times of their last checkpoints.
+///
+/// # Errors
+/// As [`list`].
+pub fn of_program(root: &Path, program: &str) -> anyhow::Result<Vec<Tid>> {
+    let mut last: BTreeMap<Tid, u64> = BTreeMap::new();
+    for row in list(root, false)? {
+        let summary = row.summary.filter(|summary| summary.program == program);
+        if let Some(summary) = summary {
+            let newest = last.entry(row.app).or_default();
+            *newest = summary.taken_ms.max(*newest);
+        }
+    }
+    let mut apps: Vec<(u64, Tid)> = last.into_iter().map(|(app, taken)| (taken, app)).collect();
+    apps.sort_unstable();
+    Ok(apps.into_iter().map(|(_, app)| app).collect())
+}
+
+/// Removes all checkpoints of an application.
+///
+/// # Errors
+/// When there is no such store, or something in it cannot be removed.
+pub fn remove(root: &Path, app: Tid) -> anyhow::Result<()> {
+    let shown = root.display();
+    let store = Store::open(root).with_context(|| format!("the store {shown}"))?;
+    store
+        .forget(app)
+        .with_context(|| format!("the store {shown}"))
 }

@@ -183,6 +183,9 @@ pub enum Command {
         /// Read all of each, to see whether it is undamaged.
         #[arg(long)]
         verify: bool,
+        /// Remove all of that application, as they are called here: it cannot be restarted any more.
+        #[arg(long, value_name = "APPLICATION", value_parser = stored_app)]
+        remove: Option<Tid>,
     },
 
     /// Have all tasks of a host leave for other hosts; it takes no more.
@@ -294,6 +297,10 @@ pub struct Run {
     /// Do not give the program a terminal, even if the console has one.
     #[arg(long)]
     pub no_terminal: bool,
+    /// If there are checkpoints of a program of that name in the store, go on from the last one instead;
+    /// when the application has ended well, remove them.
+    #[arg(long)]
+    pub resume_or_start: bool,
     /// Make a checkpoint of the application again and again, after so long each: 90s, 5m, 1h.
     #[arg(long, value_name = "TIME", value_parser = interval)]
     pub checkpoint_every: Option<Duration>,
@@ -461,6 +468,11 @@ pub fn policy(every: Duration, keep: Option<u32>) -> Policy {
         every_ms: u64::try_from(every.as_millis()).unwrap_or(u64::MAX),
         keep: keep.unwrap_or(0),
     }
+}
+
+fn stored_app(text: &str) -> Result<Tid, String> {
+    vm_store::name::parse_app(text)
+        .ok_or_else(|| "write the application as `vm checkpoints` shows it".to_owned())
 }
 
 fn checkpoint_id(text: &str) -> Result<CheckpointId, String> {

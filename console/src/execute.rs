@@ -18,7 +18,7 @@ use std::{
     env,
     io::{self, BufRead, IsTerminal, Write},
     iter,
-    path::PathBuf,
+    path::{Path, PathBuf},
     rc::Rc,
     time::Duration,
 };
@@ -168,13 +168,20 @@ impl Console {
                 };
                 self.restart(app, *from, !detach)
             }
-            Command::Checkpoints { store, verify } => {
+            Command::Checkpoints {
+                store,
+                verify,
+                remove,
+            } => {
                 let root = match store {
                     Some(root) => root.clone(),
                     None => PathBuf::from(self.conf(None)?.store),
                 };
                 if store.is_some() && !root.exists() {
                     bail!("there is no store {}", root.display());
+                }
+                if let Some(app) = remove {
+                    checkpoints::remove(&root, *app)?;
                 }
                 let rows = checkpoints::list(&root, *verify)?;
                 self.renderer.show(&Event::Checkpoints(&rows))?;
@@ -327,7 +334,15 @@ impl Console {
         let terminal =
             people && !args.no_terminal && terminal::is_ours() && io::stdin().is_terminal();
         let reads = terminal || !self.commands_on_stdin;
+        let program = Path::new(&args.program.words[0]).file_name();
+        let name = program.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let outcome = self.client_or_start().map(drop).and_then(|()| {
+            if args.resume_or_start {
+                let root = PathBuf::from(self.conf(None)?.store);
+                if let Some(app) = checkpoints::of_program(&root, &name)?.pop() {
+                    return self.restart(app, None, true);
+                }
+            }
             let input = reads.then(rustix::stdio::stdin);
             let policy = args.checkpoint_every;
             run::run(
@@ -343,6 +358,13 @@ impl Console {
             )
         });
         match outcome {
+            Ok(failure::DONE) if args.resume_or_start => {
+                let root = PathBuf::from(self.conf(None)?.store);
+                for app in checkpoints::of_program(&root, &name)? {
+                    checkpoints::remove(&root, app)?;
+                }
+                Ok(failure::DONE)
+            }
             Ok(code) => Ok(code),
             Err(error) => {
                 if !failure::is_broken_pipe(&error) {

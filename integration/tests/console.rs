@@ -361,3 +361,45 @@ fn on_a_terminal_a_move_shows_how_far_it_is_and_at_last_how_it_went() {
     run.input(b"end\n");
     run.output_until("none lost, doubled or out of order");
 }
+
+#[test]
+fn the_same_command_again_goes_on_where_the_application_was_stopped_and_leaves_nothing() {
+    let cluster = Cluster::on_loopback(2);
+    let command = ["run", "--resume-or-start", "vmtest", "caller", "n2"];
+    let mut first = vm(&cluster.nodes[0], &command);
+    let mut first = first
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the console runs");
+    let mut shown = first.stdout.take().expect("a pipe");
+    let mut text = String::new();
+    while !text.contains("it goes") {
+        let mut bytes = [0; 256];
+        let count = shown.read(&mut bytes).expect("the output");
+        assert!(count > 0, "{text}");
+        text.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
+    let stopped = vm(&cluster.nodes[1], &["stop", "--checkpoint", "t1.1"]).output();
+    assert!(stopped.expect("a console").status.success());
+    let status = first.wait().expect("it ends");
+    assert_eq!(
+        status.code(),
+        Some(75),
+        "stopped, and to be submitted again"
+    );
+    // Its input has ended, so it ends; it does not begin anew.
+    let again = vm(&cluster.nodes[0], &command)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the console runs");
+    let (out, err) = (
+        String::from_utf8_lossy(&again.stdout),
+        String::from_utf8_lossy(&again.stderr),
+    );
+    assert!(err.contains("restarted from g0-e1"), "{out}{err}");
+    let well = out.contains("none lost, doubled or out of order") && !out.contains("it goes");
+    assert!(well && again.status.success(), "{out}{err}");
+    let left = fs::read_dir(cluster.store()).expect("a store").count();
+    assert_eq!(left, 0, "checkpoints of what has ended well");
+}

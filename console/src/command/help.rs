@@ -8,7 +8,8 @@ Exit codes:
   3    no daemon could be reached, or the connection to it was lost
   130  interrupted
   `run` ends with the exit code of its program, or 128 + N if signal N ended it;
-  125 if the machine failed, 127 if the program could not be started.
+  125 if the machine failed, 127 if the program could not be started, 75 if it
+  was stopped with a checkpoint. `restart` does too, without --detach.
   `image run` ends as the process that it brought back does; 124 if it cannot
   be brought back here, 125 if it could not go on.
 
@@ -36,8 +37,15 @@ Exit code: the program's, as if it were local; 128 + N if signal N ended it;
 127 if it could not be started; 125 if the machine failed; 75 if it was stopped
 with a checkpoint.
 
+With --resume-or-start the same command, given again, goes on where the last one
+was stopped (`vm stop --checkpoint`, or with --checkpoint-every by whatever
+ended the machine): a job of a batch system is submitted again as it was. Which
+application is meant follows from the name of the program: give each job a store
+of its own (`vmd --store`). Arguments are those of the first time.
+
 Example:
-  vm run --env THREADS=2 ./simulate --steps 1000 < input > output";
+  vm run --env THREADS=2 ./simulate --steps 1000 < input > output
+  vm run --resume-or-start --checkpoint-every 10m ./simulate --steps 1000";
 
 pub(super) const SPAWN_HELP: &str = "\
 Prints the tids. The programs run on when the console ends; their output goes to
@@ -144,6 +152,7 @@ Exit code: 0, or 1 if one is damaged.
 
 Example:
   vm checkpoints
+  vm checkpoints --remove 92dc2d-t1.1
   vm checkpoints --store /shared/store --verify";
 
 pub(super) const DRAIN_HELP: &str = "\

@@ -1,4 +1,5 @@
-//! Old checkpoints go, so that a cut in the middle leaves none that looks whole and is not.
+//! Old checkpoints go, or all of an application, so that a cut in the middle leaves none that looks
+//! whole and is not.
 
 use crate::{
     disk::Disk,
@@ -60,6 +61,30 @@ impl<D: Disk> Store<D> {
             }
         }
         Ok(pruned)
+    }
+
+    /// Removes all checkpoints of an application that is not to be brought back any more, oldest
+    /// first. None there is no error.
+    ///
+    /// # Errors
+    /// [`StoreError::System`] at the first one that cannot be removed; newer ones stay.
+    pub fn forget(&self, app: Tid) -> Result<(), StoreError> {
+        for id in self.ids(app)? {
+            remove(self, app, id)?;
+        }
+        let folder = self.app_folder(app);
+        match self.disk().remove_dir(&folder) {
+            // What is not of the store stays, and with it the folder.
+            Err(cause)
+                if !matches!(
+                    cause.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
+                ) =>
+            {
+                Err(cause).step("remove", &folder)
+            }
+            _ => self.disk().sync_dir(self.root()).step("sync", self.root()),
+        }
     }
 }
 

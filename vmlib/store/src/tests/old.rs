@@ -3,7 +3,7 @@
 use super::{APP, folder::store, id, save, write};
 use crate::{CheckpointId, Depth, Pruned, State, Store, name};
 use std::fs;
-use vm_wire::HostId;
+use vm_wire::{HostId, Tid};
 
 fn ids(store: &Store) -> Vec<CheckpointId> {
     store.ids(APP).expect("a store")
@@ -83,4 +83,19 @@ fn what_is_not_of_the_store_stays_and_is_reported() {
     assert!(notes.exists());
     let state = &store.list().expect("a store")[0].state;
     assert!(matches!(state, State::Unfinished { files: 0 }), "{state:?}");
+}
+
+#[test]
+fn an_application_that_is_forgotten_leaves_nothing_and_can_be_saved_again() {
+    let (_folder, store) = store();
+    for epoch in [1, 2] {
+        save(&store, id(epoch)).expect("it is saved");
+    }
+    store.begin(APP, id(3)).expect("one that is not finished");
+    store.forget(Tid(APP.0 + 1)).expect("there is none of it");
+    assert_eq!(store.list().expect("a list").len(), 3);
+    store.forget(APP).expect("it can be removed");
+    assert_eq!(store.list().expect("a list").len(), 0);
+    assert_eq!(fs::read_dir(store.root()).expect("the store").count(), 0);
+    save(&store, id(4)).expect("it can be saved again");
 }
