@@ -247,7 +247,11 @@ impl World {
                 agreement.voters() == voters && !agreement.voters_change()
             })
         };
-        let settled = fit && voters.iter().all(knows);
+        // Whoever drains hands the vote to one that does not.
+        let is_free = |host: &&HostId| !voters.contains(host) && !agreed.is_draining(**host);
+        let hands_over = voters.iter().any(|host| agreed.is_draining(*host))
+            && present.iter().any(|host| is_free(&host));
+        let settled = fit && !hands_over && voters.iter().all(knows);
         let well = all_run && !leaving && !joining && settled;
         let broken = self.blocked_until > self.queue.now();
         (well && !broken).then_some(leader)
