@@ -343,10 +343,7 @@ impl Agreed {
         if !self.in_app.contains_key(&app) {
             return Err(Void::NoTask(app));
         }
-        let least = limits::CHECKPOINT_EVERY_MIN.as_millis() as u64;
-        if (1..least).contains(&policy.every_ms) || policy.keep > limits::CHECKPOINTS_KEPT_MAX {
-            return Err(Void::Malformed);
-        }
+        check_policy(policy)?;
         if !self.epochs.contains_key(&app) && self.epochs.len() >= limits::APPS_SAVED_MAX {
             return Err(Void::Limit);
         }
@@ -405,5 +402,14 @@ impl Agreed {
         let left = self.groups.leave_all(tid).into_iter();
         applied.extend(left.map(|(group, version)| Applied::Group { group, version }));
         self.remember_ended(tid);
+    }
+}
+
+/// Whether checkpoints may be made so.
+pub(super) fn check_policy(policy: Policy) -> Result<(), Void> {
+    let least = limits::CHECKPOINT_EVERY_MIN.as_millis() as u64;
+    match (1..least).contains(&policy.every_ms) || policy.keep > limits::CHECKPOINTS_KEPT_MAX {
+        true => Err(Void::Malformed),
+        false => Ok(()),
     }
 }

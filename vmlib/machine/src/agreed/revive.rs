@@ -7,7 +7,7 @@
 //! The generation that a revival gives is higher than every other that the machine has given, so
 //! frames of an earlier life are told from those of this one.
 
-use super::{Agreed, Applied, Epochs, Task, Void};
+use super::{Agreed, Applied, Epochs, Task, Void, apply::check_policy};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     HostId, Tid,
@@ -97,6 +97,7 @@ impl Agreed {
         if tids.is_empty() || tids.len() != revival.tasks.len() {
             return Err(Void::Malformed);
         }
+        check_policy(revival.policy)?;
         if self.in_app.contains_key(&revival.app) {
             return Err(Void::Alive(revival.app));
         }

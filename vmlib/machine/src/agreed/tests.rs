@@ -522,6 +522,11 @@ fn a_revival_is_void_where_anything_of_it_lives_or_has_no_place() {
     let before = machine.state.clone();
     assert_eq!(machine.void(revival()), Void::GroupTaken);
     machine.apply(group("g", t(1, 5), false));
+    let mut hasty = revival();
+    if let Change::Revive(revival) = &mut hasty {
+        revival.policy.every_ms = 1;
+    }
+    assert_eq!(machine.void(hasty), Void::Malformed);
     machine.apply(Change::HostLeaving(HostId(2)));
     assert_eq!(machine.void(revival()), Void::NoHost(HostId(2)));
     assert_eq!(machine.state.apps().count(), before.apps().count());
