@@ -128,8 +128,8 @@ pub struct Carriers {
 }
 
 impl Carriers {
-    /// One more, which reads `input`, or is not watched, and, if nobody else reads that, says in `words` why it fails. It
-    /// takes the place of an earlier one of that task.
+    /// One more, which reads `input`, or is not watched, and, if nobody else reads that, says in
+    /// `words` why it fails. It takes the place of an earlier one of that task.
     pub fn add(
         &mut self,
         tid: Tid,

@@ -1,8 +1,8 @@
 //! Work that may wait for a disk, done by a thread beside the event loop.
 //!
 //! Looking up a program touches file systems that may be far away; measuring hundreds of processes
-//! takes long; the commit of a checkpoint waits until it is on a disk. One thread does each of them,
-//! from a bounded queue; the answers come back through a channel, and the event loop is woken.
+//! takes long; the commit of a checkpoint waits until it is on a disk; all of a checkpoint is read
+//! before it is restarted. One thread does each of them, from a bounded queue; the answers come back through a channel, and the event loop is woken.
 
 use crate::{context::Source, program::ProgramPath, store::Place, usage};
 use anyhow::Context as _;
@@ -51,6 +51,7 @@ pub struct Jobs {
     find: SyncSender<Job>,
     measure: SyncSender<Job>,
     commit: SyncSender<Job>,
+    load: SyncSender<Job>,
     answers: Receiver<Input>,
 }
 
@@ -77,6 +78,7 @@ impl Jobs {
             find: worker("find")?,
             measure: worker("measure")?,
             commit: worker("commit")?,
+            load: worker("load")?,
             answers,
         })
     }
@@ -128,7 +130,7 @@ impl Jobs {
             app,
             from,
         };
-        self.commit.try_send(job).err()?;
+        self.load.try_send(job).err()?;
         let text = "the daemon waits for a disk and cannot read more checkpoints now";
         let failed = Failed::new(FailKind::System, text);
         Some(Input::Loaded(question, Err(failed)))

@@ -258,37 +258,29 @@ impl Moves {
         processes: &mut Processes,
         context: &mut Context,
     ) {
-        if let Err(error) = self.try_bring_back(tid, start, locals, processes, context) {
+        let bring_back = || -> io::Result<()> {
+            let (out, image) = pipe()?;
+            let pair = |kind| {
+                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                socketpair(AddressFamily::UNIX, kind, flags, None)
+            };
+            let (data, their_data) = pair(SocketType::STREAM)?;
+            let (interrupt, their_interrupt) = pair(SocketType::SEQPACKET)?;
+            let into = out.try_clone()?;
+            let ((pid, words), read) = start(image)?;
+            self.carriers
+                .add(tid, Role::Receiver, pid, read, words, context.now);
+            let pid = processes.bring_back(tid, [out, their_data, their_interrupt], context)?;
+            self.carriers
+                .add(tid, Role::Restorer, pid, Some(into), None, context.now);
+            locals.add_task(tid, data, context)?;
+            locals.interrupts.add(tid, interrupt, context)
+        };
+        if let Err(error) = bring_back() {
             let text = format!("the task cannot be brought back: {error}");
             let failed = Failed::new(FailKind::System, text);
             context.inbox.push_back(Input::Arrived(tid, Err(failed)));
         }
-    }
-
-    fn try_bring_back(
-        &mut self,
-        tid: Tid,
-        start: impl FnOnce(OwnedFd) -> io::Result<(transfer::Carried, Option<OwnedFd>)>,
-        locals: &mut Locals,
-        processes: &mut Processes,
-        context: &mut Context,
-    ) -> io::Result<()> {
-        let (out, image) = pipe()?;
-        let pair = |kind| {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            socketpair(AddressFamily::UNIX, kind, flags, None)
-        };
-        let (data, their_data) = pair(SocketType::STREAM)?;
-        let (interrupt, their_interrupt) = pair(SocketType::SEQPACKET)?;
-        let into = out.try_clone()?;
-        let ((pid, words), read) = start(image)?;
-        self.carriers
-            .add(tid, Role::Receiver, pid, read, words, context.now);
-        let pid = processes.bring_back(tid, [out, their_data, their_interrupt], context)?;
-        self.carriers
-            .add(tid, Role::Restorer, pid, Some(into), None, context.now);
-        locals.add_task(tid, data, context)?;
-        locals.interrupts.add(tid, interrupt, context)
     }
 
     /// A task has reported something.

@@ -6,6 +6,7 @@ use crate::{
     codec::Message,
     frame::Op,
     id::{HostId, MachineId, Tid},
+    limits,
     peer::Belongings,
     task::{Failed, message},
 };
@@ -49,6 +50,18 @@ pub struct Policy {
     pub every_ms: u64,
     /// How many are kept; 0: the store's own number.
     pub keep: u32,
+}
+
+impl Policy {
+    /// Why no checkpoints can be made so, for people.
+    pub fn refusal(self) -> Option<String> {
+        let (least, max) = (limits::CHECKPOINT_EVERY_MIN, limits::CHECKPOINTS_KEPT_MAX);
+        if (1..least.as_millis() as u64).contains(&self.every_ms) {
+            return Some(format!("checkpoints are made every {least:?} at most"));
+        }
+        let too_many = || format!("{max} checkpoints of an application are kept at most");
+        (self.keep > max).then(too_many)
+    }
 }
 
 /// A task in the agreed state.

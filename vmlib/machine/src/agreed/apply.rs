@@ -407,9 +407,8 @@ impl Agreed {
 
 /// Whether checkpoints may be made so.
 pub(super) fn check_policy(policy: Policy) -> Result<(), Void> {
-    let least = limits::CHECKPOINT_EVERY_MIN.as_millis() as u64;
-    match (1..least).contains(&policy.every_ms) || policy.keep > limits::CHECKPOINTS_KEPT_MAX {
-        true => Err(Void::Malformed),
-        false => Ok(()),
+    match policy.refusal() {
+        Some(_) => Err(Void::Malformed),
+        None => Ok(()),
     }
 }

@@ -39,12 +39,11 @@ impl Agreed {
         revival: &Revival,
         applied: &mut Vec<Applied>,
     ) -> Result<(), Void> {
-        self.check_revival(revival)?;
+        let tids = self.check_revival(revival)?;
         let app = revival.app;
         let last = self.generation.max(revival.from.0);
         let generation = last.checked_add(1).ok_or(Void::Limit)?;
         self.generation = generation;
-        let tids: BTreeSet<Tid> = revival.tasks.iter().map(|task| task.tid).collect();
         self.ended.retain(|tid| !tids.contains(tid));
         for task in &revival.tasks {
             let mut last = 0;
@@ -92,7 +91,8 @@ impl Agreed {
         Ok(())
     }
 
-    fn check_revival(&self, revival: &Revival) -> Result<(), Void> {
+    /// The tasks that may live again.
+    fn check_revival(&self, revival: &Revival) -> Result<BTreeSet<Tid>, Void> {
         let tids: BTreeSet<Tid> = revival.tasks.iter().map(|task| task.tid).collect();
         if tids.is_empty() || tids.len() != revival.tasks.len() {
             return Err(Void::Malformed);
@@ -128,7 +128,8 @@ impl Agreed {
         {
             return Err(Void::Limit);
         }
-        self.groups.check_revival(&revival.groups, &tids)
+        self.groups.check_revival(&revival.groups, &tids)?;
+        Ok(tids)
     }
 
     pub(super) fn stands(

@@ -158,15 +158,8 @@ impl Daemon {
         let Some(task) = self.agreement.state().living_task(tid) else {
             return Err(self.no_such_task(tid));
         };
-        let least = limits::CHECKPOINT_EVERY_MIN;
-        if (1..least.as_millis() as u64).contains(&policy.every_ms) {
-            let text = format!("checkpoints are made every {least:?} at most");
-            return Err(Failed::new(FailKind::BadRequest, text));
-        }
-        if policy.keep > limits::CHECKPOINTS_KEPT_MAX {
-            let max = limits::CHECKPOINTS_KEPT_MAX;
-            let text = format!("{max} checkpoints of an application are kept at most");
-            return Err(Failed::new(FailKind::Limit, text));
+        if let Some(why) = policy.refusal() {
+            return Err(Failed::new(FailKind::BadRequest, why));
         }
         let app = task.app;
         self.agreement.propose(Change::Policy { app, policy });

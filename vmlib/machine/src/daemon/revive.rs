@@ -64,7 +64,8 @@ impl Daemon {
         let shown = app.show(self.machine);
         if self.agreement.state().tasks_of(app).next().is_some() {
             let text = format!(
-                "application {shown} runs in this machine, or is just ending: end it first, or try again"
+                "application {shown} runs in this machine, or is just ending: end it first, or try \
+                 again"
             );
             return Err(Failed::new(FailKind::Refused, text));
         }
@@ -390,8 +391,8 @@ impl Daemon {
         if host == self.me {
             let shown = app.show(self.machine);
             let text = format!(
-                "application {shown} cannot be brought back: {why}; its checkpoints are in the store as \
-                 before: try again, or another one with --from"
+                "application {shown} cannot be brought back: {why}; its checkpoints are in the \
+                 store as before: try again, or another one with --from"
             );
             let failed = Failed::new(FailKind::System, text);
             self.answer_restart(request, &Answer::Failed(failed), out);
