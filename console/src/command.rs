@@ -18,7 +18,7 @@ use std::{
 use vm_store::CheckpointId;
 use vm_wire::{
     MachineId, Tid,
-    checkpoint::Policy,
+    checkpoint::{Policy, Recover},
     id::TidError,
     limits::{CHECKPOINT_EVERY_MIN, CHECKPOINTS_KEPT_MAX, SPAWN_COUNT_MAX},
     task::{Place, Spawn},
@@ -144,6 +144,9 @@ pub enum Command {
         #[arg(long, value_name = "COUNT", requires = "every")]
         #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(CHECKPOINTS_KEPT_MAX)))]
         keep: Option<u32>,
+        /// When the application goes back to the last one by itself; otherwise when a host is lost.
+        #[arg(long, value_name = "WHEN", requires = "every")]
+        recover: Option<RecoverArg>,
         /// The application: its master, or any task of it.
         #[arg(value_name = "TID")]
         tid: TidArg,
@@ -308,6 +311,9 @@ pub struct Run {
     #[arg(long, value_name = "COUNT", requires = "checkpoint_every")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(CHECKPOINTS_KEPT_MAX)))]
     pub keep: Option<u32>,
+    /// When the application goes back to its last checkpoint by itself; otherwise when a host is lost.
+    #[arg(long, value_name = "WHEN")]
+    pub recover: Option<RecoverArg>,
     /// Refused, with a word on what to do instead.
     #[arg(long = "on", hide = true, value_name = "HOST", value_parser = not_elsewhere)]
     _on: Option<String>,
@@ -463,11 +469,28 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 /// A policy, as given by options.
-pub fn policy(every: Duration, keep: Option<u32>) -> Policy {
+pub fn policy(every: Option<Duration>, keep: Option<u32>, recover: Option<RecoverArg>) -> Policy {
+    let every = every.unwrap_or_default();
     Policy {
         every_ms: u64::try_from(every.as_millis()).unwrap_or(u64::MAX),
         keep: keep.unwrap_or(0),
+        recover: match recover.unwrap_or(RecoverArg::Host) {
+            RecoverArg::Host => Recover::Host,
+            RecoverArg::Kill => Recover::Kill,
+            RecoverArg::Never => Recover::Never,
+        },
     }
+}
+
+/// When an application goes back to its last checkpoint by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum RecoverArg {
+    /// A host is lost on which it has a task.
+    Host,
+    /// Also when a task is killed by a signal that `vm` did not send.
+    Kill,
+    /// Never: what is left of it runs on.
+    Never,
 }
 
 fn stored_app(text: &str) -> Result<Tid, String> {

@@ -132,10 +132,11 @@ impl Console {
             Command::Checkpoint {
                 every: Some(every),
                 keep,
+                recover,
                 tid,
             } => {
                 let tid = self.resolve(tid)?;
-                let policy = command::policy(*every, *keep);
+                let policy = command::policy(Some(*every), *keep, *recover);
                 let Answer::Done = self.client()?.ask(&Request::Policy(tid, policy))? else {
                     return Err(ClientError::Unexpected.into());
                 };
@@ -344,14 +345,13 @@ impl Console {
                 }
             }
             let input = reads.then(rustix::stdio::stdin);
-            let policy = args.checkpoint_every;
+            let every = args.checkpoint_every;
+            let policy = (every.is_some() || args.recover.is_some())
+                .then(|| command::policy(every, args.keep, args.recover));
             run::run(
                 &self.dir,
                 &self.interrupt,
-                (
-                    request,
-                    policy.map(|every| command::policy(every, args.keep)),
-                ),
+                (request, policy),
                 terminal,
                 input,
                 &mut self.renderer,

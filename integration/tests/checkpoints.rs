@@ -228,7 +228,11 @@ fn a_policy_makes_checkpoints_by_itself_and_says_how_many_stay() {
     let master = run.run("vmtest", &["caller", "n2"]);
     run.output_until("it goes");
     let mut console = cluster.nodes[1].client();
-    let policy = |every_ms| Policy { every_ms, keep: 2 };
+    let policy = |every_ms| Policy {
+        every_ms,
+        keep: 2,
+        ..Policy::default()
+    };
     let answer = console.ask(&Request::Policy(master, policy(1_000)));
     assert_eq!(answer, Answer::Done);
     let limit = std::time::Duration::from_secs(60);
@@ -248,4 +252,19 @@ fn a_policy_makes_checkpoints_by_itself_and_says_how_many_stay() {
     );
     run.input(b"end\n");
     run.output_until("none lost, doubled or out of order");
+}
+
+#[test]
+fn an_application_that_loses_a_host_goes_back_by_itself_and_its_console_is_told() {
+    let cluster = Cluster::on_loopback(3);
+    let mut run = cluster.nodes[0].client();
+    let master = run.run("vmtest", &["caller", "n2"]);
+    run.output_until("it goes");
+    let mut console = cluster.nodes[2].client();
+    checkpoint(&mut console, master).expect("it can be saved");
+    cluster.nodes[1].signal(rustix::process::Signal::KILL);
+    run.output_until("host 'n2' is lost");
+    run.output_until("runs again on");
+    // The same console, and nobody has asked for anything.
+    ends_well(&mut run);
 }

@@ -240,14 +240,14 @@ fn manifest(checkpoint: &Checkpoint) -> anyhow::Result<Manifest> {
     });
     let master = agreed.tasks.iter().find(|task| task.tid == agreed.app);
     let first = master.or(agreed.tasks.first());
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
     Ok(Manifest {
         machine: agreed.machine,
         app: agreed.app,
         program: first.map(|task| task.program.clone()).unwrap_or_default(),
         generation: agreed.generation,
         epoch: agreed.epoch,
-        taken_ms: since.map_or(0, |since| since.as_millis() as u64),
+        index: agreed.index,
+        taken_ms: now_ms(),
         policy: agreed.policy,
         tasks: tasks.collect(),
         groups: agreed.groups.clone(),
@@ -295,6 +295,7 @@ fn load(root: &Path, app: Tid, from: Option<(u32, u32)>) -> anyhow::Result<Loade
         app,
         generation: manifest.generation,
         epoch: manifest.epoch,
+        index: manifest.index,
         tasks,
         groups: manifest.groups,
         policy: manifest.policy,
@@ -303,7 +304,14 @@ fn load(root: &Path, app: Tid, from: Option<(u32, u32)>) -> anyhow::Result<Loade
     Ok(Loaded {
         checkpoint,
         passed_over,
+        age_ms: now_ms().saturating_sub(manifest.taken_ms),
     })
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
 }
 
 /// Why no checkpoint of an application can be used, and what there is instead.

@@ -43,6 +43,9 @@ ended the machine): a job of a batch system is submitted again as it was. Which
 application is meant follows from the name of the program: give each job a store
 of its own (`vmd --store`). Arguments are those of the first time.
 
+When a host is lost, an application that has a checkpoint goes back to it on the
+hosts that are left, and goes on; --recover says when else, or never.
+
 Example:
   vm run --env THREADS=2 ./simulate --steps 1000 < input > output
   vm run --resume-or-start --checkpoint-every 10m ./simulate --steps 1000";

@@ -7,6 +7,7 @@ use crate::run;
 use serde_json::{Value, json};
 use vm_wire::{
     HostId, MachineId, Tid,
+    checkpoint::Recover,
     console::{Conf, HostRow, TaskRow},
     version,
 };
@@ -57,6 +58,11 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
             "tid": tid(of),
             "every_ms": policy.every_ms,
             "keep": (policy.keep != 0).then_some(policy.keep),
+            "recover": match policy.recover {
+                Recover::Host => "host",
+                Recover::Kill => "kill",
+                Recover::Never => "never",
+            },
         }),
         Event::Stopped(report) => json!({
             "stopped": super::checkpoint_name(report),

@@ -196,9 +196,10 @@ pub(super) fn run_ended(machine: MachineId, tid: Tid, status: ExitStatus) -> Opt
         ExitStatus::Signal(signal) => {
             Some(format!("{tid} was ended by {}", signal_name::show(signal)))
         }
-        ExitStatus::NotStarted | ExitStatus::HostLost | ExitStatus::Suspended => {
-            Some(format!("{tid} {status}"))
-        }
+        ExitStatus::NotStarted
+        | ExitStatus::HostLost
+        | ExitStatus::Suspended
+        | ExitStatus::RolledBack => Some(format!("{tid} {status}")),
     }
 }
 

@@ -22,11 +22,13 @@
 //! its frame.
 
 mod apply;
+mod recover;
 mod revive;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 
+pub use recover::{Lost, Recovering};
 pub use revive::Reviving;
 pub use snapshot::SnapshotError;
 
@@ -158,6 +160,16 @@ pub enum Applied {
         /// For people.
         why: String,
     },
+    /// An application goes back to its last checkpoint, or has to be brought back once more. The ends
+    /// of its tasks came just before.
+    RolledBack(Tid),
+    /// An application that went back could not be brought back.
+    GivenUp {
+        /// The application.
+        app: Tid,
+        /// For people.
+        why: String,
+    },
     /// The machine ends.
     Halted,
     /// Nothing: the change's conditions did not hold.
@@ -212,6 +224,9 @@ pub enum Void {
     /// No such application is being brought back.
     #[error("it is not being brought back, or was again")]
     Revival,
+    /// It was asked in an earlier generation of the application.
+    #[error("its application went back to a checkpoint meanwhile")]
+    Generation,
     /// The host does not drain, or is the last one that takes tasks.
     #[error("{0} is not draining, or is the last host that takes tasks")]
     Draining(HostId),
@@ -273,6 +288,8 @@ pub struct Task {
     pub request: u64,
     /// Its index among all tasks of the request.
     pub index: u32,
+    /// Index of the entry that bore it, or brought it back.
+    pub born: u64,
     /// Last part of the program's path.
     pub program: Arc<str>,
     /// Whether the process was there before it became a task.
@@ -315,6 +332,8 @@ pub struct Epochs {
     pub saved: u32,
     /// When checkpoints are made by themselves.
     pub policy: Policy,
+    /// How often it has gone back because a task was killed, since then.
+    pub kills: u32,
 }
 
 /// The agreed state at one index of the log. See the module.
@@ -340,6 +359,10 @@ pub struct Agreed {
     generation: u32,
     /// Applications that are being brought back.
     reviving: BTreeMap<Tid, Reviving>,
+    /// Applications that go back by themselves, until they run again.
+    recovering: BTreeMap<Tid, Recovering>,
+    /// Where the output of living applications goes, of those that have a console.
+    consoles: BTreeMap<Tid, HostId>,
     // What follows is derived from the tasks, for looking up.
     born: BTreeMap<(Tid, u64, u32), Tid>,
     on_host: BTreeMap<HostId, BTreeSet<Tid>>,
@@ -369,6 +392,8 @@ impl Agreed {
             epochs: BTreeMap::new(),
             generation: 0,
             reviving: BTreeMap::new(),
+            recovering: BTreeMap::new(),
+            consoles: BTreeMap::new(),
             born: BTreeMap::new(),
             on_host: BTreeMap::new(),
             in_app: BTreeMap::new(),
@@ -545,6 +570,7 @@ impl Agreed {
             app,
             generation: epochs.generation,
             epoch: epochs.epoch,
+            index: self.index,
             tasks: self.tasks_of(app).filter_map(task).collect(),
             groups: self.groups().filter_map(group).collect(),
             policy: epochs.policy,
@@ -613,8 +639,14 @@ impl Agreed {
         self.ended.push_back(tid);
         if self.ended.len() > limits::ENDED_MAX
             && let Some(oldest) = self.ended.pop_front()
-            && let Some(task) = self.tasks.remove(&oldest)
         {
+            self.forget_task(oldest);
+        }
+    }
+
+    /// Forgets a task that has ended: nothing is known of it but that it is not alive.
+    fn forget_task(&mut self, tid: Tid) {
+        if let Some(task) = self.tasks.remove(&tid) {
             self.born.remove(&(task.asker, task.request, task.index));
         }
     }

@@ -273,6 +273,7 @@ mod tests {
             app: tid(1),
             generation: 0,
             epoch,
+            index: 1_234,
             tasks: vec![task(1), task(2)],
             groups: Vec::new(),
             policy: Policy::default(),

@@ -30,7 +30,9 @@ pub mod route;
 mod storage;
 pub mod time;
 
-pub use agreed::{Agreed, Applied, Coordinated, Epochs, Host, HostPhase, Reviving, Task, Void};
+pub use agreed::{
+    Agreed, Applied, Coordinated, Epochs, Host, HostPhase, Lost, Recovering, Reviving, Task, Void,
+};
 pub use agreement::{Agreement, AgreementConfig, AgreementOutput};
 pub use coordinator::{Coordinator, MoveKey};
 pub use daemon::{AT_ONCE, Daemon, DaemonConfig, MoveCounters, MovesUnderway};

@@ -119,6 +119,7 @@ mod tests {
         Change::GroupLeave {
             group: name.to_owned(),
             tid: vm_wire::Tid::NONE,
+            generation: 0,
         }
     }
 

@@ -11,7 +11,7 @@ use vm_wire::{Body, MachineId, Tid, codec};
 /// The first bytes of every manifest.
 pub const MAGIC: [u8; 8] = *b"VMSTORE\n";
 /// The version of the format that is written, and the only one that is read.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 const PREFIX: usize = MAGIC.len() + 4;
 const HASH: usize = blake3::OUT_LEN;
@@ -29,6 +29,8 @@ pub struct Manifest {
     pub generation: u32,
     /// The checkpoint's number in this generation.
     pub epoch: u32,
+    /// The index of its cut in the log of its machine.
+    pub index: u64,
     /// When it was taken. Milliseconds since 1970.
     pub taken_ms: u64,
     /// When checkpoints of it are made by themselves.

@@ -63,6 +63,7 @@ pub fn parts<D: Disk>(
         program: "hello".to_owned(),
         generation: id.generation,
         epoch: id.epoch,
+        index: 7,
         taken_ms: 1_700_000_000_000 + u64::from(id.epoch),
         policy: Policy::default(),
         tasks,

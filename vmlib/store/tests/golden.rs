@@ -39,8 +39,10 @@ fn sample() -> Manifest {
         program: "hello".to_owned(),
         generation: 1,
         epoch: 5,
+        index: 1_234,
         taken_ms: 1_700_000_000_000,
         policy: Policy {
+            recover: vm_wire::checkpoint::Recover::Never,
             every_ms: 300_000,
             keep: 5,
         },
@@ -95,9 +97,9 @@ fn another_version_is_told_from_damage() {
     let bytes = bytes(&sample());
     let body = &bytes[PREFIX..bytes.len() - HASH];
     let mut prefix = bytes[..PREFIX].to_vec();
-    prefix[8] = 2;
+    prefix[8] = 3;
     let found = Manifest::from_bytes(&sealed(&prefix, body));
-    assert_eq!(found, Err(ManifestError::OtherVersion { found: 2 }));
+    assert_eq!(found, Err(ManifestError::OtherVersion { found: 3 }));
     let found = Manifest::from_bytes(&[&prefix[..], body].concat());
     assert_eq!(found, Err(ManifestError::Damaged));
     let found = Manifest::from_bytes(b"VMIMAGE\n");

@@ -60,6 +60,8 @@ pub enum Change {
         incarnation: u32,
         /// How it ended.
         status: ExitStatus,
+        /// A signal ended it that nobody sent through the machine.
+        killed: bool,
     },
     /// A task moves (AGREEMENT, "Who owns a task"). Void if it is not at `(from, incarnation)`.
     /// After it the task is at `to` with the next incarnation.
@@ -90,6 +92,8 @@ pub enum Change {
         group: String,
         /// The new member.
         tid: Tid,
+        /// Of its application when it asked: what it asked in an earlier one is void.
+        generation: u32,
     },
     /// A member leaves its group.
     GroupLeave {
@@ -97,6 +101,8 @@ pub enum Change {
         group: String,
         /// The member.
         tid: Tid,
+        /// As for a join.
+        generation: u32,
     },
     /// The coordinator of an application is a process on that host from now on. Void unless the
     /// application lives, the host is in the machine, and the term follows the last one.
@@ -151,12 +157,15 @@ pub enum Change {
         /// Where they stand.
         host: HostId,
     },
-    /// It cannot be brought back: its tasks end again. Void like `Standing`.
+    /// It cannot be brought back: its tasks end again. One that goes back by itself is tried again, a
+    /// few times. Void like `Standing`.
     Abandon {
         /// The application, its master's tid.
         app: Tid,
-        /// That which its revival began.
+        /// That which its revival began; or, of one that goes back, its last one.
         generation: u32,
+        /// It is not tried again.
+        for_good: bool,
         /// For people; at most [`limits::REASON_MAX`](crate::limits::REASON_MAX) bytes.
         why: String,
     },
@@ -173,7 +182,13 @@ pub struct Revival {
     pub asker: (HostId, u64),
     /// From which checkpoint: its generation and epoch.
     pub from: (u32, u32),
-    /// Where the output of its tasks goes; [`HostId::NONE`]: to the logs of their hosts.
+    /// How old the checkpoint was when it was read. Milliseconds.
+    pub age_ms: u64,
+    /// The index of the cut, if it was made in this machine: what the application bore later it will
+    /// bear again.
+    pub cut: Option<u64>,
+    /// Where the output of its tasks goes; [`HostId::NONE`]: to the logs of their hosts. One that goes
+    /// back by itself keeps its console.
     pub console: HostId,
     /// Its tasks, by tid.
     pub tasks: Vec<RevivedTask>,
@@ -238,6 +253,10 @@ pub struct SpawnRecord {
     pub program: String,
     /// Whether the process was there before (a master enrolled from a shell).
     pub enrolled: bool,
+    /// Of the application when its task asked: what one asked in an earlier life is void.
+    pub generation: u32,
+    /// Of a master: where the output of its application goes, or [`HostId::NONE`].
+    pub console: HostId,
 }
 
 /// How a task ended.
@@ -255,6 +274,8 @@ pub enum ExitStatus {
     HostLost,
     /// Its application was stopped with a checkpoint, and can be brought back.
     Suspended,
+    /// Its application lost a task, and goes back to its last checkpoint.
+    RolledBack,
 }
 
 impl ExitStatus {
@@ -274,6 +295,7 @@ impl std::fmt::Display for ExitStatus {
             ExitStatus::NotStarted => write!(f, "could not be started"),
             ExitStatus::HostLost => write!(f, "lost with its host"),
             ExitStatus::Suspended => write!(f, "stopped with a checkpoint"),
+            ExitStatus::RolledBack => write!(f, "went back to a checkpoint"),
         }
     }
 }

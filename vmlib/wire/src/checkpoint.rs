@@ -35,6 +35,8 @@ pub struct AgreedPart {
     pub generation: u32,
     /// The epoch that the cut began.
     pub epoch: u32,
+    /// The index of the cut in the machine's log.
+    pub index: u64,
     /// Its tasks that were alive, by tid.
     pub tasks: Vec<AgreedTask>,
     /// Groups that have them as members.
@@ -50,6 +52,20 @@ pub struct Policy {
     pub every_ms: u64,
     /// How many are kept; 0: the store's own number.
     pub keep: u32,
+    /// When the application goes back to the last one by itself.
+    pub recover: Recover,
+}
+
+/// When an application that has a checkpoint goes back to it by itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Recover {
+    /// When a host is lost on which it has a task.
+    #[default]
+    Host,
+    /// Also when the process of a task is ended by a signal that nobody sent through the machine.
+    Kill,
+    /// Never: what is left runs on.
+    Never,
 }
 
 impl Policy {
@@ -145,6 +161,8 @@ pub struct Loaded {
     pub checkpoint: Checkpoint,
     /// Newer ones that are not whole, each with the reason, for people.
     pub passed_over: Vec<String>,
+    /// For how long it has been in the store. Milliseconds.
+    pub age_ms: u64,
 }
 
 /// To the coordinator of an application, by a daemon: make a checkpoint. Answered with

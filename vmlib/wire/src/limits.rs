@@ -103,6 +103,10 @@ pub const CHECKPOINTS_KEPT: u32 = 3;
 pub const CHECKPOINTS_KEPT_MAX: u32 = 1_000;
 /// How long it may take until all tasks of an application that is brought back stand.
 pub const REVIVE_TIME: Duration = Duration::from_secs(600);
+/// How often an application that goes back by itself may fail to be brought back.
+pub const RECOVERIES_MAX: u32 = 5;
+/// How long such a failure is waited after.
+pub const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
 /// An application that is brought back, as a change of the log. Bytes.
 pub const REVIVAL_MAX: usize = 512 * 1024;
 /// Bytes that a reason in the log may have.

@@ -141,6 +141,8 @@ pub struct SpawnOrder {
     pub request: u64,
     /// The application, or [`Tid::NONE`]: each is a master of its own.
     pub app: Tid,
+    /// Its generation when the task asked.
+    pub generation: u32,
     /// Which of the tasks of the request: index of the first and how many, one entry for each
     /// stretch without a gap, rising.
     pub runs: Vec<(u32, u32)>,
@@ -165,6 +167,8 @@ pub struct SpawnResult {
     pub asker: Tid,
     /// As in the order.
     pub request: u64,
+    /// As in the order.
+    pub generation: u32,
     /// The tasks with their index.
     pub tids: Vec<(u32, Tid)>,
     /// Why those that were ordered and are not among the tasks do not exist.

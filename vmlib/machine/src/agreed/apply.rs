@@ -1,6 +1,6 @@
 //! What each change does to the agreed state, and when it is void.
 
-use super::{Agreed, Applied, Coordinated, Host, HostPhase, Task, Void, remove_from};
+use super::{Agreed, Applied, Coordinated, Host, HostPhase, Lost, Task, Void, remove_from};
 use std::sync::Arc;
 use vm_wire::{
     HostId, Tid,
@@ -86,9 +86,13 @@ impl Agreed {
                 host,
                 incarnation,
                 status,
+                killed,
             } => {
-                self.owned(*tid, *host, *incarnation)?;
-                self.end(*tid, *status, applied);
+                let app = self.owned(*tid, *host, *incarnation)?.app;
+                match *killed && self.goes_back_after_kill(app) {
+                    true => self.roll_back(app, Lost::Task(*tid), applied),
+                    false => self.end(*tid, *status, applied),
+                }
             }
             Change::Relocate {
                 tid,
@@ -109,13 +113,22 @@ impl Agreed {
                     incarnation: task.incarnation,
                 });
             }
-            Change::GroupJoin { group, tid } => {
-                self.living_task(*tid).ok_or(Void::NoTask(*tid))?;
+            Change::GroupJoin {
+                group,
+                tid,
+                generation,
+            } => {
+                self.check_member(*tid, *generation)?;
                 let version = self.groups.join(group, *tid)?;
                 let group = group.clone();
                 applied.push(Applied::Group { group, version });
             }
-            Change::GroupLeave { group, tid } => {
+            Change::GroupLeave {
+                group,
+                tid,
+                generation,
+            } => {
+                self.check_member(*tid, *generation)?;
                 let version = self.groups.leave(group, *tid)?;
                 let group = group.clone();
                 applied.push(Applied::Group { group, version });
@@ -136,12 +149,13 @@ impl Agreed {
                 app,
                 generation,
                 host,
-            } => applied.extend(self.stands(*app, *generation, *host)?),
+            } => self.stands(*app, *generation, *host, applied)?,
             Change::Abandon {
                 app,
                 generation,
+                for_good,
                 why,
-            } => self.abandon(*app, *generation, why, applied)?,
+            } => self.abandon(*app, *generation, *for_good, why, applied)?,
             Change::Halt => {
                 self.halted = true;
                 applied.push(Applied::Halted);
@@ -198,9 +212,14 @@ impl Agreed {
             return Err(Void::NoHost(host));
         }
         found.phase = phase;
+        self.consoles.retain(|_, console| *console != host);
+        for app in self.going_back(host) {
+            self.roll_back(app, Lost::Host(host), applied);
+        }
         for tid in self.tasks_on(host).collect::<Vec<_>>() {
             self.end(tid, ExitStatus::HostLost, applied);
         }
+        self.await_no_more(host, applied);
         self.remember_departed(host);
         Ok(())
     }
@@ -225,6 +244,9 @@ impl Agreed {
         }
         if !self.is_living(host) {
             return Err(Void::NoHost(host));
+        }
+        if self.epochs(record.app).generation != record.generation {
+            return Err(Void::Generation);
         }
         let mut numbered = (0..record.count).map(|i| {
             let tid = Tid::new(self.machine, host, record.first + i);
@@ -257,13 +279,26 @@ impl Agreed {
                 asker,
                 request,
                 index,
+                born: self.index,
                 program: Arc::clone(&program),
                 enrolled: record.enrolled,
                 status: None,
             };
+            if record.app.is_none() && record.console != HostId::NONE {
+                self.consoles.insert(tid, record.console);
+            }
             self.insert_task(tid, task);
         }
         Ok(())
+    }
+
+    /// A task that asks about its groups lives, and lived when it asked.
+    fn check_member(&self, tid: Tid, generation: u32) -> Result<(), Void> {
+        let task = self.living_task(tid).ok_or(Void::NoTask(tid))?;
+        match self.epochs(task.app).generation == generation {
+            true => Ok(()),
+            false => Err(Void::Generation),
+        }
     }
 
     /// The living task, if it is at `(host, incarnation)`.
@@ -365,7 +400,7 @@ impl Agreed {
         }
         epochs.cut = None;
         if saved {
-            epochs.saved = epoch;
+            (epochs.saved, epochs.kills) = (epoch, 0);
         }
         if saved && stop {
             for tid in self.tasks_of(app).collect::<Vec<_>>() {
@@ -386,13 +421,12 @@ impl Agreed {
         let (host, incarnation, app) = (task.host, task.incarnation, task.app);
         remove_from(&mut self.on_host, host, &tid);
         remove_from(&mut self.in_app, app, &tid);
-        if status != ExitStatus::Suspended && self.reviving.contains_key(&app) {
-            self.end_revival(app, &format!("{tid} {status}"), applied);
+        let together = matches!(status, ExitStatus::Suspended | ExitStatus::RolledBack);
+        if !together && self.reviving.contains_key(&app) {
+            let counts = status != ExitStatus::HostLost;
+            self.end_revival(app, counts, false, &format!("{tid} {status}"), applied);
         }
-        if !self.in_app.contains_key(&app) {
-            self.coordinators.remove(&app);
-            self.epochs.remove(&app);
-        }
+        self.forget_app(app);
         applied.push(Applied::Exited {
             tid,
             host,

@@ -7,8 +7,8 @@
 //! The generation that a revival gives is higher than every other that the machine has given, so
 //! frames of an earlier life are told from those of this one.
 
-use super::{Agreed, Applied, Epochs, Task, Void, apply::check_policy};
-use std::collections::{BTreeMap, BTreeSet};
+use super::{Agreed, Applied, Epochs, Lost, Task, Void, apply::check_policy};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{
     HostId, Tid,
     agreed::{ExitStatus, Revival},
@@ -24,7 +24,11 @@ pub struct Reviving {
     pub from: (u32, u32),
     /// Where the output of its tasks goes.
     pub console: HostId,
-    /// The hosts whose tasks do not all stand yet.
+    /// How old the checkpoint was when it was read. Milliseconds.
+    pub age_ms: u64,
+    /// Because of what it went back by itself; none if a person wanted it back.
+    pub lost: Option<Lost>,
+    /// The hosts whose tasks do not all stand yet, or where processes of before may still run.
     pub awaited: BTreeSet<HostId>,
 }
 
@@ -44,7 +48,9 @@ impl Agreed {
         let last = self.generation.max(revival.from.0);
         let generation = last.checked_add(1).ok_or(Void::Limit)?;
         self.generation = generation;
+        let awaited = self.hosts_of(revival);
         self.ended.retain(|tid| !tids.contains(tid));
+        self.forget_since(app, revival.cut);
         for task in &revival.tasks {
             let mut last = 0;
             if let Some(before) = self.tasks.remove(&task.tid) {
@@ -59,25 +65,39 @@ impl Agreed {
                 asker: task.asker,
                 request: task.request,
                 index: task.index,
+                born: self.index,
                 program: task.program.as_str().into(),
                 enrolled: false,
                 status: None,
             };
             self.insert_task(task.tid, live);
         }
+        let lost = self.recovering.get(&app).map(|it| it.lost);
+        let before = self.epochs(app);
+        let (last, policy, kills) = match lost {
+            Some(_) => (before.epoch, before.policy, before.kills),
+            None => (0, revival.policy, 0),
+        };
         let epochs = Epochs {
             generation,
-            epoch: revival.from.1,
+            // The number of a cut is not used again.
+            epoch: revival.from.1.max(last),
             cut: None,
             saved: revival.from.1,
-            policy: revival.policy,
+            policy,
+            kills,
         };
         self.epochs.insert(app, epochs);
+        if lost.is_none() && revival.console != HostId::NONE {
+            self.consoles.insert(app, revival.console);
+        }
         let reviving = Reviving {
             asker: revival.asker,
             from: revival.from,
-            console: revival.console,
-            awaited: revival.tasks.iter().map(|task| task.host).collect(),
+            console: self.console_of(app),
+            age_ms: revival.age_ms,
+            lost,
+            awaited,
         };
         self.reviving.insert(app, reviving);
         applied.push(Applied::Revived { app, generation });
@@ -89,6 +109,35 @@ impl Agreed {
             });
         }
         Ok(())
+    }
+
+    /// The hosts that have to say that an application's tasks stand there, or that those of before
+    /// have ended.
+    fn hosts_of(&self, revival: &Revival) -> BTreeSet<HostId> {
+        let ended = self.ended.iter().filter_map(|tid| self.task(*tid));
+        let before = ended.filter(|task| task.app == revival.app);
+        let recovering = self.recovering.get(&revival.app);
+        let lingering = recovering.into_iter().flat_map(|it| &it.lingering);
+        let before = before.map(|task| task.host).chain(lingering.copied());
+        let now = revival.tasks.iter().map(|task| task.host);
+        before
+            .filter(|host| self.is_present(*host))
+            .chain(now)
+            .collect()
+    }
+
+    /// Forgets what an application bore after a cut, or all that has ended, if that was made in another
+    /// machine: its tasks may ask for the same again, under the same numbers.
+    fn forget_since(&mut self, app: Tid, cut: Option<u64>) {
+        let later = |task: &Task| task.app == app && cut.is_none_or(|cut| task.born > cut);
+        let ended = std::mem::take(&mut self.ended);
+        let (gone, kept) = ended
+            .into_iter()
+            .partition::<VecDeque<Tid>, _>(|tid| self.task(*tid).is_some_and(later));
+        self.ended = kept;
+        for tid in gone {
+            self.forget_task(tid);
+        }
     }
 
     /// The tasks that may live again.
@@ -108,7 +157,10 @@ impl Agreed {
                 return Err(Void::Alive(task.tid));
             }
             let born = self.born.get(&(task.asker, task.request, task.index));
-            if born.is_some_and(|other| *other != task.tid) {
+            let other = born.filter(|other| **other != task.tid);
+            let stays = |born: u64| revival.cut.is_some_and(|cut| born <= cut);
+            let found = other.and_then(|other| self.task(*other));
+            if found.is_some_and(|it| it.is_alive() || it.app != revival.app || stays(it.born)) {
                 return Err(Void::BornBefore);
             }
             if task.program.len() > limits::NAME_MAX || task.incarnation == u32::MAX {
@@ -137,44 +189,82 @@ impl Agreed {
         app: Tid,
         generation: u32,
         host: HostId,
-    ) -> Result<Option<Applied>, Void> {
+        applied: &mut Vec<Applied>,
+    ) -> Result<(), Void> {
         self.check_reviving(app, generation)?;
         let reviving = self.reviving.get_mut(&app).ok_or(Void::Revival)?;
         if !reviving.awaited.remove(&host) {
             return Err(Void::Revival);
         }
-        if !reviving.awaited.is_empty() {
-            return Ok(None);
+        self.start_if_all_stand(app, applied);
+        Ok(())
+    }
+
+    /// A host is gone: nothing of before runs there.
+    pub(super) fn await_no_more(&mut self, host: HostId, applied: &mut Vec<Applied>) {
+        for recovering in self.recovering.values_mut() {
+            recovering.lingering.remove(&host);
         }
-        let started = self.reviving.remove(&app);
-        Ok(started.map(|reviving| Applied::Started {
-            app,
-            generation,
-            reviving: Some(reviving),
-        }))
+        let waited = |(app, it): (&Tid, &mut Reviving)| it.awaited.remove(&host).then_some(*app);
+        let apps: Vec<Tid> = self.reviving.iter_mut().filter_map(waited).collect();
+        for app in apps {
+            self.start_if_all_stand(app, applied);
+        }
+    }
+
+    fn start_if_all_stand(&mut self, app: Tid, applied: &mut Vec<Applied>) {
+        let stand = |it: &Reviving| it.awaited.is_empty();
+        if self.reviving.get(&app).is_some_and(stand)
+            && let Some(reviving) = self.reviving.remove(&app)
+        {
+            self.recovering.remove(&app);
+            applied.push(Applied::Started {
+                app,
+                generation: self.epochs(app).generation,
+                reviving: Some(reviving),
+            });
+        }
     }
 
     pub(super) fn abandon(
         &mut self,
         app: Tid,
         generation: u32,
+        for_good: bool,
         why: &str,
         applied: &mut Vec<Applied>,
     ) -> Result<(), Void> {
-        self.check_reviving(app, generation)?;
+        if !self.recovering.contains_key(&app) || self.epochs(app).generation != generation {
+            self.check_reviving(app, generation)?;
+        }
         if why.len() > limits::REASON_MAX {
             return Err(Void::Malformed);
         }
-        self.end_revival(app, why, applied);
+        self.end_revival(app, true, for_good, why, applied);
         Ok(())
     }
 
-    /// Ends what is left of an application that was being brought back.
-    pub(super) fn end_revival(&mut self, app: Tid, why: &str, applied: &mut Vec<Applied>) {
+    /// Ends what is left of an application that was being brought back. One that goes back by itself
+    /// is tried again; the failure `counts`, or it was another host that went.
+    pub(super) fn end_revival(
+        &mut self,
+        app: Tid,
+        counts: bool,
+        for_good: bool,
+        why: &str,
+        applied: &mut Vec<Applied>,
+    ) {
         let generation = self.epochs(app).generation;
         if let Some(reviving) = self.reviving.remove(&app) {
+            let status = match self.recovering.get_mut(&app) {
+                Some(recovering) => {
+                    recovering.lingering.extend(&reviving.awaited);
+                    ExitStatus::RolledBack
+                }
+                None => ExitStatus::Suspended,
+            };
             for tid in self.tasks_of(app).collect::<Vec<_>>() {
-                self.end(tid, ExitStatus::Suspended, applied);
+                self.end(tid, status, applied);
             }
             applied.push(Applied::Abandoned {
                 app,
@@ -182,6 +272,9 @@ impl Agreed {
                 asker: reviving.asker,
                 why: why.to_owned(),
             });
+        }
+        if self.recovering.contains_key(&app) {
+            self.try_again(app, counts, for_good, why, applied);
         }
     }
 
@@ -199,6 +292,20 @@ impl Agreed {
 
     /// What became of revivals between this state and a later one.
     pub(super) fn revivals_to(&self, later: &Agreed, changes: &mut Vec<Applied>) {
+        for app in later.all_recovering() {
+            let again = later.epochs(app).generation != self.epochs(app).generation;
+            if again && later.reviving(app).is_none() {
+                changes.push(Applied::RolledBack(app));
+            }
+        }
+        for app in self.all_recovering() {
+            if later.recovering(app).is_none() && !later.in_app.contains_key(&app) {
+                changes.push(Applied::GivenUp {
+                    app,
+                    why: "this daemon was behind and does not know why".to_owned(),
+                });
+            }
+        }
         for (&app, before) in &self.reviving {
             let generation = self.epochs(app).generation;
             if later.epochs(app).generation != generation {

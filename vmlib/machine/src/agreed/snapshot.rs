@@ -3,7 +3,9 @@
 //! What travels are types of their own ([`AgreedState`] and the like), never the live ones: tables
 //! for looking up are left out and built again, program names are written once.
 
-use super::{Agreed, Applied, Coordinated, Epochs, Host, HostPhase, Reviving, Task};
+use super::{
+    Agreed, Applied, Coordinated, Epochs, Host, HostPhase, Lost, Recovering, Reviving, Task,
+};
 use crate::group::{Group, Groups};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -18,16 +20,17 @@ use vm_wire::{
 };
 
 /// The layout of [`AgreedState`]; another number is refused.
-const FORMAT: u16 = 4;
+const FORMAT: u16 = 5;
 
-// The largest state fits its frame: of a task at most 64 bytes and its program's name, of a
-// membership 16, of a host its facts, of a coordinator 24 (an application has a living task), of
-// epochs 48, of a revival 48 and 4 for each host that it waits for.
+// The largest state fits its frame: of a task at most 72 bytes and its program's name, of a
+// membership 16, of a host its facts, of a coordinator 24 and of a console 16 (an application has a
+// living task), of epochs 64, of a revival 64 and of a recovery 32 (an application that goes back has
+// epochs), and 4 for each host that they wait for.
 const _: () = assert!(
-    (limits::TASKS_LIVE_MAX + limits::ENDED_MAX) * (64 + limits::NAME_MAX)
-        + limits::TASKS_LIVE_MAX * 24
+    (limits::TASKS_LIVE_MAX + limits::ENDED_MAX) * (72 + limits::NAME_MAX)
+        + limits::TASKS_LIVE_MAX * (24 + 16)
         + limits::TASKS_LIVE_MAX * 4
-        + limits::APPS_SAVED_MAX * (48 + 48)
+        + limits::APPS_SAVED_MAX * (64 + 64 + 32)
         + limits::MEMBERSHIPS_MAX * 16
         + limits::GROUPS_MAX * (limits::NAME_MAX + 32)
         + (limits::HOSTS_LIVE_MAX + limits::DEPARTED_MAX)
@@ -65,10 +68,23 @@ struct AgreedState {
     groups: Vec<GroupState>,
     /// Application, host, term.
     coordinators: Vec<(Tid, HostId, u32)>,
-    /// Application, generation, epoch, term of the cut, epoch of the last checkpoint, policy.
-    epochs: Vec<(Tid, u32, u32, Option<u32>, u32, Policy)>,
+    epochs: Vec<EpochsState>,
     generation: u32,
     reviving: Vec<RevivingState>,
+    /// Application, what it lost, failures, hosts where processes of before may run.
+    recovering: Vec<(Tid, Lost, u32, Vec<HostId>)>,
+    consoles: Vec<(Tid, HostId)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct EpochsState {
+    app: Tid,
+    generation: u32,
+    epoch: u32,
+    cut: Option<u32>,
+    saved: u32,
+    policy: Policy,
+    kills: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -77,6 +93,8 @@ struct RevivingState {
     asker: (HostId, u64),
     from: (u32, u32),
     console: HostId,
+    age_ms: u64,
+    lost: Option<Lost>,
     awaited: Vec<HostId>,
 }
 
@@ -98,6 +116,7 @@ struct TaskState {
     asker: Tid,
     request: u64,
     index: u32,
+    born: u64,
     /// Index into the programs.
     program: u32,
     enrolled: bool,
@@ -170,15 +189,14 @@ impl Agreed {
             epochs: self
                 .epochs
                 .iter()
-                .map(|(app, it)| {
-                    let Epochs {
-                        generation,
-                        epoch,
-                        cut,
-                        saved,
-                        policy,
-                    } = *it;
-                    (*app, generation, epoch, cut, saved, policy)
+                .map(|(app, it)| EpochsState {
+                    app: *app,
+                    generation: it.generation,
+                    epoch: it.epoch,
+                    cut: it.cut,
+                    saved: it.saved,
+                    policy: it.policy,
+                    kills: it.kills,
                 })
                 .collect(),
             generation: self.generation,
@@ -190,9 +208,20 @@ impl Agreed {
                     asker: it.asker,
                     from: it.from,
                     console: it.console,
+                    age_ms: it.age_ms,
+                    lost: it.lost,
                     awaited: it.awaited.iter().copied().collect(),
                 })
                 .collect(),
+            recovering: self
+                .recovering
+                .iter()
+                .map(|(app, it)| {
+                    let lingering = it.lingering.iter().copied().collect();
+                    (*app, it.lost, it.failures, lingering)
+                })
+                .collect(),
+            consoles: self.consoles.iter().map(|(app, it)| (*app, *it)).collect(),
         })
     }
 
@@ -219,6 +248,8 @@ impl Agreed {
             epochs: BTreeMap::new(),
             generation: state.generation,
             reviving: BTreeMap::new(),
+            recovering: BTreeMap::new(),
+            consoles: BTreeMap::new(),
             born: BTreeMap::new(),
             on_host: BTreeMap::new(),
             in_app: BTreeMap::new(),
@@ -249,6 +280,7 @@ impl Agreed {
                 asker: task.asker,
                 request: task.request,
                 index: task.index,
+                born: task.born,
                 program: Arc::clone(program),
                 enrolled: task.enrolled,
                 status: task.status,
@@ -277,24 +309,42 @@ impl Agreed {
             groups.insert(group.name, Group { version, members });
         }
         agreed.groups = Groups::restored(state.group_version, groups);
+        for (app, lost, failures, lingering) in state.recovering {
+            let recovering = Recovering {
+                lost,
+                failures,
+                lingering: lingering.into_iter().collect(),
+            };
+            agreed.recovering.insert(app, recovering);
+        }
+        let is_known = |agreed: &Agreed, app: &Tid| {
+            agreed.in_app.contains_key(app) || agreed.recovering.contains_key(app)
+        };
+        for (app, console) in state.consoles {
+            if !is_known(&agreed, &app) {
+                return Err(SnapshotError::Inconsistent("a console's application"));
+            }
+            agreed.consoles.insert(app, console);
+        }
         for (app, host, term) in state.coordinators {
-            if !agreed.in_app.contains_key(&app) {
+            if !is_known(&agreed, &app) {
                 return Err(SnapshotError::Inconsistent("a coordinator's application"));
             }
             agreed.coordinators.insert(app, Coordinated { host, term });
         }
-        for (app, generation, epoch, cut, saved, policy) in state.epochs {
-            if !agreed.in_app.contains_key(&app) {
+        for it in state.epochs {
+            if !is_known(&agreed, &it.app) {
                 return Err(SnapshotError::Inconsistent("an application's epochs"));
             }
             let epochs = Epochs {
-                generation,
-                epoch,
-                cut,
-                saved,
-                policy,
+                generation: it.generation,
+                epoch: it.epoch,
+                cut: it.cut,
+                saved: it.saved,
+                policy: it.policy,
+                kills: it.kills,
             };
-            agreed.epochs.insert(app, epochs);
+            agreed.epochs.insert(it.app, epochs);
         }
         for it in state.reviving {
             let known = agreed.epochs.contains_key(&it.app);
@@ -305,6 +355,8 @@ impl Agreed {
                 asker: it.asker,
                 from: it.from,
                 console: it.console,
+                age_ms: it.age_ms,
+                lost: it.lost,
                 awaited: it.awaited.into_iter().collect(),
             };
             agreed.reviving.insert(it.app, reviving);
@@ -345,7 +397,7 @@ impl Agreed {
             .iter()
             .filter(|(tid, task)| !self.tasks.contains_key(tid) && lived_on(task))
         {
-            changes.push(Applied::Spawned(record_of(*tid, task)));
+            changes.push(Applied::Spawned(record_of(later, *tid, task)));
         }
         for (tid, task) in later.tasks.iter().filter(|(_, task)| lived_on(task)) {
             changes.extend(moved(*tid, self.task(*tid), task));
@@ -448,6 +500,7 @@ fn task_state(tid: Tid, task: &Task, program: u32) -> TaskState {
         asker: task.asker,
         request: task.request,
         index: task.index,
+        born: task.born,
         program,
         enrolled: task.enrolled,
         status: task.status,
@@ -455,7 +508,7 @@ fn task_state(tid: Tid, task: &Task, program: u32) -> TaskState {
 }
 
 /// The birth of one task, as an entry of its own would have told it.
-fn record_of(tid: Tid, task: &Task) -> SpawnRecord {
+fn record_of(state: &Agreed, tid: Tid, task: &Task) -> SpawnRecord {
     SpawnRecord {
         asker: task.asker,
         request: task.request,
@@ -466,6 +519,8 @@ fn record_of(tid: Tid, task: &Task) -> SpawnRecord {
         app: if task.app == tid { Tid::NONE } else { task.app },
         program: task.program.to_string(),
         enrolled: task.enrolled,
+        generation: state.epochs(task.app).generation,
+        console: state.console_of(task.app),
     }
 }
 

@@ -70,6 +70,8 @@ fn spawn(host: u16, first: u32, count: u32, app: Tid) -> Change {
         app,
         program: "work".to_owned(),
         enrolled: false,
+        generation: 0,
+        console: HostId::NONE,
     })
 }
 
@@ -79,6 +81,7 @@ fn exit(tid: Tid, host: u16, incarnation: u32) -> Change {
         host: HostId(host),
         incarnation,
         status: ExitStatus::Left(0),
+        killed: false,
     }
 }
 
@@ -94,8 +97,16 @@ fn relocate(tid: Tid, from: u16, to: u16, incarnation: u32) -> Change {
 fn group(name: &str, tid: Tid, join: bool) -> Change {
     let group = name.to_owned();
     match join {
-        true => Change::GroupJoin { group, tid },
-        false => Change::GroupLeave { group, tid },
+        true => Change::GroupJoin {
+            group,
+            tid,
+            generation: 0,
+        },
+        false => Change::GroupLeave {
+            group,
+            tid,
+            generation: 0,
+        },
     }
 }
 
@@ -447,6 +458,8 @@ fn revival() -> Change {
         app: t(1, 1),
         asker: (HostId(2), 7),
         from: (4, 6),
+        age_ms: 3_000,
+        cut: None,
         console: HostId::NONE,
         tasks: vec![task(t(1, 1), 2, 0), task(t(2, 1), 1, 1)],
         groups: vec![SavedGroup {
@@ -541,6 +554,7 @@ fn if_one_of_them_ends_before_all_stand_all_end() {
             machine.apply(Change::Abandon {
                 app: t(1, 1),
                 generation: 5,
+                for_good: false,
                 why: "no room".to_owned(),
             })
         },

@@ -211,6 +211,7 @@ impl Daemon {
                 host: self.me,
                 incarnation,
                 status: ExitStatus::HostLost,
+                killed: false,
             });
         }
     }

@@ -57,6 +57,8 @@ pub(super) enum MoveAsker {
     Drain,
     /// This daemon's own, since that application's policy says so.
     Policy(Tid),
+    /// This daemon's own, since that application goes back, in that generation.
+    Recovery(Tid, u32),
 }
 
 impl Daemon {
@@ -206,6 +208,9 @@ impl Daemon {
             // Its moves end where it is.
             MoveAsker::Drain => {}
             MoveAsker::Policy(app) => self.on_policy_answer(app, answer, out),
+            MoveAsker::Recovery(app, generation) => {
+                self.on_recovery_answer(app, generation, answer);
+            }
         }
     }
 

@@ -393,7 +393,7 @@ impl Daemon {
         if let Some(console) = self.consoles.remove(&conn)
             && let Some(tid) = console.run
         {
-            self.abandon_run(tid, out);
+            self.abandon_run(conn, tid, out);
         }
     }
 }

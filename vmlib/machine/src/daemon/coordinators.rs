@@ -129,7 +129,8 @@ impl Daemon {
     pub(super) fn review_coordinator(&mut self, app: Tid, out: &mut Outbox) {
         let state = self.agreement.state();
         let agreed = state.coordinator(app);
-        let mine = state.coordinating_host(app) == Some(self.me) && !state.halted();
+        let lives = state.tasks_of(app).next().is_some() && !state.halted();
+        let mine = lives && state.coordinating_host(app) == Some(self.me);
         let process = self.coordinators.processes.get(&app);
         let serves = process.is_some_and(|process| {
             let term = agreed.filter(|agreed| agreed.host == self.me);

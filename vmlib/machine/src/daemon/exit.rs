@@ -67,11 +67,13 @@ impl Daemon {
             && !std::mem::replace(&mut task.exiting, true)
         {
             task.status = Some(status);
+            let killed = task.was_killed(status);
             self.agreement.propose(Change::Exit {
                 tid,
                 host: self.me,
                 incarnation,
                 status,
+                killed,
             });
         }
     }
@@ -98,13 +100,16 @@ impl Daemon {
         };
         task.process = false;
         task.connected = false;
-        let app = task.app;
+        let (app, together) = (task.app, task.together);
         self.routes.set_connected(tid, false);
         self.propose_exit(tid, status);
-        // The log knows better why one was ended that was stopped with a checkpoint.
-        let agreed = self.agreement.state().task(tid).and_then(|it| it.status);
-        let stopped = agreed.filter(|agreed| *agreed == ExitStatus::Suspended);
-        self.end_run(tid, stopped.unwrap_or(status), out);
+        match together {
+            // It goes on, or already does.
+            Some(ExitStatus::RolledBack) => {}
+            // The log knows better why it ended.
+            Some(suspended) => self.end_run(tid, suspended, out),
+            None => self.end_run(tid, status, out),
+        }
         self.review_flush(app, out);
         self.forget_task(tid, out);
     }
@@ -128,6 +133,12 @@ impl Daemon {
         self.keeper.located(self.now, &located, &mut self.frames);
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.ended = true;
+            if matches!(status, ExitStatus::Suspended | ExitStatus::RolledBack) {
+                task.together = Some(status);
+            }
+            if status == ExitStatus::RolledBack && task.process {
+                out.push_back(Output::Signal(tid, SIGKILL));
+            }
             if task.waiting == Some(Waiting::Exit) {
                 let request = task.asked;
                 self.answer_task(tid, request, Done {}.frame(), out);
@@ -188,10 +199,10 @@ impl Daemon {
     pub(super) fn on_void(&mut self, change: Change, why: Void, out: &mut Outbox) {
         match change {
             Change::Spawn(record) => self.on_not_spawned(&record, why, out),
-            Change::GroupJoin { group, tid } => {
+            Change::GroupJoin { group, tid, .. } => {
                 self.on_membership_void(tid, &group, true, why, out)
             }
-            Change::GroupLeave { group, tid } => {
+            Change::GroupLeave { group, tid, .. } => {
                 self.on_membership_void(tid, &group, false, why, out);
             }
             Change::Coordinator { app, host, .. } => self.on_not_coordinated(app, host, out),

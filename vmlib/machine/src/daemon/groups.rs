@@ -23,11 +23,27 @@ impl Daemon {
         Reply::Later(Waiting::Membership(change))
     }
 
+    /// Of the application of a task here.
+    fn generation_of(&self, tid: Tid) -> u32 {
+        let state = self.agreement.state();
+        let app = state.task(tid).map(|task| task.app);
+        app.map_or(0, |app| state.epochs(app).generation)
+    }
+
     pub(super) fn propose_membership(&mut self, tid: Tid, change: &GroupChange) {
         let group = change.group.clone();
+        let generation = self.generation_of(tid);
         self.agreement.propose(match change.join {
-            true => Change::GroupJoin { group, tid },
-            false => Change::GroupLeave { group, tid },
+            true => Change::GroupJoin {
+                group,
+                tid,
+                generation,
+            },
+            false => Change::GroupLeave {
+                group,
+                tid,
+                generation,
+            },
         });
     }
 

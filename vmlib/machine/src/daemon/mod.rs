@@ -18,6 +18,7 @@
 //! | `coordinators` | the processes that drive moves, and whose orders count |
 //! | `check`, `drain` | what speaks against a move; all tasks of a host leave |
 //! | `answers` | answers to tasks that have moved since they asked |
+//! | `revive`, `recover` | applications that are brought back, by a person or by themselves |
 //! | `notify` | who is told of it, after which message |
 //! | `signals`, `groups` | what they say |
 //! | `orders` | reliable messages between daemons |
@@ -64,6 +65,7 @@ mod notify;
 mod orders;
 mod owner;
 mod progress;
+mod recover;
 mod requests;
 mod revive;
 mod runs;
@@ -181,6 +183,8 @@ enum Timer {
     Cut(Tid, u32),
     /// An application takes too long to be brought back, in that generation.
     Revive(Tid, u32),
+    /// Bring an application back that goes back.
+    Recover(Tid),
     /// Look at the tasks that a drain could not move yet, and how long it may still take.
     Drain,
     /// Look how far the departure is.
@@ -275,8 +279,10 @@ pub struct Daemon {
     policies: BTreeMap<Tid, Time>,
     /// Restarts that were asked for here.
     asked_restarts: BTreeMap<u64, RestartAsked>,
-    /// Applications that are being brought back, with tasks here.
+    /// Applications that are being brought back, and wait for this host.
     revived: BTreeMap<Tid, Revived>,
+    /// Applications that go back, since when.
+    recoveries: BTreeMap<Tid, Time>,
     drain: Option<Drain>,
     departure: Option<Departure>,
     timers: BTreeSet<(Time, Timer)>,
@@ -382,6 +388,7 @@ impl Daemon {
             policies: BTreeMap::new(),
             asked_restarts: BTreeMap::new(),
             revived: BTreeMap::new(),
+            recoveries: BTreeMap::new(),
             drain: None,
             departure: None,
             timers: BTreeSet::new(),
@@ -493,6 +500,7 @@ impl Daemon {
                 Timer::Policy(app) => self.on_policy_due(app, out),
                 Timer::Cut(app, epoch) => self.on_cut_due(app, epoch, out),
                 Timer::Revive(app, generation) => self.on_revive_due(app, generation),
+                Timer::Recover(app) => self.review_recovery(app, out),
                 Timer::Drain => self.on_drain_due(),
                 Timer::Departure => {}
             }
@@ -546,16 +554,21 @@ impl Daemon {
 
     fn on_applied(&mut self, index: u64, applied: Applied, out: &mut Outbox) {
         match applied {
-            Applied::HostJoined { host, .. } => self.on_host_joined(host, out),
+            Applied::HostJoined { host, .. } => {
+                self.on_host_joined(host, out);
+                self.review_recoveries(out);
+            }
             Applied::HostDraining(host) => self.on_host_draining(host),
             Applied::HostResumed(host) => self.on_host_resumed(host, out),
             Applied::HostLeaving(host) => {
                 self.on_host_leaving(host, out);
                 self.review_coordinators(out);
+                self.review_recoveries(out);
             }
             Applied::HostGone(host) | Applied::HostDead(host) => {
                 self.on_host_lost(host, out);
                 self.review_coordinators(out);
+                self.review_recoveries(out);
             }
             Applied::Spawned(record) => {
                 self.on_spawned(&record, out);
@@ -600,6 +613,8 @@ impl Daemon {
                 asker,
                 why,
             } => self.on_abandoned(app, generation, asker, &why, out),
+            Applied::RolledBack(app) => self.on_rolled_back(app, out),
+            Applied::GivenUp { app, why } => self.on_given_up(app, &why, out),
             Applied::Halted => self.on_halted(index, out),
             Applied::Void(change, why) => self.on_void(change, why, out),
         }

@@ -155,6 +155,7 @@ impl Daemon {
                     host: self.me,
                     incarnation,
                     status,
+                    killed: task.was_killed(status),
                 });
             }
             if self.leaving.contains_key(&tid) {

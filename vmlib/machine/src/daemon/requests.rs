@@ -326,6 +326,7 @@ fn past(status: vm_wire::agreed::ExitStatus) -> String {
         ExitStatus::Signal(_) | ExitStatus::HostLost | ExitStatus::Suspended => {
             format!("been {status}")
         }
+        ExitStatus::RolledBack => "gone back to a checkpoint, with its application".to_owned(),
         ExitStatus::NotStarted => "ended: it could not be started".to_owned(),
     }
 }

@@ -39,6 +39,13 @@ pub(super) struct RestartAsked {
     passed_over: Vec<String>,
 }
 
+impl RestartAsked {
+    /// Of which application.
+    pub fn app(&self) -> Tid {
+        self.app
+    }
+}
+
 /// An application that is being brought back, as an owner of some of its tasks sees it.
 #[derive(Debug)]
 pub(super) struct Revived {
@@ -62,6 +69,11 @@ impl Daemon {
         out: &mut Outbox,
     ) -> Result<(), Failed> {
         let shown = app.show(self.machine);
+        let by_itself = matches!(asker, MoveAsker::Recovery(..));
+        if !by_itself && self.agreement.state().recovering(app).is_some() {
+            let text = format!("application {shown} lost a host and is going back by itself");
+            return Err(Failed::new(FailKind::Refused, text));
+        }
         if self.agreement.state().tasks_of(app).next().is_some() {
             let text = format!(
                 "application {shown} runs in this machine, or is just ending: end it first, or try \
@@ -123,6 +135,7 @@ impl Daemon {
             return Ok(());
         };
         asked.passed_over = loaded.passed_over;
+        let age_ms = loaded.age_ms;
         let (checkpoint, asked) = (loaded.checkpoint, &*asked);
         let (agreed, app) = (&checkpoint.agreed, asked.app);
         let mut tasks: Vec<_> = agreed.tasks.iter().collect();
@@ -150,6 +163,8 @@ impl Daemon {
             app,
             asker: (self.me, request),
             from: (agreed.generation, agreed.epoch),
+            age_ms,
+            cut: (agreed.machine == self.machine).then_some(agreed.index),
             console: if asked.attach { self.me } else { HostId::NONE },
             tasks: revived.collect(),
             groups: agreed.groups.clone(),
@@ -195,7 +210,13 @@ impl Daemon {
                 .map(|it| (tid, it.host, it.incarnation))
         };
         let tasks: Vec<_> = state.tasks_of(app).filter_map(owned).collect();
-        let how = state.reviving(app).map(|it| (it.from, it.console));
+        let awaited = state
+            .reviving(app)
+            .filter(|it| it.awaited.contains(&self.me));
+        let how = awaited.map(|it| (it.from, it.console));
+        if let Some(run) = self.runs.get_mut(&app) {
+            run.hosts.extend(tasks.iter().map(|(_, host, _)| *host));
+        }
         for (tid, host, incarnation) in &tasks {
             self.routes.moved(*tid, *host, *incarnation);
             self.tell_located(*tid, *host, *incarnation, out);
@@ -203,7 +224,7 @@ impl Daemon {
         self.release_held(out);
         let here = tasks.iter().filter(|(_, host, _)| *host == self.me);
         let here: BTreeMap<Tid, bool> = here.map(|(tid, ..)| (*tid, false)).collect();
-        if let Some((from, console)) = how.filter(|_| !here.is_empty()) {
+        if let Some((from, console)) = how {
             let revived = Revived {
                 generation,
                 from,
@@ -218,14 +239,18 @@ impl Daemon {
         }
     }
 
-    /// Reads the manifest once no process of before is here.
+    /// Reads the manifest once no process of before is here. Where no task is to be, that is all.
     pub(super) fn review_revived(&mut self, app: Tid, out: &mut Outbox) {
         let Some(revived) = self.revived.get_mut(&app) else {
             return;
         };
-        let lingers = revived.tasks.keys().any(|tid| self.tasks.contains_key(tid));
+        let lingers = self.tasks.values().any(|task| task.app == app);
         if lingers || std::mem::replace(&mut revived.loads, true) {
             return;
+        }
+        if revived.tasks.is_empty() {
+            let generation = revived.generation;
+            return self.stand(app, generation);
         }
         let (generation, from) = (revived.generation, revived.from);
         let question = self.question(Question::Revive(app, generation));
@@ -297,20 +322,30 @@ impl Daemon {
         }
         revived.tasks.insert(tid, true);
         if revived.tasks.values().all(|stands| *stands) {
-            let host = self.me;
-            self.agreement.propose(Change::Standing {
-                app,
-                generation,
-                host,
-            });
+            self.stand(app, generation);
         }
     }
 
-    fn abandon(&mut self, app: Tid, generation: u32, why: &str) {
+    /// All of an application that is to be here stands, and nothing else of it runs here.
+    fn stand(&mut self, app: Tid, generation: u32) {
+        let host = self.me;
+        self.agreement.propose(Change::Standing {
+            app,
+            generation,
+            host,
+        });
+    }
+
+    pub(super) fn abandon(&mut self, app: Tid, generation: u32, why: &str) {
+        self.propose_abandon(app, generation, false, why);
+    }
+
+    pub(super) fn propose_abandon(&mut self, app: Tid, generation: u32, for_good: bool, why: &str) {
         let end = why.floor_char_boundary(limits::REASON_MAX);
         self.agreement.propose(Change::Abandon {
             app,
             generation,
+            for_good,
             why: why[..end].to_owned(),
         });
     }
@@ -333,6 +368,7 @@ impl Daemon {
         out: &mut Outbox,
     ) {
         let here = self.forget_revived(app, generation);
+        self.on_recovered(app, reviving.as_ref(), out);
         let mine = reviving.filter(|reviving| reviving.asker.0 == self.me);
         if let Some(reviving) = mine {
             self.end_restart(app, generation, &reviving, out);

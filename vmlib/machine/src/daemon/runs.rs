@@ -13,7 +13,8 @@ use crate::{ConnId, Outbox, Output};
 use std::collections::BTreeSet;
 use vm_wire::{
     Body, CodecError, Frame, HostId, Message, Op, Tid,
-    console::{self, RunSignal, WindowSize},
+    agreed::ExitStatus,
+    console::{self, RunEnd, RunSignal, WindowSize},
     peer::{Order, OutputLines},
 };
 
@@ -62,6 +63,13 @@ impl Daemon {
             return;
         };
         console.run = Some(tid);
+        if let Some(before) = self.runs.remove(&tid)
+            && !before.told
+        {
+            // It was stopped, and its last lines were still waited for.
+            let status = ExitStatus::Suspended;
+            out.push_back(Output::Console(before.conn, RunEnd { status }.frame()));
+        }
         let run = Run {
             conn,
             dropped: 0,
@@ -73,11 +81,19 @@ impl Daemon {
     }
 
     /// The console of a run is gone.
-    pub(super) fn abandon_run(&mut self, tid: Tid, out: &mut Outbox) {
-        self.runs.remove(&tid);
+    pub(super) fn abandon_run(&mut self, conn: ConnId, tid: Tid, out: &mut Outbox) {
+        let Some(run) = self.runs.remove(&tid) else {
+            return;
+        };
+        if run.conn != conn {
+            // Another console runs the program by now.
+            self.runs.insert(tid, run);
+            return;
+        }
         self.pause_outputs(tid, false, out);
-        if self.tasks.get(&tid).is_some_and(|task| task.process) {
-            out.push_back(Output::Signal(tid, SIGHUP));
+        if run.ending.is_none() {
+            // It may be elsewhere, or going back to a checkpoint.
+            let _ = self.signal(tid, SIGHUP, out);
         }
     }
 
@@ -90,7 +106,11 @@ impl Daemon {
         // The run may have ended while this was on its way.
         let alive = self.tasks.get(&tid).is_some_and(|task| task.process);
         match run_output(tid, frame) {
-            Ok(output) if alive => out.push_back(output),
+            Ok(output) if alive && !matches!(output, Output::Signal(..)) => out.push_back(output),
+            // It may be elsewhere, going back to a checkpoint, or have ended.
+            Ok(Output::Signal(tid, signal)) => {
+                let _ = self.signal(tid, signal, out);
+            }
             Ok(_) => {}
             Err(error) => self.refuse_console(conn, &error.to_string(), out),
         }
@@ -154,7 +174,7 @@ impl Daemon {
         }
     }
 
-    fn show(
+    pub(super) fn show(
         &mut self,
         app: Tid,
         tid: Tid,

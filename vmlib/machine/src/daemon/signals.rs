@@ -1,6 +1,6 @@
 //! Signals to tasks, wherever they run.
 
-use super::Daemon;
+use super::{Daemon, exit::SIGKILL};
 use crate::{Outbox, Output};
 use vm_wire::{
     Tid,
@@ -11,6 +11,12 @@ use vm_wire::{
 /// The highest number of a signal.
 const SIGNAL_MAX: i32 = 64;
 
+/// Signals by which people end programs, beside SIGKILL.
+const SIGHUP: i32 = 1;
+const SIGINT: i32 = 2;
+const SIGQUIT: i32 = 3;
+const SIGTERM: i32 = 15;
+
 impl Daemon {
     /// Sends a signal to a living task; 0 only asks whether it lives.
     pub(super) fn signal(&mut self, tid: Tid, signal: i32, out: &mut Outbox) -> Result<(), Failed> {
@@ -18,12 +24,21 @@ impl Daemon {
             let text = format!("{signal} is no signal; they are numbered from 1 to {SIGNAL_MAX}");
             return Err(Failed::new(FailKind::BadRequest, text));
         }
+        let ends = [SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM].contains(&signal);
+        if ends && self.agreement.state().recovering(tid).is_some() {
+            // Its master has no process, or one that stands.
+            self.end_recovery(tid, &format!("it was ended by signal {signal}"));
+            return Ok(());
+        }
         let Some(task) = self.agreement.state().living_task(tid) else {
             return Err(self.no_such_task(tid));
         };
         let host = task.host;
         if signal == 0 {
         } else if host == self.me {
+            if let Some(task) = self.tasks.get_mut(&tid) {
+                task.signalled = true;
+            }
             out.push_back(Output::Signal(tid, signal));
         } else if !self.send_order(host, &Order::SignalOrder(SignalOrder { tid, signal })) {
             let text = "too many orders wait to be sent to the task's host; try again";

@@ -40,6 +40,8 @@ pub(super) enum Asker {
 #[derive(Debug)]
 pub(super) struct Spawning {
     who: Asker,
+    /// Of the application when it was asked.
+    generation: u32,
     /// The hosts that have not reported, with what was ordered there.
     awaited: BTreeMap<HostId, u64>,
     tids: Vec<(u32, Tid)>,
@@ -97,8 +99,10 @@ impl Daemon {
             &self.underway(),
         )?;
         let siblings = spawn.count;
+        let generation = self.agreement.state().epochs(app).generation;
         let spawning = Spawning {
             who,
+            generation,
             awaited: placement::tally(&placed),
             tids: Vec::new(),
             failures: Vec::new(),
@@ -116,6 +120,7 @@ impl Daemon {
                 asker,
                 request,
                 app,
+                generation,
                 runs,
                 siblings,
                 console,
@@ -142,12 +147,13 @@ impl Daemon {
         if host == self.me {
             return self.on_spawn_order(host, order, out);
         }
-        let (asker, request) = (order.asker, order.request);
+        let (asker, request, generation) = (order.asker, order.request, order.generation);
         if !self.send_order(host, &Order::SpawnOrder(order)) {
             let text = "too many orders wait to be sent there; try again";
             let result = SpawnResult {
                 asker,
                 request,
+                generation,
                 tids: Vec::new(),
                 failed: Some(Failed::new(FailKind::Limit, text)),
             };
@@ -158,7 +164,9 @@ impl Daemon {
     /// Another daemon, or this one, orders tasks here.
     pub(super) fn on_spawn_order(&mut self, from: HostId, order: SpawnOrder, out: &mut Outbox) {
         let key = (order.asker, order.request);
-        if self.ordered.contains_key(&key) {
+        // What was asked in an earlier life will not be born.
+        let known = self.ordered.get(&key);
+        if known.is_some_and(|known| known.order.generation >= order.generation) {
             return;
         }
         let failed = self.check_order(&order).err();
@@ -229,6 +237,7 @@ impl Daemon {
         let name = program_name(&program);
         ordered.program = Some(program);
         let (app, runs) = (ordered.order.app, ordered.order.runs.clone());
+        let (generation, console) = (ordered.order.generation, ordered.order.console);
         for (index, count) in runs {
             let Some(first) = self.number_tasks(count) else {
                 let text = "the host has no task numbers left; restart its daemon";
@@ -250,6 +259,8 @@ impl Daemon {
                 app,
                 program: name.clone(),
                 enrolled: false,
+                generation,
+                console,
             }));
         }
     }
@@ -360,7 +371,10 @@ impl Daemon {
             };
             let failed = Failed::new(kind, why.to_string());
             let key = (record.asker, record.request);
-            self.not_born(key, u64::from(record.count), failed, out);
+            let ordered = self.ordered.get(&key);
+            if ordered.is_some_and(|it| it.order.generation == record.generation) {
+                self.not_born(key, u64::from(record.count), failed, out);
+            }
         }
     }
 
@@ -394,6 +408,7 @@ impl Daemon {
         let result = SpawnResult {
             asker: key.0,
             request: key.1,
+            generation: ordered.order.generation,
             tids: ordered.tids,
             failed: ordered.failed,
         };
@@ -408,7 +423,8 @@ impl Daemon {
     pub(super) fn on_spawn_result(&mut self, host: HostId, result: SpawnResult, out: &mut Outbox) {
         let key = (result.asker, result.request);
         let name = self.host_name(host);
-        let Some(spawning) = self.spawnings.get_mut(&key) else {
+        let asked = |it: &&mut Spawning| it.generation == result.generation;
+        let Some(spawning) = self.spawnings.get_mut(&key).filter(asked) else {
             return;
         };
         if spawning.awaited.remove(&host).is_none() {
@@ -428,13 +444,14 @@ impl Daemon {
             .spawnings
             .iter()
             .filter(|(_, spawning)| waits(spawning))
-            .map(|(key, _)| *key)
+            .map(|(key, spawning)| (*key, spawning.generation))
             .collect();
-        for (asker, request) in keys {
+        for ((asker, request), generation) in keys {
             let failed = Failed::new(FailKind::HostLost, "the host was lost meanwhile");
             let result = SpawnResult {
                 asker,
                 request,
+                generation,
                 tids: Vec::new(),
                 failed: Some(failed),
             };
@@ -469,6 +486,13 @@ impl Daemon {
                 self.answer_spawn(conn, request, tids, failures, out);
             }
         }
+    }
+
+    /// An application goes back: what its tasks here asked for is asked again in its next life.
+    pub(super) fn forget_spawns_of(&mut self, app: Tid) {
+        let state = self.agreement.state();
+        let is_of = |tid: Tid| state.task(tid).is_some_and(|task| task.app == app);
+        self.spawnings.retain(|(asker, _), _| !is_of(*asker));
     }
 
     /// Whether an application is being ended, because its master ended badly.

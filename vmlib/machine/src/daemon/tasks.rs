@@ -36,6 +36,10 @@ pub(super) struct LocalTask {
     pub exiting: bool,
     /// With which status.
     pub status: Option<ExitStatus>,
+    /// A signal was sent to it through the machine.
+    pub signalled: bool,
+    /// It ended with its application, in this way: that may live again while its process ends.
+    pub together: Option<ExitStatus>,
     /// Whether it is leaving in order: what it sends from now on is left to the keeper.
     pub leaving: bool,
     /// Whether its `Exit` was applied.
@@ -70,6 +74,11 @@ impl LocalTask {
         self.connected && !self.leaving && !self.exiting
     }
 
+    /// Whether it ended by a signal that nobody sent through the machine.
+    pub fn was_killed(&self, status: ExitStatus) -> bool {
+        matches!(status, ExitStatus::Signal(_)) && !self.signalled
+    }
+
     /// A task that was just born here.
     pub fn new(app: Tid, console: HostId, token: Option<u64>) -> Self {
         LocalTask {
@@ -82,6 +91,8 @@ impl LocalTask {
             process: true,
             exiting: false,
             status: None,
+            signalled: false,
+            together: None,
             leaving: false,
             ended: false,
             frozen: false,
@@ -178,6 +189,8 @@ impl Daemon {
             app: Tid::NONE,
             program: program_name(&enrol.program),
             enrolled: true,
+            generation: 0,
+            console: HostId::NONE,
         }));
         Ok(())
     }

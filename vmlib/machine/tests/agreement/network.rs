@@ -163,6 +163,8 @@ impl Network {
             app: Tid::NONE,
             program: "work".to_owned(),
             enrolled: false,
+            generation: 0,
+            console: HostId::NONE,
         }));
         Tid::new(MACHINE, host, first)
     }

@@ -353,7 +353,11 @@ fn who_wants_a_checkpoint_is_answered_though_no_coordinator_can_be_started() {
 #[test]
 fn checkpoints_are_made_again_and_again_as_the_policy_says_whoever_lives() {
     let (mut world, master, workers) = setting();
-    let policy = |every_ms| Policy { every_ms, keep: 5 };
+    let policy = |every_ms| Policy {
+        every_ms,
+        keep: 5,
+        ..Policy::default()
+    };
     let conn = world.conn();
     let number = world.console_request(2, conn, &Request::Policy(workers[0], policy(10_000)));
     world.run_for(Duration::from_millis(100));
@@ -393,6 +397,7 @@ fn an_application_that_is_brought_back_keeps_its_policy() {
     let policy = Policy {
         every_ms: 20_000,
         keep: 2,
+        ..Policy::default()
     };
     world.console_request(2, conn, &Request::Policy(master, policy));
     world.run_for(Duration::from_secs(1));

@@ -19,7 +19,7 @@ fn failure(answer: Answer) -> FailKind {
 }
 
 /// Runs a program on n1; the console and the master.
-fn run(world: &mut World) -> (ConnId, Tid) {
+pub fn run(world: &mut World) -> (ConnId, Tid) {
     let conn = world.conn();
     let terminal = Some(WindowSize {
         rows: 24,
@@ -40,7 +40,7 @@ fn output(frame: &Frame) -> Option<(Tid, String)> {
     Some((output.tid, text))
 }
 
-fn shown(world: &World, conn: ConnId) -> Vec<(Tid, String)> {
+pub fn shown(world: &World, conn: ConnId) -> Vec<(Tid, String)> {
     world.consoles[&conn].iter().filter_map(output).collect()
 }
 
@@ -85,7 +85,7 @@ fn a_run_is_tied_to_its_console() {
 }
 
 /// How the run on this console ended, once it was told.
-fn run_end(world: &World, conn: ConnId) -> Option<ExitStatus> {
+pub fn run_end(world: &World, conn: ConnId) -> Option<ExitStatus> {
     let last = world.consoles[&conn].last()?;
     (last.header.op == Op::RunEnd).then(|| RunEnd::read(last).expect("the end").status)
 }

@@ -7,7 +7,7 @@ use vm_wire::{
     checkpoint::{
         AgreedPart, AgreedTask, Checkpoint, CheckpointAsk, CheckpointEnd, CheckpointReport,
         CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutMade, Part, PartSaved, Policy,
-        RestartReport, SavedGroup, SavedPart,
+        Recover, RestartReport, SavedGroup, SavedPart,
     },
     console::{Answer, Request},
     peer::{Belongings, Propose},
@@ -28,6 +28,7 @@ fn policy() -> Policy {
     Policy {
         every_ms: 300_000,
         keep: 5,
+        recover: Recover::Kill,
     }
 }
 
@@ -38,6 +39,8 @@ pub fn restart(visitor: &mut impl Visitor) {
         app,
         asker: (HostId(2), 7),
         from: (1, 4),
+        age_ms: 90_000,
+        cut: Some(1_234),
         console: HostId(2),
         tasks: vec![RevivedTask {
             tid: tid(2, 5),
@@ -63,6 +66,7 @@ pub fn restart(visitor: &mut impl Visitor) {
     let abandon = Change::Abandon {
         app,
         generation: 2,
+        for_good: false,
         why: text("no room"),
     };
     for (name, change) in [
@@ -124,6 +128,7 @@ pub fn visit(visitor: &mut impl Visitor) {
         app,
         generation: 1,
         epoch,
+        index: 1_234,
         tasks: vec![task],
         groups: vec![group],
         policy: policy(),

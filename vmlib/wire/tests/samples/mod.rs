@@ -238,6 +238,7 @@ fn task(visitor: &mut impl Visitor) {
         ("Ended.NotStarted", ExitStatus::NotStarted),
         ("Ended.HostLost", ExitStatus::HostLost),
         ("Ended.Suspended", ExitStatus::Suspended),
+        ("Ended.RolledBack", ExitStatus::RolledBack),
     ] {
         let last = status.in_order().then_some(300);
         visitor.message(
@@ -407,6 +408,7 @@ fn orders(visitor: &mut impl Visitor) {
             asker: tid(1, 2),
             request: 300,
             app: tid(1, 1),
+            generation: 3,
             runs: vec![(0, 2), (5, 1)],
             siblings: 6,
             console: HostId(1),
@@ -421,6 +423,7 @@ fn orders(visitor: &mut impl Visitor) {
         SpawnResult {
             asker: tid(1, 2),
             request: 300,
+            generation: 3,
             tids: vec![(0, tid(2, 7)), (1, tid(2, 8))],
             failed: Some(failed()),
         },
@@ -494,6 +497,8 @@ fn changes(visitor: &mut impl Visitor) {
         app: tid(1, 1),
         program: text("worker"),
         enrolled: false,
+        generation: 3,
+        console: HostId::NONE,
     };
     let status = ExitStatus::Left(0);
     let group = || text("ring");
@@ -518,6 +523,7 @@ fn changes(visitor: &mut impl Visitor) {
                 host,
                 incarnation: 3,
                 status,
+                killed: false,
             },
         ),
         (
@@ -542,6 +548,7 @@ fn changes(visitor: &mut impl Visitor) {
             Change::GroupJoin {
                 group: group(),
                 tid: task,
+                generation: 3,
             },
         ),
         (
@@ -549,6 +556,7 @@ fn changes(visitor: &mut impl Visitor) {
             Change::GroupLeave {
                 group: group(),
                 tid: task,
+                generation: 3,
             },
         ),
         (

@@ -1,0 +1,163 @@
+//! Applications that go back to their last checkpoint by themselves (AGREEMENT, "Rollback").
+//!
+//! When a host goes, each application that had tasks there and has a checkpoint *goes back*, unless its
+//! policy says otherwise: in the same entry all its tasks end ([`ExitStatus::RolledBack`]), and it gets the next generation, so
+//! nothing that was asked, sent or proposed before counts any more. What is agreed about it stays: its
+//! epochs, its policy, its console, the term of its coordinator. A daemon then brings it back
+//! ([`Change::Revive`](vm_wire::agreed::Change)), like one that a person restarts. If that fails it
+//! is tried again, [`limits::RECOVERIES_MAX`] times.
+
+use super::{Agreed, Applied};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use vm_wire::{HostId, Tid, agreed::ExitStatus, checkpoint::Recover, limits};
+
+/// Because of what an application goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lost {
+    /// A host went, with tasks of it.
+    Host(HostId),
+    /// A task was killed.
+    Task(Tid),
+}
+
+/// An application that goes back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovering {
+    /// What it lost.
+    pub lost: Lost,
+    /// How often it could not be brought back.
+    pub failures: u32,
+    /// Hosts on which processes of before may still run.
+    pub lingering: BTreeSet<HostId>,
+}
+
+impl Agreed {
+    /// An application that goes back.
+    pub fn recovering(&self, app: Tid) -> Option<&Recovering> {
+        self.recovering.get(&app)
+    }
+
+    /// All of them.
+    pub fn all_recovering(&self) -> impl Iterator<Item = Tid> {
+        self.recovering.keys().copied()
+    }
+
+    /// The host whose daemon is to bring an application back: with each failure another one, which
+    /// may have the checkpoint that the last one had not.
+    pub fn recovering_host(&self, app: Tid) -> Option<HostId> {
+        let failures = self.recovering(app)?.failures as usize;
+        let hosts: Vec<HostId> = self.hosts().map(|(id, _)| id).collect();
+        let staying = || hosts.iter().copied().filter(|host| self.is_staying(*host));
+        let count = staying().count().max(1);
+        staying().nth(failures % count)
+    }
+
+    /// Where the console of an application is, or none.
+    pub fn console_of(&self, app: Tid) -> HostId {
+        let console = self.consoles.get(&app).copied();
+        console.unwrap_or(HostId::NONE)
+    }
+
+    /// The applications that go back when this host goes.
+    pub(super) fn going_back(&self, host: HostId) -> BTreeSet<Tid> {
+        let apps = self
+            .tasks_on(host)
+            .filter_map(|tid| Some(self.task(tid)?.app));
+        apps.filter(|app| self.can_go_back(*app)).collect()
+    }
+
+    /// Whether an application goes back when one of its tasks is killed. Not again and again to the same
+    /// checkpoint: perhaps the program itself is the cause.
+    pub(super) fn goes_back_after_kill(&self, app: Tid) -> bool {
+        let epochs = self.epochs(app);
+        let wanted = epochs.policy.recover == Recover::Kill;
+        wanted && epochs.kills < limits::RECOVERIES_MAX && self.can_go_back(app)
+    }
+
+    /// Whether an application has a checkpoint and lives. One that is just being brought back is tried
+    /// again if it went back, and else is not; one whose master ended badly is being ended.
+    fn can_go_back(&self, app: Tid) -> bool {
+        let epochs = self.epochs(app);
+        let master = self.task(app).and_then(|master| master.status);
+        let ends = master.is_some_and(|status| status != ExitStatus::Left(0));
+        let wanted = epochs.saved != 0 && epochs.policy.recover != Recover::Never;
+        wanted && !ends && !self.reviving.contains_key(&app)
+    }
+
+    /// An application goes back, because of what it lost.
+    pub(super) fn roll_back(&mut self, app: Tid, lost: Lost, applied: &mut Vec<Applied>) {
+        let tids: Vec<Tid> = self.tasks_of(app).collect();
+        let hosts = tids.iter().filter_map(|tid| Some(self.task(*tid)?.host));
+        let recovering = Recovering {
+            lost,
+            failures: 0,
+            lingering: hosts.filter(|host| self.is_present(*host)).collect(),
+        };
+        self.recovering.insert(app, recovering);
+        for tid in tids {
+            self.end(tid, ExitStatus::RolledBack, applied);
+        }
+        // Who drove it before has no say in its next life.
+        if let Some(coordinated) = self.coordinators.get_mut(&app) {
+            coordinated.term = coordinated.term.saturating_add(1);
+        }
+        let epochs = self.epochs(app);
+        if epochs.cut.is_some() {
+            applied.push(Applied::CutEnded {
+                app,
+                epoch: epochs.epoch,
+                saved: false,
+            });
+        }
+        if let Some(epochs) = self.epochs.get_mut(&app) {
+            epochs.cut = None;
+            epochs.kills += u32::from(matches!(lost, Lost::Task(_)));
+        }
+        self.next_generation(app);
+        applied.push(Applied::RolledBack(app));
+    }
+
+    /// Whatever was proposed of it until now is void.
+    fn next_generation(&mut self, app: Tid) {
+        self.generation = self.generation.saturating_add(1);
+        if let Some(epochs) = self.epochs.get_mut(&app) {
+            epochs.generation = self.generation;
+        }
+    }
+
+    /// An application that goes back was not brought back.
+    pub(super) fn try_again(
+        &mut self,
+        app: Tid,
+        counts: bool,
+        for_good: bool,
+        why: &str,
+        applied: &mut Vec<Applied>,
+    ) {
+        self.next_generation(app);
+        let Some(recovering) = self.recovering.get_mut(&app) else {
+            return;
+        };
+        recovering.failures += u32::from(counts);
+        if for_good || recovering.failures >= limits::RECOVERIES_MAX {
+            self.recovering.remove(&app);
+            self.forget_app(app);
+            applied.push(Applied::GivenUp {
+                app,
+                why: why.to_owned(),
+            });
+        } else {
+            applied.push(Applied::RolledBack(app));
+        }
+    }
+
+    /// Forgets what is agreed about an application that has ended, unless it goes back.
+    pub(super) fn forget_app(&mut self, app: Tid) {
+        if !self.recovering.contains_key(&app) && !self.in_app.contains_key(&app) {
+            self.coordinators.remove(&app);
+            self.epochs.remove(&app);
+            self.consoles.remove(&app);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Applications that go back to their last checkpoint by themselves, when a host is lost, or a task is
+//! killed.
+//!
+//! What that means is in the log ([`crate::agreed`]): its tasks have ended there, and their processes
+//! are killed here. One daemon, of the lowest host, then brings the application back as if a person
+//! had asked for it (`revive`). If it cannot - there is no room, or the checkpoint is not on its disk -
+//! another one tries, after a moment. The console stays, and is told what happens.
+
+use super::{Daemon, Timer, asked::MoveAsker};
+use crate::{Lost, Outbox, Output, Reviving};
+use std::time::Duration;
+use vm_wire::{Tid, agreed::ExitStatus, console::Answer, limits};
+
+impl Daemon {
+    /// An application goes back, or could not be brought back and is tried again.
+    pub(super) fn on_rolled_back(&mut self, app: Tid, out: &mut Outbox) {
+        self.forget_spawns_of(app);
+        self.review_coordinator(app, out);
+        let recovering = self.agreement.state().recovering(app);
+        let Some((lost, failures)) = recovering.map(|it| (it.lost, it.failures)) else {
+            return;
+        };
+        self.recoveries.entry(app).or_insert(self.now);
+        if failures == 0 {
+            let (lost, shown) = (self.what_is_lost(lost), app.show(self.machine));
+            let text = format!("{lost} is lost: {shown} goes back to its last checkpoint");
+            self.tell_run(app, &text, out);
+        }
+        match failures {
+            0 => self.review_recovery(app, out),
+            _ => self.set_timer(self.now + limits::RECOVERY_PAUSE, Timer::Recover(app)),
+        }
+    }
+
+    /// Something changed that decides who brings applications back.
+    pub(super) fn review_recoveries(&mut self, out: &mut Outbox) {
+        for app in self.agreement.state().all_recovering().collect::<Vec<_>>() {
+            self.review_recovery(app, out);
+        }
+    }
+
+    /// Brings an application back, if that is for this daemon to do.
+    pub(super) fn review_recovery(&mut self, app: Tid, out: &mut Outbox) {
+        let state = self.agreement.state();
+        let mine = state.recovering_host(app) == Some(self.me);
+        let asked = self.asked_restarts.values().any(|asked| asked.app() == app);
+        if !mine || asked || state.reviving(app).is_some() || state.halted() {
+            return;
+        }
+        let generation = state.epochs(app).generation;
+        let asker = MoveAsker::Recovery(app, generation);
+        if let Err(failed) = self.ask_restart(asker, app, None, false, out) {
+            self.abandon(app, generation, &failed.text);
+        }
+    }
+
+    /// What came of it.
+    pub(super) fn on_recovery_answer(&mut self, app: Tid, generation: u32, answer: &Answer) {
+        if let Answer::Failed(failed) = answer {
+            self.abandon(app, generation, &failed.text);
+        }
+    }
+
+    /// Somebody ends an application that goes back.
+    pub(super) fn end_recovery(&mut self, app: Tid, why: &str) {
+        let generation = self.agreement.state().epochs(app).generation;
+        self.propose_abandon(app, generation, true, why);
+    }
+
+    /// An application is back.
+    pub(super) fn on_recovered(&mut self, app: Tid, how: Option<&Reviving>, out: &mut Outbox) {
+        let Some(began) = self.recoveries.remove(&app) else {
+            return;
+        };
+        let Some((reviving, lost)) = how.and_then(|how| Some((how, how.lost?))) else {
+            return;
+        };
+        let state = self.agreement.state();
+        let mut hosts: Vec<_> = state
+            .tasks_of(app)
+            .filter_map(|tid| state.task(tid))
+            .collect();
+        hosts.sort_by_key(|task| task.host);
+        hosts.dedup_by_key(|task| task.host);
+        let names: Vec<String> = hosts.iter().map(|task| self.host_name(task.host)).collect();
+        let text = format!(
+            "{} runs again on {} after {:.1?}; of its work {:.1} s were lost with {}",
+            app.show(self.machine),
+            names.join(", "),
+            self.now.since(began),
+            Duration::from_millis(reviving.age_ms).as_secs_f64(),
+            self.what_is_lost(lost),
+        );
+        if reviving.asker.0 == self.me {
+            out.push_back(Output::Note(text.clone()));
+        }
+        self.tell_run(app, &text, out);
+    }
+
+    fn what_is_lost(&self, lost: Lost) -> String {
+        match lost {
+            Lost::Host(host) => format!("host '{}'", self.host_name(host)),
+            Lost::Task(tid) => format!("task {}", tid.show(self.machine)),
+        }
+    }
+
+    /// An application that went back cannot be brought back.
+    pub(super) fn on_given_up(&mut self, app: Tid, why: &str, out: &mut Outbox) {
+        self.recoveries.remove(&app);
+        let shown = app.show(self.machine);
+        let text = format!(
+            "{shown} cannot go on: {why}; its checkpoints are in the store: see 'vm checkpoints'"
+        );
+        out.push_back(Output::Note(text.clone()));
+        self.tell_run(app, &text, out);
+        self.end_run(app, ExitStatus::HostLost, out);
+        self.forget_checkpoints(app, out);
+    }
+
+    /// Tells the console of an application, if that is here.
+    fn tell_run(&mut self, app: Tid, text: &str, out: &mut Outbox) {
+        if self.runs.contains_key(&app) {
+            let line = format!("vm: {text}\n").into_bytes();
+            self.show(app, app, 2, line, 0, out);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Applications that go back to their last checkpoint when a host is lost.
+
+use crate::{
+    checkpoints::{check, setting},
+    consoles::{run, run_end, shown},
+    world::{World, on, spawn},
+};
+use std::time::Duration;
+use vm_wire::{
+    HostId, Message as _, Tid,
+    agreed::ExitStatus,
+    checkpoint::{Policy, Recover},
+    console::{Answer, Request},
+    limits,
+    task::{GroupChange, GroupView, Spawned},
+};
+
+impl World {
+    fn save(&mut self, app: Tid) {
+        let wish = self.wish_checkpoint(app, false);
+        self.checkpointed(wish).expect("it can be saved");
+    }
+
+    /// All of an application runs again, on hosts that are there.
+    fn until_back(&mut self, app: Tid, generation: u32) {
+        self.run_until("it is back", |world| {
+            let living = [1, 2, 3, 4].map(HostId);
+            living
+                .into_iter()
+                .filter(|host| world.is_up(*host))
+                .all(|host| {
+                    let state = world.daemon(host.0).agreement().state();
+                    let is_back = state.epochs(app).generation >= generation;
+                    is_back
+                        && state.recovering(app).is_none()
+                        && state.tasks_of(app).next().is_some()
+                })
+        });
+    }
+
+    /// The agreed state, as the last host has it: it is not lost here.
+    fn agreed(&self) -> &vm_machine::Agreed {
+        self.daemon(4).agreement().state()
+    }
+}
+
+#[test]
+fn an_application_that_loses_a_host_goes_back_and_on_without_anybody() {
+    let (mut world, master, workers) = setting();
+    let other = world.master(2, "other");
+    world.send(workers[0], master, "before");
+    world.run_for(Duration::from_secs(1));
+    world.save(master);
+    // What is done from here on is lost.
+    world.run_for(Duration::from_secs(1));
+    let told = [(workers[0], "before".to_owned())];
+    assert_eq!(world.received(master), told);
+    let late = world.spawn(master, "worker", 1, on(2)).tids[0];
+    world.crash(3);
+    world.until_back(master, 2);
+    world.run_for(Duration::from_secs(2));
+    assert_eq!(world.received(master), told);
+    assert!(!world.is_alive(late), "it was not born yet");
+    let hosts: Vec<HostId> = world
+        .agreed()
+        .tasks_of(master)
+        .map(|tid| world.processes[&tid].host)
+        .collect();
+    assert_eq!(hosts, [2, 1, 4].map(HostId));
+    check(&mut world, &[master, workers[0], workers[1]]);
+    assert!(world.is_alive(other), "it has nothing to do with that");
+    // It goes back to where it went back to: nothing was saved since.
+    world.crash(1);
+    world.run_until("it is back", |world| {
+        world.agreed().epochs(master).generation >= 4
+    });
+    world.run_for(Duration::from_secs(3));
+    check(&mut world, &[master, workers[0], workers[1]]);
+    assert_eq!(world.store.committed.len(), 1);
+}
+
+#[test]
+fn what_has_no_checkpoint_does_not_go_back() {
+    let (mut world, master, workers) = setting();
+    world.crash(3);
+    world.run_until("its end in the log", |world| {
+        world.agreed().living_task(workers[1]).is_none()
+    });
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.agreed().recovering(master), None);
+    check(&mut world, &[master, workers[0]]);
+}
+
+#[test]
+fn the_console_stays_and_is_told_until_its_own_host_is_lost() {
+    let mut world = World::new(4);
+    let (conn, master) = run(&mut world);
+    let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
+    world.save(master);
+    world.crash(2);
+    world.until_back(master, 2);
+    world.run_for(Duration::from_secs(2));
+    let lines: Vec<String> = shown(&world, conn)
+        .into_iter()
+        .map(|(_, line)| line)
+        .collect();
+    let [first, second] = &lines[..] else {
+        panic!("{lines:?}")
+    };
+    assert!(first.contains("host 'n2' is lost"), "{first}");
+    assert!(second.contains("t1.1 runs again on n1, n3"), "{second}");
+    assert!(second.contains("3.0 s were lost"), "{second}");
+    assert_eq!(run_end(&world, conn), None);
+    check(&mut world, &[master, worker]);
+
+    world.crash(1);
+    world.run_until("it is back", |world| {
+        world.agreed().epochs(master).generation >= 4
+    });
+    world.run_for(Duration::from_secs(2));
+    check(&mut world, &[master, worker]);
+    assert_eq!(world.agreed().console_of(master), HostId::NONE);
+    // It ends as ever.
+    world.exit(master, 5).expect("it may leave");
+    world.run_for(Duration::from_secs(1));
+    assert!(!world.is_alive(worker));
+}
+
+#[test]
+fn what_a_task_asks_again_in_its_next_life_is_done_again() {
+    let (mut world, master, workers) = setting();
+    world.save(master);
+    let number = 500;
+    let asked = |world: &mut World| {
+        let before = world.answers(master, number).len();
+        world.request_again(master, &spawn("worker", 1, on(2)), number);
+        world.run_until("an answer", |world| {
+            world.answers(master, number).len() > before
+        });
+        let answer = world.answers(master, number).last().expect("an answer");
+        Spawned::read(answer).expect("tasks").tids[0]
+    };
+    let first = asked(&mut world);
+    let join = GroupChange {
+        group: "g".to_owned(),
+        join: true,
+    };
+    world
+        .ask::<GroupView>(workers[0], &join)
+        .expect("it may join");
+    world.crash(3);
+    world.until_back(master, 2);
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.agreed().group("g"), None, "nobody has joined");
+    let second = asked(&mut world);
+    assert_ne!(first, second);
+    world.run_for(Duration::from_secs(1));
+    check(&mut world, &[master, workers[0], workers[1], second]);
+}
+
+#[test]
+fn a_second_host_may_be_lost_on_the_way() {
+    for second in [2, 1] {
+        let (mut world, master, workers) = setting();
+        // With five voters any two may go.
+        world.join(HostId(1), "n5").expect("it may join");
+        world.run_for(Duration::from_secs(5));
+        world.save(master);
+        world.store.held.insert(workers[0]);
+        world.crash(3);
+        world.run_until("they stand", |world| world.standing.len() == 3);
+        world.crash(second);
+        world.store.held.clear();
+        world.run_until("it is lost", |world| {
+            !world.agreed().is_present(HostId(second))
+        });
+        for host in world.standing.keys().copied().collect::<Vec<_>>() {
+            world.input(host.0, vm_machine::Input::Arrived(host.1, Ok(())));
+        }
+        world.run_until("it is back", |world| {
+            world.agreed().recovering(master).is_none()
+        });
+        world.run_for(Duration::from_secs(3));
+        assert_eq!(world.agreed().tasks_of(master).count(), 3);
+        check(&mut world, &[master, workers[0], workers[1]]);
+    }
+}
+
+#[test]
+fn one_that_cannot_be_brought_back_ends_after_some_trials_and_says_why() {
+    let mut world = World::new(4);
+    let (conn, master) = run(&mut world);
+    let worker = world.spawn(master, "worker", 1, on(3)).tids[0];
+    world.save(master);
+    world.store.broken.insert(worker);
+    world.crash(3);
+    world.run_until("its end", |world| run_end(world, conn).is_some());
+    assert_eq!(run_end(&world, conn), Some(ExitStatus::HostLost));
+    let lines: Vec<String> = shown(&world, conn)
+        .into_iter()
+        .map(|(_, line)| line)
+        .collect();
+    let [_, second] = &lines[..] else {
+        panic!("{lines:?}")
+    };
+    assert!(second.contains("t1.1 cannot go on"), "{second}");
+    assert!(second.contains("the image is damaged"), "{second}");
+    assert!(second.contains("vm checkpoints"), "{second}");
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.agreed().recovering(master), None);
+    assert_eq!(world.agreed().apps().count(), 0);
+    assert!(world.standing.is_empty());
+    let generation = 2 * limits::RECOVERIES_MAX + 1;
+    // A person may bring it back when the cause is gone.
+    world.store.broken.clear();
+    let conn = world.conn();
+    let request = Request::Restart {
+        app: master,
+        from: None,
+        attach: false,
+    };
+    let Answer::Restarted(report) = world.console(1, conn, &request) else {
+        panic!("it can be brought back")
+    };
+    assert_eq!(report.generation, generation + 1);
+    check(&mut world, &[master, worker]);
+}
+
+#[test]
+fn one_that_goes_back_can_be_ended() {
+    let mut world = World::new(4);
+    let (conn, master) = run(&mut world);
+    let worker = world.spawn(master, "worker", 1, on(3)).tids[0];
+    world.save(master);
+    world.store.held.insert(worker);
+    world.crash(3);
+    world.run_until("they stand", |world| world.standing.len() == 2);
+    let other = world.conn();
+    let restart = Request::Restart {
+        app: master,
+        from: None,
+        attach: false,
+    };
+    let Answer::Failed(failed) = world.console(2, other, &restart) else {
+        panic!("it goes back")
+    };
+    assert!(failed.text.contains("going back by itself"), "{failed}");
+    // Its processes stand, and none of them can be told.
+    world.input(HostId(1), vm_machine::Input::ConnGone(conn));
+    world.run_until("its end", |world| {
+        world.agreed().recovering(master).is_none()
+    });
+    assert_eq!(world.agreed().apps().count(), 0);
+    assert!(!world.is_alive(worker));
+}
+
+#[test]
+fn a_task_that_is_killed_from_outside_takes_all_back_if_that_is_wanted() {
+    for recover in [Recover::Host, Recover::Kill, Recover::Never] {
+        let (mut world, master, workers) = setting();
+        let policy = Policy {
+            recover,
+            ..Policy::default()
+        };
+        let conn = world.conn();
+        let answer = world.console(1, conn, &Request::Policy(master, policy));
+        assert_eq!(answer, Answer::Done);
+        world.save(master);
+        world.die(workers[0], ExitStatus::Signal(9));
+        world.run_for(Duration::from_secs(5));
+        let is_back = recover == Recover::Kill;
+        assert_eq!(world.is_alive(workers[0]), is_back, "{recover:?}");
+        if is_back {
+            check(&mut world, &[master, workers[0], workers[1]]);
+            // One that a person ends has ended.
+            let answer = world.console(1, conn, &Request::Signal(workers[0], 9));
+            assert_eq!(answer, Answer::Done);
+            world.run_for(Duration::from_secs(5));
+            assert!(!world.is_alive(workers[0]));
+            check(&mut world, &[master, workers[1]]);
+            // The same again and again may be the program's own fault.
+            for _ in 1..limits::RECOVERIES_MAX {
+                world.die(workers[1], ExitStatus::Signal(11));
+                world.run_for(Duration::from_secs(5));
+                assert!(world.is_alive(workers[1]));
+            }
+            world.die(workers[1], ExitStatus::Signal(11));
+            world.run_for(Duration::from_secs(5));
+            assert!(!world.is_alive(workers[1]));
+        }
+        world.crash(3);
+        world.run_for(Duration::from_secs(10));
+        let generation = world.agreed().epochs(master).generation;
+        assert_eq!(generation != 0, recover != Recover::Never);
+    }
+}
