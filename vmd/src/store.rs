@@ -251,7 +251,7 @@ fn manifest(checkpoint: &Checkpoint) -> anyhow::Result<Manifest> {
         policy: agreed.policy,
         tasks: tasks.collect(),
         groups: agreed.groups.clone(),
-        kept: Vec::new(),
+        kept: checkpoint.kept.clone(),
     })
 }
 
@@ -297,10 +297,16 @@ fn load(root: &Path, app: Tid, from: Option<(u32, u32)>) -> anyhow::Result<Loade
         epoch: manifest.epoch,
         index: manifest.index,
         tasks,
+        keepers: Vec::new(),
         groups: manifest.groups,
         policy: manifest.policy,
     };
-    let checkpoint = Checkpoint { agreed, parts };
+    let kept = manifest.kept;
+    let checkpoint = Checkpoint {
+        agreed,
+        parts,
+        kept,
+    };
     Ok(Loaded {
         checkpoint,
         passed_over,

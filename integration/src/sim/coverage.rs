@@ -145,6 +145,8 @@ named! {
         CoordinatorHung = "coordinators hung",
         /// A console was told of a checkpoint.
         Checkpointed = "checkpoints",
+        /// An application went back to one.
+        WentBack = "went back",
         /// Or why there is none.
         NotCheckpointed = "not made",
         /// A frame for a task that stood still: it was dropped and sent again.

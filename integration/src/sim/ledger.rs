@@ -11,7 +11,7 @@
 
 use bytes::Bytes;
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::OnceLock,
 };
 use vm_machine::{Filter, Received};
@@ -54,7 +54,13 @@ pub struct Ledger {
     pub received: u64,
 }
 
-#[derive(Debug, Default)]
+/// All messages on their way within an application, when it was cut.
+#[derive(Debug, Default, Clone)]
+pub struct Saved {
+    pairs: BTreeMap<(Tid, Tid), Pair>,
+}
+
+#[derive(Debug, Default, Clone)]
 struct Pair {
     begun: u64,
     waiting: VecDeque<Expected>,
@@ -144,6 +150,32 @@ impl Ledger {
                 Ok(())
             }
         }
+    }
+
+    /// Notes how it stands between a task that stands to be saved and its peers: of two tasks, when the
+    /// second one stands, neither sends or receives any more.
+    pub fn save(&self, tid: Tid, saved: &mut Saved) {
+        for (key, pair) in &self.pairs {
+            if key.0 == tid || key.1 == tid {
+                saved.pairs.insert(*key, pair.clone());
+            }
+        }
+    }
+
+    /// All who have ever sent or were sent something.
+    pub fn tasks(&self) -> BTreeSet<Tid> {
+        self.pairs
+            .keys()
+            .flat_map(|(from, to)| [*from, *to])
+            .collect()
+    }
+
+    /// An application goes back to what was noted: `of_app` says which tasks are of it.
+    pub fn roll_back(&mut self, saved: &Saved, of_app: impl Fn(Tid) -> bool) {
+        self.pairs
+            .retain(|(from, to), _| !of_app(*from) && !of_app(*to));
+        self.pairs
+            .extend(saved.pairs.iter().map(|(key, pair)| (*key, pair.clone())));
     }
 
     /// The first message that must have arrived and has not: those that were complete, between

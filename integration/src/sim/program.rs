@@ -44,6 +44,8 @@ pub struct Scene<'a> {
     pub now: Time,
     /// Tasks to talk to: living ones, and some that have ended.
     pub roster: &'a [Tid],
+    /// Nobody talks beyond its application.
+    pub secluded: bool,
     /// Names of hosts, some of them gone.
     pub hosts: &'a [String],
     /// Hosts that did not end in order: what they kept is lost.
@@ -93,6 +95,7 @@ enum Doing {
 pub struct Program {
     endpoint: Endpoint,
     me: Tid,
+    app: Tid,
     random: Random,
     doing: Doing,
     /// Number of the last request.
@@ -102,8 +105,9 @@ pub struct Program {
     /// Answers to its spawns: request, how many it wanted, whom it got.
     births: Vec<(u64, u32, Vec<Tid>)>,
     received: u64,
-    /// It stood still, and its next call begins its channels anew.
+    /// It stood still, and its next call begins its channels anew, in that generation.
     renewed: bool,
+    generation: u32,
 }
 
 impl Program {
@@ -119,6 +123,7 @@ impl Program {
         Program {
             endpoint,
             me: welcome.tid,
+            app: welcome.app,
             random,
             doing: Doing::Thinking(now),
             asked: 0,
@@ -126,12 +131,19 @@ impl Program {
             births: Vec::new(),
             received: 0,
             renewed: false,
+            generation: welcome.generation,
         }
     }
 
     /// It was frozen and goes on.
-    pub fn thawed(&mut self) {
+    pub fn thawed(&mut self, generation: u32) {
+        self.generation = generation;
         self.renewed = true;
+    }
+
+    /// Its application.
+    pub fn app(&self) -> Tid {
+        self.app
     }
 
     /// Whether its socket is being read.
@@ -223,6 +235,7 @@ impl Program {
             if let Doing::Asking(asking) = &mut self.doing {
                 asking.ask_again();
             }
+            self.endpoint.set_generation(self.generation);
             self.endpoint.renew(scene.now, scene.out);
         }
     }

@@ -17,6 +17,7 @@ mod faults;
 mod joins;
 mod links;
 mod moves;
+mod recovery;
 mod settle;
 mod shell;
 mod tasks;
@@ -146,8 +147,11 @@ pub struct World {
     processes: Vec<Process>,
     connections: BTreeMap<ConnId, Connection>,
     connection_next: u64,
-    /// Living tasks, and the last few that ended, to talk to.
-    roster: Vec<Tid>,
+    /// Nobody talks beyond its application, and applications that lose a host go back to their last
+    /// checkpoint.
+    secluded: bool,
+    /// Living tasks, and the last few that ended, to talk to: of each application, or of all.
+    rosters: BTreeMap<Tid, Vec<Tid>>,
     /// Every tid that ever had a process.
     launched: BTreeSet<Tid>,
     ledger: Ledger,
@@ -259,6 +263,7 @@ impl World {
         let hosts = random.between(3, 7) as usize;
         let machine = MachineId::from_bits(random.bits() as u32);
         let harsh = random.percent(12);
+        let secluded = random.percent(50);
         let mut world = World {
             options,
             queue: Queue::default(),
@@ -269,7 +274,8 @@ impl World {
             processes: Vec::new(),
             connections: BTreeMap::new(),
             connection_next: 1,
-            roster: Vec::new(),
+            secluded,
+            rosters: BTreeMap::new(),
             launched: BTreeSet::new(),
             ledger: Ledger::default(),
             history: History::default(),

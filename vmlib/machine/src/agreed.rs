@@ -572,6 +572,7 @@ impl Agreed {
             epoch: epochs.epoch,
             index: self.index,
             tasks: self.tasks_of(app).filter_map(task).collect(),
+            keepers: self.hosts().map(|(host, _)| host).collect(),
             groups: self.groups().filter_map(group).collect(),
             policy: epochs.policy,
         }

@@ -6,6 +6,7 @@
 //! CheckpointAsk  ->  CutAsk               ->  Cut into the log
 //!                                         <-  CutMade      (applied)  each freezes its tasks, saves them
 //!                    <------------------------------------- PartSaved, one for each task
+//!                    <------------------------------------- KeptSaved, one of each host
 //!                    CommitAsk            ->  manifest into the store
 //!                                         <-  Committed
 //!                    CutClose             ->  CutEnd into the log
@@ -30,7 +31,7 @@ use vm_wire::{
     HostId, Tid,
     checkpoint::{
         AgreedPart, Checkpoint, CheckpointAsk, CheckpointEnd, CheckpointReport, CommitAsk,
-        Committed, CutAsk, CutClose, CutClosed, CutMade, PartSaved, SavedPart,
+        Committed, CutAsk, CutClose, CutClosed, CutMade, KeptChunks, SavedPart,
     },
     limits,
     peer::Order,
@@ -48,7 +49,7 @@ pub struct Checkpointing {
     tries: u32,
     stage: Stage,
     /// What owners have said that knew of the cut before this one's daemon.
-    early: Vec<PartSaved>,
+    early: Vec<Order>,
     /// When what was said last is said again, if it was not answered.
     again: Time,
 }
@@ -62,6 +63,7 @@ enum Stage {
         since: Time,
         agreed: AgreedPart,
         parts: BTreeMap<Tid, SavedPart>,
+        kept: BTreeMap<HostId, Vec<KeptChunks>>,
     },
     /// All are saved.
     Committing { since: Time, checkpoint: Checkpoint },
@@ -135,48 +137,84 @@ impl Checkpointing {
                 since: now,
                 agreed: made.agreed,
                 parts: BTreeMap::new(),
+                kept: BTreeMap::new(),
             };
             for saved in std::mem::take(&mut self.early) {
-                self.on_part(now, saved);
+                self.on_saved(now, saved);
             }
         }
     }
 
-    /// A task was saved, or was not.
-    pub fn on_part(&mut self, now: Time, saved: PartSaved) {
-        if matches!(self.stage, Stage::Cutting) && self.early.len() < limits::TASKS_LIVE_MAX {
+    /// A task was saved, or what a host keeps; or it was not.
+    pub fn on_saved(&mut self, now: Time, saved: Order) {
+        let early_max = limits::TASKS_LIVE_MAX + limits::HOSTS_LIVE_MAX;
+        if matches!(self.stage, Stage::Cutting) && self.early.len() < early_max {
             return self.early.push(saved);
         }
         let Stage::Saving {
-            since,
             agreed,
             parts,
+            kept,
+            ..
         } = &mut self.stage
         else {
             return;
         };
-        let member = agreed.tasks.iter().any(|task| task.tid == saved.tid);
-        if saved.epoch != agreed.epoch || !member {
+        let epoch = agreed.epoch;
+        let failed = match saved {
+            Order::PartSaved(saved) if saved.epoch == epoch => {
+                let member = agreed.tasks.iter().any(|task| task.tid == saved.tid);
+                let put = |part| {
+                    if member {
+                        parts.insert(saved.tid, part);
+                    }
+                };
+                saved.result.map(put).err()
+            }
+            Order::KeptSaved(saved) if saved.epoch == epoch => {
+                let member = agreed.keepers.contains(&saved.host);
+                let put = |chunks| {
+                    if member {
+                        kept.insert(saved.host, chunks);
+                    }
+                };
+                saved.result.map(put).err()
+            }
+            _ => return,
+        };
+        match failed {
+            Some(failed) => self.close(now, epoch, Err(failed)),
+            None => self.commit_if_whole(now),
+        }
+    }
+
+    fn commit_if_whole(&mut self, now: Time) {
+        let Stage::Saving {
+            since,
+            agreed,
+            parts,
+            kept,
+        } = &mut self.stage
+        else {
+            return;
+        };
+        if parts.len() < agreed.tasks.len() || kept.len() < agreed.keepers.len() {
             return;
         }
-        match saved.result {
-            Ok(part) => {
-                parts.insert(saved.tid, part);
-                if parts.len() == agreed.tasks.len() {
-                    let parts = std::mem::take(parts).into_values().collect();
-                    let agreed = agreed.clone();
-                    self.stage = Stage::Committing {
-                        since: *since,
-                        checkpoint: Checkpoint { agreed, parts },
-                    };
-                    self.again = now;
-                }
-            }
-            Err(failed) => {
-                let epoch = agreed.epoch;
-                self.close(now, epoch, Err(failed));
-            }
+        let kept: Vec<KeptChunks> = std::mem::take(kept).into_values().flatten().collect();
+        let bytes: usize = kept.iter().map(KeptChunks::bytes).sum();
+        if bytes > limits::KEPT_SAVED_MAX {
+            let epoch = agreed.epoch;
+            return self.close(now, epoch, Err(too_much_kept(bytes)));
         }
+        let checkpoint = Checkpoint {
+            agreed: agreed.clone(),
+            parts: std::mem::take(parts).into_values().collect(),
+            kept,
+        };
+        let since = *since;
+        self.stage = Stage::Committing { since, checkpoint };
+        self.again = now;
     }
 
     /// The checkpoint is in the store, or is not.
@@ -242,13 +280,23 @@ impl Checkpointing {
     }
 }
 
+/// Why a checkpoint is not made.
+pub(crate) fn too_much_kept(bytes: usize) -> Failed {
+    let text = format!(
+        "{bytes} bytes of messages of tasks that have ended wait for tasks of the application, more \
+         than the {} that a checkpoint can hold; try again when those have received",
+        limits::KEPT_SAVED_MAX
+    );
+    Failed::new(FailKind::Limit, text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use vm_wire::{
-        MachineId,
-        checkpoint::{AgreedTask, Part, Policy},
-        peer::Belongings,
+        Body, MachineId,
+        checkpoint::{AgreedTask, KeptSaved, Part, PartSaved, Policy},
+        peer::{Belongings, KeepOrder},
     };
 
     const ASKER: HostId = HostId(2);
@@ -275,12 +323,13 @@ mod tests {
             epoch,
             index: 1_234,
             tasks: vec![task(1), task(2)],
+            keepers: vec![HostId(1), HostId(3)],
             groups: Vec::new(),
             policy: Policy::default(),
         }
     }
 
-    fn saved(sequence: u32, epoch: u32, result: Result<u64, FailKind>) -> PartSaved {
+    fn saved(sequence: u32, epoch: u32, result: Result<u64, FailKind>) -> Order {
         let part = |bytes| SavedPart {
             image: Part {
                 name: format!("t1.{sequence}.image"),
@@ -291,12 +340,31 @@ mod tests {
             belongings: Belongings::default(),
             freeze_us: 1,
         };
-        PartSaved {
+        Order::PartSaved(PartSaved {
             app: tid(1),
             epoch,
             tid: tid(sequence),
             result: result.map(part).map_err(|kind| Failed::new(kind, "no")),
-        }
+        })
+    }
+
+    /// A host keeps so many bytes.
+    fn kept(host: u16, epoch: u32, bytes: usize) -> Order {
+        let chunks = KeptChunks {
+            host: HostId(host),
+            order: KeepOrder {
+                from: tid(9),
+                to: tid(1),
+                last: 4,
+            },
+            chunks: vec![Body::from(vec![0; bytes])],
+        };
+        Order::KeptSaved(KeptSaved {
+            app: tid(1),
+            epoch,
+            host: HostId(host),
+            result: Ok(vec![chunks]),
+        })
     }
 
     struct Setting {
@@ -341,6 +409,13 @@ mod tests {
             let agreed = agreed(epoch);
             self.making.on_cut_made(self.now, CutMade { agreed });
         }
+
+        /// All hosts say that they keep little.
+        fn kept(&mut self, epoch: u32) {
+            for host in [1, 3] {
+                self.making.on_saved(self.now, kept(host, epoch, 10));
+            }
+        }
     }
 
     fn wants_cut() -> Step {
@@ -364,20 +439,27 @@ mod tests {
         // Again, until it is answered.
         assert_eq!(setting.says(), [wants_cut()]);
         setting.cut(5);
-        setting.making.on_part(setting.now, saved(2, 5, Ok(30)));
+        setting.making.on_saved(setting.now, saved(2, 5, Ok(30)));
         assert_eq!(setting.says(), []);
-        setting.making.on_part(setting.now, saved(2, 5, Ok(30)));
+        setting.making.on_saved(setting.now, saved(2, 5, Ok(30)));
         // One that is of another cut, or no member, does not count.
-        setting.making.on_part(setting.now, saved(1, 4, Ok(12)));
-        setting.making.on_part(setting.now, saved(3, 5, Ok(12)));
+        setting.making.on_saved(setting.now, saved(1, 4, Ok(12)));
+        setting.making.on_saved(setting.now, saved(3, 5, Ok(12)));
         assert_eq!(setting.says(), []);
-        setting.making.on_part(setting.now, saved(1, 5, Ok(12)));
+        setting.making.on_saved(setting.now, saved(1, 5, Ok(12)));
+        // Nor is it whole before all hosts have said what they keep.
+        setting.making.on_saved(setting.now, kept(3, 5, 10));
+        setting.making.on_saved(setting.now, kept(2, 5, 10));
+        assert_eq!(setting.says(), []);
+        setting.making.on_saved(setting.now, kept(1, 5, 10));
         let said = setting.says();
         let [Step::Own(Order::CommitAsk(ask))] = &said[..] else {
             panic!("{said:?}");
         };
         let names = ask.checkpoint.parts.iter().map(|part| &part.image.name);
         assert!(names.eq(["t1.1.image", "t1.2.image"]));
+        let keepers = ask.checkpoint.kept.iter().map(|kept| kept.host);
+        assert!(keepers.eq([HostId(1), HostId(3)]));
         let (app, epoch) = (tid(1), 5);
         let result = Ok(());
         setting
@@ -390,10 +472,11 @@ mod tests {
     #[test]
     fn an_owner_may_know_of_the_cut_first() {
         let mut setting = Setting::new();
-        setting.making.on_part(setting.now, saved(2, 4, Ok(30)));
-        setting.making.on_part(setting.now, saved(2, 5, Ok(30)));
+        setting.making.on_saved(setting.now, saved(2, 4, Ok(30)));
+        setting.making.on_saved(setting.now, saved(2, 5, Ok(30)));
         setting.cut(5);
-        setting.making.on_part(setting.now, saved(1, 5, Ok(12)));
+        setting.kept(5);
+        setting.making.on_saved(setting.now, saved(1, 5, Ok(12)));
         let said = setting.says();
         assert!(
             matches!(&said[..], [Step::Own(Order::CommitAsk(_))]),
@@ -406,9 +489,22 @@ mod tests {
         let mut setting = Setting::new();
         setting.cut(1);
         let refused = saved(1, 1, Err(FailKind::Refused));
-        setting.making.on_part(setting.now, refused);
+        setting.making.on_saved(setting.now, refused);
         assert_eq!(setting.says(), [closes(1, false)]);
         assert_eq!(setting.closed(1, false), Some(Err(FailKind::Refused)));
+    }
+
+    #[test]
+    fn what_ended_tasks_have_left_is_part_of_it_up_to_a_limit() {
+        let mut setting = Setting::new();
+        setting.cut(1);
+        setting.making.on_saved(setting.now, saved(1, 1, Ok(1)));
+        setting.making.on_saved(setting.now, saved(2, 1, Ok(1)));
+        let half = limits::KEPT_SAVED_MAX / 2;
+        setting.making.on_saved(setting.now, kept(1, 1, half));
+        setting.making.on_saved(setting.now, kept(3, 1, half + 1));
+        assert_eq!(setting.says(), [closes(1, false)]);
+        assert_eq!(setting.closed(1, false), Some(Err(FailKind::Limit)));
     }
 
     #[test]
@@ -417,7 +513,7 @@ mod tests {
         for epoch in 1..limits::CHECKPOINT_TRIES {
             setting.cut(epoch);
             let ended = saved(1, epoch, Err(FailKind::NoSuchTask));
-            setting.making.on_part(setting.now, ended);
+            setting.making.on_saved(setting.now, ended);
             assert_eq!(setting.says(), [closes(epoch, false)]);
             assert_eq!(setting.closed(epoch, false), None);
             assert_eq!(setting.says(), [wants_cut()]);
@@ -425,7 +521,7 @@ mod tests {
         let last = limits::CHECKPOINT_TRIES;
         setting.cut(last);
         let ended = saved(1, last, Err(FailKind::NoSuchTask));
-        setting.making.on_part(setting.now, ended);
+        setting.making.on_saved(setting.now, ended);
         assert_eq!(setting.closed(last, false), Some(Err(FailKind::NoSuchTask)));
     }
 
@@ -438,8 +534,9 @@ mod tests {
         // Also where it was committed just too late.
         let mut setting = Setting::new();
         setting.cut(2);
+        setting.kept(2);
         for task in [1, 2] {
-            setting.making.on_part(setting.now, saved(task, 2, Ok(1)));
+            setting.making.on_saved(setting.now, saved(task, 2, Ok(1)));
         }
         let (app, epoch) = (tid(1), 2);
         let result = Ok(());

@@ -140,9 +140,11 @@ impl Coordinator {
             Order::MoveAsk(ask) => self.on_ask(now, host, &ask, out),
             Order::MoveReported(reported) => self.on_reported(now, host, &reported, out),
             Order::CheckpointAsk(ask) => self.on_checkpoint_ask(now, host, &ask, out),
-            Order::CutMade(_) | Order::PartSaved(_) | Order::Committed(_) | Order::CutClosed(_) => {
-                self.on_checkpoint(now, order, out)
-            }
+            Order::CutMade(_)
+            | Order::PartSaved(_)
+            | Order::KeptSaved(_)
+            | Order::Committed(_)
+            | Order::CutClosed(_) => self.on_checkpoint(now, order, out),
             // Its daemon passes on nothing else.
             _ => {}
         }
@@ -215,7 +217,7 @@ impl Coordinator {
         let mut steps = VecDeque::new();
         match order {
             Order::CutMade(made) => making.on_cut_made(now, made),
-            Order::PartSaved(saved) => making.on_part(now, saved),
+            Order::PartSaved(_) | Order::KeptSaved(_) => making.on_saved(now, order),
             Order::Committed(committed) => making.on_committed(now, committed),
             Order::CutClosed(closed) => making.on_cut_closed(now, closed, &mut steps),
             _ => {}

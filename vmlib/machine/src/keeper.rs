@@ -190,23 +190,14 @@ impl Keeper {
     /// [`Header::KEEP`], for the daemon of the receiver's host.
     pub fn hand_over(&mut self) -> Vec<(KeepOrder, Vec<Frame>)> {
         self.bytes = 0;
-        let hand = |((to, from), kept): ((Tid, Tid), Kept)| {
-            let order = KeepOrder {
-                from,
-                to,
-                last: kept.chunks.last(),
-            };
-            let marked = |chunk: &Frame| {
-                let mut chunk = kept.stamped(chunk.clone());
-                chunk.header.flags |= Header::KEEP;
-                chunk
-            };
-            (order, kept.chunks.retained().map(marked).collect())
-        };
-        std::mem::take(&mut self.kept)
-            .into_iter()
-            .map(hand)
-            .collect()
+        let kept = std::mem::take(&mut self.kept);
+        kept.iter().map(|(key, kept)| handed(*key, kept)).collect()
+    }
+
+    /// What is kept for a receiver, as it would be handed over.
+    pub fn kept_for(&self, to: Tid) -> impl Iterator<Item = (KeepOrder, Vec<Frame>)> {
+        let of_it = self.kept.range(pairs_of(to));
+        of_it.map(|(key, kept)| handed(*key, kept))
     }
 
     /// This daemon becomes the keeper of a pair; its chunks come to [`Keeper::keep`].
@@ -263,6 +254,20 @@ impl Keeper {
             }
         }
     }
+}
+
+fn handed((to, from): (Tid, Tid), kept: &Kept) -> (KeepOrder, Vec<Frame>) {
+    let order = KeepOrder {
+        from,
+        to,
+        last: kept.chunks.last(),
+    };
+    let marked = |chunk: &Frame| {
+        let mut chunk = kept.stamped(chunk.clone());
+        chunk.header.flags |= Header::KEEP;
+        chunk
+    };
+    (order, kept.chunks.retained().map(marked).collect())
 }
 
 /// The keys of all that is kept for one receiver.

@@ -23,7 +23,6 @@ impl Manifest {
         check_program(&self.program)?;
         check_count("tasks", self.tasks.len(), limits::TASKS_LIVE_MAX)?;
         check_count("groups", self.groups.len(), limits::GROUPS_MAX)?;
-        check_count("parts of hosts", self.kept.len(), limits::HOSTS_MAX)?;
         let mut tids = BTreeSet::new();
         for task in &self.tasks {
             ensure(tids.insert(task.tid), || {
@@ -38,15 +37,21 @@ impl Manifest {
             })?;
             check_group(group)?;
         }
-        let mut names = BTreeSet::new();
-        for part in &self.kept {
-            let name = &part.name;
-            ensure(name::is_kept(name), || {
-                format!("{name:?} is no name of what a host kept")
+        let mut pairs = BTreeSet::new();
+        for kept in &self.kept {
+            let (from, to) = (kept.order.from, kept.order.to);
+            ensure(tids.contains(&to), || {
+                format!("what is kept for {} is for no task of it", self.show(to))
             })?;
-            ensure(names.insert(name), || format!("part {name} is there twice"))?;
-            check_part(part)?;
+            ensure(name::is_task(from) && pairs.insert((from, to)), || {
+                format!(
+                    "what is kept of {} is wrong, or there twice",
+                    self.show(from)
+                )
+            })?;
         }
+        let bytes: usize = self.kept.iter().map(|kept| kept.bytes()).sum();
+        check_count("bytes that are kept", bytes, limits::KEPT_SAVED_MAX)?;
         Ok(())
     }
 

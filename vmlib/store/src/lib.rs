@@ -2,7 +2,7 @@
 //!
 //! A [`Store`] is a folder of one user. In it each application has a folder, and in that each of
 //! its checkpoints, named by generation and epoch ([`CheckpointId`]). A checkpoint consists of
-//! *parts*, an image for each task and a file for each host that kept messages of ended tasks, and
+//! *parts*, an image for each task, and
 //! of a [`Manifest`], which names them all with their lengths and hashes. The manifest is written
 //! last: a checkpoint exists from the moment at which [`CheckpointWriter::commit`] has renamed it.
 //!
@@ -36,7 +36,7 @@ mod tests;
 
 pub use disk::{Disk, System};
 pub use error::{Flaw, ManifestError, StoreError};
-pub use manifest::{Manifest, Part, Policy, SavedGroup, SavedTask};
+pub use manifest::{KeptChunks, Manifest, Part, Policy, SavedGroup, SavedTask};
 pub use name::CheckpointId;
 pub use part::PartWriter;
 pub use prune::Pruned;

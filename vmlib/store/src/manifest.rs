@@ -5,7 +5,7 @@
 
 use crate::{error::ManifestError, limits::MANIFEST_MAX};
 use serde::{Deserialize, Serialize};
-pub use vm_wire::checkpoint::{Part, Policy, SavedGroup};
+pub use vm_wire::checkpoint::{KeptChunks, Part, Policy, SavedGroup};
 use vm_wire::{Body, MachineId, Tid, codec};
 
 /// The first bytes of every manifest.
@@ -39,8 +39,8 @@ pub struct Manifest {
     pub tasks: Vec<SavedTask>,
     /// Every group that any of them was in, each once.
     pub groups: Vec<SavedGroup>,
-    /// What hosts kept of tasks that ended before, one part of each such host.
-    pub kept: Vec<Part>,
+    /// What hosts kept for them of tasks that had ended.
+    pub kept: Vec<KeptChunks>,
 }
 
 /// One task of a checkpoint.
@@ -69,9 +69,9 @@ pub struct SavedTask {
 }
 
 impl Manifest {
-    /// All parts: the images, then what was kept.
+    /// All parts: the images.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
-        self.tasks.iter().map(|task| &task.image).chain(&self.kept)
+        self.tasks.iter().map(|task| &task.image)
     }
 
     /// Bytes of all parts together.

@@ -15,7 +15,6 @@ pub const MANIFEST_NEW: &str = "manifest.new";
 pub const NEW: &str = ".new";
 
 const IMAGE: &str = ".image";
-const KEPT: &str = ".kept";
 
 /// Which checkpoint of an application: the later one is the greater one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,26 +68,8 @@ pub fn image(app: Tid, tid: Tid) -> String {
     }
 }
 
-/// What a host kept of tasks that ended: `h2.kept`.
-pub fn kept(host: HostId) -> String {
-    format!("{host}{KEPT}")
-}
-
 /// Whether this is the name of a part.
 pub fn is_part(text: &str) -> bool {
-    is_kept(text) || is_image(text)
-}
-
-/// Whether this is the name of what a host kept.
-pub fn is_kept(text: &str) -> bool {
-    let host = text
-        .strip_suffix(KEPT)
-        .and_then(|host| host.strip_prefix('h'));
-    let host = host.and_then(|host| host.parse().ok()).map(HostId);
-    host.is_some_and(|host| host != HostId::NONE && kept(host) == text)
-}
-
-fn is_image(text: &str) -> bool {
     let Some(tid) = text.strip_suffix(IMAGE) else {
         return false;
     };
@@ -132,15 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_named_by_task_and_by_host() {
+    fn parts_are_named_by_task() {
         let master = Tid::new(HERE, HostId(3), 1);
         let other = Tid::new(MachineId::from_bits(0xbeef), HostId(3), 17);
         let names = [
             image(master, Tid::new(HERE, HostId(3), 17)),
             image(master, other),
-            kept(HostId(2)),
         ];
-        assert_eq!(names, ["t3.17.image", "00beef-t3.17.image", "h2.kept"]);
+        assert_eq!(names, ["t3.17.image", "00beef-t3.17.image"]);
         assert!(names.iter().all(|name| is_part(name) && is_ours(name)));
         assert!(is_ours("t3.17.image.new") && is_ours("manifest.new"));
     }
@@ -185,17 +165,12 @@ mod tests {
         for text in [
             "",
             ".image",
-            ".kept",
             "t3.17",
             "t3.17.image/",
             "../t3.17.image",
             "t3.017.image",
             "t3.0.image",
             "t3.17@00beef.image",
-            "h0.kept",
-            "h02.kept",
-            "h+2.kept",
-            "h70000.kept",
             "t3.17.image.new.new",
             "manifest.new.new",
             "notes",

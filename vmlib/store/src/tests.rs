@@ -7,15 +7,21 @@ mod folder;
 mod old;
 
 use crate::{
-    CheckpointId, CheckpointWriter, Disk, Manifest, Part, Policy, SavedGroup, SavedTask, Store,
-    StoreError, name,
+    CheckpointId, CheckpointWriter, Disk, KeptChunks, Manifest, Part, Policy, SavedGroup,
+    SavedTask, Store, StoreError, name,
 };
-use vm_wire::{Body, HostId, MachineId, Tid};
+use vm_wire::{Body, HostId, MachineId, Tid, peer::KeepOrder};
 
 pub const MACHINE: MachineId = MachineId::from_bits(0xa1b2c3);
 pub const APP: Tid = Tid::new(MACHINE, HostId(3), 1);
+/// A task of it.
+pub const THIRD: Tid = Tid::new(MACHINE, HostId(2), 9);
 /// The tasks of [`save`]: the second one was born in another machine.
-pub const TASKS: [Tid; 2] = [APP, Tid::new(MachineId::from_bits(0xbeef), HostId(1), 7)];
+pub const TASKS: [Tid; 3] = [
+    APP,
+    Tid::new(MachineId::from_bits(0xbeef), HostId(1), 7),
+    THIRD,
+];
 
 pub fn id(epoch: u32) -> CheckpointId {
     CheckpointId::new(1, epoch)
@@ -72,7 +78,15 @@ pub fn parts<D: Disk>(
             version: 3,
             members: vec![(0, APP)],
         }],
-        kept: vec![write(writer, id, &name::kept(HostId(2)))?],
+        kept: vec![KeptChunks {
+            host: HostId(2),
+            order: KeepOrder {
+                from: Tid::new(MACHINE, HostId(2), 4),
+                to: APP,
+                last: 7,
+            },
+            chunks: vec![Body::from(vec![4, 5, 6])],
+        }],
     })
 }
 

@@ -26,8 +26,7 @@ impl<D: Disk> CheckpointWriter<D> {
         CheckpointWriter { store, app, id }
     }
 
-    /// Begins a part: an image ([`name::image`]) or what a host kept ([`name::kept`]), written by
-    /// the host of name `place`. With a quota it may have so many bytes and no more.
+    /// Begins a part: an image ([`name::image`]), written by the host of name `place`. With a quota it may have so many bytes and no more.
     ///
     /// # Errors
     /// [`StoreError::Exists`], [`StoreError::Name`], [`StoreError::System`].

@@ -5,8 +5,10 @@
 //! `UPDATE_GOLDENFILES=1 cargo test -p vm-store --test golden`.
 
 use std::{fmt::Write, fs, path::PathBuf};
-use vm_store::{Manifest, ManifestError, Part, Policy, SavedGroup, SavedTask, limits, name};
-use vm_wire::{Body, HostId, MachineId, Tid};
+use vm_store::{
+    KeptChunks, Manifest, ManifestError, Part, Policy, SavedGroup, SavedTask, limits, name,
+};
+use vm_wire::{Body, HostId, MachineId, Tid, peer::KeepOrder};
 
 const PREFIX: usize = 12;
 const HASH: usize = 32;
@@ -52,7 +54,15 @@ fn sample() -> Manifest {
             version: 4,
             members: vec![(0, app), (1, other)],
         }],
-        kept: vec![part(name::kept(HostId(2)), 0x33)],
+        kept: vec![KeptChunks {
+            host: HostId(2),
+            order: KeepOrder {
+                from: Tid::new(app.machine(), HostId(2), 9),
+                to: app,
+                last: 7,
+            },
+            chunks: vec![Body::from(vec![4, 5, 6])],
+        }],
     }
 }
 
@@ -152,7 +162,6 @@ fn what_cannot_be_true_is_neither_written_nor_read() {
         ("host", |m| m.tasks[0].host = "../alpha".to_owned()),
         ("host", |m| m.tasks[0].host.clear()),
         ("host", |m| m.tasks[0].image.place = "a/b".to_owned()),
-        ("host", |m| m.kept[0].place = "a\0".to_owned()),
         ("architecture", |m| m.tasks[0].arch = "x".repeat(256)),
         ("program", |m| m.tasks[0].program = "/bin/sh".to_owned()),
         ("program", |m| m.program = "/bin/sh".to_owned()),
@@ -162,14 +171,15 @@ fn what_cannot_be_true_is_neither_written_nor_read() {
         }),
         ("a member twice", |m| m.groups[0].members[1].0 = 0),
         ("a member twice", |m| m.groups[0].members[1].1 = m.app),
-        ("h2.kept is there twice", |m| {
+        ("there twice", |m| {
             m.kept.push(m.kept[0].clone());
         }),
-        ("no name of what", |m| {
-            m.kept[0].name = "../h2.kept".to_owned();
+        ("for no task of it", |m| {
+            m.kept[0].order.to = Tid::new(m.app.machine(), HostId(7), 7);
         }),
-        ("no name of what", |m| {
-            m.kept[0].name = "t3.1.image".to_owned();
+        ("bytes that are kept", |m| {
+            let byte = vm_wire::limits::KEPT_SAVED_MAX + 1;
+            m.kept[0].chunks[0] = Body::from(vec![0; byte]);
         }),
         ("groups", |m| {
             let group = m.groups[0].clone();

@@ -3,16 +3,16 @@
 //! The orders travel like those of [`crate::peer`], as [`crate::peer::Order`]s.
 
 use crate::{
-    codec::Message,
+    codec::{Body, Message},
     frame::Op,
     id::{HostId, MachineId, Tid},
     limits,
-    peer::Belongings,
+    peer::{Belongings, KeepOrder},
     task::{Failed, message},
 };
 use serde::{Deserialize, Serialize};
 
-message! { CheckpointAsk CheckpointEnd CutAsk CutMade PartSaved CommitAsk Committed CutClose CutClosed }
+message! { CheckpointAsk CheckpointEnd CutAsk CutMade PartSaved CommitAsk Committed CutClose CutClosed KeptSaved }
 
 /// A committed, consistent set of images of one application, with what the machine had agreed on
 /// about it: all that is needed to bring it back.
@@ -22,6 +22,26 @@ pub struct Checkpoint {
     pub agreed: AgreedPart,
     /// What was saved of each of its tasks, in the same order.
     pub parts: Vec<SavedPart>,
+    /// What hosts kept for them of tasks that had ended.
+    pub kept: Vec<KeptChunks>,
+}
+
+/// What a task that had ended left behind for one that lived, and had not acknowledged it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptChunks {
+    /// Who kept it.
+    pub host: HostId,
+    /// Of whom, for whom, up to which number.
+    pub order: KeepOrder,
+    /// The data frames, each whole.
+    pub chunks: Vec<Body>,
+}
+
+impl KeptChunks {
+    /// Bytes of all chunks.
+    pub fn bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.len()).sum()
+    }
 }
 
 /// An application in the agreed state, at the cut.
@@ -39,6 +59,8 @@ pub struct AgreedPart {
     pub index: u64,
     /// Its tasks that were alive, by tid.
     pub tasks: Vec<AgreedTask>,
+    /// The hosts of the machine: each says what it keeps.
+    pub keepers: Vec<HostId>,
     /// Groups that have them as members.
     pub groups: Vec<SavedGroup>,
     /// When checkpoints of it are made by themselves.
@@ -232,6 +254,20 @@ pub struct PartSaved {
     pub tid: Tid,
     /// What was saved, or why it was not.
     pub result: Result<SavedPart, Failed>,
+}
+
+/// A host, to that of the coordinator: what it keeps of tasks that have ended for those of the
+/// application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptSaved {
+    /// The application.
+    pub app: Tid,
+    /// The epoch of the cut.
+    pub epoch: u32,
+    /// The host.
+    pub host: HostId,
+    /// What it keeps, or why that cannot be saved.
+    pub result: Result<Vec<KeptChunks>, Failed>,
 }
 
 /// A coordinator to its own daemon: all parts are there, commit the checkpoint.

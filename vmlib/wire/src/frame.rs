@@ -224,6 +224,8 @@ opcodes! {
     CutClose = 124,
     /// [`crate::checkpoint::CutClosed`].
     CutClosed = 125,
+    /// [`crate::checkpoint::KeptSaved`].
+    KeptSaved = 126,
 
     // A console and its daemon.
     /// [`crate::console::Request`].

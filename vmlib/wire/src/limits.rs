@@ -103,6 +103,9 @@ pub const CHECKPOINTS_KEPT: u32 = 3;
 pub const CHECKPOINTS_KEPT_MAX: u32 = 1_000;
 /// How long it may take until all tasks of an application that is brought back stand.
 pub const REVIVE_TIME: Duration = Duration::from_secs(600);
+/// Of the messages of ended tasks that hosts keep for an application, how much a checkpoint holds.
+/// Bytes.
+pub const KEPT_SAVED_MAX: usize = 512 * 1024;
 /// How often an application that goes back by itself may fail to be brought back.
 pub const RECOVERIES_MAX: u32 = 5;
 /// How long such a failure is waited after.

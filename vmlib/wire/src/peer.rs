@@ -11,7 +11,7 @@ use crate::{
     agreed::{Change, HostFacts, SnapshotAt},
     checkpoint::{
         CheckpointAsk, CheckpointEnd, CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutMade,
-        PartSaved,
+        KeptSaved, PartSaved,
     },
     codec::{Body, CodecError, Message, decode, encode},
     frame::Op,
@@ -692,6 +692,7 @@ pub enum Order {
     Committed(Committed),
     CutClose(CutClose),
     CutClosed(CutClosed),
+    KeptSaved(KeptSaved),
 }
 
 macro_rules! orders {
@@ -725,4 +726,4 @@ macro_rules! orders {
 orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept FlushAsk Flushed
 MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort MoveOrder MoveCancel MoveReported
 MoveProgress MoveSent DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer
-CheckpointAsk CheckpointEnd CutAsk CutMade PartSaved CommitAsk Committed CutClose CutClosed }
+CheckpointAsk CheckpointEnd CutAsk CutMade PartSaved CommitAsk Committed CutClose CutClosed KeptSaved }

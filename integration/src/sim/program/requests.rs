@@ -85,7 +85,8 @@ impl Asking {
 impl Program {
     /// Some request; `peer` is whom it is about, if it is about a task.
     pub(super) fn request_of_choice(&mut self, peer: Tid, scene: &mut Scene) -> Asking {
-        let group = || format!("group{}", peer.sequence() % 3);
+        let of = if scene.secluded { self.app } else { Tid::NONE };
+        let group = || format!("group{}-{of}", peer.sequence() % 3);
         let (what, frame) = match self.random.below(100) {
             0..25 if scene.grow => self.spawn(scene),
             0..45 if !self.watches.contains_key(&peer) => {

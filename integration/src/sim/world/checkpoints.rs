@@ -7,15 +7,16 @@
 use super::{Event, World, moves::Gait};
 use crate::sim::{
     coverage::Turn,
+    ledger,
     network::Slot,
     program::Program,
     queue::{MS, SECOND},
 };
 use std::collections::BTreeMap;
-use vm_machine::{ConnId, Input, Written};
+use vm_machine::{ConnId, Input, Time, Written};
 use vm_wire::{
     Tid,
-    checkpoint::{Checkpoint, Committed, Part},
+    checkpoint::{Checkpoint, Committed, Part, Policy, Recover},
     console::{Answer, Request},
     task::{FailKind, Failed},
 };
@@ -37,7 +38,20 @@ pub(super) struct Store {
     /// Ways into it that were opened: where, whose, for which cut.
     pub opened: BTreeMap<(Slot, Tid), CutKey>,
     /// The programs as they were saved.
-    images: BTreeMap<CutKey, BTreeMap<Tid, Program>>,
+    pub images: BTreeMap<CutKey, BTreeMap<Tid, Saved>>,
+    /// What was on its way within the application.
+    pub ledgers: BTreeMap<CutKey, ledger::Saved>,
+    /// What was committed, oldest first.
+    pub committed: Vec<Checkpoint>,
+    /// In which generation applications run.
+    pub lives: BTreeMap<Tid, u32>,
+}
+
+/// A program as it was saved, and what its clock showed.
+#[derive(Clone)]
+pub(super) struct Saved {
+    pub program: Program,
+    pub at: Time,
 }
 
 impl World {
@@ -47,6 +61,14 @@ impl World {
         let Some(&slot) = self.random.pick(&running) else {
             return;
         };
+        if !self.secluded {
+            // What others were told would not be taken back.
+            let policy = Policy {
+                recover: Recover::Never,
+                ..Policy::default()
+            };
+            self.ask_console(slot, &Request::Policy(tid, policy));
+        }
         let conn = self.ask_for(slot, &Request::Checkpoint(tid, false));
         let wish = CheckpointWish {
             slot,
@@ -89,6 +111,11 @@ impl World {
                 return Some(format!("{app} is cut, as {} knows", node.host));
             }
         }
+        let mut running = self.nodes.iter().filter(|node| node.is_running());
+        let recovering = running.find_map(|node| node.agreed()?.all_recovering().next());
+        if let Some(app) = recovering {
+            return Some(format!("{app} is to go back to its checkpoint"));
+        }
         let waits = |wish: &&CheckpointWish| !wish.answered && self.nodes[wish.slot].is_running();
         let wish = self.store.wishes.values().find(waits)?;
         Some(format!(
@@ -120,8 +147,13 @@ impl World {
             )
         });
         if !unsavable {
+            let now = self.queue.now();
+            let process = &self.processes[index];
+            let at = process.time(&self.nodes[process.slot], now);
             let images = self.store.images.entry(key).or_default();
-            images.insert(tid, program);
+            images.insert(tid, Saved { program, at });
+            let saved = self.store.ledgers.entry(key).or_default();
+            self.ledger.save(tid, saved);
         }
         self.queue
             .after(time, Event::Stored(index, key, !unsavable));
@@ -173,9 +205,17 @@ impl World {
         let (app, epoch) = (agreed.app, agreed.epoch);
         // A daemon that is behind may commit what others have given up, and whose parts are gone.
         let gone = !self.store.images.contains_key(&(app, epoch));
-        let fails = gone || self.random.percent(4);
+        let policy = self.nodes[slot].agreed().map(|it| it.epochs(app).policy);
+        let stays = policy.is_some_and(|policy| policy.recover == Recover::Never);
+        let fails = gone || self.random.percent(4) || stays == self.secluded;
         if !fails {
             self.check_cut(checkpoint)?;
+            let id = |it: &Checkpoint| (it.agreed.app, it.agreed.generation, it.agreed.epoch);
+            let twice = |it: &Checkpoint| id(it) == id(checkpoint);
+            if self.store.committed.iter().any(twice) {
+                return Err(format!("epoch {epoch} of {app} is committed twice"));
+            }
+            self.store.committed.push(checkpoint.clone());
         }
         let failed = Failed::new(FailKind::System, "the disk has failed");
         let result = if fails { Err(failed) } else { Ok(()) };
@@ -188,7 +228,11 @@ impl World {
 
     /// What was saved of a cut is of no use.
     pub(super) fn drop_checkpoint(&mut self, key: CutKey) {
-        self.store.images.remove(&key);
+        let is_it = |it: &Checkpoint| (it.agreed.app, it.agreed.epoch) == key;
+        if !self.store.committed.iter().any(is_it) {
+            self.store.images.remove(&key);
+            self.store.ledgers.remove(&key);
+        }
     }
 
     /// Whether all that is in a checkpoint fits together.
@@ -201,11 +245,11 @@ impl World {
             let tid = task.tid;
             let image = images.get(&tid);
             let image = image.ok_or_else(|| format!("{tid} is no part of epoch {epoch}"))?;
-            for (peer, taken) in image.endpoint().taken() {
+            for (peer, taken) in image.program.endpoint().taken() {
                 let Some(sender) = images.get(&peer) else {
                     continue;
                 };
-                let (sent, retained) = sender.endpoint().sent(tid);
+                let (sent, retained) = sender.program.endpoint().sent(tid);
                 if taken > sent {
                     return Err(format!(
                         "in epoch {epoch} {tid} has taken {taken} chunks of {peer}, which has sent \

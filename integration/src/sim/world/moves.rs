@@ -51,8 +51,8 @@ pub(super) enum Order {
     Freeze(Option<(Slot, u64)>),
     /// Give up what was begun.
     Cancel,
-    /// Go on.
-    Go,
+    /// Go on, in that generation.
+    Go(u32),
 }
 
 impl Order {
@@ -119,10 +119,10 @@ impl World {
             1
         };
         for _ in 0..count {
-            let Some(&tid) = self.random.pick(&self.roster) else {
+            let Some(tid) = self.some_task() else {
                 return;
             };
-            if self.random.percent(6) {
+            if self.random.percent(if self.secluded { 20 } else { 6 }) {
                 self.wish_checkpoint(tid);
                 continue;
             }
@@ -133,6 +133,14 @@ impl World {
                 self.wish_move(tid, None, false);
             }
         }
+    }
+
+    fn some_task(&mut self) -> Option<Tid> {
+        let key = *self
+            .random
+            .pick(&self.rosters.keys().copied().collect::<Vec<_>>())?;
+        let roster = self.rosters.get(&key)?;
+        self.random.pick(roster).copied()
     }
 
     fn wish_move(&mut self, tid: Tid, to: Option<String>, back: bool) {
@@ -317,9 +325,9 @@ impl World {
                 process.copying = None;
                 Ok(())
             }
-            (Gait::Stands, Order::Go) => self.go(index),
+            (Gait::Stands, Order::Go(generation)) => self.go(index, generation),
             // It runs anyway, or stands for another reason: it is not meant.
-            (Gait::Runs, Order::Go)
+            (Gait::Runs, Order::Go(_))
             | (Gait::Stands, Order::Copy(..) | Order::Freeze(_) | Order::Save(_) | Order::Cancel) => {
                 Ok(())
             }
@@ -446,8 +454,9 @@ impl World {
             let delay = self.random.between(60, 30 * MS);
             self.queue.after(delay, Event::Crosses(number));
             if self.options.sabotage == Some(Sabotage::GoOnAlone) {
+                let generation = self.generation_of(index);
                 self.queue
-                    .after(delay + 50 * MS, Event::Order(index, Order::Go));
+                    .after(delay + 50 * MS, Event::Order(index, Order::Go(generation)));
             }
         } else {
             process.gait = Gait::Runs;
@@ -528,14 +537,14 @@ impl World {
     }
 
     /// A process that stands goes on.
-    fn go(&mut self, index: usize) -> Result<(), String> {
+    fn go(&mut self, index: usize, generation: u32) -> Result<(), String> {
         if let Some(freeze) = self.processes[index].freeze {
             self.claim(freeze, index)?;
         }
         let process = &mut self.processes[index];
         process.gait = Gait::Runs;
         if let Some(program) = &mut process.program {
-            program.thawed();
+            program.thawed(generation);
         }
         let tid = process.tid;
         if let Some(from) = process.came_from.take()
@@ -582,7 +591,7 @@ impl World {
     }
 
     /// A daemon lets a process go on that was brought back.
-    pub(super) fn begin(&mut self, slot: Slot, tid: Tid) -> Result<(), String> {
+    pub(super) fn begin(&mut self, slot: Slot, tid: Tid, generation: u32) -> Result<(), String> {
         let owner = self.nodes[slot].agreed().and_then(|agreed| {
             let task = agreed.living_task(tid);
             task.map(|task| task.host)
@@ -590,7 +599,8 @@ impl World {
         if owner.is_some_and(|owner| owner != self.nodes[slot].host) {
             return Err(format!("{tid} begins where it does not belong"));
         }
-        self.order(slot, tid, Order::Go);
+        self.begins_life(slot, tid, generation)?;
+        self.order(slot, tid, Order::Go(generation));
         Ok(())
     }
 

@@ -82,9 +82,11 @@ impl World {
             Output::Commit(checkpoint) => return self.commit(slot, &checkpoint),
             Output::Drop { app, epoch, .. } => self.drop_checkpoint((app, epoch)),
             Output::CancelCopy(tid) => self.order(slot, tid, Order::Cancel),
-            Output::Resume { tid, .. } => self.order(slot, tid, Order::Go),
+            Output::Resume { tid, generation } => self.order(slot, tid, Order::Go(generation)),
             Output::Expect { tid, ticket } => self.expect(slot, tid, ticket),
-            Output::Begin { tid, .. } => return self.begin(slot, tid),
+            Output::Begin {
+                tid, generation, ..
+            } => return self.begin(slot, tid, generation),
             Output::Discard(tid) => self.discard(slot, tid),
             Output::StandardInput(..)
             | Output::Resize(..)
@@ -92,8 +94,12 @@ impl World {
             | Output::Attach(..)
             | Output::PauseOutput(_)
             | Output::ResumeOutput(_) => {}
-            // Nobody here wants an application restarted.
-            Output::Load { .. } | Output::Restore { .. } => {}
+            Output::Load {
+                question,
+                app,
+                from,
+            } => self.load(slot, question, app, from),
+            Output::Restore { tid, app, from, .. } => self.restore(slot, tid, app, from),
         }
         Ok(())
     }

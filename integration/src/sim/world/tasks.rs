@@ -22,6 +22,8 @@ use vm_wire::{
 
 /// Tasks that ended stay in the roster for a while, so that some are sent to.
 const ROSTER_MAX: usize = TASKS_WANTED * 2;
+/// Applications that are wanted where nobody talks beyond its own.
+const APPS_WANTED: usize = 4;
 /// A process id that no other process of the world has is made of this and its number.
 const PID_FIRST: u32 = 1_000;
 
@@ -215,10 +217,13 @@ impl World {
             let time = process.time(&self.nodes[process.slot], now);
             let random = process.random.split();
             process.program = Some(Program::new(&welcome, random, time));
-            self.roster.push(welcome.tid);
-            if self.roster.len() > ROSTER_MAX {
-                self.trim_roster();
-            }
+            let key = if self.secluded {
+                welcome.app
+            } else {
+                Tid::NONE
+            };
+            self.rosters.entry(key).or_default().push(welcome.tid);
+            self.trim_roster(key);
             return self.run_program(index);
         }
         process.socket.push_back(frame);
@@ -230,16 +235,19 @@ impl World {
         }
     }
 
-    /// Forgets the one that ended longest ago.
-    fn trim_roster(&mut self) {
-        let ended = self.roster.iter().position(|tid| {
-            !self
-                .processes
-                .iter()
-                .any(|process| process.alive && process.tid == *tid)
-        });
-        if let Some(ended) = ended {
-            self.roster.remove(ended);
+    /// If there are too many, forgets the one that ended longest ago.
+    fn trim_roster(&mut self, key: Tid) {
+        let Some(roster) = self.rosters.get_mut(&key) else {
+            return;
+        };
+        let lives = |tid: &Tid| {
+            let mut processes = self.processes.iter();
+            processes.any(|process| process.alive && process.tid == *tid)
+        };
+        if roster.len() > ROSTER_MAX
+            && let Some(ended) = roster.iter().position(|tid| !lives(tid))
+        {
+            roster.remove(ended);
         }
     }
 
@@ -259,6 +267,7 @@ impl World {
         let now = self.queue.now();
         let quiet = self.is_quiet();
         let grow = !quiet && self.living_tasks() < TASKS_WANTED;
+        let secluded = self.secluded;
         let hosts: Vec<String> = self.nodes.iter().map(|node| node.name.clone()).collect();
         let process = &mut self.processes[index];
         let slot = process.slot;
@@ -266,10 +275,13 @@ impl World {
         let Some(program) = process.program.as_mut() else {
             return Ok(());
         };
+        let key = if secluded { program.app() } else { Tid::NONE };
+        let roster = self.rosters.get(&key).map_or(&[][..], Vec::as_slice);
         let mut out = VecDeque::new();
         let mut scene = Scene {
             now: time,
-            roster: &self.roster,
+            roster,
+            secluded,
             hosts: &hosts,
             crashed: &self.crashed,
             left_at: &self.left_at,
@@ -375,7 +387,11 @@ impl World {
         let running: Vec<Slot> = (0..self.nodes.len())
             .filter(|slot| self.nodes[*slot].is_running())
             .collect();
-        let missing = TASKS_WANTED.saturating_sub(self.living_tasks());
+        let mut missing = TASKS_WANTED.saturating_sub(self.living_tasks());
+        if self.secluded {
+            // Applications of several tasks, that have somebody to talk to.
+            missing = missing.min(2 * APPS_WANTED.saturating_sub(self.living_apps()));
+        }
         for _ in 0..missing.div_ceil(2) {
             let Some(&slot) = self.random.pick(&running) else {
                 return Ok(());
@@ -411,6 +427,12 @@ impl World {
         (0..self.processes.len())
             .filter(|index| self.processes[*index].alive && self.processes[*index].slot == slot)
             .collect()
+    }
+
+    fn living_apps(&self) -> usize {
+        let living = self.processes.iter().filter(|process| process.alive);
+        let programs = living.filter_map(|process| process.program.as_ref());
+        programs.map(Program::app).collect::<BTreeSet<_>>().len()
     }
 
     /// How many tasks are alive.

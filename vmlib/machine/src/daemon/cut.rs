@@ -14,14 +14,14 @@
 //! next one ends the cut, and so does any daemon after [`limits::CUT_TIME`].
 
 use super::{Daemon, Timer, check::STOPPED};
-use crate::{LaunchSpec, Outbox, Output, Written};
+use crate::{LaunchSpec, Outbox, Output, Written, checkpointing::too_much_kept};
 use std::collections::BTreeMap;
 use vm_wire::{
     HostId, Tid,
     agreed::{Change, ExitStatus},
     checkpoint::{
         AgreedPart, CheckpointEnd, CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutMade,
-        Part, PartSaved, SavedPart,
+        KeptChunks, KeptSaved, Part, PartSaved, SavedPart,
     },
     limits,
     peer::{Belongings, MoveWay, Order},
@@ -95,6 +95,7 @@ impl Daemon {
         };
         self.cuts.insert(app, cut);
         self.tell_cut_made(app, out);
+        self.save_kept(app, epoch, out);
         for tid in tids {
             self.save_part(tid, out);
         }
@@ -323,6 +324,69 @@ impl Daemon {
         if self.serving_coordinator(saved.app).is_some() {
             let app = saved.app;
             self.mail_to_coordinator(app, owner, &Order::PartSaved(saved), out);
+        }
+    }
+
+    /// Tells the coordinator what is kept here of tasks that have ended for those of its application.
+    /// They acknowledge nothing until the cut ends, so it is as good as at the cut.
+    fn save_kept(&mut self, app: Tid, epoch: u32, out: &mut Outbox) {
+        let tids: Vec<Tid> = self.agreement.state().tasks_of(app).collect();
+        let of_each = tids.iter().flat_map(|tid| self.keeper.kept_for(*tid));
+        let kept = of_each.map(|(order, chunks)| KeptChunks {
+            host: self.me,
+            order,
+            chunks: chunks.iter().map(super::moves::whole).collect(),
+        });
+        let kept: Vec<KeptChunks> = kept.collect();
+        let bytes = kept.iter().map(KeptChunks::bytes).sum();
+        let result = if self.departure.is_some() {
+            let name = &self.config.facts.name;
+            let text = format!("host '{name}' is leaving the machine; try again");
+            Err(Failed::new(FailKind::Refused, text))
+        } else if bytes > limits::KEPT_SAVED_MAX {
+            Err(too_much_kept(bytes))
+        } else {
+            Ok(kept)
+        };
+        let saved = KeptSaved {
+            app,
+            epoch,
+            host: self.me,
+            result,
+        };
+        match self.agreement.state().coordinator(app) {
+            Some(agreed) if agreed.host == self.me => self.on_kept_saved(self.me, saved, out),
+            Some(agreed) => {
+                self.send_order(agreed.host, &Order::KeptSaved(saved));
+            }
+            None => {}
+        }
+    }
+
+    /// A host tells the coordinator here what it keeps.
+    pub(super) fn on_kept_saved(&mut self, host: HostId, saved: KeptSaved, out: &mut Outbox) {
+        if self.serving_coordinator(saved.app).is_some() {
+            let app = saved.app;
+            self.mail_to_coordinator(app, host, &Order::KeptSaved(saved), out);
+        }
+    }
+
+    /// A host is lost, and what it kept with it.
+    pub(super) fn lose_kept_of(&mut self, host: HostId, out: &mut Outbox) {
+        let cuts: Vec<_> = self
+            .cuts
+            .iter()
+            .map(|(app, cut)| (*app, cut.epoch))
+            .collect();
+        for (app, epoch) in cuts {
+            let result = Ok(Vec::new());
+            let saved = KeptSaved {
+                app,
+                epoch,
+                host,
+                result,
+            };
+            self.on_kept_saved(host, saved, out);
         }
     }
 

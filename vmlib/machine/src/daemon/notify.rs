@@ -5,14 +5,19 @@
 //! was; the watcher's daemon asks there ([`LastAsk`]). Of a task that ended otherwise, or whose
 //! host is lost, no number is known and none is waited for.
 
-use super::{Daemon, requests::Reply};
+use super::{
+    Daemon,
+    moves::{frame_of, whole},
+    requests::Reply,
+};
 use crate::{HostPhase, Outbox, Output};
 use std::collections::BTreeSet;
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
     agreed::ExitStatus,
+    checkpoint::KeptChunks,
     limits,
-    peer::{Last, LastAsk, Order},
+    peer::{Belongings, Last, LastAsk, Order},
     task::{Ended, FailKind, HostEvent, KeptBy, Watch, Watched},
 };
 
@@ -187,12 +192,18 @@ impl Daemon {
         };
         let untaken = task.untaken.iter();
         out.extend(untaken.map(|frame| Output::Task(tid, self.still_true(frame))));
+        let answer = task.answer.iter().cloned();
+        out.extend(answer.map(|answer| Output::Task(tid, answer)));
         let state = self.agreement.state();
         let ended = task.watches.iter().filter_map(|what| match what {
-            Watched::Task(about) => {
-                let task = state.task(*about)?;
-                Some((*about, task.host, task.status?))
-            }
+            Watched::Task(about) => match state.task(*about) {
+                Some(task) => Some((*about, task.host, task.status?)),
+                // It was in another machine.
+                None if !self.may_be_born(*about) => {
+                    Some((*about, HostId::NONE, ExitStatus::HostLost))
+                }
+                None => None,
+            },
             _ => None,
         });
         for (about, host, status) in ended.collect::<Vec<_>>() {
@@ -301,6 +312,34 @@ impl Daemon {
     fn tell_kept_by(&mut self, tid: Tid, host: HostId, out: &mut Outbox) {
         let by = (!self.died(host)).then_some(self.me);
         self.tell_task(tid, KeptBy { host, by }.frame(), out);
+    }
+
+    /// What other hosts had kept for a task that is brought back here is kept here: it learns so before
+    /// all else, also that they are gone.
+    pub(super) fn tell_kept_here(
+        &self,
+        tid: Tid,
+        belongings: &mut Belongings,
+        kept: &[KeptChunks],
+    ) {
+        let of_it = || kept.iter().filter(|kept| kept.order.to == tid);
+        for bytes in &mut belongings.untaken {
+            if let Some(mut frame) = frame_of(bytes).filter(|frame| frame.header.op == Op::Ended)
+                && let Ok(mut ended) = Ended::read(&frame)
+                && of_it().any(|kept| kept.order.from == ended.tid)
+            {
+                ended.keeper = self.me;
+                frame.body = ended.frame().body;
+                *bytes = whole(&frame);
+            }
+        }
+        let by = Some(self.me);
+        for host in of_it().map(|kept| kept.host).collect::<BTreeSet<_>>() {
+            let mut frame = KeptBy { host, by }.frame().between(self.tid, tid);
+            belongings.told += 1;
+            frame.header.seq = belongings.told;
+            belongings.untaken.push(whole(&frame));
+        }
     }
 
     /// A host came, or went.

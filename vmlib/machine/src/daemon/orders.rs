@@ -76,6 +76,7 @@ impl Daemon {
             Ok(Order::CheckpointAsk(ask)) => self.on_checkpoint_ask(host, ask, out),
             Ok(Order::CheckpointEnd(end)) => self.on_checkpoint_end(end, out),
             Ok(Order::PartSaved(saved)) => self.on_part_saved(host, saved, out),
+            Ok(Order::KeptSaved(saved)) => self.on_kept_saved(host, saved, out),
             Ok(
                 Order::CutAsk(_)
                 | Order::CutMade(_)

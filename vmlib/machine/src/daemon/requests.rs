@@ -236,7 +236,9 @@ impl Daemon {
         self.siblings(tid).tids.len() < expected
     }
 
-    /// Sends the answer to a task's request, and keeps it, unless that is no longer its last one.
+    /// Sends the answer to a task's request, and keeps it, unless that is no longer its last one. One that
+    /// is to stand gets it when it goes on: it may not have stopped yet, and the answer is of after
+    /// its cut.
     pub(super) fn answer_task(&mut self, tid: Tid, request: u64, answer: Frame, out: &mut Outbox) {
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
@@ -245,7 +247,9 @@ impl Daemon {
             let answer = answer.between(self.tid, tid).asked(request);
             task.answer = Some(answer.clone());
             task.waiting = None;
-            out.push_back(Output::Task(tid, answer));
+            if !task.frozen {
+                out.push_back(Output::Task(tid, answer));
+            }
             self.release_task(tid);
         }
     }

@@ -15,13 +15,13 @@
 //! What a daemon knew of a task at the cut is in the manifest and belongs to it again. Its process may
 //! still be here, from before: the new one is made when that has ended.
 
-use super::{Daemon, Question, Timer, arriving::Arriving, asked::MoveAsker};
+use super::{Daemon, Question, Timer, arriving::Arriving, asked::MoveAsker, moves::frame_of};
 use crate::{Outbox, Output, Reviving, Time, Void, placement};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     HostId, Tid,
     agreed::{Change, Revival, RevivedTask},
-    checkpoint::{Checkpoint, Loaded, RestartReport},
+    checkpoint::{Checkpoint, KeptChunks, Loaded, RestartReport},
     console::Answer,
     encode, limits,
     task::{FailKind, Failed},
@@ -56,6 +56,8 @@ pub(super) struct Revived {
     tasks: BTreeMap<Tid, bool>,
     /// The manifest was asked for.
     loads: bool,
+    /// What tasks that had ended had left for them.
+    kept: Vec<KeptChunks>,
 }
 
 impl Daemon {
@@ -231,6 +233,7 @@ impl Daemon {
                 console,
                 tasks: here,
                 loads: false,
+                kept: Vec::new(),
             };
             self.revived.insert(app, revived);
             let due = self.now + limits::REVIVE_TIME;
@@ -275,6 +278,13 @@ impl Daemon {
         };
         let (from, console) = (revived.from, revived.console);
         let mut awaited: BTreeSet<Tid> = revived.tasks.keys().copied().collect();
+        let mut kept = checkpoint.kept;
+        kept.retain(|kept| awaited.contains(&kept.order.to));
+        let bytes: usize = kept.iter().map(KeptChunks::bytes).sum();
+        if self.keeper.bytes() + bytes as u64 > limits::KEEPER_BYTES {
+            let text = "this host keeps too many messages of tasks that have ended";
+            return Err(Failed::new(FailKind::Limit, text));
+        }
         for (task, part) in checkpoint.agreed.tasks.iter().zip(checkpoint.parts) {
             let tid = task.tid;
             if !awaited.remove(&tid) {
@@ -283,6 +293,7 @@ impl Daemon {
             let mut belongings = part.belongings;
             belongings.console = console;
             belongings.awaits = HostId::NONE;
+            self.tell_kept_here(tid, &mut belongings, &kept);
             let incarnation = self.agreement.state().living_task(tid);
             let arriving = Arriving {
                 from: HostId::NONE,
@@ -298,6 +309,9 @@ impl Daemon {
                 from,
                 image: part.image,
             });
+        }
+        if let Some(revived) = self.revived.get_mut(&app) {
+            revived.kept = kept;
         }
         if let Some(tid) = awaited.first() {
             let shown = tid.show(self.machine);
@@ -367,11 +381,15 @@ impl Daemon {
         reviving: Option<Reviving>,
         out: &mut Outbox,
     ) {
-        let here = self.forget_revived(app, generation);
+        let (here, kept) = self.forget_revived(app, generation);
         self.on_recovered(app, reviving.as_ref(), out);
         let mine = reviving.filter(|reviving| reviving.asker.0 == self.me);
         if let Some(reviving) = mine {
             self.end_restart(app, generation, &reviving, out);
+        }
+        // Whoever is told of an end hears up to which number to wait.
+        for kept in &kept {
+            self.keeper.take_over(&kept.order);
         }
         for tid in here {
             let task = self.agreement.state().living_task(tid);
@@ -380,8 +398,24 @@ impl Daemon {
                 self.release_held(out);
             }
         }
+        for kept in kept {
+            self.keep_again(&kept, generation);
+        }
         self.review_coordinator(app, out);
         self.review_policy(app);
+    }
+
+    /// What a task that had ended left for one that lives again here is kept here from now on.
+    fn keep_again(&mut self, kept: &KeptChunks, generation: u32) {
+        let to = kept.order.to;
+        let incarnation = self.agreement.state().living_task(to);
+        let incarnation = incarnation.map_or(0, |task| task.incarnation);
+        for mut frame in kept.chunks.iter().filter_map(|bytes| frame_of(bytes)) {
+            frame.header.generation = generation;
+            frame.header.incarnation = incarnation;
+            // There is room: that was looked at.
+            let _ = self.keeper.keep(self.now, frame, &mut self.frames);
+        }
     }
 
     /// Who asked for it is told, and becomes its console.
@@ -420,7 +454,7 @@ impl Daemon {
         why: &str,
         out: &mut Outbox,
     ) {
-        for tid in self.forget_revived(app, generation) {
+        for tid in self.forget_revived(app, generation).0 {
             self.discard(tid, out);
         }
         let (host, request) = asker;
@@ -435,17 +469,18 @@ impl Daemon {
         }
     }
 
-    /// Its tasks that were to live here.
-    fn forget_revived(&mut self, app: Tid, generation: u32) -> Vec<Tid> {
+    /// Its tasks that were to live here, and what is kept for them.
+    fn forget_revived(&mut self, app: Tid, generation: u32) -> (Vec<Tid>, Vec<KeptChunks>) {
         let of_it = |revived: &Revived| revived.generation == generation;
         match self.revived.get(&app).is_some_and(of_it) {
             true => {
                 self.timers
                     .retain(|(_, it)| *it != Timer::Revive(app, generation));
                 let revived = self.revived.remove(&app);
-                revived.map_or(Vec::new(), |it| it.tasks.into_keys().collect())
+                let of_it = |it: Revived| (it.tasks.into_keys().collect(), it.kept);
+                revived.map(of_it).unwrap_or_default()
             }
-            false => Vec::new(),
+            false => Default::default(),
         }
     }
 }

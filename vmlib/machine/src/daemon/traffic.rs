@@ -158,6 +158,11 @@ impl Daemon {
         self.keeper.handle(self.now, &frame, &mut self.frames);
         if frame.header.op == Op::Data {
             self.tell_ended(&frame, out);
+        } else if frame.header.op == Op::Located
+            && let Ok(located) = Located::read(&frame)
+        {
+            // It is about a task for which this one has left something.
+            self.keeper.located(self.now, &located, &mut self.frames);
         }
         if ended_at == self.me || from_peer || !self.agreement.state().is_present(ended_at) {
             return;
@@ -174,8 +179,12 @@ impl Daemon {
         if header.op == Op::Data {
             header.op = Op::Ack;
         }
+        let body = match header.op {
+            Op::Located => frame.body,
+            _ => bytes::Bytes::new(),
+        };
         if let Way::Peer(host) = self.routes.onward(&mut header, ended_at, 0) {
-            out.push_back(Output::Peer(host, Frame::new(header, bytes::Bytes::new())));
+            out.push_back(Output::Peer(host, Frame::new(header, body)));
         }
     }
 
@@ -192,8 +201,10 @@ impl Daemon {
     /// Tells the sender of data about its receiver.
     fn tell_sender(&mut self, frame: &Frame, located: &Located, out: &mut Outbox) {
         let from = frame.header.from;
+        let ended = self.agreement.state().task(from);
+        let kept_at = ended.filter(|task| !task.is_alive()).map(|task| task.host);
         if frame.header.op != Op::Data {
-        } else if self.routes.of(from).is_some() {
+        } else if self.routes.of(from).is_some() || kept_at.is_some_and(|host| host != self.me) {
             self.forward(located.frame().between(self.tid, from), false, out);
         } else {
             // What an ended task has left for it.

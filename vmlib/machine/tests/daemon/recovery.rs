@@ -6,13 +6,14 @@ use crate::{
     world::{World, on, spawn},
 };
 use std::time::Duration;
+use vm_machine::Notice;
 use vm_wire::{
     HostId, Message as _, Tid,
     agreed::ExitStatus,
     checkpoint::{Policy, Recover},
     console::{Answer, Request},
     limits,
-    task::{GroupChange, GroupView, Spawned},
+    task::{GroupChange, GroupView, Spawned, Watched},
 };
 
 impl World {
@@ -293,4 +294,37 @@ fn a_task_that_is_killed_from_outside_takes_all_back_if_that_is_wanted() {
         let generation = world.agreed().epochs(master).generation;
         assert_eq!(generation != 0, recover != Recover::Never);
     }
+}
+
+#[test]
+fn what_a_task_had_left_behind_is_part_of_the_checkpoint() {
+    let (mut world, master, workers) = setting();
+    world.cut(2, 4, true);
+    world.run_for(Duration::from_millis(10));
+    world
+        .watch(master, Watched::Task(workers[0]))
+        .expect("it may");
+    world.send(workers[0], master, "its last words");
+    world.exit(workers[0], 0).expect("it may leave");
+    world.run_for(Duration::from_millis(100));
+    world.heal(4, 2);
+    // The master hears nothing before it is saved: it computes.
+    world.save(master);
+    world.run_for(Duration::from_secs(3));
+    let words = [(workers[0], "its last words".to_owned())];
+    assert_eq!(world.received(master), words);
+    assert_eq!(world.store.committed[0].kept.len(), 1);
+    // Who kept them is lost, and only then the application goes back.
+    world.crash(2);
+    world.run_for(Duration::from_secs(5));
+    world.crash(3);
+    world.run_until("it is back", |world| {
+        world.agreed().epochs(master).generation >= 2
+    });
+    world.run_for(Duration::from_secs(3));
+    assert_eq!(world.received(master), words);
+    let notice = world.notice(master);
+    let ended = |it: &Notice| matches!(it, Notice::Ended { tid, .. } if *tid == workers[0]);
+    assert!(notice.as_ref().is_some_and(ended), "{notice:?}");
+    check(&mut world, &[master, workers[1]]);
 }

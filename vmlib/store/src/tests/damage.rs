@@ -1,12 +1,11 @@
 //! Whatever byte of a checkpoint changes, it is found, and the one before is offered.
 
-use super::{APP, id, parts, save};
+use super::{APP, THIRD, id, parts, save};
 use crate::{Disk, Flaw, ManifestError, State, Store, StoreError, System, name};
 use std::{
     fs,
     path::{Path, PathBuf},
 };
-use vm_wire::HostId;
 
 /// A store with checkpoints 1 and 2, and the folder of the second one.
 fn two() -> (tempfile::TempDir, Store, PathBuf) {
@@ -99,7 +98,7 @@ fn a_file_that_is_cut_or_longer_is_found() {
 #[test]
 fn a_part_that_is_gone_is_named_with_its_host() {
     let (_folder, store, second) = two();
-    let path = second.join(name::kept(HostId(2)));
+    let path = second.join(name::image(APP, THIRD));
     fs::remove_file(&path).expect("a part");
     let why = why(&store);
     let StoreError::Part {
@@ -110,7 +109,7 @@ fn a_part_that_is_gone_is_named_with_its_host() {
         panic!("{why}");
     };
     assert_eq!((named, place.as_str()), (&path, "alpha"));
-    assert!(why.to_string().contains("h2.kept"), "{why}");
+    assert!(why.to_string().contains("t2.9.image"), "{why}");
     // Where every host has a disk of its own, the parts of others are not looked for.
     store
         .clone()
@@ -132,7 +131,7 @@ fn a_manifest_of_another_checkpoint_is_refused() {
 #[test]
 fn a_link_in_place_of_a_file_is_not_followed() {
     let (folder, store, second) = two();
-    let part = second.join(name::kept(HostId(2)));
+    let part = second.join(name::image(APP, THIRD));
     let away = folder.path().join("away");
     fs::rename(&part, &away).expect("a part");
     std::os::unix::fs::symlink(&away, &part).expect("a link");
@@ -155,7 +154,7 @@ fn a_part_that_lacks_or_has_another_length_is_not_committed() {
     ));
     manifest.tasks[1].image.bytes -= 1;
 
-    let part = store.folder(APP, id(3)).join(name::kept(HostId(2)));
+    let part = store.folder(APP, id(3)).join(name::image(APP, THIRD));
     let away = part.with_file_name("away");
     fs::rename(&part, &away).expect("a part");
     let refused = writer.commit(&manifest).expect_err("a part lacks");
@@ -167,7 +166,7 @@ fn a_part_that_lacks_or_has_another_length_is_not_committed() {
         }
     ));
     // It is not of that host: it is on another disk.
-    manifest.kept[0].place = "beta".to_owned();
+    manifest.tasks[2].image.place = "beta".to_owned();
     let alpha = store.clone().of_host("alpha");
     alpha
         .begin(APP, id(3))

@@ -1,6 +1,6 @@
 //! Folders and files on this host's disk: whose they are, what is refused.
 
-use super::{APP, TASKS, content, id, parts, save, write};
+use super::{APP, TASKS, THIRD, content, id, parts, save, write};
 use crate::{Disk, State, Store, StoreError, System, name};
 use std::{
     fs,
@@ -8,7 +8,6 @@ use std::{
     os::unix::fs::{PermissionsExt, chown},
     path::Path,
 };
-use vm_wire::HostId;
 
 pub fn store() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -34,7 +33,7 @@ fn what_is_made_is_the_users_alone() {
     }
     let mut names = System.list(&folder).expect("a folder");
     names.sort();
-    let expected = ["00beef-t1.7.image", "h2.kept", "manifest", "t3.1.image"];
+    let expected = ["00beef-t1.7.image", "manifest", "t2.9.image", "t3.1.image"];
     assert_eq!(names, expected);
     for name in names {
         assert_eq!(mode(&folder.join(&name)), 0o600, "{name}");
@@ -137,12 +136,12 @@ fn a_part_that_is_not_finished_leaves_nothing() {
     let (_folder, store) = store();
     let writer = store.begin(APP, id(1)).expect("a checkpoint");
     let mut part = writer
-        .part(&name::kept(HostId(2)), "alpha", None)
+        .part(&name::image(APP, THIRD), "alpha", None)
         .expect("a part");
     part.write(b"something").expect("room");
     let refused = part.copy(&mut Broken).expect_err("no more");
     assert!(
-        refused.to_string().contains("h2.kept: the pipe broke"),
+        refused.to_string().contains("t2.9.image: the pipe broke"),
         "{refused}"
     );
     drop(part);
@@ -184,11 +183,11 @@ fn what_is_no_name_of_a_part_is_refused() {
         assert!(matches!(refused, StoreError::Name { .. }), "{refused}");
     }
     let mut manifest = parts(&writer, id(1)).expect("parts");
-    manifest.kept[0].name = "../../../secret".to_owned();
+    manifest.tasks[2].image.name = "../../../secret".to_owned();
     let refused = writer.commit(&manifest).expect_err("no name");
     assert!(matches!(refused, StoreError::Manifest { .. }), "{refused}");
     let refused = store
-        .open_part(APP, id(1), &manifest.kept[0])
+        .open_part(APP, id(1), &manifest.tasks[2].image)
         .expect_err("no name");
     assert!(matches!(refused, StoreError::Name { .. }), "{refused}");
 }
@@ -252,13 +251,13 @@ fn a_listing_says_what_is_there() {
     let parts = [
         name::image(APP, APP),
         name::image(APP, other),
-        name::kept(HostId(2)),
+        name::image(APP, THIRD),
     ];
     let bytes = parts
         .iter()
         .map(|name| content(id(9), name).len() as u64)
         .sum::<u64>();
-    assert_eq!((summary.tasks, summary.bytes), (2, bytes));
+    assert_eq!((summary.tasks, summary.bytes), (3, bytes));
     assert_eq!(
         (summary.taken_ms, summary.program.as_str()),
         (1_700_000_000_009, "hello")

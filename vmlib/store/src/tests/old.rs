@@ -1,9 +1,9 @@
 //! What goes when a store is pruned, and what stays.
 
-use super::{APP, folder::store, id, save, write};
+use super::{APP, THIRD, folder::store, id, save, write};
 use crate::{CheckpointId, Depth, Pruned, State, Store, name};
 use std::fs;
-use vm_wire::{HostId, Tid};
+use vm_wire::Tid;
 
 fn ids(store: &Store) -> Vec<CheckpointId> {
     store.ids(APP).expect("a store")
@@ -37,7 +37,7 @@ fn what_was_given_up_goes_and_what_is_being_written_stays() {
     for epoch in [1, 3, 5] {
         let writer = store.begin(APP, id(epoch)).expect("a checkpoint");
         write(&writer, id(epoch), &name).expect("a part");
-        std::mem::forget(writer.part(&name::kept(HostId(2)), "alpha", None));
+        std::mem::forget(writer.part(&name::image(APP, THIRD), "alpha", None));
     }
     assert_eq!(prune(&store, 1, Depth::Hashes), [], "nothing is committed");
     save(&store, id(2)).expect("a checkpoint");
@@ -53,7 +53,7 @@ fn a_damaged_one_does_not_count_among_those_that_stay() {
         save(&store, id(epoch)).expect("a checkpoint");
     }
     for epoch in [3, 4] {
-        let part = store.folder(APP, id(epoch)).join(name::kept(HostId(2)));
+        let part = store.folder(APP, id(epoch)).join(name::image(APP, THIRD));
         let mut bytes = fs::read(&part).expect("a part");
         bytes[0] ^= 1;
         fs::write(&part, bytes).expect("a part");

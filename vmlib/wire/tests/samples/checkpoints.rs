@@ -2,15 +2,15 @@
 
 use super::{Visitor, failed, machine, text, tid};
 use vm_wire::{
-    HostId,
+    Body, HostId,
     agreed::{Change, Revival, RevivedTask},
     checkpoint::{
         AgreedPart, AgreedTask, Checkpoint, CheckpointAsk, CheckpointEnd, CheckpointReport,
-        CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutMade, Part, PartSaved, Policy,
-        Recover, RestartReport, SavedGroup, SavedPart,
+        CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutMade, KeptChunks, KeptSaved, Part,
+        PartSaved, Policy, Recover, RestartReport, SavedGroup, SavedPart,
     },
     console::{Answer, Request},
-    peer::{Belongings, Propose},
+    peer::{Belongings, KeepOrder, Propose},
 };
 
 pub fn report() -> CheckpointReport {
@@ -21,6 +21,15 @@ pub fn report() -> CheckpointReport {
         bytes: 40_000_000,
         freeze_us: 30_000,
         total_us: 70_000,
+    }
+}
+
+fn kept() -> KeptChunks {
+    let (from, to) = (tid(3, 9), tid(2, 5));
+    KeptChunks {
+        host: HostId(3),
+        order: KeepOrder { from, to, last: 7 },
+        chunks: vec![Body::from(vec![1, 2, 3])],
     }
 }
 
@@ -130,6 +139,7 @@ pub fn visit(visitor: &mut impl Visitor) {
         epoch,
         index: 1_234,
         tasks: vec![task],
+        keepers: vec![HostId(2), HostId(3)],
         groups: vec![group],
         policy: policy(),
     };
@@ -167,8 +177,23 @@ pub fn visit(visitor: &mut impl Visitor) {
     };
     visitor.message("PartSaved.ok", saved(Ok(part.clone())));
     visitor.message("PartSaved.failed", saved(Err(failed())));
+    for (name, result) in [("ok", Ok(vec![kept()])), ("failed", Err(failed()))] {
+        let host = HostId(3);
+        let saved = KeptSaved {
+            app,
+            epoch,
+            host,
+            result,
+        };
+        visitor.message(&format!("KeptSaved.{name}"), saved);
+    }
     let parts = vec![part];
-    let checkpoint = Checkpoint { agreed, parts };
+    let kept = vec![kept()];
+    let checkpoint = Checkpoint {
+        agreed,
+        parts,
+        kept,
+    };
     visitor.message("CommitAsk", CommitAsk { checkpoint });
     for (name, result) in [
         ("Committed.ok", Ok(())),
