@@ -269,6 +269,9 @@ pub enum Image {
     },
     /// Verify an image, then become its process: with this terminal, its signals, its exit code.
     Run {
+        /// Files that it had open for writing become what they were at the save.
+        #[arg(long)]
+        roll_back_files: bool,
         /// The image; - is standard input.
         #[arg(value_name = "FILE")]
         file: PathBuf,
@@ -285,7 +288,7 @@ impl Image {
     /// The image, if one is to be read.
     pub fn file(&self) -> Option<&Path> {
         match self {
-            Image::Info { file } | Image::Verify { file } | Image::Run { file } => Some(file),
+            Image::Info { file } | Image::Verify { file } | Image::Run { file, .. } => Some(file),
             Image::Help { .. } => None,
         }
     }

@@ -427,11 +427,17 @@ impl Console {
                     Err(_) => failure::FAILED,
                 })
             }
-            command::Image::Run { file } if self.commands_on_stdin => {
-                image::run_apart(file, &self.interrupt, renderer.audience())
+            command::Image::Run {
+                file,
+                roll_back_files,
+            } if self.commands_on_stdin => {
+                image::run_apart(file, *roll_back_files, &self.interrupt, renderer.audience())
             }
-            command::Image::Run { file } => {
-                match image::run(file, &self.interrupt) {
+            command::Image::Run {
+                file,
+                roll_back_files,
+            } => {
+                match image::run(file, *roll_back_files, &self.interrupt) {
                     Ok(reasons) => reasons.iter().try_for_each(|reason| {
                         let text =
                             format!("{} cannot be brought back here: {reason}", file.display());

@@ -223,7 +223,9 @@ it passes over the memory, so it is quick, and damage there does not show.
 `verify` reads everything. `run` does too (unless FILE is a pipe), and starts
 nothing if the image is damaged, if this host lacks what the process needs, or
 if its files have changed. Otherwise it becomes the process; at the prompt, the
-prompt waits for it.
+prompt waits for it. A file that has only grown, and that the process writes, is
+used as it is. With --roll-back-files, each file that it had open for writing
+becomes what it was: cut back, or written anew of what the image has of it.
 
 Exit code: 1 if the image is not whole or cannot be read; that of `run` is the
 process's own, as if it were local, or 124 if it cannot be brought back here,
