@@ -135,6 +135,11 @@ This console shows what the application writes until its master ends, as `run`
 does; what is typed does not reach it. With --detach, what it writes goes to the
 logs of the daemons.
 
+Regular files that the tasks had open for writing become what they were at the
+checkpoint: one that has only grown is cut back, another one is written anew of
+the checkpoint's copy (up to 64 MiB a task). With --keep-files they are used as
+they are; one that has not only grown is then in the way.
+
 Exit code: as of `run`; 1 if it cannot be brought back. When this command is
 interrupted before the application runs, that ends when it would begin; with
 --detach it runs all the same.

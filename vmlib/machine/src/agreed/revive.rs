@@ -24,6 +24,8 @@ pub struct Reviving {
     pub from: (u32, u32),
     /// Where the output of its tasks goes.
     pub console: HostId,
+    /// Files that its tasks write are used as they are.
+    pub keep_files: bool,
     /// The hosts whose tasks do not all stand yet.
     pub awaited: BTreeSet<HostId>,
 }
@@ -77,6 +79,7 @@ impl Agreed {
             asker: revival.asker,
             from: revival.from,
             console: revival.console,
+            keep_files: revival.keep_files,
             awaited: revival.tasks.iter().map(|task| task.host).collect(),
         };
         self.reviving.insert(app, reviving);

@@ -77,6 +77,7 @@ struct RevivingState {
     asker: (HostId, u64),
     from: (u32, u32),
     console: HostId,
+    keep_files: bool,
     awaited: Vec<HostId>,
 }
 
@@ -190,6 +191,7 @@ impl Agreed {
                     asker: it.asker,
                     from: it.from,
                     console: it.console,
+                    keep_files: it.keep_files,
                     awaited: it.awaited.iter().copied().collect(),
                 })
                 .collect(),
@@ -305,6 +307,7 @@ impl Agreed {
                 asker: it.asker,
                 from: it.from,
                 console: it.console,
+                keep_files: it.keep_files,
                 awaited: it.awaited.into_iter().collect(),
             };
             agreed.reviving.insert(it.app, reviving);

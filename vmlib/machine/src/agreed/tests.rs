@@ -455,6 +455,7 @@ fn revival() -> Change {
             members: vec![(3, t(2, 1))],
         }],
         policy: Policy::default(),
+        keep_files: true,
     })
 }
 

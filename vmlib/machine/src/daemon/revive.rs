@@ -34,6 +34,7 @@ pub(super) struct RestartAsked {
     app: Tid,
     /// The asker is its console from then on.
     attach: bool,
+    keep_files: bool,
     began: Time,
     /// Newer checkpoints that are not whole.
     passed_over: Vec<String>,
@@ -45,6 +46,7 @@ pub(super) struct Revived {
     generation: u32,
     from: (u32, u32),
     console: HostId,
+    keep_files: bool,
     /// The tasks that are to live here, and whether they stand.
     tasks: BTreeMap<Tid, bool>,
     /// The manifest was asked for.
@@ -58,7 +60,7 @@ impl Daemon {
         asker: MoveAsker,
         app: Tid,
         from: Option<(u32, u32)>,
-        attach: bool,
+        (attach, keep_files): (bool, bool),
         out: &mut Outbox,
     ) -> Result<(), Failed> {
         let shown = app.show(self.machine);
@@ -79,6 +81,7 @@ impl Daemon {
             asker,
             app,
             attach,
+            keep_files,
             began: self.now,
             passed_over: Vec::new(),
         };
@@ -154,6 +157,7 @@ impl Daemon {
             tasks: revived.collect(),
             groups: agreed.groups.clone(),
             policy: agreed.policy,
+            keep_files: asked.keep_files,
         });
         let bytes = encode(&revival).len();
         if bytes > limits::REVIVAL_MAX {
@@ -195,7 +199,7 @@ impl Daemon {
                 .map(|it| (tid, it.host, it.incarnation))
         };
         let tasks: Vec<_> = state.tasks_of(app).filter_map(owned).collect();
-        let how = state.reviving(app).map(|it| (it.from, it.console));
+        let how = state.reviving(app).cloned();
         for (tid, host, incarnation) in &tasks {
             self.routes.moved(*tid, *host, *incarnation);
             self.tell_located(*tid, *host, *incarnation, out);
@@ -203,11 +207,12 @@ impl Daemon {
         self.release_held(out);
         let here = tasks.iter().filter(|(_, host, _)| *host == self.me);
         let here: BTreeMap<Tid, bool> = here.map(|(tid, ..)| (*tid, false)).collect();
-        if let Some((from, console)) = how.filter(|_| !here.is_empty()) {
+        if let Some(how) = how.filter(|_| !here.is_empty()) {
             let revived = Revived {
                 generation,
-                from,
-                console,
+                from: how.from,
+                console: how.console,
+                keep_files: how.keep_files,
                 tasks: here,
                 loads: false,
             };
@@ -248,7 +253,7 @@ impl Daemon {
         let Some(revived) = revived.filter(|revived| revived.generation == generation) else {
             return Ok(());
         };
-        let (from, console) = (revived.from, revived.console);
+        let (from, console, keep_files) = (revived.from, revived.console, revived.keep_files);
         let mut awaited: BTreeSet<Tid> = revived.tasks.keys().copied().collect();
         for (task, part) in checkpoint.agreed.tasks.iter().zip(checkpoint.parts) {
             let tid = task.tid;
@@ -272,6 +277,7 @@ impl Daemon {
                 app,
                 from,
                 image: part.image,
+                keep_files,
             });
         }
         if let Some(tid) = awaited.first() {
