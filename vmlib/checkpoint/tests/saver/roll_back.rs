@@ -1,6 +1,6 @@
 //! Files that a process can write, rolled back to what they were when it was saved.
 
-use crate::{Saver, run, verify};
+use crate::{Saver, broken::Small, run, verify};
 use std::{
     fs,
     os::unix::fs::FileExt as _,
@@ -271,6 +271,37 @@ fn a_file_that_somebody_else_has_locked_is_found_before_anything_is_changed() {
     case.assert_holds("log", b"one,");
     let taken = other.try_lock();
     assert!(matches!(taken, Err(fs::TryLockError::WouldBlock)));
+}
+
+/// As by a power cut, half of it is done.
+#[test]
+fn what_was_interrupted_is_made_whole_the_next_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let inside = folder.path().join("small");
+    fs::create_dir(&inside).expect("a folder");
+    let Some(small) = Small::mount(&inside) else {
+        return println!("note: this user cannot mount a file system");
+    };
+    let (state, filler) = (small.0.join("state"), small.0.join("filler"));
+    let content = long(1);
+    fs::write(&state, &content).expect("there is room");
+    let image = folder.path().join("image");
+    let mut command = Command::new(run::example("saver"));
+    let mut saver = Saver::of(command.arg(format!("write={}", state.display())));
+    assert_eq!(saver.heard(), "ready");
+    assert_eq!(saver.save(&image, "carry"), "saved");
+    assert!(saver.end().status.success());
+    fs::write(&state, &long(2)[..600_000]).expect("there is room");
+    // Until the disk is full.
+    fs::write(&filler, vec![0; 100 << 20]).expect_err("there is no room");
+    let ended = Saver::roll_back(&image).end();
+    assert_eq!(ended.status.code(), Some(CANNOT_GO_ON), "{ended:?}");
+    let why = format!("rolling {} back, descriptor 3: error 28", state.display());
+    assert!(ended.errors.contains(&why), "{ended:?}");
+    assert!(fs::read(&state).expect("it is there") != content);
+    fs::remove_file(&filler).expect("it is there");
+    assert_eq!(Saver::roll_back(&image).heard(), "back");
+    assert!(fs::read(&state).expect("it is there") == content);
 }
 
 /// Two tasks that have the same files open do this at the same time.
