@@ -175,6 +175,9 @@ pub enum Command {
         /// Do not wait for its end.
         #[arg(long)]
         detach: bool,
+        /// Do not roll back the files that its tasks had open for writing: use them as they are.
+        #[arg(long)]
+        keep_files: bool,
     },
 
     /// List the checkpoints that are in the store.
@@ -272,6 +275,9 @@ pub enum Image {
     },
     /// Verify an image, then become its process: with this terminal, its signals, its exit code.
     Run {
+        /// Files that it had open for writing become what they were at the save.
+        #[arg(long)]
+        roll_back_files: bool,
         /// The image; - is standard input.
         #[arg(value_name = "FILE")]
         file: PathBuf,
@@ -288,7 +294,7 @@ impl Image {
     /// The image, if one is to be read.
     pub fn file(&self) -> Option<&Path> {
         match self {
-            Image::Info { file } | Image::Verify { file } | Image::Run { file } => Some(file),
+            Image::Info { file } | Image::Verify { file } | Image::Run { file, .. } => Some(file),
             Image::Help { .. } => None,
         }
     }
@@ -304,6 +310,9 @@ pub struct Run {
     /// when the application has ended well, remove them.
     #[arg(long)]
     pub resume_or_start: bool,
+    /// If it goes on: do not roll back the files that its tasks had open for writing.
+    #[arg(long, requires = "resume_or_start")]
+    pub keep_files: bool,
     /// Make a checkpoint of the application again and again, after so long each: 90s, 5m, 1h.
     #[arg(long, value_name = "TIME", value_parser = interval)]
     pub checkpoint_every: Option<Duration>,
@@ -556,6 +565,23 @@ mod tests {
             assert!(help.contains("Example:\n"), "{name}");
             assert!(help.lines().all(|line| line.len() <= 80), "{name}");
         }
+    }
+
+    #[test]
+    fn files_are_kept_only_where_something_is_brought_back() {
+        let keeps = |line| match parse(line).map(|cli| cli.command) {
+            Ok(Some(Command::Restart { keep_files, .. })) => Some(keep_files),
+            Ok(Some(Command::Run(run))) => Some(run.keep_files),
+            _ => None,
+        };
+        assert_eq!(keeps("restart"), Some(false));
+        assert_eq!(keeps("restart t1.1 --keep-files --detach"), Some(true));
+        assert_eq!(keeps("run --resume-or-start --keep-files prog"), Some(true));
+        assert_eq!(
+            keeps("run --resume-or-start prog --keep-files"),
+            Some(false)
+        );
+        assert_eq!(keeps("run --keep-files prog"), None);
     }
 
     #[test]

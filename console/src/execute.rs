@@ -22,7 +22,6 @@ use std::{
     rc::Rc,
     time::Duration,
 };
-use vm_store::CheckpointId;
 use vm_wire::{
     HostId, MachineId, Tid,
     console::{Answer, Conf, HostRow, HostState, Request, TaskRow},
@@ -161,13 +160,24 @@ impl Console {
                 self.renderer.show(&Event::Stopped(&report))?;
                 Ok(failure::DONE)
             }
-            Command::Restart { app, from, detach } => {
+            Command::Restart {
+                app,
+                from,
+                detach,
+                keep_files,
+            } => {
                 let app = match app {
                     Some(AppArg::Named(app)) => *app,
                     Some(AppArg::Master(tid)) => self.resolve(tid)?,
                     None => checkpoints::only(&PathBuf::from(self.conf(None)?.store))?,
                 };
-                self.restart(app, *from, !detach)
+                let from = from.map(|id| (id.generation, id.epoch));
+                self.restart(&Request::Restart {
+                    app,
+                    from,
+                    attach: !detach,
+                    keep_files: *keep_files,
+                })
             }
             Command::Checkpoints {
                 store,
@@ -341,7 +351,12 @@ impl Console {
             if args.resume_or_start {
                 let root = PathBuf::from(self.conf(None)?.store);
                 if let Some(app) = checkpoints::of_program(&root, &name)?.pop() {
-                    return self.restart(app, None, true);
+                    return self.restart(&Request::Restart {
+                        app,
+                        from: None,
+                        attach: true,
+                        keep_files: args.keep_files,
+                    });
                 }
             }
             let input = reads.then(rustix::stdio::stdin);
@@ -376,23 +391,13 @@ impl Console {
     }
 
     /// Brings an application back. Attached, that has a connection of its own, as a run.
-    fn restart(
-        &mut self,
-        app: Tid,
-        from: Option<CheckpointId>,
-        attach: bool,
-    ) -> anyhow::Result<u8> {
+    fn restart(&mut self, request: &Request) -> anyhow::Result<u8> {
         let conf = self.conf(None)?;
-        let request = Request::Restart {
-            app,
-            from: from.map(|id| (id.generation, id.epoch)),
-            attach,
-        };
-        if attach {
+        if let Request::Restart { attach: true, .. } = request {
             let renderer = &mut self.renderer;
-            return run::restart(&self.dir, &self.interrupt, &request, &conf, renderer);
+            return run::restart(&self.dir, &self.interrupt, request, &conf, renderer);
         }
-        let Answer::Restarted(report) = self.client()?.ask(&request)? else {
+        let Answer::Restarted(report) = self.client()?.ask(request)? else {
             return Err(ClientError::Unexpected.into());
         };
         self.renderer.show(&Event::Restarted(&report, &conf))?;
@@ -427,11 +432,17 @@ impl Console {
                     Err(_) => failure::FAILED,
                 })
             }
-            command::Image::Run { file } if self.commands_on_stdin => {
-                image::run_apart(file, &self.interrupt, renderer.audience())
+            command::Image::Run {
+                file,
+                roll_back_files,
+            } if self.commands_on_stdin => {
+                image::run_apart(file, *roll_back_files, &self.interrupt, renderer.audience())
             }
-            command::Image::Run { file } => {
-                match image::run(file, &self.interrupt) {
+            command::Image::Run {
+                file,
+                roll_back_files,
+            } => {
+                match image::run(file, *roll_back_files, &self.interrupt) {
                     Ok(reasons) => reasons.iter().try_for_each(|reason| {
                         let text =
                             format!("{} cannot be brought back here: {reason}", file.display());

@@ -66,7 +66,7 @@ pub fn look(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Report> {
     };
     let heads = heads.map_err(|error| failed(file, error))?;
     let (summary, needs) = (Summary::of_heads(heads), Needs::of(&prefix, heads.facts()));
-    let reasons = reasons(&prefix, heads);
+    let reasons = reasons(&prefix, heads, false);
     let rest = match seekable {
         true => Summary::pass_on(&mut image),
         false => Summary::read_on(&mut image),
@@ -102,11 +102,12 @@ pub fn verify(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Result<Summa
     }
 }
 
-/// Becomes the process of an image, if nothing is in the way; otherwise returns what is.
+/// Becomes the process of an image, if nothing is in the way; otherwise returns what is. With
+/// `roll_back` the files that it writes become what they were.
 ///
 /// # Errors
 /// When the image is not whole, or cannot be read; nothing was started.
-pub fn run(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Vec<String>> {
+pub fn run(file: &Path, roll_back: bool, interrupt: &Interrupt) -> anyhow::Result<Vec<String>> {
     let mut opened = open(file)?;
     // What is read from a pipe can be read once: then only the restorer verifies it.
     if is_seekable(&opened) {
@@ -118,14 +119,18 @@ pub fn run(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Vec<String>> {
         let mut image = ImageReader::new(source).map_err(|error| failed(file, error))?;
         let prefix = *image.prefix();
         let heads = image.read_heads().map_err(|error| failed(file, error))?;
-        let reasons = reasons(&prefix, heads);
+        let reasons = reasons(&prefix, heads, roll_back);
         Summary::read_on(&mut image).map_err(|error| failed(file, error))?;
         if !reasons.is_empty() {
             return Ok(reasons);
         }
         opened.seek(SeekFrom::Start(0))?;
     }
-    match vm_checkpoint::restore(opened.as_fd(), Way::default()) {
+    let way = Way {
+        roll_back,
+        ..Way::default()
+    };
+    match vm_checkpoint::restore(opened.as_fd(), way) {
         Ok(never) => match never {},
         Err(error) => Err(error).context("cannot start the restorer"),
     }
@@ -136,13 +141,22 @@ pub fn run(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Vec<String>> {
 ///
 /// # Errors
 /// When no process can be started.
-pub fn run_apart(file: &Path, interrupt: &Interrupt, audience: Audience) -> anyhow::Result<u8> {
+pub fn run_apart(
+    file: &Path,
+    roll_back: bool,
+    interrupt: &Interrupt,
+    audience: Audience,
+) -> anyhow::Result<u8> {
     let mut console = Command::new("/proc/self/exe");
     console.arg0("vm");
     if audience == Audience::Programs {
         console.arg("--json");
     }
-    console.args(["image", "run", "--"]).arg(file);
+    console.args(["image", "run"]);
+    if roll_back {
+        console.arg("--roll-back-files");
+    }
+    console.arg("--").arg(file);
     if !io::stdin().is_terminal() {
         // There are commands.
         console.stdin(Stdio::null());
@@ -161,10 +175,10 @@ pub fn run_apart(file: &Path, interrupt: &Interrupt, audience: Audience) -> anyh
     Ok(ended.unwrap_or_else(|| status.code().map_or(failure::FAILED, |code| code as u8)))
 }
 
-fn reasons(prefix: &Prefix, heads: &Heads) -> Vec<String> {
+fn reasons(prefix: &Prefix, heads: &Heads, roll_back: bool) -> Vec<String> {
     let obstacles = compare(prefix, heads.facts(), &Host::here());
     let obstacles = obstacles.iter().map(ToString::to_string);
-    let problems = check_files(heads).into_iter();
+    let problems = check_files(heads, roll_back).into_iter();
     obstacles
         .chain(problems.map(|problem| problem.to_string()))
         .collect()

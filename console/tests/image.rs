@@ -47,11 +47,16 @@ fn guest() -> &'static Path {
 
 /// A folder with a process in `image`, which had `data` open.
 fn saved() -> (TempDir, PathBuf) {
+    saved_with(&[])
+}
+
+fn saved_with(words: &[&str]) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let (image, data) = (dir.path().join("image"), dir.path().join("data"));
     fs::write(&data, "something to compute with").unwrap();
     let output = Command::new(guest())
         .args([&image, &data])
+        .args(words)
         .current_dir(dir.path())
         .stdin(Stdio::piped())
         .output()
@@ -370,6 +375,41 @@ fn a_process_whose_file_has_changed_is_not_started() {
         assert!(error.contains("cannot be brought back here"), "{error}");
         assert!(error.contains("it no longer holds what it held"), "{error}");
     }
+}
+
+#[test]
+fn files_are_rolled_back_only_if_that_is_asked_for() {
+    let (dir, image) = saved_with(&["write"]);
+    let data = dir.path().join("data");
+    let is_back = |words: &[&str]| {
+        let console = vm(&image, words).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(console.status.code(), Some(0), "{}", text(&console.stderr));
+        fs::read_to_string(&data).unwrap()
+    };
+    fs::write(&data, "something to compute with, and more").unwrap();
+    let kept = is_back(&["image", "run"]);
+    assert_eq!(kept, "something to compute with, and more");
+    let cut = is_back(&["image", "run", "--roll-back-files"]);
+    assert_eq!(cut, "something to compute with");
+    fs::write(&data, "something else to think of").unwrap();
+    let shown = output(&image, &["image", "run"]);
+    assert_eq!(shown.status.code(), Some(124));
+    let why = text(&shown.stderr);
+    assert!(why.contains("data has changed since the save"), "{why}");
+    let restored = is_back(&["image", "run", "--roll-back-files"]);
+    assert_eq!(restored, "something to compute with");
+    fs::write(&data, "something else to think of").unwrap();
+    // At the prompt it gets a console of its own.
+    let mut prompt = screen::vm(&image.with_file_name("no daemon"));
+    let prompt = prompt.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut prompt = Guarded::spawn(prompt);
+    let line = format!("image run --roll-back-files {}\n", image.display());
+    let mut input = prompt.0.stdin.take().unwrap();
+    input.write_all(line.as_bytes()).unwrap();
+    drop(input);
+    assert_eq!(prompt.0.wait().unwrap().code(), Some(0));
+    let restored = fs::read_to_string(&data).unwrap();
+    assert_eq!(restored, "something to compute with");
 }
 
 #[test]

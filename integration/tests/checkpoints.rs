@@ -29,8 +29,22 @@ fn restart(
     app: Tid,
     from: Option<(u32, u32)>,
 ) -> Result<RestartReport, Failed> {
-    let attach = true;
-    match client.ask(&Request::Restart { app, from, attach }) {
+    restart_with(client, app, from, false)
+}
+
+fn restart_with(
+    client: &mut Client,
+    app: Tid,
+    from: Option<(u32, u32)>,
+    keep_files: bool,
+) -> Result<RestartReport, Failed> {
+    let request = Request::Restart {
+        app,
+        from,
+        attach: true,
+        keep_files,
+    };
+    match client.ask(&request) {
         Answer::Restarted(report) => Ok(report),
         Answer::Failed(failed) => Err(failed),
         other => panic!("{other:?}"),
@@ -267,4 +281,93 @@ fn an_application_that_loses_a_host_goes_back_by_itself_and_its_console_is_told(
     run.output_until("runs again on");
     // The same console, and nobody has asked for anything.
     ends_well(&mut run);
+}
+
+/// A bookkeeper that was saved after ten steps, went on for ten, and was killed.
+fn kept_books(cluster: &Cluster) -> (Tid, [Vec<u8>; 3]) {
+    let folder = books(cluster);
+    fs::create_dir(&folder).expect("a folder");
+    let mut run = cluster.nodes[0].client();
+    let master = run.run("vmtest", &["bookkeeper", &folder.display().to_string()]);
+    run.input(b"10\n");
+    run.output_until("step 10");
+    let mut console = cluster.nodes[1].client();
+    checkpoint(&mut console, master).expect("it can be saved");
+    let before = contents(&folder);
+    run.input(b"10\n");
+    run.output_until("step 20");
+    assert_ne!(before, contents(&folder));
+    let Answer::Ps(rows) = console.ask(&Request::Ps(None)) else {
+        panic!("ps has no such answer");
+    };
+    for row in rows {
+        console.ask(&Request::Signal(row.tid, 9));
+    }
+    assert_eq!(run.finish().status, ExitStatus::Signal(9));
+    let limit = std::time::Duration::from_secs(30);
+    wait_for("the end of all tasks", limit, || {
+        let answer = console.ask(&Request::Ps(None));
+        (answer == Answer::Ps(Vec::new())).then_some(())
+    });
+    (master, before)
+}
+
+fn books(cluster: &Cluster) -> std::path::PathBuf {
+    cluster.folder().join("books")
+}
+
+fn contents(folder: &Path) -> [Vec<u8>; 3] {
+    ["log", "table", "board"].map(|name| fs::read(folder.join(name)).expect("it is there"))
+}
+
+/// Brought back, it does all steps again since the checkpoint, and each finds what the last one left.
+fn goes_on(cluster: &Cluster, run: &mut Client) {
+    let finished = run.finish();
+    assert_eq!(finished.status, ExitStatus::Code(0), "{finished:?}");
+    let [log, table, board] = contents(&books(cluster));
+    let lines: Vec<String> = (1..=100).map(|step| format!("step {step}\n")).collect();
+    assert_eq!(String::from_utf8_lossy(&log), lines.concat());
+    let mut numbers = vec![0; 5 << 20];
+    for step in 1..=100_u64 {
+        let at = step as usize * 40_961;
+        numbers[at..at + 8].copy_from_slice(&step.to_le_bytes());
+    }
+    assert!(table == numbers, "the table");
+    assert_eq!(board, b"100: ##");
+}
+
+#[test]
+fn files_that_tasks_write_are_what_they_were_when_the_application_goes_on() {
+    let cluster = Cluster::on_loopback(2);
+    let (master, _) = kept_books(&cluster);
+    let mut console = cluster.nodes[0].client();
+    restart(&mut console, master, None).expect("it can be brought back");
+    goes_on(&cluster, &mut console);
+    // Once more, when much more was written, and a file is gone.
+    fs::remove_file(books(&cluster).join("table")).expect("it is there");
+    let mut console = cluster.nodes[1].client();
+    restart(&mut console, master, None).expect("it can be brought back");
+    goes_on(&cluster, &mut console);
+}
+
+#[test]
+fn files_are_left_as_they_are_if_that_is_asked_for() {
+    let cluster = Cluster::on_loopback(2);
+    let (master, before) = kept_books(&cluster);
+    let folder = books(&cluster);
+    let after = contents(&folder);
+    let mut console = cluster.nodes[0].client();
+    let failed = restart_with(&mut console, master, None, true).expect_err("files have changed");
+    assert!(failed.text.contains("has changed: "), "{failed}");
+    assert!(contents(&folder) == after);
+    // Where only the log has grown, it goes on with that.
+    for (name, content) in ["table", "board"].iter().zip(&before[1..]) {
+        fs::write(folder.join(name), content).expect("it can be written");
+    }
+    restart_with(&mut console, master, None, true).expect("it can be brought back");
+    let finished = console.finish();
+    let text = format!("{finished:?}");
+    let found = format!("the log has {} bytes", after[0].len());
+    assert!(text.contains(&found), "{text}");
+    assert_eq!(contents(&folder)[0], after[0]);
 }

@@ -92,6 +92,7 @@ fn the_guides_limits_are_those_of_the_code() {
         ("CONSOLES_MAX", limits::CONSOLES_MAX as u64),
         ("LINE_MAX", limits::LINE_MAX as u64),
         ("MOVE_FILES", limits::MOVE_FILES),
+        ("CHECKPOINT_FILES", limits::CHECKPOINT_FILES),
         ("OUTPUT_QUEUE_BYTES", limits::OUTPUT_QUEUE_BYTES as u64),
     ]);
     for cells in rows(&text) {

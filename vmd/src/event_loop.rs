@@ -18,7 +18,7 @@ use crate::{
     lease::LeaseTimer,
     links::Links,
     locals::Locals,
-    moves::Moves,
+    moves::{Moves, Stored},
     processes::Processes,
     program::ProgramPath,
     signals::Signals,
@@ -453,11 +453,17 @@ impl EventLoop {
                 app,
                 from,
                 image,
+                keep_files,
             } => {
                 let (locals, processes) = (&mut self.locals, &mut self.processes);
-                let from = (CheckpointId::new(from.0, from.1), &image);
-                self.moves
-                    .restore(tid, app, from, locals, processes, context);
+                let from = CheckpointId::new(from.0, from.1);
+                let stored = Stored {
+                    app,
+                    from,
+                    image: &image,
+                    roll_back: !keep_files,
+                };
+                self.moves.restore(tid, stored, locals, processes, context);
             }
             Output::Expect { tid, ticket } => self.moves.expect(tid, ticket),
             Output::Discard(tid) => {

@@ -47,11 +47,26 @@ pub struct Moves {
     carriers: Carriers,
 }
 
+/// An image in the store, of which a task is to be made.
+#[derive(Debug)]
+pub struct Stored<'a> {
+    /// The task's application.
+    pub app: Tid,
+    /// From which checkpoint of it.
+    pub from: CheckpointId,
+    /// The image.
+    pub image: &'a Part,
+    /// Files that the task writes become what they were.
+    pub roll_back: bool,
+}
+
 /// An image that a task is to write.
 #[derive(Debug)]
 struct Image {
     /// Where it goes.
     way: OwnedFd,
+    /// Into the store.
+    checkpoint: bool,
     /// Where files are at the target, if elsewhere.
     folders: Option<Folders>,
 }
@@ -100,6 +115,7 @@ impl Moves {
         start: impl FnOnce(OwnedFd) -> io::Result<transfer::Carried>,
         context: &mut Context,
     ) {
+        let checkpoint = matches!(role, Role::Writer(..));
         let begin = || -> io::Result<OwnedFd> {
             let (out, image) = pipe()?;
             let input = out.try_clone()?;
@@ -110,7 +126,12 @@ impl Moves {
         };
         match begin() {
             Ok(way) => {
-                self.images.insert(tid, Image { way, folders });
+                let image = Image {
+                    way,
+                    checkpoint,
+                    folders,
+                };
+                self.images.insert(tid, image);
             }
             Err(error) => refuse(tid, &error, context),
         }
@@ -138,8 +159,11 @@ impl Moves {
         processes: &mut Processes,
         context: &mut Context,
     ) {
-        let compress = way.compress;
-        self.order(tid, Order::Freeze { compress }, locals, processes, context);
+        let order = Order::Freeze {
+            compress: way.compress,
+            checkpoint: self.images.get(&tid).is_some_and(|image| image.checkpoint),
+        };
+        self.order(tid, order, locals, processes, context);
         self.images.remove(&tid);
     }
 
@@ -228,15 +252,15 @@ impl Moves {
             let carried = transfer::start_receiver(socket, ticket, &secret, mode, image)?;
             Ok((carried, Some(read)))
         };
-        self.bring_back(tid, start, locals, processes, context);
+        // Its files are in use.
+        self.bring_back(tid, false, start, locals, processes, context);
     }
 
     /// Makes the process of a task out of its image in the store.
     pub fn restore(
         &mut self,
         tid: Tid,
-        app: Tid,
-        (id, image): (CheckpointId, &Part),
+        stored: Stored<'_>,
         locals: &mut Locals,
         processes: &mut Processes,
         context: &mut Context,
@@ -244,8 +268,10 @@ impl Moves {
         self.forget(tid);
         let store = self.store.clone();
         // Whether a disk lets it wait is not told from whether it hangs.
-        let start = |out| Ok((store.start_reader((app, id), image, out)?, None));
-        self.bring_back(tid, start, locals, processes, context);
+        let at = (stored.app, stored.from);
+        let start = |out| Ok((store.start_reader(at, stored.image, out)?, None));
+        let roll_back = stored.roll_back;
+        self.bring_back(tid, roll_back, start, locals, processes, context);
     }
 
     /// Makes the process of a task out of what the process writes that `start` starts. It says what
@@ -253,6 +279,7 @@ impl Moves {
     fn bring_back(
         &mut self,
         tid: Tid,
+        roll_back: bool,
         start: impl FnOnce(OwnedFd) -> io::Result<(transfer::Carried, Option<OwnedFd>)>,
         locals: &mut Locals,
         processes: &mut Processes,
@@ -270,7 +297,8 @@ impl Moves {
             let ((pid, words), read) = start(image)?;
             self.carriers
                 .add(tid, Role::Receiver, pid, read, words, context.now);
-            let pid = processes.bring_back(tid, [out, their_data, their_interrupt], context)?;
+            let handed = [out, their_data, their_interrupt];
+            let pid = processes.bring_back(tid, roll_back, handed, context)?;
             self.carriers
                 .add(tid, Role::Restorer, pid, Some(into), None, context.now);
             locals.add_task(tid, data, context)?;

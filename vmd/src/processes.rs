@@ -216,10 +216,11 @@ impl Processes {
     pub fn bring_back(
         &mut self,
         tid: Tid,
+        roll_back: bool,
         handed: [OwnedFd; 3],
         context: &mut Context,
     ) -> io::Result<Pid> {
-        let started = self.spawner.bring_back(&handed)?;
+        let started = self.spawner.bring_back(roll_back, &handed)?;
         let pid = started.pid;
         self.watch(tid, false, started, Typed::default(), context)?;
         Ok(pid)

@@ -85,8 +85,8 @@ impl Spawner {
     ///
     /// # Errors
     /// What the system says.
-    pub fn bring_back(&self, handed: &[OwnedFd; 3]) -> io::Result<Started> {
-        let mut command = transfer::restorer();
+    pub fn bring_back(&self, roll_back: bool, handed: &[OwnedFd; 3]) -> io::Result<Started> {
+        let mut command = transfer::restorer(roll_back);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -43,6 +43,8 @@ const SENDER: &str = "transfer-sender";
 const RECEIVER: &str = "transfer-receiver";
 /// The first argument of the process that becomes a task.
 const RESTORER: &str = "transfer-restorer";
+/// Its second one, if the files that the task writes are to be rolled back.
+const ROLL_BACK: &str = "roll-back";
 /// Environment variable of the two processes: the key of the links.
 const ENV_KEY: &str = "VM_TRANSFER_KEY";
 /// Bytes that are read at once, and that a pipe holds.
@@ -61,7 +63,8 @@ pub fn run_if_asked() -> Option<anyhow::Result<()>> {
     match words[..] {
         [SENDER, addr, ticket, mode] => Some(send(addr, ticket, mode).context("sending an image")),
         [RECEIVER, ticket, mode] => Some(receive(ticket, mode).context("receiving an image")),
-        [RESTORER] => Some(restore()),
+        [RESTORER] => Some(restore(false)),
+        [RESTORER, ROLL_BACK] => Some(restore(true)),
         _ => None,
     }
 }
@@ -118,10 +121,14 @@ pub fn spawn(mut command: Command) -> io::Result<Carried> {
     Ok((Pid::from_child(&child), words))
 }
 
-/// A process that becomes a task: what the spawner still gives it are its streams.
-pub fn restorer() -> Command {
+/// A process that becomes a task, perhaps with its files rolled back: what the spawner still gives it
+/// are its streams.
+pub fn restorer(roll_back: bool) -> Command {
     let mut command = this_program();
     command.arg(RESTORER).env_clear();
+    if roll_back {
+        command.arg(ROLL_BACK);
+    }
     fault::pass_on(&mut command, "restorer");
     command
 }
@@ -351,11 +358,15 @@ fn take(
 }
 
 /// Becomes the task.
-fn restore() -> anyhow::Result<()> {
+fn restore(roll_back: bool) -> anyhow::Result<()> {
     fault::at_carrier("restorer");
     // SAFETY: the daemon has put the image there.
     let image = unsafe { rustix::fd::BorrowedFd::borrow_raw(IMAGE) };
-    match vm_checkpoint::restore(image, vm_checkpoint::Way::default()) {
+    let way = vm_checkpoint::Way {
+        roll_back,
+        ..vm_checkpoint::Way::default()
+    };
+    match vm_checkpoint::restore(image, way) {
         Ok(never) => match never {},
         Err(error) => Err(error).context("bringing a task back"),
     }

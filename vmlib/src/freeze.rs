@@ -61,6 +61,13 @@ static PROCESS: AtomicI32 = AtomicI32::new(0);
 /// The task is leaving the machine.
 static LEAVES: AtomicBool = AtomicBool::new(false);
 
+/// What of its open files goes along with a task that moves, or is in a checkpoint.
+const FOR_MOVE: Carry = Carry::Fitting(limits::MOVE_FILES);
+const FOR_CHECKPOINT: Carry = Carry::RollBack {
+    rewritable: limits::CHECKPOINT_FILES,
+    others: limits::MOVE_FILES,
+};
+
 /// Why a task is not frozen.
 const LEAVING: &str = "it is leaving the machine";
 
@@ -124,9 +131,19 @@ pub(crate) fn heed(packet: &[u8], image: Option<RawFd>) {
             note_folders(packet);
             copy(image, compress);
         }
-        (Some(Order::Freeze { compress }), Some(image)) => {
+        (
+            Some(Order::Freeze {
+                compress,
+                checkpoint,
+            }),
+            Some(image),
+        ) => {
             note_folders(packet);
-            freeze(image, compress);
+            let carry = match checkpoint {
+                true => FOR_CHECKPOINT,
+                false => FOR_MOVE,
+            };
+            freeze(image, compress, carry);
         }
         (Some(Order::Cancel), None) if COPIES.swap(false, SeqCst) => {
             vm_checkpoint::give_up_in_handler();
@@ -161,6 +178,7 @@ fn options<'a>(
     own: &'a [RawFd],
     folders: Option<vm_checkpoint::Folders<'a>>,
     compress: bool,
+    carry: Carry,
 ) -> Options<'a> {
     Options {
         compress,
@@ -168,7 +186,7 @@ fn options<'a>(
         lend: true,
         own,
         folders,
-        carry: Carry::Fitting(limits::MOVE_FILES),
+        carry,
         hold: Some(hold),
         ..Options::default()
     }
@@ -182,7 +200,7 @@ fn copy(image: RawFd, compress: bool) {
     }
     let own = [data_socket(), interrupt_socket()];
     let mut room = [0; _];
-    let options = options(&own, folders(&mut room), compress);
+    let options = options(&own, folders(&mut room), compress, FOR_MOVE);
     let told = (interrupt_socket(), HEEDED.load(SeqCst));
     let begun = vm_checkpoint::begin_in_handler(image, options, told, copied);
     // The thread that sends has a descriptor of its own.
@@ -198,7 +216,7 @@ fn copied(socket: RawFd, order: u64, bytes: u64, rounds: u32) {
     report_over(socket, order, Report::Copied { bytes, rounds });
 }
 
-fn freeze(image: RawFd, compress: bool) {
+fn freeze(image: RawFd, compress: bool, carry: Carry) {
     let begun = COPIES.swap(false, SeqCst);
     if LEAVES.load(SeqCst) {
         if begun {
@@ -212,7 +230,7 @@ fn freeze(image: RawFd, compress: bool) {
     SAVED_AT.store(system_us() + clock_offset(), SeqCst);
     let own = [data_socket(), interrupt_socket()];
     let mut room = [0; _];
-    let options = options(&own, folders(&mut room), compress);
+    let options = options(&own, folders(&mut room), compress, carry);
     let saved = vm_checkpoint::save_in_handler(image, options, begun);
     if !CLOSED.load(SeqCst) {
         sys::close(image);

@@ -138,6 +138,11 @@ This console shows what the application writes until its master ends, as `run`
 does; what is typed does not reach it. With --detach, what it writes goes to the
 logs of the daemons.
 
+Regular files that the tasks had open for writing become what they were at the
+checkpoint: one that has only grown is cut back, another one is written anew of
+the checkpoint's copy (up to 64 MiB a task). With --keep-files they are used as
+they are; one that has not only grown is then in the way.
+
 Exit code: as of `run`; 1 if it cannot be brought back. When this command is
 interrupted before the application runs, that ends when it would begin; with
 --detach it runs all the same.
@@ -226,7 +231,9 @@ it passes over the memory, so it is quick, and damage there does not show.
 `verify` reads everything. `run` does too (unless FILE is a pipe), and starts
 nothing if the image is damaged, if this host lacks what the process needs, or
 if its files have changed. Otherwise it becomes the process; at the prompt, the
-prompt waits for it.
+prompt waits for it. A file that has only grown, and that the process writes, is
+used as it is. With --roll-back-files, each file that it had open for writing
+becomes what it was: cut back, or written anew of what the image has of it.
 
 Exit code: 1 if the image is not whole or cannot be read; that of `run` is the
 process's own, as if it were local, or 124 if it cannot be brought back here,

@@ -7,6 +7,7 @@ use anyhow::{Context, bail, ensure};
 use std::{
     fs::{File, OpenOptions},
     io::{Read as _, Write as _},
+    os::unix::fs::FileExt as _,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -64,6 +65,8 @@ fn main() -> anyhow::Result<()> {
         "callee" => callee(&vm, number(1)?, number(2)?),
         "diary" => diary(&vm, &args[1], &args[2], number(3)?),
         "diarist" => diarist(&vm, &args[1], number(2)?),
+        "bookkeeper" => bookkeeper(&vm, &args[1]),
+        "reader" => reader(&vm, &args[1]),
         "sentinel" => sentinel(&vm, number(1)?),
         _ => bail!("no role {role}"),
     }
@@ -214,6 +217,98 @@ fn diarist(vm: &Task, folder: &str, bytes: u64) -> anyhow::Result<()> {
             RESULT,
             &(host_name(vm)?, u64::from_le_bytes(number)),
         )?;
+    }
+}
+
+/// Keeps books in that folder: as many steps as each line of standard input says, then up to a hundred.
+/// A task on the second host has one of the files open for writing, too.
+fn bookkeeper(vm: &Task, folder: &str) -> anyhow::Result<()> {
+    let mut books = Books::open(folder)?;
+    let reader = vm.spawn(&me(&["reader", folder])?.on("n2"))?[0];
+    vm.recv(reader, READY)?;
+    for line in std::io::stdin().lines() {
+        for _ in 0..line?.trim().parse()? {
+            books.step()?;
+        }
+        println!("step {}", books.steps);
+    }
+    while books.steps < 100 {
+        books.step()?;
+    }
+    vm.send(reader, STOP, &Books::board(books.steps))?;
+    vm.recv(reader, RESULT)?;
+    println!("the books are closed");
+    Ok(())
+}
+
+fn reader(vm: &Task, folder: &str) -> anyhow::Result<()> {
+    let parent = vm.parent().context("a reader has a parent")?;
+    let board = format!("{folder}/board");
+    let board = File::options().read(true).write(true).open(board)?;
+    vm.send(parent, READY, &())?;
+    let wanted: String = vm.recv(parent, STOP)?.value()?;
+    let mut found = vec![0; usize::try_from(board.metadata()?.len())?];
+    board.read_exact_at(&mut found, 0)?;
+    ensure!(found == wanted.as_bytes(), "the board: {found:?}");
+    vm.send(parent, RESULT, &())?;
+    Ok(())
+}
+
+/// A log that grows, a table that is written here and there, and a board that is written anew. Each
+/// step begins only if they are what the last one left.
+struct Books {
+    steps: u64,
+    log: File,
+    log_len: u64,
+    table: File,
+    /// What the table holds: more than goes along with a move.
+    numbers: Vec<u8>,
+    board: File,
+}
+
+impl Books {
+    fn open(folder: &str) -> anyhow::Result<Self> {
+        let mut options = OpenOptions::new();
+        let options = options.create(true).read(true);
+        let log = options.clone().append(true).open(format!("{folder}/log"))?;
+        let options = options.write(true);
+        let table = options.open(format!("{folder}/table"))?;
+        let numbers = vec![0; 5 << 20];
+        table.set_len(5 << 20)?;
+        let board = options.open(format!("{folder}/board"))?;
+        Ok(Books {
+            steps: 0,
+            log,
+            log_len: 0,
+            table,
+            numbers,
+            board,
+        })
+    }
+
+    fn step(&mut self) -> anyhow::Result<()> {
+        let len = self.log.metadata()?.len();
+        ensure!(len == self.log_len, "the log has {len} bytes");
+        let mut found = vec![0; self.numbers.len()];
+        self.table.read_exact_at(&mut found, 0)?;
+        ensure!(found == self.numbers, "the table");
+        self.steps += 1;
+        let line = format!("step {}\n", self.steps);
+        self.log.write_all(line.as_bytes())?;
+        self.log_len += line.len() as u64;
+        let at = self.steps as usize * 40_961;
+        let number = self.steps.to_le_bytes();
+        self.numbers[at..at + 8].copy_from_slice(&number);
+        self.table.write_all_at(&number, at as u64)?;
+        self.board.set_len(0)?;
+        self.board
+            .write_all_at(Books::board(self.steps).as_bytes(), 0)?;
+        Ok(())
+    }
+
+    /// What is on the board after so many steps: longer, and shorter again.
+    fn board(steps: u64) -> String {
+        format!("{steps}: {}", "#".repeat(steps as usize % 7))
     }
 }
 

@@ -8,6 +8,7 @@ fn main() {
         let file = File::open(&args[2]).expect("the image");
         let way = Way {
             foreign_vdso: args.len() > 3,
+            ..Way::default()
         };
         let error = restore(file.as_fd(), way).expect_err("it does not return");
         panic!("{error}");

@@ -1,6 +1,8 @@
-//! A process to be saved and brought back, for tests and for a first try: `guest IMAGE [FILE]`.
+//! A process to be saved and brought back, for tests and for a first try: `guest IMAGE [FILE
+//! [write]]`.
 //!
-//! It opens the file, saves itself, and ends. Where it is brought back it says so, reads a line, and
+//! It opens the file, for reading or for writing too, then with its content in the image; saves itself,
+//! and ends. Where it is brought back it says so, reads a line, and
 //! ends with the number in that line as its exit code.
 
 use std::{
@@ -10,7 +12,7 @@ use std::{
     os::fd::{AsFd as _, RawFd},
     process::ExitCode,
 };
-use vm_checkpoint::{Options, Saved, save};
+use vm_checkpoint::{Carry, Options, Saved, save};
 
 fn main() -> ExitCode {
     let mut words = env::args().skip(1);
@@ -23,10 +25,13 @@ fn main() -> ExitCode {
         .collect();
     // The one that the list was read from is closed by now.
     own.retain(|fd| fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_ok());
-    let file = words.next().map(|path| File::open(path).expect("a file"));
+    let (path, writes) = (words.next(), words.next().is_some());
+    let open = |path| File::options().read(true).write(writes).open(path);
+    let file = path.map(|path| open(path).expect("a file"));
     let image = File::create(image).expect("a new file");
     let options = Options {
         own: &own,
+        carry: if writes { Carry::All } else { Carry::Nothing },
         ..Options::default()
     };
     match save(image.as_fd(), options) {

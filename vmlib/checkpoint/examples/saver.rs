@@ -1,15 +1,18 @@
-//! A process that saves itself as it is told, for tests: `saver [FILE]...`; `saver restore IMAGE`
-//! brings one back. It opens the files for reading and appending, and reads lines; each is answered:
+//! A process that saves itself as it is told, for tests: `saver [FILE]...`; `saver restore IMAGE
+//! [roll-back]` brings one back. It opens the files for reading and appending, one that is called
+//! `write=FILE` for reading and writing, one called `read=FILE` for reading, and reads lines; each is
+//! answered:
 //!
-//! `save PATH [forked] [rounds] [compress] [carry[=BYTES]] [checked=BYTES]
-//! [folders=HERE:THERE]`: `saved`, where it is brought back `back`, or why not. A path that is that of a socket is connected to. `limit BYTES`: how long files may
-//! become. `append TEXT`, `read`: what the first file says. `look`: whether its memory is as it was.
+//! `save PATH [forked] [rounds] [compress] [carry[=BYTES[+BYTES]]] [checked=BYTES]
+//! [folders=HERE:THERE]`: `saved`, where it is brought back `back`, or why not. A path that is that of
+//! a socket is connected to. `limit BYTES`: how long files may become. `append TEXT`, `read`: what the
+//! first file says. `at`: where in the last file it is. `lock`: that file. `look`: whether its memory is as it was.
 
 use std::{
     env,
     fs::{File, OpenOptions},
     hint::black_box,
-    io,
+    io::{self, Seek as _},
     os::{
         fd::{AsFd as _, OwnedFd},
         unix::{
@@ -30,17 +33,17 @@ fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     if arguments.first().is_some_and(|word| word == "restore") {
         let image = File::open(&arguments[1]).expect("the image can be opened");
-        let error = restore(image.as_fd(), Way::default()).expect_err("it does not return");
+        let way = Way {
+            roll_back: arguments.get(2).is_some_and(|word| word == "roll-back"),
+            ..Way::default()
+        };
+        let error = restore(image.as_fd(), way).expect_err("it does not return");
         panic!("{error}");
     }
     // As in programs that are not written in Rust.
     // SAFETY: it sets an action.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-    let options = OpenOptions::new().read(true).append(true).to_owned();
-    let files = arguments
-        .iter()
-        .map(|path| options.open(path).expect("a file"));
-    let files: Vec<File> = files.collect();
+    let files: Vec<File> = arguments.iter().map(|argument| opened(argument)).collect();
     let memory: Vec<u64> = (0..WORDS as u64)
         .map(|at| at.wrapping_mul(0x9e37_79b9))
         .collect();
@@ -63,6 +66,18 @@ fn main() {
                 io::Write::write_all(&mut file(), words[1].as_bytes()).expect("it can be written");
                 println!("done");
             }
+            "lock" => {
+                files
+                    .last()
+                    .expect("a file was named")
+                    .lock()
+                    .expect("it is free");
+                println!("done");
+            }
+            "at" => {
+                let mut file = files.last().expect("a file was named");
+                println!("{}", file.stream_position().expect("a position"));
+            }
             "read" => {
                 let len = file().metadata().expect("it is open").len();
                 let mut bytes = vec![0; len as usize];
@@ -79,6 +94,16 @@ fn main() {
     }
 }
 
+fn opened(argument: &str) -> File {
+    let mut options = OpenOptions::new();
+    let (options, path) = match argument.split_once('=') {
+        Some(("write", path)) => (options.read(true).write(true), path),
+        Some(("read", path)) => (options.read(true), path),
+        _ => (options.read(true).append(true), argument),
+    };
+    options.open(path).expect("a file")
+}
+
 fn answer(words: &[&str]) -> String {
     match saved(words) {
         Ok(Saved::Back) => "back".to_owned(),
@@ -90,10 +115,8 @@ fn answer(words: &[&str]) -> String {
 fn saved(words: &[&str]) -> Result<Saved, SaveError> {
     let image = target(words[0]);
     let has = |word| words.contains(&word);
-    let number = |name| {
-        let word = words.iter().find_map(|word| word.strip_prefix(name));
-        word.map(|number| number.parse().expect("a number"))
-    };
+    let text = |name| words.iter().find_map(|word| word.strip_prefix(name));
+    let number = |text: &str| text.parse().expect("a number");
     let folders = words.iter().find_map(|word| {
         let (here, there) = word.strip_prefix("folders=")?.split_once(':')?;
         Some((here.to_owned(), there.to_owned()))
@@ -101,8 +124,12 @@ fn saved(words: &[&str]) -> Result<Saved, SaveError> {
     let options = Options {
         forked: has("forked"),
         compress: has("compress"),
-        carry: match number("carry=") {
-            Some(bytes) => Carry::Fitting(bytes),
+        carry: match text("carry=").map(|text| text.split_once('+').ok_or(text)) {
+            Some(Ok((rewritable, others))) => Carry::RollBack {
+                rewritable: number(rewritable),
+                others: number(others),
+            },
+            Some(Err(bytes)) => Carry::Fitting(number(bytes)),
             None if has("carry") => Carry::All,
             None => Carry::Nothing,
         },
@@ -110,7 +137,7 @@ fn saved(words: &[&str]) -> Result<Saved, SaveError> {
             here: here.as_bytes(),
             there: there.as_bytes(),
         }),
-        checked_max: number("checked=").unwrap_or(u64::MAX),
+        checked_max: text("checked=").map_or(u64::MAX, number),
         ..Options::default()
     };
     let saved = match has("rounds") {

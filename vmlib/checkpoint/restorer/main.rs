@@ -1,7 +1,8 @@
 //! The restorer: a program without a C library, at an address that nobody uses, that turns itself
 //! into the process of an image.
 //!
-//! It is started with the number of the image's descriptor as its argument. It removes all memory
+//! It is started with the number of the image's descriptor as its argument, with `f` behind it for
+//! tests, and with `r` if the files of the process are to be rolled back. It removes all memory
 //! but its own and the kernel's, maps what the image says, reads the contents straight into place,
 //! and jumps to the code of the image that does the rest. Nothing is undone, so nothing may be left
 //! half: until the last checksum was right it touches nothing but its own memory, and an error ends
@@ -96,15 +97,19 @@ extern "C" fn main(stack: *const usize) -> ! {
         }
     };
     let text = argument.to_str().unwrap_or_default();
-    let (fd, foreign) = match text.strip_suffix('f') {
+    let (rest, files) = match text.strip_suffix('r') {
+        Some(rest) => (rest, ROLL_BACK),
+        None => (text, 0),
+    };
+    let (fd, foreign) = match rest.strip_suffix('f') {
         // For tests: as if this host's vdso were another one.
         Some(fd) => (fd, true),
-        None => (text, false),
+        None => (rest, false),
     };
     let Ok(fd) = fd.parse() else {
         die!("'{text}' is no descriptor")
     };
-    restore(fd, foreign)
+    restore(fd, foreign, files)
 }
 
 fn block_signals() {
@@ -113,7 +118,7 @@ fn block_signals() {
     unsafe { sys::call4(sys::nr::RT_SIGPROCMASK, 0, &raw const all as usize, 0, 8) };
 }
 
-fn restore(fd: i32, foreign: bool) -> ! {
+fn restore(fd: i32, foreign: bool, files: u64) -> ! {
     let mut stream = stream::Stream::begin(fd);
     let mut kernels = None;
     // Early rounds, saved while the process ran: memory alone. Their tables were read while they
@@ -158,7 +163,8 @@ fn restore(fd: i32, foreign: bool) -> ! {
     memory::protect(mappings);
     vdso::place(&kernels, &facts, foreign);
     let own = space::own();
-    jump(&facts, own.start, own.end - own.start, fd, contents.fd())
+    let own_len = own.end - own.start;
+    jump(&facts, own.start, own_len, fd, contents.fd(), files)
 }
 
 /// What lacks here would be missed in the middle of a computation, or cut off silently.
@@ -181,7 +187,14 @@ fn check_processor(image: &Cpu) {
 }
 
 /// Leaves for the code of the image.
-fn jump(facts: &Facts, own: usize, own_len: usize, image: i32, contents: i32) -> ! {
+fn jump(
+    facts: &Facts,
+    own: usize,
+    own_len: usize,
+    image: i32,
+    contents: i32,
+    files: u64,
+) -> ! {
     // SAFETY: everything is where the image wants it; this code is not needed any more.
     unsafe {
         core::arch::asm!(
@@ -196,6 +209,7 @@ fn jump(facts: &Facts, own: usize, own_len: usize, image: i32, contents: i32) ->
             in("rdx") own_len,
             in("ecx") image,
             in("r8d") contents,
+            in("r9") files,
             options(noreturn),
         )
     }

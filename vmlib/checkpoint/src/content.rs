@@ -317,8 +317,7 @@ pub fn fill(fd: i32, number: usize, at: u64, size: u64, contents: i32) -> sys::R
     unsafe { arena::release(mark) };
     // The hole at its end; nothing is cut off of what somebody has written meanwhile.
     if (stat(fd)?.st_size as u64) < size {
-        // SAFETY: it makes a file longer.
-        sys::check(unsafe { sys::call2(nr::FTRUNCATE, fd as usize, size as usize) })?;
+        set_len(fd, size)?;
     }
     Ok(())
 }
@@ -337,19 +336,56 @@ pub fn begins(record: &FileRecord, number: usize, len: u64, contents: i32) -> Ou
     while same && at < len {
         let want = PIECE.min((len - at) as usize);
         let read = read_at(file.fd, at, &mut here[..want]).step(READING)?;
-        let from = address(number, at);
-        // Without any content there is no such descriptor: all is a hole.
-        let carried = match contents {
-            0.. => read_at(contents, from, &mut there[..want]).step(READING)?,
-            _ => 0,
-        };
-        there[carried..want].fill(0);
+        read_carried(contents, number, at, &mut there[..want]).step(READING)?;
         same = read == want && here[..want] == there[..want];
         at += want as u64;
     }
     // SAFETY: the buffers are not used any more.
     unsafe { arena::release(mark) };
     Ok(same)
+}
+
+/// What the image carried of record `number` from a place on.
+fn read_carried(contents: i32, number: usize, at: u64, into: &mut [u8]) -> sys::Result<()> {
+    // Without any content there is no such descriptor: all is a hole.
+    let read = match contents {
+        0.. => read_at(contents, address(number, at), into)?,
+        _ => 0,
+    };
+    into[read..].fill(0);
+    Ok(())
+}
+
+/// Makes a file, open for reading and writing, what the image carried of record `number`. Only what
+/// differs is written, so that holes stay holes, whoever does the same at the same time does no harm,
+/// and what was interrupted can be done again.
+pub fn put_back(fd: i32, number: usize, size: u64, contents: i32) -> sys::Result<()> {
+    let mark = arena::mark();
+    // SAFETY: bytes.
+    let buffers = unsafe { (arena::take::<u8>(PIECE), arena::take::<u8>(PIECE)) };
+    let (Ok(here), Ok(there)) = buffers else {
+        return Err(Errno(libc::ENOMEM));
+    };
+    let mut at = 0;
+    while at < size {
+        let want = PIECE.min((size - at) as usize);
+        let read = read_at(fd, at, &mut here[..want])?;
+        here[read..want].fill(0);
+        read_carried(contents, number, at, &mut there[..want])?;
+        if here[..want] != there[..want] {
+            write_at(fd, at, &there[..want])?;
+        }
+        at += want as u64;
+    }
+    // SAFETY: the buffers are not used any more.
+    unsafe { arena::release(mark) };
+    set_len(fd, size)
+}
+
+/// Cuts a file, or makes it longer by a hole.
+pub fn set_len(fd: i32, size: u64) -> sys::Result<()> {
+    // SAFETY: it changes the length of a file.
+    sys::check(unsafe { sys::call2(nr::FTRUNCATE, fd as usize, size as usize) }).map(|_| ())
 }
 
 fn write_at(fd: i32, at: u64, bytes: &[u8]) -> sys::Result<()> {

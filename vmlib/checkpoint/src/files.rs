@@ -90,46 +90,67 @@ pub fn capture(
 
 /// Says which files are carried: those without a name first, because there is no other way for them.
 fn choose_carried(list: &mut [FileRecord], names: &Names<'_>, wish: Wish<'_>) -> Outcome<()> {
-    let is_all = matches!(wish.carry, Carry::All);
-    let mut room = match wish.carry {
-        Carry::Nothing => return Ok(()),
-        Carry::Fitting(bytes) => bytes,
-        Carry::All => u64::MAX,
-    };
-    for kind in [FD_UNNAMED, FD_FILE] {
-        for index in 0..list.len() {
-            let record = list[index];
-            let is_first = record.original == record.fd && record.is_regular();
-            // Once, however often it was opened; each of its names is a file of its own.
-            let is_there = || {
-                list[..index].iter().any(|other| {
-                    let same_name = names.get(other.name) == names.get(record.name);
-                    other.carried != 0 && other.is_same_file(&record) && same_name
-                })
-            };
-            if record.kind != kind || !is_first || is_there() {
-                continue;
-            }
-            let (fd, size, name) = (record.fd, record.size, Shown(names.get(record.name)));
-            let fits = size <= room && size < 1 << OFFSET_BITS;
-            let is_wanted = is_all || kind == FD_UNNAMED;
-            if fits && Readable::of(wish.locks, &record).is_some() {
-                list[index].carried = 1;
-                room -= size;
-            } else if is_wanted && fits {
-                return refuse!(
-                    "descriptor {fd} cannot be read, so that it cannot be carried ({name})"
-                );
-            } else if is_all {
-                return refuse!("descriptor {fd} is too long to be carried ({name})");
-            } else if is_wanted {
-                return refuse!(
-                    "descriptor {fd} is a deleted file: {size} bytes, with room for {room} ({name})"
-                );
-            }
+    match wish.carry {
+        Carry::Nothing => Ok(()),
+        Carry::All | Carry::Fitting(_) => {
+            let room = wish.carry.most(false).unwrap_or(u64::MAX);
+            let room = carry_fitting(list, names, wish, room, |_, it| it.kind == FD_UNNAMED)?;
+            carry_fitting(list, names, wish, room, |_, it| it.kind == FD_FILE).map(|_| ())
+        }
+        Carry::RollBack { rewritable, others } => {
+            let may_change =
+                |list: &[FileRecord], it: &FileRecord| it.kind == FD_FILE && it.may_change(list);
+            let room = carry_fitting(list, names, wish, rewritable, |_, it| it.kind == FD_UNNAMED)?;
+            carry_fitting(list, names, wish, room, may_change)?;
+            carry_fitting(list, names, wish, others, |list, it| {
+                it.kind == FD_FILE && !may_change(list, it)
+            })
+            .map(|_| ())
         }
     }
-    Ok(())
+}
+
+/// Has those carried that fit. Returns the room that is left.
+fn carry_fitting(
+    list: &mut [FileRecord],
+    names: &Names<'_>,
+    wish: Wish<'_>,
+    mut room: u64,
+    is_meant: impl Fn(&[FileRecord], &FileRecord) -> bool,
+) -> Outcome<u64> {
+    let is_all = matches!(wish.carry, Carry::All);
+    for index in 0..list.len() {
+        let record = list[index];
+        let is_first = record.original == record.fd && record.is_regular();
+        // Once, however often it was opened; each of its names is a file of its own.
+        let is_there = || {
+            list[..index].iter().any(|other| {
+                let same_name = names.get(other.name) == names.get(record.name);
+                other.carried != 0 && other.is_same_file(&record) && same_name
+            })
+        };
+        if !is_first || !is_meant(list, &record) || is_there() {
+            continue;
+        }
+        let (fd, size, name) = (record.fd, record.size, Shown(names.get(record.name)));
+        let fits = size <= room && size < 1 << OFFSET_BITS;
+        let is_wanted = is_all || record.kind == FD_UNNAMED;
+        if fits && Readable::of(wish.locks, &record).is_some() {
+            list[index].carried = 1;
+            room -= size;
+        } else if is_wanted && fits {
+            return refuse!(
+                "descriptor {fd} cannot be read, so that it cannot be carried ({name})"
+            );
+        } else if is_all {
+            return refuse!("descriptor {fd} is too long to be carried ({name})");
+        } else if is_wanted {
+            return refuse!(
+                "descriptor {fd} is a deleted file: {size} bytes, with room for {room} ({name})"
+            );
+        }
+    }
+    Ok(room)
 }
 
 fn is_duplicate(pid: usize, one: u32, other: u32) -> bool {
@@ -305,18 +326,13 @@ fn peek(fd: i32, content: &mut [u8]) -> sys::Result<()> {
     result
 }
 
-/// Opens everything again in a process that has only 0, 1, 2 and `contents`, what the restorer put
-/// the content of carried files into, or -1. `carry` is what was to be carried.
-pub fn restore(records: &[FileRecord], names: &[u8], contents: i32, carry: Carry) -> Outcome<()> {
-    let files = Files {
-        records,
-        names,
-        contents,
-        carry,
-    };
+/// Opens everything again in a process that has only 0, 1, 2, and what the restorer put the content
+/// of carried files into.
+pub fn restore(files: &Files<'_>) -> Outcome<()> {
+    let (records, names) = (files.records, files.names);
     files.open()?;
-    if contents >= 0 {
-        sys::close(contents);
+    if files.contents >= 0 {
+        sys::close(files.contents);
     }
     for record in records.iter().filter(|record| record.original == record.fd) {
         match record.kind {

@@ -117,6 +117,16 @@ pub enum Carry {
     /// others, each by descriptor, and what does not fit any more is left out. A deleted file that
     /// does not fit is refused.
     Fitting(u64),
+    /// For an image that files are to be rolled back to ([`Way::roll_back`]): those that were deleted
+    /// and those that the process can rewrite, as long as they fit into `rewritable`, and the others as
+    /// long as they fit into `others`. What is open for appending alone is one of these: to be cut
+    /// back it need not be carried.
+    RollBack {
+        /// Bytes.
+        rewritable: u64,
+        /// Bytes.
+        others: u64,
+    },
     /// All. One that cannot be carried is refused.
     All,
 }
@@ -125,6 +135,17 @@ impl Carry {
     /// Whether a file may be carried at all.
     fn is_any(self) -> bool {
         self != Carry::Nothing
+    }
+
+    /// How many bytes of files may be carried, of those that can be rewritten or of the others;
+    /// `None`: as many as there are, or none.
+    fn most(self, is_rewritable: bool) -> Option<u64> {
+        match self {
+            Carry::Nothing | Carry::All => None,
+            Carry::Fitting(most) => Some(most),
+            Carry::RollBack { rewritable, .. } if is_rewritable => Some(rewritable),
+            Carry::RollBack { others, .. } => Some(others),
+        }
     }
 }
 

@@ -74,8 +74,7 @@ pub fn of(locks: &[Lock], records: &[FileRecord]) -> Outcome<&'static [Lock]> {
     // SAFETY: nothing reads beyond what was pushed.
     let mut list = unsafe { List::<Lock>::new(locks.len())? };
     for lock in locks {
-        let is_first =
-            |record: &FileRecord| record.fd as i32 == lock.fd && record.original == record.fd;
+        let is_first = |record: &FileRecord| lock.is_of(record) && record.original == record.fd;
         if records.iter().any(is_first) {
             list.push(*lock, "locks on files")?;
         }
@@ -128,12 +127,13 @@ fn parse(fd: i32, line: &[u8]) -> Option<Lock> {
 }
 
 /// Takes them again. A process loses its locks on a file when it closes any descriptor of it, so
-/// this comes when all files are open and nothing is closed any more.
+/// this comes when all files are open and nothing is closed any more; and before, when nothing has been
+/// changed, to see whether they can be had.
 ///
 /// # Errors
 /// Somebody else has a lock now.
-pub fn restore<'a>(
-    locks: &[Lock],
+pub fn restore<'a, 'b>(
+    locks: impl Iterator<Item = &'b Lock>,
     records: &[FileRecord],
     name_of: impl Fn(&FileRecord) -> &'a [u8],
 ) -> Outcome<()> {
@@ -145,7 +145,7 @@ pub fn restore<'a>(
             Owner::Process => control(lock.fd, libc::F_SETLK, &mut lock.range()),
             Owner::File => control(lock.fd, libc::F_OFD_SETLK, &mut lock.range()),
         };
-        let record = records.iter().find(|record| record.fd as i32 == lock.fd);
+        let record = records.iter().find(|record| lock.is_of(record));
         let name = Shown(record.map_or(b"?", &name_of));
         match taken {
             Ok(_) => {}
@@ -160,6 +160,11 @@ pub fn restore<'a>(
 }
 
 impl Lock {
+    /// Whether it was taken through this descriptor.
+    pub fn is_of(&self, record: &FileRecord) -> bool {
+        self.fd == record.fd as i32
+    }
+
     fn range(&self) -> libc::flock {
         let len = match self.last {
             u64::MAX => 0,

@@ -8,12 +8,21 @@
 //! here. What differs otherwise is refused, and never overwritten, also where the image has the
 //! content: whoever wants that removes the file first.
 //!
+//! **To roll back** is another wish: a file that the process can write becomes what it was. What has
+//! grown is cut back, what differs otherwise is written anew of what the image carries, in place,
+//! because others may have it open. Files that the process only reads are left as they are.
+//!
+//! All files are looked at, and their locks taken, before the first one is changed, so that what is
+//! refused has changed nothing. A change can be made again after it was interrupted, and by two processes at once that
+//! have the same file open: both write the same.
+//!
 //! **Nothing here allocates or locks.**
 
 use crate::{
     Carry, arena, content,
     fault::{Outcome, Shown, Step as _, Text, refuse},
     files::place,
+    locks::{self, Lock},
     proc::NumberPath,
     raw::{
         format::{FD_FILE, FD_UNNAMED, FileRecord},
@@ -27,29 +36,65 @@ pub struct Files<'a> {
     pub records: &'a [FileRecord],
     /// Texts; each is ended by NUL.
     pub names: &'a [u8],
+    /// The process's locks on them.
+    pub locks: &'a [Lock],
     /// What the restorer put the carried content into, or -1.
     pub contents: i32,
     /// What was to be carried.
     pub carry: Carry,
+    /// Files that the process can write become what they were.
+    pub roll_back: bool,
+}
+
+/// What a file lacks to be what it was. Zero, the first one, is nothing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Lack {
+    /// It is open, and good.
+    Nothing,
+    /// It is not there, and is made of the copy.
+    All,
+    /// It is the beginning of the copy, and gets the rest.
+    Rest,
+    /// It has grown, and is cut back.
+    Cut,
+    /// It is written anew of the copy.
+    Content,
 }
 
 impl Files<'_> {
     /// Opens all files that are opened by path, or have none any more.
     pub fn open(&self) -> Outcome<()> {
         let mark = arena::mark();
-        // SAFETY: bytes.
-        let made = unsafe { arena::take::<bool>(self.records.len())? };
+        let count = self.records.len();
+        // SAFETY: zeros are values of both.
+        let (lacks, made) = unsafe { (arena::take::<Lack>(count)?, arena::take::<bool>(count)?) };
+        let is_first = |record: &FileRecord| record.original == record.fd;
         for (number, record) in self.records.iter().enumerate() {
-            if record.original == record.fd && matches!(record.kind, FD_FILE | FD_UNNAMED) {
-                let (fd, new) = match record.kind {
-                    FD_FILE => self.reopen(number, record)?,
-                    _ => self.unnamed(number, record)?,
-                };
-                made[number] = new;
-                // SAFETY: it sets the position.
-                unsafe { sys::call3(nr::LSEEK, fd as usize, record.offset as usize, 0) };
-                place(fd, record)?;
+            if is_first(record) && record.kind == FD_FILE {
+                lacks[number] = self.look(record)?;
             }
+        }
+        let is_open = |lock: &&Lock| {
+            let mut all = self.records.iter().zip(&*lacks);
+            all.any(|(record, lack)| {
+                lock.is_of(record) && record.kind == FD_FILE && *lack != Lack::All
+            })
+        };
+        self.lock(self.locks.iter().filter(is_open))?;
+        for (number, record) in self.records.iter().enumerate() {
+            if !is_first(record) {
+                continue;
+            }
+            made[number] = match record.kind {
+                FD_FILE => self.supply(record, lacks[number])?,
+                FD_UNNAMED => {
+                    let (fd, made) = self.unnamed(number, record)?;
+                    put(fd, record)?;
+                    made
+                }
+                _ => false,
+            };
         }
         // Last, for they may forbid to open it a second time.
         for (record, _) in self.records.iter().zip(made).filter(|(_, made)| **made) {
@@ -57,9 +102,17 @@ impl Files<'_> {
             // SAFETY: it changes the rights of a file that was made here.
             unsafe { sys::call2(nr::FCHMOD, record.fd as usize, rights) };
         }
-        // SAFETY: the list is not used any more.
+        // SAFETY: the lists are not used any more.
         unsafe { arena::release(mark) };
         Ok(())
+    }
+
+    /// Takes locks again.
+    pub fn lock<'b>(&self, locks: impl Iterator<Item = &'b Lock>) -> Outcome<()> {
+        locks::restore(locks, self.records, |record| {
+            let path = self.path(record);
+            &path[..path.len() - 1]
+        })
     }
 
     /// The path, ended by NUL.
@@ -68,130 +121,216 @@ impl Files<'_> {
         &self.names[at..at + record.name.len as usize + 1]
     }
 
-    /// The open file, and whether it had to be made.
-    fn reopen(&self, number: usize, record: &FileRecord) -> Outcome<(i32, bool)> {
+    fn shown(&self, record: &FileRecord) -> Shown<'_> {
         let path = self.path(record);
-        let shown = Shown(&path[..path.len() - 1]);
-        let mut made = false;
-        let mut opened = open_again(path, record);
-        if record.carried != 0 && opened == Err(Errno(libc::ENOENT)) {
-            let text = Text::of(format_args!(
-                "making {shown} again, descriptor {}",
-                record.fd
-            ));
-            match self.make(number, record) {
-                Err(Errno(libc::ENOENT)) => {
-                    return refuse!("the folder of {shown} is missing here: make it first");
-                }
-                result => result.step(text.as_str())?,
+        Shown(&path[..path.len() - 1])
+    }
+
+    /// Where the image has what the file held: with this record or another one of the same file.
+    fn copy_of(&self, record: &FileRecord) -> Option<usize> {
+        self.records.iter().position(|other| {
+            let same_name = || self.path(other) == self.path(record);
+            other.carried != 0 && other.is_same_file(record) && same_name()
+        })
+    }
+
+    /// Opens a file, if it is there, and says what it lacks. Changes nothing but descriptors.
+    fn look(&self, record: &FileRecord) -> Outcome<Lack> {
+        let (path, shown, fd) = (self.path(record), self.shown(record), record.fd);
+        let copy = self.copy_of(record);
+        let text = Text::of(format_args!("opening {shown} again, descriptor {fd}"));
+        match open_again(path, record) {
+            Err(Errno(libc::ENOENT)) if copy.is_some() => {
+                self.look_at_folder(record)?;
+                return Ok(Lack::All);
             }
-            made = true;
-            opened = open_again(path, record);
+            Err(Errno(libc::ENOENT)) => return self.refuse_missing(record),
+            opened => put(opened.step(text.as_str())?, record)?,
         }
-        let text = Text::of(format_args!(
-            "opening {shown} again, descriptor {}",
-            record.fd
-        ));
-        if opened == Err(Errno(libc::ENOENT)) {
-            let fd = record.fd;
-            return match self.carry {
-                Carry::Fitting(most) if record.is_regular() => refuse!(
-                    "{shown} is missing, which was open as descriptor {fd}, and its {} bytes did \
-                     not go along: open files do up to {most} bytes together; put a copy there",
-                    record.size
-                ),
-                _ => refuse!(
-                    "{shown} is missing, which was open as descriptor {fd}: put a copy there"
-                ),
-            };
+        let lack = self.compare(record, copy)?;
+        if matches!(lack, Lack::Cut | Lack::Content) {
+            // Now, when nothing has been changed yet, it may still be refused.
+            let text = Text::of(format_args!("rolling {shown} back, descriptor {fd}"));
+            sys::close(self.open_to(lack, record).step(text.as_str())?);
         }
-        let fd = opened.step(text.as_str())?;
-        self.complete(fd, number, record)?;
-        self.compare(fd, record)?;
-        Ok((fd, made))
+        Ok(lack)
     }
 
-    /// Makes a file that is not there, of what the image carries; all of it or nothing.
-    fn make(&self, number: usize, record: &FileRecord) -> sys::Result<()> {
-        const UNLINK: usize = 87;
-        let path = self.path(record);
-        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
-        let fd = sys::open(path, flags, 0o600)?;
-        let filled = content::fill(fd, number, 0, record.size, self.contents);
-        sys::close(fd);
-        if filled.is_err() {
-            // SAFETY: the path is ended by NUL; the file is our own, and of no use.
-            unsafe { sys::call1(UNLINK, path.as_ptr() as usize) };
+    fn refuse_missing(&self, record: &FileRecord) -> Outcome<Lack> {
+        let (shown, fd) = (self.shown(record), record.fd);
+        match self.carry.most(record.may_change(self.records)) {
+            Some(most) if record.is_regular() => refuse!(
+                "{shown} is missing, which was open as descriptor {fd}, and its {} bytes did not go \
+                 along: open files do up to {most} bytes together; put a copy there",
+                record.size
+            ),
+            _ => {
+                refuse!("{shown} is missing, which was open as descriptor {fd}: put a copy there")
+            }
         }
-        filled
     }
 
-    /// Gives a file that is the beginning of what the image carries, and that the process can write,
-    /// the rest of it.
-    fn complete(&self, fd: i32, number: usize, record: &FileRecord) -> Outcome<()> {
-        if record.carried == 0 || !record.may_grow(self.records) {
+    /// Whether a file can be made there.
+    fn look_at_folder(&self, record: &FileRecord) -> Outcome<()> {
+        const ACCESS: usize = 21;
+        let shown = self.shown(record);
+        let mut room = [0; libc::PATH_MAX as usize];
+        let Some(folder) = self.folder(record, &mut room) else {
             return Ok(());
+        };
+        let rights = (libc::W_OK | libc::X_OK) as usize;
+        // SAFETY: the path is ended by NUL.
+        match sys::check(unsafe { sys::call2(ACCESS, folder.as_ptr() as usize, rights) }) {
+            Err(Errno(libc::ENOENT | libc::ENOTDIR)) => {
+                refuse!("the folder of {shown} is missing here: make it first")
+            }
+            result => {
+                let text = Text::of(format_args!(
+                    "making {shown} again, descriptor {}, in its folder",
+                    record.fd
+                ));
+                result.step(text.as_str()).map(|_| ())
+            }
         }
-        let stat = content::status(fd)?;
-        let (size, opened) = (
-            stat.st_size as u64,
-            FileRecord {
-                fd: fd as u32,
-                ..*record
-            },
-        );
-        let is_regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
-        if !is_regular
-            || size >= record.size
-            || !content::begins(&opened, number, size, self.contents)?
-        {
-            return Ok(());
-        }
-        let path = self.path(record);
-        let shown = Shown(&path[..path.len() - 1]);
-        let text = Text::of(format_args!("completing {shown}, descriptor {}", record.fd));
-        let writing = sys::open(path, libc::O_WRONLY | libc::O_CLOEXEC, 0);
-        let writing = writing.step(text.as_str())?;
-        let filled = content::fill(writing, number, size, record.size, self.contents);
-        sys::close(writing);
-        filled.step(text.as_str())
     }
 
-    /// Whether the file is what it was.
-    fn compare(&self, fd: i32, record: &FileRecord) -> Outcome<()> {
-        let stat = content::status(fd)?;
-        let path = self.path(record);
-        let shown = Shown(&path[..path.len() - 1]);
+    /// What the open file lacks to be what it was.
+    fn compare(&self, record: &FileRecord, copy: Option<usize>) -> Outcome<Lack> {
+        let (stat, shown) = (content::status(record.fd as i32)?, self.shown(record));
         let is_regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
         if is_regular != record.is_regular() {
             return refuse!("{shown} is of another kind than it was");
         }
         if !is_regular {
-            return Ok(());
+            return Ok(Lack::Nothing);
         }
-        let remedy = match record.carried {
-            0 => "put back what it was",
-            _ => "put back what it was, or remove it and it is made of the image",
-        };
         let (then, size) = (record.size, stat.st_size as u64);
-        let (check, checked) = content::sum(
-            &[],
-            &FileRecord {
-                fd: fd as u32,
-                ..*record
-            },
-            record.checked.min(size),
-        )?;
-        let is_known = checked > 0 && checked == record.checked;
-        let may_grow = is_known || then == 0;
-        if size < then || size > then && !(may_grow && record.may_grow(self.records)) {
-            return refuse!("{shown} has changed: {size} bytes in place of {then}; {remedy}");
-        }
+        let (check, checked) = content::sum(&[], record, record.checked.min(size))?;
         // One that may not be read here cannot be compared.
-        if is_known && check != record.check {
-            return refuse!("{shown} has changed: it holds something else; {remedy}");
+        let is_known = checked > 0 && checked == record.checked;
+        let is_kept = !is_known || check == record.check;
+        let is_written = record.may_grow(self.records);
+        let may_grow = is_written && (is_known || then == 0);
+        let copy = copy.filter(|_| is_written);
+        if size == then && is_kept {
+            return Ok(Lack::Nothing);
         }
-        Ok(())
+        if size > then && is_kept && may_grow {
+            return Ok(match self.roll_back {
+                true => Lack::Cut,
+                false => Lack::Nothing,
+            });
+        }
+        match copy {
+            Some(_) if self.roll_back => return Ok(Lack::Content),
+            Some(number)
+                if size < then && content::begins(record, number, size, self.contents)? =>
+            {
+                return Ok(Lack::Rest);
+            }
+            _ => {}
+        }
+        let remedy = match self.copy_of(record) {
+            Some(_) => "put back what it was, or remove it and it is made of the image",
+            None if self.roll_back && is_written => {
+                "the image has no copy of it to roll it back to: put back what it was"
+            }
+            None => "put back what it was",
+        };
+        match size < then || size > then && !may_grow {
+            true => refuse!("{shown} has changed: {size} bytes in place of {then}; {remedy}"),
+            false => refuse!("{shown} has changed: it holds something else; {remedy}"),
+        }
+    }
+
+    /// Gives a file what it lacks. Returns whether it was made.
+    fn supply(&self, record: &FileRecord, lack: Lack) -> Outcome<bool> {
+        let (shown, fd) = (self.shown(record), record.fd);
+        let copy = self.copy_of(record).unwrap_or_default();
+        if lack == Lack::All {
+            let text = Text::of(format_args!("making {shown} again, descriptor {fd}"));
+            let made = self.make(copy, record).step(text.as_str())?;
+            return match self.look(record)? {
+                Lack::All => refuse!("{shown} is missing, and was there just now: try again"),
+                // Another descriptor of it, or another process that has it open too, was first.
+                lack => self.supply(record, lack).map(|_| made),
+            };
+        }
+        let text = match lack {
+            Lack::Nothing => return Ok(false),
+            Lack::Rest => Text::of(format_args!("completing {shown}, descriptor {fd}")),
+            _ => Text::of(format_args!("rolling {shown} back, descriptor {fd}")),
+        };
+        let file = self.open_to(lack, record).step(text.as_str())?;
+        let changed = match lack {
+            Lack::Cut => content::set_len(file, record.size),
+            Lack::Content => content::put_back(file, copy, record.size, self.contents),
+            _ => content::stat(file).and_then(|stat| {
+                let size = stat.st_size as u64;
+                content::fill(file, copy, size, record.size, self.contents)
+            }),
+        };
+        sys::close(file);
+        changed.step(text.as_str())?;
+        Ok(false)
+    }
+
+    /// Opens a file that is open, to be changed.
+    fn open_to(&self, lack: Lack, record: &FileRecord) -> sys::Result<i32> {
+        let path = NumberPath::new("/proc/self/fd/", record.fd as i32, "");
+        let way = match lack {
+            Lack::Content => libc::O_RDWR,
+            _ => libc::O_WRONLY,
+        };
+        sys::open(path.bytes(), way | libc::O_CLOEXEC, 0)
+    }
+
+    /// Makes a file that is not there, of what the image carries; all of it or nothing. `false` if it
+    /// is there now: another process was first.
+    fn make(&self, copy: usize, record: &FileRecord) -> sys::Result<bool> {
+        let path = self.path(record);
+        let mut room = [0; libc::PATH_MAX as usize];
+        let unnamed = self.folder(record, &mut room).map(unnamed_in);
+        let (fd, is_named) = match unnamed {
+            Some(Ok(fd)) => (fd, false),
+            // Not every file system has files without a name.
+            _ => {
+                let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
+                match sys::open(path, flags, 0o600) {
+                    Err(Errno(libc::EEXIST)) => return Ok(false),
+                    opened => (opened?, true),
+                }
+            }
+        };
+        let filled = content::fill(fd, copy, 0, record.size, self.contents);
+        let made = filled.and_then(|()| match is_named {
+            true => Ok(true),
+            false => link(fd, path),
+        });
+        sys::close(fd);
+        if made.is_err() && is_named {
+            const UNLINK: usize = 87;
+            // SAFETY: the path is ended by NUL; the file is our own, and of no use.
+            unsafe { sys::call1(UNLINK, path.as_ptr() as usize) };
+        }
+        made
+    }
+
+    /// The folder that the file is in, ended by NUL; `None` if that has no path.
+    fn folder<'a>(
+        &self,
+        record: &FileRecord,
+        room: &'a mut [u8; libc::PATH_MAX as usize],
+    ) -> Option<&'a [u8]> {
+        const MEMORY: &[u8] = b"/memfd:";
+        let path = self.path(record);
+        let slash = path.iter().rposition(|byte| *byte == b'/');
+        let len = slash.unwrap_or(0).max(1);
+        if len >= room.len() || path.starts_with(MEMORY) {
+            return None;
+        }
+        room[..len].copy_from_slice(&path[..len]);
+        Some(&room[..=len])
     }
 
     /// A file without a name, opened a first or a further time.
@@ -218,26 +357,42 @@ impl Files<'_> {
 
     /// A new file without a name: in the folder where it was, if that can be; else in memory.
     fn without_name(&self, record: &FileRecord) -> sys::Result<i32> {
-        const MEMORY: &[u8] = b"/memfd:";
-        let path = self.path(record);
-        let mut folder = [0u8; libc::PATH_MAX as usize];
-        let len = path
-            .iter()
-            .rposition(|byte| *byte == b'/')
-            .unwrap_or(0)
-            .max(1);
-        if len < folder.len() && !path.starts_with(MEMORY) {
-            folder[..len].copy_from_slice(&path[..len]);
-            let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
-            if let Ok(fd) = sys::open(&folder[..=len], flags, 0o600) {
-                return Ok(fd);
-            }
+        let mut room = [0; libc::PATH_MAX as usize];
+        let folder = self.folder(record, &mut room);
+        if let Some(Ok(fd)) = folder.map(unnamed_in) {
+            return Ok(fd);
         }
         let name = c"unnamed".as_ptr() as usize;
         let flags = libc::MFD_CLOEXEC as usize;
         // SAFETY: the name is ended by NUL.
         sys::check(unsafe { sys::call2(nr::MEMFD_CREATE, name, flags) }).map(|fd| fd as i32)
     }
+}
+
+/// A new file without a name in a folder.
+fn unnamed_in(folder: &[u8]) -> sys::Result<i32> {
+    let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
+    sys::open(folder, flags, 0o600)
+}
+
+/// Gives a file without a name that one; `false` if another file has it.
+fn link(fd: i32, path: &[u8]) -> sys::Result<bool> {
+    const LINKAT: usize = 265;
+    let from = NumberPath::new("/proc/self/fd/", fd, "");
+    let (from, to) = (from.bytes().as_ptr() as usize, path.as_ptr() as usize);
+    let (here, follow) = (libc::AT_FDCWD as usize, libc::AT_SYMLINK_FOLLOW as usize);
+    // SAFETY: both paths are ended by NUL.
+    match sys::check(unsafe { sys::call5(LINKAT, here, from, here, to, follow) }) {
+        Err(Errno(libc::EEXIST)) => Ok(false),
+        linked => linked.map(|_| true),
+    }
+}
+
+/// Gives an open file the position and the number that it had.
+fn put(fd: i32, record: &FileRecord) -> Outcome<()> {
+    // SAFETY: it sets the position.
+    unsafe { sys::call3(nr::LSEEK, fd as usize, record.offset as usize, 0) };
+    place(fd, record)
 }
 
 /// Opens a file or device as it was open; what made or emptied it then does not do so again.

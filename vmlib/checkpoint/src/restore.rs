@@ -35,6 +35,11 @@ const WORD: &CStr = c"VM_CHECKPOINT_RESTORE";
 /// How a process is brought back.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Way {
+    /// Open regular files that the process can write become what they were at the save: what was
+    /// written behind that is cut off, and what has changed otherwise is written anew of what the
+    /// image carries. Without, a file that has only grown is used as it is, and one that holds
+    /// something else is refused.
+    pub roll_back: bool,
     /// As if this host's vdso were another kernel's: for tests.
     pub foreign_vdso: bool,
 }
@@ -53,8 +58,11 @@ pub struct Way {
 /// What kept the restorer from being started.
 pub fn restore(image: BorrowedFd<'_>, way: Way) -> io::Result<Infallible> {
     inherit(image.as_raw_fd())?;
-    let suffix = if way.foreign_vdso { "f" } else { "" };
-    let argument = CString::new(format!("{}{suffix}", image.as_raw_fd()))?;
+    let mut argument = image.as_raw_fd().to_string();
+    for (word, is_wanted) in [("f", way.foreign_vdso), ("r", way.roll_back)] {
+        argument.push_str(if is_wanted { word } else { "" });
+    }
+    let argument = CString::new(argument)?;
     if let Some(program) = own_program(image) {
         // If it cannot be started, the restorer can.
         let _ = program.start(&argument);

@@ -14,15 +14,16 @@ use crate::{
     arena, deadline,
     fault::{Fault, Outcome, Step as _},
     files,
-    locks::{self, Lock},
+    locks::Lock,
     owners, private, process,
     process::Process,
     program,
     raw::{
         clone::{self, Given},
-        format::{FileRecord, Mapping, MemoryMap},
+        format::{FileRecord, Mapping, MemoryMap, ROLL_BACK},
         sys::{self, futex_wait, futex_wake, nr},
     },
+    reopen::Files,
     save::{self, Hold, Moment},
     scratch,
     stop::{self, Thread},
@@ -111,20 +112,22 @@ pub fn look_up() {
 }
 
 /// Where the process goes on: `restorer` is memory of whoever brought it back, `image` what the image
-/// came from, `contents` its file with the content of carried files, or -1.
+/// came from, `contents` its file with the content of carried files, or -1. `files` is [`ROLL_BACK`],
+/// or something else.
 pub extern "C" fn entry(
     plan: *mut Plan,
     restorer: usize,
     restorer_len: usize,
     image: i32,
     contents: i32,
+    files: u64,
 ) -> ! {
     // SAFETY: that code has done its work, and nobody returns to it.
     let _ = unsafe { sys::unmap(restorer, restorer_len) };
     // SAFETY: it is in the image, as it was written.
     let known = unsafe { &*plan };
     PLAN.store(plan, SeqCst);
-    match prepare(known, image, contents) {
+    match prepare(known, image, contents, files == ROLL_BACK) {
         Ok(leader) => live(leader),
         Err(fault) => give_up(&fault),
     }
@@ -152,7 +155,7 @@ fn give_up(fault: &Fault) -> ! {
 }
 
 /// Sets everything up but this thread itself. Returns its index.
-fn prepare(plan: &Plan, image: i32, contents: i32) -> Outcome<usize> {
+fn prepare(plan: &Plan, image: i32, contents: i32, roll_back: bool) -> Outcome<usize> {
     stop::forget();
     scratch::forget();
     save::came_back();
@@ -178,11 +181,17 @@ fn prepare(plan: &Plan, image: i32, contents: i32) -> Outcome<usize> {
     let contents = take_over(plan, image, contents)?;
     shift_deadlines(plan);
     process::restore(plan.process)?;
-    files::restore(plan.files, plan.names, contents, plan.carry)?;
+    let files = Files {
+        records: plan.files,
+        names: plan.names,
+        locks: plan.locks,
+        contents,
+        carry: plan.carry,
+        roll_back,
+    };
+    files::restore(&files)?;
     keep_place(plan);
-    locks::restore(plan.locks, plan.files, |file| {
-        &plan.names[file.name.at as usize..][..file.name.len as usize]
-    })?;
+    files.lock(plan.locks.iter())?;
     // SAFETY: numbers.
     let ids = unsafe { arena::take::<i32>(plan.threads.len())? };
     IDS.store(ids.as_mut_ptr(), SeqCst);

@@ -234,6 +234,8 @@ pub enum Output {
         from: (u32, u32),
         /// The image.
         image: Part,
+        /// Files that it writes are used as they are, and not rolled back.
+        keep_files: bool,
     },
     /// Have that task stop and write the rest; `Frozen` follows.
     Freeze(Tid, MoveWay),

@@ -196,6 +196,9 @@ pub struct Revival {
     pub groups: Vec<SavedGroup>,
     /// When checkpoints of it are made by themselves.
     pub policy: Policy,
+    /// Files that its tasks had open for writing are used as they are, and not rolled back to what they
+    /// were.
+    pub keep_files: bool,
 }
 
 /// A task of an application that is brought back.

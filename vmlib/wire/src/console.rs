@@ -71,6 +71,9 @@ pub enum Request {
         from: Option<(u32, u32)>,
         /// This console is its terminal from then on, as that of a run.
         attach: bool,
+        /// Files that its tasks had open for writing are used as they are, and not rolled back to what
+        /// they were.
+        keep_files: bool,
     },
     /// Have all tasks of the host of that name leave; it takes no more. Answered with `Drained`
     /// when each has left, or refused to.

@@ -6,7 +6,7 @@
 //! | 0 | 8 | number, goes up; one that was seen before is stale |
 //! | 8 | 4 | kind |
 //! | 12 | 4 | of `Go`: the host; of `Copy` and `Freeze`: bytes of two folders, 2 each, or 0 |
-//! | 16 | 4 | of `Go`: the generation |
+//! | 16 | 4 | of `Go`: the generation; of `Freeze`: 1 for a checkpoint, else 0 |
 //! | 20 | 4 | of `Go`: the machine |
 //! | 24 | up to 1000 | of `Copy` and `Freeze`: the folders ([`Folders`]) |
 //!
@@ -48,6 +48,8 @@ pub enum Order {
     Freeze {
         /// The image is to be compressed, if it was not begun.
         compress: bool,
+        /// The image is a part of a checkpoint: files are to be rolled back to it.
+        checkpoint: bool,
     },
     /// Give up what `Copy` has begun.
     Cancel,
@@ -66,8 +68,10 @@ impl Order {
     /// As it travels.
     pub fn to_bytes(self, number: u64) -> [u8; ORDER_LEN] {
         let (kind, value) = match self {
-            Order::Freeze { compress: false } => (1u32, 0),
-            Order::Freeze { compress: true } => (5, 0),
+            Order::Freeze {
+                compress: false, ..
+            } => (1u32, 0),
+            Order::Freeze { compress: true, .. } => (5, 0),
             Order::Go { host, .. } => (2, u32::from(host.0)),
             Order::Copy { compress: false } => (3, 0),
             Order::Copy { compress: true } => (6, 0),
@@ -77,14 +81,19 @@ impl Order {
         bytes[..8].copy_from_slice(&number.to_le_bytes());
         bytes[8..12].copy_from_slice(&kind.to_le_bytes());
         bytes[12..16].copy_from_slice(&value.to_le_bytes());
-        if let Order::Go {
-            machine,
-            generation,
-            ..
-        } = self
-        {
-            bytes[16..20].copy_from_slice(&generation.to_le_bytes());
-            bytes[20..].copy_from_slice(&machine.get().to_le_bytes());
+        match self {
+            Order::Go {
+                machine,
+                generation,
+                ..
+            } => {
+                bytes[16..20].copy_from_slice(&generation.to_le_bytes());
+                bytes[20..].copy_from_slice(&machine.get().to_le_bytes());
+            }
+            Order::Freeze { checkpoint, .. } => {
+                bytes[16..20].copy_from_slice(&u32::from(checkpoint).to_le_bytes());
+            }
+            Order::Copy { .. } | Order::Cancel => {}
         }
         bytes
     }
@@ -94,8 +103,10 @@ impl Order {
         let number = u64::from_le_bytes(*bytes.first_chunk()?);
         let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let order = match (word(8), word(12)) {
-            (Some(1), _) => Some(Order::Freeze { compress: false }),
-            (Some(5), _) => Some(Order::Freeze { compress: true }),
+            (Some(kind @ (1 | 5)), _) => Some(Order::Freeze {
+                compress: kind == 5,
+                checkpoint: word(16) == Some(1),
+            }),
             (Some(2), Some(host)) => go(host, word(16), word(20)),
             (Some(3), _) => Some(Order::Copy { compress: false }),
             (Some(6), _) => Some(Order::Copy { compress: true }),
@@ -235,7 +246,14 @@ mod tests {
     fn orders_and_reports_come_through() {
         for order in [
             Order::Copy { compress: true },
-            Order::Freeze { compress: false },
+            Order::Freeze {
+                compress: false,
+                checkpoint: true,
+            },
+            Order::Freeze {
+                compress: true,
+                checkpoint: false,
+            },
             Order::Cancel,
             Order::Go {
                 host: HostId(7),

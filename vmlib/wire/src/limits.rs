@@ -35,6 +35,10 @@ pub const MOVE_OFFER_TIME: Duration = Duration::from_secs(5);
 /// What the open files of a task that moves may hold together, so that the move takes them along:
 /// they are read while the task stands still. The others have to be at the target. Bytes.
 pub const MOVE_FILES: u64 = 4 * 1024 * 1024;
+/// What the open files of a task that it can rewrite, and those that were deleted, may hold together, so
+/// that a checkpoint has a copy to roll them back to; of its other files it takes [`MOVE_FILES`]. About
+/// what the memory of a small task takes, so that the task does not stand still much longer. Bytes.
+pub const CHECKPOINT_FILES: u64 = 64 * 1024 * 1024;
 /// The path of a daemon's working folder. Bytes.
 pub const WORK_DIR_MAX: usize = 500;
 /// How often a daemon looks how far the processes that carry images are, and whether they make

@@ -61,6 +61,7 @@ fn main() -> ExitCode {
             let file = File::open(&arguments[2]).expect("the image can be opened");
             let way = Way {
                 foreign_vdso: arguments.len() > 3,
+                ..Way::default()
             };
             let error = restore(file.as_fd(), way).expect_err("it does not return");
             eprintln!("the restorer does not start: {error}");

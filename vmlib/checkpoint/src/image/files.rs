@@ -144,8 +144,9 @@ fn remedy(carried: bool) -> &'static str {
 /// only grown where the process writes, or is missing and the image has it. Of each open file as
 /// many bytes are compared as the save has looked at: all of them, unless the program wanted less.
 /// One that is shorter than what the image has of it is left to the process itself to compare,
-/// which gets it the rest.
-pub fn check_files(heads: &Heads) -> Vec<FileProblem> {
+/// which gets it the rest. With `roll_back`, as in [`Way`](crate::Way), what the process writes and the
+/// image has may hold anything.
+pub fn check_files(heads: &Heads, roll_back: bool) -> Vec<FileProblem> {
     let mut problems = Vec::new();
     let dir = path(heads, heads.facts().dir);
     if let Err(cause) = rustix::fs::access(dir, Access::EXEC_OK) {
@@ -158,7 +159,7 @@ pub fn check_files(heads: &Heads) -> Vec<FileProblem> {
         let checked = match record.kind {
             // A duplicate is the same open file.
             _ if record.original != record.fd => Ok(()),
-            FD_FILE => check_file(heads, record, &mut buffer),
+            FD_FILE => check_file(heads, record, roll_back, &mut buffer),
             FD_DEVICE => check_device(path, record.fd),
             _ => Ok(()),
         };
@@ -182,7 +183,12 @@ fn path(heads: &Heads, name: Name) -> &Path {
     Path::new(OsStr::from_bytes(heads.name_bytes(name)))
 }
 
-fn check_file(heads: &Heads, record: &FileRecord, buffer: &mut [u8]) -> Result<(), FileProblem> {
+fn check_file(
+    heads: &Heads,
+    record: &FileRecord,
+    roll_back: bool,
+    buffer: &mut [u8],
+) -> Result<(), FileProblem> {
     let (path, fd) = (path(heads, record.name), record.fd);
     let carried = heads.is_carried(record);
     let own = || path.to_owned();
@@ -219,7 +225,7 @@ fn check_file(heads: &Heads, record: &FileRecord, buffer: &mut [u8]) -> Result<(
     };
     // Of what could not be read at the save it is not known whether it has only grown.
     let may_grow = record.may_grow(heads.files()) && (record.checked > 0 || record.size == 0);
-    if carried && now.len() < record.size && record.may_grow(heads.files()) {
+    if carried && record.may_grow(heads.files()) && (roll_back || now.len() < record.size) {
         return Ok(());
     }
     if now.len() < record.size || now.len() > record.size && !may_grow {

@@ -66,6 +66,10 @@ pub const PLAIN: u16 = 0;
 /// The payload is one LZ4 block.
 pub const LZ4: u16 = 1;
 
+/// What the process finds in its sixth argument if its files are to be rolled back. Restorers that
+/// know nothing of it leave anything there, hence no small number.
+pub const ROLL_BACK: u64 = u64::from_le_bytes(*b"ROLLBACK");
+
 /// A mapping that only this process sees.
 pub const PRIVATE: u32 = 0;
 /// Shared memory without a name; mappings of one [`Mapping::object`] show the same memory.
@@ -427,6 +431,15 @@ impl FileRecord {
     pub fn may_grow(&self, all: &[FileRecord]) -> bool {
         all.iter()
             .any(|other| other.is_same_file(self) && other.is_writable())
+    }
+
+    /// Whether what the file held may have been changed since the save: the process writes it, and
+    /// not only at its end.
+    pub fn may_change(&self, all: &[FileRecord]) -> bool {
+        // O_APPEND.
+        all.iter().any(|other| {
+            other.is_same_file(self) && other.is_writable() && other.flags & 0o2000 == 0
+        })
     }
 
     /// Whether it is a regular file.

@@ -36,10 +36,14 @@ fn with_file(dir: &Path, content: &[u8], flags: i32) -> Made {
 }
 
 fn problems(made: &Made) -> Vec<FileProblem> {
+    problems_if(made, false)
+}
+
+fn problems_if(made: &Made, roll_back: bool) -> Vec<FileProblem> {
     let bytes = made.write(Codec::Plain);
     let mut image = ImageReader::new(&bytes[..]).unwrap();
     while image.next_section().unwrap().is_some() {}
-    check_files(image.heads().unwrap())
+    check_files(image.heads().unwrap(), roll_back)
 }
 
 /// The only problem, as people see it, without the folder.
@@ -178,6 +182,29 @@ fn a_file_that_is_carried_may_be_behind_where_the_process_writes_it() {
         made.files[0].carried = carried;
         fs::write(dir.path().join("data"), "as it").unwrap();
         assert_eq!(problems(&made).is_empty(), is_well, "{way}, {carried}");
+    }
+}
+
+#[test]
+fn what_would_be_rolled_back_may_hold_anything() {
+    let dir = tempfile::tempdir().unwrap();
+    for (way, carried, now, is_well) in [
+        (libc::O_RDWR, 1, "something else", true),
+        (libc::O_RDWR, 1, "AS IT WAS", true),
+        (libc::O_RDWR, 1, "", true),
+        (libc::O_RDWR, 0, "as it was, and more", true),
+        (libc::O_RDWR, 0, "something else", false),
+        (libc::O_RDONLY, 1, "something else", false),
+    ] {
+        let mut made = with_file(dir.path(), b"as it was", way);
+        made.files[0].carried = carried;
+        fs::write(dir.path().join("data"), now).unwrap();
+        let found = problems_if(&made, true);
+        assert_eq!(
+            found.is_empty(),
+            is_well,
+            "{way}, {carried}, {now}: {found:?}"
+        );
     }
 }
 

@@ -37,11 +37,11 @@ fn assert_no_image(image: &Path) {
 }
 
 /// A file system of 8 MiB, which goes with this.
-struct Small(PathBuf);
+pub struct Small(pub PathBuf);
 
 impl Small {
     /// `None` where this user may make none.
-    fn mount(folder: &Path) -> Option<Self> {
+    pub fn mount(folder: &Path) -> Option<Self> {
         let path = CString::new(folder.as_os_str().as_bytes()).expect("a path");
         let kind = c"tmpfs".as_ptr();
         let size = c"size=8m".as_ptr().cast();

@@ -3,6 +3,7 @@
 
 mod broken;
 mod files;
+mod roll_back;
 #[path = "../zoo/run.rs"]
 #[allow(dead_code, reason = "each test uses its part")]
 mod run;
@@ -43,6 +44,12 @@ impl Saver {
                 .arg("restore")
                 .arg(image),
         )
+    }
+
+    /// Brings one back, and its files with it.
+    fn roll_back(image: &Path) -> Self {
+        let mut command = Command::new(run::example("saver"));
+        Saver::of(command.arg("restore").arg(image).arg("roll-back"))
     }
 
     /// Tells it something, and returns its answer.

@@ -24,6 +24,8 @@ pub struct Reviving {
     pub from: (u32, u32),
     /// Where the output of its tasks goes.
     pub console: HostId,
+    /// Files that its tasks write are used as they are.
+    pub keep_files: bool,
     /// How old the checkpoint was when it was read. Milliseconds.
     pub age_ms: u64,
     /// Because of what it went back by itself; none if a person wanted it back.
@@ -95,6 +97,7 @@ impl Agreed {
             asker: revival.asker,
             from: revival.from,
             console: self.console_of(app),
+            keep_files: revival.keep_files,
             age_ms: revival.age_ms,
             lost,
             awaited,

@@ -468,6 +468,7 @@ fn revival() -> Change {
             members: vec![(3, t(2, 1))],
         }],
         policy: Policy::default(),
+        keep_files: true,
     })
 }
 

@@ -174,12 +174,17 @@ impl Daemon {
                 Ok(()) => Reply::Now(Answer::Done),
                 Err(failed) => failed.into(),
             },
-            Request::Restart { app, from, attach } => {
+            Request::Restart {
+                app,
+                from,
+                attach,
+                keep_files,
+            } => {
                 if attach && let Err(failed) = self.no_run(conn) {
                     return failed.into();
                 }
                 let asker = MoveAsker::Console(conn, number);
-                later(self.ask_restart(asker, app, from, attach, out))
+                later(self.ask_restart(asker, app, from, (attach, keep_files), out))
             }
             Request::Drain(name) => {
                 later(self.ask_drain(MoveAsker::Console(conn, number), &name, out))

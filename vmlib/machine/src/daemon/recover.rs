@@ -49,7 +49,7 @@ impl Daemon {
         }
         let generation = state.epochs(app).generation;
         let asker = MoveAsker::Recovery(app, generation);
-        if let Err(failed) = self.ask_restart(asker, app, None, false, out) {
+        if let Err(failed) = self.ask_restart(asker, app, None, (false, false), out) {
             self.abandon(app, generation, &failed.text);
         }
     }

@@ -34,6 +34,7 @@ pub(super) struct RestartAsked {
     app: Tid,
     /// The asker is its console from then on.
     attach: bool,
+    keep_files: bool,
     began: Time,
     /// Newer checkpoints that are not whole.
     passed_over: Vec<String>,
@@ -52,6 +53,7 @@ pub(super) struct Revived {
     generation: u32,
     from: (u32, u32),
     console: HostId,
+    keep_files: bool,
     /// The tasks that are to live here, and whether they stand.
     tasks: BTreeMap<Tid, bool>,
     /// The manifest was asked for.
@@ -67,7 +69,7 @@ impl Daemon {
         asker: MoveAsker,
         app: Tid,
         from: Option<(u32, u32)>,
-        attach: bool,
+        (attach, keep_files): (bool, bool),
         out: &mut Outbox,
     ) -> Result<(), Failed> {
         let shown = app.show(self.machine);
@@ -93,6 +95,7 @@ impl Daemon {
             asker,
             app,
             attach,
+            keep_files,
             began: self.now,
             passed_over: Vec::new(),
         };
@@ -171,6 +174,7 @@ impl Daemon {
             tasks: revived.collect(),
             groups: agreed.groups.clone(),
             policy: agreed.policy,
+            keep_files: asked.keep_files,
         });
         let bytes = encode(&revival).len();
         if bytes > limits::REVIVAL_MAX {
@@ -215,7 +219,7 @@ impl Daemon {
         let awaited = state
             .reviving(app)
             .filter(|it| it.awaited.contains(&self.me));
-        let how = awaited.map(|it| (it.from, it.console));
+        let how = awaited.cloned();
         if let Some(run) = self.runs.get_mut(&app) {
             run.hosts.extend(tasks.iter().map(|(_, host, _)| *host));
         }
@@ -226,11 +230,12 @@ impl Daemon {
         self.release_held(out);
         let here = tasks.iter().filter(|(_, host, _)| *host == self.me);
         let here: BTreeMap<Tid, bool> = here.map(|(tid, ..)| (*tid, false)).collect();
-        if let Some((from, console)) = how {
+        if let Some(how) = how {
             let revived = Revived {
                 generation,
-                from,
-                console,
+                from: how.from,
+                console: how.console,
+                keep_files: how.keep_files,
                 tasks: here,
                 loads: false,
                 kept: Vec::new(),
@@ -276,7 +281,7 @@ impl Daemon {
         let Some(revived) = revived.filter(|revived| revived.generation == generation) else {
             return Ok(());
         };
-        let (from, console) = (revived.from, revived.console);
+        let (from, console, keep_files) = (revived.from, revived.console, revived.keep_files);
         let mut awaited: BTreeSet<Tid> = revived.tasks.keys().copied().collect();
         let mut kept = checkpoint.kept;
         kept.retain(|kept| awaited.contains(&kept.order.to));
@@ -308,6 +313,7 @@ impl Daemon {
                 app,
                 from,
                 image: part.image,
+                keep_files,
             });
         }
         if let Some(revived) = self.revived.get_mut(&app) {

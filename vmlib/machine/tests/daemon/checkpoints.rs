@@ -30,6 +30,8 @@ pub struct Store {
     waiting: BTreeMap<Tid, (HostId, u32, Part)>,
     /// The images of the last checkpoint.
     pub images: BTreeMap<Tid, Endpoint>,
+    /// Tasks that were made of an image, and whether their files were to be used as they are.
+    pub keep_files: BTreeMap<Tid, bool>,
     /// What was committed.
     pub committed: Vec<Checkpoint>,
 }
@@ -408,6 +410,7 @@ fn an_application_that_is_brought_back_keeps_its_policy() {
         app: master,
         from: None,
         attach: false,
+        keep_files: false,
     };
     world.console_request(1, conn, &request);
     world.run_for(Duration::from_secs(30));

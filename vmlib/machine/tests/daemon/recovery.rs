@@ -219,6 +219,7 @@ fn one_that_cannot_be_brought_back_ends_after_some_trials_and_says_why() {
         app: master,
         from: None,
         attach: false,
+        keep_files: false,
     };
     let Answer::Restarted(report) = world.console(1, conn, &request) else {
         panic!("it can be brought back")
@@ -241,6 +242,7 @@ fn one_that_goes_back_can_be_ended() {
         app: master,
         from: None,
         attach: false,
+        keep_files: false,
     };
     let Answer::Failed(failed) = world.console(2, other, &restart) else {
         panic!("it goes back")

@@ -48,11 +48,16 @@ impl World {
     }
 
     fn wish_restart(&mut self, host: u16, app: Tid) -> (ConnId, u64) {
+        self.wish_restart_with(host, app, false)
+    }
+
+    fn wish_restart_with(&mut self, host: u16, app: Tid, keep_files: bool) -> (ConnId, u64) {
         let conn = self.conn();
         let request = Request::Restart {
             app,
             from: None,
             attach: false,
+            keep_files,
         };
         (conn, self.console_request(host, conn, &request))
     }
@@ -137,6 +142,19 @@ fn an_application_goes_on_where_it_was_stopped_with_its_groups_and_what_was_on_i
     // New tasks are born as ever.
     let late = world.spawn(master, "worker", 1, on(2)).tids[0];
     check(&mut world, &[master, workers[0], workers[1], late]);
+}
+
+#[test]
+fn every_owner_is_told_whether_files_are_used_as_they_are() {
+    let (mut world, master, workers) = setting();
+    for keep_files in [true, false] {
+        world.stop(master);
+        world.store.keep_files.clear();
+        let wish = world.wish_restart_with(1, master, keep_files);
+        world.restarted(wish).expect("it can be brought back");
+        let told = [master, workers[0], workers[1]].map(|tid| (tid, keep_files));
+        assert_eq!(world.store.keep_files, told.into());
+    }
 }
 
 #[test]

@@ -480,7 +480,12 @@ impl World {
                 app,
                 from,
             } => self.load(host, question, app, from),
-            Output::Restore { tid, .. } => self.restore(host, tid),
+            Output::Restore {
+                tid, keep_files, ..
+            } => {
+                self.store.keep_files.insert(tid, keep_files);
+                self.restore(host, tid);
+            }
             Output::Discard(tid) => {
                 self.expected.retain(|_, awaited| *awaited != (host, tid));
                 self.standing.remove(&(host, tid));

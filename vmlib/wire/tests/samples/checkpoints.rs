@@ -66,6 +66,7 @@ pub fn restart(visitor: &mut impl Visitor) {
             members: vec![(0, tid(2, 5))],
         }],
         policy: policy(),
+        keep_files: true,
     };
     let standing = Change::Standing {
         app,
@@ -99,7 +100,13 @@ pub fn restart(visitor: &mut impl Visitor) {
     }
     for (name, from) in [("Restart", None), ("Restart.from", Some((1, 4)))] {
         let attach = from.is_some();
-        let request = Request::Restart { app, from, attach };
+        let keep_files = attach;
+        let request = Request::Restart {
+            app,
+            from,
+            attach,
+            keep_files,
+        };
         visitor.message(&format!("ConsoleRequest.{name}"), request);
     }
     visitor.message("ConsoleRequest.Policy", Request::Policy(app, policy()));
