@@ -20,7 +20,7 @@ use vm_wire::{
     MachineId, Tid,
     checkpoint::{Policy, Recover},
     id::TidError,
-    limits::{CHECKPOINT_EVERY_MIN, CHECKPOINTS_KEPT_MAX, SPAWN_COUNT_MAX},
+    limits::{CHECKPOINT_EVERY_MIN, CHECKPOINTS_KEPT_MAX, MTBF_MAX, SPAWN_COUNT_MAX},
     task::{Place, Spawn},
 };
 
@@ -137,9 +137,14 @@ pub enum Command {
     /// Save all tasks of an application together, while it stands still for a moment.
     #[command(after_long_help = CHECKPOINT_HELP)]
     Checkpoint {
-        /// Not now, but again and again from now on, after so long each: 90s, 5m, 1h; 0s: no more.
+        /// Not now, but again and again from now on, after so long each: 90s, 5m, 1h; 0s: no more; auto:
+        /// with --mtbf.
         #[arg(long, value_name = "TIME", value_parser = interval)]
-        every: Option<Duration>,
+        every: Option<Interval>,
+        /// The mean time between failures of hosts: 12h, 30d. Of it and of what a checkpoint costs the
+        /// best interval follows.
+        #[arg(long, value_name = "TIME", requires = "every", value_parser = mtbf)]
+        mtbf: Option<Duration>,
         /// How many of these are kept; otherwise three.
         #[arg(long, value_name = "COUNT", requires = "every")]
         #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(CHECKPOINTS_KEPT_MAX)))]
@@ -313,9 +318,14 @@ pub struct Run {
     /// If it goes on: do not roll back the files that its tasks had open for writing.
     #[arg(long, requires = "resume_or_start")]
     pub keep_files: bool,
-    /// Make a checkpoint of the application again and again, after so long each: 90s, 5m, 1h.
+    /// Make a checkpoint of the application again and again, after so long each: 90s, 5m, 1h; auto: with
+    /// --mtbf.
     #[arg(long, value_name = "TIME", value_parser = interval)]
-    pub checkpoint_every: Option<Duration>,
+    pub checkpoint_every: Option<Interval>,
+    /// The mean time between failures of hosts: 12h, 30d. Of it and of what a checkpoint costs the best
+    /// interval follows.
+    #[arg(long, value_name = "TIME", requires = "checkpoint_every", value_parser = mtbf)]
+    pub mtbf: Option<Duration>,
     /// How many of these checkpoints are kept; otherwise three.
     #[arg(long, value_name = "COUNT", requires = "checkpoint_every")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(CHECKPOINTS_KEPT_MAX)))]
@@ -467,21 +477,61 @@ impl FromStr for AppArg {
     }
 }
 
+/// When checkpoints are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interval {
+    /// After so long each; 0: none are.
+    Fixed(Duration),
+    /// As follows from what they cost.
+    Auto,
+}
+
 /// A time between checkpoints: 0, or not less than the least.
-fn interval(text: &str) -> Result<Duration, String> {
-    let parsed = text.parse::<jiff::SignedDuration>();
-    let time = parsed.map_err(|_| "a time is written like 90s, 5m or 1h".to_owned())?;
-    match Duration::try_from(time) {
-        Ok(time) if time.is_zero() || time >= CHECKPOINT_EVERY_MIN => Ok(time),
+fn interval(text: &str) -> Result<Interval, String> {
+    if text == "auto" {
+        return Ok(Interval::Auto);
+    }
+    match duration(text)? {
+        time if time.is_zero() || time >= CHECKPOINT_EVERY_MIN => Ok(Interval::Fixed(time)),
         _ => Err(format!("it is at least {CHECKPOINT_EVERY_MIN:?}")),
     }
 }
 
+fn mtbf(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        time if time.is_zero() || time > MTBF_MAX => {
+            let days = MTBF_MAX.as_secs() / 86_400;
+            Err(format!("it is more than 0 and at most {days} days"))
+        }
+        time => Ok(time),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<jiff::SignedDuration>();
+    let time = parsed.ok().and_then(|time| Duration::try_from(time).ok());
+    time.ok_or_else(|| "a time is written like 90s, 5m or 1h".to_owned())
+}
+
+/// The mean time between failures for which the interval is chosen if nobody says more: a day.
+const MTBF: Duration = Duration::from_secs(86_400);
+
 /// A policy, as given by options.
-pub fn policy(every: Option<Duration>, keep: Option<u32>, recover: Option<RecoverArg>) -> Policy {
-    let every = every.unwrap_or_default();
+pub fn policy(
+    every: Option<Interval>,
+    mtbf: Option<Duration>,
+    keep: Option<u32>,
+    recover: Option<RecoverArg>,
+) -> Policy {
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let (every_ms, mtbf_ms) = match every {
+        Some(Interval::Fixed(every)) => (millis(every), 0),
+        Some(Interval::Auto) => (0, millis(mtbf.unwrap_or(MTBF))),
+        None => (0, 0),
+    };
     Policy {
-        every_ms: u64::try_from(every.as_millis()).unwrap_or(u64::MAX),
+        every_ms,
+        mtbf_ms,
         keep: keep.unwrap_or(0),
         recover: match recover.unwrap_or(RecoverArg::Host) {
             RecoverArg::Host => Recover::Host,

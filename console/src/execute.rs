@@ -130,12 +130,13 @@ impl Console {
             }
             Command::Checkpoint {
                 every: Some(every),
+                mtbf,
                 keep,
                 recover,
                 tid,
             } => {
                 let tid = self.resolve(tid)?;
-                let policy = command::policy(Some(*every), *keep, *recover);
+                let policy = command::policy(Some(*every), *mtbf, *keep, *recover);
                 let Answer::Done = self.client()?.ask(&Request::Policy(tid, policy))? else {
                     return Err(ClientError::Unexpected.into());
                 };
@@ -362,7 +363,7 @@ impl Console {
             let input = reads.then(rustix::stdio::stdin);
             let every = args.checkpoint_every;
             let policy = (every.is_some() || args.recover.is_some())
-                .then(|| command::policy(every, args.keep, args.recover));
+                .then(|| command::policy(every, args.mtbf, args.keep, args.recover));
             run::run(
                 &self.dir,
                 &self.interrupt,

@@ -541,12 +541,12 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
             (
                 Event::Policy(tid(1, 1), policy),
                 "t1.1: a checkpoint every 300 s, 5 are kept\n",
-                r#"{"every_ms":300000,"keep":5,"recover":"host","tid":"t1.1"}"#,
+                r#"{"every_ms":300000,"keep":5,"mtbf_ms":null,"recover":"host","tid":"t1.1"}"#,
             ),
             (
                 Event::Policy(tid(1, 1), Policy::default()),
                 "t1.1: no more checkpoints by themselves\n",
-                r#"{"every_ms":0,"keep":null,"recover":"host","tid":"t1.1"}"#,
+                r#"{"every_ms":0,"keep":null,"mtbf_ms":null,"recover":"host","tid":"t1.1"}"#,
             ),
             (
                 Event::Stopped(&saved),

@@ -57,6 +57,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
         Event::Policy(of, policy) => json!({
             "tid": tid(of),
             "every_ms": policy.every_ms,
+            "mtbf_ms": (policy.mtbf_ms != 0).then_some(policy.mtbf_ms),
             "keep": (policy.keep != 0).then_some(policy.keep),
             "recover": match policy.recover {
                 Recover::Host => "host",

@@ -49,13 +49,19 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
             report.total_us as f64 / 1e3,
             report.freeze_us as f64 / 1e3,
         ),
+        Event::Policy(tid, policy) if policy.mtbf_ms != 0 => format!(
+            "{}: checkpoints at the interval that fits one failure in {:.1} hours, {} are kept\n",
+            tid.show(machine),
+            policy.mtbf_ms as f64 / 3.6e6,
+            kept(policy.keep),
+        ),
         Event::Policy(tid, policy) => match (policy.every_ms, policy.keep) {
             (0, _) => format!("{}: no more checkpoints by themselves\n", tid.show(machine)),
             (every, keep) => format!(
                 "{}: a checkpoint every {} s, {} are kept\n",
                 tid.show(machine),
                 every as f64 / 1e3,
-                if keep == 0 { CHECKPOINTS_KEPT } else { keep },
+                kept(keep),
             ),
         },
         Event::Stopped(report) => format!(
@@ -185,6 +191,11 @@ pub(super) fn run_output(
         bytes.extend_from_slice(end);
     }
     bytes
+}
+
+/// How many checkpoints are kept by a policy.
+fn kept(keep: u32) -> u32 {
+    if keep == 0 { CHECKPOINTS_KEPT } else { keep }
 }
 
 /// What a shell would say of a program that ended so, if anything.

@@ -46,6 +46,7 @@ fn sample() -> Manifest {
         policy: Policy {
             recover: vm_wire::checkpoint::Recover::Never,
             every_ms: 300_000,
+            mtbf_ms: 0,
             keep: 5,
         },
         tasks: vec![task(app, 0x11), task(other, 0x22)],

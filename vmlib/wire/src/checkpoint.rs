@@ -11,6 +11,7 @@ use crate::{
     task::{Failed, message},
 };
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 message! { CheckpointAsk CheckpointEnd CutAsk CutMade PartSaved CommitAsk Committed CutClose CutClosed KeptSaved }
 
@@ -70,8 +71,12 @@ pub struct AgreedPart {
 /// When checkpoints of an application are made by themselves, and how many stay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
-    /// From the end of one to the beginning of the next. Milliseconds; 0: none is made.
+    /// From the end of one to the beginning of the next. Milliseconds; 0: none is made, unless the next
+    /// says otherwise.
     pub every_ms: u64,
+    /// The mean time between failures, for which the best interval is chosen. Milliseconds; 0: not
+    /// known.
+    pub mtbf_ms: u64,
     /// How many are kept; 0: the store's own number.
     pub keep: u32,
     /// When the application goes back to the last one by itself.
@@ -91,8 +96,30 @@ pub enum Recover {
 }
 
 impl Policy {
+    /// How long after the end of a checkpoint the next one is made, if one is, when the last cost that
+    /// much time. Without a fixed interval it is that with which least time is lost in the mean, by
+    /// checkpoints and by failures: the square root of twice the cost times the mean time between
+    /// failures (J. W. Young, A first order approximation to the optimum checkpoint interval, CACM
+    /// 17, 1974).
+    pub fn interval(self, cost: Duration) -> Option<Duration> {
+        match (self.every_ms, self.mtbf_ms) {
+            (0, 0) => None,
+            (0, mtbf) => {
+                let best = (2.0 * cost.as_secs_f64() * mtbf as f64 / 1e3).sqrt();
+                Some(Duration::from_secs_f64(best).max(limits::CHECKPOINT_EVERY_MIN))
+            }
+            (every, _) => Some(Duration::from_millis(every)),
+        }
+    }
+
     /// Why no checkpoints can be made so, for people.
     pub fn refusal(self) -> Option<String> {
+        if self.mtbf_ms > limits::MTBF_MAX.as_millis() as u64 {
+            let max = limits::MTBF_MAX.as_secs() / 86_400;
+            return Some(format!(
+                "a mean time between failures is at most {max} days"
+            ));
+        }
         let (least, max) = (limits::CHECKPOINT_EVERY_MIN, limits::CHECKPOINTS_KEPT_MAX);
         if (1..least.as_millis() as u64).contains(&self.every_ms) {
             return Some(format!("checkpoints are made every {least:?} at most"));
@@ -310,4 +337,26 @@ pub struct CutClosed {
     pub epoch: u32,
     /// Whether it left a checkpoint.
     pub saved: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_follows_from_cost_and_failures_or_is_what_was_said() {
+        let policy = |every_ms, mtbf_ms| Policy {
+            every_ms,
+            mtbf_ms,
+            ..Policy::default()
+        };
+        let second = Duration::from_secs(1);
+        assert_eq!(policy(0, 0).interval(second), None);
+        assert_eq!(policy(5_000, 60_000).interval(second), Some(5 * second));
+        // The root of 2 * 1 s * 1800 s.
+        assert_eq!(policy(0, 1_800_000).interval(second), Some(60 * second));
+        let least = limits::CHECKPOINT_EVERY_MIN;
+        assert_eq!(policy(0, 1).interval(second), Some(least));
+        assert!(policy(0, u64::MAX).refusal().is_some());
+    }
 }

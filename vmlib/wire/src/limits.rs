@@ -105,6 +105,10 @@ pub const CHECKPOINT_EVERY_MIN: Duration = Duration::from_secs(1);
 pub const CHECKPOINTS_KEPT: u32 = 3;
 /// Checkpoints of one application that may be kept.
 pub const CHECKPOINTS_KEPT_MAX: u32 = 1_000;
+/// The longest mean time between failures that is believed.
+pub const MTBF_MAX: Duration = Duration::from_secs(10_000 * 86_400);
+/// What a checkpoint is taken to cost before one was made.
+pub const CHECKPOINT_COST: Duration = Duration::from_millis(100);
 /// How long it may take until all tasks of an application that is brought back stand.
 pub const REVIVE_TIME: Duration = Duration::from_secs(600);
 /// Of the messages of ended tasks that hosts keep for an application, how much a checkpoint holds.

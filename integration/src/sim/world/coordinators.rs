@@ -205,9 +205,16 @@ impl World {
                 match order {
                     Order::MoveReported(reported) if reported.request >= FORGED => {
                         // An owner that is gone answers nothing; its absence does.
+                        // So does that of a task which the log has forgotten.
                         let gone = FailKind::HostLost;
+                        let node = &self.nodes[self.coordinators[index].slot];
+                        let known = node.agreed().and_then(|agreed| agreed.task(reported.tid));
                         match &reported.state {
-                            MoveState::Ended(Err(failed)) if failed.kind == gone => Ok(false),
+                            MoveState::Ended(Err(failed))
+                                if failed.kind == gone || known.is_none() =>
+                            {
+                                Ok(false)
+                            }
                             state => Err(format!(
                                 "an order of an older term about {} was heeded: {state:?}",
                                 reported.tid
@@ -413,8 +420,11 @@ impl World {
         let mut living = self.coordinators.iter().filter(|process| process.alive);
         let left = living.find(|process| !named(process) || process.machine.moves().count() > 0)?;
         Some(format!(
-            "coordinator {} of slot {} is left over",
-            left.number, left.slot
+            "coordinator {} of slot {} is left over: it serves {:?}, drives {} moves",
+            left.number,
+            left.slot,
+            left.serves.map(|serves| (serves.app, serves.term)),
+            left.machine.moves().count()
         ))
     }
 }

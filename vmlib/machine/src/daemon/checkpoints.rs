@@ -141,6 +141,7 @@ impl Daemon {
     /// An application has ended, and with it its coordinator. If it was stopped with a checkpoint,
     /// that one's daemon tells.
     pub(super) fn forget_checkpoints(&mut self, app: Tid, out: &mut Outbox) {
+        self.costs.remove(&app);
         let master = self.agreement.state().task(app);
         if master.is_some_and(|it| it.status == Some(ExitStatus::Suspended)) {
             return;
@@ -170,10 +171,16 @@ impl Daemon {
     /// of the host whose coordinator it is does, and counts from the last one, or from now.
     pub(super) fn review_policy(&mut self, app: Tid) {
         let state = self.agreement.state();
-        let every = Duration::from_millis(state.epochs(app).policy.every_ms);
+        let cost = self.costs.get(&app).copied();
+        let cost = cost.unwrap_or(limits::CHECKPOINT_COST);
+        let every = state.epochs(app).policy.interval(cost);
         let mine = state.coordinating_host(app) == Some(self.me);
         self.policies.remove(&app);
-        if mine && !every.is_zero() && !state.is_cut(app) && state.reviving(app).is_none() {
+        if let Some(every) = every
+            && mine
+            && !state.is_cut(app)
+            && state.reviving(app).is_none()
+        {
             let due = self.now + every;
             self.policies.insert(app, due);
             self.set_timer(due, Timer::Policy(app));
@@ -197,14 +204,33 @@ impl Daemon {
 
     /// One that was made by itself, or was not. The next one is made all the same.
     pub(super) fn on_policy_answer(&mut self, app: Tid, answer: &Answer, out: &mut Outbox) {
-        if let Answer::Failed(failed) = answer {
-            let shown = app.show(self.machine);
-            out.push_back(Output::Note(format!(
-                "no checkpoint of {shown} was made: {failed}"
-            )));
-            if !self.policies.contains_key(&app) {
+        let shown = app.show(self.machine);
+        let text = match answer {
+            Answer::Checkpointed(report) => {
+                self.costs
+                    .insert(app, Duration::from_micros(report.freeze_us));
                 self.review_policy(app);
+                let next = self.policies.get(&app).map(|due| due.since(self.now));
+                format!(
+                    "checkpoint g{}-e{} of {shown}: {} tasks, {:.1} MB in {:.1} ms; they stood still \
+                     for {:.1} ms; the next one in {:.0?}",
+                    report.generation,
+                    report.epoch,
+                    report.tasks,
+                    report.bytes as f64 / 1e6,
+                    report.total_us as f64 / 1e3,
+                    report.freeze_us as f64 / 1e3,
+                    next.unwrap_or_default(),
+                )
             }
-        }
+            Answer::Failed(failed) => {
+                if !self.policies.contains_key(&app) {
+                    self.review_policy(app);
+                }
+                format!("no checkpoint of {shown} was made: {failed}")
+            }
+            _ => return,
+        };
+        out.push_back(Output::Note(text));
     }
 }

@@ -206,7 +206,7 @@ impl Daemon {
     }
 
     /// This host has none to look after.
-    fn end_coordinator(&mut self, app: Tid, out: &mut Outbox) {
+    pub(super) fn end_coordinator(&mut self, app: Tid, out: &mut Outbox) {
         self.coordinators.proposed.remove(&app);
         if let Some(process) = self.coordinators.processes.remove(&app)
             && process.stage != Life::Gone
@@ -358,13 +358,21 @@ impl Daemon {
                 request,
                 tid,
                 ..
-            }) if owner_gone => {
-                let text = format!("host '{}' was lost", self.host_name(to));
+            }) if owner_gone || state.task(tid).is_none() => {
+                // A task that was known when the move was asked for, and is not now, is of a life of
+                // its application that has ended.
+                let failed = match owner_gone {
+                    true => {
+                        let text = format!("host '{}' was lost", self.host_name(to));
+                        Failed::new(FailKind::HostLost, text)
+                    }
+                    false => self.no_such_task(tid),
+                };
                 let reported = MoveReported {
                     asker,
                     request,
                     tid,
-                    state: MoveState::Ended(Err(Failed::new(FailKind::HostLost, text))),
+                    state: MoveState::Ended(Err(failed)),
                 };
                 self.mail_to_coordinator(app, to, &Order::MoveReported(reported), out);
             }

@@ -99,9 +99,33 @@ impl Daemon {
         for tid in tids {
             self.save_part(tid, out);
         }
+        for (tid, request, answer) in std::mem::take(&mut self.postponed) {
+            self.answer_task(tid, request, answer, out);
+        }
         let now = self.now;
         self.set_timer(now + limits::CUT_START, Timer::Cut(app, epoch));
         self.set_timer(now + limits::CUT_TIME, Timer::Cut(app, epoch));
+    }
+
+    /// This daemon's first state may be of after a cut that waits for what this host keeps.
+    pub(super) fn take_part_in_cuts(&mut self, out: &mut Outbox) {
+        let state = self.agreement.state();
+        let cut: Vec<Tid> = state.apps().filter(|app| state.is_cut(*app)).collect();
+        for app in cut {
+            let epoch = self.agreement.state().epochs(app).epoch;
+            self.on_cut(app, epoch, None, out);
+        }
+    }
+
+    /// Whether the application of a task was cut in the log, and that is still to be carried out here:
+    /// the agreed state is ahead of what this daemon does by the entries that came together.
+    pub(super) fn is_cut_ahead(&self, tid: Tid) -> bool {
+        let Some(app) = self.tasks.get(&tid).map(|task| task.app) else {
+            return false;
+        };
+        let epochs = self.agreement.state().epochs(app);
+        let known = self.cuts.get(&app).map(|cut| cut.epoch);
+        epochs.cut.is_some() && known != Some(epochs.epoch)
     }
 
     /// Its own coordinator learns of the cut.

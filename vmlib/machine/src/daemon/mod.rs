@@ -273,10 +273,14 @@ pub struct Daemon {
     coordinators: Coordinators,
     move_orders: MoveOrders,
     cuts: Cuts,
+    /// Answers to tasks whose cut is in the log and was not carried out here yet.
+    postponed: Vec<(Tid, u64, Frame)>,
     /// Checkpoints that were asked for here.
     asked_checkpoints: BTreeMap<u64, CheckpointAsked>,
     /// When this daemon makes checkpoints by itself, of which applications.
     policies: BTreeMap<Tid, Time>,
+    /// What the last of them cost: for so long the tasks stood still.
+    costs: BTreeMap<Tid, Duration>,
     /// Restarts that were asked for here.
     asked_restarts: BTreeMap<u64, RestartAsked>,
     /// Applications that are being brought back, and wait for this host.
@@ -384,8 +388,10 @@ impl Daemon {
             coordinators: Coordinators::default(),
             move_orders: MoveOrders::default(),
             cuts: Cuts::new(),
+            postponed: Vec::new(),
             asked_checkpoints: BTreeMap::new(),
             policies: BTreeMap::new(),
+            costs: BTreeMap::new(),
             asked_restarts: BTreeMap::new(),
             revived: BTreeMap::new(),
             recoveries: BTreeMap::new(),
@@ -398,6 +404,7 @@ impl Daemon {
             mail: false,
             over: false,
         };
+        daemon.take_part_in_cuts(out);
         daemon.tick(out);
         daemon.settle(out);
         daemon

@@ -240,6 +240,11 @@ impl Daemon {
     /// is to stand gets it when it goes on: it may not have stopped yet, and the answer is of after
     /// its cut.
     pub(super) fn answer_task(&mut self, tid: Tid, request: u64, answer: Frame, out: &mut Outbox) {
+        if self.is_cut_ahead(tid) {
+            // It may be of after the cut.
+            self.postponed.push((tid, request, answer));
+            return;
+        }
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };

@@ -36,6 +36,7 @@ fn kept() -> KeptChunks {
 fn policy() -> Policy {
     Policy {
         every_ms: 300_000,
+        mtbf_ms: 86_400_000,
         keep: 5,
         recover: Recover::Kill,
     }
