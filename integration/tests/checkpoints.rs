@@ -1,7 +1,7 @@
 //! Applications that are saved while their tasks exchange numbered messages.
 
 use std::{fs, path::Path, process::Command};
-use vm_integration::cluster::{Cluster, client::Client, wait_for};
+use vm_integration::cluster::{Cluster, PATIENCE, client::Client, wait_for};
 use vm_store::{State, Store};
 use vm_wire::{
     Tid,
@@ -103,9 +103,9 @@ fn an_application_is_saved_again_and_again_and_loses_and_doubles_nothing() {
         assert!(report.bytes > 8 << 20, "{report:?}");
         assert!(report.freeze_us <= report.total_us, "{report:?}");
     }
-    // The last three are kept.
+    // The last three are kept, and what they are increments of.
     let epochs: Vec<u32> = stored(&cluster.store()).iter().map(|it| it.0).collect();
-    assert_eq!(epochs, [3, 4, 5]);
+    assert_eq!(epochs, [1, 3, 4, 5]);
     run.input(b"end\n");
     run.output_until("none lost, doubled or out of order");
 }
@@ -258,8 +258,8 @@ fn a_policy_makes_checkpoints_by_itself_and_says_how_many_stay() {
         let epochs: Vec<u32> = committed.map(|entry| entry.id.epoch).collect();
         epochs.contains(&4).then_some(epochs)
     });
-    // Older ones go just after the new one came.
-    assert!(epochs.len() <= 3, "{epochs:?}");
+    // Older ones go just after the new one came; what they are increments of stays.
+    assert!(epochs.len() <= 4, "{epochs:?}");
     assert_eq!(
         console.ask(&Request::Policy(master, policy(0))),
         Answer::Done
@@ -370,4 +370,63 @@ fn files_are_left_as_they_are_if_that_is_asked_for() {
     let found = format!("the log has {} bytes", after[0].len());
     assert!(text.contains(&found), "{text}");
     assert_eq!(contents(&folder)[0], after[0]);
+}
+
+#[test]
+fn what_has_changed_alone_is_stored_and_all_of_it_comes_back() {
+    let cluster = Cluster::on_loopback(2);
+    let mut run = cluster.nodes[0].client();
+    let master = run.run("vmtest", &["ledger", "64"]);
+    run.output_until("it goes");
+    let mut console = cluster.nodes[1].client();
+    let full = checkpoint(&mut console, master).expect("it can be saved");
+    assert!(full.bytes > 64 << 20, "{full:?}");
+    assert_eq!(full.stored, full.bytes);
+    let policy = Policy {
+        every_ms: 3_600_000,
+        keep: 1,
+        ..Policy::default()
+    };
+    let answer = console.ask(&Request::Policy(master, policy));
+    assert_eq!(answer, Answer::Done);
+    for change in 1..=3 {
+        run.input(b"\n");
+        run.output_until(&format!("change {change} is made"));
+        let report = save(&mut console, master, change == 3).expect("it can be saved");
+        assert!(report.bytes > 64 << 20, "{report:?}");
+        // Each hundredth page was changed, once, twice and three times.
+        let percent = 3 * change;
+        assert!(report.stored * 100 < full.stored * percent, "{report:?}");
+        // One is kept, and what it needs.
+        let epochs: Vec<u32> = stored(&cluster.store()).iter().map(|it| it.0).collect();
+        assert_eq!(epochs, [full.epoch, report.epoch]);
+    }
+    assert_eq!(run.finish().status, ExitStatus::Suspended);
+    restart(&mut console, master, None).expect("it can be brought back");
+    let finished = console.finish();
+    let text = format!("{finished:?}");
+    assert!(
+        text.contains("the ledger is right after 3 changes"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_store_that_has_reached_its_quota_costs_the_checkpoint_and_nothing_else() {
+    let mut cluster = Cluster::on_loopback(1);
+    let command = cluster.command("n2", &["--store-quota", "9000000"]);
+    cluster.add_node("n2".to_owned(), command);
+    let mut run = cluster.nodes[0].client();
+    let master = run.run("vmtest", &["caller", "n2"]);
+    run.output_until("it goes");
+    let mut console = cluster.nodes[0].client();
+    let failed = checkpoint(&mut console, master).expect_err("it does not fit");
+    assert!(failed.text.contains("on 'n2' cannot be saved"), "{failed}");
+    assert!(failed.text.contains("quota"), "{failed}");
+    wait_for("nothing is left of it", PATIENCE, || {
+        let store = Store::open(cluster.store()).expect("a store");
+        store.list().is_ok_and(|left| left.is_empty()).then_some(())
+    });
+    run.input(b"end\n");
+    run.output_until("none lost, doubled or out of order");
 }

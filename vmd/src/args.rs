@@ -82,6 +82,11 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
 
+    /// Make no more checkpoints while the folder of --store holds so many bytes; those that are there
+    /// stay [default: as many as fit on the disk]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub store_quota: Option<u64>,
+
     /// Folders in which programs are looked up, before those of $PATH; may be given several times
     #[arg(long, value_name = "DIR[:DIR...]", value_delimiter = ':')]
     pub path: Vec<PathBuf>,

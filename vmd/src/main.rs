@@ -199,6 +199,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
             None => dir.path().join(place::STORE),
         },
         host: name.clone(),
+        quota: args.store_quota.unwrap_or(0),
     };
     let nonce = secret::random_u64();
     let config = |facts: &HostFacts| DaemonConfig {

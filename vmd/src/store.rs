@@ -5,8 +5,9 @@
 //! task -> pipe -> writer -> STORE/APPLICATION/CHECKPOINT/TASK.image
 //! ```
 //!
-//! The writer hashes what it writes, syncs it and says, as its last word, how long the image is and
-//! what its hash is. That is the receipt by which the daemon knows that it is whole. The commit of a
+//! The writer stores all of it, or what differs from an earlier image of the task. It hashes it, syncs
+//! what it wrote and says, as its last word, how long the image is, what its hash is, and how much of
+//! it is stored. That is the receipt by which the daemon knows that it is whole. The commit of a
 //! checkpoint is made by the thread for jobs ([`crate::jobs`]), which reads manifests, too.
 //!
 //! The way back is that of a task that was moved, with a reader in the place of the receiver:
@@ -16,15 +17,18 @@
 //! ```
 
 use crate::{fault, transfer};
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use rustix::fd::OwnedFd;
 use std::{
-    io,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process::Stdio,
     time::{SystemTime, UNIX_EPOCH},
 };
-use vm_store::{CheckpointId, Depth, Flaw, Manifest, SavedTask, Store, StoreError, name};
+use vm_store::{
+    Base, CheckpointId, Depth, Flaw, Manifest, PartReader, SavedTask, Store, StoreError,
+    limits::BUFFER, name,
+};
 use vm_wire::{
     HostId, Tid,
     checkpoint::{AgreedPart, AgreedTask, Checkpoint, Committed, Loaded, Part, SavedPart},
@@ -45,58 +49,100 @@ pub fn run_if_asked() -> Option<anyhow::Result<()>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        [WRITER, root, host, app, id, tid] => {
-            Some(write(root, host, app, id, tid).context("storing an image"))
+        [WRITER, root, host, quota, app, id, tid] => {
+            Some(write(root, host, quota, app, id, tid).context("storing an image"))
         }
-        [READER, root, app, id, ref part @ ..] => {
-            Some(read(root, app, id, part).context("reading an image"))
+        [READER, root, app, id, name, facts] => {
+            Some(read(root, app, id, name, facts).context("reading an image"))
         }
         _ => None,
     }
 }
 
-fn read(root: &str, app: &str, id: &str, part: &[&str]) -> anyhow::Result<()> {
+fn read(root: &str, app: &str, id: &str, name: &str, facts: &str) -> anyhow::Result<()> {
     let id = CheckpointId::parse(id).context("no name of a checkpoint")?;
-    let [name, bytes, hash, place] = part else {
-        bail!("no part of a checkpoint");
-    };
-    let part = Part {
-        name: name.to_string(),
-        bytes: bytes.parse()?,
-        hash: *blake3::Hash::from_hex(hash)?.as_bytes(),
-        place: place.to_string(),
-    };
-    let mut image = Store::open(root)?.open_part(Tid(app.parse()?), id, &part)?;
+    let part = parse_facts(name.to_owned(), facts).context("no part of a checkpoint")?;
+    let image = Store::open(root)?.open_part(Tid(app.parse()?), id, &part)?;
     fault::at_carrier("reader");
+    let mut out = io::stdout().lock();
     // Checksums are in the image: who becomes the task verifies them.
-    io::copy(&mut image, &mut io::stdout().lock())?;
+    match image {
+        PartReader::Full(mut file) => drop(io::copy(&mut file, &mut out)?),
+        PartReader::Increment(mut image) => {
+            let mut buffer = vec![0; BUFFER];
+            loop {
+                match image.fill(&mut buffer)? {
+                    0 => break,
+                    read => out.write_all(&buffer[..read])?,
+                }
+            }
+        }
+    }
     Ok(())
 }
 
-fn write(root: &str, host: &str, app: &str, id: &str, tid: &str) -> anyhow::Result<()> {
+/// All of a part but its name, in words: that of the host comes last and may have spaces.
+fn facts(part: &Part) -> String {
+    let hash = blake3::Hash::from(part.hash).to_hex();
+    let base = part.base.map_or("-".to_owned(), |base| {
+        let id = CheckpointId::new(base.generation, base.epoch);
+        format!("{id}:{}", base.bytes)
+    });
+    let (bytes, stored, place) = (part.bytes, part.stored, &part.place);
+    format!("{bytes} {hash} {stored} {base} {place}")
+}
+
+fn parse_facts(name: String, words: &str) -> Option<Part> {
+    let mut words = words.splitn(5, ' ');
+    let mut next = || words.next();
+    Some(Part {
+        name,
+        bytes: next()?.parse().ok()?,
+        hash: *blake3::Hash::from_hex(next()?).ok()?.as_bytes(),
+        stored: next()?.parse().ok()?,
+        base: match next()? {
+            "-" => None,
+            base => {
+                let (id, bytes) = base.split_once(':')?;
+                let id = CheckpointId::parse(id)?;
+                Some(Base {
+                    generation: id.generation,
+                    epoch: id.epoch,
+                    bytes: bytes.parse().ok()?,
+                })
+            }
+        },
+        place: next()?.to_owned(),
+    })
+}
+
+fn write(
+    root: &str,
+    host: &str,
+    quota: &str,
+    app: &str,
+    id: &str,
+    tid: &str,
+) -> anyhow::Result<()> {
     let (app, tid) = (Tid(app.parse()?), Tid(tid.parse()?));
     let id = CheckpointId::parse(id).context("no name of a checkpoint")?;
-    let checkpoint = Store::open(root)?.begin(app, id)?;
-    let mut part = checkpoint.part(&name::image(app, tid), host, None)?;
+    let store = Store::open(root)?;
+    let room = match quota.parse()? {
+        0 => None,
+        quota => Some(store.room(quota)?),
+    };
+    let mut image = store.begin(app, id)?.image(tid, host, room)?;
     fault::at_carrier("writer");
-    let bytes = part.copy(&mut io::stdin().lock())?;
+    let bytes = image.copy(&mut io::stdin().lock())?;
     ensure!(bytes > 0, "the task wrote none");
-    let part = part.finish()?;
-    let hash = blake3::Hash::from(part.hash).to_hex();
-    eprintln!("{RECEIPT}{} {hash} {}", part.bytes, part.place);
+    eprintln!("{RECEIPT}{}", facts(&image.finish()?));
     Ok(())
 }
 
 /// What the last word of a writer says.
 pub fn receipt(app: Tid, tid: Tid, said: &str) -> Option<Part> {
-    let (bytes, rest) = said.trim().strip_prefix(RECEIPT)?.split_once(' ')?;
-    let (hash, place) = rest.split_once(' ')?;
-    Some(Part {
-        name: name::image(app, tid),
-        bytes: bytes.parse().ok()?,
-        hash: *blake3::Hash::from_hex(hash).ok()?.as_bytes(),
-        place: place.to_owned(),
-    })
+    let facts = said.trim().strip_prefix(RECEIPT)?;
+    parse_facts(name::image(app, tid), facts)
 }
 
 /// Where this daemon's checkpoints are, and under which name it writes.
@@ -106,6 +152,8 @@ pub struct Place {
     pub root: PathBuf,
     /// The host.
     pub host: String,
+    /// How many bytes all that is there may have; 0: any.
+    pub quota: u64,
 }
 
 impl Place {
@@ -124,7 +172,8 @@ impl Place {
         command
             .arg(WRITER)
             .arg(&self.root)
-            .args([&self.host, &app.0.to_string(), &id.to_string()])
+            .args([&self.host, &self.quota.to_string()])
+            .args([&app.0.to_string(), &id.to_string()])
             .arg(tid.0.to_string())
             .stdin(image)
             .stdout(Stdio::null());
@@ -143,12 +192,11 @@ impl Place {
     ) -> io::Result<transfer::Carried> {
         let mut command = transfer::tied_program();
         fault::pass_on(&mut command, "reader");
-        let hash = blake3::Hash::from(image.hash).to_hex();
         command
             .arg(READER)
             .arg(&self.root)
             .args([&app.0.to_string(), &id.to_string(), &image.name])
-            .args([&image.bytes.to_string(), hash.as_str(), &image.place])
+            .arg(facts(image))
             .stdin(Stdio::null())
             .stdout(out);
         transfer::spawn(command)
@@ -350,12 +398,27 @@ mod tests {
     #[test]
     fn a_receipt_is_read_as_it_was_written() {
         let (app, tid) = (Tid(1 << 40 | 1 << 24 | 1), Tid(1 << 40 | 2 << 24 | 5));
-        let hash = blake3::hash(b"image");
-        let part = receipt(app, tid, &format!("stored 12 {} n1\n", hash.to_hex()));
-        let part = part.expect("a receipt");
-        assert_eq!((part.bytes, part.hash), (12, *hash.as_bytes()));
-        assert_eq!((&*part.name, &*part.place), ("t2.5.image", "n1"));
-        for bad in ["", "stored", "stored 12", "stored x y", "stored 12 00 n1"] {
+        let hash = *blake3::hash(b"image").as_bytes();
+        let base = Base {
+            generation: 0,
+            epoch: 3,
+            bytes: 13,
+        };
+        for base in [None, Some(base)] {
+            let part = Part {
+                name: "t2.5.image".to_owned(),
+                bytes: 12,
+                hash,
+                place: "a host".to_owned(),
+                stored: 7,
+                base,
+            };
+            let said = format!("{RECEIPT}{}\n", facts(&part));
+            assert_eq!(receipt(app, tid, &said), Some(part));
+        }
+        let hash = blake3::Hash::from(hash);
+        let wrong = format!("stored 12 {hash} 12 e1:1 n1");
+        for bad in ["", "stored", "stored 12", "stored x y", &wrong] {
             assert_eq!(receipt(app, tid, bad), None, "{bad}");
         }
     }

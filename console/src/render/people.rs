@@ -331,8 +331,12 @@ fn tree(rows: &[TaskRow]) -> Vec<(String, &TaskRow)> {
 
 /// How much was saved.
 fn saved(report: &CheckpointReport) -> String {
-    let megabytes = report.bytes as f64 / 1e6;
-    format!("{}, {megabytes:.1} MB", task_count(report.tasks))
+    let (bytes, stored) = (report.bytes as f64 / 1e6, report.stored as f64 / 1e6);
+    let stored = match report.stored == report.bytes {
+        true => String::new(),
+        false => format!(" ({stored:.1} stored)"),
+    };
+    format!("{}, {bytes:.1} MB{stored}", task_count(report.tasks))
 }
 
 fn task_count(count: u32) -> String {
@@ -369,9 +373,11 @@ fn checkpoints(rows: &[Row]) -> String {
         "MADE",
         "TASKS",
         "MB",
+        "STORED",
+        "BASE",
         "PROGRAM",
     ]);
-    align_right(&mut table, &[3, 4]);
+    align_right(&mut table, &[3, 4, 5]);
     for row in rows {
         let of = |text: &dyn Fn(&Summary) -> String| {
             let summary = row.summary.as_ref();
@@ -387,6 +393,8 @@ fn checkpoints(rows: &[Row]) -> String {
             of(&|it| super::time(it.taken_ms)),
             of(&|it| it.tasks.to_string()),
             of(&|it| format!("{:.1}", it.bytes as f64 / 1e6)),
+            of(&|it| format!("{:.1}", it.stored as f64 / 1e6)),
+            of(&|it| it.base.map(|base| base.to_string()).unwrap_or_default()),
             program,
         ]);
     }

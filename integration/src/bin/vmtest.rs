@@ -63,6 +63,7 @@ fn main() -> anyhow::Result<()> {
         }
         "caller-of" => caller_of(&vm, &args[1], &args[2]),
         "callee" => callee(&vm, number(1)?, number(2)?),
+        "ledger" => ledger(number(1)?),
         "diary" => diary(&vm, &args[1], &args[2], number(3)?),
         "diarist" => diarist(&vm, &args[1], number(2)?),
         "bookkeeper" => bookkeeper(&vm, &args[1]),
@@ -75,6 +76,35 @@ fn main() -> anyhow::Result<()> {
 fn me(args: &[&str]) -> anyhow::Result<Spawn> {
     let program = std::env::current_exe()?;
     Ok(Spawn::new(program.to_string_lossy()).args(args.iter().copied()))
+}
+
+/// Has so many MiB of memory, of which it changes each hundredth page whenever there is a line on
+/// standard input; when that ends it looks whether all of it is as it should be.
+fn ledger(mib: u64) -> anyhow::Result<()> {
+    const PAGE: usize = 4096 / size_of::<u64>();
+    let whole = || -> Vec<u64> {
+        let words = (mib << 20) / size_of::<u64>() as u64;
+        let word = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number >> 7;
+        (0..words).map(word).collect()
+    };
+    let change = |memory: &mut [u64], number: usize| {
+        for page in memory.chunks_mut(PAGE).skip(number % 100).step_by(100) {
+            page[number] ^= number as u64;
+        }
+    };
+    let mut memory = whole();
+    let mut changes = 0;
+    println!("it goes");
+    while std::io::stdin().read_line(&mut String::new())? > 0 {
+        changes += 1;
+        change(&mut memory, changes);
+        println!("change {changes} is made");
+    }
+    let mut expected = whole();
+    (1..=changes).for_each(|number| change(&mut expected, number));
+    ensure!(memory == expected, "the ledger is wrong");
+    println!("the ledger is right after {changes} changes");
+    Ok(())
 }
 
 /// Has a caller work on a host of its own, which tells it to end when there is a line on standard

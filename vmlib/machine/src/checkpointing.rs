@@ -232,6 +232,7 @@ impl Checkpointing {
             epoch,
             tasks: checkpoint.parts.len() as u32,
             bytes: checkpoint.parts.iter().map(|part| part.image.bytes).sum(),
+            stored: checkpoint.parts.iter().map(|part| part.image.stored).sum(),
             freeze_us: micros(now.since(*since)),
             total_us: micros(now.since(self.begun)),
         };
@@ -336,6 +337,8 @@ mod tests {
                 bytes,
                 hash: [0; 32],
                 place: "n1".to_owned(),
+                stored: bytes,
+                base: None,
             },
             belongings: Belongings::default(),
             freeze_us: 1,

@@ -3,7 +3,7 @@
 use crate::{
     error::ManifestError,
     manifest::{Manifest, Part, SavedGroup, SavedTask},
-    name,
+    name::{self, CheckpointId},
 };
 use std::collections::BTreeSet;
 use vm_wire::{MachineId, Tid, limits};
@@ -52,6 +52,20 @@ impl Manifest {
         }
         let bytes: usize = self.kept.iter().map(|kept| kept.bytes()).sum();
         check_count("bytes that are kept", bytes, limits::KEPT_SAVED_MAX)?;
+        let own = CheckpointId::new(self.generation, self.epoch);
+        for part in self.parts() {
+            let name = &part.name;
+            let Some(base) = part.base else {
+                ensure(part.stored == part.bytes, || {
+                    format!("{name} has two lengths and no base")
+                })?;
+                continue;
+            };
+            let base = CheckpointId::new(base.generation, base.epoch);
+            ensure(base < own && self.base() == Some(base), || {
+                format!("{name} has the base {base}, which is later, or not that of the others")
+            })?;
+        }
         Ok(())
     }
 

@@ -7,7 +7,7 @@
 use rustix::fs::OFlags;
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Read, Write},
+    io::{self, Read, Seek, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::Path,
 };
@@ -15,7 +15,7 @@ use std::{
 /// A disk with folders and files.
 pub trait Disk: Clone {
     /// An open file.
-    type File: Read + Write;
+    type File: Read + Write + Seek + std::fmt::Debug;
 
     /// Makes a file for writing, which is the owner's only. Fails if there is one.
     fn create(&self, path: &Path) -> io::Result<Self::File>;

@@ -121,6 +121,36 @@ pub enum StoreError {
         /// What differs.
         flaw: Flaw,
     },
+    /// There is something wrong with the part that an increment was written against.
+    #[error(
+        "{base}: {flaw}; {path} holds only what differs from it: use a checkpoint with another \
+         base (vm checkpoints), or copy this base again",
+        path = path.display(),
+        base = base.display()
+    )]
+    Base {
+        /// The increment.
+        path: PathBuf,
+        /// The part of an earlier checkpoint.
+        base: PathBuf,
+        /// What differs there.
+        flaw: Flaw,
+    },
+    /// There is no room in the store for another checkpoint.
+    #[error(
+        "the store {root} holds {used} bytes, and its quota is {quota}: raise it (vmd \
+         --store-quota), keep fewer checkpoints (--keep), or remove those of an application that \
+         has ended (vm checkpoints --remove)",
+        root = root.display()
+    )]
+    Full {
+        /// The store.
+        root: PathBuf,
+        /// All its files together. Bytes.
+        used: u64,
+        /// What it may have. Bytes.
+        quota: u64,
+    },
 }
 
 /// What a part is, and what the manifest says of it.
@@ -145,6 +175,13 @@ pub enum Flaw {
         /// What the manifest says.
         expected: [u8; 32],
     },
+    /// It is no increment, or one that contradicts itself.
+    Increment {
+        /// In what.
+        what: &'static str,
+    },
+    /// It is not any more what an increment was written against.
+    Changed,
 }
 
 impl fmt::Display for Flaw {
@@ -161,6 +198,8 @@ impl fmt::Display for Flaw {
                 blake3::Hash::from(*found),
                 blake3::Hash::from(*expected)
             ),
+            Flaw::Increment { what } => write!(f, "the increment is damaged: {what}"),
+            Flaw::Changed => f.write_str("the part is damaged: it is not what it was"),
         }
     }
 }

@@ -9,7 +9,11 @@
 //! Many processes may write parts of one checkpoint, on many hosts; one commits it. Nothing is
 //! locked: files are made with names that must be new.
 //!
-//! Reading order: [`name`], [`manifest`], [`store`], [`mod@write`], [`prune`], [`disk`], [`limits`].
+//! An image is stored in full, or as what differs from the image of the same task in the last full
+//! checkpoint. Whoever reads it gets all of it, either way.
+//!
+//! Reading order: [`name`], [`manifest`], [`store`], [`mod@write`], [`image`], [`increment`],
+//! [`prune`], [`disk`], [`limits`].
 //! The layout and what survives what are in `docs/store.md`.
 //!
 //! Invariants: blocking calls in plain functions; no clock (times are given), no thread. What was
@@ -21,6 +25,8 @@
 
 pub mod disk;
 pub mod error;
+pub mod image;
+pub mod increment;
 pub mod limits;
 pub mod manifest;
 pub mod name;
@@ -29,16 +35,22 @@ pub mod prune;
 pub mod store;
 pub mod write;
 
+mod base;
+mod blocks;
 mod check;
+mod index;
+mod sealed;
 
 #[cfg(test)]
 mod tests;
 
 pub use disk::{Disk, System};
 pub use error::{Flaw, ManifestError, StoreError};
-pub use manifest::{KeptChunks, Manifest, Part, Policy, SavedGroup, SavedTask};
+pub use image::ImageWriter;
+pub use increment::IncrementReader;
+pub use manifest::{Base, KeptChunks, Manifest, Part, Policy, SavedGroup, SavedTask};
 pub use name::CheckpointId;
-pub use part::PartWriter;
+pub use part::{PartReader, PartWriter};
 pub use prune::Pruned;
 pub use store::{Depth, Entry, LastGood, State, Store, Summary};
 pub use write::CheckpointWriter;

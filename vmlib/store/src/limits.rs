@@ -6,3 +6,10 @@ pub const MANIFEST_MAX: usize = 64 * 1024 * 1024;
 /// What is read, hashed and written at a time: it fits into a core's own cache, and hashes at full
 /// speed. Bytes.
 pub const BUFFER: usize = 512 * 1024;
+/// What is compared with an earlier image at a time: a page of memory. Bytes.
+pub const BLOCK: usize = 4096;
+/// Blocks of an image of which an index keeps the hashes: of 128 GiB. What follows is stored anew
+/// each time.
+pub const INDEX_BLOCKS_MAX: u64 = 1 << 25;
+/// Checkpoints after a full one that may be increments of it. The next one is full.
+pub const INCREMENTS_MAX: u32 = 15;

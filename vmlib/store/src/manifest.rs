@@ -3,9 +3,10 @@
 //! The file: 8 bytes of magic, the version (4 bytes, little-endian), one MessagePack value, and
 //! the BLAKE3 hash (32 bytes) of all that stands before it.
 
+use crate::name::CheckpointId;
 use crate::{error::ManifestError, limits::MANIFEST_MAX};
 use serde::{Deserialize, Serialize};
-pub use vm_wire::checkpoint::{KeptChunks, Part, Policy, SavedGroup};
+pub use vm_wire::checkpoint::{Base, KeptChunks, Part, Policy, SavedGroup};
 use vm_wire::{Body, MachineId, Tid, codec};
 
 /// The first bytes of every manifest.
@@ -78,6 +79,18 @@ impl Manifest {
     pub fn bytes(&self) -> u64 {
         self.parts()
             .fold(0, |sum, part| sum.saturating_add(part.bytes))
+    }
+
+    /// Bytes of their files.
+    pub fn stored(&self) -> u64 {
+        self.parts()
+            .fold(0, |sum, part| sum.saturating_add(part.stored))
+    }
+
+    /// The checkpoint that parts of this one are increments of; none if it is a full one.
+    pub fn base(&self) -> Option<CheckpointId> {
+        let base = self.parts().find_map(|part| part.base)?;
+        Some(CheckpointId::new(base.generation, base.epoch))
     }
 
     /// The file's content.

@@ -14,6 +14,8 @@ pub const MANIFEST_NEW: &str = "manifest.new";
 /// Behind the name of a part while it is written.
 pub const NEW: &str = ".new";
 
+/// Behind the name of an image, without [`IMAGE`]: its index.
+const INDEX: &str = ".index";
 const IMAGE: &str = ".image";
 
 /// Which checkpoint of an application: the later one is the greater one.
@@ -78,9 +80,20 @@ pub fn is_part(text: &str) -> bool {
         || Tid::parse(tid, here).is_ok_and(|tid| is_task(tid) && image(tid, tid) == text)
 }
 
+/// The index of the image of this name: `t3.17.index`.
+pub(crate) fn index(image: &str) -> Option<String> {
+    let task = image.strip_suffix(IMAGE)?;
+    Some(format!("{task}{INDEX}"))
+}
+
 /// Whether a checkpoint's folder may hold a file of this name, finished or not.
 pub(crate) fn is_ours(text: &str) -> bool {
-    text == MANIFEST || text == MANIFEST_NEW || is_part(text.strip_suffix(NEW).unwrap_or(text))
+    let done = text.strip_suffix(NEW).unwrap_or(text);
+    let index_of = |task: &str| is_part(&format!("{task}{IMAGE}"));
+    text == MANIFEST
+        || text == MANIFEST_NEW
+        || is_part(done)
+        || done.strip_suffix(INDEX).is_some_and(index_of)
 }
 
 /// Whether this may be a task: neither nobody nor a daemon.
@@ -123,6 +136,12 @@ mod tests {
         assert_eq!(names, ["t3.17.image", "00beef-t3.17.image"]);
         assert!(names.iter().all(|name| is_part(name) && is_ours(name)));
         assert!(is_ours("t3.17.image.new") && is_ours("manifest.new"));
+        let indexes = names.map(|name| index(&name));
+        let expected = [Some("t3.17.index"), Some("00beef-t3.17.index")];
+        assert_eq!(indexes.each_ref().map(Option::as_deref), expected);
+        let indexes = indexes.into_iter().flatten();
+        assert!(indexes.into_iter().all(|it| is_ours(&it) && !is_part(&it)));
+        assert!(is_ours("t3.17.index.new"));
     }
 
     #[test]
@@ -172,6 +191,10 @@ mod tests {
             "t3.0.image",
             "t3.17@00beef.image",
             "t3.17.image.new.new",
+            ".index",
+            "h2.index",
+            "t3.017.index",
+            "t3.17.image.index",
             "manifest.new.new",
             "notes",
         ] {

@@ -3,9 +3,10 @@
 use crate::{
     disk::{Disk, System},
     error::{Flaw, Step, StoreError},
+    increment::{IncrementReader, retry},
     limits::BUFFER,
     manifest::Part,
-    name,
+    name::{self, CheckpointId},
 };
 use std::{
     io::{self, Read, Write},
@@ -35,10 +36,6 @@ impl<D: Disk> PartWriter<D> {
         place: &str,
         quota: Option<u64>,
     ) -> Result<Self, StoreError> {
-        if !name::is_part(name) {
-            let name = name.to_owned();
-            return Err(StoreError::Name { name });
-        }
         let path = folder.join(format!("{name}{}", name::NEW));
         let file = create(&disk, &path)?;
         let writer = PartWriter {
@@ -59,6 +56,11 @@ impl<D: Disk> PartWriter<D> {
         Ok(writer)
     }
 
+    /// The part's path.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.join(&self.name)
+    }
+
     /// Appends all that `from` has, up to its end. Returns how many bytes that were.
     ///
     /// # Errors
@@ -68,8 +70,8 @@ impl<D: Disk> PartWriter<D> {
         let mut buffer = vec![0; BUFFER];
         let before = self.bytes;
         loop {
-            let read = read(from, &mut buffer);
-            let read = read.step("read what goes into", &self.folder.join(&self.name))?;
+            let read = retry(|| from.read(&mut buffer));
+            let read = read.step("read what goes into", &self.path())?;
             if read == 0 {
                 return Ok(self.bytes - before);
             }
@@ -82,19 +84,28 @@ impl<D: Disk> PartWriter<D> {
     /// # Errors
     /// Like [`PartWriter::copy`].
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        let path = || self.folder.join(&self.name);
         let grown = self.bytes.saturating_add(bytes.len() as u64);
         if grown > self.quota {
             return Err(StoreError::Quota {
-                path: path(),
+                path: self.path(),
                 quota: self.quota,
             });
         }
         self.hasher.update(bytes);
         let written = self.file.write_all(bytes);
-        written.step("write", &path())?;
+        written.step("write", &self.path())?;
         self.bytes = grown;
         Ok(())
+    }
+
+    /// The hash of what was written so far.
+    pub(crate) fn hash(&self) -> [u8; 32] {
+        self.hasher.finalize().into()
+    }
+
+    /// How many bytes were written so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Gives the part its name, when it is on the disk. It survives a power cut from here on, as a
@@ -103,7 +114,7 @@ impl<D: Disk> PartWriter<D> {
     /// # Errors
     /// [`StoreError::System`]; there is no such part then.
     pub fn finish(mut self) -> Result<Part, StoreError> {
-        let path = self.folder.join(&self.name);
+        let path = self.path();
         self.disk.sync(&mut self.file).step("sync", &path)?;
         if let Some(new) = &self.path {
             self.disk.rename(new, &path).step("rename to", &path)?;
@@ -115,8 +126,10 @@ impl<D: Disk> PartWriter<D> {
         Ok(Part {
             name: std::mem::take(&mut self.name),
             bytes: self.bytes,
-            hash: self.hasher.finalize().into(),
+            hash: self.hash(),
             place: std::mem::take(&mut self.place),
+            stored: self.bytes,
+            base: None,
         })
     }
 }
@@ -157,35 +170,94 @@ pub(crate) fn absent<D: Disk>(
     }
 }
 
-/// Opens a part, if it has the length that the manifest says.
-pub(crate) fn open<D: Disk>(disk: &D, folder: &Path, part: &Part) -> Result<D::File, StoreError> {
+/// A part that is being read.
+#[derive(Debug)]
+pub enum PartReader<D: Disk = System> {
+    /// Its file holds all of it.
+    Full(D::File),
+    /// It is put together of an increment and its base.
+    Increment(Box<IncrementReader<D>>),
+}
+
+impl<D: Disk> Read for PartReader<D> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            PartReader::Full(file) => file.read(buffer),
+            PartReader::Increment(reader) => reader.read(buffer),
+        }
+    }
+}
+
+/// Opens a part, if its file and that of its base are there and have the lengths that the manifest
+/// says. Checkpoints are in folder `app`.
+pub(crate) fn open<D: Disk>(
+    disk: &D,
+    app: &Path,
+    id: CheckpointId,
+    part: &Part,
+) -> Result<PartReader<D>, StoreError> {
     if !name::is_part(&part.name) {
         let name = part.name.clone();
         return Err(StoreError::Name { name });
     }
-    let path = folder.join(&part.name);
-    let flaw = match disk.open(&path) {
-        Ok((file, found)) if found == part.bytes => return Ok(file),
-        Ok((_, found)) => Flaw::Length {
-            found,
-            expected: part.bytes,
-        },
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Flaw::Missing {
-            place: part.place.clone(),
-        },
-        Err(cause) => return Err(cause).step("open", &path),
+    let path = app.join(id.to_string()).join(&part.name);
+    let file = match open_file(disk, &path, part.stored, &part.place)? {
+        Ok(file) => file,
+        Err(flaw) => return Err(StoreError::Part { path, flaw }),
     };
-    Err(StoreError::Part { path, flaw })
+    let Some(base) = &part.base else {
+        return Ok(PartReader::Full(file));
+    };
+    let of = CheckpointId::new(base.generation, base.epoch);
+    let base_path = app.join(of.to_string()).join(&part.name);
+    match open_file(disk, &base_path, base.bytes, &part.place)? {
+        Ok(base_file) => {
+            let (file, base_file) = ((file, path), (base_file, base_path));
+            let reader = IncrementReader::new(part, base, file, base_file);
+            Ok(PartReader::Increment(Box::new(reader)))
+        }
+        Err(flaw) => Err(StoreError::Base {
+            path,
+            base: base_path,
+            flaw,
+        }),
+    }
+}
+
+/// Opens a file, if it has this length; else says what is wrong with it.
+pub(crate) fn open_file<D: Disk>(
+    disk: &D,
+    path: &Path,
+    expected: u64,
+    place: &str,
+) -> Result<Result<D::File, Flaw>, StoreError> {
+    match disk.open(path) {
+        Ok((file, found)) if found == expected => Ok(Ok(file)),
+        Ok((_, found)) => Ok(Err(Flaw::Length { found, expected })),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(Err(Flaw::Missing {
+            place: place.to_owned(),
+        })),
+        Err(cause) => Err(cause).step("open", path),
+    }
 }
 
 /// Reads a part and compares it with what the manifest says.
-pub(crate) fn verify<D: Disk>(disk: &D, folder: &Path, part: &Part) -> Result<(), StoreError> {
-    let mut file = open(disk, folder, part)?;
-    let path = folder.join(&part.name);
+pub(crate) fn verify<D: Disk>(
+    disk: &D,
+    app: &Path,
+    id: CheckpointId,
+    part: &Part,
+) -> Result<(), StoreError> {
+    let mut reader = open(disk, app, id, part)?;
+    let path = app.join(id.to_string()).join(&part.name);
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; BUFFER];
     loop {
-        match read(&mut file, &mut buffer).step("read", &path)? {
+        let read = match &mut reader {
+            PartReader::Full(file) => retry(|| file.read(&mut buffer)).step("read", &path)?,
+            PartReader::Increment(reader) => reader.fill(&mut buffer)?,
+        };
+        match read {
             0 => break,
             read => hasher.update(&buffer[..read]),
         };
@@ -194,21 +266,15 @@ pub(crate) fn verify<D: Disk>(disk: &D, folder: &Path, part: &Part) -> Result<()
     if found == part.hash {
         return Ok(());
     }
-    Err(StoreError::Part {
-        path,
-        flaw: Flaw::Content {
-            found: found.into(),
-            expected: part.hash,
+    Err(match reader {
+        PartReader::Full(_) => StoreError::Part {
+            path,
+            flaw: Flaw::Content {
+                found: found.into(),
+                expected: part.hash,
+            },
         },
+        // The increment held its own hash: what came of the base is not what it was.
+        PartReader::Increment(reader) => reader.base_flaw(Flaw::Changed),
     })
-}
-
-/// Reads once, whatever signal comes.
-fn read(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    loop {
-        match from.read(buffer) {
-            Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
-            done => return done,
-        }
-    }
 }

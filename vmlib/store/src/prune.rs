@@ -7,13 +7,13 @@ use crate::{
     name::{self, CheckpointId},
     store::{Depth, Store},
 };
-use std::io;
+use std::{collections::BTreeSet, io};
 use vm_wire::Tid;
 
 /// What [`Store::prune`] did.
 #[derive(Debug, Default)]
 pub struct Pruned {
-    /// What is gone, oldest first.
+    /// What is gone, newest first.
     pub removed: Vec<CheckpointId>,
     /// What should be gone and is still there in part, and why. It counts as unfinished, and the
     /// next call tries again.
@@ -23,13 +23,14 @@ pub struct Pruned {
 impl<D: Disk> Store<D> {
     /// Removes old checkpoints of an application. The `keep` newest good ones stay (at least one,
     /// even for 0), and what is newer than the oldest of these, if it is not unfinished and older
-    /// than the newest good one. All else goes. If there are not so many good ones, none of them
-    /// goes. Good is what is whole to this depth.
+    /// than the newest good one. What any of these is an increment of stays, too. All else goes. If
+    /// there are not so many good ones, none of them goes. Good is what is whole to this depth.
     ///
     /// # Errors
     /// [`StoreError::System`]; nothing was removed then. What cannot be removed is in the answer.
     pub fn prune(&self, app: Tid, keep: usize, depth: Depth) -> Result<Pruned, StoreError> {
         let mut good: Vec<CheckpointId> = Vec::new();
+        let mut needed = BTreeSet::new();
         let mut old = Vec::new();
         for id in self.ids(app)?.into_iter().rev() {
             if good.len() >= keep.max(1) {
@@ -37,11 +38,16 @@ impl<D: Disk> Store<D> {
                 continue;
             }
             match self.look(app, id, depth) {
-                Ok(_) => good.push(id),
+                Ok(manifest) => {
+                    needed.extend(manifest.base());
+                    good.push(id);
+                }
                 Err(StoreError::Unfinished { .. }) if !good.is_empty() => old.push(id),
-                Err(_) => {}
+                // It may be copied again.
+                Err(_) => needed.extend(self.read(app, id).ok().and_then(|it| it.base())),
             }
         }
+        old.retain(|id| !needed.contains(id));
         let mut pruned = Pruned::default();
         if old.is_empty() {
             return Ok(pruned);
@@ -54,22 +60,33 @@ impl<D: Disk> Store<D> {
         for folder in [&self.app_folder(app), self.root()] {
             self.disk().sync_dir(folder).step("sync", folder)?;
         }
-        for id in old.into_iter().rev() {
-            match remove(self, app, id) {
-                Ok(()) => pruned.removed.push(id),
+        // Newest first: so an increment goes before its base.
+        for id in old {
+            let removed = unmake(self, app, id).and_then(|()| {
+                // Another process may have committed an increment of it meanwhile. From here on it
+                // commits none: it looks for the manifest.
+                match self.needed(app)?.contains(&id) {
+                    true => Ok(false),
+                    false => clear(self, app, id).map(|()| true),
+                }
+            });
+            match removed {
+                Ok(true) => pruned.removed.push(id),
+                Ok(false) => {}
                 Err(why) => pruned.failed.push((id, why)),
             }
         }
         Ok(pruned)
     }
 
-    /// Removes all checkpoints of an application that is not to be brought back any more, oldest
+    /// Removes all checkpoints of an application that is not to be brought back any more, newest
     /// first. None there is no error.
     ///
     /// # Errors
-    /// [`StoreError::System`] at the first one that cannot be removed; newer ones stay.
+    /// [`StoreError::System`] at the first one that cannot be removed; older ones stay.
     pub fn forget(&self, app: Tid) -> Result<(), StoreError> {
-        for id in self.ids(app)? {
+        // So an increment goes before its base.
+        for id in self.ids(app)?.into_iter().rev() {
             remove(self, app, id)?;
         }
         let folder = self.app_folder(app);
@@ -95,15 +112,14 @@ pub(crate) fn remove<D: Disk>(
     app: Tid,
     id: CheckpointId,
 ) -> Result<(), StoreError> {
+    unmake(store, app, id)?;
+    clear(store, app, id)
+}
+
+/// Removes what is left of a checkpoint.
+fn clear<D: Disk>(store: &Store<D>, app: Tid, id: CheckpointId) -> Result<(), StoreError> {
     let disk = store.disk();
     let folder = store.folder(app, id);
-    let manifest = folder.join(name::MANIFEST);
-    match disk.remove(&manifest) {
-        Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-            return Err(cause).step("remove", &manifest);
-        }
-        _ => disk.sync_dir(&folder).step("sync", &folder)?,
-    }
     for file in disk.list(&folder).step("list", &folder)? {
         if name::is_ours(&file) {
             let file = folder.join(file);
@@ -113,4 +129,21 @@ pub(crate) fn remove<D: Disk>(
     disk.remove_dir(&folder).step("remove", &folder)?;
     let above = store.app_folder(app);
     disk.sync_dir(&above).step("sync", &above)
+}
+
+/// Removes what makes it a checkpoint. It is gone for good when this returns.
+pub(crate) fn unmake<D: Disk>(
+    store: &Store<D>,
+    app: Tid,
+    id: CheckpointId,
+) -> Result<(), StoreError> {
+    let disk = store.disk();
+    let folder = store.folder(app, id);
+    let manifest = folder.join(name::MANIFEST);
+    match disk.remove(&manifest) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+            Err(cause).step("remove", &manifest)
+        }
+        _ => disk.sync_dir(&folder).step("sync", &folder),
+    }
 }

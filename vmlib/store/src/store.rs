@@ -6,7 +6,7 @@ use crate::{
     limits::MANIFEST_MAX,
     manifest::{Manifest, Part},
     name::{self, CheckpointId},
-    part,
+    part::{self, PartReader},
     write::CheckpointWriter,
 };
 use std::{
@@ -67,6 +67,10 @@ pub struct Summary {
     pub taken_ms: u64,
     /// Bytes of all its parts together, on all hosts.
     pub bytes: u64,
+    /// Bytes of their files.
+    pub stored: u64,
+    /// The full checkpoint that it is an increment of.
+    pub base: Option<CheckpointId>,
     /// Tasks in it.
     pub tasks: usize,
     /// The master's program, for people.
@@ -154,14 +158,8 @@ impl<D: Disk> Store<D> {
     /// [`StoreError::System`] when a folder cannot be read. What is wrong with one checkpoint is
     /// said there.
     pub fn list(&self) -> Result<Vec<Entry>, StoreError> {
-        let names = self.disk.list(&self.root).step("list", &self.root)?;
-        let mut apps: Vec<Tid> = names
-            .iter()
-            .filter_map(|name| name::parse_app(name))
-            .collect();
-        apps.sort();
         let mut entries = Vec::new();
-        for app in apps {
+        for app in self.apps()? {
             for id in self.ids(app)? {
                 let state = self.state(app, id);
                 entries.push(Entry { app, id, state });
@@ -211,8 +209,8 @@ impl<D: Disk> Store<D> {
     /// returns.
     ///
     /// # Errors
-    /// [`StoreError::Part`] names the first part that differs, and in what; or like
-    /// [`Store::read`].
+    /// [`StoreError::Part`] names the first part that differs, and in what, [`StoreError::Base`] that
+    /// of an earlier checkpoint that lacks; or like [`Store::read`].
     pub fn verify(&self, app: Tid, id: CheckpointId) -> Result<Manifest, StoreError> {
         self.look(app, id, Depth::Hashes)
     }
@@ -237,17 +235,38 @@ impl<D: Disk> Store<D> {
         Ok(LastGood { good, passed_over })
     }
 
-    /// Opens a part for reading, if it has the length that the manifest says.
+    /// How many bytes may be written until the files of all checkpoints have `quota` bytes together.
     ///
     /// # Errors
-    /// [`StoreError::Part`], [`StoreError::Name`], [`StoreError::System`].
+    /// [`StoreError::Full`] when there is room for none, [`StoreError::System`].
+    pub fn room(&self, quota: u64) -> Result<u64, StoreError> {
+        let mut used: u64 = 0;
+        for app in self.apps()? {
+            for id in self.ids(app)? {
+                let folder = self.folder(app, id);
+                for name in self.names(&folder)? {
+                    // It may be removed at the moment, or none of the store's.
+                    let opened = self.disk.open(&folder.join(name));
+                    used = used.saturating_add(opened.map_or(0, |(_, len)| len));
+                }
+            }
+        }
+        let root = self.root.clone();
+        let left = quota.checked_sub(used).filter(|left| *left > 0);
+        left.ok_or(StoreError::Full { root, used, quota })
+    }
+
+    /// Opens a part for reading, if its files have the lengths that the manifest says.
+    ///
+    /// # Errors
+    /// [`StoreError::Part`], [`StoreError::Base`], [`StoreError::Name`], [`StoreError::System`].
     pub fn open_part(
         &self,
         app: Tid,
         id: CheckpointId,
         part: &Part,
-    ) -> Result<D::File, StoreError> {
-        part::open(&self.disk, &self.folder(app, id), part)
+    ) -> Result<PartReader<D>, StoreError> {
+        part::open(&self.disk, &self.app_folder(app), id, part)
     }
 
     /// Reads the manifest and looks at all parts that are in this folder.
@@ -269,12 +288,12 @@ impl<D: Disk> Store<D> {
         manifest: &Manifest,
         depth: Depth,
     ) -> Result<(), StoreError> {
-        let folder = self.folder(app, id);
+        let folder = self.app_folder(app);
         let here = |part: &&Part| self.host.as_ref().is_none_or(|host| *host == part.place);
         for part in manifest.parts().filter(here) {
             match depth {
-                Depth::Lengths => drop(part::open(&self.disk, &folder, part)?),
-                Depth::Hashes => part::verify(&self.disk, &folder, part)?,
+                Depth::Lengths => drop(part::open(&self.disk, &folder, id, part)?),
+                Depth::Hashes => part::verify(&self.disk, &folder, id, part)?,
             }
         }
         Ok(())
@@ -282,11 +301,7 @@ impl<D: Disk> Store<D> {
 
     /// The folders of checkpoints of an application, oldest first.
     pub(crate) fn ids(&self, app: Tid) -> Result<Vec<CheckpointId>, StoreError> {
-        let folder = self.app_folder(app);
-        let names = match self.disk.list(&folder) {
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Vec::new(),
-            names => names.step("list", &folder)?,
-        };
+        let names = self.names(&self.app_folder(app))?;
         let mut ids: Vec<_> = names
             .iter()
             .filter_map(|name| CheckpointId::parse(name))
@@ -295,11 +310,32 @@ impl<D: Disk> Store<D> {
         Ok(ids)
     }
 
+    /// The applications, sorted.
+    fn apps(&self) -> Result<Vec<Tid>, StoreError> {
+        let names = self.disk.list(&self.root).step("list", &self.root)?;
+        let mut apps: Vec<Tid> = names
+            .iter()
+            .filter_map(|name| name::parse_app(name))
+            .collect();
+        apps.sort();
+        Ok(apps)
+    }
+
+    /// What is in a folder; nothing if there is none.
+    fn names(&self, folder: &Path) -> Result<Vec<String>, StoreError> {
+        match self.disk.list(folder) {
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            names => names.step("list", folder),
+        }
+    }
+
     fn state(&self, app: Tid, id: CheckpointId) -> State {
         match self.look(app, id, Depth::Lengths) {
             Ok(manifest) => State::Committed(Summary {
                 taken_ms: manifest.taken_ms,
                 bytes: manifest.bytes(),
+                stored: manifest.stored(),
+                base: manifest.base(),
                 tasks: manifest.tasks.len(),
                 program: manifest.program,
             }),

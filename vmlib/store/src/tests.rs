@@ -4,7 +4,10 @@ mod cuts;
 mod damage;
 mod disk;
 mod folder;
+pub mod image;
+mod increments;
 mod old;
+mod race;
 
 use crate::{
     CheckpointId, CheckpointWriter, Disk, KeptChunks, Manifest, Part, Policy, SavedGroup,

@@ -3,6 +3,9 @@
 use crate::{
     disk::{Disk, System},
     error::{ManifestError, Step, StoreError},
+    image::{Form, ImageWriter},
+    increment::IncrementWriter,
+    index::FullWriter,
     manifest::Manifest,
     name::{self, CheckpointId},
     part::{self, PartWriter},
@@ -26,7 +29,8 @@ impl<D: Disk> CheckpointWriter<D> {
         CheckpointWriter { store, app, id }
     }
 
-    /// Begins a part: an image ([`name::image`]), written by the host of name `place`. With a quota it may have so many bytes and no more.
+    /// Begins a part that is stored in full: an image ([`name::image`]), written by the host of name
+    /// `place`. With a quota it may have so many bytes and no more.
     ///
     /// # Errors
     /// [`StoreError::Exists`], [`StoreError::Name`], [`StoreError::System`].
@@ -36,12 +40,46 @@ impl<D: Disk> CheckpointWriter<D> {
         place: &str,
         quota: Option<u64>,
     ) -> Result<PartWriter<D>, StoreError> {
+        if !name::is_part(name) {
+            let name = name.to_owned();
+            return Err(StoreError::Name { name });
+        }
         let folder = self.store.folder(self.app, self.id);
         PartWriter::create(self.store.disk().clone(), &folder, name, place, quota)
     }
 
+    /// Begins the image of a task, written by the host of name `place`. If an earlier checkpoint
+    /// has one of the same task, only what differs from that is stored, as far as it is worth it.
+    ///
+    /// # Errors
+    /// Like [`CheckpointWriter::part`].
+    pub fn image(
+        &self,
+        tid: Tid,
+        place: &str,
+        quota: Option<u64>,
+    ) -> Result<ImageWriter<D>, StoreError> {
+        let name = name::image(self.app, tid);
+        let file = self.part(&name, place, quota)?;
+        let path = file.path();
+        let form = match self.store.base(self.app, self.id, &name) {
+            Some((base, index)) => {
+                Form::Increment(Box::new(IncrementWriter::new(file, index, base)))
+            }
+            None => {
+                let index = name::index(&name).unwrap_or_default();
+                let folder = self.store.folder(self.app, self.id);
+                let disk = self.store.disk().clone();
+                let index = PartWriter::create(disk, &folder, &index, place, None)?;
+                Form::Full(Box::new(FullWriter::new(file, index)))
+            }
+        };
+        Ok(ImageWriter::new(path, form))
+    }
+
     /// Makes it a checkpoint: when this returns it survives a power cut, and before there is none.
-    /// Every part that lives in this folder is looked for first, and has its length.
+    /// Every part that lives in this folder is looked for first, and has its length, as has what it
+    /// is an increment of.
     ///
     /// # Errors
     /// [`StoreError::Part`], [`StoreError::Manifest`], [`StoreError::Committed`],
@@ -65,10 +103,24 @@ impl<D: Disk> CheckpointWriter<D> {
             let _ = disk.remove(&new);
         }
         renamed?;
+        self.keep_base(manifest)?;
         for folder in [&folder, &store.app_folder(self.app), store.root()] {
             disk.sync_dir(folder).step("sync", folder)?;
         }
         Ok(())
+    }
+
+    /// Sees to it that no prune removes the base at the same time: one that has begun has removed
+    /// its manifest; one that begins now sees that it is needed.
+    fn keep_base(&self, manifest: &Manifest) -> Result<(), StoreError> {
+        let Some(base) = manifest.base() else {
+            return Ok(());
+        };
+        let found = self.store.read(self.app, base);
+        if found.is_err() {
+            prune::unmake(&self.store, self.app, self.id)?;
+        }
+        found.map(drop)
     }
 
     /// Gives the checkpoint up and removes its folder, whoever else is writing there. As long as

@@ -6,7 +6,7 @@
 
 use std::{fmt::Write, fs, path::PathBuf};
 use vm_store::{
-    KeptChunks, Manifest, ManifestError, Part, Policy, SavedGroup, SavedTask, limits, name,
+    Base, KeptChunks, Manifest, ManifestError, Part, Policy, SavedGroup, SavedTask, limits, name,
 };
 use vm_wire::{Body, HostId, MachineId, Tid, peer::KeepOrder};
 
@@ -21,6 +21,8 @@ fn sample() -> Manifest {
         bytes: 1 << 33,
         hash: [byte; 32],
         place: "alpha".to_owned(),
+        stored: 1 << 33,
+        base: None,
     };
     let task = |tid, byte| SavedTask {
         tid,
@@ -35,6 +37,13 @@ fn sample() -> Manifest {
         belongings: Body::from(vec![1, 2, 3]),
     };
     let other = Tid::new(MachineId::from_bits(0xbeef), HostId(1), 7);
+    let mut tasks = vec![task(app, 0x11), task(other, 0x22)];
+    tasks[1].image.stored = 70_000;
+    tasks[1].image.base = Some(Base {
+        generation: 1,
+        epoch: 3,
+        bytes: 1 << 32,
+    });
     Manifest {
         machine: MachineId::from_bits(0xbeef),
         app,
@@ -49,7 +58,7 @@ fn sample() -> Manifest {
             mtbf_ms: 0,
             keep: 5,
         },
-        tasks: vec![task(app, 0x11), task(other, 0x22)],
+        tasks,
         groups: vec![SavedGroup {
             name: "all".to_owned(),
             version: 4,
@@ -108,9 +117,11 @@ fn another_version_is_told_from_damage() {
     let bytes = bytes(&sample());
     let body = &bytes[PREFIX..bytes.len() - HASH];
     let mut prefix = bytes[..PREFIX].to_vec();
-    prefix[8] = 3;
-    let found = Manifest::from_bytes(&sealed(&prefix, body));
-    assert_eq!(found, Err(ManifestError::OtherVersion { found: 3 }));
+    for found in [1, 3] {
+        prefix[8] = found as u8;
+        let refused = Manifest::from_bytes(&sealed(&prefix, body));
+        assert_eq!(refused, Err(ManifestError::OtherVersion { found }));
+    }
     let found = Manifest::from_bytes(&[&prefix[..], body].concat());
     assert_eq!(found, Err(ManifestError::Damaged));
     let found = Manifest::from_bytes(b"VMIMAGE\n");
@@ -182,6 +193,13 @@ fn what_cannot_be_true_is_neither_written_nor_read() {
             let byte = vm_wire::limits::KEPT_SAVED_MAX + 1;
             m.kept[0].chunks[0] = Body::from(vec![0; byte]);
         }),
+        ("two lengths and no base", |m| m.tasks[0].image.stored -= 1),
+        ("two lengths and no base", |m| m.tasks[0].image.stored = 0),
+        ("which is later", |m| set_base(&mut m.tasks[1].image, 1, 5)),
+        ("which is later", |m| set_base(&mut m.tasks[1].image, 2, 1)),
+        ("not that of the others", |m| {
+            set_base(&mut m.tasks[0].image, 1, 4);
+        }),
         ("groups", |m| {
             let group = m.groups[0].clone();
             m.groups = vec![group; vm_wire::limits::GROUPS_MAX + 1];
@@ -203,6 +221,15 @@ fn what_cannot_be_true_is_neither_written_nor_read() {
     right.program.clear();
     right.groups[0].name = "any/name".to_owned();
     assert_eq!(Manifest::from_bytes(&bytes(&right)), Ok(right));
+}
+
+fn set_base(part: &mut Part, generation: u32, epoch: u32) {
+    let bytes = 1;
+    part.base = Some(Base {
+        generation,
+        epoch,
+        bytes,
+    });
 }
 
 /// A machine as it may come from a file.

@@ -177,13 +177,28 @@ pub struct SavedPart {
 pub struct Part {
     /// Its name in the folder of the checkpoint.
     pub name: String,
-    /// Its length. Bytes.
+    /// Length of what it holds. Bytes.
     pub bytes: u64,
-    /// The BLAKE3 hash of all of it.
+    /// The BLAKE3 hash of all that it holds.
     #[serde(with = "serde_bytes")]
     pub hash: [u8; 32],
     /// Name of the host that wrote it, on whose disk it is unless all hosts share the folder.
     pub place: String,
+    /// Length of its file: less than `bytes` if that holds only what differs from a base. Bytes.
+    pub stored: u64,
+    /// What its file is an increment of; none if that holds all.
+    pub base: Option<Base>,
+}
+
+/// The part of an earlier checkpoint, of the same name, that an increment takes the rest from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Base {
+    /// Generation of that checkpoint.
+    pub generation: u32,
+    /// Its epoch.
+    pub epoch: u32,
+    /// Length of its part. Bytes.
+    pub bytes: u64,
 }
 
 /// How an application was brought back.
@@ -248,6 +263,8 @@ pub struct CheckpointReport {
     pub tasks: u32,
     /// Of all images.
     pub bytes: u64,
+    /// Of their files in the store: less, if these hold only what differs from an earlier one.
+    pub stored: u64,
     /// How long the slowest task stood still for its image. Microseconds, as what follows.
     pub freeze_us: u64,
     /// From the wish to the commit.

@@ -180,6 +180,8 @@ impl World {
                 bytes,
                 hash: [key.1 as u8; 32],
                 place: "n1".to_owned(),
+                stored: bytes,
+                base: None,
             };
             let no_room = Failed::new(FailKind::System, "no space left on device");
             let stored = if full { Err(no_room) } else { Ok(part) };

@@ -55,6 +55,8 @@ impl World {
             bytes: 1000,
             hash: [7; 32],
             place: "n1".to_owned(),
+            stored: 1000,
+            base: None,
         };
         self.store.waiting.insert(tid, (host, epoch, part));
         if !self.store.slow {

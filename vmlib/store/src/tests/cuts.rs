@@ -1,11 +1,14 @@
 //! The power is cut at every operation, and what was not synced survives in many ways.
 
 use super::{
-    APP,
+    APP, TASKS,
     disk::{CutDisk, Lie, ROOT},
-    id, parts, save, write,
+    id,
+    image::{Image, bytes_of},
+    increments::save_images,
+    parts, save, write,
 };
-use crate::{CheckpointId, Depth, Manifest, State, Store, StoreError, name};
+use crate::{CheckpointId, Depth, Manifest, State, Store, StoreError, limits::BLOCK, name};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What must be there after a cut, whenever it comes.
@@ -15,21 +18,36 @@ struct Promise {
     committed: BTreeMap<CheckpointId, Manifest>,
     /// Being committed or removed: whole or not there, not in between.
     open: BTreeSet<CheckpointId>,
+    /// Checkpoints are of images, so that most are increments.
+    images: bool,
+    /// So many are, which were committed.
+    increments: usize,
 }
 
 impl Promise {
-    fn save(&mut self, store: &Store<CutDisk>, epoch: u32) -> Result<(), StoreError> {
-        let id = id(epoch);
+    fn save(&mut self, store: &Store<CutDisk>, id: CheckpointId) -> Result<(), StoreError> {
+        let epoch = id.epoch;
         self.open.insert(id);
-        let manifest = save(store, id)?;
+        let manifest = match self.images {
+            true => save_images(
+                store,
+                id,
+                &[(APP, &image(epoch, 1)), (TASKS[1], &image(epoch, 2))],
+            )?,
+            false => save(store, id)?,
+        };
         self.open.remove(&id);
+        self.increments += usize::from(manifest.base().is_some());
         self.committed.insert(id, manifest);
         Ok(())
     }
 
     fn prune(&mut self, store: &Store<CutDisk>, keep: usize) -> Result<(), StoreError> {
-        let old = self.committed.len().saturating_sub(keep);
-        let old: Vec<_> = self.committed.keys().copied().take(old).collect();
+        let kept = self.committed.iter().rev().take(keep);
+        let kept = kept.flat_map(|(id, manifest)| [Some(*id), manifest.base()]);
+        let kept: BTreeSet<_> = kept.flatten().collect();
+        let ids = self.committed.keys().copied();
+        let old: Vec<_> = ids.filter(|id| !kept.contains(id)).collect();
         for id in &old {
             self.committed.remove(id);
             self.open.insert(*id);
@@ -74,10 +92,17 @@ impl Promise {
     }
 }
 
+/// Each has another page than the others.
+fn image(epoch: u32, seed: u64) -> Vec<u8> {
+    let mut memory = bytes_of(5 * BLOCK, seed);
+    memory[epoch as usize % 5 * BLOCK..][..4].copy_from_slice(&epoch.to_le_bytes());
+    Image::new().section(&memory).bytes()
+}
+
 /// All that is done with a store: the promise grows as it goes on.
 fn life(store: &Store<CutDisk>, promise: &mut Promise) -> Result<(), StoreError> {
-    promise.save(store, 1)?;
-    promise.save(store, 2)?;
+    promise.save(store, id(1))?;
+    promise.save(store, id(2))?;
 
     // A part that is not finished, a checkpoint that is given up.
     let writer = store.begin(APP, id(3))?;
@@ -85,19 +110,26 @@ fn life(store: &Store<CutDisk>, promise: &mut Promise) -> Result<(), StoreError>
     parts(&writer, id(3))?;
     writer.abort()?;
 
-    promise.save(store, 4)?;
+    promise.save(store, id(4))?;
     promise.prune(store, 2)?;
 
     // One that nobody goes on with.
     let writer = store.begin(APP, id(5))?;
     write(&writer, id(5), &name::image(APP, APP))?;
-    promise.save(store, 6)?;
+    promise.save(store, id(6))?;
+    promise.prune(store, 1)?;
+
+    // A full one, so that increments and their base go together.
+    promise.save(store, CheckpointId::new(2, 7))?;
     promise.prune(store, 1)
 }
 
 /// What whoever comes after a cut does: another checkpoint, and only that one.
 fn next(store: &Store<CutDisk>, promise: &mut Promise) -> Result<(), StoreError> {
-    promise.save(store, 9)?;
+    // So it may be an increment.
+    let newest = store.ids(APP)?.pop();
+    let generation = newest.map_or(1, |newest| newest.generation);
+    promise.save(store, CheckpointId::new(generation, 9))?;
     // What was in the balance is settled by now: it is older than this one, and may go.
     promise.prune(store, 1)
 }
@@ -113,11 +145,14 @@ fn good(store: &Store<CutDisk>) -> Option<CheckpointId> {
 
 /// Everything that breaks when the power is cut at any operation of a life, and then at any of
 /// what follows it.
-fn breaks(lie: Lie) -> Vec<String> {
+fn breaks(lie: Lie, images: bool) -> Vec<String> {
     let mut found = Vec::new();
     for last in 0.. {
         let disk = CutDisk::new(last, lie);
-        let mut promise = Promise::default();
+        let mut promise = Promise {
+            images,
+            ..Promise::default()
+        };
         let done = life(&store(&disk), &mut promise).is_ok();
         assert_eq!(done, disk.operations() <= last, "the cut alone is an error");
         for seed in 0..24 {
@@ -135,8 +170,11 @@ fn breaks(lie: Lie) -> Vec<String> {
             let at = format!("cuts {last} and {last_too}, seed {seed}");
             found.extend(wrong.map(|wrong| format!("{at}: {wrong}")));
             let left = store(&third).list().expect("the root is there").len();
+            // The last one, and what it is an increment of: perhaps one that was in the balance.
+            let last = promise.committed.values().next_back();
+            let expected = 1 + usize::from(last.is_some_and(|it| it.base().is_some()));
             assert!(
-                !settled || lie != Lie::Nothing || left == 1,
+                !settled || lie != Lie::Nothing || left == expected,
                 "{at}: {left} are left"
             );
         }
@@ -152,8 +190,18 @@ fn breaks(lie: Lie) -> Vec<String> {
                 found.push(format!("killed at {last}, pruned: {left:?}, not {kept:?}"));
             }
         }
+        // Another one goes on where it was killed, and then the power is cut.
+        let other = disk.after_kill();
+        let mut settled = promise.clone();
+        next(&store(&other), &mut settled).expect("the disk is in order");
+        for seed in 0..24 {
+            let wrong = settled.broken(&store(&other.after_cut(seed, usize::MAX)));
+            found.extend(wrong.map(|wrong| format!("killed at {last}, gone on: {wrong}")));
+        }
         if done {
             assert!(last > 100, "a life has more operations than {last}");
+            let increments = if images { 3 } else { 0 };
+            assert_eq!(promise.increments, increments);
             return found;
         }
     }
@@ -162,12 +210,16 @@ fn breaks(lie: Lie) -> Vec<String> {
 
 #[test]
 fn what_was_committed_survives_every_cut_and_nothing_half_looks_whole() {
-    let found = breaks(Lie::Nothing);
-    assert!(found.is_empty(), "{}", found.join("\n"));
+    for images in [false, true] {
+        let found = breaks(Lie::Nothing, images);
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
 }
 
 #[test]
 fn a_disk_that_lies_about_a_sync_is_noticed_by_this_test() {
-    assert!(!breaks(Lie::Files).is_empty());
-    assert!(!breaks(Lie::Folders).is_empty());
+    for images in [false, true] {
+        assert!(!breaks(Lie::Files, images).is_empty());
+        assert!(!breaks(Lie::Folders, images).is_empty());
+    }
 }

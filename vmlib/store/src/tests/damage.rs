@@ -144,6 +144,7 @@ fn a_part_that_lacks_or_has_another_length_is_not_committed() {
     let writer = store.begin(APP, id(3)).expect("a checkpoint");
     let mut manifest = parts(&writer, id(3)).expect("parts");
     manifest.tasks[1].image.bytes += 1;
+    manifest.tasks[1].image.stored += 1;
     let refused = writer.commit(&manifest).expect_err("another length");
     assert!(matches!(
         refused,
@@ -153,6 +154,7 @@ fn a_part_that_lacks_or_has_another_length_is_not_committed() {
         }
     ));
     manifest.tasks[1].image.bytes -= 1;
+    manifest.tasks[1].image.stored -= 1;
 
     let part = store.folder(APP, id(3)).join(name::image(APP, THIRD));
     let away = part.with_file_name("away");

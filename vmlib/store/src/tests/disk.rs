@@ -4,7 +4,7 @@ use crate::Disk;
 use std::{
     cell::{RefCell, RefMut},
     collections::BTreeMap,
-    io::{self, Read, Write},
+    io::{self, Read, Seek, SeekFrom, Write},
     path::Path,
     rc::Rc,
 };
@@ -329,9 +329,20 @@ impl Read for CutFile {
         let Node::File { now, .. } = &state.nodes[self.node] else {
             return Err(error(io::ErrorKind::IsADirectory));
         };
-        let read = (&now[self.at..]).read(buffer)?;
+        let rest = now.get(self.at..).unwrap_or_default();
+        let read = { rest }.read(buffer)?;
         self.at += read;
         Ok(read)
+    }
+}
+
+impl Seek for CutFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let SeekFrom::Start(at) = to else {
+            return Err(error(io::ErrorKind::Unsupported));
+        };
+        self.at = at as usize;
+        Ok(at)
     }
 }
 

@@ -23,9 +23,9 @@ fn the_newest_stay_and_at_least_one() {
     }
     save(&store, CheckpointId::new(2, 1)).expect("of a later generation");
     assert_eq!(prune(&store, 9, Depth::Hashes), []);
-    assert_eq!(prune(&store, 3, Depth::Hashes), [id(1), id(2), id(3)]);
+    assert_eq!(prune(&store, 3, Depth::Hashes), [id(3), id(2), id(1)]);
     assert_eq!(prune(&store, 3, Depth::Hashes), []);
-    assert_eq!(prune(&store, 0, Depth::Lengths), [id(4), id(5)]);
+    assert_eq!(prune(&store, 0, Depth::Lengths), [id(5), id(4)]);
     assert_eq!(ids(&store), [CheckpointId::new(2, 1)]);
     store.verify(APP, CheckpointId::new(2, 1)).expect("whole");
 }
@@ -42,7 +42,7 @@ fn what_was_given_up_goes_and_what_is_being_written_stays() {
     assert_eq!(prune(&store, 1, Depth::Hashes), [], "nothing is committed");
     save(&store, id(2)).expect("a checkpoint");
     save(&store, id(4)).expect("a checkpoint");
-    assert_eq!(prune(&store, 2, Depth::Hashes), [id(1), id(3)]);
+    assert_eq!(prune(&store, 2, Depth::Hashes), [id(3), id(1)]);
     assert_eq!(ids(&store), [id(2), id(4), id(5)]);
 }
 

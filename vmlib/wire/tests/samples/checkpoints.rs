@@ -5,7 +5,7 @@ use vm_wire::{
     Body, HostId,
     agreed::{Change, Revival, RevivedTask},
     checkpoint::{
-        AgreedPart, AgreedTask, Checkpoint, CheckpointAsk, CheckpointEnd, CheckpointReport,
+        AgreedPart, AgreedTask, Base, Checkpoint, CheckpointAsk, CheckpointEnd, CheckpointReport,
         CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutMade, KeptChunks, KeptSaved, Part,
         PartSaved, Policy, Recover, RestartReport, SavedGroup, SavedPart,
     },
@@ -19,6 +19,7 @@ pub fn report() -> CheckpointReport {
         epoch: 4,
         tasks: 2,
         bytes: 40_000_000,
+        stored: 400_000,
         freeze_us: 30_000,
         total_us: 70_000,
     }
@@ -157,6 +158,12 @@ pub fn visit(visitor: &mut impl Visitor) {
             bytes: 20_000_000,
             hash: [9; 32],
             place: "n1".to_owned(),
+            stored: 200_000,
+            base: Some(Base {
+                generation: 1,
+                epoch: 3,
+                bytes: 19_000_000,
+            }),
         },
         belongings: Belongings::default(),
         freeze_us: 12_000,

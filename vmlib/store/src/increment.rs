@@ -1,0 +1,309 @@
+//! Increments: the file of a part that holds only what its base, the part of an earlier checkpoint,
+//! does not.
+//!
+//! ```text
+//! magic | version | step, step ... | last step | hash of all before
+//! ```
+//!
+//! A step is two numbers: where in the base so many bytes of the image stand; or `HERE`, and so
+//! many bytes follow the step. The last one says `END`, and the length of the image.
+
+use crate::{
+    disk::Disk,
+    error::{Flaw, Step, StoreError},
+    index::Index,
+    limits::BUFFER,
+    manifest::{Base, Part},
+    part::PartWriter,
+    sealed::Sealed,
+};
+use std::{
+    io::{self, Read, Seek, SeekFrom},
+    path::PathBuf,
+};
+
+/// The first bytes of every increment.
+const MAGIC: [u8; 8] = *b"VMDELTA\n";
+const VERSION: u32 = 1;
+/// In place of where bytes stand in the base: they follow.
+const HERE: u64 = u64::MAX;
+/// In place of where bytes stand in the base: the image ends.
+const END: u64 = u64::MAX - 1;
+const STEP: usize = 16;
+
+/// An increment that is being written.
+#[derive(Debug)]
+pub(crate) struct IncrementWriter<D: Disk> {
+    file: PartWriter<D>,
+    index: Index,
+    base: Base,
+    /// Of the image.
+    hasher: blake3::Hasher,
+    bytes: u64,
+    out: Vec<u8>,
+    last: Last,
+}
+
+/// The step that may become longer.
+#[derive(Debug)]
+enum Last {
+    Complete,
+    /// So much of the base, which is not in `out` yet.
+    Copy {
+        at: u64,
+        len: u64,
+    },
+    /// Bytes that follow it to the end of `out`, where its length lacks.
+    Bytes {
+        step: usize,
+    },
+}
+
+impl<D: Disk> IncrementWriter<D> {
+    pub fn new(file: PartWriter<D>, index: Index, base: Base) -> Self {
+        let mut out = Vec::with_capacity(BUFFER * 2);
+        out.extend(MAGIC);
+        out.extend(VERSION.to_le_bytes());
+        IncrementWriter {
+            file,
+            index,
+            base,
+            hasher: blake3::Hasher::new(),
+            bytes: 0,
+            out,
+            last: Last::Complete,
+        }
+    }
+
+    /// Hashes what comes next, which is then given in pieces.
+    pub fn take(&mut self, bytes: &[u8]) {
+        self.hasher.update(bytes);
+        self.bytes += bytes.len() as u64;
+    }
+
+    /// Adds a piece. Only of a block it is known whether the base has it.
+    pub fn add(&mut self, piece: &[u8], block: bool) -> Result<(), StoreError> {
+        match block.then(|| self.index.find(piece)).flatten() {
+            Some(at) => self.copy(at, piece.len() as u64),
+            None => {
+                if !matches!(self.last, Last::Bytes { .. }) {
+                    self.complete();
+                    self.last = Last::Bytes {
+                        step: self.out.len(),
+                    };
+                    self.step(HERE, 0);
+                }
+                self.out.extend(piece);
+            }
+        }
+        match self.out.len() < BUFFER {
+            true => Ok(()),
+            false => self.flush(),
+        }
+    }
+
+    /// Gives it its name.
+    pub fn finish(mut self) -> Result<Part, StoreError> {
+        self.complete();
+        self.step(END, self.bytes);
+        self.flush()?;
+        let all = self.file.hash();
+        self.file.write(&all)?;
+        let file = self.file.finish()?;
+        Ok(Part {
+            bytes: self.bytes,
+            hash: self.hasher.finalize().into(),
+            base: Some(self.base),
+            ..file
+        })
+    }
+
+    fn copy(&mut self, at: u64, more: u64) {
+        if let Last::Copy { at: first, len } = &mut self.last
+            && *first + *len == at
+        {
+            *len += more;
+            return;
+        }
+        self.complete();
+        self.last = Last::Copy { at, len: more };
+    }
+
+    fn complete(&mut self) {
+        match std::mem::replace(&mut self.last, Last::Complete) {
+            Last::Complete => {}
+            Last::Copy { at, len } => self.step(at, len),
+            Last::Bytes { step } => {
+                let len = (self.out.len() - step - STEP) as u64;
+                self.out[step + 8..step + STEP].copy_from_slice(&len.to_le_bytes());
+            }
+        }
+    }
+
+    fn step(&mut self, at: u64, len: u64) {
+        self.out.extend(at.to_le_bytes());
+        self.out.extend(len.to_le_bytes());
+    }
+
+    fn flush(&mut self) -> Result<(), StoreError> {
+        self.complete();
+        self.file.write(&self.out)?;
+        self.out.clear();
+        Ok(())
+    }
+}
+
+/// Puts an image together of an increment and its base.
+#[derive(Debug)]
+pub struct IncrementReader<D: Disk> {
+    file: Sealed<D::File>,
+    path: PathBuf,
+    base: D::File,
+    base_path: PathBuf,
+    base_bytes: u64,
+    /// What is left of the step.
+    doing: Doing,
+    /// Of the image, what is left.
+    left: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Doing {
+    /// Magic and version come first.
+    None,
+    Copy(u64),
+    Bytes(u64),
+    /// All was read and its hash held.
+    End,
+}
+
+impl<D: Disk> IncrementReader<D> {
+    /// Of the two files, of which nothing was read. They have the lengths that `part` says.
+    pub(crate) fn new(
+        part: &Part,
+        base: &Base,
+        (file, path): (D::File, PathBuf),
+        (base_file, base_path): (D::File, PathBuf),
+    ) -> Self {
+        IncrementReader {
+            file: Sealed::new(file, part.stored),
+            path,
+            base: base_file,
+            base_path,
+            base_bytes: base.bytes,
+            doing: Doing::None,
+            left: part.bytes,
+        }
+    }
+
+    /// The next bytes of the image; 0 at its end, when the increment itself has proved whole. What
+    /// comes of the base is not looked at: the hash of the image tells.
+    ///
+    /// # Errors
+    /// [`StoreError::Part`] of the increment, [`StoreError::Base`], [`StoreError::System`].
+    pub fn fill(&mut self, buffer: &mut [u8]) -> Result<usize, StoreError> {
+        if let Doing::None = self.doing {
+            let magic = self.array()?;
+            let version = u32::from_le_bytes(self.array()?);
+            if magic != MAGIC || version != VERSION {
+                return Err(self.flaw("it does not begin like one of version 1"));
+            }
+            self.doing = Doing::Bytes(0);
+        }
+        while let Doing::Copy(0) | Doing::Bytes(0) = self.doing {
+            self.doing = self.next()?;
+        }
+        let (Doing::Copy(len) | Doing::Bytes(len)) = self.doing else {
+            return Ok(0);
+        };
+        let wanted = len.min(buffer.len() as u64) as usize;
+        let wanted = &mut buffer[..wanted];
+        let read = match &mut self.doing {
+            Doing::Copy(len) => {
+                let read = retry(|| self.base.read(wanted)).step("read", &self.base_path)?;
+                if read == 0 && !wanted.is_empty() {
+                    return Err(self.base_flaw(Flaw::Changed));
+                }
+                *len -= read as u64;
+                read
+            }
+            Doing::Bytes(len) => {
+                let read = retry(|| self.file.read(wanted)).step("read", &self.path)?;
+                if read == 0 && !wanted.is_empty() {
+                    return Err(self.flaw("it ends early"));
+                }
+                *len -= read as u64;
+                read
+            }
+            Doing::None | Doing::End => 0,
+        };
+        Ok(read)
+    }
+
+    fn next(&mut self) -> Result<Doing, StoreError> {
+        let at = u64::from_le_bytes(self.array()?);
+        let len = u64::from_le_bytes(self.array()?);
+        if at == END {
+            let whole = retry(|| self.file.holds()).step("read", &self.path)?;
+            return match whole && self.left == 0 {
+                true => Ok(Doing::End),
+                false => Err(self.flaw("its hash differs, or its length")),
+            };
+        }
+        self.left = self
+            .left
+            .checked_sub(len)
+            .filter(|_| len > 0)
+            .ok_or_else(|| self.flaw("its steps do not make the image's length"))?;
+        if at == HERE {
+            return Ok(Doing::Bytes(len));
+        }
+        if at.checked_add(len).is_none_or(|end| end > self.base_bytes) {
+            return Err(self.flaw("it names bytes behind the end of its base"));
+        }
+        let sought = self.base.seek(SeekFrom::Start(at));
+        sought.step("read", &self.base_path)?;
+        Ok(Doing::Copy(len))
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], StoreError> {
+        match self.file.array() {
+            Err(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(self.flaw("it ends early"))
+            }
+            done => done.step("read", &self.path),
+        }
+    }
+
+    fn flaw(&self, what: &'static str) -> StoreError {
+        StoreError::Part {
+            path: self.path.clone(),
+            flaw: Flaw::Increment { what },
+        }
+    }
+
+    /// That of the base by which the image cannot be put together.
+    pub(crate) fn base_flaw(&self, flaw: Flaw) -> StoreError {
+        StoreError::Base {
+            path: self.path.clone(),
+            base: self.base_path.clone(),
+            flaw,
+        }
+    }
+}
+
+impl<D: Disk> Read for IncrementReader<D> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.fill(buffer).map_err(io::Error::other)
+    }
+}
+
+/// Once more, whenever a signal came.
+pub(crate) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}

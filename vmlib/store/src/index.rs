@@ -1,0 +1,156 @@
+//! The index of a full image: the hash of each of its blocks and where it stands. By it the writer
+//! of a later image knows what is in the full one without reading it.
+//!
+//! ```text
+//! magic | version | entry, entry ... | length and hash of the image | hash of all before
+//! ```
+//!
+//! It is needed for writing only. One that is missing or damaged makes no checkpoint bad: the next
+//! image is stored in full.
+
+use crate::{
+    disk::Disk,
+    error::StoreError,
+    limits::{BLOCK, BUFFER, INDEX_BLOCKS_MAX},
+    manifest::Part,
+    part::PartWriter,
+    sealed::{HASH, Sealed},
+};
+use std::{collections::HashMap, path::Path};
+
+/// The first bytes of every index.
+const MAGIC: [u8; 8] = *b"VMINDEX\n";
+const VERSION: u32 = 1;
+const PREFIX: usize = MAGIC.len() + 4;
+/// The first half of BLAKE3: that two blocks of a store share it by accident is out of the question,
+/// and the hash of the whole image would show it.
+const KEY: usize = 16;
+const ENTRY: usize = KEY + 8;
+const TRAILER: usize = 8 + HASH + HASH;
+
+type Key = [u8; KEY];
+
+fn key(block: &[u8]) -> Key {
+    let hash = blake3::hash(block);
+    *hash
+        .as_bytes()
+        .first_chunk()
+        .expect("a hash is longer than a key")
+}
+
+/// A full image that is being written, and its index.
+#[derive(Debug)]
+pub(crate) struct FullWriter<D: Disk> {
+    image: PartWriter<D>,
+    index: PartWriter<D>,
+    /// Of the index, what is not written yet.
+    buffer: Vec<u8>,
+    entries: u64,
+}
+
+impl<D: Disk> FullWriter<D> {
+    pub fn new(image: PartWriter<D>, index: PartWriter<D>) -> Self {
+        let mut buffer = Vec::with_capacity(BUFFER + ENTRY);
+        buffer.extend(MAGIC);
+        buffer.extend(VERSION.to_le_bytes());
+        FullWriter {
+            image,
+            index,
+            buffer,
+            entries: 0,
+        }
+    }
+
+    /// Writes what comes next, which is then given in pieces.
+    pub fn take(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.image.write(bytes)
+    }
+
+    /// Adds a piece, which begins at `at` in the image. An index has blocks alone.
+    pub fn add(&mut self, piece: &[u8], block: bool, at: u64) -> Result<(), StoreError> {
+        if !block || self.entries == INDEX_BLOCKS_MAX {
+            return Ok(());
+        }
+        self.entries += 1;
+        self.buffer.extend(key(piece));
+        self.buffer.extend(at.to_le_bytes());
+        match self.buffer.len() < BUFFER {
+            true => Ok(()),
+            false => self.flush(),
+        }
+    }
+
+    /// Gives the index its name, then the image.
+    pub fn finish(mut self) -> Result<Part, StoreError> {
+        self.buffer.extend(self.image.bytes().to_le_bytes());
+        self.buffer.extend(self.image.hash());
+        self.flush()?;
+        let all = self.index.hash();
+        self.index.write(&all)?;
+        self.index.finish()?;
+        self.image.finish()
+    }
+
+    fn flush(&mut self) -> Result<(), StoreError> {
+        self.index.write(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+/// The index of an image, in memory.
+#[derive(Debug)]
+pub(crate) struct Index(HashMap<Key, u64>);
+
+impl Index {
+    /// Reads the index of the image that `part` tells of.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub fn read<D: Disk>(disk: &D, path: &Path, part: &Part) -> Result<Self, &'static str> {
+        let unread = |_| "it cannot be read";
+        let (file, len) = disk.open(path).map_err(unread)?;
+        let entries = (len as usize)
+            .checked_sub(PREFIX + TRAILER)
+            .filter(|bytes| bytes.is_multiple_of(ENTRY))
+            .map(|bytes| bytes / ENTRY);
+        // An image cannot have more blocks, so nothing here is longer than it should be.
+        let most = (part.bytes / BLOCK as u64).min(INDEX_BLOCKS_MAX);
+        let entries = entries
+            .filter(|entries| *entries as u64 <= most)
+            .ok_or("it has a length that no index has")?;
+
+        let mut file = Sealed::new(file, len);
+        let prefix: [u8; PREFIX] = file.array().map_err(unread)?;
+        if prefix[..MAGIC.len()] != MAGIC {
+            return Err("it is no index");
+        }
+        if prefix[MAGIC.len()..] != VERSION.to_le_bytes() {
+            return Err("it has another version");
+        }
+        let mut places = HashMap::with_capacity(entries);
+        for _ in 0..entries {
+            let key = file.array().map_err(unread)?;
+            let at = u64::from_le_bytes(file.array().map_err(unread)?);
+            places.insert(key, at);
+            let end = at.checked_add(BLOCK as u64);
+            if end.is_none_or(|end| end > part.bytes) {
+                return Err("it names a block outside of its image");
+            }
+        }
+        let bytes = u64::from_le_bytes(file.array().map_err(unread)?);
+        let hash: [u8; HASH] = file.array().map_err(unread)?;
+        if !file.holds().map_err(unread)? {
+            return Err("it is damaged");
+        }
+        if (bytes, hash) != (part.bytes, part.hash) {
+            return Err("it is that of another image");
+        }
+        Ok(Index(places))
+    }
+
+    /// Where in the image there is such a block.
+    pub fn find(&self, block: &[u8]) -> Option<u64> {
+        self.0.get(&key(block)).copied()
+    }
+}

@@ -1,0 +1,93 @@
+//! Two processes at once: one prunes, one commits an increment of what goes.
+
+use super::{APP, folder::store, id, image::bytes_of, increments::save_images};
+use crate::{CheckpointId, Depth, Disk, Store, StoreError, System, limits::BLOCK, name};
+use std::{cell::RefCell, fmt, fs::File, io, path::Path, rc::Rc};
+
+/// This host's disk, on which another process does something at the moment at which this one is
+/// about to remove a manifest.
+#[derive(Clone)]
+struct Meanwhile(Rc<RefCell<Option<Other>>>);
+
+/// What the other process does.
+type Other = Box<dyn FnOnce()>;
+
+impl fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Meanwhile")
+    }
+}
+
+impl Disk for Meanwhile {
+    type File = File;
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        if path.ends_with(name::MANIFEST)
+            && let Some(other) = self.0.take()
+        {
+            other();
+        }
+        System.remove(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<File> {
+        System.create(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<(File, u64)> {
+        System.open(path)
+    }
+
+    fn sync(&self, file: &mut File) -> io::Result<()> {
+        System.sync(file)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        System.rename(from, to)
+    }
+
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        System.make_dir(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        System.remove_dir(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        System.sync_dir(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        System.list(path)
+    }
+}
+
+#[test]
+fn a_base_that_is_being_pruned_stays_for_an_increment_that_is_committed_meanwhile() {
+    let (_folder, plain) = store();
+    let image = bytes_of(20 * BLOCK, 1);
+    let newest = CheckpointId::new(2, 3);
+    for id in [id(1), newest] {
+        save_images(&plain, id, &[(APP, &image)]).expect("a checkpoint");
+    }
+    let other = plain.clone();
+    let commit: Other = Box::new(move || {
+        let manifest = save_images(&other, id(2), &[(APP, &image)]).expect("it is committed");
+        assert_eq!(manifest.base(), Some(id(1)));
+    });
+    let disk = Meanwhile(Rc::new(RefCell::new(Some(commit))));
+    let pruning = Store::on(disk, plain.root().to_owned());
+    let pruned = pruning.prune(APP, 1, Depth::Lengths).expect("a store");
+    assert!(
+        pruned.removed.is_empty() && pruned.failed.is_empty(),
+        "{pruned:?}"
+    );
+    plain.verify(APP, id(2)).expect("it has what it needs");
+    // What it needs is no checkpoint any more, and goes with it.
+    let left = plain.verify(APP, id(1));
+    assert!(matches!(left, Err(StoreError::Unfinished { .. })));
+    let pruned = plain.prune(APP, 1, Depth::Lengths).expect("a store");
+    assert_eq!(pruned.removed, [id(2), id(1)]);
+    plain.verify(APP, newest).expect("the newest stays");
+}
