@@ -7,7 +7,10 @@ use crate::sim::{
     queue::{MS, SECOND},
 };
 use vm_machine::Input;
-use vm_wire::{Frame, HostId, limits};
+use vm_wire::{
+    Frame, HostId, Message, Op, limits,
+    task::{Ended, Located},
+};
 
 /// How long a connection is tried while packets are lost.
 const CONNECT_TIME: Moment = SECOND;
@@ -229,6 +232,12 @@ pub(super) fn describe(frame: &Frame) -> String {
     }
     if header.request != 0 {
         line += &format!(" request={}", header.request);
+    }
+    let bad = |_| " unreadable".to_owned();
+    match header.op {
+        Op::Located => line += &Located::read(frame).map_or_else(bad, |it| format!(" {it:?}")),
+        Op::Ended => line += &Ended::read(frame).map_or_else(bad, |it| format!(" {it:?}")),
+        _ => {}
     }
     line
 }

@@ -295,6 +295,10 @@ impl World {
         let tid = process.tid;
         for frame in out {
             self.begins(Ambush::Asked(frame.header.op));
+            if frame.header.op == Op::Exit {
+                // It may end before it is answered.
+                self.note_left(tid, slot);
+            }
             let process = &mut self.processes[index];
             let latency = self.random.between(5, 60);
             process.arrival_out = process.arrival_out.max(now + latency);

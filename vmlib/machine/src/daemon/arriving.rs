@@ -145,6 +145,8 @@ impl Daemon {
         };
         let (from, incarnation) = (arriving.from, arriving.incarnation);
         if from == HostId::NONE {
+            // All may stand in the log by now: then it is a task that has ended.
+            arriving.lost |= result.is_err();
             return self.on_brought_back(tid, result);
         }
         if result.is_err() && arriving.belongings.is_some() {

@@ -271,3 +271,21 @@ fn a_process_of_before_that_is_slow_to_end_is_waited_for_and_harms_nothing() {
     world.restarted(wish).expect("it can be brought back");
     check(&mut world, &[master, workers[0], workers[1]]);
 }
+
+#[test]
+fn a_process_that_ends_when_all_stand_in_the_log_is_a_task_that_has_ended() {
+    let (mut world, master, workers) = setting();
+    world.stop(master);
+    world.store.held.insert(workers[1]);
+    world.wish_restart(1, master);
+    world.run_until("they stand", |world| world.standing.len() == 3);
+    world.run_for(Duration::from_secs(1));
+    // Its end is on its way while the last of them says that it stands.
+    world.input(HostId(3), Input::Arrived(workers[1], Ok(())));
+    let gone = Failed::new(FailKind::System, "it was killed");
+    world.standing.remove(&(HostId(2), workers[0]));
+    world.input(HostId(2), Input::Arrived(workers[0], Err(gone)));
+    world.run_for(Duration::from_secs(5));
+    let lives = world.lives_on(workers[0]).is_some();
+    assert!(!lives, "it is alive in the log and does not run");
+}
