@@ -25,7 +25,7 @@ const RECORD: usize = 65_535 - TAG;
 const PIECE: usize = 4 * RECORD;
 
 /// Has as large pages as the machine's own tasks get when they are brought back.
-const LARGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+pub const LARGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
 
 /// Sends that memory to a process that is started for it; microseconds until it is all there.
 pub fn send(memory: &[u8]) -> Result<f64> {
