@@ -116,3 +116,34 @@ fn read(from: impl Read + Send + 'static, to: Sender<(Instant, String)>) {
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More than a shell takes.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn shell(text: &str) -> Watched {
+        let mut command = Command::new("sh");
+        command.args(["-c", text]);
+        Watched::start(command, &Interrupt::default()).expect("a shell")
+    }
+
+    #[test]
+    fn a_line_is_awaited_and_what_came_last_is_told() {
+        let mut console = shell("echo one; echo two >&2; exec sleep 1000");
+        assert_eq!(console.line("tw", PATIENCE).expect("a line").1, "two");
+        let error = console.line("three", Duration::ZERO).expect_err("no line");
+        assert!(error.to_string().contains("'three' did not come in time"));
+    }
+
+    #[test]
+    fn an_end_is_no_line() {
+        let error = shell("echo one; exit 3").line("two", PATIENCE);
+        let error = error.expect_err("it ends").to_string();
+        assert!(error.ends_with("ended without 'two':\none"), "{error}");
+        let (status, said) = shell("echo one; exit 3").end(PATIENCE).expect("an end");
+        assert_eq!((status.code(), &*said), (Some(3), "one"));
+    }
+}

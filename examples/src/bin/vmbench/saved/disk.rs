@@ -1,10 +1,9 @@
 //! The limit of a checkpoint and of a restart: files of as many bytes, written to the disk of the
 //! store or read from it, and nothing else.
 
-use crate::sealed::LARGE_PAGES;
+use crate::sealed::{LARGE_PAGES, OWN};
 use anyhow::{Context, Result, ensure};
 use std::{
-    env,
     fs::{self, File, OpenOptions},
     io::Write,
     path::{Path, PathBuf},
@@ -30,7 +29,7 @@ pub fn write(folder: &Path, memory: &[u8], files: usize) -> Result<f64> {
 
 /// Microseconds to read files into the fresh memory of another process.
 pub fn read(files: &[PathBuf]) -> Result<f64> {
-    let mut command = Command::new(env::current_exe()?);
+    let mut command = Command::new(OWN);
     command.arg("bare-read").args(files);
     let output = command.env(LARGE_PAGES.0, LARGE_PAGES.1).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
