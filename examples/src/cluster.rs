@@ -6,12 +6,15 @@
 
 mod interrupt;
 mod programs;
+mod watched;
 
 pub use interrupt::Interrupt;
 pub use programs::Programs;
+pub use watched::Watched;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use std::{
     fs::{self, File},
     os::unix::process::CommandExt,
@@ -88,6 +91,8 @@ impl Cluster {
             .arg(&dir)
             .arg("--path")
             .arg(programs.folder())
+            .arg("--store")
+            .arg(self.store())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -135,6 +140,29 @@ impl Cluster {
         &self.nodes[index].dir
     }
 
+    /// What is removed with the cluster.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The store of checkpoints, which all daemons share.
+    pub fn store(&self) -> PathBuf {
+        self.folder.path().join("store")
+    }
+
+    /// Kills the last daemon, as a host that is switched off; the moment before.
+    ///
+    /// # Errors
+    /// When there is no other, or it cannot be killed.
+    pub fn lose_last(&mut self) -> Result<Instant> {
+        ensure!(self.nodes.len() > 1, "the only daemon is not to be lost");
+        let mut node = self.nodes.pop().context("no daemon")?;
+        let begin = Instant::now();
+        node.process.kill()?;
+        node.process.wait()?;
+        Ok(begin)
+    }
+
     /// The processes of the daemons.
     pub fn daemons(&self) -> impl Iterator<Item = u32> {
         self.nodes.iter().map(|node| node.process.id())
@@ -145,6 +173,18 @@ impl Cluster {
         let mut command = Command::new(&self.console);
         command.arg("--dir").arg(self.dir(0));
         command
+    }
+
+    /// Has a console do something that ends by itself, and returns what it answers in JSON.
+    ///
+    /// # Errors
+    /// When it fails, and what it said.
+    pub fn ask(&self, words: &[&str], interrupt: &Interrupt) -> Result<Value> {
+        let mut console = self.console();
+        console.arg("--json").args(words);
+        let (status, said) = Watched::start(console, interrupt)?.end(PATIENCE)?;
+        ensure!(status.success(), "vm {}: {said}", words.join(" "));
+        serde_json::from_str(&said).with_context(|| format!("vm {}: {said}", words.join(" ")))
     }
 
     /// Runs a console that [`Cluster::console`] has made until it ends, and returns its exit code.
@@ -197,6 +237,7 @@ impl Cluster {
 }
 
 /// A child that ends with this value.
+#[derive(Debug)]
 struct Running(Child);
 
 impl Drop for Running {

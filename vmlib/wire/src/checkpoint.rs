@@ -265,7 +265,7 @@ pub struct CheckpointReport {
     pub bytes: u64,
     /// Of their files in the store: less, if these hold only what differs from an earlier one.
     pub stored: u64,
-    /// How long the slowest task stood still for its image. Microseconds, as what follows.
+    /// From the cut to the commit: for so long the tasks stood still. Microseconds, as what follows.
     pub freeze_us: u64,
     /// From the wish to the commit.
     pub total_us: u64,

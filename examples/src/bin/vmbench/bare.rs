@@ -4,7 +4,7 @@
 //! Before each turn the measuring process sends one [`Turn`]; after that only the messages
 //! themselves cross the socket, all of the size that the turn says.
 
-use crate::rows::{Hosts, Plan, What};
+use crate::plans::{Hosts, Plan, What};
 use anyhow::{Context, Result, ensure};
 use rustix::stdio::stdin;
 use std::{

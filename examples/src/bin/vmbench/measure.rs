@@ -4,29 +4,29 @@ use crate::{
     Arguments,
     bare::{self, Bare},
     ours::Ours,
-    rows::{Plan, Row, What, median, plans, show},
+    plans::{Plan, What, chosen},
+    rows::{Row, median},
     sealed,
 };
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::{process::ExitCode, time::Instant};
+use std::{fs, time::Instant};
 use vmlib::MoveWay;
 
-/// Runs the rows and prints them; exit status 1 when one misses its goal.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+/// How far the rows are, on a terminal.
+pub fn bar(rows: usize) -> Result<ProgressBar> {
+    let style = ProgressStyle::with_template("[{bar:20}] {msg}")?;
+    Ok(ProgressBar::new(rows as u64).with_style(style))
+}
+
+/// Runs the rows that are measured inside of the machine, and writes them to the file of the one who
+/// has started it.
+pub fn run(arguments: &Arguments) -> Result<()> {
     let vm = vmlib::init()?;
-    let plans: Vec<Plan> = plans()
-        .into_iter()
-        .filter(|plan| plan.name.contains(&arguments.only))
-        .collect();
-    ensure!(
-        !plans.is_empty(),
-        "--only {}: no row has such a name",
-        arguments.only
-    );
+    let plans: Vec<Plan> = chosen(&arguments.only)?;
+    let plans: Vec<Plan> = plans.into_iter().filter(Plan::is_inside).collect();
     let ours = Ours::start(vm)?;
-    let bar = ProgressBar::new(plans.len() as u64);
-    bar.set_style(ProgressStyle::with_template("[{bar:20}] {msg}")?);
+    let bar = bar(plans.len())?;
     let mut rows = Vec::new();
     // Measured once for all rows of that kind.
     let mut others = None;
@@ -64,17 +64,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     ours.stop()?;
     bar.finish_and_clear();
-    if arguments.json {
-        println!("{}", serde_json::to_string(&rows)?);
-    } else {
-        println!("{}", show(&rows));
-    }
-    let all_good = rows.iter().all(|row| row.ok);
-    Ok(if all_good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    let out = arguments.out.as_ref().context("no file for the rows")?;
+    fs::write(out, serde_json::to_string(&rows)?)?;
+    Ok(())
 }
 
 /// Measures how long a task stands still: it moves there and back in turn. Without pre-copy its
@@ -138,10 +130,10 @@ fn row(ours: &Ours, plan: &Plan, turns: u32) -> Result<Row> {
     let per_item = |begin: Instant| 1e6 * begin.elapsed().as_secs_f64() / plan.count as f64;
     let (mut our_times, mut relay_times, mut raw_times) = (Vec::new(), Vec::new(), Vec::new());
     let mut wires = match plan.what {
-        What::Spawn | What::Freeze { .. } | What::Move | What::Others(_) | What::OthersCalm => None,
         What::RoundTrip | What::Stream => {
             Some((Bare::relayed(plan.hosts)?, Bare::raw(plan.hosts)?))
         }
+        _ => None,
     };
     for turn in 0..=turns {
         let begin = Instant::now();

@@ -2,7 +2,7 @@
 
 use crate::{
     others::{self, Times},
-    rows::{Hosts, Plan, What},
+    plans::{Hosts, Plan, What},
     sealed,
 };
 use anyhow::{Context, Result, bail, ensure};
@@ -92,6 +92,7 @@ impl Ours {
             What::Freeze { .. } | What::Move | What::Others(_) | What::OthersCalm => {
                 bail!("moves are measured by themselves")
             }
+            What::Saved(_) => bail!("checkpoints are measured from outside"),
             What::Spawn => {
                 let greeters = Spawn::new(&self.program).arg("greeter").on(host);
                 let greeters = vm.spawn(&greeters.count(plan.count as u32))?;
@@ -175,8 +176,9 @@ pub fn partner() -> Result<()> {
     }
 }
 
-/// A task that rewrites some of its memory, page after page, until it is told to stop.
-pub fn churner(bytes: usize, percent: u64) -> Result<()> {
+/// A task that rewrites some of its memory, page after page, until it is told to stop. If it is to,
+/// it says each time that it was brought back to life that it computes on, its memory being whole.
+pub fn churner(bytes: usize, percent: u64, tells: bool) -> Result<()> {
     const WORDS: usize = 512;
     /// Far apart, so that neighbours are seldom rewritten one after the other.
     const STRIDE: usize = 7919;
@@ -186,6 +188,8 @@ pub fn churner(bytes: usize, percent: u64) -> Result<()> {
     let pages = memory.len() / WORDS;
     vm.send_bytes(master, ANSWER, Bytes::new())?;
     let (start, mut done, mut page) = (Instant::now(), 0, 0);
+    // Who is brought back is another process.
+    let mut process = std::process::id();
     while vm
         .recv_timeout(master, STOP, Duration::from_millis(5))?
         .is_none()
@@ -195,6 +199,11 @@ pub fn churner(bytes: usize, percent: u64) -> Result<()> {
             page = (page + STRIDE) % pages;
             memory[page * WORDS..][..WORDS].fill(due | 1);
             done += 1;
+        }
+        if tells && process != std::process::id() {
+            process = std::process::id();
+            ensure!(memory.iter().all(|word| *word != 0), "memory was lost");
+            vm.send_bytes(master, ANSWER, Bytes::new())?;
         }
     }
     ensure!(memory.iter().all(|word| *word != 0), "memory was lost");

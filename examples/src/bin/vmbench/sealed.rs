@@ -6,7 +6,6 @@ use anyhow::{Context, Result, ensure};
 use rustix::stdio::stdin;
 use snow::{Builder, HandshakeState, TransportState};
 use std::{
-    env,
     io::{Read, Write},
     net::TcpStream,
     os::fd::{AsFd, OwnedFd},
@@ -24,13 +23,16 @@ const RECORD: usize = 65_535 - TAG;
 /// Bytes that are sealed and sent at once.
 const PIECE: usize = 4 * RECORD;
 
+/// This program itself, also when the file from which it was started has been built anew since.
+pub const OWN: &str = "/proc/self/exe";
+
 /// Has as large pages as the machine's own tasks get when they are brought back.
-const LARGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+pub const LARGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
 
 /// Sends that memory to a process that is started for it; microseconds until it is all there.
 pub fn send(memory: &[u8]) -> Result<f64> {
     let (mut socket, there) = tcp_pair()?;
-    let mut process = Command::new(env::current_exe()?)
+    let mut process = Command::new(OWN)
         .args(["bare-fill", &memory.len().to_string()])
         .env(LARGE_PAGES.0, LARGE_PAGES.1)
         .stdin(OwnedFd::from(there))
@@ -58,7 +60,7 @@ pub fn send(memory: &[u8]) -> Result<f64> {
 /// measured: a virtual machine gives back to its host what lies idle, and takes seconds for a GiB to
 /// get it again. It is not for who happens to be the next to need memory to wait for that.
 pub fn find_memory(bytes: usize) -> Result<()> {
-    let status = Command::new(env::current_exe()?)
+    let status = Command::new(OWN)
         .args(["bare-memory", &(bytes + bytes / 4).to_string()])
         .env(LARGE_PAGES.0, LARGE_PAGES.1)
         .status()?;

@@ -1,0 +1,316 @@
+//! Which rows there are, and their goals.
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+
+/// What an 8 byte round trip through the daemon may cost, in round trips through a bare relay.
+const SMALL_ROUND_TRIP_GOAL: Goal = Goal::Ratio(1.3);
+/// How long a task of 20 MB may stand still when it moves.
+const SMALL_FREEZE_GOAL: Goal = Goal::Micros(30_000.0);
+/// How long one of 1 GiB that rewrites a hundredth of it in each second may.
+const LARGE_FREEZE_GOAL: Goal = Goal::Micros(60_000.0);
+
+/// How long one of 1 GiB may without pre-copy, in times that its bytes alone take.
+const STOPPED_FREEZE_GOAL: Goal = Goal::Ratio(1.5);
+/// How long its whole move may take, in the same.
+const MOVE_GOAL: Goal = Goal::Ratio(1.6);
+/// What moves may cost others: of a thousand round trips of theirs, so many, and how much longer
+/// they may take.
+const OTHERS: [(&str, usize, Goal); 3] = [
+    ("median", 500, Goal::Ratio(1.5)),
+    ("99.9%", 999, Goal::Ratio(3.0)),
+    ("longest", 1000, Goal::More(5_000.0)),
+];
+
+/// How long tasks of 20 MB may stand still for a checkpoint.
+const CHECKPOINT_FREEZE_GOAL: Goal = Goal::Micros(50_000.0);
+/// How fast a restart has to read, beside plain reads of the same files.
+const RESTART_GOAL: Goal = Goal::Rate(0.6);
+/// How long after a host was killed its applications may take to compute again, and how long of it
+/// it may take to be noticed.
+const RECOVERY_GOAL: Goal = Goal::Micros(10_000_000.0);
+const DETECTION_GOAL: Goal = Goal::Micros(5_000_000.0);
+/// How long a run with checkpoints may take, and one that only could have some.
+const CHECKPOINTS_GOAL: Goal = Goal::Ratio(1.03);
+const IDLE_GOAL: Goal = Goal::Ratio(1.005);
+
+/// The most that is good.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Goal {
+    /// Of ours to relay, or to raw where there is no relay.
+    Ratio(f64),
+    /// Of ours.
+    Micros(f64),
+    /// Of ours above raw. Microseconds.
+    More(f64),
+    /// The least: of the rate of ours to that of raw.
+    Rate(f64),
+}
+
+/// Where the two ends of a row are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hosts {
+    /// Both on one: UNIX sockets.
+    One,
+    /// On two: a TCP connection on the loopback address lies between.
+    Two,
+}
+
+/// What a row measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// A message there and one of the same size back.
+    RoundTrip,
+    /// Many messages there, and at the end an answer.
+    Stream,
+    /// Tasks that are started and say that they are there.
+    Spawn,
+    /// How long a task stands still that moves.
+    Freeze {
+        /// Of its memory that it rewrites in each second. Percent.
+        percent: u64,
+        /// Most of its memory is sent while it runs.
+        precopy: bool,
+    },
+    /// How long a move takes.
+    Move,
+    /// How long so many of a thousand round trips of others take at most, while a task moves.
+    Others(usize),
+    /// Likewise the longest of those during which no host of a virtual machine took processors away.
+    OthersCalm,
+    /// What is measured from outside: applications that a console runs.
+    Saved(Saved),
+}
+
+/// What is measured of checkpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Saved {
+    /// How long the slowest task stands still.
+    Freeze,
+    /// How long a restart takes.
+    Restart,
+    /// How long it takes from the kill of a host until all tasks compute again.
+    Recovery,
+    /// How much of that until it is noticed.
+    Detection,
+    /// How long the example heat runs while checkpoints are made after so long each, beside a run
+    /// without.
+    Heat {
+        /// Seconds.
+        every: u64,
+    },
+}
+
+/// A row before it is measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Unique.
+    pub name: String,
+    /// What is measured.
+    pub what: What,
+    /// Where.
+    pub hosts: Hosts,
+    /// Of a message, or of the memory of a task that moves or is saved. Bytes.
+    pub size: usize,
+    /// Round trips, messages, tasks or moves of one turn; tasks of an application that is saved.
+    pub count: usize,
+    /// If there is one.
+    pub goal: Option<Goal>,
+}
+
+impl Plan {
+    /// Whether it is measured by a task.
+    pub fn is_inside(&self) -> bool {
+        !matches!(self.what, What::Saved(_))
+    }
+
+    /// Whether it takes minutes, and is measured only if it is asked for.
+    fn is_long(&self) -> bool {
+        matches!(self.what, What::Saved(Saved::Heat { .. }))
+    }
+}
+
+/// The rows whose names contain this; without it all but the long ones.
+pub fn chosen(only: &str) -> Result<Vec<Plan>> {
+    let chosen = |plan: &Plan| plan.name.contains(only) && !(only.is_empty() && plan.is_long());
+    let plans: Vec<Plan> = plans().into_iter().filter(chosen).collect();
+    ensure!(!plans.is_empty(), "--only {only}: no row has such a name");
+    Ok(plans)
+}
+
+/// All rows.
+fn plans() -> Vec<Plan> {
+    let mut plans = messages();
+    plans.extend(moves());
+    plans.extend(saved());
+    plans
+}
+
+/// Messages, and tasks that are started.
+fn messages() -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for (hosts, place) in [(Hosts::One, "one host"), (Hosts::Two, "two hosts")] {
+        for (size, text, count) in [
+            (8, "8 B", 2000),
+            (64, "64 B", 2000),
+            (1 << 10, "1 KiB", 2000),
+            (64 << 10, "64 KiB", 400),
+            (1 << 20, "1 MiB", 40),
+            (16 << 20, "16 MiB", 4),
+        ] {
+            let small_and_near = size == 8 && hosts == Hosts::One;
+            plans.push(Plan {
+                name: format!("round trip, {place}, {text}"),
+                what: What::RoundTrip,
+                hosts,
+                size,
+                count,
+                goal: small_and_near.then_some(SMALL_ROUND_TRIP_GOAL),
+            });
+        }
+        for (size, text, count) in [(8, "8 B", 50_000), (64 << 10, "64 KiB", 2000)] {
+            plans.push(Plan {
+                name: format!("stream, {place}, {text}"),
+                what: What::Stream,
+                hosts,
+                size,
+                count,
+                goal: None,
+            });
+        }
+        for count in [1, 16] {
+            plans.push(Plan {
+                name: format!("spawn, {place}, {count}"),
+                what: What::Spawn,
+                hosts,
+                size: 0,
+                count,
+                goal: None,
+            });
+        }
+    }
+    plans
+}
+
+/// Tasks that move.
+fn moves() -> Vec<Plan> {
+    let freeze = |percent, precopy| What::Freeze { percent, precopy };
+    let moves = [
+        (
+            "freeze, a move of 20 MB",
+            freeze(0, true),
+            SMALL_FREEZE_GOAL,
+        ),
+        (
+            "freeze, 1 GiB, 1% a second",
+            freeze(1, true),
+            LARGE_FREEZE_GOAL,
+        ),
+        (
+            "freeze, 1 GiB, no pre-copy",
+            freeze(1, false),
+            STOPPED_FREEZE_GOAL,
+        ),
+        ("a move of 1 GiB", What::Move, MOVE_GOAL),
+    ];
+    let moves = moves.map(|(name, what, goal)| (name.to_owned(), what, goal));
+    let others = OTHERS.map(|(name, of_thousand, goal)| {
+        let name = format!("others during moves of 1 GiB, {name}");
+        (name, What::Others(of_thousand), goal)
+    });
+    let mut plans = Vec::new();
+    for (name, what, goal) in moves.into_iter().chain(others) {
+        let small = what == freeze(0, true);
+        plans.push(Plan {
+            name,
+            what,
+            hosts: Hosts::Two,
+            size: if small { 20 << 20 } else { 1 << 30 },
+            count: 1,
+            goal: Some(goal),
+        });
+    }
+    plans.push(Plan {
+        name: "others during moves of 1 GiB, longest, none stolen".to_owned(),
+        what: What::OthersCalm,
+        hosts: Hosts::Two,
+        size: 1 << 30,
+        count: 1,
+        goal: None,
+    });
+    plans
+}
+
+/// Applications that are saved.
+fn saved() -> Vec<Plan> {
+    const SMALL: usize = 20 << 20;
+    const LARGE: usize = 64 << 20;
+    let plan = |(name, saved, size, goal): (&str, Saved, usize, Goal)| Plan {
+        name: name.to_owned(),
+        what: What::Saved(saved),
+        hosts: Hosts::Two,
+        size,
+        count: 16,
+        goal: Some(goal),
+    };
+    [
+        (
+            "checkpoint, freeze of the slowest of 16 tasks of 20 MB",
+            Saved::Freeze,
+            SMALL,
+            CHECKPOINT_FREEZE_GOAL,
+        ),
+        (
+            "restart of 1 GiB in all from local disk",
+            Saved::Restart,
+            LARGE,
+            RESTART_GOAL,
+        ),
+        (
+            "recovery, from the kill of a host to all tasks computing again, 16 tasks of 20 MB, 3 hosts",
+            Saved::Recovery,
+            SMALL,
+            RECOVERY_GOAL,
+        ),
+        (
+            "recovery, of that until the host is declared lost",
+            Saved::Detection,
+            SMALL,
+            DETECTION_GOAL,
+        ),
+        (
+            "a checkpoint every 10 s, heat with 16 tasks, 1 GiB in all",
+            Saved::Heat { every: 10 },
+            LARGE,
+            CHECKPOINTS_GOAL,
+        ),
+        (
+            "checkpointing switched on but idle (policy of an hour), heat",
+            Saved::Heat { every: 3600 },
+            LARGE,
+            IDLE_GOAL,
+        ),
+    ]
+    .map(plan)
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_rows_are_unique() {
+        let names: std::collections::BTreeSet<_> =
+            plans().into_iter().map(|plan| plan.name).collect();
+        assert_eq!(names.len(), plans().len());
+    }
+
+    #[test]
+    fn rows_that_take_minutes_are_measured_when_they_are_named() {
+        assert!(!chosen("").expect("rows").iter().any(Plan::is_long));
+        assert_eq!(chosen("heat").expect("rows").len(), 2);
+        assert!(chosen("no such row").is_err());
+    }
+}

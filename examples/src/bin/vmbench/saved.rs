@@ -1,0 +1,176 @@
+//! Checkpoints, restarts and recovery, as a person at a console has them: machines of three hosts whose
+//! store is a folder on the disk of this computer. Their tasks look after themselves; what is measured
+//! the machine itself says, or the lines of a console do.
+
+pub mod disk;
+mod heat;
+pub mod holders;
+
+use crate::{
+    NAMES,
+    plans::{Plan, Saved, What},
+    rows::{Row, median},
+    sealed,
+};
+use anyhow::{Context, Result};
+use holders::Holders;
+use serde_json::Value;
+use vm_examples::cluster::{Cluster, Interrupt, Programs, Watched};
+
+/// The hosts of such a machine.
+const HOSTS: usize = 3;
+/// Turns of a recovery at most: each takes a machine of its own.
+const RECOVERIES: u32 = 3;
+
+/// What measures these rows.
+pub struct Bench<'a> {
+    programs: &'a Programs,
+    interrupt: &'a Interrupt,
+    turns: u32,
+    /// Measured once for all rows of their kind.
+    recovery: Option<Recovery>,
+    heat: Option<heat::Times>,
+}
+
+/// Medians in microseconds, from the kill of a host.
+#[derive(Debug, Clone, Copy)]
+struct Recovery {
+    /// Until it is declared lost.
+    detected: f64,
+    /// Until all tasks compute again.
+    whole: f64,
+}
+
+impl<'a> Bench<'a> {
+    /// Nothing is measured yet.
+    pub fn new(programs: &'a Programs, interrupt: &'a Interrupt, turns: u32) -> Self {
+        Bench {
+            programs,
+            interrupt,
+            turns,
+            recovery: None,
+            heat: None,
+        }
+    }
+
+    /// Measures a row; `plans` are all that are to be measured.
+    pub fn row(&mut self, plan: &Plan, saved: Saved, plans: &[Plan]) -> Result<Row> {
+        Ok(match saved {
+            Saved::Freeze => self.freeze(plan)?,
+            Saved::Restart => self.restart(plan)?,
+            Saved::Recovery => Row::new(plan, self.recovery(plan)?.whole, None, None),
+            Saved::Detection => Row::new(plan, self.recovery(plan)?.detected, None, None),
+            Saved::Heat { every } => {
+                let ways = plans.iter().filter_map(|plan| match plan.what {
+                    What::Saved(Saved::Heat { every }) => Some(every),
+                    _ => None,
+                });
+                let ways: Vec<u64> = ways.collect();
+                let times = match self.heat.take() {
+                    Some(times) => times,
+                    None => heat::measure(self, &ways, plan.count)?,
+                };
+                let row = Row::new(plan, times[&every], None, Some(times[&heat::NEVER]));
+                self.heat = Some(times);
+                row
+            }
+        })
+    }
+
+    fn cluster(&self) -> Result<Cluster> {
+        Cluster::start(self.programs, &NAMES[..HOSTS], self.interrupt)
+    }
+
+    /// How long the slowest task stands still, beside what it takes to write as many bytes. The first
+    /// of each does not count.
+    fn freeze(&self, plan: &Plan) -> Result<Row> {
+        let cluster = self.cluster()?;
+        let app = Holders::start(&cluster, plan.size, plan.count, self.interrupt)?;
+        let memory = vec![1; plan.size];
+        let (mut frozen, mut written) = (Vec::new(), Vec::new());
+        for turn in 0..=self.turns {
+            sealed::find_memory(plan.size * plan.count)?;
+            let report = cluster.ask(&["checkpoint", &app.tid], self.interrupt)?;
+            let plain = disk::write(cluster.folder(), &memory, plan.count)?;
+            if turn > 0 {
+                frozen.push(micros(&report, "freeze_us")?);
+                written.push(plain);
+            }
+        }
+        app.end(&cluster, self.interrupt)?;
+        cluster.halt()?;
+        Ok(Row::new(plan, median(frozen), None, Some(median(written))))
+    }
+
+    /// How long a restart takes, beside what it takes to read the same files. What the kernel has
+    /// in memory of them it forgets before each, if that can be had.
+    fn restart(&self, plan: &Plan) -> Result<Row> {
+        let cluster = self.cluster()?;
+        let mut app = Holders::start(&cluster, plan.size, plan.count, self.interrupt)?;
+        // For the tasks, and for what the kernel keeps of the files.
+        let memory = 2 * plan.size * plan.count;
+        let (mut ours, mut plain) = (Vec::new(), Vec::new());
+        for turn in 0..=self.turns {
+            cluster.ask(&["stop", "--checkpoint", &app.tid], self.interrupt)?;
+            sealed::find_memory(memory)?;
+            disk::forget()?;
+            let mut restart = cluster.console();
+            restart.args(["--json", "restart", &app.tid]);
+            let answer = app.follow(Watched::start(restart, self.interrupt)?)?;
+            let checkpoint = answer["checkpoint"].as_str().context("its name")?;
+            let images = disk::images(&cluster.store(), checkpoint)?;
+            sealed::find_memory(memory)?;
+            disk::forget()?;
+            let read = disk::read(&images)?;
+            if turn > 0 {
+                ours.push(micros(&answer, "total_us")?);
+                plain.push(read);
+            }
+        }
+        app.end(&cluster, self.interrupt)?;
+        cluster.halt()?;
+        let how = if disk::can_forget() { "cold" } else { "cached" };
+        let mut row = Row::new(plan, median(ours), None, Some(median(plain)));
+        row.name = format!("{}, {how}", row.name);
+        Ok(row)
+    }
+
+    /// How long a recovery takes, measured once.
+    fn recovery(&mut self, plan: &Plan) -> Result<Recovery> {
+        if let Some(recovery) = self.recovery {
+            return Ok(recovery);
+        }
+        let (mut detected, mut whole) = (Vec::new(), Vec::new());
+        for _ in 0..self.turns.min(RECOVERIES) {
+            let recovery = self.recover(plan)?;
+            detected.push(recovery.detected);
+            whole.push(recovery.whole);
+        }
+        let recovery = Recovery {
+            detected: median(detected),
+            whole: median(whole),
+        };
+        Ok(*self.recovery.insert(recovery))
+    }
+
+    /// One recovery: a host is killed that is not the console's.
+    fn recover(&self, plan: &Plan) -> Result<Recovery> {
+        let mut cluster = self.cluster()?;
+        let mut app = Holders::start(&cluster, plan.size, plan.count, self.interrupt)?;
+        cluster.ask(&["checkpoint", &app.tid], self.interrupt)?;
+        sealed::find_memory(plan.size * plan.count)?;
+        let killed = cluster.lose_last()?;
+        let since = |moment: std::time::Instant| 1e6 * (moment - killed).as_secs_f64();
+        let detected = since(app.says("goes back to its last checkpoint")?);
+        let whole = since(app.compute_again()?);
+        app.end(&cluster, self.interrupt)?;
+        cluster.halt()?;
+        Ok(Recovery { detected, whole })
+    }
+}
+
+/// A time that a console has answered.
+fn micros(answer: &Value, key: &str) -> Result<f64> {
+    let micros = answer[key].as_f64();
+    micros.with_context(|| format!("the console has answered without {key}: {answer}"))
+}

@@ -1,0 +1,149 @@
+//! A console whose lines are awaited.
+
+use super::{Interrupt, Running};
+use anyhow::{Context, Result, bail, ensure};
+use std::{
+    collections::VecDeque,
+    io::{BufRead, BufReader, Read},
+    process::{Command, ExitStatus, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// So many of the last lines are in an error.
+const SHOWN: usize = 12;
+/// The pace of looking whether the program was told to end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A console that runs, and ends with this value; what runs at it gets SIGHUP then.
+#[derive(Debug)]
+pub struct Watched {
+    process: Running,
+    lines: Receiver<(Instant, String)>,
+    last: VecDeque<String>,
+    interrupt: Interrupt,
+}
+
+impl Watched {
+    /// Starts it. It has no standard input; its lines, also those of its standard error, are read.
+    ///
+    /// # Errors
+    /// When it cannot be run.
+    pub fn start(mut console: Command, interrupt: &Interrupt) -> Result<Self> {
+        console.stdin(Stdio::null());
+        console.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = Running(console.spawn().context("running the console")?);
+        let (sender, lines) = channel();
+        let out = process.0.stdout.take().context("its output")?;
+        let errors = process.0.stderr.take().context("its errors")?;
+        read(out, sender.clone());
+        read(errors, sender);
+        Ok(Watched {
+            process,
+            lines,
+            last: VecDeque::new(),
+            interrupt: interrupt.clone(),
+        })
+    }
+
+    /// Waits for a line that holds this; when it came, and the line.
+    ///
+    /// # Errors
+    /// When the console ends before, or it does not come in time; what came last is in the error.
+    pub fn line(&mut self, text: &str, patience: Duration) -> Result<(Instant, String)> {
+        let begin = Instant::now();
+        loop {
+            match self.next(text, patience.saturating_sub(begin.elapsed()))? {
+                Some((at, line)) if line.contains(text) => return Ok((at, line)),
+                Some(_) => {}
+                None => bail!("it ended without '{text}':\n{}", self.shown()),
+            }
+        }
+    }
+
+    /// Waits until it ends; how it did.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub fn end(mut self, patience: Duration) -> Result<(ExitStatus, String)> {
+        let begin = Instant::now();
+        while self
+            .next("its end", patience.saturating_sub(begin.elapsed()))?
+            .is_some()
+        {}
+        Ok((self.process.0.wait()?, self.shown()))
+    }
+
+    /// The next line, or that there is none any more.
+    fn next(&mut self, text: &str, patience: Duration) -> Result<Option<(Instant, String)>> {
+        let begin = Instant::now();
+        loop {
+            let left = patience.saturating_sub(begin.elapsed());
+            match self.lines.recv_timeout(left.min(LOOK)) {
+                Ok((at, line)) => {
+                    if self.last.len() == SHOWN {
+                        self.last.pop_front();
+                    }
+                    self.last.push_back(line.clone());
+                    return Ok(Some((at, line)));
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {
+                    ensure!(!self.interrupt.is_set(), "interrupted");
+                    ensure!(
+                        !left.is_zero(),
+                        "'{text}' did not come in time:\n{}",
+                        self.shown()
+                    );
+                }
+            }
+        }
+    }
+
+    fn shown(&self) -> String {
+        Vec::from_iter(self.last.iter().map(String::as_str)).join("\n")
+    }
+}
+
+/// Sends lines on, with the moment when they came, until there are no more or nobody wants them.
+fn read(from: impl Read + Send + 'static, to: Sender<(Instant, String)>) {
+    thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if to.send((Instant::now(), line)).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More than a shell takes.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn shell(text: &str) -> Watched {
+        let mut command = Command::new("sh");
+        command.args(["-c", text]);
+        Watched::start(command, &Interrupt::default()).expect("a shell")
+    }
+
+    #[test]
+    fn a_line_is_awaited_and_what_came_last_is_told() {
+        let mut console = shell("echo one; echo two >&2; exec sleep 1000");
+        assert_eq!(console.line("tw", PATIENCE).expect("a line").1, "two");
+        let error = console.line("three", Duration::ZERO).expect_err("no line");
+        assert!(error.to_string().contains("'three' did not come in time"));
+    }
+
+    #[test]
+    fn an_end_is_no_line() {
+        let error = shell("echo one; exit 3").line("two", PATIENCE);
+        let error = error.expect_err("it ends").to_string();
+        assert!(error.ends_with("ended without 'two':\none"), "{error}");
+        let (status, said) = shell("echo one; exit 3").end(PATIENCE).expect("an end");
+        assert_eq!((status.code(), &*said), (Some(3), "one"));
+    }
+}
