@@ -13,8 +13,8 @@
 //! because others may have it open. Files that the process only reads are left as they are.
 //!
 //! All files are looked at, and their locks taken, before the first one is changed, so that what is
-//! refused has changed nothing. A change can be made again after it was interrupted, and by two processes at once that
-//! have the same file open: both write the same.
+//! refused has changed nothing. A change can be made again after it was interrupted, and by two
+//! processes at once that have the same file open: both write the same.
 //!
 //! **Nothing here allocates or locks.**
 

@@ -1,11 +1,12 @@
 //! Applications that go back to their last checkpoint by themselves (AGREEMENT, "Rollback").
 //!
-//! When a host goes, each application that had tasks there and has a checkpoint *goes back*, unless its
-//! policy says otherwise: in the same entry all its tasks end ([`ExitStatus::RolledBack`]), and it gets the next generation, so
-//! nothing that was asked, sent or proposed before counts any more. What is agreed about it stays: its
-//! epochs, its policy, its console, the term of its coordinator. A daemon then brings it back
-//! ([`Change::Revive`](vm_wire::agreed::Change)), like one that a person restarts. If that fails it
-//! is tried again, [`limits::RECOVERIES_MAX`] times.
+//! When a host goes, each application that had tasks there and has a checkpoint *goes back*, unless
+//! its policy says otherwise: in the same entry all its tasks end ([`ExitStatus::RolledBack`]), and it
+//! gets the next generation, so nothing that was asked, sent or proposed before counts any more. What
+//! is agreed about it stays: its epochs, its policy, its console, the term of its coordinator. A
+//! daemon then brings it back ([`Change::Revive`](vm_wire::agreed::Change)), like one that a person
+//! restarts. If that fails it is tried again, [`limits::RECOVERIES_MAX`] times. A task that is killed
+//! from outside does the same, if the policy says so.
 
 use super::{Agreed, Applied};
 use serde::{Deserialize, Serialize};
