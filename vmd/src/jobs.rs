@@ -2,7 +2,8 @@
 //!
 //! Looking up a program touches file systems that may be far away; measuring hundreds of processes
 //! takes long; the commit of a checkpoint waits until it is on a disk; all of a checkpoint is read
-//! before it is restarted. One thread does each of them, from a bounded queue; the answers come back through a channel, and the event loop is woken.
+//! before it is restarted. One thread does each of them, from a bounded queue; the answers come back
+//! through a channel, and the event loop is woken.
 
 use crate::{context::Source, program::ProgramPath, store::Place, usage};
 use anyhow::Context as _;

@@ -20,7 +20,7 @@ use crate::{fault, transfer};
 use anyhow::{Context as _, anyhow, ensure};
 use rustix::fd::OwnedFd;
 use std::{
-    io::{self, Write as _},
+    io::{self, BufReader},
     path::{Path, PathBuf},
     process::Stdio,
     time::{SystemTime, UNIX_EPOCH},
@@ -67,17 +67,11 @@ fn read(root: &str, app: &str, id: &str, name: &str, facts: &str) -> anyhow::Res
     let mut out = io::stdout().lock();
     // Checksums are in the image: who becomes the task verifies them.
     match image {
-        PartReader::Full(mut file) => drop(io::copy(&mut file, &mut out)?),
-        PartReader::Increment(mut image) => {
-            let mut buffer = vec![0; BUFFER];
-            loop {
-                match image.fill(&mut buffer)? {
-                    0 => break,
-                    read => out.write_all(&buffer[..read])?,
-                }
-            }
+        PartReader::Full(mut file) => io::copy(&mut file, &mut out)?,
+        PartReader::Increment(image) => {
+            io::copy(&mut BufReader::with_capacity(BUFFER, image), &mut out)?
         }
-    }
+    };
     Ok(())
 }
 

@@ -6,8 +6,10 @@
 //!
 //! Code map: this file has the state and the loop; `shell` carries out what daemons want;
 //! `links` makes and breaks connections; `tasks` runs the processes of tasks; `joins` lets
-//! daemons in; `moves` stops them, carries their images and brings them back; `coordinators` are the processes that drive moves; `faults` strikes and heals; `checks` holds what must always be true;
-//! `settle` what must be true in the end.
+//! daemons in; `moves` stops them, carries their images and brings them back; `checkpoints` is the
+//! store, `recovery` takes applications back to what is in it; `coordinators` are the processes that
+//! drive moves; `faults` strikes and heals; `checks` holds what must always be true; `settle` what
+//! must be true in the end.
 
 mod checkpoints;
 mod checks;

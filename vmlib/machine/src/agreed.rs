@@ -33,6 +33,7 @@ pub use revive::Reviving;
 pub use snapshot::SnapshotError;
 
 use crate::group::{Group, Groups};
+use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
@@ -320,7 +321,7 @@ pub struct Coordinated {
 }
 
 /// What is agreed about the checkpoints of an application.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Epochs {
     /// Goes up when the application is brought back.
     pub generation: u32,
@@ -524,6 +525,12 @@ impl Agreed {
     /// The applications that live, by their masters' tids.
     pub fn apps(&self) -> impl Iterator<Item = Tid> {
         self.in_app.keys().copied()
+    }
+
+    /// Whether the master of an application has ended, and not well: then all of it ends.
+    pub fn is_forsaken(&self, app: Tid) -> bool {
+        let status = self.task(app).and_then(|master| master.status);
+        status.is_some_and(|status| status != ExitStatus::Left(0))
     }
 
     /// The last coordinator of a living application.

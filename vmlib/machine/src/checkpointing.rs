@@ -59,12 +59,7 @@ enum Stage {
     /// The cut is wanted.
     Cutting,
     /// The tasks stand, or are about to, and are saved.
-    Saving {
-        since: Time,
-        agreed: AgreedPart,
-        parts: BTreeMap<Tid, SavedPart>,
-        kept: BTreeMap<HostId, Vec<KeptChunks>>,
-    },
+    Saving(Saving),
     /// All are saved.
     Committing { since: Time, checkpoint: Checkpoint },
     /// It is decided how it ends.
@@ -72,6 +67,66 @@ enum Stage {
         epoch: u32,
         result: Result<CheckpointReport, Failed>,
     },
+}
+
+/// What has come of the tasks, and what hosts keep.
+#[derive(Debug)]
+struct Saving {
+    since: Time,
+    agreed: AgreedPart,
+    parts: BTreeMap<Tid, SavedPart>,
+    kept: BTreeMap<HostId, Vec<KeptChunks>>,
+}
+
+impl Saving {
+    /// Takes what a member says of this cut.
+    fn put(&mut self, saved: Order) -> Result<(), Failed> {
+        let Saving {
+            agreed,
+            parts,
+            kept,
+            ..
+        } = self;
+        match saved {
+            Order::PartSaved(saved) if saved.epoch == agreed.epoch => {
+                let part = saved.result?;
+                if agreed.tasks.iter().any(|task| task.tid == saved.tid) {
+                    parts.insert(saved.tid, part);
+                }
+            }
+            Order::KeptSaved(saved) if saved.epoch == agreed.epoch => {
+                let chunks = saved.result?;
+                if agreed.keepers.contains(&saved.host) {
+                    kept.insert(saved.host, chunks);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The checkpoint, once all have said what they had to.
+    fn whole(&mut self) -> Option<Result<Checkpoint, Failed>> {
+        let Saving {
+            agreed,
+            parts,
+            kept,
+            ..
+        } = self;
+        if parts.len() < agreed.tasks.len() || kept.len() < agreed.keepers.len() {
+            return None;
+        }
+        let kept: Vec<KeptChunks> = std::mem::take(kept).into_values().flatten().collect();
+        let bytes: usize = kept.iter().map(KeptChunks::bytes).sum();
+        if bytes > limits::KEPT_SAVED_MAX {
+            return Some(Err(too_much_kept(bytes)));
+        }
+        Some(Ok(Checkpoint {
+            agreed: agreed.clone(),
+            parts: std::mem::take(parts).into_values().collect(),
+            kept,
+        }))
+    }
 }
 
 /// What is to be done next.
@@ -114,7 +169,7 @@ impl Checkpointing {
         let app = self.app;
         out.push_back(Step::Own(match &self.stage {
             Stage::Cutting => Order::CutAsk(CutAsk { app, term }),
-            Stage::Saving { .. } => return,
+            Stage::Saving(_) => return,
             Stage::Committing { checkpoint, .. } => Order::CommitAsk(CommitAsk {
                 checkpoint: checkpoint.clone(),
             }),
@@ -133,12 +188,12 @@ impl Checkpointing {
     /// The log has made the cut.
     pub fn on_cut_made(&mut self, now: Time, made: CutMade) {
         if matches!(self.stage, Stage::Cutting) {
-            self.stage = Stage::Saving {
+            self.stage = Stage::Saving(Saving {
                 since: now,
                 agreed: made.agreed,
                 parts: BTreeMap::new(),
                 kept: BTreeMap::new(),
-            };
+            });
             for saved in std::mem::take(&mut self.early) {
                 self.on_saved(now, saved);
             }
@@ -151,70 +206,21 @@ impl Checkpointing {
         if matches!(self.stage, Stage::Cutting) && self.early.len() < early_max {
             return self.early.push(saved);
         }
-        let Stage::Saving {
-            agreed,
-            parts,
-            kept,
-            ..
-        } = &mut self.stage
-        else {
+        let Stage::Saving(saving) = &mut self.stage else {
             return;
         };
-        let epoch = agreed.epoch;
-        let failed = match saved {
-            Order::PartSaved(saved) if saved.epoch == epoch => {
-                let member = agreed.tasks.iter().any(|task| task.tid == saved.tid);
-                let put = |part| {
-                    if member {
-                        parts.insert(saved.tid, part);
-                    }
-                };
-                saved.result.map(put).err()
+        let (since, epoch) = (saving.since, saving.agreed.epoch);
+        match saving
+            .put(saved)
+            .map_or_else(|failed| Some(Err(failed)), |()| saving.whole())
+        {
+            Some(Ok(checkpoint)) => {
+                self.stage = Stage::Committing { since, checkpoint };
+                self.again = now;
             }
-            Order::KeptSaved(saved) if saved.epoch == epoch => {
-                let member = agreed.keepers.contains(&saved.host);
-                let put = |chunks| {
-                    if member {
-                        kept.insert(saved.host, chunks);
-                    }
-                };
-                saved.result.map(put).err()
-            }
-            _ => return,
-        };
-        match failed {
-            Some(failed) => self.close(now, epoch, Err(failed)),
-            None => self.commit_if_whole(now),
+            Some(Err(failed)) => self.close(now, epoch, Err(failed)),
+            None => {}
         }
-    }
-
-    fn commit_if_whole(&mut self, now: Time) {
-        let Stage::Saving {
-            since,
-            agreed,
-            parts,
-            kept,
-        } = &mut self.stage
-        else {
-            return;
-        };
-        if parts.len() < agreed.tasks.len() || kept.len() < agreed.keepers.len() {
-            return;
-        }
-        let kept: Vec<KeptChunks> = std::mem::take(kept).into_values().flatten().collect();
-        let bytes: usize = kept.iter().map(KeptChunks::bytes).sum();
-        if bytes > limits::KEPT_SAVED_MAX {
-            let epoch = agreed.epoch;
-            return self.close(now, epoch, Err(too_much_kept(bytes)));
-        }
-        let checkpoint = Checkpoint {
-            agreed: agreed.clone(),
-            parts: std::mem::take(parts).into_values().collect(),
-            kept,
-        };
-        let since = *since;
-        self.stage = Stage::Committing { since, checkpoint };
-        self.again = now;
     }
 
     /// The checkpoint is in the store, or is not.
@@ -248,7 +254,7 @@ impl Checkpointing {
     pub fn on_cut_closed(&mut self, now: Time, closed: CutClosed, out: &mut VecDeque<Step>) {
         let (epoch, result) = match &self.stage {
             Stage::Cutting => return,
-            Stage::Saving { agreed, .. } => (agreed.epoch, None),
+            Stage::Saving(saving) => (saving.agreed.epoch, None),
             Stage::Committing { checkpoint, .. } => (checkpoint.agreed.epoch, None),
             Stage::Closing { epoch, result } => (*epoch, Some(result.clone())),
         };

@@ -1,6 +1,8 @@
 //! What each change does to the agreed state, and when it is void.
 
-use super::{Agreed, Applied, Coordinated, Host, HostPhase, Lost, Task, Void, remove_from};
+use super::{
+    Agreed, Applied, Coordinated, Host, HostPhase, Lost, Task, Void, recover::Failure, remove_from,
+};
 use std::sync::Arc;
 use vm_wire::{
     HostId, Tid,
@@ -421,12 +423,6 @@ impl Agreed {
         let (host, incarnation, app) = (task.host, task.incarnation, task.app);
         remove_from(&mut self.on_host, host, &tid);
         remove_from(&mut self.in_app, app, &tid);
-        let together = matches!(status, ExitStatus::Suspended | ExitStatus::RolledBack);
-        if !together && self.reviving.contains_key(&app) {
-            let counts = status != ExitStatus::HostLost;
-            self.end_revival(app, counts, false, &format!("{tid} {status}"), applied);
-        }
-        self.forget_app(app);
         applied.push(Applied::Exited {
             tid,
             host,
@@ -436,6 +432,15 @@ impl Agreed {
         let left = self.groups.leave_all(tid).into_iter();
         applied.extend(left.map(|(group, version)| Applied::Group { group, version }));
         self.remember_ended(tid);
+        let together = matches!(status, ExitStatus::Suspended | ExitStatus::RolledBack);
+        if !together && self.reviving.contains_key(&app) {
+            let failure = match status {
+                ExitStatus::HostLost => Failure::HostLost,
+                _ => Failure::Failed,
+            };
+            self.end_revival(app, failure, &format!("{tid} {status}"), applied);
+        }
+        self.forget_app(app);
     }
 }
 

@@ -22,6 +22,17 @@ pub enum Lost {
     Task(Tid),
 }
 
+/// How a revival failed, for an application that goes back by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// Another host went: that is no reason to give up.
+    HostLost,
+    /// It is tried again a few times.
+    Failed,
+    /// Somebody ended it.
+    ForGood,
+}
+
 /// An application that goes back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovering {
@@ -48,10 +59,9 @@ impl Agreed {
     /// may have the checkpoint that the last one had not.
     pub fn recovering_host(&self, app: Tid) -> Option<HostId> {
         let failures = self.recovering(app)?.failures as usize;
-        let hosts: Vec<HostId> = self.hosts().map(|(id, _)| id).collect();
-        let staying = || hosts.iter().copied().filter(|host| self.is_staying(*host));
-        let count = staying().count().max(1);
-        staying().nth(failures % count)
+        let hosts = self.hosts().map(|(host, _)| host);
+        let staying: Vec<HostId> = hosts.filter(|host| self.is_staying(*host)).collect();
+        staying.get(failures % staying.len().max(1)).copied()
     }
 
     /// Where the console of an application is, or none.
@@ -80,10 +90,8 @@ impl Agreed {
     /// again if it went back, and else is not; one whose master ended badly is being ended.
     fn can_go_back(&self, app: Tid) -> bool {
         let epochs = self.epochs(app);
-        let master = self.task(app).and_then(|master| master.status);
-        let ends = master.is_some_and(|status| status != ExitStatus::Left(0));
         let wanted = epochs.saved != 0 && epochs.policy.recover != Recover::Never;
-        wanted && !ends && !self.reviving.contains_key(&app)
+        wanted && !self.is_forsaken(app) && !self.reviving.contains_key(&app)
     }
 
     /// An application goes back, because of what it lost.
@@ -131,8 +139,7 @@ impl Agreed {
     pub(super) fn try_again(
         &mut self,
         app: Tid,
-        counts: bool,
-        for_good: bool,
+        failure: Failure,
         why: &str,
         applied: &mut Vec<Applied>,
     ) {
@@ -140,8 +147,8 @@ impl Agreed {
         let Some(recovering) = self.recovering.get_mut(&app) else {
             return;
         };
-        recovering.failures += u32::from(counts);
-        if for_good || recovering.failures >= limits::RECOVERIES_MAX {
+        recovering.failures += u32::from(failure == Failure::Failed);
+        if failure == Failure::ForGood || recovering.failures >= limits::RECOVERIES_MAX {
             self.recovering.remove(&app);
             self.forget_app(app);
             applied.push(Applied::GivenUp {

@@ -7,7 +7,7 @@
 //! The generation that a revival gives is higher than every other that the machine has given, so
 //! frames of an earlier life are told from those of this one.
 
-use super::{Agreed, Applied, Epochs, Lost, Task, Void, apply::check_policy};
+use super::{Agreed, Applied, Epochs, Lost, Task, Void, apply::check_policy, recover::Failure};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{
     HostId, Tid,
@@ -22,8 +22,6 @@ pub struct Reviving {
     pub asker: (HostId, u64),
     /// From which checkpoint: its generation and epoch.
     pub from: (u32, u32),
-    /// Where the output of its tasks goes.
-    pub console: HostId,
     /// Files that its tasks write are used as they are.
     pub keep_files: bool,
     /// How old the checkpoint was when it was read. Milliseconds.
@@ -96,7 +94,6 @@ impl Agreed {
         let reviving = Reviving {
             asker: revival.asker,
             from: revival.from,
-            console: self.console_of(app),
             keep_files: revival.keep_files,
             age_ms: revival.age_ms,
             lost,
@@ -243,17 +240,20 @@ impl Agreed {
         if why.len() > limits::REASON_MAX {
             return Err(Void::Malformed);
         }
-        self.end_revival(app, true, for_good, why, applied);
+        let failure = match for_good {
+            true => Failure::ForGood,
+            false => Failure::Failed,
+        };
+        self.end_revival(app, failure, why, applied);
         Ok(())
     }
 
     /// Ends what is left of an application that was being brought back. One that goes back by itself
-    /// is tried again; the failure `counts`, or it was another host that went.
+    /// is tried again.
     pub(super) fn end_revival(
         &mut self,
         app: Tid,
-        counts: bool,
-        for_good: bool,
+        failure: Failure,
         why: &str,
         applied: &mut Vec<Applied>,
     ) {
@@ -277,7 +277,7 @@ impl Agreed {
             });
         }
         if self.recovering.contains_key(&app) {
-            self.try_again(app, counts, for_good, why, applied);
+            self.try_again(app, failure, why, applied);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The agreed state as bytes, and what changed between two states when entries are missing.
 //!
-//! What travels are types of their own ([`AgreedState`] and the like), never the live ones: tables
-//! for looking up are left out and built again, program names are written once.
+//! What travels are types of their own ([`AgreedState`] and the like), where the live ones have more:
+//! tables for looking up are left out and built again, program names are written once.
 
 use super::{
     Agreed, Applied, Coordinated, Epochs, Host, HostPhase, Lost, Recovering, Reviving, Task,
@@ -15,7 +15,6 @@ use std::{
 use vm_wire::{
     CodecError, HostId, MachineId, Tid,
     agreed::{ExitStatus, HostFacts, SpawnRecord},
-    checkpoint::Policy,
     decode, encode, limits,
 };
 
@@ -68,7 +67,7 @@ struct AgreedState {
     groups: Vec<GroupState>,
     /// Application, host, term.
     coordinators: Vec<(Tid, HostId, u32)>,
-    epochs: Vec<EpochsState>,
+    epochs: Vec<(Tid, Epochs)>,
     generation: u32,
     reviving: Vec<RevivingState>,
     /// Application, what it lost, failures, hosts where processes of before may run.
@@ -77,22 +76,10 @@ struct AgreedState {
 }
 
 #[derive(Serialize, Deserialize)]
-struct EpochsState {
-    app: Tid,
-    generation: u32,
-    epoch: u32,
-    cut: Option<u32>,
-    saved: u32,
-    policy: Policy,
-    kills: u32,
-}
-
-#[derive(Serialize, Deserialize)]
 struct RevivingState {
     app: Tid,
     asker: (HostId, u64),
     from: (u32, u32),
-    console: HostId,
     keep_files: bool,
     age_ms: u64,
     lost: Option<Lost>,
@@ -187,19 +174,7 @@ impl Agreed {
                 .iter()
                 .map(|(app, last)| (*app, last.host, last.term))
                 .collect(),
-            epochs: self
-                .epochs
-                .iter()
-                .map(|(app, it)| EpochsState {
-                    app: *app,
-                    generation: it.generation,
-                    epoch: it.epoch,
-                    cut: it.cut,
-                    saved: it.saved,
-                    policy: it.policy,
-                    kills: it.kills,
-                })
-                .collect(),
+            epochs: self.epochs.iter().map(|(app, it)| (*app, *it)).collect(),
             generation: self.generation,
             reviving: self
                 .reviving
@@ -208,7 +183,6 @@ impl Agreed {
                     app: *app,
                     asker: it.asker,
                     from: it.from,
-                    console: it.console,
                     keep_files: it.keep_files,
                     age_ms: it.age_ms,
                     lost: it.lost,
@@ -334,19 +308,15 @@ impl Agreed {
             }
             agreed.coordinators.insert(app, Coordinated { host, term });
         }
-        for it in state.epochs {
-            if !is_known(&agreed, &it.app) {
+        for (app, epochs) in state.epochs {
+            if !is_known(&agreed, &app) {
                 return Err(SnapshotError::Inconsistent("an application's epochs"));
             }
-            let epochs = Epochs {
-                generation: it.generation,
-                epoch: it.epoch,
-                cut: it.cut,
-                saved: it.saved,
-                policy: it.policy,
-                kills: it.kills,
-            };
-            agreed.epochs.insert(it.app, epochs);
+            agreed.epochs.insert(app, epochs);
+        }
+        let has_epochs = |app: &Tid| agreed.epochs.contains_key(app);
+        if !agreed.recovering.keys().all(has_epochs) {
+            return Err(SnapshotError::Inconsistent("an application that goes back"));
         }
         for it in state.reviving {
             let known = agreed.epochs.contains_key(&it.app);
@@ -356,7 +326,6 @@ impl Agreed {
             let reviving = Reviving {
                 asker: it.asker,
                 from: it.from,
-                console: it.console,
                 keep_files: it.keep_files,
                 age_ms: it.age_ms,
                 lost: it.lost,

@@ -5,7 +5,7 @@
 //! machine (a host to come or go, its end) is kept with the console and forgotten when that is
 //! gone.
 
-use super::{Daemon, asked::MoveAsker, runs::RunAsked, spawn::Asker};
+use super::{Daemon, asked::MoveAsker, revive::Restart, runs::RunAsked, spawn::Asker};
 use crate::{ConnId, HostPhase, Outbox, Output, placement};
 use std::collections::BTreeMap;
 use vm_wire::{
@@ -184,7 +184,13 @@ impl Daemon {
                     return failed.into();
                 }
                 let asker = MoveAsker::Console(conn, number);
-                later(self.ask_restart(asker, app, from, (attach, keep_files), out))
+                let wish = Restart {
+                    app,
+                    from,
+                    attach,
+                    keep_files,
+                };
+                later(self.ask_restart(asker, wish, out))
             }
             Request::Drain(name) => {
                 later(self.ask_drain(MoveAsker::Console(conn, number), &name, out))

@@ -34,6 +34,8 @@ use vm_wire::{
 struct Process {
     /// By which the shell knows it; of the last one if there is none.
     number: u64,
+    /// The generation of the application that it was started for.
+    generation: u32,
     started: Time,
     stage: Life,
     /// Number of the last frame to it, and of the last that it acted on.
@@ -95,6 +97,7 @@ impl Daemon {
         let number = self.coordinators.last;
         let process = Process {
             number,
+            generation: self.agreement.state().epochs(app).generation,
             started: self.now,
             stage: Life::Starting,
             sent: 0,
@@ -127,6 +130,13 @@ impl Daemon {
 
     /// Does what is to be done about the coordinator of an application.
     pub(super) fn review_coordinator(&mut self, app: Tid, out: &mut Outbox) {
+        let state = self.agreement.state();
+        let generation = state.epochs(app).generation;
+        let process = self.coordinators.processes.get(&app);
+        if process.is_some_and(|process| process.generation != generation) {
+            // What it knows is of a life of the application that has ended.
+            self.end_coordinator(app, out);
+        }
         let state = self.agreement.state();
         let agreed = state.coordinator(app);
         let lives = state.tasks_of(app).next().is_some() && !state.halted();
@@ -206,7 +216,7 @@ impl Daemon {
     }
 
     /// This host has none to look after.
-    pub(super) fn end_coordinator(&mut self, app: Tid, out: &mut Outbox) {
+    fn end_coordinator(&mut self, app: Tid, out: &mut Outbox) {
         self.coordinators.proposed.remove(&app);
         if let Some(process) = self.coordinators.processes.remove(&app)
             && process.stage != Life::Gone

@@ -333,21 +333,24 @@ impl Daemon {
             tid,
             result,
         };
+        self.tell_coordinator_of(app, &Order::PartSaved(saved), out);
+    }
+
+    /// Says something about the cut to the coordinator, wherever that is. Who comes next ends the cut.
+    fn tell_coordinator_of(&mut self, app: Tid, order: &Order, out: &mut Outbox) {
         match self.agreement.state().coordinator(app) {
-            Some(agreed) if agreed.host == self.me => self.on_part_saved(self.me, saved, out),
+            Some(agreed) if agreed.host == self.me => self.on_saved(self.me, app, order, out),
             Some(agreed) => {
-                self.send_order(agreed.host, &Order::PartSaved(saved));
+                self.send_order(agreed.host, order);
             }
-            // Who comes next ends the cut.
             None => {}
         }
     }
 
-    /// An owner tells the coordinator here what came of a task.
-    pub(super) fn on_part_saved(&mut self, owner: HostId, saved: PartSaved, out: &mut Outbox) {
-        if self.serving_coordinator(saved.app).is_some() {
-            let app = saved.app;
-            self.mail_to_coordinator(app, owner, &Order::PartSaved(saved), out);
+    /// A host tells the coordinator here what came of a task, or what it keeps.
+    pub(super) fn on_saved(&mut self, host: HostId, app: Tid, order: &Order, out: &mut Outbox) {
+        if self.serving_coordinator(app).is_some() {
+            self.mail_to_coordinator(app, host, order, out);
         }
     }
 
@@ -378,21 +381,7 @@ impl Daemon {
             host: self.me,
             result,
         };
-        match self.agreement.state().coordinator(app) {
-            Some(agreed) if agreed.host == self.me => self.on_kept_saved(self.me, saved, out),
-            Some(agreed) => {
-                self.send_order(agreed.host, &Order::KeptSaved(saved));
-            }
-            None => {}
-        }
-    }
-
-    /// A host tells the coordinator here what it keeps.
-    pub(super) fn on_kept_saved(&mut self, host: HostId, saved: KeptSaved, out: &mut Outbox) {
-        if self.serving_coordinator(saved.app).is_some() {
-            let app = saved.app;
-            self.mail_to_coordinator(app, host, &Order::KeptSaved(saved), out);
-        }
+        self.tell_coordinator_of(app, &Order::KeptSaved(saved), out);
     }
 
     /// A host is lost, and what it kept with it.
@@ -410,7 +399,7 @@ impl Daemon {
                 host,
                 result,
             };
-            self.on_kept_saved(host, saved, out);
+            self.on_saved(host, app, &Order::KeptSaved(saved), out);
         }
     }
 
@@ -590,7 +579,7 @@ impl Daemon {
                 tid,
                 result,
             };
-            self.on_part_saved(self.me, saved, out);
+            self.on_saved(self.me, app, &Order::PartSaved(saved), out);
         }
     }
 }

@@ -152,14 +152,6 @@ impl Daemon {
         self.release_held(out);
     }
 
-    /// Whether the master of an application ended badly: then all of it ends, also what was on its way
-    /// from host to host.
-    pub(super) fn is_forsaken(&self, app: Tid) -> bool {
-        let master = self.agreement.state().task(app);
-        let status = master.and_then(|master| master.status);
-        status.is_some_and(|status| status != ExitStatus::Left(0))
-    }
-
     /// The master of an application ended badly.
     fn kill_application(&mut self, master: Tid, out: &mut Outbox) {
         for (tid, task) in &self.tasks {

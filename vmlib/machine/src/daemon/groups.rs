@@ -140,7 +140,9 @@ impl Daemon {
         why: Void,
         out: &mut Outbox,
     ) {
-        let Some(task) = self.tasks.get(&tid) else {
+        // Whoever asked in an earlier life is not there any more: who waits now has asked itself.
+        let task = self.tasks.get(&tid).filter(|_| why != Void::Generation);
+        let Some(task) = task else {
             return;
         };
         let change = match &task.waiting {

@@ -209,7 +209,7 @@ impl Daemon {
         if !self.agreement.state().is_present(belongings.awaits) {
             self.ask_anew(tid, belongings.awaits);
         }
-        if app.is_some_and(|app| self.is_forsaken(app)) {
+        if app.is_some_and(|app| self.agreement.state().is_forsaken(app)) {
             out.push_back(Output::Signal(tid, SIGKILL));
         }
         if arrived.lost {

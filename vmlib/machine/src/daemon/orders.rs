@@ -6,6 +6,7 @@ use crate::{Filter, Outbox, Output, Received};
 use bytes::Bytes;
 use vm_wire::{
     Frame, FrameReader, HostId, Tid,
+    checkpoint::{KeptSaved, PartSaved},
     peer::{Order, Usage},
 };
 
@@ -75,8 +76,10 @@ impl Daemon {
             Ok(Order::CheckEnd(end)) => self.on_check_end(end, out),
             Ok(Order::CheckpointAsk(ask)) => self.on_checkpoint_ask(host, ask, out),
             Ok(Order::CheckpointEnd(end)) => self.on_checkpoint_end(end, out),
-            Ok(Order::PartSaved(saved)) => self.on_part_saved(host, saved, out),
-            Ok(Order::KeptSaved(saved)) => self.on_kept_saved(host, saved, out),
+            Ok(order @ Order::PartSaved(PartSaved { app, .. }))
+            | Ok(order @ Order::KeptSaved(KeptSaved { app, .. })) => {
+                self.on_saved(host, app, &order, out);
+            }
             Ok(
                 Order::CutAsk(_)
                 | Order::CutMade(_)

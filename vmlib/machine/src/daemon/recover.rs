@@ -6,7 +6,7 @@
 //! had asked for it (`revive`). If it cannot - there is no room, or the checkpoint is not on its disk -
 //! another one tries, after a moment. The console stays, and is told what happens.
 
-use super::{Daemon, Timer, asked::MoveAsker};
+use super::{Daemon, Timer, asked::MoveAsker, revive::Restart};
 use crate::{Lost, Outbox, Output, Reviving};
 use std::time::Duration;
 use vm_wire::{Tid, agreed::ExitStatus, console::Answer, limits};
@@ -15,15 +15,14 @@ impl Daemon {
     /// An application goes back, or could not be brought back and is tried again.
     pub(super) fn on_rolled_back(&mut self, app: Tid, out: &mut Outbox) {
         self.forget_spawns_of(app);
-        // What it knows is of the life that has ended; the next one may have begun in the log.
-        self.end_coordinator(app, out);
         self.review_coordinator(app, out);
         let recovering = self.agreement.state().recovering(app);
         let Some((lost, failures)) = recovering.map(|it| (it.lost, it.failures)) else {
             return;
         };
-        self.recoveries.entry(app).or_insert(self.now);
-        if failures == 0 {
+        let is_new = !self.recoveries.contains_key(&app);
+        if is_new {
+            self.recoveries.insert(app, self.now);
             let (lost, shown) = (self.what_is_lost(lost), app.show(self.machine));
             let text = format!("{lost} is lost: {shown} goes back to its last checkpoint");
             self.tell_run(app, &text, out);
@@ -45,13 +44,12 @@ impl Daemon {
     pub(super) fn review_recovery(&mut self, app: Tid, out: &mut Outbox) {
         let state = self.agreement.state();
         let mine = state.recovering_host(app) == Some(self.me);
-        let asked = self.asked_restarts.values().any(|asked| asked.app() == app);
-        if !mine || asked || state.reviving(app).is_some() || state.halted() {
+        if !mine || self.is_restart_asked(app) || state.reviving(app).is_some() || state.halted() {
             return;
         }
         let generation = state.epochs(app).generation;
         let asker = MoveAsker::Recovery(app, generation);
-        if let Err(failed) = self.ask_restart(asker, app, None, (false, false), out) {
+        if let Err(failed) = self.ask_restart(asker, Restart::of(app), out) {
             self.abandon(app, generation, &failed.text);
         }
     }
@@ -77,14 +75,8 @@ impl Daemon {
         let Some((reviving, lost)) = how.and_then(|how| Some((how, how.lost?))) else {
             return;
         };
-        let state = self.agreement.state();
-        let mut hosts: Vec<_> = state
-            .tasks_of(app)
-            .filter_map(|tid| state.task(tid))
-            .collect();
-        hosts.sort_by_key(|task| task.host);
-        hosts.dedup_by_key(|task| task.host);
-        let names: Vec<String> = hosts.iter().map(|task| self.host_name(task.host)).collect();
+        let hosts = self.places_of(app).into_keys();
+        let names: Vec<String> = hosts.map(|host| self.host_name(host)).collect();
         let text = format!(
             "{} runs again on {} after {:.1?}; of its work {:.1} s were lost with {}",
             app.show(self.machine),

@@ -27,24 +27,38 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
+/// How an application is to be brought back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Restart {
+    pub app: Tid,
+    /// From the checkpoint of that generation and epoch; none: from the last one that is whole.
+    pub from: Option<(u32, u32)>,
+    /// The asker is its console from then on.
+    pub attach: bool,
+    /// Files that its tasks write are used as they are.
+    pub keep_files: bool,
+}
+
+impl Restart {
+    /// As it goes back by itself.
+    pub fn of(app: Tid) -> Self {
+        Restart {
+            app,
+            from: None,
+            attach: false,
+            keep_files: false,
+        }
+    }
+}
+
 /// A wish to bring an application back, by the number that this daemon gave it.
 #[derive(Debug)]
 pub(super) struct RestartAsked {
     asker: MoveAsker,
-    app: Tid,
-    /// The asker is its console from then on.
-    attach: bool,
-    keep_files: bool,
+    wish: Restart,
     began: Time,
     /// Newer checkpoints that are not whole.
     passed_over: Vec<String>,
-}
-
-impl RestartAsked {
-    /// Of which application.
-    pub fn app(&self) -> Tid {
-        self.app
-    }
 }
 
 /// An application that is being brought back, as an owner of some of its tasks sees it.
@@ -52,7 +66,6 @@ impl RestartAsked {
 pub(super) struct Revived {
     generation: u32,
     from: (u32, u32),
-    console: HostId,
     keep_files: bool,
     /// The tasks that are to live here, and whether they stand.
     tasks: BTreeMap<Tid, bool>,
@@ -67,11 +80,10 @@ impl Daemon {
     pub(super) fn ask_restart(
         &mut self,
         asker: MoveAsker,
-        app: Tid,
-        from: Option<(u32, u32)>,
-        (attach, keep_files): (bool, bool),
+        wish: Restart,
         out: &mut Outbox,
     ) -> Result<(), Failed> {
+        let Restart { app, from, .. } = wish;
         let shown = app.show(self.machine);
         let by_itself = matches!(asker, MoveAsker::Recovery(..));
         if !by_itself && self.agreement.state().recovering(app).is_some() {
@@ -85,7 +97,7 @@ impl Daemon {
             );
             return Err(Failed::new(FailKind::Refused, text));
         }
-        if self.asked_restarts.values().any(|asked| asked.app == app) {
+        if self.is_restart_asked(app) {
             let text = format!("application {shown} is just being restarted");
             return Err(Failed::new(FailKind::Refused, text));
         }
@@ -93,9 +105,7 @@ impl Daemon {
         self.next_request += 1;
         let asked = RestartAsked {
             asker,
-            app,
-            attach,
-            keep_files,
+            wish,
             began: self.now,
             passed_over: Vec::new(),
         };
@@ -107,6 +117,12 @@ impl Daemon {
             from,
         });
         Ok(())
+    }
+
+    /// Whether somebody here wants that application brought back.
+    pub(super) fn is_restart_asked(&self, app: Tid) -> bool {
+        let mut asked = self.asked_restarts.values();
+        asked.any(|asked| asked.wish.app == app)
     }
 
     /// What a checkpoint holds, or why that cannot be read.
@@ -141,17 +157,17 @@ impl Daemon {
         };
         asked.passed_over = loaded.passed_over;
         let age_ms = loaded.age_ms;
-        let (checkpoint, asked) = (loaded.checkpoint, &*asked);
-        let (agreed, app) = (&checkpoint.agreed, asked.app);
+        let (checkpoint, wish) = (loaded.checkpoint, asked.wish);
+        let (agreed, app) = (&checkpoint.agreed, wish.app);
         let mut tasks: Vec<_> = agreed.tasks.iter().collect();
         // The master first: it may have to be where its console is.
         tasks.sort_by_key(|task| (task.tid != app, task.tid));
         let has_master = tasks.first().is_some_and(|task| task.tid == app);
-        if asked.attach && !has_master {
+        if wish.attach && !has_master {
             let text = "the master of the application had ended: use --detach";
             return Err(Failed::new(FailKind::Refused, text));
         }
-        let at_console = asked.attach.then_some(self.me);
+        let at_console = wish.attach.then_some(self.me);
         let places = tasks.iter().map(|task| (&*task.place.0, &*task.place.1));
         let hosts = placement::place_again(self.agreement.state(), places, at_console)?;
         let placed = tasks.into_iter().zip(hosts);
@@ -170,11 +186,11 @@ impl Daemon {
             from: (agreed.generation, agreed.epoch),
             age_ms,
             cut: (agreed.machine == self.machine).then_some(agreed.index),
-            console: if asked.attach { self.me } else { HostId::NONE },
+            console: if wish.attach { self.me } else { HostId::NONE },
             tasks: revived.collect(),
             groups: agreed.groups.clone(),
             policy: agreed.policy,
-            keep_files: asked.keep_files,
+            keep_files: wish.keep_files,
         });
         let bytes = encode(&revival).len();
         if bytes > limits::REVIVAL_MAX {
@@ -234,7 +250,6 @@ impl Daemon {
             let revived = Revived {
                 generation,
                 from: how.from,
-                console: how.console,
                 keep_files: how.keep_files,
                 tasks: here,
                 loads: false,
@@ -281,7 +296,8 @@ impl Daemon {
         let Some(revived) = revived.filter(|revived| revived.generation == generation) else {
             return Ok(());
         };
-        let (from, console, keep_files) = (revived.from, revived.console, revived.keep_files);
+        let (from, keep_files) = (revived.from, revived.keep_files);
+        let console = self.agreement.state().console_of(app);
         let mut awaited: BTreeSet<Tid> = revived.tasks.keys().copied().collect();
         let mut kept = checkpoint.kept;
         kept.retain(|kept| awaited.contains(&kept.order.to));
@@ -424,17 +440,23 @@ impl Daemon {
         }
     }
 
+    /// The hosts on which tasks of an application live, and how many.
+    pub(super) fn places_of(&self, app: Tid) -> BTreeMap<HostId, u32> {
+        let state = self.agreement.state();
+        let mut hosts = BTreeMap::new();
+        for task in state.tasks_of(app).filter_map(|tid| state.task(tid)) {
+            *hosts.entry(task.host).or_default() += 1;
+        }
+        hosts
+    }
+
     /// Who asked for it is told, and becomes its console.
     fn end_restart(&mut self, app: Tid, generation: u32, reviving: &Reviving, out: &mut Outbox) {
         let request = reviving.asker.1;
         let Some(asked) = self.asked_restarts.get(&request) else {
             return;
         };
-        let state = self.agreement.state();
-        let mut hosts: BTreeMap<HostId, u32> = BTreeMap::new();
-        for task in state.tasks_of(app).filter_map(|tid| state.task(tid)) {
-            *hosts.entry(task.host).or_default() += 1;
-        }
+        let hosts = self.places_of(app);
         let report = RestartReport {
             app,
             from: reviving.from,
@@ -444,7 +466,7 @@ impl Daemon {
             passed_over: asked.passed_over.clone(),
         };
         if let MoveAsker::Console(conn, _) = asked.asker
-            && asked.attach
+            && asked.wish.attach
         {
             self.make_console(conn, app, hosts.into_keys().collect(), out);
         }

@@ -8,7 +8,7 @@
 //! While a console does not read, tasks here wait as they would for a pipe; what comes from other
 //! hosts is dropped and counted ([`vm_wire::limits::OUTPUT_QUEUE_BYTES`] is what the shell holds).
 
-use super::{Daemon, flush::RunEnding};
+use super::{Daemon, flush::RunEnding, signals::SIGHUP};
 use crate::{ConnId, Outbox, Output};
 use std::collections::BTreeSet;
 use vm_wire::{
@@ -17,9 +17,6 @@ use vm_wire::{
     console::{self, RunEnd, RunSignal, WindowSize},
     peer::{Order, OutputLines},
 };
-
-/// The console of a run vanished.
-const SIGHUP: i32 = 1;
 
 /// What a console wants of a run.
 #[derive(Debug, Clone, Copy)]
@@ -92,8 +89,7 @@ impl Daemon {
         }
         self.pause_outputs(tid, false, out);
         if run.ending.is_none() {
-            // It may be elsewhere, or going back to a checkpoint.
-            let _ = self.signal(tid, SIGHUP, out);
+            self.signal_run(tid, SIGHUP, out);
         }
     }
 
@@ -106,11 +102,8 @@ impl Daemon {
         // The run may have ended while this was on its way.
         let alive = self.tasks.get(&tid).is_some_and(|task| task.process);
         match run_output(tid, frame) {
-            Ok(output) if alive && !matches!(output, Output::Signal(..)) => out.push_back(output),
-            // It may be elsewhere, going back to a checkpoint, or have ended.
-            Ok(Output::Signal(tid, signal)) => {
-                let _ = self.signal(tid, signal, out);
-            }
+            Ok(Output::Signal(tid, signal)) => self.signal_run(tid, signal, out),
+            Ok(output) if alive => out.push_back(output),
             Ok(_) => {}
             Err(error) => self.refuse_console(conn, &error.to_string(), out),
         }

@@ -12,7 +12,7 @@ use vm_wire::{
 const SIGNAL_MAX: i32 = 64;
 
 /// Signals by which people end programs, beside SIGKILL.
-const SIGHUP: i32 = 1;
+pub(super) const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
 const SIGQUIT: i32 = 3;
 const SIGTERM: i32 = 15;
@@ -36,15 +36,29 @@ impl Daemon {
         let host = task.host;
         if signal == 0 {
         } else if host == self.me {
-            if let Some(task) = self.tasks.get_mut(&tid) {
-                task.signalled = true;
-            }
-            out.push_back(Output::Signal(tid, signal));
+            self.signal_process(tid, signal, out);
         } else if !self.send_order(host, &Order::SignalOrder(SignalOrder { tid, signal })) {
             let text = "too many orders wait to be sent to the task's host; try again";
             return Err(Failed::new(FailKind::Limit, text));
         }
         Ok(())
+    }
+
+    /// Sends a signal to the master of a run, whose process may be here after the task has left.
+    pub(super) fn signal_run(&mut self, tid: Tid, signal: i32, out: &mut Outbox) {
+        let goes_back = self.agreement.state().recovering(tid).is_some();
+        match self.tasks.get(&tid).filter(|task| task.process) {
+            Some(_) if !goes_back => self.signal_process(tid, signal, out),
+            // It may be elsewhere, or have ended while this was on its way.
+            _ => drop(self.signal(tid, signal, out)),
+        }
+    }
+
+    fn signal_process(&mut self, tid: Tid, signal: i32, out: &mut Outbox) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.signalled = Some(signal);
+        }
+        out.push_back(Output::Signal(tid, signal));
     }
 
     /// Another daemon wants a signal sent here. The task may have ended or moved meanwhile.

@@ -299,7 +299,7 @@ impl Daemon {
 
     fn launch_born(&mut self, record: &SpawnRecord, out: &mut Outbox) {
         let key = (record.asker, record.request);
-        let doomed = self.is_doomed(record.app);
+        let doomed = self.agreement.state().is_forsaken(record.app);
         for (index, tid) in tids_of(self.machine, record) {
             let app = if record.app.is_none() {
                 tid
@@ -493,16 +493,6 @@ impl Daemon {
         let state = self.agreement.state();
         let is_of = |tid: Tid| state.task(tid).is_some_and(|task| task.app == app);
         self.spawnings.retain(|(asker, _), _| !is_of(*asker));
-    }
-
-    /// Whether an application is being ended, because its master ended badly.
-    pub(super) fn is_doomed(&self, app: Tid) -> bool {
-        let master = self.agreement.state().task(app);
-        master.is_some_and(|master| {
-            master
-                .status
-                .is_some_and(|status| status != ExitStatus::Left(0))
-        })
     }
 }
 

@@ -36,8 +36,8 @@ pub(super) struct LocalTask {
     pub exiting: bool,
     /// With which status.
     pub status: Option<ExitStatus>,
-    /// A signal was sent to it through the machine.
-    pub signalled: bool,
+    /// The last signal that was sent to it through the machine.
+    pub signalled: Option<i32>,
     /// It ended with its application, in this way: that may live again while its process ends.
     pub together: Option<ExitStatus>,
     /// Whether it is leaving in order: what it sends from now on is left to the keeper.
@@ -76,7 +76,7 @@ impl LocalTask {
 
     /// Whether it ended by a signal that nobody sent through the machine.
     pub fn was_killed(&self, status: ExitStatus) -> bool {
-        matches!(status, ExitStatus::Signal(_)) && !self.signalled
+        matches!(status, ExitStatus::Signal(signal) if self.signalled != Some(signal))
     }
 
     /// A task that was just born here.
@@ -91,7 +91,7 @@ impl LocalTask {
             process: true,
             exiting: false,
             status: None,
-            signalled: false,
+            signalled: None,
             together: None,
             leaving: false,
             ended: false,

@@ -270,3 +270,18 @@ fn a_spawn_that_succeeds_in_part_names_what_was_started() {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn a_signal_at_the_console_reaches_a_master_that_has_left_and_lives_on() {
+    let mut world = World::new(2);
+    let (conn, master) = run(&mut world);
+    world.leave(master, 0).expect("it may leave");
+    world.run_for(Duration::from_secs(1));
+    let frame = RunSignal { signal: 10 }.frame();
+    world.input(HostId(1), Input::Console(conn, frame));
+    world.run_for(Duration::from_millis(100));
+    assert_eq!(world.processes[&master].signals, [10]);
+    world.input(HostId(1), Input::ConnGone(conn));
+    world.run_for(Duration::from_millis(100));
+    assert_eq!(world.processes[&master].signals, [10, 1]);
+}

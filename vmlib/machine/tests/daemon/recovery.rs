@@ -269,6 +269,9 @@ fn a_task_that_is_killed_from_outside_takes_all_back_if_that_is_wanted() {
         let answer = world.console(1, conn, &Request::Policy(master, policy));
         assert_eq!(answer, Answer::Done);
         world.save(master);
+        // One that was sent something else through the machine was killed from outside all the same.
+        let answer = world.console(1, conn, &Request::Signal(workers[0], 10));
+        assert_eq!(answer, Answer::Done);
         world.die(workers[0], ExitStatus::Signal(9));
         world.run_for(Duration::from_secs(5));
         let is_back = recover == Recover::Kill;

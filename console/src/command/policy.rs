@@ -1,0 +1,82 @@
+//! Options that say when checkpoints are made by themselves, and when an application goes back.
+
+use std::time::Duration;
+use vm_wire::{
+    checkpoint::{Policy, Recover},
+    limits::{CHECKPOINT_EVERY_MIN, MTBF_MAX},
+};
+
+/// When checkpoints are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interval {
+    /// After so long each; 0: none are.
+    Fixed(Duration),
+    /// As follows from what they cost.
+    Auto,
+}
+
+/// A time between checkpoints: 0, or not less than the least.
+pub(super) fn interval(text: &str) -> Result<Interval, String> {
+    if text == "auto" {
+        return Ok(Interval::Auto);
+    }
+    match duration(text)? {
+        time if time.is_zero() || time >= CHECKPOINT_EVERY_MIN => Ok(Interval::Fixed(time)),
+        _ => Err(format!("it is at least {CHECKPOINT_EVERY_MIN:?}")),
+    }
+}
+
+pub(super) fn mtbf(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        time if time.is_zero() || time > MTBF_MAX => {
+            let days = MTBF_MAX.as_secs() / 86_400;
+            Err(format!("it is more than 0 and at most {days} days"))
+        }
+        time => Ok(time),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<jiff::SignedDuration>();
+    let time = parsed.ok().and_then(|time| Duration::try_from(time).ok());
+    time.ok_or_else(|| "a time is written like 90s, 5m or 1h".to_owned())
+}
+
+/// The mean time between failures for which the interval is chosen if nobody says more: a day.
+const MTBF: Duration = Duration::from_secs(86_400);
+
+/// A policy, as given by options.
+pub fn policy(
+    every: Option<Interval>,
+    mtbf: Option<Duration>,
+    keep: Option<u32>,
+    recover: Option<RecoverArg>,
+) -> Policy {
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let (every_ms, mtbf_ms) = match every {
+        Some(Interval::Fixed(every)) => (millis(every), 0),
+        Some(Interval::Auto) => (0, millis(mtbf.unwrap_or(MTBF))),
+        None => (0, 0),
+    };
+    Policy {
+        every_ms,
+        mtbf_ms,
+        keep: keep.unwrap_or(0),
+        recover: match recover.unwrap_or(RecoverArg::Host) {
+            RecoverArg::Host => Recover::Host,
+            RecoverArg::Kill => Recover::Kill,
+            RecoverArg::Never => Recover::Never,
+        },
+    }
+}
+
+/// When an application goes back to its last checkpoint by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum RecoverArg {
+    /// A host is lost on which it has a task.
+    Host,
+    /// Also when a task is killed by a signal that `vm` did not send.
+    Kill,
+    /// Never: what is left of it runs on.
+    Never,
+}
