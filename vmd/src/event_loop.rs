@@ -417,9 +417,10 @@ impl EventLoop {
                 app,
                 generation,
                 epoch,
+                copied,
             } => {
                 let id = CheckpointId::new(generation, epoch);
-                self.moves.store(tid, app, id, context);
+                self.moves.store(tid, (app, id), copied, context);
             }
             Output::Drop {
                 app,
@@ -438,10 +439,14 @@ impl EventLoop {
                 tid, generation, ..
             } => {
                 fault::at("begin");
-                self.moves.go(tid, generation, &mut self.locals);
+                self.moves.go(tid, generation, false, &mut self.locals);
             }
-            Output::Resume { tid, generation } => {
-                self.moves.go(tid, generation, &mut self.locals);
+            Output::Resume {
+                tid,
+                generation,
+                writes,
+            } => {
+                self.moves.go(tid, generation, writes, &mut self.locals);
             }
             Output::Load {
                 question,

@@ -24,7 +24,7 @@ use vm_store::CheckpointId;
 use vm_wire::{
     HostId, MachineId, Tid,
     checkpoint::Part,
-    interrupt::{Folders, Order, Report},
+    interrupt::{Folders, Freeze, Order, Report},
     peer::{MoveWay, Sent},
     task::{FailKind, Failed},
 };
@@ -65,8 +65,8 @@ pub struct Stored<'a> {
 struct Image {
     /// Where it goes.
     way: OwnedFd,
-    /// Into the store.
-    checkpoint: bool,
+    /// What for.
+    order: Freeze,
     /// Where files are at the target, if elsewhere.
     folders: Option<Folders>,
 }
@@ -96,26 +96,35 @@ impl Moves {
     ) {
         let (secret, mode) = (self.secret.clone(), self.mode);
         let start = |out| transfer::start_sender(addr, ticket, &secret, mode, out);
-        self.begin_image(tid, Role::Sender, folders, start, context);
+        self.begin_image(tid, (Role::Sender, Freeze::Move), folders, start, context);
     }
 
     /// Opens a way into the store for the image of a task.
-    pub fn store(&mut self, tid: Tid, app: Tid, id: CheckpointId, context: &mut Context) {
+    pub fn store(
+        &mut self,
+        tid: Tid,
+        (app, id): (Tid, CheckpointId),
+        copied: bool,
+        context: &mut Context,
+    ) {
         let (store, role) = (self.store.clone(), Role::Writer(app, id.epoch));
         let start = |out| store.start_writer((app, id), tid, out);
-        self.begin_image(tid, role, None, start, context);
+        let order = match copied {
+            true => Freeze::Copied,
+            false => Freeze::Checkpoint,
+        };
+        self.begin_image(tid, (role, order), None, start, context);
     }
 
     /// A way for the image of a task, out of which a process reads that `start` starts.
     fn begin_image(
         &mut self,
         tid: Tid,
-        role: Role,
+        (role, order): (Role, Freeze),
         folders: Option<Folders>,
         start: impl FnOnce(OwnedFd) -> io::Result<transfer::Carried>,
         context: &mut Context,
     ) {
-        let checkpoint = matches!(role, Role::Writer(..));
         let begin = || -> io::Result<OwnedFd> {
             let (out, image) = pipe()?;
             let input = out.try_clone()?;
@@ -128,7 +137,7 @@ impl Moves {
             Ok(way) => {
                 let image = Image {
                     way,
-                    checkpoint,
+                    order,
                     folders,
                 };
                 self.images.insert(tid, image);
@@ -161,7 +170,10 @@ impl Moves {
     ) {
         let order = Order::Freeze {
             compress: way.compress,
-            checkpoint: self.images.get(&tid).is_some_and(|image| image.checkpoint),
+            way: self
+                .images
+                .get(&tid)
+                .map_or(Freeze::Move, |image| image.order),
         };
         self.order(tid, order, locals, processes, context);
         self.images.remove(&tid);
@@ -193,7 +205,7 @@ impl Moves {
         }
     }
 
-    /// What was begun is of no use any more.
+    /// What was begun, or what a copy of the task writes, is of no use any more.
     pub fn cancel(&mut self, tid: Tid, locals: &mut Locals, processes: &mut Processes) {
         self.carriers.cancel(tid);
         // It may have ended.
@@ -207,9 +219,12 @@ impl Moves {
         }
     }
 
-    /// A frozen task, or one that was brought back, goes on here, in that generation.
-    pub fn go(&mut self, tid: Tid, generation: u32, locals: &mut Locals) {
-        self.carriers.cancel(tid);
+    /// A frozen task, or one that was brought back, goes on here, in that generation. Unless a copy of
+    /// it `writes` its image, that is of no use any more.
+    pub fn go(&mut self, tid: Tid, generation: u32, writes: bool, locals: &mut Locals) {
+        if !writes {
+            self.carriers.cancel(tid);
+        }
         let (host, machine) = self.here;
         let order = Order::Go {
             host,

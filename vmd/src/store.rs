@@ -25,6 +25,7 @@ use std::{
     process::Stdio,
     time::{SystemTime, UNIX_EPOCH},
 };
+use vm_checkpoint::image::ToTheEnd;
 use vm_store::{
     Base, CheckpointId, Depth, Flaw, Manifest, PartReader, SavedTask, Store, StoreError,
     limits::BUFFER, name,
@@ -127,8 +128,10 @@ fn write(
     };
     let mut image = store.begin(app, id)?.image(tid, host, room)?;
     fault::at_carrier("writer");
-    let bytes = image.copy(&mut io::stdin().lock())?;
+    let mut source = ToTheEnd::new(io::stdin().lock());
+    let bytes = image.copy(&mut source)?;
     ensure!(bytes > 0, "the task wrote none");
+    ensure!(source.is_whole(), "what the task wrote of it has no end");
     eprintln!("{RECEIPT}{}", facts(&image.finish()?));
     Ok(())
 }

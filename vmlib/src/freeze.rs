@@ -5,11 +5,12 @@
 //! has interrupted. Threads within the library are in a [`vm_checkpoint::Section`] while they hold
 //! its state, so they stop when they have let go of it; where they wait they hold nothing.
 //!
-//! Most of the image is written while the task runs, by a thread of the checkpointer's own; when
-//! little is left, or it does not get less, the daemon hears of it, and orders the stop.
+//! For a move, most of the image is written while the task runs, by a thread of the checkpointer's own; when
+//! little is left, or it does not get less, the daemon hears of it, and orders the stop. For a
+//! checkpoint, a copy of the process writes it, and the task goes on when all of its application stand.
 //!
-//! While all threads stand, the task tells its daemon that the image is written, and waits for one
-//! word: go on. It comes here, when the move was taken back; or it comes to the process that was
+//! While all threads stand, the task tells its daemon that the image is written, or the copy made, and
+//! waits for one word: go on. It comes here, when the move was taken back; or it comes to the process that was
 //! brought back on the other host, over the new interrupt socket that is there under the number of
 //! the old one. Either way the next call of the library finds that the task was [`renewals`] times
 //! frozen, and begins its channels anew ([`crate::primitive`]).
@@ -31,13 +32,15 @@ use std::sync::atomic::{
 use vm_checkpoint::{Carry, Moment, Options, raw::sys};
 use vm_wire::{
     HostId, MachineId,
-    interrupt::{Folders, ORDER_LEN, Order, REPORT_MAX, Report},
+    interrupt::{Folders, Freeze, ORDER_LEN, Order, REPORT_MAX, Report},
     limits,
 };
 
 /// Where the image goes, and whether that was closed after the image was whole.
 static IMAGE: AtomicI32 = AtomicI32::new(-1);
 static CLOSED: AtomicBool = AtomicBool::new(false);
+/// The copy of the process that writes an image, or has done so; 0 if there is none.
+static WRITER: AtomicI32 = AtomicI32::new(0);
 /// Memory is being sent while the task runs.
 static COPIES: AtomicBool = AtomicBool::new(false);
 /// Two folders, one behind the other, and how long they are: 16 bits each.
@@ -131,19 +134,9 @@ pub(crate) fn heed(packet: &[u8], image: Option<RawFd>) {
             note_folders(packet);
             copy(image, compress);
         }
-        (
-            Some(Order::Freeze {
-                compress,
-                checkpoint,
-            }),
-            Some(image),
-        ) => {
+        (Some(Order::Freeze { compress, way }), Some(image)) => {
             note_folders(packet);
-            let carry = match checkpoint {
-                true => FOR_CHECKPOINT,
-                false => FOR_MOVE,
-            };
-            freeze(image, compress, carry);
+            freeze(image, compress, way);
         }
         (Some(Order::Cancel), None) if COPIES.swap(false, SeqCst) => {
             vm_checkpoint::give_up_in_handler();
@@ -198,6 +191,7 @@ fn copy(image: RawFd, compress: bool) {
         sys::close(image);
         return report(Report::Refused(LEAVING));
     }
+    reap();
     let own = [data_socket(), interrupt_socket()];
     let mut room = [0; _];
     let options = options(&own, folders(&mut room), compress, FOR_MOVE);
@@ -216,7 +210,16 @@ fn copied(socket: RawFd, order: u64, bytes: u64, rounds: u32) {
     report_over(socket, order, Report::Copied { bytes, rounds });
 }
 
-fn freeze(image: RawFd, compress: bool, carry: Carry) {
+/// A copy of the process that has written an image, or still does though nobody wants it any more,
+/// would be in the way of the next one as a child.
+fn reap() {
+    match WRITER.swap(0, SeqCst) {
+        0 => {}
+        writer => vm_checkpoint::reap(writer),
+    }
+}
+
+fn freeze(image: RawFd, compress: bool, way: Freeze) {
     let begun = COPIES.swap(false, SeqCst);
     if LEAVES.load(SeqCst) {
         if begun {
@@ -228,9 +231,19 @@ fn freeze(image: RawFd, compress: bool, carry: Carry) {
     IMAGE.store(image, SeqCst);
     CLOSED.store(false, SeqCst);
     SAVED_AT.store(system_us() + clock_offset(), SeqCst);
+    if !begun {
+        reap();
+    }
+    let carry = match way {
+        Freeze::Move => FOR_MOVE,
+        Freeze::Checkpoint | Freeze::Copied => FOR_CHECKPOINT,
+    };
     let own = [data_socket(), interrupt_socket()];
     let mut room = [0; _];
-    let options = options(&own, folders(&mut room), compress, carry);
+    let options = Options {
+        forked: way == Freeze::Copied,
+        ..options(&own, folders(&mut room), compress, carry)
+    };
     let saved = vm_checkpoint::save_in_handler(image, options, begun);
     if !CLOSED.load(SeqCst) {
         sys::close(image);
@@ -243,7 +256,8 @@ fn freeze(image: RawFd, compress: bool, carry: Carry) {
 /// All threads stand: tells the daemon, and waits for its word.
 fn hold(moment: Moment) {
     match moment {
-        Moment::Saved { bytes, ns } => {
+        Moment::Saved { bytes, ns, writer } => {
+            WRITER.store(writer, SeqCst);
             let micros = u32::try_from(ns / 1000).unwrap_or(u32::MAX);
             report(Report::Saved { bytes, micros });
             sys::close(IMAGE.load(SeqCst));

@@ -100,10 +100,10 @@ Example:
   vm move t2.5 nodeB --no-precopy";
 
 pub(super) const CHECKPOINT_HELP: &str = "\
-All tasks stand still until all are saved, then all go on; what is on its way
-between them is neither lost nor doubled. Either all of it is in the store (see
-`vmd --store`), or nothing, and the reason is told. The program knows nothing of
-it. Only programs that use vmlib can be saved.
+All tasks stand still for some milliseconds, and go on while copies of them are
+written; what is on its way between them is neither lost nor doubled. Either all
+of it is in the store (see `vmd --store`), or nothing, and the reason is told.
+The program knows nothing of it. Only programs that use vmlib can be saved.
 
 With --every it does nothing now, but from then on a checkpoint is made so long
 after the end of each, by the machine itself, as long as the application runs

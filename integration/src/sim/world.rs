@@ -115,7 +115,7 @@ enum Event {
     /// The end of an image reaches its target.
     Crosses(usize),
     /// A process has written its image for the store, for that cut; or it cannot.
-    Stored(usize, CutKey, bool),
+    Stored(usize, (CutKey, bool), bool),
     /// Consoles want tasks moved.
     Wishes,
     /// A console that wanted a move goes away.
@@ -390,7 +390,7 @@ impl World {
             Event::ToCoordinator(index, frame) => self.coordinator_hears(index, frame),
             Event::TickCoordinator(index, at) => self.tick_coordinator(index, at),
             Event::Saved(image) => self.saved(image),
-            Event::Stored(index, key, saved) => self.stored(index, key, saved),
+            Event::Stored(index, way, saved) => self.stored(index, way, saved),
             Event::Copied(index, ticket) => {
                 self.copied(index, ticket);
                 Ok(())

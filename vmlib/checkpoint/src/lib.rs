@@ -201,8 +201,8 @@ pub struct Options<'a> {
     pub own: &'a [RawFd],
     /// How long threads may take to stop.
     pub limit: Duration,
-    /// Called while all threads stand still: when the image is written (not for a forked save), and
-    /// when the process was brought back. It goes on when that returns.
+    /// Called while all threads stand still: when the image is written, or a copy of the process
+    /// writes it, and when the process was brought back. It goes on when that returns.
     pub hold: Option<Hold>,
 }
 
@@ -310,15 +310,12 @@ pub fn in_section() -> bool {
 
 /// Saves like [`save`], in place, from a signal handler: it allocates nothing, locks nothing, and
 /// calls no callbacks. Not within a [`Section`]. After [`prepare`]. If [`begin_in_handler`] has begun
-/// the image, this writes the rest of it.
+/// the image, this writes the rest of it. A copy that writes is to be waited for by [`reap`].
 ///
 /// # Errors
 /// Why there is no image; the process goes on.
 pub fn save_in_handler(image: RawFd, options: Options<'_>, begun: bool) -> Result<Moment, Text> {
-    let wanted = save::Wanted {
-        forked: false,
-        ..options.wanted(image)
-    };
+    let wanted = options.wanted(image);
     let saved = match begun {
         true => save::save_rest(wanted, false, |_| ()),
         false => {
@@ -331,6 +328,7 @@ pub fn save_in_handler(image: RawFd, options: Options<'_>, begun: bool) -> Resul
         Ok(save::Now::Here(saved)) => Ok(Moment::Saved {
             bytes: saved.bytes,
             ns: saved.freeze_ns,
+            writer: saved.writer,
         }),
         Err(fault) => Err(text_of(fault)),
     }
@@ -359,6 +357,12 @@ pub fn begin_in_handler(
 /// Gives up what [`begin_in_handler`] has begun, without waiting for its end.
 pub fn give_up_in_handler() {
     precopy::cancel();
+}
+
+/// Ends a copy of this process that writes an image, if it has not ended, and waits for it. May be
+/// called in a signal handler. Whether the image is whole is known where it is read.
+pub fn reap(writer: i32) {
+    save::reap(writer);
 }
 
 fn text_of(fault: Fault) -> Text {

@@ -10,7 +10,7 @@ use crate::{
     arena,
     content::{self, Known},
     deaf,
-    fault::{Fault, Outcome, Step as _, Text, refuse},
+    fault::{Fault, Outcome, Text, refuse},
     files::{self, Wish},
     locks::{self, Lock},
     memory::{self, Names, Of, Opened, Pages},
@@ -58,19 +58,22 @@ pub struct Wanted<'a> {
     pub own: &'a [i32],
     /// How long threads may take to stop.
     pub limit_ns: u64,
-    /// Called when the image is written, and when the process was brought back, before it goes on.
+    /// Called when the image is written, or a copy writes it, and when the process was brought back,
+    /// before it goes on.
     pub hold: Option<Hold>,
 }
 
 /// Where a process stands still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// Its image is written.
+    /// Its image is written, or a copy of the process writes it.
     Saved {
-        /// Of the image.
+        /// Of the image; 0 while a copy writes it.
         bytes: u64,
         /// How long it took since all threads stood. Nanoseconds.
         ns: u64,
+        /// That copy, or 0.
+        writer: i32,
     },
     /// It was brought back.
     Back,
@@ -334,9 +337,10 @@ fn frozen(
     private::check()?;
     let process = process::capture(wanted.folders)?;
     let written = write(wanted, advice, rounds, known, process);
-    if let (Ok((bytes, 0)), Some(hold)) = (&written, wanted.hold) {
+    if let (Ok((bytes, writer)), Some(hold)) = (&written, wanted.hold) {
+        let (bytes, writer) = (*bytes, *writer);
         let ns = sys::clock_ns(libc::CLOCK_MONOTONIC) - began;
-        hold(Moment::Saved { bytes: *bytes, ns });
+        hold(Moment::Saved { bytes, ns, writer });
     }
     process::put_back(process);
     let (bytes, writer) = written?;
@@ -401,23 +405,30 @@ fn write(
     let is_carried = files.iter().any(|file| file.carried != 0);
     if wanted.forked && rounds.is_none() && !is_shared && !is_carried {
         // The copy has all that there is to write, and time to look for it.
-        return in_copy(advice, || {
+        let writer = in_copy(wanted, advice, || {
             let (mut out, pieces) = tables.write(wanted, None, mappings)?;
             pages(&mut out, mappings, pieces, |_| true)?;
             out.finish()
         });
+        if let Some(writer) = writer {
+            return Ok((0, writer));
+        }
     }
     let (mut out, pieces) = tables.write(wanted, rounds, mappings)?;
-    if !wanted.forked {
-        pages(&mut out, mappings, pieces, |_| true)?;
-        return Ok((out.finish()?, 0));
+    if wanted.forked {
+        // What is shared is not copied by a fork.
+        pages(&mut out, mappings, pieces, |mapping| mapping.kind == SHARED)?;
+        let mut rest = || {
+            pages(&mut out, mappings, pieces, |mapping| mapping.kind != SHARED)?;
+            out.finish()
+        };
+        return match in_copy(wanted, advice, &mut rest) {
+            Some(writer) => Ok((0, writer)),
+            None => Ok((rest()?, 0)),
+        };
     }
-    // What is shared is not copied by a fork.
-    pages(&mut out, mappings, pieces, |mapping| mapping.kind == SHARED)?;
-    in_copy(advice, || {
-        pages(&mut out, mappings, pieces, |mapping| mapping.kind != SHARED)?;
-        out.finish()
-    })
+    pages(&mut out, mappings, pieces, |_| true)?;
+    Ok((out.finish()?, 0))
 }
 
 /// What comes before the memory.
@@ -477,8 +488,13 @@ impl Tables<'_> {
     }
 }
 
-/// Has a copy of the process do the work, and end. Returns its id, in place of the image's length.
-fn in_copy(advice: &'static [Advice], work: impl FnOnce() -> Outcome<u64>) -> Outcome<(u64, i32)> {
+/// Has a copy of the process do the work, and end. Returns its id, or nothing if there is no room for
+/// a copy.
+fn in_copy(
+    wanted: Wanted<'_>,
+    advice: &'static [Advice],
+    work: impl FnOnce() -> Outcome<u64>,
+) -> Option<i32> {
     advice::take_back(advice);
     // SAFETY: the copy makes bare system calls only, and ends.
     let copy = unsafe { clone::fork() };
@@ -487,6 +503,7 @@ fn in_copy(advice: &'static [Advice], work: impl FnOnce() -> Outcome<u64>) -> Ou
     }
     match copy {
         0 => {
+            close_all_but(wanted.image);
             let code = match work() {
                 Ok(_) => 0,
                 Err(Fault::Failed(_, errno)) => errno.0.clamp(1, 254),
@@ -494,11 +511,21 @@ fn in_copy(advice: &'static [Advice], work: impl FnOnce() -> Outcome<u64>) -> Ou
             };
             sys::exit_group(code)
         }
-        pid => {
-            let pid = sys::check(pid).step("copying the process")?;
-            Ok((0, pid as i32))
-        }
+        pid => sys::check(pid).ok().map(|pid| pid as i32),
     }
+}
+
+/// Nobody waits for the end of a file, pipe or socket because a copy of the process has it open.
+fn close_all_but(kept: i32) {
+    let kept = kept as u32;
+    let close = |first: u32, last: u32| {
+        // SAFETY: the copy uses none of them.
+        unsafe { sys::call3(nr::CLOSE_RANGE, first as usize, last as usize, 0) };
+    };
+    if kept > 0 {
+        close(0, kept - 1);
+    }
+    close(kept + 1, u32::MAX);
 }
 
 /// All memory that has content, by address.
@@ -710,6 +737,13 @@ fn memory_map() -> Outcome<MemoryMap> {
         auxv_size: auxv.len() as u32,
         exe_fd: u32::MAX,
     })
+}
+
+/// Ends the copy that writes an image, if it has not ended, and waits for it.
+pub fn reap(writer: i32) {
+    // SAFETY: it was not waited for, so its number means nobody else.
+    unsafe { sys::call2(nr::KILL, writer as usize, libc::SIGKILL as usize) };
+    out::wait(writer);
 }
 
 /// Waits for the copy that writes an image.

@@ -123,6 +123,13 @@ pub enum Applied {
         /// What was agreed about it then; not known where a later state was given at once.
         agreed: Option<Box<AgreedPart>>,
     },
+    /// All its tasks stand, and go on.
+    CutGone {
+        /// The application.
+        app: Tid,
+        /// The epoch of the cut.
+        epoch: u32,
+    },
     /// It has ended. The ends of the application's tasks came just before if it was stopped.
     CutEnded {
         /// The application.
@@ -320,6 +327,17 @@ pub struct Coordinated {
     pub term: u32,
 }
 
+/// A cut that is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutUnderWay {
+    /// Of the coordinator that wants it.
+    pub term: u32,
+    /// The application ends with it.
+    pub stop: bool,
+    /// All tasks have stood, and go on.
+    pub gone: bool,
+}
+
 /// What is agreed about the checkpoints of an application.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Epochs {
@@ -327,8 +345,8 @@ pub struct Epochs {
     pub generation: u32,
     /// Of the last cut; 0 before the first one.
     pub epoch: u32,
-    /// That cut is under way, wanted by the coordinator of this term.
-    pub cut: Option<u32>,
+    /// That cut, if it is under way.
+    pub cut: Option<CutUnderWay>,
     /// The epoch of the last checkpoint that was committed; 0 if there is none.
     pub saved: u32,
     /// When checkpoints are made by themselves.
@@ -585,9 +603,14 @@ impl Agreed {
         }
     }
 
-    /// Whether its tasks stand still for a checkpoint.
+    /// Whether a checkpoint of it is being made.
     pub fn is_cut(&self, app: Tid) -> bool {
         self.epochs(app).cut.is_some()
+    }
+
+    /// Whether its tasks stand still for that, or are about to.
+    pub fn is_standing(&self, app: Tid) -> bool {
+        self.epochs(app).cut.is_some_and(|cut| !cut.gone)
     }
 
     /// The host whose daemon has to see that an application has a coordinator: where the last one

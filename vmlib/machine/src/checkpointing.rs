@@ -1,23 +1,29 @@
-//! How a coordinator makes a checkpoint of its application: the blocking one, in which all tasks
-//! stand still until all are saved.
+//! How a coordinator makes a checkpoint of its application: all tasks stand still for a moment, and
+//! go on while copies of them are written.
 //!
 //! ```text
 //! asker              coordinator              its daemon               owners
 //! CheckpointAsk  ->  CutAsk               ->  Cut into the log
-//!                                         <-  CutMade      (applied)  each freezes its tasks, saves them
-//!                    <------------------------------------- PartSaved, one for each task
+//!                                         <-  CutMade      (applied)  each stops its tasks and copies them
+//!                    <------------------------------------- PartStands, one for each task
 //!                    <------------------------------------- KeptSaved, one of each host
+//!                    CutGo                ->  CutGo into the log
+//!                                         <-  CutGone      (applied)  tasks go on, the copies write
+//!                    <------------------------------------- PartSaved, one for each task
 //!                    CommitAsk            ->  manifest into the store
 //!                                         <-  Committed
 //!                    CutClose             ->  CutEnd into the log
-//! CheckpointEnd  <-                       <-  CutClosed    (applied)  tasks go on, or end
+//! CheckpointEnd  <-                       <-  CutClosed    (applied)
 //! ```
 //!
-//! The phases are those of TotalCheckpoint (Kovács 2008): initialisation until `CutMade`, interruption,
-//! draining and saving until the last `PartSaved`, resumption from `CutClose` on. Each task's own cut
-//! is the moment at which it stands, and all stand until all are saved: so nothing is received that
-//! was sent after the cut, and what was sent before it and not received is with its sender
-//! (DESIGN section 6).
+//! The phases are those of TotalCheckpoint (Kovács 2008): initialisation until `CutMade`, interruption
+//! and draining until the last `PartStands`, saving until the last `PartSaved`, resumption from `CutGo`
+//! on. Each task's own cut is the moment at which it stands, and all stand until all do: so nothing is
+//! received that was sent after the cut, and what was sent before it and not received is with its
+//! sender (DESIGN section 6).
+//!
+//! If the application is to be stopped with it, there is no CutGo: its tasks stand, write their images
+//! themselves, and end with CutEnd.
 //!
 //! It either ends with a committed checkpoint, or the cut is closed without one and all go on. Who
 //! takes the coordinator's place closes a cut that it finds, and is asked anew.
@@ -31,7 +37,7 @@ use vm_wire::{
     HostId, Tid,
     checkpoint::{
         AgreedPart, Checkpoint, CheckpointAsk, CheckpointEnd, CheckpointReport, CommitAsk,
-        Committed, CutAsk, CutClose, CutClosed, CutMade, KeptChunks, SavedPart,
+        Committed, CutAsk, CutClose, CutClosed, CutGo, CutGone, CutMade, KeptChunks, SavedPart,
     },
     limits,
     peer::Order,
@@ -61,7 +67,7 @@ enum Stage {
     /// The tasks stand, or are about to, and are saved.
     Saving(Saving),
     /// All are saved.
-    Committing { since: Time, checkpoint: Checkpoint },
+    Committing(Checkpoint),
     /// It is decided how it ends.
     Closing {
         epoch: u32,
@@ -72,8 +78,11 @@ enum Stage {
 /// What has come of the tasks, and what hosts keep.
 #[derive(Debug)]
 struct Saving {
-    since: Time,
     agreed: AgreedPart,
+    /// Tasks that stand, or have stood, and where.
+    stand: BTreeMap<Tid, HostId>,
+    /// They have gone on.
+    gone: bool,
     parts: BTreeMap<Tid, SavedPart>,
     kept: BTreeMap<HostId, Vec<KeptChunks>>,
 }
@@ -83,14 +92,21 @@ impl Saving {
     fn put(&mut self, saved: Order) -> Result<(), Failed> {
         let Saving {
             agreed,
+            stand,
             parts,
             kept,
             ..
         } = self;
+        let is_member = |tid| agreed.tasks.iter().any(|task| task.tid == tid);
         match saved {
+            Order::PartStands(it) if it.epoch == agreed.epoch && is_member(it.tid) => {
+                stand.insert(it.tid, it.host);
+            }
+            // What is saved is saved, whatever becomes of the task.
+            Order::PartSaved(saved) if self.gone && parts.contains_key(&saved.tid) => {}
             Order::PartSaved(saved) if saved.epoch == agreed.epoch => {
                 let part = saved.result?;
-                if agreed.tasks.iter().any(|task| task.tid == saved.tid) {
+                if is_member(saved.tid) {
                     parts.insert(saved.tid, part);
                 }
             }
@@ -99,14 +115,35 @@ impl Saving {
                 if agreed.keepers.contains(&saved.host) {
                     kept.insert(saved.host, chunks);
                 }
+                let bytes: usize = kept.values().flatten().map(KeptChunks::bytes).sum();
+                if bytes > limits::KEPT_SAVED_MAX {
+                    return Err(too_much_kept(bytes));
+                }
+            }
+            Order::CutLost(lost) if lost.epoch == agreed.epoch => {
+                let missing =
+                    |(tid, host): (&Tid, &HostId)| *host == lost.host && !parts.contains_key(tid);
+                if stand.iter().any(missing) {
+                    let text = "a host is lost on which a part of it was being written";
+                    return Err(Failed::new(FailKind::NoSuchTask, text));
+                }
+                if agreed.keepers.contains(&lost.host) {
+                    kept.entry(lost.host).or_default();
+                }
             }
             _ => {}
         }
         Ok(())
     }
 
+    /// Whether all tasks stand, and nothing is missing but their images.
+    fn is_cut(&self) -> bool {
+        let all = self.stand.len() == self.agreed.tasks.len();
+        all && self.kept.len() == self.agreed.keepers.len()
+    }
+
     /// The checkpoint, once all have said what they had to.
-    fn whole(&mut self) -> Option<Result<Checkpoint, Failed>> {
+    fn whole(&mut self) -> Option<Checkpoint> {
         let Saving {
             agreed,
             parts,
@@ -117,15 +154,11 @@ impl Saving {
             return None;
         }
         let kept: Vec<KeptChunks> = std::mem::take(kept).into_values().flatten().collect();
-        let bytes: usize = kept.iter().map(KeptChunks::bytes).sum();
-        if bytes > limits::KEPT_SAVED_MAX {
-            return Some(Err(too_much_kept(bytes)));
-        }
-        Some(Ok(Checkpoint {
+        Some(Checkpoint {
             agreed: agreed.clone(),
             parts: std::mem::take(parts).into_values().collect(),
             kept,
-        }))
+        })
     }
 }
 
@@ -168,9 +201,17 @@ impl Checkpointing {
         self.again = now + limits::REQUEST_RETRY;
         let app = self.app;
         out.push_back(Step::Own(match &self.stage {
-            Stage::Cutting => Order::CutAsk(CutAsk { app, term }),
+            Stage::Cutting => Order::CutAsk(CutAsk {
+                app,
+                term,
+                stop: self.stop,
+            }),
+            Stage::Saving(saving) if !self.stop && !saving.gone && saving.is_cut() => {
+                let epoch = saving.agreed.epoch;
+                Order::CutGo(CutGo { app, epoch })
+            }
             Stage::Saving(_) => return,
-            Stage::Committing { checkpoint, .. } => Order::CommitAsk(CommitAsk {
+            Stage::Committing(checkpoint) => Order::CommitAsk(CommitAsk {
                 checkpoint: checkpoint.clone(),
             }),
             Stage::Closing { epoch, result } => Order::CutClose(CutClose {
@@ -189,8 +230,9 @@ impl Checkpointing {
     pub fn on_cut_made(&mut self, now: Time, made: CutMade) {
         if matches!(self.stage, Stage::Cutting) {
             self.stage = Stage::Saving(Saving {
-                since: now,
                 agreed: made.agreed,
+                stand: BTreeMap::new(),
+                gone: false,
                 parts: BTreeMap::new(),
                 kept: BTreeMap::new(),
             });
@@ -200,7 +242,17 @@ impl Checkpointing {
         }
     }
 
-    /// A task was saved, or what a host keeps; or it was not.
+    /// The log lets the tasks go on.
+    pub fn on_cut_gone(&mut self, now: Time, gone: CutGone) {
+        if let Stage::Saving(saving) = &mut self.stage
+            && saving.agreed.epoch == gone.epoch
+        {
+            saving.gone = true;
+            self.review(now);
+        }
+    }
+
+    /// A task stands or was saved, or what a host keeps; or it was not, or a host is lost.
     pub fn on_saved(&mut self, now: Time, saved: Order) {
         let early_max = limits::TASKS_LIVE_MAX + limits::HOSTS_LIVE_MAX;
         if matches!(self.stage, Stage::Cutting) && self.early.len() < early_max {
@@ -209,23 +261,30 @@ impl Checkpointing {
         let Stage::Saving(saving) = &mut self.stage else {
             return;
         };
-        let (since, epoch) = (saving.since, saving.agreed.epoch);
-        match saving
-            .put(saved)
-            .map_or_else(|failed| Some(Err(failed)), |()| saving.whole())
-        {
-            Some(Ok(checkpoint)) => {
-                self.stage = Stage::Committing { since, checkpoint };
+        let epoch = saving.agreed.epoch;
+        match saving.put(saved) {
+            Ok(()) => self.review(now),
+            Err(failed) => self.close(now, epoch, Err(failed)),
+        }
+    }
+
+    /// All may have said what they had to.
+    fn review(&mut self, now: Time) {
+        let Stage::Saving(saving) = &mut self.stage else {
+            return;
+        };
+        if !self.stop && !saving.gone {
+            if saving.is_cut() {
                 self.again = now;
             }
-            Some(Err(failed)) => self.close(now, epoch, Err(failed)),
-            None => {}
+        } else if let Some(checkpoint) = saving.whole() {
+            (self.stage, self.again) = (Stage::Committing(checkpoint), now);
         }
     }
 
     /// The checkpoint is in the store, or is not.
     pub fn on_committed(&mut self, now: Time, committed: Committed) {
-        let Stage::Committing { since, checkpoint } = &self.stage else {
+        let Stage::Committing(checkpoint) = &self.stage else {
             return;
         };
         let epoch = checkpoint.agreed.epoch;
@@ -233,13 +292,14 @@ impl Checkpointing {
             return;
         }
         let micros = |span: Duration| span.as_micros() as u64;
+        let parts = &checkpoint.parts;
         let report = CheckpointReport {
             generation: checkpoint.agreed.generation,
             epoch,
-            tasks: checkpoint.parts.len() as u32,
-            bytes: checkpoint.parts.iter().map(|part| part.image.bytes).sum(),
-            stored: checkpoint.parts.iter().map(|part| part.image.stored).sum(),
-            freeze_us: micros(now.since(*since)),
+            tasks: parts.len() as u32,
+            bytes: parts.iter().map(|part| part.image.bytes).sum(),
+            stored: parts.iter().map(|part| part.image.stored).sum(),
+            freeze_us: parts.iter().map(|part| part.freeze_us).max().unwrap_or(0),
             total_us: micros(now.since(self.begun)),
         };
         self.close(now, epoch, committed.result.map(|()| report));
@@ -255,7 +315,7 @@ impl Checkpointing {
         let (epoch, result) = match &self.stage {
             Stage::Cutting => return,
             Stage::Saving(saving) => (saving.agreed.epoch, None),
-            Stage::Committing { checkpoint, .. } => (checkpoint.agreed.epoch, None),
+            Stage::Committing(checkpoint) => (checkpoint.agreed.epoch, None),
             Stage::Closing { epoch, result } => (*epoch, Some(result.clone())),
         };
         if closed.epoch != epoch {
@@ -302,7 +362,7 @@ mod tests {
     use super::*;
     use vm_wire::{
         Body, MachineId,
-        checkpoint::{AgreedTask, KeptSaved, Part, PartSaved, Policy},
+        checkpoint::{AgreedTask, KeptSaved, Part, PartSaved, PartStands, Policy},
         peer::{Belongings, KeepOrder},
     };
 
@@ -383,10 +443,19 @@ mod tests {
 
     impl Setting {
         fn new() -> Self {
+            Self::of(false)
+        }
+
+        /// The application ends with it.
+        fn stopping() -> Self {
+            Self::of(true)
+        }
+
+        fn of(stop: bool) -> Self {
             let ask = CheckpointAsk {
                 request: 9,
                 app: tid(1),
-                stop: false,
+                stop,
             };
             let now = Time(1_000);
             let making = Checkpointing::new(now, ASKER, &ask);
@@ -419,6 +488,24 @@ mod tests {
             self.making.on_cut_made(self.now, CutMade { agreed });
         }
 
+        /// A task stands.
+        fn stands(&mut self, sequence: u32, epoch: u32) {
+            let stands = PartStands {
+                app: tid(1),
+                epoch,
+                tid: tid(sequence),
+                host: HostId(sequence as u16),
+            };
+            let stands = Order::PartStands(stands);
+            self.making.on_saved(self.now, stands);
+        }
+
+        /// The log lets the tasks go on.
+        fn gone(&mut self, epoch: u32) {
+            let app = tid(1);
+            self.making.on_cut_gone(self.now, CutGone { app, epoch });
+        }
+
         /// All hosts say that they keep little.
         fn kept(&mut self, epoch: u32) {
             for host in [1, 3] {
@@ -428,8 +515,16 @@ mod tests {
     }
 
     fn wants_cut() -> Step {
-        let (app, term) = (tid(1), 3);
-        Step::Own(Order::CutAsk(CutAsk { app, term }))
+        Step::Own(Order::CutAsk(CutAsk {
+            app: tid(1),
+            term: 3,
+            stop: false,
+        }))
+    }
+
+    fn wants_go(epoch: u32) -> Step {
+        let app = tid(1);
+        Step::Own(Order::CutGo(CutGo { app, epoch }))
     }
 
     fn closes(epoch: u32, saved: bool) -> Step {
@@ -442,25 +537,39 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_is_committed_when_all_are_saved_and_tasks_go_on_after_that() {
+    fn tasks_go_on_when_all_stand_and_a_checkpoint_is_committed_when_all_are_saved() {
         let mut setting = Setting::new();
         assert_eq!(setting.says(), [wants_cut()]);
         // Again, until it is answered.
         assert_eq!(setting.says(), [wants_cut()]);
         setting.cut(5);
-        setting.making.on_saved(setting.now, saved(2, 5, Ok(30)));
+        setting.stands(2, 5);
         assert_eq!(setting.says(), []);
-        setting.making.on_saved(setting.now, saved(2, 5, Ok(30)));
+        setting.stands(2, 5);
         // One that is of another cut, or no member, does not count.
-        setting.making.on_saved(setting.now, saved(1, 4, Ok(12)));
-        setting.making.on_saved(setting.now, saved(3, 5, Ok(12)));
+        setting.stands(1, 4);
+        setting.stands(3, 5);
         assert_eq!(setting.says(), []);
-        setting.making.on_saved(setting.now, saved(1, 5, Ok(12)));
-        // Nor is it whole before all hosts have said what they keep.
+        setting.stands(1, 5);
+        // Nor do they go on before all hosts have said what they keep.
         setting.making.on_saved(setting.now, kept(3, 5, 10));
         setting.making.on_saved(setting.now, kept(2, 5, 10));
         assert_eq!(setting.says(), []);
         setting.making.on_saved(setting.now, kept(1, 5, 10));
+        assert_eq!(setting.says(), [wants_go(5)]);
+        // Again, until it is answered, though an owner knows of it first.
+        setting.making.on_saved(setting.now, saved(2, 5, Ok(30)));
+        setting.gone(4);
+        assert_eq!(setting.says(), [wants_go(5)]);
+        setting.gone(5);
+        assert_eq!(setting.says(), []);
+        // One that was saved may end; of another cut, or no member, does not count.
+        let ended = saved(2, 5, Err(FailKind::NoSuchTask));
+        setting.making.on_saved(setting.now, ended);
+        setting.making.on_saved(setting.now, saved(1, 4, Ok(12)));
+        setting.making.on_saved(setting.now, saved(3, 5, Ok(12)));
+        assert_eq!(setting.says(), []);
+        setting.making.on_saved(setting.now, saved(1, 5, Ok(12)));
         let said = setting.says();
         let [Step::Own(Order::CommitAsk(ask))] = &said[..] else {
             panic!("{said:?}");
@@ -481,11 +590,25 @@ mod tests {
     #[test]
     fn an_owner_may_know_of_the_cut_first() {
         let mut setting = Setting::new();
-        setting.making.on_saved(setting.now, saved(2, 4, Ok(30)));
-        setting.making.on_saved(setting.now, saved(2, 5, Ok(30)));
+        setting.stands(2, 4);
+        setting.stands(2, 5);
+        setting.cut(5);
+        setting.kept(5);
+        setting.stands(1, 5);
+        assert_eq!(setting.says(), [wants_go(5)]);
+    }
+
+    #[test]
+    fn if_the_application_ends_with_it_tasks_stand_until_it_is_committed() {
+        let mut setting = Setting::stopping();
+        let (app, term, stop) = (tid(1), 3, true);
+        let asks = Step::Own(Order::CutAsk(CutAsk { app, term, stop }));
+        assert_eq!(setting.says(), [asks]);
         setting.cut(5);
         setting.kept(5);
         setting.making.on_saved(setting.now, saved(1, 5, Ok(12)));
+        assert_eq!(setting.says(), []);
+        setting.making.on_saved(setting.now, saved(2, 5, Ok(12)));
         let said = setting.says();
         assert!(
             matches!(&said[..], [Step::Own(Order::CommitAsk(_))]),
@@ -544,6 +667,9 @@ mod tests {
         let mut setting = Setting::new();
         setting.cut(2);
         setting.kept(2);
+        setting.stands(1, 2);
+        setting.stands(2, 2);
+        setting.gone(2);
         for task in [1, 2] {
             setting.making.on_saved(setting.now, saved(task, 2, Ok(1)));
         }

@@ -143,6 +143,9 @@ impl Coordinator {
             Order::CutMade(_)
             | Order::PartSaved(_)
             | Order::KeptSaved(_)
+            | Order::PartStands(_)
+            | Order::CutLost(_)
+            | Order::CutGone(_)
             | Order::Committed(_)
             | Order::CutClosed(_) => self.on_checkpoint(now, order, out),
             // Its daemon passes on nothing else.
@@ -217,7 +220,11 @@ impl Coordinator {
         let mut steps = VecDeque::new();
         match order {
             Order::CutMade(made) => making.on_cut_made(now, made),
-            Order::PartSaved(_) | Order::KeptSaved(_) => making.on_saved(now, order),
+            Order::PartStands(_)
+            | Order::PartSaved(_)
+            | Order::KeptSaved(_)
+            | Order::CutLost(_) => making.on_saved(now, order),
+            Order::CutGone(gone) => making.on_cut_gone(now, gone),
             Order::Committed(committed) => making.on_committed(now, committed),
             Order::CutClosed(closed) => making.on_cut_closed(now, closed, &mut steps),
             _ => {}

@@ -202,6 +202,8 @@ pub enum Output {
         generation: u32,
         /// Of the cut.
         epoch: u32,
+        /// A copy of the task is to write it.
+        copied: bool,
     },
     /// Commit a checkpoint, all of whose parts are in the store; `Committed` follows.
     Commit(Box<Checkpoint>),
@@ -239,7 +241,7 @@ pub enum Output {
     },
     /// Have that task stop and write the rest; `Frozen` follows.
     Freeze(Tid, MoveWay),
-    /// What `Copy` has begun is of no use any more; the task runs on.
+    /// What `Copy` has begun, or what a copy of the task writes, is of no use any more; it runs on.
     CancelCopy(Tid),
     /// A frozen task goes on, here.
     Resume {
@@ -247,6 +249,8 @@ pub enum Output {
         tid: Tid,
         /// Of its application.
         generation: u32,
+        /// A copy of it writes its image still; else that is of no use.
+        writes: bool,
     },
     /// Who connects with this ticket brings the image of that task: bring it back, and let it stand;
     /// `Arrived` follows.

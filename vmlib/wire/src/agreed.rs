@@ -115,8 +115,8 @@ pub enum Change {
         term: u32,
     },
     /// A checkpoint of an application begins: its tasks stand still, each from the moment on when its
-    /// daemon applies this, until `CutEnd`. Void unless it lives, that coordinator is the agreed one,
-    /// no cut of it is under way, and the epoch follows the last one.
+    /// daemon applies this, until `CutGo` or `CutEnd`. Void unless it lives, that coordinator is the
+    /// agreed one, no cut of it is under way, and the epoch follows the last one.
     Cut {
         /// The application, its master's tid.
         app: Tid,
@@ -124,8 +124,19 @@ pub enum Change {
         epoch: u32,
         /// Of the coordinator that wants it.
         term: u32,
+        /// The application ends with it: its tasks stand until it is committed.
+        stop: bool,
     },
-    /// That cut ends. Void unless it is under way.
+    /// All tasks of that cut stand, and copies of them are being written: they go on. Void unless it
+    /// is under way, they stand, and the application does not end with it.
+    CutGo {
+        /// The application, its master's tid.
+        app: Tid,
+        /// The epoch of the cut.
+        epoch: u32,
+    },
+    /// That cut ends. Void unless it is under way. If the application was to end with it, and it has
+    /// left a checkpoint, its tasks end.
     CutEnd {
         /// The application.
         app: Tid,
@@ -133,8 +144,6 @@ pub enum Change {
         epoch: u32,
         /// It has left a checkpoint, committed in the store.
         saved: bool,
-        /// And with that its tasks end.
-        stop: bool,
     },
     /// From now on checkpoints of an application are made so. Void unless it lives.
     Policy {

@@ -13,7 +13,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-message! { CheckpointAsk CheckpointEnd CutAsk CutMade PartSaved CommitAsk Committed CutClose CutClosed KeptSaved }
+message! { CheckpointAsk CheckpointEnd CutAsk CutMade PartStands CutLost CutGo CutGone PartSaved CommitAsk Committed CutClose CutClosed KeptSaved }
 
 /// A committed, consistent set of images of one application, with what the machine had agreed on
 /// about it: all that is needed to bring it back.
@@ -168,7 +168,7 @@ pub struct SavedPart {
     pub image: Part,
     /// What its daemon knew of it.
     pub belongings: Belongings,
-    /// How long it stood still for its image alone. Microseconds.
+    /// How long it stood. Microseconds.
     pub freeze_us: u64,
 }
 
@@ -265,7 +265,7 @@ pub struct CheckpointReport {
     pub bytes: u64,
     /// Of their files in the store: less, if these hold only what differs from an earlier one.
     pub stored: u64,
-    /// From the cut to the commit: for so long the tasks stood still. Microseconds, as what follows.
+    /// How long the task stood that stood longest. Microseconds, as what follows.
     pub freeze_us: u64,
     /// From the wish to the commit.
     pub total_us: u64,
@@ -278,6 +278,8 @@ pub struct CutAsk {
     pub app: Tid,
     /// The term of the coordinator.
     pub term: u32,
+    /// The application ends with it.
+    pub stop: bool,
 }
 
 /// Its daemon: the log has made the cut.
@@ -285,6 +287,48 @@ pub struct CutAsk {
 pub struct CutMade {
     /// What was agreed then.
     pub agreed: AgreedPart,
+}
+
+/// An owner, to the host of the coordinator: a task stands, and a copy of it is being written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartStands {
+    /// The application.
+    pub app: Tid,
+    /// The epoch of the cut.
+    pub epoch: u32,
+    /// The task.
+    pub tid: Tid,
+    /// Where it is.
+    pub host: HostId,
+}
+
+/// A coordinator's own daemon: a host is lost, with what it kept and what was being written there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutLost {
+    /// The application.
+    pub app: Tid,
+    /// The epoch of the cut.
+    pub epoch: u32,
+    /// The host.
+    pub host: HostId,
+}
+
+/// A coordinator to its own daemon: all tasks stand, they may go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutGo {
+    /// The application.
+    pub app: Tid,
+    /// The epoch of the cut.
+    pub epoch: u32,
+}
+
+/// Its daemon: the log lets them go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutGone {
+    /// The application.
+    pub app: Tid,
+    /// The epoch of the cut.
+    pub epoch: u32,
 }
 
 /// An owner, to the host of the coordinator: what came of saving a task.

@@ -196,6 +196,14 @@ opcodes! {
     MoveProgress = 97,
     /// [`crate::peer::MoveSent`].
     MoveSent = 98,
+    /// [`crate::checkpoint::CutLost`].
+    CutLost = 108,
+    /// [`crate::checkpoint::PartStands`].
+    PartStands = 109,
+    /// [`crate::checkpoint::CutGo`].
+    CutGo = 110,
+    /// [`crate::checkpoint::CutGone`].
+    CutGone = 111,
     /// [`crate::peer::DrainAsk`].
     DrainAsk = 112,
     /// [`crate::peer::DrainEnd`].

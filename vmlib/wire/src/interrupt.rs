@@ -6,7 +6,7 @@
 //! | 0 | 8 | number, goes up; one that was seen before is stale |
 //! | 8 | 4 | kind |
 //! | 12 | 4 | of `Go`: the host; of `Copy` and `Freeze`: bytes of two folders, 2 each, or 0 |
-//! | 16 | 4 | of `Go`: the generation; of `Freeze`: 1 for a checkpoint, else 0 |
+//! | 16 | 4 | of `Go`: the generation; of `Freeze`: 0 for a move, 1 for a checkpoint, 2 for one that a copy writes |
 //! | 20 | 4 | of `Go`: the machine |
 //! | 24 | up to 1000 | of `Copy` and `Freeze`: the folders ([`Folders`]) |
 //!
@@ -15,7 +15,7 @@
 //! | 0 | 4 | kind |
 //! | 4 | 4 | of `Saved`: microseconds; of `Copied`: rounds |
 //! | 8 | 8 | number of the order that it answers; 0: none |
-//! | 16 | 8 | of `Saved`: bytes of the image; of `Copied`: bytes of all rounds |
+//! | 16 | 8 | of `Saved`: bytes of the image, or 0; of `Copied`: bytes of all rounds |
 //! | 24 | up to 1000 | of `Refused`: why, as text |
 //!
 //! All numbers are little-endian.
@@ -34,6 +34,18 @@ pub const REPORT_LEN: usize = 24;
 /// Bytes of a report at most.
 pub const REPORT_MAX: usize = 1024;
 
+/// What an image is for, and who writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freeze {
+    /// A move.
+    Move,
+    /// A part of a checkpoint: files are to be rolled back to it.
+    Checkpoint,
+    /// The same, and a copy of the process writes it, which stands until it is told to go on; if it
+    /// can be copied.
+    Copied,
+}
+
 /// What the daemon wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
@@ -48,8 +60,8 @@ pub enum Order {
     Freeze {
         /// The image is to be compressed, if it was not begun.
         compress: bool,
-        /// The image is a part of a checkpoint: files are to be rolled back to it.
-        checkpoint: bool,
+        /// What for.
+        way: Freeze,
     },
     /// Give up what `Copy` has begun.
     Cancel,
@@ -90,8 +102,8 @@ impl Order {
                 bytes[16..20].copy_from_slice(&generation.to_le_bytes());
                 bytes[20..].copy_from_slice(&machine.get().to_le_bytes());
             }
-            Order::Freeze { checkpoint, .. } => {
-                bytes[16..20].copy_from_slice(&u32::from(checkpoint).to_le_bytes());
+            Order::Freeze { way, .. } => {
+                bytes[16..20].copy_from_slice(&(way as u32).to_le_bytes());
             }
             Order::Copy { .. } | Order::Cancel => {}
         }
@@ -105,7 +117,11 @@ impl Order {
         let order = match (word(8), word(12)) {
             (Some(kind @ (1 | 5)), _) => Some(Order::Freeze {
                 compress: kind == 5,
-                checkpoint: word(16) == Some(1),
+                way: match word(16) {
+                    Some(1) => Freeze::Checkpoint,
+                    Some(2) => Freeze::Copied,
+                    _ => Freeze::Move,
+                },
             }),
             (Some(2), Some(host)) => go(host, word(16), word(20)),
             (Some(3), _) => Some(Order::Copy { compress: false }),
@@ -174,9 +190,9 @@ pub enum Report<T> {
         /// How many.
         rounds: u32,
     },
-    /// All threads stand, and the image is written.
+    /// All threads stand, and the image is written, or a copy of the process writes it.
     Saved {
-        /// Of the whole image.
+        /// Of the whole image; 0 while a copy writes it.
         bytes: u64,
         /// How long it took since they stood. Microseconds, at most `u32::MAX`.
         micros: u32,
@@ -248,11 +264,15 @@ mod tests {
             Order::Copy { compress: true },
             Order::Freeze {
                 compress: false,
-                checkpoint: true,
+                way: Freeze::Checkpoint,
             },
             Order::Freeze {
                 compress: true,
-                checkpoint: false,
+                way: Freeze::Move,
+            },
+            Order::Freeze {
+                compress: false,
+                way: Freeze::Copied,
             },
             Order::Cancel,
             Order::Go {

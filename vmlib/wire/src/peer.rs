@@ -10,8 +10,8 @@
 use crate::{
     agreed::{Change, HostFacts, SnapshotAt},
     checkpoint::{
-        CheckpointAsk, CheckpointEnd, CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutMade,
-        KeptSaved, PartSaved,
+        CheckpointAsk, CheckpointEnd, CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutGo,
+        CutGone, CutLost, CutMade, KeptSaved, PartSaved, PartStands,
     },
     codec::{Body, CodecError, Message, decode, encode},
     frame::Op,
@@ -687,6 +687,10 @@ pub enum Order {
     CheckpointEnd(CheckpointEnd),
     CutAsk(CutAsk),
     CutMade(CutMade),
+    PartStands(PartStands),
+    CutLost(CutLost),
+    CutGo(CutGo),
+    CutGone(CutGone),
     PartSaved(PartSaved),
     CommitAsk(CommitAsk),
     Committed(Committed),
@@ -726,4 +730,5 @@ macro_rules! orders {
 orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept FlushAsk Flushed
 MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort MoveOrder MoveCancel MoveReported
 MoveProgress MoveSent DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer
-CheckpointAsk CheckpointEnd CutAsk CutMade PartSaved CommitAsk Committed CutClose CutClosed KeptSaved }
+CheckpointAsk CheckpointEnd CutAsk CutMade PartStands CutLost CutGo CutGone PartSaved CommitAsk Committed CutClose CutClosed
+KeptSaved }

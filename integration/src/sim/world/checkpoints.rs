@@ -35,8 +35,8 @@ pub(super) struct CheckpointWish {
 #[derive(Default)]
 pub(super) struct Store {
     wishes: BTreeMap<ConnId, CheckpointWish>,
-    /// Ways into it that were opened: where, whose, for which cut.
-    pub opened: BTreeMap<(Slot, Tid), CutKey>,
+    /// Ways into it that were opened: where, whose, for which cut, and whether a copy is to write.
+    pub opened: BTreeMap<(Slot, Tid), (CutKey, bool)>,
     /// The programs as they were saved.
     pub images: BTreeMap<CutKey, BTreeMap<Tid, Saved>>,
     /// What was on its way within the application.
@@ -125,7 +125,7 @@ impl World {
     }
 
     /// From now on a process stands; its image for the store is what it is now.
-    pub(super) fn stand_for_store(&mut self, index: usize, key: CutKey) {
+    pub(super) fn stand_for_store(&mut self, index: usize, (key, copied): (CutKey, bool)) {
         let process = &mut self.processes[index];
         let tid = process.tid;
         let leaves = |program: &Program| program.request() == Some(vm_wire::Op::Exit);
@@ -156,11 +156,16 @@ impl World {
             self.ledger.save(tid, saved);
         }
         self.queue
-            .after(time, Event::Stored(index, key, !unsavable));
+            .after(time, Event::Stored(index, (key, copied), !unsavable));
     }
 
-    /// A process has written its image for the store, or cannot.
-    pub(super) fn stored(&mut self, index: usize, key: CutKey, saved: bool) -> Result<(), String> {
+    /// A process has written its image for the store, or a copy of it begins to; or it cannot.
+    pub(super) fn stored(
+        &mut self,
+        index: usize,
+        (key, copied): (CutKey, bool),
+        saved: bool,
+    ) -> Result<(), String> {
         let process = &mut self.processes[index];
         let tid = process.tid;
         if !process.alive || process.discarded {
@@ -186,7 +191,11 @@ impl World {
             let no_room = Failed::new(FailKind::System, "no space left on device");
             let stored = if full { Err(no_room) } else { Ok(part) };
             let slot = self.processes[index].slot;
-            let delay = self.random.between(100, 80 * MS);
+            let longest = match copied && self.random.percent(30) {
+                true => 3 * SECOND,
+                false => 80 * MS,
+            };
+            let delay = self.random.between(100, longest);
             let input = Input::Stored(tid, key.1, stored);
             self.queue.after(delay, Event::Input(slot, input));
         } else {

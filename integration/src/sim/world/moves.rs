@@ -45,8 +45,8 @@ pub(super) enum Gait {
 pub(super) enum Order {
     /// Begin to write your image into a connection to that slot with that ticket.
     Copy(Slot, u64),
-    /// Stop, and write an image into the store, for that cut.
-    Save(CutKey),
+    /// Stop, and write an image into the store, for that cut, or have a copy write it.
+    Save((CutKey, bool)),
     /// Stop, and write the rest; or all of it into a connection to that slot with that ticket.
     Freeze(Option<(Slot, u64)>),
     /// Give up what was begun.
@@ -262,8 +262,8 @@ impl World {
 
     /// A daemon has a task stop.
     pub(super) fn freeze(&mut self, slot: Slot, tid: Tid, way: MoveWay) {
-        if let Some(key) = self.store.opened.remove(&(slot, tid)) {
-            return self.order(slot, tid, Order::Save(key));
+        if let Some(way) = self.store.opened.remove(&(slot, tid)) {
+            return self.order(slot, tid, Order::Save(way));
         }
         let opened = self.opened.remove(&(slot, tid)).filter(|_| !way.precopy);
         self.order(slot, tid, Order::Freeze(opened));
@@ -316,9 +316,9 @@ impl World {
                 }
                 Ok(())
             }
-            (Gait::Runs, Order::Save(key)) => {
+            (Gait::Runs, Order::Save(way)) => {
                 process.copying = None;
-                self.stand_for_store(index, key);
+                self.stand_for_store(index, way);
                 Ok(())
             }
             (Gait::Runs, Order::Cancel) => {

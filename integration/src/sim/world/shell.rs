@@ -75,14 +75,21 @@ impl World {
             } => return self.copy(slot, tid, &addr, ticket, way),
             Output::Freeze(tid, way) => self.freeze(slot, tid, way),
             Output::Store {
-                tid, app, epoch, ..
+                tid,
+                app,
+                epoch,
+                copied,
+                ..
             } => {
-                self.store.opened.insert((slot, tid), (app, epoch));
+                let way = ((app, epoch), copied);
+                self.store.opened.insert((slot, tid), way);
             }
             Output::Commit(checkpoint) => return self.commit(slot, &checkpoint),
             Output::Drop { app, epoch, .. } => self.drop_checkpoint((app, epoch)),
             Output::CancelCopy(tid) => self.order(slot, tid, Order::Cancel),
-            Output::Resume { tid, generation } => self.order(slot, tid, Order::Go(generation)),
+            Output::Resume {
+                tid, generation, ..
+            } => self.order(slot, tid, Order::Go(generation)),
             Output::Expect { tid, ticket } => self.expect(slot, tid, ticket),
             Output::Begin {
                 tid, generation, ..

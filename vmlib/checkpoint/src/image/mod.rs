@@ -11,6 +11,7 @@
 //! nothing, and is elsewhere. Both share the records of [`format`](crate::raw::format).
 
 mod check;
+mod end;
 mod error;
 mod files;
 mod heads;
@@ -20,6 +21,7 @@ mod read;
 mod write;
 
 pub use crate::raw::features::Feature;
+pub use end::ToTheEnd;
 pub use error::{Damage, ImageError, Impossible, Place};
 pub use files::{FileProblem, check_files};
 pub use heads::Heads;

@@ -1,7 +1,8 @@
 //! What each change does to the agreed state, and when it is void.
 
 use super::{
-    Agreed, Applied, Coordinated, Host, HostPhase, Lost, Task, Void, recover::Failure, remove_from,
+    Agreed, Applied, Coordinated, CutUnderWay, Host, HostPhase, Lost, Task, Void, recover::Failure,
+    remove_from,
 };
 use std::sync::Arc;
 use vm_wire::{
@@ -138,13 +139,21 @@ impl Agreed {
             Change::Coordinator { app, host, term } => {
                 applied.push(self.coordinate(*app, *host, *term)?);
             }
-            Change::Cut { app, epoch, term } => applied.push(self.cut(*app, *epoch, *term)?),
-            Change::CutEnd {
+            Change::Cut {
                 app,
                 epoch,
-                saved,
+                term,
                 stop,
-            } => self.end_cut(*app, *epoch, *saved, *stop, applied)?,
+            } => {
+                let cut = CutUnderWay {
+                    term: *term,
+                    stop: *stop,
+                    gone: false,
+                };
+                applied.push(self.cut(*app, *epoch, cut)?);
+            }
+            Change::CutGo { app, epoch } => applied.push(self.let_go(*app, *epoch)?),
+            Change::CutEnd { app, epoch, saved } => self.end_cut(*app, *epoch, *saved, applied)?,
             Change::Policy { app, policy } => applied.push(self.set_policy(*app, *policy)?),
             Change::Revive(revival) => self.revive(revival, applied)?,
             Change::Standing {
@@ -352,12 +361,12 @@ impl Agreed {
         Ok(Applied::Coordinator { app, host, term })
     }
 
-    fn cut(&mut self, app: Tid, epoch: u32, term: u32) -> Result<Applied, Void> {
+    fn cut(&mut self, app: Tid, epoch: u32, cut: CutUnderWay) -> Result<Applied, Void> {
         if !self.in_app.contains_key(&app) {
             return Err(Void::NoTask(app));
         }
         let last = self.coordinator(app).map_or(0, |last| last.term);
-        if last != term {
+        if last != cut.term {
             return Err(Void::Term(last));
         }
         if !self.epochs.contains_key(&app) && self.epochs.len() >= limits::APPS_SAVED_MAX {
@@ -368,12 +377,23 @@ impl Agreed {
         if busy || epochs.epoch.checked_add(1) != Some(epoch) {
             return Err(Void::Cut);
         }
-        (epochs.epoch, epochs.cut) = (epoch, Some(term));
+        (epochs.epoch, epochs.cut) = (epoch, Some(cut));
         Ok(Applied::Cut {
             app,
             epoch,
             agreed: Some(Box::new(self.part(app))),
         })
+    }
+
+    fn let_go(&mut self, app: Tid, epoch: u32) -> Result<Applied, Void> {
+        let epochs = self.epochs.get_mut(&app).ok_or(Void::Cut)?;
+        match &mut epochs.cut {
+            Some(cut) if epochs.epoch == epoch && !cut.stop && !cut.gone => {
+                cut.gone = true;
+                Ok(Applied::CutGone { app, epoch })
+            }
+            _ => Err(Void::Cut),
+        }
     }
 
     fn set_policy(&mut self, app: Tid, policy: Policy) -> Result<Applied, Void> {
@@ -393,18 +413,17 @@ impl Agreed {
         app: Tid,
         epoch: u32,
         saved: bool,
-        stop: bool,
         applied: &mut Vec<Applied>,
     ) -> Result<(), Void> {
         let epochs = self.epochs.get_mut(&app).ok_or(Void::Cut)?;
-        if epochs.cut.is_none() || epochs.epoch != epoch {
+        let Some(cut) = epochs.cut.filter(|_| epochs.epoch == epoch) else {
             return Err(Void::Cut);
-        }
+        };
         epochs.cut = None;
         if saved {
             (epochs.saved, epochs.kills) = (epoch, 0);
         }
-        if saved && stop {
+        if saved && cut.stop {
             for tid in self.tasks_of(app).collect::<Vec<_>>() {
                 self.end(tid, ExitStatus::Suspended, applied);
             }

@@ -345,15 +345,15 @@ impl Agreed {
         let mut changes = Vec::new();
         self.cuts_ended(later, &mut changes);
         // Before all else: what is told here is told after the cut.
-        let cut = |(app, it): (&Tid, &Epochs)| {
-            let new = it.cut.is_some() && it.epoch != self.epochs(*app).epoch;
-            new.then_some(Applied::Cut {
-                app: *app,
-                epoch: it.epoch,
-                agreed: None,
-            })
-        };
-        changes.extend(later.epochs.iter().filter_map(cut));
+        for (&app, it) in &later.epochs {
+            let (before, epoch) = (self.epochs(app), it.epoch);
+            let cut = it.cut.is_some() && epoch != before.epoch;
+            let agreed = None;
+            changes.extend(cut.then_some(Applied::Cut { app, epoch, agreed }));
+            let gone = it.cut.is_some_and(|cut| cut.gone);
+            let new = epoch != before.epoch || before.cut.is_some_and(|cut| !cut.gone);
+            changes.extend((gone && new).then_some(Applied::CutGone { app, epoch }));
+        }
         let news = later
             .hosts
             .iter()

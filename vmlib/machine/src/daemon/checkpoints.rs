@@ -208,7 +208,7 @@ impl Daemon {
         let text = match answer {
             Answer::Checkpointed(report) => {
                 self.costs
-                    .insert(app, Duration::from_micros(report.freeze_us));
+                    .insert(app, Duration::from_micros(report.total_us));
                 self.review_policy(app);
                 let next = self.policies.get(&app).map(|due| due.since(self.now));
                 format!(

@@ -392,6 +392,7 @@ impl Daemon {
             Order::MoveEnd(end) if here => self.on_move_end(end, out),
             Order::CheckpointEnd(end) if here => self.on_checkpoint_end(end, out),
             Order::CutAsk(ask) if here && ask.app == app => self.on_cut_ask(&ask, out),
+            Order::CutGo(go) if here && go.app == app => self.on_cut_go(go, out),
             Order::CommitAsk(ask) if here && ask.checkpoint.agreed.app == app => {
                 self.on_commit_ask(ask, out);
             }

@@ -3,8 +3,12 @@
 //!
 //! The log makes the cut ([`Change::Cut`]). From the moment on when a daemon applies that, it tells
 //! the tasks of the application here nothing new and hands them no message: each stops when it hears
-//! of it, and its image goes into the store. What its daemon knew of it at that moment goes along.
-//! When the log ends the cut, all go on; or, if the application is to be stopped, end.
+//! of it, and a copy of it writes its image into the store. What its daemon knew of it at that moment
+//! goes along. When all tasks stand, the log lets them go on ([`Change::CutGo`]), while the copies
+//! write; and when the checkpoint is committed, it ends the cut.
+//!
+//! If the application is to be stopped, nothing is copied: its tasks stand until the log ends the cut,
+//! and with that they end.
 //!
 //! What is born meanwhile is started only then: it could speak to tasks that have not stopped yet. A
 //! task that is just being moved is saved where it goes on. One that ends meanwhile ends the cut
@@ -14,14 +18,14 @@
 //! next one ends the cut, and so does any daemon after [`limits::CUT_TIME`].
 
 use super::{Daemon, Timer, check::STOPPED};
-use crate::{LaunchSpec, Outbox, Output, Written, checkpointing::too_much_kept};
+use crate::{LaunchSpec, Outbox, Output, Time, Written, checkpointing::too_much_kept};
 use std::collections::BTreeMap;
 use vm_wire::{
     HostId, Tid,
     agreed::{Change, ExitStatus},
     checkpoint::{
-        AgreedPart, CheckpointEnd, CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutMade,
-        KeptChunks, KeptSaved, Part, PartSaved, SavedPart,
+        AgreedPart, CheckpointEnd, CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutGo,
+        CutGone, CutLost, CutMade, KeptChunks, KeptSaved, Part, PartSaved, PartStands, SavedPart,
     },
     limits,
     peer::{Belongings, MoveWay, Order},
@@ -39,6 +43,10 @@ pub(super) type Cuts = BTreeMap<Tid, Cut>;
 pub(super) struct Cut {
     generation: u32,
     epoch: u32,
+    /// The application ends with it.
+    blocks: bool,
+    /// The tasks have gone on.
+    gone: bool,
     /// The tasks here.
     parts: BTreeMap<Tid, Stage>,
     /// What was born meanwhile.
@@ -56,7 +64,7 @@ pub(super) struct Cut {
 enum Stage {
     /// It starts, or is being moved here.
     Waits,
-    /// It was told to stop and to write its image.
+    /// It was told to stop, and its image is being written.
     Saving(Box<Saving>),
     /// Its part is saved, or it could not be, and that was told.
     Told,
@@ -65,10 +73,20 @@ enum Stage {
 #[derive(Debug)]
 struct Saving {
     belongings: Belongings,
-    /// It stands, and has written its image.
-    written: Option<Written>,
-    /// That is in the store.
+    /// When it was known to stand, and what it said; when it went on.
+    stood: Option<(Time, Written)>,
+    went: Option<Time>,
+    /// Its image is in the store.
     stored: Option<Part>,
+}
+
+/// Has a task stop, once there is a way for its image.
+fn stop_part(tid: Tid, out: &mut Outbox) {
+    let way = MoveWay {
+        precopy: false,
+        compress: false,
+    };
+    out.push_back(Output::Freeze(tid, way));
 }
 
 impl Daemon {
@@ -83,10 +101,13 @@ impl Daemon {
     ) {
         let state = self.agreement.state();
         let here = |tid: &Tid| state.living_task(*tid).is_some_and(|it| it.host == self.me);
-        let tids: Vec<Tid> = state.tasks_of(app).filter(here).collect();
+        let mut tids: Vec<Tid> = state.tasks_of(app).filter(here).collect();
+        let epochs = state.epochs(app);
         let cut = Cut {
-            generation: state.epochs(app).generation,
+            generation: epochs.generation,
             epoch,
+            blocks: epochs.cut.is_some_and(|cut| cut.stop),
+            gone: false,
             parts: BTreeMap::new(),
             launches: Vec::new(),
             agreed,
@@ -96,8 +117,10 @@ impl Daemon {
         self.cuts.insert(app, cut);
         self.tell_cut_made(app, out);
         self.save_kept(app, epoch, out);
+        // The ways into the store take longer to open than tasks to stop.
+        tids.retain(|tid| self.open_part(*tid, out));
         for tid in tids {
-            self.save_part(tid, out);
+            stop_part(tid, out);
         }
         for (tid, request, answer) in std::mem::take(&mut self.postponed) {
             self.answer_task(tid, request, answer, out);
@@ -110,7 +133,7 @@ impl Daemon {
     /// This daemon's first state may be of after a cut that waits for what this host keeps.
     pub(super) fn take_part_in_cuts(&mut self, out: &mut Outbox) {
         let state = self.agreement.state();
-        let cut: Vec<Tid> = state.apps().filter(|app| state.is_cut(*app)).collect();
+        let cut: Vec<Tid> = state.apps().filter(|app| state.is_standing(*app)).collect();
         for app in cut {
             let epoch = self.agreement.state().epochs(app).epoch;
             self.on_cut(app, epoch, None, out);
@@ -123,9 +146,9 @@ impl Daemon {
         let Some(app) = self.tasks.get(&tid).map(|task| task.app) else {
             return false;
         };
-        let epochs = self.agreement.state().epochs(app);
+        let state = self.agreement.state();
         let known = self.cuts.get(&app).map(|cut| cut.epoch);
-        epochs.cut.is_some() && known != Some(epochs.epoch)
+        state.is_standing(app) && known != Some(state.epochs(app).epoch)
     }
 
     /// Its own coordinator learns of the cut.
@@ -144,47 +167,59 @@ impl Daemon {
         }
     }
 
-    /// Has a task of this host saved, if its application is cut and it was not yet: at the cut, or
-    /// once it has started or arrived.
+    /// Has a task of this host saved that has started or arrived, if its application is cut and it
+    /// was not saved yet.
     pub(super) fn save_part(&mut self, tid: Tid, out: &mut Outbox) {
+        if self.open_part(tid, out) {
+            stop_part(tid, out);
+        }
+    }
+
+    /// Opens a way into the store for the image of a task, if it is to be saved; whether it is to
+    /// stop now.
+    fn open_part(&mut self, tid: Tid, out: &mut Outbox) -> bool {
         let app = self.agreement.state().living_task(tid).map(|task| task.app);
         let Some((app, cut)) = app.and_then(|app| Some((app, self.cuts.get_mut(&app)?))) else {
-            return;
+            return false;
         };
-        if matches!(cut.parts.get(&tid), Some(Stage::Saving(_) | Stage::Told)) {
-            return;
+        let known = matches!(cut.parts.get(&tid), Some(Stage::Saving(_) | Stage::Told));
+        if cut.gone || known {
+            return false;
         }
         cut.parts.insert(tid, Stage::Waits);
-        let epoch = cut.epoch;
+        let (epoch, copied) = (cut.epoch, !cut.blocks);
         if self.is_released(tid) {
-            return;
+            return false;
         }
         if self.leaving.contains_key(&tid) {
             let failed = self.cannot_move(tid, FailKind::Refused, CUT);
             self.take_back(tid, failed, out);
         }
         let Some(task) = self.tasks.get(&tid) else {
-            return;
+            return false;
         };
         let enrolled = self.agreement.state().living_task(tid);
         let why = match enrolled.is_some_and(|task| task.enrolled) {
             true => Some("it was started from a shell; start it with 'vm run'"),
             false if task.stopped => Some(STOPPED),
             false if task.leaving || task.exiting => {
-                return self.tell_part(app, tid, Err(self.no_such_task(tid)), out);
+                self.tell_part(app, tid, Err(self.no_such_task(tid)), out);
+                return false;
             }
             false => None,
         };
         if let Some(why) = why {
-            return self.cannot_save(app, tid, why, out);
+            self.cannot_save(app, tid, why, out);
+            return false;
         }
         if !task.connected {
             // It is starting.
-            return;
+            return false;
         }
         let saving = Box::new(Saving {
             belongings: self.belongings_of(tid),
-            written: None,
+            stood: None,
+            went: None,
             stored: None,
         });
         if let Some(cut) = self.cuts.get_mut(&app) {
@@ -200,12 +235,9 @@ impl Daemon {
             app,
             generation,
             epoch,
+            copied,
         });
-        let way = MoveWay {
-            precopy: false,
-            compress: false,
-        };
-        out.push_back(Output::Freeze(tid, way));
+        true
     }
 
     /// What this daemon knows of a task: its request under way will be asked anew.
@@ -232,32 +264,45 @@ impl Daemon {
     pub(super) fn is_saving(&self, tid: Tid) -> bool {
         self.tasks.get(&tid).is_some_and(|task| {
             let cut = self.cuts.get(&task.app);
+            let cut = cut.filter(|cut| !cut.gone);
             cut.is_some_and(|cut| matches!(cut.parts.get(&tid), Some(Stage::Saving(_))))
         })
     }
 
+    /// A task that is being saved, which may have ended meanwhile.
     fn saving(&mut self, tid: Tid) -> Option<(Tid, &mut Saving)> {
-        let app = self.tasks.get(&tid)?.app;
-        match self.cuts.get_mut(&app)?.parts.get_mut(&tid)? {
-            Stage::Saving(saving) => Some((app, saving)),
+        let mut cuts = self.cuts.iter_mut();
+        cuts.find_map(|(app, cut)| match cut.parts.get_mut(&tid)? {
+            Stage::Saving(saving) => Some((*app, &mut **saving)),
             _ => None,
-        }
+        })
     }
 
-    /// A task has written its image, or says why it cannot.
+    /// A task stands and has written its image, or a copy of it does; or it says why it cannot.
     pub(super) fn on_part_written(
         &mut self,
         tid: Tid,
         result: Result<Written, Failed>,
         out: &mut Outbox,
     ) {
+        let now = self.now;
         let Some((app, saving)) = self.saving(tid) else {
             return;
         };
         match result {
             Ok(written) => {
-                saving.written = Some(written);
-                self.review_part(tid, out);
+                saving.stood = Some((now, written));
+                let Some(cut) = self.cuts.get(&app).filter(|cut| !cut.blocks) else {
+                    return self.review_part(tid, out);
+                };
+                let epoch = cut.epoch;
+                let stands = PartStands {
+                    app,
+                    epoch,
+                    tid,
+                    host: self.me,
+                };
+                self.tell_coordinator_of(app, &Order::PartStands(stands), out);
             }
             Err(failed) if failed.kind == FailKind::NoSuchTask => {
                 self.tell_part(app, tid, Err(failed), out);
@@ -274,9 +319,10 @@ impl Daemon {
         result: Result<Part, Failed>,
         out: &mut Outbox,
     ) {
-        let app = self.tasks.get(&tid).map(|task| task.app);
-        let cut = app.and_then(|app| self.cuts.get(&app));
-        if cut.is_none_or(|cut| cut.epoch != epoch) {
+        let Some((app, _)) = self.saving(tid) else {
+            return;
+        };
+        if self.cuts.get(&app).is_none_or(|cut| cut.epoch != epoch) {
             return;
         }
         let Some((app, saving)) = self.saving(tid) else {
@@ -291,19 +337,64 @@ impl Daemon {
         }
     }
 
+    /// Tells of a part that is in the store, once it is known for how long its task stood; of one that
+    /// ends with it, until now.
     fn review_part(&mut self, tid: Tid, out: &mut Outbox) {
+        let now = self.now;
         let Some((app, saving)) = self.saving(tid) else {
             return;
         };
-        if let Some(written) = saving.written
+        let (stood, went, stored) = (saving.stood, saving.went, saving.stored.is_some());
+        let blocks = self.cuts.get(&app).is_some_and(|cut| cut.blocks);
+        let until = went.or(blocks.then_some(now));
+        if let (Some((stood, written)), Some(until), true) = (stood, until, stored)
+            && let Some((app, saving)) = self.saving(tid)
             && let Some(image) = saving.stored.take()
         {
             let part = SavedPart {
                 image,
                 belongings: std::mem::take(&mut saving.belongings),
-                freeze_us: written.time.as_micros() as u64,
+                freeze_us: (written.time + until.since(stood)).as_micros() as u64,
             };
             self.tell_part(app, tid, Ok(part), out);
+        }
+    }
+
+    /// All tasks of a cut stand: those of this host go on.
+    pub(super) fn on_cut_gone(&mut self, app: Tid, epoch: u32, out: &mut Outbox) {
+        let now = self.now;
+        let Some(cut) = self.cuts.get_mut(&app).filter(|cut| cut.epoch == epoch) else {
+            return;
+        };
+        cut.gone = true;
+        let mut tids = Vec::new();
+        for (tid, stage) in &mut cut.parts {
+            if let Stage::Saving(saving) = stage {
+                saving.went = Some(now);
+                tids.push(*tid);
+            }
+        }
+        let launches = std::mem::take(&mut cut.launches);
+        for tid in &tids {
+            self.go_on(*tid, true, out);
+        }
+        for tid in tids {
+            self.review_part(tid, out);
+        }
+        self.launch_waiting(launches, out);
+        self.tell_cut_gone(app, epoch, out);
+    }
+
+    /// Starts what was born while its application stood.
+    fn launch_waiting(&mut self, launches: Vec<LaunchSpec>, out: &mut Outbox) {
+        let lives = |spec: &LaunchSpec| self.agreement.state().living_task(spec.tid).is_some();
+        let (born, ended): (Vec<_>, Vec<_>) = launches.into_iter().partition(lives);
+        for spec in born {
+            out.push_back(Output::Launch(Box::new(spec)));
+        }
+        for spec in ended {
+            let status = ExitStatus::NotStarted;
+            self.on_process_ended(spec.tid, status, out);
         }
     }
 
@@ -384,37 +475,56 @@ impl Daemon {
         self.tell_coordinator_of(app, &Order::KeptSaved(saved), out);
     }
 
-    /// A host is lost, and what it kept with it.
-    pub(super) fn lose_kept_of(&mut self, host: HostId, out: &mut Outbox) {
+    /// A host is lost, with what it kept and what was being written there.
+    pub(super) fn lose_parts_of(&mut self, host: HostId, out: &mut Outbox) {
         let cuts: Vec<_> = self
             .cuts
             .iter()
             .map(|(app, cut)| (*app, cut.epoch))
             .collect();
         for (app, epoch) in cuts {
-            let result = Ok(Vec::new());
-            let saved = KeptSaved {
-                app,
-                epoch,
-                host,
-                result,
-            };
-            self.on_saved(host, app, &Order::KeptSaved(saved), out);
+            let lost = CutLost { app, epoch, host };
+            self.on_saved(self.me, app, &Order::CutLost(lost), out);
         }
     }
 
     /// The coordinator here wants a cut.
     pub(super) fn on_cut_ask(&mut self, ask: &CutAsk, out: &mut Outbox) {
-        let (app, term) = (ask.app, ask.term);
+        let (app, term, stop) = (ask.app, ask.term, ask.stop);
         let epochs = self.agreement.state().epochs(app);
         match epochs.cut {
-            Some(of) if of == term => self.tell_cut_made(app, out),
+            Some(cut) if cut.term == term => self.tell_cut_made(app, out),
             Some(_) => self.end_cut(app, epochs.epoch),
             None if self.agreement.is_pending() => {}
             None => {
                 let epoch = epochs.epoch + 1;
-                self.agreement.propose(Change::Cut { app, epoch, term });
+                self.agreement.propose(Change::Cut {
+                    app,
+                    epoch,
+                    term,
+                    stop,
+                });
             }
+        }
+    }
+
+    /// The coordinator here knows that all tasks stand.
+    pub(super) fn on_cut_go(&mut self, go: CutGo, out: &mut Outbox) {
+        let CutGo { app, epoch } = go;
+        let epochs = self.agreement.state().epochs(app);
+        match epochs.cut.filter(|_| epochs.epoch == epoch) {
+            Some(cut) if cut.gone => self.tell_cut_gone(app, epoch, out),
+            Some(_) if !self.agreement.is_pending() => {
+                self.agreement.propose(Change::CutGo { app, epoch });
+            }
+            _ => {}
+        }
+    }
+
+    fn tell_cut_gone(&mut self, app: Tid, epoch: u32, out: &mut Outbox) {
+        if self.serving_coordinator(app).is_some() {
+            let gone = CutGone { app, epoch };
+            self.mail_to_coordinator(app, self.me, &Order::CutGone(gone), out);
         }
     }
 
@@ -448,17 +558,11 @@ impl Daemon {
         } = close;
         let epochs = self.agreement.state().epochs(app);
         if epochs.cut.is_some() && epochs.epoch == epoch {
-            let stop = end.is_some();
             if let Some(cut) = self.cuts.get_mut(&app) {
                 cut.stop = end;
             }
             if !self.agreement.is_pending() {
-                self.agreement.propose(Change::CutEnd {
-                    app,
-                    epoch,
-                    saved,
-                    stop,
-                });
+                self.agreement.propose(Change::CutEnd { app, epoch, saved });
             }
         } else {
             let saved = epochs.saved == epoch;
@@ -475,18 +579,14 @@ impl Daemon {
 
     /// Has the log end a cut without a checkpoint.
     fn end_cut(&mut self, app: Tid, epoch: u32) {
-        self.agreement.propose(Change::CutEnd {
-            app,
-            epoch,
-            saved: false,
-            stop: false,
-        });
+        let saved = false;
+        self.agreement.propose(Change::CutEnd { app, epoch, saved });
     }
 
     /// Another coordinator serves here: a cut of the last one's is no use to it.
     pub(super) fn end_cut_of_others(&mut self, app: Tid, term: u32) {
         let epochs = self.agreement.state().epochs(app);
-        if epochs.cut.is_some_and(|of| of != term) {
+        if epochs.cut.is_some_and(|cut| cut.term != term) {
             self.end_cut(app, epochs.epoch);
         }
     }
@@ -522,7 +622,11 @@ impl Daemon {
             if let Some((asker, end)) = cut.stop.filter(|_| saved) {
                 self.send_checkpoint_end(asker, end, out);
             }
-            for tid in cut.parts.into_keys() {
+            for (tid, stage) in cut.parts {
+                let writes = matches!(&stage, Stage::Saving(saving) if saving.stored.is_none());
+                if cut.gone && writes {
+                    out.push_back(Output::CancelCopy(tid));
+                }
                 let state = self.agreement.state();
                 let status = state.task(tid).and_then(|task| task.status);
                 // If this daemon was given a later state, the application may be back already.
@@ -534,15 +638,7 @@ impl Daemon {
                     self.thaw(tid, out);
                 }
             }
-            let lives = |spec: &LaunchSpec| self.agreement.state().living_task(spec.tid).is_some();
-            let (born, ended): (Vec<_>, Vec<_>) = cut.launches.into_iter().partition(lives);
-            for spec in born {
-                out.push_back(Output::Launch(Box::new(spec)));
-            }
-            for spec in ended {
-                let status = ExitStatus::NotStarted;
-                self.on_process_ended(spec.tid, status, out);
-            }
+            self.launch_waiting(cut.launches, out);
         }
         let state = self.agreement.state();
         if !saved && state.coordinator(app).is_some_and(|it| it.host == self.me) {
@@ -557,19 +653,20 @@ impl Daemon {
         self.review_policy(app);
     }
 
-    /// Starts the process of a task that was born; not while its application is cut.
+    /// Starts the process of a task that was born; not while its application stands.
     pub(super) fn launch(&mut self, app: Tid, spec: LaunchSpec, out: &mut Outbox) {
         match self.cuts.get_mut(&app) {
-            Some(cut) => cut.launches.push(spec),
-            None => out.push_back(Output::Launch(Box::new(spec))),
+            Some(cut) if !cut.gone => cut.launches.push(spec),
+            _ => out.push_back(Output::Launch(Box::new(spec))),
         }
     }
 
-    /// A task has ended: if it was to be saved, it cannot be any more.
+    /// A task has ended: if it was to be saved, it cannot be any more, unless a copy of it writes its
+    /// image.
     pub(super) fn end_part_of(&mut self, tid: Tid, out: &mut Outbox) {
         let app = self.agreement.state().task(tid).map(|task| task.app);
         if let Some(app) = app
-            && let Some(cut) = self.cuts.get_mut(&app)
+            && let Some(cut) = self.cuts.get(&app).filter(|cut| !cut.gone)
         {
             let epoch = cut.epoch;
             let result = Err(self.no_such_task(tid));

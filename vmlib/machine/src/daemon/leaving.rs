@@ -329,8 +329,13 @@ impl Daemon {
         self.give_up_move(tid, failed, out);
     }
 
-    /// The task goes on here, under whatever incarnation.
+    /// The task goes on here, under whatever incarnation; its image is of no use.
     pub(super) fn thaw(&mut self, tid: Tid, out: &mut Outbox) {
+        self.go_on(tid, false, out);
+    }
+
+    /// The task goes on here. A copy of it may still be writing its image.
+    pub(super) fn go_on(&mut self, tid: Tid, writes: bool, out: &mut Outbox) {
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
@@ -341,7 +346,11 @@ impl Daemon {
         let generation = self.agreement.state().epochs(task.app).generation;
         let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
         self.routes.set_connected(tid, connected);
-        out.push_back(Output::Resume { tid, generation });
+        out.push_back(Output::Resume {
+            tid,
+            generation,
+            writes,
+        });
         self.tell_again(tid, out);
         self.send_on(tid, waited, missed, out);
     }

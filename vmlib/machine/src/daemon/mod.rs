@@ -279,7 +279,7 @@ pub struct Daemon {
     asked_checkpoints: BTreeMap<u64, CheckpointAsked>,
     /// When this daemon makes checkpoints by itself, of which applications.
     policies: BTreeMap<Tid, Time>,
-    /// What the last of them cost: for so long the tasks stood still.
+    /// What the last of them cost at most: as long as it took, the processors were busy with it.
     costs: BTreeMap<Tid, Duration>,
     /// Restarts that were asked for here.
     asked_restarts: BTreeMap<u64, RestartAsked>,
@@ -606,6 +606,7 @@ impl Daemon {
             Applied::Cut { app, epoch, agreed } => {
                 self.on_cut(app, epoch, agreed.map(|agreed| *agreed), out);
             }
+            Applied::CutGone { app, epoch } => self.on_cut_gone(app, epoch, out),
             Applied::CutEnded { app, epoch, saved } => self.on_cut_ended(app, epoch, saved, out),
             Applied::Policy(app) => self.review_policy(app),
             Applied::Revived { app, generation } => self.on_revived(app, generation, out),

@@ -6,7 +6,7 @@ use crate::{Filter, Outbox, Output, Received};
 use bytes::Bytes;
 use vm_wire::{
     Frame, FrameReader, HostId, Tid,
-    checkpoint::{KeptSaved, PartSaved},
+    checkpoint::{KeptSaved, PartSaved, PartStands},
     peer::{Order, Usage},
 };
 
@@ -76,13 +76,17 @@ impl Daemon {
             Ok(Order::CheckEnd(end)) => self.on_check_end(end, out),
             Ok(Order::CheckpointAsk(ask)) => self.on_checkpoint_ask(host, ask, out),
             Ok(Order::CheckpointEnd(end)) => self.on_checkpoint_end(end, out),
-            Ok(order @ Order::PartSaved(PartSaved { app, .. }))
+            Ok(order @ Order::PartStands(PartStands { app, .. }))
+            | Ok(order @ Order::PartSaved(PartSaved { app, .. }))
             | Ok(order @ Order::KeptSaved(KeptSaved { app, .. })) => {
                 self.on_saved(host, app, &order, out);
             }
             Ok(
                 Order::CutAsk(_)
                 | Order::CutMade(_)
+                | Order::CutLost(_)
+                | Order::CutGo(_)
+                | Order::CutGone(_)
                 | Order::CommitAsk(_)
                 | Order::Committed(_)
                 | Order::CutClose(_)

@@ -22,6 +22,10 @@ pub struct Store {
     pub slow: bool,
     /// There is no room.
     pub full: bool,
+    /// These tasks stop when the test says so.
+    pub late: BTreeSet<Tid>,
+    /// They have been told to: on which host, for which epoch.
+    told: BTreeMap<Tid, (HostId, u32)>,
     /// The images of these tasks are broken.
     pub broken: BTreeSet<Tid>,
     /// Tasks whose processes are made when the test says so.
@@ -36,6 +40,13 @@ pub struct Store {
     pub committed: Vec<Checkpoint>,
 }
 
+impl Store {
+    /// Nobody wants that image any more.
+    pub fn cancel(&mut self, tid: Tid) {
+        self.waiting.remove(&tid);
+    }
+}
+
 impl World {
     pub fn freeze_to_store(&mut self, host: HostId, tid: Tid, epoch: u32) {
         let process = self.processes.get_mut(&tid).expect("a process");
@@ -43,6 +54,10 @@ impl World {
         if self.unsavable.contains_key(&tid) {
             let failed = Failed::new(FailKind::Refused, "it has a strange device open");
             return self.input(host, Input::Frozen(tid, Err(failed)));
+        }
+        if self.store.late.contains(&tid) {
+            self.store.told.insert(tid, (host, epoch));
+            return;
         }
         process.frozen = true;
         let image = process.endpoint.clone().expect("it is enrolled");
@@ -61,6 +76,14 @@ impl World {
         self.store.waiting.insert(tid, (host, epoch, part));
         if !self.store.slow {
             self.store_images();
+        }
+    }
+
+    /// Those that are late stop.
+    pub fn stop_late(&mut self) {
+        self.store.late.clear();
+        for (tid, (host, epoch)) in std::mem::take(&mut self.store.told) {
+            self.freeze_to_store(host, tid, epoch);
         }
     }
 
@@ -115,6 +138,25 @@ fn stand(world: &World, tids: &[Tid]) -> bool {
     tids.iter().all(|tid| world.processes[tid].frozen)
 }
 
+/// A checkpoint for which all stand but those that stop when the test says so.
+fn all_but_late(world: &mut World, late: Tid, stand: &[Tid]) -> (ConnId, u64) {
+    world.store.late.insert(late);
+    let wish = world.wish_checkpoint(late, false);
+    world.run_until("the others stand", |world| self::stand(world, stand));
+    wish
+}
+
+/// A checkpoint for which all have stood, and whose images are not whole yet.
+fn being_written(world: &mut World, tids: &[Tid]) -> (ConnId, u64) {
+    world.store.slow = true;
+    let wish = all_but_late(world, tids[0], &tids[1..]);
+    world.stop_late();
+    let goes = |world: &World| tids.iter().all(|tid| !world.processes[tid].frozen);
+    world.run_until("they go on", goes);
+    assert!(world.console_answer(wish.0, wish.1).is_none());
+    wish
+}
+
 /// All go on, and what they say to each other arrives once.
 pub fn check(world: &mut World, tids: &[Tid]) {
     world.run_for(Duration::from_secs(2));
@@ -163,22 +205,81 @@ fn all_tasks_of_an_application_are_saved_and_go_on() {
 }
 
 #[test]
-fn none_goes_on_before_all_are_saved_and_nothing_reaches_them_meanwhile() {
+fn none_goes_on_before_all_stand_and_nothing_reaches_them_meanwhile() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
-    world.store.slow = true;
-    let wish = world.wish_checkpoint(master, false);
-    world.run_until("all stand", |world| stand(world, &all));
+    let wish = all_but_late(&mut world, workers[1], &[master, workers[0]]);
     let other = world.master(2, "other");
     world.send(other, master, "from outside");
     world.run_for(Duration::from_secs(3));
-    assert!(stand(&world, &all));
-    world.store_images();
-    assert!(world.checkpointed(wish).is_ok());
+    assert!(stand(&world, &[master, workers[0]]));
+    world.stop_late();
+    let report = world.checkpointed(wish).expect("they can be saved");
+    assert!(report.freeze_us >= 3_000_000, "{report:?}");
     world.run_for(Duration::from_millis(500));
     let told = [(other, "from outside".to_owned())];
     assert_eq!(world.received(master), told);
     check(&mut world, &all);
+}
+
+#[test]
+fn tasks_go_on_while_their_images_are_written() {
+    let (mut world, master, workers) = setting();
+    let all = [master, workers[0], workers[1]];
+    let wish = being_written(&mut world, &all);
+    check(&mut world, &all);
+    let moved = world.wish_move(4, workers[0], 1);
+    let failed = world.moved(moved).expect_err("not now");
+    assert!(failed.text.contains("checkpoint"), "{failed}");
+    assert!(world.store.committed.is_empty());
+    world.store_images();
+    let report = world.checkpointed(wish).expect("they can be saved");
+    assert_eq!((report.epoch, report.tasks), (1, 3));
+    assert!(report.freeze_us < 1_000_000, "{report:?}");
+    // One that ends meanwhile is in the checkpoint, and so is what it was.
+    let wish = being_written(&mut world, &all);
+    world.die(workers[0], ExitStatus::Left(0));
+    world.run_for(Duration::from_millis(100));
+    world.store_images();
+    let report = world.checkpointed(wish).expect("they can be saved");
+    assert_eq!((report.epoch, report.tasks), (2, 3));
+    check(&mut world, &[master, workers[1]]);
+}
+
+#[test]
+fn what_goes_wrong_while_images_are_written_costs_the_checkpoint_alone() {
+    let (mut world, master, workers) = setting();
+    let all = [master, workers[0], workers[1]];
+    let wish = being_written(&mut world, &all);
+    world.store.full = true;
+    world.store_images();
+    let failed = world.checkpointed(wish).expect_err("there is no room");
+    assert!(failed.text.contains("no space left"), "{failed}");
+    check(&mut world, &all);
+    world.store.full = false;
+    // The next coordinator ends it, and makes another one.
+    let wish = being_written(&mut world, &all);
+    let serving = world.daemon(4).serving_coordinator(master);
+    let (number, _) = serving.expect("it serves");
+    world.input(HostId(4), Input::CoordinatorGone(number));
+    world.store.slow = false;
+    let report = world.checkpointed(wish).expect("they can be saved");
+    assert_eq!((report.epoch, report.tasks), (3, 3));
+    // With a host its images are lost, those of the others are of no use.
+    let wish = being_written(&mut world, &all);
+    world.crash(3);
+    world.run_for(Duration::from_secs(10));
+    let failed = world.checkpointed(wish).expect_err("its tasks go back");
+    assert_ne!(failed.kind, FailKind::BadRequest, "{failed}");
+    world.store.slow = false;
+    check(&mut world, &all);
+    let generation = world
+        .daemon(1)
+        .agreement()
+        .state()
+        .epochs(master)
+        .generation;
+    assert_ne!(generation, 0);
 }
 
 #[test]
@@ -251,13 +352,10 @@ fn what_is_born_meanwhile_begins_when_the_others_go_on() {
 #[test]
 fn a_task_that_ends_meanwhile_is_left_out_of_the_next_try() {
     let (mut world, master, workers) = setting();
-    world.store.slow = true;
-    let wish = world.wish_checkpoint(master, false);
-    world.run_until("they stand", |world| stand(world, &workers));
+    let wish = all_but_late(&mut world, master, &workers);
     world.die(workers[0], ExitStatus::Signal(9));
     world.run_for(Duration::from_millis(100));
-    world.store.slow = false;
-    world.store_images();
+    world.stop_late();
     let report = world.checkpointed(wish).expect("the others are saved");
     assert_eq!((report.epoch, report.tasks), (2, 2));
     check(&mut world, &[master, workers[1]]);
@@ -266,13 +364,10 @@ fn a_task_that_ends_meanwhile_is_left_out_of_the_next_try() {
 #[test]
 fn a_host_that_dies_meanwhile_ends_the_cut_and_the_rest_is_saved() {
     let (mut world, master, workers) = setting();
-    world.store.slow = true;
-    let wish = world.wish_checkpoint(master, false);
-    world.run_until("they stand", |world| stand(world, &workers));
+    let wish = all_but_late(&mut world, master, &workers);
     world.crash(3);
     world.run_for(Duration::from_millis(100));
-    world.store.slow = false;
-    world.store_images();
+    world.stop_late();
     let report = world.checkpointed(wish).expect("the others are saved");
     assert_eq!(report.tasks, 2);
     check(&mut world, &[master, workers[0]]);
@@ -282,15 +377,13 @@ fn a_host_that_dies_meanwhile_ends_the_cut_and_the_rest_is_saved() {
 fn without_its_coordinator_a_cut_is_ended_and_made_again() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
-    world.store.slow = true;
-    let wish = world.wish_checkpoint(master, false);
-    world.run_until("they stand", |world| stand(world, &all));
+    let wish = all_but_late(&mut world, master, &workers);
     let (number, _) = world
         .daemon(4)
         .serving_coordinator(master)
         .expect("it serves");
     world.input(HostId(4), Input::CoordinatorGone(number));
-    world.store.slow = false;
+    world.stop_late();
     world.run_until("they go on", |world| !stand(world, &[workers[0]]));
     let report = world.checkpointed(wish).expect("they can be saved");
     assert_eq!(report.epoch, 2);
@@ -301,9 +394,7 @@ fn without_its_coordinator_a_cut_is_ended_and_made_again() {
 fn a_coordinator_that_forgets_leaves_nobody_standing_for_ever() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
-    world.store.slow = true;
-    let wish = world.wish_checkpoint(master, false);
-    world.run_until("they stand", |world| stand(world, &all));
+    let wish = all_but_late(&mut world, master, &workers);
     world.run_for(limits::CUT_TIME + Duration::from_secs(1));
     let failed = world.checkpointed(wish).expect_err("it took too long");
     assert!(failed.text.contains("too long"), "{failed}");
@@ -329,7 +420,11 @@ fn a_task_that_is_being_moved_is_saved_where_it_goes_on() {
 #[test]
 fn an_application_that_is_stopped_with_a_checkpoint_ends_with_it() {
     let (mut world, master, workers) = setting();
+    world.store.slow = true;
     let wish = world.wish_checkpoint(workers[1], true);
+    world.run_for(Duration::from_secs(3));
+    assert!(stand(&world, &[master, workers[0], workers[1]]));
+    world.store_images();
     let report = world.checkpointed(wish).expect("they can be saved");
     assert_eq!((report.epoch, report.tasks), (1, 3));
     world.run_for(Duration::from_secs(1));

@@ -467,8 +467,16 @@ impl World {
             Output::Store { tid, epoch, .. } => drop(self.storing.insert(tid, epoch)),
             Output::Commit(checkpoint) => self.commit(host, *checkpoint),
             Output::Drop { epoch, .. } => self.noted.push(format!("drop {epoch}")),
-            Output::CancelCopy(tid) => drop(self.copies.remove(&tid)),
-            Output::Resume { tid, .. } => self.resume(host, tid),
+            Output::CancelCopy(tid) => {
+                self.copies.remove(&tid);
+                self.store.cancel(tid);
+            }
+            Output::Resume { tid, writes, .. } => {
+                if !writes {
+                    self.store.cancel(tid);
+                }
+                self.resume(host, tid);
+            }
             Output::Expect { tid, ticket } => {
                 self.expected.insert(ticket, (host, tid));
             }

@@ -6,8 +6,9 @@ use vm_wire::{
     agreed::{Change, Revival, RevivedTask},
     checkpoint::{
         AgreedPart, AgreedTask, Base, Checkpoint, CheckpointAsk, CheckpointEnd, CheckpointReport,
-        CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutMade, KeptChunks, KeptSaved, Part,
-        PartSaved, Policy, Recover, RestartReport, SavedGroup, SavedPart,
+        CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutGo, CutGone, CutLost, CutMade,
+        KeptChunks, KeptSaved, Part, PartSaved, PartStands, Policy, Recover, RestartReport,
+        SavedGroup, SavedPart,
     },
     console::{Answer, Request},
     peer::{Belongings, KeepOrder, Propose},
@@ -181,9 +182,22 @@ pub fn visit(visitor: &mut impl Visitor) {
     };
     visitor.message("CheckpointEnd.ok", end(Ok(report())));
     visitor.message("CheckpointEnd.failed", end(Err(failed())));
-    visitor.message("CutAsk", CutAsk { app, term: 2 });
+    for (name, stop) in [("CutAsk", false), ("CutAsk.stop", true)] {
+        visitor.message(name, CutAsk { app, term: 2, stop });
+    }
     let made = agreed.clone();
     visitor.message("CutMade", CutMade { agreed: made });
+    let stands = PartStands {
+        app,
+        epoch,
+        tid: tid(2, 5),
+        host: HostId(2),
+    };
+    visitor.message("PartStands", stands);
+    let host = HostId(3);
+    visitor.message("CutLost", CutLost { app, epoch, host });
+    visitor.message("CutGo", CutGo { app, epoch });
+    visitor.message("CutGone", CutGone { app, epoch });
     let saved = |result| PartSaved {
         app,
         epoch,

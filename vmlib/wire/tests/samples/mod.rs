@@ -573,6 +573,14 @@ fn changes(visitor: &mut impl Visitor) {
                 app: tid(1, 1),
                 epoch: 4,
                 term: 2,
+                stop: false,
+            },
+        ),
+        (
+            "CutGo",
+            Change::CutGo {
+                app: tid(1, 1),
+                epoch: 4,
             },
         ),
         (
@@ -581,7 +589,6 @@ fn changes(visitor: &mut impl Visitor) {
                 app: tid(1, 1),
                 epoch: 4,
                 saved: true,
-                stop: false,
             },
         ),
         ("Halt", Change::Halt),
