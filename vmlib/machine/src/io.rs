@@ -223,6 +223,8 @@ pub enum Output {
         app: Tid,
         /// Generation and epoch.
         from: Option<(u32, u32)>,
+        /// What is the last whole one is found by reading all of it, not by a look at the lengths alone.
+        verify: bool,
     },
     /// Bring a task back from its image in the store, and let it stand; `Arrived` follows.
     Restore {
