@@ -1,9 +1,9 @@
 //! Work that may wait for a disk, done by a thread beside the event loop.
 //!
 //! Looking up a program touches file systems that may be far away; measuring hundreds of processes
-//! takes long; the commit of a checkpoint waits until it is on a disk; a checkpoint is looked at before it
-//! is restarted, and all of it read if that has failed. One thread does each of them, from a bounded queue; the answers come back
-//! through a channel, and the event loop is woken.
+//! takes long; the commit of a checkpoint waits until it is on a disk; a checkpoint is looked at
+//! before it is restarted, and all of it read if that has failed. One thread does each of them, from
+//! a bounded queue; the answers come back through a channel, and the event loop is woken.
 
 use crate::{context::Source, program::ProgramPath, store::Place, usage};
 use anyhow::Context as _;

@@ -223,7 +223,7 @@ pub enum Output {
         app: Tid,
         /// Generation and epoch.
         from: Option<(u32, u32)>,
-        /// What is the last whole one is found by reading all of it, not by a look at the lengths alone.
+        /// To find the last that is whole all of it is read, not only looked at.
         verify: bool,
     },
     /// Bring a task back from its image in the store, and let it stand; `Arrived` follows.

@@ -42,7 +42,7 @@ pub(super) struct Restart {
     pub attach: bool,
     /// Files that its tasks write are used as they are.
     pub keep_files: bool,
-    /// All of a checkpoint is read before it is chosen: the choice by a look has failed.
+    /// The last whole one is found by reading all of it: the choice by a look has failed.
     pub verify: bool,
 }
 
@@ -74,8 +74,8 @@ pub(super) struct RestartAsked {
 }
 
 impl RestartAsked {
-    /// Whether another checkpoint may be chosen by reading all of them. Where the application goes back
-    /// by itself, the next trial does that.
+    /// Whether it may be that another checkpoint has to be chosen. Where the application goes back by
+    /// itself, the next trial does that.
     fn may_choose_again(&self) -> bool {
         let by_itself = matches!(self.asker, MoveAsker::Recovery(..));
         !by_itself && self.wish.from.is_none() && !self.wish.verify
