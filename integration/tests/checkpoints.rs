@@ -1,8 +1,12 @@
 //! Applications that are saved while their tasks exchange numbered messages.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 use vm_integration::cluster::{Cluster, PATIENCE, client::Client, wait_for};
-use vm_store::{State, Store};
+use vm_store::{CheckpointId, State, Store, name};
 use vm_wire::{
     Tid,
     agreed::ExitStatus,
@@ -190,13 +194,15 @@ fn an_application_goes_on_in_another_machine_from_a_copy_of_the_store() {
     ends_well(&mut console);
 }
 
-#[test]
-fn an_image_that_was_damaged_brings_nothing_back() {
-    let cluster = Cluster::on_loopback(2);
-    let master = stopped(&cluster);
-    let app = vm_store::name::app(master);
-    let folder = cluster.store().join(app).join("g0-e1");
-    let images = fs::read_dir(&folder).expect("a checkpoint").flatten();
+/// The folder of a checkpoint of an application's first life.
+fn folder_of(cluster: &Cluster, app: Tid, epoch: u32) -> PathBuf {
+    let id = CheckpointId::new(0, epoch).to_string();
+    cluster.store().join(name::app(app)).join(id)
+}
+
+/// A bit flips in the middle of the last image of a checkpoint. Returns where that is, and what it was.
+fn damage(folder: &Path) -> (PathBuf, Vec<u8>) {
+    let images = fs::read_dir(folder).expect("a checkpoint").flatten();
     let paths = images.map(|entry| entry.path());
     let image = paths
         .filter(|path| path.extension().is_some_and(|it| it == "image"))
@@ -206,16 +212,80 @@ fn an_image_that_was_damaged_brings_nothing_back() {
     let mut damaged = whole.clone();
     damaged[whole.len() / 2] ^= 1;
     fs::write(&image, &damaged).expect("it can be written");
+    (image, whole)
+}
+
+#[test]
+fn an_image_that_was_damaged_brings_nothing_back() {
+    let cluster = Cluster::on_loopback(2);
+    let master = stopped(&cluster);
+    let (image, whole) = damage(&folder_of(&cluster, master, 1));
     let mut console = cluster.nodes[0].client();
     let failed = restart(&mut console, master, None).expect_err("none is whole");
     assert!(failed.text.contains("none of"), "{failed}");
-    // Its manifest is whole: what is wrong with the image is found by who becomes the task.
+    // Its manifest is whole: what is wrong with the image is found while it is read.
     let failed = restart(&mut console, master, Some((0, 1))).expect_err("it is damaged");
     let names = failed.text.contains("on 'n") && failed.text.contains("damaged");
     assert!(names, "{failed}");
     let answer = console.ask(&Request::Ps(None));
     assert_eq!(answer, Answer::Ps(Vec::new()));
     fs::write(&image, &whole).expect("it can be written");
+    restart(&mut console, master, None).expect("it can be brought back");
+    ends_well(&mut console);
+}
+
+#[test]
+fn a_damaged_checkpoint_is_passed_over_and_the_one_before_brought_back() {
+    let cluster = Cluster::on_loopback(2);
+    let mut run = cluster.nodes[0].client();
+    let master = run.run("vmtest", &["caller", "n2"]);
+    run.output_until("it goes");
+    let mut console = cluster.nodes[1].client();
+    checkpoint(&mut console, master).expect("it can be saved");
+    save(&mut console, master, true).expect("it can be saved");
+    assert_eq!(run.finish().status, ExitStatus::Suspended);
+    damage(&folder_of(&cluster, master, 2));
+    let report = restart(&mut console, master, None).expect("the one before is whole");
+    assert_eq!(report.from, (0, 1));
+    let [passed_over] = &report.passed_over[..] else {
+        panic!("{report:?}");
+    };
+    assert!(passed_over.contains("g0-e2: "), "{report:?}");
+    assert!(passed_over.contains("damaged"), "{report:?}");
+    ends_well(&mut console);
+}
+
+#[test]
+fn an_image_that_is_whole_but_not_that_of_the_manifest_brings_nothing_back() {
+    let cluster = Cluster::on_loopback(2);
+    let master = stopped(&cluster);
+    // As if all of the image were another one, which the process that becomes the task would take.
+    let store = Store::open(cluster.store()).expect("a store");
+    let id = CheckpointId::new(0, 1);
+    let whole = store.read(master, id).expect("a manifest");
+    let commit = |manifest: &vm_store::Manifest| {
+        let path = folder_of(&cluster, master, 1).join(name::MANIFEST);
+        fs::remove_file(path).expect("a manifest");
+        let writer = store.begin(master, id).expect("none is there");
+        writer.commit(manifest).expect("all lengths are right");
+    };
+    let mut other = whole.clone();
+    other.tasks[1].image.hash[7] ^= 1;
+    commit(&other);
+    let mut console = cluster.nodes[0].client();
+    let failed = restart(&mut console, master, Some((0, 1))).expect_err("it is another one");
+    assert!(failed.text.contains("on 'n"), "{failed}");
+    let found = format!("{}: the part is damaged", other.tasks[1].image.name);
+    wait_for("what the reader has found", PATIENCE, || {
+        let mut logs = cluster.nodes.iter().map(|node| node.log());
+        logs.any(|log| log.contains(&found)).then_some(())
+    });
+    let failed = restart(&mut console, master, None).expect_err("none is whole");
+    assert!(failed.text.contains("none of"), "{failed}");
+    assert!(failed.text.contains("the part is damaged"), "{failed}");
+    let answer = console.ask(&Request::Ps(None));
+    assert_eq!(answer, Answer::Ps(Vec::new()));
+    commit(&whole);
     restart(&mut console, master, None).expect("it can be brought back");
     ends_well(&mut console);
 }
@@ -283,6 +353,23 @@ fn an_application_that_loses_a_host_goes_back_by_itself_and_its_console_is_told(
     ends_well(&mut run);
 }
 
+#[test]
+fn an_application_whose_last_checkpoint_is_damaged_goes_back_to_the_one_before() {
+    let cluster = Cluster::on_loopback(3);
+    let mut run = cluster.nodes[0].client();
+    let master = run.run("vmtest", &["caller", "n2"]);
+    run.output_until("it goes");
+    let mut console = cluster.nodes[2].client();
+    for _ in 0..2 {
+        checkpoint(&mut console, master).expect("it can be saved");
+    }
+    damage(&folder_of(&cluster, master, 2));
+    cluster.nodes[1].signal(rustix::process::Signal::KILL);
+    run.output_until("host 'n2' is lost");
+    run.output_until("runs again on");
+    ends_well(&mut run);
+}
+
 /// A bookkeeper that was saved after ten steps, went on for ten, and was killed.
 fn kept_books(cluster: &Cluster) -> (Tid, [Vec<u8>; 3]) {
     let folder = books(cluster);
@@ -312,7 +399,7 @@ fn kept_books(cluster: &Cluster) -> (Tid, [Vec<u8>; 3]) {
     (master, before)
 }
 
-fn books(cluster: &Cluster) -> std::path::PathBuf {
+fn books(cluster: &Cluster) -> PathBuf {
     cluster.folder().join("books")
 }
 

@@ -34,7 +34,7 @@ use std::{
     time::{Duration, Instant},
 };
 use vm_machine::{Daemon, Input, Outbox, Output, Time};
-use vm_store::CheckpointId;
+use vm_store::{CheckpointId, Depth};
 
 /// Events that one wait returns at most.
 const EVENTS: usize = 256;
@@ -452,7 +452,15 @@ impl EventLoop {
                 question,
                 app,
                 from,
-            } => context.inbox.extend(self.jobs.load(question, app, from)),
+                verify,
+            } => {
+                let depth = match verify {
+                    true => Depth::Hashes,
+                    false => Depth::Lengths,
+                };
+                let answer = self.jobs.load(question, app, from, depth);
+                context.inbox.extend(answer);
+            }
             Output::Restore {
                 tid,
                 app,

@@ -1,9 +1,9 @@
 //! Work that may wait for a disk, done by a thread beside the event loop.
 //!
 //! Looking up a program touches file systems that may be far away; measuring hundreds of processes
-//! takes long; the commit of a checkpoint waits until it is on a disk; all of a checkpoint is read
-//! before it is restarted. One thread does each of them, from a bounded queue; the answers come back
-//! through a channel, and the event loop is woken.
+//! takes long; the commit of a checkpoint waits until it is on a disk; a checkpoint is looked at
+//! before it is restarted, and all of it read if that has failed. One thread does each of them, from
+//! a bounded queue; the answers come back through a channel, and the event loop is woken.
 
 use crate::{context::Source, program::ProgramPath, store::Place, usage};
 use anyhow::Context as _;
@@ -17,7 +17,7 @@ use std::{
     thread,
 };
 use vm_machine::Input;
-use vm_store::CheckpointId;
+use vm_store::{CheckpointId, Depth};
 use vm_wire::{
     Tid,
     checkpoint::{Checkpoint, Committed},
@@ -43,6 +43,7 @@ enum Job {
         question: u64,
         app: Tid,
         from: Option<(u32, u32)>,
+        depth: Depth,
     },
 }
 
@@ -125,11 +126,18 @@ impl Jobs {
     }
 
     /// Reads what a checkpoint holds. If the thread is far behind, the answer is a failure at once.
-    pub fn load(&self, question: u64, app: Tid, from: Option<(u32, u32)>) -> Option<Input> {
+    pub fn load(
+        &self,
+        question: u64,
+        app: Tid,
+        from: Option<(u32, u32)>,
+        depth: Depth,
+    ) -> Option<Input> {
         let job = Job::Load {
             question,
             app,
             from,
+            depth,
         };
         self.load.try_send(job).err()?;
         let text = "the daemon waits for a disk and cannot read more checkpoints now";
@@ -163,7 +171,8 @@ fn work(
                 question,
                 app,
                 from,
-            } => Input::Loaded(question, store.load(app, from).map(Box::new)),
+                depth,
+            } => Input::Loaded(question, store.load(app, from, depth).map(Box::new)),
             Job::Drop(app, id) => {
                 store.drop_checkpoint(app, id);
                 continue;

@@ -15,12 +15,18 @@
 //! ```text
 //! STORE/APPLICATION/CHECKPOINT/TASK.image -> reader -> pipe -> restorer
 //! ```
+//!
+//! The reader verifies what it reads, and hands on the last bytes of an image only when all of it has
+//! proved whole. An image has its end there, so no process stands that was made of a damaged one.
 
-use crate::{fault, transfer};
+use crate::{fault, lent::Lender, transfer};
 use anyhow::{Context as _, anyhow, ensure};
-use rustix::fd::OwnedFd;
+use rustix::{
+    fd::{AsFd as _, OwnedFd},
+    io::Errno,
+};
 use std::{
-    io::{self, BufReader},
+    io,
     path::{Path, PathBuf},
     process::Stdio,
     time::{SystemTime, UNIX_EPOCH},
@@ -65,15 +71,24 @@ fn read(root: &str, app: &str, id: &str, name: &str, facts: &str) -> anyhow::Res
     let part = parse_facts(name.to_owned(), facts).context("no part of a checkpoint")?;
     let image = Store::open(root)?.open_part(Tid(app.parse()?), id, &part)?;
     fault::at_carrier("reader");
-    let mut out = io::stdout().lock();
-    // Checksums are in the image: who becomes the task verifies them.
-    match image {
-        PartReader::Full(mut file) => io::copy(&mut file, &mut out)?,
-        PartReader::Increment(image) => {
-            io::copy(&mut BufReader::with_capacity(BUFFER, image), &mut out)?
+    match hand_on(image, io::stdout().as_fd().try_clone_to_owned()?) {
+        // Who reads it has ended, and is asked why.
+        Err(error) if error.downcast_ref() == Some(&Errno::PIPE) => Ok(()),
+        passed => passed,
+    }
+}
+
+/// Writes an image to a pipe; its end only if all of it is whole.
+fn hand_on(mut image: PartReader, pipe: OwnedFd) -> anyhow::Result<()> {
+    let mut pipe = Lender::new(pipe, BUFFER)?;
+    loop {
+        let count = image.fill(pipe.room()?)?;
+        if count == 0 {
+            return Ok(());
         }
-    };
-    Ok(())
+        pipe.filled(count);
+        pipe.lend()?;
+    }
 }
 
 /// All of a part but its name, in words: that of the host comes last and may have spaces.
@@ -199,12 +214,13 @@ impl Place {
         transfer::spawn(command)
     }
 
-    /// What a checkpoint holds: that one, or the last one that is whole.
+    /// What a checkpoint holds: that one, or the last one that is whole, as far as such a look can
+    /// tell.
     ///
     /// # Errors
     /// Why it cannot be read, or that there is none.
-    pub fn load(&self, app: Tid, from: Option<(u32, u32)>) -> Result<Loaded, Failed> {
-        load(&self.root, app, from).map_err(|error| {
+    pub fn load(&self, app: Tid, from: Option<(u32, u32)>, depth: Depth) -> Result<Loaded, Failed> {
+        load(&self.root, app, from, depth).map_err(|error| {
             let text = format!("the checkpoint cannot be read: {error}");
             Failed::new(FailKind::System, text)
         })
@@ -300,13 +316,13 @@ fn manifest(checkpoint: &Checkpoint) -> anyhow::Result<Manifest> {
     })
 }
 
-fn load(root: &Path, app: Tid, from: Option<(u32, u32)>) -> anyhow::Result<Loaded> {
+fn load(root: &Path, app: Tid, from: Option<(u32, u32)>, depth: Depth) -> anyhow::Result<Loaded> {
     let store = Store::open(root)?;
     let mut passed_over = Vec::new();
     let manifest = match from {
         Some((generation, epoch)) => store.read(app, CheckpointId::new(generation, epoch))?,
         None => {
-            let last = store.last_good(app)?;
+            let last = store.last_good(app, depth)?;
             let newer = last.passed_over.into_iter();
             passed_over.extend(newer.map(|(id, why)| format!("{id}: {why}")));
             last.good
@@ -391,6 +407,51 @@ fn none_good(store: &Store, app: Tid, damaged: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{fs, io::Read as _, thread};
+
+    const APP: Tid = Tid(1 << 40 | 1 << 24 | 1);
+
+    /// What the reader of an image writes, and what it says if that is not all.
+    fn handed_on(store: &Store, image: &Part) -> (Vec<u8>, Result<(), String>) {
+        let reader = store.open_part(APP, CheckpointId::new(0, 1), image);
+        let reader = reader.expect("its length");
+        let (out, pipe) = rustix::pipe::pipe().expect("a pipe");
+        let restorer = thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let read = fs::File::from(out).read_to_end(&mut bytes);
+            read.expect("it can be read");
+            bytes
+        });
+        let result = hand_on(reader, pipe).map_err(|error| format!("{error:#}"));
+        (restorer.join().expect("no panic"), result)
+    }
+
+    #[test]
+    fn the_end_of_an_image_is_handed_on_only_if_all_of_it_is_whole() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::open(folder.path().join("store")).expect("a store");
+        let writer = store.begin(APP, CheckpointId::new(0, 1));
+        let name = name::image(APP, APP);
+        let part = writer.and_then(|writer| writer.part(&name, "a host", None));
+        let mut part = part.expect("a part");
+        let whole: Vec<u8> = (0..3_000_000u32).map(|it| (it % 251) as u8).collect();
+        part.write(&whole).expect("room");
+        let image = part.finish().expect("a part");
+        let (bytes, result) = handed_on(&store, &image);
+        assert!(bytes == whole);
+        assert_eq!(result, Ok(()));
+        let path = store.root().join(name::app(APP)).join("g0-e1").join(&name);
+        for at in [0, whole.len() / 2, whole.len() - 1] {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            fs::write(&path, &damaged).expect("it can be written");
+            let (bytes, result) = handed_on(&store, &image);
+            assert!(bytes.len() < whole.len(), "byte {at}");
+            let said = result.expect_err("it is damaged");
+            assert!(said.contains("t1.1.image: the part is damaged"), "{said}");
+            assert!(said.contains("use another checkpoint"), "{said}");
+        }
+    }
 
     #[test]
     fn a_receipt_is_read_as_it_was_written() {

@@ -225,6 +225,8 @@ pub enum Output {
         app: Tid,
         /// Generation and epoch.
         from: Option<(u32, u32)>,
+        /// To find the last that is whole all of it is read, not only looked at.
+        verify: bool,
     },
     /// Bring a task back from its image in the store, and let it stand; `Arrived` follows.
     Restore {

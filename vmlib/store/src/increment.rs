@@ -155,7 +155,7 @@ impl<D: Disk> IncrementWriter<D> {
 
 /// Puts an image together of an increment and its base.
 #[derive(Debug)]
-pub struct IncrementReader<D: Disk> {
+pub(crate) struct IncrementReader<D: Disk> {
     file: Sealed<D::File>,
     path: PathBuf,
     base: D::File,
@@ -289,12 +289,6 @@ impl<D: Disk> IncrementReader<D> {
             base: self.base_path.clone(),
             flaw,
         }
-    }
-}
-
-impl<D: Disk> Read for IncrementReader<D> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.fill(buffer).map_err(io::Error::other)
     }
 }
 

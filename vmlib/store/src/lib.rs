@@ -47,7 +47,6 @@ mod tests;
 pub use disk::{Disk, System};
 pub use error::{Flaw, ManifestError, StoreError};
 pub use image::ImageWriter;
-pub use increment::IncrementReader;
 pub use manifest::{Base, KeptChunks, Manifest, Part, Policy, SavedGroup, SavedTask};
 pub use name::CheckpointId;
 pub use part::{PartReader, PartWriter};

@@ -1,4 +1,4 @@
-//! Parts: written once, in one pass, hashed on the way.
+//! Parts: written once, in one pass, hashed on the way; read in one pass, and verified on the way.
 
 use crate::{
     disk::{Disk, System},
@@ -170,21 +170,91 @@ pub(crate) fn absent<D: Disk>(
     }
 }
 
-/// A part that is being read.
+/// A part that is being read, and verified with that: its last bytes come only when all of it has
+/// proved to be what the manifest says, so whoever has them has a part that is whole.
 #[derive(Debug)]
-pub enum PartReader<D: Disk = System> {
+pub struct PartReader<D: Disk = System> {
+    source: Source<D>,
+    path: PathBuf,
+    hasher: blake3::Hasher,
+    /// What it has to hash to.
+    expected: [u8; 32],
+    /// Bytes that are still to come.
+    left: u64,
+}
+
+#[derive(Debug)]
+enum Source<D: Disk> {
     /// Its file holds all of it.
     Full(D::File),
     /// It is put together of an increment and its base.
     Increment(Box<IncrementReader<D>>),
 }
 
+impl<D: Disk> PartReader<D> {
+    /// Whether it is put together of an increment and its base.
+    pub fn is_increment(&self) -> bool {
+        matches!(self.source, Source::Increment(_))
+    }
+
+    /// Fills the buffer with what comes next, or a part of it at the end; 0 behind that. In place of
+    /// the last bytes of a part that is damaged there is the error. Buffers of less than 16 KiB are
+    /// hashed slowly.
+    ///
+    /// # Errors
+    /// [`StoreError::Part`], [`StoreError::Base`], [`StoreError::System`].
+    pub fn fill(&mut self, buffer: &mut [u8]) -> Result<usize, StoreError> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.source.read(&mut buffer[filled..], &self.path)? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        self.hasher.update(&buffer[..filled]);
+        self.left = self.left.saturating_sub(filled as u64);
+        if self.left == 0 || filled < buffer.len() {
+            self.verify()?;
+        }
+        Ok(filled)
+    }
+
+    /// All of it was read, or there is no more: is it what the manifest says?
+    fn verify(&mut self) -> Result<(), StoreError> {
+        // Behind its last bytes an increment has its own hash.
+        let more = self.source.read(&mut [0], &self.path)?;
+        let found = self.hasher.finalize();
+        let flaw = match more {
+            0 if found == self.expected => return Ok(()),
+            0 => Flaw::Content {
+                found: found.into(),
+                expected: self.expected,
+            },
+            _ => Flaw::Changed,
+        };
+        Err(match &self.source {
+            Source::Full(_) => StoreError::Part {
+                path: self.path.clone(),
+                flaw,
+            },
+            // The increment held its own hash: what came of the base is not what it was.
+            Source::Increment(reader) => reader.base_flaw(Flaw::Changed),
+        })
+    }
+}
+
+impl<D: Disk> Source<D> {
+    fn read(&mut self, buffer: &mut [u8], path: &Path) -> Result<usize, StoreError> {
+        match self {
+            Source::Full(file) => retry(|| file.read(buffer)).step("read", path),
+            Source::Increment(reader) => reader.fill(buffer),
+        }
+    }
+}
+
 impl<D: Disk> Read for PartReader<D> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            PartReader::Full(file) => file.read(buffer),
-            PartReader::Increment(reader) => reader.read(buffer),
-        }
+        self.fill(buffer).map_err(io::Error::other)
     }
 }
 
@@ -205,16 +275,23 @@ pub(crate) fn open<D: Disk>(
         Ok(file) => file,
         Err(flaw) => return Err(StoreError::Part { path, flaw }),
     };
+    let reader = |source, path| PartReader {
+        source,
+        path,
+        hasher: blake3::Hasher::new(),
+        expected: part.hash,
+        left: part.bytes,
+    };
     let Some(base) = &part.base else {
-        return Ok(PartReader::Full(file));
+        return Ok(reader(Source::Full(file), path));
     };
     let of = CheckpointId::new(base.generation, base.epoch);
     let base_path = app.join(of.to_string()).join(&part.name);
     match open_file(disk, &base_path, base.bytes, &part.place)? {
         Ok(base_file) => {
-            let (file, base_file) = ((file, path), (base_file, base_path));
-            let reader = IncrementReader::new(part, base, file, base_file);
-            Ok(PartReader::Increment(Box::new(reader)))
+            let (file, base_file) = ((file, path.clone()), (base_file, base_path));
+            let increment = IncrementReader::new(part, base, file, base_file);
+            Ok(reader(Source::Increment(Box::new(increment)), path))
         }
         Err(flaw) => Err(StoreError::Base {
             path,
@@ -249,32 +326,7 @@ pub(crate) fn verify<D: Disk>(
     part: &Part,
 ) -> Result<(), StoreError> {
     let mut reader = open(disk, app, id, part)?;
-    let path = app.join(id.to_string()).join(&part.name);
-    let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; BUFFER];
-    loop {
-        let read = match &mut reader {
-            PartReader::Full(file) => retry(|| file.read(&mut buffer)).step("read", &path)?,
-            PartReader::Increment(reader) => reader.fill(&mut buffer)?,
-        };
-        match read {
-            0 => break,
-            read => hasher.update(&buffer[..read]),
-        };
-    }
-    let found = hasher.finalize();
-    if found == part.hash {
-        return Ok(());
-    }
-    Err(match reader {
-        PartReader::Full(_) => StoreError::Part {
-            path,
-            flaw: Flaw::Content {
-                found: found.into(),
-                expected: part.hash,
-            },
-        },
-        // The increment held its own hash: what came of the base is not what it was.
-        PartReader::Increment(reader) => reader.base_flaw(Flaw::Changed),
-    })
+    while reader.fill(&mut buffer)? > 0 {}
+    Ok(())
 }

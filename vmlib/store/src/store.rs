@@ -80,7 +80,7 @@ pub struct Summary {
 /// What [`Store::last_good`] found.
 #[derive(Debug)]
 pub struct LastGood {
-    /// The newest checkpoint all of whose parts are whole, if there is one.
+    /// The newest checkpoint in all of whose parts nothing wrong was seen, if there is one.
     pub good: Option<(CheckpointId, Manifest)>,
     /// The newer ones, newest first, and why none of them is it.
     pub passed_over: Vec<(CheckpointId, StoreError)>,
@@ -215,15 +215,15 @@ impl<D: Disk> Store<D> {
         self.look(app, id, Depth::Hashes)
     }
 
-    /// The newest checkpoint of an application that [`Store::verify`] finds whole, and why newer
-    /// ones are not.
+    /// The newest checkpoint of an application that is whole, as far as such a look can tell, and
+    /// why newer ones are not.
     ///
     /// # Errors
     /// [`StoreError::System`] when the folder of the application cannot be read.
-    pub fn last_good(&self, app: Tid) -> Result<LastGood, StoreError> {
+    pub fn last_good(&self, app: Tid, depth: Depth) -> Result<LastGood, StoreError> {
         let mut passed_over = Vec::new();
         for id in self.ids(app)?.into_iter().rev() {
-            match self.verify(app, id) {
+            match self.look(app, id, depth) {
                 Ok(manifest) => {
                     let good = Some((id, manifest));
                     return Ok(LastGood { good, passed_over });
@@ -256,7 +256,8 @@ impl<D: Disk> Store<D> {
         left.ok_or(StoreError::Full { root, used, quota })
     }
 
-    /// Opens a part for reading, if its files have the lengths that the manifest says.
+    /// Opens a part for reading, if its files have the lengths that the manifest says. It is
+    /// verified while it is read.
     ///
     /// # Errors
     /// [`StoreError::Part`], [`StoreError::Base`], [`StoreError::Name`], [`StoreError::System`].

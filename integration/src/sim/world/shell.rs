@@ -105,6 +105,7 @@ impl World {
                 question,
                 app,
                 from,
+                ..
             } => self.load(slot, question, app, from),
             Output::Restore { tid, app, from, .. } => self.restore(slot, tid, app, from),
         }

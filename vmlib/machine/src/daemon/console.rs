@@ -189,6 +189,7 @@ impl Daemon {
                     from,
                     attach,
                     keep_files,
+                    verify: false,
                 };
                 later(self.ask_restart(asker, wish, out))
             }

@@ -48,8 +48,9 @@ impl Daemon {
             return;
         }
         let generation = state.epochs(app).generation;
+        let failures = state.recovering(app).map_or(0, |it| it.failures);
         let asker = MoveAsker::Recovery(app, generation);
-        if let Err(failed) = self.ask_restart(asker, Restart::of(app), out) {
+        if let Err(failed) = self.ask_restart(asker, Restart::of(app, failures), out) {
             self.abandon(app, generation, &failed.text);
         }
     }

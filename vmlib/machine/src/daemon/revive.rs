@@ -1,7 +1,7 @@
 //! Applications that are brought back from a checkpoint (DESIGN section 6, "Restart").
 //!
 //! ```text
-//! asked daemon   reads the manifest, places the tasks
+//! asked daemon   looks at the checkpoint, reads its manifest, places the tasks
 //! log            Revive: the tasks live again, under a higher generation
 //! each owner     reads the manifest, brings its tasks back; they stand
 //! log            Standing, of each owner
@@ -11,6 +11,11 @@
 //! Until the last `Standing` nothing has run. Whatever goes wrong before it - an image that is not
 //! whole, a process that ends, a host that dies - ends all of it (`Abandon`, or the end of a task), and
 //! the checkpoint is in the store as before.
+//!
+//! An image is verified while its task is brought back, and does not bring it back if it is damaged.
+//! So the last checkpoint is chosen by a look at its lengths alone. If that one fails, the next choice
+//! is made by reading all of it: either it is whole, and the failure is what it is; or it is passed
+//! over, and the one before is brought back.
 //!
 //! What a daemon knew of a task at the cut is in the manifest and belongs to it again. Its process may
 //! still be here, from before: the new one is made when that has ended.
@@ -37,16 +42,19 @@ pub(super) struct Restart {
     pub attach: bool,
     /// Files that its tasks write are used as they are.
     pub keep_files: bool,
+    /// The last whole one is found by reading all of it: the choice by a look has failed.
+    pub verify: bool,
 }
 
 impl Restart {
-    /// As it goes back by itself.
-    pub fn of(app: Tid) -> Self {
+    /// As it goes back by itself, after so many failures.
+    pub fn of(app: Tid, failures: u32) -> Self {
         Restart {
             app,
             from: None,
             attach: false,
             keep_files: false,
+            verify: failures > 0,
         }
     }
 }
@@ -59,6 +67,19 @@ pub(super) struct RestartAsked {
     began: Time,
     /// Newer checkpoints that are not whole.
     passed_over: Vec<String>,
+    /// The checkpoint that was chosen.
+    chosen: Option<(u32, u32)>,
+    /// Why that was not brought back, while all of it is read.
+    failed: Option<Failed>,
+}
+
+impl RestartAsked {
+    /// Whether it may be that another checkpoint has to be chosen. Where the application goes back by
+    /// itself, the next trial does that.
+    fn may_choose_again(&self) -> bool {
+        let by_itself = matches!(self.asker, MoveAsker::Recovery(..));
+        !by_itself && self.wish.from.is_none() && !self.wish.verify
+    }
 }
 
 /// An application that is being brought back, as an owner of some of its tasks sees it.
@@ -83,7 +104,7 @@ impl Daemon {
         wish: Restart,
         out: &mut Outbox,
     ) -> Result<(), Failed> {
-        let Restart { app, from, .. } = wish;
+        let app = wish.app;
         let shown = app.show(self.machine);
         let by_itself = matches!(asker, MoveAsker::Recovery(..));
         if !by_itself && self.agreement.state().recovering(app).is_some() {
@@ -108,15 +129,22 @@ impl Daemon {
             wish,
             began: self.now,
             passed_over: Vec::new(),
+            chosen: None,
+            failed: None,
         };
         self.asked_restarts.insert(request, asked);
+        self.choose_checkpoint(request, wish, out);
+        Ok(())
+    }
+
+    fn choose_checkpoint(&mut self, request: u64, wish: Restart, out: &mut Outbox) {
         let question = self.question(Question::Restart(request));
         out.push_back(Output::Load {
             question,
-            app,
-            from,
+            app: wish.app,
+            from: wish.from,
+            verify: wish.verify,
         });
-        Ok(())
     }
 
     /// Whether somebody here wants that application brought back.
@@ -159,6 +187,12 @@ impl Daemon {
         let age_ms = loaded.age_ms;
         let (checkpoint, wish) = (loaded.checkpoint, asked.wish);
         let (agreed, app) = (&checkpoint.agreed, wish.app);
+        let chosen = Some((agreed.generation, agreed.epoch));
+        let again = std::mem::replace(&mut asked.chosen, chosen) == chosen;
+        if let Some(failed) = asked.failed.take().filter(|_| again) {
+            // It is whole: that was not the reason.
+            return Err(failed);
+        }
         let mut tasks: Vec<_> = agreed.tasks.iter().collect();
         // The master first: it may have to be where its console is.
         tasks.sort_by_key(|task| (task.tid != app, task.tid));
@@ -281,6 +315,7 @@ impl Daemon {
             question,
             app,
             from: Some(from),
+            verify: false,
         });
     }
 
@@ -486,14 +521,24 @@ impl Daemon {
             self.discard(tid, out);
         }
         let (host, request) = asker;
-        if host == self.me {
-            let shown = app.show(self.machine);
-            let text = format!(
-                "application {shown} cannot be brought back: {why}; its checkpoints are in the \
-                 store as before: try again, or another one with --from"
-            );
-            let failed = Failed::new(FailKind::System, text);
-            self.answer_restart(request, &Answer::Failed(failed), out);
+        if host != self.me {
+            return;
+        }
+        let shown = app.show(self.machine);
+        let text = format!(
+            "application {shown} cannot be brought back: {why}; its checkpoints are in the store as \
+             before: try again, or another one with --from"
+        );
+        let failed = Failed::new(FailKind::System, text);
+        let asked = self.asked_restarts.get_mut(&request);
+        match asked.filter(|asked| asked.may_choose_again()) {
+            Some(asked) => {
+                asked.failed = Some(failed);
+                asked.wish.verify = true;
+                let wish = asked.wish;
+                self.choose_checkpoint(request, wish, out);
+            }
+            None => self.answer_restart(request, &Answer::Failed(failed), out),
         }
     }
 

@@ -28,6 +28,10 @@ pub struct Store {
     told: BTreeMap<Tid, (HostId, u32)>,
     /// The images of these tasks are broken.
     pub broken: BTreeSet<Tid>,
+    /// Checkpoints with an image that is damaged in the middle: generation and epoch.
+    pub damaged: BTreeSet<(u32, u32)>,
+    /// Whether all of them was read, each time that a daemon looked for the last one that is whole.
+    pub verified: Vec<bool>,
     /// Tasks whose processes are made when the test says so.
     pub held: BTreeSet<Tid>,
     /// Those that wait: the host, and what was written.

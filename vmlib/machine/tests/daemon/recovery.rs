@@ -188,6 +188,26 @@ fn a_second_host_may_be_lost_on_the_way() {
 }
 
 #[test]
+fn one_whose_last_checkpoint_is_damaged_goes_back_to_the_one_before() {
+    let mut world = World::new(4);
+    let (conn, master) = run(&mut world);
+    let worker = world.spawn(master, "worker", 1, on(3)).tids[0];
+    world.save(master);
+    world.save(master);
+    world.store.damaged.insert((0, 2));
+    world.crash(3);
+    world.run_until("it runs again", |world| {
+        shown(world, conn)
+            .iter()
+            .any(|(_, line)| line.contains("runs again"))
+    });
+    // Another daemon has read all of it, after the first has failed.
+    assert_eq!(world.store.verified, [false, true]);
+    assert_eq!(world.agreed().epochs(master).saved, 1);
+    check(&mut world, &[master, worker]);
+}
+
+#[test]
 fn one_that_cannot_be_brought_back_ends_after_some_trials_and_says_why() {
     let mut world = World::new(4);
     let (conn, master) = run(&mut world);

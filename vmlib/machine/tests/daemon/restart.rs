@@ -14,20 +14,34 @@ use vm_wire::{
 };
 
 impl World {
-    /// The manifest of a checkpoint is read.
-    pub fn load(&mut self, host: HostId, question: u64, app: Tid, from: Option<(u32, u32)>) {
+    /// The manifest of a checkpoint is read. What is damaged is seen only if all is read.
+    pub fn load(
+        &mut self,
+        host: HostId,
+        question: u64,
+        (app, from): (Tid, Option<(u32, u32)>),
+        verify: bool,
+    ) {
+        if from.is_none() {
+            self.store.verified.push(verify);
+        }
+        let mut passed_over = Vec::new();
         let mut committed = self.store.committed.iter().rev();
         let found = committed.find(|checkpoint| {
             let agreed = &checkpoint.agreed;
             let id = (agreed.generation, agreed.epoch);
-            agreed.app == app && from.is_none_or(|from| from == id)
+            let seen = verify && self.store.damaged.contains(&id);
+            if seen {
+                passed_over.push(format!("g{}-e{}: it is damaged", id.0, id.1));
+            }
+            !seen && agreed.app == app && from.is_none_or(|from| from == id)
         });
         let none = || Failed::new(FailKind::System, "no checkpoint of it is in the store");
         let loaded = found.cloned().map(|checkpoint| {
             Box::new(Loaded {
                 age_ms: 3_000,
                 checkpoint,
-                passed_over: Vec::new(),
+                passed_over,
             })
         });
         let result = loaded.ok_or_else(none);
@@ -35,8 +49,8 @@ impl World {
     }
 
     /// A process is made of an image of the store.
-    pub fn restore(&mut self, host: HostId, tid: Tid) {
-        let broken = self.store.broken.contains(&tid);
+    pub fn restore(&mut self, host: HostId, tid: Tid, from: (u32, u32)) {
+        let broken = self.store.broken.contains(&tid) || self.store.damaged.contains(&from);
         let image = self.store.images[&tid].clone();
         self.standing.insert((host, tid), image);
         if broken {
@@ -211,6 +225,8 @@ fn an_image_that_is_damaged_leaves_all_as_it_was() {
     let failed = world.restarted(wish).expect_err("one is damaged");
     let names = failed.text.contains("t3.1 on 'n3'") && failed.text.contains("damaged");
     assert!(names, "{failed}");
+    // All was read when it had failed, and nothing was found, so it was not tried again.
+    assert_eq!(world.store.verified, [false, true]);
     world.run_for(Duration::from_secs(1));
     for tid in [master, workers[0], workers[1]] {
         assert_eq!(world.lives_on(tid), None);
@@ -222,6 +238,52 @@ fn an_image_that_is_damaged_leaves_all_as_it_was() {
     let report = world.restarted(wish).expect("it can be brought back");
     assert_eq!(report.generation, 2);
     check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn a_checkpoint_that_turns_out_damaged_is_passed_over_and_the_one_before_brought_back() {
+    let (mut world, master, workers) = setting();
+    let wish = world.wish_checkpoint(master, false);
+    world.checkpointed(wish).expect("it can be saved");
+    world.stop(master);
+    world.store.damaged.insert((0, 2));
+    let wish = world.wish_restart(2, master);
+    let report = world.restarted(wish).expect("the one before is whole");
+    assert_eq!((report.from, report.generation), ((0, 1), 2));
+    assert_eq!(report.passed_over, ["g0-e2: it is damaged"]);
+    assert_eq!(world.store.verified, [false, true]);
+    check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn one_that_is_named_is_brought_back_or_nothing_is() {
+    let (mut world, master, _) = setting();
+    let wish = world.wish_checkpoint(master, false);
+    world.checkpointed(wish).expect("it can be saved");
+    world.stop(master);
+    world.store.damaged.insert((0, 2));
+    let conn = world.conn();
+    let request = Request::Restart {
+        app: master,
+        from: Some((0, 2)),
+        attach: false,
+        keep_files: false,
+    };
+    let number = world.console_request(2, conn, &request);
+    let failed = world.restarted((conn, number)).expect_err("it is damaged");
+    assert!(failed.text.contains("the image is damaged"), "{failed}");
+    assert_eq!(world.store.verified, [], "no other one is looked for");
+}
+
+#[test]
+fn if_none_is_whole_that_is_said() {
+    let (mut world, master, _) = setting();
+    world.stop(master);
+    world.store.damaged.insert((0, 1));
+    let wish = world.wish_restart(2, master);
+    let failed = world.restarted(wish).expect_err("the only one is damaged");
+    assert!(failed.text.contains("no checkpoint"), "{failed}");
+    assert_eq!(world.lives_on(master), None);
 }
 
 #[test]

@@ -487,12 +487,16 @@ impl World {
                 question,
                 app,
                 from,
-            } => self.load(host, question, app, from),
+                verify,
+            } => self.load(host, question, (app, from), verify),
             Output::Restore {
-                tid, keep_files, ..
+                tid,
+                from,
+                keep_files,
+                ..
             } => {
                 self.store.keep_files.insert(tid, keep_files);
-                self.restore(host, tid);
+                self.restore(host, tid, from);
             }
             Output::Discard(tid) => {
                 self.expected.retain(|_, awaited| *awaited != (host, tid));

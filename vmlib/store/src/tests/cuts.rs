@@ -139,7 +139,9 @@ fn store(disk: &CutDisk) -> Store<CutDisk> {
 }
 
 fn good(store: &Store<CutDisk>) -> Option<CheckpointId> {
-    let found = store.last_good(APP).expect("the root is there");
+    let found = store
+        .last_good(APP, Depth::Hashes)
+        .expect("the root is there");
     found.good.map(|(id, _)| id)
 }
 

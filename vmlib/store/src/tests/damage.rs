@@ -1,7 +1,7 @@
 //! Whatever byte of a checkpoint changes, it is found, and the one before is offered.
 
 use super::{APP, THIRD, id, parts, save};
-use crate::{Disk, Flaw, ManifestError, State, Store, StoreError, System, name};
+use crate::{Depth, Disk, Flaw, ManifestError, Part, State, Store, StoreError, System, name};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -24,7 +24,7 @@ fn names(folder: &Path) -> Vec<String> {
 
 /// Why the second checkpoint is not good; the first one is offered in its place.
 fn why(store: &Store) -> StoreError {
-    let mut found = store.last_good(APP).expect("a store");
+    let mut found = store.last_good(APP, Depth::Hashes).expect("a store");
     assert_eq!(found.good.map(|(good, _)| good), Some(id(1)));
     assert_eq!(found.passed_over.len(), 1);
     let (passed_over, why) = found.passed_over.remove(0);
@@ -60,6 +60,76 @@ fn a_bit_that_flips_anywhere_is_found() {
         fs::write(&path, &whole).expect("a file");
     }
     store.verify(APP, id(2)).expect("all as it was");
+}
+
+/// How much of a part comes before it is said to be damaged, read so many bytes at a time.
+fn comes(store: &Store, part: &Part, at_a_time: usize) -> (usize, StoreError) {
+    let mut reader = store.open_part(APP, id(2), part).expect("its length");
+    let mut buffer = vec![0; at_a_time];
+    let mut bytes = 0;
+    loop {
+        match reader.fill(&mut buffer) {
+            Ok(0) => panic!("{bytes} bytes and the end"),
+            Ok(read) => bytes += read,
+            Err(why) => return (bytes, why),
+        }
+    }
+}
+
+#[test]
+fn whoever_reads_a_part_that_is_damaged_does_not_get_its_end() {
+    let (_folder, store, second) = two();
+    let manifest = store.read(APP, id(2)).expect("a manifest");
+    let part = &manifest.tasks[2].image;
+    let path = second.join(&part.name);
+    let whole = fs::read(&path).expect("a file");
+    for at_a_time in [1, 7, whole.len() - 1, whole.len(), whole.len() + 1] {
+        for at in [0, whole.len() / 2, whole.len() - 1] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            fs::write(&path, &bytes).expect("a file");
+            let (came, why) = comes(&store, part, at_a_time);
+            assert_eq!(came, (whole.len() - 1) / at_a_time * at_a_time);
+            let StoreError::Part {
+                path: named,
+                flaw: Flaw::Content { .. },
+            } = why
+            else {
+                panic!("{why}");
+            };
+            assert_eq!(named, path);
+        }
+        fs::write(&path, &whole).expect("a file");
+        let mut reader = store.open_part(APP, id(2), part).expect("its length");
+        let mut buffer = vec![0; at_a_time];
+        let mut read = Vec::new();
+        loop {
+            match reader.fill(&mut buffer).expect("it is whole") {
+                0 => break,
+                count => read.extend_from_slice(&buffer[..count]),
+            }
+        }
+        assert!(read == whole, "{at_a_time} at a time");
+    }
+}
+
+#[test]
+fn a_part_that_changes_after_it_was_opened_is_found() {
+    let (_folder, store, second) = two();
+    let manifest = store.read(APP, id(2)).expect("a manifest");
+    let part = &manifest.tasks[2].image;
+    let path = second.join(&part.name);
+    let whole = fs::read(&path).expect("a file");
+    for len in [whole.len() - 1, whole.len() + 1] {
+        let mut reader = store.open_part(APP, id(2), part).expect("its length");
+        let mut bytes = whole.clone();
+        bytes.resize(len, 0);
+        fs::write(&path, &bytes).expect("a file");
+        let mut buffer = vec![0; whole.len()];
+        let why = reader.fill(&mut buffer).expect_err("another length");
+        assert!(why.to_string().contains("the part is damaged"), "{why}");
+        fs::write(&path, &whole).expect("a file");
+    }
 }
 
 #[test]

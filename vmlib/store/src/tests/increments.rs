@@ -9,8 +9,7 @@ use super::{
     image::{Image, bytes_of},
 };
 use crate::{
-    CheckpointId, Depth, Disk, Flaw, Manifest, Part, PartReader, Policy, SavedTask, State, Store,
-    StoreError,
+    CheckpointId, Depth, Disk, Flaw, Manifest, Part, Policy, SavedTask, State, Store, StoreError,
     limits::{BLOCK, BUFFER, INCREMENTS_MAX},
     name,
 };
@@ -176,9 +175,8 @@ fn an_increment_with_one_page_of_a_hundred_changed_has_less_than_3_percent() {
     assert_eq!(part.base.map(|base| base.epoch), Some(1));
     let file = fs::metadata(path(&store, 3, &part.name)).expect("a file");
     assert_eq!(file.len(), part.stored);
-    let PartReader::Increment(_) = store.open_part(APP, id(3), &part).expect("a part") else {
-        panic!("it is put together");
-    };
+    let reader = store.open_part(APP, id(3), &part).expect("a part");
+    assert!(reader.is_increment(), "it is put together");
 }
 
 #[test]
@@ -388,7 +386,7 @@ fn a_base_that_is_damaged_is_named_and_an_older_checkpoint_is_offered() {
         bytes[at] ^= 1;
         fs::write(&base, &bytes).expect("an image");
         assert_eq!(why(), Flaw::Changed, "byte {at}");
-        let found = store.last_good(APP).expect("a store");
+        let found = store.last_good(APP, Depth::Hashes).expect("a store");
         assert_eq!(found.good.map(|(good, _)| good), Some(id(1)));
         let text = found.passed_over[0].1.to_string();
         assert!(
@@ -396,6 +394,15 @@ fn a_base_that_is_damaged_is_named_and_an_older_checkpoint_is_offered() {
             "{text}"
         );
     }
+    // Whoever reads the increment gets all but its end.
+    let manifest = store.read(APP, last).expect("a manifest");
+    let part = &manifest.tasks[0].image;
+    let mut reader = store.open_part(APP, last, part).expect("its length");
+    let mut buffer = vec![0; part.bytes as usize - 1];
+    let before = reader.fill(&mut buffer).expect("all but the last byte");
+    assert_eq!(before, buffer.len());
+    let bad = reader.fill(&mut buffer).expect_err("its base is bad");
+    assert!(matches!(bad, StoreError::Base { .. }), "{bad}");
     fs::write(&base, &whole[1..]).expect("an image");
     assert!(matches!(why(), Flaw::Length { .. }));
     let states = store.list().expect("a store").into_iter();

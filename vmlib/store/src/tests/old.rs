@@ -60,7 +60,7 @@ fn a_damaged_one_does_not_count_among_those_that_stay() {
     }
     assert_eq!(prune(&store, 2, Depth::Hashes), [], "two are good");
     assert_eq!(prune(&store, 1, Depth::Hashes), [id(1)]);
-    let good = store.last_good(APP).expect("a store").good;
+    let good = store.last_good(APP, Depth::Hashes).expect("a store").good;
     assert_eq!(good.map(|(good, _)| good), Some(id(2)));
     assert_eq!(ids(&store), [id(2), id(3), id(4)]);
 }
