@@ -78,7 +78,7 @@ struct Arguments {
     /// From the end of a checkpoint to the next
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = positive)]
     checkpoint_every: f64,
-    /// Measure the time without faults by a whole run before, and not by a short one
+    /// Measure the time without faults by a whole run before, and not by short ones before and after
     #[arg(long)]
     calibrate: bool,
     /// Do not compare the time with the model, as on a computer that does other work
@@ -123,17 +123,18 @@ fn main() -> Result<ExitCode> {
     if let Some(folder) = &arguments.logs {
         keep(cluster.logs(), folder)?;
     }
-    let (plate, fault_free_s, happened) = result?;
+    let (plate, quiet_s, happened) = result?;
     cluster.halt()?;
     let left_over = left_over()?;
     let bar = bar("in one process")?;
     let expected = plate.in_one_process(&bar, &interrupt)?;
     bar.finish_and_clear();
-    let terms = Terms::new(&happened, fault_free_s, arguments.checkpoint_every);
+    let terms = Terms::new(&happened, quiet_s, arguments.checkpoint_every);
     let report = Report {
         seed,
         hosts: arguments.hosts,
         plate,
+        quiet_s,
         terms,
         model_s: terms.total_s(),
         ratio: happened.total_s / terms.total_s(),
@@ -152,14 +153,14 @@ fn main() -> Result<ExitCode> {
     })
 }
 
-/// The plate, the seconds that it takes without faults, and what happened with them.
+/// The plate, the seconds that it takes without faults, before and after, and what happened with them.
 fn compute(
     arguments: &Arguments,
     seed: u64,
     programs: &Programs,
     cluster: &mut Cluster,
     interrupt: &Interrupt,
-) -> Result<(Plate, f64, Happened)> {
+) -> Result<(Plate, [f64; 2], Happened)> {
     let length = Duration::from_secs_f64(60.0 * arguments.minutes);
     let plate = Plate {
         size: arguments.size as usize,
@@ -168,16 +169,16 @@ fn compute(
     };
     eprintln!("looking how many steps take {length:?}");
     let plate = plate.of_length(length, cluster, interrupt)?;
-    let mut fault_free_s = length.as_secs_f64();
+    let mut before_s = length.as_secs_f64();
     if arguments.calibrate {
         eprintln!("{} steps without faults", plate.steps);
-        fault_free_s = plate.without_faults(cluster, 10 * length, interrupt)?;
+        before_s = plate.without_faults(cluster, 10 * length, interrupt)?;
     }
     eprintln!("{} steps with faults", plate.steps);
     let seconds = Duration::from_secs_f64;
     let schedule = Schedule::new(seed, seconds(arguments.mean), arguments.hosts);
     let bar = bar("with faults")?;
-    bar.set_length((1e3 * fault_free_s) as u64);
+    bar.set_length((1e3 * before_s) as u64);
     let watch = Watch {
         interrupt,
         bar: &bar,
@@ -196,7 +197,11 @@ fn compute(
     let every = seconds(arguments.checkpoint_every);
     let happened = run::with_faults(&plate, every, cluster, faults, &watch)?;
     bar.finish_and_clear();
-    Ok((plate, fault_free_s, happened))
+    let after_s = match arguments.untimed {
+        true => before_s,
+        false => plate.estimated(cluster, interrupt)?,
+    };
+    Ok((plate, [before_s, after_s], happened))
 }
 
 /// What descends from this program once the machine has been stopped.

@@ -42,11 +42,11 @@ pub struct Terms {
 
 impl Terms {
     /// Of what happened.
-    pub fn new(happened: &Happened, fault_free_s: f64, interval_s: f64) -> Self {
+    pub fn new(happened: &Happened, quiet_s: [f64; 2], interval_s: f64) -> Self {
         let checkpoints = &happened.checkpoints;
         let outages = happened.recoveries.iter().map(|it| it.outage_s);
         Terms {
-            fault_free_s,
+            fault_free_s: mean(quiet_s.into_iter()),
             interval_s,
             standstill_s: mean(checkpoints.iter().map(|it| it.0)),
             checkpoint_s: mean(checkpoints.iter().map(|it| it.1)),
@@ -79,6 +79,8 @@ pub struct Report {
     /// What was computed.
     #[serde(flatten)]
     pub plate: Plate,
+    /// Seconds without faults and checkpoints, as the computer was before and after.
+    pub quiet_s: [f64; 2],
     /// What happened.
     #[serde(flatten)]
     pub happened: Happened,
@@ -109,7 +111,10 @@ impl Report {
 
     /// All is well.
     pub fn is_well(&self) -> bool {
-        self.is_right() && self.is_in_time() && self.left_over.is_empty()
+        self.is_right()
+            && self.is_in_time()
+            && self.left_over.is_empty()
+            && self.happened.damaged.is_empty()
     }
 
     /// For people.
@@ -154,7 +159,12 @@ impl Report {
         let none = String::new;
         let (made, back) = (terms.checkpoints as f64, terms.recoveries as f64);
         let rows = [
-            row("without faults, T", none(), none(), terms.fault_free_s),
+            row(
+                "without faults, T, before and after",
+                none(),
+                self.quiet_s.map(second).join(", "),
+                terms.fault_free_s,
+            ),
             row(
                 "standstill of checkpoints",
                 terms.checkpoints.to_string(),
@@ -192,13 +202,17 @@ impl Report {
             [] => "no process is left over".to_owned(),
             left => format!("LEFT OVER: {}", left.join("; ")),
         };
+        let stored = match &self.happened.damaged[..] {
+            [] => format!("{} checkpoints are whole", self.happened.stored),
+            damaged => format!("DAMAGED: {}", damaged.join("; ")),
+        };
         let time = match (self.timed, self.is_in_time()) {
             (true, true) => "as the model says",
             (true, false) => "NOT AS THE MODEL SAYS",
             (false, _) => "which was not to be compared",
         };
         format!(
-            "seed {}: {result}; {left}; {:.3} of the model's time, {time}",
+            "seed {}: {result}; {left}; {stored}; {:.3} of the model's time, {time}",
             self.seed, self.ratio
         )
     }
@@ -236,10 +250,10 @@ mod tests {
             recoveries: vec![recovery(3.0), recovery(5.0)],
             ..Happened::default()
         };
-        let terms = Terms::new(&happened, 100.0, 10.0);
+        let terms = Terms::new(&happened, [90.0, 110.0], 10.0);
         assert!((terms.again_s() - 5.6).abs() < 1e-9);
         assert!((terms.total_s() - (100.0 + 0.4 + 2.0 * 9.6)).abs() < 1e-9);
-        let quiet = Terms::new(&Happened::default(), 100.0, 10.0);
+        let quiet = Terms::new(&Happened::default(), [100.0; 2], 10.0);
         assert_eq!(quiet.total_s(), 100.0);
     }
 }

@@ -27,6 +27,8 @@ const COUNT: Duration = Duration::from_secs(5);
 const WHOLE: Duration = Duration::from_secs(90);
 /// Steps after which the workers and their master look at each other.
 const STEPS: u64 = 100;
+/// What part of a run says how long it takes. One of so many.
+const PART: u64 = 5;
 /// Steps of a first run, for nothing but to know how long they take.
 const TRIED: u64 = 10 * STEPS;
 /// How long these may take, and the first part of the run.
@@ -96,11 +98,22 @@ impl Plate {
         let length = length.as_secs_f64();
         // The first run warms up; the second one takes long enough to be believed.
         let mut plate = with(TRIED as f64);
-        for next in [length / 5.0, length] {
+        for next in [length / PART as f64, length] {
             let seconds = plate.without_faults(cluster, CALIBRATED, interrupt)?;
             plate = with(plate.steps as f64 * next / seconds);
         }
         Ok(plate)
+    }
+
+    /// Seconds that it takes without faults, by those of its first part.
+    ///
+    /// # Errors
+    /// As [`Plate::without_faults`].
+    pub fn estimated(&self, cluster: &Cluster, interrupt: &Interrupt) -> Result<f64> {
+        let steps = (self.steps / PART).next_multiple_of(STEPS);
+        let part = Plate { steps, ..*self };
+        let seconds = part.without_faults(cluster, CALIBRATED, interrupt)?;
+        Ok(seconds * self.steps as f64 / steps as f64)
     }
 
     /// The fingerprint, as one process computes it.
@@ -130,6 +143,10 @@ pub struct Happened {
     pub checkpoints: Vec<(f64, f64)>,
     /// Why others were not.
     pub no_checkpoints: Vec<String>,
+    /// So many were in the store at the end.
+    pub stored: usize,
+    /// What is wrong with some of these.
+    pub damaged: Vec<String>,
     /// The losses of hosts.
     pub losses: Vec<Loss>,
     /// How often the application went back.
@@ -221,6 +238,11 @@ pub fn with_faults<'a>(
         thread::park_timeout(LOOK);
     }
     happened.losses = faults.losses().to_vec();
+    let store = cluster.ask(&["checkpoints", "--verify"], watch.interrupt)?;
+    let stored = store["checkpoints"].as_array().context("checkpoints")?;
+    happened.stored = stored.len();
+    let damaged = stored.iter().filter_map(|row| row["damaged"].as_str());
+    happened.damaged = damaged.map(str::to_owned).collect();
     Ok(happened)
 }
 
