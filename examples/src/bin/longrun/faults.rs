@@ -150,8 +150,8 @@ impl<'a> Faults<'a> {
         if !bears(&conf, &gone) {
             return Ok(());
         }
-        let rows = conf["hosts"].as_array().into_iter().flatten();
-        let row = rows.filter(|row| row["name"] == NAMES[host]).next_back();
+        let mut rows = conf["hosts"].as_array().into_iter().flatten();
+        let row = rows.find(|row| row["name"] == NAMES[host]);
         let since = cluster.lose(host)?;
         let at = since.duration_since(self.begin);
         self.losses.push(Loss {
