@@ -1,22 +1,24 @@
-//! A machine of several daemons on this computer, for `demo` and `vmbench`.
+//! A machine of several daemons on this computer, for `demo`, `vmbench` and `longrun`.
 //!
-//! A [`Cluster`] owns what it starts. Each daemon is a child in a process group of its own, so that
+//! A [`Cluster`] owns what it starts. Its hosts can be lost, as if they were switched off, and come
+//! back. Each daemon is a child in a process group of its own, so that
 //! Ctrl-C at the terminal does not reach it: the machine is to be stopped in order. Dropping the
 //! cluster ends the daemons, and their tasks with them, and removes its folder.
 
+pub mod family;
 mod interrupt;
+mod node;
 mod programs;
 mod watched;
 
 pub use interrupt::Interrupt;
+use node::Node;
 pub use programs::Programs;
 pub use watched::Watched;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
-    fs::{self, File},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
@@ -40,19 +42,6 @@ pub struct Cluster {
     folder: TempDir,
 }
 
-#[derive(Debug)]
-struct Node {
-    name: String,
-    dir: PathBuf,
-    process: Child,
-}
-
-impl Node {
-    fn log(&self) -> String {
-        fs::read_to_string(self.dir.with_extension("log")).unwrap_or_default()
-    }
-}
-
 impl Cluster {
     /// Starts a daemon for each name; they form one machine. An interrupt ends
     /// the wait for it.
@@ -64,66 +53,56 @@ impl Cluster {
             .prefix("vm")
             .tempdir()
             .context("a folder for the daemons")?;
+        let node = |name: &&str| Node::new(name, folder.path().join(name));
         let mut cluster = Cluster {
             console: programs.binary("vm")?.to_owned(),
-            nodes: Vec::new(),
+            nodes: names.iter().map(node).collect(),
             folder,
         };
         // The founder's address and secret are what the others join with.
-        for (index, name) in names.iter().enumerate() {
-            cluster.launch(programs, name)?;
+        for index in 0..names.len() {
+            cluster.bring(programs, index)?;
             if index == 0 {
-                cluster.address(0, interrupt)?;
+                cluster.await_host(0, interrupt)?;
             }
         }
         for index in 1..names.len() {
-            cluster.address(index, interrupt)?;
+            cluster.await_host(index, interrupt)?;
         }
         Ok(cluster)
     }
 
-    fn launch(&mut self, programs: &Programs, name: &str) -> Result<()> {
-        let dir = self.folder.path().join(name);
-        let log = File::create(dir.with_extension("log"))?;
+    /// Starts the daemon of a host. It joins through a host that is there; if there is none, it founds
+    /// the machine.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn bring(&mut self, programs: &Programs, index: usize) -> Result<()> {
         let mut command = Command::new(programs.binary("vmd")?);
-        command
-            .args(["--name", name, "--listen", "127.0.0.1:0", "--dir"])
-            .arg(&dir)
-            .arg("--path")
-            .arg(programs.folder())
-            .arg("--store")
-            .arg(self.store())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .process_group(0);
-        if let Some(founder) = self.nodes.first() {
-            let address = fs::read_to_string(founder.dir.join("address"))?;
-            command.args(["--join", address.trim(), "--secret-file"]);
-            command.arg(founder.dir.join("secret"));
+        command.arg("--path").arg(programs.folder());
+        command.arg("--store").arg(self.store());
+        let secret = self.folder().join("secret");
+        command.arg("--secret-file").arg(secret);
+        if let Some(other) = self.nodes.iter().find(|node| node.is_there()) {
+            command.args(["--join", &other.address()?]);
         }
-        let process = command
-            .spawn()
-            .with_context(|| format!("starting {name}"))?;
-        self.nodes.push(Node {
-            name: name.to_owned(),
-            dir,
-            process,
-        });
-        Ok(())
+        self.nodes[index].start(command)
     }
 
-    /// Waits until a daemon has written its address, which it does once it is in the machine.
-    fn address(&mut self, index: usize, interrupt: &Interrupt) -> Result<()> {
-        let node = &mut self.nodes[index];
-        let file = node.dir.join("address");
+    /// Whether a host that was brought is in the machine.
+    ///
+    /// # Errors
+    /// When its daemon has ended; its log is in the error.
+    pub fn has_come(&mut self, index: usize) -> Result<bool> {
+        self.nodes[index].has_come()
+    }
+
+    fn await_host(&mut self, index: usize, interrupt: &Interrupt) -> Result<()> {
         let begin = Instant::now();
-        while !fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n')) {
+        while !self.has_come(index)? {
             ensure!(!interrupt.is_set(), "interrupted");
-            if let Some(status) = node.process.try_wait()? {
-                bail!("{} ended with {status}:\n{}", node.name, node.log());
-            }
             if begin.elapsed() > PATIENCE {
+                let node = &self.nodes[index];
                 bail!(
                     "{} is not ready after {PATIENCE:?}:\n{}",
                     node.name,
@@ -150,28 +129,31 @@ impl Cluster {
         self.folder.path().join("store")
     }
 
-    /// Kills the last daemon, as a host that is switched off; the moment before.
+    /// The files to which the daemons log; one that comes back goes on with its own.
+    pub fn logs(&self) -> impl Iterator<Item = PathBuf> {
+        self.nodes.iter().map(Node::log_file)
+    }
+
+    /// Kills the daemon of a host, as if that were switched off; the moment before. All its processes
+    /// have ended then.
     ///
     /// # Errors
-    /// When there is no other, or it cannot be killed.
-    pub fn lose_last(&mut self) -> Result<Instant> {
-        ensure!(self.nodes.len() > 1, "the only daemon is not to be lost");
-        let mut node = self.nodes.pop().context("no daemon")?;
-        let begin = Instant::now();
-        node.process.kill()?;
-        node.process.wait()?;
-        Ok(begin)
+    /// When it is not there, or its processes have not ended with it.
+    pub fn lose(&mut self, index: usize) -> Result<Instant> {
+        self.nodes[index].lose()
     }
 
     /// The processes of the daemons.
     pub fn daemons(&self) -> impl Iterator<Item = u32> {
-        self.nodes.iter().map(|node| node.process.id())
+        self.nodes.iter().filter_map(Node::pid)
     }
 
-    /// A console of the first daemon; its command is to be added.
+    /// A console of the first daemon that is there; its command is to be added.
     pub fn console(&self) -> Command {
+        let first = self.nodes.iter().find(|node| node.is_there());
+        let dir = first.map_or(self.dir(0), |node| &node.dir);
         let mut command = Command::new(&self.console);
-        command.arg("--dir").arg(self.dir(0));
+        command.arg("--dir").arg(dir);
         command
     }
 
@@ -213,11 +195,7 @@ impl Cluster {
     /// # Errors
     /// When a daemon has ended before, and what it logged; when one runs on.
     pub fn halt(mut self) -> Result<()> {
-        for node in &mut self.nodes {
-            if let Some(status) = node.process.try_wait()? {
-                bail!("{} has ended with {status}:\n{}", node.name, node.log());
-            }
-        }
+        self.look_after()?;
         let mut halt = self.console();
         halt.args(["halt", "--yes"])
             .stdin(Stdio::null())
@@ -230,9 +208,17 @@ impl Cluster {
         ensure!(status.success(), "the machine was not stopped: {status}");
         let begin = Instant::now();
         for node in &mut self.nodes {
-            ensure!(ended(&mut node.process, begin), "{} did not end", node.name);
+            ensure!(node.has_ended(begin), "{} did not end", node.name);
         }
         Ok(())
+    }
+
+    /// Looks whether all daemons run whose hosts are not lost.
+    ///
+    /// # Errors
+    /// When one has ended by itself, and what it logged.
+    pub fn look_after(&mut self) -> Result<()> {
+        self.nodes.iter_mut().try_for_each(Node::look_after)
     }
 }
 
@@ -248,30 +234,13 @@ impl Drop for Running {
     }
 }
 
-/// Whether the process has ended within [`PATIENCE`] of `begin`; waits for it.
-fn ended(process: &mut Child, begin: Instant) -> bool {
-    loop {
-        match process.try_wait() {
-            Ok(None) if begin.elapsed() < PATIENCE => thread::park_timeout(LOOK),
-            Ok(None) | Err(_) => return false,
-            Ok(Some(_)) => return true,
-        }
-    }
-}
-
 impl Drop for Cluster {
     fn drop(&mut self) {
         let begin = Instant::now();
+        self.nodes.iter_mut().for_each(Node::terminate);
         for node in &mut self.nodes {
-            if matches!(node.process.try_wait(), Ok(None)) {
-                // It fails for one that has ended just now, which needs no signal.
-                let _ = kill_process(Pid::from_child(&node.process), Signal::TERM);
-            }
-        }
-        for node in &mut self.nodes {
-            if !ended(&mut node.process, begin) {
-                let _ = node.process.kill();
-                let _ = node.process.wait();
+            if !node.has_ended(begin) {
+                node.kill();
             }
         }
     }

@@ -5,7 +5,7 @@
 //! the machine, and both print the same [`align::report`]. [`heat`] and [`matrix`] are what the
 //! programs of these names compute, whose tasks exchange messages all the time; [`workers`] starts
 //! those of all three. [`cluster`] starts a machine of several
-//! daemons on this computer, for `demo` and `vmbench`.
+//! daemons on this computer, for `demo`, `vmbench` and `longrun`.
 
 pub mod align;
 pub mod cluster;

@@ -159,7 +159,7 @@ impl<'a> Bench<'a> {
         let mut app = Holders::start(&cluster, plan.size, plan.count, self.interrupt)?;
         cluster.ask(&["checkpoint", &app.tid], self.interrupt)?;
         sealed::find_memory(plan.size * plan.count)?;
-        let killed = cluster.lose_last()?;
+        let killed = cluster.lose(HOSTS - 1)?;
         let since = |moment: std::time::Instant| 1e6 * (moment - killed).as_secs_f64();
         let detected = since(app.says("goes back to its last checkpoint")?);
         let whole = since(app.compute_again()?);

@@ -142,6 +142,9 @@ impl Daemon {
     /// that one's daemon tells.
     pub(super) fn forget_checkpoints(&mut self, app: Tid, out: &mut Outbox) {
         self.costs.remove(&app);
+        if self.agreement.state().recovering(app).is_none() {
+            self.again.remove(&app);
+        }
         let master = self.agreement.state().task(app);
         if master.is_some_and(|it| it.status == Some(ExitStatus::Suspended)) {
             return;

@@ -287,6 +287,8 @@ pub struct Daemon {
     revived: BTreeMap<Tid, Revived>,
     /// Applications that go back, since when.
     recoveries: BTreeMap<Tid, Time>,
+    /// Applications that were brought back, since when they run again.
+    again: BTreeMap<Tid, Time>,
     drain: Option<Drain>,
     departure: Option<Departure>,
     timers: BTreeSet<(Time, Timer)>,
@@ -395,6 +397,7 @@ impl Daemon {
             asked_restarts: BTreeMap::new(),
             revived: BTreeMap::new(),
             recoveries: BTreeMap::new(),
+            again: BTreeMap::new(),
             drain: None,
             departure: None,
             timers: BTreeSet::new(),

@@ -78,12 +78,16 @@ impl Daemon {
         };
         let hosts = self.places_of(app).into_keys();
         let names: Vec<String> = hosts.map(|host| self.host_name(host)).collect();
+        // What had been lost before with another host is not lost once more.
+        let ran = self.again.get(&app).map(|again| began.since(*again));
+        let age = Duration::from_millis(reviving.age_ms);
+        let lost_work = ran.map_or(age, |ran| ran.min(age));
         let text = format!(
             "{} runs again on {} after {:.1?}; of its work {:.1} s were lost with {}",
             app.show(self.machine),
             names.join(", "),
             self.now.since(began),
-            Duration::from_millis(reviving.age_ms).as_secs_f64(),
+            lost_work.as_secs_f64(),
             self.what_is_lost(lost),
         );
         if reviving.asker.0 == self.me {

@@ -440,6 +440,7 @@ impl Daemon {
     ) {
         let (here, kept) = self.forget_revived(app, generation);
         self.on_recovered(app, reviving.as_ref(), out);
+        self.again.insert(app, self.now);
         let mine = reviving.filter(|reviving| reviving.asker.0 == self.me);
         if let Some(reviving) = mine {
             self.end_restart(app, generation, &reviving, out);

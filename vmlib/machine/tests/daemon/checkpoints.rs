@@ -40,6 +40,8 @@ pub struct Store {
     pub images: BTreeMap<Tid, Endpoint>,
     /// Tasks that were made of an image, and whether their files were to be used as they are.
     pub keep_files: BTreeMap<Tid, bool>,
+    /// How old checkpoints are when they are read, beyond three seconds.
+    pub older_ms: u64,
     /// What was committed.
     pub committed: Vec<Checkpoint>,
 }

@@ -128,6 +128,31 @@ fn the_console_stays_and_is_told_until_its_own_host_is_lost() {
 }
 
 #[test]
+fn work_that_is_lost_is_counted_from_when_the_application_ran_again() {
+    let mut world = World::new(4);
+    let (conn, master) = run(&mut world);
+    world.spawn(master, "worker", 1, on(2));
+    world.save(master);
+    world.store.older_ms = 87_000;
+    for (host, generation) in [(2, 2), (3, 4)] {
+        world.crash(host);
+        world.until_back(master, generation);
+        world.run_for(Duration::from_secs(2));
+    }
+    let lines = shown(&world, conn).into_iter();
+    let lost = lines.filter_map(|(_, line)| {
+        let (_, lost) = line.split_once("of its work ")?;
+        lost.split_once(" s were lost")?.0.parse().ok()
+    });
+    let lost: Vec<f64> = lost.collect();
+    let [first, second] = lost[..] else {
+        panic!("{lost:?}")
+    };
+    // Once more it goes back to the same checkpoint, but it ran for some seconds only.
+    assert!(first == 90.0 && (2.0..8.0).contains(&second), "{lost:?}");
+}
+
+#[test]
 fn what_a_task_asks_again_in_its_next_life_is_done_again() {
     let (mut world, master, workers) = setting();
     world.save(master);

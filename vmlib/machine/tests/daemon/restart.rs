@@ -39,7 +39,7 @@ impl World {
         let none = || Failed::new(FailKind::System, "no checkpoint of it is in the store");
         let loaded = found.cloned().map(|checkpoint| {
             Box::new(Loaded {
-                age_ms: 3_000,
+                age_ms: 3_000 + self.store.older_ms,
                 checkpoint,
                 passed_over,
             })

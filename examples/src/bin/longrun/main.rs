@@ -1,0 +1,235 @@
+//! `cargo longrun`: a computation that takes minutes, on hosts that are lost and come back at random.
+//!
+//! It builds what it needs, starts a machine of some daemons on this computer, which share a store,
+//! and has it compute a plate of the example heat that is large enough to take the time that was asked
+//! for. With the first checkpoint the faults begin ([`faults`]): any host may be lost, that of the
+//! master and the leader too, so there is no console that would be lost with its host, and what
+//! happens is read in the daemons' logs ([`news`]). When the result is there, and all hosts are, it stops
+//! the machine in order, looks whether a process is left over, computes the plate in one process and
+//! compares: every bit of the result, and the time with a model ([`report`]).
+//!
+//! | module | is |
+//! |---|---|
+//! | [`schedule`] | when which host is lost, from one seed |
+//! | [`faults`] | hosts that are lost and come back |
+//! | [`news`] | what the daemons' logs say |
+//! | [`run`] | heat, with and without faults |
+//! | [`report`] | the model, and what is shown |
+//!
+//! Exit status 0: all is well; 1: the result is wrong, a process is left over, the model is missed, or
+//! something failed before.
+
+mod faults;
+mod news;
+mod report;
+mod run;
+mod schedule;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use faults::{Faults, NAMES};
+use indicatif::{ProgressBar, ProgressStyle};
+use report::{Report, Terms};
+use run::{Happened, Plate, Watch};
+use schedule::Schedule;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+use vm_examples::cluster::{Cluster, Interrupt, Programs, family};
+
+/// How long processes may outlive the machine.
+const LINGER: Duration = Duration::from_secs(5);
+/// The pace of looking whether they have ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Compute for minutes on hosts that are lost at random and come back, and compare the result and the time
+#[derive(Debug, Parser)]
+#[command(name = "longrun", bin_name = "cargo longrun", version)]
+struct Arguments {
+    /// How long it is to compute, without faults
+    #[arg(long, default_value_t = 5.0, value_name = "MINUTES", value_parser = positive)]
+    minutes: f64,
+    /// The seed of the faults [default: another one each time]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The mean time from one loss of a host to the next
+    #[arg(long, default_value_t = 60.0, value_name = "SECONDS", value_parser = positive)]
+    mean: f64,
+    /// For so long a host is away at least
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = positive)]
+    back: f64,
+    /// Losses at most [default: as many as come]
+    #[arg(long, value_name = "COUNT")]
+    losses: Option<u32>,
+    /// Hosts of the machine. From five on two may be away at once, otherwise one
+    #[arg(long, default_value_t = 5, value_name = "COUNT", value_parser = hosts)]
+    hosts: usize,
+    /// Workers, in turn over the hosts
+    #[arg(long, default_value_t = 16, value_name = "COUNT",
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    tasks: u32,
+    /// Cells of the plate in each direction
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(256..=32_768))]
+    size: u32,
+    /// From the end of a checkpoint to the next
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = positive)]
+    checkpoint_every: f64,
+    /// Measure the time without faults by a whole run before, and not by short ones before and after
+    #[arg(long)]
+    calibrate: bool,
+    /// Do not compare the time with the model, as on a computer that does other work
+    #[arg(long)]
+    untimed: bool,
+    /// Leave the daemons' logs in this folder
+    #[arg(long, value_name = "FOLDER")]
+    logs: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text
+        .parse::<f64>()
+        .ok()
+        .filter(|it| *it > 0.0 && *it <= 1e5);
+    number.ok_or_else(|| "it is a number above 0".to_owned())
+}
+
+fn hosts(text: &str) -> Result<usize, String> {
+    let number = text
+        .parse()
+        .ok()
+        .filter(|it| (3..=NAMES.len()).contains(it));
+    number.ok_or_else(|| format!("from 3 to {}", NAMES.len()))
+}
+
+fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let interrupt = Interrupt::catch()?;
+    // Whatever a killed daemon leaves becomes this program's, and is found at the end.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let programs = Programs::build()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let seed = arguments.seed.unwrap_or(now.as_millis() as u64 % 1_000_000);
+    eprintln!("seed {seed}: repeat these losses with --seed {seed}");
+    let names = &NAMES[..arguments.hosts];
+    let mut cluster = Cluster::start(&programs, names, &interrupt)?;
+    let result = compute(&arguments, seed, &programs, &mut cluster, &interrupt);
+    if let Some(folder) = &arguments.logs {
+        keep(cluster.logs(), folder)?;
+    }
+    let (plate, quiet_s, happened) = result?;
+    cluster.halt()?;
+    let left_over = left_over()?;
+    let bar = bar("in one process")?;
+    let expected = plate.in_one_process(&bar, &interrupt)?;
+    bar.finish_and_clear();
+    let terms = Terms::new(&happened, quiet_s, arguments.checkpoint_every);
+    let report = Report {
+        seed,
+        hosts: arguments.hosts,
+        plate,
+        quiet_s,
+        terms,
+        model_s: terms.total_s(),
+        ratio: happened.total_s / terms.total_s(),
+        timed: !arguments.untimed,
+        happened,
+        expected,
+        left_over,
+    };
+    match arguments.json {
+        true => println!("{}", serde_json::to_string(&report)?),
+        false => println!("{}", report.show()),
+    }
+    Ok(match report.is_well() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// The plate, the seconds that it takes without faults, before and after, and what happened with them.
+fn compute(
+    arguments: &Arguments,
+    seed: u64,
+    programs: &Programs,
+    cluster: &mut Cluster,
+    interrupt: &Interrupt,
+) -> Result<(Plate, [f64; 2], Happened)> {
+    let length = Duration::from_secs_f64(60.0 * arguments.minutes);
+    let plate = Plate {
+        size: arguments.size as usize,
+        steps: 0,
+        tasks: arguments.tasks,
+    };
+    eprintln!("looking how many steps take {length:?}");
+    let plate = plate.of_length(length, cluster, interrupt)?;
+    let mut before_s = length.as_secs_f64();
+    if arguments.calibrate {
+        eprintln!("{} steps without faults", plate.steps);
+        before_s = plate.without_faults(cluster, 10 * length, interrupt)?;
+    }
+    eprintln!("{} steps with faults", plate.steps);
+    let seconds = Duration::from_secs_f64;
+    let schedule = Schedule::new(seed, seconds(arguments.mean), arguments.hosts);
+    let bar = bar("with faults")?;
+    bar.set_length((1e3 * before_s) as u64);
+    let watch = Watch {
+        interrupt,
+        bar: &bar,
+        patience: 5 * length + Duration::from_secs(300),
+    };
+    let faults = || {
+        Faults::new(
+            programs,
+            interrupt,
+            schedule,
+            arguments.hosts,
+            seconds(arguments.back),
+            arguments.losses.unwrap_or(u32::MAX),
+        )
+    };
+    let every = seconds(arguments.checkpoint_every);
+    let happened = run::with_faults(&plate, every, cluster, faults, &watch)?;
+    bar.finish_and_clear();
+    let after_s = match arguments.untimed {
+        true => before_s,
+        false => plate.estimated(cluster, interrupt)?,
+    };
+    Ok((plate, [before_s, after_s], happened))
+}
+
+/// What descends from this program once the machine has been stopped.
+fn left_over() -> Result<Vec<String>> {
+    let begin = Instant::now();
+    loop {
+        let mut left = family::of(std::process::id())?;
+        left.retain(|pid| !family::has_ended(*pid));
+        if left.is_empty() || begin.elapsed() > LINGER {
+            let show = |pid: u32| format!("{pid} {}", family::command(pid));
+            return Ok(left.into_iter().map(show).collect());
+        }
+        thread::park_timeout(LOOK);
+    }
+}
+
+fn bar(what: &'static str) -> Result<ProgressBar> {
+    let template = "{elapsed_precise} [{wide_bar}] {prefix} {msg}";
+    let style = ProgressStyle::with_template(template)?.progress_chars("=> ");
+    Ok(ProgressBar::new(1).with_style(style).with_prefix(what))
+}
+
+/// Copies the logs.
+fn keep(logs: impl Iterator<Item = PathBuf>, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    for log in logs {
+        let name = log.file_name().context("the name of a log")?;
+        fs::copy(&log, folder.join(name)).with_context(|| format!("copying {}", log.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! One host: its daemon, as a child of this process, and what it leaves.
+
+use super::{LOOK, PATIENCE, family};
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    fs::{self, OpenOptions},
+    io,
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long the processes of a host may outlive its daemon.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// One host.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub name: String,
+    pub dir: PathBuf,
+    /// None while the host is lost.
+    process: Option<Child>,
+    /// The daemon was in the machine since it was started.
+    came: bool,
+}
+
+impl Node {
+    /// A host whose daemon is to be started.
+    pub fn new(name: &str, dir: PathBuf) -> Self {
+        Node {
+            name: name.to_owned(),
+            dir,
+            process: None,
+            came: false,
+        }
+    }
+
+    /// Starts the daemon; the command says all but which host it is.
+    pub fn start(&mut self, mut command: Command) -> Result<()> {
+        // What the one before has left says nothing about this one.
+        match fs::remove_file(self.address_file()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log_file())?;
+        command
+            .args(["--name", &self.name, "--listen", "127.0.0.1:0", "--dir"])
+            .arg(&self.dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .process_group(0);
+        let process = command.spawn();
+        self.process = Some(process.with_context(|| format!("starting {}", self.name))?);
+        self.came = false;
+        Ok(())
+    }
+
+    /// Whether the daemon is in the machine: it writes its address then.
+    pub fn has_come(&mut self) -> Result<bool> {
+        self.look_after()?;
+        self.came |= fs::read_to_string(self.address_file()).is_ok_and(|text| text.ends_with('\n'));
+        Ok(self.came)
+    }
+
+    /// Whether it was in the machine when that was asked last, and is not lost.
+    pub fn is_there(&self) -> bool {
+        self.process.is_some() && self.came
+    }
+
+    /// Where it can be joined.
+    pub fn address(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.address_file())?.trim().to_owned())
+    }
+
+    fn address_file(&self) -> PathBuf {
+        self.dir.join("address")
+    }
+
+    /// Where it logs.
+    pub fn log_file(&self) -> PathBuf {
+        self.dir.with_extension("log")
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Child::id)
+    }
+
+    /// Fails when the daemon has ended by itself. Its host is lost then.
+    pub fn look_after(&mut self) -> Result<()> {
+        if let Some(process) = &mut self.process
+            && let Some(status) = process.try_wait()?
+        {
+            self.process = None;
+            bail!("{} has ended with {status}:\n{}", self.name, self.log());
+        }
+        Ok(())
+    }
+
+    /// Kills the daemon; the moment before. Its processes are gone then.
+    pub fn lose(&mut self) -> Result<Instant> {
+        let process = self.process.take();
+        let mut process = process.with_context(|| format!("{} is lost already", self.name))?;
+        let family = family::of(process.id())?;
+        let begin = Instant::now();
+        process.kill()?;
+        process.wait()?;
+        while let Some(left) = family.iter().find(|one| !family::has_ended(**one)) {
+            ensure!(
+                begin.elapsed() < LINGER,
+                "process {left} of {} lives on after its daemon was killed",
+                self.name
+            );
+            thread::park_timeout(LOOK);
+        }
+        Ok(begin)
+    }
+
+    /// Has the daemon leave.
+    pub fn terminate(&mut self) {
+        if let Some(process) = &mut self.process
+            && matches!(process.try_wait(), Ok(None))
+        {
+            // It fails for one that has ended just now, which needs no signal.
+            let _ = kill_process(Pid::from_child(process), Signal::TERM);
+        }
+    }
+
+    /// Whether the daemon has ended within [`PATIENCE`] of `begin`; waits for it.
+    pub fn has_ended(&mut self, begin: Instant) -> bool {
+        let Some(process) = &mut self.process else {
+            return true;
+        };
+        loop {
+            match process.try_wait() {
+                Ok(None) if begin.elapsed() < PATIENCE => thread::park_timeout(LOOK),
+                Ok(None) | Err(_) => return false,
+                Ok(Some(_)) => return true,
+            }
+        }
+    }
+
+    /// Ends the daemon at once.
+    pub fn kill(&mut self) {
+        if let Some(process) = &mut self.process {
+            // Both fail only if it has ended and been waited for.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
