@@ -422,6 +422,7 @@ impl EventLoop {
                 let id = CheckpointId::new(generation, epoch);
                 self.moves.store(tid, (app, id), copied, context);
             }
+            Output::StoreCopy(tid) => self.moves.store_copy(tid, context),
             Output::Drop {
                 app,
                 generation,

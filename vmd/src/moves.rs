@@ -43,6 +43,9 @@ pub struct Moves {
     expected: HashMap<u64, Tid>,
     /// The images that are written.
     images: HashMap<Tid, Image>,
+    /// Images that copies of tasks write, and that nobody reads yet: nothing takes processor time from
+    /// an application that stands.
+    unread: HashMap<Tid, Unread>,
     /// The processes that carry images.
     carriers: Carriers,
 }
@@ -58,6 +61,14 @@ pub struct Stored<'a> {
     pub image: &'a Part,
     /// Files that the task writes become what they were.
     pub roll_back: bool,
+}
+
+/// An image that nobody reads yet.
+#[derive(Debug)]
+struct Unread {
+    out: OwnedFd,
+    app: Tid,
+    id: CheckpointId,
 }
 
 /// An image that a task is to write.
@@ -81,6 +92,7 @@ impl Moves {
             store,
             expected: HashMap::new(),
             images: HashMap::new(),
+            unread: HashMap::new(),
             carriers: Carriers::default(),
         }
     }
@@ -99,7 +111,8 @@ impl Moves {
         self.begin_image(tid, (Role::Sender, Freeze::Move), folders, start, context);
     }
 
-    /// Opens a way into the store for the image of a task.
+    /// Opens a way into the store for the image of a task, or of a copy of it, which is read when the
+    /// task goes on.
     pub fn store(
         &mut self,
         tid: Tid,
@@ -107,13 +120,44 @@ impl Moves {
         copied: bool,
         context: &mut Context,
     ) {
-        let (store, role) = (self.store.clone(), Role::Writer(app, id.epoch));
-        let start = |out| store.start_writer((app, id), tid, out);
-        let order = match copied {
-            true => Freeze::Copied,
-            false => Freeze::Checkpoint,
+        if !copied {
+            let (store, role) = (self.store.clone(), Role::Writer(app, id.epoch));
+            let start = |out| store.start_writer((app, id), tid, out);
+            return self.begin_image(tid, (role, Freeze::Checkpoint), None, start, context);
+        }
+        match pipe() {
+            Ok((out, way)) => {
+                self.unread.insert(tid, Unread { out, app, id });
+                let image = Image {
+                    way,
+                    order: Freeze::Copied,
+                    folders: None,
+                };
+                self.images.insert(tid, image);
+            }
+            Err(error) => refuse(tid, &error, context),
+        }
+    }
+
+    /// Has the image of a task read into the store that a copy of it writes, or it must write itself.
+    pub fn store_copy(&mut self, tid: Tid, context: &mut Context) {
+        let Some(Unread { out, app, id }) = self.unread.remove(&tid) else {
+            return;
         };
-        self.begin_image(tid, (role, order), None, start, context);
+        let role = Role::Writer(app, id.epoch);
+        let start = || -> io::Result<()> {
+            let input = out.try_clone()?;
+            let (pid, words) = self.store.start_writer((app, id), tid, out)?;
+            self.carriers
+                .add(tid, role, pid, Some(input), words, context.now);
+            Ok(())
+        };
+        if let Err(error) = start() {
+            let text = format!("what stores its image cannot be started: {error}");
+            let failed = Failed::new(FailKind::System, text);
+            let input = Input::Stored(tid, id.epoch, Err(failed));
+            context.inbox.push_back(input);
+        }
     }
 
     /// A way for the image of a task, out of which a process reads that `start` starts.
@@ -208,6 +252,7 @@ impl Moves {
     /// What was begun, or what a copy of the task writes, is of no use any more.
     pub fn cancel(&mut self, tid: Tid, locals: &mut Locals, processes: &mut Processes) {
         self.carriers.cancel(tid);
+        self.unread.remove(&tid);
         // It may have ended.
         if self.images.remove(&tid).is_some()
             && locals
@@ -224,6 +269,7 @@ impl Moves {
     pub fn go(&mut self, tid: Tid, generation: u32, writes: bool, locals: &mut Locals) {
         if !writes {
             self.carriers.cancel(tid);
+            self.unread.remove(&tid);
         }
         let (host, machine) = self.here;
         let order = Order::Go {
@@ -340,6 +386,7 @@ impl Moves {
             Report::Saved { .. } => "report.saved",
             Report::Refused(_) => "report.refused",
             Report::Back => "report.back",
+            Report::Writes => "report.writes",
         };
         if fault::at(point) == Strike::Task {
             processes.signal(tid, libc::SIGKILL);
@@ -353,6 +400,7 @@ impl Moves {
                 Input::Frozen(tid, Ok(Written { bytes, time }))
             }
             Report::Refused(text) => Input::Frozen(tid, Err(refused(text))),
+            Report::Writes => return self.store_copy(tid, context),
             Report::Back => {
                 self.carriers.arrived(tid);
                 Input::Arrived(tid, Ok(()))

@@ -256,6 +256,7 @@ fn freeze(image: RawFd, compress: bool, way: Freeze) {
 /// All threads stand: tells the daemon, and waits for its word.
 fn hold(moment: Moment) {
     match moment {
+        Moment::Writes => return report(Report::Writes),
         Moment::Saved { bytes, ns, writer } => {
             WRITER.store(writer, SeqCst);
             let micros = u32::try_from(ns / 1000).unwrap_or(u32::MAX);

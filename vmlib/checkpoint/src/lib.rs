@@ -201,8 +201,9 @@ pub struct Options<'a> {
     pub own: &'a [RawFd],
     /// How long threads may take to stop.
     pub limit: Duration,
-    /// Called while all threads stand still: when the image is written, or a copy of the process
-    /// writes it, and when the process was brought back. It goes on when that returns.
+    /// Called while all threads stand still: when the process has to write although a copy was to,
+    /// when the image is written, or a copy writes it, and when the process was brought back. It goes
+    /// on when that returns.
     pub hold: Option<Hold>,
 }
 

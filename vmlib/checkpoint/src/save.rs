@@ -58,14 +58,18 @@ pub struct Wanted<'a> {
     pub own: &'a [i32],
     /// How long threads may take to stop.
     pub limit_ns: u64,
-    /// Called when the image is written, or a copy writes it, and when the process was brought back,
-    /// before it goes on.
+    /// Called when it begins to write although a copy was to, when the image is written, or a copy
+    /// writes it, and when the process was brought back, before it goes on.
     pub hold: Option<Hold>,
 }
 
 /// Where a process stands still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
+    /// A copy was to write its image, and it has to write some of that itself before, or all: what is
+    /// shared with other processes, what its files hold, or if there is no room for a copy. Somebody has
+    /// to read.
+    Writes,
     /// Its image is written, or a copy of the process writes it.
     Saved {
         /// Of the image; 0 while a copy writes it.
@@ -413,6 +417,9 @@ fn write(
         if let Some(writer) = writer {
             return Ok((0, writer));
         }
+    }
+    if let (true, Some(hold)) = (wanted.forked, wanted.hold) {
+        hold(Moment::Writes);
     }
     let (mut out, pieces) = tables.write(wanted, rounds, mappings)?;
     if wanted.forked {

@@ -205,6 +205,8 @@ pub enum Output {
         /// A copy of the task is to write it.
         copied: bool,
     },
+    /// The application of that task goes on: store what the copy of it writes.
+    StoreCopy(Tid),
     /// Commit a checkpoint, all of whose parts are in the store; `Committed` follows.
     Commit(Box<Checkpoint>),
     /// What is in the store of that checkpoint is of no use.

@@ -197,6 +197,8 @@ pub enum Report<T> {
         /// How long it took since they stood. Microseconds, at most `u32::MAX`.
         micros: u32,
     },
+    /// It stands, and has to write of its image what a copy cannot: somebody has to read.
+    Writes,
     /// There is no image, and the task goes on.
     Refused(T),
     /// This is the process that was brought back; it stands.
@@ -211,6 +213,7 @@ impl<'a> Report<&'a str> {
             Report::Saved { bytes, micros } => Report::Saved { bytes, micros },
             Report::Refused(text) => Report::Refused(text.to_owned()),
             Report::Back => Report::Back,
+            Report::Writes => Report::Writes,
         }
     }
 
@@ -221,6 +224,7 @@ impl<'a> Report<&'a str> {
             Report::Refused(text) => (2, 0, 0, text),
             Report::Back => (3, 0, 0, ""),
             Report::Copied { bytes, rounds } => (4, rounds, bytes, ""),
+            Report::Writes => (5, 0, 0, ""),
         };
         let len = text.floor_char_boundary(REPORT_MAX - REPORT_LEN);
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
@@ -248,6 +252,7 @@ impl<'a> Report<&'a str> {
                 bytes: value,
                 rounds: small,
             },
+            5 => Report::Writes,
             _ => return None,
         };
         Some((order, report))

@@ -86,6 +86,7 @@ impl World {
             }
             Output::Commit(checkpoint) => return self.commit(slot, &checkpoint),
             Output::Drop { app, epoch, .. } => self.drop_checkpoint((app, epoch)),
+            Output::StoreCopy(_) => {}
             Output::CancelCopy(tid) => self.order(slot, tid, Order::Cancel),
             Output::Resume {
                 tid, generation, ..

@@ -378,6 +378,7 @@ impl Daemon {
         for tid in &tids {
             self.go_on(*tid, true, out);
         }
+        out.extend(tids.iter().map(|tid| Output::StoreCopy(*tid)));
         for tid in tids {
             self.review_part(tid, out);
         }

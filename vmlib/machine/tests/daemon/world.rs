@@ -467,6 +467,7 @@ impl World {
             Output::Store { tid, epoch, .. } => drop(self.storing.insert(tid, epoch)),
             Output::Commit(checkpoint) => self.commit(host, *checkpoint),
             Output::Drop { epoch, .. } => self.noted.push(format!("drop {epoch}")),
+            Output::StoreCopy(_) => {}
             Output::CancelCopy(tid) => {
                 self.copies.remove(&tid);
                 self.store.cancel(tid);
