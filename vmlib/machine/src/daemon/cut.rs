@@ -11,8 +11,8 @@
 //! and with that they end.
 //!
 //! What is born meanwhile is started only then: it could speak to tasks that have not stopped yet. A
-//! task that is just being moved is saved where it goes on. One that ends meanwhile ends the cut
-//! without a checkpoint: it was a member.
+//! task that is just being moved is saved where it goes on. One that ends before all stand ends the
+//! cut without a checkpoint: it was a member.
 //!
 //! A coordinator that is lost, or one that forgets, does not leave tasks standing: the host of the
 //! next one ends the cut, and so does any daemon after [`limits::CUT_TIME`].
@@ -269,11 +269,12 @@ impl Daemon {
         })
     }
 
-    /// A task that is being saved, which may have ended meanwhile.
-    fn saving(&mut self, tid: Tid) -> Option<(Tid, &mut Saving)> {
+    /// A task that is being saved, which may have ended meanwhile: of which application, for which
+    /// epoch, and whether the application ends with that.
+    fn saving(&mut self, tid: Tid) -> Option<(Tid, u32, bool, &mut Saving)> {
         let mut cuts = self.cuts.iter_mut();
         cuts.find_map(|(app, cut)| match cut.parts.get_mut(&tid)? {
-            Stage::Saving(saving) => Some((*app, &mut **saving)),
+            Stage::Saving(saving) => Some((*app, cut.epoch, cut.blocks, &mut **saving)),
             _ => None,
         })
     }
@@ -286,16 +287,15 @@ impl Daemon {
         out: &mut Outbox,
     ) {
         let now = self.now;
-        let Some((app, saving)) = self.saving(tid) else {
+        let Some((app, epoch, blocks, saving)) = self.saving(tid) else {
             return;
         };
         match result {
             Ok(written) => {
                 saving.stood = Some((now, written));
-                let Some(cut) = self.cuts.get(&app).filter(|cut| !cut.blocks) else {
+                if blocks {
                     return self.review_part(tid, out);
-                };
-                let epoch = cut.epoch;
+                }
                 let stands = PartStands {
                     app,
                     epoch,
@@ -319,16 +319,11 @@ impl Daemon {
         result: Result<Part, Failed>,
         out: &mut Outbox,
     ) {
-        let Some((app, _)) = self.saving(tid) else {
-            return;
-        };
-        if self.cuts.get(&app).is_none_or(|cut| cut.epoch != epoch) {
-            return;
-        }
-        let Some((app, saving)) = self.saving(tid) else {
+        let Some((app, current, _, saving)) = self.saving(tid) else {
             return;
         };
         match result {
+            _ if current != epoch => {}
             Ok(part) => {
                 saving.stored = Some(part);
                 self.review_part(tid, out);
@@ -341,14 +336,11 @@ impl Daemon {
     /// ends with it, until now.
     fn review_part(&mut self, tid: Tid, out: &mut Outbox) {
         let now = self.now;
-        let Some((app, saving)) = self.saving(tid) else {
+        let Some((app, _, blocks, saving)) = self.saving(tid) else {
             return;
         };
-        let (stood, went, stored) = (saving.stood, saving.went, saving.stored.is_some());
-        let blocks = self.cuts.get(&app).is_some_and(|cut| cut.blocks);
-        let until = went.or(blocks.then_some(now));
-        if let (Some((stood, written)), Some(until), true) = (stood, until, stored)
-            && let Some((app, saving)) = self.saving(tid)
+        let until = saving.went.or(blocks.then_some(now));
+        if let (Some((stood, written)), Some(until)) = (saving.stood, until)
             && let Some(image) = saving.stored.take()
         {
             let part = SavedPart {
@@ -363,10 +355,15 @@ impl Daemon {
     /// All tasks of a cut stand: those of this host go on.
     pub(super) fn on_cut_gone(&mut self, app: Tid, epoch: u32, out: &mut Outbox) {
         let now = self.now;
+        let generation = self.agreement.state().epochs(app).generation;
         let Some(cut) = self.cuts.get_mut(&app).filter(|cut| cut.epoch == epoch) else {
             return;
         };
         cut.gone = true;
+        if cut.generation != generation {
+            // The application has gone back since: what stands here has ended.
+            return;
+        }
         let mut tids = Vec::new();
         for (tid, stage) in &mut cut.parts {
             if let Stage::Saving(saving) = stage {
