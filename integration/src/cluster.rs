@@ -6,7 +6,9 @@
 
 pub mod binaries;
 pub mod client;
+pub mod disk;
 pub mod network;
+pub mod processes;
 
 use client::Client;
 use network::Network;

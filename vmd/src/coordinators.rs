@@ -120,11 +120,7 @@ impl Coordinators {
             return;
         };
         let coordinator = &mut self.table[place];
-        if let Strike::Coordinator(signal) = fault::at_coordinator(frame)
-            && let Some(process) = &coordinator.process
-        {
-            let _ = rustix::process::pidfd_send_signal(process, signal);
-        }
+        coordinator.suffer(fault::at_mail("coordinator", frame));
         frame.write_to(&mut coordinator.waiting);
         if coordinator.waiting.len() > WAITING_MAX || coordinator.flush().is_err() {
             self.lose(place, context);
@@ -168,6 +164,15 @@ impl Coordinators {
 }
 
 impl Coordinator {
+    /// A test wants something bad done to its process.
+    fn suffer(&self, strike: Strike) {
+        if let Strike::Coordinator(signal) = strike
+            && let Some(process) = &self.process
+        {
+            let _ = rustix::process::pidfd_send_signal(process, signal);
+        }
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         while !self.waiting.is_empty() {
             match send(&self.socket, &self.waiting, SendFlags::NOSIGNAL) {
@@ -198,6 +203,7 @@ impl Coordinator {
             {
                 self.process = open_process(ready.pid);
             }
+            self.suffer(fault::at_mail("says", &frame));
             let input = Input::Coordinator(self.number, frame);
             context.inbox.push_back(input);
         }

@@ -3,7 +3,8 @@
 //! `VM_FAULT=link-cut` makes SIGUSR1 destroy all connections to other daemons, with what is in them.
 //!
 //! `VM_FAULT=POINT:ACTION` has this daemon, or the first process of its own
-//! that carries an image, do something bad at a named point, once.
+//! that carries an image, do something bad at a named point, once. With `VM_FAULT_FROM=FILE` it passes
+//! the point unharmed until that file is there.
 //!
 //! | point | is |
 //! |---|---|
@@ -12,6 +13,9 @@
 //! | `report.copied`, `report.saved`, `report.back` | a task has said so |
 //! | `begin`, `discard` | before a task that came goes on; before one that went is ended |
 //! | `coordinator.PHASE` | before a coordinator is told that a move is in that phase ([`vm_wire::peer::MovePhase`]) |
+//! | `coordinator.ORDER` | before a coordinator is told anything else |
+//! | `says.ORDER` | a coordinator has said so, and its daemon has not seen it yet |
+//! | `commit` | before the manifest of a checkpoint is written |
 //! | `sender`, `receiver` | the process that carries an image, when some of it has passed |
 //! | `writer` | the process that writes an image into the store, at its start |
 //! | `restorer` | the process that becomes the task, at its start |
@@ -30,6 +34,7 @@
 
 use rustix::process::Signal;
 use std::{
+    path::Path,
     process::Command,
     sync::{
         OnceLock,
@@ -46,6 +51,8 @@ use vm_wire::{
 
 /// Environment variable that names the fault.
 const ENV_FAULT: &str = "VM_FAULT";
+/// Environment variable with the file that has to be there.
+const ENV_FROM: &str = "VM_FAULT_FROM";
 
 /// Whether the fault of that name is asked for.
 pub fn is_on(name: &str) -> bool {
@@ -59,6 +66,7 @@ pub fn pass_on(command: &mut Command, point: &str) {
     command.env_remove(ENV_FAULT);
     if let Some((wanted, action)) = wanted()
         && wanted == point
+        && is_time()
         && !PASSED.swap(true, SeqCst)
     {
         command.env(ENV_FAULT, format!("{wanted}:{action}"));
@@ -96,17 +104,26 @@ fn wanted() -> Option<&'static (String, String)> {
     WANTED.get_or_init(read).as_ref()
 }
 
+/// Whether nothing has to be awaited any more.
+fn is_time() -> bool {
+    std::env::var_os(ENV_FROM).is_none_or(|file| Path::new(&file).exists())
+}
+
 /// This frame is about to be sent to another daemon, or was received from one.
 pub fn at_frame(way: &str, frame: &Frame) -> Strike {
     if wanted().is_some()
         && frame.header.op == Op::Data
         && let Ok(order) = Order::from_payload(&frame.body)
     {
-        let order = format!("{order:?}");
-        let name = order.split('(').next().unwrap_or_default();
-        return at(&format!("{way}.{name}"));
+        return at_order(way, &order);
     }
     Strike::None
+}
+
+fn at_order(way: &str, order: &Order) -> Strike {
+    let order = format!("{order:?}");
+    let name = order.split('(').next().unwrap_or_default();
+    at(&format!("{way}.{name}"))
 }
 
 /// This is that point of a process that carries an image, and of nothing else: it may wait.
@@ -118,15 +135,20 @@ pub fn at_carrier(point: &str) -> Strike {
     strike
 }
 
-/// This frame is about to be sent to a coordinator.
-pub fn at_coordinator(frame: &Frame) -> Strike {
+/// This frame is about to be sent to a coordinator (`coordinator`), or came from one (`says`).
+pub fn at_mail(way: &str, frame: &Frame) -> Strike {
     if wanted().is_some()
         && frame.header.op == Op::Mail
         && let Ok(mail) = Mail::read(frame)
-        && let Ok(Order::MoveReported(reported)) = Order::from_payload(&mail.order)
-        && let MoveState::In(phase) = reported.state
+        && let Ok(order) = Order::from_payload(&mail.order)
     {
-        return at(&format!("coordinator.{phase}"));
+        return match order {
+            Order::MoveReported(reported) => match reported.state {
+                MoveState::In(phase) => at(&format!("{way}.{phase}")),
+                _ => Strike::None,
+            },
+            order => at_order(way, &order),
+        };
     }
     Strike::None
 }
@@ -135,7 +157,7 @@ pub fn at_coordinator(frame: &Frame) -> Strike {
 pub fn at(point: &str) -> Strike {
     static STRUCK: AtomicBool = AtomicBool::new(false);
     let action = match wanted() {
-        Some((wanted, action)) if wanted == point => action.as_str(),
+        Some((wanted, action)) if wanted == point && is_time() => action.as_str(),
         _ => return Strike::None,
     };
     if STRUCK.swap(true, SeqCst) {

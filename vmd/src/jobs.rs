@@ -5,7 +5,7 @@
 //! before it is restarted, and all of it read if that has failed. One thread does each of them, from
 //! a bounded queue; the answers come back through a channel, and the event loop is woken.
 
-use crate::{context::Source, program::ProgramPath, store::Place, usage};
+use crate::{context::Source, fault, program::ProgramPath, store::Place, usage};
 use anyhow::Context as _;
 use mio::{Registry, Waker};
 use std::{
@@ -166,7 +166,10 @@ fn work(
                 dir,
             } => Input::ProgramFound(question, path.find(&program, dir.as_deref())),
             Job::Measure { question, tasks } => Input::Usage(question, usage::measure(&tasks)),
-            Job::Commit(checkpoint) => Input::Committed(store.commit(&checkpoint)),
+            Job::Commit(checkpoint) => {
+                fault::at("commit");
+                Input::Committed(store.commit(&checkpoint))
+            }
             Job::Load {
                 question,
                 app,

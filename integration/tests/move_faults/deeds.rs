@@ -2,18 +2,15 @@
 
 use crate::{
     cell::{At, Cell, Deed},
-    scene::{PATIENCE, Scene},
+    scene::Scene,
 };
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use std::{
-    fs::{self, File},
-    io::Write,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
+    fs,
     process::{Command, Stdio},
     thread,
 };
-use vm_integration::cluster::{binaries, end_with_us, wait_for};
+use vm_integration::cluster::{binaries, end_with_us};
 use vm_wire::{
     console::{Answer, Request},
     peer::MoveWay,
@@ -152,44 +149,4 @@ fn limit_memory(scene: &Scene) {
         maximum: most,
     };
     prlimit(Pid::from_raw(pid), Resource::As, limit).expect("it is ours");
-}
-
-/// A small file system for a daemon's folder and its log.
-pub struct FullDisk {
-    folder: PathBuf,
-}
-
-impl FullDisk {
-    /// Mounts it at `folder`. Nothing where that is not allowed, which is said.
-    pub fn mount(folder: &Path) -> Option<FullDisk> {
-        fs::create_dir(folder).expect("a folder");
-        let options = ["-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs"];
-        let mounted = Command::new("mount").args(options).arg(folder).status();
-        if !mounted.is_ok_and(|status| status.success()) {
-            eprintln!("skipped: no file system can be mounted here");
-            return None;
-        }
-        let disk = FullDisk {
-            folder: folder.to_owned(),
-        };
-        symlink(folder.join("log"), folder.with_extension("log")).expect("a link");
-        Some(disk)
-    }
-
-    /// From now on there is room for nothing.
-    pub fn fill(&self) {
-        let mut file = File::create(self.folder.join("ballast")).expect("a file");
-        let bytes = [0; 4096];
-        let full = wait_for("the disk is full", PATIENCE, || {
-            file.write_all(&bytes).err()
-        });
-        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full}");
-    }
-}
-
-impl Drop for FullDisk {
-    fn drop(&mut self) {
-        // The daemon may still be there.
-        let _ = Command::new("umount").arg("-l").arg(&self.folder).status();
-    }
 }

@@ -18,21 +18,17 @@ mod scene;
 
 use cell::{At, Cell, Deed, MATRIX, Then};
 use scene::{PATIENCE, Scene};
-use std::{
-    panic::catch_unwind,
-    sync::Mutex,
-    time::{Duration, Instant},
+use std::time::{Duration, Instant};
+use vm_integration::{
+    cluster::wait_for,
+    matrix::{self, Told},
 };
-use vm_integration::cluster::wait_for;
 use vm_wire::agreed::ExitStatus;
 
 /// So many at once.
 const WORKERS: usize = 4;
 /// The console is told within this time, however little is said of a fault.
 const TOLD: Duration = Duration::from_secs(30);
-
-/// What the console was told; nothing where the cell cannot be played.
-type Told = Option<String>;
 
 /// Runs one cell.
 fn strike(cell: &Cell) -> Told {
@@ -106,40 +102,14 @@ fn check_runs(scene: &mut Scene, cell: &Cell, then: Then, told: &str) {
 fn after_any_fault_a_task_that_moves_runs_exactly_once() {
     let only = std::env::var("VM_POINT").ok();
     let wanted = |cell: &Cell| only.as_ref().is_none_or(|only| only == cell.fault.1);
-    let cells = MATRIX.iter().enumerate();
-    let cells = Mutex::new(cells.filter(|(_, cell)| wanted(cell)));
-    let rows = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..WORKERS {
-            scope.spawn(|| {
-                while let Some((index, cell)) = { cells.lock().expect("no panic").next() } {
-                    let told = catch_unwind(|| strike(cell));
-                    if told.is_err() {
-                        eprintln!("failed: {cell:?}");
-                    }
-                    rows.lock().expect("no panic").push((index, told));
-                }
-            });
-        }
-    });
-    let mut rows = rows.into_inner().expect("no panic");
-    rows.sort_by_key(|(index, _)| *index);
     println!(
         "{:6} {:26} {:33} {:12} the console is told",
         "host", "point", "fault", "task"
     );
-    let mut failed = 0;
-    for (index, told) in rows {
-        let cell = &MATRIX[index];
+    let row = |cell: &Cell| {
         let (at, point, _) = cell.fault;
-        failed += u32::from(told.is_err());
-        let told = match told {
-            Ok(Some(told)) => told,
-            Ok(None) => "(left out: this machine lacks what it takes)".to_owned(),
-            Err(_) => "FAILED, see above".to_owned(),
-        };
         let (at, then) = (format!("{at:?}"), format!("{:?}", cell.then));
-        println!("{at:6} {point:26} {:33} {then:12} {told}", cell.shown());
-    }
-    assert_eq!(failed, 0, "cells failed");
+        format!("{at:6} {point:26} {:33} {then:12}", cell.shown())
+    };
+    matrix::play(&MATRIX, WORKERS, wanted, strike, row);
 }

@@ -1,11 +1,10 @@
 //! What a cell is played on: a machine, a caller, a callee that is to move, and whoever looks on.
 
-use crate::{
-    cell::{At, Cell, Deed},
-    deeds::FullDisk,
+use crate::cell::{At, Cell, Deed};
+use std::{collections::BTreeSet, os::unix::fs::symlink, time::Duration};
+use vm_integration::cluster::{
+    Cluster, Node, client::Client, disk::SmallDisk, processes, wait_for,
 };
-use std::{collections::BTreeSet, fs, time::Duration};
-use vm_integration::cluster::{Cluster, Node, client::Client, wait_for};
 use vm_wire::{
     Tid,
     console::{Answer, Request, TaskRow},
@@ -18,7 +17,7 @@ const LARGE: &str = "1024";
 
 /// A machine in the middle of its work. The disk goes before the cluster's folder.
 pub struct Scene {
-    disk: Option<FullDisk>,
+    disk: Option<SmallDisk>,
     pub cluster: Cluster,
     /// The console of the application.
     pub run: Client,
@@ -43,7 +42,9 @@ impl Scene {
         for number in 0..hosts {
             let name = format!("n{}", number + 1);
             if cell.deed == Deed::DiskFull && number == place(At::Target) {
-                disk = Some(FullDisk::mount(&cluster.folder().join(&name))?);
+                let folder = cluster.folder().join(&name);
+                disk = Some(SmallDisk::mount(&folder, 1)?);
+                symlink(folder.join("log"), folder.with_extension("log")).expect("a link");
             }
             let mut command = cluster.command(&name, &[]);
             for (at, point, action) in [Some(cell.fault), cell.also].into_iter().flatten() {
@@ -124,12 +125,10 @@ impl Scene {
 
     /// What of the callee runs, as the system sees it: the processes of this cluster with its name.
     pub fn copies(&self) -> BTreeSet<i32> {
-        let mark = format!("{}/", self.cluster.folder().to_string_lossy());
-        let is_callee = |pid: &i32| {
-            words(*pid).any(|word| word == "callee")
-                && String::from_utf8_lossy(&read(*pid, "environ")).contains(&mark)
-        };
-        processes().filter(is_callee).collect()
+        let is_callee = |pid: &i32| processes::words(*pid).any(|word| word == "callee");
+        processes::of_folder(self.cluster.folder())
+            .filter(is_callee)
+            .collect()
     }
 }
 
@@ -158,26 +157,6 @@ fn has_child(tasks: &[TaskRow], tid: Tid) -> bool {
 
 /// Whether a process of that daemon's carries an image in that role.
 fn carries(node: &Node, role: &str) -> bool {
-    let children = format!("/proc/{0}/task/{0}/children", node.pid());
-    let children = fs::read_to_string(children).unwrap_or_default();
-    let mut pids = children.split_whitespace().map(|pid| pid.parse());
-    pids.any(|pid| pid.is_ok_and(|pid: i32| words(pid).any(|word| word == role)))
-}
-
-fn processes() -> impl Iterator<Item = i32> {
-    fs::read_dir("/proc").expect("/proc").filter_map(|entry| {
-        let name = entry.ok()?.file_name();
-        name.to_str()?.parse().ok()
-    })
-}
-
-fn read(pid: i32, name: &str) -> Vec<u8> {
-    fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default()
-}
-
-/// The words of a process's command line.
-fn words(pid: i32) -> impl Iterator<Item = String> {
-    let line = String::from_utf8_lossy(&read(pid, "cmdline")).into_owned();
-    let words: Vec<String> = line.split('\0').map(str::to_owned).collect();
-    words.into_iter()
+    let mut pids = processes::children(node.pid()).into_iter();
+    pids.any(|pid| processes::words(pid).any(|word| word == role))
 }

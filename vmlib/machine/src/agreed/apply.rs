@@ -459,7 +459,7 @@ impl Agreed {
             };
             self.end_revival(app, failure, &format!("{tid} {status}"), applied);
         }
-        self.forget_app(app);
+        self.forget_app(app, applied);
     }
 }
 

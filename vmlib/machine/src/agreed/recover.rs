@@ -150,7 +150,7 @@ impl Agreed {
         recovering.failures += u32::from(failure == Failure::Failed);
         if failure == Failure::ForGood || recovering.failures >= limits::RECOVERIES_MAX {
             self.recovering.remove(&app);
-            self.forget_app(app);
+            self.forget_app(app, applied);
             applied.push(Applied::GivenUp {
                 app,
                 why: why.to_owned(),
@@ -160,12 +160,19 @@ impl Agreed {
         }
     }
 
-    /// Forgets what is agreed about an application that has ended, unless it goes back.
-    pub(super) fn forget_app(&mut self, app: Tid) {
+    /// Forgets what is agreed about an application that has ended, unless it goes back. A cut of it
+    /// ends, too: the next life of the application is not to be stopped for it.
+    pub(super) fn forget_app(&mut self, app: Tid, applied: &mut Vec<Applied>) {
         if !self.recovering.contains_key(&app) && !self.in_app.contains_key(&app) {
             self.coordinators.remove(&app);
-            self.epochs.remove(&app);
             self.consoles.remove(&app);
+            if let Some(epochs) = self.epochs.remove(&app).filter(|it| it.cut.is_some()) {
+                applied.push(Applied::CutEnded {
+                    app,
+                    epoch: epochs.epoch,
+                    saved: false,
+                });
+            }
         }
     }
 }

@@ -368,6 +368,30 @@ fn a_task_that_ends_meanwhile_is_left_out_of_the_next_try() {
 }
 
 #[test]
+fn an_application_that_ends_meanwhile_does_not_stand_in_its_next_life() {
+    let (mut world, master, workers) = setting();
+    let wish = world.wish_checkpoint(master, false);
+    world.checkpointed(wish).expect("they can be saved");
+    let all = [master, workers[0], workers[1]];
+    all_but_late(&mut world, master, &workers);
+    for tid in all {
+        world.die(tid, ExitStatus::Signal(9));
+    }
+    world.run_for(Duration::from_secs(5));
+    world.store.late.clear();
+    let conn = world.conn();
+    let request = Request::Restart {
+        app: master,
+        from: None,
+        attach: false,
+        keep_files: false,
+    };
+    world.console_request(1, conn, &request);
+    world.run_for(Duration::from_secs(5));
+    check(&mut world, &all);
+}
+
+#[test]
 fn a_host_that_dies_meanwhile_ends_the_cut_and_the_rest_is_saved() {
     let (mut world, master, workers) = setting();
     let wish = all_but_late(&mut world, master, &workers);

@@ -1,0 +1,66 @@
+//! A small disk, to be filled.
+
+use super::{PATIENCE, wait_for};
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// A file system in memory, which goes with this.
+#[derive(Debug)]
+pub struct SmallDisk {
+    folder: PathBuf,
+}
+
+impl SmallDisk {
+    /// Mounts one of so many MiB at `folder`. Nothing where that is not allowed, which is said.
+    ///
+    /// # Panics
+    /// If the folder is there already.
+    pub fn mount(folder: &Path, mib: u32) -> Option<SmallDisk> {
+        fs::create_dir(folder).expect("a folder");
+        let size = format!("size={mib}m,mode=0700");
+        let options = ["-t", "tmpfs", "-o", &size, "tmpfs"];
+        let mounted = Command::new("mount").args(options).arg(folder).status();
+        if !mounted.is_ok_and(|status| status.success()) {
+            eprintln!("skipped: no file system can be mounted here");
+            return None;
+        }
+        let folder = folder.to_owned();
+        Some(SmallDisk { folder })
+    }
+
+    /// From now on there is room for nothing.
+    ///
+    /// # Panics
+    /// If it does not become full.
+    pub fn fill(&self) {
+        let mut file = File::create(self.ballast()).expect("a file");
+        let bytes = [0; 256 << 10];
+        let full = wait_for("the disk is full", PATIENCE, || {
+            file.write_all(&bytes).err()
+        });
+        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full}");
+    }
+
+    /// From now on there is room again.
+    ///
+    /// # Panics
+    /// If it was not filled.
+    pub fn relieve(&self) {
+        fs::remove_file(self.ballast()).expect("it was filled");
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.folder.join("ballast")
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Whoever uses it may still be there.
+        let _ = Command::new("umount").arg("-l").arg(&self.folder).status();
+    }
+}

@@ -1,0 +1,41 @@
+//! Processes, as the system sees them. What has ended meanwhile has no words and no children.
+
+use std::{fs, path::Path};
+
+/// All that there are.
+fn all() -> impl Iterator<Item = i32> {
+    fs::read_dir("/proc").expect("/proc").filter_map(|entry| {
+        let name = entry.ok()?.file_name();
+        name.to_str()?.parse().ok()
+    })
+}
+
+fn read(pid: i32, name: &str) -> Vec<u8> {
+    fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default()
+}
+
+/// The words of a process's command line.
+pub fn words(pid: i32) -> impl Iterator<Item = String> {
+    let line = String::from_utf8_lossy(&read(pid, "cmdline")).into_owned();
+    let words: Vec<String> = line.split('\0').map(str::to_owned).collect();
+    words.into_iter()
+}
+
+/// All children of a process, whichever of its threads made them.
+pub fn children(pid: i32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
+    let lists = threads.flatten().flatten().map(|thread| {
+        let list = fs::read_to_string(thread.path().join("children"));
+        list.unwrap_or_default()
+    });
+    let lists: String = lists.collect();
+    let pids = lists.split_whitespace().map(|pid| pid.parse());
+    pids.map(|pid| pid.expect("a number")).collect()
+}
+
+/// Those whose command line or environment names something in a folder.
+pub fn of_folder(folder: &Path) -> impl Iterator<Item = i32> {
+    let mark = format!("{}/", folder.display());
+    let names = move |pid: i32, name| String::from_utf8_lossy(&read(pid, name)).contains(&mark);
+    all().filter(move |pid| names(*pid, "environ") || names(*pid, "cmdline"))
+}

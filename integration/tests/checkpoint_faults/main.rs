@@ -1,0 +1,176 @@
+//! What becomes of an application while something breaks in the middle of its checkpoint or of its
+//! restart: the matrix of named points, on the hosts that it concerns, by fault. Printed with
+//! `cargo test --test checkpoint_faults -- --nocapture`; with `VM_POINT=writer` those of a point alone.
+//!
+//! A caller on one host exchanges numbers with a callee on another; a third one leads the machine.
+//! They have a checkpoint before the fault. After it all of the application went on, or went back to
+//! its last checkpoint by itself, or the callee was reported dead, as the column says; no number was
+//! lost, doubled or out of order; and the console was told. At the end of each cell no process is left
+//! over, the last checkpoint that was committed is whole, and a restart takes that one and no other.
+//! Where the application went on, the next checkpoint leaves nothing in the store of one that was given
+//! up.
+//!
+//! Cells with a network take root and `ip`, the full disk takes root: elsewhere they are left out,
+//! which is printed.
+
+mod cell;
+mod deeds;
+mod scene;
+
+use cell::{At, Cell, Deed, MATRIX, Then};
+use scene::{PATIENCE, Scene, restart, save};
+use std::time::{Duration, Instant};
+use vm_integration::{
+    cluster::wait_for,
+    matrix::{self, Told},
+};
+use vm_store::CheckpointId;
+use vm_wire::agreed::ExitStatus;
+
+/// So many at once.
+const WORKERS: usize = 5;
+/// The console is told within this time, however little is said of a fault.
+const TOLD: Duration = Duration::from_secs(30);
+/// What the caller says in the end, if that is so.
+const WHOLE: &str = "none lost, doubled or out of order";
+
+/// Runs one cell.
+fn strike(cell: &Cell) -> Told {
+    let mut scene = Scene::begin(cell)?;
+    scene.prepare(cell);
+    let start = Instant::now();
+    let (done, told) = deeds::ask(&mut scene, cell);
+    assert!(start.elapsed() < TOLD, "{told} after {:?}", start.elapsed());
+    let expected = cell.told;
+    assert!(told.contains(expected), "'{expected}' is not in: {told}");
+    let then = match (cell.then, done) {
+        (Then::RefusedOrEnded, Some(true)) => Then::Ended,
+        (Then::RefusedOrEnded, _) => Then::Refused,
+        (then, _) => then,
+    };
+    match (then, done) {
+        (Then::Saved | Then::Runs, Some(done)) => assert!(done, "{told}"),
+        (Then::NotSaved | Then::Refused, Some(done)) => assert!(!done, "{told}"),
+        _ => {}
+    }
+    match then {
+        Then::Saved | Then::NotSaved => check_goes_on(&mut scene, cell),
+        Then::Back => check_back(&mut scene, cell),
+        Then::Ended => ends_well(&mut scene, "the other ended", &told),
+        Then::Runs => ends_well(&mut scene, WHOLE, &told),
+        Then::Refused | Then::RefusedOrEnded => {}
+    }
+    let at = survivor(cell);
+    wait_for("all tasks have ended", PATIENCE, || {
+        scene.tasks(at).is_empty().then_some(())
+    });
+    scene.await_silence();
+    if cell.deed != Deed::Damaged {
+        check_last(&mut scene, at);
+    }
+    Some(told)
+}
+
+/// A host that no fault has taken.
+fn survivor(cell: &Cell) -> At {
+    match cell {
+        Cell {
+            deed: Deed::LeaderKilled,
+            ..
+        } => At::Home,
+        _ => At::Leader,
+    }
+}
+
+/// All tasks run on where they were. The next checkpoint is made, and nothing is left of any that was
+/// given up.
+fn check_goes_on(scene: &mut Scene, cell: &Cell) {
+    scene.relieve(cell);
+    let mut hosts: Vec<String> = scene
+        .tasks(At::Home)
+        .into_iter()
+        .map(|row| row.host)
+        .collect();
+    hosts.sort();
+    assert_eq!(hosts, ["n2", "n3"]);
+    let before = scene.stored().0;
+    let made = if cell.then == Then::Saved { 2 } else { 1 };
+    // Of one whose console is gone it is not known whether it is there already.
+    assert!(
+        before.len() >= made || cell.deed == Deed::ConsoleKilled,
+        "{before:?}"
+    );
+    let mut console = scene.node(At::Home).client();
+    let next = wait_for("the next checkpoint", PATIENCE, || {
+        save(&mut console, scene.app, false).ok()
+    });
+    let (committed, left) = scene.stored();
+    assert_eq!(left, 0, "of checkpoints that were given up");
+    let next = CheckpointId::new(next.generation, next.epoch);
+    assert_eq!(committed.last(), Some(&next));
+    scene.run.input(b"end\n");
+    ends_well(scene, WHOLE, "it went on");
+}
+
+/// Its console, or what it wrote without one, says that all of it went back and that all was well.
+fn check_back(scene: &mut Scene, cell: &Cell) {
+    let home_is_lost = scene.cluster.nodes[At::Home as usize]
+        .process
+        .try_wait()
+        .expect("our child")
+        .is_some()
+        || cell.deed == Deed::HomeCutOff;
+    if home_is_lost {
+        for text in ["runs again on", WHOLE] {
+            wait_for(text, PATIENCE, || {
+                let mut logs = [At::Leader, At::Member].into_iter();
+                logs.any(|at| scene.node(at).log().contains(text))
+                    .then_some(())
+            });
+        }
+    } else {
+        scene.run.output_until("goes back to its last checkpoint");
+        scene.run.output_until("runs again on");
+        // The standard input of what was brought back is empty, so it ends.
+        ends_well(scene, WHOLE, "it went back");
+    }
+}
+
+/// The application ends in order, and says that.
+fn ends_well(scene: &mut Scene, text: &str, told: &str) {
+    let finished = scene.run.finish();
+    let (output, errors) = (&finished.stdout, &finished.stderr);
+    assert_eq!(finished.status, ExitStatus::Code(0), "{told}: {errors}");
+    assert!(output.contains(text), "{told}: {output} {errors}");
+}
+
+/// The last checkpoint that was committed is whole, is the one that a restart takes, and all of it goes
+/// on from there.
+fn check_last(scene: &mut Scene, at: At) {
+    let last = scene.verify_last();
+    let mut console = scene.node(at).client();
+    let report = restart(&mut console, scene.app).expect("it can be brought back");
+    let from = CheckpointId::new(report.from.0, report.from.1);
+    assert_eq!(from, last);
+    assert_eq!(report.hosts.iter().map(|(_, count)| count).sum::<u32>(), 2);
+    scene.run = console;
+    ends_well(scene, WHOLE, "after a restart");
+    scene.await_silence();
+}
+
+#[test]
+fn after_any_fault_an_application_goes_on_or_back_to_its_last_checkpoint() {
+    let only = std::env::var("VM_POINT").ok();
+    let wanted = |cell: &Cell| only.as_ref().is_none_or(|only| only == cell.fault.1);
+    println!(
+        "{:10} {:6} {:22} {:36} {:8} the console is told",
+        "work", "host", "point", "fault", "then"
+    );
+    let row = |cell: &Cell| {
+        let (at, point, _) = cell.fault;
+        let (work, at) = (format!("{:?}", cell.work), format!("{at:?}"));
+        let then = format!("{:?}", cell.then);
+        format!("{work:10} {at:6} {point:22} {:36} {then:8}", cell.shown())
+    };
+    matrix::play(&MATRIX, WORKERS, wanted, strike, row);
+}
