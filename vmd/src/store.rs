@@ -145,8 +145,10 @@ fn write(
     fault::at_carrier("writer");
     let mut source = ToTheEnd::new(io::stdin().lock());
     let bytes = image.copy(&mut source)?;
-    ensure!(bytes > 0, "the task wrote none");
-    ensure!(source.is_whole(), "what the task wrote of it has no end");
+    ensure!(
+        source.is_whole(),
+        "the process that wrote it ended early, after {bytes} bytes"
+    );
     eprintln!("{RECEIPT}{}", facts(&image.finish()?));
     Ok(())
 }
