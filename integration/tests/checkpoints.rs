@@ -370,6 +370,32 @@ fn an_application_whose_last_checkpoint_is_damaged_goes_back_to_the_one_before()
     ends_well(&mut run);
 }
 
+#[test]
+fn a_program_has_its_application_saved_and_sees_when_it_is_brought_back() {
+    let cluster = Cluster::on_loopback(3);
+    let mut run = cluster.nodes[0].client();
+    run.run("vmtest", &["saver", "n2"]);
+    run.output_until("it goes");
+    for epoch in 1..=2 {
+        run.input(b"\n");
+        run.output_until(&format!("2 tasks saved as e{epoch}"));
+        let last = stored(&cluster.store()).pop().expect("a checkpoint");
+        assert_eq!((last.0, last.1), (epoch, 2));
+    }
+    cluster.nodes[1].signal(rustix::process::Signal::KILL);
+    run.output_until("runs again on");
+    run.output_until("brought back");
+    // It has no checkpoint made for that, but for the end of its input.
+    let finished = run.finish();
+    assert_eq!(finished.status, ExitStatus::Code(0), "{finished:?}");
+    assert!(
+        finished.stdout.contains("2 tasks saved as e3"),
+        "{finished:?}"
+    );
+    let epochs: Vec<u32> = stored(&cluster.store()).iter().map(|it| it.0).collect();
+    assert_eq!(epochs, [1, 2, 3]);
+}
+
 /// A bookkeeper that was saved after ten steps, went on for ten, and was killed.
 fn kept_books(cluster: &Cluster) -> (Tid, [Vec<u8>; 3]) {
     let folder = books(cluster);

@@ -560,7 +560,7 @@ impl Locals {
 
 /// What a task's library may send on its data socket after it enrolled.
 fn is_from_task(op: Op) -> bool {
-    (Op::Data..=Op::Resend).contains(&op) || (Op::Done..=Op::Drained).contains(&op)
+    (Op::Data..=Op::Resend).contains(&op) || (Op::Done..=Op::Saved).contains(&op)
 }
 
 /// What a console may send.

@@ -41,6 +41,7 @@
 //! | know where one is | [`Task::host`], [`Task::hosts`], [`Task::machine`] |
 //! | start, end, signal tasks | [`Task::spawn`], [`Task::kill`], [`Task::signal`] |
 //! | move tasks, or this one, elsewhere | [`Task::move_task`], [`Task::can_move`], [`Task::drain`] |
+//! | save all tasks of this application | [`Task::checkpoint`] |
 //! | send a value, bytes, numbers | [`Task::send`], [`Task::send_bytes`], [`Task::send_slice`] |
 //! | ... to several | [`Task::multicast`], [`Task::multicast_bytes`], [`Task::multicast_slice`] |
 //! | receive | [`Task::recv`], [`Task::try_recv`], [`Task::recv_timeout`], [`Task::probe`] |
@@ -128,6 +129,28 @@
 //! # }
 //! ```
 //!
+//! # Checkpoints
+//!
+//! `vm run --checkpoint-every 5m` has the machine save an application again and again, at any
+//! moment. A program that knows when little is worth saving, or that has just finished what must not
+//! be lost, asks for a checkpoint itself. When the application is brought back from it, that
+//! call returns once more:
+//!
+//! ```no_run
+//! # use vmlib::{Checkpointed, Task};
+//! # fn example(vm: &Task) -> Result<(), Box<dyn std::error::Error>> {
+//! # let (mut step, last) = (0, 100);
+//! while step < last {
+//!     step += 1;
+//!     match vm.checkpoint()? {
+//!         Checkpointed::Saved(report) => println!("{} ms", report.freeze_us / 1000),
+//!         Checkpointed::Restored => println!("goes on after step {step} on {}", vm.host()),
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # What to know
 //!
 //! - A send that finds its receiver 1 MiB behind waits for it, and takes in what comes meanwhile.
@@ -157,6 +180,7 @@ mod recv;
 mod message;
 
 mod barrier;
+mod checkpoints;
 mod group;
 mod moves;
 mod notify;
@@ -173,6 +197,7 @@ mod two_phase;
 mod error;
 
 pub use bytes::Bytes;
+pub use checkpoints::Checkpointed;
 pub use error::{
     ExitError, GroupError, InitError, LinkError, RecvError, RequestError, SendError, SpawnError,
     TaskError, ValueError,
@@ -187,6 +212,7 @@ pub use task::{Task, init};
 pub use vm_wire::{
     HostId, MachineId, Tid,
     agreed::{ExitStatus, HostFacts},
+    checkpoint::CheckpointReport,
     peer::{DrainReport, MoveReport, MoveWay},
     task::{FailKind, Failed},
 };

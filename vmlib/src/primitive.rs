@@ -435,7 +435,8 @@ impl Core {
             | Op::Tids
             | Op::Moved
             | Op::Checked
-            | Op::Drained => {
+            | Op::Drained
+            | Op::Saved => {
                 self.requests.answer(frame);
             }
             op => return Err(LinkError::Unexpected(op)),

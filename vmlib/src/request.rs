@@ -37,7 +37,7 @@ impl Requests {
         self.again = self.open;
     }
 
-    /// Gives up what is under way: the task leaves.
+    /// Gives up what is under way: the task leaves, or whoever asked wants no answer any more.
     pub(crate) fn clear(&mut self) {
         self.open = false;
         self.answer = None;

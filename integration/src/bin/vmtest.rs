@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 use vm_wire::Tid;
-use vmlib::{ANY, Event, Incoming, Spawn, Task};
+use vmlib::{ANY, Checkpointed, Event, Incoming, Spawn, Task};
 
 const NUMBERED: i32 = 1;
 const READY: i32 = 2;
@@ -66,6 +66,8 @@ fn main() -> anyhow::Result<()> {
         "ledger" => ledger(number(1)?),
         "diary" => diary(&vm, &args[1], &args[2], number(3)?),
         "diarist" => diarist(&vm, &args[1], number(2)?),
+        "saver" => saver(&vm, &args[1]),
+        "saved" => saved(&vm),
         "bookkeeper" => bookkeeper(&vm, &args[1]),
         "reader" => reader(&vm, &args[1]),
         "sentinel" => sentinel(&vm, number(1)?),
@@ -104,6 +106,32 @@ fn ledger(mib: u64) -> anyhow::Result<()> {
     (1..=changes).for_each(|number| change(&mut expected, number));
     ensure!(memory == expected, "the ledger is wrong");
     println!("the ledger is right after {changes} changes");
+    Ok(())
+}
+
+/// Has a task on that host, and all of the application saved for each line on standard input and for
+/// its end; says what it sees of that.
+fn saver(vm: &Task, host: &str) -> anyhow::Result<()> {
+    let other = vm.spawn(&me(&["saved"])?.on(host))?[0];
+    println!("it goes");
+    loop {
+        let is_last = std::io::stdin().read_line(&mut String::new())? == 0;
+        match vm.checkpoint()? {
+            Checkpointed::Saved(report) => {
+                println!("{} tasks saved as e{}", report.tasks, report.epoch);
+            }
+            Checkpointed::Restored => println!("brought back"),
+        }
+        if is_last {
+            break;
+        }
+    }
+    Ok(vm.send(other, STOP, &())?)
+}
+
+/// Is saved with the others, until it is told to end.
+fn saved(vm: &Task) -> anyhow::Result<()> {
+    vm.recv(vm.parent().context("a parent")?, STOP)?;
     Ok(())
 }
 

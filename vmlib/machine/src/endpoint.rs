@@ -284,7 +284,12 @@ impl Endpoint {
         }
     }
 
-    /// The generation of this task's application: frames of another one are not for it.
+    /// The generation of this task's application.
+    pub fn generation(&self) -> u32 {
+        self.config.generation
+    }
+
+    /// The application was brought back, in that generation: frames of another one are not for it.
     pub fn set_generation(&mut self, generation: u32) {
         self.config.generation = generation;
     }

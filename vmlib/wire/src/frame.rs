@@ -114,6 +114,10 @@ opcodes! {
     DrainHost = 44,
     /// [`crate::task::Drained`].
     Drained = 45,
+    /// [`crate::task::SaveApp`].
+    SaveApp = 46,
+    /// [`crate::task::Saved`].
+    Saved = 47,
 
     // A coordinator and its daemon.
     /// [`crate::coordinator::CoordinatorReady`].

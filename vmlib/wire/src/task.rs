@@ -7,6 +7,7 @@
 
 use crate::{
     agreed::{ExitStatus, HostFacts},
+    checkpoint::CheckpointReport,
     codec::Message,
     frame::Op,
     id::{HostId, MachineId, Tid},
@@ -24,7 +25,7 @@ pub(crate) use message;
 message! {
     Enrol Welcome Failed Done Spawn Spawned Exit Signal Watch Ended HostEvent KeptBy
     GroupChange GroupAsk GroupView Located HostsAsk Hosts Siblings Tids
-    MoveTask Moved CheckTask Checked DrainHost Drained
+    MoveTask Moved CheckTask Checked DrainHost Drained SaveApp Saved
 }
 
 /// Environment variable: path of the daemon's socket.
@@ -344,4 +345,16 @@ pub struct DrainHost {
 pub struct Drained {
     /// How it went.
     pub report: DrainReport,
+}
+
+/// Make a checkpoint of the asker's application; answered with [`Saved`]. The asker is in it as one
+/// that has asked and has no answer yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SaveApp {}
+
+/// The answer to [`SaveApp`]: the checkpoint is committed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Saved {
+    /// How it went.
+    pub report: CheckpointReport,
 }

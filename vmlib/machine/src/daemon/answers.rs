@@ -1,6 +1,6 @@
 //! Answers that follow their tasks.
 //!
-//! A move, a check or a drain may take long, and the task that asked for it may move meanwhile, by
+//! A move, a check, a drain or a checkpoint may take long, and the task that asked for it may move meanwhile, by
 //! that very wish. The daemon that was asked owes the answer, and sends it to wherever the task is
 //! then. The task's new daemon knows from its belongings that its request is under way, and does
 //! not carry it out a second time; it does so only if the daemon that owes the answer is lost.
@@ -17,7 +17,7 @@ use vm_wire::{
     Frame, HostId, Message, Tid,
     console::Answer,
     peer::{Order, TaskAnswer},
-    task::{Checked, Drained, Moved},
+    task::{Checked, Drained, Moved, Saved},
 };
 
 impl Daemon {
@@ -33,6 +33,7 @@ impl Daemon {
             Answer::Moved(report) => Moved { report }.frame(),
             Answer::Check(reasons) => Checked { reasons }.frame(),
             Answer::Drained(report) => Drained { report }.frame(),
+            Answer::Checkpointed(report) => Saved { report }.frame(),
             Answer::Failed(failed) => failed.frame(),
             // Nothing else is asked for a task.
             _ => return,

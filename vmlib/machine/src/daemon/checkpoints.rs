@@ -1,5 +1,5 @@
-//! Wishes for checkpoints, at the daemon where they were made: by consoles, or by itself, where an
-//! application's policy says so.
+//! Wishes for checkpoints, at the daemon where they were made: by consoles, by tasks, or by itself,
+//! where an application's policy says so.
 
 use super::{
     Daemon, Timer,
@@ -136,6 +136,14 @@ impl Daemon {
             let answer = end.result.map_or_else(Answer::Failed, Answer::Checkpointed);
             self.answer_asker(asked.asker, &answer, out);
         }
+    }
+
+    /// An application goes back: what its tasks wished for, they ask for again if they still want it.
+    pub(super) fn forget_wishes_of(&mut self, app: Tid) {
+        self.asked_checkpoints.retain(|_, asked| {
+            let is_task = matches!(asked.asker, MoveAsker::Task(..));
+            asked.ask.app != app || !is_task
+        });
     }
 
     /// An application has ended, and with it its coordinator. If it was stopped with a checkpoint,

@@ -11,7 +11,7 @@ use vm_wire::{
     CodecError, Frame, HostId, Message, Op, Tid, limits,
     task::{
         CheckTask, Done, DrainHost, Exit, FailKind, Failed, GroupAsk, GroupChange, Hosts, HostsAsk,
-        MoveTask, Siblings, Signal, Spawn, Tids, Watch, Watched,
+        MoveTask, SaveApp, Siblings, Signal, Spawn, Tids, Watch, Watched,
     },
 };
 
@@ -26,7 +26,7 @@ pub(super) enum Waiting {
     Membership(GroupChange),
     /// The log: a version of a group.
     GroupVersion(GroupAsk),
-    /// Other daemons: a move, a check or a drain. The task may move meanwhile.
+    /// Other daemons: a move, a check, a drain or a checkpoint. The task may move meanwhile.
     Asked,
     /// The daemon of that host, where the task was when it asked.
     Elsewhere(HostId),
@@ -96,7 +96,8 @@ impl Daemon {
             | Op::Siblings
             | Op::MoveTask
             | Op::CheckTask
-            | Op::DrainHost => self.on_request(tid, &frame, out),
+            | Op::DrainHost
+            | Op::SaveApp => self.on_request(tid, &frame, out),
             other => self.close_task(tid, &format!("{other:?} is not for a task to say"), out),
         }
     }
@@ -183,6 +184,14 @@ impl Daemon {
                 let ask = DrainHost::read(frame)?;
                 let asker = MoveAsker::Task(tid, frame.header.request);
                 asked(self.ask_drain(asker, &ask.host, out))
+            }
+            Op::SaveApp => {
+                SaveApp::read(frame)?;
+                let asker = MoveAsker::Task(tid, frame.header.request);
+                match self.waits_for(tid) {
+                    true => self.park(tid, tid, frame),
+                    false => asked(self.ask_checkpoint(asker, tid, false, out)),
+                }
             }
             Op::GroupChange => self.change_group(tid, GroupChange::read(frame)?),
             Op::GroupAsk => self.ask_group(tid, GroupAsk::read(frame)?),

@@ -7,12 +7,12 @@ use std::{
 };
 use vm_machine::{ConnId, Endpoint, Input, Written};
 use vm_wire::{
-    HostId, Tid,
+    HostId, Message as _, Tid,
     agreed::ExitStatus,
     checkpoint::{Checkpoint, CheckpointReport, Committed, Part, Policy},
     console::{Answer, Request},
     limits,
-    task::{FailKind, Failed, GroupChange, GroupView},
+    task::{FailKind, Failed, GroupChange, GroupView, SaveApp, Saved},
 };
 
 /// Where the images of tasks go.
@@ -544,4 +544,56 @@ fn an_application_that_is_brought_back_keeps_its_policy() {
     let last = &world.store.committed.last().expect("one").agreed;
     assert_eq!((last.generation, last.epoch, last.policy), (1, 2, policy));
     check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn a_task_has_its_application_saved_and_is_in_the_checkpoint_as_one_that_has_asked() {
+    let (mut world, master, workers) = setting();
+    let all = [master, workers[0], workers[1]];
+    world.store.slow = true;
+    let number = world.request(workers[0], &SaveApp {});
+    world.run_until("the others stand", |world| !world.store.images.is_empty());
+    // As a task does that was stopped.
+    world.request_again(workers[0], &SaveApp {}, number);
+    world.run_for(Duration::from_secs(1));
+    assert!(world.answers(workers[0], number).is_empty());
+    world.store_images();
+    world.run_for(Duration::from_secs(1));
+    let [answer] = world.answers(workers[0], number) else {
+        panic!("more or less than one answer")
+    };
+    let Saved { report } = Saved::read(answer).expect("they can be saved");
+    assert_eq!((report.generation, report.epoch, report.tasks), (0, 1, 3));
+    let [saved] = &*world.store.committed else {
+        panic!("more or less than one checkpoint")
+    };
+    let mut tasks = saved.agreed.tasks.iter().zip(&saved.parts);
+    let asker = tasks.find(|(task, _)| task.tid == workers[0]);
+    let (_, part) = asker.expect("it was saved");
+    assert_eq!(part.belongings.asked, number - 1);
+    assert_eq!(part.belongings.answer, None);
+    check(&mut world, &all);
+    world.store.slow = false;
+    let Saved { report } = world.ask(master, &SaveApp {}).expect("and again");
+    assert_eq!(report.epoch, 2);
+}
+
+#[test]
+fn a_task_is_told_why_there_is_no_checkpoint() {
+    let (mut world, master, workers) = setting();
+    let all = [master, workers[0], workers[1]];
+    let wish = being_written(&mut world, &all);
+    let failed = world.ask::<Saved>(master, &SaveApp {});
+    let failed = failed.expect_err("one is being made");
+    assert_eq!(failed.kind, FailKind::Refused);
+    assert!(failed.text.contains("being made already"), "{failed}");
+    world.store_images();
+    world.checkpointed(wish).expect("they can be saved");
+    world.store.slow = false;
+    world.store.full = true;
+    let failed = world.ask::<Saved>(master, &SaveApp {});
+    let failed = failed.expect_err("there is no room");
+    assert!(failed.text.contains("no space left"), "{failed}");
+    assert_eq!(world.store.committed.len(), 1);
+    check(&mut world, &all);
 }

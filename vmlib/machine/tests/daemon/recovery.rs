@@ -13,7 +13,7 @@ use vm_wire::{
     checkpoint::{Policy, Recover},
     console::{Answer, Request},
     limits,
-    task::{GroupChange, GroupView, Spawned, Watched},
+    task::{GroupChange, GroupView, SaveApp, Spawned, Watched},
 };
 
 impl World {
@@ -41,7 +41,11 @@ impl World {
 
     /// The agreed state, as the last host has it: it is not lost here.
     fn agreed(&self) -> &vm_machine::Agreed {
-        self.daemon(4).agreement().state()
+        self.agreed_on(4)
+    }
+
+    fn agreed_on(&self, host: u16) -> &vm_machine::Agreed {
+        self.daemon(host).agreement().state()
     }
 }
 
@@ -182,6 +186,37 @@ fn what_a_task_asks_again_in_its_next_life_is_done_again() {
     assert_ne!(first, second);
     world.run_for(Duration::from_secs(1));
     check(&mut world, &[master, workers[0], workers[1], second]);
+}
+
+#[test]
+fn a_checkpoint_that_a_task_wanted_in_its_last_life_is_not_made_in_the_next_one() {
+    let (mut world, master, workers) = setting();
+    world.save(master);
+    world.store.slow = true;
+    let number = world.request(workers[0], &SaveApp {});
+    let begun = |world: &mut World, epoch| {
+        world.run_until("the cut", |world| {
+            world.agreed_on(1).epochs(master).epoch == epoch
+        });
+    };
+    begun(&mut world, 2);
+    // The coordinator is lost too: it told nobody that there is none.
+    world.crash(4);
+    world.store.slow = false;
+    let back = |world: &World| {
+        let state = world.agreed_on(1);
+        state.epochs(master).generation > 0 && state.tasks_of(master).count() == 3
+    };
+    world.run_until("it is back", back);
+    check(&mut world, &[master, workers[0], workers[1]]);
+    assert_eq!(world.store.committed.len(), 1);
+    assert!(world.answers(workers[0], number).is_empty());
+    // It asks anew if it wants one still.
+    world.request_again(workers[0], &SaveApp {}, number);
+    world.run_until("an answer", |world| {
+        !world.answers(workers[0], number).is_empty()
+    });
+    assert_eq!(world.store.committed.len(), 2);
 }
 
 #[test]

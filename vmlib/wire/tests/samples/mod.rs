@@ -23,7 +23,8 @@ use vm_wire::{
     task::{
         CheckTask, Checked, Done, DrainHost, Drained, Ended, Enrol, Exit, FailKind, Failed,
         GroupAsk, GroupChange, GroupView, HostEvent, Hosts, HostsAsk, KeptBy, Located, MoveTask,
-        Moved, Place, Siblings, Signal, Spawn, Spawned, Tids, Watch, Watched, Welcome,
+        Moved, Place, SaveApp, Saved, Siblings, Signal, Spawn, Spawned, Tids, Watch, Watched,
+        Welcome,
     },
     version::Offer,
 };
@@ -895,6 +896,9 @@ fn moves(visitor: &mut impl Visitor) {
     visitor.message("DrainHost", DrainHost { host });
     let report = drain_report();
     visitor.message("Drained", Drained { report });
+    visitor.message("SaveApp", SaveApp {});
+    let report = checkpoints::report();
+    visitor.message("Saved", Saved { report });
     visitor.message(
         "TaskAnswer",
         TaskAnswer {
