@@ -138,14 +138,6 @@ impl Daemon {
         }
     }
 
-    /// An application goes back: what its tasks wished for, they ask for again if they still want it.
-    pub(super) fn forget_wishes_of(&mut self, app: Tid) {
-        self.asked_checkpoints.retain(|_, asked| {
-            let is_task = matches!(asked.asker, MoveAsker::Task(..));
-            asked.ask.app != app || !is_task
-        });
-    }
-
     /// An application has ended, and with it its coordinator. If it was stopped with a checkpoint,
     /// that one's daemon tells.
     pub(super) fn forget_checkpoints(&mut self, app: Tid, out: &mut Outbox) {

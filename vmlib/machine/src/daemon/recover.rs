@@ -15,7 +15,6 @@ impl Daemon {
     /// An application goes back, or could not be brought back and is tried again.
     pub(super) fn on_rolled_back(&mut self, app: Tid, out: &mut Outbox) {
         self.forget_spawns_of(app);
-        self.forget_wishes_of(app);
         self.review_coordinator(app, out);
         let recovering = self.agreement.state().recovering(app);
         let Some((lost, failures)) = recovering.map(|it| (it.lost, it.failures)) else {
