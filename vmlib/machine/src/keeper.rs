@@ -125,6 +125,14 @@ impl Keeper {
         self.remember(tid, last, true);
     }
 
+    /// A task lives again, in another life of its application: what it sent in this one is not known.
+    pub fn lives_again(&mut self, tid: Tid) {
+        if let Some(left) = self.left.remove(&tid) {
+            self.numbers -= left.last.len();
+            self.eldest.retain(|ended| *ended != tid);
+        }
+    }
+
     /// Number of the last chunk of `ended` to `watcher`, 0 for none; `None` if not known.
     pub fn last(&self, ended: Tid, watcher: Tid) -> Option<u64> {
         let left = self.left.get(&ended)?;
@@ -406,6 +414,17 @@ mod tests {
         assert_eq!(other.last(from, to), Some(5));
         // Of others it knows nothing, not even that they were sent nothing.
         assert_eq!(other.last(from, tid(3, 1)), None);
+    }
+
+    #[test]
+    fn a_task_that_lives_again_has_sent_nothing_that_is_known() {
+        let mut keeper = Keeper::new();
+        let watcher = tid(2, 1);
+        keeper.left(tid(1, 1), vec![(watcher, 7)]);
+        keeper.lives_again(tid(1, 1));
+        assert_eq!(keeper.last(tid(1, 1), watcher), None);
+        keeper.left(tid(1, 1), Vec::new());
+        assert_eq!(keeper.last(tid(1, 1), watcher), Some(0));
     }
 
     #[test]

@@ -112,9 +112,19 @@ impl World {
             }
         }
         let mut running = self.nodes.iter().filter(|node| node.is_running());
-        let recovering = running.find_map(|node| node.agreed()?.all_recovering().next());
-        if let Some(app) = recovering {
-            return Some(format!("{app} is to go back to its checkpoint"));
+        let recovering = running.find_map(|node| {
+            let agreed = node.agreed()?;
+            let app = agreed.all_recovering().next()?;
+            Some((
+                app,
+                agreed.recovering_host(app),
+                agreed.recovering(app)?.clone(),
+            ))
+        });
+        if let Some((app, host, how)) = recovering {
+            return Some(format!(
+                "{app} is to go back to its checkpoint, by {host:?}: {how:?}"
+            ));
         }
         let waits = |wish: &&CheckpointWish| !wish.answered && self.nodes[wish.slot].is_running();
         let wish = self.store.wishes.values().find(waits)?;

@@ -408,6 +408,7 @@ impl Daemon {
             over: false,
         };
         daemon.take_part_in_cuts(out);
+        daemon.review_recoveries(out);
         daemon.tick(out);
         daemon.settle(out);
         daemon

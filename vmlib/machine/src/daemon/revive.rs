@@ -274,6 +274,7 @@ impl Daemon {
             run.hosts.extend(tasks.iter().map(|(_, host, _)| *host));
         }
         for (tid, host, incarnation) in &tasks {
+            self.keeper.lives_again(*tid);
             self.routes.moved(*tid, *host, *incarnation);
             self.tell_located(*tid, *host, *incarnation, out);
         }
