@@ -620,9 +620,9 @@ impl Daemon {
             if let Some((asker, end)) = cut.stop.filter(|_| saved) {
                 self.send_checkpoint_end(asker, end, out);
             }
-            for (tid, stage) in cut.parts {
-                let writes = matches!(&stage, Stage::Saving(saving) if saving.stored.is_none());
-                if cut.gone && writes {
+            for tid in cut.parts.into_keys() {
+                // Also of one that has ended there may be a way into the store.
+                if !saved && !self.leaving.contains_key(&tid) {
                     out.push_back(Output::CancelCopy(tid));
                 }
                 let state = self.agreement.state();

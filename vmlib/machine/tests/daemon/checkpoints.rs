@@ -24,6 +24,8 @@ pub struct Store {
     pub full: bool,
     /// These tasks stop when the test says so.
     pub late: BTreeSet<Tid>,
+    /// Ways into it whose images nobody has read yet, and which were not given up, and their hosts.
+    pub ways: BTreeMap<Tid, HostId>,
     /// They have been told to: on which host, for which epoch.
     told: BTreeMap<Tid, (HostId, u32)>,
     /// The images of these tasks are broken.
@@ -50,6 +52,7 @@ impl Store {
     /// Nobody wants that image any more.
     pub fn cancel(&mut self, tid: Tid) {
         self.waiting.remove(&tid);
+        self.ways.remove(&tid);
     }
 }
 
@@ -166,6 +169,8 @@ fn being_written(world: &mut World, tids: &[Tid]) -> (ConnId, u64) {
 /// All go on, and what they say to each other arrives once.
 pub fn check(world: &mut World, tids: &[Tid]) {
     world.run_for(Duration::from_secs(2));
+    let mut ways = world.store.ways.iter();
+    assert_eq!(ways.find(|(_, host)| world.is_up(**host)), None);
     for tid in tids {
         assert!(!world.processes[tid].frozen, "{tid} stands");
         world.received(*tid);

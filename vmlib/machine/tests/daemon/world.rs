@@ -464,10 +464,17 @@ impl World {
                 Some(epoch) => self.freeze_to_store(host, tid, epoch),
                 None => self.freeze(host, tid),
             },
-            Output::Store { tid, epoch, .. } => drop(self.storing.insert(tid, epoch)),
+            Output::Store {
+                tid, epoch, copied, ..
+            } => {
+                self.storing.insert(tid, epoch);
+                if copied {
+                    self.store.ways.insert(tid, host);
+                }
+            }
             Output::Commit(checkpoint) => self.commit(host, *checkpoint),
             Output::Drop { epoch, .. } => self.noted.push(format!("drop {epoch}")),
-            Output::StoreCopy(_) => {}
+            Output::StoreCopy(tid) => drop(self.store.ways.remove(&tid)),
             Output::CancelCopy(tid) => {
                 self.copies.remove(&tid);
                 self.store.cancel(tid);
