@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `send.ORDER`, `receive.ORDER` | an order to, or from, another daemon ([`vm_wire::peer::Order`]) |
 //! | `order.copy`, `order.freeze` | before a task is told so |
-//! | `report.copied`, `report.saved`, `report.back` | a task has said so |
+//! | `report.copied`, `report.writes`, `report.saved`, `report.back` | a task has said so |
 //! | `begin`, `discard` | before a task that came goes on; before one that went is ended |
 //! | `coordinator.PHASE` | before a coordinator is told that a move is in that phase ([`vm_wire::peer::MovePhase`]) |
 //! | `coordinator.ORDER` | before a coordinator is told anything else |

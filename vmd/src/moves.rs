@@ -108,7 +108,14 @@ impl Moves {
     ) {
         let (secret, mode) = (self.secret.clone(), self.mode);
         let start = |out| transfer::start_sender(addr, ticket, &secret, mode, out);
-        self.begin_image(tid, (Role::Sender, Freeze::Move), folders, start, context);
+        let begun = pipe().and_then(|(out, way)| {
+            self.start_carrier(tid, Role::Sender, out, start, context)?;
+            Ok(way)
+        });
+        match begun {
+            Ok(way) => self.expect_image(tid, way, Freeze::Move, folders),
+            Err(error) => refuse(tid, &error, context),
+        }
     }
 
     /// Opens a way into the store for the image of a task, or of a copy of it, which is read when the
@@ -120,39 +127,29 @@ impl Moves {
         copied: bool,
         context: &mut Context,
     ) {
+        let (out, way) = match pipe() {
+            Ok(ends) => ends,
+            Err(error) => return refuse(tid, &error, context),
+        };
+        self.unread.insert(tid, Unread { out, app, id });
+        let order = match copied {
+            true => Freeze::Copied,
+            false => Freeze::Checkpoint,
+        };
+        self.expect_image(tid, way, order, None);
         if !copied {
-            let (store, role) = (self.store.clone(), Role::Writer(app, id.epoch));
-            let start = |out| store.start_writer((app, id), tid, out);
-            return self.begin_image(tid, (role, Freeze::Checkpoint), None, start, context);
-        }
-        match pipe() {
-            Ok((out, way)) => {
-                self.unread.insert(tid, Unread { out, app, id });
-                let image = Image {
-                    way,
-                    order: Freeze::Copied,
-                    folders: None,
-                };
-                self.images.insert(tid, image);
-            }
-            Err(error) => refuse(tid, &error, context),
+            self.store_copy(tid, context);
         }
     }
 
-    /// Has the image of a task read into the store that a copy of it writes, or it must write itself.
+    /// Has the image of a task read into the store, which a copy of it writes, or itself.
     pub fn store_copy(&mut self, tid: Tid, context: &mut Context) {
         let Some(Unread { out, app, id }) = self.unread.remove(&tid) else {
             return;
         };
-        let role = Role::Writer(app, id.epoch);
-        let start = || -> io::Result<()> {
-            let input = out.try_clone()?;
-            let (pid, words) = self.store.start_writer((app, id), tid, out)?;
-            self.carriers
-                .add(tid, role, pid, Some(input), words, context.now);
-            Ok(())
-        };
-        if let Err(error) = start() {
+        let (store, role) = (self.store.clone(), Role::Writer(app, id.epoch));
+        let start = |out| store.start_writer((app, id), tid, out);
+        if let Err(error) = self.start_carrier(tid, role, out, start, context) {
             let text = format!("what stores its image cannot be started: {error}");
             let failed = Failed::new(FailKind::System, text);
             let input = Input::Stored(tid, id.epoch, Err(failed));
@@ -160,34 +157,30 @@ impl Moves {
         }
     }
 
-    /// A way for the image of a task, out of which a process reads that `start` starts.
-    fn begin_image(
+    /// Starts, by `start`, the process that reads the image of a task.
+    fn start_carrier(
         &mut self,
         tid: Tid,
-        (role, order): (Role, Freeze),
-        folders: Option<Folders>,
+        role: Role,
+        out: OwnedFd,
         start: impl FnOnce(OwnedFd) -> io::Result<transfer::Carried>,
-        context: &mut Context,
-    ) {
-        let begin = || -> io::Result<OwnedFd> {
-            let (out, image) = pipe()?;
-            let input = out.try_clone()?;
-            let (pid, words) = start(out)?;
-            self.carriers
-                .add(tid, role, pid, Some(input), words, context.now);
-            Ok(image)
+        context: &Context,
+    ) -> io::Result<()> {
+        let input = out.try_clone()?;
+        let (pid, words) = start(out)?;
+        self.carriers
+            .add(tid, role, pid, Some(input), words, context.now);
+        Ok(())
+    }
+
+    /// A task is to write its image there.
+    fn expect_image(&mut self, tid: Tid, way: OwnedFd, order: Freeze, folders: Option<Folders>) {
+        let image = Image {
+            way,
+            order,
+            folders,
         };
-        match begin() {
-            Ok(way) => {
-                let image = Image {
-                    way,
-                    order,
-                    folders,
-                };
-                self.images.insert(tid, image);
-            }
-            Err(error) => refuse(tid, &error, context),
-        }
+        self.images.insert(tid, image);
     }
 
     /// Has a task write most of its image while it runs.
