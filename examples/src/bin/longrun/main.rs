@@ -25,7 +25,7 @@ mod report;
 mod run;
 mod schedule;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use faults::{Faults, NAMES};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -72,9 +72,9 @@ struct Arguments {
     #[arg(long, default_value_t = 16, value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(1..=256))]
     tasks: u32,
-    /// Cells of the plate in each direction
-    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(256..=32_768))]
-    size: u32,
+    /// Cells of the plate in each direction [default: 512, and more if it is to be computed for long]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(256..=32_768))]
+    size: Option<u32>,
     /// From the end of a checkpoint to the next
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = positive)]
     checkpoint_every: f64,
@@ -162,19 +162,26 @@ fn compute(
     interrupt: &Interrupt,
 ) -> Result<(Plate, [f64; 2], Happened)> {
     let length = Duration::from_secs_f64(60.0 * arguments.minutes);
-    let plate = Plate {
-        size: arguments.size as usize,
-        steps: 0,
-        tasks: arguments.tasks,
-    };
+    let tasks = arguments.tasks;
     eprintln!("looking how many steps take {length:?}");
-    let plate = plate.of_length(length, cluster, interrupt)?;
+    let plate = match arguments.size {
+        Some(size) => Plate::of_size(size as usize, length, tasks, cluster, interrupt)?,
+        None => Plate::of_length(length, tasks, cluster, interrupt)?,
+    };
+    ensure!(
+        plate.steps <= plate.steps_max(),
+        "a plate of {} cells in each direction is at rest before {length:?} have passed: use a larger --size",
+        plate.size
+    );
     let mut before_s = length.as_secs_f64();
     if arguments.calibrate {
         eprintln!("{} steps without faults", plate.steps);
         before_s = plate.without_faults(cluster, 10 * length, interrupt)?;
     }
-    eprintln!("{} steps with faults", plate.steps);
+    eprintln!(
+        "{} steps of {} cells squared with faults",
+        plate.steps, plate.size
+    );
     let seconds = Duration::from_secs_f64;
     let schedule = Schedule::new(seed, seconds(arguments.mean), arguments.hosts);
     let bar = bar("with faults")?;

@@ -33,6 +33,8 @@ const PART: u64 = 5;
 const TRIED: u64 = 10 * STEPS;
 /// How long these may take, and the first part of the run.
 const CALIBRATED: Duration = Duration::from_secs(1800);
+/// Cells in each direction of the plate of a short run.
+pub const SIZE: usize = 512;
 /// Steps of one process until it says how far it is.
 const SAID: u64 = 50;
 
@@ -81,28 +83,61 @@ impl Plate {
         report["seconds"].as_f64().context("heat's seconds")
     }
 
-    /// The same with as many steps as take so long on a machine.
+    /// A plate with as many steps as take so long on a machine, which still changes in the last one:
+    /// a long run computes a larger one.
     ///
     /// # Errors
     /// As [`Plate::without_faults`].
     pub fn of_length(
-        &self,
         length: Duration,
+        tasks: u32,
+        cluster: &Cluster,
+        interrupt: &Interrupt,
+    ) -> Result<Self> {
+        let mut size = SIZE;
+        loop {
+            let plate = Plate::of_size(size, length, tasks, cluster, interrupt)?;
+            if plate.steps <= plate.steps_max() {
+                return Ok(plate);
+            }
+            size += size / 4;
+        }
+    }
+
+    /// A plate of so many cells in each direction, with as many steps as take so long on a machine.
+    ///
+    /// # Errors
+    /// As [`Plate::without_faults`].
+    pub fn of_size(
+        size: usize,
+        length: Duration,
+        tasks: u32,
         cluster: &Cluster,
         interrupt: &Interrupt,
     ) -> Result<Self> {
         let with = |steps: f64| Plate {
+            size,
             steps: (steps as u64).next_multiple_of(STEPS).max(STEPS),
-            ..*self
+            tasks,
         };
         let length = length.as_secs_f64();
         // The first run warms up; the second one takes long enough to be believed.
         let mut plate = with(TRIED as f64);
-        for next in [length / PART as f64, length] {
+        for part in [PART, 1] {
             let seconds = plate.without_faults(cluster, CALIBRATED, interrupt)?;
-            plate = with(plate.steps as f64 * next / seconds);
+            let whole = with(plate.steps as f64 * length / seconds);
+            if whole.steps > whole.steps_max() {
+                return Ok(whole);
+            }
+            plate = with((whole.steps / part) as f64);
         }
         Ok(plate)
+    }
+
+    /// After more steps than it has cells the plate may not change any more, and heat stops: it was
+    /// seen to after 1.8 times as many.
+    pub fn steps_max(&self) -> u64 {
+        (self.size * self.size) as u64
     }
 
     /// Seconds that it takes without faults, by those of its first part.
