@@ -54,7 +54,11 @@ fn saved_with(words: &[&str]) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let (image, data) = (dir.path().join("image"), dir.path().join("data"));
     fs::write(&data, "something to compute with").unwrap();
-    let output = Command::new(guest())
+    // Where the tests run in the background, signals of the terminal are ignored, and would be in the
+    // image.
+    let output = Command::new("env")
+        .arg("--default-signal=INT,QUIT")
+        .arg(guest())
         .args([&image, &data])
         .args(words)
         .current_dir(dir.path())
