@@ -1,0 +1,134 @@
+//! Applications with a checkpoint outlive what befalls their machine.
+
+use rustix::process::Signal;
+use std::{
+    fs,
+    io::Read,
+    process::{Command, Stdio},
+    time::Duration,
+};
+use vm_integration::cluster::{Cluster, Node, PATIENCE, binaries, end_with_us, wait_for};
+use vm_wire::{
+    agreed::ExitStatus,
+    console::{Answer, HostState, Request},
+    limits,
+};
+
+/// The same command, each time that a batch system runs the job.
+fn job(node: &Node) -> Command {
+    let mut command = Command::new(binaries::binary("vm"));
+    command.arg("--dir").arg(&node.dir);
+    command.args(["run", "--resume-or-start", "vmtest", "caller", "n1"]);
+    end_with_us(&mut command);
+    command
+}
+
+/// The processes that a daemon has, once there is one.
+fn children(daemon: i32) -> Vec<i32> {
+    wait_for("a task's process", PATIENCE, || {
+        let list = fs::read_to_string(format!("/proc/{daemon}/task/{daemon}/children"));
+        let list = list.expect("the daemon lives");
+        let children: Vec<i32> = list.split_whitespace().flat_map(str::parse).collect();
+        (!children.is_empty()).then_some(children)
+    })
+}
+
+/// Whether a process runs: a zombie does not.
+fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
+    !state.is_empty() && !state.starts_with('Z')
+}
+
+#[test]
+fn when_the_voter_of_two_hosts_dies_the_machine_ends_and_the_job_goes_on_in_the_next_one() {
+    let mut before = Cluster::on_loopback(2);
+    let mut first = job(&before.nodes[1]);
+    let mut first = first
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the console runs");
+    let mut shown = first.stdout.take().expect("a pipe");
+    let mut text = String::new();
+    while !text.contains("it goes") {
+        let mut bytes = [0; 256];
+        let count = shown.read(&mut bytes).expect("the output");
+        assert!(count > 0, "{text}");
+        text.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
+    let mut console = before.nodes[0].client();
+    let Answer::Ps(rows) = console.ask(&Request::Ps(None)) else {
+        panic!("ps has no such answer");
+    };
+    let saved = console.ask(&Request::Checkpoint(rows[0].tid, false));
+    assert!(matches!(saved, Answer::Checkpointed(_)), "{saved:?}");
+    let tasks = children(before.nodes[1].pid());
+    before.nodes[0].signal(Signal::KILL);
+    // Nobody can confirm its lease: what it has ends, and it says why.
+    assert!(!before.nodes[1].wait_end(PATIENCE).success());
+    let log = before.nodes[1].log();
+    assert!(log.contains("majority"), "{log}");
+    for task in tasks {
+        wait_for("the end of a task", PATIENCE, || {
+            (!is_alive(task)).then_some(())
+        });
+    }
+    assert!(!first.wait().expect("it ends").success());
+    let mut after = Cluster::on_loopback(0);
+    fs::rename(before.store(), after.store()).expect("the store can be taken along");
+    after.add(&[]);
+    // Its input has ended, so it ends; it does not begin anew.
+    let again = job(&after.nodes[0]).stdin(Stdio::null()).output();
+    let again = again.expect("the console runs");
+    let out = String::from_utf8_lossy(&again.stdout);
+    let err = String::from_utf8_lossy(&again.stderr);
+    assert!(err.contains("restarted from g0-e1"), "{out}{err}");
+    let well = out.contains("none lost, doubled or out of order") && !out.contains("it goes");
+    assert!(well && again.status.success(), "{out}{err}");
+}
+
+#[test]
+fn of_a_parted_machine_one_side_goes_on_and_when_it_heals_nothing_runs_twice() {
+    let Some(mut cluster) = Cluster::in_namespaces(3) else {
+        return;
+    };
+    wait_for("three voters", PATIENCE, || {
+        let hosts = cluster.nodes[2].conf().hosts;
+        (hosts.iter().filter(|row| row.voter).count() == 3).then_some(())
+    });
+    let mut run = cluster.nodes[2].client();
+    let master = run.run("vmtest", &["caller", "n1"]);
+    run.output_until("it goes");
+    let mut console = cluster.nodes[1].client();
+    let saved = console.ask(&Request::Checkpoint(master, false));
+    assert!(matches!(saved, Answer::Checkpointed(_)), "{saved:?}");
+    let tasks = children(cluster.nodes[0].pid());
+    let network = cluster.network.as_ref().expect("a cluster in namespaces");
+    // The founder leads.
+    network.set_cable(0, false);
+    let took = cluster.await_state(2, &["n1"], HostState::Dead);
+    assert!(took < limits::DETECTION_PROMISE, "{took:?}");
+    for task in tasks {
+        assert!(!is_alive(task), "it lives after its host was declared dead");
+    }
+    run.output_until("host 'n1' is lost");
+    run.output_until("runs again on");
+    network.set_cable(0, true);
+    assert!(!cluster.nodes[0].wait_end(Duration::from_secs(5)).success());
+    let Answer::Ps(rows) = console.ask(&Request::Ps(None)) else {
+        panic!("ps has no such answer");
+    };
+    let mut tids: Vec<_> = rows.iter().map(|row| row.tid).collect();
+    tids.dedup();
+    assert_eq!((rows.len(), tids.len()), (2, 2), "{rows:?}");
+    assert!(rows.iter().all(|row| row.host != "n1"), "{rows:?}");
+    let finished = run.finish();
+    let text = format!("{finished:?}");
+    assert!(
+        text.contains("none lost, doubled or out of order"),
+        "{text}"
+    );
+    assert_eq!(finished.status, ExitStatus::Code(0), "{text}");
+}
