@@ -141,7 +141,7 @@ pub enum Command {
     Checkpoint {
         /// Not now, but again and again from now on, after so long each: 90s, 5m, 1h; 0s: no more; auto:
         /// with --mtbf.
-        #[arg(long, value_name = "TIME", value_parser = interval)]
+        #[arg(long, visible_alias = "interval", value_name = "TIME", value_parser = interval)]
         every: Option<Interval>,
         /// The mean time between failures of hosts: 12h, 30d. Of it and of what a checkpoint costs the
         /// best interval follows.

@@ -469,6 +469,7 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
             stored: 900_000,
             freeze_us: 45_000,
             total_us: 60_000,
+            in_transit: 7,
         };
         let policy = Policy {
             every_ms: 300_000,
@@ -495,6 +496,9 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
             stored: 900_000,
             base: Some(vm_store::CheckpointId::new(0, 1)),
             tasks: 4,
+            freeze_us: 45_000,
+            took_us: 1_060_000,
+            in_transit: 7,
             program: "heat".to_owned(),
         };
         let half = Some("it is half as long");
@@ -539,7 +543,7 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
             (
                 Event::Checkpointed(&saved),
                 "checkpoint g0-e2: 4 tasks, 80.0 MB (0.9 stored) in 60.0 ms; they stood still for 45.0 ms\n",
-                r#"{"bytes":80000000,"checkpoint":"g0-e2","freeze_us":45000,"stored":900000,"tasks":4,"total_us":60000}"#,
+                r#"{"bytes":80000000,"checkpoint":"g0-e2","freeze_us":45000,"in_transit":7,"stored":900000,"tasks":4,"total_us":60000}"#,
             ),
             (
                 Event::Policy(tid(1, 1), policy),
@@ -554,7 +558,7 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
             (
                 Event::Stopped(&saved),
                 "stopped with checkpoint g0-e2: 4 tasks, 80.0 MB (0.9 stored) in 60.0 ms\n",
-                r#"{"bytes":80000000,"freeze_us":45000,"stopped":"g0-e2","stored":900000,"tasks":4,"total_us":60000}"#,
+                r#"{"bytes":80000000,"freeze_us":45000,"in_transit":7,"stopped":"g0-e2","stored":900000,"tasks":4,"total_us":60000}"#,
             ),
             (
                 Event::Restarted(&restarted, &machine),
@@ -567,11 +571,11 @@ t1.1 restarted from g0-e2 in 80.0 ms: 1 task on alpha, 2 tasks on beta
             (
                 Event::Checkpoints(&rows),
                 "\
-APPLICATION  CHECKPOINT  MADE                  TASKS    MB  STORED  BASE   PROGRAM
-00beef-t1.1  g0-e2       2001-09-09T01:46:40Z      4  80.0     0.9  g0-e1  heat
-00beef-t1.1  g0-e3                                                         damaged: it is half as long
+APPLICATION  CHECKPOINT  MADE                  TASKS    MB  STORED     TOOK  STOOD  BASE   PROGRAM
+00beef-t1.1  g0-e2       2001-09-09T01:46:40Z      4  80.0     0.9  1060 ms  45 ms  g0-e1  heat
+00beef-t1.1  g0-e3                                                                         damaged: it is half as long
 ",
-                r#"{"checkpoints":[{"application":"00beef-t1.1","base":"g0-e1","bytes":80000000,"checkpoint":"g0-e2","damaged":null,"made":"2001-09-09T01:46:40Z","program":"heat","stored":900000,"tasks":4},{"application":"00beef-t1.1","base":null,"bytes":null,"checkpoint":"g0-e3","damaged":"it is half as long","made":null,"program":null,"stored":null,"tasks":null}]}"#,
+                r#"{"checkpoints":[{"application":"00beef-t1.1","base":"g0-e1","bytes":80000000,"checkpoint":"g0-e2","damaged":null,"freeze_us":45000,"in_transit":7,"made":"2001-09-09T01:46:40Z","program":"heat","stored":900000,"tasks":4,"took_us":1060000},{"application":"00beef-t1.1","base":null,"bytes":null,"checkpoint":"g0-e3","damaged":"it is half as long","freeze_us":null,"in_transit":null,"made":null,"program":null,"stored":null,"tasks":null,"took_us":null}]}"#,
             ),
             (
                 Event::Drained(&drained, &machine),

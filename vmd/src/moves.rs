@@ -386,11 +386,20 @@ impl Moves {
         }
         let input = match reported {
             Report::Copied { bytes, rounds } => Input::Copied(tid, bytes, rounds),
-            Report::Saved { bytes, micros } => {
+            Report::Saved {
+                bytes,
+                micros,
+                unacknowledged,
+            } => {
                 // What it wrote before is this host's to deliver.
                 processes.read_all(tid, context);
                 let time = Duration::from_micros(micros.into());
-                Input::Frozen(tid, Ok(Written { bytes, time }))
+                let written = Written {
+                    bytes,
+                    time,
+                    unacknowledged,
+                };
+                Input::Frozen(tid, Ok(written))
             }
             Report::Refused(text) => Input::Frozen(tid, Err(refused(text))),
             Report::Writes => return self.store_copy(tid, context),

@@ -299,6 +299,8 @@ fn manifest(checkpoint: &Checkpoint) -> anyhow::Result<Manifest> {
         index: task.index,
         program: task.program.clone(),
         image: part.image.clone(),
+        freeze_us: part.freeze_us,
+        unacknowledged: part.unacknowledged,
         belongings: encode(&part.belongings).into(),
     });
     let master = agreed.tasks.iter().find(|task| task.tid == agreed.app);
@@ -311,6 +313,7 @@ fn manifest(checkpoint: &Checkpoint) -> anyhow::Result<Manifest> {
         epoch: agreed.epoch,
         index: agreed.index,
         taken_ms: now_ms(),
+        took_us: checkpoint.took_us,
         policy: agreed.policy,
         tasks: tasks.collect(),
         groups: agreed.groups.clone(),
@@ -339,7 +342,8 @@ fn load(root: &Path, app: Tid, from: Option<(u32, u32)>, depth: Depth) -> anyhow
             image: task.image,
             belongings: decode(&task.belongings)
                 .map_err(|cause| anyhow!("what belongs to task {}: {cause}", task.tid))?,
-            freeze_us: 0,
+            freeze_us: task.freeze_us,
+            unacknowledged: task.unacknowledged,
         });
         tasks.push(AgreedTask {
             tid: task.tid,
@@ -369,6 +373,7 @@ fn load(root: &Path, app: Tid, from: Option<(u32, u32)>, depth: Depth) -> anyhow
         agreed,
         parts,
         kept,
+        took_us: manifest.took_us,
     };
     Ok(Loaded {
         checkpoint,

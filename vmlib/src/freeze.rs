@@ -59,6 +59,8 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// The library's time when the image was written, and what is added to the system's. Microseconds.
 static SAVED_AT: AtomicI64 = AtomicI64::new(0);
 static OFFSET: AtomicI64 = AtomicI64::new(0);
+/// Chunks that were sent and are not acknowledged.
+static UNACKNOWLEDGED: AtomicU32 = AtomicU32::new(0);
 /// The process that is the task.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 /// The task is leaving the machine.
@@ -113,6 +115,11 @@ pub(crate) fn enrolled() {
 /// Whether this process is the task, and not a forked copy of it.
 pub(crate) fn is_task() -> bool {
     PROCESS.load(SeqCst) == sys::getpid()
+}
+
+/// So many chunks were sent and are not acknowledged, when the library's state is let go of.
+pub(crate) fn note_unacknowledged(count: u64) {
+    UNACKNOWLEDGED.store(u32::try_from(count).unwrap_or(u32::MAX), Relaxed);
 }
 
 /// From now on the task is not frozen any more.
@@ -260,7 +267,12 @@ fn hold(moment: Moment) {
         Moment::Saved { bytes, ns, writer } => {
             WRITER.store(writer, SeqCst);
             let micros = u32::try_from(ns / 1000).unwrap_or(u32::MAX);
-            report(Report::Saved { bytes, micros });
+            let unacknowledged = UNACKNOWLEDGED.load(Relaxed);
+            report(Report::Saved {
+                bytes,
+                micros,
+                unacknowledged,
+            });
             sys::close(IMAGE.load(SeqCst));
             CLOSED.store(true, SeqCst);
             MOVED.store(false, SeqCst);

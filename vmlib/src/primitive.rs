@@ -384,6 +384,7 @@ impl Core {
         for frame in self.out.drain(..) {
             self.outgoing.push(frame);
         }
+        freeze::note_unacknowledged(self.endpoint.unacknowledged());
         self.outgoing.write(&sockets.data)
     }
 

@@ -54,6 +54,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
             "stored": report.stored,
             "freeze_us": report.freeze_us,
             "total_us": report.total_us,
+            "in_transit": report.in_transit,
         }),
         Event::Policy(of, policy) => json!({
             "tid": tid(of),
@@ -73,6 +74,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
             "stored": report.stored,
             "freeze_us": report.freeze_us,
             "total_us": report.total_us,
+            "in_transit": report.in_transit,
         }),
         Event::Restarted(report, conf) => {
             let row = |(host, count): &(HostId, u32)| json!({ "host": super::host_name(conf, *host), "tasks": count });
@@ -95,6 +97,9 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
                     "tasks": summary.map(|it| it.tasks),
                     "bytes": summary.map(|it| it.bytes),
                     "stored": summary.map(|it| it.stored),
+                    "freeze_us": summary.map(|it| it.freeze_us),
+                    "took_us": summary.map(|it| it.took_us),
+                    "in_transit": summary.map(|it| it.in_transit),
                     "base": summary.and_then(|it| it.base).map(|base| base.to_string()),
                     "program": summary.map(|it| it.program.clone()),
                     "damaged": row.damaged,

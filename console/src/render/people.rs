@@ -374,10 +374,12 @@ fn checkpoints(rows: &[Row]) -> String {
         "TASKS",
         "MB",
         "STORED",
+        "TOOK",
+        "STOOD",
         "BASE",
         "PROGRAM",
     ]);
-    align_right(&mut table, &[3, 4, 5]);
+    align_right(&mut table, &[3, 4, 5, 6, 7]);
     for row in rows {
         let of = |text: &dyn Fn(&Summary) -> String| {
             let summary = row.summary.as_ref();
@@ -394,6 +396,8 @@ fn checkpoints(rows: &[Row]) -> String {
             of(&|it| it.tasks.to_string()),
             of(&|it| format!("{:.1}", it.bytes as f64 / 1e6)),
             of(&|it| format!("{:.1}", it.stored as f64 / 1e6)),
+            of(&|it| format!("{:.0} ms", it.took_us as f64 / 1e3)),
+            of(&|it| format!("{:.0} ms", it.freeze_us as f64 / 1e3)),
             of(&|it| it.base.map(|base| base.to_string()).unwrap_or_default()),
             program,
         ]);

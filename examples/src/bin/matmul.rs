@@ -53,9 +53,10 @@ struct Order {
 }
 
 fn main() -> Result<()> {
+    let arguments = Arguments::parse();
     let vm = vmlib::init()?;
     match vm.parent() {
-        None => master(&vm, &Arguments::parse()),
+        None => master(&vm, &arguments),
         Some(master) => worker(&vm, master),
     }
 }

@@ -178,7 +178,8 @@ impl<'a> Folders<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
     /// A copy of the process writes the image, while this one goes on after milliseconds. What
-    /// other processes could see in shared memory is written before.
+    /// other processes could see in shared memory is written before. If the process cannot be copied,
+    /// for want of memory or processes, it writes the image itself, as without this.
     pub forked: bool,
     /// Memory is compressed with LZ4, where that makes it smaller. Takes several times as long.
     pub compress: bool,

@@ -73,6 +73,11 @@ impl Sender {
         self.retained.iter()
     }
 
+    /// How many chunks are not acknowledged.
+    pub fn retained_count(&self) -> u64 {
+        self.retained.len() as u64
+    }
+
     /// Payload and overhead of what is not acknowledged.
     pub fn retained_bytes(&self) -> u64 {
         self.retained_bytes

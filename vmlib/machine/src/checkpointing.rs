@@ -143,7 +143,7 @@ impl Saving {
     }
 
     /// The checkpoint, once all have said what they had to.
-    fn whole(&mut self) -> Option<Checkpoint> {
+    fn whole(&mut self, took: Duration) -> Option<Checkpoint> {
         let Saving {
             agreed,
             parts,
@@ -158,6 +158,7 @@ impl Saving {
             agreed: agreed.clone(),
             parts: std::mem::take(parts).into_values().collect(),
             kept,
+            took_us: micros(took),
         })
     }
 }
@@ -277,7 +278,7 @@ impl Checkpointing {
             if saving.is_cut() {
                 self.again = now;
             }
-        } else if let Some(checkpoint) = saving.whole() {
+        } else if let Some(checkpoint) = saving.whole(now.since(self.begun)) {
             (self.stage, self.again) = (Stage::Committing(checkpoint), now);
         }
     }
@@ -291,7 +292,6 @@ impl Checkpointing {
         if committed.epoch != epoch {
             return;
         }
-        let micros = |span: Duration| span.as_micros() as u64;
         let parts = &checkpoint.parts;
         let report = CheckpointReport {
             generation: checkpoint.agreed.generation,
@@ -301,6 +301,7 @@ impl Checkpointing {
             stored: parts.iter().map(|part| part.image.stored).sum(),
             freeze_us: parts.iter().map(|part| part.freeze_us).max().unwrap_or(0),
             total_us: micros(now.since(self.begun)),
+            in_transit: checkpoint.in_transit(),
         };
         self.close(now, epoch, committed.result.map(|()| report));
     }
@@ -345,6 +346,10 @@ impl Checkpointing {
             result,
         }
     }
+}
+
+fn micros(span: Duration) -> u64 {
+    span.as_micros() as u64
 }
 
 /// Why a checkpoint is not made.
@@ -408,6 +413,7 @@ mod tests {
             },
             belongings: Belongings::default(),
             freeze_us: 1,
+            unacknowledged: 2,
         };
         Order::PartSaved(PartSaved {
             app: tid(1),

@@ -124,8 +124,7 @@ pub struct Endpoint {
     notices: VecDeque<Notice>,
     /// Number of the last thing that the daemon told.
     told: u64,
-    /// At most one entry for each pair, not later than its `Pair::due`.
-    timers: BTreeSet<(Time, Tid)>,
+    due: Due,
     /// Peers that were not told what was taken from them, because the inbox is full.
     withheld: BTreeSet<Tid>,
     /// Peers that have ended, eldest first: their pairs are kept to recognise doubles.
@@ -142,7 +141,7 @@ impl Endpoint {
             inbox,
             notices: VecDeque::new(),
             told: 0,
-            timers: BTreeSet::new(),
+            due: Due::default(),
             withheld: BTreeSet::new(),
             ended: VecDeque::new(),
         }
@@ -178,7 +177,7 @@ impl Endpoint {
         let stamp = self.stamp();
         let pair = pair(&mut self.pairs, &self.config, sending.to);
         let progress = pair.advance(now, stamp, sending, out)?;
-        arm(&mut self.timers, pair);
+        self.due.note(pair);
         match self.inbox_full() {
             Some(full) if progress == SendProgress::NeedsCredit => Err(full),
             _ => Ok(progress),
@@ -205,7 +204,7 @@ impl Endpoint {
         let stamp = self.stamp();
         let pair = pair(&mut self.pairs, &self.config, to);
         let fits = pair.queue(now, stamp, sending, limits::QUEUE_BYTES as u64, out);
-        arm(&mut self.timers, pair);
+        self.due.note(pair);
         if fits {
             Ok(())
         } else {
@@ -262,7 +261,7 @@ impl Endpoint {
                 for pair in self.pairs.values_mut() {
                     if pair.host == located.host && !pair.ended {
                         pair.renew(now, stamp, out);
-                        arm(&mut self.timers, pair);
+                        self.due.note(pair);
                     }
                 }
             }
@@ -300,7 +299,7 @@ impl Endpoint {
         let stamp = self.stamp();
         for pair in self.pairs.values_mut().filter(|pair| !pair.ended) {
             pair.renew(now, stamp, out);
-            arm(&mut self.timers, pair);
+            self.due.note(pair);
         }
     }
 
@@ -412,6 +411,11 @@ impl Endpoint {
         pairs.map(|pair| pair.sender.retained_bytes()).sum()
     }
 
+    /// How many chunks it has sent that are not acknowledged.
+    pub fn unacknowledged(&self) -> u64 {
+        self.due.unacknowledged
+    }
+
     /// How many chunks it has taken of whom.
     pub fn taken(&self) -> impl Iterator<Item = (Tid, u64)> {
         let taken = |(peer, pair): (&Tid, &Pair)| (*peer, pair.receiver.taken());
@@ -421,8 +425,7 @@ impl Endpoint {
     /// How many chunks it has sent to that peer, and how many of them it retains.
     pub fn sent(&self, peer: Tid) -> (u64, u64) {
         self.pairs.get(&peer).map_or((0, 0), |pair| {
-            let retained = pair.sender.retained().count() as u64;
-            (pair.sender.last(), retained)
+            (pair.sender.last(), pair.sender.retained_count())
         })
     }
 
@@ -433,18 +436,24 @@ impl Endpoint {
 
     /// When [`Endpoint::tick`] is due.
     pub fn deadline(&self) -> Option<Time> {
-        self.timers.first().map(|(due, _)| *due)
+        self.due.timers.first().map(|(due, _)| *due)
     }
 
     /// Sends the acknowledgements and the repetitions that are due.
     pub fn tick(&mut self, now: Time, out: &mut VecDeque<Frame>) {
         let stamp = self.stamp();
-        while let Some((_, peer)) = self.timers.first().copied().filter(|(due, _)| *due <= now) {
-            self.timers.pop_first();
+        while let Some((_, peer)) = self
+            .due
+            .timers
+            .first()
+            .copied()
+            .filter(|(due, _)| *due <= now)
+        {
+            self.due.timers.pop_first();
             if let Some(pair) = self.pairs.get_mut(&peer) {
                 pair.timer = None;
                 pair.tick(now, stamp, out);
-                arm(&mut self.timers, pair);
+                self.due.note(pair);
             }
         }
     }
@@ -505,7 +514,7 @@ impl Endpoint {
         } else if !stamp.open && pair.receiver.withholds() {
             self.withheld.insert(peer);
         }
-        arm(&mut self.timers, pair);
+        self.due.note(pair);
     }
 
     /// Turns a notify that waits for the peer's last chunk into a notice if it was taken.
@@ -535,6 +544,7 @@ impl Endpoint {
             self.ended.push_back(peer);
         }
         pair.end();
+        self.due.note(pair);
         if self.ended.len() > limits::ENDED_MAX
             && let Some(eldest) = self.ended.pop_front()
         {
@@ -571,15 +581,30 @@ fn pair<'a>(
     }
 }
 
-/// Sees to it that the pair's timer is not later than what is due. One that is too early is left:
-/// it finds nothing to do and is set anew, which is cheaper than to move it with every frame.
-fn arm(timers: &mut BTreeSet<(Time, Tid)>, pair: &mut Pair) {
-    if let Some(due) = pair.due()
-        && pair.timer.is_none_or(|timer| due < timer)
-    {
-        if let Some(timer) = pair.timer.replace(due) {
-            timers.remove(&(timer, pair.peer));
+/// What is known of all pairs without a look at each.
+#[derive(Debug, Clone, Default)]
+struct Due {
+    /// At most one entry for each pair, not later than its `Pair::due`.
+    timers: BTreeSet<(Time, Tid)>,
+    /// Their chunks that are not acknowledged.
+    unacknowledged: u64,
+}
+
+impl Due {
+    /// Something has changed in a pair. Sees to it that its timer is not later than what is due. One
+    /// that is too early is left: it finds nothing to do and is set anew, which is cheaper than to
+    /// move it with every frame.
+    fn note(&mut self, pair: &mut Pair) {
+        let count = pair.sender.retained_count();
+        self.unacknowledged =
+            self.unacknowledged + count - std::mem::replace(&mut pair.counted, count);
+        if let Some(due) = pair.due()
+            && pair.timer.is_none_or(|timer| due < timer)
+        {
+            if let Some(timer) = pair.timer.replace(due) {
+                self.timers.remove(&(timer, pair.peer));
+            }
+            self.timers.insert((due, pair.peer));
         }
-        timers.insert((due, pair.peer));
     }
 }

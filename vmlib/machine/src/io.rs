@@ -310,6 +310,8 @@ pub struct Written {
     pub bytes: u64,
     /// How long it took since all threads of the task stood.
     pub time: Duration,
+    /// Chunks that it had sent and that were not acknowledged.
+    pub unacknowledged: u32,
 }
 
 /// Outputs, in the order in which they are to be carried out.

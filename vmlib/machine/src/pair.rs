@@ -76,6 +76,8 @@ pub(crate) struct Pair {
     pub awaits_last: Option<Ended>,
     /// The time under which the endpoint has this pair in its timers.
     pub timer: Option<Time>,
+    /// So many of its chunks the endpoint has among those that are not acknowledged.
+    pub counted: u64,
     /// Messages that were begun.
     messages: u64,
     /// Messages that wait for credit, and their cost.
@@ -94,6 +96,7 @@ impl Pair {
             ended: false,
             awaits_last: None,
             timer: None,
+            counted: 0,
             messages: 0,
             backlog: VecDeque::new(),
             backlog_bytes: 0,

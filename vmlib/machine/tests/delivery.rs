@@ -130,6 +130,8 @@ impl Scene {
         let result = act(endpoint, self.now, &mut out);
         // A pair may hold a window, and a chunk more if that is larger.
         assert!(endpoint.retained_bytes() <= ENDS as u64 * WINDOW);
+        let retained = (0..ENDS).map(|peer| endpoint.sent(tid(peer)).1);
+        assert_eq!(endpoint.unacknowledged(), retained.sum::<u64>());
         let overshoot = WINDOW + 250_000 + CHUNK_OVERHEAD;
         assert!(endpoint.unread_bytes() <= INBOX + ENDS as u64 * overshoot);
         self.wire.extend(out);
@@ -329,7 +331,7 @@ impl Scene {
             }
         }
         for end in self.ends.iter().flatten() {
-            assert_eq!(end.retained_bytes(), 0);
+            assert_eq!((end.retained_bytes(), end.unacknowledged()), (0, 0));
         }
         assert_eq!((self.keeper.bytes(), self.keeper.is_empty()), (0, true));
         assert!(self.sendings.iter().all(Option::is_none));

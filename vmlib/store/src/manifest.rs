@@ -12,7 +12,7 @@ use vm_wire::{Body, MachineId, Tid, codec};
 /// The first bytes of every manifest.
 pub const MAGIC: [u8; 8] = *b"VMSTORE\n";
 /// The version of the format that is written, and the only one that is read.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 const PREFIX: usize = MAGIC.len() + 4;
 const HASH: usize = blake3::OUT_LEN;
@@ -34,6 +34,8 @@ pub struct Manifest {
     pub index: u64,
     /// When it was taken. Milliseconds since 1970.
     pub taken_ms: u64,
+    /// From the wish until all of it was saved. Microseconds.
+    pub took_us: u64,
     /// When checkpoints of it are made by themselves.
     pub policy: Policy,
     /// Every task that lived, each once.
@@ -65,6 +67,10 @@ pub struct SavedTask {
     pub program: String,
     /// The image of its process.
     pub image: Part,
+    /// How long it stood still. Microseconds.
+    pub freeze_us: u64,
+    /// Chunks of messages that it had sent, and of which it did not know that they had been taken.
+    pub unacknowledged: u32,
     /// What its daemon has to remember of it, encoded by the daemon.
     pub belongings: Body,
 }
@@ -85,6 +91,20 @@ impl Manifest {
     pub fn stored(&self) -> u64 {
         self.parts()
             .fold(0, |sum, part| sum.saturating_add(part.stored))
+    }
+
+    /// How long the task stood still that stood longest. Microseconds.
+    pub fn freeze_us(&self) -> u64 {
+        let tasks = self.tasks.iter().map(|task| task.freeze_us);
+        tasks.max().unwrap_or(0)
+    }
+
+    /// Chunks of messages in transit: sent, and not known to have been taken; also of tasks that had
+    /// ended.
+    pub fn in_transit(&self) -> u64 {
+        let of_tasks = self.tasks.iter().map(|task| u64::from(task.unacknowledged));
+        let of_ended = self.kept.iter().map(|kept| kept.chunks.len() as u64);
+        of_tasks.chain(of_ended).sum()
     }
 
     /// The checkpoint that parts of this one are increments of; none if it is a full one.

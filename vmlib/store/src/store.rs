@@ -73,6 +73,12 @@ pub struct Summary {
     pub base: Option<CheckpointId>,
     /// Tasks in it.
     pub tasks: usize,
+    /// How long the task stood still that stood longest. Microseconds, as what follows.
+    pub freeze_us: u64,
+    /// From the wish until all of it was saved.
+    pub took_us: u64,
+    /// Chunks of messages in transit: sent, and not known to have been taken.
+    pub in_transit: u64,
     /// The master's program, for people.
     pub program: String,
 }
@@ -338,6 +344,9 @@ impl<D: Disk> Store<D> {
                 stored: manifest.stored(),
                 base: manifest.base(),
                 tasks: manifest.tasks.len(),
+                freeze_us: manifest.freeze_us(),
+                took_us: manifest.took_us,
+                in_transit: manifest.in_transit(),
                 program: manifest.program,
             }),
             Err(StoreError::Unfinished { path }) => {

@@ -63,6 +63,8 @@ pub fn parts<D: Disk>(
             index: 0,
             program: "hello".to_owned(),
             image: write(writer, id, &name::image(APP, tid))?,
+            freeze_us: 30_000,
+            unacknowledged: 2,
             belongings: Body::from(vec![1, 2, 3]),
         });
     }
@@ -74,6 +76,7 @@ pub fn parts<D: Disk>(
         epoch: id.epoch,
         index: 7,
         taken_ms: 1_700_000_000_000 + u64::from(id.epoch),
+        took_us: 1_500_000,
         policy: Policy::default(),
         tasks,
         groups: vec![SavedGroup {

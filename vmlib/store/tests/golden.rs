@@ -34,6 +34,8 @@ fn sample() -> Manifest {
         index: 3,
         program: "hello".to_owned(),
         image: part(name::image(app, tid), byte),
+        freeze_us: 30_000,
+        unacknowledged: 2,
         belongings: Body::from(vec![1, 2, 3]),
     };
     let other = Tid::new(MachineId::from_bits(0xbeef), HostId(1), 7);
@@ -52,6 +54,7 @@ fn sample() -> Manifest {
         epoch: 5,
         index: 1_234,
         taken_ms: 1_700_000_000_000,
+        took_us: 1_500_000,
         policy: Policy {
             recover: vm_wire::checkpoint::Recover::Never,
             every_ms: 300_000,
@@ -117,7 +120,7 @@ fn another_version_is_told_from_damage() {
     let bytes = bytes(&sample());
     let body = &bytes[PREFIX..bytes.len() - HASH];
     let mut prefix = bytes[..PREFIX].to_vec();
-    for found in [1, 3] {
+    for found in [1, 2, 4] {
         prefix[8] = found as u8;
         let refused = Manifest::from_bytes(&sealed(&prefix, body));
         assert_eq!(refused, Err(ManifestError::OtherVersion { found }));

@@ -25,6 +25,8 @@ pub struct Checkpoint {
     pub parts: Vec<SavedPart>,
     /// What hosts kept for them of tasks that had ended.
     pub kept: Vec<KeptChunks>,
+    /// From the wish until all of it was saved. Microseconds.
+    pub took_us: u64,
 }
 
 /// What a task that had ended left behind for one that lived, and had not acknowledged it.
@@ -36,6 +38,15 @@ pub struct KeptChunks {
     pub order: KeepOrder,
     /// The data frames, each whole.
     pub chunks: Vec<Body>,
+}
+
+impl Checkpoint {
+    /// Chunks of messages in transit at the cut: sent, and not known to have been taken.
+    pub fn in_transit(&self) -> u64 {
+        let of_tasks = self.parts.iter().map(|part| u64::from(part.unacknowledged));
+        let of_ended = self.kept.iter().map(|kept| kept.chunks.len() as u64);
+        of_tasks.chain(of_ended).sum()
+    }
 }
 
 impl KeptChunks {
@@ -170,6 +181,8 @@ pub struct SavedPart {
     pub belongings: Belongings,
     /// How long it stood. Microseconds.
     pub freeze_us: u64,
+    /// Chunks of messages that it had sent, and of which it did not know that they had been taken.
+    pub unacknowledged: u32,
 }
 
 /// A file of a checkpoint.
@@ -269,6 +282,8 @@ pub struct CheckpointReport {
     pub freeze_us: u64,
     /// From the wish to the commit.
     pub total_us: u64,
+    /// Chunks of messages in transit: sent, and not known to have been taken.
+    pub in_transit: u64,
 }
 
 /// A coordinator to its own daemon: begin a cut of its application.

@@ -16,7 +16,8 @@
 //! | 4 | 4 | of `Saved`: microseconds; of `Copied`: rounds |
 //! | 8 | 8 | number of the order that it answers; 0: none |
 //! | 16 | 8 | of `Saved`: bytes of the image, or 0; of `Copied`: bytes of all rounds |
-//! | 24 | up to 1000 | of `Refused`: why, as text |
+//! | 24 | 4 | of `Saved`: chunks that are not acknowledged |
+//! | 28 | up to 996 | of `Refused`: why, as text |
 //!
 //! All numbers are little-endian.
 
@@ -30,7 +31,7 @@ pub const ORDER_LEN: usize = 24;
 /// Bytes of an order at most.
 pub const ORDER_MAX: usize = ORDER_LEN + 2 * limits::WORK_DIR_MAX;
 /// Bytes of a report without its text.
-pub const REPORT_LEN: usize = 24;
+pub const REPORT_LEN: usize = 28;
 /// Bytes of a report at most.
 pub const REPORT_MAX: usize = 1024;
 
@@ -196,6 +197,8 @@ pub enum Report<T> {
         bytes: u64,
         /// How long it took since they stood. Microseconds, at most `u32::MAX`.
         micros: u32,
+        /// Chunks of messages that it had sent, and of which it did not know that they had been taken.
+        unacknowledged: u32,
     },
     /// It stands, and has to write of its image what a copy cannot: somebody has to read.
     Writes,
@@ -210,7 +213,15 @@ impl<'a> Report<&'a str> {
     pub fn owned(self) -> Report<String> {
         match self {
             Report::Copied { bytes, rounds } => Report::Copied { bytes, rounds },
-            Report::Saved { bytes, micros } => Report::Saved { bytes, micros },
+            Report::Saved {
+                bytes,
+                micros,
+                unacknowledged,
+            } => Report::Saved {
+                bytes,
+                micros,
+                unacknowledged,
+            },
             Report::Refused(text) => Report::Refused(text.to_owned()),
             Report::Back => Report::Back,
             Report::Writes => Report::Writes,
@@ -219,18 +230,23 @@ impl<'a> Report<&'a str> {
 
     /// As it travels, as an answer to the order of that number; a long text is cut.
     pub fn write(self, order: u64, bytes: &mut [u8; REPORT_MAX]) -> &[u8] {
-        let (kind, small, value, text) = match self {
-            Report::Saved { bytes, micros } => (1u32, micros, bytes, ""),
-            Report::Refused(text) => (2, 0, 0, text),
-            Report::Back => (3, 0, 0, ""),
-            Report::Copied { bytes, rounds } => (4, rounds, bytes, ""),
-            Report::Writes => (5, 0, 0, ""),
+        let (kind, small, value, last, text) = match self {
+            Report::Saved {
+                bytes,
+                micros,
+                unacknowledged,
+            } => (1u32, micros, bytes, unacknowledged, ""),
+            Report::Refused(text) => (2, 0, 0, 0, text),
+            Report::Back => (3, 0, 0, 0, ""),
+            Report::Copied { bytes, rounds } => (4, rounds, bytes, 0, ""),
+            Report::Writes => (5, 0, 0, 0, ""),
         };
         let len = text.floor_char_boundary(REPORT_MAX - REPORT_LEN);
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
         bytes[4..8].copy_from_slice(&small.to_le_bytes());
         bytes[8..16].copy_from_slice(&order.to_le_bytes());
-        bytes[16..REPORT_LEN].copy_from_slice(&value.to_le_bytes());
+        bytes[16..24].copy_from_slice(&value.to_le_bytes());
+        bytes[24..REPORT_LEN].copy_from_slice(&last.to_le_bytes());
         bytes[REPORT_LEN..REPORT_LEN + len].copy_from_slice(&text.as_bytes()[..len]);
         &bytes[..REPORT_LEN + len]
     }
@@ -241,10 +257,12 @@ impl<'a> Report<&'a str> {
         let small = u32::from_le_bytes(*bytes.get(4..)?.first_chunk()?);
         let order = u64::from_le_bytes(*bytes.get(8..)?.first_chunk()?);
         let value = u64::from_le_bytes(*bytes.get(16..)?.first_chunk()?);
+        let last = u32::from_le_bytes(*bytes.get(24..)?.first_chunk()?);
         let report = match kind {
             1 => Report::Saved {
                 bytes: value,
                 micros: small,
+                unacknowledged: last,
             },
             2 => Report::Refused(std::str::from_utf8(&bytes[REPORT_LEN..]).ok()?),
             3 => Report::Back,
@@ -307,10 +325,14 @@ mod tests {
         folders.there = "/".repeat(limits::WORK_DIR_MAX + 1);
         assert_eq!(Folders::of(&folders.added_to(order.to_bytes(9))), None);
         let long = "é".repeat(REPORT_MAX);
-        let (bytes, micros, rounds) = (1 << 40, 7, 3);
+        let (bytes, micros, rounds, unacknowledged) = (1 << 40, 7, 3, 12);
         for report in [
             Report::Copied { bytes, rounds },
-            Report::Saved { bytes, micros },
+            Report::Saved {
+                bytes,
+                micros,
+                unacknowledged,
+            },
             Report::Refused("no"),
             Report::Back,
         ] {

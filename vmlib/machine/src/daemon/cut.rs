@@ -347,6 +347,7 @@ impl Daemon {
                 image,
                 belongings: std::mem::take(&mut saving.belongings),
                 freeze_us: (written.time + until.since(stood)).as_micros() as u64,
+                unacknowledged: written.unacknowledged,
             };
             self.tell_part(app, tid, Ok(part), out);
         }
@@ -613,10 +614,14 @@ impl Daemon {
 
     /// The log has ended a cut.
     pub(super) fn on_cut_ended(&mut self, app: Tid, epoch: u32, saved: bool, out: &mut Outbox) {
+        let coordinator = self.agreement.state().coordinator(app);
+        let mut clears = coordinator.is_some_and(|it| it.host == self.me);
+        let mut generation = self.agreement.state().epochs(app).generation;
         if self.cuts.get(&app).is_some_and(|cut| cut.epoch == epoch)
             && let Some(cut) = self.cuts.remove(&app)
         {
             self.timers.retain(|(_, it)| *it != Timer::Cut(app, epoch));
+            generation = cut.generation;
             if let Some((asker, end)) = cut.stop.filter(|_| saved) {
                 self.send_checkpoint_end(asker, end, out);
             }
@@ -637,10 +642,14 @@ impl Daemon {
                 }
             }
             self.launch_waiting(cut.launches, out);
+            if let Some(agreed) = cut.agreed.filter(|_| coordinator.is_none()) {
+                // The application has ended: one of its hosts clears up.
+                let state = self.agreement.state();
+                let hosts = agreed.tasks.iter().map(|task| task.host);
+                clears = hosts.filter(|host| state.is_present(*host)).min() == Some(self.me);
+            }
         }
-        let state = self.agreement.state();
-        if !saved && state.coordinator(app).is_some_and(|it| it.host == self.me) {
-            let generation = state.epochs(app).generation;
+        if !saved && clears {
             out.push_back(Output::Drop {
                 app,
                 generation,

@@ -72,7 +72,11 @@ impl World {
         let image = process.endpoint.clone().expect("it is enrolled");
         self.store.images.insert(tid, image);
         let time = Duration::from_millis(3);
-        let written = Written { bytes: 1000, time };
+        let written = Written {
+            bytes: 1000,
+            time,
+            unacknowledged: 0,
+        };
         self.input(host, Input::Frozen(tid, Ok(written)));
         let part = Part {
             name: format!("{tid}.image"),
@@ -383,6 +387,9 @@ fn an_application_that_ends_meanwhile_does_not_stand_in_its_next_life() {
         world.die(tid, ExitStatus::Signal(9));
     }
     world.run_for(Duration::from_secs(5));
+    // One host removes what was written of it.
+    let dropped = world.noted.iter().filter(|note| *note == "drop 2");
+    assert_eq!(dropped.count(), 1, "{:?}", world.noted);
     world.store.late.clear();
     let conn = world.conn();
     let request = Request::Restart {

@@ -51,6 +51,8 @@ pub fn save_images<D: Disk>(
             index: 0,
             program: "hello".to_owned(),
             image: image.finish()?,
+            freeze_us: 0,
+            unacknowledged: 0,
             belongings: Body::default(),
         });
     }
@@ -62,6 +64,7 @@ pub fn save_images<D: Disk>(
         epoch: id.epoch,
         index: 0,
         taken_ms: 0,
+        took_us: 0,
         policy: Policy::default(),
         tasks,
         groups: Vec::new(),

@@ -23,6 +23,7 @@ pub fn report() -> CheckpointReport {
         stored: 400_000,
         freeze_us: 30_000,
         total_us: 70_000,
+        in_transit: 3,
     }
 }
 
@@ -168,6 +169,7 @@ pub fn visit(visitor: &mut impl Visitor) {
         },
         belongings: Belongings::default(),
         freeze_us: 12_000,
+        unacknowledged: 2,
     };
     let ask = CheckpointAsk {
         request: 7,
@@ -222,6 +224,7 @@ pub fn visit(visitor: &mut impl Visitor) {
         agreed,
         parts,
         kept,
+        took_us: 60_000,
     };
     visitor.message("CommitAsk", CommitAsk { checkpoint });
     for (name, result) in [
