@@ -7,6 +7,7 @@
 pub mod binaries;
 pub mod client;
 pub mod disk;
+pub mod foreign;
 pub mod network;
 pub mod processes;
 

@@ -42,6 +42,7 @@ mod streams;
 mod carriers;
 mod coordinators;
 mod moves;
+mod portable;
 mod store;
 mod transfer;
 
@@ -179,6 +180,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
     let spawner = Spawner {
         socket: dir.socket(),
         work_dir: work_dir.clone(),
+        path: ProgramPath::new(&args.path),
         file_limit: sockets::raise_file_limit(),
     };
     let link_listener = address::listen(&args.listen)?;

@@ -380,6 +380,7 @@ impl Moves {
             Report::Refused(_) => "report.refused",
             Report::Back => "report.back",
             Report::Writes => "report.writes",
+            Report::Portable => "report.portable",
         };
         if fault::at(point) == Strike::Task {
             processes.signal(tid, libc::SIGKILL);
@@ -394,6 +395,7 @@ impl Moves {
             }
             Report::Refused(text) => Input::Frozen(tid, Err(refused(text))),
             Report::Writes => return self.store_copy(tid, context),
+            Report::Portable => Input::Portable(tid),
             Report::Back => {
                 self.carriers.arrived(tid);
                 Input::Arrived(tid, Ok(()))

@@ -26,12 +26,12 @@ use rustix::{
     io::Errno,
 };
 use std::{
-    io,
+    io::{self, Read},
     path::{Path, PathBuf},
     process::Stdio,
     time::{SystemTime, UNIX_EPOCH},
 };
-use vm_checkpoint::image::ToTheEnd;
+use vm_machine::placement::ANY_ARCH;
 use vm_store::{
     Base, CheckpointId, Depth, Flaw, Manifest, PartReader, SavedTask, Store, StoreError,
     limits::BUFFER, name,
@@ -40,6 +40,7 @@ use vm_wire::{
     HostId, Tid,
     checkpoint::{AgreedPart, AgreedTask, Checkpoint, Committed, Loaded, Part, SavedPart},
     decode, encode, limits,
+    portable::EndSeen,
     task::{FailKind, Failed},
 };
 
@@ -143,7 +144,7 @@ fn write(
     };
     let mut image = store.begin(app, id)?.image(tid, host, room)?;
     fault::at_carrier("writer");
-    let mut source = ToTheEnd::new(io::stdin().lock());
+    let mut source = Passed::new(io::stdin().lock());
     let bytes = image.copy(&mut source)?;
     ensure!(
         source.is_whole(),
@@ -151,6 +152,43 @@ fn write(
     );
     eprintln!("{RECEIPT}{}", facts(&image.finish()?));
     Ok(())
+}
+
+/// Passes on what a task writes, an image or a portable state, and looks whether all of it came.
+struct Passed<R> {
+    #[cfg(target_arch = "x86_64")]
+    source: vm_checkpoint::image::ToTheEnd<R>,
+    #[cfg(not(target_arch = "x86_64"))]
+    source: R,
+    state: EndSeen,
+}
+
+impl<R: Read> Passed<R> {
+    fn new(source: R) -> Self {
+        Passed {
+            #[cfg(target_arch = "x86_64")]
+            source: vm_checkpoint::image::ToTheEnd::new(source),
+            #[cfg(not(target_arch = "x86_64"))]
+            source,
+            state: EndSeen::default(),
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if self.source.is_whole() {
+            return true;
+        }
+        self.state.is_whole()
+    }
+}
+
+impl<R: Read> Read for Passed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.source.read(buffer)?;
+        self.state.passed(&buffer[..count]);
+        Ok(count)
+    }
 }
 
 /// What the last word of a writer says.
@@ -292,7 +330,10 @@ fn manifest(checkpoint: &Checkpoint) -> anyhow::Result<Manifest> {
     let tasks = tasks.map(|(task, part)| SavedTask {
         tid: task.tid,
         host: task.place.0.clone(),
-        arch: task.place.1.clone(),
+        arch: match part.belongings.portable {
+            true => ANY_ARCH.to_owned(),
+            false => task.place.1.clone(),
+        },
         incarnation: task.incarnation,
         asker: task.asker,
         request: task.request,
@@ -409,7 +450,7 @@ fn none_good(store: &Store, app: Tid, damaged: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{fs, io::Read as _, thread};
+    use std::{fs, thread};
 
     const APP: Tid = Tid(1 << 40 | 1 << 24 | 1);
 

@@ -85,6 +85,8 @@ pub enum Input {
     SentAll(Tid),
     /// The process of a task was stopped by a signal, or goes on.
     Stopped(Tid, bool),
+    /// From now on the task is saved by what its program gives at its safe points.
+    Portable(Tid),
     /// A task that was to be frozen stands still and has written its image; or it runs on, and this
     /// is why.
     Frozen(Tid, Result<Written, Failed>),

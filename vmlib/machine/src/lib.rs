@@ -36,9 +36,11 @@ pub use agreed::{
 pub use agreement::{Agreement, AgreementConfig, AgreementOutput};
 pub use coordinator::{Coordinator, MoveKey};
 pub use daemon::{AT_ONCE, Daemon, DaemonConfig, MoveCounters, MovesUnderway};
-pub use endpoint::{Endpoint, EndpointConfig, EndpointError, Notice, SendProgress, Sending};
+pub use endpoint::{
+    Endpoint, EndpointConfig, EndpointError, EndpointState, Notice, SendProgress, Sending,
+};
 pub use group::Group;
-pub use inbox::{Envelope, Filter, Received};
+pub use inbox::{Envelope, Filter, Received, ReceivedState};
 pub use io::{ConnId, Input, LaunchSpec, Outbox, Output, Written};
 pub use keeper::{Keeper, KeeperFull};
 pub use time::Time;

@@ -12,7 +12,7 @@ use vm_wire::{Body, MachineId, Tid, codec};
 /// The first bytes of every manifest.
 pub const MAGIC: [u8; 8] = *b"VMSTORE\n";
 /// The version of the format that is written, and the only one that is read.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 const PREFIX: usize = MAGIC.len() + 4;
 const HASH: usize = blake3::OUT_LEN;
@@ -51,7 +51,8 @@ pub struct SavedTask {
     pub tid: Tid,
     /// Name of the host that it ran on.
     pub host: String,
-    /// Architecture of that host, such as `x86_64`: it can be brought back on such a host only.
+    /// Architecture of that host, such as `x86_64`: it can be brought back on such a host only. `any`
+    /// if it is portable.
     pub arch: String,
     /// Its incarnation there.
     pub incarnation: u32,

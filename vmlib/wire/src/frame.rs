@@ -25,7 +25,7 @@
 //! | 88 | 4 | tag, chosen by the user |
 //! | 92 | 4 | zero |
 
-use crate::{id::Tid, limits};
+use crate::{codec::Body, id::Tid, limits};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 /// Length of a header in bytes.
@@ -445,6 +445,20 @@ impl Frame {
     pub fn write_to(&self, out: &mut impl BufMut) {
         out.put_slice(&self.header.to_bytes(self.body.len()));
         out.put_slice(&self.body);
+    }
+
+    /// The frame's bytes, to be kept within a message.
+    pub fn to_body(&self) -> Body {
+        let mut bytes = Vec::with_capacity(self.len());
+        self.write_to(&mut bytes);
+        Body::from(bytes)
+    }
+
+    /// A frame of which those are the bytes; none if they are not.
+    pub fn of_body(bytes: &[u8]) -> Option<Frame> {
+        let mut reader = FrameReader::new();
+        reader.push(bytes);
+        reader.next_frame().ok().flatten()
     }
 
     /// The same frame, from `from` to `to`.

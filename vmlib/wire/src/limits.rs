@@ -99,6 +99,10 @@ pub const CHECKPOINT_TRIES: u32 = 3;
 pub const CUT_TIME: Duration = Duration::from_secs(600);
 /// How long a checkpoint waits for a task that is starting.
 pub const CUT_START: Duration = Duration::from_secs(5);
+/// How long a checkpoint or a move waits until a portable task comes to a safe point.
+pub const SAFE_POINT: Duration = Duration::from_secs(20);
+/// What a program gives as its portable state, and what the library adds to it, each. Bytes.
+pub const PORTABLE_PART_MAX: u64 = 4 << 30;
 /// Least time from the end of a checkpoint that was made by itself to the next one.
 pub const CHECKPOINT_EVERY_MIN: Duration = Duration::from_secs(1);
 /// Checkpoints of one application that are kept, unless somebody says how many.

@@ -442,6 +442,8 @@ pub struct Belongings {
     pub untaken: Vec<Body>,
     /// The hosts of the machine, as far as it was or will be told.
     pub hosts: Vec<HostId>,
+    /// It is saved by what its program gives, so that it can go on on any host.
+    pub portable: bool,
 }
 
 /// The source takes its offer back: the task stays there.

@@ -10,6 +10,10 @@
 //! If the application is to be stopped, nothing is copied: its tasks stand until the log ends the cut,
 //! and with that they end.
 //!
+//! A portable task stops at its next safe point. Until then it receives messages, which it may need to
+//! get there, but no answers and nothing that the log says: that would be of after the cut. It has
+//! [`limits::SAFE_POINT`].
+//!
 //! What is born meanwhile is started only then: it could speak to tasks that have not stopped yet. A
 //! task that is just being moved is saved where it goes on. One that ends before all stand ends the
 //! cut without a checkpoint: it was a member.
@@ -47,6 +51,7 @@ pub(super) struct Cut {
     blocks: bool,
     /// The tasks have gone on.
     gone: bool,
+    began: Time,
     /// The tasks here.
     parts: BTreeMap<Tid, Stage>,
     /// What was born meanwhile.
@@ -80,6 +85,15 @@ struct Saving {
     stored: Option<Part>,
 }
 
+/// Why a portable task is not saved, or not moved.
+pub(super) fn no_safe_point() -> String {
+    format!(
+        "its program is portable and came to no safe point within {:?}: it has to call \
+         Task::safe_point more often, and wait with Task::recv_at",
+        limits::SAFE_POINT
+    )
+}
+
 /// Has a task stop, once there is a way for its image.
 fn stop_part(tid: Tid, out: &mut Outbox) {
     let way = MoveWay {
@@ -108,6 +122,7 @@ impl Daemon {
             epoch,
             blocks: epochs.cut.is_some_and(|cut| cut.stop),
             gone: false,
+            began: self.now,
             parts: BTreeMap::new(),
             launches: Vec::new(),
             agreed,
@@ -127,6 +142,7 @@ impl Daemon {
         }
         let now = self.now;
         self.set_timer(now + limits::CUT_START, Timer::Cut(app, epoch));
+        self.set_timer(now + limits::SAFE_POINT, Timer::Cut(app, epoch));
         self.set_timer(now + limits::CUT_TIME, Timer::Cut(app, epoch));
     }
 
@@ -228,7 +244,9 @@ impl Daemon {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.frozen = true;
         }
-        self.routes.set_connected(tid, false);
+        let portable = self.tasks.get(&tid).is_some_and(|task| task.portable);
+        // It needs messages to come to a safe point.
+        self.routes.set_connected(tid, portable);
         let generation = self.agreement.state().epochs(app).generation;
         out.push_back(Output::Store {
             tid,
@@ -257,6 +275,7 @@ impl Daemon {
             told: task.told,
             untaken: task.untaken.iter().map(whole).collect(),
             hosts: self.known.iter().copied().collect(),
+            portable: task.portable,
         }
     }
 
@@ -293,6 +312,7 @@ impl Daemon {
         match result {
             Ok(written) => {
                 saving.stood = Some((now, written));
+                self.routes.set_connected(tid, false);
                 if blocks {
                     return self.review_part(tid, out);
                 }
@@ -308,6 +328,21 @@ impl Daemon {
                 self.tell_part(app, tid, Err(failed), out);
             }
             Err(failed) => self.cannot_save(app, tid, &failed.text, out),
+        }
+    }
+
+    /// A task is saved by what its program gives, from now on. If it was just told to stop, it does so
+    /// at a safe point, too.
+    pub(super) fn on_portable(&mut self, tid: Tid) {
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        task.portable = true;
+        if let Some((.., saving)) = self.saving(tid)
+            && saving.stood.is_none()
+        {
+            saving.belongings.portable = true;
+            self.routes.set_connected(tid, true);
         }
     }
 
@@ -599,12 +634,21 @@ impl Daemon {
             .iter()
             .filter(|(_, it)| matches!(it, Stage::Waits));
         let waits: Vec<Tid> = waits.map(|(tid, _)| *tid).collect();
+        let late = cut.began + limits::SAFE_POINT <= self.now;
+        let runs = |(_, it): &(&Tid, &Stage)| {
+            let saving = |saving: &Saving| saving.belongings.portable && saving.stood.is_none();
+            late && matches!(it, Stage::Saving(it) if saving(it))
+        };
+        let run: Vec<Tid> = cut.parts.iter().filter(runs).map(|(tid, _)| *tid).collect();
         for tid in &waits {
             let why = "it has not called vmlib::init, or is being moved; if it has just started, \
                        try again";
             self.cannot_save(app, *tid, why, out);
         }
-        // The second timer of a cut is the last one.
+        for tid in &run {
+            self.cannot_save(app, *tid, &no_safe_point(), out);
+        }
+        // The third timer of a cut is the last one.
         let timer = Timer::Cut(app, epoch);
         if !self.timers.iter().any(|(_, other)| *other == timer) {
             self.end_cut(app, epoch);

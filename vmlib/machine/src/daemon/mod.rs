@@ -474,6 +474,7 @@ impl Daemon {
             Input::SentAll(tid) => self.on_sent_all(tid),
             Input::Stopped(tid, stopped) => self.on_stopped(tid, stopped, out),
             Input::Loaded(question, result) => self.on_loaded(question, result, out),
+            Input::Portable(tid) => self.on_portable(tid),
             Input::Frozen(tid, result) => self.on_frozen(tid, result, out),
             Input::Arrived(tid, result) => self.on_arrived(tid, result, out),
             Input::Stored(tid, epoch, result) => self.on_stored(tid, epoch, result, out),

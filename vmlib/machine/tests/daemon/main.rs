@@ -11,6 +11,7 @@ mod ends;
 mod groups;
 mod hosts;
 mod moves;
+mod portable;
 mod recovery;
 mod restart;
 mod spawns;

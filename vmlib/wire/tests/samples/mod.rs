@@ -858,6 +858,7 @@ fn moves(visitor: &mut impl Visitor) {
                 told: 3,
                 untaken: vec![bytes(b"a notify")],
                 hosts: vec![HostId(1), HostId(2)],
+                portable: true,
             },
         },
     );
