@@ -97,13 +97,16 @@ fn messages_under_way_between_portable_tasks_are_neither_lost_nor_doubled() {
     for epoch in 1..=3 {
         let report = save(&mut console, master, false).expect("it can be saved");
         assert_eq!((report.epoch, report.tasks), (epoch, 2));
+        let told = run.output_until("after a save");
+        assert!(told.contains("before a save"), "{told}");
     }
     // It goes on from the last one.
     save(&mut console, master, true).expect("it can be saved");
     assert_eq!(run.finish().status, ExitStatus::Suspended);
     let mut run = cluster.nodes[1].client();
     restart(&mut run, master);
-    run.output_until("on from ");
+    let told = run.output_until("on from ");
+    assert!(told.contains("resumed"), "{told}");
     // And from one that was made of a process that was brought back itself.
     save(&mut console, master, true).expect("it can be saved");
     assert_eq!(run.finish().status, ExitStatus::Suspended);
@@ -141,6 +144,20 @@ fn a_portable_application_that_loses_a_host_goes_back_by_itself() {
     cluster.nodes[2].wait_end(PATIENCE);
     run.output_until("on from ");
     ends_with(&mut run, WELL);
+}
+
+#[test]
+fn a_portable_program_has_its_application_saved_and_goes_on_behind_that() {
+    let cluster = Cluster::on_loopback(3);
+    let mut run = cluster.nodes[0].client();
+    run.run("vmtest", &["portable-saver", "n2"]);
+    let told = run.output_until("three steps");
+    assert!(told.contains("step 3 is e3"), "{told}");
+    cluster.nodes[1].signal(rustix::process::Signal::KILL);
+    // From the third step on, with the next request.
+    let told = run.output_until("step 4 is e");
+    assert!(!told.contains("step 3"), "{told}");
+    ends_with(&mut run, "step 5 is e");
 }
 
 #[test]

@@ -25,7 +25,7 @@ use std::{
 use vm_machine::LaunchSpec;
 use vm_wire::{
     console::WindowSize,
-    portable::ENV_NAMES,
+    portable::{ENV_NAMES, ENV_STATE},
     task::{ENV_SOCKET, ENV_TOKEN, FailKind, Failed},
 };
 
@@ -109,6 +109,7 @@ impl Spawner {
         command
             .args(&spec.args)
             .env_remove(crate::secret::ENV_SECRET)
+            .env_remove(ENV_STATE)
             .envs(spec.env.iter().map(|(name, value)| (name, value)))
             .env(ENV_SOCKET, &self.socket)
             .env(ENV_TOKEN, spec.token.to_string())

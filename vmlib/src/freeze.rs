@@ -141,6 +141,7 @@ fn note_folders(packet: &[u8]) {
 
 /// The folder of the order that is carried out, and the one that takes its place at the target, by way
 /// of `room`.
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn folders(room: &mut [u8; 2 * limits::WORK_DIR_MAX]) -> Option<(&[u8], &[u8])> {
     let len = FOLDERS_LEN.load(SeqCst) as usize;
     let (here, there) = (len >> 16, len & 0xffff);

@@ -78,6 +78,7 @@ pub(crate) fn interrupt_socket() -> RawFd {
 }
 
 /// The number of the data socket, or -1.
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn data_socket() -> RawFd {
     DATA.load(SeqCst)
 }

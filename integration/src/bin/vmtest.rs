@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 use vm_wire::Tid;
-use vmlib::{ANY, Checkpointed, Event, Incoming, Spawn, Task};
+use vmlib::{ANY, Callbacks, Checkpointed, Event, Incoming, Spawn, Task};
 
 const NUMBERED: i32 = 1;
 const READY: i32 = 2;
@@ -74,6 +74,8 @@ fn main() -> anyhow::Result<()> {
         "portable" => portable(&vm, number(1)?, &args[2]),
         "portable-peer" => portable_peer(&vm, number(1)?),
         "portable-deaf" => portable_deaf(&vm),
+        "portable-saver" => portable_saver(&vm, &args[1]),
+        "portable-waiter" => portable_waiter(&vm),
         _ => bail!("no role {role}"),
     }
 }
@@ -86,6 +88,7 @@ fn me(args: &[&str]) -> anyhow::Result<Spawn> {
 /// Sends numbers to a peer on that host, many ahead of what comes back, and gives its state at safe
 /// points.
 fn portable(vm: &Task, count: u64, host: &str) -> anyhow::Result<()> {
+    vm.around_saves(Box::new(Teller));
     // The peer, what was sent to it, what came back.
     let begun = vm.portable(|| (Tid::NONE, 0u64, 0u64))?;
     let mut state = begun.state;
@@ -111,6 +114,54 @@ fn portable(vm: &Task, count: u64, host: &str) -> anyhow::Result<()> {
         }
     }
     println!("all came back, none lost, doubled or out of order");
+    Ok(())
+}
+
+/// Tells what it is told.
+struct Teller;
+
+impl Callbacks for Teller {
+    fn before_save(&mut self) -> Result<(), String> {
+        println!("before a save");
+        Ok(())
+    }
+
+    fn after_save(&mut self) {
+        println!("after a save");
+    }
+
+    fn after_resume(&mut self) {
+        println!("resumed");
+    }
+}
+
+/// Has its application saved after each step, waits after the third, and goes on to the fifth when it
+/// was brought back.
+fn portable_saver(vm: &Task, host: &str) -> anyhow::Result<()> {
+    // Steps made, and another task.
+    let begun = vm.portable(|| (0, Tid::NONE))?;
+    let mut state: (u32, Tid) = begun.state;
+    if !begun.restored {
+        state.1 = vm.spawn(&me(&["portable-waiter"])?.on(host))?[0];
+    }
+    while state.0 < 5 {
+        if state.0 == 3 && !begun.restored {
+            println!("three steps");
+            vm.recv_at(&state, ANY, GO)?;
+        }
+        state.0 += 1;
+        match vm.checkpoint_at(&state)? {
+            Checkpointed::Saved(report) => println!("step {} is e{}", state.0, report.epoch),
+            Checkpointed::Restored => bail!("the other process says so"),
+        }
+    }
+    vm.send(state.1, STOP, &())?;
+    Ok(())
+}
+
+fn portable_waiter(vm: &Task) -> anyhow::Result<()> {
+    vm.portable(|| ())?;
+    vm.recv_at(&(), ANY, STOP)?;
     Ok(())
 }
 
