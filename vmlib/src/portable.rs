@@ -87,7 +87,8 @@ pub struct Begun<S> {
 }
 
 /// What a portable program does around a save, besides giving its value: to write a file out before,
-/// say, and to open it again afterwards. Called outside of every other call of the library.
+/// say, and to open it again afterwards. Called outside of every other call of the library; what it calls
+/// itself must be no safe point.
 pub trait Callbacks: Send {
     /// The task is about to be saved. What it wants to be saved has to be in its value already.
     ///

@@ -164,6 +164,10 @@ impl Saving {
 
 /// What is to be done next.
 #[derive(Debug, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "each is handed on at once, and most are orders"
+)]
 pub enum Step {
     /// To the coordinator's own daemon.
     Own(Order),
