@@ -310,6 +310,7 @@ pub mod tests {
                 cpus: 2,
                 tasks_max: 4096,
                 arch: "x86_64".to_owned(),
+                store_local: false,
             },
             tasks,
             voter,
@@ -488,6 +489,7 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
             id: vm_store::CheckpointId::new(0, epoch),
             summary,
             damaged: damaged.map(str::to_owned),
+            alone: if epoch == 4 { 2 } else { 0 },
         };
         let summary = vm_store::Summary {
             taken_ms: 1_000_000_000_000,
@@ -498,7 +500,11 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
             program: "heat".to_owned(),
         };
         let half = Some("it is half as long");
-        let rows = [row(2, Some(summary), None), row(3, None, half)];
+        let rows = [
+            row(2, Some(summary.clone()), None),
+            row(3, None, half),
+            row(4, Some(summary), None),
+        ];
         let drained = DrainReport {
             host: HostId(2),
             total_us: 250_000,
@@ -570,8 +576,9 @@ t1.1 restarted from g0-e2 in 80.0 ms: 1 task on alpha, 2 tasks on beta
 APPLICATION  CHECKPOINT  MADE                  TASKS    MB  STORED  BASE   PROGRAM
 00beef-t1.1  g0-e2       2001-09-09T01:46:40Z      4  80.0     0.9  g0-e1  heat
 00beef-t1.1  g0-e3                                                         damaged: it is half as long
+00beef-t1.1  g0-e4       2001-09-09T01:46:40Z      4  80.0     0.9  g0-e1  heat (2 of 4 images on one disk alone)
 ",
-                r#"{"checkpoints":[{"application":"00beef-t1.1","base":"g0-e1","bytes":80000000,"checkpoint":"g0-e2","damaged":null,"made":"2001-09-09T01:46:40Z","program":"heat","stored":900000,"tasks":4},{"application":"00beef-t1.1","base":null,"bytes":null,"checkpoint":"g0-e3","damaged":"it is half as long","made":null,"program":null,"stored":null,"tasks":null}]}"#,
+                r#"{"checkpoints":[{"alone":0,"application":"00beef-t1.1","base":"g0-e1","bytes":80000000,"checkpoint":"g0-e2","damaged":null,"made":"2001-09-09T01:46:40Z","program":"heat","stored":900000,"tasks":4},{"alone":0,"application":"00beef-t1.1","base":null,"bytes":null,"checkpoint":"g0-e3","damaged":"it is half as long","made":null,"program":null,"stored":null,"tasks":null},{"alone":2,"application":"00beef-t1.1","base":"g0-e1","bytes":80000000,"checkpoint":"g0-e4","damaged":null,"made":"2001-09-09T01:46:40Z","program":"heat","stored":900000,"tasks":4}]}"#,
             ),
             (
                 Event::Drained(&drained, &machine),

@@ -60,6 +60,7 @@ fn conf() -> Conf {
             cpus: 1,
             tasks_max: 10,
             arch: "x86_64".to_owned(),
+            store_local: false,
         },
         tasks: 0,
         voter: state == HostState::Live,

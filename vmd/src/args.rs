@@ -78,9 +78,14 @@ pub struct Args {
     pub work_dir: Option<PathBuf>,
 
     /// Folder for checkpoints, made when the first one is; for all daemons of the machine the same one,
-    /// on a disk that they share [default: DIR/store]
+    /// on a disk that they share, unless each has --store-local [default: DIR/store]
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
+
+    /// The folder of --store is on this host's own disk: what is saved here is copied to a second host,
+    /// so that no checkpoint is lost with one. Give it to every daemon of the machine, or to none
+    #[arg(long)]
+    pub store_local: bool,
 
     /// Make no more checkpoints while the folder of --store holds so many bytes; those that are there
     /// stay [default: as many as fit on the disk]

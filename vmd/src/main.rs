@@ -191,6 +191,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
             cpus: thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
             tasks_max: args.max_tasks,
             arch: env::consts::ARCH.to_owned(),
+            store_local: args.store_local,
         })
     };
     let store = store::Place {
@@ -200,6 +201,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
         },
         host: name.clone(),
         quota: args.store_quota.unwrap_or(0),
+        local: args.store_local,
     };
     let nonce = secret::random_u64();
     let config = |facts: &HostFacts| DaemonConfig {

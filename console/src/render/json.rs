@@ -98,6 +98,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
                     "base": summary.and_then(|it| it.base).map(|base| base.to_string()),
                     "program": summary.map(|it| it.program.clone()),
                     "damaged": row.damaged,
+                    "alone": row.alone,
                 })
             };
             json!({ "checkpoints": rows.iter().map(row).collect::<Vec<_>>() })

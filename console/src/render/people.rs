@@ -385,6 +385,13 @@ fn checkpoints(rows: &[Row]) -> String {
         };
         let program = match &row.damaged {
             Some(why) => format!("damaged: {why}"),
+            None if row.alone > 0 => of(&|it| {
+                let (program, alone) = (&it.program, row.alone);
+                format!(
+                    "{program} ({alone} of {} images on one disk alone)",
+                    it.tasks
+                )
+            }),
             None => of(&|it| it.program.clone()),
         };
         table.add_row([

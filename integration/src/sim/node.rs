@@ -73,6 +73,7 @@ impl Node {
             cpus: 1 + (self.nonce % 4) as u32,
             tasks_max: if self.nonce.is_multiple_of(4) { 8 } else { 64 },
             arch: "x86_64".to_owned(),
+            store_local: false,
         }
     }
 

@@ -196,6 +196,9 @@ pub enum Void {
     /// A living host has that name.
     #[error("host {0} has that name")]
     NameTaken(HostId),
+    /// Its store is not of the kind that this host's is: all share one, or each has its own.
+    #[error("{0} has another kind of store")]
+    OtherStore(HostId),
     /// The same daemon has joined before.
     #[error("that daemon has joined as {0}")]
     JoinedBefore(HostId),
@@ -484,6 +487,15 @@ impl Agreed {
     pub fn is_staying(&self, host: HostId) -> bool {
         self.host(host)
             .is_some_and(|host| matches!(host.phase, HostPhase::Living | HostPhase::Draining))
+    }
+
+    /// The host that gets copies of what another one has in its store of checkpoints: the next one that
+    /// takes tasks, by number, and after the last one the first.
+    pub fn second_host(&self, host: HostId) -> Option<HostId> {
+        let living = |other: &HostId| *other != host && self.is_living(*other);
+        let mut after = self.hosts.keys().copied().filter(|other| *other > host);
+        let next = after.find(living);
+        next.or_else(|| self.hosts.keys().copied().find(living))
     }
 
     /// The present host of that name.

@@ -405,6 +405,7 @@ mod tests {
                 place: "n1".to_owned(),
                 stored: bytes,
                 base: None,
+                copy: None,
             },
             belongings: Belongings::default(),
             freeze_us: 1,

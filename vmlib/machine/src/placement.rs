@@ -346,6 +346,7 @@ mod tests {
             cpus: hosts[number - 1].0,
             tasks_max: hosts[number - 1].1,
             arch: "x86_64".to_owned(),
+            store_local: false,
         };
         let mut state = Agreed::founded(MachineId::from_bits(1), 0, facts(1), 1);
         for number in 2..=hosts.len() {

@@ -18,12 +18,16 @@ impl<D: Disk> Store<D> {
     /// last full checkpoint of the same generation. None, and it is stored in full, if
     ///
     /// - there is no such checkpoint or image, or its index cannot be used;
+    /// - hosts have stores of their own, and it is not on the same two disks;
     /// - the full one is more than [`INCREMENTS_MAX`] epochs old;
     /// - the checkpoint before is incremental, and its files have more than half of what they hold;
     /// - the last increments that are there, not more than [`INCREMENTS_MAX`] epochs old, have.
     pub(crate) fn base(&self, app: Tid, id: CheckpointId, name: &str) -> Option<(Base, Index)> {
         let (of, manifest) = self.full(app, id)?;
         let part = manifest.parts().find(|part| part.name == name)?;
+        if !self.can_base(part) {
+            return None;
+        }
         let folder = self.folder(app, of);
         let file = part::open_file(self.disk(), &folder.join(name), part.bytes, &part.place);
         file.ok()?.ok()?;

@@ -130,6 +130,7 @@ impl<D: Disk> PartWriter<D> {
             place: std::mem::take(&mut self.place),
             stored: self.bytes,
             base: None,
+            copy: None,
         })
     }
 }

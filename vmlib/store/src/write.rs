@@ -29,6 +29,11 @@ impl<D: Disk> CheckpointWriter<D> {
         CheckpointWriter { store, app, id }
     }
 
+    /// Where it is written, and what.
+    pub(crate) fn whose(&self) -> (&Store<D>, Tid, CheckpointId) {
+        (&self.store, self.app, self.id)
+    }
+
     /// Begins a part that is stored in full: an image ([`name::image`]), written by the host of name
     /// `place`. With a quota it may have so many bytes and no more.
     ///
@@ -116,6 +121,11 @@ impl<D: Disk> CheckpointWriter<D> {
         let Some(base) = manifest.base() else {
             return Ok(());
         };
+        // A host that has none of its own need not know of it: it may have come later.
+        let mut own = manifest.parts().filter(|part| self.store.holds(part));
+        if own.all(|part| part.base.is_none()) {
+            return Ok(());
+        }
         let found = self.store.read(self.app, base);
         if found.is_err() {
             prune::unmake(&self.store, self.app, self.id)?;

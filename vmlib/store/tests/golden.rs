@@ -23,6 +23,7 @@ fn sample() -> Manifest {
         place: "alpha".to_owned(),
         stored: 1 << 33,
         base: None,
+        copy: None,
     };
     let task = |tid, byte| SavedTask {
         tid,
@@ -44,6 +45,7 @@ fn sample() -> Manifest {
         epoch: 3,
         bytes: 1 << 32,
     });
+    tasks[1].image.copy = Some("beta".to_owned());
     Manifest {
         machine: MachineId::from_bits(0xbeef),
         app,
@@ -117,7 +119,7 @@ fn another_version_is_told_from_damage() {
     let bytes = bytes(&sample());
     let body = &bytes[PREFIX..bytes.len() - HASH];
     let mut prefix = bytes[..PREFIX].to_vec();
-    for found in [1, 3] {
+    for found in [2, 4] {
         prefix[8] = found as u8;
         let refused = Manifest::from_bytes(&sealed(&prefix, body));
         assert_eq!(refused, Err(ManifestError::OtherVersion { found }));

@@ -227,6 +227,8 @@ pub struct RevivedTask {
     pub index: u32,
     /// Last part of its program's path, for people.
     pub program: String,
+    /// The host that has its image; [`HostId::NONE`]: the host where it is to live has it in its store.
+    pub source: HostId,
 }
 
 /// What a joining host says of itself.
@@ -242,6 +244,8 @@ pub struct HostFacts {
     pub tasks_max: u32,
     /// `x86_64`, `aarch64`.
     pub arch: String,
+    /// Its folder of checkpoints is on a disk of its own; else all hosts share it.
+    pub store_local: bool,
 }
 
 /// The tasks of one spawn request on one host.

@@ -188,6 +188,9 @@ pub struct Part {
     pub stored: u64,
     /// What its file is an increment of; none if that holds all.
     pub base: Option<Base>,
+    /// Name of the second host that has it on its disk; none if all hosts share the folder, or if there
+    /// was no second one.
+    pub copy: Option<String>,
 }
 
 /// The part of an earlier checkpoint, of the same name, that an increment takes the rest from.

@@ -12,6 +12,7 @@ use crate::{
     frame::Op,
     id::{HostId, MachineId, Tid},
     peer::{DrainReport, MovePhase, MoveReport, MoveWay, Sent, UsageRow},
+    stores::HostStock,
     task::{Failed, Spawn, message},
     version::Offer,
 };
@@ -75,6 +76,12 @@ pub enum Request {
         /// they were.
         keep_files: bool,
     },
+    /// What all hosts have in their stores of the checkpoints of an application, if each has its own;
+    /// with `true`, all of it is read.
+    Stock(Tid, bool),
+    /// Have all checkpoints of an application removed from the stores of all other hosts, if each has its
+    /// own. Answered when they have been told.
+    ForgetStored(Tid),
     /// Have all tasks of the host of that name leave; it takes no more. Answered with `Drained`
     /// when each has left, or refused to.
     Drain(String),
@@ -114,6 +121,8 @@ pub enum Answer {
     Checkpointed(CheckpointReport),
     /// To `Restart`.
     Restarted(RestartReport),
+    /// To `Stock`.
+    Stock(Vec<HostStock>),
     /// To `Drain`.
     Drained(DrainReport),
     /// To `Check`: empty if the task can be moved, else each reason why not.

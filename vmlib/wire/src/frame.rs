@@ -200,6 +200,24 @@ opcodes! {
     MoveProgress = 97,
     /// [`crate::peer::MoveSent`].
     MoveSent = 98,
+    /// [`crate::stores::CopyAsk`].
+    CopyAsk = 99,
+    /// [`crate::stores::CopyEnd`].
+    CopyEnd = 100,
+    /// [`crate::stores::PartAsk`].
+    PartAsk = 101,
+    /// [`crate::stores::PartLost`].
+    PartLost = 102,
+    /// [`crate::stores::StockAsk`].
+    StockAsk = 103,
+    /// [`crate::stores::Stock`].
+    Stock = 104,
+    /// [`crate::stores::ManifestAsk`].
+    ManifestAsk = 105,
+    /// [`crate::stores::ManifestEnd`].
+    ManifestEnd = 106,
+    /// [`crate::stores::CommitHere`].
+    CommitHere = 107,
     /// [`crate::checkpoint::CutLost`].
     CutLost = 108,
     /// [`crate::checkpoint::PartStands`].
@@ -238,6 +256,8 @@ opcodes! {
     CutClosed = 125,
     /// [`crate::checkpoint::KeptSaved`].
     KeptSaved = 126,
+    /// [`crate::stores::ForgetStored`].
+    ForgetStored = 127,
 
     // A console and its daemon.
     /// [`crate::console::Request`].

@@ -24,6 +24,7 @@ pub mod interrupt;
 pub mod limits;
 pub mod peer;
 pub mod place;
+pub mod stores;
 pub mod task;
 pub mod version;
 

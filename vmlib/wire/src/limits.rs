@@ -111,6 +111,15 @@ pub const MTBF_MAX: Duration = Duration::from_secs(10_000 * 86_400);
 pub const CHECKPOINT_COST: Duration = Duration::from_millis(100);
 /// How long it may take until all tasks of an application that is brought back stand.
 pub const REVIVE_TIME: Duration = Duration::from_secs(600);
+/// Checkpoints of one application that a host names when it is asked which are in its store.
+pub const STOCK_MAX: usize = 64;
+/// What is wrong with a checkpoint there, as far as it is named.
+pub const FLAWS_MAX: usize = 4;
+/// How long hosts are waited for that are asked so; all of a checkpoint may be read for it, in
+/// [`REVIVE_TIME`].
+pub const STOCK_WAIT: Duration = Duration::from_secs(10);
+/// Parts of checkpoints that one daemon sends, and that it receives, at the same time.
+pub const PARTS_MAX: usize = 8_192;
 /// Of the messages of ended tasks that hosts keep for an application, how much a checkpoint holds.
 /// Bytes.
 pub const KEPT_SAVED_MAX: usize = 512 * 1024;

@@ -16,6 +16,10 @@ use crate::{
     codec::{Body, CodecError, Message, decode, encode},
     frame::Op,
     id::{HostId, MachineId, Tid},
+    stores::{
+        CommitHere, CopyAsk, CopyEnd, ForgetStored, ManifestAsk, ManifestEnd, PartAsk, PartLost,
+        Stock, StockAsk,
+    },
     task::{Failed, Watched, message},
     version::Offer,
 };
@@ -697,6 +701,16 @@ pub enum Order {
     CutClose(CutClose),
     CutClosed(CutClosed),
     KeptSaved(KeptSaved),
+    CopyAsk(CopyAsk),
+    CopyEnd(CopyEnd),
+    PartAsk(PartAsk),
+    PartLost(PartLost),
+    StockAsk(StockAsk),
+    Stock(Stock),
+    ManifestAsk(ManifestAsk),
+    ManifestEnd(ManifestEnd),
+    CommitHere(CommitHere),
+    ForgetStored(ForgetStored),
 }
 
 macro_rules! orders {
@@ -731,4 +745,5 @@ orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder 
 MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort MoveOrder MoveCancel MoveReported
 MoveProgress MoveSent DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer
 CheckpointAsk CheckpointEnd CutAsk CutMade PartStands CutLost CutGo CutGone PartSaved CommitAsk Committed CutClose CutClosed
-KeptSaved }
+KeptSaved
+CopyAsk CopyEnd PartAsk PartLost StockAsk Stock ManifestAsk ManifestEnd CommitHere ForgetStored }

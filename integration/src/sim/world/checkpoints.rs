@@ -197,6 +197,7 @@ impl World {
                 place: "n1".to_owned(),
                 stored: bytes,
                 base: None,
+                copy: None,
             };
             let no_room = Failed::new(FailKind::System, "no space left on device");
             let stored = if full { Err(no_room) } else { Ok(part) };

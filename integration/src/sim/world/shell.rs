@@ -91,7 +91,13 @@ impl World {
             Output::Resume {
                 tid, generation, ..
             } => self.order(slot, tid, Order::Go(generation)),
-            Output::Expect { tid, ticket } => self.expect(slot, tid, ticket),
+            Output::Expect { tid, ticket, .. } => self.expect(slot, tid, ticket),
+            // All hosts share a store.
+            Output::ExpectCopy { .. }
+            | Output::CancelPart(_)
+            | Output::SendPart { .. }
+            | Output::Stock { .. }
+            | Output::ForgetStored(_) => {}
             Output::Begin {
                 tid, generation, ..
             } => return self.begin(slot, tid, generation),

@@ -189,6 +189,10 @@ impl Agreed {
         if let Some(host) = self.host_named(&facts.name) {
             return Err(Void::NameTaken(host));
         }
+        let unlike = |host: &Host| host.facts.store_local != facts.store_local;
+        if let Some((host, _)) = self.hosts().find(|(_, host)| unlike(host)) {
+            return Err(Void::OtherStore(host));
+        }
         let number = self.last_host.0.checked_add(1).ok_or(Void::Limit)?;
         if self.hosts().count() >= limits::HOSTS_LIVE_MAX {
             return Err(Void::Limit);

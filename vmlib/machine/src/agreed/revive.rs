@@ -30,6 +30,8 @@ pub struct Reviving {
     pub lost: Option<Lost>,
     /// The hosts whose tasks do not all stand yet, or where processes of before may still run.
     pub awaited: BTreeSet<HostId>,
+    /// Tasks whose images are in the store of another host than that where they are to live.
+    pub sources: BTreeMap<Tid, HostId>,
 }
 
 impl Agreed {
@@ -91,6 +93,8 @@ impl Agreed {
         if lost.is_none() && revival.console != HostId::NONE {
             self.consoles.insert(app, revival.console);
         }
+        let sources = revival.tasks.iter().map(|task| (task.tid, task.source));
+        let sources = sources.filter(|(_, source)| *source != HostId::NONE);
         let reviving = Reviving {
             asker: revival.asker,
             from: revival.from,
@@ -98,6 +102,7 @@ impl Agreed {
             age_ms: revival.age_ms,
             lost,
             awaited,
+            sources: sources.collect(),
         };
         self.reviving.insert(app, reviving);
         applied.push(Applied::Revived { app, generation });

@@ -84,6 +84,7 @@ struct RevivingState {
     age_ms: u64,
     lost: Option<Lost>,
     awaited: Vec<HostId>,
+    sources: Vec<(Tid, HostId)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -187,6 +188,7 @@ impl Agreed {
                     age_ms: it.age_ms,
                     lost: it.lost,
                     awaited: it.awaited.iter().copied().collect(),
+                    sources: it.sources.iter().map(|(tid, host)| (*tid, *host)).collect(),
                 })
                 .collect(),
             recovering: self
@@ -330,6 +332,7 @@ impl Agreed {
                 age_ms: it.age_ms,
                 lost: it.lost,
                 awaited: it.awaited.into_iter().collect(),
+                sources: it.sources.into_iter().collect(),
             };
             agreed.reviving.insert(it.app, reviving);
         }

@@ -10,6 +10,7 @@ fn facts(name: &str) -> HostFacts {
         cpus: 2,
         tasks_max: 10,
         arch: "any".to_owned(),
+        store_local: false,
     }
 }
 
@@ -453,6 +454,7 @@ fn revival() -> Change {
         request: 1,
         index,
         program: "work".to_owned(),
+        source: HostId(if index == 0 { 2 } else { 0 }),
     };
     Change::Revive(Revival {
         app: t(1, 1),

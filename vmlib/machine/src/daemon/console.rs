@@ -193,6 +193,14 @@ impl Daemon {
                 };
                 later(self.ask_restart(asker, wish, out))
             }
+            Request::Stock(app, verify) => {
+                self.list_stock((conn, number), app, verify, out);
+                later(Ok(()))
+            }
+            Request::ForgetStored(app) => {
+                self.forget_stored(app);
+                Reply::Now(Answer::Done)
+            }
             Request::Drain(name) => {
                 later(self.ask_drain(MoveAsker::Console(conn, number), &name, out))
             }

@@ -19,6 +19,7 @@
 //! | `check`, `drain` | what speaks against a move; all tasks of a host leave |
 //! | `answers` | answers to tasks that have moved since they asked |
 //! | `revive`, `recover` | applications that are brought back, by a person or by themselves |
+//! | `copies`, `stock` | images on the disks of two hosts; which checkpoint is whole on all disks |
 //! | `notify` | who is told of it, after which message |
 //! | `signals`, `groups` | what they say |
 //! | `orders` | reliable messages between daemons |
@@ -51,6 +52,7 @@ mod check;
 mod checkpoints;
 mod console;
 mod coordinators;
+mod copies;
 mod cut;
 mod departure;
 mod drain;
@@ -71,6 +73,7 @@ mod revive;
 mod runs;
 mod signals;
 mod spawn;
+mod stock;
 mod tasks;
 mod traffic;
 
@@ -90,6 +93,7 @@ use asked::MoveAsked;
 use checkpoints::CheckpointAsked;
 use console::Console;
 use coordinators::Coordinators;
+use copies::Coming;
 use cut::Cuts;
 use departure::Departure;
 use drain::Drain;
@@ -105,6 +109,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
+use stock::Gathering;
 use tasks::LocalTask;
 use vm_wire::{
     Frame, HostId, MachineId, Tid,
@@ -185,6 +190,8 @@ enum Timer {
     Revive(Tid, u32),
     /// Bring an application back that goes back.
     Recover(Tid),
+    /// Hosts were asked what is in their stores, in the question of that number.
+    Stock(u64),
     /// Look at the tasks that a drain could not move yet, and how long it may still take.
     Drain,
     /// Look how far the departure is.
@@ -200,6 +207,12 @@ enum Question {
     Restart(u64),
     /// Likewise, for the tasks here of an application that is brought back in that generation.
     Revive(Tid, u32),
+    /// What the manifest of a checkpoint says, for the question of another host's daemon.
+    Manifest(HostId, u64),
+    /// What is in the store here, for the wish that has asked all hosts in the question of that number.
+    OwnStock,
+    /// Likewise, for the question of another host's daemon.
+    Stock(HostId, u64),
     /// What the tasks here use, for the listing of this daemon's that has the same number.
     Listing,
     /// Likewise, for the question of another host's daemon.
@@ -285,6 +298,17 @@ pub struct Daemon {
     asked_restarts: BTreeMap<u64, RestartAsked>,
     /// Applications that are being brought back, and wait for this host.
     revived: BTreeMap<Tid, Revived>,
+    /// Wishes that wait for what hosts have in their stores, by the question that these were asked.
+    gatherings: BTreeMap<u64, Gathering>,
+    /// Manifests that other hosts were asked for, by question.
+    manifests: BTreeMap<u64, HostId>,
+    /// Parts of checkpoints that other hosts send here, and that are sent to others, by ticket.
+    coming: BTreeMap<u64, Coming>,
+    lent: BTreeMap<u64, HostId>,
+    /// Commits that other hosts' daemons wait for, by application and epoch.
+    commits: BTreeMap<(Tid, u32), HostId>,
+    /// Tasks whose images could not be copied as increments: they are stored in full from then on.
+    full_images: BTreeSet<Tid>,
     /// Applications that go back, since when.
     recoveries: BTreeMap<Tid, Time>,
     /// Applications that were brought back, since when they run again.
@@ -396,6 +420,12 @@ impl Daemon {
             costs: BTreeMap::new(),
             asked_restarts: BTreeMap::new(),
             revived: BTreeMap::new(),
+            gatherings: BTreeMap::new(),
+            manifests: BTreeMap::new(),
+            coming: BTreeMap::new(),
+            lent: BTreeMap::new(),
+            commits: BTreeMap::new(),
+            full_images: BTreeSet::new(),
             recoveries: BTreeMap::new(),
             again: BTreeMap::new(),
             drain: None,
@@ -477,6 +507,9 @@ impl Daemon {
             Input::Frozen(tid, result) => self.on_frozen(tid, result, out),
             Input::Arrived(tid, result) => self.on_arrived(tid, result, out),
             Input::Stored(tid, epoch, result) => self.on_stored(tid, epoch, result, out),
+            Input::CopyTaken(ticket, result) => self.on_copy_taken(ticket, result),
+            Input::PartSent(ticket, result) => self.on_part_sent(ticket, result),
+            Input::Stocked(question, result) => self.on_stocked(question, result, out),
             Input::Committed(committed) => self.on_committed(committed, out),
             Input::Coordinator(number, frame) => self.on_coordinator(number, &frame, out),
             Input::CoordinatorGone(number) => self.on_coordinator_gone(number, out),
@@ -512,6 +545,7 @@ impl Daemon {
                 Timer::Cut(app, epoch) => self.on_cut_due(app, epoch, out),
                 Timer::Revive(app, generation) => self.on_revive_due(app, generation),
                 Timer::Recover(app) => self.review_recovery(app, out),
+                Timer::Stock(question) => self.on_stock_due(question, out),
                 Timer::Drain => self.on_drain_due(),
                 Timer::Departure => {}
             }

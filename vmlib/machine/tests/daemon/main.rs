@@ -14,4 +14,5 @@ mod moves;
 mod recovery;
 mod restart;
 mod spawns;
+mod stores;
 mod world;

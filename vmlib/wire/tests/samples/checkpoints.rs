@@ -12,6 +12,10 @@ use vm_wire::{
     },
     console::{Answer, Request},
     peer::{Belongings, KeepOrder, Propose},
+    stores::{
+        CommitHere, CopyAsk, CopyEnd, ForgetStored, HostStock, ManifestAsk, ManifestEnd, PartAsk,
+        PartLost, Stock, StockAsk, StockRow,
+    },
 };
 
 pub fn report() -> CheckpointReport {
@@ -62,6 +66,7 @@ pub fn restart(visitor: &mut impl Visitor) {
             request: 7,
             index: 1,
             program: text("worker"),
+            source: HostId(2),
         }],
         groups: vec![SavedGroup {
             name: text("workers"),
@@ -165,6 +170,7 @@ pub fn visit(visitor: &mut impl Visitor) {
                 epoch: 3,
                 bytes: 19_000_000,
             }),
+            copy: Some(text("n2")),
         },
         belongings: Belongings::default(),
         freeze_us: 12_000,
@@ -223,6 +229,7 @@ pub fn visit(visitor: &mut impl Visitor) {
         parts,
         kept,
     };
+    stores(visitor, &checkpoint);
     visitor.message("CommitAsk", CommitAsk { checkpoint });
     for (name, result) in [
         ("Committed.ok", Ok(())),
@@ -244,4 +251,79 @@ pub fn visit(visitor: &mut impl Visitor) {
     }
     let saved = true;
     visitor.message("CutClosed", CutClosed { app, epoch, saved });
+}
+
+/// What daemons say whose stores are their hosts' own.
+fn stores(visitor: &mut impl Visitor, checkpoint: &Checkpoint) {
+    let (app, epoch, question, ticket) = (tid(1, 1), 4, 7, 9);
+    let (tid, part) = (tid(2, 5), checkpoint.parts[0].image.clone());
+    let ask = CopyAsk {
+        app,
+        generation: 1,
+        epoch,
+        tid,
+        part: part.clone(),
+    };
+    visitor.message("CopyAsk", ask);
+    for (name, result) in [("CopyEnd.ok", Ok(())), ("CopyEnd.failed", Err(failed()))] {
+        let end = CopyEnd {
+            app,
+            epoch,
+            tid,
+            result,
+        };
+        visitor.message(name, end);
+    }
+    let from = (1, epoch);
+    let ask = PartAsk {
+        ticket,
+        app,
+        from,
+        part,
+        file: true,
+    };
+    visitor.message("PartAsk", ask);
+    let why = failed();
+    visitor.message("PartLost", PartLost { ticket, why });
+    for (name, from) in [("StockAsk", None), ("StockAsk.from", Some(from))] {
+        let ask = StockAsk {
+            question,
+            app,
+            from,
+            verify: from.is_some(),
+        };
+        visitor.message(name, ask);
+    }
+    let row = StockRow {
+        generation: 1,
+        epoch,
+        tasks: 2,
+        here: vec![tid],
+        flaws: vec![text("half of it")],
+    };
+    visitor.message("ConsoleRequest.Stock", Request::Stock(app, true));
+    let stock = HostStock {
+        host: HostId(2),
+        result: Ok(vec![row.clone()]),
+    };
+    visitor.message("ConsoleAnswer.Stock", Answer::Stock(vec![stock]));
+    for (name, result) in [("Stock.ok", Ok(vec![row])), ("Stock.failed", Err(failed()))] {
+        visitor.message(name, Stock { question, result });
+    }
+    let ask = ManifestAsk {
+        question,
+        app,
+        from,
+    };
+    visitor.message("ManifestAsk", ask);
+    for (name, result) in [
+        ("ManifestEnd.ok", Ok((checkpoint.clone(), 90_000))),
+        ("ManifestEnd.failed", Err(failed())),
+    ] {
+        visitor.message(name, ManifestEnd { question, result });
+    }
+    let checkpoint = checkpoint.clone();
+    visitor.message("CommitHere", CommitHere { checkpoint });
+    visitor.message("ForgetStored", ForgetStored { app });
+    visitor.message("ConsoleRequest.ForgetStored", Request::ForgetStored(app));
 }

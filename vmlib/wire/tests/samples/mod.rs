@@ -60,6 +60,7 @@ fn facts() -> HostFacts {
         cpus: 4,
         tasks_max: 4096,
         arch: text("x86_64"),
+        store_local: false,
     }
 }
 
