@@ -176,6 +176,10 @@ fn what_cannot_be_true_is_neither_written_nor_read() {
         ("host", |m| m.tasks[0].host = "../alpha".to_owned()),
         ("host", |m| m.tasks[0].host.clear()),
         ("host", |m| m.tasks[0].image.place = "a/b".to_owned()),
+        ("host", |m| m.tasks[1].image.copy = Some("a/b".to_owned())),
+        ("its copy on the same host", |m| {
+            m.tasks[1].image.copy = Some("alpha".to_owned());
+        }),
         ("architecture", |m| m.tasks[0].arch = "x".repeat(256)),
         ("program", |m| m.tasks[0].program = "/bin/sh".to_owned()),
         ("program", |m| m.program = "/bin/sh".to_owned()),
