@@ -499,4 +499,35 @@ mod tests {
         carriers.arrived(TASK);
         assert_eq!(carriers.ended(pid, ExitStatus::Code(1)), []);
     }
+
+    #[test]
+    fn a_part_is_sent_when_nobody_is_left_who_sends_it_and_the_first_that_fails_says_why() {
+        let pids = [i32::MAX, i32::MAX - 1].map(|pid| Pid::from_raw(pid).expect("a number"));
+        let add = |carriers: &mut Carriers, ticket, hands: [Hand; 2]| {
+            for (pid, hand) in pids.into_iter().zip(hands) {
+                let role = Role::Part(ticket, hand);
+                carriers.add(Tid::NONE, role, pid, None, None, Time(0));
+            }
+        };
+        let (well, badly) = (ExitStatus::Code(0), ExitStatus::Code(1));
+        let mut carriers = Carriers::default();
+        add(&mut carriers, 7, [Hand::Reads, Hand::Sends]);
+        assert_eq!(carriers.ended(pids[1], well), []);
+        assert_eq!(carriers.ended(pids[0], well), [News::PartSent(7, Ok(()))]);
+        add(&mut carriers, 8, [Hand::Reads, Hand::Sends]);
+        let [News::PartSent(8, Err(why))] = &carriers.ended(pids[0], badly)[..] else {
+            panic!("it failed")
+        };
+        assert!(why.contains("reads it in the store"), "{why}");
+        assert_eq!(carriers.ended(pids[1], well), []);
+        // Where it arrives, it is there when it is in the store.
+        add(&mut carriers, 9, [Hand::Receives, Hand::Takes]);
+        assert_eq!(carriers.ended(pids[0], well), []);
+        assert_eq!(carriers.ended(pids[1], well), [News::CopyTaken(9, Ok(()))]);
+        add(&mut carriers, 10, [Hand::Receives, Hand::Takes]);
+        carriers.cancel_part(10);
+        for pid in pids {
+            assert_eq!(carriers.ended(pid, ExitStatus::Signal(9)), []);
+        }
+    }
 }

@@ -349,7 +349,7 @@ impl Moves {
 
     /// Has a part that comes over that connection written into the store.
     fn take_copy(&mut self, ticket: u64, part: &Copied, socket: OwnedFd, context: &mut Context) {
-        let mut take = || -> io::Result<()> {
+        let take = || -> io::Result<()> {
             let (out, way) = pipe()?;
             let read = out.try_clone()?;
             let at = (part.app, part.id);
