@@ -3,8 +3,9 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
-use vm_integration::cluster::{Cluster, PATIENCE, client::Client, wait_for};
+use vm_integration::cluster::{Cluster, PATIENCE, binaries, client::Client, end_with_us, wait_for};
 use vm_store::{CheckpointId, Manifest, Store, name};
 use vm_wire::{
     Tid,
@@ -115,18 +116,49 @@ fn what_a_lost_disk_held_comes_back_from_its_copies() {
     ends_well(&mut run);
 }
 
-#[test]
-fn a_damaged_image_is_taken_from_the_other_disk() {
-    let cluster = Cluster::with_own_stores(3);
-    let master = stopped(&cluster);
-    // The callee's own.
-    let (mut images, _) = held(&cluster, "n2", master, 1);
+/// Damages the callee's image on its own disk.
+fn damage(cluster: &Cluster, app: Tid) {
+    let (mut images, _) = held(cluster, "n2", app, 1);
     images.sort();
     let image = images.pop().expect("an image");
     let mut bytes = fs::read(&image).expect("it can be read");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&image, bytes).expect("it can be written");
+}
+
+/// What `vm checkpoints` with these words says on the first host.
+fn listed(cluster: &Cluster, words: &[&str]) -> String {
+    let mut command = Command::new(binaries::binary("vm"));
+    command.arg("--dir").arg(&cluster.nodes[0].dir);
+    command.arg("checkpoints").args(words);
+    end_with_us(&mut command);
+    let output = command.output().expect("vm runs");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn a_listing_tells_what_all_hosts_have_and_a_removal_leaves_nothing_on_any() {
+    let cluster = Cluster::with_own_stores(3);
+    let master = stopped(&cluster);
+    assert!(!listed(&cluster, &[]).contains("one disk"));
+    damage(&cluster, master);
+    let text = listed(&cluster, &["--verify"]);
+    assert!(text.contains("1 of 2 images on one disk alone"), "{text}");
+    assert!(!text.contains("damaged"), "{text}");
+    listed(&cluster, &["--remove", &name::app(master)]);
+    wait_for("nothing is left on any disk", PATIENCE, || {
+        let left = ["n1", "n2", "n3"].map(|host| cluster.store_of(host).join(name::app(master)));
+        left.iter().all(|folder| !folder.exists()).then_some(())
+    });
+}
+
+#[test]
+fn a_damaged_image_is_taken_from_the_other_disk() {
+    let cluster = Cluster::with_own_stores(3);
+    let master = stopped(&cluster);
+    damage(&cluster, master);
     let mut console = cluster.nodes[0].client();
     let report = restart(&mut console, master).expect("there is another");
     assert_eq!(report.from, (0, 1));

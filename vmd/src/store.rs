@@ -428,6 +428,10 @@ impl Place {
                      its own (--store-local)"
                 );
             }
+            if self.local {
+                // Nobody else may need it here.
+                log::warn!("{text}");
+            }
             Failed::new(FailKind::System, text)
         });
         Committed {

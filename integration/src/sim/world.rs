@@ -284,7 +284,7 @@ impl World {
             connections: BTreeMap::new(),
             connection_next: 1,
             secluded,
-            own_stores: machine.get() % 3 == 0,
+            own_stores: machine.get().is_multiple_of(3),
             disks: Disks::default(),
             rosters: BTreeMap::new(),
             launched: BTreeSet::new(),

@@ -166,7 +166,7 @@ impl Saving {
 #[derive(Debug, PartialEq)]
 pub enum Step {
     /// To the coordinator's own daemon.
-    Own(Order),
+    Own(Box<Order>),
     /// It is over: to whoever asked.
     End(HostId, CheckpointEnd),
 }
@@ -200,7 +200,7 @@ impl Checkpointing {
     pub fn tick(&mut self, now: Time, term: u32, out: &mut VecDeque<Step>) {
         self.again = now + limits::REQUEST_RETRY;
         let app = self.app;
-        out.push_back(Step::Own(match &self.stage {
+        let order = match &self.stage {
             Stage::Cutting => Order::CutAsk(CutAsk {
                 app,
                 term,
@@ -223,7 +223,8 @@ impl Checkpointing {
                     false => None,
                 },
             }),
-        }));
+        };
+        out.push_back(Step::Own(Box::new(order)));
     }
 
     /// The log has made the cut.
@@ -515,8 +516,12 @@ mod tests {
         }
     }
 
+    fn own(order: Order) -> Step {
+        Step::Own(Box::new(order))
+    }
+
     fn wants_cut() -> Step {
-        Step::Own(Order::CutAsk(CutAsk {
+        own(Order::CutAsk(CutAsk {
             app: tid(1),
             term: 3,
             stop: false,
@@ -525,11 +530,11 @@ mod tests {
 
     fn wants_go(epoch: u32) -> Step {
         let app = tid(1);
-        Step::Own(Order::CutGo(CutGo { app, epoch }))
+        own(Order::CutGo(CutGo { app, epoch }))
     }
 
     fn closes(epoch: u32, saved: bool) -> Step {
-        Step::Own(Order::CutClose(CutClose {
+        own(Order::CutClose(CutClose {
             app: tid(1),
             epoch,
             saved,
@@ -572,8 +577,11 @@ mod tests {
         assert_eq!(setting.says(), []);
         setting.making.on_saved(setting.now, saved(1, 5, Ok(12)));
         let said = setting.says();
-        let [Step::Own(Order::CommitAsk(ask))] = &said[..] else {
+        let [Step::Own(order)] = &said[..] else {
             panic!("{said:?}");
+        };
+        let Order::CommitAsk(ask) = &**order else {
+            panic!("{order:?}");
         };
         let names = ask.checkpoint.parts.iter().map(|part| &part.image.name);
         assert!(names.eq(["t1.1.image", "t1.2.image"]));
@@ -603,7 +611,7 @@ mod tests {
     fn if_the_application_ends_with_it_tasks_stand_until_it_is_committed() {
         let mut setting = Setting::stopping();
         let (app, term, stop) = (tid(1), 3, true);
-        let asks = Step::Own(Order::CutAsk(CutAsk { app, term, stop }));
+        let asks = own(Order::CutAsk(CutAsk { app, term, stop }));
         assert_eq!(setting.says(), [asks]);
         setting.cut(5);
         setting.kept(5);
@@ -612,7 +620,7 @@ mod tests {
         setting.making.on_saved(setting.now, saved(2, 5, Ok(12)));
         let said = setting.says();
         assert!(
-            matches!(&said[..], [Step::Own(Order::CommitAsk(_))]),
+            matches!(&said[..], [Step::Own(order)] if matches!(**order, Order::CommitAsk(_))),
             "{said:?}"
         );
     }
