@@ -401,7 +401,7 @@ mod tests {
             image: Part {
                 name: format!("t1.{sequence}.image"),
                 bytes,
-                hash: [0; 32],
+                hash: [0; 16],
                 place: "n1".to_owned(),
                 stored: bytes,
                 base: None,

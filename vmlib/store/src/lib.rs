@@ -38,6 +38,7 @@ pub mod write;
 mod base;
 mod blocks;
 mod check;
+mod hash;
 mod index;
 mod sealed;
 

@@ -12,7 +12,7 @@ use vm_wire::{Body, MachineId, Tid, codec};
 /// The first bytes of every manifest.
 pub const MAGIC: [u8; 8] = *b"VMSTORE\n";
 /// The version of the format that is written, and the only one that is read.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 const PREFIX: usize = MAGIC.len() + 4;
 const HASH: usize = blake3::OUT_LEN;

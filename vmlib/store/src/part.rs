@@ -1,8 +1,9 @@
 //! Parts: written once, in one pass, hashed on the way; read in one pass, and verified on the way.
 
 use crate::{
-    disk::{Disk, System},
+    disk::{Disk, PAGE, System},
     error::{Flaw, Step, StoreError},
+    hash::{HASH, Hasher},
     increment::{IncrementReader, retry},
     limits::BUFFER,
     manifest::Part,
@@ -25,7 +26,7 @@ pub struct PartWriter<D: Disk = System> {
     place: String,
     quota: u64,
     bytes: u64,
-    hasher: blake3::Hasher,
+    hasher: Hasher,
 }
 
 impl<D: Disk> PartWriter<D> {
@@ -37,7 +38,8 @@ impl<D: Disk> PartWriter<D> {
         quota: Option<u64>,
     ) -> Result<Self, StoreError> {
         let path = folder.join(format!("{name}{}", name::NEW));
-        let file = create(&disk, &path)?;
+        let mut file = create(&disk, &path)?;
+        disk.bypass_cache(&mut file);
         let writer = PartWriter {
             folder: folder.to_owned(),
             path: Some(path),
@@ -46,7 +48,7 @@ impl<D: Disk> PartWriter<D> {
             place: place.to_owned(),
             quota: quota.unwrap_or(u64::MAX),
             bytes: 0,
-            hasher: blake3::Hasher::new(),
+            hasher: Hasher::new(),
             disk,
         };
         // Looked for only now: whoever finished it before has no file of the other name any more.
@@ -67,19 +69,18 @@ impl<D: Disk> PartWriter<D> {
     /// [`StoreError::Quota`], or [`StoreError::System`] when reading or writing fails. What was
     /// written is of no use then.
     pub fn copy(&mut self, from: &mut impl Read) -> Result<u64, StoreError> {
-        let mut buffer = vec![0; BUFFER];
+        let mut room = Room::new();
         let before = self.bytes;
         loop {
-            let read = retry(|| from.read(&mut buffer));
-            let read = read.step("read what goes into", &self.path())?;
-            if read == 0 {
+            let came = room.fill(from).step("read what goes into", &self.path())?;
+            self.write(room.came(0, came))?;
+            if came < BUFFER {
                 return Ok(self.bytes - before);
             }
-            self.write(&buffer[..read])?;
         }
     }
 
-    /// Appends these bytes. Slices of less than 16 KiB are hashed slowly.
+    /// Appends these bytes.
     ///
     /// # Errors
     /// Like [`PartWriter::copy`].
@@ -99,8 +100,8 @@ impl<D: Disk> PartWriter<D> {
     }
 
     /// The hash of what was written so far.
-    pub(crate) fn hash(&self) -> [u8; 32] {
-        self.hasher.finalize().into()
+    pub(crate) fn hash(&self) -> [u8; HASH] {
+        self.hasher.finish()
     }
 
     /// How many bytes were written so far.
@@ -143,6 +144,46 @@ impl<D: Disk> Drop for PartWriter<D> {
     }
 }
 
+/// Room for what goes into a part: it begins where a page begins, as a file takes it that bypasses
+/// the cache ([`Disk::bypass_cache`]).
+pub(crate) struct Room {
+    bytes: Vec<u8>,
+    /// Where that is. Before it there is room for less than a block.
+    start: usize,
+}
+
+impl Room {
+    pub fn new() -> Self {
+        let bytes = vec![0; 2 * PAGE + BUFFER];
+        let start = bytes.as_ptr().align_offset(PAGE).min(PAGE) + PAGE;
+        Room { bytes, start }
+    }
+
+    /// Reads until it is full, or to the end.
+    pub fn fill(&mut self, from: &mut impl Read) -> io::Result<usize> {
+        let room = &mut self.bytes[self.start..][..BUFFER];
+        let mut filled = 0;
+        while filled < BUFFER {
+            match retry(|| from.read(&mut room[filled..]))? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        Ok(filled)
+    }
+
+    /// So many bytes that came last, and before them so many that were kept.
+    pub fn came(&self, kept: usize, came: usize) -> &[u8] {
+        &self.bytes[self.start - kept..self.start + came]
+    }
+
+    /// Keeps so many bytes at its end, less than a block, when it is filled again.
+    pub fn keep(&mut self, bytes: usize) {
+        let end = self.start + BUFFER;
+        self.bytes.copy_within(end - bytes..end, self.start - bytes);
+    }
+}
+
 /// Makes a file that must not be there.
 pub(crate) fn create<D: Disk>(disk: &D, path: &Path) -> Result<D::File, StoreError> {
     disk.create(path).map_err(|cause| match cause.kind() {
@@ -176,9 +217,9 @@ pub(crate) fn absent<D: Disk>(
 pub struct PartReader<D: Disk = System> {
     source: Source<D>,
     path: PathBuf,
-    hasher: blake3::Hasher,
+    hasher: Hasher,
     /// What it has to hash to.
-    expected: [u8; 32],
+    expected: [u8; HASH],
     /// Bytes that are still to come.
     left: u64,
 }
@@ -198,8 +239,7 @@ impl<D: Disk> PartReader<D> {
     }
 
     /// Fills the buffer with what comes next, or a part of it at the end; 0 behind that. In place of
-    /// the last bytes of a part that is damaged there is the error. Buffers of less than 16 KiB are
-    /// hashed slowly.
+    /// the last bytes of a part that is damaged there is the error.
     ///
     /// # Errors
     /// [`StoreError::Part`], [`StoreError::Base`], [`StoreError::System`].
@@ -223,11 +263,11 @@ impl<D: Disk> PartReader<D> {
     fn verify(&mut self) -> Result<(), StoreError> {
         // Behind its last bytes an increment has its own hash.
         let more = self.source.read(&mut [0], &self.path)?;
-        let found = self.hasher.finalize();
+        let found = self.hasher.finish();
         let flaw = match more {
             0 if found == self.expected => return Ok(()),
             0 => Flaw::Content {
-                found: found.into(),
+                found,
                 expected: self.expected,
             },
             _ => Flaw::Changed,
@@ -278,7 +318,7 @@ pub(crate) fn open<D: Disk>(
     let reader = |source, path| PartReader {
         source,
         path,
-        hasher: blake3::Hasher::new(),
+        hasher: Hasher::new(),
         expected: part.hash,
         left: part.bytes,
     };

@@ -1,11 +1,12 @@
 //! A checkpoint that is being written, until it is committed or given up.
 
 use crate::{
+    base::Way,
     disk::{Disk, System},
     error::{ManifestError, Step, StoreError},
     image::{Form, ImageWriter},
     increment::IncrementWriter,
-    index::FullWriter,
+    index::IndexedWriter,
     manifest::Manifest,
     name::{self, CheckpointId},
     part::{self, PartWriter},
@@ -62,16 +63,17 @@ impl<D: Disk> CheckpointWriter<D> {
         let name = name::image(self.app, tid);
         let file = self.part(&name, place, quota)?;
         let path = file.path();
-        let form = match self.store.base(self.app, self.id, &name) {
-            Some((base, index)) => {
+        let form = match self.store.way(self.app, self.id, &name) {
+            Way::Increment(base, index) => {
                 Form::Increment(Box::new(IncrementWriter::new(file, index, base)))
             }
-            None => {
+            Way::Full { index: false } => Form::Full(Box::new(file)),
+            Way::Full { index: true } => {
                 let index = name::index(&name).unwrap_or_default();
                 let folder = self.store.folder(self.app, self.id);
                 let disk = self.store.disk().clone();
                 let index = PartWriter::create(disk, &folder, &index, place, None)?;
-                Form::Full(Box::new(FullWriter::new(file, index)))
+                Form::Indexed(Box::new(IndexedWriter::new(file, index)))
             }
         };
         Ok(ImageWriter::new(path, form))

@@ -179,9 +179,9 @@ pub struct Part {
     pub name: String,
     /// Length of what it holds. Bytes.
     pub bytes: u64,
-    /// The BLAKE3 hash of all that it holds.
+    /// The XXH3 hash of all that it holds, 128 bits, little-endian.
     #[serde(with = "serde_bytes")]
-    pub hash: [u8; 32],
+    pub hash: [u8; 16],
     /// Name of the host that wrote it, on whose disk it is unless all hosts share the folder.
     pub place: String,
     /// Length of its file: less than `bytes` if that holds only what differs from a base. Bytes.

@@ -193,7 +193,7 @@ impl World {
             let part = Part {
                 name: format!("{tid}.image"),
                 bytes,
-                hash: [key.1 as u8; 32],
+                hash: [key.1 as u8; 16],
                 place: "n1".to_owned(),
                 stored: bytes,
                 base: None,

@@ -77,7 +77,7 @@ impl World {
         let part = Part {
             name: format!("{tid}.image"),
             bytes: 1000,
-            hash: [7; 32],
+            hash: [7; 16],
             place: "n1".to_owned(),
             stored: 1000,
             base: None,

@@ -157,7 +157,7 @@ pub fn visit(visitor: &mut impl Visitor) {
         image: Part {
             name: text("t2.5.image"),
             bytes: 20_000_000,
-            hash: [9; 32],
+            hash: [9; 16],
             place: "n1".to_owned(),
             stored: 200_000,
             base: Some(Base {
