@@ -10,6 +10,7 @@ use crate::{
     name::{self, CheckpointId},
 };
 use std::{
+    fmt,
     io::{self, Read, Write},
     path::{Path, PathBuf},
 };
@@ -27,6 +28,9 @@ pub struct PartWriter<D: Disk = System> {
     quota: u64,
     bytes: u64,
     hasher: Hasher,
+    /// What comes next into the file, and how much of it there is.
+    room: Room,
+    filled: usize,
 }
 
 impl<D: Disk> PartWriter<D> {
@@ -49,6 +53,8 @@ impl<D: Disk> PartWriter<D> {
             quota: quota.unwrap_or(u64::MAX),
             bytes: 0,
             hasher: Hasher::new(),
+            room: Room::new(),
+            filled: 0,
             disk,
         };
         // Looked for only now: whoever finished it before has no file of the other name any more.
@@ -69,14 +75,19 @@ impl<D: Disk> PartWriter<D> {
     /// [`StoreError::Quota`], or [`StoreError::System`] when reading or writing fails. What was
     /// written is of no use then.
     pub fn copy(&mut self, from: &mut impl Read) -> Result<u64, StoreError> {
-        let mut room = Room::new();
         let before = self.bytes;
         loop {
-            let came = room.fill(from).step("read what goes into", &self.path())?;
-            self.write(room.came(0, came))?;
-            if came < BUFFER {
+            let rest = self.room.rest(self.filled);
+            let read = retry(|| from.read(rest));
+            let read = read.step("read what goes into", &self.path())?;
+            if read == 0 {
                 return Ok(self.bytes - before);
             }
+            self.grow(read)?;
+            let end = self.filled + read;
+            self.hasher.update(&self.room.came(0, end)[self.filled..]);
+            self.filled = end;
+            self.flush_full()?;
         }
     }
 
@@ -85,18 +96,49 @@ impl<D: Disk> PartWriter<D> {
     /// # Errors
     /// Like [`PartWriter::copy`].
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        let grown = self.bytes.saturating_add(bytes.len() as u64);
+        self.grow(bytes.len())?;
+        self.hasher.update(bytes);
+        let is_full = bytes.len() == BUFFER && bytes.as_ptr().align_offset(PAGE) == 0;
+        if is_full && self.filled == 0 {
+            return self.file.write_all(bytes).step("write", &self.path());
+        }
+        let mut left = bytes;
+        while !left.is_empty() {
+            let rest = self.room.rest(self.filled);
+            let (first, more) = left.split_at(left.len().min(rest.len()));
+            rest[..first.len()].copy_from_slice(first);
+            self.filled += first.len();
+            left = more;
+            self.flush_full()?;
+        }
+        Ok(())
+    }
+
+    /// So many bytes come, if the quota lets them.
+    fn grow(&mut self, bytes: usize) -> Result<(), StoreError> {
+        let grown = self.bytes.saturating_add(bytes as u64);
         if grown > self.quota {
             return Err(StoreError::Quota {
                 path: self.path(),
                 quota: self.quota,
             });
         }
-        self.hasher.update(bytes);
-        let written = self.file.write_all(bytes);
-        written.step("write", &self.path())?;
         self.bytes = grown;
         Ok(())
+    }
+
+    /// Writes what is in the room, if there is no more.
+    fn flush_full(&mut self) -> Result<(), StoreError> {
+        match self.filled < BUFFER {
+            true => Ok(()),
+            false => self.flush(),
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), StoreError> {
+        let filled = std::mem::take(&mut self.filled);
+        let written = self.file.write_all(self.room.came(0, filled));
+        written.step("write", &self.path())
     }
 
     /// The hash of what was written so far.
@@ -115,6 +157,7 @@ impl<D: Disk> PartWriter<D> {
     /// # Errors
     /// [`StoreError::System`]; there is no such part then.
     pub fn finish(mut self) -> Result<Part, StoreError> {
+        self.flush()?;
         let path = self.path();
         self.disk.sync(&mut self.file).step("sync", &path)?;
         if let Some(new) = &self.path {
@@ -152,6 +195,12 @@ pub(crate) struct Room {
     start: usize,
 }
 
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Room")
+    }
+}
+
 impl Room {
     pub fn new() -> Self {
         let bytes = vec![0; 2 * PAGE + BUFFER];
@@ -159,9 +208,14 @@ impl Room {
         Room { bytes, start }
     }
 
+    /// All of it but so many bytes at its beginning.
+    pub fn rest(&mut self, filled: usize) -> &mut [u8] {
+        &mut self.bytes[self.start..][filled..BUFFER]
+    }
+
     /// Reads until it is full, or to the end.
     pub fn fill(&mut self, from: &mut impl Read) -> io::Result<usize> {
-        let room = &mut self.bytes[self.start..][..BUFFER];
+        let room = self.rest(0);
         let mut filled = 0;
         while filled < BUFFER {
             match retry(|| from.read(&mut room[filled..]))? {
