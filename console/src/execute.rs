@@ -24,8 +24,8 @@ use std::{
 };
 use vm_wire::{
     HostId, MachineId, Tid,
-    console::{Answer, Conf, HostRow, HostState, Request, TaskRow},
-    peer::MoveWay,
+    console::{Answer, Conf, HostRow, HostState, Request, SuspendedRow, TaskRow},
+    peer::{DrainWay, MoveWay},
     task,
 };
 
@@ -99,7 +99,9 @@ impl Console {
             Command::Ps { app } => {
                 let app = app.as_ref().map(|app| self.resolve(app)).transpose()?;
                 let rows = self.tasks(app, None)?;
-                self.renderer.show(&Event::Tasks(&rows))?;
+                let mut suspended = self.suspended()?;
+                suspended.retain(|row| app.is_none_or(|app| row.app == app));
+                self.renderer.show(&Event::Tasks(&rows, &suspended))?;
                 Ok(failure::DONE)
             }
             Command::Kill { tids } => self.signal(libc::SIGKILL, tids),
@@ -161,6 +163,20 @@ impl Console {
                 self.renderer.show(&Event::Stopped(&report))?;
                 Ok(failure::DONE)
             }
+            Command::Suspend { time, app } => {
+                let app = self.resolve(app)?;
+                let for_ms = time.map_or(0, |time| time.as_millis() as u64);
+                let request = Request::Suspend(app, for_ms);
+                let Answer::Checkpointed(report) = self.client()?.ask(&request)? else {
+                    return Err(ClientError::Unexpected.into());
+                };
+                self.renderer.show(&Event::Suspended(app, &report))?;
+                Ok(failure::DONE)
+            }
+            Command::Resume { app } => {
+                let app = self.resolve(app)?;
+                self.restart(&Request::Resume(app))
+            }
             Command::Restart {
                 app,
                 from,
@@ -204,14 +220,30 @@ impl Console {
                     failure::DONE
                 })
             }
-            Command::Drain { undo: true, host } => {
+            Command::Drain {
+                undo: true, host, ..
+            } => {
                 let Answer::Done = self.client()?.ask(&Request::Undrain(host.clone()))? else {
                     return Err(ClientError::Unexpected.into());
                 };
                 self.renderer.show(&Event::HostResumed(host))?;
                 Ok(failure::DONE)
             }
-            Command::Drain { undo: false, host } => self.drain(host),
+            Command::Drain {
+                undo: false,
+                checkpoint,
+                suspend,
+                host,
+            } => {
+                let (checkpoint, suspend) = (*checkpoint, *suspend);
+                self.drain(
+                    host,
+                    DrainWay {
+                        checkpoint,
+                        suspend,
+                    },
+                )
+            }
             Command::Conf { all } => {
                 let mut conf = self.conf(None)?;
                 conf.hosts.retain(|row| *all || is_present(row));
@@ -301,6 +333,13 @@ impl Console {
     ) -> Result<Vec<TaskRow>, ClientError> {
         match self.ask(&Request::Ps(app), time)? {
             Answer::Ps(rows) => Ok(rows),
+            _ => Err(ClientError::Unexpected),
+        }
+    }
+
+    fn suspended(&mut self) -> Result<Vec<SuspendedRow>, ClientError> {
+        match self.ask(&Request::Suspended, None)? {
+            Answer::Suspended(rows) => Ok(rows),
             _ => Err(ClientError::Unexpected),
         }
     }
@@ -523,9 +562,9 @@ impl Console {
         Ok(failure::DONE)
     }
 
-    fn drain(&mut self, host: &str) -> anyhow::Result<u8> {
+    fn drain(&mut self, host: &str, way: DrainWay) -> anyhow::Result<u8> {
         let bar = launch::progress_bar(self.renderer.audience(), host);
-        let request = Request::Drain(host.to_owned());
+        let request = Request::Drain(host.to_owned(), way);
         let answer = self.client()?.ask_while(&request, LOOK, |client| {
             let Answer::Conf(conf) = client.ask(&Request::Conf)? else {
                 return Err(ClientError::Unexpected);

@@ -85,6 +85,7 @@ fn the_guides_limits_are_those_of_the_code() {
         ("HOSTS_LIVE_MAX", limits::HOSTS_LIVE_MAX as u64),
         ("TASKS_MAX_DEFAULT", limits::TASKS_MAX_DEFAULT as u64),
         ("TASKS_LIVE_MAX", limits::TASKS_LIVE_MAX as u64),
+        ("APPS_SUSPENDED_MAX", limits::APPS_SUSPENDED_MAX as u64),
         ("SPAWN_COUNT_MAX", u64::from(limits::SPAWN_COUNT_MAX)),
         ("SPAWN_TEXT_MAX", limits::SPAWN_TEXT_MAX as u64),
         ("GROUPS_MAX", limits::GROUPS_MAX as u64),

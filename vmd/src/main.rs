@@ -207,8 +207,11 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
         release: env!("CARGO_PKG_VERSION").to_owned(),
         drain_at_stop: match args.on_term {
             OnTerm::Leave => None,
-            OnTerm::Drain => Some(Duration::from_secs(args.grace.into())),
+            OnTerm::Drain | OnTerm::Suspend => Some(Duration::from_secs(args.grace.into())),
         },
+        suspend_at_stop: args.on_term == OnTerm::Suspend,
+        suspended_for_ms: args.suspended_for.unwrap_or(0) * 1_000,
+        clock_ms: clock::origin_ms(),
         work_dir: work_dir.clone(),
         store: store.root.to_string_lossy().into_owned(),
         ..DaemonConfig::new(facts.clone(), nonce)

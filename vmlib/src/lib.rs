@@ -42,6 +42,7 @@
 //! | start, end, signal tasks | [`Task::spawn`], [`Task::kill`], [`Task::signal`] |
 //! | move tasks, or this one, elsewhere | [`Task::move_task`], [`Task::can_move`], [`Task::drain`] |
 //! | save all tasks of this application | [`Task::checkpoint`] |
+//! | suspend an application, and resume it | [`Task::suspend`], [`Task::resume`] |
 //! | send a value, bytes, numbers | [`Task::send`], [`Task::send_bytes`], [`Task::send_slice`] |
 //! | ... to several | [`Task::multicast`], [`Task::multicast_bytes`], [`Task::multicast_slice`] |
 //! | receive | [`Task::recv`], [`Task::try_recv`], [`Task::recv_timeout`], [`Task::probe`] |
@@ -212,7 +213,7 @@ pub use task::{Task, init};
 pub use vm_wire::{
     HostId, MachineId, Tid,
     agreed::{ExitStatus, HostFacts},
-    checkpoint::CheckpointReport,
+    checkpoint::{CheckpointReport, RestartReport},
     peer::{DrainReport, MoveReport, MoveWay},
     task::{FailKind, Failed},
 };

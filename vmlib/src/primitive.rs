@@ -436,7 +436,8 @@ impl Core {
             | Op::Moved
             | Op::Checked
             | Op::Drained
-            | Op::Saved => {
+            | Op::Saved
+            | Op::Resumed => {
                 self.requests.answer(frame);
             }
             op => return Err(LinkError::Unexpected(op)),

@@ -25,12 +25,14 @@ mod apply;
 mod recover;
 mod revive;
 mod snapshot;
+mod suspend;
 #[cfg(test)]
 mod tests;
 
 pub use recover::{Lost, Recovering};
 pub use revive::Reviving;
 pub use snapshot::SnapshotError;
+pub use suspend::{Suspension, Unsuspended};
 
 use crate::group::{Group, Groups};
 use serde::{Deserialize, Serialize};
@@ -41,7 +43,7 @@ use std::{
 use vm_wire::{
     HostId, MachineId, Tid,
     agreed::{Change, ExitStatus, HostFacts, SpawnRecord},
-    checkpoint::{AgreedPart, AgreedTask, Policy, SavedGroup},
+    checkpoint::{AgreedPart, AgreedTask, Policy, SavedGroup, Stop},
     limits,
 };
 
@@ -178,6 +180,22 @@ pub enum Applied {
         /// For people.
         why: String,
     },
+    /// An application is suspended. The ends of its tasks and of the cut came just before.
+    Suspended(Tid),
+    /// It could not be resumed. If processes of its tasks stood, their ends came just before.
+    NotResumed {
+        /// The application.
+        app: Tid,
+        /// For people.
+        why: String,
+    },
+    /// It is suspended no more.
+    Unsuspended {
+        /// The application.
+        app: Tid,
+        /// Why not.
+        why: Unsuspended,
+    },
     /// The machine ends.
     Halted,
     /// Nothing: the change's conditions did not hold.
@@ -232,6 +250,9 @@ pub enum Void {
     /// No such application is being brought back.
     #[error("it is not being brought back, or was again")]
     Revival,
+    /// No such application is suspended, or it is just being resumed.
+    #[error("it is not suspended, or is just being resumed")]
+    Suspension,
     /// It was asked in an earlier generation of the application.
     #[error("its application went back to a checkpoint meanwhile")]
     Generation,
@@ -332,8 +353,8 @@ pub struct Coordinated {
 pub struct CutUnderWay {
     /// Of the coordinator that wants it.
     pub term: u32,
-    /// The application ends with it.
-    pub stop: bool,
+    /// The application ends with it, and how.
+    pub stop: Option<Stop>,
     /// All tasks have stood, and go on.
     pub gone: bool,
 }
@@ -380,6 +401,8 @@ pub struct Agreed {
     reviving: BTreeMap<Tid, Reviving>,
     /// Applications that go back by themselves, until they run again.
     recovering: BTreeMap<Tid, Recovering>,
+    /// Applications that are suspended, until they run again.
+    suspended: BTreeMap<Tid, Suspension>,
     /// Where the output of living applications goes, of those that have a console.
     consoles: BTreeMap<Tid, HostId>,
     // What follows is derived from the tasks, for looking up.
@@ -412,6 +435,7 @@ impl Agreed {
             generation: 0,
             reviving: BTreeMap::new(),
             recovering: BTreeMap::new(),
+            suspended: BTreeMap::new(),
             consoles: BTreeMap::new(),
             born: BTreeMap::new(),
             on_host: BTreeMap::new(),

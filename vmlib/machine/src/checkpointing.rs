@@ -38,6 +38,7 @@ use vm_wire::{
     checkpoint::{
         AgreedPart, Checkpoint, CheckpointAsk, CheckpointEnd, CheckpointReport, CommitAsk,
         Committed, CutAsk, CutClose, CutClosed, CutGo, CutGone, CutMade, KeptChunks, SavedPart,
+        Stop,
     },
     limits,
     peer::Order,
@@ -49,7 +50,7 @@ use vm_wire::{
 pub struct Checkpointing {
     key: MoveKey,
     app: Tid,
-    stop: bool,
+    stop: Option<Stop>,
     begun: Time,
     /// How often it was begun.
     tries: u32,
@@ -206,7 +207,7 @@ impl Checkpointing {
                 term,
                 stop: self.stop,
             }),
-            Stage::Saving(saving) if !self.stop && !saving.gone && saving.is_cut() => {
+            Stage::Saving(saving) if self.stop.is_none() && !saving.gone && saving.is_cut() => {
                 let epoch = saving.agreed.epoch;
                 Order::CutGo(CutGo { app, epoch })
             }
@@ -218,7 +219,7 @@ impl Checkpointing {
                 app,
                 epoch: *epoch,
                 saved: result.is_ok(),
-                stop: match self.stop && result.is_ok() {
+                stop: match self.stop.is_some() && result.is_ok() {
                     true => Some((self.key.0, self.end(result.clone()))),
                     false => None,
                 },
@@ -273,7 +274,7 @@ impl Checkpointing {
         let Stage::Saving(saving) = &mut self.stage else {
             return;
         };
-        if !self.stop && !saving.gone {
+        if self.stop.is_none() && !saving.gone {
             if saving.is_cut() {
                 self.again = now;
             }
@@ -443,15 +444,15 @@ mod tests {
 
     impl Setting {
         fn new() -> Self {
-            Self::of(false)
+            Self::of(None)
         }
 
         /// The application ends with it.
         fn stopping() -> Self {
-            Self::of(true)
+            Self::of(Some(Stop::End))
         }
 
-        fn of(stop: bool) -> Self {
+        fn of(stop: Option<Stop>) -> Self {
             let ask = CheckpointAsk {
                 request: 9,
                 app: tid(1),
@@ -518,7 +519,7 @@ mod tests {
         Step::Own(Order::CutAsk(CutAsk {
             app: tid(1),
             term: 3,
-            stop: false,
+            stop: None,
         }))
     }
 
@@ -601,7 +602,7 @@ mod tests {
     #[test]
     fn if_the_application_ends_with_it_tasks_stand_until_it_is_committed() {
         let mut setting = Setting::stopping();
-        let (app, term, stop) = (tid(1), 3, true);
+        let (app, term, stop) = (tid(1), 3, Some(Stop::End));
         let asks = Step::Own(Order::CutAsk(CutAsk { app, term, stop }));
         assert_eq!(setting.says(), [asks]);
         setting.cut(5);

@@ -31,7 +31,8 @@ mod storage;
 pub mod time;
 
 pub use agreed::{
-    Agreed, Applied, Coordinated, Epochs, Host, HostPhase, Lost, Recovering, Reviving, Task, Void,
+    Agreed, Applied, Coordinated, Epochs, Host, HostPhase, Lost, Recovering, Reviving, Suspension,
+    Task, Unsuspended, Void,
 };
 pub use agreement::{Agreement, AgreementConfig, AgreementOutput};
 pub use coordinator::{Coordinator, MoveKey};

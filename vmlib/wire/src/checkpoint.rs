@@ -237,8 +237,30 @@ pub struct CheckpointAsk {
     pub request: u64,
     /// The application.
     pub app: Tid,
-    /// The application is to end with it.
-    pub stop: bool,
+    /// The application is to end with it, and how.
+    pub stop: Option<Stop>,
+}
+
+/// How an application ends with a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stop {
+    /// The machine remembers nothing of it.
+    End,
+    /// The machine remembers it as suspended, to be resumed from that checkpoint.
+    Suspend(Suspend),
+}
+
+/// A wish to suspend an application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspend {
+    /// When it was asked. Milliseconds since 1970, by the clock of the daemon that was asked.
+    pub asked_ms: u64,
+    /// For so long from then on; after that it has ended, and its checkpoint stays. Milliseconds; 0:
+    /// until somebody resumes it.
+    pub for_ms: u64,
+    /// The host that drains and from which its tasks cannot leave otherwise: it is resumed by itself
+    /// when there is room. [`HostId::NONE`]: somebody asked for it.
+    pub drained: HostId,
 }
 
 /// What became of a checkpoint.
@@ -278,8 +300,8 @@ pub struct CutAsk {
     pub app: Tid,
     /// The term of the coordinator.
     pub term: u32,
-    /// The application ends with it.
-    pub stop: bool,
+    /// The application ends with it, and how.
+    pub stop: Option<Stop>,
 }
 
 /// Its daemon: the log has made the cut.

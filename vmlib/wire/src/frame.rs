@@ -102,6 +102,12 @@ opcodes! {
     Tids = 34,
     /// [`crate::task::KeptBy`]: what a host kept of tasks that ended is elsewhere, or lost.
     KeptBy = 35,
+    /// [`crate::task::SuspendApp`].
+    SuspendApp = 36,
+    /// [`crate::task::ResumeApp`].
+    ResumeApp = 37,
+    /// [`crate::task::Resumed`].
+    Resumed = 38,
     /// [`crate::task::MoveTask`].
     MoveTask = 40,
     /// [`crate::task::Moved`].
@@ -118,6 +124,7 @@ opcodes! {
     SaveApp = 46,
     /// [`crate::task::Saved`].
     Saved = 47,
+
 
     // A coordinator and its daemon.
     /// [`crate::coordinator::CoordinatorReady`].

@@ -93,6 +93,12 @@ pub const COORDINATOR_PAUSE: Duration = Duration::from_secs(1);
 pub const COORDINATOR_WAIT: Duration = Duration::from_secs(15);
 /// Applications that live and of which checkpoints were wanted.
 pub const APPS_SAVED_MAX: usize = 16_384;
+/// Applications of one machine that may be suspended at one time.
+pub const APPS_SUSPENDED_MAX: usize = 4_096;
+/// The longest time for which an application may be suspended, if that has an end.
+pub const SUSPENDED_FOR_MAX: Duration = Duration::from_secs(10_000 * 86_400);
+/// How often it is looked whether there is room for an application that is suspended, at most.
+pub const RESUME_LOOK: Duration = Duration::from_secs(1);
 /// How often a checkpoint is begun if a task ends meanwhile.
 pub const CHECKPOINT_TRIES: u32 = 3;
 /// How long tasks stand still for a checkpoint at most; then any of their daemons ends the cut.

@@ -587,10 +587,21 @@ pub struct Sent {
 }
 
 /// To a host's daemon: have all tasks of your host leave. Answered with [`DrainEnd`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainAsk {
     /// Chosen by the asker.
     pub request: u64,
+    /// How.
+    pub way: DrainWay,
+}
+
+/// What a drain does beside moving tasks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainWay {
+    /// Each application with a task there is saved first; if one cannot be, nothing is begun.
+    pub checkpoint: bool,
+    /// The application of a task that cannot leave is suspended, and resumed when there is room.
+    pub suspend: bool,
 }
 
 /// What became of a drain.
@@ -613,10 +624,14 @@ pub struct DrainReport {
     pub moved_count: u32,
     /// How many are still there.
     pub refused_count: u32,
+    /// How many applications were saved first.
+    pub saved_count: u32,
     /// Those that left, at most [`crate::limits::DRAIN_NAMED_MAX`].
     pub moved: Vec<(Tid, MoveReport)>,
     /// Those that are still there, and why; at most as many.
     pub refused: Vec<(Tid, Failed)>,
+    /// Applications that were suspended because a task of theirs could not leave; at most as many.
+    pub suspended: Vec<Tid>,
 }
 
 /// To the owner of a task: what speaks against moving it? Answered with [`CheckEnd`].

@@ -1,3 +1,5 @@
+mod suspend;
+
 use super::*;
 use vm_wire::agreed::{Entry, Revival, RevivedTask};
 
@@ -406,7 +408,10 @@ fn the_host_of_the_lowest_task_has_to_see_to_a_coordinator_whose_host_goes() {
     machine.apply(coordinator(3, 1));
     assert_eq!(machine.state.coordinating_host(app), Some(HostId(3)));
     // One that drains stays.
-    machine.apply(Change::HostDraining(HostId(3)));
+    machine.apply(Change::HostDraining {
+        host: HostId(3),
+        suspend: false,
+    });
     assert_eq!(machine.state.coordinating_host(app), Some(HostId(3)));
     machine.apply(Change::HostLeaving(HostId(3)));
     assert_eq!(machine.state.coordinating_host(app), Some(HostId(1)));
@@ -469,6 +474,7 @@ fn revival() -> Change {
         }],
         policy: Policy::default(),
         keep_files: true,
+        resumes: false,
     })
 }
 

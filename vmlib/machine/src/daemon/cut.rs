@@ -106,7 +106,7 @@ impl Daemon {
         let cut = Cut {
             generation: epochs.generation,
             epoch,
-            blocks: epochs.cut.is_some_and(|cut| cut.stop),
+            blocks: epochs.cut.is_some_and(|cut| cut.stop.is_some()),
             gone: false,
             parts: BTreeMap::new(),
             launches: Vec::new(),

@@ -19,6 +19,7 @@
 //! | `check`, `drain` | what speaks against a move; all tasks of a host leave |
 //! | `answers` | answers to tasks that have moved since they asked |
 //! | `revive`, `recover` | applications that are brought back, by a person or by themselves |
+//! | `suspend` | applications that are suspended, and resumed |
 //! | `notify` | who is told of it, after which message |
 //! | `signals`, `groups` | what they say |
 //! | `orders` | reliable messages between daemons |
@@ -71,6 +72,7 @@ mod revive;
 mod runs;
 mod signals;
 mod spawn;
+mod suspend;
 mod tasks;
 mod traffic;
 
@@ -132,11 +134,18 @@ pub struct DaemonConfig {
     /// Whether it drains its host when it is asked to end ([`Input::Stop`]), and how long at most,
     /// before it leaves with what is left.
     pub drain_at_stop: Option<Duration>,
+    /// Whether the applications of tasks that cannot leave are suspended in that drain.
+    pub suspend_at_stop: bool,
+    /// For how long applications are suspended that cannot leave when this host drains. Milliseconds;
+    /// 0: until they are resumed.
+    pub suspended_for_ms: u64,
     /// The working folder of this host: what a task has open below it is looked for below that of
     /// the host to which it moves.
     pub work_dir: Option<String>,
     /// Where its checkpoints are, for people.
     pub store: String,
+    /// The time of day at the shell's [`Time`] 0: milliseconds since 1970.
+    pub clock_ms: u64,
     /// For the log.
     pub agreement: AgreementConfig,
 }
@@ -152,8 +161,11 @@ impl DaemonConfig {
             window_bytes: limits::WINDOW_BYTES_DEFAULT,
             inbox_bytes: limits::INBOX_BYTES_DEFAULT,
             drain_at_stop: None,
+            suspend_at_stop: false,
+            suspended_for_ms: 0,
             work_dir: None,
             store: String::new(),
+            clock_ms: 0,
             agreement: AgreementConfig::default(),
         }
     }
@@ -185,6 +197,10 @@ enum Timer {
     Revive(Tid, u32),
     /// Bring an application back that goes back.
     Recover(Tid),
+    /// The time of an application that is suspended may be over, or it may be resumed.
+    Suspension(Tid),
+    /// There may be room for applications that are suspended.
+    Room,
     /// Look at the tasks that a drain could not move yet, and how long it may still take.
     Drain,
     /// Look how far the departure is.
@@ -289,6 +305,8 @@ pub struct Daemon {
     recoveries: BTreeMap<Tid, Time>,
     /// Applications that were brought back, since when they run again.
     again: BTreeMap<Tid, Time>,
+    /// When it was last looked whether there is room for applications that are suspended.
+    room_looked: Option<Time>,
     drain: Option<Drain>,
     departure: Option<Departure>,
     timers: BTreeSet<(Time, Timer)>,
@@ -398,6 +416,7 @@ impl Daemon {
             revived: BTreeMap::new(),
             recoveries: BTreeMap::new(),
             again: BTreeMap::new(),
+            room_looked: None,
             drain: None,
             departure: None,
             timers: BTreeSet::new(),
@@ -409,6 +428,7 @@ impl Daemon {
         };
         daemon.take_part_in_cuts(out);
         daemon.review_recoveries(out);
+        daemon.review_suspensions(out);
         daemon.tick(out);
         daemon.settle(out);
         daemon
@@ -512,6 +532,8 @@ impl Daemon {
                 Timer::Cut(app, epoch) => self.on_cut_due(app, epoch, out),
                 Timer::Revive(app, generation) => self.on_revive_due(app, generation),
                 Timer::Recover(app) => self.review_recovery(app, out),
+                Timer::Suspension(app) => self.review_suspension(app, out),
+                Timer::Room => self.room_may_be(out),
                 Timer::Drain => self.on_drain_due(),
                 Timer::Departure => {}
             }
@@ -568,18 +590,24 @@ impl Daemon {
             Applied::HostJoined { host, .. } => {
                 self.on_host_joined(host, out);
                 self.review_recoveries(out);
+                self.review_suspensions(out);
             }
             Applied::HostDraining(host) => self.on_host_draining(host),
-            Applied::HostResumed(host) => self.on_host_resumed(host, out),
+            Applied::HostResumed(host) => {
+                self.on_host_resumed(host, out);
+                self.review_suspensions(out);
+            }
             Applied::HostLeaving(host) => {
                 self.on_host_leaving(host, out);
                 self.review_coordinators(out);
                 self.review_recoveries(out);
+                self.review_suspensions(out);
             }
             Applied::HostGone(host) | Applied::HostDead(host) => {
                 self.on_host_lost(host, out);
                 self.review_coordinators(out);
                 self.review_recoveries(out);
+                self.review_suspensions(out);
             }
             Applied::Spawned(record) => {
                 self.on_spawned(&record, out);
@@ -590,6 +618,7 @@ impl Daemon {
             } => {
                 self.on_exited(tid, host, status, out);
                 self.review_coordinator_of(tid, out);
+                self.room_may_be(out);
             }
             Applied::Relocated {
                 tid,
@@ -627,6 +656,9 @@ impl Daemon {
             } => self.on_abandoned(app, generation, asker, &why, out),
             Applied::RolledBack(app) => self.on_rolled_back(app, out),
             Applied::GivenUp { app, why } => self.on_given_up(app, &why, out),
+            Applied::Suspended(app) => self.on_suspended(app, out),
+            Applied::NotResumed { app, why } => self.on_not_resumed(app, &why, out),
+            Applied::Unsuspended { app, why } => self.on_unsuspended(app, why, out),
             Applied::Halted => self.on_halted(index, out),
             Applied::Void(change, why) => self.on_void(change, why, out),
         }

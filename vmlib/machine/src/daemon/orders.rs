@@ -69,7 +69,7 @@ impl Daemon {
             Ok(Order::MoveReported(reported)) => self.on_move_reported(host, reported, out),
             Ok(Order::MoveProgress(progress)) => self.on_move_progress(&progress),
             Ok(Order::MoveSent(sent)) => self.on_move_sent(&sent),
-            Ok(Order::DrainAsk(ask)) => self.on_drain_ask(host, ask.request, out),
+            Ok(Order::DrainAsk(ask)) => self.on_drain_ask(host, ask, out),
             Ok(Order::DrainEnd(end)) => self.on_drain_end(end, out),
             Ok(Order::CheckAsk(ask)) => self.on_check_ask(host, &ask, out),
             Ok(Order::TaskAnswer(answer)) => self.on_task_answer(answer, out),

@@ -44,6 +44,8 @@ pub(super) struct Restart {
     pub keep_files: bool,
     /// The last whole one is found by reading all of it: the choice by a look has failed.
     pub verify: bool,
+    /// Only if it is suspended with that checkpoint.
+    pub resumes: bool,
 }
 
 impl Restart {
@@ -55,6 +57,19 @@ impl Restart {
             attach: false,
             keep_files: false,
             verify: failures > 0,
+            resumes: false,
+        }
+    }
+
+    /// From the checkpoint with which it was suspended.
+    pub fn suspended(app: Tid, from: (u32, u32)) -> Self {
+        Restart {
+            app,
+            from: Some(from),
+            attach: false,
+            keep_files: false,
+            verify: false,
+            resumes: true,
         }
     }
 }
@@ -153,6 +168,12 @@ impl Daemon {
         asked.any(|asked| asked.wish.app == app)
     }
 
+    /// Whether this daemon resumes an application that nobody asked it to.
+    pub(super) fn resumes_one(&self) -> bool {
+        let mut asked = self.asked_restarts.values();
+        asked.any(|asked| matches!(asked.asker, MoveAsker::Resume(..)))
+    }
+
     /// What a checkpoint holds, or why that cannot be read.
     pub(super) fn on_loaded(
         &mut self,
@@ -225,6 +246,7 @@ impl Daemon {
             groups: agreed.groups.clone(),
             policy: agreed.policy,
             keep_files: wish.keep_files,
+            resumes: wish.resumes,
         });
         let bytes = encode(&revival).len();
         if bytes > limits::REVIVAL_MAX {

@@ -1,5 +1,5 @@
 //! Several daemons as one machine: what tasks and consoles see of spawns, messages, exits, notify,
-//! signals, groups, hosts that come and go, moves, and of requests that make no sense.
+//! signals, groups, hosts that come and go, moves, checkpoints, suspensions, and of requests that make no sense.
 
 mod answers;
 mod bad_input;
@@ -14,4 +14,5 @@ mod moves;
 mod recovery;
 mod restart;
 mod spawns;
+mod suspend;
 mod world;

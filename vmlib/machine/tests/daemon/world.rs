@@ -143,6 +143,8 @@ pub struct World {
     pub no_coordinators: bool,
     /// How long daemons that join from now on drain their hosts when they are asked to end.
     pub drain_at_stop: Option<Duration>,
+    /// Whether they suspend what cannot leave then, for 90 s.
+    pub suspend_at_stop: bool,
     log_config: AgreementConfig,
 }
 
@@ -199,6 +201,7 @@ impl World {
             coordinators: BTreeMap::new(),
             no_coordinators: false,
             drain_at_stop: None,
+            suspend_at_stop: false,
             log_config: AgreementConfig { log_entries_max },
         };
         let mut out = Outbox::new();
@@ -251,6 +254,10 @@ impl World {
         config.seed = nonce;
         config.work_dir = Some(format!("/work/{name}"));
         config.drain_at_stop = self.drain_at_stop;
+        config.suspend_at_stop = self.suspend_at_stop;
+        if self.suspend_at_stop {
+            config.suspended_for_ms = 90_000;
+        }
         config.agreement = self.log_config.clone();
         let daemon = Daemon::joined(self.now, config, &joined, &mut out).expect("a good snapshot");
         self.begin(joined.host, daemon, out);

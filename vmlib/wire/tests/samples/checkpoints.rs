@@ -8,9 +8,9 @@ use vm_wire::{
         AgreedPart, AgreedTask, Base, Checkpoint, CheckpointAsk, CheckpointEnd, CheckpointReport,
         CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutGo, CutGone, CutLost, CutMade,
         KeptChunks, KeptSaved, Part, PartSaved, PartStands, Policy, Recover, RestartReport,
-        SavedGroup, SavedPart,
+        SavedGroup, SavedPart, Stop, Suspend,
     },
-    console::{Answer, Request},
+    console::{Answer, Request, SuspendedRow},
     peer::{Belongings, KeepOrder, Propose},
 };
 
@@ -23,6 +23,38 @@ pub fn report() -> CheckpointReport {
         stored: 400_000,
         freeze_us: 30_000,
         total_us: 70_000,
+    }
+}
+
+pub fn suspend() -> Stop {
+    Stop::Suspend(Suspend {
+        asked_ms: 1_790_000_000_000,
+        for_ms: 7_200_000,
+        drained: HostId(3),
+    })
+}
+
+pub fn suspended() -> SuspendedRow {
+    SuspendedRow {
+        app: tid(1, 1),
+        program: text("heat"),
+        tasks: 17,
+        from: (1, 4),
+        since_ms: 1_790_000_000_000,
+        until_ms: 1_790_007_200_000,
+        drained: Some(text("node3")),
+        resuming: true,
+    }
+}
+
+pub fn restart_report() -> RestartReport {
+    RestartReport {
+        app: tid(1, 1),
+        from: (1, 4),
+        generation: 2,
+        hosts: vec![(HostId(3), 1)],
+        total_us: 80_000,
+        passed_over: vec![text("g1-e5: half of it")],
     }
 }
 
@@ -70,6 +102,7 @@ pub fn restart(visitor: &mut impl Visitor) {
         }],
         policy: policy(),
         keep_files: true,
+        resumes: true,
     };
     let standing = Change::Standing {
         app,
@@ -113,14 +146,7 @@ pub fn restart(visitor: &mut impl Visitor) {
         visitor.message(&format!("ConsoleRequest.{name}"), request);
     }
     visitor.message("ConsoleRequest.Policy", Request::Policy(app, policy()));
-    let report = RestartReport {
-        app,
-        from: (1, 4),
-        generation: 2,
-        hosts: vec![(HostId(3), 1)],
-        total_us: 80_000,
-        passed_over: vec![text("g1-e5: half of it")],
-    };
+    let report = restart_report();
     visitor.message("ConsoleAnswer.Restarted", Answer::Restarted(report));
 }
 
@@ -172,7 +198,7 @@ pub fn visit(visitor: &mut impl Visitor) {
     let ask = CheckpointAsk {
         request: 7,
         app,
-        stop: true,
+        stop: Some(Stop::End),
     };
     visitor.message("CheckpointAsk", ask);
     let end = |result| CheckpointEnd {
@@ -182,7 +208,11 @@ pub fn visit(visitor: &mut impl Visitor) {
     };
     visitor.message("CheckpointEnd.ok", end(Ok(report())));
     visitor.message("CheckpointEnd.failed", end(Err(failed())));
-    for (name, stop) in [("CutAsk", false), ("CutAsk.stop", true)] {
+    for (name, stop) in [
+        ("CutAsk", None),
+        ("CutAsk.stop", Some(Stop::End)),
+        ("CutAsk.suspend", Some(suspend())),
+    ] {
         visitor.message(name, CutAsk { app, term: 2, stop });
     }
     let made = agreed.clone();
