@@ -362,7 +362,7 @@ fn a_script_ends_at_its_first_failure_with_its_exit_code() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         text(&output.stdout),
-        "{\"tasks\":[]}\nt1.1 cannot be moved: it is stopped\n"
+        "{\"suspended\":[],\"tasks\":[]}\nt1.1 cannot be moved: it is stopped\n"
     );
     daemon.join().unwrap();
 }

@@ -44,7 +44,11 @@ fn an_application_that_is_suspended_goes_on_at_its_console_and_loses_nothing() {
     run.output_until("is suspended with checkpoint g0-e1");
     let answer = console.ask(&Request::Ps(None));
     assert_eq!(answer, Answer::Ps(Vec::new()));
-    // The founder leads; it is lost, and the others know.
+    // The founder leads; it is lost, and the others know, who vote, too.
+    wait_for("three voters", PATIENCE, || {
+        let conf = cluster.nodes[2].conf();
+        conf.hosts.iter().all(|row| row.voter).then_some(())
+    });
     cluster.nodes[0].signal(Signal::KILL);
     wait_for("its loss", PATIENCE, || {
         let conf = cluster.nodes[2].conf();
