@@ -1,9 +1,54 @@
-//! The checkpoints in a store, which needs no daemon.
+//! The checkpoints in a store, which needs no daemon. Where hosts have stores of their own, each has the
+//! manifests of all checkpoints, and images of some tasks: of these the daemons say what is there.
 
 use anyhow::{Context as _, bail};
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 use vm_store::{CheckpointId, State, Store, Summary, name};
-use vm_wire::Tid;
+use vm_wire::{
+    Tid,
+    console::Conf,
+    stores::{HostStock, StockRow},
+};
+
+/// A folder of checkpoints.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    /// Where it is.
+    pub root: PathBuf,
+    /// The host whose own it is; none if all hosts share it.
+    pub host: Option<String>,
+}
+
+impl Folder {
+    /// All that somebody has gathered in a folder.
+    pub fn at(root: &Path) -> Self {
+        let root = root.to_owned();
+        Folder { root, host: None }
+    }
+
+    /// That of the daemon here.
+    pub fn of(conf: &Conf) -> Self {
+        let here = conf.hosts.iter().find(|row| row.host == conf.here);
+        let here = here.filter(|row| row.facts.store_local);
+        Folder {
+            root: PathBuf::from(&conf.store),
+            host: here.map(|row| row.facts.name.clone()),
+        }
+    }
+
+    fn open(&self) -> anyhow::Result<Store> {
+        let store = Store::open(&self.root);
+        let store = store.with_context(|| format!("the store {}", self.root.display()))?;
+        Ok(match &self.host {
+            // No images are looked for: the daemons do that.
+            Some(_) => store.of_host(""),
+            None => store,
+        })
+    }
+}
 
 /// One of them.
 #[derive(Debug)]
@@ -16,6 +61,9 @@ pub struct Row {
     pub summary: Option<Summary>,
     /// Why it is of no use.
     pub damaged: Option<String>,
+    /// If hosts have stores of their own: the images that are on one disk alone, of those hosts that are
+    /// in the machine.
+    pub alone: usize,
 }
 
 impl Row {
@@ -30,12 +78,12 @@ impl Row {
 ///
 /// # Errors
 /// When there is no such folder, or it cannot be read.
-pub fn list(root: &Path, verify: bool) -> anyhow::Result<Vec<Row>> {
-    if !root.exists() {
+pub fn list(folder: &Folder, verify: bool) -> anyhow::Result<Vec<Row>> {
+    if !folder.root.exists() {
         return Ok(Vec::new());
     }
-    let shown = root.display();
-    let store = Store::open(root).with_context(|| format!("the store {shown}"))?;
+    let shown = folder.root.display();
+    let store = folder.open()?;
     let entries = store.list().with_context(|| format!("the store {shown}"))?;
     let row = |entry: vm_store::Entry| {
         let (app, id) = (entry.app, entry.id);
@@ -43,6 +91,7 @@ pub fn list(root: &Path, verify: bool) -> anyhow::Result<Vec<Row>> {
             State::Unfinished { .. } => return None,
             State::Damaged(why) => (None, Some(why.to_string())),
             State::Committed(summary) => {
+                let verify = verify && folder.host.is_none();
                 let verdict = verify.then(|| store.verify(app, id).err()).flatten();
                 (Some(summary), verdict.map(|why| why.to_string()))
             }
@@ -52,21 +101,52 @@ pub fn list(root: &Path, verify: bool) -> anyhow::Result<Vec<Row>> {
             id,
             summary,
             damaged,
+            alone: 0,
         })
     };
     Ok(entries.into_iter().filter_map(row).collect())
+}
+
+/// Says of the checkpoints of an application whether the hosts have all of them together, by what these
+/// have said of their own stores.
+pub fn merge(rows: &mut [Row], app: Tid, stock: &[HostStock]) {
+    let of_all: Vec<&StockRow> = stock
+        .iter()
+        .flat_map(|host| host.result.iter().flatten())
+        .collect();
+    for row in rows.iter_mut().filter(|row| row.app == app) {
+        let is_it =
+            |it: &&&StockRow| (it.generation, it.epoch) == (row.id.generation, row.id.epoch);
+        let of_it: Vec<&&StockRow> = of_all.iter().filter(is_it).collect();
+        let Some(tasks) = of_it.iter().map(|it| it.tasks as usize).max() else {
+            continue;
+        };
+        let mut copies: BTreeMap<Tid, usize> = BTreeMap::new();
+        for tid in of_it.iter().flat_map(|it| &it.here) {
+            *copies.entry(*tid).or_default() += 1;
+        }
+        row.alone = copies.values().filter(|count| **count == 1).count();
+        let missing = tasks.saturating_sub(copies.len());
+        let flaw = of_it.iter().find_map(|it| it.flaws.first().cloned());
+        row.damaged = match (missing, tasks) {
+            (0, 1..) => None,
+            _ => flaw.or(Some(format!(
+                "{missing} of its {tasks} images are on the disk of no host that is here"
+            ))),
+        };
+    }
 }
 
 /// The application of which there are checkpoints, if it is the only one.
 ///
 /// # Errors
 /// When there is none, or there are several: then their names are said.
-pub fn only(root: &Path) -> anyhow::Result<Tid> {
-    let mut apps: Vec<Tid> = list(root, false)?.iter().map(|row| row.app).collect();
+pub fn only(folder: &Folder) -> anyhow::Result<Tid> {
+    let mut apps: Vec<Tid> = list(folder, false)?.iter().map(|row| row.app).collect();
     apps.dedup();
     match apps[..] {
         [app] => Ok(app),
-        [] => bail!("no checkpoint is in the store {}", root.display()),
+        [] => bail!("no checkpoint is in the store {}", folder.root.display()),
         _ => {
             let names: Vec<String> = apps.iter().map(|app| name::app(*app)).collect();
             bail!(
@@ -81,9 +161,9 @@ pub fn only(root: &Path) -> anyhow::Result<Tid> {
 ///
 /// # Errors
 /// As [`list`].
-pub fn of_program(root: &Path, program: &str) -> anyhow::Result<Vec<Tid>> {
+pub fn of_program(folder: &Folder, program: &str) -> anyhow::Result<Vec<Tid>> {
     let mut last: BTreeMap<Tid, u64> = BTreeMap::new();
-    for row in list(root, false)? {
+    for row in list(folder, false)? {
         let summary = row.summary.filter(|summary| summary.program == program);
         if let Some(summary) = summary {
             let newest = last.entry(row.app).or_default();
@@ -99,10 +179,8 @@ pub fn of_program(root: &Path, program: &str) -> anyhow::Result<Vec<Tid>> {
 ///
 /// # Errors
 /// When there is no such store, or something in it cannot be removed.
-pub fn remove(root: &Path, app: Tid) -> anyhow::Result<()> {
-    let shown = root.display();
-    let store = Store::open(root).with_context(|| format!("the store {shown}"))?;
-    store
-        .forget(app)
-        .with_context(|| format!("the store {shown}"))
+pub fn remove(folder: &Folder, app: Tid) -> anyhow::Result<()> {
+    let shown = folder.root.display();
+    let removed = folder.open()?.forget(app);
+    removed.with_context(|| format!("the store {shown}"))
 }

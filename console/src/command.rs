@@ -11,7 +11,7 @@ use crate::signal_name;
 use clap::{Args, Parser, Subcommand};
 use help::*;
 pub use policy::{Interval, RecoverArg, policy};
-use policy::{interval, mtbf};
+use policy::{interval, mtbf, suspended_for};
 use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
@@ -170,6 +170,27 @@ pub enum Command {
         tid: TidArg,
     },
 
+    /// End an application with a checkpoint for a while: the machine remembers it, and `resume` brings
+    /// it back.
+    #[command(after_long_help = SUSPEND_HELP)]
+    Suspend {
+        /// After so long it has ended, as with `stop --checkpoint`: 90s, 5m, 2h. Otherwise it waits until
+        /// it is resumed.
+        #[arg(long = "for", value_name = "TIME", value_parser = suspended_for)]
+        time: Option<Duration>,
+        /// The application: its master.
+        #[arg(value_name = "TID")]
+        app: TidArg,
+    },
+
+    /// Bring an application back that is suspended.
+    #[command(after_long_help = RESUME_HELP)]
+    Resume {
+        /// The application: its master, as `ps` shows it.
+        #[arg(value_name = "TID")]
+        app: TidArg,
+    },
+
     /// Bring an application back from a checkpoint, on whatever hosts there are.
     #[command(after_long_help = RESTART_HELP)]
     Restart {
@@ -207,6 +228,12 @@ pub enum Command {
         /// The host takes tasks again. Those that have left do not come back.
         #[arg(long)]
         undo: bool,
+        /// First save each application that has a task there. If one cannot be saved, nothing is begun.
+        #[arg(long, conflicts_with = "undo")]
+        checkpoint: bool,
+        /// Suspend the application of each task that cannot leave; it is resumed when there is room.
+        #[arg(long, conflicts_with = "undo")]
+        suspend: bool,
         /// Its name or number, as `conf` shows them.
         #[arg(value_name = "HOST")]
         host: String,

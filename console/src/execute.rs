@@ -1,7 +1,7 @@
 //! What each command does: questions to the daemon, and events for the renderer.
 
 use crate::{
-    checkpoints,
+    checkpoints::{self, Folder},
     client::Client,
     command::{self, AppArg, Cli, Command, Run, TidArg},
     failure::{self, ClientError, UsageError},
@@ -24,8 +24,8 @@ use std::{
 };
 use vm_wire::{
     HostId, MachineId, Tid,
-    console::{Answer, Conf, HostRow, HostState, Request, TaskRow},
-    peer::MoveWay,
+    console::{Answer, Conf, HostRow, HostState, Request, SuspendedRow, TaskRow},
+    peer::{DrainWay, MoveWay},
     task,
 };
 
@@ -99,7 +99,9 @@ impl Console {
             Command::Ps { app } => {
                 let app = app.as_ref().map(|app| self.resolve(app)).transpose()?;
                 let rows = self.tasks(app, None)?;
-                self.renderer.show(&Event::Tasks(&rows))?;
+                let mut suspended = self.suspended()?;
+                suspended.retain(|row| app.is_none_or(|app| row.app == app));
+                self.renderer.show(&Event::Tasks(&rows, &suspended))?;
                 Ok(failure::DONE)
             }
             Command::Kill { tids } => self.signal(libc::SIGKILL, tids),
@@ -161,6 +163,20 @@ impl Console {
                 self.renderer.show(&Event::Stopped(&report))?;
                 Ok(failure::DONE)
             }
+            Command::Suspend { time, app } => {
+                let app = self.resolve(app)?;
+                let for_ms = time.map_or(0, |time| time.as_millis() as u64);
+                let request = Request::Suspend(app, for_ms);
+                let Answer::Checkpointed(report) = self.client()?.ask(&request)? else {
+                    return Err(ClientError::Unexpected.into());
+                };
+                self.renderer.show(&Event::Suspended(app, &report))?;
+                Ok(failure::DONE)
+            }
+            Command::Resume { app } => {
+                let app = self.resolve(app)?;
+                self.restart(&Request::Resume(app))
+            }
             Command::Restart {
                 app,
                 from,
@@ -170,7 +186,7 @@ impl Console {
                 let app = match app {
                     Some(AppArg::Named(app)) => *app,
                     Some(AppArg::Master(tid)) => self.resolve(tid)?,
-                    None => checkpoints::only(&PathBuf::from(self.conf(None)?.store))?,
+                    None => checkpoints::only(&Folder::of(&self.conf(None)?))?,
                 };
                 let from = from.map(|id| (id.generation, id.epoch));
                 self.restart(&Request::Restart {
@@ -185,17 +201,20 @@ impl Console {
                 verify,
                 remove,
             } => {
-                let root = match store {
-                    Some(root) => root.clone(),
-                    None => PathBuf::from(self.conf(None)?.store),
+                let folder = match store {
+                    Some(root) => Folder::at(root),
+                    None => Folder::of(&self.conf(None)?),
                 };
-                if store.is_some() && !root.exists() {
-                    bail!("there is no store {}", root.display());
+                if store.is_some() && !folder.root.exists() {
+                    bail!("there is no store {}", folder.root.display());
                 }
                 if let Some(app) = remove {
-                    checkpoints::remove(&root, *app)?;
+                    self.remove_checkpoints(&folder, *app)?;
                 }
-                let rows = checkpoints::list(&root, *verify)?;
+                let mut rows = checkpoints::list(&folder, *verify)?;
+                if folder.host.is_some() {
+                    self.ask_stores(&mut rows, *verify)?;
+                }
                 self.renderer.show(&Event::Checkpoints(&rows))?;
                 let damaged = rows.iter().any(|row| row.damaged.is_some());
                 Ok(if damaged {
@@ -204,14 +223,30 @@ impl Console {
                     failure::DONE
                 })
             }
-            Command::Drain { undo: true, host } => {
+            Command::Drain {
+                undo: true, host, ..
+            } => {
                 let Answer::Done = self.client()?.ask(&Request::Undrain(host.clone()))? else {
                     return Err(ClientError::Unexpected.into());
                 };
                 self.renderer.show(&Event::HostResumed(host))?;
                 Ok(failure::DONE)
             }
-            Command::Drain { undo: false, host } => self.drain(host),
+            Command::Drain {
+                undo: false,
+                checkpoint,
+                suspend,
+                host,
+            } => {
+                let (checkpoint, suspend) = (*checkpoint, *suspend);
+                self.drain(
+                    host,
+                    DrainWay {
+                        checkpoint,
+                        suspend,
+                    },
+                )
+            }
             Command::Conf { all } => {
                 let mut conf = self.conf(None)?;
                 conf.hosts.retain(|row| *all || is_present(row));
@@ -305,6 +340,13 @@ impl Console {
         }
     }
 
+    fn suspended(&mut self) -> Result<Vec<SuspendedRow>, ClientError> {
+        match self.ask(&Request::Suspended, None)? {
+            Answer::Suspended(rows) => Ok(rows),
+            _ => Err(ClientError::Unexpected),
+        }
+    }
+
     fn ask(&mut self, request: &Request, time: Option<Duration>) -> Result<Answer, ClientError> {
         let client = self.client()?;
         match time {
@@ -350,8 +392,8 @@ impl Console {
         let name = program.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let outcome = self.client_or_start().map(drop).and_then(|()| {
             if args.resume_or_start {
-                let root = PathBuf::from(self.conf(None)?.store);
-                if let Some(app) = checkpoints::of_program(&root, &name)?.pop() {
+                let folder = Folder::of(&self.conf(None)?);
+                if let Some(app) = checkpoints::of_program(&folder, &name)?.pop() {
                     return self.restart(&Request::Restart {
                         app,
                         from: None,
@@ -375,9 +417,9 @@ impl Console {
         });
         match outcome {
             Ok(failure::DONE) if args.resume_or_start => {
-                let root = PathBuf::from(self.conf(None)?.store);
-                for app in checkpoints::of_program(&root, &name)? {
-                    checkpoints::remove(&root, app)?;
+                let folder = Folder::of(&self.conf(None)?);
+                for app in checkpoints::of_program(&folder, &name)? {
+                    self.remove_checkpoints(&folder, app)?;
                 }
                 Ok(failure::DONE)
             }
@@ -389,6 +431,30 @@ impl Console {
                 Ok(run::failure_code(&error))
             }
         }
+    }
+
+    /// Asks the hosts, each of which has a store of its own, what they have of these checkpoints.
+    fn ask_stores(&mut self, rows: &mut [checkpoints::Row], verify: bool) -> anyhow::Result<()> {
+        let mut apps: Vec<Tid> = rows.iter().map(|row| row.app).collect();
+        apps.dedup();
+        for app in apps {
+            let Answer::Stock(stock) = self.client()?.ask(&Request::Stock(app, verify))? else {
+                return Err(ClientError::Unexpected.into());
+            };
+            checkpoints::merge(rows, app, &stock);
+        }
+        Ok(())
+    }
+
+    /// Removes the checkpoints of an application: from that folder, and, if it is the own one of the host
+    /// here, from those of all others.
+    fn remove_checkpoints(&mut self, folder: &Folder, app: Tid) -> anyhow::Result<()> {
+        if folder.host.is_some() {
+            let Answer::Done = self.client()?.ask(&Request::ForgetStored(app))? else {
+                return Err(ClientError::Unexpected.into());
+            };
+        }
+        checkpoints::remove(folder, app)
     }
 
     /// Brings an application back. Attached, that has a connection of its own, as a run.
@@ -523,9 +589,9 @@ impl Console {
         Ok(failure::DONE)
     }
 
-    fn drain(&mut self, host: &str) -> anyhow::Result<u8> {
+    fn drain(&mut self, host: &str, way: DrainWay) -> anyhow::Result<u8> {
         let bar = launch::progress_bar(self.renderer.audience(), host);
-        let request = Request::Drain(host.to_owned());
+        let request = Request::Drain(host.to_owned(), way);
         let answer = self.client()?.ask_while(&request, LOOK, |client| {
             let Answer::Conf(conf) = client.ask(&Request::Conf)? else {
                 return Err(ClientError::Unexpected);

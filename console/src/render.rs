@@ -18,7 +18,7 @@ use vm_wire::{
     HostId, MachineId, Tid,
     agreed::ExitStatus,
     checkpoint::{CheckpointReport, Policy, RestartReport},
-    console::{Conf, Output, TaskRow},
+    console::{Conf, Output, SuspendedRow, TaskRow},
     peer::{DrainReport, MoveReport},
 };
 
@@ -33,8 +33,8 @@ fn host_name(conf: &Conf, host: HostId) -> String {
 pub enum Event<'a> {
     /// The machine.
     Conf(&'a Conf),
-    /// Its tasks.
-    Tasks(&'a [TaskRow]),
+    /// Its tasks, and applications that are suspended.
+    Tasks(&'a [TaskRow], &'a [SuspendedRow]),
     /// Tasks that were started in the background.
     Started(&'a [Tid]),
     /// A signal was sent.
@@ -49,6 +49,8 @@ pub enum Event<'a> {
     Policy(Tid, Policy),
     /// An application was stopped with a checkpoint.
     Stopped(&'a CheckpointReport),
+    /// One was suspended.
+    Suspended(Tid, &'a CheckpointReport),
     /// It was brought back; the machine, for the names.
     Restarted(&'a RestartReport, &'a Conf),
     /// What is in the store.
@@ -240,6 +242,11 @@ fn restarted_from(report: &RestartReport) -> String {
     vm_store::CheckpointId::new(generation, epoch).to_string()
 }
 
+/// That with which an application was suspended.
+fn suspended_with(row: &SuspendedRow) -> String {
+    vm_store::CheckpointId::new(row.from.0, row.from.1).to_string()
+}
+
 /// A checkpoint, as it is called in the store.
 fn checkpoint_name(report: &CheckpointReport) -> String {
     vm_store::CheckpointId::new(report.generation, report.epoch).to_string()
@@ -310,6 +317,7 @@ pub mod tests {
                 cpus: 2,
                 tasks_max: 4096,
                 arch: "x86_64".to_owned(),
+                store_local: false,
             },
             tasks,
             voter,
@@ -415,7 +423,7 @@ h3    gamma-with-a-long-name  10.0.0.3:7000  -         dead   -          2  x86_
     #[test]
     fn people_see_children_below_their_parents() {
         assert_eq!(
-            shown(Audience::People, &Event::Tasks(&tasks())),
+            shown(Audience::People, &Event::Tasks(&tasks(), &[])),
             "\
 TASK        HOST   PROGRAM   PID  STATE      CPU   MEMORY
 t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
@@ -424,7 +432,46 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
 └─ t2.1     beta   align    4242  R         1:02  3.0 GiB
 "
         );
-        assert_eq!(shown(Audience::People, &Event::Tasks(&[])), "no tasks\n");
+        assert_eq!(
+            shown(Audience::People, &Event::Tasks(&[], &[])),
+            "no tasks\n"
+        );
+    }
+
+    #[test]
+    fn people_and_programs_see_what_is_suspended() {
+        let row = |own, until_ms, drained: Option<&str>, resuming| SuspendedRow {
+            app: tid(1, own),
+            program: "heat".to_owned(),
+            tasks: 3,
+            from: (1, 4),
+            since_ms: 1_000_000_000_000,
+            until_ms,
+            drained: drained.map(str::to_owned),
+            resuming,
+        };
+        let rows = [
+            row(1, 0, None, false),
+            row(2, 1_000_007_200_000, None, false),
+            row(3, 0, Some("beta"), true),
+        ];
+        assert_eq!(
+            shown(Audience::People, &Event::Tasks(&[], &rows)),
+            "\
+no tasks
+t1.1 (heat, 3 tasks) is suspended with g1-e4 since 2001-09-09T01:46:40Z; 'vm resume t1.1' brings it back
+t1.2 (heat, 3 tasks) is suspended with g1-e4 since 2001-09-09T01:46:40Z until 2001-09-09T03:46:40Z; 'vm resume t1.2' brings it back
+t1.3 (heat, 3 tasks) is suspended with g1-e4 since 2001-09-09T01:46:40Z, as beta drained; it is just being resumed
+"
+        );
+        let text = shown(Audience::Programs, &Event::Tasks(&[], &rows));
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let second = &value["suspended"][1];
+        assert_eq!(second["app"], "t1.2");
+        assert_eq!(second["checkpoint"], "g1-e4");
+        assert_eq!(second["until"], "2001-09-09T03:46:40Z");
+        assert_eq!(second["drained"], serde_json::Value::Null);
+        assert_eq!(value["suspended"][2]["resuming"], true);
     }
 
     #[test]
@@ -437,7 +484,7 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
         assert_eq!(value["hosts"][0]["role"], "leader");
         assert_eq!(value["hosts"][2]["state"], "dead");
 
-        let text = shown(Audience::Programs, &Event::Tasks(&tasks()));
+        let text = shown(Audience::Programs, &Event::Tasks(&tasks(), &[]));
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["tasks"][0]["tid"], "t2.2");
         assert_eq!(value["tasks"][0]["usage"], serde_json::Value::Null);
@@ -489,6 +536,7 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
             id: vm_store::CheckpointId::new(0, epoch),
             summary,
             damaged: damaged.map(str::to_owned),
+            alone: if epoch == 4 { 2 } else { 0 },
         };
         let summary = vm_store::Summary {
             taken_ms: 1_000_000_000_000,
@@ -502,14 +550,29 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
             program: "heat".to_owned(),
         };
         let half = Some("it is half as long");
-        let rows = [row(2, Some(summary), None), row(3, None, half)];
+        let rows = [
+            row(2, Some(summary.clone()), None),
+            row(3, None, half),
+            row(4, Some(summary), None),
+        ];
         let drained = DrainReport {
             host: HostId(2),
             total_us: 250_000,
             moved_count: 1,
             refused_count: 1,
+            saved_count: 0,
             moved: vec![(tid(2, 1), moved.clone())],
             refused: vec![(tid(2, 2), Failed::new(FailKind::Refused, &reasons[0]))],
+            suspended: Vec::new(),
+        };
+        let emptied = DrainReport {
+            moved_count: 0,
+            refused_count: 0,
+            saved_count: 2,
+            moved: Vec::new(),
+            refused: Vec::new(),
+            suspended: vec![tid(1, 1)],
+            ..drained
         };
         let machine = conf();
         for (event, people, programs) in [
@@ -561,6 +624,19 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
                 r#"{"bytes":80000000,"freeze_us":45000,"in_transit":7,"stopped":"g0-e2","stored":900000,"tasks":4,"total_us":60000}"#,
             ),
             (
+                Event::Suspended(tid(1, 1), &saved),
+                "t1.1 suspended with checkpoint g0-e2: 4 tasks, 80.0 MB (0.9 stored) in 60.0 ms; \
+                 'vm resume t1.1' brings it back\n",
+                r#"{"bytes":80000000,"checkpoint":"g0-e2","freeze_us":45000,"stored":900000,"suspended":"t1.1","tasks":4,"total_us":60000}"#,
+            ),
+            (
+                Event::Drained(&emptied, &machine),
+                "2 applications were saved first\n\
+                 t1.1 suspended: it is resumed when there is room, or by 'vm resume t1.1'\n\
+                 beta: 0 tasks have left in 0.250 s\n",
+                r#"{"drained":"beta","moved":[],"moved_count":0,"refused":[],"refused_count":0,"saved_count":2,"suspended":["t1.1"],"total_us":250000}"#,
+            ),
+            (
                 Event::Restarted(&restarted, &machine),
                 "\
 g0-e3: it is half as long
@@ -574,8 +650,9 @@ t1.1 restarted from g0-e2 in 80.0 ms: 1 task on alpha, 2 tasks on beta
 APPLICATION  CHECKPOINT  MADE                  TASKS    MB  STORED     TOOK  STOOD  BASE   PROGRAM
 00beef-t1.1  g0-e2       2001-09-09T01:46:40Z      4  80.0     0.9  1060 ms  45 ms  g0-e1  heat
 00beef-t1.1  g0-e3                                                                         damaged: it is half as long
+00beef-t1.1  g0-e4       2001-09-09T01:46:40Z      4  80.0     0.9  1060 ms  45 ms  g0-e1  heat (2 of 4 images on one disk alone)
 ",
-                r#"{"checkpoints":[{"application":"00beef-t1.1","base":"g0-e1","bytes":80000000,"checkpoint":"g0-e2","damaged":null,"freeze_us":45000,"in_transit":7,"made":"2001-09-09T01:46:40Z","program":"heat","stored":900000,"tasks":4,"took_us":1060000},{"application":"00beef-t1.1","base":null,"bytes":null,"checkpoint":"g0-e3","damaged":"it is half as long","freeze_us":null,"in_transit":null,"made":null,"program":null,"stored":null,"tasks":null,"took_us":null}]}"#,
+                r#"{"checkpoints":[{"alone":0,"application":"00beef-t1.1","base":"g0-e1","bytes":80000000,"checkpoint":"g0-e2","damaged":null,"freeze_us":45000,"in_transit":7,"made":"2001-09-09T01:46:40Z","program":"heat","stored":900000,"tasks":4,"took_us":1060000},{"alone":0,"application":"00beef-t1.1","base":null,"bytes":null,"checkpoint":"g0-e3","damaged":"it is half as long","freeze_us":null,"in_transit":null,"made":null,"program":null,"stored":null,"tasks":null,"took_us":null},{"alone":2,"application":"00beef-t1.1","base":"g0-e1","bytes":80000000,"checkpoint":"g0-e4","damaged":null,"freeze_us":45000,"in_transit":7,"made":"2001-09-09T01:46:40Z","program":"heat","stored":900000,"tasks":4,"took_us":1060000}]}"#,
             ),
             (
                 Event::Drained(&drained, &machine),
@@ -584,7 +661,7 @@ t2.1 moved to alpha: 5.0 MB in 40.0 ms
 t2.2 stays: it has no way back
 beta: 1 task has left in 0.250 s, 1 has not
 ",
-                r#"{"drained":"beta","moved":[{"bytes":5000000,"tid":"t2.1","to":"alpha","total_us":40000}],"moved_count":1,"refused":[{"reason":"it has no way back","tid":"t2.2"}],"refused_count":1,"total_us":250000}"#,
+                r#"{"drained":"beta","moved":[{"bytes":5000000,"tid":"t2.1","to":"alpha","total_us":40000}],"moved_count":1,"refused":[{"reason":"it has no way back","tid":"t2.2"}],"refused_count":1,"saved_count":0,"suspended":[],"total_us":250000}"#,
             ),
             (
                 Event::HostResumed("beta"),
@@ -608,8 +685,8 @@ beta: 1 task has left in 0.250 s, 1 has not
             ),
             (
                 Event::Version(Some(&facts)),
-                "vm 0.1.0, protocol 1\nvmd 0.1.0, protocol 1, host h1 of machine 00beef\n",
-                r#"{"daemon":{"host":"h1","machine":"00beef","protocol":1,"release":"0.1.0"},"protocol":1,"release":"0.1.0"}"#,
+                "vm 0.1.0, protocol 2\nvmd 0.1.0, protocol 1, host h1 of machine 00beef\n",
+                r#"{"daemon":{"host":"h1","machine":"00beef","protocol":1,"release":"0.1.0"},"protocol":2,"release":"0.1.0"}"#,
             ),
             (Event::Help("text\n"), "text\n", r#"{"help":"text\n"}"#),
             (

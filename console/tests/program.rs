@@ -22,7 +22,7 @@ use vm_wire::{
     console::{
         Answer, Conf, HostRow, HostState, Input, Output, Request, RunEnd, TaskRow, WindowSize,
     },
-    peer::DrainReport,
+    peer::{DrainReport, DrainWay},
     task::{FailKind, Failed},
 };
 
@@ -60,6 +60,7 @@ fn conf() -> Conf {
             cpus: 1,
             tasks_max: 10,
             arch: "x86_64".to_owned(),
+            store_local: false,
         },
         tasks: 0,
         voter: state == HostState::Live,
@@ -192,7 +193,10 @@ fn a_drain_looks_how_far_it_is_until_it_is_answered() {
     for refused in [false, true] {
         let output = against(&["drain", "alpha"], move |mut daemon| {
             let (drain, request) = daemon.request();
-            assert_eq!(request, Request::Drain("alpha".to_owned()));
+            assert_eq!(
+                request,
+                Request::Drain("alpha".to_owned(), DrainWay::default())
+            );
             assert_eq!(daemon.answer_next(&Answer::Conf(conf())), Request::Conf);
             // The answer comes before the one to the question of how far it is.
             let (progress, request) = daemon.request();
@@ -203,12 +207,14 @@ fn a_drain_looks_how_far_it_is_until_it_is_answered() {
                 total_us: 1_000,
                 moved_count: 0,
                 refused_count: refused.into(),
+                saved_count: 0,
                 moved: Vec::new(),
                 refused: if refused {
                     vec![(tid(2, 1), no)]
                 } else {
                     Vec::new()
                 },
+                suspended: Vec::new(),
             };
             daemon.answer(drain, &Answer::Drained(report));
             daemon.answer(progress, &Answer::Conf(conf()));
@@ -277,8 +283,10 @@ fn on_a_terminal_a_drain_shows_the_tasks_of_the_host_that_is_there() {
             total_us: 1_000,
             moved_count: 7,
             refused_count: 0,
+            saved_count: 0,
             moved: Vec::new(),
             refused: Vec::new(),
+            suspended: Vec::new(),
         };
         daemon.answer(drain, &Answer::Drained(report));
         while let Some(frame) = daemon.frame() {
@@ -302,6 +310,7 @@ fn a_reader_that_stops_reading_is_no_error() {
         daemon.greet();
         let rows = (1..2000).map(|number| row(tid(1, number))).collect();
         daemon.answer_next(&Answer::Ps(rows));
+        daemon.answer_next(&Answer::Suspended(Vec::new()));
     });
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -339,6 +348,8 @@ fn a_script_ends_at_its_first_failure_with_its_exit_code() {
     let daemon = fake::listen(dir.path(), 1, |_, mut daemon| {
         daemon.greet();
         daemon.answer_next(&Answer::Ps(Vec::new()));
+        let request = daemon.answer_next(&Answer::Suspended(Vec::new()));
+        assert_eq!(request, Request::Suspended);
         let request = daemon.answer_next(&Answer::Check(vec!["it is stopped".to_owned()]));
         assert_eq!(request, Request::Check(tid(1, 1)));
         assert!(daemon.frame().is_none());
@@ -352,7 +363,7 @@ fn a_script_ends_at_its_first_failure_with_its_exit_code() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         text(&output.stdout),
-        "{\"tasks\":[]}\nt1.1 cannot be moved: it is stopped\n"
+        "{\"suspended\":[],\"tasks\":[]}\nt1.1 cannot be moved: it is stopped\n"
     );
     daemon.join().unwrap();
 }

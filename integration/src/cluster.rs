@@ -7,6 +7,7 @@
 pub mod binaries;
 pub mod client;
 pub mod disk;
+pub mod foreign;
 pub mod network;
 pub mod processes;
 
@@ -126,12 +127,24 @@ pub struct Cluster {
     /// The namespaces, for a cluster that has some.
     pub network: Option<Network>,
     folder: TempDir,
+    /// Each daemon has a store of its own.
+    own_stores: bool,
 }
 
 impl Cluster {
     /// A machine of `hosts` daemons on the loopback address; all have joined.
     pub fn on_loopback(hosts: usize) -> Cluster {
         Self::start(hosts, None, folder())
+    }
+
+    /// Likewise, each with a store of its own ([`Cluster::store_of`]).
+    pub fn with_own_stores(hosts: usize) -> Cluster {
+        let mut cluster = Self::start(0, None, folder());
+        cluster.own_stores = true;
+        for _ in 0..hosts {
+            cluster.add(&[]);
+        }
+        cluster
     }
 
     /// A machine of `hosts` daemons, each in a network namespace of its own; all have joined.
@@ -177,6 +190,7 @@ impl Cluster {
             nodes: Vec::new(),
             network,
             folder,
+            own_stores: false,
         };
         for _ in 0..hosts {
             cluster.add(&[]);
@@ -200,6 +214,11 @@ impl Cluster {
     /// Where all daemons have their checkpoints.
     pub fn store(&self) -> PathBuf {
         self.folder().join("store")
+    }
+
+    /// Where the daemon of that name has its checkpoints, if each has its own.
+    pub fn store_of(&self, name: &str) -> PathBuf {
+        self.folder().join(format!("store-{name}"))
     }
 
     /// The file with the machine's secret.
@@ -234,7 +253,13 @@ impl Cluster {
         command.arg("--dir").arg(self.folder().join(name));
         command.arg("--secret-file").arg(self.secret_file());
         command.arg("--path").arg(path);
-        command.arg("--store").arg(self.store());
+        match self.own_stores {
+            true => {
+                command.arg("--store").arg(self.store_of(name));
+                command.arg("--store-local")
+            }
+            false => command.arg("--store").arg(self.store()),
+        };
         if let Some(address) = self.address() {
             command.args(["--join", &address]);
         }

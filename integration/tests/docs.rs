@@ -85,6 +85,7 @@ fn the_guides_limits_are_those_of_the_code() {
         ("HOSTS_LIVE_MAX", limits::HOSTS_LIVE_MAX as u64),
         ("TASKS_MAX_DEFAULT", limits::TASKS_MAX_DEFAULT as u64),
         ("TASKS_LIVE_MAX", limits::TASKS_LIVE_MAX as u64),
+        ("APPS_SUSPENDED_MAX", limits::APPS_SUSPENDED_MAX as u64),
         ("SPAWN_COUNT_MAX", u64::from(limits::SPAWN_COUNT_MAX)),
         ("SPAWN_TEXT_MAX", limits::SPAWN_TEXT_MAX as u64),
         ("GROUPS_MAX", limits::GROUPS_MAX as u64),
@@ -93,6 +94,8 @@ fn the_guides_limits_are_those_of_the_code() {
         ("LINE_MAX", limits::LINE_MAX as u64),
         ("MOVE_FILES", limits::MOVE_FILES),
         ("CHECKPOINT_FILES", limits::CHECKPOINT_FILES),
+        ("SAFE_POINT", limits::SAFE_POINT.as_secs()),
+        ("PORTABLE_PART_MAX", limits::PORTABLE_PART_MAX),
         ("OUTPUT_QUEUE_BYTES", limits::OUTPUT_QUEUE_BYTES as u64),
     ]);
     for cells in rows(&text) {
@@ -110,7 +113,7 @@ fn the_guides_limits_are_those_of_the_code() {
             .unwrap_or_else(|| panic!("{name} is not known to this test"));
         let (number, unit) = amount.split_once(' ').unwrap_or((amount, ""));
         let unit: u64 = match unit {
-            "" => 1,
+            "" | "s" => 1,
             "KiB" => 1 << 10,
             "MiB" => 1 << 20,
             "GiB" => 1 << 30,

@@ -11,7 +11,7 @@ use vm_wire::{
     Tid,
     agreed::ExitStatus,
     console::{Answer, HostState, Request, TaskRow},
-    peer::DrainReport,
+    peer::{DrainReport, DrainWay},
     task::{FailKind, Place},
 };
 
@@ -57,7 +57,10 @@ fn end(mut run: Client) {
 }
 
 fn drain(node: &Node, host: &str) -> DrainReport {
-    match node.client().ask(&Request::Drain(host.to_owned())) {
+    match node
+        .client()
+        .ask(&Request::Drain(host.to_owned(), DrainWay::default()))
+    {
         Answer::Drained(report) => report,
         other => panic!("{other:?}"),
     }
@@ -103,7 +106,10 @@ fn what_cannot_leave_is_named_and_the_rest_leaves() {
     assert_eq!(reasons, std::slice::from_ref(why));
     assert_eq!(tasks_on(node, "n1"), [master]);
     // The last host that takes tasks does not drain.
-    let Answer::Failed(failed) = node.client().ask(&Request::Drain("n2".to_owned())) else {
+    let Answer::Failed(failed) = node
+        .client()
+        .ask(&Request::Drain("n2".to_owned(), DrainWay::default()))
+    else {
         panic!("it has nowhere to drain to");
     };
     assert_eq!(failed.kind, FailKind::Refused);
@@ -127,7 +133,10 @@ fn a_machine_of_one_host_has_nowhere_to_drain_to() {
     else {
         panic!("it was not started");
     };
-    let Answer::Failed(failed) = node.client().ask(&Request::Drain("n1".to_owned())) else {
+    let Answer::Failed(failed) = node
+        .client()
+        .ask(&Request::Drain("n1".to_owned(), DrainWay::default()))
+    else {
         panic!("it has nowhere to drain to");
     };
     assert!(failed.text.contains("add one"), "{failed}");

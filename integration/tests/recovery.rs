@@ -117,13 +117,6 @@ fn of_a_parted_machine_one_side_goes_on_and_when_it_heals_nothing_runs_twice() {
     run.output_until("runs again on");
     network.set_cable(0, true);
     assert!(!cluster.nodes[0].wait_end(Duration::from_secs(5)).success());
-    let Answer::Ps(rows) = console.ask(&Request::Ps(None)) else {
-        panic!("ps has no such answer");
-    };
-    let mut tids: Vec<_> = rows.iter().map(|row| row.tid).collect();
-    tids.dedup();
-    assert_eq!((rows.len(), tids.len()), (2, 2), "{rows:?}");
-    assert!(rows.iter().all(|row| row.host != "n1"), "{rows:?}");
     let finished = run.finish();
     let text = format!("{finished:?}");
     assert!(

@@ -61,7 +61,8 @@ pub struct Args {
     pub max_tasks: u32,
 
     /// What SIGTERM, SIGINT and SIGHUP do: leave the machine, whereby the tasks here end; or drain
-    /// first: all tasks move to other hosts, and those that have not after --grace end
+    /// first: all tasks move to other hosts, and those that have not after --grace end; or suspend: drain
+    /// first, and suspend the application of each task that cannot leave
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnTerm::Leave)]
     pub on_term: OnTerm,
 
@@ -69,6 +70,13 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS",
           default_value_t = limits::DRAIN_GRACE_DEFAULT.as_secs() as u32)]
     pub grace: u32,
+
+    /// For how long applications are suspended that cannot leave when this host drains (--on-term
+    /// suspend, vm drain --suspend); after that they have ended, and their checkpoints stay. Seconds
+    /// [default: until they are resumed]
+    #[arg(long, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u64).range(1..=limits::SUSPENDED_FOR_MAX.as_secs()))]
+    pub suspended_for: Option<u64>,
 
     /// Working folder of this host: tasks that programs start, unless they give another, start there,
     /// and what a task that moves has open below that of the host it leaves is looked for below this
@@ -78,9 +86,14 @@ pub struct Args {
     pub work_dir: Option<PathBuf>,
 
     /// Folder for checkpoints, made when the first one is; for all daemons of the machine the same one,
-    /// on a disk that they share [default: DIR/store]
+    /// on a disk that they share, unless each has --store-local [default: DIR/store]
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
+
+    /// The folder of --store is on this host's own disk: what is saved here is copied to a second host,
+    /// so that no checkpoint is lost with one. Give it to every daemon of the machine, or to none
+    #[arg(long)]
+    pub store_local: bool,
 
     /// Make no more checkpoints while the folder of --store holds so many bytes; those that are there
     /// stay [default: as many as fit on the disk]
@@ -121,6 +134,8 @@ pub enum OnTerm {
     Leave,
     /// Its tasks move to other hosts.
     Drain,
+    /// Likewise, and the applications of those that cannot are suspended.
+    Suspend,
 }
 
 /// Where to listen for other daemons.

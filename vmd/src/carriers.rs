@@ -37,6 +37,21 @@ pub enum Role {
     Receiver,
     /// Becomes the task, at the target.
     Restorer,
+    /// Brings a part of a checkpoint from one store to another host, under that ticket.
+    Part(u64, Hand),
+}
+
+/// What a process does with such a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hand {
+    /// Reads it in the store.
+    Reads,
+    /// Sends it.
+    Sends,
+    /// Receives it.
+    Receives,
+    /// Writes it into the store.
+    Takes,
 }
 
 impl Role {
@@ -48,8 +63,8 @@ impl Role {
     /// After so many idle looks it hangs.
     fn patience(self) -> u32 {
         match self {
-            Role::Sender | Role::Writer(..) => limits::MOVE_STALL_LOOKS_SOURCE,
             Role::Receiver | Role::Restorer => limits::MOVE_STALL_LOOKS,
+            _ => limits::MOVE_STALL_LOOKS_SOURCE,
         }
     }
 
@@ -60,6 +75,10 @@ impl Role {
             Role::Writer(..) => "the process that stores its image",
             Role::Receiver => "the process that receives its image",
             Role::Restorer => "the process that was to become it",
+            Role::Part(_, Hand::Reads) => "the process that reads it in the store",
+            Role::Part(_, Hand::Sends) => "the process that sends it",
+            Role::Part(_, Hand::Receives) => "the process that receives it",
+            Role::Part(_, Hand::Takes) => "the process that stores it",
         }
     }
 }
@@ -73,6 +92,10 @@ pub enum News {
     SentAll(Tid),
     /// The writer has: the image is in the store.
     Stored(Tid, u32, Part),
+    /// A part was sent to another host, or why not.
+    PartSent(u64, Result<(), String>),
+    /// A part of another host is in the store, or why not.
+    CopyTaken(u64, Result<(), String>),
     /// It failed, or was given up.
     Failed(Failure),
 }
@@ -152,6 +175,14 @@ impl Carriers {
         });
     }
 
+    /// What that ticket was to bring is of no use any more.
+    pub fn cancel_part(&mut self, ticket: u64) {
+        self.drop_all(
+            Tid::NONE,
+            |role| matches!(role, Role::Part(of, _) if of == ticket),
+        );
+    }
+
     /// At the source, what is still to be sent is of no use. Whoever writes it is not left waiting.
     pub fn cancel(&mut self, tid: Tid) {
         self.drop_all(tid, Role::is_source);
@@ -200,6 +231,17 @@ impl Carriers {
         if !said.is_empty() {
             log::warn!("{said}");
         }
+        if let Role::Part(ticket, hand) = carrier.role {
+            let why = match said.is_empty() {
+                true => format!("{} ended ({status})", carrier.role.name()),
+                false => said,
+            };
+            let result = if well { Ok(()) } else { Err(why) };
+            let news = carrier
+                .matters
+                .then(|| self.part_ended(ticket, hand, result));
+            return Vec::from_iter(news.flatten());
+        }
         let mut news = Vec::new();
         if carrier.role == Role::Sender {
             news.push(News::SentAll(carrier.tid));
@@ -211,6 +253,23 @@ impl Carriers {
             }));
         }
         news
+    }
+
+    /// One of those that bring a part has ended. The first one that fails says why; all is well at the
+    /// source when none is left, and at the target when it is in the store.
+    fn part_ended(&mut self, ticket: u64, hand: Hand, result: Result<(), String>) -> Option<News> {
+        if result.is_err() {
+            self.cancel_part(ticket);
+        }
+        let of_it =
+            |it: &Carrier| it.matters && matches!(it.role, Role::Part(of, _) if of == ticket);
+        let left = self.table.iter().any(of_it);
+        match hand {
+            Hand::Reads | Hand::Sends if left => None,
+            Hand::Reads | Hand::Sends => Some(News::PartSent(ticket, result)),
+            Hand::Receives if result.is_ok() => None,
+            Hand::Receives | Hand::Takes => Some(News::CopyTaken(ticket, result)),
+        }
     }
 
     /// When the next look is due.
@@ -247,7 +306,13 @@ impl Carriers {
                 carrier.kill();
             }
             if std::mem::take(&mut carrier.matters) {
-                news.push(carrier.failure("hangs"));
+                news.push(match carrier.role {
+                    Role::Part(ticket, _) => {
+                        let text = format!("{} hangs", carrier.role.name());
+                        News::CopyTaken(ticket, Err(text))
+                    }
+                    _ => carrier.failure("hangs"),
+                });
             }
         }
         news
@@ -433,5 +498,36 @@ mod tests {
         carriers.add(TASK, Role::Receiver, pid, Some(out), None, Time(0));
         carriers.arrived(TASK);
         assert_eq!(carriers.ended(pid, ExitStatus::Code(1)), []);
+    }
+
+    #[test]
+    fn a_part_is_sent_when_nobody_is_left_who_sends_it_and_the_first_that_fails_says_why() {
+        let pids = [i32::MAX, i32::MAX - 1].map(|pid| Pid::from_raw(pid).expect("a number"));
+        let add = |carriers: &mut Carriers, ticket, hands: [Hand; 2]| {
+            for (pid, hand) in pids.into_iter().zip(hands) {
+                let role = Role::Part(ticket, hand);
+                carriers.add(Tid::NONE, role, pid, None, None, Time(0));
+            }
+        };
+        let (well, badly) = (ExitStatus::Code(0), ExitStatus::Code(1));
+        let mut carriers = Carriers::default();
+        add(&mut carriers, 7, [Hand::Reads, Hand::Sends]);
+        assert_eq!(carriers.ended(pids[1], well), []);
+        assert_eq!(carriers.ended(pids[0], well), [News::PartSent(7, Ok(()))]);
+        add(&mut carriers, 8, [Hand::Reads, Hand::Sends]);
+        let [News::PartSent(8, Err(why))] = &carriers.ended(pids[0], badly)[..] else {
+            panic!("it failed")
+        };
+        assert!(why.contains("reads it in the store"), "{why}");
+        assert_eq!(carriers.ended(pids[1], well), []);
+        // Where it arrives, it is there when it is in the store.
+        add(&mut carriers, 9, [Hand::Receives, Hand::Takes]);
+        assert_eq!(carriers.ended(pids[0], well), []);
+        assert_eq!(carriers.ended(pids[1], well), [News::CopyTaken(9, Ok(()))]);
+        add(&mut carriers, 10, [Hand::Receives, Hand::Takes]);
+        carriers.cancel_part(10);
+        for pid in pids {
+            assert_eq!(carriers.ended(pid, ExitStatus::Signal(9)), []);
+        }
     }
 }

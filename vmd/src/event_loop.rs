@@ -18,7 +18,7 @@ use crate::{
     lease::LeaseTimer,
     links::Links,
     locals::Locals,
-    moves::{Moves, Stored},
+    moves::{Copied, Moves, Stored},
     processes::Processes,
     program::ProgramPath,
     signals::Signals,
@@ -418,10 +418,46 @@ impl EventLoop {
                 generation,
                 epoch,
                 copied,
+                second,
+                full,
             } => {
                 let id = CheckpointId::new(generation, epoch);
-                self.moves.store(tid, (app, id), copied, context);
+                let form = store::Form { second, full };
+                self.moves.store(tid, (app, id), (copied, form), context);
             }
+            Output::ExpectCopy {
+                ticket,
+                app,
+                from,
+                part,
+                ..
+            } => {
+                let id = CheckpointId::new(from.0, from.1);
+                self.moves.expect_copy(ticket, Copied { app, id, part });
+            }
+            Output::CancelPart(ticket) => self.moves.cancel_part(ticket),
+            Output::SendPart {
+                ticket,
+                addr,
+                app,
+                from,
+                part,
+                file,
+            } => {
+                let id = CheckpointId::new(from.0, from.1);
+                let part = Copied { app, id, part };
+                self.moves.send_part((&addr, ticket), &part, file, context);
+            }
+            Output::Stock {
+                question,
+                app,
+                from,
+                verify,
+            } => {
+                let answer = self.jobs.stock(question, app, from, depth(verify));
+                context.inbox.extend(answer);
+            }
+            Output::ForgetStored(app) => self.jobs.forget(app),
             Output::StoreCopy(tid) => self.moves.store_copy(tid, context),
             Output::Drop {
                 app,
@@ -455,11 +491,7 @@ impl EventLoop {
                 from,
                 verify,
             } => {
-                let depth = match verify {
-                    true => Depth::Hashes,
-                    false => Depth::Lengths,
-                };
-                let answer = self.jobs.load(question, app, from, depth);
+                let answer = self.jobs.load(question, app, from, depth(verify));
                 context.inbox.extend(answer);
             }
             Output::Restore {
@@ -479,7 +511,11 @@ impl EventLoop {
                 };
                 self.moves.restore(tid, stored, locals, processes, context);
             }
-            Output::Expect { tid, ticket } => self.moves.expect(tid, ticket),
+            Output::Expect {
+                tid,
+                ticket,
+                roll_back,
+            } => self.moves.expect(tid, ticket, roll_back),
             Output::Discard(tid) => {
                 fault::at("discard");
                 self.moves.forget(tid);
@@ -529,5 +565,13 @@ impl EventLoop {
             self.context.inbox.clear();
         }
         Ok(())
+    }
+}
+
+/// How closely parts of checkpoints are looked at.
+fn depth(verify: bool) -> Depth {
+    match verify {
+        true => Depth::Hashes,
+        false => Depth::Lengths,
     }
 }

@@ -17,7 +17,7 @@
 //! | `says.ORDER` | a coordinator has said so, and its daemon has not seen it yet |
 //! | `commit` | before the manifest of a checkpoint is written |
 //! | `sender`, `receiver` | the process that carries an image, when some of it has passed |
-//! | `writer` | the process that writes an image into the store, at its start |
+//! | `writer`, `taker` | the process that writes an image, or a copy of one, into the store, at its start |
 //! | `restorer` | the process that becomes the task, at its start |
 //!
 //! | action | does |

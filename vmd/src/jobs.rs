@@ -45,6 +45,13 @@ enum Job {
         from: Option<(u32, u32)>,
         depth: Depth,
     },
+    Stock {
+        question: u64,
+        app: Tid,
+        from: Option<(u32, u32)>,
+        depth: Depth,
+    },
+    Forget(Tid),
 }
 
 /// The way to the threads and back.
@@ -145,6 +152,34 @@ impl Jobs {
         Some(Input::Loaded(question, Err(failed)))
     }
 
+    /// Looks what is in the store of an application. If the thread is far behind, the answer is a failure
+    /// at once.
+    pub fn stock(
+        &self,
+        question: u64,
+        app: Tid,
+        from: Option<(u32, u32)>,
+        depth: Depth,
+    ) -> Option<Input> {
+        let job = Job::Stock {
+            question,
+            app,
+            from,
+            depth,
+        };
+        self.load.try_send(job).err()?;
+        let text = "the daemon waits for a disk and cannot look at its store now";
+        let failed = Failed::new(FailKind::System, text);
+        Some(Input::Stocked(question, Err(failed)))
+    }
+
+    /// Removes all checkpoints of an application. If the thread is far behind, they stay.
+    pub fn forget(&self, app: Tid) {
+        if self.commit.try_send(Job::Forget(app)).is_err() {
+            log::warn!("the daemon waits for a disk: the checkpoints of {app} stay in its store");
+        }
+    }
+
     /// The next answer that is there.
     pub fn answer(&self) -> Option<Input> {
         self.answers.try_recv().ok()
@@ -176,6 +211,16 @@ fn work(
                 from,
                 depth,
             } => Input::Loaded(question, store.load(app, from, depth).map(Box::new)),
+            Job::Stock {
+                question,
+                app,
+                from,
+                depth,
+            } => Input::Stocked(question, store.stock(app, from, depth)),
+            Job::Forget(app) => {
+                store.forget(app);
+                continue;
+            }
             Job::Drop(app, id) => {
                 store.drop_checkpoint(app, id);
                 continue;

@@ -42,6 +42,7 @@ mod streams;
 mod carriers;
 mod coordinators;
 mod moves;
+mod portable;
 mod store;
 mod transfer;
 
@@ -179,6 +180,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
     let spawner = Spawner {
         socket: dir.socket(),
         work_dir: work_dir.clone(),
+        path: ProgramPath::new(&args.path),
         file_limit: sockets::raise_file_limit(),
     };
     let link_listener = address::listen(&args.listen)?;
@@ -191,6 +193,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
             cpus: thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
             tasks_max: args.max_tasks,
             arch: env::consts::ARCH.to_owned(),
+            store_local: args.store_local,
         })
     };
     let store = store::Place {
@@ -200,6 +203,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
         },
         host: name.clone(),
         quota: args.store_quota.unwrap_or(0),
+        local: args.store_local,
     };
     let nonce = secret::random_u64();
     let config = |facts: &HostFacts| DaemonConfig {
@@ -207,8 +211,11 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
         release: env!("CARGO_PKG_VERSION").to_owned(),
         drain_at_stop: match args.on_term {
             OnTerm::Leave => None,
-            OnTerm::Drain => Some(Duration::from_secs(args.grace.into())),
+            OnTerm::Drain | OnTerm::Suspend => Some(Duration::from_secs(args.grace.into())),
         },
+        suspend_at_stop: args.on_term == OnTerm::Suspend,
+        suspended_for_ms: args.suspended_for.unwrap_or(0) * 1_000,
+        clock_ms: clock::origin_ms(),
         work_dir: work_dir.clone(),
         store: store.root.to_string_lossy().into_owned(),
         ..DaemonConfig::new(facts.clone(), nonce)

@@ -2,14 +2,14 @@
 //! [`vm_machine`]'s moves.
 
 use crate::{
-    carriers::{Carriers, Failure, News, Role},
+    carriers::{Carriers, Failure, Hand, News, Role},
     context::Context,
     fault::{self, Strike},
     locals::Locals,
     processes::Processes,
     secret::Secret,
     secure::Mode,
-    store::Place,
+    store::{Form, Place},
     transfer,
 };
 use rustix::{
@@ -39,8 +39,8 @@ pub struct Moves {
     mode: Mode,
     here: (HostId, MachineId),
     store: Place,
-    /// Tasks that are awaited, by ticket.
-    expected: HashMap<u64, Tid>,
+    /// Tasks and parts of checkpoints that are awaited, by ticket.
+    expected: HashMap<u64, Expected>,
     /// The images that are written.
     images: HashMap<Tid, Image>,
     /// Images that copies of tasks write, and that nobody reads yet: nothing takes processor time from
@@ -63,12 +63,33 @@ pub struct Stored<'a> {
     pub roll_back: bool,
 }
 
+/// What a connection is to bring.
+#[derive(Debug)]
+enum Expected {
+    /// The image of a task, which is made of it; files that it writes become what they were.
+    Task { tid: Tid, roll_back: bool },
+    /// The file of a part, for a copy of it in the store.
+    Copy(Copied),
+}
+
+/// A part of a checkpoint in the store.
+#[derive(Debug)]
+pub struct Copied {
+    /// The application.
+    pub app: Tid,
+    /// Which checkpoint of it.
+    pub id: CheckpointId,
+    /// The part.
+    pub part: Part,
+}
+
 /// An image that nobody reads yet.
 #[derive(Debug)]
 struct Unread {
     out: OwnedFd,
     app: Tid,
     id: CheckpointId,
+    form: Form,
 }
 
 /// An image that a task is to write.
@@ -124,14 +145,14 @@ impl Moves {
         &mut self,
         tid: Tid,
         (app, id): (Tid, CheckpointId),
-        copied: bool,
+        (copied, form): (bool, Form),
         context: &mut Context,
     ) {
         let (out, way) = match pipe() {
             Ok(ends) => ends,
             Err(error) => return refuse(tid, &error, context),
         };
-        self.unread.insert(tid, Unread { out, app, id });
+        self.unread.insert(tid, Unread { out, app, id, form });
         let order = match copied {
             true => Freeze::Copied,
             false => Freeze::Checkpoint,
@@ -144,11 +165,12 @@ impl Moves {
 
     /// Has the image of a task read into the store, which a copy of it writes, or itself.
     pub fn store_copy(&mut self, tid: Tid, context: &mut Context) {
-        let Some(Unread { out, app, id }) = self.unread.remove(&tid) else {
+        let Some(unread) = self.unread.remove(&tid) else {
             return;
         };
+        let Unread { out, app, id, form } = unread;
         let (store, role) = (self.store.clone(), Role::Writer(app, id.epoch));
-        let start = |out| store.start_writer((app, id), tid, out);
+        let start = |out| store.start_writer((app, id), tid, &form, out);
         if let Err(error) = self.start_carrier(tid, role, out, start, context) {
             let text = format!("what stores its image cannot be started: {error}");
             let failed = Failed::new(FailKind::System, text);
@@ -275,15 +297,106 @@ impl Moves {
         }
     }
 
-    /// Who comes with this ticket brings that task.
-    pub fn expect(&mut self, tid: Tid, ticket: u64) {
+    /// Who comes with this ticket brings that task, whose files perhaps become what they were.
+    pub fn expect(&mut self, tid: Tid, ticket: u64, roll_back: bool) {
         self.forget(tid);
-        self.expected.insert(ticket, tid);
+        let task = Expected::Task { tid, roll_back };
+        self.expected.insert(ticket, task);
+    }
+
+    /// Who comes with this ticket brings that part, for a copy of it in the store.
+    pub fn expect_copy(&mut self, ticket: u64, copied: Copied) {
+        self.expected.insert(ticket, Expected::Copy(copied));
+    }
+
+    /// What that ticket was to bring is of no use any more.
+    pub fn cancel_part(&mut self, ticket: u64) {
+        self.expected.remove(&ticket);
+        self.carriers.cancel_part(ticket);
+    }
+
+    /// Sends a part that is in the store to that address, under that ticket: the bytes of its `file`, or
+    /// what it holds.
+    pub fn send_part(
+        &mut self,
+        (addr, ticket): (&str, u64),
+        part: &Copied,
+        file: bool,
+        context: &mut Context,
+    ) {
+        let mut send = || -> io::Result<()> {
+            let (out, way) = pipe()?;
+            let at = (part.app, part.id);
+            let (reader, words) = match file {
+                true => self.store.start_file_reader(at, &part.part, way)?,
+                false => self.store.start_reader(at, &part.part, way)?,
+            };
+            self.add_part(ticket, Hand::Reads, reader, None, words, context);
+            let (secret, mode) = (&self.secret, self.mode);
+            let (sender, words) = transfer::start_sender(addr, ticket, secret, mode, out)?;
+            self.add_part(ticket, Hand::Sends, sender, None, words, context);
+            Ok(())
+        };
+        if let Err(error) = send() {
+            self.carriers.cancel_part(ticket);
+            let text = format!("what sends it cannot be started: {error}");
+            let failed = Failed::new(FailKind::System, text);
+            context
+                .inbox
+                .push_back(Input::PartSent(ticket, Err(failed)));
+        }
+    }
+
+    /// Has a part that comes over that connection written into the store.
+    fn take_copy(&mut self, ticket: u64, part: &Copied, socket: OwnedFd, context: &mut Context) {
+        let take = || -> io::Result<()> {
+            let (out, way) = pipe()?;
+            let read = out.try_clone()?;
+            let at = (part.app, part.id);
+            let (taker, words) = self.store.start_taker(at, &part.part, out)?;
+            self.add_part(ticket, Hand::Takes, taker, Some(read), words, context);
+            let (secret, mode) = (&self.secret, self.mode);
+            let receiver = transfer::start_receiver(socket, ticket, secret, mode, way)?;
+            self.add_part(
+                ticket,
+                Hand::Receives,
+                receiver.0,
+                None,
+                receiver.1,
+                context,
+            );
+            Ok(())
+        };
+        if let Err(error) = take() {
+            self.carriers.cancel_part(ticket);
+            let text = format!("what stores it cannot be started: {error}");
+            let failed = Failed::new(FailKind::System, text);
+            context
+                .inbox
+                .push_back(Input::CopyTaken(ticket, Err(failed)));
+        }
+    }
+
+    /// One more process that brings a part. Whose images it is knows who gave the ticket.
+    fn add_part(
+        &mut self,
+        ticket: u64,
+        hand: Hand,
+        pid: Pid,
+        input: Option<OwnedFd>,
+        words: Option<OwnedFd>,
+        context: &Context,
+    ) {
+        let role = Role::Part(ticket, hand);
+        self.carriers
+            .add(Tid::NONE, role, pid, input, words, context.now);
     }
 
     /// The task is not awaited any more.
     pub fn forget(&mut self, tid: Tid) {
-        self.expected.retain(|_, awaited| *awaited != tid);
+        let it =
+            |awaited: &Expected| matches!(awaited, Expected::Task { tid: of, .. } if *of == tid);
+        self.expected.retain(|_, awaited| !it(awaited));
         self.carriers.forget(tid);
     }
 
@@ -296,9 +409,13 @@ impl Moves {
         processes: &mut Processes,
         context: &mut Context,
     ) {
-        let Some(tid) = self.expected.remove(&ticket) else {
-            log::warn!("a connection brings an image that nobody awaits: closed");
-            return;
+        let (tid, roll_back) = match self.expected.remove(&ticket) {
+            Some(Expected::Task { tid, roll_back }) => (tid, roll_back),
+            Some(Expected::Copy(part)) => return self.take_copy(ticket, &part, socket, context),
+            None => {
+                log::warn!("a connection brings an image that nobody awaits: closed");
+                return;
+            }
         };
         let (secret, mode) = (self.secret.clone(), self.mode);
         let start = |image| -> io::Result<(transfer::Carried, Option<OwnedFd>)> {
@@ -306,8 +423,7 @@ impl Moves {
             let carried = transfer::start_receiver(socket, ticket, &secret, mode, image)?;
             Ok((carried, Some(read)))
         };
-        // Its files are in use.
-        self.bring_back(tid, false, start, locals, processes, context);
+        self.bring_back(tid, roll_back, start, locals, processes, context);
     }
 
     /// Makes the process of a task out of its image in the store.
@@ -380,6 +496,7 @@ impl Moves {
             Report::Refused(_) => "report.refused",
             Report::Back => "report.back",
             Report::Writes => "report.writes",
+            Report::Portable => "report.portable",
         };
         if fault::at(point) == Strike::Task {
             processes.signal(tid, libc::SIGKILL);
@@ -403,6 +520,7 @@ impl Moves {
             }
             Report::Refused(text) => Input::Frozen(tid, Err(refused(text))),
             Report::Writes => return self.store_copy(tid, context),
+            Report::Portable => Input::Portable(tid),
             Report::Back => {
                 self.carriers.arrived(tid);
                 Input::Arrived(tid, Ok(()))
@@ -447,6 +565,14 @@ fn tell(news: News, processes: &Processes, context: &mut Context) {
     let Failure { tid, role, text } = match news {
         News::Failed(failure) => failure,
         News::SentAll(tid) => return context.inbox.push_back(Input::SentAll(tid)),
+        News::PartSent(ticket, result) => {
+            let result = result.map_err(|text| Failed::new(FailKind::System, text));
+            return context.inbox.push_back(Input::PartSent(ticket, result));
+        }
+        News::CopyTaken(ticket, result) => {
+            let result = result.map_err(|text| Failed::new(FailKind::System, text));
+            return context.inbox.push_back(Input::CopyTaken(ticket, result));
+        }
         News::Stored(tid, epoch, part) => {
             return context.inbox.push_back(Input::Stored(tid, epoch, Ok(part)));
         }
@@ -464,6 +590,8 @@ fn tell(news: News, processes: &Processes, context: &mut Context) {
         Role::Sender => Input::Frozen(tid, Err(failed)),
         Role::Writer(_, epoch) => Input::Stored(tid, epoch, Err(failed)),
         Role::Receiver | Role::Restorer => Input::Arrived(tid, Err(failed)),
+        // Of these there is other news.
+        Role::Part(..) => return,
     });
 }
 

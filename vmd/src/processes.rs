@@ -75,7 +75,13 @@ impl Processes {
     /// What the system says.
     pub fn new(spawner: Spawner) -> io::Result<Processes> {
         // Any process number turns it on.
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        match rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
+            // No kernel says so, but an emulator of another processor (qemu-user).
+            Err(rustix::io::Errno::INVAL) => {
+                log::warn!("what tasks leave behind is not this daemon's: it is emulated");
+            }
+            set => set?,
+        }
         Ok(Processes {
             spawner,
             streams: Slab::new(),

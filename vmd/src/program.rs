@@ -1,7 +1,9 @@
 //! Finding a program for a task: a path as it is, a name in the program path.
 
 use std::{
-    env, fs,
+    env,
+    ffi::OsString,
+    fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
@@ -26,6 +28,12 @@ impl ProgramPath {
             }
         }
         ProgramPath(path)
+    }
+
+    /// All of them, as in `$PATH`; without those whose names have a `:`.
+    pub fn joined(&self) -> OsString {
+        let plain = |folder: &&PathBuf| !folder.as_os_str().as_encoded_bytes().contains(&b':');
+        env::join_paths(self.0.iter().filter(plain)).unwrap_or_default()
     }
 
     /// The absolute path of `program`; a relative path is one from `dir`, or from the daemon's own

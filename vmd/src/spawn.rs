@@ -5,7 +5,11 @@
 //! starts can be ended with it. `unsafe` here: the code between fork and exec, which makes system
 //! calls only, and two calls of the C library that rustix does not have.
 
-use crate::transfer;
+use crate::{
+    portable::{self, ENV_PROGRAMS},
+    program::ProgramPath,
+    transfer,
+};
 use rustix::{
     fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     process::{Pid, PidfdFlags, Resource, Rlimit, Signal},
@@ -21,6 +25,7 @@ use std::{
 use vm_machine::LaunchSpec;
 use vm_wire::{
     console::WindowSize,
+    portable::{ENV_NAMES, ENV_STATE},
     task::{ENV_SOCKET, ENV_TOKEN, FailKind, Failed},
 };
 
@@ -31,6 +36,8 @@ pub struct Spawner {
     pub socket: PathBuf,
     /// Where a task starts for which nobody says otherwise; where the daemon did, if there is none.
     pub work_dir: Option<String>,
+    /// Where programs are looked up by name.
+    pub path: ProgramPath,
     /// The limit of open files as the daemon found it.
     pub file_limit: Rlimit,
 }
@@ -88,6 +95,8 @@ impl Spawner {
     pub fn bring_back(&self, roll_back: bool, handed: &[OwnedFd; 3]) -> io::Result<Started> {
         let mut command = transfer::restorer(roll_back);
         command
+            .env(ENV_SOCKET, &self.socket)
+            .env(ENV_PROGRAMS, self.path.joined())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -100,9 +109,11 @@ impl Spawner {
         command
             .args(&spec.args)
             .env_remove(crate::secret::ENV_SECRET)
+            .env_remove(ENV_STATE)
             .envs(spec.env.iter().map(|(name, value)| (name, value)))
             .env(ENV_SOCKET, &self.socket)
-            .env(ENV_TOKEN, spec.token.to_string());
+            .env(ENV_TOKEN, spec.token.to_string())
+            .env(ENV_NAMES, portable::names(&spec.env));
         if let Some(dir) = spec.dir.as_ref().or(self.work_dir.as_ref()) {
             command.current_dir(dir);
         }

@@ -14,17 +14,19 @@
 use crate::{
     fault::{self, Strike},
     lent::Lender,
+    portable,
     secret::Secret,
     secure::{self, LENGTH, Mode, SEALED, SEALED_MAX, Secure},
     sockets::tune_bulk,
 };
 use anyhow::{Context as _, bail, ensure};
 use rustix::{
-    fd::{AsFd, OwnedFd},
+    fd::{AsFd, FromRawFd as _, OwnedFd},
     io::Errno,
     process::{Pid, Signal},
 };
 use std::{
+    convert::Infallible,
     env,
     io::{self, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
@@ -122,10 +124,10 @@ pub fn spawn(mut command: Command) -> io::Result<Carried> {
 }
 
 /// A process that becomes a task, perhaps with its files rolled back: what the spawner still gives it
-/// are its streams.
+/// are its streams. Of its environment, which is the daemon's, a process of an image sees nothing.
 pub fn restorer(roll_back: bool) -> Command {
     let mut command = this_program();
-    command.arg(RESTORER).env_clear();
+    command.arg(RESTORER).env_remove(crate::secret::ENV_SECRET);
     if roll_back {
         command.arg(ROLL_BACK);
     }
@@ -360,14 +362,25 @@ fn take(
 /// Becomes the task.
 fn restore(roll_back: bool) -> anyhow::Result<()> {
     fault::at_carrier("restorer");
-    // SAFETY: the daemon has put the image there.
-    let image = unsafe { rustix::fd::BorrowedFd::borrow_raw(IMAGE) };
+    // SAFETY: the daemon has put the image there, for this process alone.
+    let image = unsafe { OwnedFd::from_raw_fd(IMAGE) };
+    let how = match portable::is_state(&image)? {
+        true => portable::go_on(image),
+        false => restore_image(image, roll_back),
+    };
+    match how.context("bringing a task back")? {}
+}
+
+#[cfg(target_arch = "x86_64")]
+fn restore_image(image: OwnedFd, roll_back: bool) -> anyhow::Result<Infallible> {
     let way = vm_checkpoint::Way {
         roll_back,
         ..vm_checkpoint::Way::default()
     };
-    match vm_checkpoint::restore(image, way) {
-        Ok(never) => match never {},
-        Err(error) => Err(error).context("bringing a task back"),
-    }
+    Ok(vm_checkpoint::restore(image.as_fd(), way)?)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn restore_image(_: OwnedFd, _: bool) -> anyhow::Result<Infallible> {
+    bail!("images of processes are brought back on x86-64 only")
 }

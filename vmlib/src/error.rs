@@ -52,6 +52,15 @@ pub enum InitError {
         /// What came.
         what: String,
     },
+    /// This process was to go on from a saved state of a portable task.
+    #[error(
+        "the state that this task is to go on from cannot be read: {what}; is this program of the same \
+         release as the one that was saved?"
+    )]
+    State {
+        /// What is wrong with it.
+        what: String,
+    },
     /// The operating system said no.
     #[error("cannot become a task: {step}")]
     System {
@@ -61,6 +70,28 @@ pub enum InitError {
         #[source]
         cause: io::Error,
     },
+}
+
+/// Why a task is not portable.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum PortableError {
+    /// It is so already.
+    #[error("this task is portable already: call `Task::portable` once")]
+    Twice,
+    /// What was saved is not of the type that the program wants.
+    #[error(
+        "the saved state is no {wanted}: {cause}; start the release of the program that has saved it, or \
+         give new fields a default (#[serde(default)])"
+    )]
+    Value {
+        /// The type that was asked for.
+        wanted: &'static str,
+        /// What the decoder said.
+        cause: String,
+    },
+    /// The task can make no calls any more.
+    #[error(transparent)]
+    Task(TaskError),
 }
 
 /// Why a task can make no calls any more. Part of the error of every operation.

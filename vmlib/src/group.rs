@@ -13,6 +13,7 @@ use crate::{
     primitive::{Attempt, Shared, now},
 };
 use bytes::{BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, time::Duration};
 use vm_machine::{Filter, Received, Time};
 use vm_wire::{
@@ -25,7 +26,7 @@ pub(crate) const LOOK: (Duration, Duration) =
     (Duration::from_millis(5), Duration::from_millis(500));
 
 /// The members of a group as of one version.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Members {
     view: GroupView,
 }
@@ -59,8 +60,9 @@ impl Members {
     }
 }
 
-/// A group that this task is a member of; from [`Task::join`].
-#[derive(Debug)]
+/// A group that this task is a member of; from [`Task::join`]. In the state of a portable task it is
+/// saved with the rest.
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Group {
     pub(crate) instance: u32,
     pub(crate) members: Members,

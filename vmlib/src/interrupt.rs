@@ -7,7 +7,8 @@
 //! ([`crate::link::Sockets::wait`]); a task that computes is interrupted by a signal, the *nudge*,
 //! which the daemon sends after an order. An order stays in the socket until it is carried out
 //! ([`crate::freeze`]), so none is lost: a thread that is within the library then heeds it when it
-//! has let go of the library's state.
+//! has let go of the library's state. The orders of a portable task stay there until its program has
+//! come to a safe point, and only that they are there is noted ([`crate::portable`]).
 //!
 //! The socket's end of file means that the daemon has died. The task dies with it, all threads at
 //! once and without cleaning up: the machine may declare it dead and start what it did again
@@ -20,12 +21,18 @@
 //! locks nothing.
 //!
 //! The `unsafe` parts here are that handler, its installation, the descriptors that it knows by
-//! number, and the end of the process.
+//! number, those that a process is handed over, and the end of the process.
 
-use crate::{error::InitError, freeze};
+use crate::{
+    checkpointer::checkpointer,
+    error::InitError,
+    freeze,
+    image::{in_section, prepare},
+    portable,
+};
 use rustix::{
-    fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd},
-    io::Errno,
+    fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    io::{Errno, FdFlags},
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg},
 };
 use std::{
@@ -71,6 +78,7 @@ pub(crate) fn interrupt_socket() -> RawFd {
 }
 
 /// The number of the data socket, or -1.
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn data_socket() -> RawFd {
     DATA.load(SeqCst)
 }
@@ -87,6 +95,15 @@ pub(crate) fn lost() -> ! {
     unsafe { libc::_exit(STATUS_DAEMON_LOST) }
 }
 
+/// What this process was handed under that number when it was started; taken once.
+pub(crate) fn handed_over(number: RawFd) -> Result<OwnedFd, Errno> {
+    // Not for programs that this one starts.
+    // SAFETY: it is borrowed for this call alone, which finds out whether it is open.
+    rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, FdFlags::CLOEXEC)?;
+    // SAFETY: whoever started this process has put it there for `init`, and nobody else knows of it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
 /// From now on the nudge makes this process heed orders. If it is not a child of its daemon, the
 /// socket itself raises it (`at_end`). The sockets are not closed before the process ends.
 pub(crate) fn watch(
@@ -101,7 +118,7 @@ pub(crate) fn watch(
         }),
         _ => Ok(()),
     };
-    vm_checkpoint::prepare();
+    prepare();
     // A process that was forked meanwhile, and enrols by itself, has no other thread.
     CARRIES_OUT.store(false, SeqCst);
     DATA.store(data.as_raw_fd(), SeqCst);
@@ -142,7 +159,7 @@ pub(crate) fn watch(
 
 /// An order came, the daemon has died, or the user raised the signal.
 extern "C" fn nudged(_: c_int) {
-    if vm_checkpoint::in_section() {
+    if in_section() {
         LATE.store(true, SeqCst);
         return;
     }
@@ -154,7 +171,7 @@ extern "C" fn nudged(_: c_int) {
 
 /// Heeds what came while this thread was within the library.
 pub(crate) fn heed_late() {
-    if LATE.load(SeqCst) && !vm_checkpoint::in_section() {
+    if LATE.load(SeqCst) && !in_section() {
         LATE.store(false, SeqCst);
         heed(borrowed(interrupt_socket()));
     }
@@ -181,6 +198,9 @@ pub(crate) fn heed(socket: BorrowedFd<'_>) {
 /// Carries out the orders that have come; `false` if the daemon has died. One thread does it at a
 /// time, for what it begins has to be over before the next order: another one leaves its share to it.
 fn read_orders(socket: BorrowedFd<'_>) -> bool {
+    if !checkpointer().stop() {
+        return note_orders(socket);
+    }
     while !CARRIES_OUT.swap(true, SeqCst) {
         let alive = read_orders_alone(socket);
         CARRIES_OUT.store(false, SeqCst);
@@ -188,8 +208,7 @@ fn read_orders(socket: BorrowedFd<'_>) -> bool {
             return false;
         }
         // Whoever left something to this thread may have seen it too late.
-        let peek = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        match recv(socket, &mut [0; ORDER_LEN], peek) {
+        match peek(socket) {
             Ok(_) | Err(Errno::CONNRESET | Errno::INTR) => {}
             Err(_) => return true,
         }
@@ -197,12 +216,47 @@ fn read_orders(socket: BorrowedFd<'_>) -> bool {
     true
 }
 
+/// Looks at the next order, which stays there. Its bytes; 0 if the daemon has died.
+fn peek(socket: BorrowedFd<'_>) -> Result<usize, Errno> {
+    let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+    recv(socket, &mut [0; ORDER_LEN], flags).map(|(len, _)| len)
+}
+
+/// Notes that there are orders, for the next safe point; `false` if the daemon has died.
+fn note_orders(socket: BorrowedFd<'_>) -> bool {
+    match peek(socket) {
+        Ok(0) | Err(Errno::CONNRESET) => return false,
+        Ok(_) | Err(Errno::INTR) => portable::note_order(),
+        Err(_) => {}
+    }
+    true
+}
+
+/// The last order that came, of a task at a safe point: those before it were taken back. Does not
+/// return if the daemon has died.
+pub(crate) fn last_order(packet: &mut [u8; ORDER_MAX]) -> Option<(usize, Option<OwnedFd>)> {
+    let mut last = None;
+    let mut room = [0; ORDER_MAX];
+    loop {
+        match receive(borrowed(interrupt_socket()), &mut room) {
+            Ok((0, _)) | Err(Errno::CONNRESET) => daemon_lost(),
+            Ok((len, descriptor)) => {
+                *packet = room;
+                last = Some((len, descriptor));
+            }
+            Err(Errno::INTR) => {}
+            // Nothing there; another error is found by the next wait.
+            Err(_) => return last,
+        }
+    }
+}
+
 fn read_orders_alone(socket: BorrowedFd<'_>) -> bool {
     let mut packet = [0; ORDER_MAX];
     loop {
         match receive(socket, &mut packet) {
             Ok((0, _)) | Err(Errno::CONNRESET) => return false,
-            Ok((len, descriptor)) => freeze::heed(&packet[..len], descriptor),
+            Ok((len, descriptor)) => freeze::heed(checkpointer(), &packet[..len], descriptor),
             Err(Errno::INTR) => {}
             // Nothing there; another error is found by the next wait.
             Err(_) => return true,
@@ -211,7 +265,7 @@ fn read_orders_alone(socket: BorrowedFd<'_>) -> bool {
 }
 
 /// Receives a packet, and a descriptor that comes along.
-fn receive(socket: BorrowedFd<'_>, packet: &mut [u8]) -> Result<(usize, Option<RawFd>), Errno> {
+fn receive(socket: BorrowedFd<'_>, packet: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -219,7 +273,7 @@ fn receive(socket: BorrowedFd<'_>, packet: &mut [u8]) -> Result<(usize, Option<R
     let mut descriptor = None;
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-            descriptor = descriptors.last().map(IntoRawFd::into_raw_fd);
+            descriptor = descriptors.last();
         }
     }
     Ok((received.bytes, descriptor))

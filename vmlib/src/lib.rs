@@ -42,6 +42,8 @@
 //! | start, end, signal tasks | [`Task::spawn`], [`Task::kill`], [`Task::signal`] |
 //! | move tasks, or this one, elsewhere | [`Task::move_task`], [`Task::can_move`], [`Task::drain`] |
 //! | save all tasks of this application | [`Task::checkpoint`] |
+//! | give one's state, to go on on unlike hosts | [`Task::portable`], [`Task::safe_point`], [`Task::recv_at`], [`Task::next_at`], [`Task::checkpoint_at`], [`Task::around_saves`] |
+//! | suspend an application, and resume it | [`Task::suspend`], [`Task::resume`] |
 //! | send a value, bytes, numbers | [`Task::send`], [`Task::send_bytes`], [`Task::send_slice`] |
 //! | ... to several | [`Task::multicast`], [`Task::multicast_bytes`], [`Task::multicast_slice`] |
 //! | receive | [`Task::recv`], [`Task::try_recv`], [`Task::recv_timeout`], [`Task::probe`] |
@@ -151,6 +153,35 @@
 //! # }
 //! ```
 //!
+//! # Portable state
+//!
+//! An image goes back to a host of the same architecture. A program whose tasks are to go on on any
+//! host gives its state itself:
+//!
+//! ```no_run
+//! # use serde::{Deserialize, Serialize};
+//! # use vmlib::{ANY, Task};
+//! #[derive(Serialize, Deserialize, Default)]
+//! struct Sum {
+//!     terms: u64,
+//!     sum: f64,
+//! }
+//!
+//! # fn example(vm: &Task) -> Result<(), Box<dyn std::error::Error>> {
+//! let mut state = vm.portable(Sum::default)?.state;
+//! while state.terms < 1_000_000 {
+//!     // Here the value is whole; when it is saved, another process goes on from here.
+//!     vm.safe_point(&state)?;
+//!     state.sum += 1.0 / (state.terms as f64 + 1.0);
+//!     state.terms += 1;
+//! }
+//! // So it does from here, as long as nothing was received.
+//! let ask = vm.recv_at(&state, ANY, 1)?;
+//! vm.send(ask.from(), 2, &state.sum)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # What to know
 //!
 //! - A send that finds its receiver 1 MiB behind waits for it, and takes in what comes meanwhile.
@@ -184,10 +215,17 @@ mod checkpoints;
 mod group;
 mod moves;
 mod notify;
+mod portable;
 mod spawn;
 
+mod checkpointer;
 mod coordinator;
 mod freeze;
+#[cfg(target_arch = "x86_64")]
+mod image;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "no_image.rs"]
+mod image;
 mod interrupt;
 mod link;
 mod primitive;
@@ -199,20 +237,21 @@ mod error;
 pub use bytes::Bytes;
 pub use checkpoints::Checkpointed;
 pub use error::{
-    ExitError, GroupError, InitError, LinkError, RecvError, RequestError, SendError, SpawnError,
-    TaskError, ValueError,
+    ExitError, GroupError, InitError, LinkError, PortableError, RecvError, RequestError, SendError,
+    SpawnError, TaskError, ValueError,
 };
 pub use group::{Group, Members};
 pub use interrupt::STATUS_DAEMON_LOST;
 pub use message::{ANY, Any, Envelope, Message, Number, Source, Tag};
 pub use notify::Event;
+pub use portable::{Begun, Callbacks};
 pub use recv::Incoming;
 pub use spawn::{Host, Spawn};
 pub use task::{Task, init};
 pub use vm_wire::{
     HostId, MachineId, Tid,
     agreed::{ExitStatus, HostFacts},
-    checkpoint::CheckpointReport,
+    checkpoint::{CheckpointReport, RestartReport},
     peer::{DrainReport, MoveReport, MoveWay},
     task::{FailKind, Failed},
 };

@@ -54,11 +54,12 @@ impl Sockets {
         &self,
         time: Option<Duration>,
         between: &mut Duration,
+        watches: bool,
     ) -> Result<Ready, LinkError> {
         let mut last = now();
         let end = last + time.map_or(LOOK_TIME, |time| time.min(LOOK_TIME));
         loop {
-            let ready = self.wait(true, false, Some(Duration::ZERO))?;
+            let ready = self.wait(true, false, Some(Duration::ZERO), watches)?;
             let now = now();
             *between = (*between).max(now.since(last));
             last = now;
@@ -70,19 +71,22 @@ impl Sockets {
     }
 
     /// Waits until the data socket can be read (if `read`) or written (if `write`), an interrupt
-    /// comes, the time is over, or a signal was handled.
+    /// comes (if it `watches` for that; its end in any case), the time is over, or a signal was handled.
     pub(crate) fn wait(
         &self,
         read: bool,
         write: bool,
         time: Option<Duration>,
+        watches: bool,
     ) -> Result<Ready, LinkError> {
         let mut events = PollFlags::empty();
         events.set(PollFlags::IN, read);
         events.set(PollFlags::OUT, write);
+        let mut interrupts = PollFlags::empty();
+        interrupts.set(PollFlags::IN, watches);
         let mut fds = [
             PollFd::new(&self.data, events),
-            PollFd::new(&self.interrupt, PollFlags::IN),
+            PollFd::new(&self.interrupt, interrupts),
         ];
         let time = time.map(|time| Timespec {
             tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
@@ -277,7 +281,7 @@ mod tests {
             data: data.into(),
             interrupt: interrupt.into(),
         };
-        let wait = |time| sockets.wait(true, false, time).unwrap();
+        let wait = |time| sockets.wait(true, false, time, true).unwrap();
         let soon = Some(Duration::from_millis(1));
         assert_eq!(wait(soon), Ready::default());
 

@@ -19,8 +19,11 @@
 
 use crate::{
     error::{LinkError, TaskError},
-    freeze, interrupt,
+    freeze,
+    image::{self, Section},
+    interrupt,
     link::{Incoming, Outgoing, ReadResult, Ready, Sockets},
+    portable::{self, LibraryState, Own},
     request::Requests,
     two_phase::TwoPhase,
 };
@@ -36,7 +39,6 @@ use std::{
     thread::available_parallelism,
     time::Duration,
 };
-use vm_checkpoint::Section;
 use vm_machine::{Endpoint, EndpointConfig, Received, Time};
 use vm_wire::{
     Frame, Message, Op, Tid,
@@ -54,6 +56,8 @@ pub(crate) struct Shared {
     sockets: Sockets,
     core: Mutex<Core>,
     changed: Condvar,
+    /// What a portable task has besides.
+    pub(crate) own: Mutex<Own>,
 }
 
 /// What becomes of a task that has come to the end of its calls.
@@ -107,7 +111,7 @@ pub(crate) enum Attempt<T> {
 pub(crate) fn now() -> Time {
     let now = clock_gettime(ClockId::Monotonic);
     let system = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
-    Time((system + freeze::clock_offset()) as u64)
+    Time((system + image::clock_offset()) as u64)
 }
 
 impl Shared {
@@ -140,7 +144,53 @@ impl Shared {
             sockets,
             core: Mutex::new(core),
             changed: Condvar::new(),
+            own: Mutex::default(),
         }
+    }
+
+    /// What has to be kept so that another process goes on in the place of this one, if no other
+    /// thread is within a call; `asks`: this one's request is under way, and will be asked again.
+    pub(crate) fn state(&self, core: &Core, asks: bool) -> Option<LibraryState> {
+        let quiet = core.busy.is_empty() && (asks || !core.requests.is_open());
+        quiet.then(|| LibraryState {
+            welcome: Welcome {
+                generation: core.endpoint.generation(),
+                ..self.welcome.clone()
+            },
+            endpoint: core.endpoint.state(),
+            request: core.requests.last(),
+            strays: core.strays.iter().map(Received::state).collect(),
+        })
+    }
+
+    /// The task whose process was made of that.
+    pub(crate) fn of(state: LibraryState, sockets: Sockets) -> Self {
+        let config = EndpointConfig {
+            me: state.welcome.tid,
+            window_bytes: state.welcome.window_bytes,
+            inbox_bytes: state.welcome.inbox_bytes,
+            epoch: state.welcome.epoch,
+            generation: state.welcome.generation,
+        };
+        let shared = Shared::new(state.welcome, sockets);
+        let mut core = shared.core.lock().unwrap_or_else(PoisonError::into_inner);
+        core.endpoint = Endpoint::of(now(), state.endpoint, config);
+        core.requests = Requests::after(state.request);
+        core.strays = state.strays.into_iter().map(Into::into).collect();
+        drop(core);
+        shared
+    }
+
+    /// Makes a call of the running task that orders for it do not leave waiting: its attempt looks for
+    /// them ([`portable::is_ordered`]).
+    pub(crate) fn run_to_order<T, E: From<TaskError>>(
+        &self,
+        mut attempt: impl FnMut(&mut Core, Time) -> Result<Attempt<T>, E>,
+    ) -> Result<T, E> {
+        self.run_watching(true, |core, now| {
+            core.phase.running()?;
+            attempt(core, now)
+        })
     }
 
     /// Makes a call of the running task.
@@ -157,6 +207,16 @@ impl Shared {
     /// Makes a call; the attempt looks at the phase itself.
     pub(crate) fn run_in_any_phase<T, E: From<TaskError>>(
         &self,
+        attempt: impl FnMut(&mut Core, Time) -> Result<Attempt<T>, E>,
+    ) -> Result<T, E> {
+        self.run_watching(false, attempt)
+    }
+
+    /// Makes a call. Orders that a portable task leaves for its next safe point do not end its waits,
+    /// unless it `watches` for them.
+    fn run_watching<T, E: From<TaskError>>(
+        &self,
+        watches: bool,
         mut attempt: impl FnMut(&mut Core, Time) -> Result<Attempt<T>, E>,
     ) -> Result<T, E> {
         let mut core = self.lock();
@@ -192,7 +252,7 @@ impl Shared {
                 }
                 None => core_result?,
             }
-            core = self.wait(core, until)?;
+            core = self.wait(core, until, watches)?;
         }
     }
 
@@ -201,7 +261,10 @@ impl Shared {
         &'a self,
         mut core: Locked<'a>,
         until: Option<Time>,
+        watches: bool,
     ) -> Result<Locked<'a>, TaskError> {
+        // Known while the core is locked, so that whoever sees no order then is woken by one.
+        let watches = watches || !portable::is_ordered();
         let read = !core.polled;
         let write = !core.outgoing.is_empty();
         if read && core.more {
@@ -223,13 +286,13 @@ impl Shared {
             let begin = now();
             let mut between = Duration::ZERO;
             let looked = match looks {
-                true => self.sockets.look(time, &mut between),
+                true => self.sockets.look(time, &mut between, watches),
                 false => Ok(Ready::default()),
             };
             let ready = looked.and_then(|ready| match ready == Ready::default() {
                 true => {
                     let time = due.map(|due| due.since(now()));
-                    self.sockets.wait(read, write, time)
+                    self.sockets.wait(read, write, time, watches)
                 }
                 false => Ok(ready),
             });
@@ -249,7 +312,7 @@ impl Shared {
         Ok(core)
     }
 
-    fn lock(&self) -> Locked<'_> {
+    pub(crate) fn lock(&self) -> Locked<'_> {
         // A panic in a call leaves the core whole: every step of it is complete in itself.
         Locked::new(self.core.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -264,7 +327,7 @@ impl Shared {
 
 /// The core, locked. Meanwhile this thread is not stopped for an image: what is under way on the
 /// sockets is never in one. Orders that came are heeded afterwards.
-struct Locked<'a> {
+pub(crate) struct Locked<'a> {
     core: MutexGuard<'a, Core>,
     section: Section,
     /// Last: after the section.
@@ -437,7 +500,8 @@ impl Core {
             | Op::Moved
             | Op::Checked
             | Op::Drained
-            | Op::Saved => {
+            | Op::Saved
+            | Op::Resumed => {
                 self.requests.answer(frame);
             }
             op => return Err(LinkError::Unexpected(op)),

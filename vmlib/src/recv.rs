@@ -102,20 +102,16 @@ impl Task {
         let until = time.map(|time| now() + time);
         let mut looked = false;
         self.shared.run(|core, now| {
-            if let Some(received) = core.endpoint.take(now, &filter, &mut core.out) {
-                return Ok(Attempt::Done(Some(Incoming::Message(received.into()))));
-            }
-            if let Some(notice) = core.endpoint.take_notice() {
-                return Ok(Attempt::Done(Some(Incoming::Event(notice.into()))));
-            }
-            core.room()?;
-            Ok(none_or_wait(until, now, &mut looked))
+            Ok(match core.next(&filter, now)? {
+                Some(incoming) => Attempt::Done(Some(incoming)),
+                None => none_or_wait(until, now, &mut looked),
+            })
         })
     }
 }
 
 /// The user's own conversation.
-fn user_filter(from: impl Into<Source>, tag: impl Into<Tag>) -> Filter {
+pub(crate) fn user_filter(from: impl Into<Source>, tag: impl Into<Tag>) -> Filter {
     Filter {
         context: 0,
         from: from.into().0,
@@ -166,6 +162,22 @@ impl Core {
             self.room()?;
         }
         Ok(received)
+    }
+
+    /// A message, else an event; an error if there is neither and no message can come.
+    pub(crate) fn next(
+        &mut self,
+        filter: &Filter,
+        now: Time,
+    ) -> Result<Option<Incoming>, RecvError> {
+        if let Some(received) = self.endpoint.take(now, filter, &mut self.out) {
+            return Ok(Some(Incoming::Message(received.into())));
+        }
+        if let Some(notice) = self.endpoint.take_notice() {
+            return Ok(Some(Incoming::Event(notice.into())));
+        }
+        self.room()?;
+        Ok(None)
     }
 
     /// An error if the inbox is so full that no message can come.

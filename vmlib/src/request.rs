@@ -43,6 +43,24 @@ impl Requests {
         self.answer = None;
     }
 
+    /// As of a task whose last request had that number.
+    pub(crate) fn after(last: u64) -> Self {
+        Requests {
+            last,
+            ..Requests::default()
+        }
+    }
+
+    /// Number of the last one.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Whether one is under way.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
+    }
+
     fn begin(&mut self) -> u64 {
         self.last += 1;
         self.open = true;

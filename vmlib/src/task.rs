@@ -4,7 +4,7 @@ use crate::{
     error::InitError,
     init::{Environment, enrol},
     interrupt::watch,
-    leave,
+    leave, portable,
     primitive::Shared,
 };
 use rustix::fd::AsFd;
@@ -30,12 +30,16 @@ pub struct Task {
 ///
 /// A process that was spawned is known to its daemon. A process started from a shell becomes the
 /// master of a new application, if a daemon runs on this host. A master forks, if it has no other
-/// threads yet, the process that coordinates its application; that is no child of it.
+/// threads yet, the process that coordinates its application; that is no child of it. A process that
+/// goes on from the saved state of a portable task waits here until all of its application may.
 ///
 /// # Errors
 /// [`InitError`], see there. It may be called again after an error, but only once after success.
 pub fn init() -> Result<Task, InitError> {
     leave::once(|| {
+        if let Some(state) = portable::handed_state()? {
+            return portable::go_on_from(state);
+        }
         let environment = Environment::read()?;
         let (welcome, sockets, coordinator) = enrol(&environment)?;
         coordinator.into_iter().for_each(crate::coordinator::fork);

@@ -123,6 +123,32 @@ Example:
   vm stop --checkpoint t1.1
   vm restart t1.1";
 
+pub(super) const SUSPEND_HELP: &str = "\
+The application is saved as by `stop --checkpoint`, and ends with that; if it
+cannot be saved, it runs on, and the reason is told. The machine remembers that
+it is suspended, and since when: `ps` shows it, `resume` brings it back from
+exactly that checkpoint. A `vm run` that it belongs to waits, and is told.
+
+With --for it has ended after that time, counted from this command: it is not
+to be resumed any more, and its checkpoint stays in the store, for `restart` in
+this machine or in another one. `kill`, and Ctrl-C at its `vm run`, do the same
+at once; that `vm run` then exits with 75.
+
+Example:
+  vm suspend t1.1
+  vm suspend t1.1 --for 2h
+  vm resume t1.1";
+
+pub(super) const RESUME_HELP: &str = "\
+All tasks of the application go on where they were saved, each on the host where
+it was if that is there and has room, else on another one. Its output appears at
+the `vm run` that waits for it, else in the logs of the daemons. If it cannot be
+brought back, it stays suspended, and the reason is told; `restart --from`
+brings it back from another checkpoint.
+
+Example:
+  vm resume t1.1";
+
 pub(super) const RESTART_HELP: &str = "\
 All tasks of the application go on where they were saved, each on the host where
 it was if that is there and has room, else on another one: with their tids,
@@ -172,10 +198,18 @@ with its reason. Then `delete` ends the host with nothing lost.
 The host goes on draining until --undo or delete, also when this command is
 interrupted. With no other host that takes tasks nothing is begun.
 
+With --suspend the application of each task that cannot leave, for whatever
+reason, is suspended, also if no other host takes tasks: see `suspend`. It is
+resumed by itself when there is room: when a host joins, this one takes tasks
+again, or other tasks end. With --checkpoint each application with a task there
+is saved before anything is moved; if one cannot be, nothing is begun, and the
+reason is told.
+
 Exit code: 0 if all have left, 1 if not.
 
 Example:
   vm drain node2 && vm delete node2
+  vm drain --checkpoint --suspend node2
   vm drain --undo node2";
 
 pub(super) const CHECK_HELP: &str = "\

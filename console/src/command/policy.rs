@@ -3,7 +3,7 @@
 use std::time::Duration;
 use vm_wire::{
     checkpoint::{Policy, Recover},
-    limits::{CHECKPOINT_EVERY_MIN, MTBF_MAX},
+    limits::{CHECKPOINT_EVERY_MIN, MTBF_MAX, SUSPENDED_FOR_MAX},
 };
 
 /// When checkpoints are made.
@@ -30,6 +30,17 @@ pub(super) fn mtbf(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         time if time.is_zero() || time > MTBF_MAX => {
             let days = MTBF_MAX.as_secs() / 86_400;
+            Err(format!("it is more than 0 and at most {days} days"))
+        }
+        time => Ok(time),
+    }
+}
+
+/// For how long an application is suspended.
+pub(super) fn suspended_for(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        time if time < Duration::from_millis(1) || time > SUSPENDED_FOR_MAX => {
+            let days = SUSPENDED_FOR_MAX.as_secs() / 86_400;
             Err(format!("it is more than 0 and at most {days} days"))
         }
         time => Ok(time),

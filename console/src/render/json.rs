@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use vm_wire::{
     HostId, MachineId, Tid,
     checkpoint::Recover,
-    console::{Conf, HostRow, TaskRow},
+    console::{Conf, HostRow, SuspendedRow, TaskRow},
     version,
 };
 
@@ -16,9 +16,10 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
     let tid = |tid: &Tid| tid.show(machine);
     match event {
         Event::Conf(conf) => self::conf(conf),
-        Event::Tasks(rows) => {
+        Event::Tasks(rows, suspended) => {
             let rows: Vec<Value> = rows.iter().map(|row| task(machine, row)).collect();
-            json!({ "tasks": rows })
+            let suspended = suspended.iter().map(|row| self::suspended(machine, row));
+            json!({ "tasks": rows, "suspended": suspended.collect::<Vec<_>>() })
         }
         Event::Started(tids) => {
             let tids: Vec<String> = tids.iter().map(tid).collect();
@@ -76,6 +77,15 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
             "total_us": report.total_us,
             "in_transit": report.in_transit,
         }),
+        Event::Suspended(app, report) => json!({
+            "suspended": tid(app),
+            "checkpoint": super::checkpoint_name(report),
+            "tasks": report.tasks,
+            "bytes": report.bytes,
+            "stored": report.stored,
+            "freeze_us": report.freeze_us,
+            "total_us": report.total_us,
+        }),
         Event::Restarted(report, conf) => {
             let row = |(host, count): &(HostId, u32)| json!({ "host": super::host_name(conf, *host), "tasks": count });
             json!({
@@ -103,6 +113,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
                     "base": summary.and_then(|it| it.base).map(|base| base.to_string()),
                     "program": summary.map(|it| it.program.clone()),
                     "damaged": row.damaged,
+                    "alone": row.alone,
                 })
             };
             json!({ "checkpoints": rows.iter().map(row).collect::<Vec<_>>() })
@@ -124,6 +135,8 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
                 "total_us": report.total_us,
                 "moved_count": report.moved_count,
                 "refused_count": report.refused_count,
+                "saved_count": report.saved_count,
+                "suspended": report.suspended.iter().map(tid).collect::<Vec<_>>(),
                 "moved": moved.collect::<Vec<_>>(),
                 "refused": refused.collect::<Vec<_>>(),
             })
@@ -191,6 +204,19 @@ fn host(conf: &Conf, row: &HostRow) -> Value {
         "role": super::people::role(conf, row),
         "state": super::people::state(row),
         "here": row.host == conf.here,
+    })
+}
+
+fn suspended(machine: MachineId, row: &SuspendedRow) -> Value {
+    json!({
+        "app": row.app.show(machine),
+        "program": row.program,
+        "tasks": row.tasks,
+        "checkpoint": super::suspended_with(row),
+        "since": super::time(row.since_ms),
+        "until": (row.until_ms != 0).then(|| super::time(row.until_ms)),
+        "drained": row.drained,
+        "resuming": row.resuming,
     })
 }
 

@@ -10,7 +10,7 @@ use vm_wire::{
     HostId, MachineId, Tid,
     agreed::ExitStatus,
     checkpoint::{CheckpointReport, RestartReport},
-    console::{Conf, HostRow, HostState, Output, TaskRow},
+    console::{Conf, HostRow, HostState, Output, SuspendedRow, TaskRow},
     limits::CHECKPOINTS_KEPT,
     peer::{DrainReport, MoveReport},
     version,
@@ -24,7 +24,9 @@ const UNKNOWN: &str = "-";
 pub(super) fn event(machine: MachineId, event: &Event) -> String {
     match event {
         Event::Conf(conf) => self::conf(conf),
-        Event::Tasks(rows) => tasks(machine, rows),
+        Event::Tasks(rows, suspended) => {
+            tasks(machine, rows) + &self::suspended(machine, suspended)
+        }
         Event::Started(tids) => tids
             .iter()
             .map(|tid| format!("{}\n", tid.show(machine)))
@@ -66,6 +68,13 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
         },
         Event::Stopped(report) => format!(
             "stopped with checkpoint {}: {} in {:.1} ms\n",
+            super::checkpoint_name(report),
+            saved(report),
+            report.total_us as f64 / 1e3,
+        ),
+        Event::Suspended(app, report) => format!(
+            "{0} suspended with checkpoint {1}: {2} in {3:.1} ms; 'vm resume {0}' brings it back\n",
+            app.show(machine),
             super::checkpoint_name(report),
             saved(report),
             report.total_us as f64 / 1e3,
@@ -131,8 +140,37 @@ pub(super) fn moved(
     )
 }
 
+/// A line for each application that is suspended.
+fn suspended(machine: MachineId, rows: &[SuspendedRow]) -> String {
+    let line = |row: &SuspendedRow| {
+        let app = row.app.show(machine);
+        let until = match row.until_ms {
+            0 => String::new(),
+            until => format!(" until {}", super::time(until)),
+        };
+        let drained = row.drained.as_ref();
+        let drained = drained.map_or_else(String::new, |host| format!(", as {host} drained"));
+        let how = match row.resuming {
+            true => "it is just being resumed".to_owned(),
+            false => format!("'vm resume {app}' brings it back"),
+        };
+        format!(
+            "{app} ({}, {}) is suspended with {} since {}{until}{drained}; {how}\n",
+            row.program,
+            task_count(row.tasks),
+            super::suspended_with(row),
+            super::time(row.since_ms),
+        )
+    };
+    rows.iter().map(line).collect()
+}
+
 fn drained(machine: MachineId, report: &DrainReport, conf: &Conf) -> String {
-    let mut text = String::new();
+    let mut text = match report.saved_count {
+        0 => String::new(),
+        1 => "1 application was saved first\n".to_owned(),
+        count => format!("{count} applications were saved first\n"),
+    };
     for (tid, moved) in &report.moved {
         text += &format!(
             "{} moved to {}: {:.1} MB in {:.1} ms\n",
@@ -144,6 +182,12 @@ fn drained(machine: MachineId, report: &DrainReport, conf: &Conf) -> String {
     }
     for (tid, why) in &report.refused {
         text += &format!("{} stays: {why}\n", tid.show(machine));
+    }
+    for app in &report.suspended {
+        text += &format!(
+            "{0} suspended: it is resumed when there is room, or by 'vm resume {0}'\n",
+            app.show(machine)
+        );
     }
     let have = |number: u32| if number == 1 { "has" } else { "have" };
     let (left, stay) = (report.moved_count, report.refused_count);
@@ -387,6 +431,13 @@ fn checkpoints(rows: &[Row]) -> String {
         };
         let program = match &row.damaged {
             Some(why) => format!("damaged: {why}"),
+            None if row.alone > 0 => of(&|it| {
+                let (program, alone) = (&it.program, row.alone);
+                format!(
+                    "{program} ({alone} of {} images on one disk alone)",
+                    it.tasks
+                )
+            }),
             None => of(&|it| it.program.clone()),
         };
         table.add_row([

@@ -66,13 +66,14 @@ impl Node {
     }
 
     /// What it says of itself.
-    pub fn facts(&self, slot: usize) -> HostFacts {
+    pub fn facts(&self, slot: usize, store_local: bool) -> HostFacts {
         HostFacts {
             name: self.name.clone(),
             addr: address(slot),
             cpus: 1 + (self.nonce % 4) as u32,
             tasks_max: if self.nonce.is_multiple_of(4) { 8 } else { 64 },
             arch: "x86_64".to_owned(),
+            store_local,
         }
     }
 

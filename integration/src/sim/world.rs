@@ -22,6 +22,7 @@ mod moves;
 mod recovery;
 mod settle;
 mod shell;
+mod stores;
 mod tasks;
 
 use super::{
@@ -40,6 +41,7 @@ use drains::DrainWish;
 use faults::{Ambush, Heal};
 use moves::{Image, Order, Wish};
 use std::collections::{BTreeMap, BTreeSet};
+use stores::{Disks, PartSent};
 use tasks::Process;
 use vm_machine::{ConnId, Input, MoveKey, Outbox, Time};
 use vm_wire::{Frame, HostId, MachineId, Tid, peer::MovePhase};
@@ -116,6 +118,8 @@ enum Event {
     Crosses(usize),
     /// A process has written its image for the store, for that cut; or it cannot.
     Stored(usize, (CutKey, bool), bool),
+    /// A part of a checkpoint arrives at the host that wants it.
+    PartCrosses(PartSent),
     /// Consoles want tasks moved.
     Wishes,
     /// A console that wanted a move goes away.
@@ -152,6 +156,9 @@ pub struct World {
     /// Nobody talks beyond its application, and applications that lose a host go back to their last
     /// checkpoint.
     secluded: bool,
+    /// Each host has a store of its own.
+    own_stores: bool,
+    disks: Disks,
     /// Living tasks, and the last few that ended, to talk to: of each application, or of all.
     rosters: BTreeMap<Tid, Vec<Tid>>,
     /// Every tid that ever had a process.
@@ -277,6 +284,8 @@ impl World {
             connections: BTreeMap::new(),
             connection_next: 1,
             secluded,
+            own_stores: machine.get().is_multiple_of(3),
+            disks: Disks::default(),
             rosters: BTreeMap::new(),
             launched: BTreeSet::new(),
             ledger: Ledger::default(),
@@ -358,6 +367,7 @@ impl World {
     fn happen(&mut self, event: Event) -> Result<(), String> {
         match event {
             Event::Input(slot, input) => self.feed(slot, input),
+            Event::PartCrosses(sent) => self.part_crosses(sent),
             Event::Frame {
                 from,
                 to,

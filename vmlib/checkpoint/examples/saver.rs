@@ -3,9 +3,10 @@
 //! `write=FILE` for reading and writing, one called `read=FILE` for reading, and reads lines; each is
 //! answered:
 //!
-//! `save PATH [forked] [rounds] [compress] [carry[=BYTES[+BYTES]]] [checked=BYTES]
-//! [folders=HERE:THERE]`: `saved`, where it is brought back `back`, or why not. A path that is that of
-//! a socket is connected to. `limit BYTES`: how long files may become. `append TEXT`, `read`: what the
+//! `save PATH [forked [rewrite]] [lend] [rounds] [compress] [carry[=BYTES[+BYTES]]] [checked=BYTES]
+//! [folders=HERE:THERE]`: `saved`, where it is brought back `back`, or why not. With `rewrite` it
+//! changes all its memory while a copy writes the image, and changes it back then. A path that is
+//! that of a socket is connected to. `limit BYTES`: how long files may become. `append TEXT`, `read`: what the
 //! first file says. `at`: where in the last file it is. `lock`: that file. `look`: whether its memory is as it was.
 
 use std::{
@@ -28,6 +29,8 @@ use vm_checkpoint::{
 
 /// Words of memory, so that an image is much longer than a pipe.
 const WORDS: usize = 4 << 20;
+/// Words that are zeros.
+const ZEROS: usize = 4 << 20;
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -47,7 +50,9 @@ fn main() {
     let memory: Vec<u64> = (0..WORDS as u64)
         .map(|at| at.wrapping_mul(0x9e37_79b9))
         .collect();
-    let memory = black_box(memory);
+    let mut memory = black_box(memory);
+    let mut zeros = vec![1; ZEROS];
+    black_box(&mut zeros).fill(0);
     // A second thread, which has to be stopped and go on.
     thread::spawn(|| {
         loop {
@@ -60,7 +65,7 @@ fn main() {
         let words: Vec<&str> = line.split(' ').collect();
         let file = || files.first().expect("a file was named");
         match words[0] {
-            "save" => println!("{}", answer(&words[1..])),
+            "save" => println!("{}", answer(&words[1..], &mut [&mut memory, &mut zeros])),
             "limit" => limit(words[1].parse().expect("a number")),
             "append" => {
                 io::Write::write_all(&mut file(), words[1].as_bytes()).expect("it can be written");
@@ -88,6 +93,7 @@ fn main() {
                 let is_well =
                     |(at, word): (usize, &u64)| *word == (at as u64).wrapping_mul(0x9e37_79b9);
                 assert!(memory.iter().enumerate().all(is_well));
+                assert!(zeros.iter().all(|word| *word == 0));
                 println!("well");
             }
         }
@@ -104,15 +110,15 @@ fn opened(argument: &str) -> File {
     options.open(path).expect("a file")
 }
 
-fn answer(words: &[&str]) -> String {
-    match saved(words) {
+fn answer(words: &[&str], memory: &mut [&mut Vec<u64>]) -> String {
+    match saved(words, memory) {
         Ok(Saved::Back) => "back".to_owned(),
         Ok(_) => "saved".to_owned(),
         Err(error) => error.to_string(),
     }
 }
 
-fn saved(words: &[&str]) -> Result<Saved, SaveError> {
+fn saved(words: &[&str], memory: &mut [&mut Vec<u64>]) -> Result<Saved, SaveError> {
     let image = target(words[0]);
     let has = |word| words.contains(&word);
     let text = |name| words.iter().find_map(|word| word.strip_prefix(name));
@@ -124,6 +130,7 @@ fn saved(words: &[&str]) -> Result<Saved, SaveError> {
     let options = Options {
         forked: has("forked"),
         compress: has("compress"),
+        lend: has("lend"),
         carry: match text("carry=").map(|text| text.split_once('+').ok_or(text)) {
             Some(Ok((rewritable, others))) => Carry::RollBack {
                 rewritable: number(rewritable),
@@ -147,7 +154,17 @@ fn saved(words: &[&str]) -> Result<Saved, SaveError> {
     match saved {
         Saved::Underway(writer) => {
             let freeze = writer.freeze();
+            let mut change = || {
+                let all = memory.iter_mut().flat_map(|part| part.iter_mut());
+                all.for_each(|word| *word ^= u64::MAX);
+            };
+            if has("rewrite") {
+                change();
+            }
             writer.finish()?;
+            if has("rewrite") {
+                change();
+            }
             Ok(Saved::Whole { bytes: 0, freeze })
         }
         saved => Ok(saved),

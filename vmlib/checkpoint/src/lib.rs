@@ -54,6 +54,7 @@ mod save;
 mod scratch;
 mod signal;
 mod socket;
+mod spare;
 mod stop;
 mod trigger;
 mod vdso;

@@ -15,6 +15,7 @@ use crate::{
         sys::{self, Errno, nr},
     },
     scratch,
+    spare::Spare,
 };
 
 /// Memory that is copied at once: it stays in the processor's cache until it was sent. Bytes.
@@ -41,6 +42,8 @@ pub struct Out {
     /// It is a file. Whoever reads a pipe or socket is busy while this writes, and needs the other
     /// processor.
     regular: bool,
+    /// What is not needed any more once it is written.
+    spare: Spare,
 }
 
 impl Out {
@@ -67,10 +70,17 @@ impl Out {
             lent,
             ring: 0,
             regular,
+            spare: Spare::default(),
         };
         let prefix = Prefix::new(X86_64, crate::memory::PAGE as u32);
         out.write(prefix.bytes(), &[])?;
         Ok(out)
+    }
+
+    /// This is a copy of the process: of the memory that it writes from here on to a pipe or socket,
+    /// it gives back what is spare.
+    pub fn give_back(&mut self, spare: Spare) {
+        self.spare = spare;
     }
 
     /// Goes on at another descriptor of the same file, pipe or socket.
@@ -124,6 +134,9 @@ impl Out {
             return unsafe { self.helped(ranges) };
         }
         let mut left = total;
+        let mut written = blocks(ranges).peekable();
+        // Bytes that are written and not given back.
+        let mut kept = 0;
         for (address, len) in blocks(ranges) {
             left -= len as u64;
             // SAFETY: promised by the caller.
@@ -135,6 +148,15 @@ impl Out {
                     self.lend(address, content)?;
                 }
                 _ => self.section(PAGES, address, content)?,
+            }
+            kept += len as u64;
+            // The pipe may still hold what was lent to it last, and to kernels before 5.9 that was
+            // no reason not to let the process write there, had this copy given it back.
+            let held = self.lent.unwrap_or(0);
+            while let Some((address, len)) = written.next_if(|(_, len)| kept >= held + *len as u64)
+            {
+                kept -= len as u64;
+                self.spare.give_back(address..address + len as u64);
             }
         }
         Ok(())

@@ -30,7 +30,9 @@ use crate::{
     },
     refusals, resume,
     rounds::{self, Rounds},
-    scratch, stop, vdso,
+    scratch,
+    spare::{self, Spare},
+    stop, vdso,
 };
 use std::{
     ops::Range,
@@ -410,7 +412,9 @@ fn write(
     if wanted.forked && rounds.is_none() && !is_shared && !is_carried {
         // The copy has all that there is to write, and time to look for it.
         let writer = in_copy(wanted, advice, || {
-            let (mut out, pieces) = tables.write(wanted, None, mappings)?;
+            let spare = Spare::of(mappings)?;
+            let (mut out, pieces) = tables.write(wanted, None, mappings, Some(spare))?;
+            out.give_back(spare);
             pages(&mut out, mappings, pieces, |_| true)?;
             out.finish()
         });
@@ -421,17 +425,21 @@ fn write(
     if let (true, Some(hold)) = (wanted.forked, wanted.hold) {
         hold(Moment::Writes);
     }
-    let (mut out, pieces) = tables.write(wanted, rounds, mappings)?;
+    let spare = Spare::of(mappings)?;
+    // While the program waits for a copy, nobody looks for zeros: that takes time.
+    let zeros = (!wanted.forked).then_some(Spare::default());
+    let (mut out, pieces) = tables.write(wanted, rounds, mappings, zeros)?;
     if wanted.forked {
         // What is shared is not copied by a fork.
         pages(&mut out, mappings, pieces, |mapping| mapping.kind == SHARED)?;
-        let mut rest = || {
+        let mut rest = |spare| {
+            out.give_back(spare);
             pages(&mut out, mappings, pieces, |mapping| mapping.kind != SHARED)?;
             out.finish()
         };
-        return match in_copy(wanted, advice, &mut rest) {
+        return match in_copy(wanted, advice, || rest(spare)) {
             Some(writer) => Ok((0, writer)),
-            None => Ok((rest()?, 0)),
+            None => Ok((rest(Spare::default())?, 0)),
         };
     }
     pages(&mut out, mappings, pieces, |_| true)?;
@@ -448,18 +456,20 @@ struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// Writes it, and says what memory is to follow.
+    /// Writes it, and says what memory is to follow; with `zeros`, all but pages of zeros, of which
+    /// it gives back what is spare.
     fn write(
         &self,
         wanted: Wanted<'_>,
         rounds: Option<&mut Rounds>,
         mappings: &mut [Mapping],
+        zeros: Option<Spare>,
     ) -> Outcome<(Out, &'static [[u64; 2]])> {
         let files = self.plan.files;
         let (mut out, pieces, gone) = match rounds {
             None => (
                 Out::begin(wanted.image, wanted.compress, wanted.lend)?,
-                pieces(mappings, None)?,
+                pieces(mappings, None, zeros)?,
                 None,
             ),
             Some(rounds) => {
@@ -468,7 +478,7 @@ impl Tables<'_> {
                 let traces = !files
                     .iter()
                     .any(|file| file.flags & libc::O_DIRECT as u32 != 0);
-                let changed = pieces(mappings, traces.then_some(taken.missed))?;
+                let changed = pieces(mappings, traces.then_some(taken.missed), None)?;
                 let gone = rounds::gone(taken.sent, present(mappings)?)?;
                 (taken.out, changed, Some(gone))
             }
@@ -511,6 +521,7 @@ fn in_copy(
     match copy {
         0 => {
             close_all_but(wanted.image);
+            stand_back();
             let code = match work() {
                 Ok(_) => 0,
                 Err(Fault::Failed(_, errno)) => errno.0.clamp(1, 254),
@@ -519,6 +530,27 @@ fn in_copy(
             sys::exit_group(code)
         }
         pid => sys::check(pid).ok().map(|pid| pid as i32),
+    }
+}
+
+/// The copy leaves the processors to the program: it gets a quarter of the time that a thread of that
+/// gets, where they are short, and all that is left over.
+fn stand_back() {
+    /// Added to the nice value.
+    const LATER: isize = 5;
+    // SAFETY: they ask and say how urgent this process is.
+    unsafe {
+        // As the kernel gives it: 20 less the value.
+        let urgency = sys::call2(nr::GETPRIORITY, libc::PRIO_PROCESS as usize, 0);
+        let nice = 20 - urgency + LATER;
+        if urgency > 0 {
+            sys::call3(
+                nr::SETPRIORITY,
+                libc::PRIO_PROCESS as usize,
+                0,
+                nice as usize,
+            );
+        }
     }
 }
 
@@ -549,16 +581,23 @@ fn present(mappings: &[Mapping]) -> Outcome<&'static [[u64; 2]]> {
 }
 
 /// The memory to be saved, by address: all that has content, or after rounds what was written since,
-/// and what these have missed. Says of each mapping whether that is most of it.
-fn pieces(mappings: &mut [Mapping], missed: Option<&[[u64; 2]]>) -> Outcome<&'static [[u64; 2]]> {
+/// and what these have missed. With `zeros`, which is for saves without rounds, pages of zeros are
+/// left out, and given back if they are spare. Says of each mapping whether that is most of it.
+fn pieces(
+    mappings: &mut [Mapping],
+    missed: Option<&[[u64; 2]]>,
+    zeros: Option<Spare>,
+) -> Outcome<&'static [[u64; 2]]> {
     let mut scan = Pages::open()?;
     // SAFETY: zeros are a value.
     let mut list = unsafe { arena::List::<[u64; 2]>::new(PIECES_MAX)? };
     for mapping in mappings {
         let first = list.all().len();
         let mut add = |range: Range<u64>| list.push([range.start, range.end], "pieces of memory");
-        let may_be_watched = mapping.kind == PRIVATE && mapping.object_len != memory::FROM_FILE;
-        let watched = missed.filter(|_| may_be_watched);
+        let is_anonymous = mapping.kind == PRIVATE && mapping.object_len != memory::FROM_FILE;
+        let is_open = mapping.prot & libc::PROT_READ as u32 != 0;
+        let watched = missed.filter(|_| is_anonymous);
+        let zeros = zeros.filter(|_| is_anonymous && is_open);
         match watched.map(|missed| (missed, scan.written(mapping, &mut add))) {
             // Watched since it was there.
             Some((missed, Ok(told))) => {
@@ -578,7 +617,11 @@ fn pieces(mappings: &mut [Mapping], missed: Option<&[[u64; 2]]>) -> Outcome<&'st
                 }
             }
             // It is not watched.
-            _ => scan.for_each(mapping, add)?,
+            _ => scan.for_each(mapping, |range| match zeros {
+                // SAFETY: private, readable, and of no file.
+                Some(spare) => unsafe { spare::without_zeros(range, spare, &mut add) },
+                None => add(range),
+            })?,
         }
         let bytes: u64 = list.all()[first..]
             .iter()

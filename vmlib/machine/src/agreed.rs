@@ -25,12 +25,14 @@ mod apply;
 mod recover;
 mod revive;
 mod snapshot;
+mod suspend;
 #[cfg(test)]
 mod tests;
 
 pub use recover::{Lost, Recovering};
 pub use revive::Reviving;
 pub use snapshot::SnapshotError;
+pub use suspend::{Suspension, Unsuspended};
 
 use crate::group::{Group, Groups};
 use serde::{Deserialize, Serialize};
@@ -41,7 +43,7 @@ use std::{
 use vm_wire::{
     HostId, MachineId, Tid,
     agreed::{Change, ExitStatus, HostFacts, SpawnRecord},
-    checkpoint::{AgreedPart, AgreedTask, Policy, SavedGroup},
+    checkpoint::{AgreedPart, AgreedTask, Policy, SavedGroup, Stop},
     limits,
 };
 
@@ -178,6 +180,22 @@ pub enum Applied {
         /// For people.
         why: String,
     },
+    /// An application is suspended. The ends of its tasks and of the cut came just before.
+    Suspended(Tid),
+    /// It could not be resumed. If processes of its tasks stood, their ends came just before.
+    NotResumed {
+        /// The application.
+        app: Tid,
+        /// For people.
+        why: String,
+    },
+    /// It is suspended no more.
+    Unsuspended {
+        /// The application.
+        app: Tid,
+        /// Why not.
+        why: Unsuspended,
+    },
     /// The machine ends.
     Halted,
     /// Nothing: the change's conditions did not hold.
@@ -196,6 +214,9 @@ pub enum Void {
     /// A living host has that name.
     #[error("host {0} has that name")]
     NameTaken(HostId),
+    /// Its store is not of the kind that this host's is: all share one, or each has its own.
+    #[error("{0} has another kind of store")]
+    OtherStore(HostId),
     /// The same daemon has joined before.
     #[error("that daemon has joined as {0}")]
     JoinedBefore(HostId),
@@ -232,6 +253,9 @@ pub enum Void {
     /// No such application is being brought back.
     #[error("it is not being brought back, or was again")]
     Revival,
+    /// No such application is suspended, or it is just being resumed.
+    #[error("it is not suspended, or is just being resumed")]
+    Suspension,
     /// It was asked in an earlier generation of the application.
     #[error("its application went back to a checkpoint meanwhile")]
     Generation,
@@ -332,8 +356,8 @@ pub struct Coordinated {
 pub struct CutUnderWay {
     /// Of the coordinator that wants it.
     pub term: u32,
-    /// The application ends with it.
-    pub stop: bool,
+    /// The application ends with it, and how.
+    pub stop: Option<Stop>,
     /// All tasks have stood, and go on.
     pub gone: bool,
 }
@@ -380,6 +404,8 @@ pub struct Agreed {
     reviving: BTreeMap<Tid, Reviving>,
     /// Applications that go back by themselves, until they run again.
     recovering: BTreeMap<Tid, Recovering>,
+    /// Applications that are suspended, until they run again.
+    suspended: BTreeMap<Tid, Suspension>,
     /// Where the output of living applications goes, of those that have a console.
     consoles: BTreeMap<Tid, HostId>,
     // What follows is derived from the tasks, for looking up.
@@ -412,6 +438,7 @@ impl Agreed {
             generation: 0,
             reviving: BTreeMap::new(),
             recovering: BTreeMap::new(),
+            suspended: BTreeMap::new(),
             consoles: BTreeMap::new(),
             born: BTreeMap::new(),
             on_host: BTreeMap::new(),
@@ -484,6 +511,15 @@ impl Agreed {
     pub fn is_staying(&self, host: HostId) -> bool {
         self.host(host)
             .is_some_and(|host| matches!(host.phase, HostPhase::Living | HostPhase::Draining))
+    }
+
+    /// The host that gets copies of what another one has in its store of checkpoints: the next one that
+    /// takes tasks, by number, and after the last one the first.
+    pub fn second_host(&self, host: HostId) -> Option<HostId> {
+        let living = |other: &HostId| *other != host && self.is_living(*other);
+        let mut after = self.hosts.keys().copied().filter(|other| *other > host);
+        let next = after.find(living);
+        next.or_else(|| self.hosts.keys().copied().find(living))
     }
 
     /// The present host of that name.

@@ -13,12 +13,13 @@
 //! window further on.
 
 use crate::Time;
+use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, VecDeque},
     time::Duration,
 };
 use vm_wire::{
-    Frame, Header,
+    Body, Frame, Header,
     limits::{ACK_IDLE, CHUNK_OVERHEAD, REQUEST_RETRY, WINDOW_CHUNKS},
 };
 
@@ -152,6 +153,26 @@ impl Sender {
         self.repeats = 0;
     }
 
+    /// What has to be kept of it.
+    pub(crate) fn state(&self) -> SenderState {
+        SenderState {
+            last: self.last,
+            credit: self.credit,
+            retained: self.retained.iter().map(Frame::to_body).collect(),
+        }
+    }
+
+    /// A sender that goes on with that. What it retains is sent again on a new route.
+    pub(crate) fn of(now: Time, state: &SenderState, window_bytes: u64) -> Self {
+        let mut sender = Sender::new(window_bytes);
+        for chunk in state.retained.iter().filter_map(|it| Frame::of_body(it)) {
+            sender.retain(now, chunk);
+        }
+        sender.last = state.last;
+        sender.credit = state.credit;
+        sender
+    }
+
     /// The receiver has ended: nothing is retained for it any more.
     pub fn forget(&mut self) {
         self.retained = VecDeque::new();
@@ -258,12 +279,59 @@ impl Receiver {
         self.due
     }
 
+    /// What has to be kept of it: what waits beyond a gap was not acknowledged, and comes again.
+    pub(crate) fn state(&self) -> ReceiverState {
+        ReceiverState {
+            taken: self.taken,
+            told: self.told,
+            credit: self.credit,
+            closed: self.closed,
+        }
+    }
+
+    /// A receiver that goes on with that.
+    pub(crate) fn of(state: &ReceiverState, window_bytes: u64) -> Self {
+        let ReceiverState {
+            taken,
+            told,
+            credit,
+            closed,
+        } = *state;
+        Receiver {
+            taken,
+            told,
+            credit,
+            closed,
+            ..Receiver::new(window_bytes)
+        }
+    }
+
     /// The sender was killed: what waits beyond a gap will never be whole.
     pub fn close(&mut self) {
         self.closed = true;
         self.ahead = BTreeMap::new();
         self.ahead_bytes = 0;
     }
+}
+
+/// What has to be kept of a [`Sender`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct SenderState {
+    last: u64,
+    credit: u64,
+    /// Whole frames.
+    retained: Vec<Body>,
+}
+
+/// What has to be kept of a [`Receiver`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ReceiverState {
+    taken: u64,
+    told: u64,
+    credit: u64,
+    closed: bool,
 }
 
 /// Whether a frame is a chunk that its sender left to the daemon.

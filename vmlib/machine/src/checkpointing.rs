@@ -38,6 +38,7 @@ use vm_wire::{
     checkpoint::{
         AgreedPart, Checkpoint, CheckpointAsk, CheckpointEnd, CheckpointReport, CommitAsk,
         Committed, CutAsk, CutClose, CutClosed, CutGo, CutGone, CutMade, KeptChunks, SavedPart,
+        Stop,
     },
     limits,
     peer::Order,
@@ -49,7 +50,7 @@ use vm_wire::{
 pub struct Checkpointing {
     key: MoveKey,
     app: Tid,
-    stop: bool,
+    stop: Option<Stop>,
     begun: Time,
     /// How often it was begun.
     tries: u32,
@@ -167,7 +168,7 @@ impl Saving {
 #[derive(Debug, PartialEq)]
 pub enum Step {
     /// To the coordinator's own daemon.
-    Own(Order),
+    Own(Box<Order>),
     /// It is over: to whoever asked.
     End(HostId, CheckpointEnd),
 }
@@ -201,13 +202,13 @@ impl Checkpointing {
     pub fn tick(&mut self, now: Time, term: u32, out: &mut VecDeque<Step>) {
         self.again = now + limits::REQUEST_RETRY;
         let app = self.app;
-        out.push_back(Step::Own(match &self.stage {
+        let order = match &self.stage {
             Stage::Cutting => Order::CutAsk(CutAsk {
                 app,
                 term,
                 stop: self.stop,
             }),
-            Stage::Saving(saving) if !self.stop && !saving.gone && saving.is_cut() => {
+            Stage::Saving(saving) if self.stop.is_none() && !saving.gone && saving.is_cut() => {
                 let epoch = saving.agreed.epoch;
                 Order::CutGo(CutGo { app, epoch })
             }
@@ -219,12 +220,13 @@ impl Checkpointing {
                 app,
                 epoch: *epoch,
                 saved: result.is_ok(),
-                stop: match self.stop && result.is_ok() {
+                stop: match self.stop.is_some() && result.is_ok() {
                     true => Some((self.key.0, self.end(result.clone()))),
                     false => None,
                 },
             }),
-        }));
+        };
+        out.push_back(Step::Own(Box::new(order)));
     }
 
     /// The log has made the cut.
@@ -274,7 +276,7 @@ impl Checkpointing {
         let Stage::Saving(saving) = &mut self.stage else {
             return;
         };
-        if !self.stop && !saving.gone {
+        if self.stop.is_none() && !saving.gone {
             if saving.is_cut() {
                 self.again = now;
             }
@@ -406,10 +408,11 @@ mod tests {
             image: Part {
                 name: format!("t1.{sequence}.image"),
                 bytes,
-                hash: [0; 32],
+                hash: [0; 16],
                 place: "n1".to_owned(),
                 stored: bytes,
                 base: None,
+                copy: None,
             },
             belongings: Belongings::default(),
             freeze_us: 1,
@@ -449,15 +452,15 @@ mod tests {
 
     impl Setting {
         fn new() -> Self {
-            Self::of(false)
+            Self::of(None)
         }
 
         /// The application ends with it.
         fn stopping() -> Self {
-            Self::of(true)
+            Self::of(Some(Stop::End))
         }
 
-        fn of(stop: bool) -> Self {
+        fn of(stop: Option<Stop>) -> Self {
             let ask = CheckpointAsk {
                 request: 9,
                 app: tid(1),
@@ -520,21 +523,25 @@ mod tests {
         }
     }
 
+    fn own(order: Order) -> Step {
+        Step::Own(Box::new(order))
+    }
+
     fn wants_cut() -> Step {
-        Step::Own(Order::CutAsk(CutAsk {
+        own(Order::CutAsk(CutAsk {
             app: tid(1),
             term: 3,
-            stop: false,
+            stop: None,
         }))
     }
 
     fn wants_go(epoch: u32) -> Step {
         let app = tid(1);
-        Step::Own(Order::CutGo(CutGo { app, epoch }))
+        own(Order::CutGo(CutGo { app, epoch }))
     }
 
     fn closes(epoch: u32, saved: bool) -> Step {
-        Step::Own(Order::CutClose(CutClose {
+        own(Order::CutClose(CutClose {
             app: tid(1),
             epoch,
             saved,
@@ -577,8 +584,11 @@ mod tests {
         assert_eq!(setting.says(), []);
         setting.making.on_saved(setting.now, saved(1, 5, Ok(12)));
         let said = setting.says();
-        let [Step::Own(Order::CommitAsk(ask))] = &said[..] else {
+        let [Step::Own(order)] = &said[..] else {
             panic!("{said:?}");
+        };
+        let Order::CommitAsk(ask) = &**order else {
+            panic!("{order:?}");
         };
         let names = ask.checkpoint.parts.iter().map(|part| &part.image.name);
         assert!(names.eq(["t1.1.image", "t1.2.image"]));
@@ -607,8 +617,8 @@ mod tests {
     #[test]
     fn if_the_application_ends_with_it_tasks_stand_until_it_is_committed() {
         let mut setting = Setting::stopping();
-        let (app, term, stop) = (tid(1), 3, true);
-        let asks = Step::Own(Order::CutAsk(CutAsk { app, term, stop }));
+        let (app, term, stop) = (tid(1), 3, Some(Stop::End));
+        let asks = own(Order::CutAsk(CutAsk { app, term, stop }));
         assert_eq!(setting.says(), [asks]);
         setting.cut(5);
         setting.kept(5);
@@ -617,7 +627,7 @@ mod tests {
         setting.making.on_saved(setting.now, saved(2, 5, Ok(12)));
         let said = setting.says();
         assert!(
-            matches!(&said[..], [Step::Own(Order::CommitAsk(_))]),
+            matches!(&said[..], [Step::Own(order)] if matches!(**order, Order::CommitAsk(_))),
             "{said:?}"
         );
     }

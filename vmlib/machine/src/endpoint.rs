@@ -23,10 +23,11 @@
 
 use crate::{
     Time,
-    inbox::{Envelope, Filter, Inbox, Received},
-    pair::{Pair, Stamp},
+    inbox::{Envelope, Filter, Inbox, InboxState, Received},
+    pair::{Pair, PairState, Stamp},
 };
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
 use vm_wire::{
     Frame, Header, HostId, Op, Tid,
@@ -102,7 +103,7 @@ pub enum EndpointError {
 }
 
 /// What a task is told besides messages.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notice {
     /// A task that it watches has ended.
     Ended {
@@ -131,7 +132,56 @@ pub struct Endpoint {
     ended: VecDeque<Tid>,
 }
 
+/// All that has to be kept of an [`Endpoint`] so that another one goes on in its place, on whatever
+/// host: what it retains, and what was received and not read. MessagePack, with the names of fields.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EndpointState {
+    pairs: Vec<PairState>,
+    inbox: InboxState,
+    notices: Vec<Notice>,
+    told: u64,
+    /// Peers that have ended, eldest first.
+    ended: Vec<Tid>,
+}
+
 impl Endpoint {
+    /// What has to be kept of it, while none of its messages is half sent.
+    pub fn state(&self) -> EndpointState {
+        EndpointState {
+            pairs: self.pairs.values().map(Pair::state).collect(),
+            inbox: self.inbox.state(),
+            notices: self.notices.iter().cloned().collect(),
+            told: self.told,
+            ended: self.ended.iter().copied().collect(),
+        }
+    }
+
+    /// An endpoint that goes on with that. As after any freeze, its channels begin anew with
+    /// [`Endpoint::renew`].
+    pub fn of(now: Time, state: EndpointState, config: EndpointConfig) -> Self {
+        let inbox = Inbox::of(state.inbox, config.inbox_bytes);
+        let of_pair = |pair: PairState| (pair.peer, Pair::of(now, pair, config.window_bytes));
+        let mut pairs: BTreeMap<Tid, Pair> = state.pairs.into_iter().map(of_pair).collect();
+        let mut due = Due::default();
+        pairs.values_mut().for_each(|pair| due.note(pair));
+        let untold = pairs.values().filter(|pair| pair.receiver.withholds());
+        let withheld = match inbox.is_open() {
+            true => BTreeSet::new(),
+            false => untold.map(|pair| pair.peer).collect(),
+        };
+        Endpoint {
+            pairs,
+            inbox,
+            notices: state.notices.into(),
+            told: state.told,
+            due,
+            withheld,
+            ended: state.ended.into(),
+            config,
+        }
+    }
+
     /// An endpoint without channels.
     pub fn new(config: EndpointConfig) -> Self {
         let inbox = Inbox::new(config.inbox_bytes);

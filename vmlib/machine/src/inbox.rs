@@ -14,8 +14,9 @@
 //! inbox. So it holds at most its limit, and for each sender one message and one window.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
-use vm_wire::{Frame, Header, Tid, limits::CHUNK_OVERHEAD};
+use vm_wire::{Body, Frame, Header, Tid, limits::CHUNK_OVERHEAD};
 
 /// A long message begins with a buffer of this size at most, so that a claimed length alone takes
 /// no memory. Bytes.
@@ -45,7 +46,55 @@ pub struct Received {
     pub body: Bytes,
 }
 
+/// A message, to be kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceivedState {
+    from: Tid,
+    context: u32,
+    tag: i32,
+    body: Body,
+}
+
+impl From<ReceivedState> for Received {
+    fn from(state: ReceivedState) -> Self {
+        Received {
+            from: state.from,
+            context: state.context,
+            tag: state.tag,
+            body: state.body.into_vec().into(),
+        }
+    }
+}
+
+/// What has to be kept of an [`Inbox`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct InboxState {
+    messages: Vec<ReceivedState>,
+    parts: Vec<PartState>,
+}
+
+/// A message of which some chunks have come, to be kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct PartState {
+    from: Tid,
+    context: u32,
+    tag: i32,
+    total: u64,
+    bytes: Body,
+}
+
 impl Received {
+    /// As it is kept.
+    pub fn state(&self) -> ReceivedState {
+        ReceivedState {
+            from: self.from,
+            context: self.context,
+            tag: self.tag,
+            body: Body::from(self.body.to_vec()),
+        }
+    }
+
     fn cost(&self) -> u64 {
         self.body.len() as u64 + CHUNK_OVERHEAD
     }
@@ -105,6 +154,51 @@ impl Inbox {
             parts: BTreeMap::new(),
             arrivals: 0,
         }
+    }
+
+    /// What has to be kept of it: whole messages by arrival, and those of which some chunks have come.
+    pub(crate) fn state(&self) -> InboxState {
+        let conversations = self.conversations.values();
+        let mut messages: Vec<_> = conversations.flat_map(|it| &it.messages).collect();
+        messages.sort_by_key(|(arrival, _)| **arrival);
+        let messages = messages.into_iter().map(|(_, message)| message.state());
+        let parts = self.parts.iter().map(|(from, part)| PartState {
+            from: *from,
+            context: part.context,
+            tag: part.tag,
+            total: part.total,
+            bytes: Body::from(part.bytes.clone()),
+        });
+        InboxState {
+            messages: messages.collect(),
+            parts: parts.collect(),
+        }
+    }
+
+    /// An inbox that goes on with that.
+    pub(crate) fn of(state: InboxState, limit_bytes: u64) -> Self {
+        let mut inbox = Inbox::new(limit_bytes);
+        for message in state.messages {
+            inbox.push(message.into());
+        }
+        for part in state.parts {
+            let PartState {
+                from,
+                context,
+                tag,
+                total,
+                bytes,
+            } = part;
+            let bytes = bytes.into_vec();
+            let part = Part {
+                context,
+                tag,
+                total,
+                bytes,
+            };
+            inbox.parts.insert(from, part);
+        }
+        inbox
     }
 
     /// Whether senders may go on.

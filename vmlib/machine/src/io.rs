@@ -12,6 +12,7 @@ use vm_wire::{
     console::WindowSize,
     interrupt::Folders,
     peer::{MoveWay, Sent, UsageRow},
+    stores::StockRow,
     task::{Enrol, Failed},
 };
 
@@ -85,6 +86,8 @@ pub enum Input {
     SentAll(Tid),
     /// The process of a task was stopped by a signal, or goes on.
     Stopped(Tid, bool),
+    /// From now on the task is saved by what its program gives at its safe points.
+    Portable(Tid),
     /// A task that was to be frozen stands still and has written its image; or it runs on, and this
     /// is why.
     Frozen(Tid, Result<Written, Failed>),
@@ -92,6 +95,14 @@ pub enum Input {
     Arrived(Tid, Result<(), Failed>),
     /// The image of a task is in the store, for the cut of that epoch; or this is why not.
     Stored(Tid, u32, Result<Part, Failed>),
+    /// The part of that ticket was copied into the store, whole and verified; or this is why not. Follows
+    /// `Output::ExpectCopy`.
+    CopyTaken(u64, Result<(), Failed>),
+    /// The part of that ticket was sent; or this is why not, or not as a whole. Follows
+    /// `Output::SendPart`.
+    PartSent(u64, Result<(), Failed>),
+    /// What is in the store of an application: the answer to `Output::Stock`.
+    Stocked(u64, Result<Vec<StockRow>, Failed>),
     /// What came of `Output::Commit`.
     Committed(Committed),
     /// What a checkpoint holds: the answer to `Output::Load`.
@@ -204,6 +215,11 @@ pub enum Output {
         epoch: u32,
         /// A copy of the task is to write it.
         copied: bool,
+        /// If hosts have stores of their own, the name of that which gets a copy, if any does; what it
+        /// does not have is no base.
+        second: Option<String>,
+        /// It is stored in full, whatever is there.
+        full: bool,
     },
     /// The application of that task goes on: store what the copy of it writes.
     StoreCopy(Tid),
@@ -243,6 +259,50 @@ pub enum Output {
         /// Files that it writes are used as they are, and not rolled back.
         keep_files: bool,
     },
+    /// Who connects with this ticket brings the file of a part of a checkpoint: write it into the store;
+    /// `CopyTaken` follows.
+    ExpectCopy {
+        /// What the connection is known by.
+        ticket: u64,
+        /// The task whose image it is.
+        tid: Tid,
+        /// Its application.
+        app: Tid,
+        /// Of which checkpoint of it: generation and epoch.
+        from: (u32, u32),
+        /// The part.
+        part: Part,
+    },
+    /// What that ticket was to bring is of no use any more: remove what came of it.
+    CancelPart(u64),
+    /// Send a part that is in the store to that address, under that ticket; `PartSent` follows.
+    SendPart {
+        /// What the other host knows the connection by.
+        ticket: u64,
+        /// `address:port` of its daemon.
+        addr: String,
+        /// The application.
+        app: Tid,
+        /// Of which checkpoint of it: generation and epoch.
+        from: (u32, u32),
+        /// The part.
+        part: Part,
+        /// The bytes of its file; else what it holds, verified.
+        file: bool,
+    },
+    /// Look which checkpoints of an application are in the store; `Stocked` with that number follows.
+    Stock {
+        /// Names the answer.
+        question: u64,
+        /// The application.
+        app: Tid,
+        /// Only this one: generation and epoch.
+        from: Option<(u32, u32)>,
+        /// All of it is read, not only looked at.
+        verify: bool,
+    },
+    /// Remove all checkpoints of an application from the store.
+    ForgetStored(Tid),
     /// Have that task stop and write the rest; `Frozen` follows.
     Freeze(Tid, MoveWay),
     /// What `Copy` has begun, or what a copy of the task writes, is of no use any more; it runs on.
@@ -263,6 +323,8 @@ pub enum Output {
         tid: Tid,
         /// What the connection is known by.
         ticket: u64,
+        /// Files that it writes are rolled back to what they were.
+        roll_back: bool,
     },
     /// A task that arrived goes on: it is this host's.
     Begin {

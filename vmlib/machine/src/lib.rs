@@ -31,14 +31,17 @@ mod storage;
 pub mod time;
 
 pub use agreed::{
-    Agreed, Applied, Coordinated, Epochs, Host, HostPhase, Lost, Recovering, Reviving, Task, Void,
+    Agreed, Applied, Coordinated, Epochs, Host, HostPhase, Lost, Recovering, Reviving, Suspension,
+    Task, Unsuspended, Void,
 };
 pub use agreement::{Agreement, AgreementConfig, AgreementOutput};
 pub use coordinator::{Coordinator, MoveKey};
 pub use daemon::{AT_ONCE, Daemon, DaemonConfig, MoveCounters, MovesUnderway};
-pub use endpoint::{Endpoint, EndpointConfig, EndpointError, Notice, SendProgress, Sending};
+pub use endpoint::{
+    Endpoint, EndpointConfig, EndpointError, EndpointState, Notice, SendProgress, Sending,
+};
 pub use group::Group;
-pub use inbox::{Envelope, Filter, Received};
+pub use inbox::{Envelope, Filter, Received, ReceivedState};
 pub use io::{ConnId, Input, LaunchSpec, Outbox, Output, Written};
 pub use keeper::{Keeper, KeeperFull};
 pub use time::Time;

@@ -2,10 +2,11 @@
 
 use crate::{
     Time,
-    channel::{Receiver, Sender},
+    channel::{Receiver, ReceiverState, Sender, SenderState},
     endpoint::{EndpointError, SendProgress},
 };
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use vm_wire::{
     Frame, Header, HostId, Op, Tid,
@@ -85,6 +86,18 @@ pub(crate) struct Pair {
     backlog_bytes: u64,
 }
 
+/// What has to be kept of a [`Pair`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PairState {
+    pub peer: Tid,
+    host: HostId,
+    incarnation: u32,
+    sender: SenderState,
+    receiver: ReceiverState,
+    pub ended: bool,
+    awaits_last: Option<Ended>,
+}
+
 impl Pair {
     pub fn new(peer: Tid, window_bytes: u64) -> Self {
         Pair {
@@ -100,6 +113,32 @@ impl Pair {
             messages: 0,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
+        }
+    }
+
+    /// What has to be kept of it. A task has no backlog, and no message of it is half sent.
+    pub fn state(&self) -> PairState {
+        PairState {
+            peer: self.peer,
+            host: self.host,
+            incarnation: self.incarnation,
+            sender: self.sender.state(),
+            receiver: self.receiver.state(),
+            ended: self.ended,
+            awaits_last: self.awaits_last.clone(),
+        }
+    }
+
+    /// A pair that goes on with that.
+    pub fn of(now: Time, state: PairState, window_bytes: u64) -> Self {
+        Pair {
+            host: state.host,
+            incarnation: state.incarnation,
+            sender: Sender::of(now, &state.sender, window_bytes),
+            receiver: Receiver::of(&state.receiver, window_bytes),
+            ended: state.ended,
+            awaits_last: state.awaits_last,
+            ..Pair::new(state.peer, window_bytes)
         }
     }
 

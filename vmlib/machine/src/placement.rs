@@ -240,8 +240,11 @@ pub fn best_target(
     Err(Failed::new(kind, text))
 }
 
+/// The architecture of a task that can be brought back on any host: its program gives its state.
+pub const ANY_ARCH: &str = "any";
+
 /// Where the tasks of a checkpoint go, given the names of the hosts that they were on and their
-/// architectures: to the host of that name, where their parts may be near, else as new tasks do. The
+/// architectures ([`ANY_ARCH`]: whichever): to the host of that name, where their parts may be near, else as new tasks do. The
 /// first one goes to `first`, if that is said.
 ///
 /// # Errors
@@ -257,7 +260,7 @@ pub fn place_again<'a>(
         let only = first.take();
         let candidates = state.hosts().filter(|(host, found)| {
             found.phase == HostPhase::Living
-                && found.facts.arch == arch
+                && (found.facts.arch == arch || arch == ANY_ARCH)
                 && only.is_none_or(|only| only == *host)
         });
         let candidates = candidates
@@ -276,9 +279,14 @@ pub fn place_again<'a>(
         let Some((host, _)) = best else {
             let whose = match only.and_then(|only| state.host(only)) {
                 Some(found) => format!("host '{}'", found.facts.name),
+                None if arch == ANY_ARCH => "no host".to_owned(),
                 None => format!("no host of architecture {arch}"),
             };
             let text = match only {
+                Some(_) if arch == ANY_ARCH => format!(
+                    "{whose}, where the application's console is, has no room; use --detach, or \
+                     restart it on another host"
+                ),
                 Some(_) => format!(
                     "{whose}, where the application's console is, is not of architecture {arch} or \
                      has no room; use --detach, or restart it on another host"
@@ -346,6 +354,7 @@ mod tests {
             cpus: hosts[number - 1].0,
             tasks_max: hosts[number - 1].1,
             arch: "x86_64".to_owned(),
+            store_local: false,
         };
         let mut state = Agreed::founded(MachineId::from_bits(1), 0, facts(1), 1);
         for number in 2..=hosts.len() {

@@ -48,6 +48,7 @@ enum Step {
     },
     LinkMade(usize),
     Moved(usize),
+    Anew(usize),
     Wait(u64),
 }
 
@@ -65,6 +66,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (end(), end()).prop_map(|(from, to)| Step::Resend { from, to }),
         1 => end().prop_map(Step::LinkMade),
         1 => end().prop_map(Step::Moved),
+        1 => end().prop_map(Step::Anew),
         2 => (0..2000u64).prop_map(Step::Wait),
     ]
 }
@@ -93,17 +95,19 @@ fn end_of(tid: Tid) -> usize {
     tid.host().0 as usize - 1
 }
 
+fn config_of(end: usize) -> EndpointConfig {
+    EndpointConfig {
+        me: tid(end),
+        window_bytes: WINDOW,
+        inbox_bytes: INBOX,
+        epoch: 0,
+        generation: 0,
+    }
+}
+
 impl Scene {
     fn new() -> Self {
-        let end = |index| {
-            Some(Endpoint::new(EndpointConfig {
-                me: tid(index),
-                window_bytes: WINDOW,
-                inbox_bytes: INBOX,
-                epoch: 0,
-                generation: 0,
-            }))
-        };
+        let end = |index| Some(Endpoint::new(config_of(index)));
         Scene {
             now: Time(0),
             ends: (0..ENDS).map(end).collect(),
@@ -273,11 +277,26 @@ impl Scene {
                     incarnation: self.incarnations[end],
                 });
             }
+            Step::Anew(end) => self.anew(end),
             Step::Wait(milliseconds) => {
                 self.now = Time(self.now.0 + milliseconds * 1000);
                 self.tick();
             }
         }
+    }
+
+    /// Another endpoint goes on with what is kept of one, as in the new process of a portable task,
+    /// unless a message of it is half sent.
+    fn anew(&mut self, at: usize) {
+        if self.sendings[at].is_some() {
+            return;
+        }
+        self.with(at, |end, now, out| {
+            let kept = vm_wire::encode(&end.state());
+            let config = config_of(at);
+            *end = Endpoint::of(now, vm_wire::decode(&kept).expect("it was kept"), config);
+            end.renew(now, out);
+        });
     }
 
     fn tick(&mut self) {

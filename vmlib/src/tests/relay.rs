@@ -182,7 +182,7 @@ impl State {
         inner.tasks.insert(me, sender);
         inner.interrupts.insert(me, ours);
         let welcome = Welcome {
-            version: 1,
+            version: vm_wire::version::CURRENT,
             machine: me.machine(),
             host: HostId::FOUNDER,
             tid: me,

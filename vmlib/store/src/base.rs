@@ -1,11 +1,12 @@
-//! Which checkpoint the images of the next one are increments of, and when they are stored in full.
+//! Which checkpoint the images of the next one are increments of, and when they are stored in full;
+//! whether those have an index.
 
 use crate::{
     disk::Disk,
     error::StoreError,
     index::Index,
     limits::INCREMENTS_MAX,
-    manifest::{Base, Manifest},
+    manifest::{Base, Manifest, Part},
     name::{self, CheckpointId},
     part,
     store::Store,
@@ -13,17 +14,62 @@ use crate::{
 use std::collections::BTreeSet;
 use vm_wire::Tid;
 
+/// How an image is stored.
+#[derive(Debug)]
+pub(crate) enum Way {
+    /// As what it has that the base has not.
+    Increment(Base, Index),
+    /// In full.
+    Full {
+        /// With what the writer of an increment needs of it.
+        index: bool,
+    },
+}
+
+/// By what the next checkpoint can be an incremental one.
+enum Full {
+    /// By this one.
+    Last(CheckpointId, Manifest),
+    /// By none.
+    None {
+        /// Nor can the one after it.
+        nor_next: bool,
+    },
+}
+
 impl<D: Disk> Store<D> {
-    /// What the image of this name in checkpoint `id` is to be an increment of: the image in the
-    /// last full checkpoint of the same generation. None, and it is stored in full, if
+    /// How the image of this name in checkpoint `id` is to be stored: as an increment of the image in
+    /// the last full checkpoint of the same generation. In full, if
     ///
-    /// - there is no such checkpoint or image, or its index cannot be used;
+    /// - there is no such checkpoint or image, or its index is not there or cannot be used;
+    /// - hosts have stores of their own, and it is not on the same two disks;
     /// - the full one is more than [`INCREMENTS_MAX`] epochs old;
     /// - the checkpoint before is incremental, and its files have more than half of what they hold;
     /// - the last increments that are there, not more than [`INCREMENTS_MAX`] epochs old, have.
-    pub(crate) fn base(&self, app: Tid, id: CheckpointId, name: &str) -> Option<(Base, Index)> {
-        let (of, manifest) = self.full(app, id)?;
+    ///
+    /// One that is stored in full has an index, unless the next one will be stored so, too.
+    pub(crate) fn way(&self, app: Tid, id: CheckpointId, name: &str) -> Way {
+        match self.full(app, id) {
+            Full::Last(of, manifest) => match self.base(app, of, &manifest, name) {
+                Some((base, index)) => Way::Increment(base, index),
+                None => Way::Full { index: true },
+            },
+            Full::None { nor_next } => Way::Full { index: !nor_next },
+        }
+    }
+
+    /// The image in that full checkpoint, and its index, if it can be used.
+    fn base(
+        &self,
+        app: Tid,
+        of: CheckpointId,
+        manifest: &Manifest,
+        name: &str,
+    ) -> Option<(Base, Index)> {
         let part = manifest.parts().find(|part| part.name == name)?;
+        if !self.can_base(part) {
+            return None;
+        }
         let folder = self.folder(app, of);
         let file = part::open_file(self.disk(), &folder.join(name), part.bytes, &part.place);
         file.ok()?.ok()?;
@@ -37,10 +83,11 @@ impl<D: Disk> Store<D> {
     }
 
     /// The full checkpoint by which `id` can be an incremental one.
-    fn full(&self, app: Tid, id: CheckpointId) -> Option<(CheckpointId, Manifest)> {
+    fn full(&self, app: Tid, id: CheckpointId) -> Full {
         let same = |it: &CheckpointId| it.generation == id.generation && *it < id;
         let mut full = None;
-        for earlier in self.ids(app).ok()?.into_iter().rev().filter(same) {
+        let ids = self.ids(app).unwrap_or_default();
+        for earlier in ids.into_iter().rev().filter(same) {
             let Ok(manifest) = self.read(app, earlier) else {
                 continue;
             };
@@ -48,22 +95,26 @@ impl<D: Disk> Store<D> {
                 full = full.or(Some((earlier, manifest)));
                 continue;
             };
+            let age = id.epoch - earlier.epoch;
+            let increments = manifest.parts().filter(|it| it.base.is_some());
+            let are_large = more_than_half(increments);
             // In the last one of all, tasks that the base does not have count, too.
-            let last = full.is_none();
-            let judged = manifest.parts().filter(|it| last || it.base.is_some());
-            let (stored, bytes) = judged.fold((0u64, 0u64), |(stored, bytes), part| {
-                let stored = stored.saturating_add(part.stored);
-                (stored, bytes.saturating_add(part.bytes))
-            });
-            if stored > bytes / 2 && id.epoch - earlier.epoch <= INCREMENTS_MAX {
-                return None;
+            let is_large = full.is_none() && more_than_half(manifest.parts());
+            if (are_large || is_large) && age <= INCREMENTS_MAX {
+                let nor_next = are_large && age < INCREMENTS_MAX;
+                return Full::None { nor_next };
             }
             if full.is_none() {
-                full = Some((base, self.read(app, base).ok()?));
+                full = self.read(app, base).ok().map(|manifest| (base, manifest));
             }
             break;
         }
-        full.filter(|(of, _)| same(of) && id.epoch - of.epoch <= INCREMENTS_MAX)
+        match full {
+            Some((of, manifest)) if same(&of) && id.epoch - of.epoch <= INCREMENTS_MAX => {
+                Full::Last(of, manifest)
+            }
+            _ => Full::None { nor_next: false },
+        }
     }
 
     /// The checkpoints that committed ones are increments of.
@@ -81,4 +132,13 @@ impl<D: Disk> Store<D> {
         }
         Ok(needed)
     }
+}
+
+/// Whether the files of these parts have more than half of what they hold.
+fn more_than_half<'a>(parts: impl Iterator<Item = &'a Part>) -> bool {
+    let (stored, bytes) = parts.fold((0u64, 0u64), |(stored, bytes), part| {
+        let stored = stored.saturating_add(part.stored);
+        (stored, bytes.saturating_add(part.bytes))
+    });
+    stored > bytes / 2
 }

@@ -101,7 +101,14 @@ fn check_group(group: &SavedGroup) -> Result<(), ManifestError> {
 }
 
 fn check_part(part: &Part) -> Result<(), ManifestError> {
-    check_name("host", &part.place)
+    check_name("host", &part.place)?;
+    let Some(copy) = &part.copy else {
+        return Ok(());
+    };
+    check_name("host", copy)?;
+    ensure(*copy != part.place, || {
+        format!("{} has its copy on the same host, {copy}", part.name)
+    })
 }
 
 /// A program may be without a name, if nobody knew it.

@@ -4,13 +4,19 @@
 //! assumes of it: what was synced survives; what was not may be there, in part or not at all, and
 //! a rename that was not synced may have happened or not; a rename itself is never half done.
 
-use rustix::fs::OFlags;
+use rustix::{
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    io::Errno,
+};
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Read, Seek, Write},
+    io::{self, Read, Seek, SeekFrom, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::Path,
 };
+
+/// What memory, lengths and places have to be a multiple of for [`Disk::bypass_cache`]. Bytes.
+pub(crate) const PAGE: usize = 4096;
 
 /// A disk with folders and files.
 pub trait Disk: Clone {
@@ -19,6 +25,9 @@ pub trait Disk: Clone {
 
     /// Makes a file for writing, which is the owner's only. Fails if there is one.
     fn create(&self, path: &Path) -> io::Result<Self::File>;
+    /// What is written to the file from here on is not kept in memory for later, if it comes in whole
+    /// pages which begin where a page begins. Otherwise, and where that cannot be, nothing changes.
+    fn bypass_cache(&self, _file: &mut Self::File) {}
     /// Opens a file for reading, and says how many bytes it has.
     fn open(&self, path: &Path) -> io::Result<(Self::File, u64)>;
     /// Returns when what was written to the file is on the disk. Its name need not be.
@@ -41,18 +50,87 @@ pub trait Disk: Clone {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct System;
 
-impl Disk for System {
-    type File = File;
+/// A file of this host.
+#[derive(Debug)]
+pub struct SystemFile {
+    file: File,
+    /// It bypasses the cache.
+    direct: bool,
+}
 
-    fn create(&self, path: &Path) -> io::Result<File> {
-        OpenOptions::new()
+impl SystemFile {
+    fn new(file: File) -> Self {
+        let direct = false;
+        SystemFile { file, direct }
+    }
+
+    /// Whether the file was told so.
+    fn set_direct(&mut self, direct: bool) -> bool {
+        let set = fcntl_getfl(&self.file).and_then(|mut flags| {
+            flags.set(OFlags::DIRECT, direct);
+            fcntl_setfl(&self.file, flags)
+        });
+        if set.is_ok() {
+            self.direct = direct;
+        }
+        set.is_ok()
+    }
+}
+
+impl Write for SystemFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let is_whole = bytes.len().is_multiple_of(PAGE) && bytes.as_ptr().align_offset(PAGE) == 0;
+        if self.direct && !is_whole {
+            // What comes later would not begin where a page does.
+            self.set_direct(false);
+        }
+        match self.file.write(bytes) {
+            // Some file systems take the flag and not what comes.
+            Err(cause)
+                if self.direct
+                    && cause.raw_os_error() == Some(Errno::INVAL.raw_os_error())
+                    && self.set_direct(false) =>
+            {
+                self.file.write(bytes)
+            }
+            written => written,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Read for SystemFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.file.read(buffer)
+    }
+}
+
+impl Seek for SystemFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+impl Disk for System {
+    type File = SystemFile;
+
+    fn create(&self, path: &Path) -> io::Result<SystemFile> {
+        let file = OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(path)
+            .open(path)?;
+        Ok(SystemFile::new(file))
     }
 
-    fn open(&self, path: &Path) -> io::Result<(File, u64)> {
+    fn bypass_cache(&self, file: &mut SystemFile) {
+        file.set_direct(true);
+    }
+
+    fn open(&self, path: &Path) -> io::Result<(SystemFile, u64)> {
         // A link leads out of the store, and a pipe would have the call wait.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = OpenOptions::new()
@@ -63,11 +141,11 @@ impl Disk for System {
         if !metadata.is_file() {
             return Err(io::Error::other("it is no regular file"));
         }
-        Ok((file, metadata.len()))
+        Ok((SystemFile::new(file), metadata.len()))
     }
 
-    fn sync(&self, file: &mut File) -> io::Result<()> {
-        file.sync_data()
+    fn sync(&self, file: &mut SystemFile) -> io::Result<()> {
+        file.file.sync_data()
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -96,5 +174,38 @@ impl Disk for System {
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the kernel bypasses its cache for this file.
+    fn is_direct(file: &SystemFile) -> bool {
+        let flags = fcntl_getfl(&file.file).expect("it is open");
+        flags.contains(OFlags::DIRECT)
+    }
+
+    #[test]
+    fn a_file_that_bypasses_the_cache_takes_whatever_comes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        let mut file = System.create(&path).expect("a file");
+        System.bypass_cache(&mut file);
+        let bytes: Vec<u8> = (0..5 * PAGE).map(|at| (at % 251) as u8).collect();
+        let start = bytes.as_ptr().align_offset(PAGE);
+        let (whole, rest) = bytes[start..].split_at(3 * PAGE);
+        file.write_all(whole).expect("room");
+        // Where the file system does not know it, it was never so.
+        let was = is_direct(&file);
+        file.write_all(&rest[..7]).expect("room");
+        assert!(!is_direct(&file));
+        file.write_all(&rest[7..]).expect("room");
+        System.sync(&mut file).expect("a disk");
+        assert!(fs::read(&path).expect("the file") == bytes[start..]);
+        let on_disk = rustix::fs::statfs(&path).expect("a file system").f_type;
+        const EXT4: u64 = 0xef53;
+        assert!(was || on_disk as u64 != EXT4);
     }
 }

@@ -168,12 +168,12 @@ pub enum Flaw {
         /// What the manifest says.
         expected: u64,
     },
-    /// It holds something else. BLAKE3.
+    /// It holds something else. XXH3 of 128 bits.
     Content {
         /// What it hashes to.
-        found: [u8; 32],
+        found: [u8; 16],
         /// What the manifest says.
-        expected: [u8; 32],
+        expected: [u8; 16],
     },
     /// It is no increment, or one that contradicts itself.
     Increment {
@@ -194,9 +194,9 @@ impl fmt::Display for Flaw {
             ),
             Flaw::Content { found, expected } => write!(
                 f,
-                "the part is damaged: it hashes to {} where the manifest says {}",
-                blake3::Hash::from(*found),
-                blake3::Hash::from(*expected)
+                "the part is damaged: it hashes to {:032x} where the manifest says {:032x}",
+                u128::from_le_bytes(*found),
+                u128::from_le_bytes(*expected)
             ),
             Flaw::Increment { what } => write!(f, "the increment is damaged: {what}"),
             Flaw::Changed => f.write_str("the part is damaged: it is not what it was"),

@@ -1,14 +1,15 @@
-//! The image of a task on its way into the store: in full with an index beside it, or as an
+//! The image of a task on its way into the store: in full, perhaps with an index beside it, or as an
 //! increment of the image of the same task in an earlier checkpoint.
 
 use crate::{
     blocks::Blocks,
     disk::{Disk, System},
     error::{Step, StoreError},
-    increment::{IncrementWriter, retry},
-    index::FullWriter,
+    increment::IncrementWriter,
+    index::IndexedWriter,
     limits::BUFFER,
     manifest::Part,
+    part::{PartWriter, Room},
 };
 use std::{io::Read, path::PathBuf};
 
@@ -24,7 +25,8 @@ pub struct ImageWriter<D: Disk = System> {
 
 #[derive(Debug)]
 pub(crate) enum Form<D: Disk> {
-    Full(Box<FullWriter<D>>),
+    Full(Box<PartWriter<D>>),
+    Indexed(Box<IndexedWriter<D>>),
     Increment(Box<IncrementWriter<D>>),
 }
 
@@ -44,29 +46,30 @@ impl<D: Disk> ImageWriter<D> {
     /// [`StoreError::Quota`], or [`StoreError::System`] when reading or writing fails. What was
     /// written is of no use then.
     pub fn copy(&mut self, from: &mut impl Read) -> Result<u64, StoreError> {
+        if let Form::Full(writer) = &mut self.form {
+            return writer.copy(from);
+        }
         let before = self.at;
-        let mut buffer = vec![0; BUFFER];
-        // What has come and is not yet a piece.
-        let mut len = 0;
+        let mut room = Room::new();
+        // Of what came before, the bytes that are not yet a piece: they stand right before the rest.
+        let mut left = 0;
         loop {
-            let read = retry(|| from.read(&mut buffer[len..]));
-            let read = read.step("read what goes into", &self.path)?;
-            self.form.take(&buffer[len..len + read])?;
-            len += read;
-            let mut done = 0;
-            while let Some(piece) = self.blocks.next(&buffer[done..len]) {
-                let bytes = &buffer[done..done + piece.len];
-                self.form.add(bytes, piece.block, self.at)?;
+            let came = room.fill(from).step("read what goes into", &self.path)?;
+            self.form.take(room.came(0, came))?;
+            let mut bytes = room.came(left, came);
+            while let Some(piece) = self.blocks.next(bytes) {
+                let (first, rest) = bytes.split_at(piece.len);
+                self.form.add(first, piece.block, self.at)?;
                 self.at += piece.len as u64;
-                done += piece.len;
+                bytes = rest;
             }
-            if read == 0 {
-                self.form.add(&buffer[done..len], false, self.at)?;
-                self.at += (len - done) as u64;
+            left = bytes.len();
+            if came < BUFFER {
+                self.form.add(bytes, false, self.at)?;
+                self.at += left as u64;
                 return Ok(self.at - before);
             }
-            buffer.copy_within(done..len, 0);
-            len -= done;
+            room.keep(left);
         }
     }
 
@@ -77,6 +80,7 @@ impl<D: Disk> ImageWriter<D> {
     pub fn finish(self) -> Result<Part, StoreError> {
         match self.form {
             Form::Full(writer) => writer.finish(),
+            Form::Indexed(writer) => writer.finish(),
             Form::Increment(writer) => writer.finish(),
         }
     }
@@ -86,7 +90,8 @@ impl<D: Disk> Form<D> {
     /// Takes what has come.
     fn take(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         match self {
-            Form::Full(writer) => writer.take(bytes),
+            Form::Full(writer) => writer.write(bytes),
+            Form::Indexed(writer) => writer.take(bytes),
             Form::Increment(writer) => {
                 writer.take(bytes);
                 Ok(())
@@ -97,8 +102,9 @@ impl<D: Disk> Form<D> {
     /// The same again, in pieces: `at` is where it stands in the image.
     fn add(&mut self, piece: &[u8], block: bool, at: u64) -> Result<(), StoreError> {
         match self {
+            Form::Full(_) => Ok(()),
             _ if piece.is_empty() => Ok(()),
-            Form::Full(writer) => writer.add(piece, block, at),
+            Form::Indexed(writer) => writer.add(piece, block, at),
             Form::Increment(writer) => writer.add(piece, block),
         }
     }

@@ -11,6 +11,7 @@
 use crate::{
     disk::Disk,
     error::{Flaw, Step, StoreError},
+    hash::Hasher,
     index::Index,
     limits::BUFFER,
     manifest::{Base, Part},
@@ -24,7 +25,7 @@ use std::{
 
 /// The first bytes of every increment.
 const MAGIC: [u8; 8] = *b"VMDELTA\n";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// In place of where bytes stand in the base: they follow.
 const HERE: u64 = u64::MAX;
 /// In place of where bytes stand in the base: the image ends.
@@ -38,7 +39,7 @@ pub(crate) struct IncrementWriter<D: Disk> {
     index: Index,
     base: Base,
     /// Of the image.
-    hasher: blake3::Hasher,
+    hasher: Hasher,
     bytes: u64,
     out: Vec<u8>,
     last: Last,
@@ -68,7 +69,7 @@ impl<D: Disk> IncrementWriter<D> {
             file,
             index,
             base,
-            hasher: blake3::Hasher::new(),
+            hasher: Hasher::new(),
             bytes: 0,
             out,
             last: Last::Complete,
@@ -112,7 +113,7 @@ impl<D: Disk> IncrementWriter<D> {
         let file = self.file.finish()?;
         Ok(Part {
             bytes: self.bytes,
-            hash: self.hasher.finalize().into(),
+            hash: self.hasher.finish(),
             base: Some(self.base),
             ..file
         })
@@ -206,7 +207,7 @@ impl<D: Disk> IncrementReader<D> {
             let magic = self.array()?;
             let version = u32::from_le_bytes(self.array()?);
             if magic != MAGIC || version != VERSION {
-                return Err(self.flaw("it does not begin like one of version 1"));
+                return Err(self.flaw("it does not begin like one of version 2"));
             }
             self.doing = Doing::Bytes(0);
         }

@@ -11,10 +11,11 @@
 use crate::{
     disk::Disk,
     error::StoreError,
+    hash::HASH,
     limits::{BLOCK, BUFFER, INDEX_BLOCKS_MAX},
     manifest::Part,
     part::PartWriter,
-    sealed::{HASH, Sealed},
+    sealed::Sealed,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::{collections::HashMap, path::Path};
@@ -22,7 +23,7 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 /// The first bytes of every index.
 const MAGIC: [u8; 8] = *b"VMINDEX\n";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const PREFIX: usize = MAGIC.len() + 4 + 8;
 /// XXH3, as fast as memory: that two blocks of a store share it by accident is out of the question, who
 /// makes the blocks does not know the seed, and the hash of the whole image would show it.
@@ -46,7 +47,7 @@ fn new_seed() -> u64 {
 
 /// A full image that is being written, and its index.
 #[derive(Debug)]
-pub(crate) struct FullWriter<D: Disk> {
+pub(crate) struct IndexedWriter<D: Disk> {
     image: PartWriter<D>,
     index: PartWriter<D>,
     seed: u64,
@@ -55,14 +56,14 @@ pub(crate) struct FullWriter<D: Disk> {
     entries: u64,
 }
 
-impl<D: Disk> FullWriter<D> {
+impl<D: Disk> IndexedWriter<D> {
     pub fn new(image: PartWriter<D>, index: PartWriter<D>) -> Self {
         let mut buffer = Vec::with_capacity(BUFFER + ENTRY);
         buffer.extend(MAGIC);
         buffer.extend(VERSION.to_le_bytes());
         let seed = new_seed();
         buffer.extend(seed.to_le_bytes());
-        FullWriter {
+        IndexedWriter {
             image,
             index,
             seed,

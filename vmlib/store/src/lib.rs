@@ -9,11 +9,14 @@
 //! Many processes may write parts of one checkpoint, on many hosts; one commits it. Nothing is
 //! locked: files are made with names that must be new.
 //!
+//! All hosts share the folder, or each has one of its own ([`Store::of_host`]): then each part is on the
+//! disks of two hosts ([`copies`]), and each host commits the same manifest.
+//!
 //! An image is stored in full, or as what differs from the image of the same task in the last full
 //! checkpoint. Whoever reads it gets all of it, either way.
 //!
 //! Reading order: [`name`], [`manifest`], [`store`], [`mod@write`], [`image`], [`increment`],
-//! [`prune`], [`disk`], [`limits`].
+//! [`copies`], [`prune`], [`disk`], [`limits`].
 //! The layout and what survives what are in `docs/store.md`.
 //!
 //! Invariants: blocking calls in plain functions; no clock (times are given), no thread. What was
@@ -23,6 +26,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod copies;
 pub mod disk;
 pub mod error;
 pub mod image;
@@ -38,12 +42,14 @@ pub mod write;
 mod base;
 mod blocks;
 mod check;
+mod hash;
 mod index;
 mod sealed;
 
 #[cfg(test)]
 mod tests;
 
+pub use copies::Stocked;
 pub use disk::{Disk, System};
 pub use error::{Flaw, ManifestError, StoreError};
 pub use image::ImageWriter;

@@ -53,7 +53,8 @@ pub struct SavedTask {
     pub tid: Tid,
     /// Name of the host that it ran on.
     pub host: String,
-    /// Architecture of that host, such as `x86_64`: it can be brought back on such a host only.
+    /// Architecture of that host, such as `x86_64`: it can be brought back on such a host only. `any`
+    /// if it is portable.
     pub arch: String,
     /// Its incarnation there.
     pub incarnation: u32,

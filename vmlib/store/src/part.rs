@@ -1,14 +1,16 @@
 //! Parts: written once, in one pass, hashed on the way; read in one pass, and verified on the way.
 
 use crate::{
-    disk::{Disk, System},
+    disk::{Disk, PAGE, System},
     error::{Flaw, Step, StoreError},
+    hash::{HASH, Hasher},
     increment::{IncrementReader, retry},
     limits::BUFFER,
     manifest::Part,
     name::{self, CheckpointId},
 };
 use std::{
+    fmt,
     io::{self, Read, Write},
     path::{Path, PathBuf},
 };
@@ -25,7 +27,10 @@ pub struct PartWriter<D: Disk = System> {
     place: String,
     quota: u64,
     bytes: u64,
-    hasher: blake3::Hasher,
+    hasher: Hasher,
+    /// What comes next into the file, and how much of it there is.
+    room: Room,
+    filled: usize,
 }
 
 impl<D: Disk> PartWriter<D> {
@@ -37,7 +42,8 @@ impl<D: Disk> PartWriter<D> {
         quota: Option<u64>,
     ) -> Result<Self, StoreError> {
         let path = folder.join(format!("{name}{}", name::NEW));
-        let file = create(&disk, &path)?;
+        let mut file = create(&disk, &path)?;
+        disk.bypass_cache(&mut file);
         let writer = PartWriter {
             folder: folder.to_owned(),
             path: Some(path),
@@ -46,7 +52,9 @@ impl<D: Disk> PartWriter<D> {
             place: place.to_owned(),
             quota: quota.unwrap_or(u64::MAX),
             bytes: 0,
-            hasher: blake3::Hasher::new(),
+            hasher: Hasher::new(),
+            room: Room::new(),
+            filled: 0,
             disk,
         };
         // Looked for only now: whoever finished it before has no file of the other name any more.
@@ -67,40 +75,75 @@ impl<D: Disk> PartWriter<D> {
     /// [`StoreError::Quota`], or [`StoreError::System`] when reading or writing fails. What was
     /// written is of no use then.
     pub fn copy(&mut self, from: &mut impl Read) -> Result<u64, StoreError> {
-        let mut buffer = vec![0; BUFFER];
         let before = self.bytes;
         loop {
-            let read = retry(|| from.read(&mut buffer));
+            let rest = self.room.rest(self.filled);
+            let read = retry(|| from.read(rest));
             let read = read.step("read what goes into", &self.path())?;
             if read == 0 {
                 return Ok(self.bytes - before);
             }
-            self.write(&buffer[..read])?;
+            self.grow(read)?;
+            let end = self.filled + read;
+            self.hasher.update(&self.room.came(0, end)[self.filled..]);
+            self.filled = end;
+            self.flush_full()?;
         }
     }
 
-    /// Appends these bytes. Slices of less than 16 KiB are hashed slowly.
+    /// Appends these bytes.
     ///
     /// # Errors
     /// Like [`PartWriter::copy`].
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        let grown = self.bytes.saturating_add(bytes.len() as u64);
+        self.grow(bytes.len())?;
+        self.hasher.update(bytes);
+        let is_full = bytes.len() == BUFFER && bytes.as_ptr().align_offset(PAGE) == 0;
+        if is_full && self.filled == 0 {
+            return self.file.write_all(bytes).step("write", &self.path());
+        }
+        let mut left = bytes;
+        while !left.is_empty() {
+            let rest = self.room.rest(self.filled);
+            let (first, more) = left.split_at(left.len().min(rest.len()));
+            rest[..first.len()].copy_from_slice(first);
+            self.filled += first.len();
+            left = more;
+            self.flush_full()?;
+        }
+        Ok(())
+    }
+
+    /// So many bytes come, if the quota lets them.
+    fn grow(&mut self, bytes: usize) -> Result<(), StoreError> {
+        let grown = self.bytes.saturating_add(bytes as u64);
         if grown > self.quota {
             return Err(StoreError::Quota {
                 path: self.path(),
                 quota: self.quota,
             });
         }
-        self.hasher.update(bytes);
-        let written = self.file.write_all(bytes);
-        written.step("write", &self.path())?;
         self.bytes = grown;
         Ok(())
     }
 
+    /// Writes what is in the room, if there is no more.
+    fn flush_full(&mut self) -> Result<(), StoreError> {
+        match self.filled < BUFFER {
+            true => Ok(()),
+            false => self.flush(),
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), StoreError> {
+        let filled = std::mem::take(&mut self.filled);
+        let written = self.file.write_all(self.room.came(0, filled));
+        written.step("write", &self.path())
+    }
+
     /// The hash of what was written so far.
-    pub(crate) fn hash(&self) -> [u8; 32] {
-        self.hasher.finalize().into()
+    pub(crate) fn hash(&self) -> [u8; HASH] {
+        self.hasher.finish()
     }
 
     /// How many bytes were written so far.
@@ -114,6 +157,7 @@ impl<D: Disk> PartWriter<D> {
     /// # Errors
     /// [`StoreError::System`]; there is no such part then.
     pub fn finish(mut self) -> Result<Part, StoreError> {
+        self.flush()?;
         let path = self.path();
         self.disk.sync(&mut self.file).step("sync", &path)?;
         if let Some(new) = &self.path {
@@ -130,6 +174,7 @@ impl<D: Disk> PartWriter<D> {
             place: std::mem::take(&mut self.place),
             stored: self.bytes,
             base: None,
+            copy: None,
         })
     }
 }
@@ -140,6 +185,57 @@ impl<D: Disk> Drop for PartWriter<D> {
             // What stays behind goes with the checkpoint, which cannot be committed with it.
             let _ = self.disk.remove(path);
         }
+    }
+}
+
+/// Room for what goes into a part: it begins where a page begins, as a file takes it that bypasses
+/// the cache ([`Disk::bypass_cache`]).
+pub(crate) struct Room {
+    bytes: Vec<u8>,
+    /// Where that is. Before it there is room for less than a block.
+    start: usize,
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Room")
+    }
+}
+
+impl Room {
+    pub fn new() -> Self {
+        let bytes = vec![0; 2 * PAGE + BUFFER];
+        let start = bytes.as_ptr().align_offset(PAGE).min(PAGE) + PAGE;
+        Room { bytes, start }
+    }
+
+    /// All of it but so many bytes at its beginning.
+    pub fn rest(&mut self, filled: usize) -> &mut [u8] {
+        &mut self.bytes[self.start..][filled..BUFFER]
+    }
+
+    /// Reads until it is full, or to the end.
+    pub fn fill(&mut self, from: &mut impl Read) -> io::Result<usize> {
+        let room = self.rest(0);
+        let mut filled = 0;
+        while filled < BUFFER {
+            match retry(|| from.read(&mut room[filled..]))? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        Ok(filled)
+    }
+
+    /// So many bytes that came last, and before them so many that were kept.
+    pub fn came(&self, kept: usize, came: usize) -> &[u8] {
+        &self.bytes[self.start - kept..self.start + came]
+    }
+
+    /// Keeps so many bytes at its end, less than a block, when it is filled again.
+    pub fn keep(&mut self, bytes: usize) {
+        let end = self.start + BUFFER;
+        self.bytes.copy_within(end - bytes..end, self.start - bytes);
     }
 }
 
@@ -176,9 +272,9 @@ pub(crate) fn absent<D: Disk>(
 pub struct PartReader<D: Disk = System> {
     source: Source<D>,
     path: PathBuf,
-    hasher: blake3::Hasher,
+    hasher: Hasher,
     /// What it has to hash to.
-    expected: [u8; 32],
+    expected: [u8; HASH],
     /// Bytes that are still to come.
     left: u64,
 }
@@ -198,8 +294,7 @@ impl<D: Disk> PartReader<D> {
     }
 
     /// Fills the buffer with what comes next, or a part of it at the end; 0 behind that. In place of
-    /// the last bytes of a part that is damaged there is the error. Buffers of less than 16 KiB are
-    /// hashed slowly.
+    /// the last bytes of a part that is damaged there is the error.
     ///
     /// # Errors
     /// [`StoreError::Part`], [`StoreError::Base`], [`StoreError::System`].
@@ -223,11 +318,11 @@ impl<D: Disk> PartReader<D> {
     fn verify(&mut self) -> Result<(), StoreError> {
         // Behind its last bytes an increment has its own hash.
         let more = self.source.read(&mut [0], &self.path)?;
-        let found = self.hasher.finalize();
+        let found = self.hasher.finish();
         let flaw = match more {
             0 if found == self.expected => return Ok(()),
             0 => Flaw::Content {
-                found: found.into(),
+                found,
                 expected: self.expected,
             },
             _ => Flaw::Changed,
@@ -278,7 +373,7 @@ pub(crate) fn open<D: Disk>(
     let reader = |source, path| PartReader {
         source,
         path,
-        hasher: blake3::Hasher::new(),
+        hasher: Hasher::new(),
         expected: part.hash,
         left: part.bytes,
     };

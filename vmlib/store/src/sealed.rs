@@ -1,10 +1,10 @@
 //! Files of the store that end with the hash of all that stands before it.
 
-use crate::limits::BUFFER;
+use crate::{
+    hash::{HASH, Hasher},
+    limits::BUFFER,
+};
 use std::io::{self, BufReader, Read, Take};
-
-/// Length of the hash at the end. Bytes.
-pub(crate) const HASH: usize = blake3::OUT_LEN;
 
 /// Such a file, read from its beginning to the hash.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(crate) struct Sealed<F>(BufReader<Hashed<F>>);
 #[derive(Debug)]
 struct Hashed<F> {
     file: Take<F>,
-    hasher: blake3::Hasher,
+    hasher: Hasher,
 }
 
 impl<F: Read> Sealed<F> {
@@ -22,7 +22,7 @@ impl<F: Read> Sealed<F> {
     pub fn new(file: F, len: u64) -> Self {
         let hashed = Hashed {
             file: file.take(len.saturating_sub(HASH as u64)),
-            hasher: blake3::Hasher::new(),
+            hasher: Hasher::new(),
         };
         Sealed(BufReader::with_capacity(BUFFER, hashed))
     }
@@ -43,7 +43,7 @@ impl<F: Read> Sealed<F> {
         let mut found = [0; HASH];
         file.set_limit(HASH as u64);
         file.read_exact(&mut found)?;
-        Ok(hasher.finalize() == found)
+        Ok(hasher.finish() == found)
     }
 }
 

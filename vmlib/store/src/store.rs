@@ -23,7 +23,11 @@ pub struct Store<D: Disk = System> {
     disk: D,
     root: PathBuf,
     /// The host whose parts alone are in this folder; none if all hosts share it.
-    host: Option<String>,
+    pub(crate) host: Option<String>,
+    /// The host that gets copies of what this one writes.
+    pub(crate) copy: Option<String>,
+    /// No image is stored as an increment.
+    pub(crate) full: bool,
 }
 
 /// How closely parts are looked at.
@@ -126,12 +130,18 @@ impl Store {
 impl<D: Disk> Store<D> {
     /// The store in a folder of this disk, which is there and safe.
     pub fn on(disk: D, root: PathBuf) -> Self {
-        let host = None;
-        Store { disk, root, host }
+        let (host, copy) = (None, None);
+        Store {
+            disk,
+            root,
+            host,
+            copy,
+            full: false,
+        }
     }
 
     /// Says that the folder is on a disk of the host of this name, who shares it with nobody: only
-    /// the parts that it wrote are looked for.
+    /// the parts that it wrote, and those that were copied to it, are looked for.
     pub fn of_host(mut self, name: &str) -> Self {
         self.host = Some(name.to_owned());
         self
@@ -296,14 +306,19 @@ impl<D: Disk> Store<D> {
         depth: Depth,
     ) -> Result<(), StoreError> {
         let folder = self.app_folder(app);
-        let here = |part: &&Part| self.host.as_ref().is_none_or(|host| *host == part.place);
-        for part in manifest.parts().filter(here) {
+        for part in manifest.parts().filter(|part| self.holds(part)) {
             match depth {
                 Depth::Lengths => drop(part::open(&self.disk, &folder, id, part)?),
                 Depth::Hashes => part::verify(&self.disk, &folder, id, part)?,
             }
         }
         Ok(())
+    }
+
+    /// Whether a part is to be in this folder.
+    pub(crate) fn holds(&self, part: &Part) -> bool {
+        let of = |host: &String| *host == part.place || Some(host) == part.copy.as_ref();
+        self.host.as_ref().is_none_or(of)
     }
 
     /// The folders of checkpoints of an application, oldest first.

@@ -1,11 +1,12 @@
 //! A checkpoint that is being written, until it is committed or given up.
 
 use crate::{
+    base::Way,
     disk::{Disk, System},
     error::{ManifestError, Step, StoreError},
     image::{Form, ImageWriter},
     increment::IncrementWriter,
-    index::FullWriter,
+    index::IndexedWriter,
     manifest::Manifest,
     name::{self, CheckpointId},
     part::{self, PartWriter},
@@ -27,6 +28,11 @@ pub struct CheckpointWriter<D: Disk = System> {
 impl<D: Disk> CheckpointWriter<D> {
     pub(crate) fn new(store: Store<D>, app: Tid, id: CheckpointId) -> Self {
         CheckpointWriter { store, app, id }
+    }
+
+    /// Where it is written, and what.
+    pub(crate) fn whose(&self) -> (&Store<D>, Tid, CheckpointId) {
+        (&self.store, self.app, self.id)
     }
 
     /// Begins a part that is stored in full: an image ([`name::image`]), written by the host of name
@@ -62,16 +68,17 @@ impl<D: Disk> CheckpointWriter<D> {
         let name = name::image(self.app, tid);
         let file = self.part(&name, place, quota)?;
         let path = file.path();
-        let form = match self.store.base(self.app, self.id, &name) {
-            Some((base, index)) => {
+        let form = match self.store.way(self.app, self.id, &name) {
+            Way::Increment(base, index) => {
                 Form::Increment(Box::new(IncrementWriter::new(file, index, base)))
             }
-            None => {
+            Way::Full { index: false } => Form::Full(Box::new(file)),
+            Way::Full { index: true } => {
                 let index = name::index(&name).unwrap_or_default();
                 let folder = self.store.folder(self.app, self.id);
                 let disk = self.store.disk().clone();
                 let index = PartWriter::create(disk, &folder, &index, place, None)?;
-                Form::Full(Box::new(FullWriter::new(file, index)))
+                Form::Indexed(Box::new(IndexedWriter::new(file, index)))
             }
         };
         Ok(ImageWriter::new(path, form))
@@ -116,6 +123,11 @@ impl<D: Disk> CheckpointWriter<D> {
         let Some(base) = manifest.base() else {
             return Ok(());
         };
+        // A host that has none of its own need not know of it: it may have come later.
+        let mut own = manifest.parts().filter(|part| self.store.holds(part));
+        if own.all(|part| part.base.is_none()) {
+            return Ok(());
+        }
         let found = self.store.read(self.app, base);
         if found.is_err() {
             prune::unmake(&self.store, self.app, self.id)?;

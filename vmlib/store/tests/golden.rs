@@ -19,10 +19,11 @@ fn sample() -> Manifest {
     let part = |name: String, byte: u8| Part {
         name,
         bytes: 1 << 33,
-        hash: [byte; 32],
+        hash: [byte; 16],
         place: "alpha".to_owned(),
         stored: 1 << 33,
         base: None,
+        copy: None,
     };
     let task = |tid, byte| SavedTask {
         tid,
@@ -46,6 +47,7 @@ fn sample() -> Manifest {
         epoch: 3,
         bytes: 1 << 32,
     });
+    tasks[1].image.copy = Some("beta".to_owned());
     Manifest {
         machine: MachineId::from_bits(0xbeef),
         app,
@@ -177,6 +179,10 @@ fn what_cannot_be_true_is_neither_written_nor_read() {
         ("host", |m| m.tasks[0].host = "../alpha".to_owned()),
         ("host", |m| m.tasks[0].host.clear()),
         ("host", |m| m.tasks[0].image.place = "a/b".to_owned()),
+        ("host", |m| m.tasks[1].image.copy = Some("a/b".to_owned())),
+        ("its copy on the same host", |m| {
+            m.tasks[1].image.copy = Some("alpha".to_owned());
+        }),
         ("architecture", |m| m.tasks[0].arch = "x".repeat(256)),
         ("program", |m| m.tasks[0].program = "/bin/sh".to_owned()),
         ("program", |m| m.program = "/bin/sh".to_owned()),

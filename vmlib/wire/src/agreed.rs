@@ -3,7 +3,7 @@
 //! How they are applied is in the `machine` crate; here is only what travels.
 
 use crate::{
-    checkpoint::{Policy, SavedGroup},
+    checkpoint::{Policy, SavedGroup, Stop},
     codec::Body,
     id::{HostId, MachineId, Tid},
 };
@@ -37,8 +37,13 @@ pub enum Change {
         facts: HostFacts,
     },
     /// The host's tasks are to leave: none are placed there or moved there any more. Void if the
-    /// host takes no tasks anyway, or no other host does.
-    HostDraining(HostId),
+    /// host takes no tasks anyway, or no other host does and they are not to be suspended.
+    HostDraining {
+        /// The host.
+        host: HostId,
+        /// What has nowhere to go is suspended.
+        suspend: bool,
+    },
     /// The host takes tasks again. Void if it was not draining.
     HostResumed(HostId),
     /// A planned leave begins: no more tasks are placed there, it stops being a voter.
@@ -116,7 +121,8 @@ pub enum Change {
     },
     /// A checkpoint of an application begins: its tasks stand still, each from the moment on when its
     /// daemon applies this, until `CutGo` or `CutEnd`. Void unless it lives, that coordinator is the
-    /// agreed one, no cut of it is under way, and the epoch follows the last one.
+    /// agreed one, no cut of it is under way, the epoch follows the last one, and, if it is to be
+    /// suspended, not too many are.
     Cut {
         /// The application, its master's tid.
         app: Tid,
@@ -124,8 +130,8 @@ pub enum Change {
         epoch: u32,
         /// Of the coordinator that wants it.
         term: u32,
-        /// The application ends with it: its tasks stand until it is committed.
-        stop: bool,
+        /// The application ends with it, and how: its tasks stand until it is committed.
+        stop: Option<Stop>,
     },
     /// All tasks of that cut stand, and copies of them are being written: they go on. Void unless it
     /// is under way, they stand, and the application does not end with it.
@@ -136,7 +142,7 @@ pub enum Change {
         epoch: u32,
     },
     /// That cut ends. Void unless it is under way. If the application was to end with it, and it has
-    /// left a checkpoint, its tasks end.
+    /// left a checkpoint, its tasks end; if it was to be suspended, that is remembered from then on.
     CutEnd {
         /// The application.
         app: Tid,
@@ -167,16 +173,26 @@ pub enum Change {
         host: HostId,
     },
     /// It cannot be brought back: its tasks end again. One that goes back by itself is tried again, a
-    /// few times. Void like `Standing`.
+    /// few times; one that is suspended stays so. Void like `Standing`.
     Abandon {
         /// The application, its master's tid.
         app: Tid,
-        /// That which its revival began; or, of one that goes back, its last one.
+        /// That which its revival began; or, of one that goes back or is suspended, its last one.
         generation: u32,
         /// It is not tried again.
         for_good: bool,
         /// For people; at most [`limits::REASON_MAX`](crate::limits::REASON_MAX) bytes.
         why: String,
+    },
+    /// An application is suspended no more, and has ended: its checkpoints stay. Void unless it is, with
+    /// that checkpoint, and is not just being brought back.
+    Unsuspend {
+        /// The application, its master's tid.
+        app: Tid,
+        /// Generation and epoch of the checkpoint with which it was suspended.
+        from: (u32, u32),
+        /// Because its time was over; else because somebody ended it.
+        over: bool,
     },
     /// The machine ends: every daemon ends its tasks and itself.
     Halt,
@@ -208,6 +224,8 @@ pub struct Revival {
     /// Files that its tasks had open for writing are used as they are, and not rolled back to what they
     /// were.
     pub keep_files: bool,
+    /// Void unless the application is suspended with that checkpoint.
+    pub resumes: bool,
 }
 
 /// A task of an application that is brought back.
@@ -227,6 +245,8 @@ pub struct RevivedTask {
     pub index: u32,
     /// Last part of its program's path, for people.
     pub program: String,
+    /// The host that has its image; [`HostId::NONE`]: the host where it is to live has it in its store.
+    pub source: HostId,
 }
 
 /// What a joining host says of itself.
@@ -242,6 +262,8 @@ pub struct HostFacts {
     pub tasks_max: u32,
     /// `x86_64`, `aarch64`.
     pub arch: String,
+    /// Its folder of checkpoints is on a disk of its own; else all hosts share it.
+    pub store_local: bool,
 }
 
 /// The tasks of one spawn request on one host.

@@ -192,15 +192,18 @@ pub struct Part {
     pub name: String,
     /// Length of what it holds. Bytes.
     pub bytes: u64,
-    /// The BLAKE3 hash of all that it holds.
+    /// The XXH3 hash of all that it holds, 128 bits, little-endian.
     #[serde(with = "serde_bytes")]
-    pub hash: [u8; 32],
+    pub hash: [u8; 16],
     /// Name of the host that wrote it, on whose disk it is unless all hosts share the folder.
     pub place: String,
     /// Length of its file: less than `bytes` if that holds only what differs from a base. Bytes.
     pub stored: u64,
     /// What its file is an increment of; none if that holds all.
     pub base: Option<Base>,
+    /// Name of the second host that has it on its disk; none if all hosts share the folder, or if there
+    /// was no second one.
+    pub copy: Option<String>,
 }
 
 /// The part of an earlier checkpoint, of the same name, that an increment takes the rest from.
@@ -250,8 +253,30 @@ pub struct CheckpointAsk {
     pub request: u64,
     /// The application.
     pub app: Tid,
-    /// The application is to end with it.
-    pub stop: bool,
+    /// The application is to end with it, and how.
+    pub stop: Option<Stop>,
+}
+
+/// How an application ends with a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stop {
+    /// The machine remembers nothing of it.
+    End,
+    /// The machine remembers it as suspended, to be resumed from that checkpoint.
+    Suspend(Suspend),
+}
+
+/// A wish to suspend an application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspend {
+    /// When it was asked. Milliseconds since 1970, by the clock of the daemon that was asked.
+    pub asked_ms: u64,
+    /// For so long from then on; after that it has ended, and its checkpoint stays. Milliseconds; 0:
+    /// until somebody resumes it.
+    pub for_ms: u64,
+    /// The host that drains and from which its tasks cannot leave otherwise: it is resumed by itself
+    /// when there is room. [`HostId::NONE`]: somebody asked for it.
+    pub drained: HostId,
 }
 
 /// What became of a checkpoint.
@@ -293,8 +318,8 @@ pub struct CutAsk {
     pub app: Tid,
     /// The term of the coordinator.
     pub term: u32,
-    /// The application ends with it.
-    pub stop: bool,
+    /// The application ends with it, and how.
+    pub stop: Option<Stop>,
 }
 
 /// Its daemon: the log has made the cut.

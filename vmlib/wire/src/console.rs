@@ -11,7 +11,8 @@ use crate::{
     codec::{Body, Message},
     frame::Op,
     id::{HostId, MachineId, Tid},
-    peer::{DrainReport, MovePhase, MoveReport, MoveWay, Sent, UsageRow},
+    peer::{DrainReport, DrainWay, MovePhase, MoveReport, MoveWay, Sent, UsageRow},
+    stores::HostStock,
     task::{Failed, Spawn, message},
     version::Offer,
 };
@@ -59,6 +60,13 @@ pub enum Request {
     Moves,
     /// Make a checkpoint of the application of that task; with `true`, end it with that.
     Checkpoint(Tid, bool),
+    /// Suspend the application of that master: make a checkpoint and end it with that, to be resumed.
+    /// For so many milliseconds; 0: until somebody resumes it. Answered with `Checkpointed`.
+    Suspend(Tid, u64),
+    /// Resume that application, which is suspended. Answered with `Restarted` when all its tasks run.
+    Resume(Tid),
+    /// The applications that are suspended.
+    Suspended,
     /// From now on make checkpoints of the application of that task so.
     Policy(Tid, Policy),
     /// Bring back the application of that master from a checkpoint in the store of the asked daemon:
@@ -75,9 +83,15 @@ pub enum Request {
         /// they were.
         keep_files: bool,
     },
+    /// What all hosts have in their stores of the checkpoints of an application, if each has its own;
+    /// with `true`, all of it is read.
+    Stock(Tid, bool),
+    /// Have all checkpoints of an application removed from the stores of all other hosts, if each has its
+    /// own. Answered when they have been told.
+    ForgetStored(Tid),
     /// Have all tasks of the host of that name leave; it takes no more. Answered with `Drained`
     /// when each has left, or refused to.
-    Drain(String),
+    Drain(String, DrainWay),
     /// The host of that name takes tasks again.
     Undrain(String),
     /// End the machine.
@@ -110,10 +124,14 @@ pub enum Answer {
     Moved(MoveReport),
     /// To `Moves`.
     Moves(Vec<MoveRow>),
-    /// To `Checkpoint`.
+    /// To `Checkpoint` and `Suspend`.
     Checkpointed(CheckpointReport),
-    /// To `Restart`.
+    /// To `Restart` and `Resume`.
     Restarted(RestartReport),
+    /// To `Stock`.
+    Stock(Vec<HostStock>),
+    /// To `Suspended`, by application.
+    Suspended(Vec<SuspendedRow>),
     /// To `Drain`.
     Drained(DrainReport),
     /// To `Check`: empty if the task can be moved, else each reason why not.
@@ -186,6 +204,27 @@ pub struct TaskRow {
     pub program: String,
     /// What it uses; `None` if its host did not answer in time.
     pub usage: Option<UsageRow>,
+}
+
+/// One application that is suspended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SuspendedRow {
+    /// Its master's tid.
+    pub app: Tid,
+    /// Its master's program.
+    pub program: String,
+    /// The tasks in its checkpoint.
+    pub tasks: u32,
+    /// That checkpoint: its generation and epoch.
+    pub from: (u32, u32),
+    /// Since when. Milliseconds since 1970.
+    pub since_ms: u64,
+    /// Until when, then it has ended; 0: until somebody resumes it. Milliseconds since 1970.
+    pub until_ms: u64,
+    /// The host that drained, if it was suspended because of that: then it is resumed by itself.
+    pub drained: Option<String>,
+    /// It is just being resumed.
+    pub resuming: bool,
 }
 
 /// One move that is under way.

@@ -25,7 +25,7 @@
 //! | 88 | 4 | tag, chosen by the user |
 //! | 92 | 4 | zero |
 
-use crate::{id::Tid, limits};
+use crate::{codec::Body, id::Tid, limits};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 /// Length of a header in bytes.
@@ -102,6 +102,12 @@ opcodes! {
     Tids = 34,
     /// [`crate::task::KeptBy`]: what a host kept of tasks that ended is elsewhere, or lost.
     KeptBy = 35,
+    /// [`crate::task::SuspendApp`].
+    SuspendApp = 36,
+    /// [`crate::task::ResumeApp`].
+    ResumeApp = 37,
+    /// [`crate::task::Resumed`].
+    Resumed = 38,
     /// [`crate::task::MoveTask`].
     MoveTask = 40,
     /// [`crate::task::Moved`].
@@ -118,6 +124,7 @@ opcodes! {
     SaveApp = 46,
     /// [`crate::task::Saved`].
     Saved = 47,
+
 
     // A coordinator and its daemon.
     /// [`crate::coordinator::CoordinatorReady`].
@@ -200,6 +207,24 @@ opcodes! {
     MoveProgress = 97,
     /// [`crate::peer::MoveSent`].
     MoveSent = 98,
+    /// [`crate::stores::CopyAsk`].
+    CopyAsk = 99,
+    /// [`crate::stores::CopyEnd`].
+    CopyEnd = 100,
+    /// [`crate::stores::PartAsk`].
+    PartAsk = 101,
+    /// [`crate::stores::PartLost`].
+    PartLost = 102,
+    /// [`crate::stores::StockAsk`].
+    StockAsk = 103,
+    /// [`crate::stores::Stock`].
+    Stock = 104,
+    /// [`crate::stores::ManifestAsk`].
+    ManifestAsk = 105,
+    /// [`crate::stores::ManifestEnd`].
+    ManifestEnd = 106,
+    /// [`crate::stores::CommitHere`].
+    CommitHere = 107,
     /// [`crate::checkpoint::CutLost`].
     CutLost = 108,
     /// [`crate::checkpoint::PartStands`].
@@ -238,6 +263,8 @@ opcodes! {
     CutClosed = 125,
     /// [`crate::checkpoint::KeptSaved`].
     KeptSaved = 126,
+    /// [`crate::stores::ForgetStored`].
+    ForgetStored = 127,
 
     // A console and its daemon.
     /// [`crate::console::Request`].
@@ -445,6 +472,20 @@ impl Frame {
     pub fn write_to(&self, out: &mut impl BufMut) {
         out.put_slice(&self.header.to_bytes(self.body.len()));
         out.put_slice(&self.body);
+    }
+
+    /// The frame's bytes, to be kept within a message.
+    pub fn to_body(&self) -> Body {
+        let mut bytes = Vec::with_capacity(self.len());
+        self.write_to(&mut bytes);
+        Body::from(bytes)
+    }
+
+    /// A frame of which those are the bytes; none if they are not.
+    pub fn of_body(bytes: &[u8]) -> Option<Frame> {
+        let mut reader = FrameReader::new();
+        reader.push(bytes);
+        reader.next_frame().ok().flatten()
     }
 
     /// The same frame, from `from` to `to`.

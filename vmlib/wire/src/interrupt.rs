@@ -206,6 +206,8 @@ pub enum Report<T> {
     Refused(T),
     /// This is the process that was brought back; it stands.
     Back,
+    /// From now on the task is saved by what its program gives at its safe points, where it stops.
+    Portable,
 }
 
 impl<'a> Report<&'a str> {
@@ -225,6 +227,7 @@ impl<'a> Report<&'a str> {
             Report::Refused(text) => Report::Refused(text.to_owned()),
             Report::Back => Report::Back,
             Report::Writes => Report::Writes,
+            Report::Portable => Report::Portable,
         }
     }
 
@@ -240,6 +243,7 @@ impl<'a> Report<&'a str> {
             Report::Back => (3, 0, 0, 0, ""),
             Report::Copied { bytes, rounds } => (4, rounds, bytes, 0, ""),
             Report::Writes => (5, 0, 0, 0, ""),
+            Report::Portable => (6, 0, 0, 0, ""),
         };
         let len = text.floor_char_boundary(REPORT_MAX - REPORT_LEN);
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
@@ -271,6 +275,7 @@ impl<'a> Report<&'a str> {
                 rounds: small,
             },
             5 => Report::Writes,
+            6 => Report::Portable,
             _ => return None,
         };
         Some((order, report))
@@ -335,6 +340,7 @@ mod tests {
             },
             Report::Refused("no"),
             Report::Back,
+            Report::Portable,
         ] {
             let mut bytes = [0; REPORT_MAX];
             let read = Report::read(report.write(9, &mut bytes));

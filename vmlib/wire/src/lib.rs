@@ -7,7 +7,8 @@
 //!
 //! Reading order: [`id`], [`limits`], [`frame`], [`codec`], [`version`], then the messages by who
 //! speaks them: [`task`] (a task and its daemon), [`peer`] (two daemons), [`console`] (a console
-//! and its daemon), [`coordinator`] (an application's coordinator and its daemon), [`checkpoint`], [`agreed`] (the entries of the log), and [`place`] (where a daemon's files are).
+//! and its daemon), [`coordinator`] (an application's coordinator and its daemon), [`checkpoint`], [`agreed`] (the entries of the log), [`portable`] (the state of a task as its program gives it), and
+//! [`place`] (where a daemon's files are).
 //!
 //! Invariants: no length is believed before it was compared with [`limits`]; trailing bytes after
 //! a MessagePack value are an error; the layout of every message is pinned by golden bytes in the
@@ -24,6 +25,8 @@ pub mod interrupt;
 pub mod limits;
 pub mod peer;
 pub mod place;
+pub mod portable;
+pub mod stores;
 pub mod task;
 pub mod version;
 

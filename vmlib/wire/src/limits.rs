@@ -93,12 +93,22 @@ pub const COORDINATOR_PAUSE: Duration = Duration::from_secs(1);
 pub const COORDINATOR_WAIT: Duration = Duration::from_secs(15);
 /// Applications that live and of which checkpoints were wanted.
 pub const APPS_SAVED_MAX: usize = 16_384;
+/// Applications of one machine that may be suspended at one time.
+pub const APPS_SUSPENDED_MAX: usize = 4_096;
+/// The longest time for which an application may be suspended, if that has an end.
+pub const SUSPENDED_FOR_MAX: Duration = Duration::from_secs(10_000 * 86_400);
+/// How often it is looked whether there is room for an application that is suspended, at most.
+pub const RESUME_LOOK: Duration = Duration::from_secs(1);
 /// How often a checkpoint is begun if a task ends meanwhile.
 pub const CHECKPOINT_TRIES: u32 = 3;
 /// How long tasks stand still for a checkpoint at most; then any of their daemons ends the cut.
 pub const CUT_TIME: Duration = Duration::from_secs(600);
 /// How long a checkpoint waits for a task that is starting.
 pub const CUT_START: Duration = Duration::from_secs(5);
+/// How long a checkpoint or a move waits until a portable task comes to a safe point.
+pub const SAFE_POINT: Duration = Duration::from_secs(20);
+/// What a program gives as its portable state, and what the library adds to it, each. Bytes.
+pub const PORTABLE_PART_MAX: u64 = 4 << 30;
 /// Least time from the end of a checkpoint that was made by itself to the next one.
 pub const CHECKPOINT_EVERY_MIN: Duration = Duration::from_secs(1);
 /// Checkpoints of one application that are kept, unless somebody says how many.
@@ -111,6 +121,15 @@ pub const MTBF_MAX: Duration = Duration::from_secs(10_000 * 86_400);
 pub const CHECKPOINT_COST: Duration = Duration::from_millis(100);
 /// How long it may take until all tasks of an application that is brought back stand.
 pub const REVIVE_TIME: Duration = Duration::from_secs(600);
+/// Checkpoints of one application that a host names when it is asked which are in its store.
+pub const STOCK_MAX: usize = 64;
+/// What is wrong with a checkpoint there, as far as it is named.
+pub const FLAWS_MAX: usize = 4;
+/// How long hosts are waited for that are asked so; all of a checkpoint may be read for it, in
+/// [`REVIVE_TIME`].
+pub const STOCK_WAIT: Duration = Duration::from_secs(10);
+/// Parts of checkpoints that one daemon sends, and that it receives, at the same time.
+pub const PARTS_MAX: usize = 8_192;
 /// Of the messages of ended tasks that hosts keep for an application, how much a checkpoint holds.
 /// Bytes.
 pub const KEPT_SAVED_MAX: usize = 512 * 1024;

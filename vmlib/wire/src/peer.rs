@@ -16,6 +16,10 @@ use crate::{
     codec::{Body, CodecError, Message, decode, encode},
     frame::Op,
     id::{HostId, MachineId, Tid},
+    stores::{
+        CommitHere, CopyAsk, CopyEnd, ForgetStored, ManifestAsk, ManifestEnd, PartAsk, PartLost,
+        Stock, StockAsk,
+    },
     task::{Failed, Watched, message},
     version::Offer,
 };
@@ -442,6 +446,8 @@ pub struct Belongings {
     pub untaken: Vec<Body>,
     /// The hosts of the machine, as far as it was or will be told.
     pub hosts: Vec<HostId>,
+    /// It is saved by what its program gives, so that it can go on on any host.
+    pub portable: bool,
 }
 
 /// The source takes its offer back: the task stays there.
@@ -587,10 +593,21 @@ pub struct Sent {
 }
 
 /// To a host's daemon: have all tasks of your host leave. Answered with [`DrainEnd`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainAsk {
     /// Chosen by the asker.
     pub request: u64,
+    /// How.
+    pub way: DrainWay,
+}
+
+/// What a drain does beside moving tasks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainWay {
+    /// Each application with a task there is saved first; if one cannot be, nothing is begun.
+    pub checkpoint: bool,
+    /// The application of a task that cannot leave is suspended, and resumed when there is room.
+    pub suspend: bool,
 }
 
 /// What became of a drain.
@@ -613,10 +630,14 @@ pub struct DrainReport {
     pub moved_count: u32,
     /// How many are still there.
     pub refused_count: u32,
+    /// How many applications were saved first.
+    pub saved_count: u32,
     /// Those that left, at most [`crate::limits::DRAIN_NAMED_MAX`].
     pub moved: Vec<(Tid, MoveReport)>,
     /// Those that are still there, and why; at most as many.
     pub refused: Vec<(Tid, Failed)>,
+    /// Applications that were suspended because a task of theirs could not leave; at most as many.
+    pub suspended: Vec<Tid>,
 }
 
 /// To the owner of a task: what speaks against moving it? Answered with [`CheckEnd`].
@@ -697,6 +718,16 @@ pub enum Order {
     CutClose(CutClose),
     CutClosed(CutClosed),
     KeptSaved(KeptSaved),
+    CopyAsk(CopyAsk),
+    CopyEnd(CopyEnd),
+    PartAsk(PartAsk),
+    PartLost(PartLost),
+    StockAsk(StockAsk),
+    Stock(Stock),
+    ManifestAsk(ManifestAsk),
+    ManifestEnd(ManifestEnd),
+    CommitHere(CommitHere),
+    ForgetStored(ForgetStored),
 }
 
 macro_rules! orders {
@@ -731,4 +762,5 @@ orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder 
 MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort MoveOrder MoveCancel MoveReported
 MoveProgress MoveSent DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer
 CheckpointAsk CheckpointEnd CutAsk CutMade PartStands CutLost CutGo CutGone PartSaved CommitAsk Committed CutClose CutClosed
-KeptSaved }
+KeptSaved
+CopyAsk CopyEnd PartAsk PartLost StockAsk Stock ManifestAsk ManifestEnd CommitHere ForgetStored }

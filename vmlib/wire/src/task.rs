@@ -7,7 +7,7 @@
 
 use crate::{
     agreed::{ExitStatus, HostFacts},
-    checkpoint::CheckpointReport,
+    checkpoint::{CheckpointReport, RestartReport},
     codec::Message,
     frame::Op,
     id::{HostId, MachineId, Tid},
@@ -26,6 +26,7 @@ message! {
     Enrol Welcome Failed Done Spawn Spawned Exit Signal Watch Ended HostEvent KeptBy
     GroupChange GroupAsk GroupView Located HostsAsk Hosts Siblings Tids
     MoveTask Moved CheckTask Checked DrainHost Drained SaveApp Saved
+    SuspendApp ResumeApp Resumed
 }
 
 /// Environment variable: path of the daemon's socket.
@@ -352,9 +353,33 @@ pub struct Drained {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SaveApp {}
 
-/// The answer to [`SaveApp`]: the checkpoint is committed.
+/// The answer to [`SaveApp`] and [`SuspendApp`]: the checkpoint is committed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
     /// How it went.
     pub report: CheckpointReport,
+}
+
+/// Suspend an application, which may be the asker's: then the asker is in its checkpoint as one that
+/// has asked and has no answer yet, and gets none. Answered with [`Saved`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SuspendApp {
+    /// Its master.
+    pub app: Tid,
+    /// For so long; 0: until somebody resumes it. Milliseconds.
+    pub for_ms: u64,
+}
+
+/// Resume an application that is suspended; answered with [`Resumed`] when all its tasks run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResumeApp {
+    /// Its master.
+    pub app: Tid,
+}
+
+/// The answer to [`ResumeApp`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resumed {
+    /// How it went.
+    pub report: RestartReport,
 }

@@ -190,17 +190,21 @@ impl World {
             };
             self.report(index, Input::Frozen(tid, Ok(written)));
             let full = self.random.percent(4);
+            let slot = self.processes[index].slot;
             let part = Part {
                 name: format!("{tid}.image"),
                 bytes,
-                hash: [key.1 as u8; 32],
-                place: "n1".to_owned(),
+                hash: [key.1 as u8; 16],
+                place: self.nodes[slot].name.clone(),
                 stored: bytes,
                 base: None,
+                copy: None,
             };
             let no_room = Failed::new(FailKind::System, "no space left on device");
             let stored = if full { Err(no_room) } else { Ok(part) };
-            let slot = self.processes[index].slot;
+            if self.own_stores && !full {
+                self.put_on_disk(slot, key, tid);
+            }
             let longest = match copied && self.random.percent(30) {
                 true => 3 * SECOND,
                 false => 80 * MS,
@@ -228,15 +232,20 @@ impl World {
         let gone = !self.store.images.contains_key(&(app, epoch));
         let policy = self.nodes[slot].agreed().map(|it| it.epochs(app).policy);
         let stays = policy.is_some_and(|policy| policy.recover == Recover::Never);
+        let gone = gone || self.own_stores && !self.can_commit(slot, checkpoint);
         let fails = gone || self.random.percent(4) || stays == self.secluded;
         if !fails {
             self.check_cut(checkpoint)?;
             let id = |it: &Checkpoint| (it.agreed.app, it.agreed.generation, it.agreed.epoch);
-            let twice = |it: &Checkpoint| id(it) == id(checkpoint);
-            if self.store.committed.iter().any(twice) {
-                return Err(format!("epoch {epoch} of {app} is committed twice"));
+            let twice = |it: &&Checkpoint| id(it) == id(checkpoint);
+            match self.store.committed.iter().find(twice) {
+                None => self.store.committed.push(checkpoint.clone()),
+                Some(same) if self.own_stores && same == checkpoint => {}
+                Some(_) => return Err(format!("epoch {epoch} of {app} is committed twice")),
             }
-            self.store.committed.push(checkpoint.clone());
+            if self.own_stores {
+                self.put_manifest(slot, checkpoint);
+            }
         }
         let failed = Failed::new(FailKind::System, "the disk has failed");
         let result = if fails { Err(failed) } else { Ok(()) };
@@ -248,7 +257,10 @@ impl World {
     }
 
     /// What was saved of a cut is of no use.
-    pub(super) fn drop_checkpoint(&mut self, key: CutKey) {
+    pub(super) fn drop_checkpoint(&mut self, slot: Slot, key: CutKey) {
+        if self.own_stores {
+            return self.drop_from_disk(slot, key);
+        }
         let is_it = |it: &Checkpoint| (it.agreed.app, it.agreed.epoch) == key;
         if !self.store.committed.iter().any(is_it) {
             self.store.images.remove(&key);

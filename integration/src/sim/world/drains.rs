@@ -14,6 +14,7 @@ use vm_machine::{Agreed, ConnId, Input};
 use vm_wire::{
     HostId, Tid,
     console::{Answer, Request},
+    peer::DrainWay,
 };
 
 /// A console's wish for a drain.
@@ -66,7 +67,7 @@ impl World {
         let other = self.random.pick(&running).copied();
         let asked = other.filter(|_| self.random.percent(50)).unwrap_or(slot);
         let (name, host) = (self.nodes[slot].name.clone(), self.nodes[slot].host);
-        let conn = self.ask_for(asked, &Request::Drain(name));
+        let conn = self.ask_for(asked, &Request::Drain(name, DrainWay::default()));
         let wish = DrainWish {
             slot: asked,
             host,

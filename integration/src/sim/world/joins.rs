@@ -24,7 +24,10 @@ impl World {
             agreement: AgreementConfig {
                 log_entries_max: self.random.between(20, 400),
             },
-            ..DaemonConfig::new(self.nodes[slot].facts(slot), self.nodes[slot].nonce)
+            ..DaemonConfig::new(
+                self.nodes[slot].facts(slot, self.own_stores),
+                self.nodes[slot].nonce,
+            )
         }
     }
 
@@ -69,7 +72,7 @@ impl World {
         node.joining = Some(conn);
         let join = Join {
             nonce: node.nonce,
-            facts: node.facts(slot),
+            facts: node.facts(slot, self.own_stores),
         };
         let delay = self.random.between(4 * LATENCY_MIN, 3 * MS);
         let input = Input::Joiner(conn, join.frame());

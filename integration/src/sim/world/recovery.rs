@@ -4,7 +4,11 @@
 //! not taken back. When the first task of the new life goes on, what was on its way is again what
 //! was on its way at the cut; nothing of an earlier life may run any more.
 
-use super::{Event, World, checkpoints::Saved, moves::Gait};
+use super::{
+    Event, World,
+    checkpoints::{CutKey, Saved},
+    moves::Gait,
+};
 use crate::sim::{coverage::Turn, network::Slot, queue::MS};
 use vm_machine::Input;
 use vm_wire::{
@@ -34,6 +38,9 @@ impl World {
 
     /// A daemon wants to know what a checkpoint holds.
     pub(super) fn load(&mut self, slot: Slot, question: u64, app: Tid, from: Option<(u32, u32)>) {
+        if self.own_stores {
+            return self.load_own(slot, question, app, from);
+        }
         let found = self.stored_checkpoint(app, from).cloned();
         let found = found.filter(|_| !self.random.percent(5));
         let loaded = found.map(|checkpoint| {
@@ -51,7 +58,13 @@ impl World {
 
     /// A daemon wants the process of a task made of its image in the store.
     pub(super) fn restore(&mut self, slot: Slot, tid: Tid, app: Tid, from: (u32, u32)) {
-        let images = self.store.images.get(&(app, from.1));
+        self.restore_from(slot, slot, tid, (app, from.1));
+    }
+
+    /// Likewise, of that on the disk of another daemon.
+    pub(super) fn restore_from(&mut self, disk: Slot, slot: Slot, tid: Tid, key: CutKey) {
+        let is_there = self.is_on_disk(disk, key, tid);
+        let images = self.store.images.get(&key).filter(|_| is_there);
         let saved = images.and_then(|images| images.get(&tid)).cloned();
         let Some(Saved { program, at }) = saved.filter(|_| !self.random.percent(4)) else {
             let failed = Failed::new(FailKind::System, "it cannot be brought back");
@@ -65,7 +78,7 @@ impl World {
         process.program = Some(program);
         process.offset = at.0 as i64 - shown.0 as i64;
         process.gait = Gait::Stands;
-        self.trace(|| format!("{tid} is brought back on slot {slot}, of epoch {}", from.1));
+        self.trace(|| format!("{tid} is brought back on slot {slot}, of epoch {}", key.1));
         let delay = self.random.between(100, 300 * MS);
         self.queue.after(
             delay,

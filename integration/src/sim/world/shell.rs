@@ -85,13 +85,18 @@ impl World {
                 self.store.opened.insert((slot, tid), way);
             }
             Output::Commit(checkpoint) => return self.commit(slot, &checkpoint),
-            Output::Drop { app, epoch, .. } => self.drop_checkpoint((app, epoch)),
+            Output::Drop { app, epoch, .. } => self.drop_checkpoint(slot, (app, epoch)),
             Output::StoreCopy(_) => {}
             Output::CancelCopy(tid) => self.order(slot, tid, Order::Cancel),
             Output::Resume {
                 tid, generation, ..
             } => self.order(slot, tid, Order::Go(generation)),
-            Output::Expect { tid, ticket } => self.expect(slot, tid, ticket),
+            Output::Expect { tid, ticket, .. } => self.expect(slot, tid, ticket),
+            output @ (Output::ExpectCopy { .. }
+            | Output::CancelPart(_)
+            | Output::SendPart { .. }
+            | Output::Stock { .. }
+            | Output::ForgetStored(_)) => self.use_stores(slot, output),
             Output::Begin {
                 tid, generation, ..
             } => return self.begin(slot, tid, generation),

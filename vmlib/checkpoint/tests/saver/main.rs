@@ -7,6 +7,7 @@ mod roll_back;
 #[path = "../zoo/run.rs"]
 #[allow(dead_code, reason = "each test uses its part")]
 mod run;
+mod spare;
 mod trigger;
 
 use run::{Ended, Running, User, start_with};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use vm_wire::{
     HostId, Tid,
     agreed::{Change, Entry, ExitStatus, HostFacts, SpawnRecord},
-    checkpoint::Policy,
+    checkpoint::{Policy, Stop},
     limits,
 };
 
@@ -49,10 +49,10 @@ impl Agreed {
         }
         match change {
             Change::HostJoin { nonce, facts } => applied.push(self.join(*nonce, facts)?),
-            Change::HostDraining(host) => {
+            Change::HostDraining { host, suspend } => {
                 let other =
                     |(id, found): (&HostId, &Host)| id != host && found.phase == HostPhase::Living;
-                if !self.is_living(*host) || !self.hosts.iter().any(other) {
+                if !self.is_living(*host) || !(*suspend || self.hosts.iter().any(other)) {
                     return Err(Void::Draining(*host));
                 }
                 self.enter(*host, HostPhase::Draining);
@@ -63,6 +63,7 @@ impl Agreed {
                     return Err(Void::Draining(*host));
                 }
                 self.enter(*host, HostPhase::Living);
+                self.forget_failures();
                 applied.push(Applied::HostResumed(*host));
             }
             Change::HostLeaving(host) => {
@@ -167,6 +168,9 @@ impl Agreed {
                 for_good,
                 why,
             } => self.abandon(*app, *generation, *for_good, why, applied)?,
+            Change::Unsuspend { app, from, over } => {
+                self.unsuspend(*app, *from, *over, applied)?;
+            }
             Change::Halt => {
                 self.halted = true;
                 applied.push(Applied::Halted);
@@ -189,6 +193,10 @@ impl Agreed {
         if let Some(host) = self.host_named(&facts.name) {
             return Err(Void::NameTaken(host));
         }
+        let unlike = |host: &Host| host.facts.store_local != facts.store_local;
+        if let Some((host, _)) = self.hosts().find(|(_, host)| unlike(host)) {
+            return Err(Void::OtherStore(host));
+        }
         let number = self.last_host.0.checked_add(1).ok_or(Void::Limit)?;
         if self.hosts().count() >= limits::HOSTS_LIVE_MAX {
             return Err(Void::Limit);
@@ -202,6 +210,7 @@ impl Agreed {
             entries: 0,
         };
         self.hosts.insert(host, new);
+        self.forget_failures();
         Ok(Applied::HostJoined { host, nonce })
     }
 
@@ -223,7 +232,7 @@ impl Agreed {
             return Err(Void::NoHost(host));
         }
         found.phase = phase;
-        self.consoles.retain(|_, console| *console != host);
+        self.lose_consoles(host);
         for app in self.going_back(host) {
             self.roll_back(app, Lost::Host(host), applied);
         }
@@ -372,6 +381,9 @@ impl Agreed {
         if !self.epochs.contains_key(&app) && self.epochs.len() >= limits::APPS_SAVED_MAX {
             return Err(Void::Limit);
         }
+        if let Some(Stop::Suspend(how)) = cut.stop {
+            self.check_suspend(how)?;
+        }
         let epochs = self.epochs.entry(app).or_default();
         let busy = epochs.cut.is_some() || self.reviving.contains_key(&app);
         if busy || epochs.epoch.checked_add(1) != Some(epoch) {
@@ -388,7 +400,7 @@ impl Agreed {
     fn let_go(&mut self, app: Tid, epoch: u32) -> Result<Applied, Void> {
         let epochs = self.epochs.get_mut(&app).ok_or(Void::Cut)?;
         match &mut epochs.cut {
-            Some(cut) if epochs.epoch == epoch && !cut.stop && !cut.gone => {
+            Some(cut) if epochs.epoch == epoch && cut.stop.is_none() && !cut.gone => {
                 cut.gone = true;
                 Ok(Applied::CutGone { app, epoch })
             }
@@ -423,12 +435,21 @@ impl Agreed {
         if saved {
             (epochs.saved, epochs.kills) = (epoch, 0);
         }
-        if saved && cut.stop {
+        let stop = cut.stop.filter(|_| saved);
+        if let Some(Stop::Suspend(how)) = stop {
+            // What the ends of its tasks make forgotten is in it.
+            let suspension = self.suspension(app, how);
+            self.suspended.insert(app, suspension);
+        }
+        if stop.is_some() {
             for tid in self.tasks_of(app).collect::<Vec<_>>() {
                 self.end(tid, ExitStatus::Suspended, applied);
             }
         }
         applied.push(Applied::CutEnded { app, epoch, saved });
+        if matches!(stop, Some(Stop::Suspend(_))) {
+            applied.push(Applied::Suspended(app));
+        }
         Ok(())
     }
 

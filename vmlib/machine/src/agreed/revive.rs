@@ -7,7 +7,9 @@
 //! The generation that a revival gives is higher than every other that the machine has given, so
 //! frames of an earlier life are told from those of this one.
 
-use super::{Agreed, Applied, Epochs, Lost, Task, Void, apply::check_policy, recover::Failure};
+use super::{
+    Agreed, Applied, Epochs, Lost, Task, Unsuspended, Void, apply::check_policy, recover::Failure,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{
     HostId, Tid,
@@ -30,6 +32,8 @@ pub struct Reviving {
     pub lost: Option<Lost>,
     /// The hosts whose tasks do not all stand yet, or where processes of before may still run.
     pub awaited: BTreeSet<HostId>,
+    /// Tasks whose images are in the store of another host than that where they are to live.
+    pub sources: BTreeMap<Tid, HostId>,
 }
 
 impl Agreed {
@@ -88,9 +92,17 @@ impl Agreed {
             kills,
         };
         self.epochs.insert(app, epochs);
-        if lost.is_none() && revival.console != HostId::NONE {
-            self.consoles.insert(app, revival.console);
+        // That of one that is suspended waits for it, unless there is another one.
+        let waits = self.suspended(app).map(|it| it.console);
+        let console = match revival.console {
+            HostId::NONE => waits.unwrap_or(HostId::NONE),
+            console => console,
+        };
+        if lost.is_none() && console != HostId::NONE {
+            self.consoles.insert(app, console);
         }
+        let sources = revival.tasks.iter().map(|task| (task.tid, task.source));
+        let sources = sources.filter(|(_, source)| *source != HostId::NONE);
         let reviving = Reviving {
             asker: revival.asker,
             from: revival.from,
@@ -98,6 +110,7 @@ impl Agreed {
             age_ms: revival.age_ms,
             lost,
             awaited,
+            sources: sources.collect(),
         };
         self.reviving.insert(app, reviving);
         applied.push(Applied::Revived { app, generation });
@@ -147,6 +160,10 @@ impl Agreed {
             return Err(Void::Malformed);
         }
         check_policy(revival.policy)?;
+        let suspended = self.suspended(revival.app);
+        if revival.resumes && suspended.is_none_or(|it| it.from != revival.from) {
+            return Err(Void::Suspension);
+        }
         if self.in_app.contains_key(&revival.app) {
             return Err(Void::Alive(revival.app));
         }
@@ -223,6 +240,7 @@ impl Agreed {
                 generation: self.epochs(app).generation,
                 reviving: Some(reviving),
             });
+            self.end_suspension(app, Unsuspended::Resumed, applied);
         }
     }
 
@@ -234,7 +252,11 @@ impl Agreed {
         why: &str,
         applied: &mut Vec<Applied>,
     ) -> Result<(), Void> {
-        if !self.recovering.contains_key(&app) || self.epochs(app).generation != generation {
+        let going_back = self.recovering.contains_key(&app);
+        let goes_back = going_back && self.epochs(app).generation == generation;
+        let suspended = self.suspended(app).filter(|_| self.reviving(app).is_none());
+        let resumes = suspended.is_some_and(|it| it.generation == generation);
+        if !goes_back && !resumes {
             self.check_reviving(app, generation)?;
         }
         if why.len() > limits::REASON_MAX {
@@ -278,6 +300,8 @@ impl Agreed {
         }
         if self.recovering.contains_key(&app) {
             self.try_again(app, failure, why, applied);
+        } else {
+            self.not_resumed(app, failure, why, applied);
         }
     }
 

@@ -4,7 +4,8 @@
 //! tables for looking up are left out and built again, program names are written once.
 
 use super::{
-    Agreed, Applied, Coordinated, Epochs, Host, HostPhase, Lost, Recovering, Reviving, Task,
+    Agreed, Applied, Coordinated, Epochs, Host, HostPhase, Lost, Recovering, Reviving, Suspension,
+    Task,
 };
 use crate::group::{Group, Groups};
 use serde::{Deserialize, Serialize};
@@ -15,21 +16,23 @@ use std::{
 use vm_wire::{
     CodecError, HostId, MachineId, Tid,
     agreed::{ExitStatus, HostFacts, SpawnRecord},
+    checkpoint::Suspend,
     decode, encode, limits,
 };
 
 /// The layout of [`AgreedState`]; another number is refused.
-const FORMAT: u16 = 5;
+const FORMAT: u16 = 6;
 
 // The largest state fits its frame: of a task at most 72 bytes and its program's name, of a
 // membership 16, of a host its facts, of a coordinator 24 and of a console 16 (an application has a
-// living task), of epochs 64, of a revival 64 and of a recovery 32 (an application that goes back has
-// epochs), and 4 for each host that they wait for.
+// living task), of epochs 112, of a revival 64 and of a recovery 32 (an application that goes back has
+// epochs), and 4 for each host that they wait for, of a suspension 80 and a program's name.
 const _: () = assert!(
     (limits::TASKS_LIVE_MAX + limits::ENDED_MAX) * (72 + limits::NAME_MAX)
         + limits::TASKS_LIVE_MAX * (24 + 16)
         + limits::TASKS_LIVE_MAX * 4
-        + limits::APPS_SAVED_MAX * (64 + 64 + 32)
+        + limits::APPS_SAVED_MAX * (112 + 64 + 32)
+        + limits::APPS_SUSPENDED_MAX * (80 + limits::NAME_MAX)
         + limits::MEMBERSHIPS_MAX * 16
         + limits::GROUPS_MAX * (limits::NAME_MAX + 32)
         + (limits::HOSTS_LIVE_MAX + limits::DEPARTED_MAX)
@@ -73,6 +76,19 @@ struct AgreedState {
     /// Application, what it lost, failures, hosts where processes of before may run.
     recovering: Vec<(Tid, Lost, u32, Vec<HostId>)>,
     consoles: Vec<(Tid, HostId)>,
+    suspended: Vec<SuspensionState>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SuspensionState {
+    app: Tid,
+    from: (u32, u32),
+    how: Suspend,
+    tasks: u32,
+    program: String,
+    console: HostId,
+    generation: u32,
+    failures: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -84,6 +100,7 @@ struct RevivingState {
     age_ms: u64,
     lost: Option<Lost>,
     awaited: Vec<HostId>,
+    sources: Vec<(Tid, HostId)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -187,6 +204,7 @@ impl Agreed {
                     age_ms: it.age_ms,
                     lost: it.lost,
                     awaited: it.awaited.iter().copied().collect(),
+                    sources: it.sources.iter().map(|(tid, host)| (*tid, *host)).collect(),
                 })
                 .collect(),
             recovering: self
@@ -198,6 +216,11 @@ impl Agreed {
                 })
                 .collect(),
             consoles: self.consoles.iter().map(|(app, it)| (*app, *it)).collect(),
+            suspended: self
+                .suspended
+                .iter()
+                .map(|(app, it)| suspension_state(*app, it))
+                .collect(),
         })
     }
 
@@ -225,6 +248,7 @@ impl Agreed {
             generation: state.generation,
             reviving: BTreeMap::new(),
             recovering: BTreeMap::new(),
+            suspended: BTreeMap::new(),
             consoles: BTreeMap::new(),
             born: BTreeMap::new(),
             on_host: BTreeMap::new(),
@@ -330,8 +354,17 @@ impl Agreed {
                 age_ms: it.age_ms,
                 lost: it.lost,
                 awaited: it.awaited.into_iter().collect(),
+                sources: it.sources.into_iter().collect(),
             };
             agreed.reviving.insert(it.app, reviving);
+        }
+        for it in state.suspended {
+            let app = it.app;
+            let runs = agreed.in_app.contains_key(&app) && !agreed.reviving.contains_key(&app);
+            if runs || agreed.recovering.contains_key(&app) {
+                return Err(SnapshotError::Inconsistent("an application's suspension"));
+            }
+            agreed.suspended.insert(app, suspension(it));
         }
         Ok(agreed)
     }
@@ -386,6 +419,7 @@ impl Agreed {
             }
         }
         self.revivals_to(later, &mut changes);
+        self.suspensions_to(later, &mut changes);
         let policy =
             |(app, it): (&Tid, &Epochs)| (self.epochs(*app).policy != it.policy).then_some(*app);
         let policies = later.epochs.iter().filter_map(policy);
@@ -460,6 +494,31 @@ fn host_state(host: HostId, live: &Host) -> HostState {
         nonce: live.nonce,
         phase: phase.expect("every phase is in the table") as u8,
         entries: live.entries,
+    }
+}
+
+fn suspension_state(app: Tid, live: &Suspension) -> SuspensionState {
+    SuspensionState {
+        app,
+        from: live.from,
+        how: live.how,
+        tasks: live.tasks,
+        program: live.program.to_string(),
+        console: live.console,
+        generation: live.generation,
+        failures: live.failures,
+    }
+}
+
+fn suspension(state: SuspensionState) -> Suspension {
+    Suspension {
+        from: state.from,
+        how: state.how,
+        tasks: state.tasks,
+        program: state.program.into(),
+        console: state.console,
+        generation: state.generation,
+        failures: state.failures,
     }
 }
 

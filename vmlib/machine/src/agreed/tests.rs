@@ -1,3 +1,5 @@
+mod suspend;
+
 use super::*;
 use vm_wire::agreed::{Entry, Revival, RevivedTask};
 
@@ -10,6 +12,7 @@ fn facts(name: &str) -> HostFacts {
         cpus: 2,
         tasks_max: 10,
         arch: "any".to_owned(),
+        store_local: false,
     }
 }
 
@@ -406,7 +409,10 @@ fn the_host_of_the_lowest_task_has_to_see_to_a_coordinator_whose_host_goes() {
     machine.apply(coordinator(3, 1));
     assert_eq!(machine.state.coordinating_host(app), Some(HostId(3)));
     // One that drains stays.
-    machine.apply(Change::HostDraining(HostId(3)));
+    machine.apply(Change::HostDraining {
+        host: HostId(3),
+        suspend: false,
+    });
     assert_eq!(machine.state.coordinating_host(app), Some(HostId(3)));
     machine.apply(Change::HostLeaving(HostId(3)));
     assert_eq!(machine.state.coordinating_host(app), Some(HostId(1)));
@@ -453,6 +459,7 @@ fn revival() -> Change {
         request: 1,
         index,
         program: "work".to_owned(),
+        source: HostId(if index == 0 { 2 } else { 0 }),
     };
     Change::Revive(Revival {
         app: t(1, 1),
@@ -469,6 +476,7 @@ fn revival() -> Change {
         }],
         policy: Policy::default(),
         keep_files: true,
+        resumes: false,
     })
 }
 

@@ -126,6 +126,19 @@ impl Joins {
                     );
                     refused(FailKind::Refused, &text)
                 }
+                Void::OtherStore(_) => {
+                    let text = match facts.store_local {
+                        true => {
+                            "the hosts of this machine share a store, and this one has its own: \
+                             start all daemons with --store-local, or none"
+                        }
+                        false => {
+                            "the hosts of this machine have stores of their own: give vmd \
+                             --store-local here too"
+                        }
+                    };
+                    refused(FailKind::Refused, text)
+                }
                 Void::Limit => refused(FailKind::Limit, "the machine has as many hosts as it can"),
                 Void::Malformed => refused(
                     FailKind::BadRequest,

@@ -17,7 +17,7 @@ use vm_wire::{
     Frame, HostId, Message, Tid,
     console::Answer,
     peer::{Order, TaskAnswer},
-    task::{Checked, Drained, Moved, Saved},
+    task::{Checked, Drained, Moved, Resumed, Saved},
 };
 
 impl Daemon {
@@ -34,6 +34,7 @@ impl Daemon {
             Answer::Check(reasons) => Checked { reasons }.frame(),
             Answer::Drained(report) => Drained { report }.frame(),
             Answer::Checkpointed(report) => Saved { report }.frame(),
+            Answer::Restarted(report) => Resumed { report }.frame(),
             Answer::Failed(failed) => failed.frame(),
             // Nothing else is asked for a task.
             _ => return,

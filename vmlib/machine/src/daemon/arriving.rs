@@ -113,7 +113,13 @@ impl Daemon {
             // An earlier move of it that was taken back.
             out.push_back(Output::Discard(tid));
         }
-        out.push_back(Output::Expect { tid, ticket });
+        // Its files are in use.
+        let roll_back = false;
+        out.push_back(Output::Expect {
+            tid,
+            ticket,
+            roll_back,
+        });
         Ok(ticket)
     }
 

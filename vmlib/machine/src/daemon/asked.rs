@@ -59,6 +59,13 @@ pub(super) enum MoveAsker {
     Policy(Tid),
     /// This daemon's own, since that application goes back, in that generation.
     Recovery(Tid, u32),
+    /// This host's own, which is to drain when that application is saved.
+    DrainSave(Tid),
+    /// This host's own, which drains and from which a task of that application cannot leave.
+    DrainSuspend(Tid),
+    /// This daemon's own, since there is room for that application, which is suspended under that
+    /// number.
+    Resume(Tid, u32),
 }
 
 impl Daemon {
@@ -210,6 +217,11 @@ impl Daemon {
             MoveAsker::Policy(app) => self.on_policy_answer(app, answer, out),
             MoveAsker::Recovery(app, generation) => {
                 self.on_recovery_answer(app, generation, answer);
+            }
+            MoveAsker::DrainSave(app) => self.on_drain_saved(app, answer, out),
+            MoveAsker::DrainSuspend(app) => self.on_drain_suspended(app, answer),
+            MoveAsker::Resume(app, generation) => {
+                self.on_resume_answer(app, generation, answer, out);
             }
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use vm_wire::{
     HostId, Tid,
     agreed::{Change, ExitStatus},
-    checkpoint::{CheckpointAsk, CheckpointEnd, Policy},
+    checkpoint::{CheckpointAsk, CheckpointEnd, Policy, Stop},
     console::Answer,
     limits,
     peer::Order,
@@ -24,6 +24,8 @@ pub(super) struct CheckpointAsked {
     ask: CheckpointAsk,
     /// When it was last asked, and the application's last epoch then.
     asked: (Time, u32),
+    /// The log says that it was made and that the application is suspended with it.
+    suspended: bool,
 }
 
 impl Daemon {
@@ -32,7 +34,7 @@ impl Daemon {
         &mut self,
         asker: MoveAsker,
         tid: Tid,
-        stop: bool,
+        stop: Option<Stop>,
         out: &mut Outbox,
     ) -> Result<(), Failed> {
         let Some(task) = self.agreement.state().living_task(tid) else {
@@ -46,6 +48,7 @@ impl Daemon {
             asker,
             ask,
             asked: (self.now, 0),
+            suspended: false,
         };
         self.asked_checkpoints.insert(request, asked);
         self.send_checkpoint_ask(ask, out);
@@ -74,9 +77,13 @@ impl Daemon {
             return;
         };
         let (app, (at, epoch)) = (asked.ask.app, asked.asked);
+        let suspended = asked.suspended;
         let is_idle = self.agreement.state().epochs(app).epoch == epoch;
-        if is_idle && self.now >= at + limits::COORDINATOR_WAIT {
-            let result = Err(not_taken_up());
+        if (is_idle || suspended) && self.now >= at + limits::COORDINATOR_WAIT {
+            let result = Err(match suspended {
+                true => self.suspended_untold(app),
+                false => not_taken_up(),
+            });
             let end = CheckpointEnd {
                 request,
                 app,
@@ -84,6 +91,31 @@ impl Daemon {
             };
             self.on_checkpoint_end(end, out);
         }
+    }
+
+    /// An application is suspended. The daemon of its coordinator tells who wanted that how it went,
+    /// unless it is lost.
+    pub(super) fn await_suspension_report(&mut self, app: Tid) {
+        let due = self.now + limits::COORDINATOR_WAIT;
+        let mut requests = Vec::new();
+        for (request, asked) in &mut self.asked_checkpoints {
+            if asked.ask.app == app {
+                (asked.asked.0, asked.suspended) = (self.now, true);
+                requests.push(*request);
+            }
+        }
+        for request in requests {
+            self.set_timer(due, Timer::CheckpointAsked(request));
+        }
+    }
+
+    fn suspended_untold(&self, app: Tid) -> Failed {
+        let shown = app.show(self.machine);
+        let text = format!(
+            "application {shown} was suspended, but who could tell how that went is lost: 'vm ps' \
+             shows it"
+        );
+        Failed::new(FailKind::HostLost, text)
     }
 
     /// Somebody wants a checkpoint made by the coordinator here.
@@ -146,7 +178,8 @@ impl Daemon {
             self.again.remove(&app);
         }
         let master = self.agreement.state().task(app);
-        if master.is_some_and(|it| it.status == Some(ExitStatus::Suspended)) {
+        let suspended = self.agreement.state().suspended(app).is_some();
+        if suspended || master.is_some_and(|it| it.status == Some(ExitStatus::Suspended)) {
             return;
         }
         let of_app = |_: &u64, asked: &mut CheckpointAsked| asked.ask.app == app;
@@ -199,7 +232,7 @@ impl Daemon {
         // Its master may have ended: any task of it will do.
         let any = self.agreement.state().tasks_of(app).next();
         if let Some(tid) = any
-            && let Err(failed) = self.ask_checkpoint(MoveAsker::Policy(app), tid, false, out)
+            && let Err(failed) = self.ask_checkpoint(MoveAsker::Policy(app), tid, None, out)
         {
             self.on_policy_answer(app, &Answer::Failed(failed), out);
         }

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
     agreed::Change,
+    checkpoint::Stop,
     console::{Answer, Conf, HostRow, HostState, Request},
     limits,
     task::{FailKind, Failed, Place, Spawn},
@@ -168,8 +169,17 @@ impl Daemon {
             Request::Moves => Reply::Now(Answer::Moves(self.move_rows())),
             Request::Checkpoint(tid, stop) => {
                 let asker = MoveAsker::Console(conn, number);
+                let stop = stop.then_some(Stop::End);
                 later(self.ask_checkpoint(asker, tid, stop, out))
             }
+            Request::Suspend(app, for_ms) => {
+                let asker = MoveAsker::Console(conn, number);
+                later(self.ask_suspend(asker, app, for_ms, out))
+            }
+            Request::Resume(app) => {
+                later(self.ask_resume(MoveAsker::Console(conn, number), app, out))
+            }
+            Request::Suspended => Reply::Now(Answer::Suspended(self.suspended_rows())),
             Request::Policy(tid, policy) => match self.set_policy(tid, policy) {
                 Ok(()) => Reply::Now(Answer::Done),
                 Err(failed) => failed.into(),
@@ -190,11 +200,20 @@ impl Daemon {
                     attach,
                     keep_files,
                     verify: false,
+                    resumes: false,
                 };
                 later(self.ask_restart(asker, wish, out))
             }
-            Request::Drain(name) => {
-                later(self.ask_drain(MoveAsker::Console(conn, number), &name, out))
+            Request::Stock(app, verify) => {
+                self.list_stock((conn, number), app, verify, out);
+                later(Ok(()))
+            }
+            Request::ForgetStored(app) => {
+                self.forget_stored(app);
+                Reply::Now(Answer::Done)
+            }
+            Request::Drain(name, way) => {
+                later(self.ask_drain(MoveAsker::Console(conn, number), &name, way, out))
             }
             Request::Undrain(name) => match self.ask_undrain(&name) {
                 Ok(host) => Reply::Later(Awaited::Resumed(host)),

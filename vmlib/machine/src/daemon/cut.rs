@@ -10,14 +10,21 @@
 //! If the application is to be stopped, nothing is copied: its tasks stand until the log ends the cut,
 //! and with that they end.
 //!
+//! A portable task stops at its next safe point. Until then it receives messages, which it may need to
+//! get there, but no answers and nothing that the log says: that would be of after the cut. It has
+//! [`limits::SAFE_POINT`].
+//!
 //! What is born meanwhile is started only then: it could speak to tasks that have not stopped yet. A
 //! task that is just being moved is saved where it goes on. One that ends before all stand ends the
 //! cut without a checkpoint: it was a member.
 //!
+//! Where each host has a store of its own, a part counts as saved when it is on a second host, too
+//! (`copies`), and all hosts commit.
+//!
 //! A coordinator that is lost, or one that forgets, does not leave tasks standing: the host of the
 //! next one ends the cut, and so does any daemon after [`limits::CUT_TIME`].
 
-use super::{Daemon, Timer, check::STOPPED};
+use super::{Daemon, Timer, check::STOPPED, copies::Committing};
 use crate::{LaunchSpec, Outbox, Output, Time, Written, checkpointing::too_much_kept};
 use std::collections::BTreeMap;
 use vm_wire::{
@@ -29,6 +36,7 @@ use vm_wire::{
     },
     limits,
     peer::{Belongings, MoveWay, Order},
+    stores::{CopyAsk, CopyEnd},
     task::{FailKind, Failed},
 };
 
@@ -42,11 +50,12 @@ pub(super) type Cuts = BTreeMap<Tid, Cut>;
 #[derive(Debug)]
 pub(super) struct Cut {
     generation: u32,
-    epoch: u32,
+    pub(super) epoch: u32,
     /// The application ends with it.
     blocks: bool,
     /// The tasks have gone on.
     gone: bool,
+    began: Time,
     /// The tasks here.
     parts: BTreeMap<Tid, Stage>,
     /// What was born meanwhile.
@@ -54,7 +63,7 @@ pub(super) struct Cut {
     /// What was agreed when it was made, for the coordinator; none if this daemon does not know.
     agreed: Option<AgreedPart>,
     /// The coordinator has asked for the commit.
-    committing: bool,
+    pub(super) committing: Option<Committing>,
     /// If the application is to end with it, who is to be told what then.
     stop: Option<(HostId, CheckpointEnd)>,
 }
@@ -76,8 +85,21 @@ struct Saving {
     /// When it was known to stand, and what it said; when it went on.
     stood: Option<(Time, Written)>,
     went: Option<Time>,
-    /// Its image is in the store.
+    /// The host that gets a copy of its image, if any does.
+    second: Option<HostId>,
+    /// Its image is in the store here, and is being copied.
+    copied: Option<Part>,
+    /// Its image is in the store, and copied where it is to be.
     stored: Option<Part>,
+}
+
+/// Why a portable task is not saved, or not moved.
+pub(super) fn no_safe_point() -> String {
+    format!(
+        "its program is portable and came to no safe point within {:?}: it has to call \
+         Task::safe_point more often, and wait with Task::recv_at",
+        limits::SAFE_POINT
+    )
 }
 
 /// Has a task stop, once there is a way for its image.
@@ -106,15 +128,17 @@ impl Daemon {
         let cut = Cut {
             generation: epochs.generation,
             epoch,
-            blocks: epochs.cut.is_some_and(|cut| cut.stop),
+            blocks: epochs.cut.is_some_and(|cut| cut.stop.is_some()),
             gone: false,
+            began: self.now,
             parts: BTreeMap::new(),
             launches: Vec::new(),
             agreed,
-            committing: false,
+            committing: None,
             stop: None,
         };
         self.cuts.insert(app, cut);
+        self.warn_of_single_disk(&tids, out);
         self.tell_cut_made(app, out);
         self.save_kept(app, epoch, out);
         // The ways into the store take longer to open than tasks to stop.
@@ -127,7 +151,18 @@ impl Daemon {
         }
         let now = self.now;
         self.set_timer(now + limits::CUT_START, Timer::Cut(app, epoch));
+        self.set_timer(now + limits::SAFE_POINT, Timer::Cut(app, epoch));
         self.set_timer(now + limits::CUT_TIME, Timer::Cut(app, epoch));
+    }
+
+    /// There is one disk for what is to be on two.
+    fn warn_of_single_disk(&self, tids: &[Tid], out: &mut Outbox) {
+        let second = self.agreement.state().second_host(self.me);
+        if self.has_own_stores() && second.is_none() && !tids.is_empty() {
+            let text = "the images of this checkpoint are on the disk of this host alone: there is no \
+                        second one that takes tasks (vm add)";
+            out.push_back(Output::Note(text.to_owned()));
+        }
     }
 
     /// This daemon's first state may be of after a cut that waits for what this host keeps.
@@ -216,10 +251,15 @@ impl Daemon {
             // It is starting.
             return false;
         }
+        let state = self.agreement.state();
+        let second = self.has_own_stores().then(|| state.second_host(self.me));
+        let second = second.flatten();
         let saving = Box::new(Saving {
             belongings: self.belongings_of(tid),
             stood: None,
             went: None,
+            second,
+            copied: None,
             stored: None,
         });
         if let Some(cut) = self.cuts.get_mut(&app) {
@@ -228,7 +268,9 @@ impl Daemon {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.frozen = true;
         }
-        self.routes.set_connected(tid, false);
+        let portable = self.tasks.get(&tid).is_some_and(|task| task.portable);
+        // It needs messages to come to a safe point.
+        self.routes.set_connected(tid, portable);
         let generation = self.agreement.state().epochs(app).generation;
         out.push_back(Output::Store {
             tid,
@@ -236,6 +278,8 @@ impl Daemon {
             generation,
             epoch,
             copied,
+            second: second.map(|host| self.host_name(host)),
+            full: self.full_images.contains(&tid),
         });
         true
     }
@@ -257,6 +301,7 @@ impl Daemon {
             told: task.told,
             untaken: task.untaken.iter().map(whole).collect(),
             hosts: self.known.iter().copied().collect(),
+            portable: task.portable,
         }
     }
 
@@ -293,6 +338,7 @@ impl Daemon {
         match result {
             Ok(written) => {
                 saving.stood = Some((now, written));
+                self.routes.set_connected(tid, false);
                 if blocks {
                     return self.review_part(tid, out);
                 }
@@ -311,6 +357,21 @@ impl Daemon {
         }
     }
 
+    /// A task is saved by what its program gives, from now on. If it was just told to stop, it does so
+    /// at a safe point, too.
+    pub(super) fn on_portable(&mut self, tid: Tid) {
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        task.portable = true;
+        if let Some((.., saving)) = self.saving(tid)
+            && saving.stood.is_none()
+        {
+            saving.belongings.portable = true;
+            self.routes.set_connected(tid, true);
+        }
+    }
+
     /// The image of a task is in the store, or is not.
     pub(super) fn on_stored(
         &mut self,
@@ -319,17 +380,85 @@ impl Daemon {
         result: Result<Part, Failed>,
         out: &mut Outbox,
     ) {
+        let generation = self.cut_generation_of(tid);
         let Some((app, current, _, saving)) = self.saving(tid) else {
             return;
         };
-        match result {
+        match (result, saving.second) {
             _ if current != epoch => {}
-            Ok(part) => {
+            (Ok(part), None) => {
                 saving.stored = Some(part);
                 self.review_part(tid, out);
             }
-            Err(failed) => self.cannot_save(app, tid, &failed.text, out),
+            (Ok(part), Some(host)) => {
+                saving.copied = Some(part.clone());
+                let ask = CopyAsk {
+                    app,
+                    generation,
+                    epoch,
+                    tid,
+                    part,
+                };
+                if let Err(failed) = self.ask_copy(host, ask) {
+                    self.cannot_save(app, tid, &failed.text, out);
+                }
+            }
+            (Err(failed), _) => self.cannot_save(app, tid, &failed.text, out),
         }
+    }
+
+    /// The second host has a copy of an image, or not.
+    pub(super) fn on_copy_end(&mut self, host: HostId, end: CopyEnd, out: &mut Outbox) {
+        let (tid, name) = (end.tid, self.host_name(host));
+        let Some((app, epoch, _, saving)) = self.saving(tid) else {
+            return;
+        };
+        if (app, epoch, saving.second) != (end.app, end.epoch, Some(host)) {
+            return;
+        }
+        let Some(mut part) = saving.copied.take() else {
+            return;
+        };
+        match end.result {
+            Ok(()) => {
+                part.copy = Some(name);
+                saving.stored = Some(part);
+                self.review_part(tid, out);
+            }
+            Err(failed) => {
+                // Perhaps it does not have the base.
+                if part.base.is_some() {
+                    self.full_images.insert(tid);
+                }
+                let why = format!("it cannot be copied to host '{name}': {}", failed.text);
+                self.cannot_save(app, tid, &why, out);
+            }
+        }
+    }
+
+    /// The host is lost that was to have copies of images: the checkpoint is begun again, with another.
+    fn lose_copies_on(&mut self, host: HostId, out: &mut Outbox) {
+        let to_it = |(tid, stage): (&Tid, &Stage)| match stage {
+            Stage::Saving(saving) if saving.second == Some(host) => Some(*tid),
+            _ => None,
+        };
+        let cuts = self.cuts.iter();
+        let lost = cuts.flat_map(|(app, cut)| {
+            let tids = cut.parts.iter().filter_map(to_it);
+            tids.map(move |tid| (*app, tid))
+        });
+        for (app, tid) in lost.collect::<Vec<_>>() {
+            let text = "a host is lost to which a part of it was to be copied";
+            let failed = Failed::new(FailKind::NoSuchTask, text);
+            self.tell_part(app, tid, Err(failed), out);
+        }
+    }
+
+    /// Of the cut that a task is saved for.
+    fn cut_generation_of(&self, tid: Tid) -> u32 {
+        let mut cuts = self.cuts.values();
+        let cut = cuts.find(|cut| matches!(cut.parts.get(&tid), Some(Stage::Saving(_))));
+        cut.map_or(0, |cut| cut.generation)
     }
 
     /// Tells of a part that is in the store, once it is known for how long its task stood; of one that
@@ -485,6 +614,7 @@ impl Daemon {
             let lost = CutLost { app, epoch, host };
             self.on_saved(self.me, app, &Order::CutLost(lost), out);
         }
+        self.lose_copies_on(host, out);
     }
 
     /// The coordinator here wants a cut.
@@ -529,17 +659,33 @@ impl Daemon {
 
     /// The coordinator here has all parts.
     pub(super) fn on_commit_ask(&mut self, ask: CommitAsk, out: &mut Outbox) {
-        let app = ask.checkpoint.agreed.app;
-        if let Some(cut) = self.cuts.get_mut(&app)
-            && cut.epoch == ask.checkpoint.agreed.epoch
-            && !std::mem::replace(&mut cut.committing, true)
-        {
-            out.push_back(Output::Commit(Box::new(ask.checkpoint)));
+        let agreed = &ask.checkpoint.agreed;
+        let (app, epoch) = (agreed.app, agreed.epoch);
+        let begins = |cut: &Cut| cut.epoch == epoch && cut.committing.is_none();
+        if !self.cuts.get(&app).is_some_and(begins) {
+            return;
+        }
+        let committing = self.begin_commit(&ask.checkpoint);
+        if let Some(cut) = self.cuts.get_mut(&app) {
+            cut.committing = Some(committing);
+        }
+        out.push_back(Output::Commit(Box::new(ask.checkpoint)));
+    }
+
+    /// A checkpoint is in the store here, or is not.
+    pub(super) fn on_committed(&mut self, committed: Committed, out: &mut Outbox) {
+        let Committed { app, epoch, result } = committed;
+        match self.commits.remove(&(app, epoch)) {
+            Some(asker) => {
+                let committed = Committed { app, epoch, result };
+                self.send_order(asker, &Order::Committed(committed));
+            }
+            None => self.end_commit_at(self.me, app, epoch, result, out),
         }
     }
 
-    /// A checkpoint is in the store, or is not.
-    pub(super) fn on_committed(&mut self, committed: Committed, out: &mut Outbox) {
+    /// It is in the stores where it has to be, or not in all of them.
+    pub(super) fn tell_committed(&mut self, committed: Committed, out: &mut Outbox) {
         if self.serving_coordinator(committed.app).is_some() {
             let app = committed.app;
             let order = Order::Committed(committed);
@@ -600,12 +746,21 @@ impl Daemon {
             .iter()
             .filter(|(_, it)| matches!(it, Stage::Waits));
         let waits: Vec<Tid> = waits.map(|(tid, _)| *tid).collect();
+        let late = cut.began + limits::SAFE_POINT <= self.now;
+        let runs = |(_, it): &(&Tid, &Stage)| {
+            let saving = |saving: &Saving| saving.belongings.portable && saving.stood.is_none();
+            late && matches!(it, Stage::Saving(it) if saving(it))
+        };
+        let run: Vec<Tid> = cut.parts.iter().filter(runs).map(|(tid, _)| *tid).collect();
         for tid in &waits {
             let why = "it has not called vmlib::init, or is being moved; if it has just started, \
                        try again";
             self.cannot_save(app, *tid, why, out);
         }
-        // The second timer of a cut is the last one.
+        for tid in &run {
+            self.cannot_save(app, *tid, &no_safe_point(), out);
+        }
+        // The third timer of a cut is the last one.
         let timer = Timer::Cut(app, epoch);
         if !self.timers.iter().any(|(_, other)| *other == timer) {
             self.end_cut(app, epoch);
@@ -649,7 +804,10 @@ impl Daemon {
                 clears = hosts.filter(|host| state.is_present(*host)).min() == Some(self.me);
             }
         }
-        if !saved && clears {
+        if !saved {
+            self.cancel_copies(app, epoch, out);
+        }
+        if !saved && (clears || self.has_own_stores()) {
             out.push_back(Output::Drop {
                 app,
                 generation,

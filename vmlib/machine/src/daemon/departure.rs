@@ -218,6 +218,7 @@ impl Daemon {
         self.lose_spawns_of(host, out);
         self.lose_numbers_of(host, out);
         self.lose_parts_of(host, out);
+        self.lose_stores_of(host, out);
         self.lose_listings_of(host, out);
         self.lose_flushes_of(host, out);
         self.lose_console_host(host);

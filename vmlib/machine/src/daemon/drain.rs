@@ -14,6 +14,11 @@
 //! [`limits::DRAIN_TRIES`] hosts in all; one that starts, ends or is on its way already is looked at
 //! again. One that cannot be moved stays and is named, and the others leave nevertheless.
 //!
+//! A drain may do more than move tasks ([`DrainWay`]). *Save first*: each application with a task here
+//! is saved before the host drains; if one cannot be, nothing is begun. *Suspend*: the application of
+//! a task that cannot leave, because no host takes it or for any other reason, is suspended
+//! (`suspend`); then the host drains also if no other one takes tasks.
+//!
 //! The host goes on draining until that is taken back, or it leaves. Whoever asks meanwhile waits
 //! for the same end; whoever asks later has those tried again that stayed, and is told of all.
 //!
@@ -29,7 +34,7 @@ use vm_wire::{
     agreed::Change,
     console::Answer,
     limits,
-    peer::{DrainAsk, DrainEnd, DrainReport, MoveEnd, MoveReport, MoveWay, Order},
+    peer::{DrainAsk, DrainEnd, DrainReport, DrainWay, MoveEnd, MoveReport, MoveWay, Order},
     task::{FailKind, Failed},
 };
 
@@ -38,6 +43,17 @@ use vm_wire::{
 pub(super) struct Drain {
     /// Daemons that wait for the end, each with its number for it.
     askers: BTreeSet<(HostId, u64)>,
+    /// What it does beside.
+    way: DrainWay,
+    /// Applications are being saved first: those whose turn has not come, those that just are, how
+    /// often others could not be, and how many have been.
+    saves: bool,
+    to_save: BTreeSet<Tid>,
+    saving: BTreeSet<Tid>,
+    not_saved: BTreeMap<Tid, usize>,
+    saved: u32,
+    /// It is time to look again at what failed.
+    looks: bool,
     /// Whether tasks are being moved.
     active: bool,
     /// When this pass over the tasks began, and when the last of them had left or was refused.
@@ -54,6 +70,10 @@ pub(super) struct Drain {
     /// What became of the others. Bounded by the tasks that were here when the drain began.
     moved: BTreeMap<Tid, MoveReport>,
     refused: BTreeMap<Tid, Failed>,
+    /// Applications that are being suspended, those that were, and how often others could not be.
+    suspending: BTreeSet<Tid>,
+    suspended: BTreeSet<Tid>,
+    not_suspended: BTreeMap<Tid, (usize, Failed)>,
     /// The daemon was asked to end, and leaves at this time at the latest.
     leave_by: Option<Time>,
 }
@@ -62,6 +82,13 @@ impl Drain {
     fn new(now: Time) -> Self {
         Drain {
             askers: BTreeSet::new(),
+            way: DrainWay::default(),
+            saves: false,
+            to_save: BTreeSet::new(),
+            saving: BTreeSet::new(),
+            not_saved: BTreeMap::new(),
+            saved: 0,
+            looks: false,
             active: false,
             begun: now,
             ended: now,
@@ -71,6 +98,9 @@ impl Drain {
             tried: BTreeMap::new(),
             moved: BTreeMap::new(),
             refused: BTreeMap::new(),
+            suspending: BTreeSet::new(),
+            suspended: BTreeSet::new(),
+            not_suspended: BTreeMap::new(),
             leave_by: None,
         }
     }
@@ -84,8 +114,10 @@ impl Drain {
             total_us: self.ended.since(self.begun).as_micros() as u64,
             moved_count: self.moved.len() as u32,
             refused_count: self.refused.len() as u32,
+            saved_count: self.saved,
             moved: moved.map(|(tid, report)| (*tid, report.clone())).collect(),
             refused: refused.map(|(tid, why)| (*tid, why.clone())).collect(),
+            suspended: self.suspended.iter().take(named).copied().collect(),
         }
     }
 
@@ -120,6 +152,7 @@ impl Daemon {
         &mut self,
         asker: MoveAsker,
         name: &str,
+        way: DrainWay,
         out: &mut Outbox,
     ) -> Result<(), Failed> {
         let state = self.agreement.state();
@@ -128,9 +161,9 @@ impl Daemon {
             .ok_or_else(|| placement::no_such_host(state, name))?;
         let request = self.note_asked(asker, host, None);
         if host == self.me {
-            self.on_drain_ask(self.me, request, out);
+            self.on_drain_ask(self.me, DrainAsk { request, way }, out);
         } else {
-            self.send_order(host, &Order::DrainAsk(DrainAsk { request }));
+            self.send_order(host, &Order::DrainAsk(DrainAsk { request, way }));
         }
         Ok(())
     }
@@ -149,11 +182,117 @@ impl Daemon {
         Ok(host)
     }
 
-    pub(super) fn on_drain_ask(&mut self, from: HostId, request: u64, out: &mut Outbox) {
-        let now = self.now;
+    pub(super) fn on_drain_ask(&mut self, from: HostId, ask: DrainAsk, out: &mut Outbox) {
+        let (now, me, DrainAsk { request, way }) = (self.now, self.me, ask);
+        let apps = match way.checkpoint {
+            true => self.apps_here(),
+            false => BTreeSet::new(),
+        };
         let drain = self.drain.get_or_insert_with(|| Drain::new(now));
+        if way.checkpoint && drain.active {
+            let name = &self.config.facts.name;
+            let text = format!(
+                "the drain of host '{name}' has begun, so nothing can be saved before it; ask without \
+                 --checkpoint"
+            );
+            let result = Err(Failed::new(FailKind::Refused, text));
+            return self.send_drain_end(from, DrainEnd { request, result }, out);
+        }
         drain.askers.insert((from, request));
-        self.want_drain(out);
+        if drain.active && way.suspend {
+            // Those that had to stay are looked at once more.
+            drain
+                .waiting
+                .extend(std::mem::take(&mut drain.refused).into_keys());
+        }
+        let others = drain.way.suspend && (drain.active || drain.saves);
+        drain.way.suspend = way.suspend || others;
+        if way.checkpoint && !drain.saves {
+            (drain.saves, drain.saved, drain.to_save) = (true, 0, apps);
+            drain.not_saved.clear();
+        }
+        if !drain.saves {
+            self.want_drain(out);
+        } else if self.agreement.state().is_staying(me) {
+            // `review_drain` goes on.
+            self.set_timer(now + limits::DRAIN_LOOK, Timer::Drain);
+        }
+    }
+
+    /// The applications with tasks here.
+    fn apps_here(&self) -> BTreeSet<Tid> {
+        let state = self.agreement.state();
+        let app = |tid: Tid| state.living_task(tid).map(|task| task.app);
+        state.tasks_on(self.me).filter_map(app).collect()
+    }
+
+    /// Has the applications saved that are to be saved before the host drains. One of which another
+    /// checkpoint is being made waits for its end.
+    fn review_saves(&mut self, out: &mut Outbox) {
+        let waiting = self.drain.iter().filter(|drain| drain.saves);
+        for app in waiting
+            .flat_map(|it| it.to_save.clone())
+            .collect::<Vec<_>>()
+        {
+            let any = self.agreement.state().tasks_of(app).next();
+            let is_cut = self.agreement.state().is_cut(app);
+            let Some(drain) = self.drain.as_mut().filter(|drain| drain.saves) else {
+                return;
+            };
+            // One that failed waits for the next look at the clock.
+            let failed = drain.not_saved.contains_key(&app) && !drain.looks;
+            if is_cut || failed || drain.saving.len() >= limits::DRAIN_MOVES {
+                continue;
+            }
+            drain.to_save.remove(&app);
+            let Some(tid) = any else {
+                // It has ended.
+                continue;
+            };
+            drain.saving.insert(app);
+            let asker = MoveAsker::DrainSave(app);
+            if let Err(failed) = self.ask_checkpoint(asker, tid, None, out) {
+                self.on_drain_saved(app, &Answer::Failed(failed), out);
+            }
+        }
+        let Some(drain) = self.drain.as_mut().filter(|drain| drain.saves) else {
+            return;
+        };
+        drain.looks = false;
+        if drain.to_save.is_empty() && drain.saving.is_empty() {
+            drain.saves = false;
+            self.want_drain(out);
+        }
+    }
+
+    /// What came of saving an application first.
+    pub(super) fn on_drain_saved(&mut self, app: Tid, answer: &Answer, out: &mut Outbox) {
+        let Some(drain) = self.drain.as_mut().filter(|drain| drain.saves) else {
+            return;
+        };
+        if !drain.saving.remove(&app) {
+            return;
+        }
+        match answer {
+            // It has ended.
+            Answer::Failed(failed) if failed.kind == FailKind::NoSuchTask => {}
+            Answer::Failed(failed) => {
+                // Perhaps its coordinator was not quite through with another one.
+                let tries = drain.not_saved.entry(app).or_default();
+                *tries += 1;
+                if *tries < limits::DRAIN_TRIES {
+                    drain.to_save.insert(app);
+                    return;
+                }
+                let shown = app.show(self.machine);
+                let text = format!(
+                    "application {shown} cannot be saved, so the drain was not begun: {failed}; ask \
+                     without --checkpoint to have its tasks leave all the same"
+                );
+                self.give_up_drain(Failed::new(failed.kind, text), out);
+            }
+            _ => drain.saved += 1,
+        }
     }
 
     /// Begins the drain of this host, unless it has begun.
@@ -162,15 +301,18 @@ impl Daemon {
         if self.drain.as_ref().is_some_and(|drain| drain.active) {
             return;
         }
+        let suspend = self.drain.as_ref().is_some_and(|drain| drain.way.suspend);
         if state.is_draining(me) {
             self.begin_drain();
         } else if !state.is_living(me) || self.departure.is_some() {
             let text = placement::takes_no_tasks(state, me);
             self.give_up_drain(Failed::new(FailKind::Refused, text), out);
-        } else if !state.hosts().any(|(id, _)| id != me && state.is_living(id)) {
+        } else if !suspend && !state.hosts().any(|(id, _)| id != me && state.is_living(id)) {
             self.give_up_drain(nowhere(), out);
         } else {
-            self.agreement.propose(Change::HostDraining(me));
+            let host = me;
+            self.agreement
+                .propose(Change::HostDraining { host, suspend });
         }
     }
 
@@ -221,6 +363,9 @@ impl Daemon {
         let now = self.now;
         let drain = self.drain.get_or_insert_with(|| Drain::new(now));
         drain.leave_by = Some(leave_by);
+        drain.way.suspend |= self.config.suspend_at_stop;
+        // There is no time to save what can leave.
+        drain.saves = false;
         self.set_timer(leave_by, Timer::Drain);
         self.want_drain(out);
     }
@@ -241,6 +386,7 @@ impl Daemon {
         drain.waiting = self.agreement.state().tasks_on(me).collect();
         drain.refused.clear();
         drain.tried.clear();
+        drain.not_suspended.clear();
         if !drain.waiting.is_empty() {
             (drain.begun, drain.ended) = (now, now);
             self.set_timer(now + limits::DRAIN_LOOK, Timer::Drain);
@@ -249,6 +395,7 @@ impl Daemon {
 
     /// Does the next steps of this host's drain.
     pub(super) fn review_drain(&mut self, out: &mut Outbox) {
+        self.review_saves(out);
         while let Some(drain) = self.drain.as_mut().filter(|drain| drain.active)
             && drain.underway.len() < limits::DRAIN_MOVES
             && let Some(tid) = drain.waiting.pop_front()
@@ -259,11 +406,20 @@ impl Daemon {
         let Some(drain) = self.drain.as_mut().filter(|drain| drain.active) else {
             return;
         };
-        if drain.underway.is_empty() && drain.waiting.is_empty() && drain.later.is_empty() {
+        if drain.underway.is_empty()
+            && drain.waiting.is_empty()
+            && drain.later.is_empty()
+            && drain.suspending.is_empty()
+        {
             drain.active = false;
             let report = drain.report(me);
             let (went, stay) = (report.moved_count, report.refused_count);
-            let text = format!("drained: {went} tasks have left, {stay} have not");
+            let suspended = match drain.suspended.len() {
+                0 => String::new(),
+                1 => "; 1 application was suspended".to_owned(),
+                count => format!("; {count} applications were suspended"),
+            };
+            let text = format!("drained: {went} tasks have left, {stay} have not{suspended}");
             out.push_back(Output::Note(text));
             for (tid, why) in &drain.refused {
                 let shown = tid.show(self.machine);
@@ -281,7 +437,16 @@ impl Daemon {
         let Some(drain) = &mut self.drain else {
             return;
         };
-        if state.living_task(tid).is_none_or(|task| task.host != me) {
+        let Some(app) = state
+            .living_task(tid)
+            .filter(|task| task.host == me)
+            .map(|task| task.app)
+        else {
+            return;
+        };
+        if drain.suspending.contains(&app) || drain.suspended.contains(&app) {
+            // Until the log here says that it has ended.
+            drain.later.insert(tid);
             return;
         }
         let moves = self.leaving.contains_key(&tid);
@@ -312,9 +477,55 @@ impl Daemon {
                 drain.tried.entry(tid).or_default().0.insert(to);
                 self.want_move(MoveAsker::Drain, tid, me, to, MoveWay::default(), out);
             }
+            Err(failed) if drain.way.suspend => self.suspend_at_drain(app, tid, failed, out),
             Err(failed) => {
                 let shown = tid.show(self.machine).to_string();
                 drain.refuse(now, tid, &shown, failed);
+            }
+        }
+    }
+
+    /// A task cannot leave: its application is suspended, if it can be.
+    fn suspend_at_drain(&mut self, app: Tid, tid: Tid, why: Failed, out: &mut Outbox) {
+        let now = self.now;
+        let is_cut = self.agreement.state().is_cut(app);
+        let Some(drain) = &mut self.drain else {
+            return;
+        };
+        let tries = drain.not_suspended.get(&app);
+        if let Some((_, failed)) = tries.filter(|(tries, _)| *tries >= limits::DRAIN_TRIES) {
+            let text = format!("{why}; and its application cannot be suspended: {failed}");
+            let shown = tid.show(self.machine).to_string();
+            return drain.refuse(now, tid, &shown, Failed::new(failed.kind, text));
+        }
+        drain.later.insert(tid);
+        if is_cut || drain.suspending.len() >= limits::DRAIN_MOVES {
+            return;
+        }
+        drain.suspending.insert(app);
+        if let Err(failed) = self.suspend_drained(MoveAsker::DrainSuspend(app), tid, out) {
+            self.on_drain_suspended(app, &Answer::Failed(failed));
+        }
+    }
+
+    /// What came of suspending an application with a task that cannot leave.
+    pub(super) fn on_drain_suspended(&mut self, app: Tid, answer: &Answer) {
+        let now = self.now;
+        let Some(drain) = &mut self.drain else {
+            return;
+        };
+        if !drain.suspending.remove(&app) {
+            return;
+        }
+        drain.ended = now;
+        match answer {
+            Answer::Failed(failed) => {
+                let none = || (0, failed.clone());
+                let (tries, last) = drain.not_suspended.entry(app).or_insert_with(none);
+                (*tries, *last) = (*tries + 1, failed.clone());
+            }
+            _ => {
+                drain.suspended.insert(app);
             }
         }
     }
@@ -354,7 +565,8 @@ impl Daemon {
         if drain.leave_by.is_some_and(|by| now >= by) {
             return self.leave_if_stopping();
         }
-        if drain.active {
+        drain.looks = true;
+        if drain.active || drain.saves {
             drain.waiting.extend(std::mem::take(&mut drain.later));
             self.set_timer(now + limits::DRAIN_LOOK, Timer::Drain);
         }
@@ -375,7 +587,7 @@ impl Daemon {
         self.leave_if_stopping();
         let stopping = self.is_stopping();
         self.drain = self.drain.take().filter(|_| stopping).map(|mut drain| {
-            drain.active = false;
+            (drain.active, drain.saves) = (false, false);
             drain
         });
     }
@@ -386,12 +598,15 @@ impl Daemon {
         };
         for (host, request) in std::mem::take(&mut drain.askers) {
             let result = result.clone();
-            let end = DrainEnd { request, result };
-            if host == self.me {
-                self.on_drain_end(end, out);
-            } else if self.agreement.state().may_be_present(host) {
-                self.send_order(host, &Order::DrainEnd(end));
-            }
+            self.send_drain_end(host, DrainEnd { request, result }, out);
+        }
+    }
+
+    fn send_drain_end(&mut self, host: HostId, end: DrainEnd, out: &mut Outbox) {
+        if host == self.me {
+            self.on_drain_end(end, out);
+        } else if self.agreement.state().may_be_present(host) {
+            self.send_order(host, &Order::DrainEnd(end));
         }
     }
 

@@ -106,6 +106,8 @@ impl Daemon {
         match together {
             // It goes on, or already does.
             Some(ExitStatus::RolledBack) => {}
+            // Its console waits.
+            Some(_) if self.agreement.state().suspended(app).is_some() => {}
             // The log knows better why it ended.
             Some(suspended) => self.end_run(tid, suspended, out),
             None => self.end_run(tid, status, out),
@@ -144,12 +146,22 @@ impl Daemon {
                 self.answer_task(tid, request, Done {}.frame(), out);
             }
             self.forget_task(tid, out);
+        } else if self.ends_for_good(tid, status) {
+            // The master of a run that was brought back on another host.
+            self.end_run(tid, status, out);
         }
         self.notify_ended(tid, host, status, out);
         if status != ExitStatus::Left(0) {
             self.kill_application(tid, out);
         }
         self.release_held(out);
+    }
+
+    /// Whether the end of a master is that of its application's run here.
+    fn ends_for_good(&self, tid: Tid, status: ExitStatus) -> bool {
+        let state = self.agreement.state();
+        let waits = state.suspended(tid).is_some() || state.recovering(tid).is_some();
+        status != ExitStatus::RolledBack && !waits
     }
 
     /// The master of an application ended badly.
@@ -198,7 +210,10 @@ impl Daemon {
                 self.on_membership_void(tid, &group, false, why, out);
             }
             Change::Coordinator { app, host, .. } => self.on_not_coordinated(app, host, out),
-            Change::HostDraining(host) => self.on_not_draining(host, out),
+            Change::Unsuspend {
+                app, over: false, ..
+            } => self.on_not_unsuspended(app),
+            Change::HostDraining { host, .. } => self.on_not_draining(host, out),
             Change::Revive(revival) => self.on_not_revived(&revival, why, out),
             // The others are wishes that came true otherwise: a host that is gone, a task that
             // ended before.

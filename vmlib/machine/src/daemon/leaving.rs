@@ -1,6 +1,6 @@
 //! Moves at their source: the task runs, is frozen, is released, or taken back (see `moves`).
 
-use super::{Daemon, Timer, check::STOPPED, moves::whole, requests::Waiting};
+use super::{Daemon, Timer, check::STOPPED, cut::no_safe_point, moves::whole, requests::Waiting};
 use crate::{Outbox, Output, Time, Written, placement};
 use vm_wire::{
     HostId, Tid,
@@ -83,7 +83,8 @@ impl Daemon {
         if !state.is_living(to) {
             return Err(refuse(placement::takes_no_tasks(state, to)));
         }
-        if let Some(text) = placement::unlike(state, self.me, to) {
+        let portable = self.tasks.get(&tid).is_some_and(|task| task.portable);
+        if !portable && let Some(text) = placement::unlike(state, self.me, to) {
             return Err(refuse(format!(
                 "task {shown} cannot be moved there: {text}"
             )));
@@ -92,6 +93,9 @@ impl Daemon {
             return Err(refuse(format!("task {shown} cannot be moved: {reason}")));
         }
         let incarnation = agreed.incarnation;
+        // What a program gives is not there before a safe point.
+        let precopy = way.precopy && !portable;
+        let way = MoveWay { precopy, ..way };
         let number = self.next_request;
         self.next_request += 1;
         let offer = MoveOffer {
@@ -176,12 +180,24 @@ impl Daemon {
         (moving.stage, moving.copied) = (Stage::Saving, self.now);
         moving.rounds = (bytes, rounds);
         let way = moving.way;
+        match self.tasks.get(&tid).is_some_and(|task| task.portable) {
+            // It goes on to a safe point, for which it may need messages and answers.
+            true => {
+                let (due, incarnation) = (self.now + limits::SAFE_POINT, moving.incarnation);
+                self.set_timer(due, Timer::Move(tid, incarnation));
+            }
+            false => self.hold_back(tid),
+        }
+        out.push_back(Output::Freeze(tid, way));
+        self.report_phase(tid);
+    }
+
+    /// A task stands, or is about to: what is for it waits.
+    fn hold_back(&mut self, tid: Tid) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.frozen = true;
         }
         self.routes.set_connected(tid, false);
-        out.push_back(Output::Freeze(tid, way));
-        self.report_phase(tid);
     }
 
     /// The task has stopped and written its image, or says why it cannot: then it runs on.
@@ -201,6 +217,7 @@ impl Daemon {
         match (result, moving.stage) {
             (Ok(written), Stage::Saving) => {
                 (moving.stage, moving.saved, moving.written) = (Stage::Loading, now, written);
+                self.hold_back(tid);
                 self.report_phase(tid);
                 self.release_task(tid);
             }
@@ -307,6 +324,7 @@ impl Daemon {
             told: task.told,
             untaken: task.untaken.iter().map(whole).collect(),
             hosts: self.known.iter().copied().collect(),
+            portable: task.portable,
         };
         let release = MoveRelease {
             tid,
@@ -322,8 +340,13 @@ impl Daemon {
     pub(super) fn take_back(&mut self, tid: Tid, failed: Failed, out: &mut Outbox) {
         if let Some(moving) = self.leaving.get(&tid) {
             let (to, incarnation) = (moving.to, moving.incarnation);
+            // A portable task may have come to its safe point by now.
+            let saves = moving.stage == Stage::Saving;
             let abort = MoveAbort { tid, incarnation };
             self.send_order(to, &Order::MoveAbort(abort));
+            if saves {
+                self.hold_back(tid);
+            }
         }
         self.thaw(tid, out);
         self.give_up_move(tid, failed, out);
@@ -385,12 +408,20 @@ impl Daemon {
         }
         let (begun, prepared, to) = (moving.begun, moving.prepared, moving.to);
         let stage = moving.stage;
+        let copied = moving.copied;
         moving.doubted |= stage == Stage::Released;
         let name = self.host_name(to);
         let late = |why: &str| self.cannot_move(tid, FailKind::System, why);
         let no_link = self.links_lost.get(&to);
         let no_link = no_link.is_some_and(|since| self.now >= *since + limits::MOVE_NO_LINK);
+        let portable = self.tasks.get(&tid).is_some_and(|task| task.portable);
+        let now = self.now;
         match stage {
+            Stage::Saving if portable && now >= copied + limits::SAFE_POINT => {
+                self.counters.moves.saves_refused += 1;
+                let failed = self.cannot_move(tid, FailKind::Refused, &no_safe_point());
+                self.take_back(tid, failed, out);
+            }
             Stage::Offered if self.now >= begun + limits::MOVE_OFFER_TIME => {
                 let failed = late(&format!("host '{name}' does not answer"));
                 self.counters.moves.offers_refused += 1;

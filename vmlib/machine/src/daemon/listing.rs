@@ -35,6 +35,7 @@ impl Daemon {
     ) -> Result<(), Failed> {
         if let Some(app) = app
             && self.agreement.state().task(app).is_none()
+            && self.agreement.state().suspended(app).is_none()
         {
             return Err(self.no_such_task(app));
         }

@@ -19,6 +19,8 @@
 //! | `check`, `drain` | what speaks against a move; all tasks of a host leave |
 //! | `answers` | answers to tasks that have moved since they asked |
 //! | `revive`, `recover` | applications that are brought back, by a person or by themselves |
+//! | `copies`, `stock` | images on the disks of two hosts; which checkpoint is whole on all disks |
+//! | `suspend` | applications that are suspended, and resumed |
 //! | `notify` | who is told of it, after which message |
 //! | `signals`, `groups` | what they say |
 //! | `orders` | reliable messages between daemons |
@@ -51,6 +53,7 @@ mod check;
 mod checkpoints;
 mod console;
 mod coordinators;
+mod copies;
 mod cut;
 mod departure;
 mod drain;
@@ -71,6 +74,8 @@ mod revive;
 mod runs;
 mod signals;
 mod spawn;
+mod stock;
+mod suspend;
 mod tasks;
 mod traffic;
 
@@ -90,6 +95,7 @@ use asked::MoveAsked;
 use checkpoints::CheckpointAsked;
 use console::Console;
 use coordinators::Coordinators;
+use copies::Coming;
 use cut::Cuts;
 use departure::Departure;
 use drain::Drain;
@@ -105,6 +111,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
+use stock::Gathering;
 use tasks::LocalTask;
 use vm_wire::{
     Frame, HostId, MachineId, Tid,
@@ -132,11 +139,18 @@ pub struct DaemonConfig {
     /// Whether it drains its host when it is asked to end ([`Input::Stop`]), and how long at most,
     /// before it leaves with what is left.
     pub drain_at_stop: Option<Duration>,
+    /// Whether the applications of tasks that cannot leave are suspended in that drain.
+    pub suspend_at_stop: bool,
+    /// For how long applications are suspended that cannot leave when this host drains. Milliseconds;
+    /// 0: until they are resumed.
+    pub suspended_for_ms: u64,
     /// The working folder of this host: what a task has open below it is looked for below that of
     /// the host to which it moves.
     pub work_dir: Option<String>,
     /// Where its checkpoints are, for people.
     pub store: String,
+    /// The time of day at the shell's [`Time`] 0: milliseconds since 1970.
+    pub clock_ms: u64,
     /// For the log.
     pub agreement: AgreementConfig,
 }
@@ -152,8 +166,11 @@ impl DaemonConfig {
             window_bytes: limits::WINDOW_BYTES_DEFAULT,
             inbox_bytes: limits::INBOX_BYTES_DEFAULT,
             drain_at_stop: None,
+            suspend_at_stop: false,
+            suspended_for_ms: 0,
             work_dir: None,
             store: String::new(),
+            clock_ms: 0,
             agreement: AgreementConfig::default(),
         }
     }
@@ -185,6 +202,12 @@ enum Timer {
     Revive(Tid, u32),
     /// Bring an application back that goes back.
     Recover(Tid),
+    /// Hosts were asked what is in their stores, in the question of that number.
+    Stock(u64),
+    /// The time of an application that is suspended may be over, or it may be resumed.
+    Suspension(Tid),
+    /// There may be room for applications that are suspended.
+    Room,
     /// Look at the tasks that a drain could not move yet, and how long it may still take.
     Drain,
     /// Look how far the departure is.
@@ -200,6 +223,12 @@ enum Question {
     Restart(u64),
     /// Likewise, for the tasks here of an application that is brought back in that generation.
     Revive(Tid, u32),
+    /// What the manifest of a checkpoint says, for the question of another host's daemon.
+    Manifest(HostId, u64),
+    /// What is in the store here, for the wish that has asked all hosts in the question of that number.
+    OwnStock,
+    /// Likewise, for the question of another host's daemon.
+    Stock(HostId, u64),
     /// What the tasks here use, for the listing of this daemon's that has the same number.
     Listing,
     /// Likewise, for the question of another host's daemon.
@@ -285,10 +314,23 @@ pub struct Daemon {
     asked_restarts: BTreeMap<u64, RestartAsked>,
     /// Applications that are being brought back, and wait for this host.
     revived: BTreeMap<Tid, Revived>,
+    /// Wishes that wait for what hosts have in their stores, by the question that these were asked.
+    gatherings: BTreeMap<u64, Gathering>,
+    /// Manifests that other hosts were asked for, by question.
+    manifests: BTreeMap<u64, HostId>,
+    /// Parts of checkpoints that other hosts send here, and that are sent to others, by ticket.
+    coming: BTreeMap<u64, Coming>,
+    lent: BTreeMap<u64, HostId>,
+    /// Commits that other hosts' daemons wait for, by application and epoch.
+    commits: BTreeMap<(Tid, u32), HostId>,
+    /// Tasks whose images could not be copied as increments: they are stored in full from then on.
+    full_images: BTreeSet<Tid>,
     /// Applications that go back, since when.
     recoveries: BTreeMap<Tid, Time>,
     /// Applications that were brought back, since when they run again.
     again: BTreeMap<Tid, Time>,
+    /// When it was last looked whether there is room for applications that are suspended.
+    room_looked: Option<Time>,
     drain: Option<Drain>,
     departure: Option<Departure>,
     timers: BTreeSet<(Time, Timer)>,
@@ -396,8 +438,15 @@ impl Daemon {
             costs: BTreeMap::new(),
             asked_restarts: BTreeMap::new(),
             revived: BTreeMap::new(),
+            gatherings: BTreeMap::new(),
+            manifests: BTreeMap::new(),
+            coming: BTreeMap::new(),
+            lent: BTreeMap::new(),
+            commits: BTreeMap::new(),
+            full_images: BTreeSet::new(),
             recoveries: BTreeMap::new(),
             again: BTreeMap::new(),
+            room_looked: None,
             drain: None,
             departure: None,
             timers: BTreeSet::new(),
@@ -409,6 +458,7 @@ impl Daemon {
         };
         daemon.take_part_in_cuts(out);
         daemon.review_recoveries(out);
+        daemon.review_suspensions(out);
         daemon.tick(out);
         daemon.settle(out);
         daemon
@@ -474,9 +524,13 @@ impl Daemon {
             Input::SentAll(tid) => self.on_sent_all(tid),
             Input::Stopped(tid, stopped) => self.on_stopped(tid, stopped, out),
             Input::Loaded(question, result) => self.on_loaded(question, result, out),
+            Input::Portable(tid) => self.on_portable(tid),
             Input::Frozen(tid, result) => self.on_frozen(tid, result, out),
             Input::Arrived(tid, result) => self.on_arrived(tid, result, out),
             Input::Stored(tid, epoch, result) => self.on_stored(tid, epoch, result, out),
+            Input::CopyTaken(ticket, result) => self.on_copy_taken(ticket, result),
+            Input::PartSent(ticket, result) => self.on_part_sent(ticket, result),
+            Input::Stocked(question, result) => self.on_stocked(question, result, out),
             Input::Committed(committed) => self.on_committed(committed, out),
             Input::Coordinator(number, frame) => self.on_coordinator(number, &frame, out),
             Input::CoordinatorGone(number) => self.on_coordinator_gone(number, out),
@@ -512,6 +566,9 @@ impl Daemon {
                 Timer::Cut(app, epoch) => self.on_cut_due(app, epoch, out),
                 Timer::Revive(app, generation) => self.on_revive_due(app, generation),
                 Timer::Recover(app) => self.review_recovery(app, out),
+                Timer::Stock(question) => self.on_stock_due(question, out),
+                Timer::Suspension(app) => self.review_suspension(app, out),
+                Timer::Room => self.room_may_be(out),
                 Timer::Drain => self.on_drain_due(),
                 Timer::Departure => {}
             }
@@ -568,18 +625,24 @@ impl Daemon {
             Applied::HostJoined { host, .. } => {
                 self.on_host_joined(host, out);
                 self.review_recoveries(out);
+                self.review_suspensions(out);
             }
             Applied::HostDraining(host) => self.on_host_draining(host),
-            Applied::HostResumed(host) => self.on_host_resumed(host, out),
+            Applied::HostResumed(host) => {
+                self.on_host_resumed(host, out);
+                self.review_suspensions(out);
+            }
             Applied::HostLeaving(host) => {
                 self.on_host_leaving(host, out);
                 self.review_coordinators(out);
                 self.review_recoveries(out);
+                self.review_suspensions(out);
             }
             Applied::HostGone(host) | Applied::HostDead(host) => {
                 self.on_host_lost(host, out);
                 self.review_coordinators(out);
                 self.review_recoveries(out);
+                self.review_suspensions(out);
             }
             Applied::Spawned(record) => {
                 self.on_spawned(&record, out);
@@ -590,6 +653,7 @@ impl Daemon {
             } => {
                 self.on_exited(tid, host, status, out);
                 self.review_coordinator_of(tid, out);
+                self.room_may_be(out);
             }
             Applied::Relocated {
                 tid,
@@ -627,6 +691,9 @@ impl Daemon {
             } => self.on_abandoned(app, generation, asker, &why, out),
             Applied::RolledBack(app) => self.on_rolled_back(app, out),
             Applied::GivenUp { app, why } => self.on_given_up(app, &why, out),
+            Applied::Suspended(app) => self.on_suspended(app, out),
+            Applied::NotResumed { app, why } => self.on_not_resumed(app, &why, out),
+            Applied::Unsuspended { app, why } => self.on_unsuspended(app, why, out),
             Applied::Halted => self.on_halted(index, out),
             Applied::Void(change, why) => self.on_void(change, why, out),
         }

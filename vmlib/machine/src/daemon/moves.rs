@@ -32,9 +32,8 @@
 
 use super::{Daemon, exit::SIGKILL, leaving::Leaving, requests::Waiting, tasks::LocalTask};
 use crate::{Outbox, Output, Time};
-use bytes::BytesMut;
 use vm_wire::{
-    Body, Frame, FrameReader, HostId, Message, Tid,
+    Body, Frame, HostId, Message, Tid,
     agreed::Change,
     console::Answer,
     peer::{MoveAbort, MoveReport, Order},
@@ -43,16 +42,12 @@ use vm_wire::{
 
 /// A frame as bytes that travel.
 pub(super) fn whole(frame: &Frame) -> Body {
-    let mut bytes = BytesMut::with_capacity(frame.len());
-    frame.write_to(&mut bytes);
-    Body::from(bytes.to_vec())
+    frame.to_body()
 }
 
 /// A frame that travelled as bytes.
 pub(super) fn frame_of(bytes: &[u8]) -> Option<Frame> {
-    let mut reader = FrameReader::new();
-    reader.push(bytes);
-    reader.next_frame().ok().flatten()
+    Frame::of_body(bytes)
 }
 
 /// What became of the moves that this daemon had a part in.
@@ -183,6 +178,7 @@ impl Daemon {
             task.waiting = Some(Waiting::Elsewhere(belongings.awaits));
         }
         task.told = belongings.told;
+        task.portable = belongings.portable;
         task.untaken = belongings
             .untaken
             .iter()

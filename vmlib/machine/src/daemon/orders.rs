@@ -69,7 +69,7 @@ impl Daemon {
             Ok(Order::MoveReported(reported)) => self.on_move_reported(host, reported, out),
             Ok(Order::MoveProgress(progress)) => self.on_move_progress(&progress),
             Ok(Order::MoveSent(sent)) => self.on_move_sent(&sent),
-            Ok(Order::DrainAsk(ask)) => self.on_drain_ask(host, ask.request, out),
+            Ok(Order::DrainAsk(ask)) => self.on_drain_ask(host, ask, out),
             Ok(Order::DrainEnd(end)) => self.on_drain_end(end, out),
             Ok(Order::CheckAsk(ask)) => self.on_check_ask(host, &ask, out),
             Ok(Order::TaskAnswer(answer)) => self.on_task_answer(answer, out),
@@ -81,6 +81,19 @@ impl Daemon {
             | Ok(order @ Order::KeptSaved(KeptSaved { app, .. })) => {
                 self.on_saved(host, app, &order, out);
             }
+            Ok(Order::Committed(committed)) => self.on_committed_at(host, committed, out),
+            Ok(Order::CommitHere(order)) => self.on_commit_here(host, order, out),
+            Ok(Order::CopyAsk(ask)) => self.on_copy_ask(host, ask, out),
+            Ok(Order::CopyEnd(end)) => self.on_copy_end(host, end, out),
+            Ok(Order::PartAsk(ask)) => self.on_part_ask(host, ask, out),
+            Ok(Order::PartLost(lost)) => self.on_part_lost(host, lost, out),
+            Ok(Order::StockAsk(ask)) => self.on_stock_ask(host, ask, out),
+            Ok(Order::Stock(stock)) => self.on_stock(host, stock, out),
+            Ok(Order::ManifestAsk(ask)) => self.on_manifest_ask(host, ask, out),
+            Ok(Order::ManifestEnd(end)) => self.on_manifest_end(host, end, out),
+            Ok(Order::ForgetStored(forget)) if self.has_own_stores() => {
+                out.push_back(Output::ForgetStored(forget.app));
+            }
             Ok(
                 Order::CutAsk(_)
                 | Order::CutMade(_)
@@ -88,9 +101,9 @@ impl Daemon {
                 | Order::CutGo(_)
                 | Order::CutGone(_)
                 | Order::CommitAsk(_)
-                | Order::Committed(_)
                 | Order::CutClose(_)
-                | Order::CutClosed(_),
+                | Order::CutClosed(_)
+                | Order::ForgetStored(_),
             ) => self.refuse_peer(host, "what only a coordinator and its daemon say", out),
             Err(error) => self.refuse_peer(host, &error.to_string(), out),
         }

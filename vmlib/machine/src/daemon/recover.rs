@@ -117,7 +117,7 @@ impl Daemon {
     }
 
     /// Tells the console of an application, if that is here.
-    fn tell_run(&mut self, app: Tid, text: &str, out: &mut Outbox) {
+    pub(super) fn tell_run(&mut self, app: Tid, text: &str, out: &mut Outbox) {
         if self.runs.contains_key(&app) {
             let line = format!("vm: {text}\n").into_bytes();
             self.show(app, app, 2, line, 0, out);

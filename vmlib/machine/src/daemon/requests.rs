@@ -9,9 +9,10 @@ use super::{Daemon, Timer, asked::MoveAsker, spawn::Asker};
 use crate::{Outbox, Output};
 use vm_wire::{
     CodecError, Frame, HostId, Message, Op, Tid, limits,
+    peer::DrainWay,
     task::{
         CheckTask, Done, DrainHost, Exit, FailKind, Failed, GroupAsk, GroupChange, Hosts, HostsAsk,
-        MoveTask, SaveApp, Siblings, Signal, Spawn, Tids, Watch, Watched,
+        MoveTask, ResumeApp, SaveApp, Siblings, Signal, Spawn, SuspendApp, Tids, Watch, Watched,
     },
 };
 
@@ -97,7 +98,9 @@ impl Daemon {
             | Op::MoveTask
             | Op::CheckTask
             | Op::DrainHost
-            | Op::SaveApp => self.on_request(tid, &frame, out),
+            | Op::SaveApp
+            | Op::SuspendApp
+            | Op::ResumeApp => self.on_request(tid, &frame, out),
             other => self.close_task(tid, &format!("{other:?} is not for a task to say"), out),
         }
     }
@@ -183,15 +186,28 @@ impl Daemon {
             Op::DrainHost => {
                 let ask = DrainHost::read(frame)?;
                 let asker = MoveAsker::Task(tid, frame.header.request);
-                asked(self.ask_drain(asker, &ask.host, out))
+                asked(self.ask_drain(asker, &ask.host, DrainWay::default(), out))
             }
             Op::SaveApp => {
                 SaveApp::read(frame)?;
                 let asker = MoveAsker::Task(tid, frame.header.request);
                 match self.waits_for(tid) {
                     true => self.park(tid, tid, frame),
-                    false => asked(self.ask_checkpoint(asker, tid, false, out)),
+                    false => asked(self.ask_checkpoint(asker, tid, None, out)),
                 }
+            }
+            Op::SuspendApp => {
+                let SuspendApp { app, for_ms } = SuspendApp::read(frame)?;
+                let asker = MoveAsker::Task(tid, frame.header.request);
+                match self.waits_for(app) {
+                    true => self.park(tid, app, frame),
+                    false => asked(self.ask_suspend(asker, app, for_ms, out)),
+                }
+            }
+            Op::ResumeApp => {
+                let ResumeApp { app } = ResumeApp::read(frame)?;
+                let asker = MoveAsker::Task(tid, frame.header.request);
+                asked(self.ask_resume(asker, app, out))
             }
             Op::GroupChange => self.change_group(tid, GroupChange::read(frame)?),
             Op::GroupAsk => self.ask_group(tid, GroupAsk::read(frame)?),
@@ -329,7 +345,19 @@ impl Daemon {
             .task(tid)
             .and_then(|task| task.status)
         {
-            Some(status) => format!("task {shown} has {}", past(status)),
+            Some(status) => {
+                let app = self
+                    .agreement
+                    .state()
+                    .task(tid)
+                    .map_or(tid, |task| task.app);
+                let suspended = self.agreement.state().suspended(app).map(|_| {
+                    let app = app.show(self.machine);
+                    format!("; its application is suspended: 'vm resume {app}' brings it back")
+                });
+                let how = suspended.unwrap_or_default();
+                format!("task {shown} has {}{how}", past(status))
+            }
             None => format!("there is no task {shown}"),
         };
         Failed::new(FailKind::NoSuchTask, text)

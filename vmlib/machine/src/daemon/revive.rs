@@ -20,8 +20,10 @@
 //! What a daemon knew of a task at the cut is in the manifest and belongs to it again. Its process may
 //! still be here, from before: the new one is made when that has ended.
 
-use super::{Daemon, Question, Timer, arriving::Arriving, asked::MoveAsker, moves::frame_of};
-use crate::{Outbox, Output, Reviving, Time, Void, placement};
+use super::{
+    Daemon, Question, Timer, arriving::Arriving, asked::MoveAsker, moves::frame_of, stock::Holders,
+};
+use crate::{Agreed, Outbox, Output, Reviving, Time, Void, placement};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     HostId, Tid,
@@ -44,6 +46,8 @@ pub(super) struct Restart {
     pub keep_files: bool,
     /// The last whole one is found by reading all of it: the choice by a look has failed.
     pub verify: bool,
+    /// Only if it is suspended with that checkpoint.
+    pub resumes: bool,
 }
 
 impl Restart {
@@ -55,6 +59,19 @@ impl Restart {
             attach: false,
             keep_files: false,
             verify: failures > 0,
+            resumes: false,
+        }
+    }
+
+    /// From the checkpoint with which it was suspended.
+    pub fn suspended(app: Tid, from: (u32, u32)) -> Self {
+        Restart {
+            app,
+            from: Some(from),
+            attach: false,
+            keep_files: false,
+            verify: false,
+            resumes: true,
         }
     }
 }
@@ -67,8 +84,12 @@ pub(super) struct RestartAsked {
     began: Time,
     /// Newer checkpoints that are not whole.
     passed_over: Vec<String>,
-    /// The checkpoint that was chosen.
-    chosen: Option<(u32, u32)>,
+    /// The checkpoint that was chosen, and, if hosts have stores of their own, on which of them the image
+    /// of each task is read.
+    chosen: Option<((u32, u32), Vec<HostId>)>,
+    /// If hosts have stores of their own: what they have of it, and its manifest.
+    holders: Holders,
+    manifest: Option<(Checkpoint, u64)>,
     /// Why that was not brought back, while all of it is read.
     failed: Option<Failed>,
 }
@@ -90,8 +111,9 @@ pub(super) struct Revived {
     keep_files: bool,
     /// The tasks that are to live here, and whether they stand.
     tasks: BTreeMap<Tid, bool>,
-    /// The manifest was asked for.
+    /// The manifest was asked for; of another host.
     loads: bool,
+    asked: bool,
     /// What tasks that had ended had left for them.
     kept: Vec<KeptChunks>,
 }
@@ -130,6 +152,8 @@ impl Daemon {
             began: self.now,
             passed_over: Vec::new(),
             chosen: None,
+            holders: Holders::new(),
+            manifest: None,
             failed: None,
         };
         self.asked_restarts.insert(request, asked);
@@ -138,6 +162,9 @@ impl Daemon {
     }
 
     fn choose_checkpoint(&mut self, request: u64, wish: Restart, out: &mut Outbox) {
+        if self.has_own_stores() {
+            return self.gather(request, (wish.app, wish.from), wish.verify, out);
+        }
         let question = self.question(Question::Restart(request));
         out.push_back(Output::Load {
             question,
@@ -147,10 +174,37 @@ impl Daemon {
         });
     }
 
+    /// What hosts have in their stores of the checkpoint that was chosen.
+    pub(super) fn found_stock(&mut self, request: u64, holders: Holders, passed_over: Vec<String>) {
+        if let Some(asked) = self.asked_restarts.get_mut(&request) {
+            (asked.holders, asked.passed_over) = (holders, passed_over);
+        }
+    }
+
+    /// A wish comes to nothing.
+    pub(super) fn fail_restart(&mut self, request: u64, failed: Failed, out: &mut Outbox) {
+        self.answer_restart(request, &Answer::Failed(failed), out);
+    }
+
+    /// What the manifest of a checkpoint says that is just being restarted from here, and how old it is.
+    pub(super) fn manifest_at_hand(&self, app: Tid, from: (u32, u32)) -> Option<(Checkpoint, u64)> {
+        let mut asked = self.asked_restarts.values();
+        let asked = asked.find(|asked| asked.wish.app == app)?;
+        let (checkpoint, _) = asked.manifest.as_ref()?;
+        let id = (checkpoint.agreed.generation, checkpoint.agreed.epoch);
+        (id == from).then(|| asked.manifest.clone()).flatten()
+    }
+
     /// Whether somebody here wants that application brought back.
     pub(super) fn is_restart_asked(&self, app: Tid) -> bool {
         let mut asked = self.asked_restarts.values();
         asked.any(|asked| asked.wish.app == app)
+    }
+
+    /// Whether this daemon resumes an application that nobody asked it to.
+    pub(super) fn resumes_one(&self) -> bool {
+        let mut asked = self.asked_restarts.values();
+        asked.any(|asked| matches!(asked.asker, MoveAsker::Resume(..)))
     }
 
     /// What a checkpoint holds, or why that cannot be read.
@@ -168,14 +222,39 @@ impl Daemon {
                 }
             }
             Some(Question::Revive(app, generation)) => {
+                if result.is_err() && self.ask_asker(app, generation, out) {
+                    return;
+                }
                 let brought = result
                     .and_then(|loaded| self.bring_back(app, generation, loaded.checkpoint, out));
                 if let Err(failed) = brought {
                     self.abandon(app, generation, &failed.text);
                 }
             }
+            Some(Question::Manifest(host, question)) => {
+                self.send_manifest(host, question, result);
+            }
             _ => {}
         }
+    }
+
+    /// Asks for the manifest where the restart was asked for, if it is not in the store here. Whether
+    /// that was possible, and new.
+    fn ask_asker(&mut self, app: Tid, generation: u32, out: &mut Outbox) -> bool {
+        let (own, me) = (self.has_own_stores(), self.me);
+        let asker = self.agreement.state().reviving(app).map(|it| it.asker.0);
+        let revived = self.revived.get_mut(&app);
+        let Some(revived) = revived.filter(|it| own && it.generation == generation) else {
+            return false;
+        };
+        let asker = asker.filter(|asker| *asker != me);
+        let (Some(asker), false) = (asker, std::mem::replace(&mut revived.asked, true)) else {
+            return false;
+        };
+        let from = revived.from;
+        let question = self.question(Question::Revive(app, generation));
+        self.ask_manifest(asker, question, (app, from), out);
+        true
     }
 
     /// The checkpoint that is wanted is there: its tasks get places.
@@ -183,16 +262,12 @@ impl Daemon {
         let Some(asked) = self.asked_restarts.get_mut(&request) else {
             return Ok(());
         };
-        asked.passed_over = loaded.passed_over;
+        asked.passed_over.extend(loaded.passed_over);
         let age_ms = loaded.age_ms;
         let (checkpoint, wish) = (loaded.checkpoint, asked.wish);
         let (agreed, app) = (&checkpoint.agreed, wish.app);
-        let chosen = Some((agreed.generation, agreed.epoch));
-        let again = std::mem::replace(&mut asked.chosen, chosen) == chosen;
-        if let Some(failed) = asked.failed.take().filter(|_| again) {
-            // It is whole: that was not the reason.
-            return Err(failed);
-        }
+        let holders = std::mem::take(&mut asked.holders);
+        let failed = asked.failed.take();
         let mut tasks: Vec<_> = agreed.tasks.iter().collect();
         // The master first: it may have to be where its console is.
         tasks.sort_by_key(|task| (task.tid != app, task.tid));
@@ -202,8 +277,12 @@ impl Daemon {
             return Err(Failed::new(FailKind::Refused, text));
         }
         let at_console = wish.attach.then_some(self.me);
-        let places = tasks.iter().map(|task| (&*task.place.0, &*task.place.1));
-        let hosts = placement::place_again(self.agreement.state(), places, at_console)?;
+        let state = self.agreement.state();
+        let places = tasks.iter().map(|task| {
+            let near = near(state, &task.place.0, holders.get(&task.tid));
+            (near, &*task.place.1)
+        });
+        let hosts = placement::place_again(state, places, at_console)?;
         let placed = tasks.into_iter().zip(hosts);
         let revived = placed.map(|(task, host)| RevivedTask {
             tid: task.tid,
@@ -213,7 +292,24 @@ impl Daemon {
             request: task.request,
             index: task.index,
             program: task.program.clone(),
+            source: source(host, holders.get(&task.tid)),
         });
+        let revived: Vec<RevivedTask> = revived.collect();
+        let read = |task: &RevivedTask| match task.source {
+            HostId::NONE => task.host,
+            source => source,
+        };
+        let own = revived.iter().filter(|_| !holders.is_empty());
+        let chosen = ((agreed.generation, agreed.epoch), own.map(read).collect());
+        let chosen = Some(chosen);
+        if let Some(asked) = self.asked_restarts.get_mut(&request) {
+            let again = asked.chosen == chosen;
+            asked.chosen = chosen;
+            if let Some(failed) = failed.filter(|_| again) {
+                // It is whole: that was not the reason.
+                return Err(failed);
+            }
+        }
         let revival = Change::Revive(Revival {
             app,
             asker: (self.me, request),
@@ -221,10 +317,11 @@ impl Daemon {
             age_ms,
             cut: (agreed.machine == self.machine).then_some(agreed.index),
             console: if wish.attach { self.me } else { HostId::NONE },
-            tasks: revived.collect(),
+            tasks: revived,
             groups: agreed.groups.clone(),
             policy: agreed.policy,
             keep_files: wish.keep_files,
+            resumes: wish.resumes,
         });
         let bytes = encode(&revival).len();
         if bytes > limits::REVIVAL_MAX {
@@ -237,6 +334,11 @@ impl Daemon {
             return Err(Failed::new(FailKind::Limit, text));
         }
         self.agreement.propose(revival);
+        if self.has_own_stores()
+            && let Some(asked) = self.asked_restarts.get_mut(&request)
+        {
+            asked.manifest = Some((checkpoint, age_ms));
+        }
         Ok(())
     }
 
@@ -288,6 +390,7 @@ impl Daemon {
                 keep_files: how.keep_files,
                 tasks: here,
                 loads: false,
+                asked: false,
                 kept: Vec::new(),
             };
             self.revived.insert(app, revived);
@@ -334,6 +437,8 @@ impl Daemon {
         };
         let (from, keep_files) = (revived.from, revived.keep_files);
         let console = self.agreement.state().console_of(app);
+        let reviving = self.agreement.state().reviving(app);
+        let sources = reviving.map(|it| it.sources.clone()).unwrap_or_default();
         let mut awaited: BTreeSet<Tid> = revived.tasks.keys().copied().collect();
         let mut kept = checkpoint.kept;
         kept.retain(|kept| awaited.contains(&kept.order.to));
@@ -360,6 +465,11 @@ impl Daemon {
                 said: Vec::new(),
             };
             self.arriving.insert(tid, arriving);
+            if let Some(host) = sources.get(&tid) {
+                let (image, from) = ((part.image, keep_files), (app, from));
+                self.fetch_task(*host, tid, from, image, out);
+                continue;
+            }
             out.push_back(Output::Restore {
                 tid,
                 app,
@@ -552,10 +662,38 @@ impl Daemon {
                 self.timers
                     .retain(|(_, it)| *it != Timer::Revive(app, generation));
                 let revived = self.revived.remove(&app);
+                for tid in revived.iter().flat_map(|it| it.tasks.keys()) {
+                    self.forget_fetched(*tid);
+                }
                 let of_it = |it: Revived| (it.tasks.into_keys().collect(), it.kept);
                 revived.map(of_it).unwrap_or_default()
             }
             false => Default::default(),
         }
     }
+}
+
+/// The name of the host where a task is best brought back that was on the host of name `before`: there,
+/// if its image is there or that is no matter, else where its image is.
+fn near<'a>(state: &'a Agreed, before: &'a str, holders: Option<&Vec<HostId>>) -> &'a str {
+    let named = |host: &HostId| state.host(*host).map(|host| host.facts.name.as_str());
+    let living = holders
+        .into_iter()
+        .flatten()
+        .filter(|host| state.is_living(**host));
+    let names: Vec<&str> = living.filter_map(named).collect();
+    match names.first() {
+        Some(first) if !names.contains(&before) => first,
+        _ => before,
+    }
+}
+
+/// Where the image of a task is read that is brought back on `host`: there, or on the first of those
+/// that have it.
+fn source(host: HostId, holders: Option<&Vec<HostId>>) -> HostId {
+    match holders {
+        Some(holders) if !holders.contains(&host) => holders.first().copied(),
+        _ => None,
+    }
+    .unwrap_or(HostId::NONE)
 }

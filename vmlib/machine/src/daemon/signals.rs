@@ -30,6 +30,13 @@ impl Daemon {
             self.end_recovery(tid, &format!("it was ended by signal {signal}"));
             return Ok(());
         }
+        if ends && self.agreement.state().suspended(tid).is_some() {
+            // A terminal that is closed is no reason: nothing of it runs there.
+            if signal != SIGHUP {
+                self.end_suspension(tid, &format!("it was ended by signal {signal}"));
+            }
+            return Ok(());
+        }
         let Some(task) = self.agreement.state().living_task(tid) else {
             return Err(self.no_such_task(tid));
         };
@@ -46,7 +53,8 @@ impl Daemon {
 
     /// Sends a signal to the master of a run, whose process may be here after the task has left.
     pub(super) fn signal_run(&mut self, tid: Tid, signal: i32, out: &mut Outbox) {
-        let goes_back = self.agreement.state().recovering(tid).is_some();
+        let state = self.agreement.state();
+        let goes_back = state.recovering(tid).is_some() || state.suspended(tid).is_some();
         match self.tasks.get(&tid).filter(|task| task.process) {
             Some(_) if !goes_back => self.signal_process(tid, signal, out),
             // It may be elsewhere, or have ended while this was on its way.

@@ -48,6 +48,9 @@ pub(super) struct LocalTask {
     pub frozen: bool,
     /// Whether its process is stopped by a signal.
     pub stopped: bool,
+    /// Whether it is saved by what its program gives at its safe points: until it has come to one, it
+    /// goes on receiving.
+    pub portable: bool,
     /// Whether the keeper had no room for one of its last chunks.
     pub not_kept: bool,
     /// What came for it before it enrolled, or while it stood still.
@@ -97,6 +100,7 @@ impl LocalTask {
             ended: false,
             frozen: false,
             stopped: false,
+            portable: false,
             not_kept: false,
             absent: Absent::default(),
             watches: BTreeSet::new(),

@@ -92,6 +92,7 @@ pub fn facts(name: &str) -> HostFacts {
         cpus: 1,
         tasks_max: 4096,
         arch: "any".to_owned(),
+        store_local: false,
     }
 }
 

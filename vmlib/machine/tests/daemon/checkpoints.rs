@@ -81,10 +81,11 @@ impl World {
         let part = Part {
             name: format!("{tid}.image"),
             bytes: 1000,
-            hash: [7; 32],
-            place: "n1".to_owned(),
+            hash: [7; 16],
+            place: format!("n{}", host.0),
             stored: 1000,
             base: None,
+            copy: None,
         };
         self.store.waiting.insert(tid, (host, epoch, part));
         if !self.store.slow {
@@ -104,6 +105,7 @@ impl World {
     pub fn store_images(&mut self) {
         for (tid, (host, epoch, part)) in std::mem::take(&mut self.store.waiting) {
             let full = Failed::new(FailKind::System, "no space left on device");
+            self.put_on_disk(host, tid, epoch);
             let result = if self.store.full { Err(full) } else { Ok(part) };
             self.input(host, Input::Stored(tid, epoch, result));
         }
@@ -141,7 +143,11 @@ impl World {
 
 /// The leader's host takes no part: n1. A master on n4, workers on n2 and n3.
 pub fn setting() -> (World, Tid, [Tid; 2]) {
-    let mut world = World::new(4);
+    setting_in(World::new(4))
+}
+
+/// Likewise, in that machine of four.
+pub fn setting_in(mut world: World) -> (World, Tid, [Tid; 2]) {
     let master = world.master(4, "master");
     let workers = [2, 3].map(|host| world.spawn(master, "worker", 1, on(host)).tids[0]);
     (world, master, workers)

@@ -220,7 +220,9 @@ fn versions_configuration_and_checks_are_told() {
     let mut world = World::new(3);
     let conn = world.conn();
     match world.console(2, conn, &Request::Version(Offer::OURS)) {
-        Answer::Version { version, host, .. } => assert_eq!((version, host), (1, HostId(2))),
+        Answer::Version { version, host, .. } => {
+            assert_eq!((version, host), (vm_wire::version::CURRENT, HostId(2)))
+        }
         other => panic!("{other:?}"),
     }
     let future = Offer {

@@ -9,7 +9,7 @@ use vm_wire::{
     console::{Answer, Request},
     coordinator::Mail,
     limits,
-    peer::{DrainReport, MovePhase, Order},
+    peer::{DrainReport, DrainWay, MovePhase, Order},
     task::FailKind,
 };
 
@@ -276,7 +276,7 @@ fn a_host_that_leaves_hands_its_coordinators_over() {
 /// The drain of a host at the wish of a console on n1, which waits for its end.
 fn wish_drain(world: &mut World, host: u16) -> (ConnId, u64) {
     let conn = world.conn();
-    let request = Request::Drain(format!("n{host}"));
+    let request = Request::Drain(format!("n{host}"), DrainWay::default());
     (conn, world.console_request(1, conn, &request))
 }
 

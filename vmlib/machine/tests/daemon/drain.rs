@@ -11,7 +11,7 @@ use vm_wire::{
     HostId, Tid,
     console::{Answer, HostState, Request},
     limits,
-    peer::{DrainReport, MoveWay},
+    peer::{DrainReport, DrainWay, MoveWay},
     task::{FailKind, Place, Spawned},
 };
 
@@ -25,7 +25,7 @@ fn setting(workers: u32) -> (World, Tid, Vec<Tid>) {
 
 fn wish(world: &mut World, asked: u16, host: u16) -> (ConnId, u64) {
     let conn = world.conn();
-    let request = Request::Drain(format!("n{host}"));
+    let request = Request::Drain(format!("n{host}"), DrainWay::default());
     (conn, world.console_request(asked, conn, &request))
 }
 

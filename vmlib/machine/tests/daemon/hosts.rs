@@ -7,6 +7,7 @@ use vm_wire::{
     HostId,
     agreed::ExitStatus,
     console::{Answer, HostState, Request},
+    peer::DrainWay,
     task::{FailKind, Place, Watched},
 };
 
@@ -178,7 +179,7 @@ fn a_host_may_be_meant_by_its_number() {
         Answer::Moved(report) => assert_eq!(report.to, HostId(3)),
         other => panic!("{other:?}"),
     }
-    match world.console(1, conn, &Request::Drain(h3())) {
+    match world.console(1, conn, &Request::Drain(h3(), DrainWay::default())) {
         Answer::Drained(report) => assert_eq!((report.host, report.moved_count), (HostId(3), 1)),
         other => panic!("{other:?}"),
     }

@@ -1,5 +1,5 @@
 //! Several daemons as one machine: what tasks and consoles see of spawns, messages, exits, notify,
-//! signals, groups, hosts that come and go, moves, and of requests that make no sense.
+//! signals, groups, hosts that come and go, moves, checkpoints, suspensions, and of requests that make no sense.
 
 mod answers;
 mod bad_input;
@@ -11,7 +11,10 @@ mod ends;
 mod groups;
 mod hosts;
 mod moves;
+mod portable;
 mod recovery;
 mod restart;
 mod spawns;
+mod stores;
+mod suspend;
 mod world;

@@ -17,13 +17,13 @@ use vm_wire::{
 };
 
 impl World {
-    fn save(&mut self, app: Tid) {
+    pub fn save(&mut self, app: Tid) {
         let wish = self.wish_checkpoint(app, false);
         self.checkpointed(wish).expect("it can be saved");
     }
 
     /// All of an application runs again, on hosts that are there.
-    fn until_back(&mut self, app: Tid, generation: u32) {
+    pub fn until_back(&mut self, app: Tid, generation: u32) {
         self.run_until("it is back", |world| {
             let living = [1, 2, 3, 4].map(HostId);
             living

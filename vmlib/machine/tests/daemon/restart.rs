@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    fn wish_restart(&mut self, host: u16, app: Tid) -> (ConnId, u64) {
+    pub fn wish_restart(&mut self, host: u16, app: Tid) -> (ConnId, u64) {
         self.wish_restart_with(host, app, false)
     }
 
@@ -76,7 +76,7 @@ impl World {
         (conn, self.console_request(host, conn, &request))
     }
 
-    fn restarted(&mut self, (conn, number): (ConnId, u64)) -> Result<RestartReport, Failed> {
+    pub fn restarted(&mut self, (conn, number): (ConnId, u64)) -> Result<RestartReport, Failed> {
         self.run_until("the restart", |world| {
             world.console_answer(conn, number).is_some()
         });
@@ -88,7 +88,7 @@ impl World {
     }
 
     /// Stops an application with a checkpoint.
-    fn stop(&mut self, app: Tid) {
+    pub fn stop(&mut self, app: Tid) {
         let wish = self.wish_checkpoint(app, true);
         self.checkpointed(wish).expect("it can be saved");
         self.run_for(Duration::from_secs(1));

@@ -123,8 +123,10 @@ pub struct World {
     pub storing: BTreeMap<Tid, u32>,
     /// What becomes of the store.
     pub store: crate::checkpoints::Store,
+    /// The disks of hosts that have stores of their own.
+    pub disks: Option<crate::stores::Disks>,
     /// Which hosts await which tasks, by the tickets.
-    expected: BTreeMap<u64, (HostId, Tid)>,
+    pub expected: BTreeMap<u64, (HostId, Tid)>,
     /// Images on their way: by task the ticket.
     images: BTreeMap<Tid, (u64, Endpoint)>,
     /// Images that are being written while their tasks run, with their tickets.
@@ -143,6 +145,8 @@ pub struct World {
     pub no_coordinators: bool,
     /// How long daemons that join from now on drain their hosts when they are asked to end.
     pub drain_at_stop: Option<Duration>,
+    /// Whether they suspend what cannot leave then, for 90 s.
+    pub suspend_at_stop: bool,
     log_config: AgreementConfig,
 }
 
@@ -162,8 +166,18 @@ impl World {
         Self::with_log(hosts, limits::LOG_ENTRIES_MAX)
     }
 
+    /// One whose hosts have stores of their own.
+    pub fn with_own_stores(hosts: u16) -> Self {
+        let disks = Some(crate::stores::Disks::default());
+        Self::with(hosts, limits::LOG_ENTRIES_MAX, disks)
+    }
+
     /// One whose daemons keep so many entries of the log.
     pub fn with_log(hosts: u16, log_entries_max: u64) -> Self {
+        Self::with(hosts, log_entries_max, None)
+    }
+
+    fn with(hosts: u16, log_entries_max: u64, disks: Option<crate::stores::Disks>) -> Self {
         let mut world = World {
             now: Time(1_000_000),
             nodes: BTreeMap::new(),
@@ -189,6 +203,7 @@ impl World {
             unsavable: BTreeMap::new(),
             storing: BTreeMap::new(),
             store: crate::checkpoints::Store::default(),
+            disks: None,
             expected: BTreeMap::new(),
             images: BTreeMap::new(),
             copies: BTreeMap::new(),
@@ -199,10 +214,12 @@ impl World {
             coordinators: BTreeMap::new(),
             no_coordinators: false,
             drain_at_stop: None,
+            suspend_at_stop: false,
             log_config: AgreementConfig { log_entries_max },
         };
         let mut out = Outbox::new();
-        let mut config = DaemonConfig::new(facts("n1"), 1);
+        world.disks = disks;
+        let mut config = DaemonConfig::new(world.facts("n1"), 1);
         config.agreement = world.log_config.clone();
         let daemon = Daemon::found(world.now, MACHINE, config, &mut out);
         world.begin(HostId::FOUNDER, daemon, out);
@@ -233,7 +250,7 @@ impl World {
     pub fn join(&mut self, asked: HostId, name: &str) -> Result<HostId, String> {
         let conn = self.conn();
         let nonce = conn.0 + 1000;
-        let facts = facts(name);
+        let facts = self.facts(name);
         let join = Join { nonce, facts };
         self.joiners.insert(conn, (name.to_owned(), None));
         self.input(asked, Input::Joiner(conn, join.frame()));
@@ -247,14 +264,25 @@ impl World {
         }
         let joined = Joined::read(&frame).expect("a Joined");
         let mut out = Outbox::new();
-        let mut config = DaemonConfig::new(crate::world::facts(name), nonce);
+        let mut config = DaemonConfig::new(self.facts(name), nonce);
         config.seed = nonce;
         config.work_dir = Some(format!("/work/{name}"));
         config.drain_at_stop = self.drain_at_stop;
+        config.suspend_at_stop = self.suspend_at_stop;
+        if self.suspend_at_stop {
+            config.suspended_for_ms = 90_000;
+        }
         config.agreement = self.log_config.clone();
         let daemon = Daemon::joined(self.now, config, &joined, &mut out).expect("a good snapshot");
         self.begin(joined.host, daemon, out);
         Ok(joined.host)
+    }
+
+    fn facts(&self, name: &str) -> HostFacts {
+        HostFacts {
+            store_local: self.disks.is_some(),
+            ..facts(name)
+        }
     }
 
     pub fn input(&mut self, host: HostId, input: Input) {
@@ -374,6 +402,9 @@ impl World {
     }
 
     fn carry_out_one(&mut self, host: HostId, output: Output) {
+        let Some(output) = self.use_disk(host, output) else {
+            return;
+        };
         match output {
             Output::Connect(to, _) => self.connect(host, to),
             Output::Disconnect(to) => {
@@ -485,7 +516,7 @@ impl World {
                 }
                 self.resume(host, tid);
             }
-            Output::Expect { tid, ticket } => {
+            Output::Expect { tid, ticket, .. } => {
                 self.expected.insert(ticket, (host, tid));
             }
             Output::Begin {
@@ -510,6 +541,11 @@ impl World {
                 self.expected.retain(|_, awaited| *awaited != (host, tid));
                 self.standing.remove(&(host, tid));
             }
+            Output::ExpectCopy { .. }
+            | Output::CancelPart(_)
+            | Output::SendPart { .. }
+            | Output::Stock { .. }
+            | Output::ForgetStored(_) => panic!("all hosts share a store"),
             Output::Adopt(tid, _) => self.add_process(tid, host, "shell", None),
             Output::Signal(tid, signal) => self.signalled(host, tid, signal),
             Output::StandardInput(tid, bytes) => {
@@ -1065,6 +1101,7 @@ pub fn facts(name: &str) -> HostFacts {
         cpus: 2,
         tasks_max: 20,
         arch: "x86_64".to_owned(),
+        store_local: false,
     }
 }
 

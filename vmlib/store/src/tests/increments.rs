@@ -152,7 +152,7 @@ fn an_image_comes_back_byte_for_byte_whatever_has_changed() {
         let part = save(&store, id(2), &after);
         assert!(part.base.is_some());
         assert_eq!(part.bytes, after.len() as u64);
-        assert_eq!(part.hash, *blake3::hash(&after).as_bytes());
+        assert_eq!(part.hash, crate::hash::of(&after));
         assert!(read(&store, id(2), &part) == after, "seed {seed}");
         assert!(read(&store, id(1), &full) == before, "seed {seed}");
         store.verify(APP, id(2)).expect("whole");
@@ -209,20 +209,28 @@ fn a_full_one_is_stored_when_increments_save_less_than_half() {
     // All has changed: that is known when it has been written.
     let part = save(&store, id(2), &image(&pages(20, 2)));
     assert!(part.base.is_some() && part.stored > part.bytes);
+    let has_index = |epoch| path(&store, epoch, "t3.1.index").exists();
     for epoch in [3, 4] {
         let part = save(&store, id(epoch), &image(&pages(20, epoch.into())));
         assert_eq!(part.base, None);
+        assert!(!has_index(epoch), "nobody reads it");
     }
-    // When that experience is gone it is tried again, or when it is old.
+    // When that experience is gone it is tried again, with the first that has an index; or when it
+    // is old.
     store.prune(APP, 1, Depth::Lengths).expect("it is pruned");
     let part = save(&store, id(5), &image(&pages(20, 5)));
-    assert_eq!(part.base.map(|base| base.epoch), Some(4));
-    let bases = (6..=5 + INCREMENTS_MAX + 1).map(|epoch| {
+    assert_eq!(part.base, None);
+    assert!(has_index(5));
+    let part = save(&store, id(6), &image(&pages(20, 6)));
+    assert_eq!(part.base.map(|base| base.epoch), Some(5));
+    let last = 6 + INCREMENTS_MAX;
+    let bases = (7..=last + 1).map(|epoch| {
         let part = save(&store, id(epoch), &image(&pages(20, epoch.into())));
+        assert_eq!(has_index(epoch), epoch == last);
         part.base.map(|base| base.epoch)
     });
     let mut expected = vec![None; INCREMENTS_MAX as usize];
-    expected.push(Some(5 + INCREMENTS_MAX));
+    expected.push(Some(last));
     assert_eq!(Vec::from_iter(bases), expected);
 }
 
@@ -308,14 +316,14 @@ fn whatever_byte_of_an_increment_changes_is_found() {
 
 /// An increment whose hash holds, with these steps.
 fn sealed(steps: &[(u64, u64)], tail: &[u8]) -> Vec<u8> {
-    let mut bytes = b"VMDELTA\n\x01\0\0\0".to_vec();
+    let mut bytes = b"VMDELTA\n\x02\0\0\0".to_vec();
     for (at, len) in steps {
         bytes.extend(at.to_le_bytes());
         bytes.extend(len.to_le_bytes());
     }
     bytes.extend(tail);
-    let hash = blake3::hash(&bytes);
-    bytes.extend(hash.as_bytes());
+    let hash = crate::hash::of(&bytes);
+    bytes.extend(hash);
     bytes
 }
 

@@ -1,8 +1,10 @@
 //! Two processes at once: one prunes, one commits an increment of what goes.
 
 use super::{APP, folder::store, id, image::bytes_of, increments::save_images};
-use crate::{CheckpointId, Depth, Disk, Store, StoreError, System, limits::BLOCK, name};
-use std::{cell::RefCell, fmt, fs::File, io, path::Path, rc::Rc};
+use crate::{
+    CheckpointId, Depth, Disk, Store, StoreError, System, disk::SystemFile, limits::BLOCK, name,
+};
+use std::{cell::RefCell, fmt, io, path::Path, rc::Rc};
 
 /// This host's disk, on which another process does something at the moment at which this one is
 /// about to remove a manifest.
@@ -19,7 +21,7 @@ impl fmt::Debug for Meanwhile {
 }
 
 impl Disk for Meanwhile {
-    type File = File;
+    type File = SystemFile;
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         if path.ends_with(name::MANIFEST)
@@ -30,15 +32,15 @@ impl Disk for Meanwhile {
         System.remove(path)
     }
 
-    fn create(&self, path: &Path) -> io::Result<File> {
+    fn create(&self, path: &Path) -> io::Result<SystemFile> {
         System.create(path)
     }
 
-    fn open(&self, path: &Path) -> io::Result<(File, u64)> {
+    fn open(&self, path: &Path) -> io::Result<(SystemFile, u64)> {
         System.open(path)
     }
 
-    fn sync(&self, file: &mut File) -> io::Result<()> {
+    fn sync(&self, file: &mut SystemFile) -> io::Result<()> {
         System.sync(file)
     }
 

@@ -8,10 +8,14 @@ use vm_wire::{
         AgreedPart, AgreedTask, Base, Checkpoint, CheckpointAsk, CheckpointEnd, CheckpointReport,
         CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutGo, CutGone, CutLost, CutMade,
         KeptChunks, KeptSaved, Part, PartSaved, PartStands, Policy, Recover, RestartReport,
-        SavedGroup, SavedPart,
+        SavedGroup, SavedPart, Stop, Suspend,
     },
-    console::{Answer, Request},
+    console::{Answer, Request, SuspendedRow},
     peer::{Belongings, KeepOrder, Propose},
+    stores::{
+        CommitHere, CopyAsk, CopyEnd, ForgetStored, HostStock, ManifestAsk, ManifestEnd, PartAsk,
+        PartLost, Stock, StockAsk, StockRow,
+    },
 };
 
 pub fn report() -> CheckpointReport {
@@ -24,6 +28,38 @@ pub fn report() -> CheckpointReport {
         freeze_us: 30_000,
         total_us: 70_000,
         in_transit: 3,
+    }
+}
+
+pub fn suspend() -> Stop {
+    Stop::Suspend(Suspend {
+        asked_ms: 1_790_000_000_000,
+        for_ms: 7_200_000,
+        drained: HostId(3),
+    })
+}
+
+pub fn suspended() -> SuspendedRow {
+    SuspendedRow {
+        app: tid(1, 1),
+        program: text("heat"),
+        tasks: 17,
+        from: (1, 4),
+        since_ms: 1_790_000_000_000,
+        until_ms: 1_790_007_200_000,
+        drained: Some(text("node3")),
+        resuming: true,
+    }
+}
+
+pub fn restart_report() -> RestartReport {
+    RestartReport {
+        app: tid(1, 1),
+        from: (1, 4),
+        generation: 2,
+        hosts: vec![(HostId(3), 1)],
+        total_us: 80_000,
+        passed_over: vec![text("g1-e5: half of it")],
     }
 }
 
@@ -63,6 +99,7 @@ pub fn restart(visitor: &mut impl Visitor) {
             request: 7,
             index: 1,
             program: text("worker"),
+            source: HostId(2),
         }],
         groups: vec![SavedGroup {
             name: text("workers"),
@@ -71,6 +108,7 @@ pub fn restart(visitor: &mut impl Visitor) {
         }],
         policy: policy(),
         keep_files: true,
+        resumes: true,
     };
     let standing = Change::Standing {
         app,
@@ -114,14 +152,7 @@ pub fn restart(visitor: &mut impl Visitor) {
         visitor.message(&format!("ConsoleRequest.{name}"), request);
     }
     visitor.message("ConsoleRequest.Policy", Request::Policy(app, policy()));
-    let report = RestartReport {
-        app,
-        from: (1, 4),
-        generation: 2,
-        hosts: vec![(HostId(3), 1)],
-        total_us: 80_000,
-        passed_over: vec![text("g1-e5: half of it")],
-    };
+    let report = restart_report();
     visitor.message("ConsoleAnswer.Restarted", Answer::Restarted(report));
 }
 
@@ -158,7 +189,7 @@ pub fn visit(visitor: &mut impl Visitor) {
         image: Part {
             name: text("t2.5.image"),
             bytes: 20_000_000,
-            hash: [9; 32],
+            hash: [9; 16],
             place: "n1".to_owned(),
             stored: 200_000,
             base: Some(Base {
@@ -166,6 +197,7 @@ pub fn visit(visitor: &mut impl Visitor) {
                 epoch: 3,
                 bytes: 19_000_000,
             }),
+            copy: Some(text("n2")),
         },
         belongings: Belongings::default(),
         freeze_us: 12_000,
@@ -174,7 +206,7 @@ pub fn visit(visitor: &mut impl Visitor) {
     let ask = CheckpointAsk {
         request: 7,
         app,
-        stop: true,
+        stop: Some(Stop::End),
     };
     visitor.message("CheckpointAsk", ask);
     let end = |result| CheckpointEnd {
@@ -184,7 +216,11 @@ pub fn visit(visitor: &mut impl Visitor) {
     };
     visitor.message("CheckpointEnd.ok", end(Ok(report())));
     visitor.message("CheckpointEnd.failed", end(Err(failed())));
-    for (name, stop) in [("CutAsk", false), ("CutAsk.stop", true)] {
+    for (name, stop) in [
+        ("CutAsk", None),
+        ("CutAsk.stop", Some(Stop::End)),
+        ("CutAsk.suspend", Some(suspend())),
+    ] {
         visitor.message(name, CutAsk { app, term: 2, stop });
     }
     let made = agreed.clone();
@@ -226,6 +262,7 @@ pub fn visit(visitor: &mut impl Visitor) {
         kept,
         took_us: 60_000,
     };
+    stores(visitor, &checkpoint);
     visitor.message("CommitAsk", CommitAsk { checkpoint });
     for (name, result) in [
         ("Committed.ok", Ok(())),
@@ -247,4 +284,79 @@ pub fn visit(visitor: &mut impl Visitor) {
     }
     let saved = true;
     visitor.message("CutClosed", CutClosed { app, epoch, saved });
+}
+
+/// What daemons say whose stores are their hosts' own.
+fn stores(visitor: &mut impl Visitor, checkpoint: &Checkpoint) {
+    let (app, epoch, question, ticket) = (tid(1, 1), 4, 7, 9);
+    let (tid, part) = (tid(2, 5), checkpoint.parts[0].image.clone());
+    let ask = CopyAsk {
+        app,
+        generation: 1,
+        epoch,
+        tid,
+        part: part.clone(),
+    };
+    visitor.message("CopyAsk", ask);
+    for (name, result) in [("CopyEnd.ok", Ok(())), ("CopyEnd.failed", Err(failed()))] {
+        let end = CopyEnd {
+            app,
+            epoch,
+            tid,
+            result,
+        };
+        visitor.message(name, end);
+    }
+    let from = (1, epoch);
+    let ask = PartAsk {
+        ticket,
+        app,
+        from,
+        part,
+        file: true,
+    };
+    visitor.message("PartAsk", ask);
+    let why = failed();
+    visitor.message("PartLost", PartLost { ticket, why });
+    for (name, from) in [("StockAsk", None), ("StockAsk.from", Some(from))] {
+        let ask = StockAsk {
+            question,
+            app,
+            from,
+            verify: from.is_some(),
+        };
+        visitor.message(name, ask);
+    }
+    let row = StockRow {
+        generation: 1,
+        epoch,
+        tasks: 2,
+        here: vec![tid],
+        flaws: vec![text("half of it")],
+    };
+    visitor.message("ConsoleRequest.Stock", Request::Stock(app, true));
+    let stock = HostStock {
+        host: HostId(2),
+        result: Ok(vec![row.clone()]),
+    };
+    visitor.message("ConsoleAnswer.Stock", Answer::Stock(vec![stock]));
+    for (name, result) in [("Stock.ok", Ok(vec![row])), ("Stock.failed", Err(failed()))] {
+        visitor.message(name, Stock { question, result });
+    }
+    let ask = ManifestAsk {
+        question,
+        app,
+        from,
+    };
+    visitor.message("ManifestAsk", ask);
+    for (name, result) in [
+        ("ManifestEnd.ok", Ok((checkpoint.clone(), 90_000))),
+        ("ManifestEnd.failed", Err(failed())),
+    ] {
+        visitor.message(name, ManifestEnd { question, result });
+    }
+    let checkpoint = checkpoint.clone();
+    visitor.message("CommitHere", CommitHere { checkpoint });
+    visitor.message("ForgetStored", ForgetStored { app });
+    visitor.message("ConsoleRequest.ForgetStored", Request::ForgetStored(app));
 }

@@ -13,18 +13,18 @@ use vm_wire::{
     },
     coordinator::{CoordinatorReady, Heard, Mail, Serve},
     peer::{
-        Alive, Belongings, CheckAsk, CheckEnd, DrainAsk, DrainEnd, DrainReport, Feed, FeedAsk,
-        FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder, Kept, Last, LastAsk, MoveAbort,
-        MoveAsk, MoveCancel, MoveEnd, MoveLoaded, MoveOffer, MoveOrder, MovePhase, MoveProgress,
-        MoveReady, MoveRelease, MoveReport, MoveReported, MoveSent, MoveState, MoveWay,
-        OutputLines, Propose, Raft, Refused, Sent, SignalOrder, Snapshot, SpawnOrder, SpawnResult,
-        TaskAnswer, Usage, UsageAsk, UsageRow,
+        Alive, Belongings, CheckAsk, CheckEnd, DrainAsk, DrainEnd, DrainReport, DrainWay, Feed,
+        FeedAsk, FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder, Kept, Last, LastAsk,
+        MoveAbort, MoveAsk, MoveCancel, MoveEnd, MoveLoaded, MoveOffer, MoveOrder, MovePhase,
+        MoveProgress, MoveReady, MoveRelease, MoveReport, MoveReported, MoveSent, MoveState,
+        MoveWay, OutputLines, Propose, Raft, Refused, Sent, SignalOrder, Snapshot, SpawnOrder,
+        SpawnResult, TaskAnswer, Usage, UsageAsk, UsageRow,
     },
     task::{
         CheckTask, Checked, Done, DrainHost, Drained, Ended, Enrol, Exit, FailKind, Failed,
         GroupAsk, GroupChange, GroupView, HostEvent, Hosts, HostsAsk, KeptBy, Located, MoveTask,
-        Moved, Place, SaveApp, Saved, Siblings, Signal, Spawn, Spawned, Tids, Watch, Watched,
-        Welcome,
+        Moved, Place, ResumeApp, Resumed, SaveApp, Saved, Siblings, Signal, Spawn, Spawned,
+        SuspendApp, Tids, Watch, Watched, Welcome,
     },
     version::Offer,
 };
@@ -60,6 +60,7 @@ fn facts() -> HostFacts {
         cpus: 4,
         tasks_max: 4096,
         arch: text("x86_64"),
+        store_local: false,
     }
 }
 
@@ -511,7 +512,13 @@ fn changes(visitor: &mut impl Visitor) {
                 facts: facts(),
             },
         ),
-        ("HostDraining", Change::HostDraining(host)),
+        (
+            "HostDraining",
+            Change::HostDraining {
+                host,
+                suspend: true,
+            },
+        ),
         ("HostResumed", Change::HostResumed(host)),
         ("HostLeaving", Change::HostLeaving(host)),
         ("HostGone", Change::HostGone(host)),
@@ -574,7 +581,16 @@ fn changes(visitor: &mut impl Visitor) {
                 app: tid(1, 1),
                 epoch: 4,
                 term: 2,
-                stop: false,
+                stop: None,
+            },
+        ),
+        (
+            "Cut.suspend",
+            Change::Cut {
+                app: tid(1, 1),
+                epoch: 4,
+                term: 2,
+                stop: Some(checkpoints::suspend()),
             },
         ),
         (
@@ -590,6 +606,14 @@ fn changes(visitor: &mut impl Visitor) {
                 app: tid(1, 1),
                 epoch: 4,
                 saved: true,
+            },
+        ),
+        (
+            "Unsuspend",
+            Change::Unsuspend {
+                app: tid(1, 1),
+                from: (2, 4),
+                over: true,
             },
         ),
         ("Halt", Change::Halt),
@@ -642,7 +666,10 @@ fn console_requests(visitor: &mut impl Visitor) {
         ("Move.anywhere", Request::Move(tid(1, 1), None, at_once)),
         ("Moves", Request::Moves),
         ("Checkpoint", Request::Checkpoint(tid(2, 5), true)),
-        ("Drain", Request::Drain(text("node2"))),
+        ("Suspend", Request::Suspend(tid(1, 1), 7_200_000)),
+        ("Resume", Request::Resume(tid(1, 1))),
+        ("Suspended", Request::Suspended),
+        ("Drain", Request::Drain(text("node2"), DrainWay::default())),
         ("Undrain", Request::Undrain(text("node2"))),
         ("Halt", Request::Halt),
     ] {
@@ -698,6 +725,10 @@ fn console_answers(visitor: &mut impl Visitor) {
         ("Moved", Answer::Moved(move_report())),
         ("Moves", Answer::Moves(vec![move_row()])),
         ("Checkpointed", Answer::Checkpointed(checkpoints::report())),
+        (
+            "Suspended",
+            Answer::Suspended(vec![checkpoints::suspended()]),
+        ),
         ("Drained", Answer::Drained(drain_report())),
         ("Failed", Answer::Failed(failed())),
     ] {
@@ -741,8 +772,10 @@ fn drain_report() -> DrainReport {
         total_us: 1_234_567,
         moved_count: 1,
         refused_count: 1,
+        saved_count: 2,
         moved: vec![(tid(2, 1), move_report())],
         refused: vec![(tid(2, 2), failed())],
+        suspended: vec![tid(1, 1)],
     }
 }
 
@@ -858,6 +891,7 @@ fn moves(visitor: &mut impl Visitor) {
                 told: 3,
                 untaken: vec![bytes(b"a notify")],
                 hosts: vec![HostId(1), HostId(2)],
+                portable: true,
             },
         },
     );
@@ -868,7 +902,18 @@ fn moves(visitor: &mut impl Visitor) {
             incarnation,
         },
     );
-    visitor.message("DrainAsk", DrainAsk { request: 301 });
+    for (name, way) in [
+        ("DrainAsk", DrainWay::default()),
+        (
+            "DrainAsk.way",
+            DrainWay {
+                checkpoint: true,
+                suspend: true,
+            },
+        ),
+    ] {
+        visitor.message(name, DrainAsk { request: 301, way });
+    }
     for (name, result) in [
         ("DrainEnd", Ok(drain_report())),
         ("DrainEnd.failed", Err(failed())),
@@ -897,6 +942,12 @@ fn moves(visitor: &mut impl Visitor) {
     let report = drain_report();
     visitor.message("Drained", Drained { report });
     visitor.message("SaveApp", SaveApp {});
+    let app = task;
+    let for_ms = 60_000;
+    visitor.message("SuspendApp", SuspendApp { app, for_ms });
+    visitor.message("ResumeApp", ResumeApp { app });
+    let report = checkpoints::restart_report();
+    visitor.message("Resumed", Resumed { report });
     let report = checkpoints::report();
     visitor.message("Saved", Saved { report });
     visitor.message(

@@ -1,0 +1,237 @@
+//! Hosts with stores of their own, in a third of the seeds: what is saved goes to two disks, and what is
+//! brought back is read where it is.
+//!
+//! A disk is its host's, by name, and is out of reach while the host is. What an image holds, and what is
+//! committed, is in the table of all stores ([`super::checkpoints::Store`]); here is only who has it.
+
+use super::{Event, World, checkpoints::CutKey};
+use crate::sim::{
+    network::Slot,
+    node::slot_of,
+    queue::{MS, SECOND},
+};
+use std::collections::{BTreeMap, BTreeSet};
+use vm_machine::{Input, Output};
+use vm_wire::{
+    Tid,
+    checkpoint::{Checkpoint, Loaded},
+    limits,
+    stores::StockRow,
+    task::{FailKind, Failed},
+};
+
+/// What is on one disk.
+#[derive(Default)]
+struct Disk {
+    parts: BTreeSet<(CutKey, Tid)>,
+    manifests: BTreeMap<CutKey, Checkpoint>,
+}
+
+/// All disks, and copies that are awaited.
+#[derive(Default)]
+pub(super) struct Disks {
+    by_name: BTreeMap<String, Disk>,
+    /// By who awaits them, and the ticket.
+    copies: BTreeMap<(Slot, u64), (CutKey, Tid)>,
+}
+
+/// A part that one host sends to another.
+pub(super) struct PartSent {
+    from: Slot,
+    to: Slot,
+    ticket: u64,
+    key: CutKey,
+    /// For a copy of it; else a task is made of it.
+    file: bool,
+}
+
+fn failed(text: &str) -> Failed {
+    Failed::new(FailKind::System, text)
+}
+
+impl World {
+    fn disk(&mut self, slot: Slot) -> &mut Disk {
+        let name = self.nodes[slot].name.clone();
+        self.disks.by_name.entry(name).or_default()
+    }
+
+    /// An image is whole in the store of its host.
+    pub(super) fn put_on_disk(&mut self, slot: Slot, key: CutKey, tid: Tid) {
+        self.disk(slot).parts.insert((key, tid));
+    }
+
+    /// Whether the image of a task can be read there.
+    pub(super) fn is_on_disk(&mut self, slot: Slot, key: CutKey, tid: Tid) -> bool {
+        !self.own_stores || self.disk(slot).parts.contains(&(key, tid))
+    }
+
+    /// Whether all that is to be on a host's disk of a checkpoint is there.
+    pub(super) fn can_commit(&mut self, slot: Slot, checkpoint: &Checkpoint) -> bool {
+        let agreed = &checkpoint.agreed;
+        let (key, name) = ((agreed.app, agreed.epoch), self.nodes[slot].name.clone());
+        let parts = agreed.tasks.iter().zip(&checkpoint.parts);
+        let own = parts.filter(|(_, part)| {
+            part.image.place == name || part.image.copy.as_ref() == Some(&name)
+        });
+        let disk = self.disk(slot);
+        own.map(|(task, _)| task.tid)
+            .all(|tid| disk.parts.contains(&(key, tid)))
+    }
+
+    /// A host has committed a checkpoint.
+    pub(super) fn put_manifest(&mut self, slot: Slot, checkpoint: &Checkpoint) {
+        let key = (checkpoint.agreed.app, checkpoint.agreed.epoch);
+        self.disk(slot).manifests.insert(key, checkpoint.clone());
+    }
+
+    /// What is on a host's disk of a checkpoint that was given up goes, unless it is committed there.
+    pub(super) fn drop_from_disk(&mut self, slot: Slot, key: CutKey) {
+        let disk = self.disk(slot);
+        if !disk.manifests.contains_key(&key) {
+            disk.parts.retain(|(of, _)| *of != key);
+        }
+    }
+
+    /// Does what a daemon wants of stores that are not shared.
+    pub(super) fn use_stores(&mut self, slot: Slot, output: Output) {
+        match output {
+            Output::ExpectCopy {
+                ticket,
+                tid,
+                app,
+                from,
+                ..
+            } => {
+                let copy = ((app, from.1), tid);
+                self.disks.copies.insert((slot, ticket), copy);
+            }
+            Output::CancelPart(ticket) => {
+                self.disks.copies.remove(&(slot, ticket));
+            }
+            Output::SendPart {
+                ticket,
+                addr,
+                app,
+                from,
+                file,
+                ..
+            } => {
+                let Some(to) = slot_of(&addr).filter(|to| *to < self.nodes.len()) else {
+                    return;
+                };
+                let sent = PartSent {
+                    from: slot,
+                    to,
+                    ticket,
+                    key: (app, from.1),
+                    file,
+                };
+                let longest = if self.random.percent(20) {
+                    SECOND
+                } else {
+                    50 * MS
+                };
+                let delay = self.random.between(200, longest);
+                self.queue.after(delay, Event::PartCrosses(sent));
+            }
+            Output::Stock {
+                question,
+                app,
+                from,
+                ..
+            } => {
+                let rows = self.stock_of(slot, app, from);
+                let unread = self.random.percent(3);
+                let result = match unread {
+                    true => Err(failed("the disk has failed")),
+                    false => Ok(rows),
+                };
+                let delay = self.random.between(100, 100 * MS);
+                let input = Input::Stocked(question, result);
+                self.queue.after(delay, Event::Input(slot, input));
+            }
+            _ => {}
+        }
+    }
+
+    fn stock_of(&mut self, slot: Slot, app: Tid, from: Option<(u32, u32)>) -> Vec<StockRow> {
+        let disk = &*self.disk(slot);
+        let manifests = disk.manifests.iter().rev();
+        let rows = manifests.filter(|((of, _), _)| *of == app);
+        let rows = rows.map(|(key, checkpoint)| {
+            let agreed = &checkpoint.agreed;
+            let tids = agreed.tasks.iter().map(|task| task.tid);
+            StockRow {
+                generation: agreed.generation,
+                epoch: agreed.epoch,
+                tasks: agreed.tasks.len() as u32,
+                here: tids
+                    .filter(|tid| disk.parts.contains(&(*key, *tid)))
+                    .collect(),
+                flaws: Vec::new(),
+            }
+        });
+        let wanted = |row: &StockRow| from.is_none_or(|it| it == (row.generation, row.epoch));
+        rows.filter(wanted).take(limits::STOCK_MAX).collect()
+    }
+
+    /// A daemon wants to know what a checkpoint holds whose manifest is on its disk.
+    pub(super) fn load_own(
+        &mut self,
+        slot: Slot,
+        question: u64,
+        app: Tid,
+        from: Option<(u32, u32)>,
+    ) {
+        let of_app = from.map(|(_, epoch)| (app, epoch));
+        let disk = self.disk(slot);
+        let found = of_app.and_then(|key| disk.manifests.get(&key).cloned());
+        let found = found.filter(|_| !self.random.percent(5));
+        let loaded = found.map(|checkpoint| {
+            Box::new(Loaded {
+                checkpoint,
+                passed_over: Vec::new(),
+                age_ms: 1_000,
+            })
+        });
+        let delay = self.random.between(100, 200 * MS);
+        let input = Input::Loaded(question, loaded.ok_or(failed("it is not in this store")));
+        self.queue.after(delay, Event::Input(slot, input));
+    }
+
+    /// A part arrives at the host that wants it, or does not.
+    pub(super) fn part_crosses(&mut self, sent: PartSent) -> Result<(), String> {
+        let PartSent {
+            from,
+            to,
+            ticket,
+            key,
+            file,
+        } = sent;
+        if !self.nodes[from].is_alive() {
+            return Ok(());
+        }
+        let (link, _) = self.network.link(from, to);
+        let lost = link.is_blocked() || !self.nodes[to].is_alive() || self.random.percent(4);
+        let tid = match file {
+            _ if lost => None,
+            true => self.disks.copies.remove(&(to, ticket)).map(|(_, tid)| tid),
+            false => self.expected.remove(&(to, ticket)),
+        };
+        let tid = tid.filter(|tid| self.is_on_disk(from, key, *tid));
+        let Some(tid) = tid else {
+            let why = failed("it cannot be sent");
+            return self.feed(from, Input::PartSent(ticket, Err(why)));
+        };
+        if !file {
+            self.restore_from(from, to, tid, key);
+        } else if self.random.percent(4) {
+            let why = failed("no space left on device");
+            self.feed(to, Input::CopyTaken(ticket, Err(why)))?;
+        } else {
+            self.put_on_disk(to, key, tid);
+            self.feed(to, Input::CopyTaken(ticket, Ok(())))?;
+        }
+        self.feed(from, Input::PartSent(ticket, Ok(())))
+    }
+}

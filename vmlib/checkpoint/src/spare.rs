@@ -1,0 +1,248 @@
+//! What need not be in an image, and what a copy of the process that writes it need not keep.
+//!
+//! Memory that no section brings is zeros, so pages of zeros are left out. And as long as both the
+//! process and its copy have a page, the process gets a page of its own when it writes there: that
+//! takes longer than to write the page into the image. So the copy gives memory back as soon as it
+//! has no more use for it: zeros when it has seen them, the rest when it is written.
+//!
+//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+
+use crate::{
+    arena::{self, List},
+    fault::Outcome,
+    memory::{FROM_FILE, PAGE},
+    raw::{
+        format::{GROWS_DOWN, MAPPINGS_MAX, Mapping, PRIVATE},
+        sys::{self, nr},
+    },
+};
+use std::ops::Range;
+
+/// Zeros of fewer bytes between other pages are written: each gap makes a section.
+const GAP_MIN: u64 = 8 * PAGE;
+/// Smaller mappings are not given back. Bytes.
+const SPARE_MIN: u64 = 1 << 20;
+
+/// Memory of the program alone, which a copy that writes the image does not work with. By address.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Spare(&'static [[u64; 2]]);
+
+impl Spare {
+    /// That of the process whose mappings these are.
+    pub fn of(mappings: &[Mapping]) -> Outcome<Self> {
+        let own = arena::range();
+        let own = own.start as u64..own.end as u64;
+        // SAFETY: numbers.
+        let mut list = unsafe { List::<[u64; 2]>::new(2 * MAPPINGS_MAX)? };
+        let mut end_of_other = 0;
+        for mapping in mappings {
+            let is_plain = mapping.kind == PRIVATE
+                && mapping.object_len != FROM_FILE
+                && mapping.prot as i32 == libc::PROT_READ | libc::PROT_WRITE
+                && mapping.flags & GROWS_DOWN == 0;
+            // Right behind the code and the constants of a program or library, which are of no file
+            // any more in a process that was brought back, lie its variables: this code and the C
+            // library's copying of memory use some.
+            if !is_plain || mapping.start == end_of_other {
+                end_of_other = mapping.end;
+                continue;
+            }
+            let below = [mapping.start, mapping.end.min(own.start)];
+            let above = [mapping.start.max(own.end), mapping.end];
+            for [start, end] in [below, above] {
+                if start < end && end - start >= SPARE_MIN {
+                    list.push([start, end], "mappings")?;
+                }
+            }
+        }
+        Ok(Spare(list.into_static()))
+    }
+
+    /// Gives back what of these bytes is spare. They are not read any more.
+    pub fn give_back(self, range: Range<u64>) {
+        let first = self.0.partition_point(|[_, end]| *end <= range.start);
+        let parts = self.0[first..].iter();
+        for [start, end] in parts.take_while(|[start, _]| *start < range.end) {
+            let (start, end) = (range.start.max(*start), range.end.min(*end));
+            let advice = libc::MADV_DONTNEED as usize;
+            // SAFETY: private memory of the program, which does not run in this copy. What the
+            // kernel refuses to take stays.
+            unsafe { sys::call3(nr::MADVISE, start as usize, (end - start) as usize, advice) };
+        }
+    }
+}
+
+/// Calls `with` for the pieces of a range that are worth writing, by address, and gives back what
+/// lies between them.
+///
+/// # Safety
+/// It can be read, and is private memory of no file: what is left out is zeros where it is brought
+/// back.
+pub unsafe fn without_zeros(
+    range: Range<u64>,
+    spare: Spare,
+    mut with: impl FnMut(Range<u64>) -> Outcome<()>,
+) -> Outcome<()> {
+    let mut piece = range.start..range.start;
+    for page in range.clone().step_by(PAGE as usize) {
+        // SAFETY: promised by the caller.
+        if unsafe { is_zeros(page) } {
+            continue;
+        }
+        if page - piece.end >= GAP_MIN {
+            spare.give_back(piece.end..page);
+            if !piece.is_empty() {
+                with(piece)?;
+            }
+            piece = page..page;
+        }
+        piece.end = page + PAGE;
+    }
+    spare.give_back(piece.end..range.end);
+    match piece.is_empty() {
+        true => Ok(()),
+        false => with(piece),
+    }
+}
+
+/// Whether a page holds zeros alone.
+///
+/// # Safety
+/// It is a page that can be read.
+unsafe fn is_zeros(page: u64) -> bool {
+    // SAFETY: promised by the caller. Any bytes are numbers.
+    let lines = unsafe { &*(page as *const [[u64; 8]; PAGE as usize / 64]) };
+    let is_zero = |line: &[u64; 8]| line.iter().fold(0, |all, word| all | word) == 0;
+    lines.iter().all(is_zero)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many pages of zeros that were touched; in these is a byte.
+    fn memory(pages: u64, filled: &[u64]) -> Range<u64> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let len = (pages * PAGE) as usize;
+        let start = sys::map(0, len, libc::PROT_READ | libc::PROT_WRITE, flags).expect("memory");
+        for page in 0..pages {
+            let at = start as u64 + page * PAGE;
+            // SAFETY: within the new memory.
+            unsafe { (at as *mut u8).write_volatile(0) };
+            if filled.contains(&page) {
+                // SAFETY: likewise; its last byte.
+                unsafe { ((at + PAGE - 1) as *mut u8).write_volatile(1) };
+            }
+        }
+        start as u64..start as u64 + pages * PAGE
+    }
+
+    fn unmap(range: &Range<u64>) {
+        // SAFETY: nobody else knows it.
+        unsafe { sys::unmap(range.start as usize, (range.end - range.start) as usize) }
+            .expect("unmapped");
+    }
+
+    /// The pieces that are worth writing, by their pages.
+    fn pieces(range: &Range<u64>, spare: Spare) -> Vec<Range<u64>> {
+        let mut pieces = Vec::new();
+        let mut push = |piece: Range<u64>| {
+            let page = |at: u64| (at - range.start) / PAGE;
+            pieces.push(page(piece.start)..page(piece.end));
+            Ok(())
+        };
+        // SAFETY: memory of this test.
+        unsafe { without_zeros(range.clone(), spare, &mut push) }.expect("pieces");
+        pieces
+    }
+
+    #[test]
+    fn long_gaps_of_zeros_are_left_out_and_short_ones_are_not() {
+        let filled = [20, 27, 36, 37, 60];
+        let range = memory(80, &filled);
+        // From 28 to 36 there are eight pages, from 21 to 27 six.
+        assert_eq!(
+            pieces(&range, Spare::default()),
+            [20..28, 36..38, 60..61].to_vec()
+        );
+        unmap(&range);
+        let range = memory(80, &[2, 79]);
+        assert_eq!(pieces(&range, Spare::default()), [0..3, 79..80].to_vec());
+        unmap(&range);
+        let range = memory(80, &[]);
+        assert_eq!(pieces(&range, Spare::default()), []);
+        unmap(&range);
+    }
+
+    /// How many pages of it this process has.
+    fn resident(range: &Range<u64>) -> usize {
+        let mut pages = vec![0u8; ((range.end - range.start) / PAGE) as usize];
+        // SAFETY: the kernel writes a byte for each page.
+        let told = unsafe {
+            libc::mincore(
+                range.start as *mut _,
+                (range.end - range.start) as usize,
+                pages.as_mut_ptr(),
+            )
+        };
+        assert_eq!(told, 0);
+        pages.iter().filter(|page| **page & 1 != 0).count()
+    }
+
+    #[test]
+    fn only_spare_memory_is_given_back() {
+        let range = memory(100, &[0, 99]);
+        let half = range.start + 50 * PAGE;
+        let spare = Spare(Box::leak(Box::new([[half, range.end]])));
+        assert_eq!(pieces(&range, spare), [0..1, 99..100].to_vec());
+        assert_eq!(resident(&range), 51);
+        spare.give_back(range.clone());
+        assert_eq!(resident(&range), 50);
+        unmap(&range);
+    }
+
+    #[test]
+    fn neither_variables_of_programs_nor_stacks_nor_the_arena_are_spare() {
+        let _alone = arena::ONE_TEST.lock();
+        arena::reset().expect("memory");
+        let own = arena::range();
+        let mapping = |start: u64, len: u64| Mapping {
+            start,
+            end: start + len,
+            kind: PRIVATE,
+            prot: 3,
+            ..Mapping::default()
+        };
+        const MIB: u64 = 1 << 20;
+        let mut mappings = [
+            mapping(MIB, MIB),     // a program
+            mapping(2 * MIB, MIB), // its variables
+            mapping(3 * MIB, MIB), // and more of them
+            mapping(5 * MIB, 2 * MIB),
+            mapping(8 * MIB, MIB / 2),
+            mapping(9 * MIB, MIB), // a stack
+            // A program that was brought back: code, constants, variables.
+            mapping(12 * MIB, MIB),
+            mapping(13 * MIB, MIB),
+            mapping(14 * MIB, MIB),
+            // The arena within other memory.
+            mapping(
+                own.start as u64 - 3 * MIB,
+                (own.end - own.start) as u64 + 5 * MIB,
+            ),
+        ];
+        mappings[0].object_len = FROM_FILE;
+        mappings[5].flags = GROWS_DOWN;
+        (mappings[6].prot, mappings[7].prot) = (5, 1);
+        let spare = Spare::of(&mappings).expect("room for the list");
+        let (start, end) = (own.start as u64, own.end as u64);
+        assert_eq!(
+            spare.0,
+            [
+                [5 * MIB, 7 * MIB],
+                [start - 3 * MIB, start],
+                [end, end + 2 * MIB]
+            ]
+        );
+    }
+}

@@ -1,0 +1,51 @@
+//! What a copy of the process writes while the process goes on, and gives back.
+
+use crate::{Saver, make_pipe, verify};
+use std::{fs, path::Path, thread};
+
+/// Bytes of its memory that are no zeros, and of those that are.
+const FILLED: u64 = 32 << 20;
+const ZEROS: u64 = 32 << 20;
+/// The program, its libraries and tables.
+const REST: u64 = 16 << 20;
+
+/// It has what the process had at the save.
+fn assert_good(image: &Path) {
+    let summary = verify(image).expect("it is whole");
+    let saved = summary.pages.expect("all was read").saved_bytes;
+    assert!((FILLED..FILLED + REST).contains(&saved), "{saved} bytes");
+    const { assert!(REST < ZEROS) };
+    let mut back = Saver::restore(image);
+    assert_eq!(back.heard(), "back");
+    assert_eq!(back.ask("look"), "well");
+}
+
+#[test]
+fn zeros_are_not_written_and_are_there_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut saver = Saver::start(None);
+    for words in ["", "forked"] {
+        let image = folder.path().join("image");
+        assert_eq!(saver.save(&image, words), "saved");
+        assert_good(&image);
+    }
+    assert_eq!(saver.ask("look"), "well");
+}
+
+#[test]
+fn an_image_has_what_was_there_at_the_save_whatever_the_process_writes_meanwhile() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (pipe, image) = (folder.path().join("pipe"), folder.path().join("image"));
+    make_pipe(&pipe);
+    let mut saver = Saver::start(None);
+    for words in ["forked rewrite", "forked rewrite lend"] {
+        for _ in 0..5 {
+            let from = pipe.clone();
+            let reader = thread::spawn(move || fs::read(from).expect("it can be read"));
+            assert_eq!(saver.save(&pipe, words), "saved");
+            fs::write(&image, reader.join().expect("no panic")).expect("room");
+            assert_good(&image);
+        }
+    }
+    assert_eq!(saver.ask("look"), "well");
+}

@@ -1,0 +1,408 @@
+//! Which checkpoint an application is brought back from, where each host has a store of its own.
+//!
+//! The asked daemon asks all hosts what they have ([`StockAsk`]), and puts it together: a checkpoint can
+//! be brought back if its manifest can be read on one of them, and each image is on one of them. It
+//! takes the newest such. If a look at lengths is not enough, since it was tried and failed, all of
+//! that checkpoint is read, on each host what is there; what proves damaged on one host is taken from
+//! another.
+//!
+//! Each image is read where it is: by the host where the task is to live, or by another one, which
+//! sends it (`copies`). Which one it is says the log, in the entry that brings the application back.
+
+use super::{Daemon, Question};
+use crate::{ConnId, Outbox, Output};
+use std::collections::{BTreeMap, BTreeSet};
+use vm_wire::{
+    HostId, Tid,
+    checkpoint::Loaded,
+    console::Answer,
+    limits,
+    peer::Order,
+    stores::{HostStock, ManifestAsk, ManifestEnd, Stock, StockAsk, StockRow},
+    task::{FailKind, Failed},
+};
+
+/// The hosts that have the image of each task.
+pub(super) type Holders = BTreeMap<Tid, Vec<HostId>>;
+/// A checkpoint: its generation and epoch.
+type Id = (u32, u32);
+
+/// A wish to bring an application back that waits for what hosts have in their stores.
+#[derive(Debug)]
+pub(super) struct Gathering {
+    whose: Whose,
+    app: Tid,
+    from: Option<Id>,
+    /// All of the checkpoint that is chosen is read.
+    verify: bool,
+    /// Those that may be it, the newest first, while they are read one after the other.
+    candidates: Vec<Id>,
+    awaited: BTreeSet<HostId>,
+    /// What they have, or why their stores cannot be read.
+    said: BTreeMap<HostId, Result<Vec<StockRow>, Failed>>,
+    /// Newer checkpoints that are not whole, and why.
+    passed_over: Vec<String>,
+}
+
+/// Who wants to know.
+#[derive(Debug, Clone, Copy)]
+enum Whose {
+    /// The wish for a restart of that number.
+    Restart(u64),
+    /// A console, by its number.
+    Console(ConnId, u64),
+}
+
+impl Gathering {
+    /// What is there of a checkpoint, if it can be brought back; else why not.
+    fn whole(&self, id: Id) -> Result<Holders, String> {
+        let mut holders = Holders::new();
+        let (mut tasks, mut flaws) = (0, Vec::new());
+        for (host, row) in self.rows_of(id) {
+            tasks = tasks.max(row.tasks as usize);
+            flaws.extend(&row.flaws);
+            for tid in &row.here {
+                holders.entry(*tid).or_default().push(host);
+            }
+        }
+        if tasks > 0 && holders.len() >= tasks {
+            return Ok(holders);
+        }
+        Err(match flaws.first() {
+            Some(flaw) => (*flaw).clone(),
+            None => format!(
+                "{} of its {tasks} images are in the store of no host that is here",
+                tasks - holders.len()
+            ),
+        })
+    }
+
+    fn rows_of(&self, id: Id) -> impl Iterator<Item = (HostId, &StockRow)> {
+        self.rows()
+            .filter(move |(_, row)| (row.generation, row.epoch) == id)
+    }
+
+    fn rows(&self) -> impl Iterator<Item = (HostId, &StockRow)> {
+        let said = self.said.iter();
+        let rows = said.map(|(host, said)| (host, said.iter().flatten()));
+        rows.flat_map(|(host, rows)| rows.map(|row| (*host, row)))
+    }
+
+    /// A host whose store has its manifest; this one, if it has it.
+    fn manifest_of(&self, id: Id, me: HostId) -> Option<HostId> {
+        let readable = self.rows_of(id).filter(|(_, row)| row.tasks > 0);
+        readable
+            .map(|(host, _)| host)
+            .min_by_key(|host| *host != me)
+    }
+}
+
+impl Daemon {
+    /// Asks all hosts which checkpoints of an application they have.
+    pub(super) fn gather(
+        &mut self,
+        request: u64,
+        (app, from): (Tid, Option<Id>),
+        verify: bool,
+        out: &mut Outbox,
+    ) {
+        let gathering = Gathering {
+            whose: Whose::Restart(request),
+            app,
+            from,
+            verify,
+            candidates: Vec::new(),
+            awaited: BTreeSet::new(),
+            said: BTreeMap::new(),
+            passed_over: Vec::new(),
+        };
+        self.ask_stores(gathering, from, false, out);
+    }
+
+    /// A console wants to know what all hosts have of an application.
+    pub(super) fn list_stock(
+        &mut self,
+        (conn, number): (ConnId, u64),
+        app: Tid,
+        verify: bool,
+        out: &mut Outbox,
+    ) {
+        let gathering = Gathering {
+            whose: Whose::Console(conn, number),
+            app,
+            from: None,
+            verify,
+            candidates: Vec::new(),
+            awaited: BTreeSet::new(),
+            said: BTreeMap::new(),
+            passed_over: Vec::new(),
+        };
+        self.ask_stores(gathering, None, verify, out);
+    }
+
+    fn ask_stores(
+        &mut self,
+        mut gathering: Gathering,
+        from: Option<Id>,
+        verify: bool,
+        out: &mut Outbox,
+    ) {
+        let app = gathering.app;
+        let question = self.question(Question::OwnStock);
+        gathering.said.clear();
+        gathering.awaited = BTreeSet::from([self.me]);
+        out.push_back(Output::Stock {
+            question,
+            app,
+            from,
+            verify,
+        });
+        for host in self.other_hosts() {
+            let ask = StockAsk {
+                question,
+                app,
+                from,
+                verify,
+            };
+            if self.send_order(host, &Order::StockAsk(ask)) {
+                gathering.awaited.insert(host);
+            }
+        }
+        self.await_stores(question, verify);
+        self.gatherings.insert(question, gathering);
+    }
+
+    pub(super) fn on_stock_ask(&mut self, host: HostId, ask: StockAsk, out: &mut Outbox) {
+        let question = self.question(Question::Stock(host, ask.question));
+        out.push_back(Output::Stock {
+            question,
+            app: ask.app,
+            from: ask.from,
+            verify: ask.verify,
+        });
+    }
+
+    /// What is in the store here.
+    pub(super) fn on_stocked(
+        &mut self,
+        question: u64,
+        result: Result<Vec<StockRow>, Failed>,
+        out: &mut Outbox,
+    ) {
+        match self.questions.remove(&question) {
+            Some(Question::OwnStock) => self.on_stock(self.me, Stock { question, result }, out),
+            Some(Question::Stock(host, question)) => {
+                self.send_order(host, &Order::Stock(Stock { question, result }));
+            }
+            Some(other) => {
+                self.questions.insert(question, other);
+            }
+            None => {}
+        }
+    }
+
+    /// What is in the store of a host.
+    pub(super) fn on_stock(&mut self, host: HostId, stock: Stock, out: &mut Outbox) {
+        let Some(gathering) = self.gatherings.get_mut(&stock.question) else {
+            return;
+        };
+        if !gathering.awaited.remove(&host) {
+            return;
+        }
+        let said = stock.result.map(|mut rows| {
+            rows.truncate(limits::STOCK_MAX);
+            rows
+        });
+        gathering.said.insert(host, said);
+        if gathering.awaited.is_empty() {
+            self.choose_of_stock(stock.question, out);
+        }
+    }
+
+    /// Hosts have been waited for long enough.
+    pub(super) fn on_stock_due(&mut self, question: u64, out: &mut Outbox) {
+        if let Some(gathering) = self.gatherings.get_mut(&question) {
+            for host in std::mem::take(&mut gathering.awaited) {
+                let text = "it did not say in time what is in its store";
+                let why = Failed::new(FailKind::System, text);
+                gathering.said.insert(host, Err(why));
+            }
+            self.choose_of_stock(question, out);
+        }
+    }
+
+    /// All have said what they have.
+    fn choose_of_stock(&mut self, question: u64, out: &mut Outbox) {
+        self.questions.remove(&question);
+        self.timers
+            .retain(|(_, timer)| *timer != super::Timer::Stock(question));
+        let Some(mut gathering) = self.gatherings.remove(&question) else {
+            return;
+        };
+        if let Whose::Console(conn, number) = gathering.whose {
+            let said = gathering.said.into_iter();
+            let stock = said.map(|(host, result)| HostStock { host, result });
+            let answer = Answer::Stock(stock.collect());
+            return self.answer_console(conn, number, &answer, out);
+        }
+        let read = gathering.candidates.pop();
+        let ids = match read {
+            Some(id) => vec![id],
+            None => {
+                let ids = gathering.rows().map(|(_, row)| (row.generation, row.epoch));
+                let ids: BTreeSet<Id> = ids.collect();
+                ids.into_iter().rev().collect()
+            }
+        };
+        let mut whole = Vec::new();
+        for id in ids {
+            match gathering.whole(id) {
+                Ok(holders) => whole.push((id, holders)),
+                // What is older than one that will do is nobody's matter.
+                Err(why) if whole.is_empty() => {
+                    let id = format!("g{}-e{}", id.0, id.1);
+                    gathering.passed_over.push(format!("{id}: {why}"));
+                }
+                Err(_) => {}
+            }
+        }
+        if gathering.verify && read.is_none() {
+            gathering.candidates = whole.iter().rev().map(|(id, _)| *id).collect();
+        } else if let Some((id, holders)) = whole.into_iter().next() {
+            return self.take_of_stock(gathering, id, holders, out);
+        }
+        match gathering.candidates.last().copied() {
+            Some(next) => self.ask_stores(gathering, Some(next), true, out),
+            None => self.none_in_stock(&gathering, out),
+        }
+    }
+
+    /// That is the one: its manifest is read.
+    fn take_of_stock(&mut self, gathering: Gathering, id: Id, holders: Holders, out: &mut Outbox) {
+        let (app, host) = (gathering.app, gathering.manifest_of(id, self.me));
+        let (Some(host), Whose::Restart(request)) = (host, gathering.whose) else {
+            return self.none_in_stock(&gathering, out);
+        };
+        self.found_stock(request, holders, gathering.passed_over);
+        let question = self.question(Question::Restart(request));
+        if host == self.me {
+            out.push_back(Output::Load {
+                question,
+                app,
+                from: Some(id),
+                verify: false,
+            });
+        } else {
+            self.ask_manifest(host, question, (app, id), out);
+        }
+    }
+
+    fn none_in_stock(&mut self, gathering: &Gathering, out: &mut Outbox) {
+        let shown = gathering.app.show(self.machine);
+        let found = match (gathering.passed_over.first(), gathering.from) {
+            (Some(first), _) => format!("it is not whole (vm checkpoints --verify): {first}"),
+            (None, Some((generation, epoch))) => {
+                format!(
+                    "no host of this machine has g{generation}-e{epoch} of {shown} in its store"
+                )
+            }
+            (None, None) => {
+                format!("no host of this machine has a checkpoint of {shown} in its store")
+            }
+        };
+        let mut text = format!("the checkpoint cannot be read: {found}");
+        for (host, said) in &gathering.said {
+            if let Err(why) = said {
+                let name = self.host_name(*host);
+                text.push_str(&format!("; host '{name}': {}", why.text));
+            }
+        }
+        if let Whose::Restart(request) = gathering.whose {
+            self.fail_restart(request, Failed::new(FailKind::System, text), out);
+        }
+    }
+
+    /// Asks another host for the manifest of a checkpoint; the answer is that to `question`.
+    pub(super) fn ask_manifest(
+        &mut self,
+        host: HostId,
+        question: u64,
+        (app, from): (Tid, Id),
+        out: &mut Outbox,
+    ) {
+        let ask = ManifestAsk {
+            question,
+            app,
+            from,
+        };
+        self.manifests.insert(question, host);
+        let present = self.agreement.state().is_present(host);
+        if !present || !self.send_order(host, &Order::ManifestAsk(ask)) {
+            self.lose_manifest(question, host, out);
+        }
+    }
+
+    fn lose_manifest(&mut self, question: u64, host: HostId, out: &mut Outbox) {
+        let name = self.host_name(host);
+        let text = format!("host '{name}' cannot be asked for the manifest of the checkpoint");
+        let result = Err(Failed::new(FailKind::HostLost, text));
+        self.on_manifest_end(host, ManifestEnd { question, result }, out);
+    }
+
+    pub(super) fn on_manifest_ask(&mut self, host: HostId, ask: ManifestAsk, out: &mut Outbox) {
+        if let Some(known) = self.manifest_at_hand(ask.app, ask.from) {
+            let end = ManifestEnd {
+                question: ask.question,
+                result: Ok(known),
+            };
+            self.send_order(host, &Order::ManifestEnd(end));
+            return;
+        }
+        let question = self.question(Question::Manifest(host, ask.question));
+        out.push_back(Output::Load {
+            question,
+            app: ask.app,
+            from: Some(ask.from),
+            verify: false,
+        });
+    }
+
+    /// The manifest that another host asked for was read here, or cannot be.
+    pub(super) fn send_manifest(
+        &mut self,
+        host: HostId,
+        question: u64,
+        result: Result<Box<Loaded>, Failed>,
+    ) {
+        let result = result.map(|loaded| (loaded.checkpoint, loaded.age_ms));
+        self.send_order(host, &Order::ManifestEnd(ManifestEnd { question, result }));
+    }
+
+    pub(super) fn on_manifest_end(&mut self, host: HostId, end: ManifestEnd, out: &mut Outbox) {
+        if self.manifests.get(&end.question) != Some(&host) {
+            return;
+        }
+        self.manifests.remove(&end.question);
+        let result = end.result.map(|(checkpoint, age_ms)| {
+            Box::new(Loaded {
+                checkpoint,
+                passed_over: Vec::new(),
+                age_ms,
+            })
+        });
+        self.on_loaded(end.question, result, out);
+    }
+
+    /// A host is lost: it says nothing of its store any more.
+    pub(super) fn lose_stock_of(&mut self, host: HostId, out: &mut Outbox) {
+        for question in self.gatherings.keys().copied().collect::<Vec<_>>() {
+            let result = Ok(Vec::new());
+            self.on_stock(host, Stock { question, result }, out);
+        }
+        let of_it = |(_, from): &(&u64, &HostId)| **from == host;
+        let asked = self.manifests.iter().filter(of_it);
+        for question in asked.map(|(question, _)| *question).collect::<Vec<_>>() {
+            self.lose_manifest(question, host, out);
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! Hosts that have stores of their own: what is saved is on two disks, and is found on the one that is
+//! left.
+
+use crate::{
+    checkpoints::{check, setting_in},
+    world::{World, on},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+use vm_machine::{Input, Output};
+use vm_wire::{
+    HostId, Tid,
+    checkpoint::{Checkpoint, Committed, Loaded},
+    console::{Answer, Request},
+    stores::StockRow,
+    task::{FailKind, Failed},
+};
+
+/// A checkpoint: generation and epoch.
+type Id = (u32, u32);
+
+/// The disks of all hosts.
+#[derive(Debug, Default)]
+pub struct Disks {
+    disks: BTreeMap<HostId, Disk>,
+    /// Copies come when the test says so.
+    pub slow: bool,
+    /// Copies that wait: the host that sends, the one that takes, the ticket.
+    waiting: Vec<(HostId, u64)>,
+    /// These have no room for copies.
+    full: BTreeSet<HostId>,
+    /// These commit when the test says so.
+    late: BTreeSet<HostId>,
+    /// Parts that are damaged in the middle.
+    damaged: BTreeSet<(HostId, Tid, Id)>,
+    /// What tasks are saved for, and who gets a copy.
+    ways: BTreeMap<Tid, (u32, Option<String>)>,
+    /// Copies that are awaited: the host, and of what.
+    copies: BTreeMap<u64, (HostId, Tid, Id)>,
+    /// Where images were read, and where their tasks live again.
+    read: Vec<(HostId, Tid, HostId)>,
+    /// Whether all was read when hosts were asked what they have.
+    asked: Vec<(HostId, bool)>,
+}
+
+#[derive(Debug, Default)]
+struct Disk {
+    parts: BTreeSet<(Tid, Id)>,
+    manifests: BTreeMap<Id, Checkpoint>,
+}
+
+fn damaged() -> Failed {
+    Failed::new(FailKind::System, "the part is damaged")
+}
+
+impl Disks {
+    fn of(&mut self, host: u16) -> &mut Disk {
+        self.disks.entry(HostId(host)).or_default()
+    }
+
+    /// The hosts that have the image of a task.
+    fn holders(&self, tid: Tid, id: Id) -> Vec<u16> {
+        let has = |(_, disk): &(&HostId, &Disk)| disk.parts.contains(&(tid, id));
+        self.disks
+            .iter()
+            .filter(has)
+            .map(|(host, _)| host.0)
+            .collect()
+    }
+
+    fn is_whole(&self, host: HostId, tid: Tid, id: Id) -> bool {
+        !self.damaged.contains(&(host, tid, id))
+    }
+
+    fn rows(&self, host: HostId, from: Option<Id>, verify: bool) -> Vec<StockRow> {
+        let disk = self.disks.get(&host);
+        let manifests = disk
+            .into_iter()
+            .flat_map(|disk| disk.manifests.iter().rev());
+        let wanted = manifests.filter(|(id, _)| from.is_none_or(|from| from == **id));
+        let row = |(id, checkpoint): (&Id, &Checkpoint)| {
+            let tids = checkpoint.agreed.tasks.iter().map(|task| task.tid);
+            let there = tids.filter(|tid| disk.is_some_and(|it| it.parts.contains(&(*tid, *id))));
+            let (here, bad): (Vec<Tid>, Vec<Tid>) =
+                there.partition(|tid| !verify || self.is_whole(host, *tid, *id));
+            StockRow {
+                generation: id.0,
+                epoch: id.1,
+                tasks: checkpoint.agreed.tasks.len() as u32,
+                here,
+                flaws: bad.iter().map(|tid| format!("{tid} is damaged")).collect(),
+            }
+        };
+        wanted.map(row).collect()
+    }
+}
+
+impl World {
+    fn disks(&mut self) -> &mut Disks {
+        self.disks.as_mut().expect("hosts have stores of their own")
+    }
+
+    /// The image of a task is whole in the store of its host.
+    pub fn put_on_disk(&mut self, host: HostId, tid: Tid, epoch: u32) {
+        if let Some(disks) = &mut self.disks {
+            let generation = disks.ways[&tid].0;
+            disks.of(host.0).parts.insert((tid, (generation, epoch)));
+        }
+    }
+
+    /// Does what a daemon wants of its own store; what else it wants comes back.
+    pub fn use_disk(&mut self, host: HostId, output: Output) -> Option<Output> {
+        let Some(disks) = &mut self.disks else {
+            return Some(output);
+        };
+        match output {
+            Output::Store {
+                tid,
+                generation,
+                ref second,
+                ..
+            } => {
+                disks.ways.insert(tid, (generation, second.clone()));
+                return Some(output);
+            }
+            Output::Commit(checkpoint) if disks.late.contains(&host) => {
+                let disk = disks.of(host.0);
+                let agreed = &checkpoint.agreed;
+                let id = (agreed.generation, agreed.epoch);
+                disk.manifests.insert(id, *checkpoint);
+            }
+            Output::Commit(checkpoint) => {
+                let agreed = checkpoint.agreed.clone();
+                let id = (agreed.generation, agreed.epoch);
+                let name = format!("n{}", host.0);
+                for (task, part) in agreed.tasks.iter().zip(&checkpoint.parts) {
+                    let own = part.image.place == name || part.image.copy.as_ref() == Some(&name);
+                    assert!(!own || disks.of(host.0).parts.contains(&(task.tid, id)));
+                }
+                disks.of(host.0).manifests.insert(id, *checkpoint);
+                let (app, epoch) = (agreed.app, agreed.epoch);
+                let result = Ok(());
+                self.input(host, Input::Committed(Committed { app, epoch, result }));
+            }
+            Output::Drop {
+                generation, epoch, ..
+            } => {
+                let (disk, id) = (disks.of(host.0), (generation, epoch));
+                if !disk.manifests.contains_key(&id) {
+                    disk.parts.retain(|(_, of)| *of != id);
+                }
+            }
+            Output::ExpectCopy {
+                ticket, tid, from, ..
+            } => {
+                disks.copies.insert(ticket, (host, tid, from));
+            }
+            Output::CancelPart(ticket) => {
+                disks.copies.remove(&ticket);
+            }
+            Output::SendPart {
+                ticket, file: true, ..
+            } => {
+                disks.waiting.push((host, ticket));
+                if !disks.slow {
+                    self.send_copies();
+                }
+            }
+            Output::SendPart { ticket, from, .. } => {
+                let (to, tid) = self.expected.remove(&ticket).expect("it is awaited");
+                self.bring(host, (tid, from), to);
+                let whole = self.disks().is_whole(host, tid, from);
+                let result = if whole { Ok(()) } else { Err(damaged()) };
+                self.input(host, Input::PartSent(ticket, result));
+            }
+            Output::Stock {
+                question,
+                from,
+                verify,
+                ..
+            } => {
+                disks.asked.push((host, verify));
+                let rows = disks.rows(host, from, verify);
+                self.input(host, Input::Stocked(question, Ok(rows)));
+            }
+            Output::Load { question, from, .. } => {
+                let id = from.expect("one that was chosen");
+                let found = disks.of(host.0).manifests.get(&id).cloned();
+                let none = || Failed::new(FailKind::System, "it is not in this store");
+                let loaded = found.map(|checkpoint| {
+                    Box::new(Loaded {
+                        checkpoint,
+                        passed_over: Vec::new(),
+                        age_ms: 3_000,
+                    })
+                });
+                let result = loaded.ok_or_else(none);
+                self.input(host, Input::Loaded(question, result));
+            }
+            Output::Restore { tid, from, .. } => self.bring(host, (tid, from), host),
+            Output::ForgetStored(_) => drop(disks.disks.remove(&host)),
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// The copies that wait arrive.
+    fn send_copies(&mut self) {
+        for (host, ticket) in std::mem::take(&mut self.disks().waiting) {
+            self.input(host, Input::PartSent(ticket, Ok(())));
+            let disks = self.disks();
+            let Some((to, tid, id)) = disks.copies.remove(&ticket) else {
+                continue;
+            };
+            if !self.is_up(to) {
+                continue;
+            }
+            let disks = self.disks();
+            assert!(disks.of(host.0).parts.contains(&(tid, id)), "no such part");
+            let result = match disks.full.contains(&to) {
+                true => Err(Failed::new(FailKind::System, "no space left on device")),
+                false => {
+                    disks.of(to.0).parts.insert((tid, id));
+                    Ok(())
+                }
+            };
+            self.input(to, Input::CopyTaken(ticket, result));
+        }
+    }
+
+    /// A process is made of an image in the store of `host`.
+    fn bring(&mut self, host: HostId, (tid, from): (Tid, Id), to: HostId) {
+        let disks = self.disks();
+        assert!(
+            disks.of(host.0).parts.contains(&(tid, from)),
+            "no such part"
+        );
+        disks.read.push((host, tid, to));
+        if disks.is_whole(host, tid, from) {
+            self.restore(to, tid, from);
+        } else {
+            self.input(to, Input::Arrived(tid, Err(damaged())));
+        }
+    }
+}
+
+fn setting() -> (World, Tid, [Tid; 2]) {
+    setting_in(World::with_own_stores(4))
+}
+
+fn lives_on(world: &World, asked: u16, tid: Tid) -> Option<u16> {
+    let state = world.daemon(asked).agreement().state();
+    state.living_task(tid).map(|task| task.host.0)
+}
+
+#[test]
+fn each_image_is_on_two_disks_and_every_host_knows_the_checkpoint() {
+    let (mut world, master, workers) = setting();
+    world.save(master);
+    world.run_for(Duration::from_secs(1));
+    let disks = world.disks();
+    let holders = [workers[0], workers[1], master].map(|tid| disks.holders(tid, (0, 1)));
+    assert_eq!(holders, [vec![2, 3], vec![3, 4], vec![1, 4]]);
+    for host in 1..=4 {
+        let manifest = &disks.of(host).manifests[&(0, 1)];
+        let parts = manifest.parts.iter().map(|part| &part.image);
+        let places = parts.map(|part| (part.place.as_str(), part.copy.as_deref()));
+        let expected = [("n2", "n3"), ("n3", "n4"), ("n4", "n1")];
+        let expected = expected.map(|(place, copy)| (place, Some(copy)));
+        assert_eq!(places.collect::<Vec<_>>(), expected);
+    }
+    check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn a_host_that_is_alone_saves_without_a_copy_and_says_so() {
+    let mut world = World::with_own_stores(1);
+    let master = world.master(1, "master");
+    world.save(master);
+    assert_eq!(world.disks().holders(master, (0, 1)), [1]);
+    let part = &world.disks().of(1).manifests[&(0, 1)].parts[0].image;
+    assert_eq!(part.copy, None);
+    let noted = world.noted.iter();
+    let noted: Vec<_> = noted
+        .filter(|text| text.contains("this host alone"))
+        .collect();
+    assert_eq!(noted.len(), 1, "{:?}", world.noted);
+}
+
+#[test]
+fn what_was_on_a_lost_disk_goes_on_from_its_copy() {
+    let (mut world, master, workers) = setting();
+    world.save(master);
+    world.crash(3);
+    world.disks().disks.remove(&HostId(3));
+    world.until_back(master, 2);
+    // It lives where its image is.
+    let n = HostId;
+    let read = world.disks().read.clone();
+    let expected = [
+        (n(2), workers[0], n(2)),
+        (n(4), workers[1], n(4)),
+        (n(4), master, n(4)),
+    ];
+    assert_eq!(BTreeSet::from_iter(read), BTreeSet::from(expected));
+    check(&mut world, &[master, workers[0], workers[1]]);
+    // The next checkpoint is on two disks again.
+    world.save(master);
+    let disks = world.disks();
+    let holders = [workers[0], workers[1]].map(|tid| disks.holders(tid, (2, 2)));
+    assert_eq!(holders, [vec![2, 4], vec![1, 4]]);
+}
+
+#[test]
+fn an_image_goes_to_where_its_task_is_to_live() {
+    let (mut world, master, workers) = setting();
+    world.stop(master);
+    // The master lives where its console is.
+    let conn = world.conn();
+    let request = Request::Restart {
+        app: master,
+        from: None,
+        attach: true,
+        keep_files: false,
+    };
+    let answer = world.console(2, conn, &request);
+    assert!(matches!(answer, Answer::Restarted(_)), "{answer:?}");
+    assert_eq!(lives_on(&world, 1, master), Some(2));
+    let read = world.disks().read.clone();
+    let of_master = read.iter().find(|(_, tid, _)| *tid == master);
+    assert_eq!(of_master, Some(&(HostId(1), master, HostId(2))));
+    check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn a_damaged_image_is_taken_from_the_other_disk() {
+    let (mut world, master, workers) = setting();
+    world.stop(master);
+    let bad = (HostId(3), workers[1], (0, 1));
+    world.disks().damaged.insert(bad);
+    let wish = world.wish_restart(1, master);
+    let report = world.restarted(wish).expect("there is another copy");
+    assert_eq!((report.from, report.passed_over), ((0, 1), Vec::new()));
+    let read = world.disks().read.clone();
+    let of_it = read.iter().filter(|(_, tid, _)| *tid == workers[1]);
+    let from: Vec<u16> = of_it.map(|(host, ..)| host.0).collect();
+    assert_eq!(from, [3, 4]);
+    let verified = |(_, verify): &&(HostId, bool)| *verify;
+    assert_eq!(world.disks().asked.iter().filter(verified).count(), 4);
+    check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn a_checkpoint_of_which_an_image_is_on_no_disk_is_passed_over() {
+    let (mut world, master, workers) = setting();
+    world.save(master);
+    world.save(master);
+    world.crash(3);
+    let disks = world.disks();
+    disks.disks.remove(&HostId(3));
+    disks.damaged.insert((HostId(4), workers[1], (0, 2)));
+    world.until_back(master, 2);
+    // Damage is seen only when all is read: the second time.
+    let state = world.daemon(4).agreement().state();
+    assert_eq!(state.epochs(master).saved, 1);
+    check(&mut world, &[master, workers[0], workers[1]]);
+    // Of the last one nothing is left on any disk.
+    world.stop(master);
+    let disks = world.disks();
+    disks.disks.values_mut().for_each(|disk| disk.parts.clear());
+    let wish = world.wish_restart(1, master);
+    let failed = world.restarted(wish).expect_err("no image is left");
+    assert!(failed.text.contains("of its 3 images"), "{failed}");
+}
+
+#[test]
+fn a_host_that_came_later_learns_from_the_others_what_there_is() {
+    let (mut world, master, workers) = setting();
+    world.stop(master);
+    let late = world.join(HostId(1), "n5").expect("there is room");
+    world.run_for(Duration::from_secs(1));
+    let wish = world.wish_restart(late.0, master);
+    let report = world.restarted(wish).expect("others have it");
+    assert_eq!(report.from, (0, 1));
+    check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn a_host_without_room_for_a_copy_costs_the_checkpoint_and_nothing_else() {
+    let (mut world, master, workers) = setting();
+    world.disks().full.insert(HostId(4));
+    let wish = world.wish_checkpoint(master, false);
+    let failed = world.checkpointed(wish).expect_err("there is no room");
+    for part in ["copied to host 'n4'", "no space left"] {
+        assert!(failed.text.contains(part), "{failed}");
+    }
+    check(&mut world, &[master, workers[0], workers[1]]);
+    let disks = world.disks();
+    assert!(
+        disks.disks.values().all(|disk| disk.parts.is_empty()),
+        "{disks:?}"
+    );
+    disks.full.clear();
+    world.save(master);
+}
+
+/// A task on n2, and its master on n4: n3 has a copy of the one.
+fn without_third() -> (World, Tid, Tid) {
+    let mut world = World::with_own_stores(4);
+    let master = world.master(4, "master");
+    let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
+    (world, master, worker)
+}
+
+#[test]
+fn the_loss_of_a_host_that_was_to_have_a_copy_begins_the_checkpoint_again() {
+    let (mut world, master, worker) = without_third();
+    world.disks().slow = true;
+    let wish = world.wish_checkpoint(master, false);
+    world.run_until("copies are on their way", |world| {
+        let disks = world.disks.as_ref().expect("disks");
+        disks.waiting.len() == 2
+    });
+    world.disks().slow = false;
+    world.crash(3);
+    let report = world.checkpointed(wish).expect("there is another host");
+    assert_eq!(report.epoch, 2);
+    assert_eq!(world.disks().holders(worker, (0, 2)), [2, 4]);
+    assert_eq!(
+        world.disks().holders(worker, (0, 1)),
+        [],
+        "nothing of it is left"
+    );
+    check(&mut world, &[master, worker]);
+}
+
+#[test]
+fn the_loss_of_a_host_that_was_to_commit_costs_nothing() {
+    let (mut world, master, worker) = without_third();
+    world.disks().late.insert(HostId(3));
+    let wish = world.wish_checkpoint(master, false);
+    world.run_until("the others have committed", |world| {
+        let disks = world.disks.as_ref().expect("disks");
+        let has = |host: &u16| {
+            let disk = disks.disks.get(&HostId(*host));
+            disk.is_some_and(|disk| disk.manifests.contains_key(&(0, 1)))
+        };
+        [1, 2, 3, 4].iter().all(has)
+    });
+    world.run_for(Duration::from_millis(500));
+    assert!(
+        world.console_answer(wish.0, wish.1).is_none(),
+        "n3 has not said so"
+    );
+    world.crash(3);
+    let report = world.checkpointed(wish).expect("the others have it");
+    assert_eq!(report.epoch, 1);
+    check(&mut world, &[master, worker]);
+}
+
+#[test]
+fn all_hosts_have_stores_of_their_own_or_none() {
+    let mut world = World::with_own_stores(1);
+    world.disks = None;
+    let refused = world.join(HostId(1), "n2").expect_err("it shares one");
+    assert!(refused.contains("--store-local here too"), "{refused}");
+    let mut world = World::new(1);
+    world.disks = Some(Disks::default());
+    let refused = world.join(HostId(1), "n2").expect_err("it has its own");
+    assert!(refused.contains("or none"), "{refused}");
+}

@@ -1,0 +1,183 @@
+//! The checkpointer of images: all of the process, as it is, its program unchanged
+//! ([`vm_checkpoint`]).
+//!
+//! For a move, most of the image is written while the task runs, by a thread of the checkpointer's own;
+//! when little is left, or it does not get less, the daemon hears of it, and orders the stop. For a
+//! checkpoint, a copy of the process writes it, and the task goes on when all of its application stand.
+//!
+//! **Runs in signal handlers, and while all threads stand**: nothing here allocates or locks; the
+//! system calls are bare ones. No `unsafe` here.
+
+use crate::{
+    checkpointer::Checkpointer,
+    freeze::{self, report, report_saved},
+    interrupt::{data_socket, interrupt_socket},
+};
+use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64,
+    Ordering::{Relaxed, SeqCst},
+};
+use vm_checkpoint::{Carry, Folders, Moment, Options, raw::sys};
+use vm_wire::{
+    interrupt::{Freeze, Report},
+    limits,
+};
+
+pub(crate) use vm_checkpoint::{Section, in_section, prepare};
+
+/// Where the image goes, and whether that was closed after the image was whole.
+static IMAGE: AtomicI32 = AtomicI32::new(-1);
+static CLOSED: AtomicBool = AtomicBool::new(false);
+/// The copy of the process that writes an image, or has done so; 0 if there is none.
+static WRITER: AtomicI32 = AtomicI32::new(0);
+/// Memory is being sent while the task runs.
+static COPIES: AtomicBool = AtomicBool::new(false);
+/// The library's time when the image was written, and what is added to the system's. Microseconds.
+static SAVED_AT: AtomicI64 = AtomicI64::new(0);
+static OFFSET: AtomicI64 = AtomicI64::new(0);
+
+/// What of its open files goes along with a task that moves, or is in a checkpoint.
+const FOR_MOVE: Carry = Carry::Fitting(limits::MOVE_FILES);
+const FOR_CHECKPOINT: Carry = Carry::RollBack {
+    rewritable: limits::CHECKPOINT_FILES,
+    others: limits::MOVE_FILES,
+};
+
+/// What is added to the time of the system's clock, so that the library's own does not jump when the
+/// process was brought back elsewhere. Microseconds.
+pub(crate) fn clock_offset() -> i64 {
+    OFFSET.load(Relaxed)
+}
+
+/// Gives up what was begun; whether there was something.
+pub(crate) fn give_up_begun() -> bool {
+    let begun = COPIES.swap(false, SeqCst);
+    if begun {
+        vm_checkpoint::give_up_in_handler();
+    }
+    begun
+}
+
+/// See the module.
+pub(crate) struct Image;
+
+impl Checkpointer for Image {
+    fn prepare(&self, image: OwnedFd, compress: bool) {
+        reap();
+        let own = [data_socket(), interrupt_socket()];
+        let mut room = [0; _];
+        let options = options(&own, folders(&mut room), compress, FOR_MOVE);
+        let told = (interrupt_socket(), freeze::heeded());
+        // The thread that sends has a descriptor of its own.
+        let begun = vm_checkpoint::begin_in_handler(image.as_raw_fd(), options, told, copied);
+        sys::close(image.into_raw_fd());
+        match begun {
+            Ok(()) => COPIES.store(true, SeqCst),
+            Err(text) => report(Report::Refused(text.as_str())),
+        }
+    }
+
+    /// Threads in a [`Section`] hear of orders when they have left it, so this one is in none.
+    fn stop(&self) -> bool {
+        true
+    }
+
+    fn save(&self, image: OwnedFd, compress: bool, way: Freeze) {
+        let begun = COPIES.swap(false, SeqCst);
+        let image = image.into_raw_fd();
+        IMAGE.store(image, SeqCst);
+        CLOSED.store(false, SeqCst);
+        SAVED_AT.store(system_us() + clock_offset(), SeqCst);
+        if !begun {
+            reap();
+        }
+        let carry = match way {
+            Freeze::Move => FOR_MOVE,
+            Freeze::Checkpoint | Freeze::Copied => FOR_CHECKPOINT,
+        };
+        let own = [data_socket(), interrupt_socket()];
+        let mut room = [0; _];
+        let options = Options {
+            forked: way == Freeze::Copied,
+            ..options(&own, folders(&mut room), compress, carry)
+        };
+        let saved = vm_checkpoint::save_in_handler(image, options, begun);
+        if !CLOSED.load(SeqCst) {
+            sys::close(image);
+        }
+        if let Err(text) = saved {
+            report(Report::Refused(text.as_str()));
+        }
+    }
+
+    fn go_on(&self) {
+        give_up_begun();
+    }
+
+    fn rebuild(&self) {
+        OFFSET.store(SAVED_AT.load(SeqCst) - system_us(), SeqCst);
+        freeze::came_back(self);
+    }
+
+    /// The threads run when this returns.
+    fn resume(&self) {}
+}
+
+/// What was kept of the order, by way of `room`.
+fn folders(room: &mut [u8; 2 * limits::WORK_DIR_MAX]) -> Option<Folders<'_>> {
+    let (here, there) = freeze::folders(room)?;
+    Some(Folders { here, there })
+}
+
+fn options<'a>(
+    own: &'a [RawFd],
+    folders: Option<Folders<'a>>,
+    compress: bool,
+    carry: Carry,
+) -> Options<'a> {
+    Options {
+        compress,
+        // The daemon's process at the other end of the pipe reads, and nothing else.
+        lend: true,
+        own,
+        folders,
+        carry,
+        hold: Some(hold),
+        ..Options::default()
+    }
+}
+
+/// The rounds are over.
+fn copied(socket: RawFd, order: u64, bytes: u64, rounds: u32) {
+    freeze::report_over(socket, order, Report::Copied { bytes, rounds });
+}
+
+/// A copy of the process that has written an image, or still does though nobody wants it any more,
+/// would be in the way of the next one as a child.
+fn reap() {
+    match WRITER.swap(0, SeqCst) {
+        0 => {}
+        writer => vm_checkpoint::reap(writer),
+    }
+}
+
+/// All threads stand: tells the daemon, and waits for its word.
+fn hold(moment: Moment) {
+    match moment {
+        Moment::Writes => report(Report::Writes),
+        Moment::Saved { bytes, ns, writer } => {
+            WRITER.store(writer, SeqCst);
+            let micros = u32::try_from(ns / 1000).unwrap_or(u32::MAX);
+            report_saved(bytes, micros);
+            sys::close(IMAGE.load(SeqCst));
+            CLOSED.store(true, SeqCst);
+            freeze::stand(&Image);
+        }
+        Moment::Back => Image.rebuild(),
+    }
+}
+
+fn system_us() -> i64 {
+    (sys::clock_ns(libc::CLOCK_MONOTONIC) / 1000) as i64
+}

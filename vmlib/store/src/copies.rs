@@ -1,0 +1,212 @@
+//! Parts on the disks of two hosts, where each host has a store of its own: what is copied, and what
+//! one of several stores has of a checkpoint.
+//!
+//! A copy is the file of a part, under the same name in the same folder, written by the same rules. An
+//! increment is copied to where its base is ([`Store::copied_to`] sees to it), so a host that has the
+//! file of a part can read all of it.
+
+use crate::{
+    disk::Disk,
+    error::{Flaw, Step, StoreError},
+    hash::{HASH, Hasher},
+    increment::retry,
+    limits::BUFFER,
+    manifest::{Manifest, Part},
+    name::{self, CheckpointId},
+    part::{self, PartWriter},
+    store::{Depth, Store},
+    write::CheckpointWriter,
+};
+use std::io::Read;
+use vm_wire::Tid;
+
+/// What one store has of a checkpoint.
+#[derive(Debug)]
+pub struct Stocked {
+    /// Which checkpoint.
+    pub id: CheckpointId,
+    /// Its manifest, or why that cannot be used here.
+    pub manifest: Result<Manifest, StoreError>,
+    /// The tasks whose images are here, as a whole as far as the look can tell.
+    pub here: Vec<Tid>,
+    /// What is wrong with others that are here.
+    pub flaws: Vec<StoreError>,
+}
+
+impl<D: Disk> Store<D> {
+    /// Says which host gets copies of the parts that this one writes, if any does. An image is stored in
+    /// full if the one that it could be an increment of is not on both.
+    pub fn copied_to(mut self, host: Option<&str>) -> Self {
+        self.copy = host.map(str::to_owned);
+        self
+    }
+
+    /// Has images stored in full, if `full`: what they could be increments of cannot be copied.
+    pub fn in_full(mut self, full: bool) -> Self {
+        self.full = full;
+        self
+    }
+
+    /// Whether an increment of that part can be written here: it is in this store, and copied to where
+    /// the increment will be.
+    pub(crate) fn can_base(&self, base: &Part) -> bool {
+        let here = |host: &String| base.place == *host && base.copy == self.copy;
+        !self.full && self.host.as_ref().is_none_or(here)
+    }
+
+    /// The file of a part, for a copy of it. It is not verified; [`CheckpointWriter::take_copy`] does
+    /// that.
+    ///
+    /// # Errors
+    /// [`StoreError::Part`] when it is not there with its length, [`StoreError::Name`],
+    /// [`StoreError::System`].
+    pub fn open_file(
+        &self,
+        app: Tid,
+        id: CheckpointId,
+        part: &Part,
+    ) -> Result<D::File, StoreError> {
+        check_name(part)?;
+        let path = self.folder(app, id).join(&part.name);
+        let file = part::open_file(self.disk(), &path, part.stored, &part.place)?;
+        file.map_err(|flaw| StoreError::Part { path, flaw })
+    }
+
+    /// What is here of the newest checkpoints of an application, at most `max`, newest first; or of
+    /// that one alone. Whoever wrote them: what another host's disk held may have been copied here. One
+    /// without a manifest is left out.
+    ///
+    /// # Errors
+    /// [`StoreError::System`] when the folder of the application cannot be read.
+    pub fn stock(
+        &self,
+        app: Tid,
+        only: Option<CheckpointId>,
+        depth: Depth,
+        max: usize,
+    ) -> Result<Vec<Stocked>, StoreError> {
+        let ids = self.ids(app)?.into_iter().rev();
+        let wanted = ids.filter(|id| only.is_none_or(|only| only == *id));
+        let stocked = wanted.filter_map(|id| self.stocked(app, id, depth));
+        Ok(stocked.take(max).collect())
+    }
+
+    fn stocked(&self, app: Tid, id: CheckpointId, depth: Depth) -> Option<Stocked> {
+        let mut stocked = Stocked {
+            id,
+            manifest: self.read(app, id),
+            here: Vec::new(),
+            flaws: Vec::new(),
+        };
+        if let Err(StoreError::Unfinished { .. } | StoreError::Absent { .. }) = stocked.manifest {
+            return None;
+        }
+        let tasks = stocked.manifest.iter().flat_map(|it| &it.tasks);
+        for task in tasks {
+            let folder = self.app_folder(app);
+            let looked = match depth {
+                Depth::Lengths => part::open(self.disk(), &folder, id, &task.image).map(drop),
+                Depth::Hashes => part::verify(self.disk(), &folder, id, &task.image),
+            };
+            match looked {
+                Ok(()) => stocked.here.push(task.tid),
+                Err(StoreError::Part {
+                    flaw: Flaw::Missing { .. },
+                    ..
+                }) if !self.holds(&task.image) => {}
+                Err(why) => stocked.flaws.push(why),
+            }
+        }
+        Some(stocked)
+    }
+
+    /// Removes what is here of a checkpoint that was given up, unless it is committed here. None there
+    /// is no error.
+    ///
+    /// # Errors
+    /// [`StoreError::Committed`], [`StoreError::System`].
+    pub fn give_up(&self, app: Tid, id: CheckpointId) -> Result<(), StoreError> {
+        match self.ids(app)?.contains(&id) {
+            true => self.begin(app, id)?.abort(),
+            false => Ok(()),
+        }
+    }
+}
+
+impl<D: Disk> CheckpointWriter<D> {
+    /// Writes a copy of a part that another host has in its store: `from` gives the bytes of its file.
+    /// When this returns it is whole and on the disk. With a quota it may have so many bytes and no more.
+    ///
+    /// # Errors
+    /// [`StoreError::Base`] when the base of an increment is not here, [`StoreError::Part`] when what
+    /// came is not that part, or like [`CheckpointWriter::part`]. There is no such part then.
+    pub fn take_copy(
+        &self,
+        part: &Part,
+        from: &mut impl Read,
+        quota: Option<u64>,
+    ) -> Result<(), StoreError> {
+        check_name(part)?;
+        self.look_for_base(part)?;
+        let mut copy = self.part(&part.name, &part.place, quota)?;
+        let path = copy.path();
+        let sealed = write(&mut copy, from)?;
+        let (found, expected) = (copy.bytes(), part.stored);
+        let flaw = match part.base {
+            _ if found != expected => Flaw::Length { found, expected },
+            None if copy.hash() != part.hash => Flaw::Content {
+                found: copy.hash(),
+                expected: part.hash,
+            },
+            Some(_) if !sealed => Flaw::Increment {
+                what: "its hash differs",
+            },
+            _ => return copy.finish().map(drop),
+        };
+        Err(StoreError::Part { path, flaw })
+    }
+
+    fn look_for_base(&self, part: &Part) -> Result<(), StoreError> {
+        let (store, app, id) = self.whose();
+        let Some(of) = part.base else {
+            return Ok(());
+        };
+        let folder = store.folder(app, CheckpointId::new(of.generation, of.epoch));
+        let base = folder.join(&part.name);
+        let path = store.folder(app, id).join(&part.name);
+        let file = part::open_file(store.disk(), &base, of.bytes, &part.place)?;
+        file.map(drop)
+            .map_err(|flaw| StoreError::Base { path, base, flaw })
+    }
+}
+
+/// Writes all that comes. Returns whether it ends with the hash of what stands before that.
+fn write<D: Disk>(copy: &mut PartWriter<D>, from: &mut impl Read) -> Result<bool, StoreError> {
+    let mut hasher = Hasher::new();
+    let mut buffer = vec![0; BUFFER];
+    // What may be the hash at the end stands at the beginning of the buffer.
+    let mut held = 0;
+    loop {
+        let read = retry(|| from.read(&mut buffer[held..]));
+        let read = read.step("read what goes into", &copy.path())?;
+        if read == 0 {
+            let hash = hasher.finish();
+            return Ok(held == HASH && buffer[..HASH] == hash);
+        }
+        let end = held + read;
+        copy.write(&buffer[held..end])?;
+        let hashed = end.saturating_sub(HASH);
+        hasher.update(&buffer[..hashed]);
+        buffer.copy_within(hashed..end, 0);
+        held = end - hashed;
+    }
+}
+
+fn check_name(part: &Part) -> Result<(), StoreError> {
+    match name::is_part(&part.name) {
+        true => Ok(()),
+        false => Err(StoreError::Name {
+            name: part.name.clone(),
+        }),
+    }
+}
