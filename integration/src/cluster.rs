@@ -221,6 +221,18 @@ impl Cluster {
         self.folder().join(format!("store-{name}"))
     }
 
+    /// Copies the store to where another cluster, which has none, will have its own.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn copy_store_to(&self, other: &Cluster) {
+        let copied = Command::new("cp")
+            .arg("-rp")
+            .args([self.store(), other.store()])
+            .status();
+        assert!(copied.expect("cp runs").success());
+    }
+
     /// The file with the machine's secret.
     pub fn secret_file(&self) -> PathBuf {
         self.folder().join("secret")

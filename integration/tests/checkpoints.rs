@@ -3,57 +3,19 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
-use vm_integration::cluster::{Cluster, PATIENCE, client::Client, wait_for};
+use vm_integration::cluster::{
+    Cluster, PATIENCE,
+    client::{Client, NONE_LOST},
+    wait_for,
+};
 use vm_store::{CheckpointId, State, Store, name};
 use vm_wire::{
     Tid,
     agreed::ExitStatus,
-    checkpoint::{CheckpointReport, Policy, RestartReport},
+    checkpoint::Policy,
     console::{Answer, Request},
-    task::Failed,
 };
-
-fn checkpoint(client: &mut Client, tid: Tid) -> Result<CheckpointReport, Failed> {
-    save(client, tid, false)
-}
-
-fn save(client: &mut Client, tid: Tid, stop: bool) -> Result<CheckpointReport, Failed> {
-    match client.ask(&Request::Checkpoint(tid, stop)) {
-        Answer::Checkpointed(report) => Ok(report),
-        Answer::Failed(failed) => Err(failed),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// From then on this client is the application's console.
-fn restart(
-    client: &mut Client,
-    app: Tid,
-    from: Option<(u32, u32)>,
-) -> Result<RestartReport, Failed> {
-    restart_with(client, app, from, false)
-}
-
-fn restart_with(
-    client: &mut Client,
-    app: Tid,
-    from: Option<(u32, u32)>,
-    keep_files: bool,
-) -> Result<RestartReport, Failed> {
-    let request = Request::Restart {
-        app,
-        from,
-        attach: true,
-        keep_files,
-    };
-    match client.ask(&request) {
-        Answer::Restarted(report) => Ok(report),
-        Answer::Failed(failed) => Err(failed),
-        other => panic!("{other:?}"),
-    }
-}
 
 /// Runs a caller on the first host and its callee on the second, and stops both.
 fn stopped(cluster: &Cluster) -> Tid {
@@ -61,20 +23,9 @@ fn stopped(cluster: &Cluster) -> Tid {
     let master = run.run("vmtest", &["caller", "n2"]);
     run.output_until("it goes");
     let mut console = cluster.nodes[1].client();
-    save(&mut console, master, true).expect("it can be saved");
+    console.save(master, true).expect("it can be saved");
     assert_eq!(run.finish().status, ExitStatus::Suspended);
     master
-}
-
-/// Its standard input has ended, so the caller ends, and says whether all was well.
-fn ends_well(run: &mut Client) {
-    let finished = run.finish();
-    let text = format!("{finished:?}");
-    assert!(
-        text.contains("none lost, doubled or out of order"),
-        "{text}"
-    );
-    assert_eq!(finished.status, ExitStatus::Code(0), "{text}");
 }
 
 /// The checkpoints in the store, each read as a whole: epoch, tasks, bytes.
@@ -99,7 +50,7 @@ fn an_application_is_saved_again_and_again_and_loses_and_doubles_nothing() {
     run.output_until("it goes");
     let mut console = cluster.nodes[2].client();
     for epoch in 1..=5 {
-        let report = checkpoint(&mut console, master).expect("it can be saved");
+        let report = console.save(master, false).expect("it can be saved");
         assert_eq!((report.epoch, report.tasks), (epoch, 2));
         let last = *stored(&cluster.store()).last().expect("a checkpoint");
         assert_eq!(last, (epoch, 2, report.bytes));
@@ -121,7 +72,7 @@ fn what_cannot_be_saved_is_named_and_leaves_nothing_in_the_store() {
     let master = run.run("vmtest", &["caller", "n2"]);
     run.output_until("it goes");
     let mut console = cluster.nodes[1].client();
-    checkpoint(&mut console, master).expect("it can be saved");
+    console.save(master, false).expect("it can be saved");
     // A folder in the way, where the next one is to be.
     let app = fs::read_dir(cluster.store()).expect("a store").flatten();
     let folder = app
@@ -129,10 +80,12 @@ fn what_cannot_be_saved_is_named_and_leaves_nothing_in_the_store() {
         .next()
         .expect("an application");
     fs::write(folder.join("g0-e2"), "").expect("a file");
-    let failed = checkpoint(&mut console, master).expect_err("there is no room for it");
+    let failed = console
+        .save(master, false)
+        .expect_err("there is no room for it");
     assert!(failed.text.contains("cannot be saved"), "{failed}");
     assert!(failed.text.contains("g0-e2"), "{failed}");
-    let report = checkpoint(&mut console, master).expect("the next one is made");
+    let report = console.save(master, false).expect("the next one is made");
     assert!(report.epoch >= 3, "{report:?}");
     run.input(b"end\n");
     run.output_until("none lost, doubled or out of order");
@@ -148,10 +101,10 @@ fn a_writer_that_dies_costs_the_checkpoint_and_nothing_else() {
     let master = run.run("vmtest", &["caller", "n2"]);
     run.output_until("it goes");
     let mut console = cluster.nodes[0].client();
-    let failed = checkpoint(&mut console, master).expect_err("it was not stored");
+    let failed = console.save(master, false).expect_err("it was not stored");
     assert!(failed.text.contains("on 'n2' cannot be saved"), "{failed}");
     assert!(failed.text.contains("stores its image"), "{failed}");
-    let report = checkpoint(&mut console, master).expect("the next one is made");
+    let report = console.save(master, false).expect("the next one is made");
     assert_eq!(stored(&cluster.store()), [(report.epoch, 2, report.bytes)]);
     run.input(b"end\n");
     run.output_until("none lost, doubled or out of order");
@@ -165,13 +118,13 @@ fn an_application_that_was_stopped_goes_on_on_the_hosts_that_there_are() {
     let answer = late.ask(&Request::Delete("n2".to_owned()));
     assert_eq!(answer, Answer::Done);
     cluster.nodes[1].wait_end(std::time::Duration::from_secs(30));
-    let report = restart(&mut late, master, None).expect("it can be brought back");
+    let report = late.restart(master).expect("it can be brought back");
     assert_eq!(
         (report.app, report.from, report.generation),
         (master, (0, 1), 1)
     );
     assert_eq!(report.hosts.iter().map(|(_, count)| count).sum::<u32>(), 2);
-    ends_well(&mut late);
+    late.ends_well(NONE_LOST);
     let answer = late.ask(&Request::Ps(None));
     assert_eq!(answer, Answer::Ps(Vec::new()));
 }
@@ -181,17 +134,12 @@ fn an_application_goes_on_in_another_machine_from_a_copy_of_the_store() {
     let before = Cluster::on_loopback(2);
     let master = stopped(&before);
     let after = Cluster::on_loopback(1);
-    let store = before.store();
-    let copied = Command::new("cp")
-        .arg("-rp")
-        .args([&store, &after.store()])
-        .status();
-    assert!(copied.expect("cp runs").success());
+    before.copy_store_to(&after);
     drop(before);
     let mut console = after.nodes[0].client();
-    let report = restart(&mut console, master, None).expect("it can be brought back");
+    let report = console.restart(master).expect("it can be brought back");
     assert_eq!(report.app, master);
-    ends_well(&mut console);
+    console.ends_well(NONE_LOST);
 }
 
 /// The folder of a checkpoint of an application's first life.
@@ -221,17 +169,19 @@ fn an_image_that_was_damaged_brings_nothing_back() {
     let master = stopped(&cluster);
     let (image, whole) = damage(&folder_of(&cluster, master, 1));
     let mut console = cluster.nodes[0].client();
-    let failed = restart(&mut console, master, None).expect_err("none is whole");
+    let failed = console.restart(master).expect_err("none is whole");
     assert!(failed.text.contains("none of"), "{failed}");
     // Its manifest is whole: what is wrong with the image is found while it is read.
-    let failed = restart(&mut console, master, Some((0, 1))).expect_err("it is damaged");
+    let failed = console
+        .restart_from(master, Some((0, 1)), false)
+        .expect_err("it is damaged");
     let names = failed.text.contains("on 'n") && failed.text.contains("damaged");
     assert!(names, "{failed}");
     let answer = console.ask(&Request::Ps(None));
     assert_eq!(answer, Answer::Ps(Vec::new()));
     fs::write(&image, &whole).expect("it can be written");
-    restart(&mut console, master, None).expect("it can be brought back");
-    ends_well(&mut console);
+    console.restart(master).expect("it can be brought back");
+    console.ends_well(NONE_LOST);
 }
 
 #[test]
@@ -241,18 +191,18 @@ fn a_damaged_checkpoint_is_passed_over_and_the_one_before_brought_back() {
     let master = run.run("vmtest", &["caller", "n2"]);
     run.output_until("it goes");
     let mut console = cluster.nodes[1].client();
-    checkpoint(&mut console, master).expect("it can be saved");
-    save(&mut console, master, true).expect("it can be saved");
+    console.save(master, false).expect("it can be saved");
+    console.save(master, true).expect("it can be saved");
     assert_eq!(run.finish().status, ExitStatus::Suspended);
     damage(&folder_of(&cluster, master, 2));
-    let report = restart(&mut console, master, None).expect("the one before is whole");
+    let report = console.restart(master).expect("the one before is whole");
     assert_eq!(report.from, (0, 1));
     let [passed_over] = &report.passed_over[..] else {
         panic!("{report:?}");
     };
     assert!(passed_over.contains("g0-e2: "), "{report:?}");
     assert!(passed_over.contains("damaged"), "{report:?}");
-    ends_well(&mut console);
+    console.ends_well(NONE_LOST);
 }
 
 #[test]
@@ -273,21 +223,23 @@ fn an_image_that_is_whole_but_not_that_of_the_manifest_brings_nothing_back() {
     other.tasks[1].image.hash[7] ^= 1;
     commit(&other);
     let mut console = cluster.nodes[0].client();
-    let failed = restart(&mut console, master, Some((0, 1))).expect_err("it is another one");
+    let failed = console
+        .restart_from(master, Some((0, 1)), false)
+        .expect_err("it is another one");
     assert!(failed.text.contains("on 'n"), "{failed}");
     let found = format!("{}: the part is damaged", other.tasks[1].image.name);
     wait_for("what the reader has found", PATIENCE, || {
         let mut logs = cluster.nodes.iter().map(|node| node.log());
         logs.any(|log| log.contains(&found)).then_some(())
     });
-    let failed = restart(&mut console, master, None).expect_err("none is whole");
+    let failed = console.restart(master).expect_err("none is whole");
     assert!(failed.text.contains("none of"), "{failed}");
     assert!(failed.text.contains("the part is damaged"), "{failed}");
     let answer = console.ask(&Request::Ps(None));
     assert_eq!(answer, Answer::Ps(Vec::new()));
     commit(&whole);
-    restart(&mut console, master, None).expect("it can be brought back");
-    ends_well(&mut console);
+    console.restart(master).expect("it can be brought back");
+    console.ends_well(NONE_LOST);
 }
 
 #[test]
@@ -298,11 +250,11 @@ fn a_reader_that_dies_costs_the_restart_and_nothing_else() {
     cluster.add_node("n2".to_owned(), command);
     let master = stopped(&cluster);
     let mut console = cluster.nodes[0].client();
-    let failed = restart(&mut console, master, None).expect_err("a part is missing");
+    let failed = console.restart(master).expect_err("a part is missing");
     assert!(failed.text.contains("on 'n2'"), "{failed}");
-    let report = restart(&mut console, master, None).expect("it can be brought back");
+    let report = console.restart(master).expect("it can be brought back");
     assert!(report.generation >= 2, "{report:?}");
-    ends_well(&mut console);
+    console.ends_well(NONE_LOST);
 }
 
 #[test]
@@ -345,12 +297,12 @@ fn an_application_that_loses_a_host_goes_back_by_itself_and_its_console_is_told(
     let master = run.run("vmtest", &["caller", "n2"]);
     run.output_until("it goes");
     let mut console = cluster.nodes[2].client();
-    checkpoint(&mut console, master).expect("it can be saved");
+    console.save(master, false).expect("it can be saved");
     cluster.nodes[1].signal(rustix::process::Signal::KILL);
     run.output_until("host 'n2' is lost");
     run.output_until("runs again on");
     // The same console, and nobody has asked for anything.
-    ends_well(&mut run);
+    run.ends_well(NONE_LOST);
 }
 
 #[test]
@@ -361,13 +313,13 @@ fn an_application_whose_last_checkpoint_is_damaged_goes_back_to_the_one_before()
     run.output_until("it goes");
     let mut console = cluster.nodes[2].client();
     for _ in 0..2 {
-        checkpoint(&mut console, master).expect("it can be saved");
+        console.save(master, false).expect("it can be saved");
     }
     damage(&folder_of(&cluster, master, 2));
     cluster.nodes[1].signal(rustix::process::Signal::KILL);
     run.output_until("host 'n2' is lost");
     run.output_until("runs again on");
-    ends_well(&mut run);
+    run.ends_well(NONE_LOST);
 }
 
 #[test]
@@ -405,7 +357,7 @@ fn kept_books(cluster: &Cluster) -> (Tid, [Vec<u8>; 3]) {
     run.input(b"10\n");
     run.output_until("step 10");
     let mut console = cluster.nodes[1].client();
-    checkpoint(&mut console, master).expect("it can be saved");
+    console.save(master, false).expect("it can be saved");
     let before = contents(&folder);
     run.input(b"10\n");
     run.output_until("step 20");
@@ -454,12 +406,12 @@ fn files_that_tasks_write_are_what_they_were_when_the_application_goes_on() {
     let cluster = Cluster::on_loopback(2);
     let (master, _) = kept_books(&cluster);
     let mut console = cluster.nodes[0].client();
-    restart(&mut console, master, None).expect("it can be brought back");
+    console.restart(master).expect("it can be brought back");
     goes_on(&cluster, &mut console);
     // Once more, when much more was written, and a file is gone.
     fs::remove_file(books(&cluster).join("table")).expect("it is there");
     let mut console = cluster.nodes[1].client();
-    restart(&mut console, master, None).expect("it can be brought back");
+    console.restart(master).expect("it can be brought back");
     goes_on(&cluster, &mut console);
 }
 
@@ -470,14 +422,18 @@ fn files_are_left_as_they_are_if_that_is_asked_for() {
     let folder = books(&cluster);
     let after = contents(&folder);
     let mut console = cluster.nodes[0].client();
-    let failed = restart_with(&mut console, master, None, true).expect_err("files have changed");
+    let failed = console
+        .restart_from(master, None, true)
+        .expect_err("files have changed");
     assert!(failed.text.contains("has changed: "), "{failed}");
     assert!(contents(&folder) == after);
     // Where only the log has grown, it goes on with that.
     for (name, content) in ["table", "board"].iter().zip(&before[1..]) {
         fs::write(folder.join(name), content).expect("it can be written");
     }
-    restart_with(&mut console, master, None, true).expect("it can be brought back");
+    console
+        .restart_from(master, None, true)
+        .expect("it can be brought back");
     let finished = console.finish();
     let text = format!("{finished:?}");
     let found = format!("the log has {} bytes", after[0].len());
@@ -492,7 +448,7 @@ fn what_has_changed_alone_is_stored_and_all_of_it_comes_back() {
     let master = run.run("vmtest", &["ledger", "64"]);
     run.output_until("it goes");
     let mut console = cluster.nodes[1].client();
-    let full = checkpoint(&mut console, master).expect("it can be saved");
+    let full = console.save(master, false).expect("it can be saved");
     assert!(full.bytes > 64 << 20, "{full:?}");
     assert_eq!(full.stored, full.bytes);
     let policy = Policy {
@@ -505,7 +461,7 @@ fn what_has_changed_alone_is_stored_and_all_of_it_comes_back() {
     for change in 1..=3 {
         run.input(b"\n");
         run.output_until(&format!("change {change} is made"));
-        let report = save(&mut console, master, change == 3).expect("it can be saved");
+        let report = console.save(master, change == 3).expect("it can be saved");
         assert!(report.bytes > 64 << 20, "{report:?}");
         // Each hundredth page was changed, once, twice and three times.
         let percent = 3 * change;
@@ -515,7 +471,7 @@ fn what_has_changed_alone_is_stored_and_all_of_it_comes_back() {
         assert_eq!(epochs, [full.epoch, report.epoch]);
     }
     assert_eq!(run.finish().status, ExitStatus::Suspended);
-    restart(&mut console, master, None).expect("it can be brought back");
+    console.restart(master).expect("it can be brought back");
     let finished = console.finish();
     let text = format!("{finished:?}");
     assert!(
@@ -533,7 +489,7 @@ fn a_store_that_has_reached_its_quota_costs_the_checkpoint_and_nothing_else() {
     let master = run.run("vmtest", &["caller", "n2"]);
     run.output_until("it goes");
     let mut console = cluster.nodes[0].client();
-    let failed = checkpoint(&mut console, master).expect_err("it does not fit");
+    let failed = console.save(master, false).expect_err("it does not fit");
     assert!(failed.text.contains("on 'n2' cannot be saved"), "{failed}");
     assert!(failed.text.contains("quota"), "{failed}");
     wait_for("nothing is left of it", PATIENCE, || {

@@ -3,7 +3,7 @@
 
 use rustix::process::Signal;
 use std::time::Duration;
-use vm_integration::cluster::{Cluster, PATIENCE, client::Client, wait_for};
+use vm_integration::cluster::{Cluster, PATIENCE, client::Client, processes, wait_for};
 use vm_wire::{
     console::{Answer, HostState, Request},
     limits,
@@ -115,7 +115,10 @@ fn the_tasks_of_a_stopped_daemon_end_before_it_is_declared_dead() {
     let name = cluster.nodes[victim].name.as_str();
     let took = cluster.await_state(0, &[name], HostState::Dead);
     for task in tasks {
-        assert!(!alive(task), "a task outlived its host's lease");
+        assert!(
+            !processes::is_alive(task),
+            "a task outlived its host's lease"
+        );
     }
     println!("declared dead after {took:?}");
     assert!(took < limits::DETECTION_PROMISE, "{took:?}");
@@ -178,7 +181,7 @@ fn of_two_against_three_the_two_end_and_the_three_go_on() {
     expect_dead(&cluster, master, &small);
     for task in tasks {
         assert!(
-            !alive(task),
+            !processes::is_alive(task),
             "a task of the minority lives after its host was declared dead"
         );
     }
@@ -219,24 +222,7 @@ fn the_leader_can_be_deleted() {
 /// The children of a process, once there are `count`.
 fn children(pid: i32, count: usize) -> Vec<i32> {
     wait_for(&format!("{count} children of {pid}"), PATIENCE, || {
-        let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
-            .expect("the daemon lives");
-        let children: Vec<i32> = list
-            .split_whitespace()
-            .map(|child| child.parse().expect("a pid"))
-            .collect();
+        let children = processes::children(pid);
         (children.len() == count).then_some(children)
     })
-}
-
-/// Whether a process runs: a zombie does not.
-fn alive(pid: i32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .ok()
-        .and_then(|stat| {
-            stat.rsplit(')')
-                .next()
-                .map(|rest| !rest.trim_start().starts_with('Z'))
-        })
-        .unwrap_or(false)
 }

@@ -5,38 +5,17 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
 };
-use vm_integration::cluster::{Cluster, PATIENCE, binaries, client::Client, end_with_us, wait_for};
+use vm_integration::cluster::{
+    Cluster, PATIENCE, binaries,
+    client::{Client, NONE_LOST},
+    end_with_us, wait_for,
+};
 use vm_store::{CheckpointId, Manifest, Store, name};
 use vm_wire::{
     Tid,
     agreed::ExitStatus,
-    checkpoint::{CheckpointReport, RestartReport},
     console::{Answer, Request},
-    task::Failed,
 };
-
-fn save(client: &mut Client, tid: Tid, stop: bool) -> Result<CheckpointReport, Failed> {
-    match client.ask(&Request::Checkpoint(tid, stop)) {
-        Answer::Checkpointed(report) => Ok(report),
-        Answer::Failed(failed) => Err(failed),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// From then on this client is the application's console.
-fn restart(client: &mut Client, app: Tid) -> Result<RestartReport, Failed> {
-    let request = Request::Restart {
-        app,
-        from: None,
-        attach: true,
-        keep_files: false,
-    };
-    match client.ask(&request) {
-        Answer::Restarted(report) => Ok(report),
-        Answer::Failed(failed) => Err(failed),
-        other => panic!("{other:?}"),
-    }
-}
 
 /// A caller on the first host, that is its console, and its callee on the second one.
 fn running(cluster: &Cluster) -> (Client, Tid) {
@@ -49,20 +28,9 @@ fn running(cluster: &Cluster) -> (Client, Tid) {
 fn stopped(cluster: &Cluster) -> Tid {
     let (mut run, master) = running(cluster);
     let mut console = cluster.nodes[1].client();
-    save(&mut console, master, true).expect("it can be saved");
+    console.save(master, true).expect("it can be saved");
     assert_eq!(run.finish().status, ExitStatus::Suspended);
     master
-}
-
-/// Its standard input has ended, so the caller ends, and says whether all was well.
-fn ends_well(run: &mut Client) {
-    let finished = run.finish();
-    let text = format!("{finished:?}");
-    assert!(
-        text.contains("none lost, doubled or out of order"),
-        "{text}"
-    );
-    assert_eq!(finished.status, ExitStatus::Code(0), "{text}");
 }
 
 /// The files of a checkpoint of an application's first life on a host, and its manifest, if it is there.
@@ -94,7 +62,7 @@ fn what_a_lost_disk_held_comes_back_from_its_copies() {
     let (mut run, master) = running(&cluster);
     let mut console = cluster.nodes[2].client();
     for epoch in 1..=2 {
-        save(&mut console, master, false).expect("it can be saved");
+        console.save(master, false).expect("it can be saved");
         let held = ["n1", "n2", "n3"].map(|host| held(&cluster, host, master, epoch));
         // The caller's is on n1 and n2, the callee's on n2 and n3.
         assert_eq!(held.each_ref().map(|(images, _)| images.len()), [1, 2, 1]);
@@ -113,7 +81,7 @@ fn what_a_lost_disk_held_comes_back_from_its_copies() {
     fs::remove_dir_all(cluster.store_of("n2")).expect("its disk is lost");
     run.output_until("host 'n2' is lost");
     run.output_until("runs again on");
-    ends_well(&mut run);
+    run.ends_well(NONE_LOST);
 }
 
 /// Damages the callee's image on its own disk.
@@ -160,9 +128,9 @@ fn a_damaged_image_is_taken_from_the_other_disk() {
     let master = stopped(&cluster);
     damage(&cluster, master);
     let mut console = cluster.nodes[0].client();
-    let report = restart(&mut console, master).expect("there is another");
+    let report = console.restart(master).expect("there is another");
     assert_eq!(report.from, (0, 1));
-    ends_well(&mut console);
+    console.ends_well(NONE_LOST);
 }
 
 #[test]
@@ -171,13 +139,13 @@ fn an_image_is_sent_to_where_its_task_is_to_live() {
     let master = stopped(&cluster);
     // The caller lives where its console is: there is no image of it.
     let mut console = cluster.nodes[2].client();
-    restart(&mut console, master).expect("the image can be sent");
+    console.restart(master).expect("the image can be sent");
     let Answer::Ps(rows) = console.ask(&Request::Ps(None)) else {
         panic!("no listing")
     };
     let row = rows.iter().find(|row| row.tid == master);
     assert_eq!(row.map(|row| row.host.as_str()), Some("n3"));
-    ends_well(&mut console);
+    console.ends_well(NONE_LOST);
 }
 
 #[test]
@@ -195,8 +163,8 @@ fn an_application_goes_on_in_another_machine_from_copies_of_the_folders() {
     }
     for cluster in [own, shared] {
         let mut console = cluster.nodes[0].client();
-        restart(&mut console, master).expect("it can be brought back");
-        ends_well(&mut console);
+        console.restart(master).expect("it can be brought back");
+        console.ends_well(NONE_LOST);
     }
 }
 
@@ -208,14 +176,14 @@ fn a_copy_that_fails_costs_the_checkpoint_and_nothing_else() {
     cluster.add_node("n3".to_owned(), command);
     let (mut run, master) = running(&cluster);
     let mut console = cluster.nodes[0].client();
-    let failed = save(&mut console, master, false).expect_err("the copy fails");
+    let failed = console.save(master, false).expect_err("the copy fails");
     assert!(failed.text.contains("copied to host 'n3'"), "{failed}");
     wait_for("nothing is left of it", PATIENCE, || {
         let hosts = ["n1", "n2", "n3"];
         let images = hosts.map(|host| held(&cluster, host, master, 1).0.len());
         (images == [0; 3]).then_some(())
     });
-    save(&mut console, master, false).expect("it can be saved");
+    console.save(master, false).expect("it can be saved");
     run.input(b"end\n");
     run.output_until("none lost, doubled or out of order");
 }

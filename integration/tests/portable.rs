@@ -1,51 +1,20 @@
 //! Applications whose tasks give their state themselves: saved, stopped, brought back elsewhere.
 
-use std::{fs, path::Path, process::Command};
-use vm_integration::cluster::{Cluster, PATIENCE, binaries, client::Client, wait_for};
+use std::{fs, path::Path};
+use vm_integration::cluster::{Cluster, PATIENCE, binaries, wait_for};
 use vm_store::Store;
 use vm_wire::{
     Tid,
     agreed::ExitStatus,
-    checkpoint::{CheckpointReport, RestartReport},
     console::{Answer, Request},
     peer::MoveWay,
-    task::{FailKind, Failed},
+    task::FailKind,
 };
 
 /// The longest chain of those that begin below 20,000,000.
 const LONGEST: &str = "the chain of 15733191 has 704 steps";
 /// What `vmtest portable` says at its end.
 const WELL: &str = "all came back, none lost, doubled or out of order";
-
-fn save(client: &mut Client, tid: Tid, stop: bool) -> Result<CheckpointReport, Failed> {
-    match client.ask(&Request::Checkpoint(tid, stop)) {
-        Answer::Checkpointed(report) => Ok(report),
-        Answer::Failed(failed) => Err(failed),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// From then on this client is the application's console.
-fn restart(client: &mut Client, app: Tid) -> RestartReport {
-    let request = Request::Restart {
-        app,
-        from: None,
-        attach: true,
-        keep_files: false,
-    };
-    match client.ask(&request) {
-        Answer::Restarted(report) => report,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn copy_store(from: &Cluster, to: &Cluster) {
-    let copied = Command::new("cp")
-        .arg("-rp")
-        .args([from.store(), to.store()])
-        .status();
-    assert!(copied.expect("cp runs").success());
-}
 
 /// For each task of an application's last checkpoint on which hosts it can be brought back.
 fn arches(store: &Path, app: Tid) -> Vec<String> {
@@ -59,32 +28,28 @@ fn arches(store: &Path, app: Tid) -> Vec<String> {
     manifest.tasks.into_iter().map(|task| task.arch).collect()
 }
 
-/// The run ends, and all was well.
-fn ends_with(run: &mut Client, text: &str) {
-    let finished = run.finish();
-    assert_eq!(finished.status, ExitStatus::Code(0), "{finished:?}");
-    assert!(finished.stdout.contains(text), "{finished:?}");
-}
-
 #[test]
 fn a_portable_application_is_stopped_and_goes_on_in_another_machine() {
     let before = Cluster::on_loopback(2);
     let mut run = before.nodes[0].client();
     let master = run.run("collatz", &["--workers", "3"]);
     run.output_until("1 of 200 pieces");
-    let report = save(&mut before.nodes[1].client(), master, true).expect("it can be saved");
+    let report = before.nodes[1]
+        .client()
+        .save(master, true)
+        .expect("it can be saved");
     assert_eq!(report.tasks, 4);
     // No memory of a process is in it.
     assert!(report.bytes < 1 << 20, "{report:?}");
     assert_eq!(run.finish().status, ExitStatus::Suspended);
     assert_eq!(arches(&before.store(), master), ["any"; 4]);
     let after = Cluster::on_loopback(3);
-    copy_store(&before, &after);
+    before.copy_store_to(&after);
     drop(before);
     let mut run = after.nodes[2].client();
-    let report = restart(&mut run, master);
+    let report = run.restart(master).expect("it can be brought back");
     assert_eq!((report.app, report.generation), (master, 1));
-    ends_with(&mut run, LONGEST);
+    run.ends_well(LONGEST);
 }
 
 #[test]
@@ -95,24 +60,29 @@ fn messages_under_way_between_portable_tasks_are_neither_lost_nor_doubled() {
     let mut console = cluster.nodes[2].client();
     run.output_until("1000 came back");
     for epoch in 1..=3 {
-        let report = save(&mut console, master, false).expect("it can be saved");
+        let report = console.save(master, false).expect("it can be saved");
         assert_eq!((report.epoch, report.tasks), (epoch, 2));
         let told = run.output_until("after a save");
         assert!(told.contains("before a save"), "{told}");
     }
     // It goes on from the last one.
-    save(&mut console, master, true).expect("it can be saved");
+    console.save(master, true).expect("it can be saved");
     assert_eq!(run.finish().status, ExitStatus::Suspended);
     let mut run = cluster.nodes[1].client();
-    restart(&mut run, master);
+    run.restart(master).expect("it can be brought back");
     let told = run.output_until("on from ");
     assert!(told.contains("resumed"), "{told}");
     // And from one that was made of a process that was brought back itself.
-    save(&mut console, master, true).expect("it can be saved");
+    console.save(master, true).expect("it can be saved");
     assert_eq!(run.finish().status, ExitStatus::Suspended);
     let mut run = cluster.nodes[2].client();
-    assert_eq!(restart(&mut run, master).generation, 2);
-    ends_with(&mut run, WELL);
+    assert_eq!(
+        run.restart(master)
+            .expect("it can be brought back")
+            .generation,
+        2
+    );
+    run.ends_well(WELL);
 }
 
 #[test]
@@ -122,15 +92,15 @@ fn some_tasks_of_an_application_may_be_portable_and_others_images() {
     let master = run.run("collatz", &["--image"]);
     run.output_until("1 of 200 pieces");
     let mut console = cluster.nodes[1].client();
-    save(&mut console, master, false).expect("it can be saved");
-    save(&mut console, master, true).expect("it can be saved");
+    console.save(master, false).expect("it can be saved");
+    console.save(master, true).expect("it can be saved");
     assert_eq!(run.finish().status, ExitStatus::Suspended);
     let mut arches = arches(&cluster.store(), master);
     arches.sort();
     assert_eq!(arches, ["any", "any", std::env::consts::ARCH]);
     let mut run = cluster.nodes[0].client();
-    restart(&mut run, master);
-    ends_with(&mut run, LONGEST);
+    run.restart(master).expect("it can be brought back");
+    run.ends_well(LONGEST);
 }
 
 #[test]
@@ -139,11 +109,14 @@ fn a_portable_application_that_loses_a_host_goes_back_by_itself() {
     let mut run = cluster.nodes[0].client();
     let master = run.run("vmtest", &["portable", "60000", "n3"]);
     run.output_until("1000 came back");
-    save(&mut cluster.nodes[1].client(), master, false).expect("it can be saved");
+    cluster.nodes[1]
+        .client()
+        .save(master, false)
+        .expect("it can be saved");
     cluster.nodes[2].signal(rustix::process::Signal::KILL);
     cluster.nodes[2].wait_end(PATIENCE);
     run.output_until("on from ");
-    ends_with(&mut run, WELL);
+    run.ends_well(WELL);
 }
 
 #[test]
@@ -157,7 +130,7 @@ fn a_portable_program_has_its_application_saved_and_goes_on_behind_that() {
     // From the third step on, with the next request.
     let told = run.output_until("step 4 is e");
     assert!(!told.contains("step 3"), "{told}");
-    ends_with(&mut run, "step 5 is e");
+    run.ends_well("step 5 is e");
 }
 
 #[test]
@@ -180,7 +153,7 @@ fn a_portable_task_is_moved_at_a_safe_point() {
         let answer = console.ask(&Request::Move(peer, Some(to.to_owned()), way));
         assert!(matches!(answer, Answer::Moved(_)), "{answer:?}");
     }
-    ends_with(&mut run, WELL);
+    run.ends_well(WELL);
 }
 
 #[test]
@@ -190,7 +163,9 @@ fn a_portable_task_that_comes_to_no_safe_point_is_named_and_runs_on() {
     let master = run.run("vmtest", &["portable-deaf"]);
     run.output_until("it goes");
     let mut console = cluster.nodes[0].client();
-    let failed = save(&mut console, master, false).expect_err("it has no safe point");
+    let failed = console
+        .save(master, false)
+        .expect_err("it has no safe point");
     assert_eq!(failed.kind, FailKind::Refused);
     assert!(failed.text.contains("came to no safe point"), "{failed}");
     let stored = fs::read_dir(cluster.store())
@@ -201,7 +176,7 @@ fn a_portable_task_that_comes_to_no_safe_point_is_named_and_runs_on() {
     assert_eq!(files.flatten().count(), 0, "nothing is left in the store");
     // What was said meanwhile is read first; what is said after another refusal was said after it.
     run.output_until("it goes");
-    let failed = save(&mut console, master, true).expect_err("nor later");
+    let failed = console.save(master, true).expect_err("nor later");
     assert!(failed.text.contains("came to no safe point"), "{failed}");
     run.output_until("it goes");
 }
@@ -217,7 +192,10 @@ fn a_program_that_is_not_there_is_named() {
     let mut run = before.nodes[0].client();
     let master = run.run(&path, &[]);
     run.output_until("1 of 200 pieces");
-    save(&mut before.nodes[0].client(), master, true).expect("it can be saved");
+    before.nodes[0]
+        .client()
+        .save(master, true)
+        .expect("it can be saved");
     assert_eq!(run.finish().status, ExitStatus::Suspended);
     fs::remove_file(&program).expect("it was there");
     let request = Request::Restart {
@@ -236,10 +214,10 @@ fn a_program_that_is_not_there_is_named() {
     fs::create_dir(&elsewhere).expect("a folder");
     fs::copy(binaries::binary("collatz"), elsewhere.join("their-collatz")).expect("a copy");
     let mut after = Cluster::on_loopback(0);
-    copy_store(&before, &after);
+    before.copy_store_to(&after);
     let path = elsewhere.to_str().expect("text").to_owned();
     after.add(&["--path", &path]);
     let mut run = after.nodes[0].client();
-    restart(&mut run, master);
-    ends_with(&mut run, LONGEST);
+    run.restart(master).expect("it can be brought back");
+    run.ends_well(LONGEST);
 }

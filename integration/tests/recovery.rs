@@ -7,9 +7,10 @@ use std::{
     process::{Command, Stdio},
     time::Duration,
 };
-use vm_integration::cluster::{Cluster, Node, PATIENCE, binaries, end_with_us, wait_for};
+use vm_integration::cluster::{
+    Cluster, Node, PATIENCE, binaries, client::NONE_LOST, end_with_us, processes, wait_for,
+};
 use vm_wire::{
-    agreed::ExitStatus,
     console::{Answer, HostState, Request},
     limits,
 };
@@ -26,18 +27,9 @@ fn job(node: &Node) -> Command {
 /// The processes that a daemon has, once there is one.
 fn children(daemon: i32) -> Vec<i32> {
     wait_for("a task's process", PATIENCE, || {
-        let list = fs::read_to_string(format!("/proc/{daemon}/task/{daemon}/children"));
-        let list = list.expect("the daemon lives");
-        let children: Vec<i32> = list.split_whitespace().flat_map(str::parse).collect();
+        let children = processes::children(daemon);
         (!children.is_empty()).then_some(children)
     })
-}
-
-/// Whether a process runs: a zombie does not.
-fn is_alive(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
-    !state.is_empty() && !state.starts_with('Z')
 }
 
 #[test]
@@ -62,8 +54,7 @@ fn when_the_voter_of_two_hosts_dies_the_machine_ends_and_the_job_goes_on_in_the_
     let Answer::Ps(rows) = console.ask(&Request::Ps(None)) else {
         panic!("ps has no such answer");
     };
-    let saved = console.ask(&Request::Checkpoint(rows[0].tid, false));
-    assert!(matches!(saved, Answer::Checkpointed(_)), "{saved:?}");
+    console.save(rows[0].tid, false).expect("it can be saved");
     let tasks = children(before.nodes[1].pid());
     before.nodes[0].signal(Signal::KILL);
     // Nobody can confirm its lease: what it has ends, and it says why.
@@ -72,7 +63,7 @@ fn when_the_voter_of_two_hosts_dies_the_machine_ends_and_the_job_goes_on_in_the_
     assert!(log.contains("majority"), "{log}");
     for task in tasks {
         wait_for("the end of a task", PATIENCE, || {
-            (!is_alive(task)).then_some(())
+            (!processes::is_alive(task)).then_some(())
         });
     }
     assert!(!first.wait().expect("it ends").success());
@@ -102,8 +93,7 @@ fn of_a_parted_machine_one_side_goes_on_and_when_it_heals_nothing_runs_twice() {
     let master = run.run("vmtest", &["caller", "n1"]);
     run.output_until("it goes");
     let mut console = cluster.nodes[1].client();
-    let saved = console.ask(&Request::Checkpoint(master, false));
-    assert!(matches!(saved, Answer::Checkpointed(_)), "{saved:?}");
+    console.save(master, false).expect("it can be saved");
     let tasks = children(cluster.nodes[0].pid());
     let network = cluster.network.as_ref().expect("a cluster in namespaces");
     // The founder leads.
@@ -111,17 +101,14 @@ fn of_a_parted_machine_one_side_goes_on_and_when_it_heals_nothing_runs_twice() {
     let took = cluster.await_state(2, &["n1"], HostState::Dead);
     assert!(took < limits::DETECTION_PROMISE, "{took:?}");
     for task in tasks {
-        assert!(!is_alive(task), "it lives after its host was declared dead");
+        assert!(
+            !processes::is_alive(task),
+            "it lives after its host was declared dead"
+        );
     }
     run.output_until("host 'n1' is lost");
     run.output_until("runs again on");
     network.set_cable(0, true);
     assert!(!cluster.nodes[0].wait_end(Duration::from_secs(5)).success());
-    let finished = run.finish();
-    let text = format!("{finished:?}");
-    assert!(
-        text.contains("none lost, doubled or out of order"),
-        "{text}"
-    );
-    assert_eq!(finished.status, ExitStatus::Code(0), "{text}");
+    run.ends_well(NONE_LOST);
 }

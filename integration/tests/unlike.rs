@@ -1,6 +1,6 @@
 //! Portable tasks go from one architecture to another, and back.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path};
 use vm_integration::cluster::{Cluster, client::Client, foreign};
 use vm_wire::{
     Tid,
@@ -14,27 +14,15 @@ const LONGEST: &str = "the chain of 1723519 has 556 steps";
 const WORK: [&str; 4] = ["--below", "2000000", "--pieces", "100"];
 
 fn stop(client: &mut Client, run: &mut Client, tid: Tid) {
-    let answer = client.ask(&Request::Checkpoint(tid, true));
-    assert!(matches!(answer, Answer::Checkpointed(_)), "{answer:?}");
+    client.save(tid, true).expect("it can be saved");
     assert_eq!(run.finish().status, ExitStatus::Suspended);
 }
 
 /// Brings an application back in a machine that has a copy of another one's store.
 fn go_on(from: &Cluster, to: &Cluster, app: Tid) -> Client {
-    let copied = Command::new("cp")
-        .arg("-rp")
-        .args([from.store(), to.store()])
-        .status();
-    assert!(copied.expect("cp runs").success());
+    from.copy_store_to(to);
     let mut run = to.nodes[0].client();
-    let request = Request::Restart {
-        app,
-        from: None,
-        attach: true,
-        keep_files: false,
-    };
-    let answer = run.ask(&request);
-    assert!(matches!(answer, Answer::Restarted(_)), "{answer:?}");
+    run.restart(app).expect("it can be brought back");
     run
 }
 
@@ -52,12 +40,6 @@ fn is_emulated(row: &TaskRow) -> bool {
     let program = program.expect("the process lives");
     let name = program.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| name.starts_with("qemu-aarch64"))
-}
-
-fn ends_well(run: &mut Client) {
-    let finished = run.finish();
-    assert_eq!(finished.status, ExitStatus::Code(0), "{finished:?}");
-    assert!(finished.stdout.contains(LONGEST), "{finished:?}");
 }
 
 fn machine_of(programs: &Path) -> Cluster {
@@ -93,7 +75,7 @@ fn an_application_goes_on_on_another_architecture_and_back() {
     drop(there);
     let rows = tasks(&mut back.nodes[0].client());
     assert!(!rows.iter().any(is_emulated), "{rows:?}");
-    ends_well(&mut run);
+    run.ends_well(LONGEST);
 }
 
 #[test]
@@ -119,5 +101,5 @@ fn a_task_moves_between_hosts_of_two_architectures() {
         let row = rows.iter().find(|row| row.tid == worker);
         assert_eq!(row.map(is_emulated), Some(emulated));
     }
-    ends_well(&mut run);
+    run.ends_well(LONGEST);
 }

@@ -9,11 +9,15 @@ use std::{
 use vm_wire::{
     Body, Frame, FrameReader, Message, Op, Tid,
     agreed::ExitStatus,
+    checkpoint::{CheckpointReport, RestartReport},
     console::{Answer, Input, Output, Request, RunEnd, RunSignal},
     place,
-    task::{Place, Spawn},
+    task::{Failed, Place, Spawn},
     version::Offer,
 };
+
+/// What the programs of tests say that send numbered messages, when all have come back.
+pub const NONE_LOST: &str = "none lost, doubled or out of order";
 
 /// One connection to a daemon.
 #[derive(Debug)]
@@ -155,6 +159,60 @@ impl Client {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Reads the output of a run to its end, which is well, and says `text` on standard output.
+    ///
+    /// # Panics
+    /// When it is not so.
+    pub fn ends_well(&mut self, text: &str) {
+        let finished = self.finish();
+        assert_eq!(finished.status, ExitStatus::Code(0), "{finished:?}");
+        assert!(finished.stdout.contains(text), "{finished:?}");
+    }
+
+    /// Has an application saved; with `stop` it ends with that.
+    ///
+    /// # Errors
+    /// As the daemon says.
+    pub fn save(&mut self, tid: Tid, stop: bool) -> Result<CheckpointReport, Failed> {
+        match self.ask(&Request::Checkpoint(tid, stop)) {
+            Answer::Checkpointed(report) => Ok(report),
+            Answer::Failed(failed) => Err(failed),
+            other => panic!("a checkpoint has no such answer: {other:?}"),
+        }
+    }
+
+    /// Has an application brought back from its last checkpoint that is whole. From then on this client
+    /// is its console.
+    ///
+    /// # Errors
+    /// As the daemon says.
+    pub fn restart(&mut self, app: Tid) -> Result<RestartReport, Failed> {
+        self.restart_from(app, None, false)
+    }
+
+    /// Likewise, from that checkpoint, or with the files that its tasks wrote as they are.
+    ///
+    /// # Errors
+    /// As the daemon says.
+    pub fn restart_from(
+        &mut self,
+        app: Tid,
+        from: Option<(u32, u32)>,
+        keep_files: bool,
+    ) -> Result<RestartReport, Failed> {
+        let request = Request::Restart {
+            app,
+            from,
+            attach: true,
+            keep_files,
+        };
+        match self.ask(&request) {
+            Answer::Restarted(report) => Ok(report),
+            Answer::Failed(failed) => Err(failed),
+            other => panic!("a restart has no such answer: {other:?}"),
         }
     }
 

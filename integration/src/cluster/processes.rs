@@ -33,6 +33,13 @@ pub fn children(pid: i32) -> Vec<i32> {
     pids.map(|pid| pid.expect("a number")).collect()
 }
 
+/// Whether a process runs: one that waits to be reaped does not.
+pub fn is_alive(pid: i32) -> bool {
+    let stat = String::from_utf8_lossy(&read(pid, "stat")).into_owned();
+    let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
+    !state.is_empty() && !state.starts_with('Z')
+}
+
 /// Those whose command line or environment names something in a folder.
 pub fn of_folder(folder: &Path) -> impl Iterator<Item = i32> {
     let mark = format!("{}/", folder.display());

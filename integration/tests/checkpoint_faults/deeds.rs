@@ -2,7 +2,7 @@
 
 use crate::{
     cell::{At, Cell, Deed, Work},
-    scene::{Scene, restart, save},
+    scene::Scene,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -32,11 +32,11 @@ pub fn ask(scene: &mut Scene, cell: &Cell) -> (Option<bool>, String) {
         let app = scene.app;
         let asked = scope.spawn(move || {
             let (done, told) = match cell.work {
-                Work::Checkpoint => match save(&mut console, app, false) {
+                Work::Checkpoint => match console.save(app, false) {
                     Ok(it) => (true, format!("saved as g{}-e{}", it.generation, it.epoch)),
                     Err(failed) => (false, failed.text),
                 },
-                _ => match restart(&mut console, app) {
+                _ => match console.restart(app) {
                     Ok(it) => {
                         let passed_over = it.passed_over.join(", ");
                         let (generation, epoch) = it.from;

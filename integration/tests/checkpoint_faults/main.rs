@@ -18,7 +18,7 @@ mod deeds;
 mod scene;
 
 use cell::{At, Cell, Deed, MATRIX, Then};
-use scene::{PATIENCE, Scene, restart, save};
+use scene::{PATIENCE, Scene};
 use std::time::{Duration, Instant};
 use vm_integration::{
     cluster::wait_for,
@@ -102,7 +102,7 @@ fn check_goes_on(scene: &mut Scene, cell: &Cell) {
     );
     let mut console = scene.node(At::Home).client();
     let next = wait_for("the next checkpoint", PATIENCE, || {
-        save(&mut console, scene.app, false).ok()
+        console.save(scene.app, false).ok()
     });
     let (committed, left) = scene.stored();
     assert_eq!(left, 0, "of checkpoints that were given up");
@@ -149,7 +149,7 @@ fn ends_well(scene: &mut Scene, text: &str, told: &str) {
 fn check_last(scene: &mut Scene, at: At) {
     let last = scene.verify_last();
     let mut console = scene.node(at).client();
-    let report = restart(&mut console, scene.app).expect("it can be brought back");
+    let report = console.restart(scene.app).expect("it can be brought back");
     let from = CheckpointId::new(report.from.0, report.from.1);
     assert_eq!(from, last);
     assert_eq!(report.hosts.iter().map(|(_, count)| count).sum::<u32>(), 2);

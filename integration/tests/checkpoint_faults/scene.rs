@@ -10,9 +10,8 @@ use vm_store::{CheckpointId, Entry, State, Store, name};
 use vm_wire::{
     Tid,
     agreed::ExitStatus,
-    checkpoint::{CheckpointReport, Policy, Recover, RestartReport},
+    checkpoint::{Policy, Recover},
     console::{Answer, Request, TaskRow},
-    task::Failed,
 };
 
 /// How long what follows from a fault may take.
@@ -85,10 +84,14 @@ impl Scene {
             let answer = console.ask(&Request::Policy(self.app, policy));
             assert_eq!(answer, Answer::Done);
         }
-        save(&mut console, self.app, false).expect("the first one is made");
+        console
+            .save(self.app, false)
+            .expect("the first one is made");
         if cell.work != Work::Checkpoint {
             let stop = cell.work == Work::Restart;
-            save(&mut console, self.app, stop).expect("the second one is made");
+            console
+                .save(self.app, stop)
+                .expect("the second one is made");
             if stop {
                 assert_eq!(self.run.finish().status, ExitStatus::Suspended);
             }
@@ -216,28 +219,4 @@ impl Scene {
 /// Nothing strikes before that file is there.
 fn armed(cluster: &Cluster) -> PathBuf {
     cluster.folder().join("armed")
-}
-
-/// Asks for a checkpoint.
-pub fn save(console: &mut Client, app: Tid, stop: bool) -> Result<CheckpointReport, Failed> {
-    match console.ask(&Request::Checkpoint(app, stop)) {
-        Answer::Checkpointed(report) => Ok(report),
-        Answer::Failed(failed) => Err(failed),
-        other => panic!("a checkpoint has no such answer: {other:?}"),
-    }
-}
-
-/// Asks for a restart from the last checkpoint that is whole. From then on this is its console.
-pub fn restart(console: &mut Client, app: Tid) -> Result<RestartReport, Failed> {
-    let request = Request::Restart {
-        app,
-        from: None,
-        attach: true,
-        keep_files: false,
-    };
-    match console.ask(&request) {
-        Answer::Restarted(report) => Ok(report),
-        Answer::Failed(failed) => Err(failed),
-        other => panic!("a restart has no such answer: {other:?}"),
-    }
 }
