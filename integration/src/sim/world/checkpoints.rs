@@ -197,6 +197,7 @@ impl World {
                 hash: [key.1 as u8; 16],
                 place: self.nodes[slot].name.clone(),
                 stored: bytes,
+                packed: None,
                 base: None,
                 copy: None,
             };

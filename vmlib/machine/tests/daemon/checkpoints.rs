@@ -84,6 +84,7 @@ impl World {
             hash: [7; 16],
             place: format!("n{}", host.0),
             stored: 1000,
+            packed: None,
             base: None,
             copy: None,
         };
