@@ -6,7 +6,10 @@
 //! to its neighbours. Every cell is computed the same way whatever strips there are, so the result
 //! is the same to the last bit: see [`Strip::fingerprint`].
 
+mod whole;
+
 use std::{io, ops::Range};
+pub use whole::{DEEP, whole};
 
 /// Middle and radius of the heaters, in parts of the plate: down, to the right.
 const HEATERS: [([f64; 2], f64); 3] = [
@@ -27,7 +30,8 @@ pub struct Strip {
     now: Vec<f64>,
     /// The same, a step earlier.
     before: Vec<f64>,
-    heated: Vec<usize>,
+    /// The cells of each row that are heated.
+    heated: Vec<Vec<usize>>,
 }
 
 impl Strip {
@@ -43,41 +47,50 @@ impl Strip {
         };
         // In the rows of the neighbours too: what they hold before the first step is known.
         for row in 0..strip.rows.len() + 2 {
-            let Some(down) = (strip.rows.start + row).checked_sub(1) else {
-                continue;
-            };
-            let heated = (0..width).filter(|right| is_heated(width, [down, *right]));
-            strip.heated.extend(heated.map(|right| row * width + right));
+            let down = (strip.rows.start + row).checked_sub(1);
+            let is_heated = |right: &usize| down.is_some_and(|it| is_heated(width, [it, *right]));
+            let heated: Vec<usize> = (0..width).filter(is_heated).collect();
+            for right in &heated {
+                strip.now[row * width + right] = 1.0;
+            }
+            strip.heated.push(heated);
         }
-        strip.heat();
         strip
-    }
-
-    fn heat(&mut self) {
-        for cell in &self.heated {
-            self.now[*cell] = 1.0;
-        }
     }
 
     /// Computes all cells anew. The rows of the neighbours are to be those of the same step.
     pub fn step(&mut self) {
-        std::mem::swap(&mut self.now, &mut self.before);
-        let width = self.width;
-        for row in 1..=self.rows.len() {
-            let place = self.rows.start + row - 1;
-            if place == 0 || place + 1 == width {
-                continue;
-            }
-            let around = &self.before[(row - 1) * width..(row + 2) * width];
-            let (above, rest) = around.split_at(width);
-            let (here, below) = rest.split_at(width);
-            let cells = &mut self.now[row * width..][..width];
-            for right in 1..width - 1 {
-                let beside = here[right - 1] + here[right + 1];
-                cells[right] = 0.25 * (beside + above[right] + below[right]);
+        self.wave(1);
+    }
+
+    /// Computes so many steps at once, as a wave that goes down the rows: as soon as a row and the one
+    /// below it have taken a step, those above take the next ones, while they are in the cache. Right
+    /// are then the rows that are at least as far from both ends of the strip as there are steps, and
+    /// those near an end that is the plate's.
+    fn wave(&mut self, steps: usize) {
+        let (width, count) = (self.width, self.rows.len());
+        let inner = 1..width - 1;
+        for front in 1..count + steps {
+            let first = front.saturating_sub(count);
+            for step in first..steps.min(front) {
+                let row = front - step;
+                if !inner.contains(&(self.rows.start + row - 1)) {
+                    continue;
+                }
+                let (before, now) = match step % 2 {
+                    0 => (&self.now, &mut self.before),
+                    _ => (&self.before, &mut self.now),
+                };
+                let now = &mut now[row * width..][..width];
+                step_row(&before[(row - 1) * width..(row + 2) * width], now);
+                for right in &self.heated[row] {
+                    now[*right] = 1.0;
+                }
             }
         }
-        self.heat();
+        if steps % 2 == 1 {
+            std::mem::swap(&mut self.now, &mut self.before);
+        }
     }
 
     /// The most that a cell has changed in the last step.
@@ -104,14 +117,25 @@ impl Strip {
     /// A number that depends on every bit of every cell; those of the strips of a plate add up,
     /// wrapping, to that of the plate.
     pub fn fingerprint(&self) -> u64 {
-        let first = self.rows.start * self.width;
-        let cells = &self.now[self.width..self.now.len() - self.width];
+        self.fingerprint_of(self.rows.clone())
+    }
+
+    /// Likewise, of some of its rows.
+    fn fingerprint_of(&self, rows: Range<usize>) -> u64 {
+        let first = rows.start * self.width;
+        let cells = &self.now[self.cells(rows)];
         let mixed = |(index, cell): (usize, &f64)| {
             let place = (first + index) as u64;
             (cell.to_bits() ^ place.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 7
         };
         let all = cells.iter().enumerate().map(mixed);
         all.fold(0, u64::wrapping_add)
+    }
+
+    /// Where the cells of some rows of the plate are.
+    fn cells(&self, rows: Range<usize>) -> Range<usize> {
+        let at = |row: usize| (row + 1 - self.rows.start) * self.width;
+        at(rows.start)..at(rows.end)
     }
 
     /// The strip's part of a picture of the plate: for each of its rows that the picture has, the
@@ -135,13 +159,18 @@ fn is_heated(width: usize, cell: [usize; 2]) -> bool {
     })
 }
 
-/// The whole plate, computed by one process.
-pub fn whole(width: usize, steps: u64) -> Strip {
-    let mut plate = Strip::new(width, 0..width);
-    for _ in 0..steps {
-        plate.step();
+/// A row, from itself and those above and below it a step before.
+fn step_row(around: &[f64], now: &mut [f64]) {
+    let (above, rest) = around.split_at(now.len());
+    let (here, below) = rest.split_at(now.len());
+    let inner = 1..now.len() - 1;
+    let (left, right) = (&here[..here.len() - 2], &here[2..]);
+    let (above, below) = (&above[inner.clone()], &below[inner.clone()]);
+    let beside = left.iter().zip(right).map(|(left, right)| left + right);
+    let sums = beside.zip(above).zip(below);
+    for (cell, ((beside, above), below)) in now[inner].iter_mut().zip(sums) {
+        *cell = 0.25 * (beside + above + below);
     }
-    plate
 }
 
 /// Writes a picture of the plate as PNG: from black over red and yellow to white. `parts` are the
@@ -168,6 +197,13 @@ mod tests {
     use super::*;
     use crate::workers::share;
 
+    /// Step by step, and row by row.
+    fn plate(width: usize, steps: u64) -> Strip {
+        let mut plate = Strip::new(width, 0..width);
+        (0..steps).for_each(|_| plate.step());
+        plate
+    }
+
     /// As the program does it, without messages.
     fn in_strips(width: usize, strips: usize, steps: u64) -> Vec<Strip> {
         let shares = (0..strips).map(|index| share(width, strips, index));
@@ -186,21 +222,30 @@ mod tests {
 
     #[test]
     fn strips_are_the_plate_to_the_last_bit() {
-        let plate = whole(60, 300);
+        let whole = plate(60, 300);
         for count in [1, 2, 7, 60] {
             let strips = in_strips(60, count, 300);
             let prints = strips.iter().map(Strip::fingerprint);
             let print = prints.fold(0, u64::wrapping_add);
-            assert_eq!(print, plate.fingerprint(), "{count} strips");
+            assert_eq!(print, whole.fingerprint(), "{count} strips");
             let pictures: Vec<u8> = strips.iter().flat_map(Strip::picture).collect();
-            assert_eq!(pictures, plate.picture());
+            assert_eq!(pictures, whole.picture());
         }
-        assert_ne!(whole(60, 299).fingerprint(), plate.fingerprint());
+        assert_ne!(plate(60, 299).fingerprint(), whole.fingerprint());
+    }
+
+    #[test]
+    fn many_steps_at_once_are_the_same_to_the_last_bit() {
+        for (width, steps, threads) in [(40, 100, 1), (150, 83, 2), (200, 64, 3), (90, 7, 4)] {
+            let print = whole(width, steps, threads, |_| true);
+            assert_eq!(print, Some(plate(width, steps).fingerprint()), "{width}");
+        }
+        assert_eq!(whole(150, 83, 2, |done| done < 2 * DEEP as u64), None);
     }
 
     #[test]
     fn heat_spreads_until_it_does_not_change_any_more() {
-        let mut plate = whole(40, 1);
+        let mut plate = plate(40, 1);
         let first = plate.change();
         (0..5_000).for_each(|_| plate.step());
         assert!(first > 0.2 && plate.change() < 1e-12, "{first}");
@@ -216,7 +261,7 @@ mod tests {
     fn a_picture_has_its_side_at_most() {
         for (width, side) in [(30, 30), (1024, 1024), (1500, 750)] {
             let mut out = Vec::new();
-            write_picture(&mut out, width, &whole(width, 1).picture()).expect("a picture");
+            write_picture(&mut out, width, &plate(width, 1).picture()).expect("a picture");
             let reader = png::Decoder::new(io::Cursor::new(out)).read_info();
             assert_eq!(reader.expect("a picture").info().size(), (side, side));
         }

@@ -12,7 +12,7 @@ use std::{
     io,
     sync::{
         Arc,
-        mpsc::{self, Receiver, Sender, SyncSender, TrySendError},
+        mpsc::{self, Receiver, Sender, SyncSender},
     },
     thread,
 };
@@ -99,14 +99,8 @@ impl Jobs {
             program,
             dir,
         };
-        match self.find.try_send(job) {
-            Ok(()) => None,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                let text = "the daemon waits for a disk and cannot look up more programs now";
-                let failed = Failed::new(FailKind::System, text);
-                Some(Input::ProgramFound(question, Err(failed)))
-            }
-        }
+        let failed = refused(&self.find, job, "look up more programs")?;
+        Some(Input::ProgramFound(question, Err(failed)))
     }
 
     /// Measures what tasks use. If the thread is far behind, nothing is known about them.
@@ -120,9 +114,8 @@ impl Jobs {
     /// Commits a checkpoint. If the thread is far behind, it is not committed.
     pub fn commit(&self, checkpoint: Box<Checkpoint>) -> Option<Input> {
         let (app, epoch) = (checkpoint.agreed.app, checkpoint.agreed.epoch);
-        self.commit.try_send(Job::Commit(checkpoint)).err()?;
-        let text = "the daemon waits for a disk and cannot commit more checkpoints now";
-        let result = Err(Failed::new(FailKind::System, text));
+        let job = Job::Commit(checkpoint);
+        let result = Err(refused(&self.commit, job, "commit more checkpoints")?);
         Some(Input::Committed(Committed { app, epoch, result }))
     }
 
@@ -146,9 +139,7 @@ impl Jobs {
             from,
             depth,
         };
-        self.load.try_send(job).err()?;
-        let text = "the daemon waits for a disk and cannot read more checkpoints now";
-        let failed = Failed::new(FailKind::System, text);
+        let failed = refused(&self.load, job, "read more checkpoints")?;
         Some(Input::Loaded(question, Err(failed)))
     }
 
@@ -167,9 +158,7 @@ impl Jobs {
             from,
             depth,
         };
-        self.load.try_send(job).err()?;
-        let text = "the daemon waits for a disk and cannot look at its store now";
-        let failed = Failed::new(FailKind::System, text);
+        let failed = refused(&self.load, job, "look at its store")?;
         Some(Input::Stocked(question, Err(failed)))
     }
 
@@ -184,6 +173,13 @@ impl Jobs {
     pub fn answer(&self) -> Option<Input> {
         self.answers.try_recv().ok()
     }
+}
+
+/// Gives a job to a thread. Why not, if that is far behind.
+fn refused(thread: &SyncSender<Job>, job: Job, what: &str) -> Option<Failed> {
+    thread.try_send(job).err()?;
+    let text = format!("the daemon waits for a disk and cannot {what} now");
+    Some(Failed::new(FailKind::System, text))
 }
 
 fn work(

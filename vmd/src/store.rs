@@ -356,17 +356,15 @@ impl Place {
         };
         words.push_str(if form.full { FULL } else { "" });
         words.push_str(if form.compress { COMPRESSED } else { "" });
-        let mut command = transfer::tied_program();
-        fault::pass_on(&mut command, "writer");
-        command
-            .arg(WRITER)
-            .arg(&self.root)
-            .args([&self.host, &self.quota.to_string(), &words])
-            .args([&app.0.to_string(), &id.to_string()])
-            .arg(tid.0.to_string())
-            .stdin(image)
-            .stdout(Stdio::null());
-        transfer::spawn(command)
+        let words = [
+            &self.host,
+            &self.quota.to_string(),
+            &words,
+            &app.0.to_string(),
+            &id.to_string(),
+            &tid.0.to_string(),
+        ];
+        self.start("writer", &[WRITER], words, image.into(), Stdio::null())
     }
 
     /// Starts the process that writes an image of a checkpoint to `out`.
@@ -405,17 +403,15 @@ impl Place {
         image: &Part,
         file: OwnedFd,
     ) -> io::Result<transfer::Carried> {
-        let mut command = transfer::tied_program();
-        fault::pass_on(&mut command, "taker");
-        command
-            .arg(TAKER)
-            .arg(&self.root)
-            .args([&self.host, &self.quota.to_string()])
-            .args([&app.0.to_string(), &id.to_string(), &image.name])
-            .arg(facts(image))
-            .stdin(file)
-            .stdout(Stdio::null());
-        transfer::spawn(command)
+        let words = [
+            &self.host,
+            &self.quota.to_string(),
+            &app.0.to_string(),
+            &id.to_string(),
+            &image.name,
+            &facts(image),
+        ];
+        self.start("taker", &[TAKER], words, file.into(), Stdio::null())
     }
 
     fn start_reader_of(
@@ -425,15 +421,29 @@ impl Place {
         image: &Part,
         out: OwnedFd,
     ) -> io::Result<transfer::Carried> {
+        let words = [
+            &app.0.to_string(),
+            &id.to_string(),
+            &image.name,
+            &facts(image),
+        ];
+        let kind = [READER, what];
+        self.start("reader", &kind, words, Stdio::null(), out.into())
+    }
+
+    /// Starts this program as one of the processes above, between two files.
+    fn start<const N: usize>(
+        &self,
+        name: &str,
+        kind: &[&str],
+        words: [&String; N],
+        stdin: Stdio,
+        stdout: Stdio,
+    ) -> io::Result<transfer::Carried> {
         let mut command = transfer::tied_program();
-        fault::pass_on(&mut command, "reader");
-        command
-            .args([READER, what])
-            .arg(&self.root)
-            .args([&app.0.to_string(), &id.to_string(), &image.name])
-            .arg(facts(image))
-            .stdin(Stdio::null())
-            .stdout(out);
+        fault::pass_on(&mut command, name);
+        command.args(kind).arg(&self.root).args(words);
+        command.stdin(stdin).stdout(stdout);
         transfer::spawn(command)
     }
 

@@ -16,12 +16,19 @@ use crate::{
         sys::{self, nr},
     },
 };
-use std::ops::Range;
+use std::{
+    arch::x86_64::{_MM_HINT_NTA, _mm_prefetch},
+    ops::Range,
+};
 
 /// Zeros of fewer bytes between other pages are written: each gap makes a section.
 const GAP_MIN: u64 = 8 * PAGE;
 /// Smaller mappings are not given back. Bytes.
 const SPARE_MIN: u64 = 1 << 20;
+/// How far ahead a page is fetched. A copy of a process sees each of its pages for the first time, and
+/// the processor writes that down in the page table: it takes longer than to look for zeros, if the
+/// next pages are not on their way meanwhile. (27 GB/s in the process itself; in a copy 6, fetched 31.)
+const FETCHED: u64 = 4 * PAGE;
 
 /// Memory of the program alone, which a copy that writes the image does not work with. By address.
 #[derive(Debug, Clone, Copy, Default)]
@@ -112,8 +119,17 @@ pub unsafe fn without_zeros(
 unsafe fn is_zeros(page: u64) -> bool {
     // SAFETY: promised by the caller. Any bytes are numbers.
     let lines = unsafe { &*(page as *const [[u64; 8]; PAGE as usize / 64]) };
-    let is_zero = |line: &[u64; 8]| line.iter().fold(0, |all, word| all | word) == 0;
-    lines.iter().all(is_zero)
+    fetch(page + FETCHED);
+    lines.iter().zip((page..).step_by(64)).all(|(line, at)| {
+        fetch(at + PAGE);
+        line.iter().fold(0, |all, word| all | word) == 0
+    })
+}
+
+/// Has a line of memory brought into the cache.
+fn fetch(address: u64) {
+    // SAFETY: a hint. Where nothing is mapped, it does nothing.
+    unsafe { _mm_prefetch::<_MM_HINT_NTA>(address as *const i8) };
 }
 
 #[cfg(test)]

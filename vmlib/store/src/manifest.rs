@@ -7,7 +7,7 @@ use crate::name::CheckpointId;
 use crate::{error::ManifestError, limits::MANIFEST_MAX};
 use serde::{Deserialize, Serialize};
 pub use vm_wire::checkpoint::{Base, KeptChunks, Part, Policy, SavedGroup};
-use vm_wire::{Body, MachineId, Tid, codec};
+use vm_wire::{Body, MachineId, Tid, checkpoint, codec};
 
 /// The first bytes of every manifest.
 pub const MAGIC: [u8; 8] = *b"VMSTORE\n";
@@ -103,9 +103,8 @@ impl Manifest {
     /// Chunks of messages in transit: sent, and not known to have been taken; also of tasks that had
     /// ended.
     pub fn in_transit(&self) -> u64 {
-        let of_tasks = self.tasks.iter().map(|task| u64::from(task.unacknowledged));
-        let of_ended = self.kept.iter().map(|kept| kept.chunks.len() as u64);
-        of_tasks.chain(of_ended).sum()
+        let of_tasks = self.tasks.iter().map(|task| task.unacknowledged);
+        checkpoint::in_transit(of_tasks, &self.kept)
     }
 
     /// The checkpoint that parts of this one are increments of; none if it is a full one.

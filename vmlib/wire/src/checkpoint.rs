@@ -43,10 +43,18 @@ pub struct KeptChunks {
 impl Checkpoint {
     /// Chunks of messages in transit at the cut: sent, and not known to have been taken.
     pub fn in_transit(&self) -> u64 {
-        let of_tasks = self.parts.iter().map(|part| u64::from(part.unacknowledged));
-        let of_ended = self.kept.iter().map(|kept| kept.chunks.len() as u64);
-        of_tasks.chain(of_ended).sum()
+        in_transit(
+            self.parts.iter().map(|part| part.unacknowledged),
+            &self.kept,
+        )
     }
+}
+
+/// Chunks of messages in transit, of what each task had not acknowledged and of what was kept of tasks
+/// that had ended.
+pub fn in_transit(unacknowledged: impl Iterator<Item = u32>, kept: &[KeptChunks]) -> u64 {
+    let of_ended = kept.iter().map(|kept| kept.chunks.len() as u64);
+    unacknowledged.map(u64::from).chain(of_ended).sum()
 }
 
 impl KeptChunks {

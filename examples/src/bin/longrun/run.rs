@@ -14,7 +14,7 @@ use std::{
 };
 use vm_examples::{
     cluster::{Cluster, Interrupt, Watched},
-    heat::Strip,
+    heat::whole,
 };
 
 /// The pace at which the machine is looked at.
@@ -35,8 +35,6 @@ const TRIED: u64 = 10 * STEPS;
 const CALIBRATED: Duration = Duration::from_secs(1800);
 /// Cells in each direction of the plate of a short run.
 pub const SIZE: usize = 512;
-/// Steps of one process until it says how far it is.
-const SAID: u64 = 50;
 
 /// The plate, and who computes it.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -156,16 +154,13 @@ impl Plate {
     /// # Errors
     /// When it is interrupted.
     pub fn in_one_process(&self, bar: &ProgressBar, interrupt: &Interrupt) -> Result<String> {
-        let mut strip = Strip::new(self.size, 0..self.size);
         bar.set_length(self.steps);
-        for step in 0..self.steps {
-            strip.step();
-            if step % SAID == 0 {
-                bar.set_position(step);
-                ensure!(!interrupt.is_set(), "interrupted");
-            }
-        }
-        Ok(format!("{:016x}", strip.fingerprint()))
+        let threads = thread::available_parallelism()?.get();
+        let print = whole(self.size, self.steps, threads, |done| {
+            bar.set_position(done);
+            !interrupt.is_set()
+        });
+        Ok(format!("{:016x}", print.context("interrupted")?))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Moves at their source: the task runs, is frozen, is released, or taken back (see `moves`).
 
-use super::{Daemon, Timer, check::STOPPED, cut::no_safe_point, moves::whole, requests::Waiting};
+use super::{Daemon, Timer, check::STOPPED, moves::whole, part::no_safe_point, requests::Waiting};
 use crate::{Outbox, Output, Time, Written, placement};
 use vm_wire::{
     HostId, Tid,

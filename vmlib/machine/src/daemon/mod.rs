@@ -67,6 +67,7 @@ mod moves;
 mod notify;
 mod orders;
 mod owner;
+mod part;
 mod progress;
 mod recover;
 mod requests;
