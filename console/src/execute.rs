@@ -137,10 +137,12 @@ impl Console {
                 keep,
                 recover,
                 compress,
+                blocking,
                 tid,
             } => {
                 let tid = self.resolve(tid)?;
-                let policy = command::policy(Some(*every), *mtbf, *keep, *recover, *compress);
+                let how = [*compress, *blocking];
+                let policy = command::policy(Some(*every), *mtbf, *keep, *recover, how);
                 let Answer::Done = self.client()?.ask(&Request::Policy(tid, policy))? else {
                     return Err(ClientError::Unexpected.into());
                 };
@@ -406,7 +408,8 @@ impl Console {
             }
             let input = reads.then(rustix::stdio::stdin);
             let every = args.checkpoint_every;
-            let policy = command::policy(every, args.mtbf, args.keep, args.recover, args.compress);
+            let how = [args.compress, args.blocking];
+            let policy = command::policy(every, args.mtbf, args.keep, args.recover, how);
             let policy = (policy != Policy::default()).then_some(policy);
             run::run(
                 &self.dir,

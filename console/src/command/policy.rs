@@ -62,7 +62,7 @@ pub fn policy(
     mtbf: Option<Duration>,
     keep: Option<u32>,
     recover: Option<RecoverArg>,
-    compress: bool,
+    [compress, blocking]: [bool; 2],
 ) -> Policy {
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let (every_ms, mtbf_ms) = match every {
@@ -80,6 +80,7 @@ pub fn policy(
             RecoverArg::Never => Recover::Never,
         },
         compress,
+        blocking,
     }
 }
 

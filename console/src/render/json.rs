@@ -68,6 +68,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
                 Recover::Never => "never",
             },
             "compress": policy.compress,
+            "blocking": policy.blocking,
         }),
         Event::Stopped(report) => json!({
             "stopped": super::checkpoint_name(report),

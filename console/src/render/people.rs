@@ -243,8 +243,12 @@ fn kept(policy: &Policy) -> String {
         0 => CHECKPOINTS_KEPT,
         keep => keep,
     };
-    let how = if policy.compress { ", compressed" } else { "" };
-    format!("{count} are kept{how}")
+    let packed = if policy.compress { ", compressed" } else { "" };
+    let stood = match policy.blocking {
+        true => ", tasks stand meanwhile",
+        false => "",
+    };
+    format!("{count} are kept{packed}{stood}")
 }
 
 /// What a shell would say of a program that ended so, if anything.

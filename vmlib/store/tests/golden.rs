@@ -66,6 +66,7 @@ fn sample() -> Manifest {
             mtbf_ms: 0,
             keep: 5,
             compress: true,
+            blocking: true,
         },
         tasks,
         groups: vec![SavedGroup {

@@ -102,6 +102,9 @@ pub struct Policy {
     pub recover: Recover,
     /// The files of all checkpoints of it are compressed, also of those that somebody asks for.
     pub compress: bool,
+    /// Its tasks stand while their images are written, and no copies of them write: less work in all,
+    /// for applications that fill the processors and write to all of their memory again and again.
+    pub blocking: bool,
 }
 
 /// When an application that has a checkpoint goes back to it by itself.

@@ -81,7 +81,7 @@ impl Daemon {
             return false;
         }
         cut.parts.insert(tid, Stage::Waits);
-        let (epoch, copied) = (cut.epoch, !cut.blocks);
+        let (epoch, blocks) = (cut.epoch, cut.blocks);
         if self.is_released(tid) {
             return false;
         }
@@ -136,7 +136,7 @@ impl Daemon {
             app,
             generation: epochs.generation,
             epoch,
-            copied,
+            copied: !blocks && !epochs.policy.blocking,
             second: second.map(|host| self.host_name(host)),
             full: self.full_images.contains(&tid),
             compress: epochs.policy.compress,

@@ -79,6 +79,7 @@ fn policy() -> Policy {
         keep: 5,
         recover: Recover::Kill,
         compress: true,
+        blocking: true,
     }
 }
 
