@@ -154,6 +154,12 @@ pub enum Command {
         /// When the application goes back to the last one by itself; otherwise when a host is lost.
         #[arg(long, value_name = "WHEN", requires = "every")]
         recover: Option<RecoverArg>,
+        /// Compress what is stored of the application from now on, also when it is asked for by hand.
+        #[arg(long, requires = "every")]
+        compress: bool,
+        /// Have tasks stand while they are written from now on, which takes less processor time.
+        #[arg(long, requires = "every")]
+        blocking: bool,
         /// The application: its master, or any task of it.
         #[arg(value_name = "TID")]
         tid: TidArg,
@@ -362,6 +368,13 @@ pub struct Run {
     /// When the application goes back to its last checkpoint by itself; otherwise when a host is lost.
     #[arg(long, value_name = "WHEN")]
     pub recover: Option<RecoverArg>,
+    /// Compress what its checkpoints store, also those that are asked for by hand: for slow or small disks.
+    #[arg(long)]
+    pub compress: bool,
+    /// Have tasks stand while its checkpoints are written: half the processor time, for programs that
+    /// write to all of their memory again and again.
+    #[arg(long)]
+    pub blocking: bool,
     /// Refused, with a word on what to do instead.
     #[arg(long = "on", hide = true, value_name = "HOST", value_parser = not_elsewhere)]
     _on: Option<String>,

@@ -24,6 +24,7 @@ use std::{
 };
 use vm_wire::{
     HostId, MachineId, Tid,
+    checkpoint::Policy,
     console::{Answer, Conf, HostRow, HostState, Request, SuspendedRow, TaskRow},
     peer::{DrainWay, MoveWay},
     task,
@@ -135,10 +136,13 @@ impl Console {
                 mtbf,
                 keep,
                 recover,
+                compress,
+                blocking,
                 tid,
             } => {
                 let tid = self.resolve(tid)?;
-                let policy = command::policy(Some(*every), *mtbf, *keep, *recover);
+                let how = [*compress, *blocking];
+                let policy = command::policy(Some(*every), *mtbf, *keep, *recover, how);
                 let Answer::Done = self.client()?.ask(&Request::Policy(tid, policy))? else {
                     return Err(ClientError::Unexpected.into());
                 };
@@ -404,8 +408,9 @@ impl Console {
             }
             let input = reads.then(rustix::stdio::stdin);
             let every = args.checkpoint_every;
-            let policy = (every.is_some() || args.recover.is_some())
-                .then(|| command::policy(every, args.mtbf, args.keep, args.recover));
+            let how = [args.compress, args.blocking];
+            let policy = command::policy(every, args.mtbf, args.keep, args.recover, how);
+            let policy = (policy != Policy::default()).then_some(policy);
             run::run(
                 &self.dir,
                 &self.interrupt,

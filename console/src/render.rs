@@ -523,6 +523,12 @@ t1.3 (heat, 3 tasks) is suspended with g1-e4 since 2001-09-09T01:46:40Z, as beta
             keep: 5,
             ..Policy::default()
         };
+        let compressed = Policy {
+            every_ms: 300_000,
+            compress: true,
+            blocking: true,
+            ..Policy::default()
+        };
         let restarted = RestartReport {
             app: tid(1, 1),
             from: (0, 2),
@@ -611,12 +617,17 @@ t1.3 (heat, 3 tasks) is suspended with g1-e4 since 2001-09-09T01:46:40Z, as beta
             (
                 Event::Policy(tid(1, 1), policy),
                 "t1.1: a checkpoint every 300 s, 5 are kept\n",
-                r#"{"every_ms":300000,"keep":5,"mtbf_ms":null,"recover":"host","tid":"t1.1"}"#,
+                r#"{"blocking":false,"compress":false,"every_ms":300000,"keep":5,"mtbf_ms":null,"recover":"host","tid":"t1.1"}"#,
+            ),
+            (
+                Event::Policy(tid(1, 1), compressed),
+                "t1.1: a checkpoint every 300 s, 3 are kept, compressed, tasks stand meanwhile\n",
+                r#"{"blocking":true,"compress":true,"every_ms":300000,"keep":null,"mtbf_ms":null,"recover":"host","tid":"t1.1"}"#,
             ),
             (
                 Event::Policy(tid(1, 1), Policy::default()),
                 "t1.1: no more checkpoints by themselves\n",
-                r#"{"every_ms":0,"keep":null,"mtbf_ms":null,"recover":"host","tid":"t1.1"}"#,
+                r#"{"blocking":false,"compress":false,"every_ms":0,"keep":null,"mtbf_ms":null,"recover":"host","tid":"t1.1"}"#,
             ),
             (
                 Event::Stopped(&saved),

@@ -50,6 +50,13 @@ fn an_application_is_saved_again_and_again_and_loses_and_doubles_nothing() {
     run.output_until("it goes");
     let mut console = cluster.nodes[2].client();
     for epoch in 1..=5 {
+        // Copies of the tasks write it, or they do themselves.
+        let policy = Policy {
+            blocking: epoch % 2 == 0,
+            ..Policy::default()
+        };
+        let answer = console.ask(&Request::Policy(master, policy));
+        assert!(matches!(answer, Answer::Done), "{answer:?}");
         let report = console.save(master, false).expect("it can be saved");
         assert_eq!((report.epoch, report.tasks), (epoch, 2));
         let last = *stored(&cluster.store()).last().expect("a checkpoint");

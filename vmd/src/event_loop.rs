@@ -420,9 +420,14 @@ impl EventLoop {
                 copied,
                 second,
                 full,
+                compress,
             } => {
                 let id = CheckpointId::new(generation, epoch);
-                let form = store::Form { second, full };
+                let form = store::Form {
+                    second,
+                    full,
+                    compress,
+                };
                 self.moves.store(tid, (app, id), (copied, form), context);
             }
             Output::ExpectCopy {

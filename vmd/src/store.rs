@@ -64,6 +64,10 @@ const CONTENT: &str = "content";
 const FILE: &str = "file";
 /// How the form of an image begins in words, if the store is this host's own.
 const LOCAL: &str = "local";
+/// How it ends, if the image is stored in full or compressed, or both in this order: no name of a host
+/// has either.
+const FULL: &str = "!";
+const COMPRESSED: &str = "%";
 /// An error names at most so many applications.
 const APPS_SHOWN: usize = 16;
 /// Added to the nice value of a writer: it goes on beside the tasks whose copies it writes, and gets a
@@ -169,29 +173,49 @@ fn facts(part: &Part) -> String {
     let hash = u128::from_le_bytes(part.hash);
     let base = part.base.map_or("-".to_owned(), |base| {
         let id = CheckpointId::new(base.generation, base.epoch);
-        format!("{id}:{}", base.bytes)
+        format!("{id}:{}", length(base.bytes, base.packed))
     });
-    let (bytes, stored, place) = (part.bytes, part.stored, &part.place);
+    let stored = length(part.stored, part.packed);
+    let (bytes, place) = (part.bytes, &part.place);
     format!("{bytes} {hash:032x} {stored} {base} {place}")
+}
+
+/// A length, and that of a compressed file.
+fn length(bytes: u64, packed: Option<u64>) -> String {
+    let packed = packed.map(|packed| format!("/{packed}"));
+    format!("{bytes}{}", packed.unwrap_or_default())
+}
+
+fn parse_length(word: &str) -> Option<(u64, Option<u64>)> {
+    match word.split_once('/') {
+        None => Some((word.parse().ok()?, None)),
+        Some((bytes, packed)) => Some((bytes.parse().ok()?, Some(packed.parse().ok()?))),
+    }
 }
 
 fn parse_facts(name: String, words: &str) -> Option<Part> {
     let mut words = words.splitn(5, ' ');
     let mut next = || words.next();
+    let bytes = next()?.parse().ok()?;
+    let hash = u128::from_str_radix(next()?, 16).ok()?.to_le_bytes();
+    let (stored, packed) = parse_length(next()?)?;
     Some(Part {
         name,
-        bytes: next()?.parse().ok()?,
-        hash: u128::from_str_radix(next()?, 16).ok()?.to_le_bytes(),
-        stored: next()?.parse().ok()?,
+        bytes,
+        hash,
+        stored,
+        packed,
         base: match next()? {
             "-" => None,
             base => {
-                let (id, bytes) = base.split_once(':')?;
+                let (id, length) = base.split_once(':')?;
                 let id = CheckpointId::parse(id)?;
+                let (bytes, packed) = parse_length(length)?;
                 Some(Base {
                     generation: id.generation,
                     epoch: id.epoch,
-                    bytes: bytes.parse().ok()?,
+                    bytes,
+                    packed,
                 })
             }
         },
@@ -200,13 +224,15 @@ fn parse_facts(name: String, words: &str) -> Option<Part> {
     })
 }
 
-/// What an image may be an increment of.
+/// How an image is stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Form {
     /// If this host's store is its own, the host that gets a copy, if any does.
     pub second: Option<String>,
     /// It is stored in full, whatever is there.
     pub full: bool,
+    /// Its file is compressed.
+    pub compress: bool,
 }
 
 fn write(
@@ -220,8 +246,10 @@ fn write(
     let id = CheckpointId::parse(id).context("no name of a checkpoint")?;
     // Where that is not allowed, it is as urgent as others.
     let _ = nice(LATER);
-    let mut store = Store::open(root)?.in_full(form.ends_with('!'));
-    if let Some(second) = form.trim_end_matches('!').strip_prefix(LOCAL) {
+    let (form, compress) = ending(form, COMPRESSED);
+    let (form, full) = ending(form, FULL);
+    let mut store = Store::open(root)?.in_full(full).compressed(compress);
+    if let Some(second) = form.strip_prefix(LOCAL) {
         store = store.of_host(host).copied_to(second.strip_prefix(':'));
     }
     let room = room(&store, quota)?;
@@ -235,6 +263,14 @@ fn write(
     );
     eprintln!("{RECEIPT}{}", facts(&image.finish()?));
     Ok(())
+}
+
+/// What comes before such an end, and whether there is one.
+fn ending<'a>(form: &'a str, end: &str) -> (&'a str, bool) {
+    match form.strip_suffix(end) {
+        None => (form, false),
+        Some(form) => (form, true),
+    }
 }
 
 /// Passes on what a task writes, an image or a portable state, and looks whether all of it came.
@@ -318,8 +354,8 @@ impl Place {
             (true, None) => LOCAL.to_owned(),
             (true, Some(second)) => format!("{LOCAL}:{second}"),
         };
-        // No name of a host has that.
-        words.push_str(if form.full { "!" } else { "" });
+        words.push_str(if form.full { FULL } else { "" });
+        words.push_str(if form.compress { COMPRESSED } else { "" });
         let words = [
             &self.host,
             &self.quota.to_string(),
@@ -719,14 +755,21 @@ mod tests {
             generation: 0,
             epoch: 3,
             bytes: 13,
+            packed: None,
         };
-        for base in [None, Some(base)] {
+        let compressed = Base {
+            packed: Some(9),
+            ..base
+        };
+        let bases = [None, Some(base), Some(compressed)];
+        for (base, packed) in bases.into_iter().zip([None, Some(3), None]) {
             let part = Part {
                 name: "t2.5.image".to_owned(),
                 bytes: 12,
                 hash,
                 place: "a host".to_owned(),
                 stored: 7,
+                packed,
                 base,
                 copy: None,
             };
@@ -734,7 +777,8 @@ mod tests {
             assert_eq!(receipt(app, tid, &said), Some(part));
         }
         let wrong = format!("stored 12 {:032x} 12 e1:1 n1", 7);
-        for bad in ["", "stored", "stored 12", "stored x y", &wrong] {
+        let half = format!("stored 12 {:032x} 12/ - n1", 7);
+        for bad in ["", "stored", "stored 12", "stored x y", &wrong, &half] {
             assert_eq!(receipt(app, tid, bad), None, "{bad}");
         }
     }

@@ -108,10 +108,11 @@ The program knows nothing of it. Only programs that use vmlib can be saved.
 With --every it does nothing now, but from then on a checkpoint is made so long
 after the end of each, by the machine itself, as long as the application runs
 and also after a restart; what is in the way of one is in the log of a daemon.
+Each such command says all of it anew: what it leaves out is as at the start.
 
 Example:
   vm checkpoint t1.1
-  vm checkpoint t1.1 --every 5m --keep 2
+  vm checkpoint t1.1 --every 5m --keep 2 --compress
   vm checkpoint t1.1 --every 0s";
 
 pub(super) const STOP_HELP: &str = "\

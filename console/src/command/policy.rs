@@ -62,6 +62,7 @@ pub fn policy(
     mtbf: Option<Duration>,
     keep: Option<u32>,
     recover: Option<RecoverArg>,
+    [compress, blocking]: [bool; 2],
 ) -> Policy {
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let (every_ms, mtbf_ms) = match every {
@@ -78,6 +79,8 @@ pub fn policy(
             RecoverArg::Kill => Recover::Kill,
             RecoverArg::Never => Recover::Never,
         },
+        compress,
+        blocking,
     }
 }
 

@@ -67,6 +67,8 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
                 Recover::Kill => "kill",
                 Recover::Never => "never",
             },
+            "compress": policy.compress,
+            "blocking": policy.blocking,
         }),
         Event::Stopped(report) => json!({
             "stopped": super::checkpoint_name(report),

@@ -9,7 +9,7 @@ use vm_store::Summary;
 use vm_wire::{
     HostId, MachineId, Tid,
     agreed::ExitStatus,
-    checkpoint::{CheckpointReport, RestartReport},
+    checkpoint::{CheckpointReport, Policy, RestartReport},
     console::{Conf, HostRow, HostState, Output, SuspendedRow, TaskRow},
     limits::CHECKPOINTS_KEPT,
     peer::{DrainReport, MoveReport},
@@ -52,18 +52,18 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
             report.freeze_us as f64 / 1e3,
         ),
         Event::Policy(tid, policy) if policy.mtbf_ms != 0 => format!(
-            "{}: checkpoints at the interval that fits one failure in {:.1} hours, {} are kept\n",
+            "{}: checkpoints at the interval that fits one failure in {:.1} hours, {}\n",
             tid.show(machine),
             policy.mtbf_ms as f64 / 3.6e6,
-            kept(policy.keep),
+            kept(policy),
         ),
-        Event::Policy(tid, policy) => match (policy.every_ms, policy.keep) {
-            (0, _) => format!("{}: no more checkpoints by themselves\n", tid.show(machine)),
-            (every, keep) => format!(
-                "{}: a checkpoint every {} s, {} are kept\n",
+        Event::Policy(tid, policy) => match policy.every_ms {
+            0 => format!("{}: no more checkpoints by themselves\n", tid.show(machine)),
+            every => format!(
+                "{}: a checkpoint every {} s, {}\n",
                 tid.show(machine),
                 every as f64 / 1e3,
-                kept(keep),
+                kept(policy),
             ),
         },
         Event::Stopped(report) => format!(
@@ -237,9 +237,18 @@ pub(super) fn run_output(
     bytes
 }
 
-/// How many checkpoints are kept by a policy.
-fn kept(keep: u32) -> u32 {
-    if keep == 0 { CHECKPOINTS_KEPT } else { keep }
+/// How many checkpoints are kept by a policy, and how.
+fn kept(policy: &Policy) -> String {
+    let count = match policy.keep {
+        0 => CHECKPOINTS_KEPT,
+        keep => keep,
+    };
+    let packed = if policy.compress { ", compressed" } else { "" };
+    let stood = match policy.blocking {
+        true => ", tasks stand meanwhile",
+        false => "",
+    };
+    format!("{count} are kept{packed}{stood}")
 }
 
 /// What a shell would say of a program that ended so, if anything.

@@ -220,6 +220,8 @@ pub enum Output {
         second: Option<String>,
         /// It is stored in full, whatever is there.
         full: bool,
+        /// Its file is compressed.
+        compress: bool,
     },
     /// The application of that task goes on: store what the copy of it writes.
     StoreCopy(Tid),

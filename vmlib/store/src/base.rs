@@ -71,13 +71,19 @@ impl<D: Disk> Store<D> {
             return None;
         }
         let folder = self.folder(app, of);
-        let file = part::open_file(self.disk(), &folder.join(name), part.bytes, &part.place);
+        let file = part::open_file(
+            self.disk(),
+            &folder.join(name),
+            part.file_bytes(),
+            &part.place,
+        );
         file.ok()?.ok()?;
         let index = Index::read(self.disk(), &folder.join(name::index(name)?), part).ok()?;
         let base = Base {
             generation: of.generation,
             epoch: of.epoch,
             bytes: part.bytes,
+            packed: part.packed,
         };
         Some((base, index))
     }

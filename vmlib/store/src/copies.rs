@@ -47,6 +47,12 @@ impl<D: Disk> Store<D> {
         self
     }
 
+    /// Has the files of images compressed, if `compress`.
+    pub fn compressed(mut self, compress: bool) -> Self {
+        self.compress = compress;
+        self
+    }
+
     /// Whether an increment of that part can be written here: it is in this store, and copied to where
     /// the increment will be.
     pub(crate) fn can_base(&self, base: &Part) -> bool {
@@ -68,7 +74,7 @@ impl<D: Disk> Store<D> {
     ) -> Result<D::File, StoreError> {
         check_name(part)?;
         let path = self.folder(app, id).join(&part.name);
-        let file = part::open_file(self.disk(), &path, part.stored, &part.place)?;
+        let file = part::open_file(self.disk(), &path, part.file_bytes(), &part.place)?;
         file.map_err(|flaw| StoreError::Part { path, flaw })
     }
 
@@ -151,14 +157,17 @@ impl<D: Disk> CheckpointWriter<D> {
         let mut copy = self.part(&part.name, &part.place, quota)?;
         let path = copy.path();
         let sealed = write(&mut copy, from)?;
-        let (found, expected) = (copy.bytes(), part.stored);
-        let flaw = match part.base {
+        let (found, expected) = (copy.bytes(), part.file_bytes());
+        let flaw = match (part.packed, part.base) {
             _ if found != expected => Flaw::Length { found, expected },
-            None if copy.hash() != part.hash => Flaw::Content {
+            (Some(_), _) if !sealed => Flaw::Compressed {
+                what: "its hash differs",
+            },
+            (None, None) if copy.hash() != part.hash => Flaw::Content {
                 found: copy.hash(),
                 expected: part.hash,
             },
-            Some(_) if !sealed => Flaw::Increment {
+            (None, Some(_)) if !sealed => Flaw::Increment {
                 what: "its hash differs",
             },
             _ => return copy.finish().map(drop),
@@ -174,7 +183,7 @@ impl<D: Disk> CheckpointWriter<D> {
         let folder = store.folder(app, CheckpointId::new(of.generation, of.epoch));
         let base = folder.join(&part.name);
         let path = store.folder(app, id).join(&part.name);
-        let file = part::open_file(store.disk(), &base, of.bytes, &part.place)?;
+        let file = part::open_file(store.disk(), &base, of.file_bytes(), &part.place)?;
         file.map(drop)
             .map_err(|flaw| StoreError::Base { path, base, flaw })
     }

@@ -180,9 +180,16 @@ pub enum Flaw {
         /// In what.
         what: &'static str,
     },
+    /// It is no compressed file, or not what was compressed.
+    Compressed {
+        /// In what.
+        what: &'static str,
+    },
     /// It is not any more what an increment was written against.
     Changed,
 }
+
+impl std::error::Error for Flaw {}
 
 impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -199,6 +206,7 @@ impl fmt::Display for Flaw {
                 u128::from_le_bytes(*expected)
             ),
             Flaw::Increment { what } => write!(f, "the increment is damaged: {what}"),
+            Flaw::Compressed { what } => write!(f, "the compressed part is damaged: {what}"),
             Flaw::Changed => f.write_str("the part is damaged: it is not what it was"),
         }
     }
@@ -259,7 +267,7 @@ fn advice(cause: &io::Error) -> &'static str {
     }
 }
 
-/// Says which step failed at what.
+/// Says which step failed at what. An error whose cause is a [`Flaw`] is that of the part.
 pub(crate) trait Step<T> {
     /// The step as a verb, and its file or folder.
     fn step(self, step: &'static str, path: &Path) -> Result<T, StoreError>;
@@ -267,10 +275,14 @@ pub(crate) trait Step<T> {
 
 impl<T> Step<T> for io::Result<T> {
     fn step(self, step: &'static str, path: &Path) -> Result<T, StoreError> {
-        self.map_err(|cause| StoreError::System {
-            step,
-            path: path.to_owned(),
-            cause,
+        let path = || path.to_owned();
+        self.map_err(|cause| match cause.downcast() {
+            Ok(flaw) => StoreError::Part { path: path(), flaw },
+            Err(cause) => StoreError::System {
+                step,
+                path: path(),
+                cause,
+            },
         })
     }
 }

@@ -9,6 +9,7 @@
 //! many bytes follow the step. The last one says `END`, and the length of the image.
 
 use crate::{
+    compressed::{BaseFile, Content},
     disk::Disk,
     error::{Flaw, Step, StoreError},
     hash::Hasher,
@@ -19,7 +20,7 @@ use crate::{
     sealed::Sealed,
 };
 use std::{
-    io::{self, Read, Seek, SeekFrom},
+    io::{self, Read},
     path::PathBuf,
 };
 
@@ -157,9 +158,9 @@ impl<D: Disk> IncrementWriter<D> {
 /// Puts an image together of an increment and its base.
 #[derive(Debug)]
 pub(crate) struct IncrementReader<D: Disk> {
-    file: Sealed<D::File>,
+    file: Sealed<Content<D::File>>,
     path: PathBuf,
-    base: D::File,
+    base: BaseFile<D::File>,
     base_path: PathBuf,
     base_bytes: u64,
     /// What is left of the step.
@@ -187,9 +188,9 @@ impl<D: Disk> IncrementReader<D> {
         (base_file, base_path): (D::File, PathBuf),
     ) -> Self {
         IncrementReader {
-            file: Sealed::new(file, part.stored),
+            file: Sealed::new(Content::new(file, part.packed, part.stored), part.stored),
             path,
-            base: base_file,
+            base: BaseFile::new(base_file, base.packed.is_some(), base.bytes),
             base_path,
             base_bytes: base.bytes,
             doing: Doing::None,
@@ -221,7 +222,11 @@ impl<D: Disk> IncrementReader<D> {
         let wanted = &mut buffer[..wanted];
         let read = match &mut self.doing {
             Doing::Copy(len) => {
-                let read = retry(|| self.base.read(wanted)).step("read", &self.base_path)?;
+                let read = retry(|| self.base.read(wanted)).step("read", &self.base_path);
+                let read = match read {
+                    Err(StoreError::Part { flaw, .. }) => return Err(self.base_flaw(flaw)),
+                    read => read?,
+                };
                 if read == 0 && !wanted.is_empty() {
                     return Err(self.base_flaw(Flaw::Changed));
                 }
@@ -262,7 +267,7 @@ impl<D: Disk> IncrementReader<D> {
         if at.checked_add(len).is_none_or(|end| end > self.base_bytes) {
             return Err(self.flaw("it names bytes behind the end of its base"));
         }
-        let sought = self.base.seek(SeekFrom::Start(at));
+        let sought = self.base.seek_to(at);
         sought.step("read", &self.base_path)?;
         Ok(Doing::Copy(len))
     }

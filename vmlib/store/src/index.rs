@@ -98,6 +98,7 @@ impl<D: Disk> IndexedWriter<D> {
         self.flush()?;
         let all = self.index.hash();
         self.index.write(&all)?;
+        self.image.end()?;
         self.index.finish()?;
         self.image.finish()
     }

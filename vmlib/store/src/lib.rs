@@ -13,7 +13,7 @@
 //! disks of two hosts ([`copies`]), and each host commits the same manifest.
 //!
 //! An image is stored in full, or as what differs from the image of the same task in the last full
-//! checkpoint. Whoever reads it gets all of it, either way.
+//! checkpoint; either file may be compressed. Whoever reads it gets all of it, either way.
 //!
 //! Reading order: [`name`], [`manifest`], [`store`], [`mod@write`], [`image`], [`increment`],
 //! [`copies`], [`prune`], [`disk`], [`limits`].
@@ -42,6 +42,7 @@ pub mod write;
 mod base;
 mod blocks;
 mod check;
+mod compressed;
 mod hash;
 mod index;
 mod sealed;

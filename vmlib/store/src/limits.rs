@@ -13,3 +13,7 @@ pub const BLOCK: usize = 4096;
 pub const INDEX_BLOCKS_MAX: u64 = 1 << 25;
 /// Checkpoints after a full one that may be increments of it. The next one is full.
 pub const INCREMENTS_MAX: u32 = 15;
+/// What is compressed at a time, and expanded for a byte of it that is wanted. Bytes.
+pub const FRAME: usize = 128 * 1024;
+/// Frames of a compressed base that are in memory while an increment is read.
+pub const FRAMES_KEPT: usize = 16;

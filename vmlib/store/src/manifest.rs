@@ -12,7 +12,7 @@ use vm_wire::{Body, MachineId, Tid, checkpoint, codec};
 /// The first bytes of every manifest.
 pub const MAGIC: [u8; 8] = *b"VMSTORE\n";
 /// The version of the format that is written, and the only one that is read.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 const PREFIX: usize = MAGIC.len() + 4;
 const HASH: usize = blake3::OUT_LEN;
@@ -91,7 +91,7 @@ impl Manifest {
     /// Bytes of their files.
     pub fn stored(&self) -> u64 {
         self.parts()
-            .fold(0, |sum, part| sum.saturating_add(part.stored))
+            .fold(0, |sum, part| sum.saturating_add(part.file_bytes()))
     }
 
     /// How long the task stood still that stood longest. Microseconds.

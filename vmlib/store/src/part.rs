@@ -1,6 +1,7 @@
 //! Parts: written once, in one pass, hashed on the way; read in one pass, and verified on the way.
 
 use crate::{
+    compressed::{Compressor, Content},
     disk::{Disk, PAGE, System},
     error::{Flaw, Step, StoreError},
     hash::{HASH, Hasher},
@@ -31,6 +32,9 @@ pub struct PartWriter<D: Disk = System> {
     /// What comes next into the file, and how much of it there is.
     room: Room,
     filled: usize,
+    compressor: Option<Box<Compressor>>,
+    /// Length of the file, when that was compressed.
+    packed: Option<u64>,
 }
 
 impl<D: Disk> PartWriter<D> {
@@ -55,6 +59,8 @@ impl<D: Disk> PartWriter<D> {
             hasher: Hasher::new(),
             room: Room::new(),
             filled: 0,
+            compressor: None,
+            packed: None,
             disk,
         };
         // Looked for only now: whoever finished it before has no file of the other name any more.
@@ -62,6 +68,12 @@ impl<D: Disk> PartWriter<D> {
             StoreError::Exists { path }
         })?;
         Ok(writer)
+    }
+
+    /// Compresses what comes. The quota is that of its file.
+    pub(crate) fn compressed(mut self) -> Self {
+        self.compressor = Some(Box::new(Compressor::new()));
+        self
     }
 
     /// The part's path.
@@ -100,7 +112,7 @@ impl<D: Disk> PartWriter<D> {
         self.hasher.update(bytes);
         let is_full = bytes.len() == BUFFER && bytes.as_ptr().align_offset(PAGE) == 0;
         if is_full && self.filled == 0 {
-            return self.file.write_all(bytes).step("write", &self.path());
+            return self.put(Some(bytes));
         }
         let mut left = bytes;
         while !left.is_empty() {
@@ -116,15 +128,23 @@ impl<D: Disk> PartWriter<D> {
 
     /// So many bytes come, if the quota lets them.
     fn grow(&mut self, bytes: usize) -> Result<(), StoreError> {
-        let grown = self.bytes.saturating_add(bytes as u64);
-        if grown > self.quota {
-            return Err(StoreError::Quota {
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+        match self.compressor {
+            None => self.fits(self.bytes),
+            // It will be less.
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Whether the file may be so long.
+    fn fits(&self, bytes: u64) -> Result<(), StoreError> {
+        match bytes <= self.quota {
+            true => Ok(()),
+            false => Err(StoreError::Quota {
                 path: self.path(),
                 quota: self.quota,
-            });
+            }),
         }
-        self.bytes = grown;
-        Ok(())
     }
 
     /// Writes what is in the room, if there is no more.
@@ -136,9 +156,22 @@ impl<D: Disk> PartWriter<D> {
     }
 
     fn flush(&mut self) -> Result<(), StoreError> {
+        self.put(None)
+    }
+
+    /// Writes these bytes, or what is in the room.
+    fn put(&mut self, bytes: Option<&[u8]>) -> Result<(), StoreError> {
         let filled = std::mem::take(&mut self.filled);
-        let written = self.file.write_all(self.room.came(0, filled));
-        written.step("write", &self.path())
+        let bytes = bytes.unwrap_or(self.room.came(0, filled));
+        let written = match &mut self.compressor {
+            None => self.file.write_all(bytes),
+            Some(compressor) => compressor.write(bytes, &mut self.file),
+        };
+        written.step("write", &self.path())?;
+        match &self.compressor {
+            None => Ok(()),
+            Some(compressor) => self.fits(compressor.bytes()),
+        }
     }
 
     /// The hash of what was written so far.
@@ -151,13 +184,25 @@ impl<D: Disk> PartWriter<D> {
         self.bytes
     }
 
+    /// Writes what is left, if there is room for it. Nothing is written after that.
+    pub(crate) fn end(&mut self) -> Result<(), StoreError> {
+        self.flush()?;
+        let Some(mut compressor) = self.compressor.take() else {
+            return Ok(());
+        };
+        let finished = compressor.finish(&mut self.file);
+        finished.step("write", &self.path())?;
+        self.packed = Some(compressor.bytes());
+        self.fits(compressor.bytes())
+    }
+
     /// Gives the part its name, when it is on the disk. It survives a power cut from here on, as a
     /// part of an unfinished checkpoint.
     ///
     /// # Errors
-    /// [`StoreError::System`]; there is no such part then.
+    /// [`StoreError::System`], [`StoreError::Quota`] if it is compressed; there is no such part then.
     pub fn finish(mut self) -> Result<Part, StoreError> {
-        self.flush()?;
+        self.end()?;
         let path = self.path();
         self.disk.sync(&mut self.file).step("sync", &path)?;
         if let Some(new) = &self.path {
@@ -173,6 +218,7 @@ impl<D: Disk> PartWriter<D> {
             hash: self.hash(),
             place: std::mem::take(&mut self.place),
             stored: self.bytes,
+            packed: self.packed,
             base: None,
             copy: None,
         })
@@ -282,7 +328,7 @@ pub struct PartReader<D: Disk = System> {
 #[derive(Debug)]
 enum Source<D: Disk> {
     /// Its file holds all of it.
-    Full(D::File),
+    Full(Content<D::File>),
     /// It is put together of an increment and its base.
     Increment(Box<IncrementReader<D>>),
 }
@@ -366,7 +412,7 @@ pub(crate) fn open<D: Disk>(
         return Err(StoreError::Name { name });
     }
     let path = app.join(id.to_string()).join(&part.name);
-    let file = match open_file(disk, &path, part.stored, &part.place)? {
+    let file = match open_file(disk, &path, part.file_bytes(), &part.place)? {
         Ok(file) => file,
         Err(flaw) => return Err(StoreError::Part { path, flaw }),
     };
@@ -378,11 +424,12 @@ pub(crate) fn open<D: Disk>(
         left: part.bytes,
     };
     let Some(base) = &part.base else {
-        return Ok(reader(Source::Full(file), path));
+        let content = Content::new(file, part.packed, part.stored);
+        return Ok(reader(Source::Full(content), path));
     };
     let of = CheckpointId::new(base.generation, base.epoch);
     let base_path = app.join(of.to_string()).join(&part.name);
-    match open_file(disk, &base_path, base.bytes, &part.place)? {
+    match open_file(disk, &base_path, base.file_bytes(), &part.place)? {
         Ok(base_file) => {
             let (file, base_file) = ((file, path.clone()), (base_file, base_path));
             let increment = IncrementReader::new(part, base, file, base_file);

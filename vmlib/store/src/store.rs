@@ -28,6 +28,8 @@ pub struct Store<D: Disk = System> {
     pub(crate) copy: Option<String>,
     /// No image is stored as an increment.
     pub(crate) full: bool,
+    /// The files of images are compressed.
+    pub(crate) compress: bool,
 }
 
 /// How closely parts are looked at.
@@ -137,6 +139,7 @@ impl<D: Disk> Store<D> {
             host,
             copy,
             full: false,
+            compress: false,
         }
     }
 

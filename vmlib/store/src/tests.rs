@@ -1,5 +1,6 @@
 //! Tests of the store as a whole: on a disk whose power is cut, and on this host's.
 
+mod compressed;
 mod copies;
 mod cuts;
 mod damage;

@@ -66,7 +66,10 @@ impl<D: Disk> CheckpointWriter<D> {
         quota: Option<u64>,
     ) -> Result<ImageWriter<D>, StoreError> {
         let name = name::image(self.app, tid);
-        let file = self.part(&name, place, quota)?;
+        let mut file = self.part(&name, place, quota)?;
+        if self.store.compress {
+            file = file.compressed();
+        }
         let path = file.path();
         let form = match self.store.way(self.app, self.id, &name) {
             Way::Increment(base, index) => {

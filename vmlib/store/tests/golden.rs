@@ -22,6 +22,7 @@ fn sample() -> Manifest {
         hash: [byte; 16],
         place: "alpha".to_owned(),
         stored: 1 << 33,
+        packed: None,
         base: None,
         copy: None,
     };
@@ -46,7 +47,9 @@ fn sample() -> Manifest {
         generation: 1,
         epoch: 3,
         bytes: 1 << 32,
+        packed: Some(1 << 31),
     });
+    tasks[1].image.packed = Some(60_000);
     tasks[1].image.copy = Some("beta".to_owned());
     Manifest {
         machine: MachineId::from_bits(0xbeef),
@@ -62,6 +65,8 @@ fn sample() -> Manifest {
             every_ms: 300_000,
             mtbf_ms: 0,
             keep: 5,
+            compress: true,
+            blocking: true,
         },
         tasks,
         groups: vec![SavedGroup {
@@ -122,7 +127,7 @@ fn another_version_is_told_from_damage() {
     let bytes = bytes(&sample());
     let body = &bytes[PREFIX..bytes.len() - HASH];
     let mut prefix = bytes[..PREFIX].to_vec();
-    for found in [1, 2, 4] {
+    for found in [1, 2, 3, 5] {
         prefix[8] = found as u8;
         let refused = Manifest::from_bytes(&sealed(&prefix, body));
         assert_eq!(refused, Err(ManifestError::OtherVersion { found }));
@@ -238,6 +243,7 @@ fn set_base(part: &mut Part, generation: u32, epoch: u32) {
         generation,
         epoch,
         bytes,
+        packed: None,
     });
 }
 

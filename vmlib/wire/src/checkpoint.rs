@@ -100,6 +100,11 @@ pub struct Policy {
     pub keep: u32,
     /// When the application goes back to the last one by itself.
     pub recover: Recover,
+    /// The files of all checkpoints of it are compressed, also of those that somebody asks for.
+    pub compress: bool,
+    /// Its tasks stand while their images are written, and no copies of them write: less work in all,
+    /// for applications that fill the processors and write to all of their memory again and again.
+    pub blocking: bool,
 }
 
 /// When an application that has a checkpoint goes back to it by itself.
@@ -205,8 +210,10 @@ pub struct Part {
     pub hash: [u8; 16],
     /// Name of the host that wrote it, on whose disk it is unless all hosts share the folder.
     pub place: String,
-    /// Length of its file: less than `bytes` if that holds only what differs from a base. Bytes.
+    /// Length of what its file holds: less than `bytes` if that is only what differs from a base. Bytes.
     pub stored: u64,
+    /// Length of its file, if that is compressed; none: it is not. Bytes.
+    pub packed: Option<u64>,
     /// What its file is an increment of; none if that holds all.
     pub base: Option<Base>,
     /// Name of the second host that has it on its disk; none if all hosts share the folder, or if there
@@ -223,6 +230,22 @@ pub struct Base {
     pub epoch: u32,
     /// Length of its part. Bytes.
     pub bytes: u64,
+    /// Length of the file of that, if it is compressed; none: it is not. Bytes.
+    pub packed: Option<u64>,
+}
+
+impl Part {
+    /// Length of its file. Bytes.
+    pub fn file_bytes(&self) -> u64 {
+        self.packed.unwrap_or(self.stored)
+    }
+}
+
+impl Base {
+    /// Length of the file of that part. Bytes.
+    pub fn file_bytes(&self) -> u64 {
+        self.packed.unwrap_or(self.bytes)
+    }
 }
 
 /// How an application was brought back.
@@ -309,7 +332,8 @@ pub struct CheckpointReport {
     pub tasks: u32,
     /// Of all images.
     pub bytes: u64,
-    /// Of their files in the store: less, if these hold only what differs from an earlier one.
+    /// Of their files in the store: less, if these hold only what differs from an earlier one, or are
+    /// compressed.
     pub stored: u64,
     /// How long the task stood that stood longest. Microseconds, as what follows.
     pub freeze_us: u64,

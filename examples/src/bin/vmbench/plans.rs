@@ -99,6 +99,8 @@ pub enum Saved {
     Heat {
         /// Seconds.
         every: u64,
+        /// Tasks stand while they are written.
+        blocking: bool,
     },
 }
 
@@ -281,13 +283,28 @@ fn saved() -> Vec<Plan> {
         ),
         (
             "a checkpoint every 10 s, heat with 16 tasks, 1 GiB in all",
-            Saved::Heat { every: 10 },
+            Saved::Heat {
+                every: 10,
+                blocking: false,
+            },
+            LARGE,
+            CHECKPOINTS_GOAL,
+        ),
+        (
+            "likewise, tasks stand while they are written (--blocking), heat",
+            Saved::Heat {
+                every: 10,
+                blocking: true,
+            },
             LARGE,
             CHECKPOINTS_GOAL,
         ),
         (
             "checkpointing switched on but idle (policy of an hour), heat",
-            Saved::Heat { every: 3600 },
+            Saved::Heat {
+                every: 3600,
+                blocking: false,
+            },
             LARGE,
             IDLE_GOAL,
         ),
@@ -310,7 +327,7 @@ mod tests {
     #[test]
     fn rows_that_take_minutes_are_measured_when_they_are_named() {
         assert!(!chosen("").expect("rows").iter().any(Plan::is_long));
-        assert_eq!(chosen("heat").expect("rows").len(), 2);
+        assert_eq!(chosen("heat").expect("rows").len(), 3);
         assert!(chosen("no such row").is_err());
     }
 }

@@ -60,17 +60,22 @@ impl<'a> Bench<'a> {
             Saved::Restart => self.restart(plan)?,
             Saved::Recovery => Row::new(plan, self.recovery(plan)?.whole, None, None),
             Saved::Detection => Row::new(plan, self.recovery(plan)?.detected, None, None),
-            Saved::Heat { every } => {
+            Saved::Heat { every, blocking } => {
                 let ways = plans.iter().filter_map(|plan| match plan.what {
-                    What::Saved(Saved::Heat { every }) => Some(every),
+                    What::Saved(Saved::Heat { every, blocking }) => Some((every, blocking)),
                     _ => None,
                 });
-                let ways: Vec<u64> = ways.collect();
+                let ways: Vec<heat::Way> = ways.collect();
                 let times = match self.heat.take() {
                     Some(times) => times,
                     None => heat::measure(self, &ways, plan.count)?,
                 };
-                let row = Row::new(plan, times[&every], None, Some(times[&heat::NEVER]));
+                let row = Row::new(
+                    plan,
+                    times[&(every, blocking)],
+                    None,
+                    Some(times[&heat::NEVER]),
+                );
                 self.heat = Some(times);
                 row
             }

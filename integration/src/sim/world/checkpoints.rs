@@ -65,6 +65,7 @@ impl World {
             // What others were told would not be taken back.
             let policy = Policy {
                 recover: Recover::Never,
+                blocking: tid.0 % 2 == 0,
                 ..Policy::default()
             };
             self.ask_console(slot, &Request::Policy(tid, policy));
@@ -197,6 +198,7 @@ impl World {
                 hash: [key.1 as u8; 16],
                 place: self.nodes[slot].name.clone(),
                 stored: bytes,
+                packed: None,
                 base: None,
                 copy: None,
             };

@@ -81,7 +81,7 @@ impl Daemon {
             return false;
         }
         cut.parts.insert(tid, Stage::Waits);
-        let (epoch, copied) = (cut.epoch, !cut.blocks);
+        let (epoch, blocks) = (cut.epoch, cut.blocks);
         if self.is_released(tid) {
             return false;
         }
@@ -130,15 +130,16 @@ impl Daemon {
         let portable = self.tasks.get(&tid).is_some_and(|task| task.portable);
         // It needs messages to come to a safe point.
         self.routes.set_connected(tid, portable);
-        let generation = self.agreement.state().epochs(app).generation;
+        let epochs = self.agreement.state().epochs(app);
         out.push_back(Output::Store {
             tid,
             app,
-            generation,
+            generation: epochs.generation,
             epoch,
-            copied,
+            copied: !blocks && !epochs.policy.blocking,
             second: second.map(|host| self.host_name(host)),
             full: self.full_images.contains(&tid),
+            compress: epochs.policy.compress,
         });
         true
     }

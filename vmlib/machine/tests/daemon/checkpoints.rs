@@ -84,6 +84,7 @@ impl World {
             hash: [7; 16],
             place: format!("n{}", host.0),
             stored: 1000,
+            packed: None,
             base: None,
             copy: None,
         };
@@ -535,6 +536,30 @@ fn checkpoints_are_made_again_and_again_as_the_policy_says_whoever_lives() {
     world.run_for(Duration::from_millis(100));
     let answer = world.console_answer(conn, number);
     assert!(matches!(answer, Some(Answer::Failed(_))), "{answer:?}");
+}
+
+#[test]
+fn tasks_stand_while_they_are_written_if_the_policy_says_so() {
+    for blocking in [false, true] {
+        let (mut world, master, workers) = setting();
+        let conn = world.conn();
+        let policy = Policy {
+            blocking,
+            ..Policy::default()
+        };
+        world.console_request(2, conn, &Request::Policy(master, policy));
+        world.run_for(Duration::from_secs(1));
+        let wish = world.wish_checkpoint(master, false);
+        let mut copies = false;
+        for _ in 0..1_000 {
+            world.run_for(Duration::from_millis(1));
+            copies |= !world.store.ways.is_empty();
+        }
+        assert_eq!(copies, !blocking);
+        world.checkpointed(wish).expect("they can be saved");
+        assert_eq!(world.store.committed.len(), 1);
+        check(&mut world, &[master, workers[0], workers[1]]);
+    }
 }
 
 #[test]

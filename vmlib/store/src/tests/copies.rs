@@ -101,8 +101,15 @@ fn a_copy_is_the_same_in_full_or_as_an_increment() {
     let (_folder, alpha, beta) = two();
     let first = save(&alpha, &beta, id(1), &image(1));
     let second = save(&alpha, &beta, id(2), &image(2));
-    assert!(first.base.is_none() && second.base.is_some());
-    for (epoch, part) in [(1, &first), (2, &second)] {
+    let compressed = alpha.clone().compressed(true);
+    let third = save(&compressed, &beta, id(3), &image(3));
+    let fourth = save(&compressed.in_full(true), &beta, id(4), &image(4));
+    let is_increment = |part: &Part| (part.base.is_some(), part.packed.is_some());
+    assert_eq!(
+        [&first, &second, &third, &fourth].map(is_increment),
+        [(false, false), (true, false), (true, true), (false, true)]
+    );
+    for (epoch, part) in [(1, &first), (2, &second), (3, &third), (4, &fourth)] {
         let id = id(epoch);
         let files = [&alpha, &beta].map(|store| fs::read(path(store, id)).expect("a file"));
         assert!(files[0] == files[1]);
@@ -143,9 +150,10 @@ fn an_increment_is_written_only_where_its_base_is_on_both_disks() {
 fn what_is_not_that_part_is_not_taken() {
     let (_folder, alpha, beta) = two();
     save(&alpha, &beta, id(1), &image(1));
-    for (epoch, seed) in [(2, 2), (3, 3)] {
-        let alpha = alpha.clone().in_full(epoch == 3);
-        let part = write(&alpha, id(epoch), &image(seed));
+    for epoch in 2..=5 {
+        let alpha = alpha.clone().in_full(epoch % 2 == 1);
+        let alpha = alpha.compressed(epoch > 3);
+        let part = write(&alpha, id(epoch), &image(epoch.into()));
         let whole = fs::read(path(&alpha, id(epoch))).expect("a file");
         let take = |bytes: &[u8]| {
             let writer = beta.begin(APP, id(epoch)).expect("a checkpoint");

@@ -78,6 +78,8 @@ fn policy() -> Policy {
         mtbf_ms: 86_400_000,
         keep: 5,
         recover: Recover::Kill,
+        compress: true,
+        blocking: true,
     }
 }
 
@@ -192,10 +194,12 @@ pub fn visit(visitor: &mut impl Visitor) {
             hash: [9; 16],
             place: "n1".to_owned(),
             stored: 200_000,
+            packed: Some(150_000),
             base: Some(Base {
                 generation: 1,
                 epoch: 3,
                 bytes: 19_000_000,
+                packed: Some(9_000_000),
             }),
             copy: Some(text("n2")),
         },

@@ -18,21 +18,23 @@ const TURNS: u32 = 3;
 /// How long a run may take.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// The seconds after which a checkpoint is made again, and whether tasks stand while it is written.
+pub type Way = (u64, bool);
 /// No checkpoint is made.
-pub const NEVER: u64 = 0;
+pub const NEVER: Way = (0, false);
 
-/// Medians in microseconds, by the seconds after which a checkpoint is made again.
-pub type Times = BTreeMap<u64, f64>;
+/// Medians in microseconds.
+pub type Times = BTreeMap<Way, f64>;
 
 /// Runs of all these ways take turns.
-pub fn measure(bench: &Bench, ways: &[u64], tasks: usize) -> Result<Times> {
+pub fn measure(bench: &Bench, ways: &[Way], tasks: usize) -> Result<Times> {
     let cluster = bench.cluster()?;
     // The first run warms up, too.
     let tried = run(bench, &cluster, NEVER, tasks, TRIED)?;
     let steps = (LENGTH.as_secs_f64() * 1e6 / tried * TRIED as f64) as u64;
     // Whole looks at what still changes.
     let steps = steps.next_multiple_of(TRIED);
-    let mut times: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    let mut times: BTreeMap<Way, Vec<f64>> = BTreeMap::new();
     for _ in 0..bench.turns.min(TURNS) {
         for way in [NEVER].iter().chain(ways) {
             let time = run(bench, &cluster, *way, tasks, steps)?;
@@ -45,12 +47,16 @@ pub fn measure(bench: &Bench, ways: &[u64], tasks: usize) -> Result<Times> {
 }
 
 /// Microseconds of one run.
-fn run(bench: &Bench, cluster: &Cluster, every: u64, tasks: usize, steps: u64) -> Result<f64> {
+fn run(bench: &Bench, cluster: &Cluster, way: Way, tasks: usize, steps: u64) -> Result<f64> {
+    let (every, blocking) = way;
     sealed::find_memory(2 * BYTES)?;
     let mut run = cluster.console();
     run.args(["run", "--no-terminal"]);
-    if every != NEVER {
+    if way != NEVER {
         run.args(["--checkpoint-every", &format!("{every}s")]);
+    }
+    if blocking {
+        run.arg("--blocking");
     }
     run.args(["heat", "--json", "--until", "0"]);
     run.args(["--size", &SIZE.to_string(), "--steps", &steps.to_string()]);
@@ -65,7 +71,7 @@ fn run(bench: &Bench, cluster: &Cluster, every: u64, tasks: usize, steps: u64) -
     let made = remove_checkpoints(bench, cluster)?;
     // A run that has made none, or one though it was not to, would show nothing.
     ensure!(
-        (made > 0) == (every != NEVER && (every as f64) < seconds),
+        (made > 0) == (way != NEVER && (every as f64) < seconds),
         "{made} checkpoints of a run of {seconds} s are there, one every {every} s"
     );
     Ok(1e6 * seconds)

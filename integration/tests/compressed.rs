@@ -1,0 +1,155 @@
+//! Applications whose checkpoints are compressed: fewer bytes are on the disk, and all comes back.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+use vm_integration::cluster::{
+    Cluster, PATIENCE, binaries,
+    client::{Client, NONE_LOST},
+    end_with_us,
+};
+use vm_store::{CheckpointId, Manifest, Store, name};
+use vm_wire::{Tid, agreed::ExitStatus, checkpoint::CheckpointReport};
+
+/// What `vm` with these words says on the first host.
+fn vm(cluster: &Cluster, words: &[&str]) -> String {
+    let mut command = Command::new(binaries::binary("vm"));
+    command.arg("--dir").arg(&cluster.nodes[0].dir).args(words);
+    end_with_us(&mut command);
+    let output = command.output().expect("vm runs");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Has checkpoints of an application compressed, or not any more.
+fn set_policy(cluster: &Cluster, app: Tid, compress: bool) {
+    let app = app.show(app.machine());
+    let mut words = vec!["checkpoint", &app, "--every", "1h", "--keep", "4"];
+    words.extend(compress.then_some("--compress"));
+    let said = vm(cluster, &words);
+    assert!(said.contains(", 4 are kept"), "{said}");
+    assert_eq!(said.ends_with(", compressed\n"), compress, "{said}");
+}
+
+fn image(root: &Path, app: Tid, id: CheckpointId, image: &str) -> PathBuf {
+    root.join(name::app(app)).join(id.to_string()).join(image)
+}
+
+/// The manifest of a checkpoint in a shared store, all of which is whole. Its files have less than half
+/// of what they hold, or the lengths of that, and together the length that was reported.
+fn looked_at(cluster: &Cluster, app: Tid, report: &CheckpointReport, packed: bool) -> Manifest {
+    let id = CheckpointId::new(report.generation, report.epoch);
+    let store = Store::open(cluster.store()).expect("a store");
+    let manifest = store.verify(app, id).expect("it is whole");
+    let mut files = 0;
+    for part in manifest.parts() {
+        let path = image(&cluster.store(), app, id, &part.name);
+        let len = fs::metadata(path).expect("a file").len();
+        assert_eq!(part.packed, packed.then_some(len), "{part:?}");
+        match packed {
+            true => assert!(len * 2 < part.stored, "{part:?}"),
+            false => assert_eq!(len, part.stored),
+        }
+        files += len;
+    }
+    assert_eq!((report.stored, manifest.stored()), (files, files));
+    manifest
+}
+
+fn running(cluster: &Cluster) -> (Client, Tid) {
+    let mut run = cluster.nodes[0].client();
+    let master = run.run("vmtest", &["caller", "n2", "24"]);
+    run.output_until("it goes");
+    (run, master)
+}
+
+#[test]
+fn compressed_checkpoints_take_less_room_and_come_back_in_full_and_as_increments() {
+    let cluster = Cluster::on_loopback(2);
+    let (mut run, master) = running(&cluster);
+    let mut console = cluster.nodes[1].client();
+    // A full one, and increments of it.
+    for (epoch, compressed) in [(1, true), (2, true), (3, false), (4, true)] {
+        set_policy(&cluster, master, compressed);
+        let report = console.save(master, epoch == 4).expect("it can be saved");
+        let manifest = looked_at(&cluster, master, &report, compressed);
+        let base = (epoch > 1).then_some(CheckpointId::new(0, 1));
+        assert_eq!(manifest.base(), base);
+        assert_eq!(manifest.policy.compress, compressed);
+        if epoch == 1 {
+            // The memory that the other one has.
+            assert!(report.bytes > 24 << 20 && report.stored * 3 < report.bytes * 2);
+        }
+    }
+    assert_eq!(run.finish().status, ExitStatus::Suspended);
+    for epoch in 1..=4 {
+        let mut console = cluster.nodes[0].client();
+        let from = Some((0, epoch));
+        let restarted = console.restart_from(master, from, false);
+        let report = restarted.expect("it can be brought back");
+        assert_eq!(report.from, (0, epoch));
+        console.ends_well(NONE_LOST);
+    }
+}
+
+#[test]
+fn a_compressed_checkpoint_that_was_damaged_is_passed_over() {
+    let cluster = Cluster::on_loopback(2);
+    let (mut run, master) = running(&cluster);
+    set_policy(&cluster, master, true);
+    let mut console = cluster.nodes[1].client();
+    console.save(master, false).expect("it can be saved");
+    console.save(master, true).expect("it can be saved");
+    assert_eq!(run.finish().status, ExitStatus::Suspended);
+    let id = CheckpointId::new(0, 2);
+    let last = image(&cluster.store(), master, id, &name::image(master, master));
+    let mut bytes = fs::read(&last).expect("an image");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&last, bytes).expect("it can be written");
+    let store = Store::open(cluster.store()).expect("a store");
+    let why = store.verify(master, id).expect_err("a bit differs");
+    let why = why.to_string();
+    assert!(why.contains("the compressed part is damaged"), "{why}");
+    let report = console.restart(master).expect("the one before is whole");
+    assert_eq!(report.from, (0, 1));
+    let [passed_over] = &report.passed_over[..] else {
+        panic!("{report:?}");
+    };
+    assert!(passed_over.contains("g0-e2: "), "{report:?}");
+    assert!(passed_over.contains("damaged"), "{report:?}");
+    console.ends_well(NONE_LOST);
+}
+
+#[test]
+fn copies_on_a_second_disk_are_the_compressed_files() {
+    let mut cluster = Cluster::with_own_stores(3);
+    let (mut run, master) = running(&cluster);
+    set_policy(&cluster, master, true);
+    let mut console = cluster.nodes[2].client();
+    for epoch in 1..=2 {
+        let report = console.save(master, false).expect("it can be saved");
+        assert!(report.stored * 2 < report.bytes, "{report:?}");
+        let id = CheckpointId::new(0, epoch);
+        let store = Store::open(cluster.store_of("n1")).expect("a store");
+        let manifest = store.read(master, id).expect("a manifest");
+        assert_eq!(manifest.base().is_some(), epoch == 2);
+        for part in manifest.parts() {
+            let copy = part.copy.as_deref().expect("there is a second host");
+            let files = [&part.place, copy].map(|host| {
+                let path = image(&cluster.store_of(host), master, id, &part.name);
+                fs::read(path).expect("it is there")
+            });
+            assert_eq!(part.packed, Some(files[0].len() as u64));
+            assert!(files[0] == files[1]);
+        }
+    }
+    cluster.nodes[1].signal(rustix::process::Signal::KILL);
+    cluster.nodes[1].wait_end(PATIENCE);
+    fs::remove_dir_all(cluster.store_of("n2")).expect("its disk is lost");
+    run.output_until("host 'n2' is lost");
+    run.output_until("runs again on");
+    run.ends_well(NONE_LOST);
+}
