@@ -8,7 +8,7 @@ use std::{
 use vm_integration::cluster::{
     Cluster, PATIENCE, binaries,
     client::{Client, NONE_LOST},
-    end_with_us,
+    end_with_us, wait_for,
 };
 use vm_store::{CheckpointId, Manifest, Store, name};
 use vm_wire::{Tid, agreed::ExitStatus, checkpoint::CheckpointReport};
@@ -87,8 +87,10 @@ fn compressed_checkpoints_take_less_room_and_come_back_in_full_and_as_increments
     for epoch in 1..=4 {
         let mut console = cluster.nodes[0].client();
         let from = Some((0, epoch));
-        let restarted = console.restart_from(master, from, false);
-        let report = restarted.expect("it can be brought back");
+        // The one before is just ending.
+        let report = wait_for("a restart", PATIENCE, || {
+            console.restart_from(master, from, false).ok()
+        });
         assert_eq!(report.from, (0, epoch));
         console.ends_well(NONE_LOST);
     }

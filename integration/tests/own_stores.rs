@@ -11,11 +11,7 @@ use vm_integration::cluster::{
     end_with_us, wait_for,
 };
 use vm_store::{CheckpointId, Manifest, Store, name};
-use vm_wire::{
-    Tid,
-    agreed::ExitStatus,
-    console::{Answer, Request},
-};
+use vm_wire::{Tid, agreed::ExitStatus};
 
 /// A caller on the first host, that is its console, and its callee on the second one.
 fn running(cluster: &Cluster) -> (Client, Tid) {
@@ -139,12 +135,14 @@ fn an_image_is_sent_to_where_its_task_is_to_live() {
     let master = stopped(&cluster);
     // The caller lives where its console is: there is no image of it.
     let mut console = cluster.nodes[2].client();
-    console.restart(master).expect("the image can be sent");
-    let Answer::Ps(rows) = console.ask(&Request::Ps(None)) else {
-        panic!("no listing")
-    };
-    let row = rows.iter().find(|row| row.tid == master);
-    assert_eq!(row.map(|row| row.host.as_str()), Some("n3"));
+    let report = console.restart(master).expect("the image can be sent");
+    let conf = cluster.nodes[2].conf();
+    let mut rows = conf.hosts.iter();
+    let third = rows
+        .find(|row| row.facts.name == "n3")
+        .expect("a host")
+        .host;
+    assert!(report.hosts.contains(&(third, 1)), "{report:?}");
     console.ends_well(NONE_LOST);
 }
 

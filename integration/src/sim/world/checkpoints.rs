@@ -65,7 +65,7 @@ impl World {
             // What others were told would not be taken back.
             let policy = Policy {
                 recover: Recover::Never,
-                blocking: tid.0 % 2 == 0,
+                blocking: tid.0.is_multiple_of(2),
                 ..Policy::default()
             };
             self.ask_console(slot, &Request::Policy(tid, policy));
