@@ -29,8 +29,9 @@ impl Promise {
         let epoch = id.epoch;
         self.open.insert(id);
         let manifest = match self.images {
+            // The full one is compressed, and some of its increments are.
             true => save_images(
-                store,
+                &store.clone().compressed(epoch % 3 != 2),
                 id,
                 &[(APP, &image(epoch, 1)), (TASKS[1], &image(epoch, 2))],
             )?,
