@@ -1,9 +1,10 @@
 //! What each command does: questions to the daemon, and events for the renderer.
 
 use crate::{
+    bucket,
     checkpoints::{self, Folder},
     client::Client,
-    command::{self, AppArg, Cli, Command, Run, TidArg},
+    command::{self, AppArg, Between, Cli, Command, Run, StoreAction, TidArg},
     failure::{self, ClientError, UsageError},
     image,
     interrupt::Interrupt,
@@ -22,6 +23,8 @@ use std::{
     rc::Rc,
     time::Duration,
 };
+use vm_bucket::{Address, Fetched, Mirror, Tie};
+use vm_store::{CheckpointId, Depth};
 use vm_wire::{
     HostId, MachineId, Tid,
     console::{Answer, Conf, HostRow, HostState, Request, SuspendedRow, TaskRow},
@@ -186,15 +189,10 @@ impl Console {
                 let app = match app {
                     Some(AppArg::Named(app)) => *app,
                     Some(AppArg::Master(tid)) => self.resolve(tid)?,
-                    None => checkpoints::only(&Folder::of(&self.conf(None)?))?,
+                    None => self.only_stored()?,
                 };
-                let from = from.map(|id| (id.generation, id.epoch));
-                self.restart(&Request::Restart {
-                    app,
-                    from,
-                    attach: !detach,
-                    keep_files: *keep_files,
-                })
+                let way = (!detach, *keep_files);
+                self.restart_stored(app, *from, way)
             }
             Command::Checkpoints {
                 store,
@@ -215,7 +213,9 @@ impl Console {
                 if folder.host.is_some() {
                     self.ask_stores(&mut rows, *verify)?;
                 }
-                self.renderer.show(&Event::Checkpoints(&rows))?;
+                let known = bucket::mark(&mut rows, &folder)?;
+                self.renderer
+                    .show(&Event::Checkpoints(&rows, known.as_ref()))?;
                 let damaged = rows.iter().any(|row| row.damaged.is_some());
                 Ok(if damaged {
                     failure::FAILED
@@ -223,6 +223,7 @@ impl Console {
                     failure::DONE
                 })
             }
+            Command::Store { action } => self.store(action),
             Command::Drain {
                 undo: true, host, ..
             } => {
@@ -393,13 +394,16 @@ impl Console {
         let outcome = self.client_or_start().map(drop).and_then(|()| {
             if args.resume_or_start {
                 let folder = Folder::of(&self.conf(None)?);
-                if let Some(app) = checkpoints::of_program(&folder, &name)?.pop() {
-                    return self.restart(&Request::Restart {
-                        app,
-                        from: None,
-                        attach: true,
-                        keep_files: args.keep_files,
-                    });
+                let here = checkpoints::of_program(&folder, &name)?.pop();
+                let app = match (here, bucket::has(&folder)) {
+                    (None, true) => match bucket::mirror(&folder.root, None)? {
+                        Some(mirror) => mirror.of_program(&name)?,
+                        None => None,
+                    },
+                    (here, _) => here,
+                };
+                if let Some(app) = app {
+                    return self.restart_stored(app, None, (true, args.keep_files));
                 }
             }
             let input = reads.then(rustix::stdio::stdin);
@@ -454,7 +458,162 @@ impl Console {
                 return Err(ClientError::Unexpected.into());
             };
         }
-        checkpoints::remove(folder, app)
+        let tie = bucket::has(folder).then(|| Tie::new(&folder.root));
+        if let Some(tie) = &tie {
+            tie.remove(app)?;
+        }
+        checkpoints::remove(folder, app)?;
+        if tie.is_some() {
+            // Whoever copies the next checkpoint does it if it cannot be done now.
+            let mirror = bucket::mirror(&folder.root, None);
+            let gone = mirror.and_then(|mirror| Ok(mirror.map(|it| it.forget(app)).transpose()?));
+            if let Err(error) = gone {
+                let text = format!("not yet removed from the bucket: {error:#}");
+                self.renderer.announce("Bucket", &text)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The only application of which there are checkpoints, in the store or, if there are none, in its
+    /// bucket.
+    fn only_stored(&mut self) -> anyhow::Result<Tid> {
+        let folder = Folder::of(&self.conf(None)?);
+        let mut rows = checkpoints::list(&folder, false)?;
+        if rows.is_empty()
+            && let Some(mirror) = bucket::mirror(&folder.root, None)?
+        {
+            rows = bucket::list(&mirror)?
+                .into_iter()
+                .map(|it| it.row)
+                .collect();
+        }
+        checkpoints::only(&folder, &rows)
+    }
+
+    /// Brings an application back from the store; if that has a bucket, what the folder lacks is fetched
+    /// from it first, and what proves to be damaged is fetched then. `way`: attached, with its files kept.
+    fn restart_stored(
+        &mut self,
+        app: Tid,
+        from: Option<CheckpointId>,
+        (attach, keep_files): (bool, bool),
+    ) -> anyhow::Result<u8> {
+        let request = |from: Option<CheckpointId>| Request::Restart {
+            app,
+            from: from.map(|id| (id.generation, id.epoch)),
+            attach,
+            keep_files,
+        };
+        let folder = Folder::of(&self.conf(None)?);
+        if !bucket::has(&folder) {
+            return self.restart(&request(from));
+        }
+        let found = bucket::mirror(&folder.root, None).and_then(|mirror| {
+            let mirror = mirror.context("the store has no bucket any more")?;
+            let fetched = self.fetch(&mirror, app, from, Depth::Lengths)?;
+            Ok((mirror, fetched))
+        });
+        let (mirror, fetched) = match found {
+            Ok(found) => found,
+            Err(error) => {
+                let rows = checkpoints::list(&folder, false)?;
+                let is_it = |row: &checkpoints::Row| row.app == app && row.damaged.is_none();
+                if !rows.iter().any(is_it) {
+                    return Err(error);
+                }
+                let text = format!("only the folder is looked at: {error:#}");
+                self.renderer.announce("Bucket", &text)?;
+                return self.restart(&request(from));
+            }
+        };
+        let refused = match self.restart(&request(from.or(fetched.good))) {
+            Err(error) if matches!(error.downcast_ref(), Some(ClientError::Refused(_))) => error,
+            restarted => return restarted,
+        };
+        // What is inside of the images is seen only when they are read.
+        let mended = self.fetch(&mirror, app, from, Depth::Hashes)?;
+        match mended.fetched || !mended.passed_over.is_empty() {
+            true => self.restart(&request(from)),
+            false => Err(refused),
+        }
+    }
+
+    fn fetch(
+        &mut self,
+        mirror: &Mirror,
+        app: Tid,
+        from: Option<CheckpointId>,
+        depth: Depth,
+    ) -> anyhow::Result<Fetched> {
+        let (fetched, said) = bucket::fetch(mirror, app, from, depth)?;
+        for text in said {
+            self.renderer.announce("Bucket", &text)?;
+        }
+        Ok(fetched)
+    }
+
+    fn store(&mut self, action: &StoreAction) -> anyhow::Result<u8> {
+        match action {
+            StoreAction::Help { action } => {
+                let command: Vec<&str> = iter::once("store").chain(action.as_deref()).collect();
+                self.renderer.show(&Event::Help(&help(&command)?))?;
+                Ok(failure::DONE)
+            }
+            StoreAction::Push { between } => {
+                let mirror = self.mirror(between)?;
+                let pushed = mirror.push()?;
+                self.renderer
+                    .show(&Event::Pushed(&pushed, mirror.address()))?;
+                Ok(match pushed.failed.is_empty() {
+                    true => failure::DONE,
+                    false => failure::FAILED,
+                })
+            }
+            StoreAction::Pull { app, from, between } => {
+                let mirror = self.mirror(between)?;
+                let app = match app {
+                    AppArg::Named(app) => *app,
+                    AppArg::Master(tid) => self.resolve(tid)?,
+                };
+                let fetched = mirror.fetch(app, *from, Depth::Hashes)?;
+                self.renderer
+                    .show(&Event::Pulled(app, &fetched, mirror.address()))?;
+                Ok(match fetched.good {
+                    Some(_) => failure::DONE,
+                    None => failure::FAILED,
+                })
+            }
+            StoreAction::List { between } => {
+                let mirror = self.mirror(between)?;
+                let rows = bucket::list(&mirror)?;
+                self.renderer
+                    .show(&Event::InBucket(&rows, mirror.address()))?;
+                let damaged = rows.iter().any(|it| it.row.damaged.is_some());
+                Ok(match damaged {
+                    true => failure::FAILED,
+                    false => failure::DONE,
+                })
+            }
+        }
+    }
+
+    fn mirror(&mut self, between: &Between) -> anyhow::Result<Mirror> {
+        let root = match &between.store {
+            Some(root) => root.clone(),
+            None => Folder::of(&self.conf(None)?).root,
+        };
+        let endpoint = between.endpoint.as_deref();
+        let bucket = between.bucket.as_deref();
+        let address = bucket.map(|url| Address::parse(url, endpoint)).transpose();
+        let address = address.map_err(|error| UsageError(error.to_string()))?;
+        bucket::mirror(&root, address)?.with_context(|| {
+            format!(
+                "the store {} has no bucket: name one with --bucket, or for its daemon with vmd \
+                 --store-bucket",
+                root.display()
+            )
+        })
     }
 
     /// Brings an application back. Attached, that has a connection of its own, as a run.

@@ -7,12 +7,14 @@ mod image;
 mod json;
 mod people;
 
+use crate::bucket::{BucketRow, Known};
 use crate::checkpoints::Row;
 use crate::{client::DaemonFacts, image::Report};
 use std::{
     io::{self, Write},
     path::Path,
 };
+use vm_bucket::{Address, Fetched, Pushed};
 use vm_checkpoint::image::{ImageError, Summary};
 use vm_wire::{
     HostId, MachineId, Tid,
@@ -54,7 +56,13 @@ pub enum Event<'a> {
     /// It was brought back; the machine, for the names.
     Restarted(&'a RestartReport, &'a Conf),
     /// What is in the store.
-    Checkpoints(&'a [Row]),
+    Checkpoints(&'a [Row], Option<&'a Known>),
+    /// What was copied to a bucket.
+    Pushed(&'a Pushed, &'a Address),
+    /// What was fetched from a bucket.
+    Pulled(Tid, &'a Fetched, &'a Address),
+    /// The checkpoints that are in a bucket.
+    InBucket(&'a [BucketRow], &'a Address),
     /// The tasks of a host have left it, or not; the machine, for the names.
     Drained(&'a DrainReport, &'a Conf),
     /// A host takes tasks again.
@@ -537,6 +545,7 @@ t1.3 (heat, 3 tasks) is suspended with g1-e4 since 2001-09-09T01:46:40Z, as beta
             summary,
             damaged: damaged.map(str::to_owned),
             alone: if epoch == 4 { 2 } else { 0 },
+            in_bucket: None,
         };
         let summary = vm_store::Summary {
             taken_ms: 1_000_000_000_000,
@@ -645,7 +654,7 @@ t1.1 restarted from g0-e2 in 80.0 ms: 1 task on alpha, 2 tasks on beta
                 r#"{"checkpoint":"g0-e2","generation":1,"hosts":[{"host":"alpha","tasks":1},{"host":"beta","tasks":2}],"passed_over":["g0-e3: it is half as long"],"restarted":"t1.1","total_us":80000}"#,
             ),
             (
-                Event::Checkpoints(&rows),
+                Event::Checkpoints(&rows, None),
                 "\
 APPLICATION  CHECKPOINT  MADE                  TASKS    MB  STORED     TOOK  STOOD  BASE   PROGRAM
 00beef-t1.1  g0-e2       2001-09-09T01:46:40Z      4  80.0     0.9  1060 ms  45 ms  g0-e1  heat
