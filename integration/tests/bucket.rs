@@ -237,8 +237,12 @@ fn who_is_not_let_in_is_told_what_to_do_and_no_secret_is_repeated() {
         assert!(!text.contains("Signature="), "{text}");
         text
     };
-    let text = failed(push().env("AWS_SECRET_ACCESS_KEY", "very-secret"));
-    assert!(text.contains("403 SignatureDoesNotMatch"), "{text}");
+    let strange = |command: &mut Command| {
+        let command = command.env("AWS_ACCESS_KEY_ID", "a-stranger");
+        failed(command.env("AWS_SECRET_ACCESS_KEY", "very-secret"))
+    };
+    let text = strange(&mut push());
+    assert!(text.contains("403 InvalidAccessKeyId"), "{text}");
     assert!(text.contains("AWS_SECRET_ACCESS_KEY"), "{text}");
     assert!(!text.contains("very-secret"), "{text}");
     let text = failed(push().env_remove("AWS_SECRET_ACCESS_KEY"));

@@ -1,4 +1,5 @@
-//! An object store for tests: a server process of its own, s3rver, which `.ci/run` installs.
+//! An object store for tests: a server process of its own, s3rver, which `.ci/run` installs. It looks who
+//! asks, and not whether the signature is right: that is tested where it is made, in the crate rusty-s3.
 //!
 //! It is reached through a relay, whose port stays the same when the server dies and is started again,
 //! and which can have it die after so many bytes: in the middle of whatever is sent then.
