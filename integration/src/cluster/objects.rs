@@ -1,11 +1,14 @@
 //! An object store for tests: a server process of its own, s3rver, which `.ci/run` installs. It looks who
-//! asks, and not whether the signature is right: that is tested where it is made, in the crate rusty-s3.
+//! asks, and not whether the signature is right. With `VM_OBJECT_STORE=PROGRAM` the tests run on that
+//! one, an s3s-fs (`cargo install s3s-fs --features binary`), which looks at signatures, too.
 //!
 //! It is reached through a relay, whose port stays the same when the server dies and is started again,
 //! and which can have it die after so many bytes: in the middle of whatever is sent then.
 
 use super::{PATIENCE, end_with_us, wait_for};
 use std::{
+    env,
+    ffi::OsString,
     fs,
     io::{self, BufRead, BufReader, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
@@ -27,6 +30,8 @@ pub const KEY: &str = "S3RVER";
 pub const SECRET: &str = "S3RVER";
 /// How the files of objects end, in its folder.
 const OBJECT: &str = "._S3rver_object";
+/// Environment variable with the program that looks at signatures.
+const ENV_STRICT: &str = "VM_OBJECT_STORE";
 /// Where `.ci/run` installs it.
 const PROGRAM: &str = "target/object-store/node_modules/s3rver/bin/s3rver.js";
 
@@ -35,9 +40,11 @@ const PROGRAM: &str = "target/object-store/node_modules/s3rver/bin/s3rver.js";
 pub struct ObjectStore {
     folder: TempDir,
     server: Arc<Mutex<Server>>,
-    /// Bytes that it may yet be sent.
+    /// Bytes that may yet be sent to it and come from it.
     left: Arc<AtomicI64>,
     endpoint: String,
+    /// The program that looks at signatures, if it is that one.
+    strict: Option<OsString>,
 }
 
 #[derive(Debug)]
@@ -65,7 +72,8 @@ impl ObjectStore {
         let program = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("..")
             .join(PROGRAM);
-        if !program.exists() {
+        let strict = env::var_os(ENV_STRICT);
+        if strict.is_none() && !program.exists() {
             eprintln!("skipped: no object store here, {PROGRAM}; see .ci/run");
             return None;
         }
@@ -81,6 +89,7 @@ impl ObjectStore {
             server: server.clone(),
             left: left.clone(),
             endpoint: format!("http://{addr}"),
+            strict,
         };
         // It ends with the process of the tests.
         thread::spawn(move || {
@@ -104,11 +113,21 @@ impl ObjectStore {
         let program = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("..")
             .join(PROGRAM);
-        let mut command = Command::new("node");
+        let mut command = Command::new(self.strict.clone().unwrap_or_else(|| "node".into()));
+        if self.strict.is_some() {
+            let bucket = self.folder.path().join(BUCKET);
+            fs::create_dir_all(bucket).expect("a folder");
+            command
+                .env("RUST_LOG", "s3s_fs=info")
+                .args(["--host", "127.0.0.1", "--port", "0"])
+                .args(["--access-key", KEY, "--secret-key", SECRET]);
+        } else {
+            command
+                .arg(program)
+                .args(["--address", "127.0.0.1", "--port", "0", "--silent"])
+                .args(["--configure-bucket", BUCKET, "--directory"]);
+        }
         command
-            .arg(program)
-            .args(["--address", "127.0.0.1", "--port", "0", "--silent"])
-            .args(["--configure-bucket", BUCKET, "--directory"])
             .arg(self.folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
@@ -116,8 +135,10 @@ impl ObjectStore {
         let mut process = command.spawn().expect("node runs");
         let out = BufReader::new(process.stdout.take().expect("a pipe"));
         let mut addrs = out.lines().map_while(Result::ok).filter_map(|line| {
-            let addr = line.strip_prefix("S3rver listening on ")?;
-            addr.parse().ok()
+            let (_, addr) = line
+                .split_once("S3rver listening on ")
+                .or(line.split_once("server is running at http://"))?;
+            addr.trim().parse().ok()
         });
         let addr = addrs.next().expect("it says where it listens");
         self.left.store(i64::MAX, SeqCst);
@@ -134,9 +155,21 @@ impl ObjectStore {
         self.server.lock().expect("no panic").end();
     }
 
-    /// Has it end when it has been sent so many bytes more.
+    /// Has it end when so many bytes more have been sent to it and have come from it.
     pub fn end_after(&self, bytes: i64) {
         self.left.store(bytes, SeqCst);
+    }
+
+    /// Whether it looks at signatures.
+    pub fn is_strict(&self) -> bool {
+        self.strict.is_some()
+    }
+
+    fn ending(&self) -> &'static str {
+        match self.strict {
+            Some(_) => "",
+            None => OBJECT,
+        }
     }
 
     /// Where it is asked.
@@ -175,7 +208,7 @@ impl ObjectStore {
                 }
                 let path = path.strip_prefix(&root).expect("below it");
                 let path = path.to_str().expect("text");
-                keys.extend(path.strip_suffix(OBJECT).map(str::to_owned));
+                keys.extend(path.strip_suffix(self.ending()).map(str::to_owned));
             }
         }
         keys.sort();
@@ -185,7 +218,7 @@ impl ObjectStore {
     /// The file in which it has an object.
     pub fn file(&self, prefix: &str, key: &str) -> PathBuf {
         let folder = self.folder.path().join(BUCKET).join(prefix);
-        folder.join(format!("{key}{OBJECT}"))
+        folder.join(format!("{key}{}", self.ending()))
     }
 }
 
@@ -207,19 +240,20 @@ fn relay(
     let both = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
     let (mut up, mut to) = (both(client), both(there));
     let (server, left) = (server.clone(), left.clone());
+    let counted = move |bytes: usize| {
+        if left.fetch_sub(bytes as i64, SeqCst) > bytes as i64 {
+            return true;
+        }
+        server.lock().expect("no panic").end();
+        false
+    };
+    let counted_down = counted.clone();
     thread::spawn(move || {
-        let counted = |bytes: usize| {
-            if left.fetch_sub(bytes as i64, SeqCst) > bytes as i64 {
-                return true;
-            }
-            server.lock().expect("no panic").end();
-            false
-        };
         let _ = pass(&mut up, &mut to, counted);
     });
     let (mut from, mut down) = (both(there), both(client));
     thread::spawn(move || {
-        let _ = pass(&mut from, &mut down, |_| true);
+        let _ = pass(&mut from, &mut down, counted_down);
     });
 }
 

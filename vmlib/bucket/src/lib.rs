@@ -8,7 +8,7 @@
 //! Who is asked where is an [`Address`], which the folder remembers ([`Tie`]), and credentials, which
 //! come from the environment alone and are in no argument, file, error or log.
 //!
-//! Reading order: [`address`], [`tie`], [`mirror`], then [`push`](mod@push) and [`pull`](mod@pull);
+//! Reading order: [`address`], [`tie`], [`mirror`], then `push` and `pull`;
 //! [`remote`] is the requests; [`limits`], [`error`]. What it promises is in `docs/store.md`.
 //!
 //! Invariants: blocking calls, for processes that do nothing else; memory for one piece of an object,
