@@ -64,6 +64,8 @@ pub struct Row {
     /// If hosts have stores of their own: the images that are on one disk alone, of those hosts that are
     /// in the machine.
     pub alone: usize,
+    /// If the store has a bucket: it is in that as well.
+    pub in_bucket: Option<bool>,
 }
 
 impl Row {
@@ -102,6 +104,7 @@ pub fn list(folder: &Folder, verify: bool) -> anyhow::Result<Vec<Row>> {
             summary,
             damaged,
             alone: 0,
+            in_bucket: None,
         })
     };
     Ok(entries.into_iter().filter_map(row).collect())
@@ -137,12 +140,12 @@ pub fn merge(rows: &mut [Row], app: Tid, stock: &[HostStock]) {
     }
 }
 
-/// The application of which there are checkpoints, if it is the only one.
+/// The application of which these are checkpoints, if it is the only one.
 ///
 /// # Errors
 /// When there is none, or there are several: then their names are said.
-pub fn only(folder: &Folder) -> anyhow::Result<Tid> {
-    let mut apps: Vec<Tid> = list(folder, false)?.iter().map(|row| row.app).collect();
+pub fn only(folder: &Folder, rows: &[Row]) -> anyhow::Result<Tid> {
+    let mut apps: Vec<Tid> = rows.iter().map(|row| row.app).collect();
     apps.dedup();
     match apps[..] {
         [app] => Ok(app),

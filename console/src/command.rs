@@ -228,6 +228,14 @@ pub enum Command {
         remove: Option<Tid>,
     },
 
+    /// Copy checkpoints between the store and its bucket in an object store, or list what is there.
+    #[command(after_long_help = STORE_HELP, disable_help_subcommand = true)]
+    Store {
+        /// What to do.
+        #[command(subcommand)]
+        action: StoreAction,
+    },
+
     /// Have all tasks of a host leave for other hosts; it takes no more.
     #[command(after_long_help = DRAIN_HELP)]
     Drain {
@@ -296,6 +304,55 @@ pub enum Command {
     /// Leave the console. The machine runs on.
     #[command(visible_alias = "exit", after_long_help = QUIT_HELP)]
     Quit,
+}
+
+/// What can be done with a bucket.
+#[derive(Debug, Subcommand)]
+pub enum StoreAction {
+    /// Copy to the bucket what is in the folder and not yet there; return when all of it is.
+    Push {
+        /// Between which.
+        #[command(flatten)]
+        between: Between,
+    },
+    /// Bring the last checkpoint of an application, or that one, into the folder, and verify it.
+    Pull {
+        /// Its master, or its name in the store.
+        #[arg(value_name = "APPLICATION")]
+        app: AppArg,
+        /// Which of its checkpoints; otherwise the last one that is undamaged.
+        #[arg(long, value_name = "CHECKPOINT", value_parser = checkpoint_id)]
+        from: Option<CheckpointId>,
+        /// Between which.
+        #[command(flatten)]
+        between: Between,
+    },
+    /// List the checkpoints that are in the bucket.
+    List {
+        /// Between which.
+        #[command(flatten)]
+        between: Between,
+    },
+    /// Show the manual page of one of these, or the list of them.
+    Help {
+        /// Which.
+        #[arg(value_name = "ACTION")]
+        action: Option<String>,
+    },
+}
+
+/// A folder and a bucket.
+#[derive(Debug, Args)]
+pub struct Between {
+    /// The folder of the store; otherwise that of the daemon here.
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+    /// The bucket, as s3://BUCKET/PREFIX; otherwise that of the folder (vmd --store-bucket).
+    #[arg(long, value_name = "URL")]
+    pub bucket: Option<String>,
+    /// Who is asked for it, as https://HOST:PORT; otherwise the service of Amazon.
+    #[arg(long, value_name = "URL", requires = "bucket")]
+    pub endpoint: Option<String>,
 }
 
 /// What can be done with an image. None of it needs a daemon.

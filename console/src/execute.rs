@@ -1,6 +1,7 @@
 //! What each command does: questions to the daemon, and events for the renderer.
 
 use crate::{
+    bucket,
     checkpoints::{self, Folder},
     client::Client,
     command::{self, AppArg, Cli, Command, Run, TidArg},
@@ -29,6 +30,8 @@ use vm_wire::{
     peer::{DrainWay, MoveWay},
     task,
 };
+
+mod stored;
 
 /// How long the end of a daemon that was told to end is awaited.
 const END_TIME: Duration = Duration::from_secs(10);
@@ -190,15 +193,10 @@ impl Console {
                 let app = match app {
                     Some(AppArg::Named(app)) => *app,
                     Some(AppArg::Master(tid)) => self.resolve(tid)?,
-                    None => checkpoints::only(&Folder::of(&self.conf(None)?))?,
+                    None => self.only_stored()?,
                 };
-                let from = from.map(|id| (id.generation, id.epoch));
-                self.restart(&Request::Restart {
-                    app,
-                    from,
-                    attach: !detach,
-                    keep_files: *keep_files,
-                })
+                let way = (!detach, *keep_files);
+                self.restart_stored(app, *from, way)
             }
             Command::Checkpoints {
                 store,
@@ -219,7 +217,9 @@ impl Console {
                 if folder.host.is_some() {
                     self.ask_stores(&mut rows, *verify)?;
                 }
-                self.renderer.show(&Event::Checkpoints(&rows))?;
+                let known = bucket::mark(&mut rows, &folder)?;
+                self.renderer
+                    .show(&Event::Checkpoints(&rows, known.as_ref()))?;
                 let damaged = rows.iter().any(|row| row.damaged.is_some());
                 Ok(if damaged {
                     failure::FAILED
@@ -227,6 +227,7 @@ impl Console {
                     failure::DONE
                 })
             }
+            Command::Store { action } => self.store(action),
             Command::Drain {
                 undo: true, host, ..
             } => {
@@ -397,13 +398,16 @@ impl Console {
         let outcome = self.client_or_start().map(drop).and_then(|()| {
             if args.resume_or_start {
                 let folder = Folder::of(&self.conf(None)?);
-                if let Some(app) = checkpoints::of_program(&folder, &name)?.pop() {
-                    return self.restart(&Request::Restart {
-                        app,
-                        from: None,
-                        attach: true,
-                        keep_files: args.keep_files,
-                    });
+                let here = checkpoints::of_program(&folder, &name)?.pop();
+                let app = match (here, bucket::has(&folder)) {
+                    (None, true) => match bucket::mirror(&folder.root, None)? {
+                        Some(mirror) => mirror.of_program(&name)?,
+                        None => None,
+                    },
+                    (here, _) => here,
+                };
+                if let Some(app) = app {
+                    return self.restart_stored(app, None, (true, args.keep_files));
                 }
             }
             let input = reads.then(rustix::stdio::stdin);
@@ -449,17 +453,6 @@ impl Console {
             checkpoints::merge(rows, app, &stock);
         }
         Ok(())
-    }
-
-    /// Removes the checkpoints of an application: from that folder, and, if it is the own one of the host
-    /// here, from those of all others.
-    fn remove_checkpoints(&mut self, folder: &Folder, app: Tid) -> anyhow::Result<()> {
-        if folder.host.is_some() {
-            let Answer::Done = self.client()?.ask(&Request::ForgetStored(app))? else {
-                return Err(ClientError::Unexpected.into());
-            };
-        }
-        checkpoints::remove(folder, app)
     }
 
     /// Brings an application back. Attached, that has a connection of its own, as a run.

@@ -8,8 +8,9 @@
 //! Reading order: [`command`] (the grammar), [`execute`] (what each command does), [`client`] (the
 //! connection), [`launch`] (starting daemons), [`run`] (a program at this terminal), [`render`]
 //! (what is shown), [`image`] (images of processes, which need no daemon), [`checkpoints`]
-//! (the store), [`repl`] (the prompt), [`failure`] (errors and exit codes).
+//! (the store), [`bucket`] (its copy in an object store), [`repl`] (the prompt), [`failure`] (errors and exit codes).
 
+mod bucket;
 mod checkpoints;
 mod client;
 mod command;

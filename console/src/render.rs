@@ -7,12 +7,14 @@ mod image;
 mod json;
 mod people;
 
+use crate::bucket::{BucketRow, Known};
 use crate::checkpoints::Row;
 use crate::{client::DaemonFacts, image::Report};
 use std::{
     io::{self, Write},
     path::Path,
 };
+use vm_bucket::{Address, Fetched, Pushed};
 use vm_checkpoint::image::{ImageError, Summary};
 use vm_wire::{
     HostId, MachineId, Tid,
@@ -54,7 +56,13 @@ pub enum Event<'a> {
     /// It was brought back; the machine, for the names.
     Restarted(&'a RestartReport, &'a Conf),
     /// What is in the store.
-    Checkpoints(&'a [Row]),
+    Checkpoints(&'a [Row], Option<&'a Known>),
+    /// What was copied to a bucket.
+    Pushed(&'a Pushed, &'a Address),
+    /// What was fetched from a bucket.
+    Pulled(Tid, &'a Fetched, &'a Address),
+    /// The checkpoints that are in a bucket.
+    InBucket(&'a [BucketRow], &'a Address),
     /// The tasks of a host have left it, or not; the machine, for the names.
     Drained(&'a DrainReport, &'a Conf),
     /// A host takes tasks again.
@@ -543,6 +551,7 @@ t1.3 (heat, 3 tasks) is suspended with g1-e4 since 2001-09-09T01:46:40Z, as beta
             summary,
             damaged: damaged.map(str::to_owned),
             alone: if epoch == 4 { 2 } else { 0 },
+            in_bucket: None,
         };
         let summary = vm_store::Summary {
             taken_ms: 1_000_000_000_000,
@@ -561,6 +570,29 @@ t1.3 (heat, 3 tasks) is suspended with g1-e4 since 2001-09-09T01:46:40Z, as beta
             row(3, None, half),
             row(4, Some(summary), None),
         ];
+        let mut copied = row(3, None, half);
+        copied.in_bucket = Some(false);
+        let address = Address::parse("s3://saved/x", None).expect("an address");
+        let known = Known {
+            address: address.clone(),
+            failed: Some("it is away".to_owned()),
+        };
+        let pushed = Pushed {
+            copied: vec![(tid(1, 1), vm_store::CheckpointId::new(0, 3))],
+            bytes: 7,
+            removed: vec![(tid(1, 1), vm_store::CheckpointId::new(0, 1))],
+            failed: Vec::new(),
+        };
+        let fetched = Fetched {
+            good: Some(vm_store::CheckpointId::new(0, 2)),
+            fetched: true,
+            passed_over: vec![(vm_store::CheckpointId::new(0, 3), "it is half".to_owned())],
+        };
+        let in_bucket = [BucketRow {
+            row: row(3, None, half),
+            here: true,
+        }];
+        let copied = [copied];
         let drained = DrainReport {
             host: HostId(2),
             total_us: 250_000,
@@ -656,7 +688,7 @@ t1.1 restarted from g0-e2 in 80.0 ms: 1 task on alpha, 2 tasks on beta
                 r#"{"checkpoint":"g0-e2","generation":1,"hosts":[{"host":"alpha","tasks":1},{"host":"beta","tasks":2}],"passed_over":["g0-e3: it is half as long"],"restarted":"t1.1","total_us":80000}"#,
             ),
             (
-                Event::Checkpoints(&rows),
+                Event::Checkpoints(&rows, None),
                 "\
 APPLICATION  CHECKPOINT  MADE                  TASKS    MB  STORED     TOOK  STOOD  BASE   PROGRAM
 00beef-t1.1  g0-e2       2001-09-09T01:46:40Z      4  80.0     0.9  1060 ms  45 ms  g0-e1  heat
@@ -664,6 +696,36 @@ APPLICATION  CHECKPOINT  MADE                  TASKS    MB  STORED     TOOK  STO
 00beef-t1.1  g0-e4       2001-09-09T01:46:40Z      4  80.0     0.9  1060 ms  45 ms  g0-e1  heat (2 of 4 images on one disk alone)
 ",
                 r#"{"checkpoints":[{"alone":0,"application":"00beef-t1.1","base":"g0-e1","bytes":80000000,"checkpoint":"g0-e2","damaged":null,"freeze_us":45000,"in_transit":7,"made":"2001-09-09T01:46:40Z","program":"heat","stored":900000,"tasks":4,"took_us":1060000},{"alone":0,"application":"00beef-t1.1","base":null,"bytes":null,"checkpoint":"g0-e3","damaged":"it is half as long","freeze_us":null,"in_transit":null,"made":null,"program":null,"stored":null,"tasks":null,"took_us":null},{"alone":2,"application":"00beef-t1.1","base":"g0-e1","bytes":80000000,"checkpoint":"g0-e4","damaged":null,"freeze_us":45000,"in_transit":7,"made":"2001-09-09T01:46:40Z","program":"heat","stored":900000,"tasks":4,"took_us":1060000}]}"#,
+            ),
+            (
+                Event::Checkpoints(&copied, Some(&known)),
+                "\
+APPLICATION  CHECKPOINT  MADE  TASKS  MB  STORED  TOOK  STOOD  BASE  BUCKET  PROGRAM
+00beef-t1.1  g0-e3                                                   no      damaged: it is half as long
+not all is in s3://saved/x: it is away; 'vm store push' tries it again
+",
+                r#"{"bucket":{"address":"s3://saved/x","failed":"it is away"},"checkpoints":[{"alone":0,"application":"00beef-t1.1","base":null,"bytes":null,"checkpoint":"g0-e3","damaged":"it is half as long","freeze_us":null,"in_bucket":false,"in_transit":null,"made":null,"program":null,"stored":null,"tasks":null,"took_us":null}]}"#,
+            ),
+            (
+                Event::Pushed(&pushed, &address),
+                "\
+00beef-t1.1 g0-e3 copied to s3://saved/x
+00beef-t1.1 g0-e1 removed from s3://saved/x
+",
+                r#"{"bucket":"s3://saved/x","bytes":7,"copied":[{"application":"00beef-t1.1","checkpoint":"g0-e3"}],"failed":[],"removed":[{"application":"00beef-t1.1","checkpoint":"g0-e1"}]}"#,
+            ),
+            (
+                Event::Pulled(tid(1, 1), &fetched, &address),
+                "g0-e3: it is half\n00beef-t1.1 g0-e2 fetched from s3://saved/x\n",
+                r#"{"application":"00beef-t1.1","bucket":"s3://saved/x","checkpoint":"g0-e2","fetched":true,"passed_over":["g0-e3: it is half"]}"#,
+            ),
+            (
+                Event::InBucket(&in_bucket, &address),
+                "\
+APPLICATION  CHECKPOINT  MADE  TASKS  MB  STORED  BASE  FOLDER  PROGRAM
+00beef-t1.1  g0-e3                                      yes     damaged: it is half as long
+",
+                r#"{"bucket":"s3://saved/x","checkpoints":[{"alone":0,"application":"00beef-t1.1","base":null,"bytes":null,"checkpoint":"g0-e3","damaged":"it is half as long","freeze_us":null,"here":true,"in_transit":null,"made":null,"program":null,"stored":null,"tasks":null,"took_us":null}]}"#,
             ),
             (
                 Event::Drained(&drained, &machine),

@@ -9,6 +9,7 @@ pub mod client;
 pub mod disk;
 pub mod foreign;
 pub mod network;
+pub mod objects;
 pub mod processes;
 
 use client::Client;

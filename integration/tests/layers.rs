@@ -114,10 +114,11 @@ fn no_state_machine_has_tables_of_random_order() {
 
 #[test]
 fn arrows_between_crates_point_down_only() {
-    let allowed: [(&str, &[&str]); 8] = [
+    let allowed: [(&str, &[&str]); 9] = [
         ("vmlib/wire", &[]),
         ("vmlib/checkpoint", &[]),
         ("vmlib/store", &["vm-wire"]),
+        ("vmlib/bucket", &["vm-wire", "vm-store"]),
         ("vmlib/machine", &["vm-wire"]),
         ("vmlib/coordinator", &["vm-wire", "vm-machine"]),
         (
@@ -132,11 +133,18 @@ fn arrows_between_crates_point_down_only() {
                 "vm-checkpoint",
                 "vm-coordinator",
                 "vm-store",
+                "vm-bucket",
             ],
         ),
         (
             "console",
-            &["vm-wire", "vm-machine", "vm-checkpoint", "vm-store"],
+            &[
+                "vm-wire",
+                "vm-machine",
+                "vm-checkpoint",
+                "vm-store",
+                "vm-bucket",
+            ],
         ),
     ];
     for (folder, may_use) in allowed {
@@ -153,6 +161,7 @@ fn arrows_between_crates_point_down_only() {
             "vm-checkpoint",
             "vm-coordinator",
             "vm-store",
+            "vm-bucket",
             "vmlib",
             "vmd",
             "vm-console",

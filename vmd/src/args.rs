@@ -100,6 +100,21 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
     pub store_quota: Option<u64>,
 
+    /// Copy each checkpoint to this bucket of an object store too (S3, or what speaks as it does), and
+    /// restart from there what the folder has lost. Give it to every daemon of the machine. Credentials
+    /// are taken from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
+    /// AWS_REGION. Not with --store-local
+    #[arg(
+        long,
+        value_name = "s3://BUCKET/PREFIX",
+        conflicts_with = "store_local"
+    )]
+    pub store_bucket: Option<String>,
+
+    /// Who is asked for the bucket, as https://HOST:PORT [default: the service of Amazon]
+    #[arg(long, value_name = "URL", requires = "store_bucket")]
+    pub store_endpoint: Option<String>,
+
     /// Folders in which programs are looked up, before those of $PATH; may be given several times
     #[arg(long, value_name = "DIR[:DIR...]", value_delimiter = ':')]
     pub path: Vec<PathBuf>,

@@ -8,6 +8,7 @@
 //! wait, and nothing touches a disk.
 
 use crate::{
+    bucket::Pusher,
     clock,
     consoles::Consoles,
     context::{Context, Source},
@@ -65,6 +66,8 @@ pub struct Parts {
     pub path: ProgramPath,
     /// Where checkpoints are.
     pub store: store::Place,
+    /// What copies checkpoints to the store's bucket, if it has one.
+    pub pusher: Option<Pusher>,
 }
 
 /// The daemon at work.
@@ -73,6 +76,7 @@ pub struct EventLoop {
     context: Context,
     signals: Signals,
     jobs: Jobs,
+    pusher: Option<Pusher>,
     locals: Locals,
     links: Links,
     processes: Processes,
@@ -101,6 +105,7 @@ impl EventLoop {
         Ok(EventLoop {
             signals: Signals::catch(&context).context("cannot catch signals")?,
             jobs: Jobs::start(parts.path, parts.store.clone(), poll.registry())?,
+            pusher: parts.pusher,
             locals: Locals::new(parts.local_listener, &context)?,
             moves: Moves::new(
                 parts.identity.secret.clone(),
@@ -234,6 +239,11 @@ impl EventLoop {
                 }
                 Source::Jobs => {
                     while let Some(answer) = self.jobs.answer() {
+                        if let (Input::Committed(it), Some(pusher)) = (&answer, &self.pusher)
+                            && it.result.is_ok()
+                        {
+                            pusher.push();
+                        }
                         self.context.inbox.push_back(answer);
                     }
                     false

@@ -18,6 +18,7 @@
 //! | `commit` | before the manifest of a checkpoint is written |
 //! | `sender`, `receiver` | the process that carries an image, when some of it has passed |
 //! | `writer`, `taker` | the process that writes an image, or a copy of one, into the store, at its start |
+//! | `pusher` | the process that copies checkpoints to a bucket, at its start |
 //! | `restorer` | the process that becomes the task, at its start |
 //!
 //! | action | does |

@@ -39,6 +39,7 @@ mod processes;
 mod spawn;
 mod streams;
 
+mod bucket;
 mod carriers;
 mod coordinators;
 mod moves;
@@ -56,6 +57,7 @@ mod logging;
 
 use anyhow::{Context as _, bail};
 use args::{Args, OnTerm};
+use bucket::Pusher;
 use clap::Parser as _;
 use dir::Dir;
 use event_loop::{EventLoop, Parts};
@@ -67,6 +69,7 @@ use secret::{ENV_SECRET, Secret};
 use secure::Mode;
 use spawn::Spawner;
 use std::{env, io, net::IpAddr, path::PathBuf, process::ExitCode, thread, time::Duration};
+use vm_bucket::CREDENTIALS;
 use vm_machine::Outbox;
 use vm_machine::{Daemon, DaemonConfig};
 use vm_wire::{HostId, MachineId, agreed::HostFacts, place};
@@ -74,6 +77,7 @@ use vm_wire::{HostId, MachineId, agreed::HostFacts, place};
 fn main() -> ExitCode {
     if let Some(result) = transfer::run_if_asked()
         .or_else(store::run_if_asked)
+        .or_else(bucket::run_if_asked)
         .or_else(coordinators::run_if_asked)
     {
         return match result {
@@ -181,6 +185,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
         socket: dir.socket(),
         work_dir: work_dir.clone(),
         path: ProgramPath::new(&args.path),
+        hidden: args.store_bucket.is_some().then_some(CREDENTIALS),
         file_limit: sockets::raise_file_limit(),
     };
     let link_listener = address::listen(&args.listen)?;
@@ -204,6 +209,13 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
         host: name.clone(),
         quota: args.store_quota.unwrap_or(0),
         local: args.store_local,
+    };
+    let pusher = match &args.store_bucket {
+        Some(url) => {
+            let endpoint = args.store_endpoint.as_deref();
+            Some(Pusher::start(&store.root, url, endpoint).context("--store-bucket")?)
+        }
+        None => None,
     };
     let nonce = secret::random_u64();
     let config = |facts: &HostFacts| DaemonConfig {
@@ -267,6 +279,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
         spawner,
         path: ProgramPath::new(&args.path),
         store,
+        pusher,
     })?;
     dir.publish_address(&facts.addr)?;
     Ok(event_loop)

@@ -40,6 +40,8 @@ pub struct Spawner {
     pub path: ProgramPath,
     /// The limit of open files as the daemon found it.
     pub file_limit: Rlimit,
+    /// Variables of the daemon's environment that tasks do not get, unless who starts them says so.
+    pub hidden: Option<[&'static str; 3]>,
 }
 
 /// A process that was started.
@@ -109,7 +111,11 @@ impl Spawner {
         command
             .args(&spec.args)
             .env_remove(crate::secret::ENV_SECRET)
-            .env_remove(ENV_STATE)
+            .env_remove(ENV_STATE);
+        for name in self.hidden.iter().flatten() {
+            command.env_remove(name);
+        }
+        command
             .envs(spec.env.iter().map(|(name, value)| (name, value)))
             .env(ENV_SOCKET, &self.socket)
             .env(ENV_TOKEN, spec.token.to_string())

@@ -181,7 +181,8 @@ Example:
 
 pub(super) const CHECKPOINTS_HELP: &str = "\
 Of each checkpoint: when it was made, how large it is, how many tasks are in it.
-One that is not whole is listed with the reason.
+One that is not whole is listed with the reason. If the store has a bucket (see
+`store`): whether it is there as well, and why the last copying failed.
 
 Exit code: 0, or 1 if one is damaged.
 
@@ -189,6 +190,21 @@ Example:
   vm checkpoints
   vm checkpoints --remove 92dc2d-t1.1
   vm checkpoints --store /shared/store --verify";
+
+pub(super) const STORE_HELP: &str = "\
+The bucket is that of `vmd --store-bucket`: the daemon copies each checkpoint
+there by itself, and `restart` and `run --resume-or-start` fetch from it what
+the folder has lost. `push` does the first at once and returns when all is
+there: after `stop`, before a folder that does not outlive its host is gone.
+`pull` does the second. Credentials are taken from the environment, as
+AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; see docs/store.md.
+
+Exit code: 0; 1 if it failed, or a checkpoint is damaged.
+
+Example:
+  vm stop --checkpoint t1.1 && vm store push
+  vm store list --store /new/store --bucket s3://saved/heat
+  vm store pull 92dc2d-t1.1 --store /new/store --bucket s3://saved/heat";
 
 pub(super) const DRAIN_HELP: &str = "\
 No task is started there or moved there any more, and those that are there move

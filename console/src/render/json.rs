@@ -5,6 +5,7 @@ use super::Event;
 use crate::checkpoints::Row;
 use crate::run;
 use serde_json::{Value, json};
+use vm_store::CheckpointId;
 use vm_wire::{
     HostId, MachineId, Tid,
     checkpoint::Recover,
@@ -99,26 +100,54 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
                 "passed_over": report.passed_over,
             })
         }
-        Event::Checkpoints(rows) => {
-            let row = |row: &Row| {
-                let summary = row.summary.as_ref();
-                json!({
-                    "application": row.app_name(),
-                    "checkpoint": row.id.to_string(),
-                    "made": summary.map(|it| super::time(it.taken_ms)),
-                    "tasks": summary.map(|it| it.tasks),
-                    "bytes": summary.map(|it| it.bytes),
-                    "stored": summary.map(|it| it.stored),
-                    "freeze_us": summary.map(|it| it.freeze_us),
-                    "took_us": summary.map(|it| it.took_us),
-                    "in_transit": summary.map(|it| it.in_transit),
-                    "base": summary.and_then(|it| it.base).map(|base| base.to_string()),
-                    "program": summary.map(|it| it.program.clone()),
-                    "damaged": row.damaged,
-                    "alone": row.alone,
-                })
-            };
-            json!({ "checkpoints": rows.iter().map(row).collect::<Vec<_>>() })
+        Event::Checkpoints(rows, known) => {
+            let rows = rows.iter().map(|row| {
+                let mut value = checkpoint(row);
+                if let Some(in_bucket) = row.in_bucket {
+                    value["in_bucket"] = json!(in_bucket);
+                }
+                value
+            });
+            let mut value = json!({ "checkpoints": rows.collect::<Vec<_>>() });
+            if let Some(known) = known {
+                let (address, failed) = (known.address.to_string(), &known.failed);
+                value["bucket"] = json!({ "address": address, "failed": failed });
+            }
+            value
+        }
+        Event::Pushed(pushed, address) => {
+            let named = |(app, id): &(Tid, CheckpointId)| named(*app, *id);
+            let failed = pushed.failed.iter().map(|(app, id, why)| {
+                let mut value = self::named(*app, *id);
+                value["why"] = json!(why.to_string());
+                value
+            });
+            json!({
+                "bucket": address.to_string(),
+                "copied": pushed.copied.iter().map(named).collect::<Vec<_>>(),
+                "bytes": pushed.bytes,
+                "removed": pushed.removed.iter().map(named).collect::<Vec<_>>(),
+                "failed": failed.collect::<Vec<_>>(),
+            })
+        }
+        Event::Pulled(app, fetched, address) => {
+            let over = fetched.passed_over.iter();
+            let over = over.map(|(id, why)| format!("{id}: {why}"));
+            json!({
+                "bucket": address.to_string(),
+                "application": vm_store::name::app(*app),
+                "checkpoint": fetched.good.map(|id| id.to_string()),
+                "fetched": fetched.fetched,
+                "passed_over": over.collect::<Vec<_>>(),
+            })
+        }
+        Event::InBucket(rows, address) => {
+            let rows = rows.iter().map(|row| {
+                let mut value = checkpoint(&row.row);
+                value["here"] = json!(row.here);
+                value
+            });
+            json!({ "bucket": address.to_string(), "checkpoints": rows.collect::<Vec<_>>() })
         }
         Event::Drained(report, conf) => {
             let moved = report.moved.iter().map(|(task, moved)| {
@@ -237,4 +266,28 @@ fn task(machine: MachineId, row: &TaskRow) -> Value {
             "state": usage.state,
         })),
     })
+}
+
+/// A checkpoint in a store.
+fn checkpoint(row: &Row) -> Value {
+    let summary = row.summary.as_ref();
+    json!({
+        "application": row.app_name(),
+        "checkpoint": row.id.to_string(),
+        "made": summary.map(|it| super::time(it.taken_ms)),
+        "tasks": summary.map(|it| it.tasks),
+        "bytes": summary.map(|it| it.bytes),
+        "stored": summary.map(|it| it.stored),
+        "freeze_us": summary.map(|it| it.freeze_us),
+        "took_us": summary.map(|it| it.took_us),
+        "in_transit": summary.map(|it| it.in_transit),
+        "base": summary.and_then(|it| it.base).map(|base| base.to_string()),
+        "program": summary.map(|it| it.program.clone()),
+        "damaged": row.damaged,
+        "alone": row.alone,
+    })
+}
+
+fn named(app: Tid, id: CheckpointId) -> Value {
+    json!({ "application": vm_store::name::app(app), "checkpoint": id.to_string() })
 }

@@ -1,11 +1,13 @@
 //! Events as tables and sentences.
 
 use super::Event;
+use crate::bucket::BucketRow;
 use crate::checkpoints::Row;
 use crate::{execute::is_present, signal_name};
 use comfy_table::{CellAlignment, Table, presets};
 use std::collections::{BTreeMap, BTreeSet};
-use vm_store::Summary;
+use vm_bucket::{Address, Fetched, Pushed};
+use vm_store::{CheckpointId, Summary};
 use vm_wire::{
     HostId, MachineId, Tid,
     agreed::ExitStatus,
@@ -80,7 +82,17 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
             report.total_us as f64 / 1e3,
         ),
         Event::Restarted(report, conf) => restarted(machine, report, conf),
-        Event::Checkpoints(rows) => checkpoints(rows),
+        Event::Checkpoints(rows, known) => {
+            let failed = known.and_then(|known| known.failed.as_ref().map(|why| (known, why)));
+            let failed = failed.map(|(known, why)| {
+                let address = &known.address;
+                format!("not all is in {address}: {why}; 'vm store push' tries it again\n")
+            });
+            checkpoints(rows) + &failed.unwrap_or_default()
+        }
+        Event::Pushed(pushed, address) => self::pushed(pushed, address),
+        Event::Pulled(app, fetched, address) => pulled(*app, fetched, address),
+        Event::InBucket(rows, _) => in_bucket(rows),
         Event::Drained(report, conf) => drained(machine, report, conf),
         Event::HostResumed(host) => format!("{host}: takes tasks again\n"),
         Event::HostAdded(host) => format!("{host}: added\n"),
@@ -419,8 +431,75 @@ pub(super) fn restarted(machine: MachineId, report: &RestartReport, conf: &Conf)
     )
 }
 
-fn checkpoints(rows: &[Row]) -> String {
+fn pushed(pushed: &Pushed, address: &Address) -> String {
+    let named = |app: &Tid, id: &CheckpointId| format!("{} {id}", vm_store::name::app(*app));
+    let copied = pushed.copied.iter();
+    let mut text: String = copied
+        .map(|(app, id)| format!("{} copied to {address}\n", named(app, id)))
+        .collect();
+    for (app, id) in &pushed.removed {
+        text += &format!("{} removed from {address}\n", named(app, id));
+    }
+    for (app, id, why) in &pushed.failed {
+        text += &format!("{} not copied: {why}\n", named(app, id));
+    }
+    match text.is_empty() {
+        true => format!("all is in {address}\n"),
+        false => text,
+    }
+}
+
+fn pulled(app: Tid, fetched: &Fetched, address: &Address) -> String {
+    let over = fetched.passed_over.iter();
+    let over: String = over.map(|(id, why)| format!("{id}: {why}\n")).collect();
+    let app = vm_store::name::app(app);
+    let last = match (fetched.good, fetched.fetched) {
+        (Some(id), true) => format!("{app} {id} fetched from {address}\n"),
+        (Some(id), false) => format!("{app} {id} is in the folder, undamaged\n"),
+        (None, _) => format!("no checkpoint of {app} can be had from {address}\n"),
+    };
+    over + &last
+}
+
+fn in_bucket(rows: &[BucketRow]) -> String {
     let mut table = table(&[
+        "APPLICATION",
+        "CHECKPOINT",
+        "MADE",
+        "TASKS",
+        "MB",
+        "STORED",
+        "BASE",
+        "FOLDER",
+        "PROGRAM",
+    ]);
+    align_right(&mut table, &[3, 4, 5]);
+    for BucketRow { row, here } in rows {
+        let of = |text: &dyn Fn(&Summary) -> String| {
+            let summary = row.summary.as_ref();
+            summary.map(text).unwrap_or_default()
+        };
+        table.add_row([
+            row.app_name(),
+            row.id.to_string(),
+            of(&|it| super::time(it.taken_ms)),
+            of(&|it| it.tasks.to_string()),
+            of(&|it| format!("{:.1}", it.bytes as f64 / 1e6)),
+            of(&|it| format!("{:.1}", it.stored as f64 / 1e6)),
+            of(&|it| it.base.map(|base| base.to_string()).unwrap_or_default()),
+            if *here { "yes" } else { "no" }.to_owned(),
+            match &row.damaged {
+                Some(why) => format!("damaged: {why}"),
+                None => of(&|it| it.program.clone()),
+            },
+        ]);
+    }
+    lines(&table)
+}
+
+fn checkpoints(rows: &[Row]) -> String {
+    let bucket = rows.iter().any(|row| row.in_bucket.is_some());
+    let mut columns = vec![
         "APPLICATION",
         "CHECKPOINT",
         "MADE",
@@ -431,7 +510,11 @@ fn checkpoints(rows: &[Row]) -> String {
         "STOOD",
         "BASE",
         "PROGRAM",
-    ]);
+    ];
+    if bucket {
+        columns.insert(9, "BUCKET");
+    }
+    let mut table = table(&columns);
     align_right(&mut table, &[3, 4, 5, 6, 7]);
     for row in rows {
         let of = |text: &dyn Fn(&Summary) -> String| {
@@ -449,7 +532,7 @@ fn checkpoints(rows: &[Row]) -> String {
             }),
             None => of(&|it| it.program.clone()),
         };
-        table.add_row([
+        let mut cells = vec![
             row.app_name(),
             row.id.to_string(),
             of(&|it| super::time(it.taken_ms)),
@@ -460,7 +543,12 @@ fn checkpoints(rows: &[Row]) -> String {
             of(&|it| format!("{:.0} ms", it.freeze_us as f64 / 1e3)),
             of(&|it| it.base.map(|base| base.to_string()).unwrap_or_default()),
             program,
-        ]);
+        ];
+        if bucket {
+            let there = row.in_bucket == Some(true);
+            cells.insert(9, if there { "yes" } else { "no" }.to_owned());
+        }
+        table.add_row(cells);
     }
     lines(&table)
 }

@@ -13,11 +13,14 @@ use crate::{
     limits::BUFFER,
     manifest::{Manifest, Part},
     name::{self, CheckpointId},
-    part::{self, PartWriter},
+    part::{self, PartReader, PartWriter},
     store::{Depth, Store},
     write::CheckpointWriter,
 };
-use std::io::Read;
+use std::{
+    io::{self, Read},
+    path::PathBuf,
+};
 use vm_wire::Tid;
 
 /// What one store has of a checkpoint.
@@ -76,6 +79,53 @@ impl<D: Disk> Store<D> {
         let path = self.folder(app, id).join(&part.name);
         let file = part::open_file(self.disk(), &path, part.file_bytes(), &part.place)?;
         file.map_err(|flaw| StoreError::Part { path, flaw })
+    }
+
+    /// Likewise, verified while it is read: in place of its last bytes there is an error, if these are
+    /// not the bytes that were written.
+    ///
+    /// # Errors
+    /// As [`Store::open_file`].
+    pub fn open_verified(
+        &self,
+        app: Tid,
+        id: CheckpointId,
+        part: &Part,
+    ) -> Result<FileReader<D>, StoreError> {
+        Ok(match unsealed(part) {
+            None => FileReader::Plain(self.open_part(app, id, part)?),
+            Some(unsealed) => FileReader::Sealed(SealedReader {
+                file: self.open_file(app, id, part)?,
+                path: self.folder(app, id).join(&part.name),
+                hasher: Hasher::new(),
+                left: part.file_bytes().saturating_sub(HASH as u64),
+                unsealed: Some(unsealed),
+                seal: None,
+            }),
+        })
+    }
+
+    /// Writes a part of a committed checkpoint again, in the place of one that is damaged or lost:
+    /// `from` gives the bytes of its file. Nothing changes unless these are that part. No other process
+    /// may do so at the same time.
+    ///
+    /// # Errors
+    /// As [`CheckpointWriter::take_copy`].
+    pub fn mend(
+        &self,
+        app: Tid,
+        id: CheckpointId,
+        part: &Part,
+        from: &mut impl Read,
+    ) -> Result<(), StoreError> {
+        check_name(part)?;
+        let folder = self.folder(app, id);
+        let new = folder.join(format!("{}{}", part.name, name::NEW));
+        // Of one who was interrupted.
+        let _ = self.disk().remove(&new);
+        let disk = self.disk().clone();
+        let writer = PartWriter::replace(disk, &folder, &part.name, &part.place, None)?;
+        take(writer, part, from)
     }
 
     /// What is here of the newest checkpoints of an application, at most `max`, newest first; or of
@@ -154,25 +204,7 @@ impl<D: Disk> CheckpointWriter<D> {
     ) -> Result<(), StoreError> {
         check_name(part)?;
         self.look_for_base(part)?;
-        let mut copy = self.part(&part.name, &part.place, quota)?;
-        let path = copy.path();
-        let sealed = write(&mut copy, from)?;
-        let (found, expected) = (copy.bytes(), part.file_bytes());
-        let flaw = match (part.packed, part.base) {
-            _ if found != expected => Flaw::Length { found, expected },
-            (Some(_), _) if !sealed => Flaw::Compressed {
-                what: "its hash differs",
-            },
-            (None, None) if copy.hash() != part.hash => Flaw::Content {
-                found: copy.hash(),
-                expected: part.hash,
-            },
-            (None, Some(_)) if !sealed => Flaw::Increment {
-                what: "its hash differs",
-            },
-            _ => return copy.finish().map(drop),
-        };
-        Err(StoreError::Part { path, flaw })
+        take(self.part(&part.name, &part.place, quota)?, part, from)
     }
 
     fn look_for_base(&self, part: &Part) -> Result<(), StoreError> {
@@ -186,6 +218,100 @@ impl<D: Disk> CheckpointWriter<D> {
         let file = part::open_file(store.disk(), &base, of.file_bytes(), &part.place)?;
         file.map(drop)
             .map_err(|flaw| StoreError::Base { path, base, flaw })
+    }
+}
+
+/// The file of a part, verified while it is read.
+#[derive(Debug)]
+pub enum FileReader<D: Disk> {
+    /// It is the part.
+    Plain(PartReader<D>),
+    /// It ends with its own hash: an increment, or compressed.
+    Sealed(SealedReader<D>),
+}
+
+impl<D: Disk> Read for FileReader<D> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            FileReader::Plain(part) => part.read(buffer),
+            FileReader::Sealed(file) => file.read(buffer),
+        }
+    }
+}
+
+/// A file that ends with the hash of what stands before it, all of whose bytes are handed on.
+#[derive(Debug)]
+pub struct SealedReader<D: Disk> {
+    file: D::File,
+    path: PathBuf,
+    hasher: Hasher,
+    /// Bytes that are to come before the hash.
+    left: u64,
+    /// What is wrong with it if that differs.
+    unsealed: Option<Flaw>,
+    /// What is still to be handed on of the hash, once it was read.
+    seal: Option<([u8; HASH], usize)>,
+}
+
+impl<D: Disk> Read for SealedReader<D> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left > 0 {
+            let most = buffer.len().min(self.left.try_into().unwrap_or(usize::MAX));
+            let read = self.file.read(&mut buffer[..most])?;
+            self.hasher.update(&buffer[..read]);
+            self.left -= read as u64;
+            return Ok(read);
+        }
+        let (seal, at) = match &mut self.seal {
+            Some(seal) => seal,
+            None => {
+                let mut found = [0; HASH];
+                self.file.read_exact(&mut found)?;
+                if self.hasher.finish() != found {
+                    let what = "its hash differs";
+                    let flaw = self.unsealed.take().unwrap_or(Flaw::Increment { what });
+                    let path = self.path.clone();
+                    return Err(io::Error::other(StoreError::Part { path, flaw }));
+                }
+                self.seal.insert((found, 0))
+            }
+        };
+        let count = buffer.len().min(HASH - *at);
+        buffer[..count].copy_from_slice(&seal[*at..*at + count]);
+        *at += count;
+        Ok(count)
+    }
+}
+
+/// Writes all that comes, if that is this part.
+fn take<D: Disk>(
+    mut copy: PartWriter<D>,
+    part: &Part,
+    from: &mut impl Read,
+) -> Result<(), StoreError> {
+    let path = copy.path();
+    let sealed = write(&mut copy, from)?;
+    let (found, expected) = (copy.bytes(), part.file_bytes());
+    let flaw = match unsealed(part) {
+        _ if found != expected => Flaw::Length { found, expected },
+        None if copy.hash() != part.hash => Flaw::Content {
+            found: copy.hash(),
+            expected: part.hash,
+        },
+        Some(flaw) if !sealed => flaw,
+        _ => return copy.finish().map(drop),
+    };
+    Err(StoreError::Part { path, flaw })
+}
+
+/// What is wrong with the file of a part whose own hash, with which it ends, differs; none if it is
+/// compared with that of the part, which it holds as it is.
+fn unsealed(part: &Part) -> Option<Flaw> {
+    let what = "its hash differs";
+    match (part.packed, part.base) {
+        (Some(_), _) => Some(Flaw::Compressed { what }),
+        (None, Some(_)) => Some(Flaw::Increment { what }),
+        (None, None) => None,
     }
 }
 

@@ -50,7 +50,7 @@ mod sealed;
 #[cfg(test)]
 mod tests;
 
-pub use copies::Stocked;
+pub use copies::{FileReader, Stocked};
 pub use disk::{Disk, System};
 pub use error::{Flaw, ManifestError, StoreError};
 pub use image::ImageWriter;

@@ -4,7 +4,7 @@
 //! the BLAKE3 hash (32 bytes) of all that stands before it.
 
 use crate::name::CheckpointId;
-use crate::{error::ManifestError, limits::MANIFEST_MAX};
+use crate::{error::ManifestError, limits::MANIFEST_MAX, store::Summary};
 use serde::{Deserialize, Serialize};
 pub use vm_wire::checkpoint::{Base, KeptChunks, Part, Policy, SavedGroup};
 use vm_wire::{Body, MachineId, Tid, checkpoint, codec};
@@ -111,6 +111,21 @@ impl Manifest {
     pub fn base(&self) -> Option<CheckpointId> {
         let base = self.parts().find_map(|part| part.base)?;
         Some(CheckpointId::new(base.generation, base.epoch))
+    }
+
+    /// What a listing says of it.
+    pub fn summary(&self) -> Summary {
+        Summary {
+            taken_ms: self.taken_ms,
+            bytes: self.bytes(),
+            stored: self.stored(),
+            base: self.base(),
+            tasks: self.tasks.len(),
+            freeze_us: self.freeze_us(),
+            took_us: self.took_us,
+            in_transit: self.in_transit(),
+            program: self.program.clone(),
+        }
     }
 
     /// The file's content.

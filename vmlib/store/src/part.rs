@@ -45,10 +45,26 @@ impl<D: Disk> PartWriter<D> {
         place: &str,
         quota: Option<u64>,
     ) -> Result<Self, StoreError> {
+        let writer = Self::replace(disk, folder, name, place, quota)?;
+        // Looked for only now: whoever finished it before has no file of the other name any more.
+        absent(&writer.disk, &folder.join(name), |path| {
+            StoreError::Exists { path }
+        })?;
+        Ok(writer)
+    }
+
+    /// Likewise, in the place of a part that is there perhaps, until it is finished.
+    pub(crate) fn replace(
+        disk: D,
+        folder: &Path,
+        name: &str,
+        place: &str,
+        quota: Option<u64>,
+    ) -> Result<Self, StoreError> {
         let path = folder.join(format!("{name}{}", name::NEW));
         let mut file = create(&disk, &path)?;
         disk.bypass_cache(&mut file);
-        let writer = PartWriter {
+        Ok(PartWriter {
             folder: folder.to_owned(),
             path: Some(path),
             file,
@@ -62,12 +78,7 @@ impl<D: Disk> PartWriter<D> {
             compressor: None,
             packed: None,
             disk,
-        };
-        // Looked for only now: whoever finished it before has no file of the other name any more.
-        absent(&writer.disk, &folder.join(name), |path| {
-            StoreError::Exists { path }
-        })?;
-        Ok(writer)
+        })
     }
 
     /// Compresses what comes. The quota is that of its file.

@@ -79,6 +79,17 @@ impl<D: Disk> Store<D> {
         Ok(pruned)
     }
 
+    /// Removes one checkpoint, whatever is there of it. None there is no error.
+    ///
+    /// # Errors
+    /// [`StoreError::System`]: what is left of it is unfinished.
+    pub fn remove(&self, app: Tid, id: CheckpointId) -> Result<(), StoreError> {
+        match self.ids(app)?.contains(&id) {
+            true => remove(self, app, id),
+            false => Ok(()),
+        }
+    }
+
     /// Removes all checkpoints of an application that is not to be brought back any more, newest
     /// first. None there is no error.
     ///

@@ -289,13 +289,11 @@ impl<D: Disk> Store<D> {
         part::open(&self.disk, &self.app_folder(app), id, part)
     }
 
-    /// Reads the manifest and looks at all parts that are in this folder.
-    pub(crate) fn look(
-        &self,
-        app: Tid,
-        id: CheckpointId,
-        depth: Depth,
-    ) -> Result<Manifest, StoreError> {
+    /// Reads the manifest and looks at all parts that are to be in this folder.
+    ///
+    /// # Errors
+    /// Like [`Store::verify`].
+    pub fn look(&self, app: Tid, id: CheckpointId, depth: Depth) -> Result<Manifest, StoreError> {
         let manifest = self.read(app, id)?;
         self.look_at_parts(app, id, &manifest, depth)?;
         Ok(manifest)
@@ -325,7 +323,10 @@ impl<D: Disk> Store<D> {
     }
 
     /// The folders of checkpoints of an application, oldest first.
-    pub(crate) fn ids(&self, app: Tid) -> Result<Vec<CheckpointId>, StoreError> {
+    ///
+    /// # Errors
+    /// [`StoreError::System`] when its folder cannot be read.
+    pub fn ids(&self, app: Tid) -> Result<Vec<CheckpointId>, StoreError> {
         let names = self.names(&self.app_folder(app))?;
         let mut ids: Vec<_> = names
             .iter()
@@ -356,17 +357,7 @@ impl<D: Disk> Store<D> {
 
     fn state(&self, app: Tid, id: CheckpointId) -> State {
         match self.look(app, id, Depth::Lengths) {
-            Ok(manifest) => State::Committed(Summary {
-                taken_ms: manifest.taken_ms,
-                bytes: manifest.bytes(),
-                stored: manifest.stored(),
-                base: manifest.base(),
-                tasks: manifest.tasks.len(),
-                freeze_us: manifest.freeze_us(),
-                took_us: manifest.took_us,
-                in_transit: manifest.in_transit(),
-                program: manifest.program,
-            }),
+            Ok(manifest) => State::Committed(manifest.summary()),
             Err(StoreError::Unfinished { path }) => {
                 let names = self.disk.list(&path).unwrap_or_default();
                 let files = names.iter().filter(|name| name::is_ours(name)).count();

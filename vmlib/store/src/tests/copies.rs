@@ -252,3 +252,51 @@ fn what_was_given_up_goes_unless_it_is_committed_here() {
     let refused = beta.give_up(APP, id(2)).expect_err("it is committed");
     assert!(matches!(refused, StoreError::Committed { .. }), "{refused}");
 }
+
+#[test]
+fn a_part_is_sent_to_its_end_only_if_it_is_whole_and_mended_by_nothing_else() {
+    let (_folder, alpha, beta) = two();
+    let parts = [1, 2].map(|epoch| save(&alpha, &beta, id(epoch), &image(epoch.into())));
+    assert!(parts[1].base.is_some());
+    for (epoch, part) in [(1, &parts[0]), (2, &parts[1])] {
+        let id = id(epoch);
+        // In pieces that end in the middle of the hash behind it.
+        let sent = || {
+            let mut file = alpha.open_verified(APP, id, part)?;
+            let mut bytes = Vec::new();
+            let mut piece = [0; 7];
+            loop {
+                match file.read(&mut piece) {
+                    Ok(0) => return Ok(Ok(bytes)),
+                    Ok(read) => bytes.extend_from_slice(&piece[..read]),
+                    Err(why) => return Ok(Err((bytes, why.to_string()))),
+                }
+            }
+        };
+        let sent = || sent().map_err(|why: StoreError| why.to_string());
+        let whole = fs::read(path(&alpha, id)).expect("a file");
+        assert!(sent() == Ok(Ok(whole.clone())));
+        let mut damaged = whole.clone();
+        damaged[whole.len() / 2] ^= 1;
+        fs::write(path(&alpha, id), &damaged).expect("room");
+        let (bytes, why) = sent().expect("it is there").expect_err("it is damaged");
+        assert!(bytes.len() < whole.len());
+        assert!(why.contains("damaged"), "{why}");
+
+        let mend = |bytes: &[u8]| alpha.mend(APP, id, part, &mut &bytes[..]);
+        for wrong in [&damaged[..], &whole[1..], &[]] {
+            mend(wrong).expect_err("it is another one");
+            let there = fs::read(path(&alpha, id)).expect("a file");
+            assert!(there == damaged);
+        }
+        // Of one who was interrupted.
+        let new = path(&alpha, id).with_extension("image.new");
+        fs::write(&new, "half").expect("room");
+        mend(&whole).expect("it is that part");
+        assert!(!new.exists());
+        alpha.verify(APP, id).expect("it is whole again");
+        fs::remove_file(path(&alpha, id)).expect("a file");
+        mend(&whole).expect("it is that part");
+        alpha.verify(APP, id).expect("it is there again");
+    }
+}
