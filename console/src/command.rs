@@ -184,17 +184,20 @@ pub enum Command {
         /// it is resumed.
         #[arg(long = "for", value_name = "TIME", value_parser = suspended_for)]
         time: Option<Duration>,
-        /// The application: its master.
+        /// The application: its master. Another task is suspended alone.
         #[arg(value_name = "TID")]
         app: TidArg,
     },
 
-    /// Bring an application back that is suspended.
+    /// Bring an application or a task back that is suspended.
     #[command(after_long_help = RESUME_HELP)]
     Resume {
-        /// The application: its master, as `ps` shows it.
+        /// The application: its master, as `ps` shows it; or a task that is suspended alone.
         #[arg(value_name = "TID")]
         app: TidArg,
+        /// Where a single task goes on; otherwise on the host that it is on, unless that drains.
+        #[arg(value_name = "HOST")]
+        host: Option<String>,
     },
 
     /// Bring an application back from a checkpoint, on whatever hosts there are.

@@ -131,6 +131,7 @@ impl Console {
                 let way = MoveWay {
                     precopy: !no_precopy,
                     compress: *compress,
+                    suspended: false,
                 };
                 self.move_task(tid, host.as_deref(), way)
             }
@@ -174,15 +175,34 @@ impl Console {
                 let app = self.resolve(app)?;
                 let for_ms = time.map_or(0, |time| time.as_millis() as u64);
                 let request = Request::Suspend(app, for_ms);
-                let Answer::Checkpointed(report) = self.client()?.ask(&request)? else {
-                    return Err(ClientError::Unexpected.into());
-                };
-                self.renderer.show(&Event::Suspended(app, &report))?;
+                match self.client()?.ask(&request)? {
+                    Answer::Checkpointed(report) => {
+                        self.renderer.show(&Event::Suspended(app, &report))?;
+                    }
+                    Answer::Moved(report) => {
+                        let conf = self.conf(None)?;
+                        let event = Event::TaskSuspended(app, &report, &conf);
+                        self.renderer.show(&event)?;
+                    }
+                    _ => return Err(ClientError::Unexpected.into()),
+                }
                 Ok(failure::DONE)
             }
-            Command::Resume { app } => {
-                let app = self.resolve(app)?;
-                self.restart(&Request::Resume(app))
+            Command::Resume { app, host } => {
+                let tid = self.resolve(app)?;
+                let conf = self.conf(None)?;
+                let request = Request::Resume(tid, host.clone());
+                match self.client()?.ask(&request)? {
+                    Answer::Restarted(report) => {
+                        self.renderer.show(&Event::Restarted(&report, &conf))?;
+                    }
+                    Answer::Moved(report) => {
+                        let event = Event::TaskResumed(tid, &report, &conf);
+                        self.renderer.show(&event)?;
+                    }
+                    _ => return Err(ClientError::Unexpected.into()),
+                }
+                Ok(failure::DONE)
             }
             Command::Restart {
                 app,
@@ -211,6 +231,9 @@ impl Console {
                     bail!("there is no store {}", folder.root.display());
                 }
                 if let Some(app) = remove {
+                    if store.is_none() {
+                        self.no_task_suspended(*app)?;
+                    }
                     self.remove_checkpoints(&folder, *app)?;
                 }
                 let mut rows = checkpoints::list(&folder, *verify)?;
@@ -451,6 +474,18 @@ impl Console {
                 return Err(ClientError::Unexpected.into());
             };
             checkpoints::merge(rows, app, &stock);
+        }
+        Ok(())
+    }
+
+    /// With the checkpoints of an application go the images of its tasks that are suspended alone.
+    fn no_task_suspended(&mut self, app: Tid) -> anyhow::Result<()> {
+        let rows = self.tasks(Some(app), None)?;
+        if let Some(row) = rows.iter().find(|row| row.suspended) {
+            let name = row.tid.show(self.machine()?).to_string();
+            bail!(
+                "its task {name} is suspended into that store: resume it first (vm resume {name})"
+            );
         }
         Ok(())
     }

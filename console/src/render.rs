@@ -53,7 +53,11 @@ pub enum Event<'a> {
     Stopped(&'a CheckpointReport),
     /// One was suspended.
     Suspended(Tid, &'a CheckpointReport),
-    /// It was brought back; the machine, for the names.
+    /// A single task was; the machine, for the names.
+    TaskSuspended(Tid, &'a MoveReport, &'a Conf),
+    /// It was resumed.
+    TaskResumed(Tid, &'a MoveReport, &'a Conf),
+    /// An application was brought back; the machine, for the names.
     Restarted(&'a RestartReport, &'a Conf),
     /// What is in the store.
     Checkpoints(&'a [Row], Option<&'a Known>),
@@ -354,6 +358,7 @@ pub mod tests {
             incarnation: 1,
             program: "align".to_owned(),
             usage,
+            suspended: false,
         };
         let usage = |tid, cpu_ms, memory| {
             Some(UsageRow {
@@ -426,6 +431,25 @@ h2 *  beta                    10.0.0.2:7000  follower  live   0/4096     2  x86_
 h3    gamma-with-a-long-name  10.0.0.3:7000  -         dead   -          2  x86_64
 "
         );
+    }
+
+    #[test]
+    fn people_and_programs_see_which_task_is_suspended() {
+        let mut tasks = tasks();
+        tasks[0].suspended = true;
+        let people = shown(Audience::People, &Event::Tasks(&tasks, &[]));
+        let suspended: Vec<&str> = people
+            .lines()
+            .filter(|it| it.contains("suspended"))
+            .collect();
+        assert!(
+            matches!(suspended[..], [line] if line.contains("t2.2")),
+            "{people}"
+        );
+        let value = shown(Audience::Programs, &Event::Tasks(&tasks, &[]));
+        let value: serde_json::Value = serde_json::from_str(&value).expect("JSON");
+        assert_eq!(value["tasks"][0]["suspended"], true);
+        assert_eq!(value["tasks"][1]["suspended"], false);
     }
 
     #[test]
@@ -671,6 +695,16 @@ t1.3 (heat, 3 tasks) is suspended with g1-e4 since 2001-09-09T01:46:40Z, as beta
                 "t1.1 suspended with checkpoint g0-e2: 4 tasks, 80.0 MB (0.9 stored) in 60.0 ms; \
                  'vm resume t1.1' brings it back\n",
                 r#"{"bytes":80000000,"checkpoint":"g0-e2","freeze_us":45000,"stored":900000,"suspended":"t1.1","tasks":4,"total_us":60000}"#,
+            ),
+            (
+                Event::TaskSuspended(tid(2, 1), &moved, &machine),
+                "t2.1 suspended on beta: 5.0 MB in 40.0 ms; 'vm resume t2.1' brings it back\n",
+                r#"{"bytes":5000000,"host":"beta","suspended":"t2.1","total_us":40000}"#,
+            ),
+            (
+                Event::TaskResumed(tid(2, 1), &moved, &machine),
+                "t2.1 resumed on alpha: 5.0 MB in 40.0 ms\n",
+                r#"{"bytes":5000000,"from":"beta","resumed":"t2.1","sent_again":2,"to":"alpha","total_us":40000}"#,
             ),
             (
                 Event::Drained(&emptied, &machine),

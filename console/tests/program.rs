@@ -48,6 +48,7 @@ fn row(tid: Tid) -> TaskRow {
         incarnation: 0,
         program: "prog".to_owned(),
         usage: None,
+        suspended: false,
     }
 }
 

@@ -58,7 +58,7 @@ fn an_application_that_is_suspended_goes_on_at_its_console_and_loses_nothing() {
     let [row] = &rows[..] else { panic!("{rows:?}") };
     assert_eq!((row.app, row.from, row.tasks), (master, (0, 1), 2));
     assert!(row.since_ms > 1_700_000_000_000, "{row:?}");
-    let Answer::Restarted(report) = console.ask(&Request::Resume(master)) else {
+    let Answer::Restarted(report) = console.ask(&Request::Resume(master, None)) else {
         panic!("it can be brought back");
     };
     assert_eq!((report.app, report.from), (master, (0, 1)));

@@ -13,7 +13,7 @@
 //! The daemon keeps an end of what such a process reads, to see whether there are bytes. It lets go of
 //! it as soon as the process has ended, so that whoever writes there is not left waiting.
 
-use crate::store;
+use crate::{store, suspended};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
@@ -33,6 +33,8 @@ pub enum Role {
     Sender,
     /// Writes it into the store, for that application and epoch.
     Writer(Tid, u32),
+    /// Writes that of a task which is suspended alone, under that number.
+    Suspender(u64),
     /// Receives it, at the target.
     Receiver,
     /// Becomes the task, at the target.
@@ -57,7 +59,7 @@ pub enum Hand {
 impl Role {
     /// Whether it works where the task is saved.
     fn is_source(self) -> bool {
-        matches!(self, Role::Sender | Role::Writer(..))
+        matches!(self, Role::Sender | Role::Writer(..) | Role::Suspender(_))
     }
 
     /// After so many idle looks it hangs.
@@ -72,7 +74,7 @@ impl Role {
     fn name(self) -> &'static str {
         match self {
             Role::Sender => "the process that sends its image",
-            Role::Writer(..) => "the process that stores its image",
+            Role::Writer(..) | Role::Suspender(_) => "the process that stores its image",
             Role::Receiver => "the process that receives its image",
             Role::Restorer => "the process that was to become it",
             Role::Part(_, Hand::Reads) => "the process that reads it in the store",
@@ -92,6 +94,8 @@ pub enum News {
     SentAll(Tid),
     /// The writer has: the image is in the store.
     Stored(Tid, u32, Part),
+    /// Likewise, of a task that is suspended, under that number.
+    Suspended(Tid, u64, Part),
     /// A part was sent to another host, or why not.
     PartSent(u64, Result<(), String>),
     /// A part of another host is in the store, or why not.
@@ -227,6 +231,12 @@ impl Carriers {
         {
             let stored = News::Stored(carrier.tid, epoch, part);
             return Vec::from_iter(carrier.matters.then_some(stored));
+        }
+        if let Role::Suspender(number) = carrier.role
+            && let Some(part) = suspended::receipt(&said).filter(|_| well)
+        {
+            let news = News::Suspended(carrier.tid, number, part);
+            return Vec::from_iter(carrier.matters.then_some(news));
         }
         if !said.is_empty() {
             log::warn!("{said}");

@@ -473,6 +473,21 @@ impl EventLoop {
                 context.inbox.extend(answer);
             }
             Output::ForgetStored(app) => self.jobs.forget(app),
+            Output::Suspend {
+                tid,
+                app,
+                name,
+                number,
+            } => self.moves.suspend(tid, app, (&name, number), context),
+            Output::SendSuspended {
+                ticket,
+                addr,
+                app,
+                image,
+            } => self
+                .moves
+                .send_suspended((&addr, ticket), app, &image, context),
+            Output::DropSuspended { app, name } => self.jobs.drop_suspended(app, name),
             Output::StoreCopy(tid) => self.moves.store_copy(tid, context),
             Output::Drop {
                 app,

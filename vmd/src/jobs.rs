@@ -5,7 +5,7 @@
 //! before it is restarted, and all of it read if that has failed. One thread does each of them, from
 //! a bounded queue; the answers come back through a channel, and the event loop is woken.
 
-use crate::{context::Source, fault, program::ProgramPath, store::Place, usage};
+use crate::{context::Source, fault, program::ProgramPath, store::Place, suspended, usage};
 use anyhow::Context as _;
 use mio::{Registry, Waker};
 use std::{
@@ -39,6 +39,7 @@ enum Job {
     },
     Commit(Box<Checkpoint>),
     Drop(Tid, CheckpointId),
+    DropSuspended(Tid, String),
     Load {
         question: u64,
         app: Tid,
@@ -123,6 +124,11 @@ impl Jobs {
     /// one is committed.
     pub fn drop_checkpoint(&self, app: Tid, id: CheckpointId) {
         let _ = self.commit.try_send(Job::Drop(app, id));
+    }
+
+    /// Removes the image of a task that is suspended no more. If the thread is far behind, it stays.
+    pub fn drop_suspended(&self, app: Tid, name: String) {
+        let _ = self.commit.try_send(Job::DropSuspended(app, name));
     }
 
     /// Reads what a checkpoint holds. If the thread is far behind, the answer is a failure at once.
@@ -215,6 +221,10 @@ fn work(
             } => Input::Stocked(question, store.stock(app, from, depth)),
             Job::Forget(app) => {
                 store.forget(app);
+                continue;
+            }
+            Job::DropSuspended(app, name) => {
+                suspended::forget(store, app, &name);
                 continue;
             }
             Job::Drop(app, id) => {

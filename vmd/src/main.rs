@@ -45,6 +45,7 @@ mod coordinators;
 mod moves;
 mod portable;
 mod store;
+mod suspended;
 mod transfer;
 
 mod jobs;
@@ -77,6 +78,7 @@ use vm_wire::{HostId, MachineId, agreed::HostFacts, place};
 fn main() -> ExitCode {
     if let Some(result) = transfer::run_if_asked()
         .or_else(store::run_if_asked)
+        .or_else(suspended::run_if_asked)
         .or_else(bucket::run_if_asked)
         .or_else(coordinators::run_if_asked)
     {

@@ -10,7 +10,7 @@ use crate::{
     secret::Secret,
     secure::Mode,
     store::{Form, Place},
-    transfer,
+    suspended, transfer,
 };
 use rustix::{
     fd::{AsFd, OwnedFd},
@@ -179,6 +179,35 @@ impl Moves {
         }
     }
 
+    /// Opens a way into the store for the image of a task that is to be suspended alone.
+    pub fn suspend(&mut self, tid: Tid, app: Tid, image: (&str, u64), context: &mut Context) {
+        let (name, number) = image;
+        let (store, role) = (self.store.clone(), Role::Suspender(number));
+        let start = |out| suspended::start_writer(&store, app, name, out);
+        let begun = pipe().and_then(|(out, way)| {
+            self.start_carrier(tid, role, out, start, context)?;
+            Ok(way)
+        });
+        match begun {
+            // Its files stay, and those that its next host may lack go along.
+            Ok(way) => self.expect_image(tid, way, Freeze::Move, None),
+            Err(error) => refuse(tid, &error, context),
+        }
+    }
+
+    /// Sends the image of a task that is suspended to that address, under that ticket.
+    pub fn send_suspended(
+        &mut self,
+        at: (&str, u64),
+        app: Tid,
+        image: &Part,
+        context: &mut Context,
+    ) {
+        let store = self.store.clone();
+        let read = |way| suspended::start_reader(&store, app, image, way);
+        self.send_what(at, read, context);
+    }
+
     /// Starts, by `start`, the process that reads the image of a task.
     fn start_carrier(
         &mut self,
@@ -317,20 +346,25 @@ impl Moves {
 
     /// Sends a part that is in the store to that address, under that ticket: the bytes of its `file`, or
     /// what it holds.
-    pub fn send_part(
+    pub fn send_part(&mut self, to: (&str, u64), part: &Copied, file: bool, context: &mut Context) {
+        let (store, at) = (self.store.clone(), (part.app, part.id));
+        let read = |way| match file {
+            true => store.start_file_reader(at, &part.part, way),
+            false => store.start_reader(at, &part.part, way),
+        };
+        self.send_what(to, read, context);
+    }
+
+    /// Sends what that process reads which `read` starts.
+    fn send_what(
         &mut self,
         (addr, ticket): (&str, u64),
-        part: &Copied,
-        file: bool,
+        read: impl FnOnce(OwnedFd) -> io::Result<transfer::Carried>,
         context: &mut Context,
     ) {
-        let mut send = || -> io::Result<()> {
+        let send = || -> io::Result<()> {
             let (out, way) = pipe()?;
-            let at = (part.app, part.id);
-            let (reader, words) = match file {
-                true => self.store.start_file_reader(at, &part.part, way)?,
-                false => self.store.start_reader(at, &part.part, way)?,
-            };
+            let (reader, words) = read(way)?;
             self.add_part(ticket, Hand::Reads, reader, None, words, context);
             let (secret, mode) = (&self.secret, self.mode);
             let (sender, words) = transfer::start_sender(addr, ticket, secret, mode, out)?;
@@ -576,6 +610,11 @@ fn tell(news: News, processes: &Processes, context: &mut Context) {
         News::Stored(tid, epoch, part) => {
             return context.inbox.push_back(Input::Stored(tid, epoch, Ok(part)));
         }
+        News::Suspended(tid, number, part) => {
+            return context
+                .inbox
+                .push_back(Input::Suspended(tid, number, Ok(part)));
+        }
         News::Read(tid, bytes) => {
             // Whichever process is just ending has no numbers any more.
             if let Some(memory) = processes.pid(tid).and_then(resident) {
@@ -589,6 +628,7 @@ fn tell(news: News, processes: &Processes, context: &mut Context) {
     context.inbox.push_back(match role {
         Role::Sender => Input::Frozen(tid, Err(failed)),
         Role::Writer(_, epoch) => Input::Stored(tid, epoch, Err(failed)),
+        Role::Suspender(number) => Input::Suspended(tid, number, Err(failed)),
         Role::Receiver | Role::Restorer => Input::Arrived(tid, Err(failed)),
         // Of these there is other news.
         Role::Part(..) => return,

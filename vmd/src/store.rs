@@ -74,7 +74,7 @@ const APPS_SHOWN: usize = 16;
 /// quarter of the time that one of them gets, where processors are short.
 const LATER: i32 = 5;
 /// How its last word begins.
-const RECEIPT: &str = "stored ";
+pub(crate) const RECEIPT: &str = "stored ";
 
 /// If this process was started as one of them: runs it, and says how it ended.
 pub fn run_if_asked() -> Option<anyhow::Result<()>> {
@@ -148,7 +148,7 @@ fn parse_part(
 }
 
 /// What may be written yet, if there is a quota.
-fn room(store: &Store, quota: &str) -> anyhow::Result<Option<u64>> {
+pub(crate) fn room(store: &Store, quota: &str) -> anyhow::Result<Option<u64>> {
     Ok(match quota.parse()? {
         0 => None,
         quota => Some(store.room(quota)?),
@@ -156,7 +156,7 @@ fn room(store: &Store, quota: &str) -> anyhow::Result<Option<u64>> {
 }
 
 /// Writes an image to a pipe; its end only if all of it is whole.
-fn hand_on(mut image: PartReader, pipe: OwnedFd) -> anyhow::Result<()> {
+pub(crate) fn hand_on(mut image: PartReader, pipe: OwnedFd) -> anyhow::Result<()> {
     let mut pipe = Lender::new(pipe, BUFFER)?;
     loop {
         let count = image.fill(pipe.room()?)?;
@@ -169,7 +169,7 @@ fn hand_on(mut image: PartReader, pipe: OwnedFd) -> anyhow::Result<()> {
 }
 
 /// All of a part but its name, in words: that of the host comes last and may have spaces.
-fn facts(part: &Part) -> String {
+pub(crate) fn facts(part: &Part) -> String {
     let hash = u128::from_le_bytes(part.hash);
     let base = part.base.map_or("-".to_owned(), |base| {
         let id = CheckpointId::new(base.generation, base.epoch);
@@ -193,7 +193,7 @@ fn parse_length(word: &str) -> Option<(u64, Option<u64>)> {
     }
 }
 
-fn parse_facts(name: String, words: &str) -> Option<Part> {
+pub(crate) fn parse_facts(name: String, words: &str) -> Option<Part> {
     let mut words = words.splitn(5, ' ');
     let mut next = || words.next();
     let bytes = next()?.parse().ok()?;
@@ -274,7 +274,7 @@ fn ending<'a>(form: &'a str, end: &str) -> (&'a str, bool) {
 }
 
 /// Passes on what a task writes, an image or a portable state, and looks whether all of it came.
-struct Passed<R> {
+pub(crate) struct Passed<R> {
     #[cfg(target_arch = "x86_64")]
     source: vm_checkpoint::image::ToTheEnd<R>,
     #[cfg(not(target_arch = "x86_64"))]
@@ -283,7 +283,7 @@ struct Passed<R> {
 }
 
 impl<R: Read> Passed<R> {
-    fn new(source: R) -> Self {
+    pub(crate) fn new(source: R) -> Self {
         Passed {
             #[cfg(target_arch = "x86_64")]
             source: vm_checkpoint::image::ToTheEnd::new(source),
@@ -293,7 +293,7 @@ impl<R: Read> Passed<R> {
         }
     }
 
-    fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         #[cfg(target_arch = "x86_64")]
         if self.source.is_whole() {
             return true;

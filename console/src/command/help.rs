@@ -135,8 +135,15 @@ to be resumed any more, and its checkpoint stays in the store, for `restart` in
 this machine or in another one. `kill`, and Ctrl-C at its `vm run`, do the same
 at once; that `vm run` then exits with 75.
 
+Another task than the master is suspended alone, until `resume` brings it back,
+and has no process meanwhile: its image is in the store of its host. The other
+tasks run on, and what they send to it waits; no checkpoint of the application
+is made before it is resumed. If its host is lost, so is the task; if its
+host drains and all hosts share the store, another one keeps it.
+
 Example:
   vm suspend t1.1
+  vm suspend t1.3
   vm suspend t1.1 --for 2h
   vm resume t1.1";
 
@@ -147,8 +154,13 @@ the `vm run` that waits for it, else in the logs of the daemons. If it cannot be
 brought back, it stays suspended, and the reason is told; `restart --from`
 brings it back from another checkpoint.
 
+A task that is suspended alone goes on where it was stopped, on HOST or, without
+one, on the host that it is on; if that drains, on another one with room, if
+there is one.
+
 Example:
-  vm resume t1.1";
+  vm resume t1.1
+  vm resume t1.3 node2";
 
 pub(super) const RESTART_HELP: &str = "\
 All tasks of the application go on where they were saved, each on the host where

@@ -80,6 +80,20 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
             "total_us": report.total_us,
             "in_transit": report.in_transit,
         }),
+        Event::TaskSuspended(task, report, conf) => json!({
+            "suspended": tid(task),
+            "host": super::host_name(conf, report.from),
+            "bytes": report.bytes,
+            "total_us": report.total_us,
+        }),
+        Event::TaskResumed(task, report, conf) => json!({
+            "resumed": tid(task),
+            "from": super::host_name(conf, report.from),
+            "to": super::host_name(conf, report.to),
+            "bytes": report.bytes,
+            "total_us": report.total_us,
+            "sent_again": report.sent_again,
+        }),
         Event::Suspended(app, report) => json!({
             "suspended": tid(app),
             "checkpoint": super::checkpoint_name(report),
@@ -259,6 +273,7 @@ fn task(machine: MachineId, row: &TaskRow) -> Value {
         "host": row.host,
         "incarnation": row.incarnation,
         "program": row.program,
+        "suspended": row.suspended,
         "usage": row.usage.as_ref().map(|usage| json!({
             "pid": usage.pid,
             "cpu_ms": usage.cpu_ms,

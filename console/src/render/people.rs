@@ -81,6 +81,20 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
             saved(report),
             report.total_us as f64 / 1e3,
         ),
+        Event::TaskSuspended(task, report, conf) => format!(
+            "{0} suspended on {1}: {2:.1} MB in {3:.1} ms; 'vm resume {0}' brings it back\n",
+            task.show(machine),
+            super::host_name(conf, report.from),
+            report.bytes as f64 / 1e6,
+            report.total_us as f64 / 1e3,
+        ),
+        Event::TaskResumed(task, report, conf) => format!(
+            "{} resumed on {}: {:.1} MB in {:.1} ms\n",
+            task.show(machine),
+            super::host_name(conf, report.to),
+            report.bytes as f64 / 1e6,
+            report.total_us as f64 / 1e3,
+        ),
         Event::Restarted(report, conf) => restarted(machine, report, conf),
         Event::Checkpoints(rows, known) => {
             let failed = known.and_then(|known| known.failed.as_ref().map(|why| (known, why)));
@@ -347,7 +361,10 @@ fn tasks(machine: MachineId, rows: &[TaskRow]) -> String {
             row.host.clone(),
             row.program.clone(),
             or_unknown(usage.map(|usage| usage.pid.to_string())),
-            or_unknown(usage.map(|usage| usage.state.to_string())),
+            match row.suspended {
+                true => "suspended".to_owned(),
+                false => or_unknown(usage.map(|usage| usage.state.to_string())),
+            },
             or_unknown(usage.map(|usage| cpu_time(usage.cpu_ms))),
             or_unknown(usage.map(|usage| memory(usage.memory))),
         ]);
@@ -620,6 +637,7 @@ mod tests {
             incarnation: 1,
             program: "p".to_owned(),
             usage: None,
+            suspended: false,
         };
         let rows = [row(1, 2), row(2, 1), row(3, 3)];
         let shown: Vec<Tid> = tree(&rows).into_iter().map(|(_, row)| row.tid).collect();

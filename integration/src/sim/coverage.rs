@@ -149,6 +149,12 @@ named! {
         WentBack = "went back",
         /// Or why there is none.
         NotCheckpointed = "not made",
+        /// A single task was suspended.
+        Suspended = "suspended",
+        /// It was resumed.
+        Resumed = "resumed",
+        /// It was handed on, as its host drained.
+        HandedOn = "handed on",
         /// A frame for a task that stood still: it was dropped and sent again.
         FrameKept = "frames kept for frozen",
     }

@@ -23,6 +23,7 @@ mod recovery;
 mod settle;
 mod shell;
 mod stores;
+mod suspended;
 mod tasks;
 
 use super::{
@@ -42,6 +43,7 @@ use faults::{Ambush, Heal};
 use moves::{Image, Order, Wish};
 use std::collections::{BTreeMap, BTreeSet};
 use stores::{Disks, PartSent};
+use suspended::{Shelf, Shelving};
 use tasks::Process;
 use vm_machine::{ConnId, Input, MoveKey, Outbox, Time};
 use vm_wire::{Frame, HostId, MachineId, Tid, peer::MovePhase};
@@ -118,6 +120,10 @@ enum Event {
     Crosses(usize),
     /// A process has written its image for the store, for that cut; or it cannot.
     Stored(usize, (CutKey, bool), bool),
+    /// A process has written its image, to be suspended, or cannot.
+    Shelved(Box<Shelving>),
+    /// Consoles want tasks suspended, and resumed.
+    Suspensions,
     /// A part of a checkpoint arrives at the host that wants it.
     PartCrosses(PartSent),
     /// Consoles want tasks moved.
@@ -159,6 +165,7 @@ pub struct World {
     /// Each host has a store of its own.
     own_stores: bool,
     disks: Disks,
+    shelf: Shelf,
     /// Living tasks, and the last few that ended, to talk to: of each application, or of all.
     rosters: BTreeMap<Tid, Vec<Tid>>,
     /// Every tid that ever had a process.
@@ -286,6 +293,7 @@ impl World {
             secluded,
             own_stores: machine.get().is_multiple_of(3),
             disks: Disks::default(),
+            shelf: Shelf::new(machine),
             rosters: BTreeMap::new(),
             launched: BTreeSet::new(),
             ledger: Ledger::default(),
@@ -352,6 +360,9 @@ impl World {
         self.queue.after(500 * MS, Event::Populate);
         self.queue.after(SECOND, Event::Wishes);
         self.queue.after(SECOND, Event::Strike(0));
+        if self.shelf.is_used() {
+            self.queue.after(SECOND, Event::Suspensions);
+        }
         while !self.finished {
             let Some(event) = self.queue.pop() else {
                 return Err("nothing will ever happen any more".to_owned());
@@ -401,6 +412,11 @@ impl World {
             Event::TickCoordinator(index, at) => self.tick_coordinator(index, at),
             Event::Saved(image) => self.saved(image),
             Event::Stored(index, way, saved) => self.stored(index, way, saved),
+            Event::Shelved(shelving) => self.shelved(*shelving),
+            Event::Suspensions => {
+                self.wish_suspensions();
+                Ok(())
+            }
             Event::Copied(index, ticket) => {
                 self.copied(index, ticket);
                 Ok(())
@@ -507,6 +523,9 @@ impl World {
             (Turn::SourceLost, moves.sources_lost),
             (Turn::SourceLostReleased, moves.sources_lost_released),
             (Turn::FrameKept, moves.frames_kept),
+            (Turn::Suspended, moves.suspended),
+            (Turn::Resumed, moves.resumed),
+            (Turn::HandedOn, moves.handed_on),
             (Turn::TakenBackByOrder, moves.called_off),
             (Turn::OrderStale, moves.orders_stale),
             (Turn::CoordinatorLost, moves.coordinators_lost),

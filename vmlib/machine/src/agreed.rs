@@ -80,7 +80,7 @@ pub enum Applied {
         /// How it ended.
         status: ExitStatus,
     },
-    /// A task moved.
+    /// A task moved, was suspended, or was resumed.
     Relocated {
         /// The task.
         tid: Tid,
@@ -90,6 +90,8 @@ pub enum Applied {
         to: HostId,
         /// Its incarnation now.
         incarnation: u32,
+        /// Whether it is suspended there.
+        suspended: bool,
     },
     /// A task stayed: a move ended in doubt.
     Stayed {
@@ -326,6 +328,9 @@ pub struct Task {
     pub program: Arc<str>,
     /// Whether the process was there before it became a task.
     pub enrolled: bool,
+    /// Whether it is suspended alone: it has no process, and its owner knows its image in the store.
+    /// Of one that has ended: whether it was.
+    pub suspended: bool,
     /// How it ended.
     pub status: Option<ExitStatus>,
 }
@@ -574,6 +579,12 @@ impl Agreed {
     /// The living tasks of an application, by tid; its master is among them while it lives.
     pub fn tasks_of(&self, app: Tid) -> impl Iterator<Item = Tid> {
         self.in_app.get(&app).into_iter().flatten().copied()
+    }
+
+    /// A task of the application that is suspended alone: the first one.
+    pub fn suspended_task(&self, app: Tid) -> Option<Tid> {
+        let suspended = |tid: &Tid| self.living_task(*tid).is_some_and(|task| task.suspended);
+        self.tasks_of(app).find(suspended)
     }
 
     /// The applications that live, by their masters' tids.

@@ -245,6 +245,13 @@ impl Checkpointing {
         }
     }
 
+    /// Its own daemon says why the log would not make the cut.
+    pub fn on_cut_refused(&mut self, refused: CheckpointEnd, out: &mut VecDeque<Step>) {
+        if matches!(self.stage, Stage::Cutting) {
+            out.push_back(Step::End(self.key.0, self.end(refused.result)));
+        }
+    }
+
     /// The log lets the tasks go on.
     pub fn on_cut_gone(&mut self, now: Time, gone: CutGone) {
         if let Stage::Saving(saving) = &mut self.stage

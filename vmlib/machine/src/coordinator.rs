@@ -141,6 +141,7 @@ impl Coordinator {
             Order::MoveReported(reported) => self.on_reported(now, host, &reported, out),
             Order::CheckpointAsk(ask) => self.on_checkpoint_ask(now, host, &ask, out),
             Order::CutMade(_)
+            | Order::CheckpointEnd(_)
             | Order::PartSaved(_)
             | Order::KeptSaved(_)
             | Order::PartStands(_)
@@ -220,6 +221,7 @@ impl Coordinator {
         let mut steps = VecDeque::new();
         match order {
             Order::CutMade(made) => making.on_cut_made(now, made),
+            Order::CheckpointEnd(refused) => making.on_cut_refused(refused, &mut steps),
             Order::PartStands(_)
             | Order::PartSaved(_)
             | Order::KeptSaved(_)

@@ -95,11 +95,14 @@ pub enum Input {
     Arrived(Tid, Result<(), Failed>),
     /// The image of a task is in the store, for the cut of that epoch; or this is why not.
     Stored(Tid, u32, Result<Part, Failed>),
+    /// The image of a task that is to be suspended alone is in the store, under that number of its
+    /// suspension; or this is why not. Its name is the daemon's matter.
+    Suspended(Tid, u64, Result<Part, Failed>),
     /// The part of that ticket was copied into the store, whole and verified; or this is why not. Follows
     /// `Output::ExpectCopy`.
     CopyTaken(u64, Result<(), Failed>),
     /// The part of that ticket was sent; or this is why not, or not as a whole. Follows
-    /// `Output::SendPart`.
+    /// `Output::SendPart` or `Output::SendSuspended`.
     PartSent(u64, Result<(), Failed>),
     /// What is in the store of an application: the answer to `Output::Stock`.
     Stocked(u64, Result<Vec<StockRow>, Failed>),
@@ -222,6 +225,36 @@ pub enum Output {
         full: bool,
         /// Its file is compressed.
         compress: bool,
+    },
+    /// Open a way into the store for the image of a task that is to be suspended alone; when it is whole
+    /// there, `Suspended` with that number follows.
+    Suspend {
+        /// The task.
+        tid: Tid,
+        /// Its application.
+        app: Tid,
+        /// What its image is called.
+        name: String,
+        /// Names the answer.
+        number: u64,
+    },
+    /// Send the image of a task that is suspended to that address, under that ticket; `PartSent` follows.
+    SendSuspended {
+        /// What the other host, perhaps this one, knows the connection by.
+        ticket: u64,
+        /// `address:port` of its daemon.
+        addr: String,
+        /// The application.
+        app: Tid,
+        /// The image.
+        image: Part,
+    },
+    /// The image of that name is of no use any more: of a task that is suspended no more.
+    DropSuspended {
+        /// The application.
+        app: Tid,
+        /// What it is called.
+        name: String,
     },
     /// The application of that task goes on: store what the copy of it writes.
     StoreCopy(Tid),

@@ -37,6 +37,7 @@ pub mod name;
 pub mod part;
 pub mod prune;
 pub mod store;
+mod suspended;
 pub mod write;
 
 mod base;

@@ -14,6 +14,9 @@ pub const MANIFEST_NEW: &str = "manifest.new";
 /// Behind the name of a part while it is written.
 pub const NEW: &str = ".new";
 
+/// The folder of an application's tasks that are suspended alone.
+pub const SUSPENDED: &str = "suspended";
+
 /// Behind the name of an image, without [`IMAGE`]: its index.
 const INDEX: &str = ".index";
 const IMAGE: &str = ".image";
@@ -80,6 +83,18 @@ pub fn is_part(text: &str) -> bool {
         || Tid::parse(tid, here).is_ok_and(|tid| is_task(tid) && image(tid, tid) == text)
 }
 
+/// Whether this is what the image of a task that is suspended alone is called
+/// ([`vm_wire::checkpoint::suspended_image`]): then the generation of its application.
+pub fn parse_suspended(text: &str) -> Option<u32> {
+    let (rest, number) = text.strip_suffix(IMAGE)?.rsplit_once("-n")?;
+    let (rest, incarnation) = rest.rsplit_once("-i")?;
+    let (task, generation) = rest.rsplit_once("-g")?;
+    let (number, incarnation): (u64, u32) = (number.parse().ok()?, incarnation.parse().ok()?);
+    let generation: u32 = generation.parse().ok()?;
+    let again = format!("{task}-g{generation}-i{incarnation}-n{number}{IMAGE}");
+    (is_part(&format!("{task}{IMAGE}")) && again == text).then_some(generation)
+}
+
 /// The index of the image of this name: `t3.17.index`.
 pub(crate) fn index(image: &str) -> Option<String> {
     let task = image.strip_suffix(IMAGE)?;
@@ -142,6 +157,29 @@ mod tests {
         let indexes = indexes.into_iter().flatten();
         assert!(indexes.into_iter().all(|it| is_ours(&it) && !is_part(&it)));
         assert!(is_ours("t3.17.index.new"));
+    }
+
+    #[test]
+    fn images_of_suspended_tasks_are_named_by_task_and_suspension() {
+        let master = Tid::new(HERE, HostId(3), 1);
+        let other = Tid::new(MachineId::from_bits(0xbeef), HostId(3), 17);
+        for tid in [master, other] {
+            let name = vm_wire::checkpoint::suspended_image(master, tid, 2, 4, 12);
+            assert_eq!(parse_suspended(&name), Some(2), "{name}");
+            assert!(!is_part(&name) && !is_ours(&name), "{name}");
+        }
+        for text in [
+            "t3.17.image",
+            "t3.17-g0-i4-n12",
+            "t3.17-g0-i4.image",
+            "t3.17-g00-i4-n12.image",
+            "t3.17-g0-i+4-n12.image",
+            "../t3.17-g0-i4-n12.image",
+            "t3.17-g0-i4-n12.image.new",
+            "-g0-i4-n12.image",
+        ] {
+            assert_eq!(parse_suspended(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -410,6 +410,25 @@ impl<D: Disk> Read for PartReader<D> {
     }
 }
 
+/// Opens a part that is stored in full in a folder, if its file is there and has its length.
+pub(crate) fn open_full<D: Disk>(
+    disk: &D,
+    folder: &Path,
+    part: &Part,
+) -> Result<PartReader<D>, StoreError> {
+    let path = folder.join(&part.name);
+    match open_file(disk, &path, part.file_bytes(), &part.place)? {
+        Ok(file) => Ok(PartReader {
+            source: Source::Full(Content::new(file, part.packed, part.stored)),
+            path,
+            hasher: Hasher::new(),
+            expected: part.hash,
+            left: part.bytes,
+        }),
+        Err(flaw) => Err(StoreError::Part { path, flaw }),
+    }
+}
+
 /// Opens a part, if its file and that of its base are there and have the lengths that the manifest
 /// says. Checkpoints are in folder `app`.
 pub(crate) fn open<D: Disk>(

@@ -21,7 +21,8 @@ pub struct Pruned {
 }
 
 impl<D: Disk> Store<D> {
-    /// Removes old checkpoints of an application. The `keep` newest good ones stay (at least one,
+    /// Removes old checkpoints of an application, and the images of tasks that were suspended alone
+    /// before it went back to one. The `keep` newest good ones stay (at least one,
     /// even for 0), and what is newer than the oldest of these, if it is not unfinished and older
     /// than the newest good one. What any of these is an increment of stays, too. All else goes. If
     /// there are not so many good ones, none of them goes. Good is what is whole to this depth.
@@ -48,6 +49,10 @@ impl<D: Disk> Store<D> {
             }
         }
         old.retain(|id| !needed.contains(id));
+        if let Some(newest) = good.first() {
+            // The application went back, and with it those tasks. If one cannot go, it is tried again.
+            let _ = self.drop_suspended(app, |_, generation| generation < newest.generation);
+        }
         let mut pruned = Pruned::default();
         if old.is_empty() {
             return Ok(pruned);
@@ -100,6 +105,9 @@ impl<D: Disk> Store<D> {
         for id in self.ids(app)?.into_iter().rev() {
             remove(self, app, id)?;
         }
+        self.drop_suspended(app, |_, _| true)?;
+        // What is not of the store stays there, too.
+        let _ = self.disk().remove_dir(&self.suspended_folder(app));
         let folder = self.app_folder(app);
         match self.disk().remove_dir(&folder) {
             // What is not of the store stays, and with it the folder.

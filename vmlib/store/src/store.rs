@@ -261,8 +261,9 @@ impl<D: Disk> Store<D> {
     pub fn room(&self, quota: u64) -> Result<u64, StoreError> {
         let mut used: u64 = 0;
         for app in self.apps()? {
-            for id in self.ids(app)? {
-                let folder = self.folder(app, id);
+            let ids = self.ids(app)?.into_iter();
+            let folders = ids.map(|id| self.folder(app, id));
+            for folder in folders.chain([self.suspended_folder(app)]) {
                 for name in self.names(&folder)? {
                     // It may be removed at the moment, or none of the store's.
                     let opened = self.disk.open(&folder.join(name));
@@ -348,7 +349,7 @@ impl<D: Disk> Store<D> {
     }
 
     /// What is in a folder; nothing if there is none.
-    fn names(&self, folder: &Path) -> Result<Vec<String>, StoreError> {
+    pub(crate) fn names(&self, folder: &Path) -> Result<Vec<String>, StoreError> {
         match self.disk.list(folder) {
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             names => names.step("list", folder),
@@ -381,7 +382,7 @@ impl<D: Disk> Store<D> {
 }
 
 /// Makes a folder, if there is none. Returns whether it did.
-fn make_dir<D: Disk>(disk: &D, path: &Path) -> Result<bool, StoreError> {
+pub(crate) fn make_dir<D: Disk>(disk: &D, path: &Path) -> Result<bool, StoreError> {
     match disk.make_dir(path) {
         Ok(()) => Ok(true),
         Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(false),

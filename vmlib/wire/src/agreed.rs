@@ -69,7 +69,9 @@ pub enum Change {
         killed: bool,
     },
     /// A task moves (AGREEMENT, "Who owns a task"). Void if it is not at `(from, incarnation)`.
-    /// After it the task is at `to` with the next incarnation.
+    /// After it the task is at `to` with the next incarnation. It may be suspended with that, or be
+    /// resumed, also where it is: then `from` is `to`. It is not suspended while its application is cut
+    /// or brought back.
     Relocate {
         /// The task.
         tid: Tid,
@@ -79,6 +81,8 @@ pub enum Change {
         to: HostId,
         /// Its incarnation at `from`.
         incarnation: u32,
+        /// It is suspended there: it has no process, and its image is in the store.
+        suspended: bool,
     },
     /// A move ends in doubt: the task stays with its owner under the next incarnation. Void like
     /// `Relocate`.
@@ -121,8 +125,8 @@ pub enum Change {
     },
     /// A checkpoint of an application begins: its tasks stand still, each from the moment on when its
     /// daemon applies this, until `CutGo` or `CutEnd`. Void unless it lives, that coordinator is the
-    /// agreed one, no cut of it is under way, the epoch follows the last one, and, if it is to be
-    /// suspended, not too many are.
+    /// agreed one, no cut of it is under way, the epoch follows the last one, none of its tasks is
+    /// suspended alone, and, if it is to be suspended, not too many are.
     Cut {
         /// The application, its master's tid.
         app: Tid,

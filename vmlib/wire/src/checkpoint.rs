@@ -221,6 +221,22 @@ pub struct Part {
     pub copy: Option<String>,
 }
 
+/// What the image of a task that is suspended alone is called in the store: `t3.17-g0-i4-n12.image`,
+/// by the generation of its application, its incarnation and a number of its owner's.
+pub fn suspended_image(
+    app: Tid,
+    tid: Tid,
+    generation: u32,
+    incarnation: u32,
+    number: u64,
+) -> String {
+    let task = match tid.machine() == app.machine() {
+        true => tid.to_string(),
+        false => format!("{}-{tid}", tid.machine()),
+    };
+    format!("{task}-g{generation}-i{incarnation}-n{number}.image")
+}
+
 /// The part of an earlier checkpoint, of the same name, that an increment takes the rest from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Base {

@@ -61,10 +61,13 @@ pub enum Request {
     /// Make a checkpoint of the application of that task; with `true`, end it with that.
     Checkpoint(Tid, bool),
     /// Suspend the application of that master: make a checkpoint and end it with that, to be resumed.
-    /// For so many milliseconds; 0: until somebody resumes it. Answered with `Checkpointed`.
+    /// For so many milliseconds; 0: until somebody resumes it. Answered with `Checkpointed`. Another
+    /// task is suspended alone, until somebody resumes it: answered with `Moved`.
     Suspend(Tid, u64),
     /// Resume that application, which is suspended. Answered with `Restarted` when all its tasks run.
-    Resume(Tid),
+    /// Or that task alone, on the host of that name or on the one that the machine chooses: answered
+    /// with `Moved`.
+    Resume(Tid, Option<String>),
     /// The applications that are suspended.
     Suspended,
     /// From now on make checkpoints of the application of that task so.
@@ -204,6 +207,8 @@ pub struct TaskRow {
     pub program: String,
     /// What it uses; `None` if its host did not answer in time.
     pub usage: Option<UsageRow>,
+    /// It is suspended: it has no process, and its image is in the store.
+    pub suspended: bool,
 }
 
 /// One application that is suspended.

@@ -11,7 +11,7 @@ use crate::{
     agreed::{Change, HostFacts, SnapshotAt},
     checkpoint::{
         CheckpointAsk, CheckpointEnd, CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutGo,
-        CutGone, CutLost, CutMade, KeptSaved, PartSaved, PartStands,
+        CutGone, CutLost, CutMade, KeptSaved, Part, PartSaved, PartStands,
     },
     codec::{Body, CodecError, Message, decode, encode},
     frame::Op,
@@ -311,6 +311,9 @@ pub struct MoveWay {
     pub precopy: bool,
     /// Compressed with LZ4 where that makes it smaller: for links that are slower than that.
     pub compress: bool,
+    /// The task does not go on there, but is suspended: its image is in the store. It stays with its
+    /// owner then, unless it was suspended before.
+    pub suspended: bool,
 }
 
 impl Default for MoveWay {
@@ -318,6 +321,7 @@ impl Default for MoveWay {
         MoveWay {
             precopy: true,
             compress: false,
+            suspended: false,
         }
     }
 }
@@ -448,6 +452,9 @@ pub struct Belongings {
     pub hosts: Vec<HostId>,
     /// It is saved by what its program gives, so that it can go on on any host.
     pub portable: bool,
+    /// Its image in the store, if it is suspended and stays so.
+    #[serde(default)]
+    pub suspended: Option<Part>,
 }
 
 /// The source takes its offer back: the task stays there.

@@ -148,6 +148,7 @@ impl Program {
                 let way = MoveWay {
                     precopy: self.random.percent(80),
                     compress: false,
+                    suspended: false,
                 };
                 (What::Move, MoveTask { tid, to, way }.frame())
             }

@@ -16,7 +16,7 @@ use crate::sim::{
     program::{Program, Sabotage},
     queue::{MS, Moment, SECOND},
 };
-use vm_machine::{Input, Time, Written};
+use vm_machine::{ConnId, Input, Time, Written};
 use vm_wire::{
     HostId, Op, Tid,
     console::{Answer, Request},
@@ -25,7 +25,7 @@ use vm_wire::{
 };
 
 /// How long an image waits while packets are lost before its connection is given up.
-const PATIENCE: Moment = 5 * SECOND;
+pub(super) const PATIENCE: Moment = 5 * SECOND;
 /// How often that is looked at.
 const LOOK: Moment = 50 * MS;
 
@@ -49,6 +49,8 @@ pub(super) enum Order {
     Save((CutKey, bool)),
     /// Stop, and write the rest; or all of it into a connection to that slot with that ticket.
     Freeze(Option<(Slot, u64)>),
+    /// Stop, and write an image of that name into the store, under that number: you are suspended.
+    Suspend(String, u64),
     /// Give up what was begun.
     Cancel,
     /// Go on, in that generation.
@@ -58,30 +60,33 @@ pub(super) enum Order {
 impl Order {
     /// Whether it comes with a descriptor for an image.
     fn is_of_image(&self) -> bool {
-        matches!(self, Order::Copy(..) | Order::Save(_) | Order::Freeze(_))
+        matches!(
+            self,
+            Order::Copy(..) | Order::Save(_) | Order::Freeze(_) | Order::Suspend(..)
+        )
     }
 }
 
 /// An image on its way.
 pub(super) struct Image {
-    from: Slot,
-    to: Slot,
-    ticket: u64,
-    tid: Tid,
+    pub from: Slot,
+    pub to: Slot,
+    pub ticket: u64,
+    pub tid: Tid,
     /// The process that it is of.
-    of: usize,
-    freeze: usize,
-    program: Program,
+    pub of: usize,
+    pub freeze: usize,
+    pub program: Program,
     /// What the library's clock showed.
-    saved_at: Time,
+    pub saved_at: Time,
     /// When its connection is given up.
-    give_up: Moment,
+    pub give_up: Moment,
     /// What will happen to it.
-    fate: Fate,
+    pub fate: Fate,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+pub(super) enum Fate {
     /// It arrives.
     Arrives,
     /// The task finds that it cannot be saved.
@@ -151,8 +156,18 @@ impl World {
         let way = MoveWay {
             precopy: self.random.percent(80),
             compress: false,
+            suspended: false,
         };
-        let conn = self.ask_for(slot, &Request::Move(tid, to, way));
+        let conn = self.wish(slot, tid, &Request::Move(tid, to, way), back);
+        if self.random.percent(5) {
+            let patience = self.random.below(2 * SECOND);
+            self.queue.after(patience, Event::Leaves(conn));
+        }
+    }
+
+    /// A console wants something that is a move.
+    pub(super) fn wish(&mut self, slot: Slot, tid: Tid, what: &Request, back: bool) -> ConnId {
+        let conn = self.ask_for(slot, what);
         let wish = Wish {
             slot,
             tid,
@@ -161,14 +176,11 @@ impl World {
             back,
         };
         self.wishes.insert(conn, wish);
-        if self.random.percent(5) {
-            let patience = self.random.below(2 * SECOND);
-            self.queue.after(patience, Event::Leaves(conn));
-        }
+        conn
     }
 
     /// A console that waits for a move goes away.
-    pub(super) fn console_leaves(&mut self, conn: vm_machine::ConnId) -> Result<(), String> {
+    pub(super) fn console_leaves(&mut self, conn: ConnId) -> Result<(), String> {
         let Some(wish) = self.wishes.get_mut(&conn).filter(|wish| !wish.answered) else {
             return Ok(());
         };
@@ -178,11 +190,7 @@ impl World {
     }
 
     /// A console is told what became of its wish.
-    pub(super) fn wish_answered(
-        &mut self,
-        conn: vm_machine::ConnId,
-        answer: &Answer,
-    ) -> Result<(), String> {
+    pub(super) fn wish_answered(&mut self, conn: ConnId, answer: &Answer) -> Result<(), String> {
         let Some(wish) = self.wishes.get_mut(&conn) else {
             return Ok(());
         };
@@ -237,8 +245,11 @@ impl World {
         }
         let waits =
             |wish: &&Wish| !wish.answered && !wish.gone && self.nodes[wish.slot].is_running();
-        let wish = self.wishes.values().find(waits)?;
-        Some(format!("a console waits for the move of {}", wish.tid))
+        if let Some(wish) = self.wishes.values().find(waits) {
+            return Some(format!("a console waits for the move of {}", wish.tid));
+        }
+        let tid = self.suspended_tasks().pop()?;
+        Some(format!("{tid} is suspended"))
     }
 
     /// A daemon opens a connection for the image of a task, and may have it send its memory.
@@ -262,6 +273,9 @@ impl World {
 
     /// A daemon has a task stop.
     pub(super) fn freeze(&mut self, slot: Slot, tid: Tid, way: MoveWay) {
+        if let Some((name, number)) = self.shelf.opened.remove(&(slot, tid)) {
+            return self.order(slot, tid, Order::Suspend(name, number));
+        }
         if let Some(way) = self.store.opened.remove(&(slot, tid)) {
             return self.order(slot, tid, Order::Save(way));
         }
@@ -321,16 +335,18 @@ impl World {
                 self.stand_for_store(index, way);
                 Ok(())
             }
+            (Gait::Runs, Order::Suspend(name, number)) => {
+                process.copying = None;
+                self.stand_for_shelf(index, name, number);
+                Ok(())
+            }
             (Gait::Runs, Order::Cancel) => {
                 process.copying = None;
                 Ok(())
             }
             (Gait::Stands, Order::Go(generation)) => self.go(index, generation),
             // It runs anyway, or stands for another reason: it is not meant.
-            (Gait::Runs, Order::Go(_))
-            | (Gait::Stands, Order::Copy(..) | Order::Freeze(_) | Order::Save(_) | Order::Cancel) => {
-                Ok(())
-            }
+            (Gait::Runs, Order::Go(_)) | (Gait::Stands, _) => Ok(()),
         }
     }
 
@@ -568,7 +584,7 @@ impl World {
     }
 
     /// Of all copies of a freeze one goes on.
-    fn claim(&mut self, freeze: usize, index: usize) -> Result<(), String> {
+    pub(super) fn claim(&mut self, freeze: usize, index: usize) -> Result<(), String> {
         match self.claims[freeze].replace(index) {
             Some(other) if other != index => Err(format!(
                 "{} goes on twice: on slot {} and on slot {}",

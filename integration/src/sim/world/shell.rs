@@ -86,6 +86,16 @@ impl World {
             }
             Output::Commit(checkpoint) => return self.commit(slot, &checkpoint),
             Output::Drop { app, epoch, .. } => self.drop_checkpoint(slot, (app, epoch)),
+            Output::Suspend {
+                tid, name, number, ..
+            } => self.open_shelf(slot, tid, name, number),
+            Output::SendSuspended {
+                ticket,
+                addr,
+                image,
+                ..
+            } => return self.send_suspended(slot, ticket, &addr, &image),
+            Output::DropSuspended { name, .. } => self.drop_suspended(&name),
             Output::StoreCopy(_) => {}
             Output::CancelCopy(tid) => self.order(slot, tid, Order::Cancel),
             Output::Resume {

@@ -103,7 +103,8 @@ impl Agreed {
                 from,
                 to,
                 incarnation,
-            } => applied.push(self.relocate(*tid, *from, *to, *incarnation)?),
+                suspended,
+            } => applied.push(self.relocate(*tid, (*from, *to), *incarnation, *suspended)?),
             Change::Stay {
                 tid,
                 host,
@@ -302,6 +303,7 @@ impl Agreed {
                 born: self.index,
                 program: Arc::clone(&program),
                 enrolled: record.enrolled,
+                suspended: false,
                 status: None,
             };
             if record.app.is_none() && record.console != HostId::NONE {
@@ -334,15 +336,21 @@ impl Agreed {
     fn relocate(
         &mut self,
         tid: Tid,
-        from: HostId,
-        to: HostId,
+        (from, to): (HostId, HostId),
         incarnation: u32,
+        suspended: bool,
     ) -> Result<Applied, Void> {
-        if !self.is_living(to) {
+        // It may be suspended and resumed where it is, also while its host drains.
+        if !self.is_living(to) && from != to {
             return Err(Void::NoHost(to));
+        }
+        let app = self.owned(tid, from, incarnation)?.app;
+        if suspended && (self.is_cut(app) || self.reviving.contains_key(&app)) {
+            return Err(Void::Cut);
         }
         let task = self.owned(tid, from, incarnation)?;
         task.host = to;
+        task.suspended = suspended;
         task.incarnation += 1;
         let incarnation = task.incarnation;
         remove_from(&mut self.on_host, from, &tid);
@@ -352,6 +360,7 @@ impl Agreed {
             from,
             to,
             incarnation,
+            suspended,
         })
     }
 
@@ -383,6 +392,9 @@ impl Agreed {
         }
         if let Some(Stop::Suspend(how)) = cut.stop {
             self.check_suspend(how)?;
+        }
+        if self.suspended_task(app).is_some() {
+            return Err(Void::Cut);
         }
         let epochs = self.epochs.entry(app).or_default();
         let busy = epochs.cut.is_some() || self.reviving.contains_key(&app);

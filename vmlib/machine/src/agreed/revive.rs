@@ -72,6 +72,7 @@ impl Agreed {
                 born: self.index,
                 program: task.program.as_str().into(),
                 enrolled: false,
+                suspended: false,
                 status: None,
             };
             self.insert_task(task.tid, live);

@@ -21,7 +21,7 @@ use vm_wire::{
 };
 
 /// The layout of [`AgreedState`]; another number is refused.
-const FORMAT: u16 = 6;
+const FORMAT: u16 = 7;
 
 // The largest state fits its frame: of a task at most 72 bytes and its program's name, of a
 // membership 16, of a host its facts, of a coordinator 24 and of a console 16 (an application has a
@@ -125,6 +125,7 @@ struct TaskState {
     /// Index into the programs.
     program: u32,
     enrolled: bool,
+    suspended: bool,
     status: Option<ExitStatus>,
 }
 
@@ -283,6 +284,7 @@ impl Agreed {
                 born: task.born,
                 program: Arc::clone(program),
                 enrolled: task.enrolled,
+                suspended: task.suspended,
                 status: task.status,
             };
             agreed.insert_task(task.tid, live);
@@ -534,6 +536,7 @@ fn task_state(tid: Tid, task: &Task, program: u32) -> TaskState {
         born: task.born,
         program,
         enrolled: task.enrolled,
+        suspended: task.suspended,
         status: task.status,
     }
 }
@@ -562,7 +565,9 @@ fn moved(tid: Tid, before: Option<&Task>, now: &Task) -> Option<Applied> {
         return None;
     }
     let incarnation = now.incarnation;
-    Some(if host == now.host {
+    let suspended = now.suspended;
+    let stayed = host == now.host && before.is_some_and(|task| task.suspended) == suspended;
+    Some(if stayed {
         Applied::Stayed {
             tid,
             host,
@@ -574,6 +579,7 @@ fn moved(tid: Tid, before: Option<&Task>, now: &Task) -> Option<Applied> {
             from: host,
             to: now.host,
             incarnation,
+            suspended,
         }
     })
 }

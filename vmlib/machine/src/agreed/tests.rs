@@ -94,6 +94,7 @@ fn relocate(tid: Tid, from: u16, to: u16, incarnation: u32) -> Change {
         from: HostId(from),
         to: HostId(to),
         incarnation,
+        suspended: false,
     }
 }
 
@@ -357,6 +358,7 @@ fn a_snapshot_in_the_place_of_entries_tells_what_they_did() {
         from,
         to,
         incarnation: 2,
+        suspended: false,
     };
     assert!(changes.contains(&moved));
     let gone =

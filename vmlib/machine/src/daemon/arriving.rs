@@ -76,7 +76,10 @@ impl Daemon {
             ticket,
             work_dir: self.config.work_dir.clone(),
         };
-        self.send_order(from, &Order::MoveReady(ready));
+        match from == self.me {
+            true => self.on_move_ready(from, ready, out),
+            false => drop(self.send_order(from, &Order::MoveReady(ready))),
+        }
     }
 
     pub(super) fn accept_offer(
@@ -91,11 +94,13 @@ impl Daemon {
         if known.is_none_or(|task| (task.host, task.incarnation) != (from, incarnation)) {
             return Err(self.no_such_task(tid));
         }
-        if self.is_departing() {
+        let stays = from == self.me && self.departure.is_none();
+        if self.is_departing() && !stays {
             let text = placement::takes_no_tasks(state, self.me);
             return Err(Failed::new(FailKind::Refused, text));
         }
-        if self.room() <= self.arriving.len() as u64 {
+        // One that is suspended here has its room.
+        if from != self.me && self.room() <= self.arriving.len() as u64 {
             let name = &self.config.facts.name;
             let max = self.config.facts.tasks_max;
             let text = format!("host '{name}' runs {max} tasks, its limit (see vmd --max-tasks)");
@@ -174,7 +179,10 @@ impl Daemon {
             incarnation,
             result,
         };
-        self.send_order(from, &Order::MoveLoaded(loaded));
+        match from == self.me {
+            true => self.on_move_loaded(from, loaded, out),
+            false => drop(self.send_order(from, &Order::MoveLoaded(loaded))),
+        }
     }
 
     pub(super) fn on_move_release(&mut self, from: HostId, release: MoveRelease) {
@@ -186,12 +194,14 @@ impl Daemon {
             return;
         };
         let incarnation = arriving.incarnation;
+        let suspended = release.belongings.suspended.is_some();
         arriving.belongings = Some(release.belongings);
         self.agreement.propose(Change::Relocate {
             tid,
             from,
             to: me,
             incarnation,
+            suspended,
         });
     }
 

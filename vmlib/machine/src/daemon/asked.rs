@@ -83,6 +83,16 @@ impl Daemon {
             return Err(self.no_such_task(tid));
         };
         let owner = task.host;
+        if task.suspended {
+            let name = tid.show(self.machine);
+            let text =
+                format!("task {name} is suspended: 'vm resume {name} HOST' brings it back there");
+            return Err(Failed::new(FailKind::Refused, text));
+        }
+        let way = MoveWay {
+            suspended: false,
+            ..way
+        };
         let to = match name {
             Some(name) => match state.host_called(name) {
                 Some(host) => host,

@@ -62,6 +62,12 @@ impl Daemon {
             return Err(self.no_such_task(tid));
         }
         let mut reasons = self.objections(tid);
+        if self.is_suspended(tid) {
+            let name = tid.show(self.machine);
+            reasons.push(format!(
+                "it is suspended; 'vm resume {name}' brings it back"
+            ));
+        }
         if let Err(nowhere) = self.choose_target(self.me, &BTreeSet::new()) {
             reasons.push(nowhere.text);
         }
@@ -70,6 +76,11 @@ impl Daemon {
 
     /// What speaks against moving a task of this host, wherever to.
     pub(super) fn objections(&self, tid: Tid) -> Vec<String> {
+        if self.is_suspended(tid) {
+            let busy = self.leaving.contains_key(&tid);
+            let text = "it is being resumed, or handed on, already; try again";
+            return Vec::from_iter(busy.then(|| text.to_owned()));
+        }
         let agreed = self.agreement.state().living_task(tid);
         let mut reasons = Vec::new();
         if agreed.is_some_and(|task| task.enrolled) {

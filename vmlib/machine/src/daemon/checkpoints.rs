@@ -41,6 +41,7 @@ impl Daemon {
             return Err(self.no_such_task(tid));
         };
         let app = task.app;
+        self.no_task_suspended(app)?;
         let request = self.next_request;
         self.next_request += 1;
         let ask = CheckpointAsk { request, app, stop };

@@ -176,8 +176,9 @@ impl Daemon {
                 let asker = MoveAsker::Console(conn, number);
                 later(self.ask_suspend(asker, app, for_ms, out))
             }
-            Request::Resume(app) => {
-                later(self.ask_resume(MoveAsker::Console(conn, number), app, out))
+            Request::Resume(tid, host) => {
+                let asker = MoveAsker::Console(conn, number);
+                later(self.ask_resume(asker, tid, host.as_deref(), out))
             }
             Request::Suspended => Reply::Now(Answer::Suspended(self.suspended_rows())),
             Request::Policy(tid, policy) => match self.set_policy(tid, policy) {

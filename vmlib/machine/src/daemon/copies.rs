@@ -185,7 +185,15 @@ impl Daemon {
     }
 
     /// A part was sent to another host, or not as a whole.
-    pub(super) fn on_part_sent(&mut self, ticket: u64, result: Result<(), Failed>) {
+    pub(super) fn on_part_sent(
+        &mut self,
+        ticket: u64,
+        result: Result<(), Failed>,
+        out: &mut Outbox,
+    ) {
+        if let Err(why) = &result {
+            self.on_image_not_sent(ticket, why, out);
+        }
         if let Some(host) = self.lent.remove(&ticket)
             && let Err(why) = result
         {

@@ -283,6 +283,16 @@ impl Daemon {
     pub(super) fn on_cut_ask(&mut self, ask: &CutAsk, out: &mut Outbox) {
         let (app, term, stop) = (ask.app, ask.term, ask.stop);
         let epochs = self.agreement.state().epochs(app);
+        if epochs.cut.is_none()
+            && let Err(failed) = self.no_task_suspended(app)
+        {
+            let end = CheckpointEnd {
+                request: 0,
+                app,
+                result: Err(failed),
+            };
+            return self.mail_to_coordinator(app, self.me, &Order::CheckpointEnd(end), out);
+        }
         match epochs.cut {
             Some(cut) if cut.term == term => self.tell_cut_made(app, out),
             Some(_) => self.end_cut(app, epochs.epoch),

@@ -89,6 +89,7 @@ impl Daemon {
                 out.push_back(Output::Signal(*tid, SIGTERM));
             }
         }
+        self.end_suspended(out);
         self.departure = Some(Departure {
             why,
             begun: self.now,

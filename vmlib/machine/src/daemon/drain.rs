@@ -14,6 +14,8 @@
 //! [`limits::DRAIN_TRIES`] hosts in all; one that starts, ends or is on its way already is looked at
 //! again. One that cannot be moved stays and is named, and the others leave nevertheless.
 //!
+//! A task that is suspended alone is handed on, and stays suspended (`suspended`).
+//!
 //! A drain may do more than move tasks ([`DrainWay`]). *Save first*: each application with a task here
 //! is saved before the host drains; if one cannot be, nothing is begun. *Suspend*: the application of
 //! a task that cannot leave, because no host takes it or for any other reason, is suspended
@@ -464,8 +466,10 @@ impl Daemon {
             }
         };
         // What would be refused wherever to is not tried.
+        let suspended = self.is_suspended(tid);
         let to = to.and_then(|to| match self.objections(tid).into_iter().next() {
             Some(reason) => Err(Failed::new(FailKind::Refused, reason)),
+            None if suspended => self.check_hand_on(tid).map(|()| to),
             None => Ok(to),
         });
         let Some(drain) = &mut self.drain else {
@@ -475,9 +479,16 @@ impl Daemon {
             Ok(to) => {
                 drain.underway.insert(tid);
                 drain.tried.entry(tid).or_default().0.insert(to);
-                self.want_move(MoveAsker::Drain, tid, me, to, MoveWay::default(), out);
+                let way = MoveWay {
+                    suspended,
+                    ..MoveWay::default()
+                };
+                self.want_move(MoveAsker::Drain, tid, me, to, way, out);
             }
-            Err(failed) if drain.way.suspend => self.suspend_at_drain(app, tid, failed, out),
+            // Of its application no checkpoint is made.
+            Err(failed) if drain.way.suspend && !suspended => {
+                self.suspend_at_drain(app, tid, failed, out)
+            }
             Err(failed) => {
                 let shown = tid.show(self.machine).to_string();
                 drain.refuse(now, tid, &shown, failed);

@@ -57,7 +57,7 @@ impl Daemon {
     }
 
     /// Has the end of a task here in the log, once.
-    fn propose_exit(&mut self, tid: Tid, status: ExitStatus) {
+    pub(super) fn propose_exit(&mut self, tid: Tid, status: ExitStatus) {
         let incarnation = match self.agreement.state().living_task(tid) {
             Some(task) if task.host == self.me => task.incarnation,
             _ => return,
@@ -91,7 +91,7 @@ impl Daemon {
     }
 
     pub(super) fn on_process_ended(&mut self, tid: Tid, status: ExitStatus, out: &mut Outbox) {
-        if !self.tasks.contains_key(&tid) {
+        if self.tasks.get(&tid).is_none_or(|task| task.image.is_some()) {
             let failed = self.restorer_ended(tid, status);
             return self.on_arrived(tid, Err(failed), out);
         }
@@ -141,6 +141,9 @@ impl Daemon {
             if status == ExitStatus::RolledBack && task.process {
                 out.push_back(Output::Signal(tid, SIGKILL));
             }
+            self.drop_image(tid, out);
+        }
+        if let Some(task) = self.tasks.get_mut(&tid) {
             if task.waiting == Some(Waiting::Exit) {
                 let request = task.asked;
                 self.answer_task(tid, request, Done {}.frame(), out);
@@ -171,6 +174,7 @@ impl Daemon {
                 out.push_back(Output::Signal(*tid, SIGKILL));
             }
         }
+        self.end_suspended_of(master);
     }
 
     /// Forgets what belongs to a task that has ended: its watches with its end in the log, all of
@@ -214,6 +218,12 @@ impl Daemon {
                 app, over: false, ..
             } => self.on_not_unsuspended(app),
             Change::HostDraining { host, .. } => self.on_not_draining(host, out),
+            Change::Relocate {
+                tid,
+                incarnation,
+                suspended: true,
+                ..
+            } => self.on_not_suspended(tid, incarnation, out),
             Change::Revive(revival) => self.on_not_revived(&revival, why, out),
             // The others are wishes that came true otherwise: a host that is gone, a task that
             // ended before.

@@ -5,6 +5,7 @@ use crate::{Outbox, Output, Time, Written, placement};
 use vm_wire::{
     HostId, Tid,
     agreed::Change,
+    checkpoint::Part,
     interrupt::Folders,
     limits,
     peer::{
@@ -14,7 +15,7 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// A task of this host that is on its way to another.
+/// A task of this host that is on its way to another, or into the store (`suspended`).
 #[derive(Debug)]
 pub(super) struct Leaving {
     pub to: HostId,
@@ -22,6 +23,12 @@ pub(super) struct Leaving {
     pub way: MoveWay,
     /// Of the offer.
     pub number: u64,
+    /// The way of the image of a task that is suspended: what the target knows it by.
+    pub ticket: Option<u64>,
+    /// Of a task that is to be suspended: what its image is called in the store, and that, once it is
+    /// whole.
+    pub name: Option<String>,
+    pub image: Option<Part>,
     /// Whose wish it is: a daemon, and its number for it.
     pub asker: (HostId, u64),
     pub stage: Stage,
@@ -57,6 +64,67 @@ pub(super) enum Stage {
     Released,
 }
 
+impl Leaving {
+    /// It begins, and the target is asked.
+    pub fn new(
+        now: Time,
+        (to, incarnation): (HostId, u32),
+        way: MoveWay,
+        number: u64,
+        asker: (HostId, u64),
+    ) -> Self {
+        Leaving {
+            to,
+            incarnation,
+            way,
+            number,
+            ticket: None,
+            name: None,
+            image: None,
+            asker,
+            stage: Stage::Offered,
+            begun: now,
+            prepared: now,
+            copied: now,
+            saved: now,
+            sent: None,
+            loaded: None,
+            released: now,
+            rounds: (0, 0),
+            written: Written::default(),
+            unanswered: false,
+            doubted: false,
+        }
+    }
+
+    /// How it went, now that the log says that it is over: from here to there.
+    pub fn report(self, now: Time, (from, to): (HostId, HostId), sent_again: u64) -> MoveReport {
+        let span = |from: Time, to: Time| to.since(from).as_micros() as u64;
+        let loaded = self.loaded.unwrap_or(self.saved).max(self.saved);
+        // Whoever has all of it may be quicker to say so than the end of the sender is seen.
+        let sent = self.sent.unwrap_or(loaded).clamp(self.saved, loaded);
+        let stopped = span(self.copied, self.saved);
+        let save_us = (self.written.time.as_micros() as u64).min(stopped);
+        MoveReport {
+            from,
+            to,
+            bytes: self.written.bytes,
+            copied: self.rounds.0,
+            rounds: self.rounds.1,
+            total_us: span(self.begun, now),
+            prepare_us: span(self.begun, self.prepared),
+            copy_us: span(self.prepared, self.copied),
+            interrupt_us: stopped - save_us,
+            save_us,
+            transfer_us: span(self.saved, sent),
+            restore_us: span(sent, loaded),
+            drain_us: span(loaded, self.released),
+            commit_us: span(self.released, now),
+            sent_again,
+        }
+    }
+}
+
 impl Daemon {
     /// Has a task of this host offered to another, if nothing speaks against it.
     pub(super) fn begin_move(
@@ -65,6 +133,7 @@ impl Daemon {
         tid: Tid,
         to: HostId,
         way: MoveWay,
+        out: &mut Outbox,
     ) -> Result<(), Failed> {
         let refuse = |text: String| Failed::new(FailKind::Refused, text);
         let shown = tid.show(self.machine).to_string();
@@ -76,11 +145,19 @@ impl Daemon {
             let name = self.host_name(agreed.host);
             return Err(refuse(format!("task {shown} has just moved to '{name}'")));
         }
-        if to == self.me {
+        let suspended = self.is_suspended(tid);
+        if way.suspended && !suspended {
+            return self.begin_suspension(asker, tid, way, out);
+        }
+        if suspended {
+            self.check_suspended_move(tid, to, way)?;
+        } else if to == self.me {
             let name = &self.config.facts.name;
             return Err(refuse(format!("task {shown} is on '{name}' already")));
         }
-        if !state.is_living(to) {
+        // What is suspended here may go on here while the host drains.
+        let stays = to == self.me && self.departure.is_none();
+        if !stays && !state.is_living(to) {
             return Err(refuse(placement::takes_no_tasks(state, to)));
         }
         let portable = self.tasks.get(&tid).is_some_and(|task| task.portable);
@@ -103,34 +180,18 @@ impl Daemon {
             incarnation,
             number,
         };
-        if !self.send_order(to, &Order::MoveOffer(offer)) {
+        let now = self.now;
+        let moving = Leaving::new(now, (to, incarnation), way, number, asker);
+        if to != self.me && !self.send_order(to, &Order::MoveOffer(offer.clone())) {
             let text = "too many orders wait to be sent to that host; try again";
             return Err(Failed::new(FailKind::Limit, text));
         }
-        let now = self.now;
-        self.leaving.insert(
-            tid,
-            Leaving {
-                to,
-                incarnation,
-                way,
-                number,
-                asker,
-                stage: Stage::Offered,
-                begun: now,
-                prepared: now,
-                copied: now,
-                saved: now,
-                sent: None,
-                loaded: None,
-                released: now,
-                rounds: (0, 0),
-                written: Written::default(),
-                unanswered: false,
-                doubted: false,
-            },
-        );
+        self.leaving.insert(tid, moving);
         self.set_timer(now + limits::MOVE_OFFER_TIME, Timer::Move(tid, incarnation));
+        if to == self.me {
+            self.report_phase(tid);
+            self.on_move_offer(to, &offer, out);
+        }
         Ok(())
     }
 
@@ -151,6 +212,14 @@ impl Daemon {
         let Some(host) = self.agreement.state().host(from) else {
             return;
         };
+        if self
+            .tasks
+            .get(&tid)
+            .is_some_and(|task| task.image.is_some())
+        {
+            let addr = host.facts.addr.clone();
+            return self.bring_image(tid, addr, ticket, out);
+        }
         (moving.stage, moving.prepared) = (Stage::Copying, now);
         let (addr, incarnation, way) = (host.facts.addr.clone(), moving.incarnation, moving.way);
         self.set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
@@ -193,7 +262,7 @@ impl Daemon {
     }
 
     /// A task stands, or is about to: what is for it waits.
-    fn hold_back(&mut self, tid: Tid) {
+    pub(super) fn hold_back(&mut self, tid: Tid) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.frozen = true;
         }
@@ -253,10 +322,17 @@ impl Daemon {
     /// What whoever asked is told when a task is taken back.
     pub(super) fn cannot_move(&self, tid: Tid, kind: FailKind, why: &str) -> Failed {
         let shown = tid.show(self.machine);
-        let mut text = format!("task {shown} cannot be moved: {why}");
+        let suspends = self.leaving.get(&tid).map(|moving| moving.way.suspended);
+        let (verb, stays) = match (self.is_suspended(tid), suspends) {
+            (false, Some(true)) => ("suspended", "runs"),
+            (false, _) => ("moved", "runs"),
+            (true, Some(true)) => ("handed on", "stays suspended"),
+            (true, _) => ("resumed", "stays suspended"),
+        };
+        let mut text = format!("task {shown} cannot be {verb}: {why}");
         // Unless it is about to end.
         if kind != FailKind::NoSuchTask {
-            text = format!("{text}; it runs on '{}'", self.config.facts.name);
+            text = format!("{text}; it {stays} on '{}'", self.config.facts.name);
         }
         Failed::new(kind, text)
     }
@@ -297,6 +373,9 @@ impl Daemon {
     /// its request answered. Only a request that changes nothing may go on there, as a new one. A task
     /// whose process has ended meanwhile has ended: it is not released.
     pub(super) fn release_task(&mut self, tid: Tid) {
+        if self.suspends(tid) {
+            return self.release_to_store(tid);
+        }
         let watches = self.watches_of(tid);
         let (Some(moving), Some(task)) = (self.leaving.get_mut(&tid), self.tasks.get(&tid)) else {
             return;
@@ -308,7 +387,8 @@ impl Daemon {
             Some(Waiting::Elsewhere(host)) => (false, host),
             Some(_) => return,
         };
-        if moving.stage != Stage::Loading || moving.loaded.is_none() || !task.process {
+        let there = task.process || task.image.is_some();
+        if moving.stage != Stage::Loading || moving.loaded.is_none() || !there || task.exiting {
             return;
         }
         (moving.stage, moving.released) = (Stage::Released, self.now);
@@ -325,13 +405,17 @@ impl Daemon {
             untaken: task.untaken.iter().map(whole).collect(),
             hosts: self.known.iter().copied().collect(),
             portable: task.portable,
+            suspended: task.image.clone().filter(|_| moving.way.suspended),
         };
         let release = MoveRelease {
             tid,
             incarnation,
             belongings,
         };
-        self.send_order(to, &Order::MoveRelease(release));
+        match to == self.me {
+            true => self.on_move_release(to, release),
+            false => drop(self.send_order(to, &Order::MoveRelease(release))),
+        }
         self.report_phase(tid);
         self.set_timer(self.now + limits::MOVE_DOUBT, Timer::Move(tid, incarnation));
     }
@@ -343,7 +427,7 @@ impl Daemon {
             // A portable task may have come to its safe point by now.
             let saves = moving.stage == Stage::Saving;
             let abort = MoveAbort { tid, incarnation };
-            self.send_order(to, &Order::MoveAbort(abort));
+            self.send_abort(to, abort, out);
             if saves {
                 self.hold_back(tid);
             }
@@ -352,14 +436,23 @@ impl Daemon {
         self.give_up_move(tid, failed, out);
     }
 
-    /// The task goes on here, under whatever incarnation; its image is of no use.
+    pub(super) fn send_abort(&mut self, to: HostId, abort: MoveAbort, out: &mut Outbox) {
+        match to == self.me {
+            true => self.on_move_abort(to, &abort, out),
+            false => drop(self.send_order(to, &Order::MoveAbort(abort))),
+        }
+    }
+
+    /// The task goes on here, under whatever incarnation; its image is of no use. One that is suspended
+    /// stays so.
     pub(super) fn thaw(&mut self, tid: Tid, out: &mut Outbox) {
         self.go_on(tid, false, out);
     }
 
     /// The task goes on here. A copy of it may still be writing its image.
     pub(super) fn go_on(&mut self, tid: Tid, writes: bool, out: &mut Outbox) {
-        let Some(task) = self.tasks.get_mut(&tid) else {
+        let task = self.tasks.get_mut(&tid);
+        let Some(task) = task.filter(|task| task.image.is_none()) else {
             return;
         };
         if !std::mem::replace(&mut task.frozen, false) {
@@ -383,6 +476,7 @@ impl Daemon {
             if moving.stage == Stage::Copying {
                 out.push_back(Output::CancelCopy(tid));
             }
+            self.drop_unused(tid, &moving, out);
             self.tell_move_end(moving.asker, tid, Err(failed), out);
         }
     }
@@ -437,9 +531,10 @@ impl Daemon {
                 if self.now >= prepared + limits::MOVE_TIME =>
             {
                 let time = limits::MOVE_TIME;
-                let failed = late(&format!(
-                    "its image did not arrive at host '{name}' within {time:?}"
-                ));
+                let failed = late(&match to == self.me {
+                    true => format!("its image took longer than {time:?}"),
+                    false => format!("its image did not arrive at host '{name}' within {time:?}"),
+                });
                 self.counters.moves.images_lost += 1;
                 self.take_back(tid, failed, out);
             }

@@ -136,6 +136,7 @@ impl Daemon {
                 incarnation: task.incarnation,
                 program: task.program.to_string(),
                 usage: listing.usage.remove(&tid),
+                suspended: task.suspended,
             })
             .collect();
         self.answer_console(listing.conn, listing.request, &Answer::Ps(rows), out);

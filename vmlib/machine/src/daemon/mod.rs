@@ -20,7 +20,7 @@
 //! | `answers` | answers to tasks that have moved since they asked |
 //! | `revive`, `recover` | applications that are brought back, by a person or by themselves |
 //! | `copies`, `stock` | images on the disks of two hosts; which checkpoint is whole on all disks |
-//! | `suspend` | applications that are suspended, and resumed |
+//! | `suspend`, `suspended` | applications that are suspended, and resumed; single tasks likewise |
 //! | `notify` | who is told of it, after which message |
 //! | `signals`, `groups` | what they say |
 //! | `orders` | reliable messages between daemons |
@@ -77,6 +77,7 @@ mod signals;
 mod spawn;
 mod stock;
 mod suspend;
+mod suspended;
 mod tasks;
 mod traffic;
 
@@ -529,8 +530,11 @@ impl Daemon {
             Input::Frozen(tid, result) => self.on_frozen(tid, result, out),
             Input::Arrived(tid, result) => self.on_arrived(tid, result, out),
             Input::Stored(tid, epoch, result) => self.on_stored(tid, epoch, result, out),
+            Input::Suspended(tid, number, result) => {
+                self.on_suspended_image(tid, number, result, out);
+            }
             Input::CopyTaken(ticket, result) => self.on_copy_taken(ticket, result),
-            Input::PartSent(ticket, result) => self.on_part_sent(ticket, result),
+            Input::PartSent(ticket, result) => self.on_part_sent(ticket, result, out),
             Input::Stocked(question, result) => self.on_stocked(question, result, out),
             Input::Committed(committed) => self.on_committed(committed, out),
             Input::Coordinator(number, frame) => self.on_coordinator(number, &frame, out),
@@ -660,14 +664,18 @@ impl Daemon {
                 tid,
                 to,
                 incarnation,
+                suspended,
                 ..
+            } => {
+                self.on_moved(tid, to, incarnation, Some(suspended), out);
+                self.review_coordinator_of(tid, out);
             }
-            | Applied::Stayed {
+            Applied::Stayed {
                 tid,
-                host: to,
+                host,
                 incarnation,
             } => {
-                self.on_moved(tid, to, incarnation, out);
+                self.on_moved(tid, host, incarnation, None, out);
                 self.review_coordinator_of(tid, out);
             }
             Applied::Group { group, .. } => self.on_group_changed(&group, out),

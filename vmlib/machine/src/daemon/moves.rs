@@ -30,13 +30,13 @@
 //! offer that is ahead of the target's log waits until that has caught up: a task may come back
 //! before its old host knows that it went.
 
-use super::{Daemon, exit::SIGKILL, leaving::Leaving, requests::Waiting, tasks::LocalTask};
-use crate::{Outbox, Output, Time};
+use super::{Daemon, leaving::Leaving, requests::Waiting, tasks::LocalTask};
+use crate::{Outbox, Output};
 use vm_wire::{
     Body, Frame, HostId, Message, Tid,
-    agreed::Change,
+    agreed::{Change, ExitStatus},
     console::Answer,
-    peer::{MoveAbort, MoveReport, Order},
+    peer::{MoveAbort, Order, SignalOrder},
     task::{FailKind, Failed, Located},
 };
 
@@ -81,6 +81,12 @@ pub struct MoveCounters {
     pub coordinators_lost: u64,
     /// Coordinators here that did not answer.
     pub coordinators_hung: u64,
+    /// Single tasks that were suspended here.
+    pub suspended: u64,
+    /// Those that were resumed, here or elsewhere.
+    pub resumed: u64,
+    /// Those that another host keeps from then on.
+    pub handed_on: u64,
     /// Frames that waited because their receiver stood still.
     pub frames_kept: u64,
 }
@@ -119,12 +125,20 @@ impl Daemon {
     }
 
     /// The log says where a task is from now on, and under which incarnation.
-    pub(super) fn on_moved(&mut self, tid: Tid, to: HostId, incarnation: u32, out: &mut Outbox) {
+    /// Whether it is suspended there, unless it only stays what it was.
+    pub(super) fn on_moved(
+        &mut self,
+        tid: Tid,
+        to: HostId,
+        incarnation: u32,
+        suspended: Option<bool>,
+        out: &mut Outbox,
+    ) {
         self.routes.moved(tid, to, incarnation);
         if to == self.me {
-            self.settle_here(tid, incarnation, out);
+            self.settle_here(tid, incarnation, suspended, out);
         } else {
-            self.settle_there(tid, to, out);
+            self.settle_there(tid, to, suspended, out);
         }
         let app = self.agreement.state().living_task(tid).map(|task| task.app);
         if let Some(run) = app.and_then(|app| self.runs.get_mut(&app)) {
@@ -138,8 +152,20 @@ impl Daemon {
         self.release_held(out);
     }
 
-    /// It is this host's: it arrives, or stays.
-    pub(super) fn settle_here(&mut self, tid: Tid, incarnation: u32, out: &mut Outbox) {
+    /// It is this host's: it arrives, or stays, or is suspended or resumed here.
+    pub(super) fn settle_here(
+        &mut self,
+        tid: Tid,
+        incarnation: u32,
+        suspended: Option<bool>,
+        out: &mut Outbox,
+    ) {
+        let known = self.tasks.get(&tid).map(|task| task.image.is_some());
+        match (known, suspended) {
+            (Some(false), Some(true)) => return self.settle_suspended(tid, incarnation, out),
+            (Some(true), Some(false)) => return self.settle_resumed(tid, incarnation, out),
+            _ => {}
+        }
         if let Some(task) = self.tasks.get(&tid) {
             let connected = task.connected && !task.leaving && !task.frozen;
             self.routes.set_connected(tid, connected);
@@ -155,6 +181,8 @@ impl Daemon {
             }
             if self.leaving.contains_key(&tid) {
                 self.counters.moves.stayed += 1;
+                // If it was to be resumed here.
+                self.discard(tid, out);
                 self.thaw(tid, out);
                 let to = self.leaving.get(&tid).map(|moving| moving.to);
                 let name = self.host_name(to.unwrap_or_default());
@@ -186,27 +214,38 @@ impl Daemon {
             .collect();
         task.connected = !arrived.lost;
         task.process = !arrived.lost;
+        let rests = suspended == Some(true);
+        if rests {
+            task.image = belongings.suspended;
+            (task.connected, task.process, task.frozen) = (true, false, true);
+        }
         for what in belongings.watches {
             task.watches.insert(what);
             self.watchers.entry(what).or_default().insert(tid);
         }
         self.counters.moves.came += 1;
         self.tasks.insert(tid, task);
-        self.routes.set_connected(tid, !arrived.lost);
+        self.routes.set_connected(tid, !arrived.lost && !rests);
         let generation = app.map_or(0, |app| self.agreement.state().epochs(app).generation);
-        out.push_back(Output::Begin {
-            tid,
-            incarnation,
-            generation,
-        });
-        self.tell_again(tid, out);
+        match rests {
+            // No image comes.
+            true => out.push_back(Output::Discard(tid)),
+            false => {
+                out.push_back(Output::Begin {
+                    tid,
+                    incarnation,
+                    generation,
+                });
+                self.tell_again(tid, out);
+            }
+        }
         self.tell_hosts_since(tid, &belongings.hosts, out);
         self.save_part(tid, out);
         if !self.agreement.state().is_present(belongings.awaits) {
             self.ask_anew(tid, belongings.awaits);
         }
         if app.is_some_and(|app| self.agreement.state().is_forsaken(app)) {
-            out.push_back(Output::Signal(tid, SIGKILL));
+            self.kill(tid, out);
         }
         if arrived.lost {
             // It ended here before the log gave it to this host.
@@ -215,7 +254,7 @@ impl Daemon {
     }
 
     /// It is another host's.
-    fn settle_there(&mut self, tid: Tid, to: HostId, out: &mut Outbox) {
+    fn settle_there(&mut self, tid: Tid, to: HostId, suspended: Option<bool>, out: &mut Outbox) {
         if self.arriving.contains_key(&tid) {
             self.discard(tid, out);
         }
@@ -223,12 +262,24 @@ impl Daemon {
         if self.tasks.contains_key(&tid) {
             self.forget_watches(tid);
             self.parked.remove(&tid);
+            match suspended {
+                Some(true) => self.counters.moves.handed_on += 1,
+                _ => {
+                    self.counters.moves.resumed += u64::from(self.is_suspended(tid));
+                    self.drop_image(tid, out);
+                }
+            }
             if let Some(mut task) = self.tasks.remove(&tid) {
                 let unanswered = |moving: &Leaving| moving.unanswered;
                 if self.leaving.get(&tid).is_some_and(unanswered)
                     && let Some(answer) = &task.answer
                 {
                     self.send_answer_after(tid, task.asked, answer);
+                }
+                if let Some(ExitStatus::Signal(signal)) = task.status {
+                    // It was ended while it was suspended here.
+                    let order = SignalOrder { tid, signal };
+                    self.send_order(to, &Order::SignalOrder(order));
                 }
                 sent_again = task.absent.missed_chunks();
                 let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
@@ -239,30 +290,9 @@ impl Daemon {
         if let Some(moving) = self.leaving.remove(&tid) {
             self.counters.moves.went += 1;
             self.counters.moves.went_in_doubt += u64::from(moving.doubted);
-            let span = |from: Time, to: Time| to.since(from).as_micros() as u64;
-            let loaded = moving.loaded.unwrap_or(moving.saved).max(moving.saved);
-            // Whoever has all of it may be quicker to say so than the end of the sender is seen.
-            let sent = moving.sent.unwrap_or(loaded).clamp(moving.saved, loaded);
-            let stopped = span(moving.copied, moving.saved);
-            let save_us = (moving.written.time.as_micros() as u64).min(stopped);
-            let report = MoveReport {
-                from: self.me,
-                to,
-                bytes: moving.written.bytes,
-                copied: moving.rounds.0,
-                rounds: moving.rounds.1,
-                total_us: span(moving.begun, self.now),
-                prepare_us: span(moving.begun, moving.prepared),
-                copy_us: span(moving.prepared, moving.copied),
-                interrupt_us: stopped - save_us,
-                save_us,
-                transfer_us: span(moving.saved, sent),
-                restore_us: span(sent, loaded),
-                drain_us: span(loaded, moving.released),
-                commit_us: span(moving.released, self.now),
-                sent_again,
-            };
-            self.tell_move_end(moving.asker, tid, Ok(report), out);
+            let asker = moving.asker;
+            let report = moving.report(self.now, (self.me, to), sent_again);
+            self.tell_move_end(asker, tid, Ok(report), out);
         }
     }
 
@@ -297,7 +327,7 @@ impl Daemon {
                 incarnation: moving.incarnation,
             };
             let to = moving.to;
-            self.send_order(to, &Order::MoveAbort(abort));
+            self.send_abort(to, abort, out);
             let text = format!("task {} has ended", tid.show(self.machine));
             self.give_up_move(tid, Failed::new(FailKind::NoSuchTask, text), out);
         }

@@ -115,7 +115,7 @@ impl Daemon {
         if !self.admit(host, term, tid, key, Order::MoveOrder(order)) || self.report(key, tid) {
             return;
         }
-        match self.begin_move(key, tid, to, way) {
+        match self.begin_move(key, tid, to, way, out) {
             Ok(()) => self.report_phase(tid),
             Err(failed) => self.tell_move_end(key, tid, Err(failed), out),
         }

@@ -56,6 +56,7 @@ pub(super) fn stop_part(tid: Tid, out: &mut Outbox) {
     let way = MoveWay {
         precopy: false,
         compress: false,
+        suspended: false,
     };
     out.push_back(Output::Freeze(tid, way));
 }
@@ -162,6 +163,7 @@ impl Daemon {
             untaken: task.untaken.iter().map(whole).collect(),
             hosts: self.known.iter().copied().collect(),
             portable: task.portable,
+            suspended: None,
         }
     }
 

@@ -207,7 +207,7 @@ impl Daemon {
             Op::ResumeApp => {
                 let ResumeApp { app } = ResumeApp::read(frame)?;
                 let asker = MoveAsker::Task(tid, frame.header.request);
-                asked(self.ask_resume(asker, app, out))
+                asked(self.ask_resume(asker, app, None, out))
             }
             Op::GroupChange => self.change_group(tid, GroupChange::read(frame)?),
             Op::GroupAsk => self.ask_group(tid, GroupAsk::read(frame)?),

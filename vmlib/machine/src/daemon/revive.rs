@@ -563,7 +563,7 @@ impl Daemon {
         for tid in here {
             let task = self.agreement.state().living_task(tid);
             if let Some(incarnation) = task.map(|task| task.incarnation) {
-                self.settle_here(tid, incarnation, out);
+                self.settle_here(tid, incarnation, None, out);
                 self.release_held(out);
             }
         }

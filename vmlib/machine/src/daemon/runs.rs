@@ -117,7 +117,8 @@ impl Daemon {
         bytes: Vec<u8>,
         out: &mut Outbox,
     ) {
-        let Some(task) = self.tasks.get_mut(&tid) else {
+        let task = self.tasks.get_mut(&tid);
+        let Some(task) = task.filter(|task| task.image.is_none()) else {
             self.on_restorer_said(tid, stream, &bytes);
             return out.push_back(Output::LogOutput(tid, stream, bytes));
         };

@@ -4,6 +4,7 @@ use super::{Daemon, exit::SIGKILL};
 use crate::{Outbox, Output};
 use vm_wire::{
     Tid,
+    agreed::ExitStatus,
     peer::{Order, SignalOrder},
     task::{FailKind, Failed},
 };
@@ -41,6 +42,11 @@ impl Daemon {
             return Err(self.no_such_task(tid));
         };
         let host = task.host;
+        if task.suspended && signal != 0 && !ends {
+            let name = tid.show(self.machine);
+            let text = format!("task {name} is suspended: resume it first ('vm resume {name}')");
+            return Err(Failed::new(FailKind::Refused, text));
+        }
         if signal == 0 {
         } else if host == self.me {
             self.signal_process(tid, signal, out);
@@ -65,6 +71,9 @@ impl Daemon {
     fn signal_process(&mut self, tid: Tid, signal: i32, out: &mut Outbox) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.signalled = Some(signal);
+            if task.image.is_some() {
+                return self.propose_exit(tid, ExitStatus::Signal(signal));
+            }
         }
         out.push_back(Output::Signal(tid, signal));
     }

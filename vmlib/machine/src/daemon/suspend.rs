@@ -44,11 +44,20 @@ impl Daemon {
         }
         if let Some(task) = state.living_task(app).filter(|task| task.app != app) {
             let whole = task.app.show(self.machine);
-            let text = format!(
-                "{name} is a task of application {whole}: one task is not suspended without the \
-                 others; suspend the application (vm suspend {whole})"
-            );
-            return Err(Failed::new(FailKind::Refused, text));
+            let refuse = |text: String| Err(Failed::new(FailKind::Refused, text));
+            if matches!(asker, MoveAsker::Task(..)) {
+                return refuse(format!(
+                    "{name} is a task of application {whole}: a task suspends whole applications \
+                     only; suspend that one, or have a person suspend the task (vm suspend {name})"
+                ));
+            }
+            if for_ms != 0 {
+                return refuse(format!(
+                    "{name} is a task of application {whole}: a single task is suspended until it is \
+                     resumed; ask without a time (--for)"
+                ));
+            }
+            return self.ask_suspend_task(asker, app, out);
         }
         // Its master may have ended: any task of it will do.
         let Some(any) = state.tasks_of(app).next() else {
@@ -106,10 +115,22 @@ impl Daemon {
         &mut self,
         asker: MoveAsker,
         app: Tid,
+        host: Option<&str>,
         out: &mut Outbox,
     ) -> Result<(), Failed> {
         let state = self.agreement.state();
         let name = app.show(self.machine);
+        let by_task = matches!(asker, MoveAsker::Task(..));
+        if !by_task && state.living_task(app).is_some_and(|task| task.suspended) {
+            return self.ask_resume_task(asker, app, host, out);
+        }
+        if host.is_some() {
+            let text = format!(
+                "{name} is no single task that is suspended, so no host is chosen for it ('vm ps' shows \
+                 what is suspended)"
+            );
+            return Err(Failed::new(FailKind::Refused, text));
+        }
         let Some(suspension) = state.suspended(app) else {
             let text = match state.living_task(app) {
                 Some(_) => format!("{name} is not suspended: it runs"),

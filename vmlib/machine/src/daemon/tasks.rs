@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use vm_wire::{
     Frame, Header, HostId, Message, Op, Tid,
     agreed::{Change, ExitStatus, SpawnRecord},
+    checkpoint::Part,
     limits,
     task::{Enrol, FailKind, Failed, Watched, Welcome},
     version::Offer,
@@ -44,8 +45,10 @@ pub(super) struct LocalTask {
     pub leaving: bool,
     /// Whether its `Exit` was applied.
     pub ended: bool,
-    /// Whether it stands still, because it is being moved.
+    /// Whether it stands still, because it is being moved, or is suspended.
     pub frozen: bool,
+    /// If it is suspended alone, its image in the store: it has no process.
+    pub image: Option<Part>,
     /// Whether its process is stopped by a signal.
     pub stopped: bool,
     /// Whether it is saved by what its program gives at its safe points: until it has come to one, it
@@ -99,6 +102,7 @@ impl LocalTask {
             leaving: false,
             ended: false,
             frozen: false,
+            image: None,
             stopped: false,
             portable: false,
             not_kept: false,
@@ -300,7 +304,9 @@ impl Daemon {
     }
 
     pub(super) fn on_task_gone(&mut self, tid: Tid) {
-        if let Some(task) = self.tasks.get_mut(&tid) {
+        // One that is suspended has none: that was of the process of before.
+        let task = self.tasks.get_mut(&tid);
+        if let Some(task) = task.filter(|task| task.image.is_none()) {
             task.connected = false;
             self.routes.set_connected(tid, false);
         }

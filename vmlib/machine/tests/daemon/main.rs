@@ -17,4 +17,5 @@ mod restart;
 mod spawns;
 mod stores;
 mod suspend;
+mod suspended;
 mod world;

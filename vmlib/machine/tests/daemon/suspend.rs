@@ -43,7 +43,7 @@ impl World {
     }
 
     fn resume_app(&mut self, host: u16, app: Tid) -> Result<RestartReport, Failed> {
-        match self.answer_of(host, &Request::Resume(app)) {
+        match self.answer_of(host, &Request::Resume(app, None)) {
             Answer::Restarted(report) => Ok(report),
             Answer::Failed(failed) => Err(failed),
             other => panic!("{other:?}"),
@@ -135,10 +135,17 @@ fn what_cannot_be_suspended_runs_on_and_is_not_marked() {
     assert!(failed.text.contains("strange device"), "{failed}");
     world.unsavable.clear();
     assert!(world.suspended(1).is_empty());
-    let failed = world.suspend(workers[0], 0).expect_err("it is one task");
+    let failed = world.suspend(workers[0], 9).expect_err("it is one task");
     let says = failed
         .text
-        .contains("suspend the application (vm suspend t4.1)");
+        .contains("until it is resumed; ask without a time");
+    assert!(says && failed.kind == FailKind::Refused, "{failed}");
+    let (app, for_ms) = (workers[0], 0);
+    let asked = world.ask::<Saved>(master, &SuspendApp { app, for_ms });
+    let failed = asked.expect_err("a task asks");
+    let says = failed
+        .text
+        .contains("a task suspends whole applications only");
     assert!(says && failed.kind == FailKind::Refused, "{failed}");
     let failed = world.suspend(master, u64::MAX).expect_err("too long");
     assert_eq!(failed.kind, FailKind::BadRequest, "{failed}");
@@ -285,7 +292,7 @@ fn somebody_ends_it_or_restarts_it_otherwise() {
     world.suspend(master, 0).expect("it can be saved");
     world.store.held.insert(worker);
     let other = world.conn();
-    let number = world.console_request(2, other, &Request::Resume(master));
+    let number = world.console_request(2, other, &Request::Resume(master, None));
     world.run_until("they stand", |world| world.standing.len() == 2);
     assert!(world.suspended(1)[0].resuming);
     assert_eq!(world.answer_of(3, &signal(15)), Answer::Done);

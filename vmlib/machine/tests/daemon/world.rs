@@ -121,6 +121,10 @@ pub struct World {
     pub unsavable: BTreeMap<Tid, u32>,
     /// Tasks whose next image goes into the store, for which epoch.
     pub storing: BTreeMap<Tid, u32>,
+    /// Tasks that are to be suspended alone: what their images are called, and under which number; and
+    /// the images of those that are.
+    pub suspending: BTreeMap<Tid, (String, u64)>,
+    pub shelf: BTreeMap<String, (Tid, Endpoint)>,
     /// What becomes of the store.
     pub store: crate::checkpoints::Store,
     /// The disks of hosts that have stores of their own.
@@ -128,7 +132,7 @@ pub struct World {
     /// Which hosts await which tasks, by the tickets.
     pub expected: BTreeMap<u64, (HostId, Tid)>,
     /// Images on their way: by task the ticket.
-    images: BTreeMap<Tid, (u64, Endpoint)>,
+    pub images: BTreeMap<Tid, (u64, Endpoint)>,
     /// Images that are being written while their tasks run, with their tickets.
     copies: BTreeMap<Tid, u64>,
     /// Copies that were brought back and stand.
@@ -202,6 +206,8 @@ impl World {
             folders: None,
             unsavable: BTreeMap::new(),
             storing: BTreeMap::new(),
+            suspending: BTreeMap::new(),
+            shelf: BTreeMap::new(),
             store: crate::checkpoints::Store::default(),
             disks: None,
             expected: BTreeMap::new(),
@@ -493,6 +499,7 @@ impl World {
             }
             Output::Freeze(tid, _) => match self.storing.remove(&tid) {
                 Some(epoch) => self.freeze_to_store(host, tid, epoch),
+                None if self.suspending.contains_key(&tid) => self.freeze_to_shelf(host, tid),
                 None => self.freeze(host, tid),
             },
             Output::Store {
@@ -546,6 +553,11 @@ impl World {
             | Output::SendPart { .. }
             | Output::Stock { .. }
             | Output::ForgetStored(_) => panic!("all hosts share a store"),
+            Output::Suspend {
+                tid, name, number, ..
+            } => drop(self.suspending.insert(tid, (name, number))),
+            Output::SendSuspended { ticket, image, .. } => self.send_suspended(ticket, &image.name),
+            Output::DropSuspended { name, .. } => drop(self.shelf.remove(&name)),
             Output::Adopt(tid, _) => self.add_process(tid, host, "shell", None),
             Output::Signal(tid, signal) => self.signalled(host, tid, signal),
             Output::StandardInput(tid, bytes) => {

@@ -39,6 +39,19 @@ pub fn suspend() -> Stop {
     })
 }
 
+pub fn suspended_part() -> Part {
+    Part {
+        name: text("t2.5-g0-i3-n12.image"),
+        bytes: 20_000_000,
+        hash: [9; 16],
+        place: text("node2"),
+        stored: 20_000_000,
+        packed: None,
+        base: None,
+        copy: None,
+    }
+}
+
 pub fn suspended() -> SuspendedRow {
     SuspendedRow {
         app: tid(1, 1),

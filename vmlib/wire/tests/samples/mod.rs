@@ -541,6 +541,7 @@ fn changes(visitor: &mut impl Visitor) {
                 from,
                 to,
                 incarnation: 3,
+                suspended: true,
             },
         ),
         (
@@ -636,6 +637,7 @@ fn console_requests(visitor: &mut impl Visitor) {
     let at_once = MoveWay {
         precopy: false,
         compress: true,
+        suspended: true,
     };
     for (name, request) in [
         (
@@ -667,7 +669,7 @@ fn console_requests(visitor: &mut impl Visitor) {
         ("Moves", Request::Moves),
         ("Checkpoint", Request::Checkpoint(tid(2, 5), true)),
         ("Suspend", Request::Suspend(tid(1, 1), 7_200_000)),
-        ("Resume", Request::Resume(tid(1, 1))),
+        ("Resume", Request::Resume(tid(1, 1), Some(text("node3")))),
         ("Suspended", Request::Suspended),
         ("Drain", Request::Drain(text("node2"), DrainWay::default())),
         ("Undrain", Request::Undrain(text("node2"))),
@@ -714,6 +716,7 @@ fn console_answers(visitor: &mut impl Visitor) {
         incarnation: 2,
         program: text("worker"),
         usage: Some(usage()),
+        suspended: true,
     };
     for (name, answer) in [
         ("Version", version),
@@ -892,6 +895,7 @@ fn moves(visitor: &mut impl Visitor) {
                 untaken: vec![bytes(b"a notify")],
                 hosts: vec![HostId(1), HostId(2)],
                 portable: true,
+                suspended: Some(checkpoints::suspended_part()),
             },
         },
     );

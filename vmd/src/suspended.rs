@@ -1,0 +1,120 @@
+//! The images of single tasks that are suspended, on their way into the store and out of it, by
+//! processes of their own as those of checkpoints ([`crate::store`]):
+//!
+//! ```text
+//! task -> pipe -> writer -> STORE/APPLICATION/suspended/IMAGE
+//! STORE/APPLICATION/suspended/IMAGE -> reader -> pipe -> sender  == TCP, sealed ==>  restorer
+//! ```
+//!
+//! The writer stores all of an image, in full, syncs it, and says as its last word what it is: only
+//! then the log may say that the task is suspended.
+
+use crate::{
+    fault,
+    store::{self, Place},
+    transfer,
+};
+use anyhow::{Context as _, ensure};
+use rustix::fd::{AsFd as _, OwnedFd};
+use std::{io, process::Stdio};
+use vm_store::Store;
+use vm_wire::{Tid, checkpoint::Part};
+
+/// The first arguments of the processes.
+const WRITER: &str = "suspended-writer";
+const READER: &str = "suspended-reader";
+
+/// If this process was started as one of them: runs it, and says how it ended.
+pub fn run_if_asked() -> Option<anyhow::Result<()>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        [WRITER, root, host, quota, app, name] => {
+            Some(write((root, host, quota), app, name).context("storing an image"))
+        }
+        [READER, root, app, name, facts] => {
+            Some(read(root, app, name, facts).context("reading an image"))
+        }
+        _ => None,
+    }
+}
+
+fn write((root, host, quota): (&str, &str, &str), app: &str, name: &str) -> anyhow::Result<()> {
+    let store = Store::open(root)?;
+    let room = store::room(&store, quota)?;
+    let mut image = store.suspend(Tid(app.parse()?), name, host, room)?;
+    fault::at_carrier("writer");
+    let mut source = store::Passed::new(io::stdin().lock());
+    let bytes = image.copy(&mut source)?;
+    ensure!(
+        source.is_whole(),
+        "the process that wrote it ended early, after {bytes} bytes"
+    );
+    eprintln!("{}{}", store::RECEIPT, store::facts(&image.finish()?));
+    Ok(())
+}
+
+fn read(root: &str, app: &str, name: &str, facts: &str) -> anyhow::Result<()> {
+    let part = store::parse_facts(name.to_owned(), facts).context("no image")?;
+    let image = Store::open(root)?.open_suspended(Tid(app.parse()?), &part)?;
+    fault::at_carrier("reader");
+    store::hand_on(image, io::stdout().as_fd().try_clone_to_owned()?)
+}
+
+/// What the last word of a writer says, but for the name.
+pub fn receipt(said: &str) -> Option<Part> {
+    let facts = said.trim().strip_prefix(store::RECEIPT)?;
+    store::parse_facts(String::new(), facts)
+}
+
+/// Starts the process that writes what comes out of `image`.
+///
+/// # Errors
+/// What the system says.
+pub fn start_writer(
+    place: &Place,
+    app: Tid,
+    name: &str,
+    image: OwnedFd,
+) -> io::Result<transfer::Carried> {
+    let mut command = transfer::tied_program();
+    fault::pass_on(&mut command, "writer");
+    command
+        .arg(WRITER)
+        .arg(&place.root)
+        .args([&place.host, &place.quota.to_string()])
+        .args([&app.0.to_string(), name])
+        .stdin(image)
+        .stdout(Stdio::null());
+    transfer::spawn(command)
+}
+
+/// Starts the process that writes an image to `out`.
+///
+/// # Errors
+/// What the system says.
+pub fn start_reader(
+    place: &Place,
+    app: Tid,
+    image: &Part,
+    out: OwnedFd,
+) -> io::Result<transfer::Carried> {
+    let mut command = transfer::tied_program();
+    fault::pass_on(&mut command, "reader");
+    command
+        .arg(READER)
+        .arg(&place.root)
+        .args([&app.0.to_string(), &image.name, &store::facts(image)])
+        .stdin(Stdio::null())
+        .stdout(out);
+    transfer::spawn(command)
+}
+
+/// Removes an image that is of no use any more.
+pub fn forget(place: &Place, app: Tid, name: &str) {
+    let dropped = Store::open(&place.root)
+        .and_then(|store| store.drop_suspended(app, |other, _| other == name));
+    if let Err(error) = dropped {
+        log::warn!("the image of a task that was suspended stays in the store: {error}");
+    }
+}

@@ -1,0 +1,441 @@
+//! Single tasks that are suspended, and resumed.
+//!
+//! ```text
+//! suspend   task frozen, image -> store      Relocate here, suspended   its process ends
+//! resume    store -> restorer, of any host   Relocate there             its process goes on
+//! hand on   what the daemon knows of it      Relocate there, suspended
+//! ```
+//!
+//! Each of the three is a move (`moves`), with its phases, its release and its doubt: what differs is
+//! where the image goes, or comes from. So a task that is suspended has one owner, like any other: the
+//! daemon of its host, which alone knows where its image is, keeps what the task was told and what is
+//! left of its requests, and holds what comes for it, as for a task that is frozen for a moment. What
+//! finds no room there stays with its sender, which waits for credit.
+//!
+//! The image is in the store of its owner ([`vm_wire::checkpoint::suspended_image`]). It is written
+//! before the log says that the task is suspended, and removed after the log says that it is not: when
+//! it was resumed, has ended, or goes back with its application. If all hosts share the store, a host
+//! that drains hands the task on to another one, suspended as it is.
+//!
+//! No checkpoint of its application is made while a task is suspended.
+
+use super::{
+    Daemon, Timer,
+    asked::MoveAsker,
+    exit::SIGKILL,
+    leaving::{Leaving, Stage},
+};
+use crate::{Outbox, Output, placement};
+use std::collections::BTreeSet;
+use vm_wire::{
+    HostId, Tid,
+    agreed::{Change, ExitStatus},
+    checkpoint::{Part, suspended_image},
+    limits,
+    peer::MoveWay,
+    task::{FailKind, Failed},
+};
+
+impl Daemon {
+    /// Whether a task of this host is suspended alone.
+    pub(super) fn is_suspended(&self, tid: Tid) -> bool {
+        self.tasks
+            .get(&tid)
+            .is_some_and(|task| task.image.is_some())
+    }
+
+    /// No checkpoint is made of an application with a task that is suspended alone.
+    pub(super) fn no_task_suspended(&self, app: Tid) -> Result<(), Failed> {
+        match self.agreement.state().suspended_task(app) {
+            None => Ok(()),
+            Some(tid) => {
+                let name = tid.show(self.machine);
+                let text = format!(
+                    "its task {name} is suspended, and is in no checkpoint: resume it first (vm resume \
+                     {name})"
+                );
+                Err(Failed::new(FailKind::Refused, text))
+            }
+        }
+    }
+
+    /// Somebody here wants a single task suspended.
+    pub(super) fn ask_suspend_task(
+        &mut self,
+        asker: MoveAsker,
+        tid: Tid,
+        out: &mut Outbox,
+    ) -> Result<(), Failed> {
+        let Some(task) = self.agreement.state().living_task(tid) else {
+            return Err(self.no_such_task(tid));
+        };
+        let owner = task.host;
+        if task.suspended {
+            let name = tid.show(self.machine);
+            let text = format!("task {name} is suspended: 'vm resume {name}' brings it back");
+            return Err(Failed::new(FailKind::Refused, text));
+        }
+        let way = MoveWay {
+            precopy: false,
+            suspended: true,
+            ..MoveWay::default()
+        };
+        self.want_move(asker, tid, owner, owner, way, out);
+        Ok(())
+    }
+
+    /// Somebody here wants a single task resumed, on that host or on the best one: where it is, if that
+    /// takes tasks; else on another one, if one has room; else where it is nevertheless.
+    pub(super) fn ask_resume_task(
+        &mut self,
+        asker: MoveAsker,
+        tid: Tid,
+        host: Option<&str>,
+        out: &mut Outbox,
+    ) -> Result<(), Failed> {
+        let state = self.agreement.state();
+        let Some(task) = state.living_task(tid) else {
+            return Err(self.no_such_task(tid));
+        };
+        let owner = task.host;
+        let to = match host {
+            Some(name) => match state.host_called(name) {
+                Some(host) => host,
+                None => return Err(placement::no_such_host(state, name)),
+            },
+            None if state.is_living(owner) => owner,
+            None => {
+                let other = self.choose_target(owner, &BTreeSet::new());
+                other.unwrap_or(owner)
+            }
+        };
+        self.want_move(asker, tid, owner, to, MoveWay::default(), out);
+        Ok(())
+    }
+
+    /// Has a task of this host stopped and written into the store, if nothing speaks against it.
+    pub(super) fn begin_suspension(
+        &mut self,
+        asker: (HostId, u64),
+        tid: Tid,
+        way: MoveWay,
+        out: &mut Outbox,
+    ) -> Result<(), Failed> {
+        let shown = tid.show(self.machine).to_string();
+        if let Some(reason) = self.objections(tid).into_iter().next() {
+            let text = format!("task {shown} cannot be suspended: {reason}");
+            return Err(Failed::new(FailKind::Refused, text));
+        }
+        let Some(task) = self.agreement.state().living_task(tid) else {
+            return Err(self.no_such_task(tid));
+        };
+        let (app, incarnation) = (task.app, task.incarnation);
+        let (now, number) = (self.now, self.next_request);
+        self.next_request += 1;
+        let mut moving = Leaving::new(now, (self.me, incarnation), way, number, asker);
+        let generation = self.agreement.state().epochs(app).generation;
+        let name = suspended_image(app, tid, generation, incarnation, number);
+        moving.name = Some(name.clone());
+        self.leaving.insert(tid, moving);
+        self.report_phase(tid);
+        if let Some(moving) = self.leaving.get_mut(&tid) {
+            // Nobody else has to be asked.
+            moving.stage = Stage::Saving;
+        }
+        out.push_back(Output::Suspend {
+            tid,
+            app,
+            name,
+            number,
+        });
+        match self.tasks.get(&tid).is_some_and(|task| task.portable) {
+            // It goes on to a safe point, for which it may need messages and answers.
+            true => self.set_timer(now + limits::SAFE_POINT, Timer::Move(tid, incarnation)),
+            false => self.hold_back(tid),
+        }
+        self.set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
+        out.push_back(Output::Freeze(tid, way));
+        Ok(())
+    }
+
+    /// Whether a task of this host is on its way into the store.
+    pub(super) fn suspends(&self, tid: Tid) -> bool {
+        let moving = self.leaving.get(&tid);
+        moving.is_some_and(|moving| moving.way.suspended) && !self.is_suspended(tid)
+    }
+
+    /// The image of a task is in the store, or is not.
+    pub(super) fn on_suspended_image(
+        &mut self,
+        tid: Tid,
+        number: u64,
+        result: Result<Part, Failed>,
+        out: &mut Outbox,
+    ) {
+        let now = self.now;
+        let Some(moving) = self.leaving.get_mut(&tid).filter(|moving| {
+            let writes = matches!(moving.stage, Stage::Saving | Stage::Loading);
+            moving.number == number && writes
+        }) else {
+            return;
+        };
+        match result {
+            Ok(part) => {
+                let name = moving.name.clone().unwrap_or_default();
+                moving.image = Some(Part { name, ..part });
+                moving.loaded = Some(now);
+                self.release_task(tid);
+            }
+            Err(failed) => {
+                self.counters.moves.images_lost += 1;
+                let failed = self.cannot_move(tid, failed.kind, &failed.text);
+                self.take_back(tid, failed, out);
+            }
+        }
+    }
+
+    /// The log is to say that a task is suspended, once it stands and its image is whole. One whose
+    /// process has ended meanwhile has ended.
+    pub(super) fn release_to_store(&mut self, tid: Tid) {
+        let (now, me) = (self.now, self.me);
+        let process = self.tasks.get(&tid).is_some_and(|task| task.process);
+        let Some(moving) = self.leaving.get_mut(&tid) else {
+            return;
+        };
+        if moving.stage != Stage::Loading || moving.loaded.is_none() || !process {
+            return;
+        }
+        (moving.stage, moving.released) = (Stage::Released, now);
+        let incarnation = moving.incarnation;
+        self.agreement.propose(Change::Relocate {
+            tid,
+            from: me,
+            to: me,
+            incarnation,
+            suspended: true,
+        });
+        self.report_phase(tid);
+        self.set_timer(now + limits::MOVE_DOUBT, Timer::Move(tid, incarnation));
+    }
+
+    /// The log did not take it: a checkpoint of the application came first.
+    pub(super) fn on_not_suspended(&mut self, tid: Tid, incarnation: u32, out: &mut Outbox) {
+        let moving = self.leaving.get(&tid);
+        let released =
+            |moving: &Leaving| (moving.stage, moving.incarnation) == (Stage::Released, incarnation);
+        if !moving.is_some_and(released) || !self.suspends(tid) {
+            return;
+        }
+        let failed = self.cannot_move(tid, FailKind::Refused, super::cut::CUT);
+        self.thaw(tid, out);
+        self.give_up_move(tid, failed, out);
+        self.save_part(tid, out);
+    }
+
+    /// The log says that a task of this host is suspended: its process ends.
+    pub(super) fn settle_suspended(&mut self, tid: Tid, incarnation: u32, out: &mut Outbox) {
+        let Some(moving) = self.leaving.remove(&tid) else {
+            return;
+        };
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        self.counters.moves.suspended += 1;
+        task.image = moving.image.clone();
+        (task.process, task.pid, task.frozen, task.connected) = (false, 0, true, true);
+        let killed = task.signalled == Some(SIGKILL);
+        let (app, status) = (task.app, task.status);
+        self.routes.set_connected(tid, false);
+        out.push_back(Output::Discard(tid));
+        if let Some(status) = status {
+            // It ended meanwhile; what was proposed then is void.
+            self.propose_end(tid, incarnation, status);
+        } else if killed || self.agreement.state().is_forsaken(app) {
+            self.kill(tid, out);
+        }
+        let asker = moving.asker;
+        let report = moving.report(self.now, (self.me, self.me), 0);
+        self.tell_move_end(asker, tid, Ok(report), out);
+    }
+
+    /// What speaks against resuming a task that is suspended there, or handing it on.
+    pub(super) fn check_suspended_move(
+        &self,
+        tid: Tid,
+        to: HostId,
+        way: MoveWay,
+    ) -> Result<(), Failed> {
+        if way.suspended && to == self.me {
+            let text = format!("task {} is suspended already", tid.show(self.machine));
+            return Err(Failed::new(FailKind::Refused, text));
+        }
+        match way.suspended {
+            true => self.check_hand_on(tid),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether another host could keep a task that is suspended here.
+    pub(super) fn check_hand_on(&self, tid: Tid) -> Result<(), Failed> {
+        if !self.has_own_stores() {
+            return Ok(());
+        }
+        let name = tid.show(self.machine);
+        let text = format!(
+            "task {name} cannot be handed on: it is suspended, and its image is in the store of host \
+             '{}' alone; resume it on another one ('vm resume {name} HOST')",
+            self.config.facts.name
+        );
+        Err(Failed::new(FailKind::Refused, text))
+    }
+
+    /// A host is ready for a task that is suspended: its image is sent there, or only what this daemon
+    /// knows of it.
+    pub(super) fn bring_image(&mut self, tid: Tid, addr: String, ticket: u64, out: &mut Outbox) {
+        let now = self.now;
+        let Some(task) = self.tasks.get(&tid) else {
+            return;
+        };
+        let (Some(image), Some(moving)) = (task.image.clone(), self.leaving.get_mut(&tid)) else {
+            return;
+        };
+        let app = task.app;
+        (moving.stage, moving.prepared) = (Stage::Loading, now);
+        (moving.copied, moving.saved) = (now, now);
+        moving.written.bytes = image.bytes;
+        let incarnation = moving.incarnation;
+        if moving.way.suspended {
+            moving.loaded = Some(now);
+        } else {
+            moving.ticket = Some(ticket);
+            out.push_back(Output::SendSuspended {
+                ticket,
+                addr,
+                app,
+                image,
+            });
+        }
+        self.set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
+        self.report_phase(tid);
+        self.release_task(tid);
+    }
+
+    /// The image of a task that is suspended was not sent, or not as a whole.
+    pub(super) fn on_image_not_sent(&mut self, ticket: u64, why: &Failed, out: &mut Outbox) {
+        let mut leaving = self.leaving.iter();
+        let of_it = |moving: &Leaving| moving.ticket == Some(ticket) && moving.loaded.is_none();
+        let Some(tid) = leaving.find(|(_, it)| of_it(it)).map(|(tid, _)| *tid) else {
+            return;
+        };
+        self.counters.moves.images_lost += 1;
+        let failed = self.cannot_move(tid, why.kind, &why.text);
+        self.take_back(tid, failed, out);
+    }
+
+    /// The log says that a task that was suspended here goes on here.
+    pub(super) fn settle_resumed(&mut self, tid: Tid, incarnation: u32, out: &mut Outbox) {
+        self.counters.moves.resumed += 1;
+        self.drop_image(tid, out);
+        let arrived = self.arriving.remove(&tid);
+        let lost = arrived.is_none_or(|arrived| arrived.lost);
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        (task.process, task.connected, task.frozen) = (!lost, !lost, false);
+        let (app, status, exiting) = (task.app, task.status, task.exiting);
+        let sent_again = task.absent.missed_chunks();
+        let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
+        self.routes.set_connected(tid, !lost);
+        let generation = self.agreement.state().epochs(app).generation;
+        out.push_back(Output::Begin {
+            tid,
+            incarnation,
+            generation,
+        });
+        self.tell_again(tid, out);
+        self.send_on(tid, waited, missed, out);
+        if let Some(status) = status.filter(|_| exiting) {
+            // It was ended meanwhile; what was proposed then is void.
+            out.push_back(Output::Signal(tid, SIGKILL));
+            self.propose_end(tid, incarnation, status);
+        } else if lost {
+            self.lose_arrived(tid, incarnation);
+        } else if self.agreement.state().is_forsaken(app) {
+            self.kill(tid, out);
+        }
+        self.save_part(tid, out);
+        if let Some(moving) = self.leaving.remove(&tid) {
+            let asker = moving.asker;
+            let report = moving.report(self.now, (self.me, self.me), sent_again);
+            self.tell_move_end(asker, tid, Ok(report), out);
+        }
+    }
+
+    /// Has the log end a task of this host, under its new incarnation.
+    fn propose_end(&mut self, tid: Tid, incarnation: u32, status: ExitStatus) {
+        let killed = self
+            .tasks
+            .get(&tid)
+            .is_some_and(|task| task.was_killed(status));
+        self.agreement.propose(Change::Exit {
+            tid,
+            host: self.me,
+            incarnation,
+            status,
+            killed,
+        });
+    }
+
+    /// Kills a task of this host, whether it has a process or not.
+    pub(super) fn kill(&mut self, tid: Tid, out: &mut Outbox) {
+        match self.is_suspended(tid) {
+            true => self.end_suspended_task(tid),
+            false => out.push_back(Output::Signal(tid, SIGKILL)),
+        }
+    }
+
+    fn end_suspended_task(&mut self, tid: Tid) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.signalled = Some(SIGKILL);
+        }
+        self.propose_exit(tid, ExitStatus::Signal(SIGKILL));
+    }
+
+    /// The master of an application ended badly.
+    pub(super) fn end_suspended_of(&mut self, master: Tid) {
+        let of_it = self.tasks.iter().filter(|(_, task)| task.app == master);
+        let suspended = of_it.filter(|(tid, task)| task.image.is_some() && **tid != master);
+        for tid in suspended.map(|(tid, _)| *tid).collect::<Vec<_>>() {
+            self.end_suspended_task(tid);
+        }
+    }
+
+    /// This host leaves, or ends with its machine: what is suspended here ends.
+    pub(super) fn end_suspended(&mut self, out: &mut Outbox) {
+        let suspended = self.tasks.iter().filter(|(_, task)| task.image.is_some());
+        for tid in suspended.map(|(tid, _)| *tid).collect::<Vec<_>>() {
+            match self.agreement.state().halted() {
+                true => self.drop_image(tid, out),
+                false => self.propose_exit(tid, ExitStatus::HostLost),
+            }
+        }
+    }
+
+    /// What was written of a task that was to be suspended and is not is of no use.
+    pub(super) fn drop_unused(&self, tid: Tid, moving: &Leaving, out: &mut Outbox) {
+        let app = self.tasks.get(&tid).map(|task| task.app);
+        if let (Some(app), Some(name)) = (app, moving.name.clone()) {
+            out.push_back(Output::DropSuspended { app, name });
+        }
+    }
+
+    /// A task is suspended no more: its image is of no use.
+    pub(super) fn drop_image(&mut self, tid: Tid, out: &mut Outbox) {
+        if let Some(task) = self.tasks.get_mut(&tid)
+            && let Some(image) = task.image.take()
+        {
+            let (app, name) = (task.app, image.name);
+            out.push_back(Output::DropSuspended { app, name });
+        }
+    }
+}
