@@ -31,7 +31,7 @@ use crate::{
     refusals, resume,
     rounds::{self, Rounds},
     scratch,
-    spare::{self, Spare},
+    spare::{self, Spare, Withheld},
     stop, vdso,
 };
 use std::{
@@ -410,9 +410,11 @@ fn write(
     let is_shared = mappings.iter().any(|mapping| mapping.kind == SHARED);
     let is_carried = files.iter().any(|file| file.carried != 0);
     if wanted.forked && rounds.is_none() && !is_shared && !is_carried {
-        // The copy has all that there is to write, and time to look for it.
-        let writer = in_copy(wanted, advice, || {
-            let spare = Spare::of(mappings)?;
+        // The copy has all that there is to write, and time to look for it; but for each page that it
+        // gets, the program may pay with a fault.
+        let spare = Spare::of(mappings)?;
+        let withheld = Withheld::of(mappings, spare)?;
+        let writer = in_copy(wanted, advice, withheld, || {
             let (mut out, pieces) = tables.write(wanted, None, mappings, Some(spare))?;
             out.give_back(spare);
             pages(&mut out, mappings, pieces, |_| true)?;
@@ -437,7 +439,7 @@ fn write(
             pages(&mut out, mappings, pieces, |mapping| mapping.kind != SHARED)?;
             out.finish()
         };
-        return match in_copy(wanted, advice, || rest(spare)) {
+        return match in_copy(wanted, advice, Withheld::default(), || rest(spare)) {
             Some(writer) => Ok((0, writer)),
             None => Ok((rest(Spare::default())?, 0)),
         };
@@ -510,12 +512,15 @@ impl Tables<'_> {
 fn in_copy(
     wanted: Wanted<'_>,
     advice: &'static [Advice],
+    withheld: Withheld,
     work: impl FnOnce() -> Outcome<u64>,
 ) -> Option<i32> {
     advice::take_back(advice);
+    withheld.withhold();
     // SAFETY: the copy makes bare system calls only, and ends.
     let copy = unsafe { clone::fork() };
     if copy != 0 {
+        withheld.allow();
         advice::give(advice);
     }
     match copy {

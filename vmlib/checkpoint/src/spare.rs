@@ -3,14 +3,15 @@
 //! Memory that no section brings is zeros, so pages of zeros are left out. And as long as both the
 //! process and its copy have a page, the process gets a page of its own when it writes there: that
 //! takes longer than to write the page into the image. So the copy gives memory back as soon as it
-//! has no more use for it: zeros when it has seen them, the rest when it is written.
+//! has no more use for it: zeros when it has seen them, the rest when it is written. Long runs of
+//! zeros it does not even get ([`Withheld`]).
 //!
 //! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
 
 use crate::{
     arena::{self, List},
     fault::Outcome,
-    memory::{FROM_FILE, PAGE},
+    memory::{FROM_FILE, PAGE, Pages},
     raw::{
         format::{GROWS_DOWN, MAPPINGS_MAX, Mapping, PRIVATE},
         sys::{self, nr},
@@ -29,6 +30,13 @@ const SPARE_MIN: u64 = 1 << 20;
 /// the processor writes that down in the page table: it takes longer than to look for zeros, if the
 /// next pages are not on their way meanwhile. (27 GB/s in the process itself; in a copy 6, fetched 31.)
 const FETCHED: u64 = 4 * PAGE;
+
+/// Zeros are looked for in blocks of so many bytes before the process is copied: if a block's first
+/// page has anything else, the others are not looked at.
+const LOOKED: u64 = 4 * PAGE;
+/// Runs of zeros that a copy does not get, at most: each cuts a mapping in three meanwhile, and the
+/// kernel allows 65,530 mappings.
+const WITHHELD_MAX: usize = 4096;
 
 /// Memory of the program alone, which a copy that writes the image does not work with. By address.
 #[derive(Debug, Clone, Copy, Default)]
@@ -67,16 +75,102 @@ impl Spare {
 
     /// Gives back what of these bytes is spare. They are not read any more.
     pub fn give_back(self, range: Range<u64>) {
-        let first = self.0.partition_point(|[_, end]| *end <= range.start);
-        let parts = self.0[first..].iter();
-        for [start, end] in parts.take_while(|[start, _]| *start < range.end) {
-            let (start, end) = (range.start.max(*start), range.end.min(*end));
-            let advice = libc::MADV_DONTNEED as usize;
+        for part in self.within(range) {
             // SAFETY: private memory of the program, which does not run in this copy. What the
             // kernel refuses to take stays.
-            unsafe { sys::call3(nr::MADVISE, start as usize, (end - start) as usize, advice) };
+            unsafe { advise(part, libc::MADV_DONTNEED) };
         }
     }
+
+    /// What of these bytes is spare.
+    fn within(self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let first = self.0.partition_point(|[_, end]| *end <= range.start);
+        let parts = self.0[first..].iter();
+        let parts = parts.take_while(move |[start, _]| *start < range.end);
+        parts.map(move |[start, end]| range.start.max(*start)..range.end.min(*end))
+    }
+}
+
+/// Runs of zeros in spare memory that a copy does not get: to it they are memory that nobody has
+/// written to, and the process goes on in them as if there had been no copy. Otherwise each page that
+/// it writes to would cost it a fault, although the copy only looks at it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Withheld(&'static [[u64; 2]]);
+
+impl Withheld {
+    /// What is worth it of these mappings' memory. It stays zeros until the copy is made: all threads
+    /// stand.
+    pub fn of(mappings: &[Mapping], spare: Spare) -> Outcome<Self> {
+        let mut scan = Pages::open()?;
+        // SAFETY: numbers.
+        let mut list = unsafe { List::<[u64; 2]>::new(WITHHELD_MAX)? };
+        for mapping in mappings {
+            for part in spare.within(mapping.start..mapping.end) {
+                let part = Mapping {
+                    start: part.start,
+                    end: part.end,
+                    ..*mapping
+                };
+                // SAFETY: spare memory can be read.
+                scan.for_each(&part, |range| unsafe {
+                    runs(range, |run| match list.all().len() < WITHHELD_MAX {
+                        true => list.push([run.start, run.end], "runs of zeros"),
+                        false => Ok(()),
+                    })
+                })?;
+            }
+        }
+        Ok(Withheld(list.into_static()))
+    }
+
+    /// A copy that is made now does not get them. To be undone by [`allow`](Self::allow).
+    pub fn withhold(self) {
+        self.advise_all(libc::MADV_WIPEONFORK);
+    }
+
+    /// Copies get them again.
+    pub fn allow(self) {
+        self.advise_all(libc::MADV_KEEPONFORK);
+    }
+
+    fn advise_all(self, advice: i32) {
+        for [start, end] in self.0 {
+            // SAFETY: it changes nothing in this process. What the kernel refuses to withhold is
+            // copied, and left out as zeros there.
+            unsafe { advise(*start..*end, advice) };
+        }
+    }
+}
+
+/// # Safety
+/// Nobody needs what the advice throws away.
+unsafe fn advise(range: Range<u64>, advice: i32) {
+    let (start, len) = (range.start as usize, (range.end - range.start) as usize);
+    // SAFETY: promised by the caller.
+    unsafe { sys::call3(nr::MADVISE, start, len, advice as usize) };
+}
+
+/// Calls `with` for the long runs of zeros in a range, by address.
+///
+/// # Safety
+/// It can be read.
+unsafe fn runs(range: Range<u64>, mut with: impl FnMut(Range<u64>) -> Outcome<()>) -> Outcome<()> {
+    let mut run = range.start..range.start;
+    let mut end = |run: Range<u64>| match run.end - run.start >= GAP_MIN {
+        true => with(run),
+        false => Ok(()),
+    };
+    for block in range.clone().step_by(LOOKED as usize) {
+        let next = (block + LOOKED).min(range.end);
+        let mut pages = (block..next).step_by(PAGE as usize);
+        // SAFETY: promised by the caller.
+        if pages.all(|page| unsafe { is_zeros(page) }) {
+            run.end = next;
+        } else {
+            end(std::mem::replace(&mut run, next..next))?;
+        }
+    }
+    end(run)
 }
 
 /// Calls `with` for the pieces of a range that are worth writing, by address, and gives back what
@@ -187,6 +281,63 @@ mod tests {
         unmap(&range);
         let range = memory(80, &[]);
         assert_eq!(pieces(&range, Spare::default()), []);
+        unmap(&range);
+    }
+
+    #[test]
+    fn long_runs_of_zeros_are_withheld_as_far_as_they_are_spare() {
+        let _alone = arena::ONE_TEST.lock();
+        arena::reset().expect("memory");
+        // Blocks of four pages; from 21 to 27 there are too few, from 28 to 38 two whole ones.
+        let range = memory(81, &[20, 27, 38, 60]);
+        let page = |number: u64| range.start + number * PAGE;
+        let mapping = Mapping {
+            start: page(0),
+            end: page(81),
+            kind: PRIVATE,
+            prot: 3,
+            ..Mapping::default()
+        };
+        let withheld = |from: u64, to: u64| {
+            let spare = Spare(Box::leak(Box::new([[page(from), page(to)]])));
+            let list = Withheld::of(&[mapping], spare).expect("a list").0;
+            let number = |at: u64| (at - range.start) / PAGE;
+            let numbers = list
+                .iter()
+                .map(|[start, end]| [number(*start), number(*end)]);
+            numbers.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            withheld(0, 81),
+            [[0, 20], [28, 36], [40, 60], [64, 81]].to_vec()
+        );
+        assert_eq!(withheld(40, 60), [[40, 60]].to_vec());
+        assert_eq!(withheld(20, 28), Vec::<[u64; 2]>::new());
+        unmap(&range);
+    }
+
+    #[test]
+    fn a_copy_has_zeros_where_it_was_withheld_and_the_next_one_has_all() {
+        let range = memory(20, &[0]);
+        let list = Box::leak(Box::new([[range.start, range.end]]));
+        let withheld = Withheld(list);
+        // Whether a copy finds the byte.
+        let finds = || {
+            // SAFETY: the copy reads a byte and ends.
+            match unsafe { crate::raw::clone::fork() } {
+                0 => {
+                    // SAFETY: within the memory.
+                    let byte = unsafe { ((range.start + PAGE - 1) as *const u8).read_volatile() };
+                    sys::exit_group(byte.into())
+                }
+                pid => crate::out::wait(pid as i32).map(|status| status >> 8 & 0xff),
+            }
+        };
+        assert_eq!(finds(), Some(1));
+        withheld.withhold();
+        assert_eq!(finds(), Some(0));
+        withheld.allow();
+        assert_eq!(finds(), Some(1));
         unmap(&range);
     }
 
