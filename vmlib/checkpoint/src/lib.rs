@@ -27,9 +27,12 @@ mod arena;
 mod c_interface;
 mod callbacks;
 mod content;
+mod copied;
 mod deadline;
 mod deaf;
 mod dirty;
+
+mod facts;
 mod fault;
 mod files;
 pub mod image;
@@ -277,7 +280,7 @@ impl Writer {
     /// # Errors
     /// What went wrong; the image is of no use.
     pub fn finish(self) -> Result<(), SaveError> {
-        save::finish(self.pid).map_err(SaveError::from)
+        copied::finish(self.pid).map_err(SaveError::from)
     }
 }
 
@@ -365,7 +368,7 @@ pub fn give_up_in_handler() {
 /// Ends a copy of this process that writes an image, if it has not ended, and waits for it. May be
 /// called in a signal handler. Whether the image is whole is known where it is read.
 pub fn reap(writer: i32) {
-    save::reap(writer);
+    copied::reap(writer);
 }
 
 fn text_of(fault: Fault) -> Text {

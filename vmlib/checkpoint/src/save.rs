@@ -9,24 +9,22 @@ use crate::{
     advice::{self, Advice},
     arena,
     content::{self, Known},
-    deaf,
-    fault::{Fault, Outcome, Text, refuse},
+    copied::in_copy,
+    deaf, facts,
+    fault::{Outcome, refuse},
     files::{self, Wish},
     locks::{self, Lock},
     memory::{self, Names, Of, Opened, Pages},
-    out::{self, Out},
+    out::Out,
     precopy::{self, Task, Tell},
-    private, proc,
+    private,
     process::{self, Process},
-    program,
     raw::{
-        clone,
         format::{
             BLOCK, DENSE, FACTS, FILE, FILES, FULL, Facts, FileRecord, GONE, MAPPINGS, Mapping,
-            MemoryMap, NAMES, PRIVATE, Plain, SHARED, THREADS, ThreadRecord,
+            NAMES, PRIVATE, Plain, SHARED, THREADS, ThreadRecord,
         },
-        processor,
-        sys::{self, nr},
+        processor, sys,
     },
     refusals, resume,
     rounds::{self, Rounds},
@@ -373,8 +371,8 @@ fn write(
     // SAFETY: zeros are values of all fields.
     let kept = unsafe { arena::take::<Mapping>(mappings.len())? };
     kept.copy_from_slice(mappings);
-    let facts = facts(process, &mut names)?;
-    let records = thread_records()?;
+    let facts = facts::facts(process, &mut names)?;
+    let records = facts::thread_records()?;
     // SAFETY: it is written before it is read.
     let place = unsafe { &mut arena::take::<std::mem::MaybeUninit<resume::Plan>>(1)?[0] };
     let plan = place.write(resume::Plan {
@@ -391,7 +389,7 @@ fn write(
         image: wanted.image,
         own: std::array::from_fn(|index| wanted.own.get(index).copied().unwrap_or(-1)),
         hold: wanted.hold,
-        comm: comm()?,
+        comm: facts::comm()?,
     });
     let facts = Facts {
         argument: &raw const *plan as u64,
@@ -414,8 +412,9 @@ fn write(
         // gets, the program may pay with a fault.
         let spare = Spare::of(mappings)?;
         let withheld = Withheld::of(mappings, spare)?;
-        let writer = in_copy(wanted, advice, withheld, || {
-            let (mut out, pieces) = tables.write(wanted, None, mappings, Some(spare))?;
+        let writer = in_copy(wanted.image, advice, withheld, || {
+            let (mut out, pieces) =
+                tables.write(wanted, None, mappings, Some(withheld.looked()))?;
             out.give_back(spare);
             pages(&mut out, mappings, pieces, |_| true)?;
             out.finish()
@@ -429,8 +428,8 @@ fn write(
     }
     let spare = Spare::of(mappings)?;
     // While the program waits for a copy, nobody looks for zeros: that takes time.
-    let zeros = (!wanted.forked).then_some(Spare::default());
-    let (mut out, pieces) = tables.write(wanted, rounds, mappings, zeros)?;
+    let looked = (!wanted.forked).then_some(Spare::default());
+    let (mut out, pieces) = tables.write(wanted, rounds, mappings, looked)?;
     if wanted.forked {
         // What is shared is not copied by a fork.
         pages(&mut out, mappings, pieces, |mapping| mapping.kind == SHARED)?;
@@ -439,7 +438,7 @@ fn write(
             pages(&mut out, mappings, pieces, |mapping| mapping.kind != SHARED)?;
             out.finish()
         };
-        return match in_copy(wanted, advice, Withheld::default(), || rest(spare)) {
+        return match in_copy(wanted.image, advice, Withheld::default(), || rest(spare)) {
             Some(writer) => Ok((0, writer)),
             None => Ok((rest(Spare::default())?, 0)),
         };
@@ -458,20 +457,20 @@ struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// Writes it, and says what memory is to follow; with `zeros`, all but pages of zeros, of which
-    /// it gives back what is spare.
+    /// Writes it, and says what memory is to follow; with `looked`, all but pages of zeros, which are
+    /// not in that.
     fn write(
         &self,
         wanted: Wanted<'_>,
         rounds: Option<&mut Rounds>,
         mappings: &mut [Mapping],
-        zeros: Option<Spare>,
+        looked: Option<Spare>,
     ) -> Outcome<(Out, &'static [[u64; 2]])> {
         let files = self.plan.files;
         let (mut out, pieces, gone) = match rounds {
             None => (
                 Out::begin(wanted.image, wanted.compress, wanted.lend)?,
-                pieces(mappings, None, zeros)?,
+                pieces(mappings, None, looked)?,
                 None,
             ),
             Some(rounds) => {
@@ -507,71 +506,6 @@ impl Tables<'_> {
     }
 }
 
-/// Has a copy of the process do the work, and end. Returns its id, or nothing if there is no room for
-/// a copy.
-fn in_copy(
-    wanted: Wanted<'_>,
-    advice: &'static [Advice],
-    withheld: Withheld,
-    work: impl FnOnce() -> Outcome<u64>,
-) -> Option<i32> {
-    advice::take_back(advice);
-    withheld.withhold();
-    // SAFETY: the copy makes bare system calls only, and ends.
-    let copy = unsafe { clone::fork() };
-    if copy != 0 {
-        withheld.allow();
-        advice::give(advice);
-    }
-    match copy {
-        0 => {
-            close_all_but(wanted.image);
-            stand_back();
-            let code = match work() {
-                Ok(_) => 0,
-                Err(Fault::Failed(_, errno)) => errno.0.clamp(1, 254),
-                Err(Fault::Refused(_)) => 255,
-            };
-            sys::exit_group(code)
-        }
-        pid => sys::check(pid).ok().map(|pid| pid as i32),
-    }
-}
-
-/// The copy leaves the processors to the program: it gets a quarter of the time that a thread of that
-/// gets, where they are short, and all that is left over.
-fn stand_back() {
-    /// Added to the nice value.
-    const LATER: isize = 5;
-    // SAFETY: they ask and say how urgent this process is.
-    unsafe {
-        // As the kernel gives it: 20 less the value.
-        let urgency = sys::call2(nr::GETPRIORITY, libc::PRIO_PROCESS as usize, 0);
-        let nice = 20 - urgency + LATER;
-        if urgency > 0 {
-            sys::call3(
-                nr::SETPRIORITY,
-                libc::PRIO_PROCESS as usize,
-                0,
-                nice as usize,
-            );
-        }
-    }
-}
-
-/// Nobody waits for the end of a file, pipe or socket because a copy of the process has it open.
-fn close_all_but(kept: i32) {
-    let kept = kept as u32;
-    let close = |first: u32, last: u32| {
-        // SAFETY: the copy uses none of them.
-        unsafe { sys::call3(nr::CLOSE_RANGE, first as usize, last as usize, 0) };
-    };
-    if kept > 0 {
-        close(0, kept - 1);
-    }
-    close(kept + 1, u32::MAX);
-}
-
 /// All memory that has content, by address.
 fn present(mappings: &[Mapping]) -> Outcome<&'static [[u64; 2]]> {
     let mut scan = Pages::open()?;
@@ -586,12 +520,12 @@ fn present(mappings: &[Mapping]) -> Outcome<&'static [[u64; 2]]> {
 }
 
 /// The memory to be saved, by address: all that has content, or after rounds what was written since,
-/// and what these have missed. With `zeros`, which is for saves without rounds, pages of zeros are
-/// left out, and given back if they are spare. Says of each mapping whether that is most of it.
+/// and what these have missed. With `looked`, which is for saves without rounds, pages of zeros are
+/// left out: none are in that memory. Says of each mapping whether that is most of it.
 fn pieces(
     mappings: &mut [Mapping],
     missed: Option<&[[u64; 2]]>,
-    zeros: Option<Spare>,
+    looked: Option<Spare>,
 ) -> Outcome<&'static [[u64; 2]]> {
     let mut scan = Pages::open()?;
     // SAFETY: zeros are a value.
@@ -602,7 +536,7 @@ fn pieces(
         let is_anonymous = mapping.kind == PRIVATE && mapping.object_len != memory::FROM_FILE;
         let is_open = mapping.prot & libc::PROT_READ as u32 != 0;
         let watched = missed.filter(|_| is_anonymous);
-        let zeros = zeros.filter(|_| is_anonymous && is_open);
+        let looked = looked.filter(|_| is_anonymous && is_open);
         match watched.map(|missed| (missed, scan.written(mapping, &mut add))) {
             // Watched since it was there.
             Some((missed, Ok(told))) => {
@@ -622,10 +556,12 @@ fn pieces(
                 }
             }
             // It is not watched.
-            _ => scan.for_each(mapping, |range| match zeros {
-                // SAFETY: private, readable, and of no file.
-                Some(spare) => unsafe { spare::without_zeros(range, spare, &mut add) },
-                None => add(range),
+            _ => scan.for_each(mapping, |range| match looked {
+                Some(looked) if !looked.has(&range) => {
+                    // SAFETY: private, readable, and of no file.
+                    unsafe { spare::without_zeros(range, &mut add) }
+                }
+                _ => add(range),
             })?,
         }
         let bytes: u64 = list.all()[first..]
@@ -686,135 +622,4 @@ fn pages(
 fn memory_of(out: &mut Out, ranges: &[[u64; 2]]) -> Outcome<()> {
     // SAFETY: mapped, readable, and nobody else runs.
     unsafe { out.memory(ranges) }
-}
-
-fn thread_records() -> Outcome<&'static [ThreadRecord]> {
-    let threads = stop::threads();
-    // SAFETY: zeros are values of all fields.
-    let records = unsafe { arena::take::<ThreadRecord>(threads.len())? };
-    for (record, thread) in records.iter_mut().zip(threads) {
-        (record.tid, record.name) = (thread.tid as u32, thread.name);
-    }
-    Ok(records)
-}
-
-fn comm() -> Outcome<[u8; 16]> {
-    let pid = sys::getpid();
-    let leader = stop::threads().iter().find(|thread| thread.tid == pid);
-    match leader {
-        Some(thread) => Ok(thread.name),
-        None => refuse!("the first thread has ended, and the others go on without it"),
-    }
-}
-
-fn facts(process: &Process, names: &mut Names<'_>) -> Outcome<Facts> {
-    // SAFETY: zeros are a value, and the kernel writes it.
-    let host = unsafe {
-        let mut host: libc::utsname = std::mem::zeroed();
-        sys::call1(nr::UNAME, &raw mut host as usize);
-        host
-    };
-    let mut text = |field: &[libc::c_char]| {
-        let len = field.iter().position(|byte| *byte == 0).unwrap_or(0);
-        // SAFETY: the same bytes.
-        names.add(unsafe { std::slice::from_raw_parts(field.as_ptr().cast(), len) })
-    };
-    let (kernel, host) = (text(&host.release)?, text(&host.nodename)?);
-    let memory = memory_map()?;
-    let vdso = vdso::find()?;
-    let Some((program, library)) = program::known() else {
-        return refuse!("the program's file is not known");
-    };
-    let command = proc::read_file(b"/proc/self/cmdline\0", "reading the command line")?;
-    let comm = comm()?;
-    let comm_len = comm.iter().position(|byte| *byte == 0).unwrap_or(16);
-    let dir = process.directory();
-    Ok(Facts {
-        cpu: processor::known(),
-        saved_at_ns: sys::clock_ns(libc::CLOCK_REALTIME),
-        monotonic_ns: process.monotonic_ns,
-        pid: sys::getpid() as u32,
-        threads: stop::threads().len() as u32,
-        kernel,
-        host,
-        exe: names.add(program.path())?,
-        exe_size: program.size,
-        exe_changed_ns: program.changed_ns,
-        library: names.add(library.path())?,
-        command: names.add(command)?,
-        dir: names.add(dir)?,
-        comm: names.add(&comm[..comm_len])?,
-        vdso_area: vdso.area,
-        vdso_area_len: vdso.end - vdso.area,
-        vdso: vdso.start,
-        vdso_len: vdso.end - vdso.start,
-        vdso_check: vdso.check,
-        vdso_copy: vdso.copy,
-        entry: 0,
-        stack: 0,
-        argument: 0,
-        memory,
-    })
-}
-
-/// What the kernel knows of this process's memory, from `/proc/self/stat`.
-fn memory_map() -> Outcome<MemoryMap> {
-    let stat = proc::read_file(b"/proc/self/stat\0", "reading the state of the process")?;
-    // The name is in brackets and may contain anything.
-    let after = stat
-        .iter()
-        .rposition(|byte| *byte == b')')
-        .map_or(0, |at| at + 2);
-    let mut fields = [0u64; 52];
-    for (index, word) in (3..).zip(proc::words(&stat[after..])) {
-        let word = word.strip_suffix(b"\n").unwrap_or(word);
-        if let Some(field) = fields.get_mut(index) {
-            *field = proc::decimal(word).unwrap_or(0);
-        }
-    }
-    let auxv = proc::read_file(b"/proc/self/auxv\0", "reading the auxiliary vector")?;
-    // SAFETY: it asks where the heap of `sbrk` ends.
-    let brk = unsafe { sys::call1(nr::BRK, 0) } as u64;
-    // Numbered from 1 in proc(5).
-    Ok(MemoryMap {
-        start_code: fields[26],
-        end_code: fields[27],
-        start_data: fields[45],
-        end_data: fields[46],
-        start_brk: fields[47],
-        brk,
-        start_stack: fields[28],
-        arg_start: fields[48],
-        arg_end: fields[49],
-        env_start: fields[50],
-        env_end: fields[51],
-        auxv: auxv.as_ptr() as u64,
-        auxv_size: auxv.len() as u32,
-        exe_fd: u32::MAX,
-    })
-}
-
-/// Ends the copy that writes an image, if it has not ended, and waits for it.
-pub fn reap(writer: i32) {
-    // SAFETY: it was not waited for, so its number means nobody else.
-    unsafe { sys::call2(nr::KILL, writer as usize, libc::SIGKILL as usize) };
-    out::wait(writer);
-}
-
-/// Waits for the copy that writes an image.
-///
-/// # Errors
-/// What it failed of.
-pub fn finish(writer: i32) -> Outcome<()> {
-    let status = out::wait(writer);
-    match status.map(|status| (status & 0x7f, status >> 8 & 0xff)) {
-        Some((0, 0)) => Ok(()),
-        Some((0, 255)) => refuse!("the copy of the process could not save it"),
-        Some((0, errno)) => {
-            let text = Text::of(format_args!("writing the image"));
-            Err(Fault::Failed(text, sys::Errno(errno)))
-        }
-        Some((signal, _)) => refuse!("the copy that wrote the image was ended by signal {signal}"),
-        None => refuse!("the copy that writes the image is not there"),
-    }
 }

@@ -2,9 +2,8 @@
 //!
 //! Memory that no section brings is zeros, so pages of zeros are left out. And as long as both the
 //! process and its copy have a page, the process gets a page of its own when it writes there: that
-//! takes longer than to write the page into the image. So the copy gives memory back as soon as it
-//! has no more use for it: zeros when it has seen them, the rest when it is written. Long runs of
-//! zeros it does not even get ([`Withheld`]).
+//! takes longer than to write the page into the image, even if nothing has to be copied any more. So
+//! the copy does not even get zeros ([`Withheld`]), and gives back the rest as soon as it is written.
 //!
 //! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
 
@@ -31,9 +30,6 @@ const SPARE_MIN: u64 = 1 << 20;
 /// next pages are not on their way meanwhile. (27 GB/s in the process itself; in a copy 6, fetched 31.)
 const FETCHED: u64 = 4 * PAGE;
 
-/// Zeros are looked for in blocks of so many bytes before the process is copied: if a block's first
-/// page has anything else, the others are not looked at.
-const LOOKED: u64 = 4 * PAGE;
 /// Runs of zeros that a copy does not get, at most: each cuts a mapping in three meanwhile, and the
 /// kernel allows 65,530 mappings.
 const WITHHELD_MAX: usize = 4096;
@@ -73,6 +69,11 @@ impl Spare {
         Ok(Spare(list.into_static()))
     }
 
+    /// Whether all of these bytes are spare.
+    pub fn has(self, range: &Range<u64>) -> bool {
+        self.within(range.clone()).any(|part| part == *range)
+    }
+
     /// Gives back what of these bytes is spare. They are not read any more.
     pub fn give_back(self, range: Range<u64>) {
         for part in self.within(range) {
@@ -95,7 +96,11 @@ impl Spare {
 /// written to, and the process goes on in them as if there had been no copy. Otherwise each page that
 /// it writes to would cost it a fault, although the copy only looks at it.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Withheld(&'static [[u64; 2]]);
+pub struct Withheld {
+    runs: &'static [[u64; 2]],
+    /// Memory that has no others.
+    looked: Spare,
+}
 
 impl Withheld {
     /// What is worth it of these mappings' memory. It stays zeros until the copy is made: all threads
@@ -104,6 +109,7 @@ impl Withheld {
         let mut scan = Pages::open()?;
         // SAFETY: numbers.
         let mut list = unsafe { List::<[u64; 2]>::new(WITHHELD_MAX)? };
+        let mut is_all = true;
         for mapping in mappings {
             for part in spare.within(mapping.start..mapping.end) {
                 let part = Mapping {
@@ -111,16 +117,25 @@ impl Withheld {
                     end: part.end,
                     ..*mapping
                 };
+                let mut keep = |gap: Range<u64>| match gap.end - gap.start >= GAP_MIN {
+                    true if list.all().len() == WITHHELD_MAX => is_all = false,
+                    true => _ = list.push([gap.start, gap.end], "runs of zeros"),
+                    false => {}
+                };
                 // SAFETY: spare memory can be read.
                 scan.for_each(&part, |range| unsafe {
-                    runs(range, |run| match list.all().len() < WITHHELD_MAX {
-                        true => list.push([run.start, run.end], "runs of zeros"),
-                        false => Ok(()),
-                    })
+                    split(range, &mut keep, |_| Ok(()))
                 })?;
             }
         }
-        Ok(Withheld(list.into_static()))
+        let runs = list.into_static();
+        let looked = if is_all { spare } else { Spare::default() };
+        Ok(Withheld { runs, looked })
+    }
+
+    /// Where else in this memory there are zeros is known: nowhere that is worth it.
+    pub fn looked(self) -> Spare {
+        self.looked
     }
 
     /// A copy that is made now does not get them. To be undone by [`allow`](Self::allow).
@@ -134,7 +149,7 @@ impl Withheld {
     }
 
     fn advise_all(self, advice: i32) {
-        for [start, end] in self.0 {
+        for [start, end] in self.runs {
             // SAFETY: it changes nothing in this process. What the kernel refuses to withhold is
             // copied, and left out as zeros there.
             unsafe { advise(*start..*end, advice) };
@@ -150,38 +165,27 @@ unsafe fn advise(range: Range<u64>, advice: i32) {
     unsafe { sys::call3(nr::MADVISE, start, len, advice as usize) };
 }
 
-/// Calls `with` for the long runs of zeros in a range, by address.
-///
-/// # Safety
-/// It can be read.
-unsafe fn runs(range: Range<u64>, mut with: impl FnMut(Range<u64>) -> Outcome<()>) -> Outcome<()> {
-    let mut run = range.start..range.start;
-    let mut end = |run: Range<u64>| match run.end - run.start >= GAP_MIN {
-        true => with(run),
-        false => Ok(()),
-    };
-    for block in range.clone().step_by(LOOKED as usize) {
-        let next = (block + LOOKED).min(range.end);
-        let mut pages = (block..next).step_by(PAGE as usize);
-        // SAFETY: promised by the caller.
-        if pages.all(|page| unsafe { is_zeros(page) }) {
-            run.end = next;
-        } else {
-            end(std::mem::replace(&mut run, next..next))?;
-        }
-    }
-    end(run)
-}
-
-/// Calls `with` for the pieces of a range that are worth writing, by address, and gives back what
-/// lies between them.
+/// Calls `with` for the pieces of a range that are worth writing, by address: zeros between them are
+/// left out.
 ///
 /// # Safety
 /// It can be read, and is private memory of no file: what is left out is zeros where it is brought
 /// back.
 pub unsafe fn without_zeros(
     range: Range<u64>,
-    spare: Spare,
+    with: impl FnMut(Range<u64>) -> Outcome<()>,
+) -> Outcome<()> {
+    // SAFETY: promised by the caller.
+    unsafe { split(range, |_| {}, with) }
+}
+
+/// Likewise, and `zeros` for what lies before, between and behind them.
+///
+/// # Safety
+/// It can be read.
+unsafe fn split(
+    range: Range<u64>,
+    mut zeros: impl FnMut(Range<u64>),
     mut with: impl FnMut(Range<u64>) -> Outcome<()>,
 ) -> Outcome<()> {
     let mut piece = range.start..range.start;
@@ -191,7 +195,7 @@ pub unsafe fn without_zeros(
             continue;
         }
         if page - piece.end >= GAP_MIN {
-            spare.give_back(piece.end..page);
+            zeros(piece.end..page);
             if !piece.is_empty() {
                 with(piece)?;
             }
@@ -199,7 +203,7 @@ pub unsafe fn without_zeros(
         }
         piece.end = page + PAGE;
     }
-    spare.give_back(piece.end..range.end);
+    zeros(piece.end..range.end);
     match piece.is_empty() {
         true => Ok(()),
         false => with(piece),
@@ -254,7 +258,7 @@ mod tests {
     }
 
     /// The pieces that are worth writing, by their pages.
-    fn pieces(range: &Range<u64>, spare: Spare) -> Vec<Range<u64>> {
+    fn pieces(range: &Range<u64>) -> Vec<Range<u64>> {
         let mut pieces = Vec::new();
         let mut push = |piece: Range<u64>| {
             let page = |at: u64| (at - range.start) / PAGE;
@@ -262,7 +266,7 @@ mod tests {
             Ok(())
         };
         // SAFETY: memory of this test.
-        unsafe { without_zeros(range.clone(), spare, &mut push) }.expect("pieces");
+        unsafe { without_zeros(range.clone(), &mut push) }.expect("pieces");
         pieces
     }
 
@@ -271,16 +275,13 @@ mod tests {
         let filled = [20, 27, 36, 37, 60];
         let range = memory(80, &filled);
         // From 28 to 36 there are eight pages, from 21 to 27 six.
-        assert_eq!(
-            pieces(&range, Spare::default()),
-            [20..28, 36..38, 60..61].to_vec()
-        );
+        assert_eq!(pieces(&range), [20..28, 36..38, 60..61].to_vec());
         unmap(&range);
         let range = memory(80, &[2, 79]);
-        assert_eq!(pieces(&range, Spare::default()), [0..3, 79..80].to_vec());
+        assert_eq!(pieces(&range), [0..3, 79..80].to_vec());
         unmap(&range);
         let range = memory(80, &[]);
-        assert_eq!(pieces(&range, Spare::default()), []);
+        assert_eq!(pieces(&range), []);
         unmap(&range);
     }
 
@@ -288,7 +289,7 @@ mod tests {
     fn long_runs_of_zeros_are_withheld_as_far_as_they_are_spare() {
         let _alone = arena::ONE_TEST.lock();
         arena::reset().expect("memory");
-        // Blocks of four pages; from 21 to 27 there are too few, from 28 to 38 two whole ones.
+        // From 21 to 27 there are too few.
         let range = memory(81, &[20, 27, 38, 60]);
         let page = |number: u64| range.start + number * PAGE;
         let mapping = Mapping {
@@ -300,7 +301,9 @@ mod tests {
         };
         let withheld = |from: u64, to: u64| {
             let spare = Spare(Box::leak(Box::new([[page(from), page(to)]])));
-            let list = Withheld::of(&[mapping], spare).expect("a list").0;
+            let withheld = Withheld::of(&[mapping], spare).expect("a list");
+            assert!(withheld.looked().has(&(page(from)..page(to))));
+            let list = withheld.runs;
             let number = |at: u64| (at - range.start) / PAGE;
             let numbers = list
                 .iter()
@@ -309,7 +312,7 @@ mod tests {
         };
         assert_eq!(
             withheld(0, 81),
-            [[0, 20], [28, 36], [40, 60], [64, 81]].to_vec()
+            [[0, 20], [28, 38], [39, 60], [61, 81]].to_vec()
         );
         assert_eq!(withheld(40, 60), [[40, 60]].to_vec());
         assert_eq!(withheld(20, 28), Vec::<[u64; 2]>::new());
@@ -319,8 +322,9 @@ mod tests {
     #[test]
     fn a_copy_has_zeros_where_it_was_withheld_and_the_next_one_has_all() {
         let range = memory(20, &[0]);
-        let list = Box::leak(Box::new([[range.start, range.end]]));
-        let withheld = Withheld(list);
+        let runs = Box::leak(Box::new([[range.start, range.end]]));
+        let looked = Spare::default();
+        let withheld = Withheld { runs, looked };
         // Whether a copy finds the byte.
         let finds = || {
             // SAFETY: the copy reads a byte and ends.
@@ -361,7 +365,9 @@ mod tests {
         let range = memory(100, &[0, 99]);
         let half = range.start + 50 * PAGE;
         let spare = Spare(Box::leak(Box::new([[half, range.end]])));
-        assert_eq!(pieces(&range, spare), [0..1, 99..100].to_vec());
+        assert!(spare.has(&(half..range.end)) && !spare.has(&range));
+        assert_eq!(resident(&range), 100);
+        spare.give_back(range.start..range.end - PAGE);
         assert_eq!(resident(&range), 51);
         spare.give_back(range.clone());
         assert_eq!(resident(&range), 50);

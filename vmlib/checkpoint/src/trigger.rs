@@ -11,7 +11,7 @@
 //! done before `main`.
 
 use crate::{
-    Carry, Until,
+    Carry, Until, copied,
     fault::{Fault, Outcome, Shown, Step as _, Text},
     precopy::{self, Tell},
     raw::sys,
@@ -199,7 +199,7 @@ fn name(now: Now, whole: &[u8], part: &[u8]) -> Outcome<End> {
         Now::Here(saved) => saved,
     };
     if saved.writer != 0 {
-        save::finish(saved.writer)?;
+        copied::finish(saved.writer)?;
     }
     const RENAME: usize = 82;
     let (part, whole) = (
