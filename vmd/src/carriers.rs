@@ -13,7 +13,7 @@
 //! The daemon keeps an end of what such a process reads, to see whether there are bytes. It lets go of
 //! it as soon as the process has ended, so that whoever writes there is not left waiting.
 
-use crate::{store, suspended};
+use crate::{images, suspended};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
@@ -227,7 +227,7 @@ impl Carriers {
         let said = carrier.words.as_ref().map(read_words).unwrap_or_default();
         let well = status == ExitStatus::Code(0);
         if let Role::Writer(app, epoch) = carrier.role
-            && let Some(part) = store::receipt(app, carrier.tid, &said).filter(|_| well)
+            && let Some(part) = images::receipt(app, carrier.tid, &said).filter(|_| well)
         {
             let stored = News::Stored(carrier.tid, epoch, part);
             return Vec::from_iter(carrier.matters.then_some(stored));

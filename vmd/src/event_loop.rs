@@ -15,7 +15,8 @@ use crate::{
     coordinators::Coordinators,
     fault::{self, Strike},
     hello::Identity,
-    jobs::Jobs,
+    images,
+    jobs::{Jobs, Look},
     lease::LeaseTimer,
     links::Links,
     locals::Locals,
@@ -433,7 +434,7 @@ impl EventLoop {
                 compress,
             } => {
                 let id = CheckpointId::new(generation, epoch);
-                let form = store::Form {
+                let form = images::Form {
                     second,
                     full,
                     compress,
@@ -469,7 +470,7 @@ impl EventLoop {
                 from,
                 verify,
             } => {
-                let answer = self.jobs.stock(question, app, from, depth(verify));
+                let answer = self.jobs.stock(question, look(app, from, verify));
                 context.inbox.extend(answer);
             }
             Output::ForgetStored(app) => self.jobs.forget(app),
@@ -521,7 +522,7 @@ impl EventLoop {
                 from,
                 verify,
             } => {
-                let answer = self.jobs.load(question, app, from, depth(verify));
+                let answer = self.jobs.load(question, look(app, from, verify));
                 context.inbox.extend(answer);
             }
             Output::Restore {
@@ -598,10 +599,11 @@ impl EventLoop {
     }
 }
 
-/// How closely parts of checkpoints are looked at.
-fn depth(verify: bool) -> Depth {
-    match verify {
+/// Which checkpoints are looked at, and how closely.
+fn look(app: vm_wire::Tid, from: Option<(u32, u32)>, verify: bool) -> Look {
+    let depth = match verify {
         true => Depth::Hashes,
         false => Depth::Lengths,
-    }
+    };
+    Look { app, from, depth }
 }

@@ -40,19 +40,20 @@ enum Job {
     Commit(Box<Checkpoint>),
     Drop(Tid, CheckpointId),
     DropSuspended(Tid, String),
-    Load {
-        question: u64,
-        app: Tid,
-        from: Option<(u32, u32)>,
-        depth: Depth,
-    },
-    Stock {
-        question: u64,
-        app: Tid,
-        from: Option<(u32, u32)>,
-        depth: Depth,
-    },
+    Load(u64, Look),
+    Stock(u64, Look),
     Forget(Tid),
+}
+
+/// Which checkpoints are looked at, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Look {
+    /// Of that application.
+    pub app: Tid,
+    /// That one alone.
+    pub from: Option<(u32, u32)>,
+    /// How far.
+    pub depth: Depth,
 }
 
 /// The way to the threads and back.
@@ -132,39 +133,19 @@ impl Jobs {
     }
 
     /// Reads what a checkpoint holds. If the thread is far behind, the answer is a failure at once.
-    pub fn load(
-        &self,
-        question: u64,
-        app: Tid,
-        from: Option<(u32, u32)>,
-        depth: Depth,
-    ) -> Option<Input> {
-        let job = Job::Load {
-            question,
-            app,
-            from,
-            depth,
-        };
-        let failed = refused(&self.load, job, "read more checkpoints")?;
+    pub fn load(&self, question: u64, look: Look) -> Option<Input> {
+        let failed = refused(
+            &self.load,
+            Job::Load(question, look),
+            "read more checkpoints",
+        )?;
         Some(Input::Loaded(question, Err(failed)))
     }
 
     /// Looks what is in the store of an application. If the thread is far behind, the answer is a failure
     /// at once.
-    pub fn stock(
-        &self,
-        question: u64,
-        app: Tid,
-        from: Option<(u32, u32)>,
-        depth: Depth,
-    ) -> Option<Input> {
-        let job = Job::Stock {
-            question,
-            app,
-            from,
-            depth,
-        };
-        let failed = refused(&self.load, job, "look at its store")?;
+    pub fn stock(&self, question: u64, look: Look) -> Option<Input> {
+        let failed = refused(&self.load, Job::Stock(question, look), "look at its store")?;
         Some(Input::Stocked(question, Err(failed)))
     }
 
@@ -207,18 +188,8 @@ fn work(
                 fault::at("commit");
                 Input::Committed(store.commit(&checkpoint))
             }
-            Job::Load {
-                question,
-                app,
-                from,
-                depth,
-            } => Input::Loaded(question, store.load(app, from, depth).map(Box::new)),
-            Job::Stock {
-                question,
-                app,
-                from,
-                depth,
-            } => Input::Stocked(question, store.stock(app, from, depth)),
+            Job::Load(question, look) => Input::Loaded(question, store.load(look).map(Box::new)),
+            Job::Stock(question, look) => Input::Stocked(question, store.stock(look)),
             Job::Forget(app) => {
                 store.forget(app);
                 continue;

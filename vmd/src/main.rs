@@ -42,6 +42,7 @@ mod streams;
 mod bucket;
 mod carriers;
 mod coordinators;
+mod images;
 mod moves;
 mod portable;
 mod store;
@@ -77,7 +78,7 @@ use vm_wire::{HostId, MachineId, agreed::HostFacts, place};
 
 fn main() -> ExitCode {
     if let Some(result) = transfer::run_if_asked()
-        .or_else(store::run_if_asked)
+        .or_else(images::run_if_asked)
         .or_else(suspended::run_if_asked)
         .or_else(bucket::run_if_asked)
         .or_else(coordinators::run_if_asked)

@@ -5,11 +5,12 @@ use crate::{
     carriers::{Carriers, Failure, Hand, News, Role},
     context::Context,
     fault::{self, Strike},
+    images::Form,
     locals::Locals,
     processes::Processes,
     secret::Secret,
     secure::Mode,
-    store::{Form, Place},
+    store::Place,
     suspended, transfer,
 };
 use rustix::{

@@ -1,5 +1,5 @@
 //! The images of single tasks that are suspended, on their way into the store and out of it, by
-//! processes of their own as those of checkpoints ([`crate::store`]):
+//! processes of their own as those of checkpoints ([`crate::images`]):
 //!
 //! ```text
 //! task -> pipe -> writer -> STORE/APPLICATION/suspended/IMAGE
@@ -9,11 +9,7 @@
 //! The writer stores all of an image, in full, syncs it, and says as its last word what it is: only
 //! then the log may say that the task is suspended.
 
-use crate::{
-    fault,
-    store::{self, Place},
-    transfer,
-};
+use crate::{fault, images, store::Place, transfer};
 use anyhow::{Context as _, ensure};
 use rustix::fd::{AsFd as _, OwnedFd};
 use std::{io, process::Stdio};
@@ -41,30 +37,30 @@ pub fn run_if_asked() -> Option<anyhow::Result<()>> {
 
 fn write((root, host, quota): (&str, &str, &str), app: &str, name: &str) -> anyhow::Result<()> {
     let store = Store::open(root)?;
-    let room = store::room(&store, quota)?;
+    let room = images::room(&store, quota)?;
     let mut image = store.suspend(Tid(app.parse()?), name, host, room)?;
     fault::at_carrier("writer");
-    let mut source = store::Passed::new(io::stdin().lock());
+    let mut source = images::Passed::new(io::stdin().lock());
     let bytes = image.copy(&mut source)?;
     ensure!(
         source.is_whole(),
         "the process that wrote it ended early, after {bytes} bytes"
     );
-    eprintln!("{}{}", store::RECEIPT, store::facts(&image.finish()?));
+    eprintln!("{}{}", images::RECEIPT, images::facts(&image.finish()?));
     Ok(())
 }
 
 fn read(root: &str, app: &str, name: &str, facts: &str) -> anyhow::Result<()> {
-    let part = store::parse_facts(name.to_owned(), facts).context("no image")?;
+    let part = images::parse_facts(name.to_owned(), facts).context("no image")?;
     let image = Store::open(root)?.open_suspended(Tid(app.parse()?), &part)?;
     fault::at_carrier("reader");
-    store::hand_on(image, io::stdout().as_fd().try_clone_to_owned()?)
+    images::hand_on(image, io::stdout().as_fd().try_clone_to_owned()?)
 }
 
 /// What the last word of a writer says, but for the name.
 pub fn receipt(said: &str) -> Option<Part> {
-    let facts = said.trim().strip_prefix(store::RECEIPT)?;
-    store::parse_facts(String::new(), facts)
+    let facts = said.trim().strip_prefix(images::RECEIPT)?;
+    images::parse_facts(String::new(), facts)
 }
 
 /// Starts the process that writes what comes out of `image`.
@@ -77,16 +73,13 @@ pub fn start_writer(
     name: &str,
     image: OwnedFd,
 ) -> io::Result<transfer::Carried> {
-    let mut command = transfer::tied_program();
-    fault::pass_on(&mut command, "writer");
-    command
-        .arg(WRITER)
-        .arg(&place.root)
-        .args([&place.host, &place.quota.to_string()])
-        .args([&app.0.to_string(), name])
-        .stdin(image)
-        .stdout(Stdio::null());
-    transfer::spawn(command)
+    let words = [
+        &place.host,
+        &place.quota.to_string(),
+        &app.0.to_string(),
+        &name.to_owned(),
+    ];
+    place.start("writer", &[WRITER], words, image.into(), Stdio::null())
 }
 
 /// Starts the process that writes an image to `out`.
@@ -99,15 +92,8 @@ pub fn start_reader(
     image: &Part,
     out: OwnedFd,
 ) -> io::Result<transfer::Carried> {
-    let mut command = transfer::tied_program();
-    fault::pass_on(&mut command, "reader");
-    command
-        .arg(READER)
-        .arg(&place.root)
-        .args([&app.0.to_string(), &image.name, &store::facts(image)])
-        .stdin(Stdio::null())
-        .stdout(out);
-    transfer::spawn(command)
+    let words = [&app.0.to_string(), &image.name, &images::facts(image)];
+    place.start("reader", &[READER], words, Stdio::null(), out.into())
 }
 
 /// Removes an image that is of no use any more.

@@ -1,0 +1,502 @@
+//! The way of images into the store: for each a process of its own, so that no turn of the daemon
+//! waits for a disk.
+//!
+//! ```text
+//! task -> pipe -> writer -> STORE/APPLICATION/CHECKPOINT/TASK.image
+//! ```
+//!
+//! The writer stores all of it, or what differs from an earlier image of the task. It hashes it, syncs
+//! what it wrote and says, as its last word, how long the image is, what its hash is, and how much of
+//! it is stored. That is the receipt by which the daemon knows that it is whole. The commit of a
+//! checkpoint is made by the thread for jobs ([`crate::jobs`]), which reads manifests, too.
+//!
+//! The way back is that of a task that was moved, with a reader in the place of the receiver:
+//!
+//! ```text
+//! STORE/APPLICATION/CHECKPOINT/TASK.image -> reader -> pipe -> restorer
+//! ```
+//!
+//! Where each host has a store of its own, the file of each image goes to a second host, too, and an
+//! image that is brought back elsewhere goes there, by the way of images from host to host
+//! ([`crate::transfer`]):
+//!
+//! ```text
+//! STORE -> reader -> pipe -> sender  == TCP, sealed ==>  receiver -> pipe -> taker -> STORE
+//!                                                                         -> restorer
+//! ```
+//!
+//! The reader verifies what it reads, and hands on the last bytes of an image only when all of it has
+//! proved whole. An image has its end there, so no process stands that was made of a damaged one.
+
+use crate::{fault, lent::Lender, store::Place, transfer};
+use anyhow::{Context as _, ensure};
+use rustix::{
+    fd::{AsFd as _, OwnedFd},
+    io::Errno,
+    process::nice,
+};
+use std::{
+    io::{self, Read},
+    process::Stdio,
+};
+use vm_store::{Base, CheckpointId, PartReader, Store, limits::BUFFER, name};
+use vm_wire::{Tid, checkpoint::Part, portable::EndSeen};
+
+/// The first arguments of the processes.
+const WRITER: &str = "store-writer";
+const READER: &str = "store-reader";
+const TAKER: &str = "store-taker";
+/// What a reader reads: what a part holds, or its file.
+const CONTENT: &str = "content";
+const FILE: &str = "file";
+/// How the form of an image begins in words, if the store is this host's own.
+const LOCAL: &str = "local";
+/// How it ends, if the image is stored in full or compressed, or both in this order: no name of a host
+/// has either.
+const FULL: &str = "!";
+const COMPRESSED: &str = "%";
+/// Added to the nice value of a writer: it goes on beside the tasks whose copies it writes, and gets a
+/// quarter of the time that one of them gets, where processors are short.
+const LATER: i32 = 5;
+/// How its last word begins.
+pub(crate) const RECEIPT: &str = "stored ";
+
+/// If this process was started as one of them: runs it, and says how it ended.
+pub fn run_if_asked() -> Option<anyhow::Result<()>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        [WRITER, root, host, quota, form, app, id, tid] => {
+            Some(write((root, host, quota), form, app, id, tid).context("storing an image"))
+        }
+        [READER, what, root, app, id, name, facts] => {
+            Some(read(what, root, app, id, name, facts).context("reading an image"))
+        }
+        [TAKER, root, host, quota, app, id, name, facts] => {
+            let place = (root, host, quota);
+            Some(take(place, app, id, name, facts).context("storing a copy of an image"))
+        }
+        _ => None,
+    }
+}
+
+fn read(
+    what: &str,
+    root: &str,
+    app: &str,
+    id: &str,
+    name: &str,
+    facts: &str,
+) -> anyhow::Result<()> {
+    let (app, id, part) = parse_part(app, id, name, facts)?;
+    let store = Store::open(root)?;
+    if what == FILE {
+        let mut file = store.open_file(app, id, &part)?;
+        fault::at_carrier("reader");
+        io::copy(&mut file, &mut io::stdout().lock())?;
+        return Ok(());
+    }
+    let image = store.open_part(app, id, &part)?;
+    fault::at_carrier("reader");
+    match hand_on(image, io::stdout().as_fd().try_clone_to_owned()?) {
+        // Who reads it has ended, and is asked why.
+        Err(error) if error.downcast_ref() == Some(&Errno::PIPE) => Ok(()),
+        passed => passed,
+    }
+}
+
+/// Writes a copy of a part of another host's.
+fn take(
+    (root, host, quota): (&str, &str, &str),
+    app: &str,
+    id: &str,
+    name: &str,
+    facts: &str,
+) -> anyhow::Result<()> {
+    let (app, id, part) = parse_part(app, id, name, facts)?;
+    let store = Store::open(root)?.of_host(host);
+    let room = room(&store, quota)?;
+    fault::at_carrier("taker");
+    let writer = store.begin(app, id)?;
+    Ok(writer.take_copy(&part, &mut io::stdin().lock(), room)?)
+}
+
+fn parse_part(
+    app: &str,
+    id: &str,
+    name: &str,
+    facts: &str,
+) -> anyhow::Result<(Tid, CheckpointId, Part)> {
+    let id = CheckpointId::parse(id).context("no name of a checkpoint")?;
+    let part = parse_facts(name.to_owned(), facts).context("no part of a checkpoint")?;
+    Ok((Tid(app.parse()?), id, part))
+}
+
+/// What may be written yet, if there is a quota.
+pub(crate) fn room(store: &Store, quota: &str) -> anyhow::Result<Option<u64>> {
+    Ok(match quota.parse()? {
+        0 => None,
+        quota => Some(store.room(quota)?),
+    })
+}
+
+/// Writes an image to a pipe; its end only if all of it is whole.
+pub(crate) fn hand_on(mut image: PartReader, pipe: OwnedFd) -> anyhow::Result<()> {
+    let mut pipe = Lender::new(pipe, BUFFER)?;
+    loop {
+        let count = image.fill(pipe.room()?)?;
+        if count == 0 {
+            return Ok(());
+        }
+        pipe.filled(count);
+        pipe.lend()?;
+    }
+}
+
+/// All of a part but its name, in words: that of the host comes last and may have spaces.
+pub(crate) fn facts(part: &Part) -> String {
+    let hash = u128::from_le_bytes(part.hash);
+    let base = part.base.map_or("-".to_owned(), |base| {
+        let id = CheckpointId::new(base.generation, base.epoch);
+        format!("{id}:{}", length(base.bytes, base.packed))
+    });
+    let stored = length(part.stored, part.packed);
+    let (bytes, place) = (part.bytes, &part.place);
+    format!("{bytes} {hash:032x} {stored} {base} {place}")
+}
+
+/// A length, and that of a compressed file.
+fn length(bytes: u64, packed: Option<u64>) -> String {
+    let packed = packed.map(|packed| format!("/{packed}"));
+    format!("{bytes}{}", packed.unwrap_or_default())
+}
+
+fn parse_length(word: &str) -> Option<(u64, Option<u64>)> {
+    match word.split_once('/') {
+        None => Some((word.parse().ok()?, None)),
+        Some((bytes, packed)) => Some((bytes.parse().ok()?, Some(packed.parse().ok()?))),
+    }
+}
+
+pub(crate) fn parse_facts(name: String, words: &str) -> Option<Part> {
+    let mut words = words.splitn(5, ' ');
+    let mut next = || words.next();
+    let bytes = next()?.parse().ok()?;
+    let hash = u128::from_str_radix(next()?, 16).ok()?.to_le_bytes();
+    let (stored, packed) = parse_length(next()?)?;
+    Some(Part {
+        name,
+        bytes,
+        hash,
+        stored,
+        packed,
+        base: match next()? {
+            "-" => None,
+            base => {
+                let (id, length) = base.split_once(':')?;
+                let id = CheckpointId::parse(id)?;
+                let (bytes, packed) = parse_length(length)?;
+                Some(Base {
+                    generation: id.generation,
+                    epoch: id.epoch,
+                    bytes,
+                    packed,
+                })
+            }
+        },
+        place: next()?.to_owned(),
+        copy: None,
+    })
+}
+
+/// How an image is stored.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Form {
+    /// If this host's store is its own, the host that gets a copy, if any does.
+    pub second: Option<String>,
+    /// It is stored in full, whatever is there.
+    pub full: bool,
+    /// Its file is compressed.
+    pub compress: bool,
+}
+
+fn write(
+    (root, host, quota): (&str, &str, &str),
+    form: &str,
+    app: &str,
+    id: &str,
+    tid: &str,
+) -> anyhow::Result<()> {
+    let (app, tid) = (Tid(app.parse()?), Tid(tid.parse()?));
+    let id = CheckpointId::parse(id).context("no name of a checkpoint")?;
+    // Where that is not allowed, it is as urgent as others.
+    let _ = nice(LATER);
+    let (form, compress) = ending(form, COMPRESSED);
+    let (form, full) = ending(form, FULL);
+    let mut store = Store::open(root)?.in_full(full).compressed(compress);
+    if let Some(second) = form.strip_prefix(LOCAL) {
+        store = store.of_host(host).copied_to(second.strip_prefix(':'));
+    }
+    let room = room(&store, quota)?;
+    let mut image = store.begin(app, id)?.image(tid, host, room)?;
+    fault::at_carrier("writer");
+    let mut source = Passed::new(io::stdin().lock());
+    let bytes = image.copy(&mut source)?;
+    ensure!(
+        source.is_whole(),
+        "the process that wrote it ended early, after {bytes} bytes"
+    );
+    eprintln!("{RECEIPT}{}", facts(&image.finish()?));
+    Ok(())
+}
+
+/// What comes before such an end, and whether there is one.
+fn ending<'a>(form: &'a str, end: &str) -> (&'a str, bool) {
+    match form.strip_suffix(end) {
+        None => (form, false),
+        Some(form) => (form, true),
+    }
+}
+
+/// Passes on what a task writes, an image or a portable state, and looks whether all of it came.
+pub(crate) struct Passed<R> {
+    #[cfg(target_arch = "x86_64")]
+    source: vm_checkpoint::image::ToTheEnd<R>,
+    #[cfg(not(target_arch = "x86_64"))]
+    source: R,
+    state: EndSeen,
+}
+
+impl<R: Read> Passed<R> {
+    pub(crate) fn new(source: R) -> Self {
+        Passed {
+            #[cfg(target_arch = "x86_64")]
+            source: vm_checkpoint::image::ToTheEnd::new(source),
+            #[cfg(not(target_arch = "x86_64"))]
+            source,
+            state: EndSeen::default(),
+        }
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if self.source.is_whole() {
+            return true;
+        }
+        self.state.is_whole()
+    }
+}
+
+impl<R: Read> Read for Passed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.source.read(buffer)?;
+        self.state.passed(&buffer[..count]);
+        Ok(count)
+    }
+}
+
+/// What the last word of a writer says.
+pub fn receipt(app: Tid, tid: Tid, said: &str) -> Option<Part> {
+    let facts = said.trim().strip_prefix(RECEIPT)?;
+    parse_facts(name::image(app, tid), facts)
+}
+
+impl Place {
+    /// Starts the process that writes what comes out of `image`.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn start_writer(
+        &self,
+        (app, id): (Tid, CheckpointId),
+        tid: Tid,
+        form: &Form,
+        image: OwnedFd,
+    ) -> io::Result<transfer::Carried> {
+        let mut words = match (self.local, &form.second) {
+            (false, _) => String::new(),
+            (true, None) => LOCAL.to_owned(),
+            (true, Some(second)) => format!("{LOCAL}:{second}"),
+        };
+        words.push_str(if form.full { FULL } else { "" });
+        words.push_str(if form.compress { COMPRESSED } else { "" });
+        let words = [
+            &self.host,
+            &self.quota.to_string(),
+            &words,
+            &app.0.to_string(),
+            &id.to_string(),
+            &tid.0.to_string(),
+        ];
+        self.start("writer", &[WRITER], words, image.into(), Stdio::null())
+    }
+
+    /// Starts the process that writes an image of a checkpoint to `out`.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn start_reader(
+        &self,
+        at: (Tid, CheckpointId),
+        image: &Part,
+        out: OwnedFd,
+    ) -> io::Result<transfer::Carried> {
+        self.start_reader_of(CONTENT, at, image, out)
+    }
+
+    /// Likewise, that writes the bytes of its file.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn start_file_reader(
+        &self,
+        at: (Tid, CheckpointId),
+        image: &Part,
+        out: OwnedFd,
+    ) -> io::Result<transfer::Carried> {
+        self.start_reader_of(FILE, at, image, out)
+    }
+
+    /// Starts the process that writes what comes out of `file` as a copy of an image of another host.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn start_taker(
+        &self,
+        (app, id): (Tid, CheckpointId),
+        image: &Part,
+        file: OwnedFd,
+    ) -> io::Result<transfer::Carried> {
+        let words = [
+            &self.host,
+            &self.quota.to_string(),
+            &app.0.to_string(),
+            &id.to_string(),
+            &image.name,
+            &facts(image),
+        ];
+        self.start("taker", &[TAKER], words, file.into(), Stdio::null())
+    }
+
+    fn start_reader_of(
+        &self,
+        what: &str,
+        (app, id): (Tid, CheckpointId),
+        image: &Part,
+        out: OwnedFd,
+    ) -> io::Result<transfer::Carried> {
+        let words = [
+            &app.0.to_string(),
+            &id.to_string(),
+            &image.name,
+            &facts(image),
+        ];
+        let kind = [READER, what];
+        self.start("reader", &kind, words, Stdio::null(), out.into())
+    }
+
+    /// Starts this program as a process that works with the folder, between two files.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn start<const N: usize>(
+        &self,
+        name: &str,
+        kind: &[&str],
+        words: [&String; N],
+        stdin: Stdio,
+        stdout: Stdio,
+    ) -> io::Result<transfer::Carried> {
+        let mut command = transfer::tied_program();
+        fault::pass_on(&mut command, name);
+        command.args(kind).arg(&self.root).args(words);
+        command.stdin(stdin).stdout(stdout);
+        transfer::spawn(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, thread};
+
+    const APP: Tid = Tid(1 << 40 | 1 << 24 | 1);
+
+    /// What the reader of an image writes, and what it says if that is not all.
+    fn handed_on(store: &Store, image: &Part) -> (Vec<u8>, Result<(), String>) {
+        let reader = store.open_part(APP, CheckpointId::new(0, 1), image);
+        let reader = reader.expect("its length");
+        let (out, pipe) = rustix::pipe::pipe().expect("a pipe");
+        let restorer = thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let read = fs::File::from(out).read_to_end(&mut bytes);
+            read.expect("it can be read");
+            bytes
+        });
+        let result = hand_on(reader, pipe).map_err(|error| format!("{error:#}"));
+        (restorer.join().expect("no panic"), result)
+    }
+
+    #[test]
+    fn the_end_of_an_image_is_handed_on_only_if_all_of_it_is_whole() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::open(folder.path().join("store")).expect("a store");
+        let writer = store.begin(APP, CheckpointId::new(0, 1));
+        let name = name::image(APP, APP);
+        let part = writer.and_then(|writer| writer.part(&name, "a host", None));
+        let mut part = part.expect("a part");
+        let whole: Vec<u8> = (0..3_000_000u32).map(|it| (it % 251) as u8).collect();
+        part.write(&whole).expect("room");
+        let image = part.finish().expect("a part");
+        let (bytes, result) = handed_on(&store, &image);
+        assert!(bytes == whole);
+        assert_eq!(result, Ok(()));
+        let path = store.root().join(name::app(APP)).join("g0-e1").join(&name);
+        for at in [0, whole.len() / 2, whole.len() - 1] {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            fs::write(&path, &damaged).expect("it can be written");
+            let (bytes, result) = handed_on(&store, &image);
+            assert!(bytes.len() < whole.len(), "byte {at}");
+            let said = result.expect_err("it is damaged");
+            assert!(said.contains("t1.1.image: the part is damaged"), "{said}");
+            assert!(said.contains("use another checkpoint"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_receipt_is_read_as_it_was_written() {
+        let (app, tid) = (Tid(1 << 40 | 1 << 24 | 1), Tid(1 << 40 | 2 << 24 | 5));
+        let hash = [7; 16];
+        let base = Base {
+            generation: 0,
+            epoch: 3,
+            bytes: 13,
+            packed: None,
+        };
+        let compressed = Base {
+            packed: Some(9),
+            ..base
+        };
+        let bases = [None, Some(base), Some(compressed)];
+        for (base, packed) in bases.into_iter().zip([None, Some(3), None]) {
+            let part = Part {
+                name: "t2.5.image".to_owned(),
+                bytes: 12,
+                hash,
+                place: "a host".to_owned(),
+                stored: 7,
+                packed,
+                base,
+                copy: None,
+            };
+            let said = format!("{RECEIPT}{}\n", facts(&part));
+            assert_eq!(receipt(app, tid, &said), Some(part));
+        }
+        let wrong = format!("stored 12 {:032x} 12 e1:1 n1", 7);
+        let half = format!("stored 12 {:032x} 12/ - n1", 7);
+        for bad in ["", "stored", "stored 12", "stored x y", &wrong, &half] {
+            assert_eq!(receipt(app, tid, bad), None, "{bad}");
+        }
+    }
+}
