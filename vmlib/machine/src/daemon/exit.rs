@@ -67,15 +67,23 @@ impl Daemon {
             && !std::mem::replace(&mut task.exiting, true)
         {
             task.status = Some(status);
-            let killed = task.was_killed(status);
-            self.agreement.propose(Change::Exit {
-                tid,
-                host: self.me,
-                incarnation,
-                status,
-                killed,
-            });
+            self.propose_end(tid, incarnation, status);
         }
+    }
+
+    /// Has the log end a task of this host, under that incarnation.
+    pub(super) fn propose_end(&mut self, tid: Tid, incarnation: u32, status: ExitStatus) {
+        let killed = self
+            .tasks
+            .get(&tid)
+            .is_some_and(|task| task.was_killed(status));
+        self.agreement.propose(Change::Exit {
+            tid,
+            host: self.me,
+            incarnation,
+            status,
+            killed,
+        });
     }
 
     pub(super) fn on_launched(&mut self, tid: Tid, pid: u32) {

@@ -371,21 +371,6 @@ impl Daemon {
         }
     }
 
-    /// Has the log end a task of this host, under its new incarnation.
-    fn propose_end(&mut self, tid: Tid, incarnation: u32, status: ExitStatus) {
-        let killed = self
-            .tasks
-            .get(&tid)
-            .is_some_and(|task| task.was_killed(status));
-        self.agreement.propose(Change::Exit {
-            tid,
-            host: self.me,
-            incarnation,
-            status,
-            killed,
-        });
-    }
-
     /// Kills a task of this host, whether it has a process or not.
     pub(super) fn kill(&mut self, tid: Tid, out: &mut Outbox) {
         match self.is_suspended(tid) {

@@ -83,6 +83,50 @@ fn the_entry_that_ends_the_tasks_marks_the_application() {
     assert!(!machine.state.resumes_by_itself(t(1, 1)));
 }
 
+/// A task on the first host, suspended alone or not.
+fn relocate(tid: Tid, incarnation: u32, suspended: bool) -> Change {
+    let (from, to) = (HostId(1), HostId(1));
+    Change::Relocate {
+        tid,
+        from,
+        to,
+        incarnation,
+        suspended,
+    }
+}
+
+#[test]
+fn no_task_is_suspended_while_its_application_is_cut_or_brought_back_nor_the_other_way_round() {
+    let mut machine = Machine::new();
+    let app = t(1, 1);
+    cut(&mut machine, HostId::NONE);
+    // It would be in the cut without a process that could save it.
+    assert_eq!(machine.void(relocate(t(1, 2), 1, true)), Void::Cut);
+    assert_eq!(machine.state.suspended_task(app), None);
+    end_cut(&mut machine, false);
+    machine.apply(relocate(t(1, 2), 1, true));
+    assert_eq!(machine.state.suspended_task(app), Some(t(1, 2)));
+    let (epoch, term) = (machine.state.epochs(app).epoch + 1, 1);
+    let next = Change::Cut {
+        app,
+        epoch,
+        term,
+        stop: None,
+    };
+    assert_eq!(machine.void(next.clone()), Void::Cut);
+    machine.apply(relocate(t(1, 2), 2, false));
+    let applied = machine.apply(next);
+    assert!(matches!(applied[..], [Applied::Cut { .. }]), "{applied:?}");
+    // The tasks of the next life are where the log has put them.
+    let mut machine = suspended(HostId::NONE);
+    machine.apply(resumption());
+    let task = machine.state.living_task(t(2, 1)).expect("it is to stand");
+    assert_eq!(task.host, HostId(1));
+    let incarnation = task.incarnation;
+    let change = relocate(t(2, 1), incarnation, true);
+    assert_eq!(machine.void(change), Void::Cut);
+}
+
 #[test]
 fn the_mark_goes_when_the_application_stands_whoever_brought_it_back() {
     for change in [resumption(), revival()] {
