@@ -145,8 +145,11 @@ impl Console {
                 tid,
             } => {
                 let tid = self.resolve(tid)?;
-                let how = [*compress, *blocking];
-                let policy = command::policy(Some(*every), *mtbf, *keep, *recover, how);
+                let policy = Policy {
+                    compress: *compress,
+                    blocking: *blocking,
+                    ..command::policy(Some(*every), *mtbf, *keep, *recover)
+                };
                 let Answer::Done = self.client()?.ask(&Request::Policy(tid, policy))? else {
                     return Err(ClientError::Unexpected.into());
                 };
@@ -435,8 +438,11 @@ impl Console {
             }
             let input = reads.then(rustix::stdio::stdin);
             let every = args.checkpoint_every;
-            let how = [args.compress, args.blocking];
-            let policy = command::policy(every, args.mtbf, args.keep, args.recover, how);
+            let policy = Policy {
+                compress: args.compress,
+                blocking: args.blocking,
+                ..command::policy(every, args.mtbf, args.keep, args.recover)
+            };
             let policy = (policy != Policy::default()).then_some(policy);
             run::run(
                 &self.dir,

@@ -11,6 +11,7 @@ use std::{
 use vm_integration::cluster::{
     Cluster, Node, PATIENCE, binaries,
     client::NONE_LOST,
+    disk::flip_a_bit,
     end_with_us,
     objects::{ObjectStore, SECRET, wait_for_object},
     wait_for,
@@ -108,13 +109,6 @@ fn names(value: &Value) -> Vec<&str> {
         .collect()
 }
 
-fn flip(file: &Path) {
-    let mut bytes = fs::read(file).expect("it is there");
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::write(file, bytes).expect("it can be written");
-}
-
 #[test]
 fn what_is_in_the_folder_is_copied_once_and_what_it_prunes_goes_but_never_the_last() {
     let Some(objects) = ObjectStore::start() else {
@@ -163,8 +157,8 @@ fn a_flipped_bit_in_the_bucket_is_found_and_the_checkpoint_before_it_is_taken() 
     }
     answer(&objects, folder.path(), &["push"]);
     let app = name::app(APP);
-    flip(&objects.file(PREFIX, &format!("{app}/g0-e3/t3.1.image")));
-    flip(&objects.file(PREFIX, &format!("{app}/g0-e2/manifest")));
+    flip_a_bit(&objects.file(PREFIX, &format!("{app}/g0-e3/t3.1.image")));
+    flip_a_bit(&objects.file(PREFIX, &format!("{app}/g0-e2/manifest")));
     let empty = tempfile::tempdir().expect("a folder");
     let pulled = answer(&objects, empty.path(), &["pull", &app]);
     assert_eq!(pulled["checkpoint"], "g0-e1");
@@ -181,7 +175,7 @@ fn a_flipped_bit_in_the_bucket_is_found_and_the_checkpoint_before_it_is_taken() 
     let back = Store::open(empty.path()).expect("a store");
     assert_eq!(back.ids(APP).expect("a folder"), [id(1)]);
     // What the folder has damaged comes from the bucket.
-    flip(&back.root().join(format!("{app}/g0-e1/t2.9.image")));
+    flip_a_bit(&back.root().join(format!("{app}/g0-e1/t2.9.image")));
     back.verify(APP, id(1)).expect_err("it is damaged");
     let pulled = answer(&objects, empty.path(), &["pull", &app, "--from", "g0-e1"]);
     assert_eq!(pulled["fetched"], true);
@@ -373,7 +367,7 @@ fn an_image_that_is_damaged_in_the_folder_comes_from_the_bucket_at_a_restart() {
     assert!(push.expect("it runs").success());
     let app = name::app(master);
     let folder = cluster.store().join(&app).join("g0-e2");
-    flip(&folder.join(name::image(master, master)));
+    flip_a_bit(&folder.join(name::image(master, master)));
     let restart = ["restart", &app];
     let output = console(&objects, &cluster.nodes[0], &restart).output();
     let text = said(&output.expect("it runs"));

@@ -8,6 +8,7 @@ use std::{
 use vm_integration::cluster::{
     Cluster, PATIENCE, binaries,
     client::{Client, NONE_LOST},
+    disk::flip_a_bit,
     end_with_us, wait_for,
 };
 use vm_store::{CheckpointId, Manifest, Store, name};
@@ -107,21 +108,13 @@ fn a_compressed_checkpoint_that_was_damaged_is_passed_over() {
     assert_eq!(run.finish().status, ExitStatus::Suspended);
     let id = CheckpointId::new(0, 2);
     let last = image(&cluster.store(), master, id, &name::image(master, master));
-    let mut bytes = fs::read(&last).expect("an image");
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::write(&last, bytes).expect("it can be written");
+    flip_a_bit(&last);
     let store = Store::open(cluster.store()).expect("a store");
     let why = store.verify(master, id).expect_err("a bit differs");
     let why = why.to_string();
     assert!(why.contains("the compressed part is damaged"), "{why}");
-    let report = console.restart(master).expect("the one before is whole");
+    let report = console.restart_past_damaged(master, "g0-e2: ");
     assert_eq!(report.from, (0, 1));
-    let [passed_over] = &report.passed_over[..] else {
-        panic!("{report:?}");
-    };
-    assert!(passed_over.contains("g0-e2: "), "{report:?}");
-    assert!(passed_over.contains("damaged"), "{report:?}");
     console.ends_well(NONE_LOST);
 }
 

@@ -8,6 +8,7 @@ use std::{
 use vm_integration::cluster::{
     Cluster, PATIENCE, binaries,
     client::{Client, NONE_LOST},
+    disk::flip_a_bit,
     end_with_us, wait_for,
 };
 use vm_store::{CheckpointId, Manifest, Store, name};
@@ -85,10 +86,7 @@ fn damage(cluster: &Cluster, app: Tid) {
     let (mut images, _) = held(cluster, "n2", app, 1);
     images.sort();
     let image = images.pop().expect("an image");
-    let mut bytes = fs::read(&image).expect("it can be read");
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::write(&image, bytes).expect("it can be written");
+    flip_a_bit(&image);
 }
 
 /// What `vm checkpoints` with these words says on the first host.

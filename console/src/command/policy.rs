@@ -56,13 +56,12 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// The mean time between failures for which the interval is chosen if nobody says more: a day.
 const MTBF: Duration = Duration::from_secs(86_400);
 
-/// A policy, as given by options.
+/// A policy, as given by options; what checkpoints are is not among these.
 pub fn policy(
     every: Option<Interval>,
     mtbf: Option<Duration>,
     keep: Option<u32>,
     recover: Option<RecoverArg>,
-    [compress, blocking]: [bool; 2],
 ) -> Policy {
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let (every_ms, mtbf_ms) = match every {
@@ -79,8 +78,7 @@ pub fn policy(
             RecoverArg::Kill => Recover::Kill,
             RecoverArg::Never => Recover::Never,
         },
-        compress,
-        blocking,
+        ..Policy::default()
     }
 }
 

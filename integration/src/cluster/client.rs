@@ -193,7 +193,21 @@ impl Client {
         self.restart_from(app, None, false)
     }
 
-    /// Likewise, from that checkpoint, or with the files that its tasks wrote as they are.
+    /// Likewise; the last one is damaged, and the report begins so with what it says of it.
+    ///
+    /// # Panics
+    /// If it is brought back nevertheless, or others are damaged, too.
+    pub fn restart_past_damaged(&mut self, app: Tid, damaged: &str) -> RestartReport {
+        let report = self.restart(app).expect("the one before is whole");
+        let [passed_over] = &report.passed_over[..] else {
+            panic!("{report:?}");
+        };
+        assert!(passed_over.starts_with(damaged), "{report:?}");
+        assert!(passed_over.contains("damaged"), "{report:?}");
+        report
+    }
+
+    /// Has an application brought back from that checkpoint, or with the files that its tasks wrote as they are.
     ///
     /// # Errors
     /// As the daemon says.

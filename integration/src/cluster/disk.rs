@@ -1,4 +1,4 @@
-//! A small disk, to be filled.
+//! A small disk, to be filled; files, to be damaged.
 
 use super::{PATIENCE, wait_for};
 use std::{
@@ -7,6 +7,29 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
 };
+
+/// A bit flips in the middle of a file. Returns all that it held.
+///
+/// # Panics
+/// If it cannot be read and written.
+pub fn flip_a_bit(file: &Path) -> Vec<u8> {
+    let whole = fs::read(file).expect("it can be read");
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2] ^= 1;
+    fs::write(file, damaged).expect("it can be written");
+    whole
+}
+
+/// The last image in the folder of a checkpoint.
+///
+/// # Panics
+/// If there is none.
+pub fn last_image(folder: &Path) -> PathBuf {
+    let files = fs::read_dir(folder).expect("a checkpoint").flatten();
+    let paths = files.map(|file| file.path());
+    let images = paths.filter(|path| path.extension().is_some_and(|it| it == "image"));
+    images.max().expect("an image")
+}
 
 /// A file system in memory, which goes with this.
 #[derive(Debug)]

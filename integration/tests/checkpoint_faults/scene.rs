@@ -4,7 +4,10 @@
 use crate::cell::{At, Cell, Deed, Work};
 use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
 use vm_integration::cluster::{
-    Cluster, Node, client::Client, disk::SmallDisk, processes, wait_for,
+    Cluster, Node,
+    client::Client,
+    disk::{SmallDisk, flip_a_bit, last_image},
+    processes, wait_for,
 };
 use vm_store::{CheckpointId, Entry, State, Store, name};
 use vm_wire::{
@@ -178,16 +181,7 @@ impl Scene {
     fn damage_last(&self) {
         let id = CheckpointId::new(0, 2).to_string();
         let folder = self.cluster.store().join(name::app(self.app)).join(id);
-        let images = fs::read_dir(folder).expect("a checkpoint").flatten();
-        let paths = images.map(|entry| entry.path());
-        let image = paths
-            .filter(|path| path.extension().is_some_and(|it| it == "image"))
-            .max()
-            .expect("an image");
-        let mut bytes = fs::read(&image).expect("it can be read");
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 1;
-        fs::write(&image, &bytes).expect("it can be written");
+        flip_a_bit(&last_image(&folder));
     }
 
     /// Another application's checkpoint takes all that the member may write; on the disk it has no
