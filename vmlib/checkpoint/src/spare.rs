@@ -103,8 +103,8 @@ pub struct Withheld {
 }
 
 impl Withheld {
-    /// What is worth it of these mappings' memory. It stays zeros until the copy is made: all threads
-    /// stand.
+    /// What is worth it of these mappings' memory. All threads stand, and this one works elsewhere, so
+    /// it stays zeros until the copy is made.
     pub fn of(mappings: &[Mapping], spare: Spare) -> Outcome<Self> {
         let mut scan = Pages::open()?;
         // SAFETY: numbers.
@@ -151,7 +151,7 @@ impl Withheld {
     fn advise_all(self, advice: i32) {
         for [start, end] in self.runs {
             // SAFETY: it changes nothing in this process. What the kernel refuses to withhold is
-            // copied, and left out as zeros there.
+            // copied, and written.
             unsafe { advise(*start..*end, advice) };
         }
     }
