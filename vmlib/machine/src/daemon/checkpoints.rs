@@ -24,8 +24,8 @@ pub(super) struct CheckpointAsked {
     ask: CheckpointAsk,
     /// When it was last asked, and the application's last epoch then.
     asked: (Time, u32),
-    /// The log says that it was made and that the application is suspended with it.
-    suspended: bool,
+    /// The log says that it was made and that the application has ended with it.
+    ended: bool,
 }
 
 impl Daemon {
@@ -49,7 +49,7 @@ impl Daemon {
             asker,
             ask,
             asked: (self.now, 0),
-            suspended: false,
+            ended: false,
         };
         self.asked_checkpoints.insert(request, asked);
         self.send_checkpoint_ask(ask, out);
@@ -78,11 +78,11 @@ impl Daemon {
             return;
         };
         let (app, (at, epoch)) = (asked.ask.app, asked.asked);
-        let suspended = asked.suspended;
+        let ended = asked.ended;
         let is_idle = self.agreement.state().epochs(app).epoch == epoch;
-        if (is_idle || suspended) && self.now >= at + limits::COORDINATOR_WAIT {
-            let result = Err(match suspended {
-                true => self.suspended_untold(app),
+        if (is_idle || ended) && self.now >= at + limits::COORDINATOR_WAIT {
+            let result = Err(match ended {
+                true => self.end_untold(app),
                 false => not_taken_up(),
             });
             let end = CheckpointEnd {
@@ -94,14 +94,14 @@ impl Daemon {
         }
     }
 
-    /// An application is suspended. The daemon of its coordinator tells who wanted that how it went,
-    /// unless it is lost.
-    pub(super) fn await_suspension_report(&mut self, app: Tid) {
+    /// An application has ended with a checkpoint. The daemon of its coordinator tells who wanted that
+    /// how it went, unless it is lost.
+    pub(super) fn await_end_report(&mut self, app: Tid) {
         let due = self.now + limits::COORDINATOR_WAIT;
         let mut requests = Vec::new();
         for (request, asked) in &mut self.asked_checkpoints {
             if asked.ask.app == app {
-                (asked.asked.0, asked.suspended) = (self.now, true);
+                (asked.asked.0, asked.ended) = (self.now, true);
                 requests.push(*request);
             }
         }
@@ -110,11 +110,14 @@ impl Daemon {
         }
     }
 
-    fn suspended_untold(&self, app: Tid) -> Failed {
-        let shown = app.show(self.machine);
+    fn end_untold(&self, app: Tid) -> Failed {
+        let (ended, shows) = match self.agreement.state().suspended(app) {
+            Some(_) => ("was suspended", "vm ps"),
+            None => ("has ended with a checkpoint", "vm checkpoints"),
+        };
         let text = format!(
-            "application {shown} was suspended, but who could tell how that went is lost: 'vm ps' \
-             shows it"
+            "application {} {ended}, but who could tell how that went is lost: '{shows}' shows it",
+            app.show(self.machine)
         );
         Failed::new(FailKind::HostLost, text)
     }
@@ -181,7 +184,7 @@ impl Daemon {
         let master = self.agreement.state().task(app);
         let suspended = self.agreement.state().suspended(app).is_some();
         if suspended || master.is_some_and(|it| it.status == Some(ExitStatus::Suspended)) {
-            return;
+            return self.await_end_report(app);
         }
         let of_app = |_: &u64, asked: &mut CheckpointAsked| asked.ask.app == app;
         let gone: Vec<_> = self.asked_checkpoints.extract_if(.., of_app).collect();

@@ -167,7 +167,7 @@ impl Daemon {
     /// An application was suspended.
     pub(super) fn on_suspended(&mut self, app: Tid, out: &mut Outbox) {
         self.forget_spawns_of(app);
-        self.await_suspension_report(app);
+        self.await_end_report(app);
         let Some(it) = self.agreement.state().suspended(app) else {
             // It runs again already.
             return;

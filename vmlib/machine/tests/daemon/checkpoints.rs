@@ -44,6 +44,10 @@ pub struct Store {
     pub keep_files: BTreeMap<Tid, bool>,
     /// How old checkpoints are when they are read, beyond three seconds.
     pub older_ms: u64,
+    /// Commits wait until the test says so.
+    pub holds: bool,
+    /// The one that waits, and where.
+    held_commit: Option<(HostId, Checkpoint)>,
     /// What was committed.
     pub committed: Vec<Checkpoint>,
 }
@@ -113,12 +117,23 @@ impl World {
     }
 
     pub fn commit(&mut self, host: HostId, checkpoint: Checkpoint) {
+        if self.store.holds {
+            self.store.held_commit = Some((host, checkpoint));
+            return;
+        }
         let agreed = &checkpoint.agreed;
         let (app, epoch) = (agreed.app, agreed.epoch);
         self.store.committed.push(checkpoint);
         let result = Ok(());
         let committed = Committed { app, epoch, result };
         self.input(host, Input::Committed(committed));
+    }
+
+    /// What was to be committed while the store held that is.
+    pub fn commit_held(&mut self) {
+        self.store.holds = false;
+        let (host, checkpoint) = self.store.held_commit.take().expect("a checkpoint");
+        self.commit(host, checkpoint);
     }
 
     pub fn wish_checkpoint(&mut self, tid: Tid, stop: bool) -> (ConnId, u64) {
@@ -464,6 +479,44 @@ fn a_task_that_is_being_moved_is_saved_where_it_goes_on() {
     let report = world.checkpointed(wish).expect("they can be saved");
     assert_eq!(report.tasks, 3);
     check(&mut world, &all);
+}
+
+/// The application ends with a checkpoint, and the host that would tell who asked is lost.
+fn untold(request: impl Fn(Tid) -> Request) -> Failed {
+    let (mut world, master, _) = setting();
+    let conn = world.conn();
+    world.store.slow = true;
+    let number = world.console_request(2, conn, &request(master));
+    world.run_until("all are saved", |world| world.store.waiting.len() == 3);
+    // Of the host of its coordinator the log hears yet, but not who has asked.
+    world.store.holds = true;
+    world.store_images();
+    world.run_until("all are stored", |world| world.store.held_commit.is_some());
+    world.cut(4, 2, true);
+    world.commit_held();
+    world.run_until("it has ended", |world| {
+        let state = world.daemon(1).agreement().state();
+        state.tasks_of(master).next().is_none()
+    });
+    world.crash(4);
+    world.heal(4, 2);
+    world.run_for(2 * limits::COORDINATOR_WAIT);
+    match world.console_answer(conn, number) {
+        Some(Answer::Failed(failed)) => failed,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn who_had_an_application_stopped_or_suspended_is_told_even_if_who_knows_how_is_lost() {
+    let failed = untold(|app| Request::Checkpoint(app, true));
+    let told = "application t4.1 has ended with a checkpoint, but";
+    assert!(failed.text.contains(told), "{failed}");
+    assert!(failed.text.contains("'vm checkpoints'"), "{failed}");
+    let failed = untold(|app| Request::Suspend(app, 0));
+    let told = "application t4.1 was suspended, but";
+    assert!(failed.text.contains(told), "{failed}");
+    assert!(failed.text.contains("'vm ps'"), "{failed}");
 }
 
 #[test]
