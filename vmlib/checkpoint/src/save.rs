@@ -413,8 +413,7 @@ fn write(
         let spare = Spare::of(mappings)?;
         let withheld = Withheld::of(mappings, spare)?;
         let writer = in_copy(wanted.image, advice, withheld, || {
-            let (mut out, pieces) =
-                tables.write(wanted, None, mappings, Some(withheld.looked()))?;
+            let (mut out, pieces) = tables.write(wanted, None, mappings, Some(spare))?;
             out.give_back(spare);
             pages(&mut out, mappings, pieces, |_| true)?;
             out.finish()
@@ -428,8 +427,8 @@ fn write(
     }
     let spare = Spare::of(mappings)?;
     // While the program waits for a copy, nobody looks for zeros: that takes time.
-    let looked = (!wanted.forked).then_some(Spare::default());
-    let (mut out, pieces) = tables.write(wanted, rounds, mappings, looked)?;
+    let zeros = (!wanted.forked).then_some(Spare::default());
+    let (mut out, pieces) = tables.write(wanted, rounds, mappings, zeros)?;
     if wanted.forked {
         // What is shared is not copied by a fork.
         pages(&mut out, mappings, pieces, |mapping| mapping.kind == SHARED)?;
@@ -457,20 +456,20 @@ struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// Writes it, and says what memory is to follow; with `looked`, all but pages of zeros, which are
-    /// not in that.
+    /// Writes it, and says what memory is to follow; with `zeros`, all but pages of zeros, of which
+    /// it gives back what is spare.
     fn write(
         &self,
         wanted: Wanted<'_>,
         rounds: Option<&mut Rounds>,
         mappings: &mut [Mapping],
-        looked: Option<Spare>,
+        zeros: Option<Spare>,
     ) -> Outcome<(Out, &'static [[u64; 2]])> {
         let files = self.plan.files;
         let (mut out, pieces, gone) = match rounds {
             None => (
                 Out::begin(wanted.image, wanted.compress, wanted.lend)?,
-                pieces(mappings, None, looked)?,
+                pieces(mappings, None, zeros)?,
                 None,
             ),
             Some(rounds) => {
@@ -520,12 +519,12 @@ fn present(mappings: &[Mapping]) -> Outcome<&'static [[u64; 2]]> {
 }
 
 /// The memory to be saved, by address: all that has content, or after rounds what was written since,
-/// and what these have missed. With `looked`, which is for saves without rounds, pages of zeros are
-/// left out: none are in that memory. Says of each mapping whether that is most of it.
+/// and what these have missed. With `zeros`, which is for saves without rounds, pages of zeros are
+/// left out, and given back if they are spare. Says of each mapping whether that is most of it.
 fn pieces(
     mappings: &mut [Mapping],
     missed: Option<&[[u64; 2]]>,
-    looked: Option<Spare>,
+    zeros: Option<Spare>,
 ) -> Outcome<&'static [[u64; 2]]> {
     let mut scan = Pages::open()?;
     // SAFETY: zeros are a value.
@@ -536,7 +535,7 @@ fn pieces(
         let is_anonymous = mapping.kind == PRIVATE && mapping.object_len != memory::FROM_FILE;
         let is_open = mapping.prot & libc::PROT_READ as u32 != 0;
         let watched = missed.filter(|_| is_anonymous);
-        let looked = looked.filter(|_| is_anonymous && is_open);
+        let zeros = zeros.filter(|_| is_anonymous && is_open);
         match watched.map(|missed| (missed, scan.written(mapping, &mut add))) {
             // Watched since it was there.
             Some((missed, Ok(told))) => {
@@ -556,12 +555,10 @@ fn pieces(
                 }
             }
             // It is not watched.
-            _ => scan.for_each(mapping, |range| match looked {
-                Some(looked) if !looked.has(&range) => {
-                    // SAFETY: private, readable, and of no file.
-                    unsafe { spare::without_zeros(range, &mut add) }
-                }
-                _ => add(range),
+            _ => scan.for_each(mapping, |range| match zeros {
+                // SAFETY: private, readable, and of no file.
+                Some(spare) => unsafe { spare::without_zeros(range, spare, &mut add) },
+                None => add(range),
             })?,
         }
         let bytes: u64 = list.all()[first..]
