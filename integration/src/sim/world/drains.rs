@@ -60,7 +60,14 @@ impl World {
     /// A console wants the tasks of a host to leave; whether it found one to ask.
     pub(super) fn drain_host(&mut self) -> bool {
         let running = self.running();
-        let Some(&slot) = self.random.pick(&running) else {
+        let mut some = running.clone();
+        // A leader that drains hands on the lead, and whoever leads counts anew for how long a host has
+        // not been heard: of one after the other, none would notice that it is lost.
+        if !self.harsh && self.over_it().is_none() {
+            let leader = self.leader();
+            some.retain(|slot| Some(*slot) != leader);
+        }
+        let Some(&slot) = self.random.pick(&some) else {
             return false;
         };
         // Often the one that is to drain, which then can be looked at when it answers.

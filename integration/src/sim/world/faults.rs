@@ -215,7 +215,7 @@ impl World {
 
     /// The daemon that leads, if the machine is over its last trouble: all hosts in the log run,
     /// and the voters are as many as are wanted, and not being changed.
-    fn over_it(&self) -> Option<Slot> {
+    pub(super) fn over_it(&self) -> Option<Slot> {
         let leader = self.leader()?;
         let agreement = self.nodes[leader].daemon.as_ref()?.agreement();
         let agreed = agreement.state();
@@ -258,7 +258,7 @@ impl World {
     }
 
     /// The running daemon that leads as far as it knows.
-    fn leader(&self) -> Option<Slot> {
+    pub(super) fn leader(&self) -> Option<Slot> {
         self.running().into_iter().find(|slot| {
             let daemon = self.nodes[*slot].daemon.as_ref();
             daemon.is_some_and(|daemon| daemon.agreement().leader() == self.nodes[*slot].host)
