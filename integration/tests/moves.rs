@@ -354,14 +354,15 @@ fn a_master_that_has_threads_is_not_forked_and_has_a_coordinator_nevertheless() 
     let node = &cluster.nodes[0];
     let mut run = node.client();
     let master = run.run("vmtest", &["idle-with-threads"]);
-    assert_eq!(program(node.coordinator(None)), "vmd");
+    let first = node.coordinator(None);
+    assert_eq!(program(first), "vmd");
     let signalled = node.client().ask(&Request::Signal(master, 9));
     assert_eq!(signalled, Answer::Done);
     assert_eq!(run.finish().status, ExitStatus::Signal(9));
     // One that is stopped does not outlive its daemon.
     let mut run = node.client();
     let master = run.run("vmtest", &["idle"]);
-    let left = node.coordinator(None);
+    let left = node.coordinator(Some(first));
     assert_eq!(program(left), "vmtest");
     let here = node.conf().hosts[0].facts.name.clone();
     match node
