@@ -13,7 +13,7 @@
 //! The daemon keeps an end of what such a process reads, to see whether there are bytes. It lets go of
 //! it as soon as the process has ended, so that whoever writes there is not left waiting.
 
-use crate::{images, suspended};
+use crate::images;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
@@ -21,6 +21,7 @@ use rustix::{
 };
 use std::fs;
 use vm_machine::Time;
+use vm_store::name;
 use vm_wire::{Tid, agreed::ExitStatus, checkpoint::Part, limits};
 
 /// Processes that are looked at in one turn, so that turns stay short.
@@ -227,13 +228,15 @@ impl Carriers {
         let said = carrier.words.as_ref().map(read_words).unwrap_or_default();
         let well = status == ExitStatus::Code(0);
         if let Role::Writer(app, epoch) = carrier.role
-            && let Some(part) = images::receipt(app, carrier.tid, &said).filter(|_| well)
+            && let Some(part) =
+                images::receipt(name::image(app, carrier.tid), &said).filter(|_| well)
         {
             let stored = News::Stored(carrier.tid, epoch, part);
             return Vec::from_iter(carrier.matters.then_some(stored));
         }
         if let Role::Suspender(number) = carrier.role
-            && let Some(part) = suspended::receipt(&said).filter(|_| well)
+            // What it is called the daemon knows.
+            && let Some(part) = images::receipt(String::new(), &said).filter(|_| well)
         {
             let news = News::Suspended(carrier.tid, number, part);
             return Vec::from_iter(carrier.matters.then_some(news));

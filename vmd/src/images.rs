@@ -36,10 +36,10 @@ use rustix::{
     process::nice,
 };
 use std::{
-    io::{self, Read},
+    io::{self, Read, StdinLock},
     process::Stdio,
 };
-use vm_store::{Base, CheckpointId, PartReader, Store, limits::BUFFER, name};
+use vm_store::{Base, CheckpointId, PartReader, Store, StoreError, limits::BUFFER};
 use vm_wire::{Tid, checkpoint::Part, portable::EndSeen};
 
 /// The first arguments of the processes.
@@ -59,7 +59,7 @@ const COMPRESSED: &str = "%";
 /// quarter of the time that one of them gets, where processors are short.
 const LATER: i32 = 5;
 /// How its last word begins.
-pub(crate) const RECEIPT: &str = "stored ";
+const RECEIPT: &str = "stored ";
 
 /// If this process was started as one of them: runs it, and says how it ended.
 pub fn run_if_asked() -> Option<anyhow::Result<()>> {
@@ -96,7 +96,11 @@ fn read(
         io::copy(&mut file, &mut io::stdout().lock())?;
         return Ok(());
     }
-    let image = store.open_part(app, id, &part)?;
+    hand_out(store.open_part(app, id, &part)?)
+}
+
+/// Writes an image to standard output.
+pub(crate) fn hand_out(image: PartReader) -> anyhow::Result<()> {
     fault::at_carrier("reader");
     match hand_on(image, io::stdout().as_fd().try_clone_to_owned()?) {
         // Who reads it has ended, and is asked why.
@@ -141,7 +145,7 @@ pub(crate) fn room(store: &Store, quota: &str) -> anyhow::Result<Option<u64>> {
 }
 
 /// Writes an image to a pipe; its end only if all of it is whole.
-pub(crate) fn hand_on(mut image: PartReader, pipe: OwnedFd) -> anyhow::Result<()> {
+fn hand_on(mut image: PartReader, pipe: OwnedFd) -> anyhow::Result<()> {
     let mut pipe = Lender::new(pipe, BUFFER)?;
     loop {
         let count = image.fill(pipe.room()?)?;
@@ -239,15 +243,28 @@ fn write(
     }
     let room = room(&store, quota)?;
     let mut image = store.begin(app, id)?.image(tid, host, room)?;
+    take_in(|source| image.copy(source))?;
+    acknowledge(&image.finish()?);
+    Ok(())
+}
+
+/// Has what a task writes copied from standard input, where all of it has to come.
+pub(crate) fn take_in(
+    copy: impl FnOnce(&mut Passed<StdinLock<'static>>) -> Result<u64, StoreError>,
+) -> anyhow::Result<()> {
     fault::at_carrier("writer");
     let mut source = Passed::new(io::stdin().lock());
-    let bytes = image.copy(&mut source)?;
+    let bytes = copy(&mut source)?;
     ensure!(
         source.is_whole(),
         "the process that wrote it ended early, after {bytes} bytes"
     );
-    eprintln!("{RECEIPT}{}", facts(&image.finish()?));
     Ok(())
+}
+
+/// The last word of a writer.
+pub(crate) fn acknowledge(part: &Part) {
+    eprintln!("{RECEIPT}{}", facts(part));
 }
 
 /// What comes before such an end, and whether there is one.
@@ -268,7 +285,7 @@ pub(crate) struct Passed<R> {
 }
 
 impl<R: Read> Passed<R> {
-    pub(crate) fn new(source: R) -> Self {
+    fn new(source: R) -> Self {
         Passed {
             #[cfg(target_arch = "x86_64")]
             source: vm_checkpoint::image::ToTheEnd::new(source),
@@ -278,7 +295,7 @@ impl<R: Read> Passed<R> {
         }
     }
 
-    pub(crate) fn is_whole(&self) -> bool {
+    fn is_whole(&self) -> bool {
         #[cfg(target_arch = "x86_64")]
         if self.source.is_whole() {
             return true;
@@ -295,10 +312,9 @@ impl<R: Read> Read for Passed<R> {
     }
 }
 
-/// What the last word of a writer says.
-pub fn receipt(app: Tid, tid: Tid, said: &str) -> Option<Part> {
-    let facts = said.trim().strip_prefix(RECEIPT)?;
-    parse_facts(name::image(app, tid), facts)
+/// What the last word of a writer says of the image of that name.
+pub fn receipt(name: String, said: &str) -> Option<Part> {
+    parse_facts(name, said.trim().strip_prefix(RECEIPT)?)
 }
 
 impl Place {
@@ -419,6 +435,7 @@ impl Place {
 mod tests {
     use super::*;
     use std::{fs, thread};
+    use vm_store::name;
 
     const APP: Tid = Tid(1 << 40 | 1 << 24 | 1);
 
@@ -491,12 +508,12 @@ mod tests {
                 copy: None,
             };
             let said = format!("{RECEIPT}{}\n", facts(&part));
-            assert_eq!(receipt(app, tid, &said), Some(part));
+            assert_eq!(receipt(name::image(app, tid), &said), Some(part));
         }
         let wrong = format!("stored 12 {:032x} 12 e1:1 n1", 7);
         let half = format!("stored 12 {:032x} 12/ - n1", 7);
         for bad in ["", "stored", "stored 12", "stored x y", &wrong, &half] {
-            assert_eq!(receipt(app, tid, bad), None, "{bad}");
+            assert_eq!(receipt(name::image(app, tid), bad), None, "{bad}");
         }
     }
 }

@@ -20,6 +20,7 @@ use vm_wire::{
 
 /// An error names at most so many applications.
 const APPS_SHOWN: usize = 16;
+
 /// Where this daemon's checkpoints are, and under which name it writes.
 #[derive(Debug, Clone)]
 pub struct Place {

@@ -9,9 +9,9 @@
 //! The writer stores all of an image, in full, syncs it, and says as its last word what it is: only
 //! then the log may say that the task is suspended.
 
-use crate::{fault, images, store::Place, transfer};
-use anyhow::{Context as _, ensure};
-use rustix::fd::{AsFd as _, OwnedFd};
+use crate::{images, store::Place, transfer};
+use anyhow::Context as _;
+use rustix::fd::OwnedFd;
 use std::{io, process::Stdio};
 use vm_store::Store;
 use vm_wire::{Tid, checkpoint::Part};
@@ -39,28 +39,14 @@ fn write((root, host, quota): (&str, &str, &str), app: &str, name: &str) -> anyh
     let store = Store::open(root)?;
     let room = images::room(&store, quota)?;
     let mut image = store.suspend(Tid(app.parse()?), name, host, room)?;
-    fault::at_carrier("writer");
-    let mut source = images::Passed::new(io::stdin().lock());
-    let bytes = image.copy(&mut source)?;
-    ensure!(
-        source.is_whole(),
-        "the process that wrote it ended early, after {bytes} bytes"
-    );
-    eprintln!("{}{}", images::RECEIPT, images::facts(&image.finish()?));
+    images::take_in(|source| image.copy(source))?;
+    images::acknowledge(&image.finish()?);
     Ok(())
 }
 
 fn read(root: &str, app: &str, name: &str, facts: &str) -> anyhow::Result<()> {
     let part = images::parse_facts(name.to_owned(), facts).context("no image")?;
-    let image = Store::open(root)?.open_suspended(Tid(app.parse()?), &part)?;
-    fault::at_carrier("reader");
-    images::hand_on(image, io::stdout().as_fd().try_clone_to_owned()?)
-}
-
-/// What the last word of a writer says, but for the name.
-pub fn receipt(said: &str) -> Option<Part> {
-    let facts = said.trim().strip_prefix(images::RECEIPT)?;
-    images::parse_facts(String::new(), facts)
+    images::hand_out(Store::open(root)?.open_suspended(Tid(app.parse()?), &part)?)
 }
 
 /// Starts the process that writes what comes out of `image`.

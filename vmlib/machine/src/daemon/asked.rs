@@ -94,10 +94,9 @@ impl Daemon {
             ..way
         };
         let to = match name {
-            Some(name) => match state.host_called(name) {
-                Some(host) => host,
-                None => return Err(placement::no_such_host(state, name)),
-            },
+            Some(name) => state
+                .host_called(name)
+                .ok_or_else(|| placement::no_such_host(state, name))?,
             None => self.choose_target(owner, &BTreeSet::new())?,
         };
         self.want_move(asker, tid, owner, to, way, out);

@@ -99,10 +99,9 @@ impl Daemon {
         };
         let owner = task.host;
         let to = match host {
-            Some(name) => match state.host_called(name) {
-                Some(host) => host,
-                None => return Err(placement::no_such_host(state, name)),
-            },
+            Some(name) => state
+                .host_called(name)
+                .ok_or_else(|| placement::no_such_host(state, name))?,
             None if state.is_living(owner) => owner,
             None => {
                 let other = self.choose_target(owner, &BTreeSet::new());
