@@ -6,7 +6,7 @@
 //! `save PATH [forked [rewrite]] [lend] [rounds] [compress] [carry[=BYTES[+BYTES]]] [checked=BYTES]
 //! [folders=HERE:THERE]`: `saved`, where it is brought back `back`, or why not. With `rewrite` it
 //! changes all its memory while a copy writes the image, and changes it back then. A path that is
-//! that of a socket is connected to. `limit BYTES`: how long files may become. `append TEXT`, `read`: what the
+//! that of a socket is connected to. `faults`: how many the process had when it last changed its memory so. `limit BYTES`: how long files may become. `append TEXT`, `read`: what the
 //! first file says. `at`: where in the last file it is. `lock`: that file. `look`: whether its memory is as it was.
 
 use std::{
@@ -21,6 +21,7 @@ use std::{
             net::UnixStream,
         },
     },
+    sync::atomic::{AtomicI64, Ordering::Relaxed},
     thread,
 };
 use vm_checkpoint::{
@@ -31,6 +32,8 @@ use vm_checkpoint::{
 const WORDS: usize = 4 << 20;
 /// Words that are zeros.
 const ZEROS: usize = 4 << 20;
+/// While the memory was last changed beside a copy.
+static FAULTS: AtomicI64 = AtomicI64::new(0);
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -71,6 +74,7 @@ fn main() {
                 io::Write::write_all(&mut file(), words[1].as_bytes()).expect("it can be written");
                 println!("done");
             }
+            "faults" => println!("{}", FAULTS.load(Relaxed)),
             "lock" => {
                 files
                     .last()
@@ -159,7 +163,9 @@ fn saved(words: &[&str], memory: &mut [&mut Vec<u64>]) -> Result<Saved, SaveErro
                 all.for_each(|word| *word ^= u64::MAX);
             };
             if has("rewrite") {
+                let before = faults();
                 change();
+                FAULTS.store(faults() - before, Relaxed);
             }
             writer.finish()?;
             if has("rewrite") {
@@ -168,6 +174,16 @@ fn saved(words: &[&str], memory: &mut [&mut Vec<u64>]) -> Result<Saved, SaveErro
             Ok(Saved::Whole { bytes: 0, freeze })
         }
         saved => Ok(saved),
+    }
+}
+
+/// Pages that this process had to be given so far.
+fn faults() -> i64 {
+    // SAFETY: zeros are a value, and the kernel writes there.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_SELF, &raw mut usage), 0);
+        usage.ru_minflt
     }
 }
 

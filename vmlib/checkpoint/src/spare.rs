@@ -60,7 +60,10 @@ impl Spare {
             // any more in a process that was brought back, lie its variables: this code and the C
             // library's copying of memory use some.
             if !is_plain || mapping.start == end_of_other {
-                end_of_other = mapping.end;
+                // Behind the guard of a thread's stack lies just that: the copy works on another one.
+                if mapping.prot as i32 != libc::PROT_NONE || mapping.start == end_of_other {
+                    end_of_other = mapping.end;
+                }
                 continue;
             }
             let below = [mapping.start, mapping.end.min(own.start)];
@@ -379,6 +382,12 @@ mod tests {
             mapping(12 * MIB, MIB),
             mapping(13 * MIB, MIB),
             mapping(14 * MIB, MIB),
+            // A gap that a library leaves, and its variables; a thread's stack with its guard.
+            mapping(16 * MIB, MIB),
+            mapping(17 * MIB, MIB),
+            mapping(18 * MIB, MIB),
+            mapping(20 * MIB, MIB),
+            mapping(21 * MIB, MIB),
             // The arena within other memory.
             mapping(
                 own.start as u64 - 3 * MIB,
@@ -388,12 +397,14 @@ mod tests {
         mappings[0].object_len = FROM_FILE;
         mappings[5].flags = GROWS_DOWN;
         (mappings[6].prot, mappings[7].prot) = (5, 1);
+        (mappings[9].prot, mappings[10].prot, mappings[12].prot) = (5, 0, 0);
         let spare = Spare::of(&mappings).expect("room for the list");
         let (start, end) = (own.start as u64, own.end as u64);
         assert_eq!(
             spare.0,
             [
                 [5 * MIB, 7 * MIB],
+                [21 * MIB, 22 * MIB],
                 [start - 3 * MIB, start],
                 [end, end + 2 * MIB]
             ]

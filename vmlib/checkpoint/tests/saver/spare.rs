@@ -32,6 +32,22 @@ fn zeros_are_not_written_and_are_there_again() {
     assert_eq!(saver.ask("look"), "well");
 }
 
+/// Beside the stack of another thread, too.
+#[test]
+fn a_copy_does_not_share_zeros_with_the_process() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let image = folder.path().join("image");
+    let mut saver = Saver::start(None);
+    assert_eq!(saver.save(&image, "forked rewrite"), "saved");
+    let faults: u64 = saver.ask("faults").parse().expect("a number");
+    let (filled, zeros) = (FILLED >> 12, ZEROS >> 12);
+    assert!(
+        faults >= filled && faults < filled + zeros / 2,
+        "{faults} faults for {filled} pages that a copy has, and {zeros} of zeros"
+    );
+    assert_good(&image);
+}
+
 #[test]
 fn an_image_has_what_was_there_at_the_save_whatever_the_process_writes_meanwhile() {
     let folder = tempfile::tempdir().expect("a folder");
