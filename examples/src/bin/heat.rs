@@ -32,9 +32,6 @@ const PRINT: i32 = 6;
 /// To the master: its rows of the picture.
 const PICTURE: i32 = 7;
 
-/// Steps from one look at the changes to the next.
-const LOOK: u64 = 100;
-
 /// Let heat spread over a plate with three heaters, on all hosts of the machine
 #[derive(Debug, Parser)]
 #[command(name = "heat", version)]
@@ -48,6 +45,12 @@ struct Arguments {
     /// Stop when no cell changes by more than this in a step
     #[arg(long, default_value_t = 1e-7)]
     until: f64,
+    /// Steps from one look at the changes to the next
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    look: u64,
+    /// Print a line at each look
+    #[arg(long)]
+    log: bool,
     #[command(flatten)]
     count: workers::Count,
     /// Write a picture of the plate (PNG)
@@ -66,6 +69,7 @@ struct Arguments {
 struct Order {
     size: usize,
     steps: u64,
+    look: u64,
     picture: bool,
     workers: Vec<Tid>,
 }
@@ -91,6 +95,7 @@ fn master(vm: &Task, arguments: &Arguments) -> Result<()> {
     let order = Order {
         size,
         steps: arguments.steps,
+        look: arguments.look,
         picture: arguments.out.is_some(),
         workers: workers.clone(),
     };
@@ -147,7 +152,7 @@ fn follow(vm: &Task, arguments: &Arguments, workers: &[Tid]) -> Result<(u64, f64
     let bar = ProgressBar::new(arguments.steps).with_style(style.progress_chars("=> "));
     let (mut steps, mut change) = (0, 0.0f64);
     while steps < arguments.steps {
-        steps = (steps + LOOK).min(arguments.steps);
+        steps = (steps + arguments.look).min(arguments.steps);
         change = 0.0;
         for _ in workers {
             let part: f64 = workers::next(vm, CHANGE)?.value()?;
@@ -155,6 +160,9 @@ fn follow(vm: &Task, arguments: &Arguments, workers: &[Tid]) -> Result<(u64, f64
         }
         bar.set_position(steps);
         bar.set_message(format!("change {change:.1e}"));
+        if arguments.log {
+            bar.suspend(|| println!("step {steps}: change {change:.1e}"));
+        }
         let go_on = steps < arguments.steps && change > arguments.until;
         vm.multicast(workers, GO_ON, &go_on)?;
         if !go_on {
@@ -188,7 +196,7 @@ fn worker(vm: &Task, master: Tid) -> Result<()> {
             vm.recv(below, BELOW)?.read_into(under)?;
         }
         strip.step();
-        if step % LOOK == 0 || step == order.steps {
+        if step % order.look == 0 || step == order.steps {
             vm.send(master, CHANGE, &strip.change())?;
             let go_on: bool = vm.recv(master, GO_ON)?.value()?;
             if !go_on {

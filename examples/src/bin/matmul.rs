@@ -37,6 +37,9 @@ struct Arguments {
     /// How many times the product is computed
     #[arg(long, default_value_t = 1)]
     rounds: u64,
+    /// Print a line after each round
+    #[arg(long)]
+    log: bool,
     #[command(flatten)]
     count: workers::Count,
     /// Print one JSON object
@@ -74,11 +77,17 @@ fn master(vm: &Task, arguments: &Arguments) -> Result<()> {
     let begin = Instant::now();
     vm.multicast(&workers, ORDER, &order)?;
     let style = ProgressStyle::with_template("{elapsed_precise} [{wide_bar}] {percent:>3} %")?;
-    let turns = arguments.rounds * count * count;
-    let bar = ProgressBar::new(turns).with_style(style.progress_chars("=> "));
-    for _ in 0..turns {
-        workers::next(vm, TURN)?;
-        bar.inc(1);
+    let turns = count * count;
+    let bar = ProgressBar::new(arguments.rounds * turns);
+    let bar = bar.with_style(style.progress_chars("=> "));
+    for round in 1..=arguments.rounds {
+        for _ in 0..turns {
+            workers::next(vm, TURN)?;
+            bar.inc(1);
+        }
+        if arguments.log {
+            bar.suspend(|| println!("round {round}"));
+        }
     }
     bar.finish_and_clear();
     let mut sum = 0.0;

@@ -8,7 +8,8 @@
 //! [`others`].
 //!
 //! A move is compared with its bytes alone ([`sealed`]); a checkpoint and a restart with files of as
-//! many bytes ([`disk`](saved::disk)), and a run with checkpoints with one without.
+//! many bytes ([`disk`](saved::disk)), and stretches of a run with checkpoints with those without
+//! ([`policies`](saved::policies)).
 //!
 //! | module | is |
 //! |---|---|

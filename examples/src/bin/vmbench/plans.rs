@@ -94,14 +94,28 @@ pub enum Saved {
     Recovery,
     /// How much of that until it is noticed.
     Detection,
-    /// How long the example heat runs while checkpoints are made after so long each, beside a run
-    /// without.
-    Heat {
-        /// Seconds.
-        every: u64,
-        /// Tasks stand while they are written.
-        blocking: bool,
-    },
+    /// How long a stretch of a program takes, beside one without checkpoints.
+    Policy(Program, Way),
+}
+
+/// A program that computes all the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// The example heat, with 1 GiB.
+    Heat,
+    /// The example matmul.
+    Matmul,
+}
+
+/// How checkpoints are made while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// One every ten seconds.
+    Copies,
+    /// Likewise, and tasks stand while they are written.
+    Blocking,
+    /// None, but a policy would make one in an hour.
+    Idle,
 }
 
 /// A row before it is measured.
@@ -129,7 +143,7 @@ impl Plan {
 
     /// Whether it takes minutes, and is measured only if it is asked for.
     fn is_long(&self) -> bool {
-        matches!(self.what, What::Saved(Saved::Heat { .. }))
+        matches!(self.what, What::Saved(Saved::Policy(..)))
     }
 }
 
@@ -283,29 +297,26 @@ fn saved() -> Vec<Plan> {
         ),
         (
             "a checkpoint every 10 s, heat with 16 tasks, 1 GiB in all",
-            Saved::Heat {
-                every: 10,
-                blocking: false,
-            },
+            Saved::Policy(Program::Heat, Way::Copies),
             LARGE,
             CHECKPOINTS_GOAL,
         ),
         (
             "likewise, tasks stand while they are written (--blocking), heat",
-            Saved::Heat {
-                every: 10,
-                blocking: true,
-            },
+            Saved::Policy(Program::Heat, Way::Blocking),
             LARGE,
             CHECKPOINTS_GOAL,
         ),
         (
             "checkpointing switched on but idle (policy of an hour), heat",
-            Saved::Heat {
-                every: 3600,
-                blocking: false,
-            },
+            Saved::Policy(Program::Heat, Way::Idle),
             LARGE,
+            IDLE_GOAL,
+        ),
+        (
+            "checkpointing switched on but idle (policy of an hour), matmul",
+            Saved::Policy(Program::Matmul, Way::Idle),
+            SMALL,
             IDLE_GOAL,
         ),
     ]
@@ -328,6 +339,7 @@ mod tests {
     fn rows_that_take_minutes_are_measured_when_they_are_named() {
         assert!(!chosen("").expect("rows").iter().any(Plan::is_long));
         assert_eq!(chosen("heat").expect("rows").len(), 3);
+        assert_eq!(chosen("matmul").expect("rows").len(), 1);
         assert!(chosen("no such row").is_err());
     }
 }

@@ -15,7 +15,7 @@ pub struct Row {
     /// cost others: what the same bytes do that travel between bare processes.
     pub relay: Option<f64>,
     /// One socket; fork and exec by the measuring process; the bytes of a move alone; others without
-    /// moves. Files of as many bytes, written or read; a run without checkpoints.
+    /// moves. Files of as many bytes, written or read; a stretch without checkpoints.
     pub raw: Option<f64>,
     /// Ours to relay, or to raw where there is no relay.
     pub ratio: Option<f64>,

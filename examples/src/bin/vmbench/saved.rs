@@ -3,12 +3,12 @@
 //! the machine itself says, or the lines of a console do.
 
 pub mod disk;
-mod heat;
 pub mod holders;
+pub mod policies;
 
 use crate::{
     NAMES,
-    plans::{Plan, Saved, What},
+    plans::{Plan, Program, Saved, What},
     rows::{Row, median},
     sealed,
 };
@@ -29,7 +29,8 @@ pub struct Bench<'a> {
     turns: u32,
     /// Measured once for all rows of their kind.
     recovery: Option<Recovery>,
-    heat: Option<heat::Times>,
+    /// Likewise, of the last program.
+    costs: Option<(Program, policies::Costs)>,
 }
 
 /// Medians in microseconds, from the kill of a host.
@@ -49,7 +50,7 @@ impl<'a> Bench<'a> {
             interrupt,
             turns,
             recovery: None,
-            heat: None,
+            costs: None,
         }
     }
 
@@ -60,24 +61,20 @@ impl<'a> Bench<'a> {
             Saved::Restart => self.restart(plan)?,
             Saved::Recovery => Row::new(plan, self.recovery(plan)?.whole, None, None),
             Saved::Detection => Row::new(plan, self.recovery(plan)?.detected, None, None),
-            Saved::Heat { every, blocking } => {
-                let ways = plans.iter().filter_map(|plan| match plan.what {
-                    What::Saved(Saved::Heat { every, blocking }) => Some((every, blocking)),
-                    _ => None,
-                });
-                let ways: Vec<heat::Way> = ways.collect();
-                let times = match self.heat.take() {
-                    Some(times) => times,
-                    None => heat::measure(self, &ways, plan.count)?,
+            Saved::Policy(program, way) => {
+                let costs = match self.costs.take().filter(|(of, _)| *of == program) {
+                    Some((_, costs)) => costs,
+                    None => {
+                        let ways = plans.iter().filter_map(|plan| match plan.what {
+                            What::Saved(Saved::Policy(of, way)) if of == program => Some(way),
+                            _ => None,
+                        });
+                        policies::measure(self, program, &Vec::from_iter(ways), plan.count)?
+                    }
                 };
-                let row = Row::new(
-                    plan,
-                    times[&(every, blocking)],
-                    None,
-                    Some(times[&heat::NEVER]),
-                );
-                self.heat = Some(times);
-                row
+                let (never, with) = costs.of(way);
+                self.costs = Some((program, costs));
+                Row::new(plan, with, None, Some(never))
             }
         })
     }

@@ -1,0 +1,165 @@
+//! What policies of checkpoints cost an application that computes all the time.
+//!
+//! Two runs of the same program differ by more than that without any cause in it. So the ways take
+//! turns within a run: it is cut into stretches of as many lines of the program's log as come in
+//! [`STRETCH`], with checkpoints and without, in turn; a stretch with them is compared with the mean of
+//! the one before and the one after it, so that a run which becomes slower harms nobody.
+
+use super::Bench;
+use crate::{
+    plans::{Program, Way},
+    rows::median,
+    sealed,
+};
+use anyhow::{Context, Result};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+use vm_examples::cluster::{Cluster, Interrupt, Watched};
+
+/// Memory of the programs.
+const BYTES: usize = 1 << 30;
+/// How long a stretch is, at most: in each with checkpoints one is made.
+const STRETCH: Duration = Duration::from_secs(10);
+/// Lines before it is looked at how fast they come, and of how many that is told.
+const WARM: usize = 2;
+const TRIED: usize = 4;
+/// Runs at most: each is of two minutes.
+const RUNS: u32 = 4;
+/// Stretches of a run that are compared.
+const COMPARED: usize = 6;
+/// How long a line may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What stretches have taken.
+#[derive(Debug, Default)]
+pub struct Costs {
+    /// Without checkpoints. Microseconds.
+    never: Vec<f64>,
+    /// With them, to those without beside it.
+    ratios: BTreeMap<Way, Vec<f64>>,
+}
+
+impl Costs {
+    /// Microseconds of a stretch without checkpoints, and of the same one with them.
+    pub fn of(&self, way: Way) -> (f64, f64) {
+        let never = median(self.never.clone());
+        (never, never * median(self.ratios[&way].clone()))
+    }
+}
+
+/// All these ways, in turn.
+pub fn measure(bench: &Bench, program: Program, ways: &[Way], tasks: usize) -> Result<Costs> {
+    let cluster = bench.cluster()?;
+    let mut costs = Costs::default();
+    for _ in 0..bench.turns.min(RUNS) {
+        let mut app = App::start(bench.interrupt, &cluster, program, tasks)?;
+        // The first one does not count.
+        app.stretch(None)?;
+        let mut before = app.stretch(None)?;
+        for way in ways.iter().cycle().take(COMPARED) {
+            let with = app.stretch(Some(*way))?;
+            let after = app.stretch(None)?;
+            let ratio = with / (before + after) * 2.0;
+            costs.ratios.entry(*way).or_default().push(ratio);
+            costs.never.push(after);
+            before = after;
+        }
+        app.end()?;
+    }
+    cluster.halt()?;
+    Ok(costs)
+}
+
+/// The application, at a console.
+struct App<'a> {
+    cluster: &'a Cluster,
+    interrupt: &'a Interrupt,
+    console: Watched,
+    /// Its master, as a console takes it.
+    tid: String,
+    mark: &'static str,
+    /// When the last line came.
+    last: Instant,
+    /// Of a stretch.
+    lines: usize,
+}
+
+impl<'a> App<'a> {
+    fn start(
+        interrupt: &'a Interrupt,
+        cluster: &'a Cluster,
+        program: Program,
+        tasks: usize,
+    ) -> Result<Self> {
+        sealed::find_memory(2 * BYTES)?;
+        let (words, mark): (&[&str], _) = match program {
+            // Two plates of 8 bytes for each of 8192 x 8192 cells: 1 GiB.
+            Program::Heat => (
+                &["heat", "--size", "8192", "--until", "0", "--look", "10"],
+                "step ",
+            ),
+            Program::Matmul => (&["matmul"], "round "),
+        };
+        let mut run = cluster.console();
+        run.args(["run", "--no-terminal"]).args(words);
+        let rounds = match program {
+            Program::Heat => "--steps",
+            Program::Matmul => "--rounds",
+        };
+        run.args([rounds, "1000000000", "--log", "--workers"]);
+        run.arg(tasks.to_string());
+        let mut app = App {
+            cluster,
+            interrupt,
+            console: Watched::start(run, interrupt)?,
+            tid: String::new(),
+            mark,
+            last: Instant::now(),
+            lines: 0,
+        };
+        app.follow(WARM)?;
+        let tried = app.follow(TRIED)? / TRIED as f64;
+        app.lines = ((1e6 * STRETCH.as_secs_f64() / tried) as usize).max(1);
+        let tasks = cluster.ask(&["ps"], interrupt)?;
+        let tid = tasks["tasks"][0]["tid"].as_str().context("a task")?;
+        app.tid = tid.to_owned();
+        Ok(app)
+    }
+
+    /// Microseconds until so many more lines have come.
+    fn follow(&mut self, lines: usize) -> Result<f64> {
+        let begin = self.last;
+        for _ in 0..lines {
+            (self.last, _) = self.console.line(self.mark, PATIENCE)?;
+        }
+        Ok(1e6 * (self.last - begin).as_secs_f64())
+    }
+
+    /// Microseconds of a stretch.
+    fn stretch(&mut self, way: Option<Way>) -> Result<f64> {
+        let mut policy = vec!["checkpoint", &self.tid, "--every"];
+        policy.push(way.map_or("0s", |_| "1h"));
+        policy.extend((way == Some(Way::Blocking)).then_some("--blocking"));
+        self.cluster.ask(&policy, self.interrupt)?;
+        if matches!(way, Some(Way::Copies | Way::Blocking)) {
+            self.cluster
+                .ask(&["checkpoint", &self.tid], self.interrupt)?;
+        }
+        self.follow(self.lines)
+    }
+
+    /// Ends it, and empties the store.
+    fn end(self) -> Result<()> {
+        self.cluster.ask(&["kill", &self.tid], self.interrupt)?;
+        self.console.end(PATIENCE)?;
+        let answer = self.cluster.ask(&["checkpoints"], self.interrupt)?;
+        let made = answer["checkpoints"].as_array().context("checkpoints")?;
+        if let Some(app) = made.first().and_then(|one| one["application"].as_str()) {
+            self.cluster
+                .ask(&["checkpoints", "--remove", app], self.interrupt)?;
+        }
+        Ok(())
+    }
+}
