@@ -87,8 +87,8 @@ impl Daemon {
             reasons.push("it was started from a shell; start it with 'vm run'".to_owned());
         }
         if self.runs.contains_key(&tid) {
-            let text = "its terminal is a console of this host; end the run, or start the program \
-                        with 'vm spawn'";
+            let text = "its terminal is a console of this host; end the run and start the program \
+                        with 'vm spawn', or 'vm stop --checkpoint' it and 'vm restart --detach'";
             reasons.push(text.to_owned());
         }
         let task = self.tasks.get(&tid);

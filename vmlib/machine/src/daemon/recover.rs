@@ -107,9 +107,8 @@ impl Daemon {
     pub(super) fn on_given_up(&mut self, app: Tid, why: &str, out: &mut Outbox) {
         self.recoveries.remove(&app);
         let shown = app.show(self.machine);
-        let text = format!(
-            "{shown} cannot go on: {why}; its checkpoints are in the store: see 'vm checkpoints'"
-        );
+        let text =
+            format!("{shown} cannot go on: {why}; 'vm checkpoints' shows what is in the store");
         out.push_back(Output::Note(text.clone()));
         self.tell_run(app, &text, out);
         self.end_run(app, ExitStatus::HostLost, out);
