@@ -208,6 +208,13 @@ impl Keeper {
         of_it.map(|(key, kept)| handed(*key, kept))
     }
 
+    /// Another daemon has become the keeper of a pair.
+    pub fn forget(&mut self, to: Tid, ended: Tid) {
+        if let Some(kept) = self.kept.remove(&(to, ended)) {
+            self.bytes -= kept.chunks.retained_bytes();
+        }
+    }
+
     /// This daemon becomes the keeper of a pair; its chunks come to [`Keeper::keep`].
     pub fn take_over(&mut self, order: &KeepOrder) {
         self.remember(order.from, vec![(order.to, order.last)], false);

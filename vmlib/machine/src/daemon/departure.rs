@@ -15,10 +15,10 @@ use super::{Daemon, Timer, exit::SIGKILL};
 use crate::{Outbox, Output, Time, agreed::Agreed};
 use bytes::BytesMut;
 use vm_wire::{
-    Body, HostId, Tid,
+    Body, Frame, HostId, Tid,
     agreed::Change,
     limits,
-    peer::{Kept, Order},
+    peer::{KeepOrder, Kept, Order},
     task::Located,
 };
 
@@ -176,18 +176,39 @@ impl Daemon {
     /// Makes the daemons of the receivers' hosts the keepers of what is kept here.
     fn hand_over(&mut self) {
         for (order, chunks) in self.keeper.hand_over() {
-            let host = match self.agreement.state().living_task(order.to) {
-                Some(task) if task.host != self.me => task.host,
-                _ => continue,
-            };
-            self.send_order(host, &Order::KeepOrder(order));
-            for chunk in chunks {
-                let mut bytes = BytesMut::with_capacity(chunk.len());
-                chunk.write_to(&mut bytes);
-                let frame = Body::from(bytes.to_vec());
-                self.send_order(host, &Order::Kept(Kept { frame }));
+            match self.agreement.state().living_task(order.to) {
+                Some(task) if task.host != self.me => self.hand_to(task.host, order, chunks),
+                _ => {}
             }
         }
+    }
+
+    fn hand_to(&mut self, host: HostId, order: KeepOrder, chunks: Vec<Frame>) {
+        self.send_order(host, &Order::KeepOrder(order));
+        for chunk in chunks {
+            let mut bytes = BytesMut::with_capacity(chunk.len());
+            chunk.write_to(&mut bytes);
+            let frame = Body::from(bytes.to_vec());
+            self.send_order(host, &Order::Kept(Kept { frame }));
+        }
+    }
+
+    /// What hosts that have left gave to this one, as the receiver's, goes to the daemon of the host
+    /// where that is going to be: whoever asks there for the last number finds it. The ended tasks of
+    /// which it is.
+    pub(super) fn hand_over_with(&mut self, tid: Tid, to: HostId) -> Vec<Tid> {
+        let state = self.agreement.state();
+        let has_left = |ended: Tid| {
+            let task = state.task(ended).filter(|task| !task.is_alive());
+            task.is_some_and(|task| task.host != self.me && !state.is_present(task.host))
+        };
+        let kept = self.keeper.kept_for(tid);
+        let kept: Vec<_> = kept.filter(|(order, _)| has_left(order.from)).collect();
+        let ended = kept.iter().map(|(order, _)| order.from).collect();
+        for (order, chunks) in kept {
+            self.hand_to(to, order, chunks);
+        }
+        ended
     }
 
     pub(super) fn on_host_joined(&mut self, host: HostId, out: &mut Outbox) {

@@ -414,7 +414,10 @@ impl Daemon {
         };
         match to == self.me {
             true => self.on_move_release(to, release),
-            false => drop(self.send_order(to, &Order::MoveRelease(release))),
+            false => {
+                self.hand_over_with(tid, to);
+                self.send_order(to, &Order::MoveRelease(release));
+            }
         }
         self.report_phase(tid);
         self.set_timer(self.now + limits::MOVE_DOUBT, Timer::Move(tid, incarnation));

@@ -139,6 +139,10 @@ impl Daemon {
             self.settle_here(tid, incarnation, suspended, out);
         } else {
             self.settle_there(tid, to, suspended, out);
+            // It was sent ahead, or is there still; what came since goes after it.
+            for ended in self.hand_over_with(tid, to) {
+                self.keeper.forget(tid, ended);
+            }
         }
         let app = self.agreement.state().living_task(tid).map(|task| task.app);
         if let Some(run) = app.and_then(|app| self.runs.get_mut(&app)) {

@@ -683,6 +683,31 @@ fn a_last_message_is_waited_for_while_its_keeper_lives() {
     assert_eq!(world.notice(worker), Some(ended_in_order(other)));
 }
 
+#[test]
+fn what_a_host_that_left_gave_for_a_task_goes_along_when_that_moves() {
+    let mut world = World::new(5);
+    let master = world.master(5, "master");
+    let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
+    let other = world.spawn(master, "other", 1, on(4)).tids[0];
+    // It does not look: the message is lost with its socket.
+    world.processes.get_mut(&worker).expect("a process").frozen = true;
+    world.send(other, worker, "last words");
+    world.exit(other, 0).expect("it may leave");
+    let conn = world.conn();
+    let answer = world.console(1, conn, &Request::Delete("n4".to_owned()));
+    assert_eq!(answer, Answer::Done);
+    world.processes.get_mut(&worker).expect("a process").frozen = false;
+    let wish = world.wish_move(5, worker, 3);
+    assert!(world.moved(wish).is_ok());
+    world.crash(2);
+    world.watch(worker, Watched::Task(other)).expect("it ended");
+    world.run_for(Duration::from_secs(2));
+    let told = Told::Ended(other, ExitStatus::Left(0), Some(1));
+    assert_eq!(world.processes[&worker].told, [told]);
+    assert_eq!(world.received(worker), [(other, "last words".to_owned())]);
+    assert_eq!(world.notice(worker), Some(ended_in_order(other)));
+}
+
 fn ended_in_order(tid: Tid) -> Notice {
     let status = ExitStatus::Left(0);
     Notice::Ended { tid, status }
