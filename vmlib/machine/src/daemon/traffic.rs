@@ -72,7 +72,7 @@ impl Daemon {
                     absent.take(&frame, &mut self.absent_bytes);
                 }
             }
-            Way::Absent => self.await_socket(frame, from_peer),
+            Way::Absent => self.await_socket(&frame),
             Way::Behind => self.hold(frame, from_peer),
             Way::Circling => self.counters.circling += 1,
             Way::Unknown => self.route_unknown(frame, from_peer, out),
@@ -87,23 +87,17 @@ impl Daemon {
     }
 
     /// The receiver is here, without a data socket.
-    fn await_socket(&mut self, frame: Frame, from_peer: bool) {
-        let to = frame.header.to;
-        let Some(task) = self.tasks.get_mut(&to) else {
-            // It is brought back here, and stands until the log says that all do. On other hosts it
-            // says so already.
-            if self.arriving.contains_key(&to) {
-                self.hold(frame, from_peer);
-            }
+    fn await_socket(&mut self, frame: &Frame) {
+        let Some(task) = self.tasks.get_mut(&frame.header.to) else {
             return;
         };
         if task.frozen {
             self.counters.moves.frames_kept += 1;
         }
         if task.leaving {
-            self.keeper.handle(self.now, &frame, &mut self.frames);
+            self.keeper.handle(self.now, frame, &mut self.frames);
         } else if task.token.is_some() || task.frozen {
-            task.absent.take(&frame, &mut self.absent_bytes);
+            task.absent.take(frame, &mut self.absent_bytes);
         }
     }
 
