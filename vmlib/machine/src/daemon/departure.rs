@@ -177,25 +177,29 @@ impl Daemon {
     fn hand_over(&mut self) {
         for (order, chunks) in self.keeper.hand_over() {
             match self.agreement.state().living_task(order.to) {
-                Some(task) if task.host != self.me => self.hand_to(task.host, order, chunks),
+                Some(task) if task.host != self.me => {
+                    self.hand_to(task.host, order, chunks);
+                }
                 _ => {}
             }
         }
     }
 
-    fn hand_to(&mut self, host: HostId, order: KeepOrder, chunks: Vec<Frame>) {
-        self.send_order(host, &Order::KeepOrder(order));
+    /// Makes that daemon the keeper of a pair; whether all of it is on its way.
+    fn hand_to(&mut self, host: HostId, order: KeepOrder, chunks: Vec<Frame>) -> bool {
+        let mut sent = self.send_order(host, &Order::KeepOrder(order));
         for chunk in chunks {
             let mut bytes = BytesMut::with_capacity(chunk.len());
             chunk.write_to(&mut bytes);
             let frame = Body::from(bytes.to_vec());
-            self.send_order(host, &Order::Kept(Kept { frame }));
+            sent &= self.send_order(host, &Order::Kept(Kept { frame }));
         }
+        sent
     }
 
     /// What hosts that have left gave to this one, as the receiver's, goes to the daemon of the host
-    /// where that is going to be: whoever asks there for the last number finds it. The ended tasks of
-    /// which it is.
+    /// where the receiver is going to be: whoever asks there for the last number finds it. Returns
+    /// the ended tasks of which all is on its way.
     pub(super) fn hand_over_with(&mut self, tid: Tid, to: HostId) -> Vec<Tid> {
         let state = self.agreement.state();
         let has_left = |ended: Tid| {
@@ -204,11 +208,12 @@ impl Daemon {
         };
         let kept = self.keeper.kept_for(tid);
         let kept: Vec<_> = kept.filter(|(order, _)| has_left(order.from)).collect();
-        let ended = kept.iter().map(|(order, _)| order.from).collect();
+        let mut handed = Vec::new();
         for (order, chunks) in kept {
-            self.hand_to(to, order, chunks);
+            let ended = order.from;
+            handed.extend(self.hand_to(to, order, chunks).then_some(ended));
         }
-        ended
+        handed
     }
 
     pub(super) fn on_host_joined(&mut self, host: HostId, out: &mut Outbox) {

@@ -124,7 +124,7 @@ impl Daemon {
         if self.routes.of(frame.header.to).is_none() {
             return;
         }
-        // A full keeper cannot refuse: who hands over is about to go. The limit is far above what
+        // A full keeper cannot refuse: who hands over is about to go, or the receiver is. The limit is far above what
         // the receivers of one host can have granted.
         let _ = self.keeper.keep(self.now, frame, &mut self.frames);
     }

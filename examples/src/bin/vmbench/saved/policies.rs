@@ -97,18 +97,17 @@ impl<'a> App<'a> {
         let (words, mark): (&[&str], _) = match program {
             // Two plates of 8 bytes for each of 8192 x 8192 cells: 1 GiB.
             Program::Heat => (
-                &["heat", "--size", "8192", "--until", "0", "--look", "10"],
+                &[
+                    "heat", "--size", "8192", "--until", "0", "--look", "10", "--steps",
+                ],
                 "step ",
             ),
-            Program::Matmul => (&["matmul"], "round "),
+            Program::Matmul => (&["matmul", "--rounds"], "round "),
         };
         let mut run = cluster.console();
         run.args(["run", "--no-terminal"]).args(words);
-        let rounds = match program {
-            Program::Heat => "--steps",
-            Program::Matmul => "--rounds",
-        };
-        run.args([rounds, "1000000000", "--log", "--workers"]);
+        // More than it comes to: it is killed.
+        run.args(["1000000000", "--log", "--workers"]);
         run.arg(tasks.to_string());
         let mut app = App {
             cluster,
