@@ -481,7 +481,9 @@ impl Core {
             Op::Data | Op::Ack | Op::Resend => self.endpoint.handle(now, frame, &mut self.out),
             Op::Located => {
                 let located = Located::read(&frame)?;
-                self.endpoint.located(now, &located, &mut self.out);
+                let generation = frame.header.generation;
+                self.endpoint
+                    .located(now, &located, generation, &mut self.out);
             }
             op if op.is_told() && !self.endpoint.is_news(&frame.header, &mut self.out) => {}
             Op::KeptBy => self

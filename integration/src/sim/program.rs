@@ -403,7 +403,9 @@ impl Program {
             }
             Op::Located => {
                 let located = Located::read(&frame).map_err(bad)?;
-                self.endpoint.located(scene.now, &located, scene.out);
+                let generation = frame.header.generation;
+                self.endpoint
+                    .located(scene.now, &located, generation, scene.out);
             }
             op if op.is_told() && !self.endpoint.is_news(&frame.header, scene.out) => {}
             Op::KeptBy => {

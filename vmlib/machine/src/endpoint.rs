@@ -303,8 +303,15 @@ impl Endpoint {
         self.follow_up(now, from, out);
     }
 
-    /// A peer moved or ended, or the link to a host is new.
-    pub fn located(&mut self, now: Time, located: &Located, out: &mut VecDeque<Frame>) {
+    /// A peer moved or ended, or the link to a host is new. `generation` is that of the frame: an end
+    /// answers what was sent to the peer, and one of another life says nothing of this one.
+    pub fn located(
+        &mut self,
+        now: Time,
+        located: &Located,
+        generation: u32,
+        out: &mut VecDeque<Frame>,
+    ) {
         let stamp = self.stamp();
         match located.peer {
             None => {
@@ -316,7 +323,7 @@ impl Endpoint {
                 }
             }
             Some(peer) if located.host == HostId::NONE => {
-                if self.pairs.contains_key(&peer) {
+                if generation == self.config.generation && self.pairs.contains_key(&peer) {
                     self.end(peer);
                 }
             }

@@ -49,6 +49,8 @@ struct Kept {
     /// Where the receiver is believed to be.
     host: HostId,
     incarnation: u32,
+    /// In which life of its application the task has left them.
+    generation: u32,
     chunks: Sender,
 }
 
@@ -111,6 +113,7 @@ impl Keeper {
         let kept = self.kept.entry((to, from)).or_insert_with(|| Kept {
             host: to.host(),
             incarnation: frame.header.incarnation,
+            generation: frame.header.generation,
             chunks: Sender::new(u64::MAX),
         });
         if kept.chunks.adopt(now, frame.clone()) {
@@ -142,13 +145,15 @@ impl Keeper {
     }
 
     /// Takes a frame addressed to an ended task: what it acknowledges is kept no longer; on Resend
-    /// all that is kept for its sender is sent again.
+    /// all that is kept for its sender is sent again. Acknowledgements of another generation are
+    /// ignored.
     pub fn handle(&mut self, now: Time, frame: &Frame, out: &mut VecDeque<Frame>) {
         let key = (frame.header.from, frame.header.to);
         let Some(kept) = self.kept.get_mut(&key) else {
             return;
         };
         match frame.header.op {
+            Op::Data | Op::Ack if frame.header.generation != kept.generation => {}
             Op::Data | Op::Ack => {
                 self.bytes -= kept.chunks.retained_bytes();
                 let Header { ack, credit, .. } = frame.header;
@@ -167,8 +172,15 @@ impl Keeper {
         }
     }
 
-    /// A receiver moved or ended, or the link to a host is new.
-    pub fn located(&mut self, now: Time, located: &Located, out: &mut VecDeque<Frame>) {
+    /// A receiver moved or ended, or the link to a host is new. That it has ended is ignored if that
+    /// was in another `generation`, which is that of the frame.
+    pub fn located(
+        &mut self,
+        now: Time,
+        located: &Located,
+        generation: u32,
+        out: &mut VecDeque<Frame>,
+    ) {
         match located.peer {
             None => {
                 for kept in self.kept.values_mut() {
@@ -179,9 +191,7 @@ impl Keeper {
                 }
             }
             Some(to) if located.host == HostId::NONE => {
-                for (_, kept) in self.kept.extract_if(pairs_of(to), |_, _| true) {
-                    self.bytes -= kept.chunks.retained_bytes();
-                }
+                self.drop_kept(to, |kept| kept.generation == generation);
             }
             Some(to) => {
                 let of_pair = self.kept.range_mut(pairs_of(to)).map(|(_, kept)| kept);
@@ -192,6 +202,18 @@ impl Keeper {
                     kept.arm(&mut self.timer);
                 }
             }
+        }
+    }
+
+    /// The log says that a receiver has ended.
+    pub fn ended(&mut self, to: Tid) {
+        self.drop_kept(to, |_| true);
+    }
+
+    fn drop_kept(&mut self, to: Tid, which: impl Fn(&Kept) -> bool) {
+        let dropped = self.kept.extract_if(pairs_of(to), |_, kept| which(kept));
+        for (_, kept) in dropped {
+            self.bytes -= kept.chunks.retained_bytes();
         }
     }
 
@@ -364,17 +386,46 @@ mod tests {
             host: HostId::NONE,
             incarnation: 0,
         };
-        keeper.located(Time(0), &ended, &mut VecDeque::new());
+        keeper.located(Time(0), &ended, 0, &mut VecDeque::new());
         let link = Located {
             peer: None,
             host: HostId(2),
             incarnation: 0,
         };
         let mut out = VecDeque::new();
-        keeper.located(Time(0), &link, &mut out);
+        keeper.located(Time(0), &link, 0, &mut out);
         let receivers: Vec<Tid> = out.iter().map(|frame| frame.header.to).collect();
         assert_eq!(receivers, [tid(2, 1), tid(2, 3)]);
         assert_eq!(keeper.bytes(), 2 * (CHUNK_MAX as u64 + CHUNK_OVERHEAD));
+    }
+
+    #[test]
+    fn what_is_said_of_another_life_changes_nothing_of_what_is_kept_in_this_one() {
+        let mut keeper = Keeper::new();
+        let (from, to) = (tid(1, 1), tid(2, 1));
+        let mut left = chunk(from, to, 1);
+        left.header.generation = 3;
+        keep(&mut keeper, left).expect("there is room");
+        let ended = Located {
+            peer: Some(to),
+            host: HostId::NONE,
+            incarnation: 0,
+        };
+        for generation in [2, 3] {
+            assert!(!keeper.is_empty());
+            keeper.located(Time(0), &ended, generation, &mut VecDeque::new());
+        }
+        assert!(keeper.is_empty());
+        let mut left = chunk(from, to, 1);
+        left.header.generation = 3;
+        keep(&mut keeper, left).expect("there is room");
+        for generation in [2, 3] {
+            assert!(!keeper.is_empty());
+            let mut ack = ack(to, from, 1);
+            ack.header.generation = generation;
+            keeper.handle(Time(0), &ack, &mut VecDeque::new());
+        }
+        assert!(keeper.is_empty());
     }
 
     #[test]
@@ -394,7 +445,7 @@ mod tests {
             incarnation: 2,
         };
         let mut out = VecDeque::new();
-        keeper.located(seconds(24), &moved, &mut out);
+        keeper.located(seconds(24), &moved, 0, &mut out);
         assert_eq!(out[0].header.incarnation, 2);
         assert_eq!(keeper.deadline(), Some(seconds(25)));
     }

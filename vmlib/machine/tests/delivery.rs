@@ -223,10 +223,10 @@ impl Scene {
 
     fn located(&mut self, located: &Located) {
         for end in 0..ENDS {
-            self.with(end, |end, now, out| end.located(now, located, out));
+            self.with(end, |end, now, out| end.located(now, located, 0, out));
         }
         let mut out = VecDeque::new();
-        self.keeper.located(self.now, located, &mut out);
+        self.keeper.located(self.now, located, 0, &mut out);
         self.wire.extend(out);
     }
 

@@ -293,9 +293,10 @@ impl Script {
                     host: HostId(words.number("host")?.ok_or("host is missing")?),
                     incarnation: words.number("incarnation")?.unwrap_or(0),
                 };
+                let generation = words.number("generation")?.unwrap_or(0);
                 match self.ends.get_mut(who) {
-                    Some(end) => end.located(now, &located, &mut out),
-                    None => self.keeper.located(now, &located, &mut out),
+                    Some(end) => end.located(now, &located, generation, &mut out),
+                    None => self.keeper.located(now, &located, generation, &mut out),
                 }
             }
             "resend" => {

@@ -240,7 +240,8 @@ impl Daemon {
             host: HostId::NONE,
             incarnation: 0,
         };
-        self.endpoint.located(self.now, &located, &mut self.frames);
+        self.endpoint
+            .located(self.now, &located, 0, &mut self.frames);
         self.cut_link(host, out);
         self.lose_spawns_of(host, out);
         self.lose_numbers_of(host, out);

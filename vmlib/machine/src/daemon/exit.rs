@@ -16,7 +16,7 @@ use crate::{Outbox, Output, Void};
 use vm_wire::{
     Frame, HostId, Message, Tid,
     agreed::{Change, ExitStatus},
-    task::{Done, Exit, FailKind, Failed, Located},
+    task::{Done, Exit, FailKind, Failed},
 };
 
 /// Ends a process whatever it does.
@@ -135,12 +135,7 @@ impl Daemon {
         self.routes.ended(tid);
         self.end_moves_of(tid, out);
         self.end_part_of(tid, out);
-        let located = Located {
-            peer: Some(tid),
-            host: HostId::NONE,
-            incarnation: 0,
-        };
-        self.keeper.located(self.now, &located, &mut self.frames);
+        self.keeper.ended(tid);
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.ended = true;
             if matches!(status, ExitStatus::Suspended | ExitStatus::RolledBack) {

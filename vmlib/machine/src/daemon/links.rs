@@ -82,8 +82,9 @@ impl Daemon {
                 out.push_back(Output::Task(*tid, frame));
             }
         }
-        self.endpoint.located(self.now, &located, &mut self.frames);
-        self.keeper.located(self.now, &located, &mut self.frames);
+        self.endpoint
+            .located(self.now, &located, 0, &mut self.frames);
+        self.keeper.located(self.now, &located, 0, &mut self.frames);
         self.agreement.link_up(self.now, host, &mut self.decisions);
         if let Some(mut absent) = self.absent_links.remove(&host) {
             // Those without room hear that the link is there, as all do.

@@ -320,7 +320,7 @@ impl Daemon {
                 out.push_back(Output::Task(*other, frame));
             }
         }
-        self.keeper.located(self.now, &located, &mut self.frames);
+        self.keeper.located(self.now, &located, 0, &mut self.frames);
     }
 
     /// A task here ended while it was on its way, or the log says so.

@@ -72,7 +72,7 @@ impl Daemon {
                     absent.take(&frame, &mut self.absent_bytes);
                 }
             }
-            Way::Absent => self.await_socket(&frame),
+            Way::Absent => self.await_socket(frame, from_peer),
             Way::Behind => self.hold(frame, from_peer),
             Way::Circling => self.counters.circling += 1,
             Way::Unknown => self.route_unknown(frame, from_peer, out),
@@ -87,18 +87,31 @@ impl Daemon {
     }
 
     /// The receiver is here, without a data socket.
-    fn await_socket(&mut self, frame: &Frame) {
+    fn await_socket(&mut self, frame: Frame, from_peer: bool) {
         let Some(task) = self.tasks.get_mut(&frame.header.to) else {
+            if self.is_of_next_life(&frame.header) {
+                self.hold(frame, from_peer);
+            }
             return;
         };
         if task.frozen {
             self.counters.moves.frames_kept += 1;
         }
         if task.leaving {
-            self.keeper.handle(self.now, frame, &mut self.frames);
+            self.keeper.handle(self.now, &frame, &mut self.frames);
         } else if task.token.is_some() || task.frozen {
-            task.absent.take(frame, &mut self.absent_bytes);
+            task.absent.take(&frame, &mut self.absent_bytes);
         }
+    }
+
+    /// Whether a message, or the acknowledgement of one, is for a task that is brought back here and
+    /// stands until the log says that all do: on other hosts it may say so already.
+    fn is_of_next_life(&self, header: &Header) -> bool {
+        let state = self.agreement.state();
+        let task = state.living_task(header.to);
+        matches!(header.op, Op::Data | Op::Ack)
+            && self.arriving.contains_key(&header.to)
+            && task.is_some_and(|task| state.epochs(task.app).generation == header.generation)
     }
 
     /// The receiver is no living task of the table: a daemon, a task that ended, or one that the
@@ -162,7 +175,9 @@ impl Daemon {
             && let Ok(located) = Located::read(&frame)
         {
             // It is about a task for which this one has left something.
-            self.keeper.located(self.now, &located, &mut self.frames);
+            let generation = frame.header.generation;
+            self.keeper
+                .located(self.now, &located, generation, &mut self.frames);
         }
         if ended_at == self.me || from_peer || !self.agreement.state().is_present(ended_at) {
             return;
@@ -203,12 +218,17 @@ impl Daemon {
         let from = frame.header.from;
         let ended = self.agreement.state().task(from);
         let kept_at = ended.filter(|task| !task.is_alive()).map(|task| task.host);
+        let mut told = located.frame().between(self.tid, from);
+        // What was sent in one life of its application is answered in no later one.
+        told.header.generation = frame.header.generation;
         if frame.header.op != Op::Data {
         } else if self.routes.of(from).is_some() || kept_at.is_some_and(|host| host != self.me) {
-            self.forward(located.frame().between(self.tid, from), false, out);
+            self.forward(told, false, out);
         } else {
             // What an ended task has left for it.
-            self.keeper.located(self.now, located, &mut self.frames);
+            let generation = frame.header.generation;
+            self.keeper
+                .located(self.now, located, generation, &mut self.frames);
         }
     }
 

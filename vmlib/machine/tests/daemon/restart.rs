@@ -10,6 +10,7 @@ use vm_wire::{
     HostId, Tid,
     checkpoint::{Loaded, RestartReport},
     console::{Answer, Request},
+    limits,
     task::{FailKind, Failed, GroupAsk, GroupChange, GroupView},
 };
 
@@ -304,6 +305,32 @@ fn a_host_that_dies_before_all_stand_leaves_all_as_it_was() {
     let wish = world.wish_restart(2, master);
     world.restarted(wish).expect("it can be brought back");
     check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn what_comes_for_a_task_before_its_host_knows_that_it_goes_on_waits_for_it() {
+    let (mut world, master, workers) = setting();
+    world.cut(4, 2, true);
+    world.run_for(Duration::from_millis(10));
+    world.send(workers[0], master, "on its way");
+    let wish = world.wish_checkpoint(master, true);
+    world.heal(4, 2);
+    world.checkpointed(wish).expect("it can be saved");
+    world.run_for(Duration::from_secs(1));
+    world.store.held.insert(master);
+    world.wish_restart(2, master);
+    world.run_until("they stand", |world| world.standing.len() == 3);
+    world.run_for(Duration::from_secs(1));
+    // All but the master's host hear that all stand.
+    world.behind = Some(HostId(4));
+    world.input(HostId(4), Input::Arrived(master, Ok(())));
+    world.run_for(Duration::from_millis(50));
+    assert!(world.is_alive(workers[0]) && !world.is_alive(master));
+    world.behind = None;
+    // Sooner than a sender repeats what it has sent.
+    world.run_for(limits::REQUEST_RETRY / 2);
+    let told = [(workers[0], "on its way".to_owned())];
+    assert_eq!(world.received(master), told);
 }
 
 #[test]

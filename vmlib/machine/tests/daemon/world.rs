@@ -870,7 +870,10 @@ impl World {
             }
             Op::Located => {
                 let located = Located::read(&frame).expect("a Located");
-                self.with_endpoint(tid, |endpoint, out| endpoint.located(now, &located, out));
+                let generation = frame.header.generation;
+                self.with_endpoint(tid, |endpoint, out| {
+                    endpoint.located(now, &located, generation, out);
+                });
             }
             Op::Ended => {
                 let ended = Ended::read(&frame).expect("an Ended");
