@@ -148,7 +148,7 @@ pub(crate) fn room(store: &Store, quota: &str) -> anyhow::Result<Option<u64>> {
 fn hand_on(mut image: PartReader, pipe: OwnedFd) -> anyhow::Result<()> {
     let mut pipe = Lender::new(pipe, BUFFER)?;
     loop {
-        let count = image.fill(pipe.room()?)?;
+        let count = image.fill(pipe.room(0)?)?;
         if count == 0 {
             return Ok(());
         }

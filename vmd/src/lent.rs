@@ -40,16 +40,18 @@ impl Lender {
         })
     }
 
-    /// Room for one piece.
+    /// Room for one piece. If that is elsewhere than the last one was, `ahead` bytes of that, which
+    /// were not said to be filled, are at its beginning too.
     ///
     /// # Errors
     /// As for [`Lender::lend`].
-    pub fn room(&mut self) -> anyhow::Result<&mut [u8]> {
+    pub fn room(&mut self, ahead: usize) -> anyhow::Result<&mut [u8]> {
         if self.end - self.start >= self.piece {
             self.lend()?;
         }
         if self.end + self.piece > self.ring.len() {
             self.lend()?;
+            self.ring.copy_within(self.end..self.end + ahead, 0);
             (self.start, self.end) = (0, 0);
         }
         Ok(&mut self.ring[self.end..self.end + self.piece])

@@ -28,6 +28,7 @@ mod interrupts;
 mod links;
 mod locals;
 mod queue;
+mod records;
 mod secure;
 mod sockets;
 

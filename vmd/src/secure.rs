@@ -21,9 +21,12 @@
 //! Hello, and writes plain frames after it. The mode is in the first bytes, so a difference is
 //! found and named. This module does no I/O.
 
-use crate::secret::Secret;
+use crate::{
+    records::{Records, TAG},
+    secret::Secret,
+};
 use bytes::{Buf, BytesMut};
-use snow::{Builder, HandshakeState, TransportState};
+use snow::{Builder, HandshakeState};
 use vm_wire::FrameReader;
 
 /// The Noise protocol of the links.
@@ -36,8 +39,6 @@ const OPENING: usize = MAGIC.len() + 1;
 pub const LENGTH: usize = 2;
 /// Both records of the handshake: an ephemeral key and a tag. Bytes.
 const SHAKE: usize = 32 + TAG;
-/// What sealing adds. Bytes.
-const TAG: usize = 16;
 /// What a record has beside the plain bytes. Bytes.
 pub const SEALED: usize = LENGTH + TAG;
 /// Most plain bytes in one record.
@@ -106,7 +107,7 @@ enum Stage {
     Opening(Box<HandshakeState>),
     /// The maker: the second record is awaited.
     Answer(Box<HandshakeState>),
-    Open(Box<TransportState>),
+    Open(Box<Records>),
     /// After an error.
     Failed,
 }
@@ -229,7 +230,7 @@ impl Secure {
                 .write_message(&[], &mut answer)
                 .map_err(|_| SecureError::Record)?;
             put_record(&answer[..length], out);
-            self.open()?;
+            self.open();
         }
         if let Stage::Answer(noise) = &mut self.stage {
             let Some(record) = take_shake(&mut self.input)? else {
@@ -238,12 +239,12 @@ impl Secure {
             noise
                 .read_message(&record, &mut [])
                 .map_err(|_| SecureError::Secret)?;
-            self.open()?;
+            self.open();
         }
         match &mut self.stage {
-            Stage::Open(noise) => {
+            Stage::Open(records) => {
                 while !(self.mode == Mode::Plain && self.first_in) {
-                    if !open_record(noise, &mut self.input, reader)? {
+                    if !open_record(records, &mut self.input, reader)? {
                         return Ok(());
                     }
                     self.first_in = true;
@@ -259,62 +260,51 @@ impl Secure {
         }
     }
 
-    fn open(&mut self) -> Result<(), SecureError> {
-        self.stage = match std::mem::replace(&mut self.stage, Stage::Failed) {
-            Stage::Opening(noise) | Stage::Answer(noise) => {
-                let noise = noise
-                    .into_transport_mode()
-                    .map_err(|_| SecureError::Record)?;
-                Stage::Open(Box::new(noise))
-            }
-            other => other,
-        };
-        Ok(())
+    fn open(&mut self) {
+        if let Stage::Opening(noise) | Stage::Answer(noise) = &mut self.stage {
+            self.stage = Stage::Open(Box::new(Records::after(noise)));
+        }
     }
 
     /// What came from the other end and makes no whole record yet, for whoever goes on with
-    /// [`sealed`] and [`Secure::open_into`] in place of [`Secure::receive`].
+    /// [`sealed`] and [`Secure::open_within`] in place of [`Secure::receive`].
     pub fn rest(&mut self) -> BytesMut {
         self.input.split()
     }
 
-    /// Opens the sealed bytes of a record into a room that is not smaller; returns the bytes of its
-    /// content.
+    /// Opens a record, whose sealed bytes are from `sealed` on to the end of `bytes`; its content is at
+    /// their beginning then. Returns its length.
     ///
     /// # Errors
     /// [`SecureError::Record`]: it cannot be opened.
-    pub fn open_into(&mut self, sealed: &[u8], room: &mut [u8]) -> Result<usize, SecureError> {
+    pub fn open_within(&mut self, bytes: &mut [u8], sealed: usize) -> Result<usize, SecureError> {
         match &mut self.stage {
-            Stage::Open(noise) => noise
-                .read_message(sealed, room)
-                .map_err(|_| SecureError::Record),
+            Stage::Open(records) => records.open(bytes, sealed),
             _ => Err(SecureError::Record),
         }
     }
 
     /// Appends the record for `plain`, at most [`SEALED_MAX`] bytes. The handshake is over.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) {
-        debug_assert!(plain.len() <= SEALED_MAX && !self.sends_plain());
-        let Stage::Open(noise) = &mut self.stage else {
+        let start = out.len();
+        out.extend_from_slice(&[0; LENGTH]);
+        out.extend_from_slice(plain);
+        out.extend_from_slice(&[0; TAG]);
+        self.seal_within(&mut out[start..]);
+    }
+
+    /// Makes a record of what lies in its place, with [`LENGTH`] bytes before it and the rest of
+    /// [`SEALED`] after it: at most [`SEALED_MAX`] bytes. The handshake is over.
+    pub fn seal_within(&mut self, record: &mut [u8]) {
+        let length = record.len() - LENGTH;
+        debug_assert!(length <= SEALED_MAX + TAG && !self.sends_plain());
+        let Stage::Open(records) = &mut self.stage else {
             debug_assert!(false, "nothing is sent before the handshake is over");
             return;
         };
         self.first_out = true;
-        let start = out.len();
-        out.resize(start + LENGTH + plain.len() + TAG, 0);
-        seal(noise, plain, &mut out[start..]);
-    }
-
-    /// Writes the record for `plain`, at most [`SEALED_MAX`] bytes, to the beginning of `out`, where
-    /// there is room for [`SEALED`] more; returns its bytes. The handshake is over.
-    pub fn seal_into(&mut self, plain: &[u8], out: &mut [u8]) -> usize {
-        debug_assert!(plain.len() <= SEALED_MAX && !self.sends_plain());
-        let Stage::Open(noise) = &mut self.stage else {
-            debug_assert!(false, "nothing is sent before the handshake is over");
-            return 0;
-        };
-        self.first_out = true;
-        seal(noise, plain, out)
+        record[..LENGTH].copy_from_slice(&(length as u16).to_le_bytes());
+        records.seal(&mut record[LENGTH..]);
     }
 }
 
@@ -355,49 +345,33 @@ fn take_shake(input: &mut BytesMut) -> Result<Option<BytesMut>, SecureError> {
 
 /// Opens the next record into `reader`; false until it is whole.
 fn open_record(
-    noise: &mut TransportState,
+    records: &mut Records,
     input: &mut BytesMut,
     reader: &mut FrameReader,
 ) -> Result<bool, SecureError> {
-    let Some(sealed) = sealed(input)? else {
+    let Some(length) = sealed(input)? else {
         return Ok(false);
     };
-    // As large as what is sealed: then the cipher works in place.
-    let length = sealed.len();
-    let buffer = reader.buffer(length);
-    let start = buffer.len();
-    buffer.resize(start + length, 0);
-    let result = noise.read_message(sealed, &mut buffer[start..]);
-    buffer.truncate(start + result.as_ref().map_or(0, |plain| *plain));
-    input.advance(LENGTH + length);
-    match result {
-        Ok(_) => Ok(true),
-        Err(_) => Err(SecureError::Record),
-    }
+    let end = LENGTH + length;
+    let count = records.open(&mut input[..end], LENGTH)?;
+    reader.push(&input[..count]);
+    input.advance(end);
+    Ok(true)
 }
 
-/// The sealed bytes of the next record, once it is whole; its length, [`LENGTH`] bytes, is before.
+/// How many sealed bytes the next record has, once it is whole; its length, [`LENGTH`] bytes, is
+/// before them.
 ///
 /// # Errors
 /// [`SecureError::Record`]: an impossible length.
-pub fn sealed(input: &[u8]) -> Result<Option<&[u8]>, SecureError> {
+pub fn sealed(input: &[u8]) -> Result<Option<usize>, SecureError> {
     let Some(length) = input.first_chunk::<LENGTH>() else {
         return Ok(None);
     };
     match u16::from_le_bytes(*length) as usize {
         ..TAG => Err(SecureError::Record),
-        length => Ok(input.get(LENGTH..LENGTH + length)),
+        length => Ok((input.len() >= LENGTH + length).then_some(length)),
     }
-}
-
-/// Writes a record; returns its bytes.
-fn seal(noise: &mut TransportState, plain: &[u8], out: &mut [u8]) -> usize {
-    let length = plain.len() + TAG;
-    out[..LENGTH].copy_from_slice(&(length as u16).to_le_bytes());
-    noise
-        .write_message(plain, &mut out[LENGTH..LENGTH + length])
-        .expect("the record fits, and 2^64 records are never sent");
-    LENGTH + length
 }
 
 #[cfg(test)]

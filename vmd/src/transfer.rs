@@ -28,7 +28,7 @@ use rustix::{
 use std::{
     convert::Infallible,
     env,
-    io::{self, Read as _, Write as _},
+    io::{self, IoSliceMut, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     os::unix::process::CommandExt as _,
     process::{Command, Stdio},
@@ -53,6 +53,11 @@ const ENV_KEY: &str = "VM_TRANSFER_KEY";
 pub const READ_BYTES: usize = 1 << 20;
 /// Bytes that are sealed, sent, opened and handed on at once: they stay in the processor's cache.
 const PIECE: usize = 256 << 10;
+/// A record with the most plain bytes, in bytes, and how many such records are sent at once.
+const RECORD: usize = SEALED_MAX + SEALED;
+const RECORDS: usize = PIECE / SEALED_MAX;
+/// Plain bytes before a record that is not whole that are worth moving it, so that they are room.
+const GAP: usize = 4 << 10;
 /// How long connecting and the handshake may take.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// Under these numbers the restorer finds the image; the data and the interrupt socket follow.
@@ -206,27 +211,63 @@ fn send(addr: &str, ticket: &str, mode: &str) -> anyhow::Result<()> {
         let more = take(&mut socket, &mut secure, &mut reader, &mut bytes)?;
         ensure!(more, "the target awaits no image");
     }
-    let mut sealed = vec![0; PIECE + PIECE.div_ceil(SEALED_MAX) * SEALED];
-    let length = secure.seal_into(&ticket.to_le_bytes(), &mut sealed);
-    send_all(&mut socket, &sealed[..length])?;
+    let mut sealed = Vec::new();
+    secure.seal(&ticket.to_le_bytes(), &mut sealed);
+    send_all(&mut socket, &sealed)?;
+    if secure.sends_plain() {
+        return send_plain(&image, &mut socket);
+    }
+    send_sealed(&image, &mut socket, &mut secure)
+}
+
+/// Sends the image as it is.
+fn send_plain(image: &impl AsFd, socket: &mut TcpStream) -> anyhow::Result<()> {
+    let mut bytes = vec![0; PIECE];
     loop {
-        let count = read(&image, &mut bytes[..PIECE]).context("reading the image")?;
+        let count = read(image, &mut bytes).context("reading the image")?;
         if count == 0 {
             return Ok(());
         }
-        if fault::at_carrier("sender") == Strike::Reset {
-            rustix::net::connect_unspec(&socket)?;
-        }
-        if secure.sends_plain() {
-            send_all(&mut socket, &bytes[..count])?;
-            continue;
-        }
-        let mut length = 0;
-        for part in bytes[..count].chunks(SEALED_MAX) {
-            length += secure.seal_into(part, &mut sealed[length..]);
-        }
-        send_all(&mut socket, &sealed[..length])?;
+        strike_sender(socket)?;
+        send_all(socket, &bytes[..count])?;
     }
+}
+
+/// Reads the image to where it is sealed.
+fn send_sealed(
+    image: &impl AsFd,
+    socket: &mut TcpStream,
+    secure: &mut Secure,
+) -> anyhow::Result<()> {
+    let mut records = vec![0; RECORDS * RECORD];
+    loop {
+        let contents = records
+            .chunks_exact_mut(RECORD)
+            .map(|record| IoSliceMut::new(&mut record[LENGTH..LENGTH + SEALED_MAX]));
+        let mut contents: Vec<IoSliceMut> = contents.collect();
+        let mut count =
+            again(|| rustix::io::readv(image, &mut contents)).context("reading the image")?;
+        if count == 0 {
+            return Ok(());
+        }
+        strike_sender(socket)?;
+        let mut end = 0;
+        while count > 0 {
+            let content = count.min(SEALED_MAX);
+            secure.seal_within(&mut records[end..end + content + SEALED]);
+            count -= content;
+            end += content + SEALED;
+        }
+        send_all(socket, &records[..end])?;
+    }
+}
+
+/// What tests do to the connection.
+fn strike_sender(socket: &TcpStream) -> io::Result<()> {
+    if fault::at_carrier("sender") == Strike::Reset {
+        rustix::net::connect_unspec(socket)?;
+    }
+    Ok(())
 }
 
 fn send_all(socket: &mut TcpStream, bytes: &[u8]) -> anyhow::Result<()> {
@@ -235,11 +276,15 @@ fn send_all(socket: &mut TcpStream, bytes: &[u8]) -> anyhow::Result<()> {
 
 /// Reads once; 0 at the end.
 fn read(from: &impl AsFd, room: &mut [u8]) -> io::Result<usize> {
+    again(|| rustix::io::read(from, &mut *room))
+}
+
+/// A call, made again if a signal interrupts it.
+fn again(mut call: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<usize> {
     loop {
-        match rustix::io::read(from, &mut *room) {
-            Ok(count) => return Ok(count),
+        match call() {
             Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+            result => return Ok(result?),
         }
     }
 }
@@ -248,7 +293,7 @@ fn receive(ticket: &str, mode: &str) -> anyhow::Result<()> {
     let (secret, mode) = (key()?, mode_of(mode));
     let ticket: u64 = ticket.parse()?;
     let mut socket = TcpStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let mut image = Lender::new(io::stdout().as_fd().try_clone_to_owned()?, PIECE)?;
+    let mut image = Lender::new(io::stdout().as_fd().try_clone_to_owned()?, 2 * PIECE)?;
     socket.set_nonblocking(false)?;
     tune(&socket)?;
     socket.set_read_timeout(Some(CONNECT_TIME))?;
@@ -267,7 +312,7 @@ fn receive(ticket: &str, mode: &str) -> anyhow::Result<()> {
     ensure!(is_that, "the sender has another ticket");
     socket.set_read_timeout(None)?;
     for part in first.chunks(PIECE) {
-        image.room()?[..part.len()].copy_from_slice(part);
+        image.room(0)?[..part.len()].copy_from_slice(part);
         image.filled(part.len());
     }
     let passed = match mode {
@@ -285,7 +330,7 @@ fn receive(ticket: &str, mode: &str) -> anyhow::Result<()> {
 fn pass_plain(socket: &TcpStream, image: &mut Lender) -> anyhow::Result<()> {
     loop {
         image.lend()?;
-        let room = image.room()?;
+        let room = &mut image.room(0)?[..PIECE];
         let count = read(socket, room)?;
         if count == 0 {
             return Ok(());
@@ -295,26 +340,34 @@ fn pass_plain(socket: &TcpStream, image: &mut Lender) -> anyhow::Result<()> {
     }
 }
 
-/// Opens what comes, and hands it on, until the end.
+/// Opens what comes where it came, each record to where the one before ends, and hands it on, until
+/// the end.
 fn pass_sealed(socket: &TcpStream, secure: &mut Secure, image: &mut Lender) -> anyhow::Result<()> {
-    let mut bytes = secure.rest().to_vec();
-    let mut end = bytes.len();
-    bytes.resize(end + PIECE, 0);
+    let came = secure.rest();
+    image.room(0)?[..came.len()].copy_from_slice(&came);
+    // What is not opened yet, in the room that there is.
+    let mut sealed = 0..came.len();
     loop {
-        let mut start = 0;
-        while let Some(record) = secure::sealed(&bytes[start..end])? {
-            let room = image.room()?;
-            let count = secure.open_into(record, room)?;
+        loop {
+            let room = image.room(sealed.end)?;
+            let Some(length) = secure::sealed(&room[sealed.clone()])? else {
+                break;
+            };
+            let start = sealed.start + LENGTH;
+            let count = secure.open_within(&mut room[..start + length], start)?;
             strike(&mut room[..count], socket)?;
             image.filled(count);
-            start += LENGTH + record.len();
+            sealed = start + length - count..sealed.end - count;
         }
         image.lend()?;
-        bytes.copy_within(start..end, 0);
-        end -= start;
-        match read(socket, &mut bytes[end..])? {
+        let room = image.room(sealed.end)?;
+        if sealed.start > GAP || sealed.is_empty() {
+            room.copy_within(sealed.clone(), 0);
+            sealed = 0..sealed.len();
+        }
+        match read(socket, &mut room[sealed.end..][..PIECE])? {
             0 => return Ok(()),
-            count => end += count,
+            count => sealed.end += count,
         }
     }
 }
