@@ -201,6 +201,7 @@ fn send(addr: &str, ticket: &str, mode: &str) -> anyhow::Result<()> {
     let mut socket = TcpStream::connect_timeout(&addr, CONNECT_TIME)
         .with_context(|| format!("connecting to {addr}"))?;
     tune(&socket)?;
+    socket2::SockRef::from(&socket).set_send_buffer_size(limits::MOVE_SEND_BYTES)?;
     let mut out = [&MAGIC[..], &ticket.to_le_bytes()].concat();
     let mut secure = Secure::maker(&secret, mode, &mut out);
     socket.write_all(&out)?;

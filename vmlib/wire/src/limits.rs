@@ -51,6 +51,11 @@ pub const MOVE_STALL_LOOKS_SOURCE: u32 = 11;
 /// How long the connection of an image may leave data unacknowledged before it counts as broken. A
 /// target that has no room for a while is not broken.
 pub const MOVE_SILENCE: Duration = Duration::from_secs(12);
+/// Bytes of an image that are sent and not acknowledged, about; the system takes twice as much memory
+/// for them. It is as much as one processor seals in half a millisecond, which is more than a message
+/// takes there and back in a cluster; what waits any longer has left the processors' caches before it
+/// is read.
+pub const MOVE_SEND_BYTES: usize = 1024 * 1024;
 /// How long there may be no link to the target of a move before the task is taken back.
 pub const MOVE_NO_LINK: Duration = Duration::from_secs(5);
 /// What a process that carries an image says at its end, as far as it is passed on. Bytes.
