@@ -52,7 +52,7 @@ const ENV_KEY: &str = "VM_TRANSFER_KEY";
 /// Bytes that are read at once, and that a pipe holds.
 pub const READ_BYTES: usize = 1 << 20;
 /// Bytes that are sealed, sent, opened and handed on at once: they stay in the processor's cache.
-const PIECE: usize = 256 << 10;
+const PIECE: usize = 512 << 10;
 /// A record with the most plain bytes, in bytes, and how many such records are sent at once.
 const RECORD: usize = SEALED_MAX + SEALED;
 const RECORDS: usize = PIECE / SEALED_MAX;
