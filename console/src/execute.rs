@@ -235,7 +235,7 @@ impl Console {
                 }
                 if let Some(app) = remove {
                     if store.is_none() {
-                        self.no_task_suspended(*app)?;
+                        self.may_be_removed(*app)?;
                     }
                     self.remove_checkpoints(&folder, *app)?;
                 }
@@ -247,6 +247,9 @@ impl Console {
                 self.renderer
                     .show(&Event::Checkpoints(&rows, known.as_ref()))?;
                 let damaged = rows.iter().any(|row| row.damaged.is_some());
+                if *verify && !damaged {
+                    self.renderer.notice("all was read, and is whole")?;
+                }
                 Ok(if damaged {
                     failure::FAILED
                 } else {
@@ -480,18 +483,6 @@ impl Console {
                 return Err(ClientError::Unexpected.into());
             };
             checkpoints::merge(rows, app, &stock);
-        }
-        Ok(())
-    }
-
-    /// With the checkpoints of an application go the images of its tasks that are suspended alone.
-    fn no_task_suspended(&mut self, app: Tid) -> anyhow::Result<()> {
-        let rows = self.tasks(Some(app), None)?;
-        if let Some(row) = rows.iter().find(|row| row.suspended) {
-            let name = row.tid.show(self.machine()?).to_string();
-            bail!(
-                "its task {name} is suspended into that store: resume it first (vm resume {name})"
-            );
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Output},
 };
 use vm_integration::cluster::{
     Cluster, PATIENCE, binaries,
@@ -89,15 +89,27 @@ fn damage(cluster: &Cluster, app: Tid) {
     flip_a_bit(&image);
 }
 
-/// What `vm checkpoints` with these words says on the first host.
-fn listed(cluster: &Cluster, words: &[&str]) -> String {
+/// `vm checkpoints` with these words, on the first host.
+fn checkpoints(cluster: &Cluster, words: &[&str]) -> Output {
     let mut command = Command::new(binaries::binary("vm"));
     command.arg("--dir").arg(&cluster.nodes[0].dir);
     command.arg("checkpoints").args(words);
     end_with_us(&mut command);
-    let output = command.output().expect("vm runs");
+    command.output().expect("vm runs")
+}
+
+/// What that says.
+fn listed(cluster: &Cluster, words: &[&str]) -> String {
+    let output = checkpoints(cluster, words);
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("text")
+}
+
+/// Why that fails.
+fn refused(cluster: &Cluster, words: &[&str]) -> String {
+    let output = checkpoints(cluster, words);
+    assert!(!output.status.success(), "{output:?}");
+    String::from_utf8(output.stderr).expect("text")
 }
 
 #[test]
@@ -114,6 +126,21 @@ fn a_listing_tells_what_all_hosts_have_and_a_removal_leaves_nothing_on_any() {
         let left = ["n1", "n2", "n3"].map(|host| cluster.store_of(host).join(name::app(master)));
         left.iter().all(|folder| !folder.exists()).then_some(())
     });
+}
+
+#[test]
+fn an_application_that_runs_keeps_its_checkpoints_and_one_that_has_ended_need_not() {
+    let cluster = Cluster::with_own_stores(3);
+    let (mut run, master) = running(&cluster);
+    let mut console = cluster.nodes[1].client();
+    console.save(master, false).expect("it can be saved");
+    let remove = ["--remove", &name::app(master)];
+    let why = refused(&cluster, &remove);
+    assert!(why.contains("runs, and would have nothing"), "{why}");
+    assert!(held(&cluster, "n1", master, 1).1.is_some());
+    console.save(master, true).expect("it can be stopped");
+    assert_eq!(run.finish().status, ExitStatus::Suspended);
+    assert!(!listed(&cluster, &remove).contains("g0-e1"));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::{
     failure::{self, ClientError, UsageError},
     render::Event,
 };
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use std::iter;
 use vm_bucket::{Address, Fetched, Mirror, Tie};
 use vm_store::{CheckpointId, Depth};
@@ -40,6 +40,32 @@ impl Console {
                 let text = format!("not yet removed from the bucket: {error:#}");
                 self.renderer.announce("Bucket", &text)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Whether nothing in the machine needs the checkpoints of an application; with them go the images
+    /// of its tasks that are suspended alone.
+    pub(super) fn may_be_removed(&mut self, app: Tid) -> anyhow::Result<()> {
+        let shown = app.show(self.machine()?).to_string();
+        if self.suspended()?.iter().any(|row| row.app == app) {
+            bail!("{shown} is suspended with one of them: resume it first (vm resume {shown})");
+        }
+        let rows = match self.tasks(Some(app), None) {
+            Err(ClientError::Refused(failed)) if failed.kind == FailKind::NoSuchTask => Vec::new(),
+            rows => rows?,
+        };
+        if let Some(row) = rows.iter().find(|row| row.suspended) {
+            let name = row.tid.show(self.machine()?).to_string();
+            bail!(
+                "its task {name} is suspended into that store: resume it first (vm resume {name})"
+            );
+        }
+        if !rows.is_empty() {
+            bail!(
+                "{shown} runs, and would have nothing to go back to if a host were lost: stop it \
+                 first (vm stop {shown}), or have it keep fewer (vm checkpoint --every TIME --keep 1)"
+            );
         }
         Ok(())
     }

@@ -111,7 +111,7 @@ impl Daemon {
             format!("{shown} cannot go on: {why}; 'vm checkpoints' shows what is in the store");
         out.push_back(Output::Note(text.clone()));
         self.tell_run(app, &text, out);
-        self.end_run(app, ExitStatus::HostLost, out);
+        self.end_run(app, ExitStatus::RolledBack, out);
         self.forget_checkpoints(app, out);
     }
 
