@@ -195,8 +195,9 @@ pub(super) const CHECKPOINTS_HELP: &str = "\
 Of each checkpoint: when it was made, how many tasks are in it, how large they
 were (MB), what the store has of it (STORED: an increment is smaller), how long
 it took in all (TOOK), how long the tasks stood meanwhile (STOOD), and for one
-of which only the changes are stored, since which other one (BASE). One that is not whole is listed with the reason. If the store has a bucket (see
-`store`): whether it is there as well, and why the last copying failed.
+of which only the changes are stored, since which other one (BASE). One that is
+not whole is listed with the reason. If the store has a bucket (see `store`):
+whether it is there as well, and why the last copying failed.
 
 Exit code: 0, or 1 if one is damaged.
 
