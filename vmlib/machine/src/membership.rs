@@ -12,8 +12,8 @@
 //!
 //! The rule looks at the state of things, not at events: whoever leads applies it again whenever
 //! something may have changed, until what is equals what is wanted. A leader never proposes a
-//! configuration without itself. If it leaves, it hands over; if nobody else votes, it makes
-//! another host a voter first, and only then the number is even.
+//! configuration without itself. If it leaves, it hands over, to one that answers; if none of those
+//! votes, it makes one a voter first, and only then the number is even.
 
 use std::collections::BTreeSet;
 use vm_wire::HostId;
@@ -60,8 +60,11 @@ impl View<'_> {
         let leaves = !self.staying.contains(&self.me);
         let drains = self.draining.contains(&self.me);
         if leaves || drains {
-            // Whoever leaves makes do with a host that drains.
-            let may_lead = |host: &HostId| leaves || !self.draining.contains(host);
+            // Whoever leaves makes do with a host that drains. One that does not answer may be lost, and
+            // while the lead is on its way nothing can be agreed.
+            let may_lead = |host: &HostId| {
+                self.ready.contains(host) && (leaves || !self.draining.contains(host))
+            };
             let others = self.others().into_iter().filter(may_lead);
             let voter = others.clone().find(|host| self.voters.contains(host));
             match (voter, others.clone().next()) {
@@ -117,13 +120,25 @@ mod tests {
 
     /// Likewise while some drain.
     fn step_while(drain: &[u16], me: u16, staying: &[u16], voters: &[u16], live: &[u16]) -> Step {
+        step_as(drain, me, staying, voters, live, live)
+    }
+
+    /// Likewise while only some of them answer.
+    fn step_as(
+        drain: &[u16],
+        me: u16,
+        staying: &[u16],
+        voters: &[u16],
+        live: &[u16],
+        ready: &[u16],
+    ) -> Step {
         View {
             me: HostId(me),
             staying: &hosts(staying),
             draining: &hosts(drain),
             voters: &hosts(voters),
             live: &hosts(live),
-            ready: &hosts(live),
+            ready: &hosts(ready),
         }
         .step()
     }
@@ -214,5 +229,18 @@ mod tests {
         // A host that leaves makes do with it.
         let last = Step::HandOver(HostId(2));
         assert_eq!(step_while(&[2], 1, &[2], &[1, 2], &[1, 2]), last);
+    }
+    /// A leader has died; its successor drains, and does not know yet that it is lost.
+    #[test]
+    fn the_lead_is_not_handed_to_a_host_that_does_not_answer() {
+        let three = [1, 2, 3];
+        let third = Step::HandOver(HostId(3));
+        assert_eq!(step_as(&[2], 2, &three, &three, &three, &[3]), third);
+        let none = step_as(&[2], 2, &three, &three, &three, &[]);
+        assert_eq!(none, Step::Stay);
+        // Nor by one that leaves.
+        assert_eq!(step_as(&[], 2, &[1, 3], &three, &three, &[3]), third);
+        let none = step_as(&[], 2, &[1, 3], &three, &three, &[]);
+        assert_eq!(none, Step::Stay);
     }
 }
