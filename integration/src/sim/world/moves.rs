@@ -606,13 +606,21 @@ impl World {
             .retain(|(at, _), awaited| (*at, *awaited) != (slot, tid));
     }
 
-    /// A daemon lets a process go on that was brought back.
-    pub(super) fn begin(&mut self, slot: Slot, tid: Tid, generation: u32) -> Result<(), String> {
-        let owner = self.nodes[slot].agreed().and_then(|agreed| {
-            let task = agreed.living_task(tid);
-            task.map(|task| task.host)
+    /// A daemon lets a process go on that was brought back, under that incarnation. What it heard in the
+    /// same moment, and answers next, may have brought the task back elsewhere since, under a higher one.
+    pub(super) fn begin(
+        &mut self,
+        slot: Slot,
+        tid: Tid,
+        incarnation: u32,
+        generation: u32,
+    ) -> Result<(), String> {
+        let agreed = self.nodes[slot].agreed();
+        let task = agreed.and_then(|agreed| agreed.living_task(tid));
+        let elsewhere = task.is_some_and(|task| {
+            task.incarnation <= incarnation && task.host != self.nodes[slot].host
         });
-        if owner.is_some_and(|owner| owner != self.nodes[slot].host) {
+        if elsewhere {
             return Err(format!("{tid} begins where it does not belong"));
         }
         self.begins_life(slot, tid, generation)?;

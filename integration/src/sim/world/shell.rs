@@ -108,8 +108,10 @@ impl World {
             | Output::Stock { .. }
             | Output::ForgetStored(_)) => self.use_stores(slot, output),
             Output::Begin {
-                tid, generation, ..
-            } => return self.begin(slot, tid, generation),
+                tid,
+                incarnation,
+                generation,
+            } => return self.begin(slot, tid, incarnation, generation),
             Output::Discard(tid) => self.discard(slot, tid),
             Output::StandardInput(..)
             | Output::Resize(..)
