@@ -23,7 +23,10 @@ use std::{
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
-use vm_wire::console::{Answer, Conf, HostState, Request};
+use vm_wire::{
+    Tid,
+    console::{Answer, Conf, HostState, Request},
+};
 
 /// What a test waits for takes at most this long, unless it says otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -77,6 +80,19 @@ impl Node {
         match self.client().ask(&Request::Conf) {
             Answer::Conf(conf) => conf,
             other => panic!("conf was answered with {other:?}"),
+        }
+    }
+
+    /// Waits until these tasks have called `vmlib::init`, and can be moved.
+    ///
+    /// # Panics
+    /// After [`PATIENCE`].
+    pub fn await_movable(&self, tids: &[Tid]) {
+        for tid in tids {
+            wait_for("a task that can be moved", PATIENCE, || {
+                let answer = self.client().ask(&Request::Check(*tid));
+                (answer == Answer::Check(Vec::new())).then_some(())
+            });
         }
     }
 

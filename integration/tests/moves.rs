@@ -26,15 +26,17 @@ fn moves() -> u32 {
     wanted.map_or(MOVES, |text| text.parse().expect("VM_MOVES is a number"))
 }
 
-/// The living tasks but the master, once all are there.
+/// The living tasks but the master, once all are there and can be moved.
 fn members(node: &Node) -> Vec<Tid> {
-    wait_for("the members of the ring", Duration::from_secs(20), || {
+    let members = wait_for("the members of the ring", Duration::from_secs(20), || {
         let Answer::Ps(rows) = node.client().ask(&Request::Ps(None)) else {
             panic!("ps has no such answer");
         };
-        let members = rows.iter().skip(1).map(|row| row.tid);
-        (rows.len() == MEMBERS + 1).then(|| members.collect())
-    })
+        let members: Vec<Tid> = rows.iter().skip(1).map(|row| row.tid).collect();
+        (members.len() == MEMBERS).then_some(members)
+    });
+    node.await_movable(&members);
+    members
 }
 
 /// Open descriptors, children and resident kilobytes of a daemon.

@@ -23,13 +23,15 @@ fn row_of(node: &Node, tid: Tid) -> Option<TaskRow> {
     rows(node).into_iter().find(|row| row.tid == tid)
 }
 
-/// A ring as a run of this client, which ends when it is told to; its master and its members.
+/// A ring as a run of this client, which ends when it is told to; its master and its members, which can
+/// be moved.
 fn ring(run: &mut Client, node: &Node, bytes: &str) -> (Tid, Vec<Tid>) {
     let master = run.run("vmtest", &["ring-until-told", bytes]);
     let members = wait_for("the members of the ring", Duration::from_secs(20), || {
         let tids: Vec<Tid> = rows(node).iter().skip(1).map(|row| row.tid).collect();
         (tids.len() == MEMBERS).then_some(tids)
     });
+    node.await_movable(&members);
     (master, members)
 }
 
