@@ -118,6 +118,13 @@ pub enum Way {
     Idle,
 }
 
+impl Way {
+    /// Whether a stretch has a checkpoint.
+    pub fn makes_some(self) -> bool {
+        matches!(self, Way::Copies | Way::Blocking)
+    }
+}
+
 /// A row before it is measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {

@@ -27,6 +27,10 @@ const WARM: usize = 2;
 const TRIED: usize = 4;
 /// Runs at most: each is of two minutes.
 const RUNS: u32 = 4;
+/// Checkpoints that are made first and do not count: such an application rewrites all of its memory, and
+/// its store tries but now and then whether an increment is worth it (at the second checkpoint, and
+/// again at one of sixteen). From the third on images are stored as in most of a long run.
+const BEGUN: usize = 2;
 /// Stretches of a run that are compared.
 const COMPARED: usize = 6;
 /// How long a line may take.
@@ -55,6 +59,11 @@ pub fn measure(bench: &Bench, program: Program, ways: &[Way], tasks: usize) -> R
     let mut costs = Costs::default();
     for _ in 0..bench.turns.min(RUNS) {
         let mut app = App::start(bench.interrupt, &cluster, program, tasks)?;
+        if ways.iter().any(|way| way.makes_some()) {
+            for _ in 0..BEGUN {
+                app.checkpoint()?;
+            }
+        }
         // The first one does not count.
         app.stretch(None)?;
         let mut before = app.stretch(None)?;
@@ -142,11 +151,15 @@ impl<'a> App<'a> {
         policy.push(way.map_or("0s", |_| "1h"));
         policy.extend((way == Some(Way::Blocking)).then_some("--blocking"));
         self.cluster.ask(&policy, self.interrupt)?;
-        if matches!(way, Some(Way::Copies | Way::Blocking)) {
-            self.cluster
-                .ask(&["checkpoint", &self.tid], self.interrupt)?;
+        if way.is_some_and(Way::makes_some) {
+            self.checkpoint()?;
         }
         self.follow(self.lines)
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        let command = ["checkpoint", &self.tid];
+        self.cluster.ask(&command, self.interrupt).map(drop)
     }
 
     /// Ends it, and empties the store.
