@@ -476,6 +476,11 @@ impl Daemon {
         &self.counters
     }
 
+    /// Payload and overhead of the messages that tasks which have ended left here. Bytes.
+    pub fn kept_bytes(&self) -> u64 {
+        self.keeper.bytes()
+    }
+
     /// The tasks whose processes or ends are this daemon's matter.
     pub fn local_tasks(&self) -> impl Iterator<Item = Tid> {
         self.tasks.keys().copied()

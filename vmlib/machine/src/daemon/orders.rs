@@ -5,7 +5,7 @@ use super::{Daemon, Question};
 use crate::{Filter, Outbox, Output, Received};
 use bytes::Bytes;
 use vm_wire::{
-    Frame, FrameReader, HostId, Tid,
+    Frame, FrameReader, Header, HostId, Tid,
     checkpoint::{KeptSaved, PartSaved, PartStands},
     peer::{Order, Usage},
 };
@@ -121,7 +121,13 @@ impl Daemon {
     }
 
     fn keep_for_other(&mut self, frame: Frame) {
-        if self.routes.of(frame.header.to).is_none() {
+        let Header { to, generation, .. } = frame.header;
+        let state = self.agreement.state();
+        // What is of an earlier life nobody acknowledges: it would be kept for ever.
+        let is_late = state
+            .living_task(to)
+            .is_some_and(|task| generation < state.epochs(task.app).generation);
+        if self.routes.of(to).is_none() || is_late {
             return;
         }
         // A full keeper cannot refuse: who hands over is about to go, or the receiver is. The limit is far above what

@@ -1,7 +1,7 @@
 //! Applications that go back to their last checkpoint when a host is lost.
 
 use crate::{
-    checkpoints::{check, setting},
+    checkpoints::{check, setting, setting_in},
     consoles::{run, run_end, shown},
     world::{World, on, spawn},
 };
@@ -412,4 +412,27 @@ fn what_a_task_had_left_behind_is_part_of_the_checkpoint() {
     let ended = |it: &Notice| matches!(it, Notice::Ended { tid, .. } if *tid == workers[0]);
     assert!(notice.as_ref().is_some_and(ended), "{notice:?}");
     check(&mut world, &[master, workers[1]]);
+}
+
+/// A host that leaves hands over what it kept for a task; when that arrives, the task has gone back.
+#[test]
+fn what_was_kept_for_an_earlier_life_and_is_handed_over_late_is_not_kept() {
+    let (mut world, master, workers) = setting_in(World::new(5));
+    let other = world.spawn(master, "worker", 1, on(5)).tids[0];
+    world.save(master);
+    world.cut(5, 2, true);
+    world.send(other, workers[0], "of no use any more");
+    world.exit(other, 0).expect("it may leave");
+    assert!(world.daemon(5).kept_bytes() > 0);
+    let conn = world.conn();
+    world.console_request(1, conn, &Request::Delete("n5".to_owned()));
+    world.run_for(Duration::from_millis(500));
+    world.crash(3);
+    world.until_back(master, 1);
+    assert!(world.is_up(HostId(5)), "it has not got rid of it");
+    world.heal(5, 2);
+    world.run_until("it has left", |world| !world.is_up(HostId(5)));
+    world.run_for(Duration::from_secs(2));
+    assert_eq!(world.daemon(2).kept_bytes(), 0);
+    assert_eq!(world.received(workers[0]), []);
 }
