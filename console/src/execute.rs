@@ -219,7 +219,7 @@ impl Console {
                     None => self.only_stored()?,
                 };
                 let way = (!detach, *keep_files);
-                self.restart_stored(app, *from, way)
+                self.restart_stored(app, *from, way, None)
             }
             Command::Checkpoints {
                 store,
@@ -424,6 +424,13 @@ impl Console {
         let reads = terminal || !self.commands_on_stdin;
         let program = Path::new(&args.program.words[0]).file_name();
         let name = program.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let every = args.checkpoint_every;
+        let policy = Policy {
+            compress: args.compress,
+            blocking: args.blocking,
+            ..command::policy(every, args.mtbf, args.keep, args.recover)
+        };
+        let policy = (policy != Policy::default()).then_some(policy);
         let outcome = self.client_or_start().map(drop).and_then(|()| {
             if args.resume_or_start {
                 let folder = Folder::of(&self.conf(None)?);
@@ -436,17 +443,11 @@ impl Console {
                     (here, _) => here,
                 };
                 if let Some(app) = app {
-                    return self.restart_stored(app, None, (true, args.keep_files));
+                    let way = (true, args.keep_files);
+                    return self.restart_stored(app, None, way, policy);
                 }
             }
             let input = reads.then(rustix::stdio::stdin);
-            let every = args.checkpoint_every;
-            let policy = Policy {
-                compress: args.compress,
-                blocking: args.blocking,
-                ..command::policy(every, args.mtbf, args.keep, args.recover)
-            };
-            let policy = (policy != Policy::default()).then_some(policy);
             run::run(
                 &self.dir,
                 &self.interrupt,
@@ -488,10 +489,11 @@ impl Console {
     }
 
     /// Brings an application back. Attached, that has a connection of its own, as a run.
-    fn restart(&mut self, request: &Request) -> anyhow::Result<u8> {
+    fn restart(&mut self, request: &Request, policy: Option<Policy>) -> anyhow::Result<u8> {
         let conf = self.conf(None)?;
         if let Request::Restart { attach: true, .. } = request {
             let renderer = &mut self.renderer;
+            let request = (request, policy);
             return run::restart(&self.dir, &self.interrupt, request, &conf, renderer);
         }
         let Answer::Restarted(report) = self.client()?.ask(request)? else {

@@ -93,7 +93,7 @@ pub fn run(
 pub fn restart(
     dir: &Path,
     interrupt: &Rc<Interrupt>,
-    request: &Request,
+    (request, policy): (&Request, Option<Policy>),
     conf: &Conf,
     renderer: &mut Renderer,
 ) -> anyhow::Result<u8> {
@@ -103,11 +103,25 @@ pub fn restart(
         return Err(ClientError::Unexpected.into());
     };
     renderer.restarted(&report, conf)?;
+    set_policy(&mut client, report.app, policy)?;
     let _relaying = interrupt.relaying();
     let mut relay = Relay::new(client, report.app, None, &signal_past)?;
     let status = relay.relay(renderer)?;
     renderer.show(&Event::RunEnded(report.app, status))?;
     Ok(exit_code(status))
+}
+
+/// Has checkpoints of an application made so, if it has not ended already.
+fn set_policy(client: &mut Client, master: Tid, policy: Option<Policy>) -> Result<(), ClientError> {
+    let Some(policy) = policy else {
+        return Ok(());
+    };
+    match client.ask(&Request::Policy(master, policy)) {
+        Ok(Answer::Done) => Ok(()),
+        Err(ClientError::Refused(failed)) if failed.kind == FailKind::NoSuchTask => Ok(()),
+        Ok(_) => Err(ClientError::Unexpected),
+        Err(error) => Err(error),
+    }
 }
 
 /// Sends signals to a master.
@@ -143,15 +157,7 @@ fn run_over(
         Answer::Started(tids) => *tids.first().ok_or(ClientError::Unexpected)?,
         _ => return Err(ClientError::Unexpected.into()),
     };
-    if let Some(policy) = policy {
-        match client.ask(&Request::Policy(master, policy)) {
-            Ok(Answer::Done) => {}
-            // It has ended already.
-            Err(ClientError::Refused(failed)) if failed.kind == FailKind::NoSuchTask => {}
-            Ok(_) => return Err(ClientError::Unexpected.into()),
-            Err(error) => return Err(error.into()),
-        }
-    }
+    set_policy(&mut client, master, policy)?;
     let _relaying = interrupt.relaying();
     let mut relay = Relay::new(client, master, input, signal_past)?;
     if size.is_some() {

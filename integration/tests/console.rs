@@ -403,3 +403,35 @@ fn the_same_command_again_goes_on_where_the_application_was_stopped_and_leaves_n
     let left = fs::read_dir(cluster.store()).expect("a store").count();
     assert_eq!(left, 0, "checkpoints of what has ended well");
 }
+
+#[test]
+fn the_same_command_with_another_policy_goes_on_by_that() {
+    let cluster = Cluster::on_loopback(1);
+    let node = &cluster.nodes[0];
+    let job = |policy: &[&str]| {
+        let command = [
+            &["run", "--resume-or-start"],
+            policy,
+            &["vmtest", "ring", "600", "8"],
+        ];
+        let mut job = vm(node, &command.concat());
+        let job = job.stdin(Stdio::null()).stdout(Stdio::null());
+        job.stderr(Stdio::null()).spawn().expect("the console runs")
+    };
+    let mut first = job(&[]);
+    let mut client = node.client();
+    let app = wait_for("all have begun, and are stopped", PATIENCE, || {
+        let Answer::Ps(rows) = client.ask(&Request::Ps(None)) else {
+            panic!("ps has no such answer");
+        };
+        let app = rows.first().filter(|_| rows.len() == 9)?.tid;
+        client.save(app, true).ok().map(|_| app)
+    });
+    assert_eq!(first.wait().expect("it ends").code(), Some(75));
+    let mut again = job(&["--checkpoint-every", "1s"]);
+    wait_for("a checkpoint that nobody asked for", PATIENCE, || {
+        node.log().contains("the next one in 1s").then_some(())
+    });
+    assert_eq!(client.ask(&Request::Signal(app, 9)), Answer::Done);
+    assert!(!again.wait().expect("it ends").success());
+}

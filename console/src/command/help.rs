@@ -41,7 +41,8 @@ With --resume-or-start the same command, given again, goes on where the last one
 was stopped (`vm stop --checkpoint`, or with --checkpoint-every by whatever
 ended the machine): a job of a batch system is submitted again as it was. Which
 application is meant follows from the name of the program: give each job a store
-of its own (`vmd --store`). Arguments are those of the first time.
+of its own (`vmd --store`). Arguments are those of the first time; how often
+checkpoints are made, and how, follows these options if there are any.
 
 When a host is lost, an application that has a checkpoint goes back to it on the
 hosts that are left, and goes on; --recover says when else, or never.

@@ -14,6 +14,7 @@ use vm_bucket::{Address, Fetched, Mirror, Tie};
 use vm_store::{CheckpointId, Depth};
 use vm_wire::{
     Tid,
+    checkpoint::Policy,
     console::{Answer, Request},
     task::FailKind,
 };
@@ -88,11 +89,13 @@ impl Console {
 
     /// Brings an application back from the store; if that has a bucket, what the folder lacks is fetched
     /// from it first, and what proves to be damaged is fetched then. `way`: attached, with its files kept.
+    /// From then on, if attached, checkpoints of it are made by `policy`, if that is given.
     pub(super) fn restart_stored(
         &mut self,
         app: Tid,
         from: Option<CheckpointId>,
         (attach, keep_files): (bool, bool),
+        policy: Option<Policy>,
     ) -> anyhow::Result<u8> {
         let request = |from: Option<CheckpointId>| Request::Restart {
             app,
@@ -102,7 +105,7 @@ impl Console {
         };
         let folder = Folder::of(&self.conf(None)?);
         if !bucket::has(&folder) {
-            return self.restart(&request(from));
+            return self.restart(&request(from), policy);
         }
         let found = bucket::mirror(&folder.root, None).and_then(|mirror| {
             let mirror = mirror.context("the store has no bucket any more")?;
@@ -119,17 +122,17 @@ impl Console {
                 }
                 let text = format!("only the folder is looked at: {error:#}");
                 self.renderer.announce("Bucket", &text)?;
-                return self.restart(&request(from));
+                return self.restart(&request(from), policy);
             }
         };
-        let refused = match self.restart(&request(from.or(fetched.good))) {
+        let refused = match self.restart(&request(from.or(fetched.good)), policy) {
             Err(error) if is_of_system(&error) => error,
             restarted => return restarted,
         };
         // What is inside of the images is seen only when they are read.
         let mended = self.fetch(&mirror, app, from, Depth::Hashes)?;
         match mended.fetched || !mended.passed_over.is_empty() {
-            true => self.restart(&request(from)),
+            true => self.restart(&request(from), policy),
             false => Err(refused),
         }
     }
