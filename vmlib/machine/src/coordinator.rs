@@ -30,6 +30,8 @@
 //!   twice; a move ends in any of them, and after a take-over it is met in any of them.
 //! - An order is repeated until its owner has answered, and then as a question how far the move is.
 //! - A move is called off only before its resumption.
+//! - Checkpoints are made one after the other, and no move begins while one is made: wishes wait, as
+//!   long and as many as [`limits`] says.
 //!
 //! The phases are the five of TotalCheckpoint (Kovács 2008), and copying, in which the task runs;
 //! `docs/protocol.md` lays them and the messages beside those of the thesis.
@@ -80,6 +82,8 @@ pub struct Coordinator {
     moves: BTreeMap<MoveKey, Move>,
     /// One at a time.
     checkpoint: Option<Checkpointing>,
+    /// Wishes for others, in their order.
+    waiting: VecDeque<(HostId, CheckpointAsk)>,
 }
 
 impl Coordinator {
@@ -117,6 +121,7 @@ impl Coordinator {
                 self.serves = Some(Serve::read(frame)?);
                 self.moves.clear();
                 self.checkpoint = None;
+                self.waiting.clear();
             }
             Op::Mail => {
                 let mail = Mail::read(frame)?;
@@ -182,10 +187,15 @@ impl Coordinator {
             phase: None,
             due: None,
             called_off: None,
-            again: now,
+            again: match self.checkpoint {
+                None => now,
+                Some(_) => now + limits::CHECKPOINT_AWAITED,
+            },
         };
         self.moves.insert(key, moving);
-        self.ask_owner(now, key, out);
+        if self.checkpoint.is_none() {
+            self.ask_owner(now, key, out);
+        }
     }
 
     fn on_checkpoint_ask(
@@ -195,17 +205,23 @@ impl Coordinator {
         ask: &CheckpointAsk,
         out: &mut VecDeque<Frame>,
     ) {
+        let key = (asker, ask.request);
+        let is_it = |(asker, ask): &(HostId, CheckpointAsk)| (*asker, ask.request) == key;
         match &self.checkpoint {
-            Some(making) if making.key() == (asker, ask.request) => {}
-            Some(_) => {
-                let text = "a checkpoint of this application is being made already";
+            Some(making) if making.key() == key || self.waiting.iter().any(is_it) => {}
+            Some(_) if self.waiting.len() >= limits::CHECKPOINTS_WAITING_MAX => {
+                let max = limits::CHECKPOINTS_WAITING_MAX;
+                let text = format!(
+                    "a checkpoint of this application is being made already, and {max} more are wanted"
+                );
                 let end = CheckpointEnd {
                     request: ask.request,
                     app: ask.app,
-                    result: Err(Failed::new(FailKind::Refused, text)),
+                    result: Err(Failed::new(FailKind::Limit, text)),
                 };
                 send(asker, &Order::CheckpointEnd(end), out);
             }
+            Some(_) => self.waiting.push_back((asker, *ask)),
             None => {
                 self.checkpoint = Some(Checkpointing::new(now, asker, ask));
                 self.go_on(now, out);
@@ -231,11 +247,24 @@ impl Coordinator {
             Order::CutClosed(closed) => making.on_cut_closed(now, closed, &mut steps),
             _ => {}
         }
-        if steps.iter().any(|step| matches!(step, Step::End(..))) {
-            self.checkpoint = None;
-        }
+        let has_ended = steps.iter().any(|step| matches!(step, Step::End(..)));
         self.carry_out(steps, out);
+        if has_ended {
+            let next = self.waiting.pop_front();
+            self.checkpoint = next.map(|(asker, ask)| Checkpointing::new(now, asker, &ask));
+        }
+        if self.checkpoint.is_none() {
+            self.begin_moves(now, out);
+        }
         self.go_on(now, out);
+    }
+
+    /// Those that have waited for the end of a checkpoint.
+    fn begin_moves(&mut self, now: Time, out: &mut VecDeque<Frame>) {
+        let wait = self.moves.iter().filter(|(_, it)| it.phase.is_none());
+        for key in wait.map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.ask_owner(now, key, out);
+        }
     }
 
     /// The checkpoint goes on, if something of it is due.

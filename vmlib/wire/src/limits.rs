@@ -149,6 +149,10 @@ pub const REASON_MAX: usize = 1_024;
 /// Moves that wait at a daemon for the coordinator of their application, or orders of coordinators
 /// that are ahead of its log.
 pub const MOVES_WAITING_MAX: usize = 4_096;
+/// How long a move waits for the end of a checkpoint of its application, and is refused then.
+pub const CHECKPOINT_AWAITED: Duration = Duration::from_secs(10);
+/// Wishes for checkpoints of one application that wait for the end of the one that is being made.
+pub const CHECKPOINTS_WAITING_MAX: usize = 16;
 /// Moves that a coordinator drives at one time.
 pub const MOVES_DRIVEN_MAX: usize = 4_096;
 /// Moves that have ended of which the source's daemon remembers how.

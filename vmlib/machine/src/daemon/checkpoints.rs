@@ -72,11 +72,18 @@ impl Daemon {
         }
     }
 
-    /// Perhaps no coordinator has taken up a wish for a checkpoint. One that did has made a cut.
+    /// Perhaps no coordinator has taken up a wish for a checkpoint. One that did has made a cut, or it
+    /// waits for the end of another one.
     pub(super) fn on_checkpoint_asked_due(&mut self, request: u64, out: &mut Outbox) {
-        let Some(asked) = self.asked_checkpoints.get(&request) else {
+        let state = self.agreement.state();
+        let Some(asked) = self.asked_checkpoints.get_mut(&request) else {
             return;
         };
+        if state.is_cut(asked.ask.app) && !asked.ended {
+            asked.asked = (self.now, state.epochs(asked.ask.app).epoch);
+            let due = self.now + limits::COORDINATOR_WAIT;
+            return self.set_timer(due, Timer::CheckpointAsked(request));
+        }
         let (app, (at, epoch)) = (asked.ask.app, asked.asked);
         let ended = asked.ended;
         let is_idle = self.agreement.state().epochs(app).epoch == epoch;

@@ -675,21 +675,53 @@ fn a_task_has_its_application_saved_and_is_in_the_checkpoint_as_one_that_has_ask
 }
 
 #[test]
-fn a_task_is_told_why_there_is_no_checkpoint() {
+fn who_wants_a_checkpoint_while_one_is_being_made_gets_the_next_one() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     let wish = being_written(&mut world, &all);
-    let failed = world.ask::<Saved>(master, &SaveApp {});
-    let failed = failed.expect_err("one is being made");
-    assert_eq!(failed.kind, FailKind::Refused);
-    assert!(failed.text.contains("being made already"), "{failed}");
+    let number = world.request(master, &SaveApp {});
+    // Longer than a coordinator that takes nothing up is waited for.
+    world.run_for(2 * limits::COORDINATOR_WAIT);
+    assert!(world.answers(master, number).is_empty());
+    world.store.slow = false;
     world.store_images();
     world.checkpointed(wish).expect("they can be saved");
-    world.store.slow = false;
+    world.run_for(Duration::from_secs(1));
+    let [answer] = world.answers(master, number) else {
+        panic!("more or less than one answer")
+    };
+    let Saved { report } = Saved::read(answer).expect("they can be saved");
+    assert_eq!(report.epoch, 2);
+    check(&mut world, &all);
+}
+
+#[test]
+fn a_move_waits_for_the_end_of_a_checkpoint_but_not_for_ever() {
+    let (mut world, master, workers) = setting();
+    let all = [master, workers[0], workers[1]];
+    let saved = being_written(&mut world, &all);
+    let moved = world.wish_move(1, workers[0], 3);
+    world.run_for(limits::CHECKPOINT_AWAITED / 2);
+    world.store_images();
+    world.checkpointed(saved).expect("they can be saved");
+    assert_eq!(world.moved(moved), Ok((HostId(2), HostId(3))));
+    let saved = being_written(&mut world, &all);
+    let moved = world.wish_move(1, workers[0], 2);
+    let failed = world.moved(moved).expect_err("it takes too long");
+    assert!(failed.text.contains("is being made; try again"), "{failed}");
+    world.store_images();
+    world.checkpointed(saved).expect("they can be saved");
+    check(&mut world, &all);
+}
+
+#[test]
+fn a_task_is_told_why_there_is_no_checkpoint() {
+    let (mut world, master, workers) = setting();
+    let all = [master, workers[0], workers[1]];
     world.store.full = true;
     let failed = world.ask::<Saved>(master, &SaveApp {});
     let failed = failed.expect_err("there is no room");
     assert!(failed.text.contains("no space left"), "{failed}");
-    assert_eq!(world.store.committed.len(), 1);
+    assert!(world.store.committed.is_empty());
     check(&mut world, &all);
 }
