@@ -54,9 +54,12 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
             report.freeze_us as f64 / 1e3,
         ),
         Event::Policy(tid, policy) if policy.mtbf_ms != 0 => format!(
-            "{}: checkpoints at the interval that fits one failure in {:.1} hours, {}\n",
+            "{}: checkpoints at the interval that fits one failure in {} and what the last one took, {}\n",
             tid.show(machine),
-            policy.mtbf_ms as f64 / 3.6e6,
+            match policy.mtbf_ms {
+                ms @ ..7_200_000 => format!("{:.1} minutes", ms as f64 / 6e4),
+                ms => format!("{:.1} hours", ms as f64 / 3.6e6),
+            },
             kept(policy),
         ),
         Event::Policy(tid, policy) => match policy.every_ms {
