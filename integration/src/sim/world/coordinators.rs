@@ -282,7 +282,9 @@ impl World {
                 last <= phase
             }
             None => {
-                let others = self.ordered_by.get(&key).is_some_and(|by| by.len() > 1);
+                // What another has ordered may be under way before this one orders anything.
+                let by = self.ordered_by.get(&key);
+                let others = by.is_some_and(|by| by.iter().any(|by| *by != index));
                 phase == MovePhase::Initialisation || others
             }
         };
