@@ -220,9 +220,9 @@ impl Checkpointing {
                 app,
                 epoch: *epoch,
                 saved: result.is_ok(),
-                stop: match self.stop.is_some() && result.is_ok() {
-                    true => Some((self.key.0, self.end(result.clone()))),
-                    false => None,
+                ends: match self.stop.is_some() && result.is_ok() {
+                    true => vec![(self.key.0, self.end(result.clone()))],
+                    false => Vec::new(),
                 },
             }),
         };
@@ -346,6 +346,36 @@ impl Checkpointing {
             return;
         }
         out.push_back(Step::End(self.key.0, self.end(result)));
+    }
+
+    /// What somebody is told who waits for the end of this one, if the application ends with it.
+    pub fn end_for(&self, ask: &CheckpointAsk) -> Option<CheckpointEnd> {
+        let Stage::Closing {
+            result: Ok(report), ..
+        } = &self.stage
+        else {
+            return None;
+        };
+        let (is_wished, how) = match (self.stop?, ask.stop) {
+            (Stop::End, Some(Stop::End)) | (Stop::Suspend(_), Some(Stop::Suspend(_))) => (true, ""),
+            (Stop::End, _) => (
+                false,
+                "stopped with a checkpoint: 'vm checkpoints' shows it",
+            ),
+            (Stop::Suspend(_), _) => (false, "suspended: 'vm ps' shows it"),
+        };
+        let result = match is_wished {
+            true => Ok(report.clone()),
+            false => {
+                let text = format!("somebody else has had the application {how}");
+                Err(Failed::new(FailKind::NoSuchTask, text))
+            }
+        };
+        Some(CheckpointEnd {
+            request: ask.request,
+            app: self.app,
+            result,
+        })
     }
 
     fn end(&self, result: Result<CheckpointReport, Failed>) -> CheckpointEnd {
@@ -553,7 +583,7 @@ mod tests {
             app: tid(1),
             epoch,
             saved,
-            stop: None,
+            ends: Vec::new(),
         }))
     }
 

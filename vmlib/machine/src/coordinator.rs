@@ -283,7 +283,17 @@ impl Coordinator {
         let here = self.serves.map_or(HostId::NONE, |serves| serves.host);
         for step in steps {
             match step {
-                Step::Own(order) => send(here, &order, out),
+                Step::Own(mut order) => {
+                    if let Order::CutClose(close) = &mut *order
+                        && let Some(making) = &self.checkpoint
+                    {
+                        let end = |(asker, ask): &(HostId, CheckpointAsk)| {
+                            Some((*asker, making.end_for(ask)?))
+                        };
+                        close.ends.extend(self.waiting.iter().filter_map(end));
+                    }
+                    send(here, &order, out);
+                }
                 Step::End(asker, end) => send(asker, &Order::CheckpointEnd(end), out),
             }
         }

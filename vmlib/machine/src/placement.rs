@@ -228,7 +228,8 @@ pub fn best_target(
         return Ok(best.host);
     }
     let (kind, text) = if others.is_empty() {
-        let text = "there is no other host that takes tasks; add one (vm add)";
+        let text = "there is no other host that takes tasks; add one (vm add), or have one that \
+                    drains take tasks again (vm drain --undo)";
         (FailKind::Refused, text)
     } else if !others.iter().any(|other| like(&other)) {
         let text = "no other host that takes tasks has its architecture; add one (vm add)";

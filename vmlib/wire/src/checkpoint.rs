@@ -473,8 +473,9 @@ pub struct CutClose {
     pub epoch: u32,
     /// Whether the checkpoint is committed.
     pub saved: bool,
-    /// If the application ends with that, and its coordinator too: who is to be told what then.
-    pub stop: Option<(HostId, CheckpointEnd)>,
+    /// If the application ends with that, and its coordinator too: who is to be told what then. At
+    /// most [`limits::CHECKPOINTS_WAITING_MAX`] beside the one who wanted it.
+    pub ends: Vec<(HostId, CheckpointEnd)>,
 }
 
 /// Its daemon: the log has ended the cut.

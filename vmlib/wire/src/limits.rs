@@ -149,6 +149,12 @@ pub const REASON_MAX: usize = 1_024;
 /// Moves that wait at a daemon for the coordinator of their application, or orders of coordinators
 /// that are ahead of its log.
 pub const MOVES_WAITING_MAX: usize = 4_096;
+/// How long the owner of a task holds an order to move it that came before the log here knows the end of
+/// a checkpoint, and refuses it then.
+pub const MOVE_HELD: Duration = Duration::from_secs(2);
+/// How often a task that is to leave in a drain may be stopped from it by a checkpoint before that
+/// counts as a try ([`DRAIN_TRIES`]).
+pub const DRAIN_CUTS: usize = 16;
 /// How long a move waits for the end of a checkpoint of its application, and is refused then.
 pub const CHECKPOINT_AWAITED: Duration = Duration::from_secs(10);
 /// Wishes for checkpoints of one application that wait for the end of the one that is being made.

@@ -9,7 +9,7 @@ use crate::{Outbox, Output, Time};
 use std::time::Duration;
 use vm_wire::{
     HostId, Tid,
-    agreed::{Change, ExitStatus},
+    agreed::Change,
     checkpoint::{CheckpointAsk, CheckpointEnd, Policy, Stop},
     console::Answer,
     limits,
@@ -24,6 +24,8 @@ pub(super) struct CheckpointAsked {
     ask: CheckpointAsk,
     /// When it was last asked, and the application's last epoch then.
     asked: (Time, u32),
+    /// A cut was under way when it was last looked at: it waits for the end of that, or is that.
+    waits: bool,
     /// The log says that it was made and that the application has ended with it.
     ended: bool,
 }
@@ -49,6 +51,7 @@ impl Daemon {
             asker,
             ask,
             asked: (self.now, 0),
+            waits: false,
             ended: false,
         };
         self.asked_checkpoints.insert(request, asked);
@@ -81,8 +84,14 @@ impl Daemon {
         };
         if state.is_cut(asked.ask.app) && !asked.ended {
             asked.asked = (self.now, state.epochs(asked.ask.app).epoch);
+            asked.waits = true;
             let due = self.now + limits::COORDINATOR_WAIT;
             return self.set_timer(due, Timer::CheckpointAsked(request));
+        }
+        if std::mem::take(&mut asked.waits) && !asked.ended {
+            // It may be the next one, of which the log does not know yet.
+            let ask = asked.ask;
+            return self.send_checkpoint_ask(ask, out);
         }
         let (app, (at, epoch)) = (asked.ask.app, asked.asked);
         let ended = asked.ended;
@@ -162,12 +171,13 @@ impl Daemon {
         }
     }
 
-    /// An application has another coordinator: it knows nothing of what the last one was asked.
+    /// An application has another coordinator: it knows nothing of what the last one was asked. What
+    /// was asked in an earlier life of it, which has ended with a checkpoint, is over.
     pub(super) fn ask_checkpoints_again(&mut self, app: Tid, out: &mut Outbox) {
         let asked = self.asked_checkpoints.values();
         let asks: Vec<CheckpointAsk> = asked
+            .filter(|asked| asked.ask.app == app && !asked.ended)
             .map(|asked| asked.ask)
-            .filter(|ask| ask.app == app)
             .collect();
         for ask in asks {
             self.send_checkpoint_ask(ask, out);
@@ -181,16 +191,14 @@ impl Daemon {
         }
     }
 
-    /// An application has ended, and with it its coordinator. If it was stopped with a checkpoint,
-    /// that one's daemon tells.
-    pub(super) fn forget_checkpoints(&mut self, app: Tid, out: &mut Outbox) {
+    /// An application has ended, and with it its coordinator. If it was stopped with a checkpoint
+    /// (`stopped`), that one's daemon tells.
+    pub(super) fn forget_checkpoints(&mut self, app: Tid, stopped: bool, out: &mut Outbox) {
         self.costs.remove(&app);
         if self.agreement.state().recovering(app).is_none() {
             self.again.remove(&app);
         }
-        let master = self.agreement.state().task(app);
-        let suspended = self.agreement.state().suspended(app).is_some();
-        if suspended || master.is_some_and(|it| it.status == Some(ExitStatus::Suspended)) {
+        if stopped || self.agreement.state().suspended(app).is_some() {
             return self.await_end_report(app);
         }
         let of_app = |_: &u64, asked: &mut CheckpointAsked| asked.ask.app == app;
@@ -234,12 +242,18 @@ impl Daemon {
         }
     }
 
-    /// It may be time for one.
+    /// It may be time for one. Not while another is made, with whose end the time is counted anew, nor
+    /// while the last one is not over: wishes would queue up behind each other for ever.
     pub(super) fn on_policy_due(&mut self, app: Tid, out: &mut Outbox) {
         if self.policies.get(&app).is_none_or(|due| *due > self.now) {
             return;
         }
         self.policies.remove(&app);
+        let mut asked = self.asked_checkpoints.values();
+        let is_wanted = asked.any(|asked| asked.asker == MoveAsker::Policy(app));
+        if is_wanted || self.agreement.state().is_cut(app) {
+            return;
+        }
         // Its master may have ended: any task of it will do.
         let any = self.agreement.state().tasks_of(app).next();
         if let Some(tid) = any

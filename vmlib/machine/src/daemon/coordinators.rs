@@ -22,7 +22,7 @@ use crate::{Agreed, Coordinated, MoveKey, Outbox, Output, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     Body, Frame, HostId, Message, Op, Tid,
-    agreed::Change,
+    agreed::{Change, ExitStatus},
     coordinator::{CoordinatorReady, Heard, Mail, Serve},
     limits,
     peer::{MoveAsk, MoveCancel, MoveOrder, MoveReported, MoveState, Order},
@@ -113,9 +113,9 @@ impl Daemon {
     /// Likewise, of the application of a task to which something happened.
     pub(super) fn review_coordinator_of(&mut self, tid: Tid, out: &mut Outbox) {
         let task = self.agreement.state().task(tid);
-        if let Some(app) = task.map(|task| task.app) {
+        if let Some((app, status)) = task.map(|task| (task.app, task.status)) {
             self.review_coordinator(app, out);
-            self.forget_application(app, out);
+            self.forget_application(app, status == Some(ExitStatus::Suspended), out);
         }
     }
 
@@ -477,8 +477,9 @@ impl Daemon {
         }
     }
 
-    /// A task has ended. Without its application there is no coordinator that would answer or order.
-    fn forget_application(&mut self, app: Tid, out: &mut Outbox) {
+    /// A task has ended, perhaps because its application was stopped with a checkpoint. Without its
+    /// application there is no coordinator that would answer or order.
+    fn forget_application(&mut self, app: Tid, stopped: bool, out: &mut Outbox) {
         let state = self.agreement.state();
         if state.tasks_of(app).next().is_some() {
             return;
@@ -489,6 +490,8 @@ impl Daemon {
             Order::MoveCancel(cancel) => !of_app(cancel.tid),
             _ => false,
         });
+        let held = &mut self.move_orders.held;
+        held.retain(|_, (_, _, order)| !of_app(order.tid));
         let asked = self.asked_moves.iter();
         let asked = asked.filter_map(|(number, asked)| Some((*number, asked.driven.as_ref()?)));
         let gone: Vec<(u64, Tid)> = asked
@@ -498,7 +501,7 @@ impl Daemon {
         for (number, tid) in gone {
             self.end_asked(number, tid, self.no_such_task(tid), out);
         }
-        self.forget_checkpoints(app, out);
+        self.forget_checkpoints(app, stopped, out);
     }
 
     /// Somebody wants a move driven by the coordinator here, which may not serve yet.

@@ -68,7 +68,7 @@ pub(super) struct Cut {
     /// The coordinator has asked for the commit.
     pub(super) committing: Option<Committing>,
     /// If the application is to end with it, who is to be told what then.
-    stop: Option<(HostId, CheckpointEnd)>,
+    ends: Vec<(HostId, CheckpointEnd)>,
 }
 
 /// How far a task is.
@@ -106,7 +106,7 @@ impl Daemon {
             launches: Vec::new(),
             agreed,
             committing: None,
-            stop: None,
+            ends: Vec::new(),
         };
         self.cuts.insert(app, cut);
         self.warn_of_single_disk(&tids, out);
@@ -371,12 +371,12 @@ impl Daemon {
             app,
             epoch,
             saved,
-            stop: end,
+            ends,
         } = close;
         let epochs = self.agreement.state().epochs(app);
         if epochs.cut.is_some() && epochs.epoch == epoch {
             if let Some(cut) = self.cuts.get_mut(&app) {
-                cut.stop = end;
+                cut.ends = ends;
             }
             if !self.agreement.is_pending() {
                 self.agreement.propose(Change::CutEnd { app, epoch, saved });
@@ -449,7 +449,7 @@ impl Daemon {
         {
             self.timers.retain(|(_, it)| *it != Timer::Cut(app, epoch));
             generation = cut.generation;
-            if let Some((asker, end)) = cut.stop.filter(|_| saved) {
+            for (asker, end) in cut.ends.into_iter().filter(|_| saved) {
                 self.send_checkpoint_end(asker, end, out);
             }
             for tid in cut.parts.into_keys() {
@@ -487,6 +487,7 @@ impl Daemon {
             });
         }
         self.tell_cut_closed(app, epoch, saved, out);
+        self.review_held(app, out);
         self.review_policy(app);
     }
 

@@ -63,12 +63,14 @@ pub(super) struct Drain {
     ended: Time,
     /// Tasks whose turn has not come.
     waiting: VecDeque<Tid>,
-    /// Tasks on their way.
-    underway: BTreeSet<Tid>,
+    /// Tasks on their way, and where to.
+    underway: BTreeMap<Tid, HostId>,
     /// Tasks that cannot be moved just now.
     later: BTreeSet<Tid>,
     /// Where each task was to go already, and why it did not.
     tried: BTreeMap<Tid, (BTreeSet<HostId>, Option<Failed>)>,
+    /// How often a checkpoint kept it from leaving.
+    cut_short: BTreeMap<Tid, usize>,
     /// What became of the others. Bounded by the tasks that were here when the drain began.
     moved: BTreeMap<Tid, MoveReport>,
     refused: BTreeMap<Tid, Failed>,
@@ -95,9 +97,10 @@ impl Drain {
             begun: now,
             ended: now,
             waiting: VecDeque::new(),
-            underway: BTreeSet::new(),
+            underway: BTreeMap::new(),
             later: BTreeSet::new(),
             tried: BTreeMap::new(),
+            cut_short: BTreeMap::new(),
             moved: BTreeMap::new(),
             refused: BTreeMap::new(),
             suspending: BTreeSet::new(),
@@ -144,7 +147,7 @@ impl Drain {
 /// There is no other host that could take a task.
 fn nowhere() -> Failed {
     let text = "there is no other host that takes tasks, so its tasks run on where they are; add \
-                one (vm add)";
+                one (vm add), or have one that drains take tasks again (vm drain --undo)";
     Failed::new(FailKind::Refused, text)
 }
 
@@ -388,6 +391,7 @@ impl Daemon {
         drain.waiting = self.agreement.state().tasks_on(me).collect();
         drain.refused.clear();
         drain.tried.clear();
+        drain.cut_short.clear();
         drain.not_suspended.clear();
         if !drain.waiting.is_empty() {
             (drain.begun, drain.ended) = (now, now);
@@ -451,7 +455,8 @@ impl Daemon {
             drain.later.insert(tid);
             return;
         }
-        let moves = self.leaving.contains_key(&tid);
+        // While a checkpoint is made none moves.
+        let moves = self.leaving.contains_key(&tid) || self.cuts.contains_key(&app);
         let ready = self.tasks.get(&tid).is_some_and(LocalTask::is_settled);
         if moves || (!ready && now < drain.begun + limits::DRAIN_PATIENCE) {
             drain.later.insert(tid);
@@ -477,7 +482,7 @@ impl Daemon {
         };
         match to {
             Ok(to) => {
-                drain.underway.insert(tid);
+                drain.underway.insert(tid, to);
                 drain.tried.entry(tid).or_default().0.insert(to);
                 let way = MoveWay {
                     suspended,
@@ -543,14 +548,16 @@ impl Daemon {
 
     /// A task that was to leave has left, or not.
     pub(super) fn on_drain_move_end(&mut self, end: MoveEnd) {
-        let now = self.now;
+        let (now, tid) = (self.now, end.tid);
+        let task = self.tasks.get(&tid);
+        let is_cut = task.is_some_and(|task| self.cuts.contains_key(&task.app));
         let Some(drain) = &mut self.drain else {
             return;
         };
-        let tid = end.tid;
-        if !drain.underway.remove(&tid) {
+        let Some(to) = drain.underway.remove(&tid) else {
             return;
-        }
+        };
+        let cut_short = drain.cut_short.get(&tid).copied().unwrap_or(0);
         match end.result {
             Ok(report) => {
                 drain.ended = now;
@@ -558,6 +565,12 @@ impl Daemon {
             }
             // It has ended, and the log will know soon.
             Err(failed) if failed.kind == FailKind::NoSuchTask => {
+                drain.later.insert(tid);
+            }
+            // It is no fault of that host's.
+            Err(_) if is_cut && cut_short < limits::DRAIN_CUTS => {
+                drain.cut_short.insert(tid, cut_short + 1);
+                drain.tried.entry(tid).or_default().0.remove(&to);
                 drain.later.insert(tid);
             }
             Err(failed) => {

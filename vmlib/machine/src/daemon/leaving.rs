@@ -484,6 +484,7 @@ impl Daemon {
         }
     }
 
+    /// A move from here has ended: who asked for it is told, and the log of this host.
     pub(super) fn tell_move_end(
         &mut self,
         asker: (HostId, u64),
@@ -491,6 +492,19 @@ impl Daemon {
         result: Result<MoveReport, Failed>,
         out: &mut Outbox,
     ) {
+        let shown = tid.show(self.machine);
+        out.push_back(Output::Note(match &result {
+            Err(failed) => failed.text.clone(),
+            Ok(report) if report.to != self.me => format!(
+                "{shown} has moved to '{}': {:.1} MB in {:.1} ms, of which it stood for {:.1} ms",
+                self.host_name(report.to),
+                report.bytes as f64 / 1e6,
+                report.total_us as f64 / 1e3,
+                report.freeze_us() as f64 / 1e3
+            ),
+            Ok(_) if self.is_suspended(tid) => format!("{shown} is suspended"),
+            Ok(_) => format!("{shown} is resumed"),
+        }));
         self.remember_move_end(asker, tid, &result);
         self.send_move_end(asker, tid, result, out);
     }

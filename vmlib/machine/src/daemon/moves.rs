@@ -200,6 +200,10 @@ impl Daemon {
         let Some(arrived) = self.arriving.remove(&tid) else {
             return;
         };
+        if arrived.from != HostId::NONE && !arrived.lost {
+            let (shown, from) = (tid.show(self.machine), self.host_name(arrived.from));
+            out.push_back(Output::Note(format!("{shown} has come from '{from}'")));
+        }
         let belongings = arrived.belongings.unwrap_or_default();
         let app = self.agreement.state().living_task(tid).map(|task| task.app);
         let mut task = LocalTask::new(app.unwrap_or(tid), belongings.console, None);

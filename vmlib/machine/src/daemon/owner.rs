@@ -6,9 +6,10 @@
 
 use super::{
     Daemon,
+    cut::CUT,
     leaving::{Leaving, Stage},
 };
-use crate::{Agreed, Coordinated, MoveKey, Outbox};
+use crate::{Agreed, Coordinated, MoveKey, Outbox, Time};
 use std::collections::{BTreeMap, VecDeque};
 use vm_wire::{
     HostId, Tid, limits,
@@ -21,6 +22,8 @@ use vm_wire::{
 pub(super) struct MoveOrders {
     /// Orders of terms that the log here does not know yet, with their senders.
     pub early: BTreeMap<MoveKey, (HostId, Order)>,
+    /// Orders that wait for the end of a checkpoint, with their senders, and since when.
+    pub held: BTreeMap<MoveKey, (Time, HostId, MoveOrder)>,
     /// How moves from here ended, and in which order.
     ended: BTreeMap<MoveKey, (Tid, Result<MoveReport, Failed>)>,
     ended_order: VecDeque<MoveKey>,
@@ -112,12 +115,47 @@ impl Daemon {
             ..
         } = order;
         let key = (asker, request);
-        if !self.admit(host, term, tid, key, Order::MoveOrder(order)) || self.report(key, tid) {
+        let again = Order::MoveOrder(order.clone());
+        if !self.admit(host, term, tid, key, again)
+            || self.report(key, tid)
+            || self.awaits_cut(key, host, order)
+        {
             return;
         }
         match self.begin_move(key, tid, to, way, out) {
             Ok(()) => self.report_phase(tid),
             Err(failed) => self.tell_move_end(key, tid, Err(failed), out),
+        }
+    }
+
+    /// Whether a move waits for the end of a checkpoint: its coordinator knows that it has ended, and
+    /// the log here does not, or will end one that a former coordinator made. It says the order again
+    /// and again, and what takes long is refused then.
+    fn awaits_cut(&mut self, key: MoveKey, host: HostId, order: MoveOrder) -> bool {
+        let task = self.tasks.get(&order.tid);
+        let is_cut = task.is_some_and(|task| self.cuts.contains_key(&task.app));
+        let only_cut = is_cut && self.objections(order.tid) == [CUT];
+        let (now, held) = (self.now, &mut self.move_orders.held);
+        let since = held.get(&key).map_or(now, |(since, ..)| *since);
+        let waits = only_cut
+            && now < since + limits::MOVE_HELD
+            && (held.len() < limits::MOVES_WAITING_MAX || held.contains_key(&key));
+        match waits {
+            true => drop(held.insert(key, (since, host, order))),
+            false => drop(held.remove(&key)),
+        }
+        waits
+    }
+
+    /// A checkpoint has ended: the moves that waited for that are begun.
+    pub(super) fn review_held(&mut self, app: Tid, out: &mut Outbox) {
+        let state = self.agreement.state();
+        let of_app = |_: &MoveKey, (_, _, order): &mut (Time, HostId, MoveOrder)| {
+            state.task(order.tid).is_none_or(|task| task.app == app)
+        };
+        let held: Vec<_> = self.move_orders.held.extract_if(.., of_app).collect();
+        for (_, (_, host, order)) in held {
+            self.on_move_order(host, order, out);
         }
     }
 
@@ -129,6 +167,7 @@ impl Daemon {
         if !self.admit(host, term, tid, key, Order::MoveCancel(cancel)) {
             return;
         }
+        self.move_orders.held.remove(&key);
         let moving = self.leaving.get(&tid);
         if moving.is_some_and(|moving| moving.asker == key) && !self.is_released(tid) {
             self.counters.moves.called_off += 1;

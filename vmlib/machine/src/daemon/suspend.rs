@@ -207,10 +207,17 @@ impl Daemon {
     /// An application is suspended no more.
     pub(super) fn on_unsuspended(&mut self, app: Tid, why: Unsuspended, out: &mut Outbox) {
         self.room_may_be(out);
+        let name = app.show(self.machine);
+        let over = format!(
+            "the time for which {name} was suspended is over; its checkpoint is in the store: \
+             'vm restart {name}' brings it back"
+        );
+        if matches!(why, Unsuspended::Over) {
+            out.push_back(Output::Note(over.clone()));
+        }
         if !self.runs.contains_key(&app) {
             return;
         }
-        let name = app.show(self.machine);
         let text = match why {
             Unsuspended::Resumed if self.agreement.state().console_of(app) == self.me => {
                 let hosts = self.places_of(app).into_keys();
@@ -219,10 +226,7 @@ impl Daemon {
                 return self.tell_run(app, &text, out);
             }
             Unsuspended::Resumed => format!("{name} goes on at another console"),
-            Unsuspended::Over => format!(
-                "the time for which {name} was suspended is over; its checkpoint is in the store: \
-                 'vm restart {name}' brings it back"
-            ),
+            Unsuspended::Over => over,
             Unsuspended::Ended => format!(
                 "{name} is suspended no more; its checkpoint is in the store: 'vm restart {name}' \
                  brings it back"

@@ -37,7 +37,7 @@ pub struct Store {
     /// Tasks whose processes are made when the test says so.
     pub held: BTreeSet<Tid>,
     /// Those that wait: the host, and what was written.
-    waiting: BTreeMap<Tid, (HostId, u32, Part)>,
+    pub waiting: BTreeMap<Tid, (HostId, u32, Part)>,
     /// The images of the last checkpoint.
     pub images: BTreeMap<Tid, Endpoint>,
     /// Tasks that were made of an image, and whether their files were to be used as they are.
@@ -182,7 +182,7 @@ fn all_but_late(world: &mut World, late: Tid, stand: &[Tid]) -> (ConnId, u64) {
 }
 
 /// A checkpoint for which all have stood, and whose images are not whole yet.
-fn being_written(world: &mut World, tids: &[Tid]) -> (ConnId, u64) {
+pub fn being_written(world: &mut World, tids: &[Tid]) -> (ConnId, u64) {
     world.store.slow = true;
     let wish = all_but_late(world, tids[0], &tids[1..]);
     world.stop_late();
@@ -482,8 +482,8 @@ fn a_task_that_is_being_moved_is_saved_where_it_goes_on() {
 }
 
 /// The application ends with a checkpoint, and the host that would tell who asked is lost.
-fn untold(request: impl Fn(Tid) -> Request) -> Failed {
-    let (mut world, master, _) = setting();
+pub fn ended_untold(request: impl Fn(Tid) -> Request) -> (World, Tid, [Tid; 2], (ConnId, u64)) {
+    let (mut world, master, workers) = setting();
     let conn = world.conn();
     world.store.slow = true;
     let number = world.console_request(2, conn, &request(master));
@@ -500,8 +500,14 @@ fn untold(request: impl Fn(Tid) -> Request) -> Failed {
     });
     world.crash(4);
     world.heal(4, 2);
+    world.store.slow = false;
+    (world, master, workers, (conn, number))
+}
+
+fn untold(request: impl Fn(Tid) -> Request) -> Failed {
+    let (mut world, _, _, wish) = ended_untold(request);
     world.run_for(2 * limits::COORDINATOR_WAIT);
-    match world.console_answer(conn, number) {
+    match world.console_answer(wish.0, wish.1) {
         Some(Answer::Failed(failed)) => failed,
         other => panic!("{other:?}"),
     }
@@ -672,46 +678,6 @@ fn a_task_has_its_application_saved_and_is_in_the_checkpoint_as_one_that_has_ask
     world.store.slow = false;
     let Saved { report } = world.ask(master, &SaveApp {}).expect("and again");
     assert_eq!(report.epoch, 2);
-}
-
-#[test]
-fn who_wants_a_checkpoint_while_one_is_being_made_gets_the_next_one() {
-    let (mut world, master, workers) = setting();
-    let all = [master, workers[0], workers[1]];
-    let wish = being_written(&mut world, &all);
-    let number = world.request(master, &SaveApp {});
-    // Longer than a coordinator that takes nothing up is waited for.
-    world.run_for(2 * limits::COORDINATOR_WAIT);
-    assert!(world.answers(master, number).is_empty());
-    world.store.slow = false;
-    world.store_images();
-    world.checkpointed(wish).expect("they can be saved");
-    world.run_for(Duration::from_secs(1));
-    let [answer] = world.answers(master, number) else {
-        panic!("more or less than one answer")
-    };
-    let Saved { report } = Saved::read(answer).expect("they can be saved");
-    assert_eq!(report.epoch, 2);
-    check(&mut world, &all);
-}
-
-#[test]
-fn a_move_waits_for_the_end_of_a_checkpoint_but_not_for_ever() {
-    let (mut world, master, workers) = setting();
-    let all = [master, workers[0], workers[1]];
-    let saved = being_written(&mut world, &all);
-    let moved = world.wish_move(1, workers[0], 3);
-    world.run_for(limits::CHECKPOINT_AWAITED / 2);
-    world.store_images();
-    world.checkpointed(saved).expect("they can be saved");
-    assert_eq!(world.moved(moved), Ok((HostId(2), HostId(3))));
-    let saved = being_written(&mut world, &all);
-    let moved = world.wish_move(1, workers[0], 2);
-    let failed = world.moved(moved).expect_err("it takes too long");
-    assert!(failed.text.contains("is being made; try again"), "{failed}");
-    world.store_images();
-    world.checkpointed(saved).expect("they can be saved");
-    check(&mut world, &all);
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn setting(workers: u32) -> (World, Tid, Vec<Tid>) {
     (world, master, workers)
 }
 
-fn wish(world: &mut World, asked: u16, host: u16) -> (ConnId, u64) {
+pub fn wish(world: &mut World, asked: u16, host: u16) -> (ConnId, u64) {
     let conn = world.conn();
     let request = Request::Drain(format!("n{host}"), DrainWay::default());
     (conn, world.console_request(asked, conn, &request))
@@ -36,7 +36,7 @@ fn answer(world: &mut World, (conn, number): (ConnId, u64)) -> Answer {
     world.console_answer(conn, number).expect("waited for")
 }
 
-fn drained(world: &mut World, wish: (ConnId, u64)) -> DrainReport {
+pub fn drained(world: &mut World, wish: (ConnId, u64)) -> DrainReport {
     match answer(world, wish) {
         Answer::Drained(report) => report,
         other => panic!("{other:?}"),

@@ -18,4 +18,5 @@ mod spawns;
 mod stores;
 mod suspend;
 mod suspended;
+mod waits;
 mod world;

@@ -67,6 +67,8 @@ fn a_task_moves_and_goes_on() {
     assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
     check(&mut world, master, worker, 3);
     assert_eq!((counters(&world, 2).went, counters(&world, 3).came), (1, 1));
+    let noted = |what: &str| world.noted.iter().any(|note| note.contains(what));
+    assert!(noted("has moved to 'n3'") && noted("has come from 'n2'"));
     let back = world.wish_move(1, worker, 2);
     assert_eq!(world.moved(back), Ok((HostId(3), HostId(2))));
     check(&mut world, master, worker, 2);

@@ -287,15 +287,19 @@ pub fn visit(visitor: &mut impl Visitor) {
     ] {
         visitor.message(name, Committed { app, epoch, result });
     }
-    for (name, stop) in [
-        ("CutClose", None),
-        ("CutClose.stop", Some((HostId(2), end(Ok(report()))))),
+    let untold = (HostId(3), end(Err(failed())));
+    for (name, ends) in [
+        ("CutClose", Vec::new()),
+        (
+            "CutClose.stop",
+            vec![(HostId(2), end(Ok(report()))), untold],
+        ),
     ] {
         let close = CutClose {
             app,
             epoch,
             saved: true,
-            stop,
+            ends,
         };
         visitor.message(name, close);
     }

@@ -1,0 +1,235 @@
+//! Wishes that wait for the end of a checkpoint: each is carried out or answered, once, and in the life
+//! of the application in which somebody had it.
+
+use crate::{
+    checkpoints::{being_written, check, ended_untold, setting},
+    drain,
+    world::{Carry, World},
+};
+use std::time::Duration;
+use vm_machine::{ConnId, Input};
+use vm_wire::{
+    HostId, Message as _, Tid,
+    checkpoint::{CheckpointReport, Policy},
+    console::{Answer, Request},
+    limits,
+    task::{FailKind, Failed, SaveApp, Saved},
+};
+
+/// Somebody at that host wants it.
+fn wish(world: &mut World, host: u16, request: &Request) -> (ConnId, u64) {
+    let conn = world.conn();
+    (conn, world.console_request(host, conn, request))
+}
+
+/// What came of a checkpoint that was wanted; none yet.
+fn known(world: &World, (conn, number): (ConnId, u64)) -> Option<Result<CheckpointReport, Failed>> {
+    Some(match world.console_answer(conn, number)? {
+        Answer::Checkpointed(report) => Ok(report),
+        Answer::Failed(failed) => Err(failed),
+        other => panic!("{other:?}"),
+    })
+}
+
+#[test]
+fn who_wants_a_checkpoint_while_one_is_being_made_gets_the_next_one() {
+    let (mut world, master, workers) = setting();
+    let all = [master, workers[0], workers[1]];
+    let wish = being_written(&mut world, &all);
+    let number = world.request(master, &SaveApp {});
+    // Longer than a coordinator that takes nothing up is waited for.
+    world.run_for(2 * limits::COORDINATOR_WAIT);
+    assert!(world.answers(master, number).is_empty());
+    world.store.slow = false;
+    world.store_images();
+    world.checkpointed(wish).expect("they can be saved");
+    world.run_for(Duration::from_secs(1));
+    let [answer] = world.answers(master, number) else {
+        panic!("more or less than one answer")
+    };
+    let Saved { report } = Saved::read(answer).expect("they can be saved");
+    assert_eq!(report.epoch, 2);
+    check(&mut world, &all);
+}
+
+#[test]
+fn a_move_waits_for_the_end_of_a_checkpoint_but_not_for_ever() {
+    let (mut world, master, workers) = setting();
+    let all = [master, workers[0], workers[1]];
+    let saved = being_written(&mut world, &all);
+    let moved = world.wish_move(1, workers[0], 3);
+    world.run_for(limits::CHECKPOINT_AWAITED / 2);
+    world.store_images();
+    world.checkpointed(saved).expect("they can be saved");
+    assert_eq!(world.moved(moved), Ok((HostId(2), HostId(3))));
+    let saved = being_written(&mut world, &all);
+    let moved = world.wish_move(1, workers[0], 2);
+    let failed = world.moved(moved).expect_err("it takes too long");
+    assert!(failed.text.contains("is being made; try again"), "{failed}");
+    world.store_images();
+    world.checkpointed(saved).expect("they can be saved");
+    check(&mut world, &all);
+}
+
+#[test]
+fn who_waits_behind_a_stop_is_told_how_it_ended_and_wants_nothing_of_the_next_life() {
+    let (mut world, master, workers) = setting();
+    world.store.slow = true;
+    let stop = Request::Checkpoint(master, true);
+    let first = wish(&mut world, 1, &stop);
+    world.run_until("all are saved", |world| world.store.waiting.len() == 3);
+    let same = wish(&mut world, 2, &stop);
+    let other = wish(&mut world, 3, &Request::Suspend(master, 0));
+    let plain = wish(&mut world, 3, &Request::Checkpoint(workers[1], false));
+    world.run_for(limits::COORDINATOR_WAIT + Duration::from_secs(1));
+    assert!(
+        [first, same, other, plain]
+            .iter()
+            .all(|it| known(&world, *it).is_none())
+    );
+    world.store_images();
+    world.store.slow = false;
+    world.run_for(Duration::from_secs(1));
+    for wish in [first, same] {
+        let report = known(&world, wish)
+            .expect("it is told")
+            .expect("it was saved");
+        assert_eq!(report.epoch, 1);
+    }
+    for wish in [other, plain] {
+        let failed = known(&world, wish)
+            .expect("it is told")
+            .expect_err("it has ended");
+        assert_eq!(failed.kind, FailKind::NoSuchTask);
+        assert!(failed.text.contains("somebody else has had"), "{failed}");
+    }
+    let restart = world.wish_restart(1, master);
+    world.restarted(restart).expect("it can be brought back");
+    world.run_for(2 * limits::COORDINATOR_WAIT);
+    assert_eq!(world.store.committed.len(), 1);
+    check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn a_stop_of_which_nobody_could_tell_is_not_made_again_in_the_next_life() {
+    let stop = |app| Request::Checkpoint(app, true);
+    let (mut world, master, workers, wish) = ended_untold(stop);
+    // Until it is known that the host is lost.
+    world.run_for(Duration::from_secs(6));
+    let restart = world.wish_restart(1, master);
+    world.restarted(restart).expect("it can be brought back");
+    assert!(known(&world, wish).is_none());
+    world.run_for(2 * limits::COORDINATOR_WAIT);
+    assert!(known(&world, wish).expect("it is told").is_err());
+    assert_eq!(world.store.committed.len(), 1);
+    check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn an_application_whose_master_has_ended_is_stopped_and_that_is_told() {
+    let (mut world, master, workers) = setting();
+    world.exit(master, 0).expect("it may exit");
+    world.run_for(Duration::from_secs(1));
+    let stop = wish(&mut world, 1, &Request::Checkpoint(workers[0], true));
+    let report = world.checkpointed(stop).expect("the others can be saved");
+    assert_eq!(report.tasks, 2);
+}
+
+#[test]
+fn checkpoints_by_policy_that_take_longer_than_its_interval_leave_pauses() {
+    let (mut world, master, _) = setting();
+    let policy = Policy {
+        every_ms: 5_000,
+        ..Policy::default()
+    };
+    wish(&mut world, 2, &Request::Policy(master, policy));
+    world.store.slow = true;
+    let (mut written, mut pauses) = (0, 0);
+    for second in 0..90 {
+        if second == 7 {
+            wish(&mut world, 3, &Request::Checkpoint(master, false));
+        }
+        match world.store.waiting.len() {
+            0 => pauses += 1,
+            _ => written += 1,
+        }
+        if written == 6 {
+            written = 0;
+            world.store_images();
+        }
+        world.run_for(Duration::from_secs(1));
+    }
+    let made = world.store.committed.len();
+    assert!((6..=10).contains(&made) && pauses > 30, "{made} {pauses}");
+}
+
+#[test]
+fn a_drain_waits_for_the_end_of_checkpoints() {
+    let (mut world, master, workers) = setting();
+    let all = [master, workers[0], workers[1]];
+    let saved = being_written(&mut world, &all);
+    let asked = drain::wish(&mut world, 1, 2);
+    world.run_for(Duration::from_secs(3));
+    assert!(world.console_answer(asked.0, asked.1).is_none());
+    // Others come while the task is on its way, more often than a drain tries: it is saved, and goes
+    // then.
+    world.carry = Carry::Held;
+    world.store_images();
+    world.checkpointed(saved).expect("they can be saved");
+    for again in (0..=limits::DRAIN_TRIES).rev() {
+        let leaves = |world: &World| world.processes[&workers[0]].frozen;
+        world.run_until("it to leave", leaves);
+        let saved = wish(&mut world, 3, &Request::Checkpoint(master, false));
+        world.run_until("all are saved", |world| world.store.waiting.len() == 3);
+        if again == 0 {
+            world.carry = Carry::Whole;
+            world.store.slow = false;
+        }
+        world.store_images();
+        world.checkpointed(saved).expect("they can be saved");
+    }
+    let report = drain::drained(&mut world, asked);
+    assert_eq!((report.moved_count, report.refused_count), (1, 0));
+    check(&mut world, &all);
+}
+
+#[test]
+fn a_move_that_waits_for_a_checkpoint_is_made_though_its_coordinator_is_lost() {
+    let (mut world, master, workers) = setting();
+    let all = [master, workers[0], workers[1]];
+    let saved = being_written(&mut world, &all);
+    let moved = world.wish_move(1, workers[0], 3);
+    world.run_for(Duration::from_secs(1));
+    let serving = world.daemon(4).serving_coordinator(master);
+    let (number, _) = serving.expect("it serves");
+    world.store.slow = false;
+    world.input(HostId(4), Input::CoordinatorGone(number));
+    assert_eq!(world.moved(moved), Ok((HostId(2), HostId(3))));
+    world.checkpointed(saved).expect("they can be saved");
+    check(&mut world, &all);
+}
+
+/// Whether who wanted a stop while a checkpoint is made is told that there is one, if the images are
+/// whole at that moment after the wish.
+fn stopped_after(written: Duration) -> bool {
+    let (mut world, master, workers) = setting();
+    let all: [Tid; 3] = [master, workers[0], workers[1]];
+    let saved = being_written(&mut world, &all);
+    let stop = wish(&mut world, 2, &Request::Checkpoint(master, true));
+    world.run_for(written);
+    world.store.slow = false;
+    world.store_images();
+    world.checkpointed(saved).expect("they can be saved");
+    world.run_for(Duration::from_secs(3));
+    known(&world, stop).is_some_and(|result| result.is_ok())
+}
+
+#[test]
+fn who_waits_is_not_given_up_between_two_checkpoints() {
+    // Each wish is looked at again after so long.
+    let looked = 2 * limits::COORDINATOR_WAIT;
+    for before in 0..40 {
+        let before = Duration::from_micros(250 * before);
+        assert!(stopped_after(looked - before), "{before:?}");
+    }
+}
