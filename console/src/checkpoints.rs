@@ -178,6 +178,23 @@ pub fn of_program(folder: &Folder, program: &str) -> anyhow::Result<Vec<Tid>> {
     Ok(apps.into_iter().map(|(_, app)| app).collect())
 }
 
+/// Whether anything in the store is called a checkpoint of that application.
+///
+/// # Errors
+/// As [`list`].
+pub fn knows(folder: &Folder, app: Tid) -> anyhow::Result<bool> {
+    Ok(list(folder, false)?.iter().any(|row| row.app == app))
+}
+
+/// What whoever names an application is told of which the store has nothing.
+pub fn none_of(folder: &Folder, app: Tid) -> String {
+    format!(
+        "no checkpoint of {} is in the store {}: 'vm checkpoints' lists those that are",
+        name::app(app),
+        folder.root.display()
+    )
+}
+
 /// Removes all checkpoints of an application.
 ///
 /// # Errors

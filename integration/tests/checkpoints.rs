@@ -3,12 +3,13 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 use vm_integration::cluster::{
-    Cluster, PATIENCE,
+    Cluster, PATIENCE, binaries,
     client::{Client, NONE_LOST},
     disk::{flip_a_bit, last_image},
-    wait_for,
+    end_with_us, wait_for,
 };
 use vm_store::{CheckpointId, State, Store, name};
 use vm_wire::{
@@ -71,6 +72,26 @@ fn an_application_is_saved_again_and_again_and_loses_and_doubles_nothing() {
     assert_eq!(epochs, [1, 3, 4, 5]);
     run.input(b"end\n");
     run.output_until("none lost, doubled or out of order");
+}
+
+#[test]
+fn checkpoints_are_removed_once_and_whoever_names_none_is_told() {
+    let cluster = Cluster::on_loopback(2);
+    let master = stopped(&cluster);
+    let remove = || {
+        let mut command = Command::new(binaries::binary("vm"));
+        command.arg("--dir").arg(&cluster.nodes[0].dir);
+        command.args(["checkpoints", "--remove", &name::app(master)]);
+        end_with_us(&mut command);
+        command.output().expect("vm runs")
+    };
+    assert!(remove().status.success());
+    assert_eq!(stored(&cluster.store()), []);
+    let again = remove();
+    let said = String::from_utf8_lossy(&again.stderr);
+    let expected = format!("no checkpoint of {}", name::app(master));
+    assert_eq!(again.status.code(), Some(1));
+    assert!(said.contains(&expected), "{said}");
 }
 
 #[test]

@@ -200,7 +200,8 @@ of which only the changes are stored, since which other one (BASE). One that is
 not whole is listed with the reason. If the store has a bucket (see `store`):
 whether it is there as well, and why the last copying failed.
 
-Exit code: 0, or 1 if one is damaged.
+Exit code: 0, or 1 if one is damaged, or of the application of `--remove` there
+is none.
 
 Example:
   vm checkpoints
