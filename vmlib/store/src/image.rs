@@ -50,7 +50,7 @@ impl<D: Disk> ImageWriter<D> {
             return writer.copy(from);
         }
         let before = self.at;
-        let mut room = Room::new();
+        let mut room = Room::in_large_page();
         // Of what came before, the bytes that are not yet a piece: they stand right before the rest.
         let mut left = 0;
         loop {

@@ -10,11 +10,15 @@ use crate::{
     manifest::Part,
     name::{self, CheckpointId},
 };
+use memmap2::{Advice, MmapMut};
 use std::{
     fmt,
     io::{self, Read, Write},
     path::{Path, PathBuf},
 };
+
+/// The size of a large page of x86-64, and of aarch64 with pages of 4 KiB. Bytes.
+const LARGE_PAGE: usize = 2 << 20;
 
 /// A part that is being written. Dropped before [`PartWriter::finish`] it removes what it wrote.
 #[derive(Debug)]
@@ -99,6 +103,9 @@ impl<D: Disk> PartWriter<D> {
     /// written is of no use then.
     pub fn copy(&mut self, from: &mut impl Read) -> Result<u64, StoreError> {
         let before = self.bytes;
+        if self.filled == 0 {
+            self.room = Room::in_large_page();
+        }
         loop {
             let rest = self.room.rest(self.filled);
             let read = retry(|| from.read(rest));
@@ -248,9 +255,14 @@ impl<D: Disk> Drop for PartWriter<D> {
 /// Room for what goes into a part: it begins where a page begins, as a file takes it that bypasses
 /// the cache ([`Disk::bypass_cache`]).
 pub(crate) struct Room {
-    bytes: Vec<u8>,
+    memory: Memory,
     /// Where that is. Before it there is room for less than a block.
     start: usize,
+}
+
+enum Memory {
+    Heap(Vec<u8>),
+    Map(MmapMut),
 }
 
 impl fmt::Debug for Room {
@@ -263,12 +275,41 @@ impl Room {
     pub fn new() -> Self {
         let bytes = vec![0; 2 * PAGE + BUFFER];
         let start = bytes.as_ptr().align_offset(PAGE).min(PAGE) + PAGE;
-        Room { bytes, start }
+        let memory = Memory::Heap(bytes);
+        Room { memory, start }
+    }
+
+    /// Likewise, for much: in one large page, where the system has them. Of that the disk takes all at
+    /// once, where it is given a list of hundreds of pages otherwise.
+    pub fn in_large_page() -> Self {
+        let Ok(map) = MmapMut::map_anon(2 * LARGE_PAGE) else {
+            return Room::new();
+        };
+        // Without them it is as good as on the heap.
+        let _ = map.advise(Advice::HugePage);
+        let start = map.as_ptr().align_offset(LARGE_PAGE).min(LARGE_PAGE) + PAGE;
+        let memory = Memory::Map(map);
+        Room { memory, start }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.memory {
+            Memory::Heap(bytes) => bytes,
+            Memory::Map(map) => map,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match &mut self.memory {
+            Memory::Heap(bytes) => bytes,
+            Memory::Map(map) => map,
+        }
     }
 
     /// All of it but so many bytes at its beginning.
     pub fn rest(&mut self, filled: usize) -> &mut [u8] {
-        &mut self.bytes[self.start..][filled..BUFFER]
+        let start = self.start;
+        &mut self.bytes_mut()[start..][filled..BUFFER]
     }
 
     /// Reads until it is full, or to the end.
@@ -286,13 +327,14 @@ impl Room {
 
     /// So many bytes that came last, and before them so many that were kept.
     pub fn came(&self, kept: usize, came: usize) -> &[u8] {
-        &self.bytes[self.start - kept..self.start + came]
+        &self.bytes()[self.start - kept..self.start + came]
     }
 
     /// Keeps so many bytes at its end, less than a block, when it is filled again.
     pub fn keep(&mut self, bytes: usize) {
-        let end = self.start + BUFFER;
-        self.bytes.copy_within(end - bytes..end, self.start - bytes);
+        let (start, end) = (self.start, self.start + BUFFER);
+        self.bytes_mut()
+            .copy_within(end - bytes..end, start - bytes);
     }
 }
 
