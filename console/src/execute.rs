@@ -237,10 +237,10 @@ impl Console {
                     if store.is_none() {
                         self.may_be_removed(*app)?;
                     }
-                    let known = checkpoints::knows(&folder, *app)?;
+                    let known = checkpoints::knows(&folder, *app);
                     self.remove_checkpoints(&folder, *app)?;
                     // What other hosts and a bucket had of it is not known here.
-                    if !known && folder.host.is_none() && !bucket::has(&folder) {
+                    if !known? && folder.host.is_none() && !bucket::has(&folder) {
                         bail!(checkpoints::none_of(&folder, *app));
                     }
                 }

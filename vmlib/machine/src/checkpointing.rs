@@ -348,6 +348,13 @@ impl Checkpointing {
         out.push_back(Step::End(self.key.0, self.end(result)));
     }
 
+    /// Somebody else has come to wait for the end of this one: if it is about to end, that is said again.
+    pub fn also_for(&mut self, now: Time) {
+        if matches!(self.stage, Stage::Closing { .. }) {
+            self.again = now;
+        }
+    }
+
     /// What somebody is told who waits for the end of this one, if the application ends with it.
     pub fn end_for(&self, ask: &CheckpointAsk) -> Option<CheckpointEnd> {
         let Stage::Closing {
@@ -356,20 +363,21 @@ impl Checkpointing {
         else {
             return None;
         };
-        let (is_wished, how) = match (self.stop?, ask.stop) {
-            (Stop::End, Some(Stop::End)) | (Stop::Suspend(_), Some(Stop::Suspend(_))) => (true, ""),
-            (Stop::End, _) => (
-                false,
-                "stopped with a checkpoint: 'vm checkpoints' shows it",
-            ),
-            (Stop::Suspend(_), _) => (false, "suspended: 'vm ps' shows it"),
+        let other = |how: &str| {
+            let text = format!("somebody else has had the application {how}");
+            Err(Failed::new(FailKind::NoSuchTask, text))
         };
-        let result = match is_wished {
-            true => Ok(report.clone()),
-            false => {
-                let text = format!("somebody else has had the application {how}");
-                Err(Failed::new(FailKind::NoSuchTask, text))
+        let result = match (self.stop?, ask.stop) {
+            (Stop::End, Some(Stop::End)) => Ok(report.clone()),
+            // A drain is content with any suspension; for somebody it is to be as he said.
+            (Stop::Suspend(made), Some(Stop::Suspend(wished)))
+                if wished.drained != HostId::NONE
+                    || (made.drained, made.for_ms) == (wished.drained, wished.for_ms) =>
+            {
+                Ok(report.clone())
             }
+            (Stop::End, _) => other("stopped with a checkpoint: 'vm checkpoints' shows it"),
+            (Stop::Suspend(_), _) => other("suspended: 'vm ps' shows it"),
         };
         Some(CheckpointEnd {
             request: ask.request,
@@ -668,6 +676,34 @@ mod tests {
             matches!(&said[..], [Step::Own(order)] if matches!(**order, Order::CommitAsk(_))),
             "{said:?}"
         );
+        let ask = |stop| CheckpointAsk {
+            request: 10,
+            app,
+            stop,
+        };
+        assert_eq!(setting.making.end_for(&ask(stop)), None);
+        let (epoch, result) = (5, Ok(()));
+        let committed = Committed { app, epoch, result };
+        setting.making.on_committed(setting.now, committed);
+        let said = setting.says();
+        let [Step::Own(order)] = &said[..] else {
+            panic!("{said:?}");
+        };
+        let Order::CutClose(close) = &**order else {
+            panic!("{order:?}");
+        };
+        let [(ASKER, end)] = &close.ends[..] else {
+            panic!("{close:?}");
+        };
+        // For whoever comes now it is said again, at once.
+        let now = setting.now;
+        assert!(setting.making.deadline() > now);
+        setting.making.also_for(now);
+        assert_eq!(setting.making.deadline(), now);
+        let same = setting.making.end_for(&ask(stop)).expect("it ends");
+        assert_eq!((same.request, same.result), (10, end.result.clone()));
+        let other = setting.making.end_for(&ask(None)).expect("it ends");
+        assert!(other.result.is_err());
     }
 
     #[test]

@@ -207,7 +207,7 @@ impl Coordinator {
     ) {
         let key = (asker, ask.request);
         let is_it = |(asker, ask): &(HostId, CheckpointAsk)| (*asker, ask.request) == key;
-        match &self.checkpoint {
+        match &mut self.checkpoint {
             Some(making) if making.key() == key || self.waiting.iter().any(is_it) => {}
             Some(_) if self.waiting.len() >= limits::CHECKPOINTS_WAITING_MAX => {
                 let max = limits::CHECKPOINTS_WAITING_MAX;
@@ -221,7 +221,11 @@ impl Coordinator {
                 };
                 send(asker, &Order::CheckpointEnd(end), out);
             }
-            Some(_) => self.waiting.push_back((asker, *ask)),
+            Some(making) => {
+                self.waiting.push_back((asker, *ask));
+                making.also_for(now);
+                self.go_on(now, out);
+            }
             None => {
                 self.checkpoint = Some(Checkpointing::new(now, asker, ask));
                 self.go_on(now, out);

@@ -11,10 +11,11 @@
 //! with each failure another one: when there is room for all its tasks. After
 //! [`limits::RECOVERIES_MAX`] failures that waits until a host joins, or takes tasks again.
 
-use super::{Agreed, Applied, HostPhase, Void, recover::Failure};
+use super::{Agreed, Applied, HostPhase, Task, Void, recover::Failure};
 use std::sync::Arc;
 use vm_wire::{
     HostId, Tid,
+    agreed::ExitStatus,
     checkpoint::{Stop, Suspend},
     limits,
 };
@@ -63,6 +64,14 @@ impl Agreed {
     /// An application that is suspended.
     pub fn suspended(&self, app: Tid) -> Option<&Suspension> {
         self.suspended.get(&app)
+    }
+
+    /// Whether an application has ended with a checkpoint, as long as its tasks are remembered.
+    pub fn was_stopped(&self, app: Tid) -> bool {
+        let last = self.ended.iter().rev();
+        let mut tasks = last.filter_map(|tid| self.tasks.get(tid));
+        let with_it = |task: &Task| task.app == app && task.status == Some(ExitStatus::Suspended);
+        self.suspended.contains_key(&app) || tasks.any(with_it)
     }
 
     /// All of them, by application.

@@ -24,6 +24,8 @@ pub(super) struct CheckpointAsked {
     ask: CheckpointAsk,
     /// When it was last asked, and the application's last epoch then.
     asked: (Time, u32),
+    /// The life of the application in which it was asked.
+    generation: u32,
     /// A cut was under way when it was last looked at: it waits for the end of that, or is that.
     waits: bool,
     /// The log says that it was made and that the application has ended with it.
@@ -51,6 +53,7 @@ impl Daemon {
             asker,
             ask,
             asked: (self.now, 0),
+            generation: self.agreement.state().epochs(app).generation,
             waits: false,
             ended: false,
         };
@@ -172,8 +175,11 @@ impl Daemon {
     }
 
     /// An application has another coordinator: it knows nothing of what the last one was asked. What
-    /// was asked in an earlier life of it, which has ended with a checkpoint, is over.
+    /// was asked in an earlier life of it is over.
     pub(super) fn ask_checkpoints_again(&mut self, app: Tid, out: &mut Outbox) {
+        let life = self.agreement.state().epochs(app).generation;
+        let is_over = |asked: &CheckpointAsked| asked.generation != life && !asked.ended;
+        self.end_checkpoints(app, is_over, out);
         let asked = self.asked_checkpoints.values();
         let asks: Vec<CheckpointAsk> = asked
             .filter(|asked| asked.ask.app == app && !asked.ended)
@@ -191,17 +197,27 @@ impl Daemon {
         }
     }
 
-    /// An application has ended, and with it its coordinator. If it was stopped with a checkpoint
-    /// (`stopped`), that one's daemon tells.
-    pub(super) fn forget_checkpoints(&mut self, app: Tid, stopped: bool, out: &mut Outbox) {
+    /// An application has ended, and with it its coordinator. If it was stopped with a checkpoint,
+    /// that one's daemon tells.
+    pub(super) fn forget_checkpoints(&mut self, app: Tid, out: &mut Outbox) {
         self.costs.remove(&app);
         if self.agreement.state().recovering(app).is_none() {
             self.again.remove(&app);
         }
-        if stopped || self.agreement.state().suspended(app).is_some() {
+        if self.agreement.state().was_stopped(app) {
             return self.await_end_report(app);
         }
-        let of_app = |_: &u64, asked: &mut CheckpointAsked| asked.ask.app == app;
+        self.end_checkpoints(app, |_| true, out);
+    }
+
+    /// The application of these wishes has ended.
+    fn end_checkpoints(
+        &mut self,
+        app: Tid,
+        which: impl Fn(&CheckpointAsked) -> bool,
+        out: &mut Outbox,
+    ) {
+        let of_app = |_: &u64, asked: &mut CheckpointAsked| asked.ask.app == app && which(asked);
         let gone: Vec<_> = self.asked_checkpoints.extract_if(.., of_app).collect();
         for (_, asked) in gone {
             let answer = Answer::Failed(self.no_such_task(app));

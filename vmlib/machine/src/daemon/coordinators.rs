@@ -22,7 +22,7 @@ use crate::{Agreed, Coordinated, MoveKey, Outbox, Output, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     Body, Frame, HostId, Message, Op, Tid,
-    agreed::{Change, ExitStatus},
+    agreed::Change,
     coordinator::{CoordinatorReady, Heard, Mail, Serve},
     limits,
     peer::{MoveAsk, MoveCancel, MoveOrder, MoveReported, MoveState, Order},
@@ -68,8 +68,9 @@ pub(super) struct Coordinators {
     last: u64,
     /// Applications of which a term was proposed and is not applied yet.
     proposed: BTreeSet<Tid>,
-    /// Moves that wait until a coordinator here serves, with their applications and since when.
-    waiting: BTreeMap<(Tid, MoveKey), (Time, Order)>,
+    /// Wishes that wait until a coordinator here serves, with their applications, since when, and in
+    /// which life of the application.
+    waiting: BTreeMap<(Tid, MoveKey), (Time, u32, Order)>,
 }
 
 impl Daemon {
@@ -113,9 +114,9 @@ impl Daemon {
     /// Likewise, of the application of a task to which something happened.
     pub(super) fn review_coordinator_of(&mut self, tid: Tid, out: &mut Outbox) {
         let task = self.agreement.state().task(tid);
-        if let Some((app, status)) = task.map(|task| (task.app, task.status)) {
+        if let Some(app) = task.map(|task| task.app) {
             self.review_coordinator(app, out);
-            self.forget_application(app, status == Some(ExitStatus::Suspended), out);
+            self.forget_application(app, out);
         }
     }
 
@@ -205,8 +206,9 @@ impl Daemon {
         let all = (app, (HostId(0), 0))..=(app, (HostId(u16::MAX), u64::MAX));
         let waiting = self.coordinators.waiting.range(all);
         for key in waiting.map(|(key, _)| *key).collect::<Vec<_>>() {
-            if let Some((since, ask)) = self.coordinators.waiting.remove(&key)
+            if let Some((since, life, ask)) = self.coordinators.waiting.remove(&key)
                 && self.now < since + limits::COORDINATOR_WAIT
+                && life == self.agreement.state().epochs(app).generation
             {
                 let (_, (asker, _)) = key;
                 self.mail_to_coordinator(app, asker, &ask, out);
@@ -477,9 +479,8 @@ impl Daemon {
         }
     }
 
-    /// A task has ended, perhaps because its application was stopped with a checkpoint. Without its
-    /// application there is no coordinator that would answer or order.
-    fn forget_application(&mut self, app: Tid, stopped: bool, out: &mut Outbox) {
+    /// A task has ended. Without its application there is no coordinator that would answer or order.
+    fn forget_application(&mut self, app: Tid, out: &mut Outbox) {
         let state = self.agreement.state();
         if state.tasks_of(app).next().is_some() {
             return;
@@ -492,6 +493,7 @@ impl Daemon {
         });
         let held = &mut self.move_orders.held;
         held.retain(|_, (_, _, order)| !of_app(order.tid));
+        self.coordinators.waiting.retain(|(of, _), _| *of != app);
         let asked = self.asked_moves.iter();
         let asked = asked.filter_map(|(number, asked)| Some((*number, asked.driven.as_ref()?)));
         let gone: Vec<(u64, Tid)> = asked
@@ -501,7 +503,7 @@ impl Daemon {
         for (number, tid) in gone {
             self.end_asked(number, tid, self.no_such_task(tid), out);
         }
-        self.forget_checkpoints(app, stopped, out);
+        self.forget_checkpoints(app, out);
     }
 
     /// Somebody wants a move driven by the coordinator here, which may not serve yet.
@@ -519,11 +521,11 @@ impl Daemon {
         if self.serving_coordinator(app).is_some() {
             return self.mail_to_coordinator(app, key.0, &ask, out);
         }
-        let now = self.now;
+        let (now, life) = (self.now, self.agreement.state().epochs(app).generation);
         let waiting = &mut self.coordinators.waiting;
-        waiting.retain(|_, (since, _)| now < *since + limits::COORDINATOR_WAIT);
+        waiting.retain(|_, (since, ..)| now < *since + limits::COORDINATOR_WAIT);
         if waiting.len() < limits::MOVES_WAITING_MAX {
-            waiting.insert((app, key), (now, ask));
+            waiting.insert((app, key), (now, life, ask));
         }
         self.review_coordinator(app, out);
     }

@@ -377,6 +377,7 @@ impl Daemon {
         if epochs.cut.is_some() && epochs.epoch == epoch {
             if let Some(cut) = self.cuts.get_mut(&app) {
                 cut.ends = ends;
+                cut.ends.truncate(1 + limits::CHECKPOINTS_WAITING_MAX);
             }
             if !self.agreement.is_pending() {
                 self.agreement.propose(Change::CutEnd { app, epoch, saved });
@@ -488,6 +489,7 @@ impl Daemon {
         }
         self.tell_cut_closed(app, epoch, saved, out);
         self.review_held(app, out);
+        self.drain_on();
         self.review_policy(app);
     }
 

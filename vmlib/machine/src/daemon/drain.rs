@@ -151,6 +151,12 @@ fn nowhere() -> Failed {
     Failed::new(FailKind::Refused, text)
 }
 
+/// The host takes tasks again.
+fn taken_back() -> Failed {
+    let text = "the drain was taken back; the other tasks run on where they are";
+    Failed::new(FailKind::Refused, text)
+}
+
 impl Daemon {
     /// Somebody here wants the tasks of a host to leave. The answer comes with the end of it.
     pub(super) fn ask_drain(
@@ -342,8 +348,21 @@ impl Daemon {
     pub(super) fn on_host_resumed(&mut self, host: HostId, out: &mut Outbox) {
         self.answer_resumed(host, out);
         if host == self.me {
-            let text = "the drain was taken back; the other tasks run on where they are";
-            self.give_up_drain(Failed::new(FailKind::Refused, text), out);
+            self.give_up_drain(taken_back(), out);
+        }
+    }
+
+    /// A drain that is wanted and for which nothing is on its way into the log any more has begun, or was
+    /// taken back: this daemon may have been given a state of after both.
+    fn sweep_lost_drain(&mut self, out: &mut Outbox) {
+        let waits = |drain: &Drain| !drain.active && !drain.saves && !drain.askers.is_empty();
+        let settled = self.decisions.is_empty() && !self.agreement.is_pending();
+        if !self.drain.as_ref().is_some_and(waits) || !settled {
+            return;
+        }
+        match self.agreement.state().is_draining(self.me) {
+            true => self.begin_drain(),
+            false => self.give_up_drain(taken_back(), out),
         }
     }
 
@@ -401,6 +420,7 @@ impl Daemon {
 
     /// Does the next steps of this host's drain.
     pub(super) fn review_drain(&mut self, out: &mut Outbox) {
+        self.sweep_lost_drain(out);
         self.review_saves(out);
         while let Some(drain) = self.drain.as_mut().filter(|drain| drain.active)
             && drain.underway.len() < limits::DRAIN_MOVES
@@ -593,6 +613,13 @@ impl Daemon {
         if drain.active || drain.saves {
             drain.waiting.extend(std::mem::take(&mut drain.later));
             self.set_timer(now + limits::DRAIN_LOOK, Timer::Drain);
+        }
+    }
+
+    /// A checkpoint has ended: tasks that waited for that may leave.
+    pub(super) fn drain_on(&mut self) {
+        if let Some(drain) = self.drain.as_mut().filter(|drain| drain.active) {
+            drain.waiting.extend(std::mem::take(&mut drain.later));
         }
     }
 

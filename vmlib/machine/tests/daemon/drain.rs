@@ -12,7 +12,7 @@ use vm_wire::{
     console::{Answer, HostState, Request},
     limits,
     peer::{DrainReport, DrainWay, MoveWay},
-    task::{FailKind, Place, Spawned},
+    task::{FailKind, GroupChange, GroupView, Place, Spawned},
 };
 
 /// The leader's host takes no part: n1. A master on n4, so many workers on n2; n3 is free.
@@ -332,4 +332,24 @@ fn a_check_says_beforehand_what_a_move_says() {
     // All that drained went to n2, and nothing else takes it.
     assert_eq!(check(&mut world), [anywhere(&mut world)]);
     assert!(check(&mut world)[0].contains("no other host that takes tasks"));
+}
+
+#[test]
+fn who_drains_a_host_that_is_far_behind_is_told_that_it_was_taken_back_meanwhile() {
+    let mut world = World::with_log(4, 16);
+    let master = world.master(1, "master");
+    world.behind = Some(HostId(4));
+    let asked = wish(&mut world, 4, 4);
+    world.run_until("it drains", |world| phase(world, 4) == HostPhase::Draining);
+    assert_eq!(undrain(&mut world, 1, 4), Answer::Done);
+    for join in [true, false].repeat(10) {
+        let group = "g".to_owned();
+        let change = GroupChange { group, join };
+        world.ask::<GroupView>(master, &change).expect("it may");
+    }
+    assert_eq!(world.console_answer(asked.0, asked.1), None);
+    world.behind = None;
+    let (kind, text) = refusal(answer(&mut world, asked));
+    assert_eq!(kind, FailKind::Refused);
+    assert!(text.contains("was taken back"), "{text}");
 }

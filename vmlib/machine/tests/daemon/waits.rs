@@ -10,6 +10,7 @@ use std::time::Duration;
 use vm_machine::{ConnId, Input};
 use vm_wire::{
     HostId, Message as _, Tid,
+    agreed::ExitStatus,
     checkpoint::{CheckpointReport, Policy},
     console::{Answer, Request},
     limits,
@@ -103,6 +104,48 @@ fn who_waits_behind_a_stop_is_told_how_it_ended_and_wants_nothing_of_the_next_li
         assert_eq!(failed.kind, FailKind::NoSuchTask);
         assert!(failed.text.contains("somebody else has had"), "{failed}");
     }
+    let restart = world.wish_restart(1, master);
+    world.restarted(restart).expect("it can be brought back");
+    world.run_for(2 * limits::COORDINATOR_WAIT);
+    assert_eq!(world.store.committed.len(), 1);
+    check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn who_waits_behind_a_suspension_is_content_only_if_it_is_the_same() {
+    let (mut world, master, _) = setting();
+    world.store.slow = true;
+    let first = wish(&mut world, 1, &Request::Suspend(master, 0));
+    world.run_until("all are saved", |world| world.store.waiting.len() == 3);
+    let same = wish(&mut world, 2, &Request::Suspend(master, 0));
+    let shorter = wish(&mut world, 3, &Request::Suspend(master, 60_000));
+    world.run_for(Duration::from_secs(1));
+    world.store_images();
+    world.run_for(Duration::from_secs(1));
+    let results = [first, same, shorter].map(|wish| known(&world, wish).expect("it is told"));
+    assert_eq!(results.map(|result| result.is_ok()), [true, true, false]);
+}
+
+#[test]
+fn what_is_asked_of_a_coordinator_that_does_not_serve_yet_is_not_done_in_the_next_life() {
+    let (mut world, master, workers) = setting();
+    let saved = wish(&mut world, 1, &Request::Checkpoint(master, false));
+    world.checkpointed(saved).expect("they can be saved");
+    world.no_coordinators = true;
+    let serving = world.daemon(4).serving_coordinator(master);
+    let (number, _) = serving.expect("it serves");
+    world.input(HostId(4), Input::CoordinatorGone(number));
+    let stop = wish(&mut world, 1, &Request::Checkpoint(master, true));
+    world.run_for(Duration::from_millis(100));
+    for tid in [master, workers[0], workers[1]] {
+        world.die(tid, ExitStatus::Code(1));
+    }
+    world.run_for(Duration::from_secs(1));
+    let failed = known(&world, stop)
+        .expect("it is told")
+        .expect_err("it has ended");
+    assert_eq!(failed.kind, FailKind::NoSuchTask);
+    world.no_coordinators = false;
     let restart = world.wish_restart(1, master);
     world.restarted(restart).expect("it can be brought back");
     world.run_for(2 * limits::COORDINATOR_WAIT);
