@@ -203,6 +203,17 @@ impl Daemon {
         self.on_move_end(end, out);
     }
 
+    /// Moves that are wanted here end: their tasks have.
+    pub(super) fn end_moves(&mut self, which: impl Fn(&Driven) -> bool, out: &mut Outbox) {
+        let asked = self.asked_moves.iter();
+        let driven = asked.filter_map(|(number, asked)| Some((*number, asked.driven.as_ref()?)));
+        let over = driven.filter(|(_, driven)| which(driven));
+        let over: Vec<(u64, Tid)> = over.map(|(number, it)| (number, it.ask.tid)).collect();
+        for (number, tid) in over {
+            self.end_asked(number, tid, self.no_such_task(tid), out);
+        }
+    }
+
     pub(super) fn on_move_progress(&mut self, progress: &MoveProgress) {
         let asked = self.asked_moves.get_mut(&progress.request);
         if let Some(driven) = asked.and_then(|asked| asked.driven.as_mut()) {

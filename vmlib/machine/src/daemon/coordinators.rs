@@ -480,7 +480,7 @@ impl Daemon {
     }
 
     /// A task has ended. Without its application there is no coordinator that would answer or order.
-    fn forget_application(&mut self, app: Tid, out: &mut Outbox) {
+    pub(super) fn forget_application(&mut self, app: Tid, out: &mut Outbox) {
         let state = self.agreement.state();
         if state.tasks_of(app).next().is_some() {
             return;
@@ -494,15 +494,13 @@ impl Daemon {
         let held = &mut self.move_orders.held;
         held.retain(|_, (_, _, order)| !of_app(order.tid));
         self.coordinators.waiting.retain(|(of, _), _| *of != app);
-        let asked = self.asked_moves.iter();
-        let asked = asked.filter_map(|(number, asked)| Some((*number, asked.driven.as_ref()?)));
-        let gone: Vec<(u64, Tid)> = asked
-            .filter(|(_, driven)| of_app(driven.ask.tid) && driven.phase.is_none())
-            .map(|(number, driven)| (number, driven.ask.tid))
-            .collect();
-        for (number, tid) in gone {
-            self.end_asked(number, tid, self.no_such_task(tid), out);
-        }
+        let tids = self.asked_moves.values();
+        let tids = tids.filter_map(|asked| Some(asked.driven.as_ref()?.ask.tid));
+        let over: BTreeSet<Tid> = tids.filter(|tid| of_app(*tid)).collect();
+        self.end_moves(
+            |driven| over.contains(&driven.ask.tid) && driven.phase.is_none(),
+            out,
+        );
         self.forget_checkpoints(app, out);
     }
 

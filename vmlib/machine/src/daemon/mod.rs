@@ -117,7 +117,7 @@ use stock::Gathering;
 use tasks::LocalTask;
 use vm_wire::{
     Frame, HostId, MachineId, Tid,
-    agreed::HostFacts,
+    agreed::{ExitStatus, HostFacts},
     limits,
     peer::{Joined, MoveOffer, TaskAnswer},
     task::Watched,
@@ -662,6 +662,10 @@ impl Daemon {
                 tid, host, status, ..
             } => {
                 self.on_exited(tid, host, status, out);
+                if status == ExitStatus::RolledBack {
+                    // The state may know of its next life already.
+                    self.end_moves(|driven| driven.ask.tid == tid, out);
+                }
                 self.review_coordinator_of(tid, out);
                 self.room_may_be(out);
             }

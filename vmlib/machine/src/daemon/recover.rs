@@ -112,7 +112,7 @@ impl Daemon {
         out.push_back(Output::Note(text.clone()));
         self.tell_run(app, &text, out);
         self.end_run(app, ExitStatus::RolledBack, out);
-        self.forget_checkpoints(app, out);
+        self.forget_application(app, out);
     }
 
     /// Tells the console of an application, if that is here.

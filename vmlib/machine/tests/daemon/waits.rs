@@ -2,9 +2,9 @@
 //! of the application in which somebody had it.
 
 use crate::{
-    checkpoints::{being_written, check, ended_untold, setting},
+    checkpoints::{being_written, check, ended_untold, setting, setting_in},
     drain,
-    world::{Carry, World},
+    world::{Carry, World, on},
 };
 use std::time::Duration;
 use vm_machine::{ConnId, Input};
@@ -275,4 +275,27 @@ fn who_waits_is_not_given_up_between_two_checkpoints() {
         let before = Duration::from_micros(250 * before);
         assert!(stopped_after(looked - before), "{before:?}");
     }
+}
+
+#[test]
+fn a_move_that_was_wanted_before_its_application_went_back_is_over_though_its_host_lags() {
+    let (mut world, master, _) = setting_in(World::new(5));
+    let saved = wish(&mut world, 1, &Request::Checkpoint(master, false));
+    world.checkpointed(saved).expect("they can be saved");
+    let unsaved = world.spawn(master, "worker", 1, on(2)).tids[0];
+    let serving = world.daemon(4).serving_coordinator(master);
+    let (number, _) = serving.expect("it serves");
+    world.no_coordinators = true;
+    world.input(HostId(4), Input::CoordinatorGone(number));
+    let moved = world.wish_move(5, unsaved, 3);
+    world.run_for(Duration::from_millis(100));
+    world.behind = Some(HostId(5));
+    world.no_coordinators = false;
+    world.crash(4);
+    world.run_until("it goes on", |world| {
+        world.is_enrolled(master) && world.processes[&master].host != HostId(4)
+    });
+    world.behind = None;
+    let failed = world.moved(moved).expect_err("its life is over");
+    assert_eq!(failed.kind, FailKind::NoSuchTask, "{failed}");
 }
