@@ -438,8 +438,9 @@ impl EventLoop {
                     second,
                     full,
                     compress,
+                    standing: !copied,
                 };
-                self.moves.store(tid, (app, id), (copied, form), context);
+                self.moves.store(tid, (app, id), form, context);
             }
             Output::ExpectCopy {
                 ticket,

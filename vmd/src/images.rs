@@ -51,10 +51,11 @@ const CONTENT: &str = "content";
 const FILE: &str = "file";
 /// How the form of an image begins in words, if the store is this host's own.
 const LOCAL: &str = "local";
-/// How it ends, if the image is stored in full or compressed, or both in this order: no name of a host
-/// has either.
+/// How it ends, in this order, if the image is stored in full, if it is compressed, and if its task
+/// stands until it has written it: no name of a host has any of these.
 const FULL: &str = "!";
 const COMPRESSED: &str = "%";
+const STANDING: &str = "=";
 /// Added to the nice value of a writer: it goes on beside the tasks whose copies it writes, and gets a
 /// quarter of the time that one of them gets, where processors are short.
 const LATER: i32 = 5;
@@ -222,6 +223,8 @@ pub struct Form {
     pub full: bool,
     /// Its file is compressed.
     pub compress: bool,
+    /// The task stands until it has written it.
+    pub standing: bool,
 }
 
 fn write(
@@ -235,9 +238,11 @@ fn write(
     let id = CheckpointId::parse(id).context("no name of a checkpoint")?;
     // Where that is not allowed, it is as urgent as others.
     let _ = nice(LATER);
+    let (form, standing) = ending(form, STANDING);
     let (form, compress) = ending(form, COMPRESSED);
     let (form, full) = ending(form, FULL);
     let mut store = Store::open(root)?.in_full(full).compressed(compress);
+    store = store.cached(standing);
     if let Some(second) = form.strip_prefix(LOCAL) {
         store = store.of_host(host).copied_to(second.strip_prefix(':'));
     }
@@ -336,6 +341,7 @@ impl Place {
         };
         words.push_str(if form.full { FULL } else { "" });
         words.push_str(if form.compress { COMPRESSED } else { "" });
+        words.push_str(if form.standing { STANDING } else { "" });
         let words = [
             &self.host,
             &self.quota.to_string(),

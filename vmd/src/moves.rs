@@ -146,20 +146,21 @@ impl Moves {
         &mut self,
         tid: Tid,
         (app, id): (Tid, CheckpointId),
-        (copied, form): (bool, Form),
+        form: Form,
         context: &mut Context,
     ) {
         let (out, way) = match pipe() {
             Ok(ends) => ends,
             Err(error) => return refuse(tid, &error, context),
         };
-        self.unread.insert(tid, Unread { out, app, id, form });
-        let order = match copied {
-            true => Freeze::Copied,
-            false => Freeze::Checkpoint,
+        let standing = form.standing;
+        let order = match standing {
+            true => Freeze::Checkpoint,
+            false => Freeze::Copied,
         };
+        self.unread.insert(tid, Unread { out, app, id, form });
         self.expect_image(tid, way, order, None);
-        if !copied {
+        if standing {
             self.store_copy(tid, context);
         }
     }

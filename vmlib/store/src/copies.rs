@@ -56,6 +56,13 @@ impl<D: Disk> Store<D> {
         self
     }
 
+    /// Has images go through the kernel's cache, if `cached`: it takes them sooner than a disk, in which
+    /// they are all the same when they are finished. For tasks that stand until they have written them.
+    pub fn cached(mut self, cached: bool) -> Self {
+        self.cached = cached;
+        self
+    }
+
     /// Whether an increment of that part can be written here: it is in this store, and copied to where
     /// the increment will be.
     pub(crate) fn can_base(&self, base: &Part) -> bool {

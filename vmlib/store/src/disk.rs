@@ -5,7 +5,7 @@
 //! a rename that was not synced may have happened or not; a rename itself is never half done.
 
 use rustix::{
-    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl},
     io::Errno,
 };
 use std::{
@@ -25,9 +25,11 @@ pub trait Disk: Clone {
 
     /// Makes a file for writing, which is the owner's only. Fails if there is one.
     fn create(&self, path: &Path) -> io::Result<Self::File>;
-    /// What is written to the file from here on is not kept in memory for later, if it comes in whole
-    /// pages which begin where a page begins. Otherwise, and where that cannot be, nothing changes.
-    fn bypass_cache(&self, _file: &mut Self::File) {}
+    /// Whether what is written to the file from here on is kept in memory for later. It is, also if it
+    /// should bypass that, unless it comes in whole pages which begin where a page begins.
+    fn bypass_cache(&self, _file: &mut Self::File, _bypass: bool) {}
+    /// What is in the cache of a file, and on the disk, is not kept there any longer.
+    fn leave_cache(&self, _file: &mut Self::File) {}
     /// Opens a file for reading, and says how many bytes it has.
     fn open(&self, path: &Path) -> io::Result<(Self::File, u64)>;
     /// Returns when what was written to the file is on the disk. Its name need not be.
@@ -126,8 +128,13 @@ impl Disk for System {
         Ok(SystemFile::new(file))
     }
 
-    fn bypass_cache(&self, file: &mut SystemFile) {
-        file.set_direct(true);
+    fn bypass_cache(&self, file: &mut SystemFile, bypass: bool) {
+        file.set_direct(bypass);
+    }
+
+    fn leave_cache(&self, file: &mut SystemFile) {
+        // It would be used up by others in time.
+        let _ = fadvise(&file.file, 0, None, Advice::DontNeed);
     }
 
     fn open(&self, path: &Path) -> io::Result<(SystemFile, u64)> {
@@ -192,7 +199,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("file");
         let mut file = System.create(&path).expect("a file");
-        System.bypass_cache(&mut file);
+        System.bypass_cache(&mut file, true);
         let bytes: Vec<u8> = (0..5 * PAGE).map(|at| (at % 251) as u8).collect();
         let start = bytes.as_ptr().align_offset(PAGE);
         let (whole, rest) = bytes[start..].split_at(3 * PAGE);

@@ -67,7 +67,7 @@ impl<D: Disk> PartWriter<D> {
     ) -> Result<Self, StoreError> {
         let path = folder.join(format!("{name}{}", name::NEW));
         let mut file = create(&disk, &path)?;
-        disk.bypass_cache(&mut file);
+        disk.bypass_cache(&mut file, true);
         Ok(PartWriter {
             folder: folder.to_owned(),
             path: Some(path),
@@ -88,6 +88,12 @@ impl<D: Disk> PartWriter<D> {
     /// Compresses what comes. The quota is that of its file.
     pub(crate) fn compressed(mut self) -> Self {
         self.compressor = Some(Box::new(Compressor::new()));
+        self
+    }
+
+    /// What comes goes through the cache.
+    pub(crate) fn cached(mut self) -> Self {
+        self.disk.bypass_cache(&mut self.file, false);
         self
     }
 
@@ -223,6 +229,7 @@ impl<D: Disk> PartWriter<D> {
         self.end()?;
         let path = self.path();
         self.disk.sync(&mut self.file).step("sync", &path)?;
+        self.disk.leave_cache(&mut self.file);
         if let Some(new) = &self.path {
             self.disk.rename(new, &path).step("rename to", &path)?;
         }

@@ -30,6 +30,8 @@ pub struct Store<D: Disk = System> {
     pub(crate) full: bool,
     /// The files of images are compressed.
     pub(crate) compress: bool,
+    /// They go through the cache.
+    pub(crate) cached: bool,
 }
 
 /// How closely parts are looked at.
@@ -140,6 +142,7 @@ impl<D: Disk> Store<D> {
             copy,
             full: false,
             compress: false,
+            cached: false,
         }
     }
 

@@ -70,6 +70,9 @@ impl<D: Disk> CheckpointWriter<D> {
         if self.store.compress {
             file = file.compressed();
         }
+        if self.store.cached {
+            file = file.cached();
+        }
         let path = file.path();
         let form = match self.store.way(self.app, self.id, &name) {
             Way::Increment(base, index) => {

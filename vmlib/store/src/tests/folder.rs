@@ -103,6 +103,42 @@ fn a_part_is_what_was_read_with_its_length_and_hash() {
 }
 
 #[test]
+fn images_of_tasks_that_stand_go_through_the_cache() {
+    const O_DIRECT: u32 = 0o40000;
+    let (_folder, store) = store();
+    let is_direct = |cached, epoch| {
+        let writer = store.clone().cached(cached).begin(APP, id(epoch));
+        let mut image = writer.expect("a checkpoint").image(APP, "alpha", None);
+        let flags = fs::read_dir("/proc/self/fd")
+            .expect("our own")
+            .find_map(|fd| {
+                let fd = fd.expect("a name");
+                let folder = store.folder(APP, id(epoch));
+                let is_ours = fs::read_link(fd.path()).is_ok_and(|file| file.starts_with(folder));
+                let info = fs::read_to_string(Path::new("/proc/self/fdinfo").join(fd.file_name()));
+                let flags = info
+                    .ok()?
+                    .lines()
+                    .nth(1)?
+                    .strip_prefix("flags:")?
+                    .trim()
+                    .to_owned();
+                is_ours.then(|| u32::from_str_radix(&flags, 8).expect("octal"))
+            });
+        let bytes = content(id(epoch), "image");
+        let image = image.as_mut().expect("an image");
+        image.copy(&mut &bytes[..]).expect("room");
+        flags.expect("it is open") & O_DIRECT != 0
+    };
+    assert!(!is_direct(true, 1));
+    let on_disk = rustix::fs::statfs(store.root())
+        .expect("a file system")
+        .f_type;
+    const EXT4: u64 = 0xef53;
+    assert!(is_direct(false, 2) || on_disk as u64 != EXT4);
+}
+
+#[test]
 fn a_part_within_its_quota_is_written_and_one_byte_more_is_not() {
     let (_folder, store) = store();
     let writer = store.begin(APP, id(1)).expect("a checkpoint");
