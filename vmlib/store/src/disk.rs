@@ -25,8 +25,8 @@ pub trait Disk: Clone {
 
     /// Makes a file for writing, which is the owner's only. Fails if there is one.
     fn create(&self, path: &Path) -> io::Result<Self::File>;
-    /// Whether what is written to the file from here on is kept in memory for later. It is, also if it
-    /// should bypass that, unless it comes in whole pages which begin where a page begins.
+    /// Says whether what is written to the file from here on is to bypass the kernel's cache. Only whole
+    /// pages which begin where a page begins do, and not on every file system.
     fn bypass_cache(&self, _file: &mut Self::File, _bypass: bool) {}
     /// What is in the cache of a file, and on the disk, is not kept there any longer.
     fn leave_cache(&self, _file: &mut Self::File) {}
