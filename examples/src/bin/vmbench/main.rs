@@ -21,7 +21,6 @@
 //! | [`relay`] | the process between those |
 //! | [`sealed`] | memory that goes to another process, encrypted |
 //! | [`others`] | what moves cost those that have no part in them |
-//! | [`away`] | when the computer itself was away |
 //! | [`saved`] | checkpoints, restarts and recovery, of machines of their own |
 //!
 //! The program that a person starts builds what is needed, starts a machine of four daemons on this
@@ -29,7 +28,6 @@
 //! would: a task that saves its own application could not look on. Its exit status is 1 when a row
 //! misses its goal.
 
-mod away;
 mod bare;
 mod measure;
 mod others;
@@ -111,12 +109,6 @@ enum Role {
     /// The other.
     #[command(hide = true)]
     Ponger,
-    /// A bare process that looks on whether the computer is there.
-    #[command(hide = true)]
-    Watch,
-    /// A bare process that computes.
-    #[command(hide = true)]
-    Work,
     /// A bare process that fills its memory from its standard input.
     #[command(hide = true)]
     BareFill {
@@ -161,8 +153,6 @@ fn main() -> Result<ExitCode> {
         Some(Role::Holders { bytes, count }) => saved::holders::master(*bytes, *count)?,
         Some(Role::Pinger) => others::pinger()?,
         Some(Role::Ponger) => others::ponger()?,
-        Some(Role::Watch) => away::watch()?,
-        Some(Role::Work) => others::work()?,
         Some(Role::BareFill { bytes }) => sealed::fill(*bytes)?,
         Some(Role::BareMemory { bytes }) => sealed::use_memory(*bytes),
         Some(Role::BareRead { files }) => saved::disk::read_here(files)?,

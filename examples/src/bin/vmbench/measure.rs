@@ -41,18 +41,22 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 freeze(&ours, plan, percent, way, arguments.turns)?
             }
             What::Move => whole(&ours, plan, arguments.turns)?,
-            What::Others(_) | What::OthersLongest => {
-                let times = match &others {
+            What::Others(_) | What::OthersCalm => {
+                let times = match &mut others {
                     Some(times) => times,
                     None => others.insert(ours.others(plan.size, &arguments.daemons)?),
                 };
-                let [moves, work, nothing] = times.each_ref().map(|times| match plan.what {
+                let [moves, alone, quiet] = times.each_mut().map(|times| match plan.what {
                     What::Others(of_thousand) => times.at(of_thousand),
-                    _ => times.longest_there(),
+                    _ => times.longest_calm(),
                 });
-                // What the computer itself does to others when both processors are busy.
-                let work = plan.goal.is_none().then_some(work);
-                Row::new(plan, moves, work, Some(nothing))
+                // What the computer itself does to others when memory travels.
+                Row::new(
+                    plan,
+                    moves,
+                    plan.goal.is_none().then_some(alone),
+                    Some(quiet),
+                )
             }
             _ => row(&ours, plan, arguments.turns)?,
         });

@@ -1,24 +1,19 @@
 //! What moves cost those that have no part in them: two tasks on one processor exchange 8 bytes
 //! through their daemons, while on the other processor a large task moves between two other daemons.
 //!
-//! Where a processor stands still because the computer itself was away ([`crate::away`]), a round trip
-//! takes so much longer, with moves or without. So the longest ones are told in two ways: without that
-//! time, and as the clock has them. Beside the latter is what a process does to the pair that does nothing
-//! but keep the other processor busy.
+//! On a virtual machine whose host has other work, all processors stand still now and then, for tens
+//! of milliseconds, and more often the more of them are busy. Such spans, which the kernel counts as
+//! stolen, are left out of a row that has no goal: it shows beside the others how much of the longest
+//! round trip is the computer's own.
 
-use crate::{
-    away::{self, Away},
-    rows::median,
-    sealed,
-};
+use crate::sealed;
 use anyhow::{Context, Result, ensure};
 use rustix::{
-    process::{Pid, Signal, set_parent_process_death_signal},
+    process::Pid,
     thread::{CpuSet, sched_setaffinity},
 };
 use std::{
     fs,
-    process::{Child, Command},
     time::{Duration, Instant},
 };
 use vmlib::{Bytes, Spawn, Task, Tid};
@@ -34,43 +29,82 @@ const PING: i32 = 4;
 /// Of each of their messages. Bytes.
 const SIZE: usize = 8;
 
-/// Rounds of moves, of work, and of quiet.
+/// Rounds of quiet and moves.
 const ROUNDS: usize = 5;
 /// Moves of one round, there and back.
 const MOVES: usize = 2;
+/// How long it is looked at once whether the computer was there.
+const SPAN: Duration = Duration::from_millis(20);
 /// Round trips before each measurement that do not count.
 const WARM: u32 = 1_000;
 
-/// Round trips of several rounds, in microseconds. Each figure is the median of those of the rounds.
+/// Round trips in microseconds.
 #[derive(Debug, Default)]
-pub struct Times(Vec<Round>);
-
-#[derive(Debug)]
-struct Round {
-    /// Ascending.
+pub struct Times {
     all: Vec<f64>,
-    /// The longest, without the time in which the computer was away.
-    longest_there: f64,
+    /// The longest of each span in which the computer was there all the time.
+    longest: Vec<f64>,
 }
 
 impl Times {
-    fn add(&mut self, mut all: Vec<f64>, longest_there: f64) {
-        all.sort_by(f64::total_cmp);
-        self.0.push(Round { all, longest_there });
-    }
-
     /// The one that so many of a thousand are not above.
-    pub fn at(&self, per_mille: usize) -> f64 {
-        let at = |round: &Round| {
-            let at = round.all.len().saturating_sub(1) * per_mille / 1000;
-            round.all.get(at).copied().unwrap_or(0.0)
-        };
-        median(self.0.iter().map(at).collect())
+    pub fn at(&mut self, per_mille: usize) -> f64 {
+        self.all.sort_by(f64::total_cmp);
+        let last = self.all.len().saturating_sub(1);
+        let at = last * per_mille / 1000;
+        self.all.get(at).copied().unwrap_or(0.0)
     }
 
-    /// The longest, without the time in which the computer was away.
-    pub fn longest_there(&self) -> f64 {
-        median(self.0.iter().map(|round| round.longest_there).collect())
+    /// The longest of those during which the computer was there.
+    pub fn longest_calm(&self) -> f64 {
+        self.longest.iter().copied().fold(0.0, f64::max)
+    }
+}
+
+/// The time of all processors that a virtual machine's host has given to others. In ticks; 0 where
+/// there is no host.
+fn stolen() -> Result<u64> {
+    let stat = fs::read_to_string("/proc/stat")?;
+    // "cpu", user, nice, system, idle, iowait, irq, softirq, steal.
+    let field = stat.split_whitespace().nth(8).context("/proc/stat")?;
+    Ok(field.parse()?)
+}
+
+/// Tells the spans in which the host took the processors away from the others: a round trip then
+/// takes as long as the host likes, with moves or without.
+struct Spans {
+    begin: Instant,
+    stolen: u64,
+    /// The longest round trip of the span that lasts.
+    longest: f64,
+    /// Of the one before: what is stolen at its end is counted a tick later.
+    last: Option<f64>,
+    /// Of those that count.
+    done: Vec<f64>,
+}
+
+impl Spans {
+    fn new() -> Result<Self> {
+        Ok(Spans {
+            begin: Instant::now(),
+            stolen: stolen()?,
+            longest: 0.0,
+            last: None,
+            done: Vec::new(),
+        })
+    }
+
+    fn add(&mut self, time: f64) -> Result<()> {
+        self.longest = self.longest.max(time);
+        if self.begin.elapsed() < SPAN {
+            return Ok(());
+        }
+        let stolen = stolen()?;
+        let is_calm = stolen == self.stolen;
+        self.done.extend(self.last.take().filter(|_| is_calm));
+        self.last = Some(self.longest).filter(|_| is_calm);
+        (self.stolen, self.longest, self.begin) = (stolen, 0.0, Instant::now());
+        Ok(())
     }
 }
 
@@ -90,45 +124,18 @@ pub fn pin(process: u32, processor: Option<usize>) -> Result<()> {
     Ok(())
 }
 
-/// What happens beside the pair, on the other processor.
+/// What happens beside the pair.
 #[derive(Debug, Clone, Copy)]
 enum Beside {
     /// A task moves.
     Moves,
-    /// A process computes.
-    Work,
+    /// As many bytes travel between two bare processes on the processor of the moves.
+    Bytes,
     Nothing,
 }
 
-/// A process that keeps the processor of the moves busy. Dropped it ends.
-struct Worker(Child);
-
-impl Worker {
-    fn start() -> Result<Self> {
-        let worker = Worker(Command::new(sealed::OWN).arg("work").spawn()?);
-        pin(worker.0.id(), Some(1))?;
-        Ok(worker)
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // It does not end by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The process.
-pub fn work() -> Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    loop {
-        std::hint::spin_loop();
-    }
-}
-
-/// Round trips with moves of a task of so many bytes, with a process beside them that computes, and with
-/// nothing; the hosts by name, those of the pair first. The daemons were pinned.
+/// Round trips with moves of a task of so many bytes, with as many bytes that travel alone, and with
+/// nothing beside; the hosts by name, those of the pair first. The daemons were pinned.
 pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> Result<[Times; 3]> {
     let spawn = |words: &[&str], host: &str| -> Result<Tid> {
         let tids = vm.spawn(&Spawn::new(program).args(words.iter().copied()).on(host))?;
@@ -140,10 +147,11 @@ pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> R
     let churner = spawn(&["churner", &bytes.to_string(), "1"], &hosts[2])?;
     vm.recv(churner, crate::ours::ANSWER)?;
     let there_and_back = [&hosts[3], &hosts[2]];
+    let memory = vec![1; bytes];
     let mut times = [(); 3].map(|()| Times::default());
     for _ in 0..ROUNDS {
         let mut length = Duration::from_secs(1);
-        let all = [Beside::Moves, Beside::Work, Beside::Nothing];
+        let all = [Beside::Moves, Beside::Bytes, Beside::Nothing];
         for (beside, times) in all.into_iter().zip(&mut times) {
             sealed::find_memory(bytes)?;
             vm.send_bytes(pinger, BEGIN, Bytes::new())?;
@@ -155,17 +163,23 @@ pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> R
                     }
                     length = begin.elapsed();
                 }
-                Beside::Work | Beside::Nothing => {
-                    let worker = matches!(beside, Beside::Work).then(Worker::start);
-                    let _worker = worker.transpose()?;
-                    // As long as the moves took.
-                    let ended = vm.recv_timeout(churner, STOP, length)?;
-                    ensure!(ended.is_none(), "it ended");
+                Beside::Bytes => {
+                    pin(std::process::id(), Some(1))?;
+                    for _ in 0..MOVES {
+                        sealed::send(&memory)?;
+                    }
+                    pin(std::process::id(), None)?;
                 }
+                // As long as the moves took.
+                Beside::Nothing => ensure!(
+                    vm.recv_timeout(churner, STOP, length)?.is_none(),
+                    "it ended"
+                ),
             }
             vm.send_bytes(pinger, REPORT, Bytes::new())?;
-            let all = vm.recv(pinger, REPORT)?.slice()?.into_owned();
-            times.add(all, vm.recv(pinger, REPORT)?.value()?);
+            for part in [&mut times.all, &mut times.longest] {
+                part.extend_from_slice(&vm.recv(pinger, REPORT)?.slice()?);
+            }
         }
     }
     for tid in [pinger, ponger, churner] {
@@ -189,11 +203,11 @@ pub fn pinger() -> Result<()> {
     let master = vm.parent().context("a pinger is spawned, not run")?;
     let ponger: Tid = vm.recv(master, BEGIN)?.value()?;
     let ball = Bytes::from(vec![0; SIZE]);
-    let mut away = Away::look_on()?;
-    let round = || -> Result<()> {
+    let round = || -> Result<f64> {
+        let begin = Instant::now();
         vm.send_bytes(ponger, PING, ball.clone())?;
         vm.recv(ponger, PING)?;
-        Ok(())
+        Ok(1e6 * begin.elapsed().as_secs_f64())
     };
     loop {
         let order = vm.recv(master, vmlib::ANY)?;
@@ -203,19 +217,14 @@ pub fn pinger() -> Result<()> {
         for _ in 0..WARM {
             round()?;
         }
-        let (mut times, mut longest_there) = (Vec::new(), 0.0);
+        let (mut times, mut spans) = (Vec::new(), Spans::new()?);
         while vm.recv_timeout(master, REPORT, Duration::ZERO)?.is_none() {
-            let begin = away::now();
-            round()?;
-            let end = away::now();
-            times.push(end - begin);
-            if end - begin > longest_there {
-                let there = end - begin - away.between(begin, end)?;
-                longest_there = there.max(longest_there);
-            }
+            let time = round()?;
+            times.push(time);
+            spans.add(time)?;
         }
         vm.send_slice(master, REPORT, &times)?;
-        vm.send(master, REPORT, &longest_there)?;
+        vm.send_slice(master, REPORT, &spans.done)?;
     }
 }
 

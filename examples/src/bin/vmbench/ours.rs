@@ -89,7 +89,7 @@ impl Ours {
                 vm.send_bytes(*partner, FLUSH, Bytes::new())?;
                 vm.recv(*partner, ANSWER)?;
             }
-            What::Freeze { .. } | What::Move | What::Others(_) | What::OthersLongest => {
+            What::Freeze { .. } | What::Move | What::Others(_) | What::OthersCalm => {
                 bail!("moves are measured by themselves")
             }
             What::Saved(_) => bail!("checkpoints are measured from outside"),

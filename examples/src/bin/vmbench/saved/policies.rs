@@ -147,10 +147,6 @@ impl<'a> App<'a> {
 
     /// Microseconds of a stretch.
     fn stretch(&mut self, way: Option<Way>) -> Result<f64> {
-        // As much as a checkpoint may take for copies of pages, or in the cache of files. The stretch
-        // begins behind it, with checkpoints or without.
-        sealed::find_memory(BYTES)?;
-        self.follow(1)?;
         let mut policy = vec!["checkpoint", &self.tid, "--every"];
         policy.push(way.map_or("0s", |_| "1h"));
         policy.extend((way == Some(Way::Blocking)).then_some("--blocking"));
