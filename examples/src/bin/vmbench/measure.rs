@@ -41,22 +41,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 freeze(&ours, plan, percent, way, arguments.turns)?
             }
             What::Move => whole(&ours, plan, arguments.turns)?,
-            What::Others(_) | What::OthersCalm => {
+            What::Others(of_thousand) => {
                 let times = match &mut others {
                     Some(times) => times,
                     None => others.insert(ours.others(plan.size, &arguments.daemons)?),
                 };
-                let [moves, alone, quiet] = times.each_mut().map(|times| match plan.what {
-                    What::Others(of_thousand) => times.at(of_thousand),
-                    _ => times.longest_calm(),
-                });
-                // What the computer itself does to others when memory travels.
-                Row::new(
-                    plan,
-                    moves,
-                    plan.goal.is_none().then_some(alone),
-                    Some(quiet),
-                )
+                let [moves, quiet] = times.each_mut().map(|times| times.at(of_thousand));
+                Row::new(plan, moves, None, Some(quiet))
             }
             _ => row(&ours, plan, arguments.turns)?,
         });

@@ -1,12 +1,10 @@
 //! What moves cost those that have no part in them: two tasks on one processor exchange 8 bytes
 //! through their daemons, while on the other processor a large task moves between two other daemons.
 //!
-//! On a virtual machine whose host has other work, all processors stand still now and then, for tens
-//! of milliseconds, and more often the more of them are busy. Such spans, which the kernel counts as
-//! stolen, are left out of a row that has no goal: it shows beside the others how much of the longest
-//! round trip is the computer's own.
+//! Nothing is done to have memory at hand, as before other rows: a virtual machine gives back to its
+//! host what lies free, and that alone has everybody wait for tens of milliseconds who needs a page
+//! then. For the same reason the pair needs no memory while it measures.
 
-use crate::sealed;
 use anyhow::{Context, Result, ensure};
 use rustix::{
     process::Pid,
@@ -33,78 +31,22 @@ const SIZE: usize = 8;
 const ROUNDS: usize = 5;
 /// Moves of one round, there and back.
 const MOVES: usize = 2;
-/// How long it is looked at once whether the computer was there.
-const SPAN: Duration = Duration::from_millis(20);
+/// Round trips of a measurement for which there is memory before it begins.
+const TIMES: usize = 1 << 20;
 /// Round trips before each measurement that do not count.
 const WARM: u32 = 1_000;
 
 /// Round trips in microseconds.
 #[derive(Debug, Default)]
-pub struct Times {
-    all: Vec<f64>,
-    /// The longest of each span in which the computer was there all the time.
-    longest: Vec<f64>,
-}
+pub struct Times(Vec<f64>);
 
 impl Times {
     /// The one that so many of a thousand are not above.
     pub fn at(&mut self, per_mille: usize) -> f64 {
-        self.all.sort_by(f64::total_cmp);
-        let last = self.all.len().saturating_sub(1);
+        self.0.sort_by(f64::total_cmp);
+        let last = self.0.len().saturating_sub(1);
         let at = last * per_mille / 1000;
-        self.all.get(at).copied().unwrap_or(0.0)
-    }
-
-    /// The longest of those during which the computer was there.
-    pub fn longest_calm(&self) -> f64 {
-        self.longest.iter().copied().fold(0.0, f64::max)
-    }
-}
-
-/// The time of all processors that a virtual machine's host has given to others. In ticks; 0 where
-/// there is no host.
-fn stolen() -> Result<u64> {
-    let stat = fs::read_to_string("/proc/stat")?;
-    // "cpu", user, nice, system, idle, iowait, irq, softirq, steal.
-    let field = stat.split_whitespace().nth(8).context("/proc/stat")?;
-    Ok(field.parse()?)
-}
-
-/// Tells the spans in which the host took the processors away from the others: a round trip then
-/// takes as long as the host likes, with moves or without.
-struct Spans {
-    begin: Instant,
-    stolen: u64,
-    /// The longest round trip of the span that lasts.
-    longest: f64,
-    /// Of the one before: what is stolen at its end is counted a tick later.
-    last: Option<f64>,
-    /// Of those that count.
-    done: Vec<f64>,
-}
-
-impl Spans {
-    fn new() -> Result<Self> {
-        Ok(Spans {
-            begin: Instant::now(),
-            stolen: stolen()?,
-            longest: 0.0,
-            last: None,
-            done: Vec::new(),
-        })
-    }
-
-    fn add(&mut self, time: f64) -> Result<()> {
-        self.longest = self.longest.max(time);
-        if self.begin.elapsed() < SPAN {
-            return Ok(());
-        }
-        let stolen = stolen()?;
-        let is_calm = stolen == self.stolen;
-        self.done.extend(self.last.take().filter(|_| is_calm));
-        self.last = Some(self.longest).filter(|_| is_calm);
-        (self.stolen, self.longest, self.begin) = (stolen, 0.0, Instant::now());
-        Ok(())
+        self.0.get(at).copied().unwrap_or(0.0)
     }
 }
 
@@ -124,19 +66,9 @@ pub fn pin(process: u32, processor: Option<usize>) -> Result<()> {
     Ok(())
 }
 
-/// What happens beside the pair.
-#[derive(Debug, Clone, Copy)]
-enum Beside {
-    /// A task moves.
-    Moves,
-    /// As many bytes travel between two bare processes on the processor of the moves.
-    Bytes,
-    Nothing,
-}
-
-/// Round trips with moves of a task of so many bytes, with as many bytes that travel alone, and with
-/// nothing beside; the hosts by name, those of the pair first. The daemons were pinned.
-pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> Result<[Times; 3]> {
+/// Round trips with moves of a task of so many bytes, and with nothing beside; the hosts by name, those
+/// of the pair first. The daemons were pinned.
+pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> Result<[Times; 2]> {
     let spawn = |words: &[&str], host: &str| -> Result<Tid> {
         let tids = vm.spawn(&Spawn::new(program).args(words.iter().copied()).on(host))?;
         tids.first().copied().context("no task was started")
@@ -146,40 +78,29 @@ pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> R
     vm.send(pinger, BEGIN, &ponger)?;
     let churner = spawn(&["churner", &bytes.to_string(), "1"], &hosts[2])?;
     vm.recv(churner, crate::ours::ANSWER)?;
-    let there_and_back = [&hosts[3], &hosts[2]];
-    let memory = vec![1; bytes];
-    let mut times = [(); 3].map(|()| Times::default());
+    let moves = || -> Result<()> {
+        for host in [&hosts[3], &hosts[2]].into_iter().cycle().take(MOVES) {
+            vm.move_task(churner, Some(host))?;
+        }
+        Ok(())
+    };
+    let mut times = [(); 2].map(|()| Times::default());
     for _ in 0..ROUNDS {
-        let mut length = Duration::from_secs(1);
-        let all = [Beside::Moves, Beside::Bytes, Beside::Nothing];
-        for (beside, times) in all.into_iter().zip(&mut times) {
-            sealed::find_memory(bytes)?;
+        let mut length = Duration::ZERO;
+        for (has_moves, times) in [true, false].into_iter().zip(&mut times) {
             vm.send_bytes(pinger, BEGIN, Bytes::new())?;
             let begin = Instant::now();
-            match beside {
-                Beside::Moves => {
-                    for host in there_and_back.iter().cycle().take(MOVES) {
-                        vm.move_task(churner, Some(host))?;
-                    }
-                    length = begin.elapsed();
-                }
-                Beside::Bytes => {
-                    pin(std::process::id(), Some(1))?;
-                    for _ in 0..MOVES {
-                        sealed::send(&memory)?;
-                    }
-                    pin(std::process::id(), None)?;
-                }
+            if has_moves {
+                moves()?;
+                length = begin.elapsed();
+            } else {
                 // As long as the moves took.
-                Beside::Nothing => ensure!(
-                    vm.recv_timeout(churner, STOP, length)?.is_none(),
-                    "it ended"
-                ),
+                let ended = vm.recv_timeout(churner, STOP, length)?;
+                ensure!(ended.is_none(), "it ended");
             }
             vm.send_bytes(pinger, REPORT, Bytes::new())?;
-            for part in [&mut times.all, &mut times.longest] {
-                part.extend_from_slice(&vm.recv(pinger, REPORT)?.slice()?);
-            }
+            let measured = vm.recv(pinger, REPORT)?;
+            times.0.extend_from_slice(&measured.slice()?);
         }
     }
     for tid in [pinger, ponger, churner] {
@@ -217,14 +138,13 @@ pub fn pinger() -> Result<()> {
         for _ in 0..WARM {
             round()?;
         }
-        let (mut times, mut spans) = (Vec::new(), Spans::new()?);
+        // Memory that is there already.
+        let mut times = vec![1.0; TIMES];
+        times.clear();
         while vm.recv_timeout(master, REPORT, Duration::ZERO)?.is_none() {
-            let time = round()?;
-            times.push(time);
-            spans.add(time)?;
+            times.push(round()?);
         }
         vm.send_slice(master, REPORT, &times)?;
-        vm.send_slice(master, REPORT, &spans.done)?;
     }
 }
 

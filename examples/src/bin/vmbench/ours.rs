@@ -89,7 +89,7 @@ impl Ours {
                 vm.send_bytes(*partner, FLUSH, Bytes::new())?;
                 vm.recv(*partner, ANSWER)?;
             }
-            What::Freeze { .. } | What::Move | What::Others(_) | What::OthersCalm => {
+            What::Freeze { .. } | What::Move | What::Others(_) => {
                 bail!("moves are measured by themselves")
             }
             What::Saved(_) => bail!("checkpoints are measured from outside"),
@@ -136,7 +136,7 @@ impl Ours {
 
     /// What moves of a task of so many bytes cost others: see [`others::measure`]. The daemons'
     /// processes are pinned meanwhile, the first two to one processor and the others to another.
-    pub fn others(&self, bytes: usize, daemons: &[u32]) -> Result<[Times; 3]> {
+    pub fn others(&self, bytes: usize, daemons: &[u32]) -> Result<[Times; 2]> {
         ensure!(daemons.len() == 4, "it takes four hosts");
         let mut hosts = self.vm.hosts()?;
         hosts.sort_by_key(|host| host.facts.name.clone());

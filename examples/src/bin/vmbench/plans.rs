@@ -77,8 +77,6 @@ pub enum What {
     Move,
     /// How long so many of a thousand round trips of others take at most, while a task moves.
     Others(usize),
-    /// Likewise the longest of those during which no host of a virtual machine took processors away.
-    OthersCalm,
     /// What is measured from outside: applications that a console runs.
     Saved(Saved),
 }
@@ -254,14 +252,6 @@ fn moves() -> Vec<Plan> {
             goal: Some(goal),
         });
     }
-    plans.push(Plan {
-        name: "others during moves of 1 GiB, longest, none stolen".to_owned(),
-        what: What::OthersCalm,
-        hosts: Hosts::Two,
-        size: 1 << 30,
-        count: 1,
-        goal: None,
-    });
     plans
 }
 

@@ -11,8 +11,7 @@ pub struct Row {
     pub name: String,
     /// Two tasks with vmlib; an application that is saved.
     pub ours: f64,
-    /// The same hops with bare relays in place of the daemons; there is none for spawn. Of what moves
-    /// cost others: what the same bytes do that travel between bare processes.
+    /// The same hops with bare relays in place of the daemons; there is none for spawn.
     pub relay: Option<f64>,
     /// One socket; fork and exec by the measuring process; the bytes of a move alone; others without
     /// moves. Files of as many bytes, written or read; a stretch without checkpoints.
