@@ -1,12 +1,9 @@
 //! What moves cost those that have no part in them: two tasks on one processor exchange 8 bytes
 //! through their daemons, while on the other processor a large task moves between two other daemons.
 //!
-//! A virtual machine gives back to its host what lies free, and a task that has left frees all it had.
-//! That is work of the host: meanwhile everybody waits for tens of milliseconds who needs a page, or all,
-//! where it counts as the machine's own and the processors are busy. It begins some seconds after the
-//! move, in the middle of whatever is measured then. So after each move there is time for it, in which
-//! nothing is measured; no memory is found beforehand as for other rows, and the pair needs none while
-//! it measures.
+//! Nothing is done to have memory at hand, as before other rows: a virtual machine gives back to its
+//! host what lies free, and that alone has everybody wait for tens of milliseconds who needs a page
+//! then. For the same reason the pair needs no memory while it measures.
 
 use anyhow::{Context, Result, ensure};
 use rustix::{
@@ -30,12 +27,10 @@ const PING: i32 = 4;
 /// Of each of their messages. Bytes.
 const SIZE: usize = 8;
 
-/// Moves, with a stretch of quiet before each that is as long as the one before took.
-const MOVES: usize = 10;
-/// Of the first one.
-const QUIET: Duration = Duration::from_secs(2);
-/// Until a virtual machine has given back what a move, or a program before, has left free.
-const SETTLED: Duration = Duration::from_secs(6);
+/// Rounds of quiet and moves.
+const ROUNDS: usize = 5;
+/// Moves of one round, there and back.
+const MOVES: usize = 2;
 /// Round trips of a measurement for which there is memory before it begins.
 const TIMES: usize = 1 << 20;
 /// Round trips before each measurement that do not count.
@@ -83,24 +78,25 @@ pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> R
     vm.send(pinger, BEGIN, &ponger)?;
     let churner = spawn(&["churner", &bytes.to_string(), "1"], &hosts[2])?;
     vm.recv(churner, crate::ours::ANSWER)?;
-    let mut times = [(); 2].map(|()| Times::default());
-    let wait = |time: Duration| -> Result<()> {
-        let ended = vm.recv_timeout(churner, STOP, time)?;
-        ensure!(ended.is_none(), "it ended");
+    let moves = || -> Result<()> {
+        for host in [&hosts[3], &hosts[2]].into_iter().cycle().take(MOVES) {
+            vm.move_task(churner, Some(host))?;
+        }
         Ok(())
     };
-    let there_and_back = [&hosts[3], &hosts[2]];
-    let mut length = QUIET;
-    for host in there_and_back.into_iter().cycle().take(MOVES) {
-        wait(SETTLED)?;
-        for (moves, times) in [true, false].into_iter().zip(&mut times).rev() {
+    let mut times = [(); 2].map(|()| Times::default());
+    for _ in 0..ROUNDS {
+        let mut length = Duration::ZERO;
+        for (has_moves, times) in [true, false].into_iter().zip(&mut times) {
             vm.send_bytes(pinger, BEGIN, Bytes::new())?;
-            if moves {
-                let begin = Instant::now();
-                vm.move_task(churner, Some(host))?;
+            let begin = Instant::now();
+            if has_moves {
+                moves()?;
                 length = begin.elapsed();
             } else {
-                wait(length)?;
+                // As long as the moves took.
+                let ended = vm.recv_timeout(churner, STOP, length)?;
+                ensure!(ended.is_none(), "it ended");
             }
             vm.send_bytes(pinger, REPORT, Bytes::new())?;
             let measured = vm.recv(pinger, REPORT)?;
