@@ -42,11 +42,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             }
             What::Move => whole(&ours, plan, arguments.turns)?,
             What::Others(of_thousand) => {
-                let times = match &mut others {
-                    Some(times) => times,
+                let others = match &mut others {
+                    Some(others) => others,
                     None => others.insert(ours.others(plan.size, &arguments.daemons)?),
                 };
-                let [moves, quiet] = times.each_mut().map(|times| times.at(of_thousand));
+                let [moves, quiet] = others.at(of_thousand);
                 Row::new(plan, moves, None, Some(quiet))
             }
             _ => row(&ours, plan, arguments.turns)?,

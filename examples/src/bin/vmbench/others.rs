@@ -1,9 +1,11 @@
 //! What moves cost those that have no part in them: two tasks on one processor exchange 8 bytes
 //! through their daemons, while on the other processor a large task moves between two other daemons.
 //!
-//! Nothing is done to have memory at hand, as before other rows: a virtual machine gives back to its
-//! host what lies free, and that alone has everybody wait for tens of milliseconds who needs a page
-//! then. For the same reason the pair needs no memory while it measures.
+//! A virtual machine gives back to its host what lies free, and a task that has left frees all it had.
+//! That is work of the host, some seconds after the move: meanwhile everybody waits for tens of
+//! milliseconds who needs a page, or all, where it counts as the machine's own and the processors are
+//! busy. The longest of waits with moves is that of the moves and of some seconds after each. No memory
+//! is found beforehand as for other rows, and the pair needs none while it measures.
 
 use anyhow::{Context, Result, ensure};
 use rustix::{
@@ -16,9 +18,9 @@ use std::{
 };
 use vmlib::{Bytes, Spawn, Task, Tid};
 
-/// To the pinger: begin to measure; from it: what it measured.
+/// To the pinger: begin, with this partner.
 const BEGIN: i32 = 1;
-/// To the pinger: say what you have measured.
+/// To the pinger: say what you have measured since the last report; from it: that.
 const REPORT: i32 = 2;
 /// To the pinger or the ponger: end.
 const STOP: i32 = 3;
@@ -27,14 +29,13 @@ const PING: i32 = 4;
 /// Of each of their messages. Bytes.
 const SIZE: usize = 8;
 
-/// Rounds of quiet and moves.
-const ROUNDS: usize = 5;
-/// Moves of one round, there and back.
-const MOVES: usize = 2;
-/// Round trips of a measurement for which there is memory before it begins.
+/// Moves. After each the pair is alone for as long as was measured with it.
+const MOVES: usize = 10;
+/// How long is measured after a move, and waited before the first: in that time a virtual machine gives
+/// back what was left free.
+const SETTLED: Duration = Duration::from_secs(6);
+/// Round trips between two reports for which there is memory before the first.
 const TIMES: usize = 1 << 20;
-/// Round trips before each measurement that do not count.
-const WARM: u32 = 1_000;
 
 /// Round trips in microseconds.
 #[derive(Debug, Default)]
@@ -47,6 +48,28 @@ impl Times {
         let last = self.0.len().saturating_sub(1);
         let at = last * per_mille / 1000;
         self.0.get(at).copied().unwrap_or(0.0)
+    }
+}
+
+/// All that was measured.
+#[derive(Debug, Default)]
+pub struct Others {
+    moves: Times,
+    /// Some seconds after each.
+    after: Times,
+    /// With nothing beside.
+    quiet: Times,
+}
+
+impl Others {
+    /// The round trip that so many of a thousand are not above, with moves and with nothing beside.
+    /// What is after the moves counts for the longest alone: it would hide the moves in the others.
+    pub fn at(&mut self, per_mille: usize) -> [f64; 2] {
+        let mut moves = self.moves.at(per_mille);
+        if per_mille == 1000 {
+            moves = moves.max(self.after.at(per_mille));
+        }
+        [moves, self.quiet.at(per_mille)]
     }
 }
 
@@ -68,7 +91,7 @@ pub fn pin(process: u32, processor: Option<usize>) -> Result<()> {
 
 /// Round trips with moves of a task of so many bytes, and with nothing beside; the hosts by name, those
 /// of the pair first. The daemons were pinned.
-pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> Result<[Times; 2]> {
+pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> Result<Others> {
     let spawn = |words: &[&str], host: &str| -> Result<Tid> {
         let tids = vm.spawn(&Spawn::new(program).args(words.iter().copied()).on(host))?;
         tids.first().copied().context("no task was started")
@@ -78,44 +101,34 @@ pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> R
     vm.send(pinger, BEGIN, &ponger)?;
     let churner = spawn(&["churner", &bytes.to_string(), "1"], &hosts[2])?;
     vm.recv(churner, crate::ours::ANSWER)?;
-    let moves = || -> Result<()> {
-        for host in [&hosts[3], &hosts[2]].into_iter().cycle().take(MOVES) {
-            vm.move_task(churner, Some(host))?;
-        }
+    let wait = |time: Duration| -> Result<()> {
+        let ended = vm.recv_timeout(churner, STOP, time)?;
+        ensure!(ended.is_none(), "it ended");
         Ok(())
     };
-    let mut times = [(); 2].map(|()| Times::default());
-    for _ in 0..ROUNDS {
-        let mut length = Duration::ZERO;
-        for (has_moves, times) in [true, false].into_iter().zip(&mut times) {
-            vm.send_bytes(pinger, BEGIN, Bytes::new())?;
-            let begin = Instant::now();
-            if has_moves {
-                moves()?;
-                length = begin.elapsed();
-            } else {
-                // As long as the moves took.
-                let ended = vm.recv_timeout(churner, STOP, length)?;
-                ensure!(ended.is_none(), "it ended");
-            }
-            vm.send_bytes(pinger, REPORT, Bytes::new())?;
-            let measured = vm.recv(pinger, REPORT)?;
-            times.0.extend_from_slice(&measured.slice()?);
-        }
+    let report = |times: &mut Times| -> Result<()> {
+        vm.send_bytes(pinger, REPORT, Bytes::new())?;
+        let measured = vm.recv(pinger, REPORT)?;
+        times.0.extend_from_slice(&measured.slice()?);
+        Ok(())
+    };
+    wait(SETTLED)?;
+    report(&mut Times::default())?;
+    let mut others = Others::default();
+    let there_and_back = [&hosts[3], &hosts[2]];
+    for host in there_and_back.into_iter().cycle().take(MOVES) {
+        let begin = Instant::now();
+        vm.move_task(churner, Some(host))?;
+        report(&mut others.moves)?;
+        wait(SETTLED)?;
+        report(&mut others.after)?;
+        wait(begin.elapsed())?;
+        report(&mut others.quiet)?;
     }
-    for tid in [pinger, ponger, churner] {
-        vm.send_bytes(
-            tid,
-            if tid == churner {
-                crate::ours::STOP
-            } else {
-                STOP
-            },
-            Bytes::new(),
-        )?;
-    }
+    vm.multicast_bytes(&[pinger, ponger], STOP, Bytes::new())?;
+    vm.send_bytes(churner, crate::ours::STOP, Bytes::new())?;
     vm.recv(churner, crate::ours::ANSWER)?;
-    Ok(times)
+    Ok(others)
 }
 
 /// A task that exchanges messages with another, and measures.
@@ -130,21 +143,18 @@ pub fn pinger() -> Result<()> {
         vm.recv(ponger, PING)?;
         Ok(1e6 * begin.elapsed().as_secs_f64())
     };
+    // Memory that is there already.
+    let mut times = vec![1.0; TIMES];
+    times.clear();
     loop {
-        let order = vm.recv(master, vmlib::ANY)?;
-        if order.tag() == STOP {
-            return Ok(());
+        if let Some(order) = vm.recv_timeout(master, vmlib::ANY, Duration::ZERO)? {
+            if order.tag() == STOP {
+                return Ok(());
+            }
+            vm.send_slice(master, REPORT, &times)?;
+            times.clear();
         }
-        for _ in 0..WARM {
-            round()?;
-        }
-        // Memory that is there already.
-        let mut times = vec![1.0; TIMES];
-        times.clear();
-        while vm.recv_timeout(master, REPORT, Duration::ZERO)?.is_none() {
-            times.push(round()?);
-        }
-        vm.send_slice(master, REPORT, &times)?;
+        times.push(round()?);
     }
 }
 

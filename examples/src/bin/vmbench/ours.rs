@@ -1,7 +1,7 @@
 //! The machine's side: a partner task on each host, which answers.
 
 use crate::{
-    others::{self, Times},
+    others::{self, Others},
     plans::{Hosts, Plan, What},
     sealed,
 };
@@ -136,7 +136,7 @@ impl Ours {
 
     /// What moves of a task of so many bytes cost others: see [`others::measure`]. The daemons'
     /// processes are pinned meanwhile, the first two to one processor and the others to another.
-    pub fn others(&self, bytes: usize, daemons: &[u32]) -> Result<[Times; 2]> {
+    pub fn others(&self, bytes: usize, daemons: &[u32]) -> Result<Others> {
         ensure!(daemons.len() == 4, "it takes four hosts");
         let mut hosts = self.vm.hosts()?;
         hosts.sort_by_key(|host| host.facts.name.clone());
@@ -145,11 +145,11 @@ impl Ours {
         for (index, daemon) in daemons.iter().enumerate() {
             others::pin(*daemon, Some(index / 2))?;
         }
-        let times = others::measure(&self.vm, &self.program, names, bytes);
+        let measured = others::measure(&self.vm, &self.program, names, bytes);
         for daemon in daemons {
             others::pin(*daemon, None)?;
         }
-        times
+        measured
     }
 
     /// Ends the partners.
