@@ -1,30 +1,25 @@
 //! At least one value of every message, each variant of each enum among them, and what can be
 //! done with all of them: shared by the tests of this crate.
 
+mod changes;
 mod checkpoints;
+mod moves;
 
 use bytes::Bytes;
 use std::fmt::Debug;
 use vm_wire::{
     Body, Frame, Header, HostId, MachineId, Message, Op, Tid,
-    agreed::{Change, ExitStatus, HostFacts, SnapshotAt, SpawnRecord},
-    console::{
-        self, Answer, Conf, HostRow, HostState, MoveRow, Request, RunEnd, RunSignal, TaskRow,
-    },
-    coordinator::{CoordinatorReady, Heard, Mail, Serve},
+    agreed::{Change, ExitStatus, HostFacts, SnapshotAt},
+    console::{self, Answer, Conf, HostRow, HostState, Request, RunEnd, RunSignal, TaskRow},
     peer::{
-        Alive, Belongings, CheckAsk, CheckEnd, DrainAsk, DrainEnd, DrainReport, DrainWay, Feed,
-        FeedAsk, FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder, Kept, Last, LastAsk,
-        MoveAbort, MoveAsk, MoveCancel, MoveEnd, MoveLoaded, MoveOffer, MoveOrder, MovePhase,
-        MoveProgress, MoveReady, MoveRelease, MoveReport, MoveReported, MoveSent, MoveState,
-        MoveWay, OutputLines, Propose, Raft, Refused, Sent, SignalOrder, Snapshot, SpawnOrder,
-        SpawnResult, TaskAnswer, Usage, UsageAsk, UsageRow,
+        Alive, DrainWay, Feed, FeedAsk, FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder,
+        Kept, Last, LastAsk, MoveWay, OutputLines, Propose, Raft, Refused, SignalOrder, Snapshot,
+        SpawnOrder, SpawnResult, Usage, UsageAsk, UsageRow,
     },
     task::{
-        CheckTask, Checked, Done, DrainHost, Drained, Ended, Enrol, Exit, FailKind, Failed,
-        GroupAsk, GroupChange, GroupView, HostEvent, Hosts, HostsAsk, KeptBy, Located, MoveTask,
-        Moved, Place, ResumeApp, Resumed, SaveApp, Saved, Siblings, Signal, Spawn, Spawned,
-        SuspendApp, Tids, Watch, Watched, Welcome,
+        Done, Ended, Enrol, Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView, HostEvent,
+        Hosts, HostsAsk, KeptBy, Located, Place, Siblings, Signal, Spawn, Spawned, Tids, Watch,
+        Watched, Welcome,
     },
     version::Offer,
 };
@@ -126,7 +121,7 @@ pub fn visit(visitor: &mut impl Visitor) {
     group(visitor);
     peer(visitor);
     orders(visitor);
-    changes(visitor);
+    changes::changes(visitor);
     console_requests(visitor);
     console_answers(visitor);
     run(visitor);
@@ -473,10 +468,10 @@ fn orders(visitor: &mut impl Visitor) {
     );
     visitor.message("FlushAsk", FlushAsk { app: ended });
     visitor.message("Flushed", Flushed { app: ended });
-    moves(visitor);
+    moves::moves(visitor);
     checkpoints::visit(visitor);
     checkpoints::restart(visitor);
-    coordinator(visitor);
+    moves::coordinator(visitor);
     visitor.message("UsageAsk", UsageAsk { question: 300 });
     visitor.message(
         "Usage",
@@ -485,148 +480,6 @@ fn orders(visitor: &mut impl Visitor) {
             rows: vec![usage()],
         },
     );
-}
-
-fn changes(visitor: &mut impl Visitor) {
-    let (task, host, from, to) = (tid(1, 2), HostId(1), HostId(1), HostId(2));
-    let record = SpawnRecord {
-        asker: tid(1, 1),
-        request: 300,
-        host,
-        index: 4,
-        first: 2,
-        count: 3,
-        app: tid(1, 1),
-        program: text("worker"),
-        enrolled: false,
-        generation: 3,
-        console: HostId::NONE,
-    };
-    let status = ExitStatus::Left(0);
-    let group = || text("ring");
-    for (name, change) in [
-        (
-            "HostJoin",
-            Change::HostJoin {
-                nonce: 7,
-                facts: facts(),
-            },
-        ),
-        (
-            "HostDraining",
-            Change::HostDraining {
-                host,
-                suspend: true,
-            },
-        ),
-        ("HostResumed", Change::HostResumed(host)),
-        ("HostLeaving", Change::HostLeaving(host)),
-        ("HostGone", Change::HostGone(host)),
-        ("HostDead", Change::HostDead(host)),
-        ("Spawn", Change::Spawn(record)),
-        (
-            "Exit",
-            Change::Exit {
-                tid: task,
-                host,
-                incarnation: 3,
-                status,
-                killed: false,
-            },
-        ),
-        (
-            "Relocate",
-            Change::Relocate {
-                tid: task,
-                from,
-                to,
-                incarnation: 3,
-                suspended: true,
-            },
-        ),
-        (
-            "Stay",
-            Change::Stay {
-                tid: task,
-                host,
-                incarnation: 3,
-            },
-        ),
-        (
-            "GroupJoin",
-            Change::GroupJoin {
-                group: group(),
-                tid: task,
-                generation: 3,
-            },
-        ),
-        (
-            "GroupLeave",
-            Change::GroupLeave {
-                group: group(),
-                tid: task,
-                generation: 3,
-            },
-        ),
-        (
-            "Coordinator",
-            Change::Coordinator {
-                app: tid(1, 1),
-                host,
-                term: 2,
-            },
-        ),
-        (
-            "Cut",
-            Change::Cut {
-                app: tid(1, 1),
-                epoch: 4,
-                term: 2,
-                stop: None,
-            },
-        ),
-        (
-            "Cut.suspend",
-            Change::Cut {
-                app: tid(1, 1),
-                epoch: 4,
-                term: 2,
-                stop: Some(checkpoints::suspend()),
-            },
-        ),
-        (
-            "CutGo",
-            Change::CutGo {
-                app: tid(1, 1),
-                epoch: 4,
-            },
-        ),
-        (
-            "CutEnd",
-            Change::CutEnd {
-                app: tid(1, 1),
-                epoch: 4,
-                saved: true,
-            },
-        ),
-        (
-            "Unsuspend",
-            Change::Unsuspend {
-                app: tid(1, 1),
-                from: (2, 4),
-                over: true,
-            },
-        ),
-        ("Halt", Change::Halt),
-    ] {
-        let changes = vec![change];
-        let entry = Propose {
-            proposer: HostId(2),
-            number: 1,
-            changes,
-        };
-        visitor.message(&format!("Propose.{name}"), entry);
-    }
 }
 
 fn console_requests(visitor: &mut impl Visitor) {
@@ -725,14 +578,14 @@ fn console_answers(visitor: &mut impl Visitor) {
         ("Started", Answer::Started(vec![tid(1, 1)])),
         ("Done", Answer::Done),
         ("Check", Answer::Check(vec![text("why not")])),
-        ("Moved", Answer::Moved(move_report())),
-        ("Moves", Answer::Moves(vec![move_row()])),
+        ("Moved", Answer::Moved(moves::move_report())),
+        ("Moves", Answer::Moves(vec![moves::move_row()])),
         ("Checkpointed", Answer::Checkpointed(checkpoints::report())),
         (
             "Suspended",
             Answer::Suspended(vec![checkpoints::suspended()]),
         ),
-        ("Drained", Answer::Drained(drain_report())),
+        ("Drained", Answer::Drained(moves::drain_report())),
         ("Failed", Answer::Failed(failed())),
     ] {
         visitor.message(&format!("ConsoleAnswer.{name}"), answer);
@@ -767,260 +620,4 @@ fn run(visitor: &mut impl Visitor) {
             status: ExitStatus::Code(3),
         },
     );
-}
-
-fn drain_report() -> DrainReport {
-    DrainReport {
-        host: HostId(2),
-        total_us: 1_234_567,
-        moved_count: 1,
-        refused_count: 1,
-        saved_count: 2,
-        moved: vec![(tid(2, 1), move_report())],
-        refused: vec![(tid(2, 2), failed())],
-        suspended: vec![tid(1, 1)],
-    }
-}
-
-fn move_row() -> MoveRow {
-    MoveRow {
-        tid: tid(2, 1),
-        from: "node1".to_owned(),
-        to: "node2".to_owned(),
-        phase: Some(MovePhase::Copying),
-        sent: Some(sent()),
-    }
-}
-
-fn sent() -> Sent {
-    Sent {
-        bytes: 3_000_000,
-        memory: 20_000_000,
-    }
-}
-
-fn move_report() -> MoveReport {
-    MoveReport {
-        from: HostId(1),
-        to: HostId(2),
-        bytes: 20_000_000,
-        total_us: 31_000,
-        copied: 4_000_000,
-        rounds: 2,
-        prepare_us: 100,
-        copy_us: 20_000,
-        interrupt_us: 50,
-        save_us: 4_000,
-        transfer_us: 2_600,
-        restore_us: 4_000,
-        drain_us: 0,
-        commit_us: 300,
-        sent_again: 7,
-    }
-}
-
-fn moves(visitor: &mut impl Visitor) {
-    let (task, incarnation) = (tid(1, 3), 2);
-    visitor.message(
-        "MoveAsk",
-        MoveAsk {
-            request: 300,
-            tid: task,
-            from: HostId(1),
-            incarnation: 3,
-            to: HostId(2),
-            way: MoveWay::default(),
-        },
-    );
-    for (name, result) in [
-        ("MoveEnd", Ok(move_report())),
-        ("MoveEnd.failed", Err(failed())),
-    ] {
-        visitor.message(
-            name,
-            MoveEnd {
-                request: 300,
-                tid: task,
-                result,
-            },
-        );
-    }
-    visitor.message(
-        "MoveOffer",
-        MoveOffer {
-            tid: task,
-            incarnation,
-            number: 7,
-        },
-    );
-    let folder = Some("/home/user/work".to_owned());
-    for (name, ticket, work_dir) in [
-        ("MoveReady", Ok(0x0102_0304_0506_0708), folder),
-        ("MoveReady.refused", Err(failed()), None),
-    ] {
-        visitor.message(
-            name,
-            MoveReady {
-                tid: task,
-                incarnation,
-                number: 7,
-                ticket,
-                work_dir,
-            },
-        );
-    }
-    for (name, result) in [("MoveLoaded", Ok(())), ("MoveLoaded.failed", Err(failed()))] {
-        visitor.message(
-            name,
-            MoveLoaded {
-                tid: task,
-                incarnation,
-                result,
-            },
-        );
-    }
-    visitor.message(
-        "MoveRelease",
-        MoveRelease {
-            tid: task,
-            incarnation,
-            belongings: Belongings {
-                siblings: 8,
-                console: HostId(1),
-                watches: vec![Watched::Task(tid(1, 1)), Watched::HostAdded],
-                asked: 7,
-                answer: Some(bytes(b"a frame")),
-                awaits: HostId(3),
-                told: 3,
-                untaken: vec![bytes(b"a notify")],
-                hosts: vec![HostId(1), HostId(2)],
-                portable: true,
-                suspended: Some(checkpoints::suspended_part()),
-            },
-        },
-    );
-    visitor.message(
-        "MoveAbort",
-        MoveAbort {
-            tid: task,
-            incarnation,
-        },
-    );
-    for (name, way) in [
-        ("DrainAsk", DrainWay::default()),
-        (
-            "DrainAsk.way",
-            DrainWay {
-                checkpoint: true,
-                suspend: true,
-            },
-        ),
-    ] {
-        visitor.message(name, DrainAsk { request: 301, way });
-    }
-    for (name, result) in [
-        ("DrainEnd", Ok(drain_report())),
-        ("DrainEnd.failed", Err(failed())),
-    ] {
-        let request = 301;
-        visitor.message(name, DrainEnd { request, result });
-    }
-    let (request, tid) = (302, task);
-    visitor.message("CheckAsk", CheckAsk { request, tid });
-    for (name, result) in [
-        ("CheckEnd", Ok(vec![text("it has no way back")])),
-        ("CheckEnd.failed", Err(failed())),
-    ] {
-        visitor.message(name, CheckEnd { request, result });
-    }
-    let (to, way) = (Some(text("node2")), MoveWay::default());
-    visitor.message("MoveTask", MoveTask { tid, to, way });
-    visitor.message("MoveTask.anywhere", MoveTask { tid, to: None, way });
-    let report = move_report();
-    visitor.message("Moved", Moved { report });
-    visitor.message("CheckTask", CheckTask { tid });
-    let reasons = vec![text("it has no way back")];
-    visitor.message("Checked", Checked { reasons });
-    let host = text("node2");
-    visitor.message("DrainHost", DrainHost { host });
-    let report = drain_report();
-    visitor.message("Drained", Drained { report });
-    visitor.message("SaveApp", SaveApp {});
-    let app = task;
-    let for_ms = 60_000;
-    visitor.message("SuspendApp", SuspendApp { app, for_ms });
-    visitor.message("ResumeApp", ResumeApp { app });
-    let report = checkpoints::restart_report();
-    visitor.message("Resumed", Resumed { report });
-    let report = checkpoints::report();
-    visitor.message("Saved", Saved { report });
-    visitor.message(
-        "TaskAnswer",
-        TaskAnswer {
-            tid,
-            incarnation,
-            request: 303,
-            answer: bytes(b"a frame"),
-        },
-    );
-}
-
-fn coordinator(visitor: &mut impl Visitor) {
-    let (asker, request, task) = (HostId(3), 300, tid(1, 3));
-    visitor.message("CoordinatorReady", CoordinatorReady { pid: 4243 });
-    let app = tid(1, 1);
-    let host = HostId(1);
-    visitor.message("Serve", Serve { app, term: 2, host });
-    let mail = Mail {
-        host: HostId(1),
-        order: bytes(b"an order"),
-    };
-    visitor.message("Mail", mail);
-    visitor.message("Heard", Heard {});
-    let order = MoveOrder {
-        term: 2,
-        asker,
-        request,
-        tid: task,
-        incarnation: 3,
-        to: HostId(2),
-        way: MoveWay::default(),
-    };
-    visitor.message("MoveOrder", order);
-    let cancel = MoveCancel {
-        term: 2,
-        asker,
-        request,
-        tid: task,
-        why: text("too late"),
-    };
-    visitor.message("MoveCancel", cancel);
-    for phase in MovePhase::ALL {
-        let reported = MoveReported {
-            asker,
-            request,
-            tid: task,
-            state: MoveState::In(phase),
-        };
-        visitor.message(&format!("MoveReported.{phase}"), reported);
-    }
-    let reported = MoveReported {
-        asker,
-        request,
-        tid: task,
-        state: MoveState::Ended(Ok(move_report())),
-    };
-    visitor.message("MoveReported.ended", reported);
-    let progress = MoveProgress {
-        request,
-        tid: task,
-        phase: MovePhase::Saving,
-    };
-    visitor.message("MoveProgress", progress);
-    let sent = MoveSent {
-        request,
-        tid: task,
-        sent: sent(),
-    };
-    visitor.message("MoveSent", sent);
 }

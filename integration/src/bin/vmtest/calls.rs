@@ -1,0 +1,110 @@
+//! Tasks that ask others and wait for the answer.
+
+use super::{NUMBERED, RESULT, STOP, body, me, size};
+use anyhow::{Context, bail, ensure};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+use vmlib::{ANY, Event, Incoming, Task};
+
+/// Has a caller work on a host of its own, which tells it to end when there is a line on standard
+/// input.
+pub fn caller_of(vm: &Task, host: &str, callees: &str) -> anyhow::Result<()> {
+    let caller = vm.spawn(&me(&["caller", callees])?.on(host))?[0];
+    vm.watch_task(caller)?;
+    // Its end counts as a line.
+    std::io::stdin().read_line(&mut String::new())?;
+    vm.send(caller, STOP, &())?;
+    match vm.next(caller, ANY, None)? {
+        Some(Incoming::Event(Event::TaskEnded { status, .. })) => {
+            ensure!(
+                status == vmlib::ExitStatus::Left(0),
+                "the caller ended: {status:?}"
+            );
+            Ok(())
+        }
+        other => bail!("{other:?}"),
+    }
+}
+
+/// Exchanges numbers with a task on that host until it is told to end: by a line on standard input,
+/// or by its parent, if it has one; or until that task has ended. Each number comes back once, in
+/// order. That task has so many MiB of memory that it uses, and so many that it never does.
+pub fn caller(vm: &Task, host: &str, used: &str, unused: &str) -> anyhow::Result<()> {
+    const AHEAD: u64 = 64;
+    let callee = vm.spawn(&me(&["callee", used, unused])?.on(host))?[0];
+    vm.watch_task(callee)?;
+    let told = Arc::new(AtomicBool::new(false));
+    let sees = told.clone();
+    let parent = vm.parent();
+    if parent.is_none() {
+        std::thread::spawn(move || {
+            // Its end counts as a line.
+            let _ = std::io::stdin().read_line(&mut String::new());
+            sees.store(true, SeqCst);
+        });
+    }
+    let (mut sent, mut back) = (0u64, 0u64);
+    while !told.load(SeqCst) || back < sent {
+        while !told.load(SeqCst) && sent < back + AHEAD {
+            vm.send_bytes(callee, NUMBERED, body(sent, size(sent, 1 << 16)))?;
+            sent += 1;
+        }
+        if let Some(parent) = parent
+            && vm.try_recv(parent, STOP)?.is_some()
+        {
+            told.store(true, SeqCst);
+        }
+        match vm.next(callee, NUMBERED, Some(Duration::from_millis(10)))? {
+            Some(Incoming::Message(message)) => {
+                ensure!(
+                    message.bytes() == body(back, size(back, 1 << 16)),
+                    "number {back}"
+                );
+                back += 1;
+                if back == 1 {
+                    println!("it goes");
+                }
+            }
+            Some(Incoming::Event(Event::TaskEnded { status, .. })) => {
+                println!("the other ended: {status:?}");
+                return Ok(());
+            }
+            _ => {}
+        }
+    }
+    vm.send(callee, STOP, &())?;
+    let came: u64 = vm.recv(callee, RESULT)?.value()?;
+    ensure!(came == sent, "{sent} numbers were sent, and {came} came");
+    println!("{came} numbers, none lost, doubled or out of order");
+    Ok(())
+}
+
+pub fn callee(vm: &Task, used: u64, unused: u64) -> anyhow::Result<()> {
+    let parent = vm.parent().context("a callee has a parent")?;
+    let words = 0..(used << 20) / 8;
+    let memory: Vec<u64> = words.clone().collect();
+    // The system gives it, and no page of it before it is used.
+    let unused = vec![0u8; usize::try_from(unused << 20)?];
+    let mut came = 0;
+    loop {
+        let message = vm.recv(parent, ANY)?;
+        if message.tag() == STOP {
+            break;
+        }
+        ensure!(
+            message.bytes() == body(came, size(came, 1 << 16)),
+            "number {came}"
+        );
+        vm.send_bytes(parent, NUMBERED, message.into_bytes())?;
+        came += 1;
+    }
+    ensure!(memory.iter().copied().eq(words), "its memory");
+    ensure!(unused.iter().all(|byte| *byte == 0), "its unused memory");
+    vm.send(parent, RESULT, &came)?;
+    Ok(())
+}

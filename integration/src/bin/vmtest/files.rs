@@ -1,0 +1,202 @@
+//! Tasks that write and read files, and save their application.
+
+use super::{GO, READY, RESULT, STOP, host_name, me};
+use anyhow::{Context, ensure};
+use std::{
+    fs::{File, OpenOptions},
+    io::{Read as _, Write as _},
+    os::unix::fs::FileExt as _,
+};
+use vmlib::{ANY, Checkpointed, Task};
+
+/// Has so many MiB of memory, of which it changes each hundredth page whenever there is a line on
+/// standard input; when that ends it looks whether all of it is as it should be.
+pub fn ledger(mib: u64) -> anyhow::Result<()> {
+    const PAGE: usize = 4096 / size_of::<u64>();
+    let whole = || -> Vec<u64> {
+        let words = (mib << 20) / size_of::<u64>() as u64;
+        let word = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number >> 7;
+        (0..words).map(word).collect()
+    };
+    let change = |memory: &mut [u64], number: usize| {
+        for page in memory.chunks_mut(PAGE).skip(number % 100).step_by(100) {
+            page[number] ^= number as u64;
+        }
+    };
+    let mut memory = whole();
+    let mut changes = 0;
+    println!("it goes");
+    while std::io::stdin().read_line(&mut String::new())? > 0 {
+        changes += 1;
+        change(&mut memory, changes);
+        println!("change {changes} is made");
+    }
+    let mut expected = whole();
+    (1..=changes).for_each(|number| change(&mut expected, number));
+    ensure!(memory == expected, "the ledger is wrong");
+    println!("the ledger is right after {changes} changes");
+    Ok(())
+}
+
+/// Has a task on that host, and all of the application saved for each line on standard input and for
+/// its end; says what it sees of that.
+pub fn saver(vm: &Task, host: &str) -> anyhow::Result<()> {
+    let other = vm.spawn(&me(&["saved"])?.on(host))?[0];
+    println!("it goes");
+    loop {
+        let is_last = std::io::stdin().read_line(&mut String::new())? == 0;
+        match vm.checkpoint()? {
+            Checkpointed::Saved(report) => {
+                println!("{} tasks saved as e{}", report.tasks, report.epoch);
+            }
+            Checkpointed::Restored => println!("brought back"),
+        }
+        if is_last {
+            break;
+        }
+    }
+    Ok(vm.send(other, STOP, &())?)
+}
+
+/// Is saved with the others, until it is told to end.
+pub fn saved(vm: &Task) -> anyhow::Result<()> {
+    vm.recv(vm.parent().context("a parent")?, STOP)?;
+    Ok(())
+}
+
+/// Has a task on that host write each line of standard input into its diary in that folder, and tells
+/// where it did so, and what it has read meanwhile in a book of so many bytes.
+pub fn diary(vm: &Task, host: &str, folder: &str, bytes: u64) -> anyhow::Result<()> {
+    let diarist = me(&["diarist", folder, &bytes.to_string()])?.on(host);
+    let diarist = vm.spawn(&diarist)?[0];
+    for line in std::io::stdin().lines() {
+        let line = line?;
+        if line == "end" {
+            break;
+        }
+        vm.send(diarist, GO, &line)?;
+        let (host, read): (String, u64) = vm.recv(diarist, RESULT)?.value()?;
+        println!("written on {host}, read {read}");
+    }
+    vm.send(diarist, STOP, &())?;
+    Ok(())
+}
+
+/// Opens a book for reading and a diary for appending, both new. Each line that comes is written there,
+/// and the next number is read.
+pub fn diarist(vm: &Task, folder: &str, bytes: u64) -> anyhow::Result<()> {
+    let parent = vm.parent().context("a diarist has a parent")?;
+    let (book, diary) = (format!("{folder}/book"), format!("{folder}/diary"));
+    let numbers: Vec<u8> = (0..bytes / 8).flat_map(u64::to_le_bytes).collect();
+    std::fs::write(&book, numbers)?;
+    let mut book = File::open(book)?;
+    let mut options = OpenOptions::new();
+    let mut diary = options.create(true).append(true).open(diary)?;
+    loop {
+        let message = vm.recv(parent, ANY)?;
+        if message.tag() == STOP {
+            return Ok(());
+        }
+        let line: String = message.value()?;
+        writeln!(diary, "{line}")?;
+        let mut number = [0; 8];
+        book.read_exact(&mut number)?;
+        vm.send(
+            parent,
+            RESULT,
+            &(host_name(vm)?, u64::from_le_bytes(number)),
+        )?;
+    }
+}
+
+/// Keeps books in that folder: as many steps as each line of standard input says, then up to a hundred.
+/// A task on the second host has one of the files open for writing, too.
+pub fn bookkeeper(vm: &Task, folder: &str) -> anyhow::Result<()> {
+    let mut books = Books::open(folder)?;
+    let reader = vm.spawn(&me(&["reader", folder])?.on("n2"))?[0];
+    vm.recv(reader, READY)?;
+    for line in std::io::stdin().lines() {
+        for _ in 0..line?.trim().parse()? {
+            books.step()?;
+        }
+        println!("step {}", books.steps);
+    }
+    while books.steps < 100 {
+        books.step()?;
+    }
+    vm.send(reader, STOP, &Books::board(books.steps))?;
+    vm.recv(reader, RESULT)?;
+    println!("the books are closed");
+    Ok(())
+}
+
+pub fn reader(vm: &Task, folder: &str) -> anyhow::Result<()> {
+    let parent = vm.parent().context("a reader has a parent")?;
+    let board = format!("{folder}/board");
+    let board = File::options().read(true).write(true).open(board)?;
+    vm.send(parent, READY, &())?;
+    let wanted: String = vm.recv(parent, STOP)?.value()?;
+    let mut found = vec![0; usize::try_from(board.metadata()?.len())?];
+    board.read_exact_at(&mut found, 0)?;
+    ensure!(found == wanted.as_bytes(), "the board: {found:?}");
+    vm.send(parent, RESULT, &())?;
+    Ok(())
+}
+
+/// A log that grows, a table that is written here and there, and a board that is written anew. Each
+/// step begins only if they are what the last one left.
+struct Books {
+    steps: u64,
+    log: File,
+    log_len: u64,
+    table: File,
+    /// What the table holds: more than goes along with a move.
+    numbers: Vec<u8>,
+    board: File,
+}
+
+impl Books {
+    fn open(folder: &str) -> anyhow::Result<Self> {
+        let mut options = OpenOptions::new();
+        let options = options.create(true).read(true);
+        let log = options.clone().append(true).open(format!("{folder}/log"))?;
+        let options = options.write(true);
+        let table = options.open(format!("{folder}/table"))?;
+        let numbers = vec![0; 5 << 20];
+        table.set_len(5 << 20)?;
+        let board = options.open(format!("{folder}/board"))?;
+        Ok(Books {
+            steps: 0,
+            log,
+            log_len: 0,
+            table,
+            numbers,
+            board,
+        })
+    }
+
+    fn step(&mut self) -> anyhow::Result<()> {
+        let len = self.log.metadata()?.len();
+        ensure!(len == self.log_len, "the log has {len} bytes");
+        let mut found = vec![0; self.numbers.len()];
+        self.table.read_exact_at(&mut found, 0)?;
+        ensure!(found == self.numbers, "the table");
+        self.steps += 1;
+        let line = format!("step {}\n", self.steps);
+        self.log.write_all(line.as_bytes())?;
+        self.log_len += line.len() as u64;
+        let at = self.steps as usize * 40_961;
+        let number = self.steps.to_le_bytes();
+        self.numbers[at..at + 8].copy_from_slice(&number);
+        self.table.write_all_at(&number, at as u64)?;
+        self.board.set_len(0)?;
+        self.board
+            .write_all_at(Books::board(self.steps).as_bytes(), 0)?;
+        Ok(())
+    }
+
+    /// What is on the board after so many steps: longer, and shorter again.
+    fn board(steps: u64) -> String {
+        format!("{steps}: {}", "#".repeat(steps as usize % 7))
+    }
+}

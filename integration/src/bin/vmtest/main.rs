@@ -1,0 +1,181 @@
+//! The programs that the cluster tests run: one binary, one role per first argument.
+//!
+//! A role that starts others starts this binary again. Each checks what it receives itself and
+//! says on its last line that all was well; a role that finds something wrong panics.
+
+mod calls;
+mod files;
+mod portable;
+mod traffic;
+
+use anyhow::{Context, bail, ensure};
+use std::time::Duration;
+use vm_wire::Tid;
+use vmlib::{ANY, Event, Spawn, Task};
+
+const NUMBERED: i32 = 1;
+const READY: i32 = 2;
+const GO: i32 = 3;
+const RESULT: i32 = 4;
+const STOP: i32 = 5;
+
+fn main() -> anyhow::Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let role = args.first().context("which role?")?.clone();
+    let number = |index: usize| -> anyhow::Result<u64> {
+        Ok(args
+            .get(index)
+            .with_context(|| format!("argument {index} of {role}"))?
+            .parse()?)
+    };
+    if role == "idle-with-threads" {
+        std::thread::spawn(|| {
+            loop {
+                std::thread::park();
+            }
+        });
+    }
+    let vm = vmlib::init()?;
+    match role.as_str() {
+        "ring" => traffic::ring(&vm, Some(number(1)?), number(2)?),
+        "ring-until-told" => traffic::ring(&vm, None, number(1)?),
+        "ring-member" => traffic::ring_member(&vm),
+        "early" => traffic::early(&vm),
+        "early-receiver" => traffic::early_receiver(&vm),
+        "exchange" => traffic::exchange(&vm, number(1)?),
+        "exchange-peer" => traffic::exchange_peer(&vm),
+        "flood" => traffic::flood(&vm, number(1)?),
+        "flood-sender" => traffic::flood_sender(&vm, number(1)?, Tid(number(2)?)),
+        "pair" => traffic::pair(&vm, Tid(number(1)?)),
+        "last-word" => traffic::last_word(&vm, number(1)?),
+        "last-word-sender" => traffic::last_word_sender(&vm),
+        "cut-off" => traffic::cut_off(&vm),
+        "cut-off-sender" => traffic::cut_off_sender(&vm),
+        "crowd" => crowd(&vm, number(1)?),
+        "idle" | "idle-with-threads" => idle(&vm),
+        "caller" => {
+            let mib = |index: usize, default| args.get(index).map_or(default, String::as_str);
+            calls::caller(&vm, &args[1], mib(2, "8"), mib(3, "0"))
+        }
+        "caller-of" => calls::caller_of(&vm, &args[1], &args[2]),
+        "callee" => calls::callee(&vm, number(1)?, number(2)?),
+        "ledger" => files::ledger(number(1)?),
+        "diary" => files::diary(&vm, &args[1], &args[2], number(3)?),
+        "diarist" => files::diarist(&vm, &args[1], number(2)?),
+        "saver" => files::saver(&vm, &args[1]),
+        "saved" => files::saved(&vm),
+        "bookkeeper" => files::bookkeeper(&vm, &args[1]),
+        "reader" => files::reader(&vm, &args[1]),
+        "sentinel" => sentinel(&vm, number(1)?),
+        "portable" => portable::portable(&vm, number(1)?, &args[2]),
+        "portable-peer" => portable::portable_peer(&vm, number(1)?),
+        "portable-deaf" => portable::portable_deaf(&vm),
+        "portable-saver" => portable::portable_saver(&vm, &args[1]),
+        "portable-waiter" => portable::portable_waiter(&vm),
+        _ => bail!("no role {role}"),
+    }
+}
+
+fn me(args: &[&str]) -> anyhow::Result<Spawn> {
+    let program = std::env::current_exe()?;
+    Ok(Spawn::new(program.to_string_lossy()).args(args.iter().copied()))
+}
+
+/// The name of the host on which this task runs.
+fn host_name(vm: &Task) -> anyhow::Result<String> {
+    let here = vm.hosts()?.into_iter().find(|host| host.id == vm.host());
+    Ok(here.context("this host is in the machine")?.facts.name)
+}
+
+/// The names of all hosts.
+fn host_names(vm: &Task) -> anyhow::Result<Vec<String>> {
+    let hosts = vm.hosts()?.into_iter();
+    Ok(hosts.map(|host| host.facts.name).collect())
+}
+
+/// A body of `len` bytes that is different for every number, and can be checked.
+fn body(number: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![number as u8; len.max(8)];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    let last = bytes.len() - 1;
+    bytes[last] = (number >> if last < 8 { 56 } else { 0 }) as u8;
+    bytes
+}
+
+/// Sizes from 8 B to `largest`, most of them small, the large ones rare.
+fn size(number: u64, largest: u64) -> usize {
+    let scrambled = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let bits = 64 - largest.leading_zeros() as u64;
+    let exponent = 3 + if scrambled.is_multiple_of(97) {
+        scrambled / 97 % (bits - 3)
+    } else {
+        scrambled % 10
+    };
+    (1u64 << exponent).min(largest).max(8) as usize
+}
+
+/// Answers numbered messages until it is killed.
+fn idle(vm: &Task) -> anyhow::Result<()> {
+    loop {
+        let message = vm.recv(ANY, NUMBERED)?;
+        let from = message.from();
+        vm.send_bytes(from, NUMBERED, message.into_bytes())?;
+    }
+}
+
+/// Starts `count` tasks on its own host, hears from each, and ends them.
+fn crowd(vm: &Task, count: u64) -> anyhow::Result<()> {
+    let here = host_name(vm)?;
+    let tasks = vm.spawn(&me(&["idle"])?.count(count as u32).on(here))?;
+    ensure!(tasks.len() as u64 == count);
+    for task in &tasks {
+        vm.send(*task, NUMBERED, &task.0)?;
+    }
+    for task in &tasks {
+        let back: u64 = vm.recv(*task, NUMBERED)?.value()?;
+        ensure!(back == task.0);
+    }
+    println!("crowd: {count} tasks answered");
+    for task in tasks {
+        vm.kill(task)?;
+    }
+    Ok(())
+}
+
+/// Keeps `count` tasks on every host, all of them watched, and tells what ends, one line each;
+/// exchanges messages with those that are left, so that it is seen that they go on.
+fn sentinel(vm: &Task, count: u64) -> anyhow::Result<()> {
+    let mut tasks = Vec::new();
+    for host in vm.hosts()? {
+        let born = vm.spawn(&me(&["idle"])?.count(count as u32).on(host.facts.name))?;
+        for task in born {
+            vm.watch_task(task)?;
+            tasks.push(task);
+        }
+    }
+    vm.watch_hosts()?;
+    println!("watching {}", tasks.len());
+    let mut number = 0u64;
+    loop {
+        for task in &tasks {
+            vm.send(*task, NUMBERED, &number)?;
+        }
+        number += 1;
+        let mut gone = Vec::new();
+        while let Some(event) = vm.recv_event(Some(Duration::from_millis(20)))? {
+            match event {
+                Event::TaskEnded { tid, status } => {
+                    println!("ended {tid} {status}");
+                    gone.push(tid);
+                }
+                Event::HostAdded { name, .. } => println!("added {name}"),
+                Event::HostDeleted { name, .. } => println!("deleted {name}"),
+            }
+        }
+        tasks.retain(|task| !gone.contains(task));
+        while vm.try_recv(ANY, NUMBERED)?.is_some() {}
+        if number.is_multiple_of(50) {
+            println!("round {number} with {}", tasks.len());
+        }
+    }
+}

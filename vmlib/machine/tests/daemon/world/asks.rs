@@ -1,0 +1,155 @@
+//! What tasks and consoles do.
+
+use super::{World, spawn};
+use bytes::Bytes;
+use vm_machine::{ConnId, Filter, Input, SendProgress};
+use vm_wire::{
+    Frame, HostId, Message, Op, Tid,
+    agreed::ExitStatus,
+    console::{Answer, Request},
+    task::{Done, Exit, Failed, Place, Spawned, Watch, Watched},
+};
+
+impl World {
+    /// A task sends a request; its number.
+    pub fn request(&mut self, tid: Tid, question: &impl Message) -> u64 {
+        let process = self.processes.get_mut(&tid).expect("a process");
+        process.next_request += 1;
+        let number = process.next_request;
+        self.request_again(tid, question, number);
+        number
+    }
+
+    pub fn request_again(&mut self, tid: Tid, question: &impl Message, number: u64) {
+        let host = self.processes[&tid].host;
+        let frame = question.frame().between(tid, Tid::NONE).asked(number);
+        self.input(host, Input::Task(tid, frame));
+    }
+
+    pub fn answers(&self, tid: Tid, number: u64) -> &[Frame] {
+        self.processes[&tid]
+            .answers
+            .get(&number)
+            .map_or(&[], Vec::as_slice)
+    }
+
+    /// A request and its one answer.
+    pub fn ask<A: Message>(&mut self, tid: Tid, question: &impl Message) -> Result<A, Failed> {
+        let number = self.request(tid, question);
+        self.run_until("an answer", |world| !world.answers(tid, number).is_empty());
+        let [answer] = self.answers(tid, number) else {
+            panic!("more than one answer")
+        };
+        match answer.header.op == A::OP {
+            true => Ok(A::read(answer).expect("a good answer")),
+            false => Err(Failed::read(answer).expect("a failure")),
+        }
+    }
+
+    /// A task sends a message.
+    pub fn send(&mut self, from: Tid, to: Tid, text: &str) {
+        let body = Bytes::from(text.to_owned());
+        let now = self.now;
+        let sent = self.with_endpoint(from, |endpoint, out| {
+            let mut sending = endpoint.start_send(to, 0, 0, body);
+            endpoint.poll_send(now, &mut sending, out)
+        });
+        assert_eq!(sent, Some(Ok(SendProgress::Done)));
+    }
+
+    /// What a task has received and not taken before.
+    pub fn received(&mut self, tid: Tid) -> Vec<(Tid, String)> {
+        let all = Filter {
+            context: 0,
+            from: None,
+            tag: None,
+        };
+        let now = self.now;
+        let received = self.with_endpoint(tid, |endpoint, out| {
+            let mut received = Vec::new();
+            while let Some(message) = endpoint.take(now, &all, out) {
+                let text = String::from_utf8(message.body.to_vec()).expect("text");
+                received.push((message.from, text));
+            }
+            received
+        });
+        received.unwrap_or_default()
+    }
+
+    /// A task leaves in order; its process ends when it was answered.
+    pub fn exit(&mut self, tid: Tid, status: i32) -> Result<(), Failed> {
+        self.leave(tid, status)?;
+        self.die(tid, ExitStatus::Code(status));
+        Ok(())
+    }
+
+    /// A task leaves in order; its process lives on.
+    pub fn leave(&mut self, tid: Tid, status: i32) -> Result<(), Failed> {
+        let left = self.with_endpoint(tid, |endpoint, _| endpoint.leave());
+        let (kept, last) = left.expect("it is enrolled");
+        let host = self.processes[&tid].host;
+        for frame in kept {
+            self.input(host, Input::Task(tid, frame));
+        }
+        self.ask::<Done>(tid, &Exit { status, last })?;
+        Ok(())
+    }
+
+    pub fn watch(&mut self, tid: Tid, what: Watched) -> Result<Done, Failed> {
+        self.ask(tid, &Watch { what, on: true })
+    }
+
+    pub fn spawn(&mut self, tid: Tid, program: &str, count: u32, place: Place) -> Spawned {
+        let spawned: Spawned = self.ask(tid, &spawn(program, count, place)).expect("tasks");
+        self.run_until("the tasks to enrol", |world| {
+            spawned
+                .tids
+                .iter()
+                .all(|tid| world.is_enrolled(*tid) || !world.is_alive(*tid))
+        });
+        spawned
+    }
+
+    // What consoles do.
+
+    /// A console's request; the number is that of its answers so far.
+    pub fn console(&mut self, host: u16, conn: ConnId, request: &Request) -> Answer {
+        let number = self.console_request(host, conn, request);
+        self.run_until("an answer to the console", |world| {
+            world.console_answer(conn, number).is_some()
+        });
+        self.console_answer(conn, number).expect("waited for")
+    }
+
+    pub fn console_request(&mut self, host: u16, conn: ConnId, request: &Request) -> u64 {
+        self.next_conn += 1;
+        let number = self.next_conn;
+        let frame = request.frame().asked(number);
+        self.input(HostId(host), Input::Console(conn, frame));
+        number
+    }
+
+    pub fn console_answer(&self, conn: ConnId, number: u64) -> Option<Answer> {
+        let frames = self.consoles.get(&conn)?;
+        let answer =
+            |frame: &&Frame| frame.header.op == Op::ConsoleAnswer && frame.header.request == number;
+        let mut answers = frames.iter().filter(answer);
+        let first = answers
+            .next()
+            .map(|frame| Answer::read(frame).expect("an answer"));
+        assert!(answers.next().is_none(), "answered twice");
+        first
+    }
+
+    /// Starts a master on a host, from a console.
+    pub fn master(&mut self, host: u16, program: &str) -> Tid {
+        let conn = self.conn();
+        let spawn = spawn(program, 1, Place::Host(format!("n{host}")));
+        let Answer::Started(tids) = self.console(host, conn, &Request::Spawn(spawn)) else {
+            panic!("the master was not started")
+        };
+        let tid = tids[0];
+        self.run_until("the master to enrol", |world| world.is_enrolled(tid));
+        tid
+    }
+}

@@ -1,0 +1,122 @@
+//! Tasks that move.
+
+use super::{Carry, World};
+use vm_machine::{ConnId, Input, Written};
+use vm_wire::{
+    HostId, Tid,
+    console::{Answer, Request},
+    peer::{MoveReport, MoveWay},
+    task::{FailKind, Failed},
+};
+
+impl World {
+    pub(super) fn copy(&mut self, host: HostId, tid: Tid, ticket: u64, way: MoveWay) {
+        self.copies.insert(tid, ticket);
+        if way.precopy && self.carry != Carry::Slow {
+            self.input(host, Input::Copied(tid, 900, 1));
+        }
+    }
+
+    /// Most of the memory of a task has been sent.
+    pub fn copied(&mut self, tid: Tid) {
+        let host = self.processes[&tid].host;
+        self.input(host, Input::Copied(tid, 900, 1));
+    }
+
+    pub(super) fn freeze(&mut self, host: HostId, tid: Tid) {
+        let ticket = self.copies.remove(&tid).expect("it was begun");
+        let process = self.processes.get_mut(&tid).expect("a process");
+        assert_eq!((process.host, process.frozen), (host, false));
+        let left = self.unsavable.get_mut(&tid).filter(|left| **left > 0);
+        let unsavable = left.map(|left| *left -= 1).is_some();
+        if self.carry == Carry::Refused || unsavable {
+            let failed = Failed::new(FailKind::Refused, "no process here can be saved");
+            return self.input(host, Input::Frozen(tid, Err(failed)));
+        }
+        process.frozen = true;
+        let image = process.endpoint.clone().expect("it is enrolled");
+        self.images.insert(tid, (ticket, image));
+        let written = Written {
+            bytes: 1000,
+            ..Written::default()
+        };
+        self.input(host, Input::Frozen(tid, Ok(written)));
+        if self.carry == Carry::Whole {
+            self.arrive(tid);
+        }
+    }
+
+    /// The image of a task arrives.
+    pub fn arrive(&mut self, tid: Tid) {
+        let (ticket, image) = self.images.remove(&tid).expect("an image");
+        let (host, awaited) = self.expected.remove(&ticket).expect("it is awaited");
+        assert_eq!(awaited, tid);
+        self.standing.insert((host, tid), image);
+        self.input(host, Input::Arrived(tid, Ok(())));
+    }
+
+    /// The image of a task is lost on its way.
+    pub fn lose_image(&mut self, tid: Tid) {
+        let (ticket, _) = self.images.remove(&tid).expect("an image");
+        let (host, _) = self.expected.remove(&ticket).expect("it is awaited");
+        let failed = Failed::new(FailKind::System, "the image was lost");
+        self.input(host, Input::Arrived(tid, Err(failed)));
+    }
+
+    /// A frozen task goes on where it is.
+    pub(super) fn resume(&mut self, host: HostId, tid: Tid) {
+        let process = self.processes.get_mut(&tid).expect("a process");
+        assert_eq!(process.host, host);
+        if !std::mem::take(&mut process.frozen) {
+            return;
+        }
+        let socket = std::mem::take(&mut process.socket);
+        self.renew(tid);
+        for frame in socket {
+            self.tell_task(tid, frame);
+        }
+    }
+
+    /// A copy goes on.
+    pub(super) fn begin_arrived(&mut self, host: HostId, tid: Tid, generation: u32) {
+        let Some(mut copy) = self.standing.remove(&(host, tid)) else {
+            return;
+        };
+        let process = self.processes.get_mut(&tid).expect("a process");
+        assert!(process.frozen || !process.alive, "{tid} runs twice");
+        copy.set_generation(generation);
+        process.endpoint = Some(copy);
+        process.socket.clear();
+        (process.host, process.frozen, process.alive) = (host, false, true);
+        self.renew(tid);
+    }
+
+    pub(super) fn renew(&mut self, tid: Tid) {
+        let now = self.now;
+        self.with_endpoint(tid, |endpoint, out| endpoint.renew(now, out));
+    }
+
+    /// A console of a host asks for a move.
+    pub fn wish_move(&mut self, asked: u16, tid: Tid, to: u16) -> (ConnId, u64) {
+        let conn = self.conn();
+        let request = Request::Move(tid, Some(format!("n{to}")), self.way);
+        (conn, self.console_request(asked, conn, &request))
+    }
+
+    /// What became of it.
+    pub fn moved(&mut self, wish: (ConnId, u64)) -> Result<(HostId, HostId), Failed> {
+        self.reported(wish).map(|report| (report.from, report.to))
+    }
+
+    /// Likewise, all that is told of it.
+    pub fn reported(&mut self, (conn, number): (ConnId, u64)) -> Result<MoveReport, Failed> {
+        self.run_until("the end of the move", |world| {
+            world.console_answer(conn, number).is_some()
+        });
+        match self.console_answer(conn, number) {
+            Some(Answer::Moved(report)) => Ok(report),
+            Some(Answer::Failed(failed)) => Err(failed),
+            other => panic!("{other:?}"),
+        }
+    }
+}
