@@ -157,7 +157,7 @@ pub enum Command {
         /// Compress what is stored of the application from now on, also when it is asked for by hand.
         #[arg(long, requires = "every")]
         compress: bool,
-        /// Have tasks stand while they are written from now on, which takes less processor time.
+        /// Have tasks stand while they are written into memory from now on, and no copies of them write.
         #[arg(long, requires = "every")]
         blocking: bool,
         /// The application: its master, or any task of it.
@@ -431,8 +431,8 @@ pub struct Run {
     /// Compress what its checkpoints store, also those that are asked for by hand: for slow or small disks.
     #[arg(long)]
     pub compress: bool,
-    /// Have tasks stand while its checkpoints are written: half the processor time, for programs that
-    /// write to all of their memory again and again.
+    /// Have tasks stand while they are written into memory, and no copies of them write: half the
+    /// processor time, for programs that write to all of their memory again and again.
     #[arg(long)]
     pub blocking: bool,
     /// Refused, with a word on what to do instead.

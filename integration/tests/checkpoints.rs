@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 use vm_integration::cluster::{
-    Cluster, PATIENCE, binaries,
+    Cluster, Node, PATIENCE, binaries,
     client::{Client, NONE_LOST},
     disk::{flip_a_bit, last_image},
     end_with_us, wait_for,
@@ -15,7 +15,7 @@ use vm_store::{CheckpointId, State, Store, name};
 use vm_wire::{
     Tid,
     agreed::ExitStatus,
-    checkpoint::Policy,
+    checkpoint::{Policy, Recover},
     console::{Answer, Request},
 };
 
@@ -122,21 +122,25 @@ fn what_cannot_be_saved_is_named_and_leaves_nothing_in_the_store() {
 
 #[test]
 fn a_writer_that_dies_costs_the_checkpoint_and_nothing_else() {
-    let mut cluster = Cluster::on_loopback(1);
-    let mut command = cluster.command("n2", &[]);
-    command.env("VM_FAULT", "writer:kill");
-    cluster.add_node("n2".to_owned(), command);
-    let mut run = cluster.nodes[0].client();
-    let master = run.run("vmtest", &["caller", "n2"]);
-    run.output_until("it goes");
-    let mut console = cluster.nodes[0].client();
-    let failed = console.save(master, false).expect_err("it was not stored");
-    assert!(failed.text.contains("on 'n2' cannot be saved"), "{failed}");
-    assert!(failed.text.contains("stores its image"), "{failed}");
-    let report = console.save(master, false).expect("the next one is made");
-    assert_eq!(stored(&cluster.store()), [(report.epoch, 2, report.bytes)]);
-    run.input(b"end\n");
-    run.output_until("none lost, doubled or out of order");
+    for policy in [Policy::default(), BLOCKING] {
+        let mut cluster = Cluster::on_loopback(1);
+        let mut command = cluster.command("n2", &[]);
+        command.env("VM_FAULT", "writer:kill");
+        cluster.add_node("n2".to_owned(), command);
+        let mut run = cluster.nodes[0].client();
+        let master = run.run("vmtest", &["caller", "n2"]);
+        run.output_until("it goes");
+        let mut console = cluster.nodes[0].client();
+        let answer = console.ask(&Request::Policy(master, policy));
+        assert_eq!(answer, Answer::Done);
+        let failed = console.save(master, false).expect_err("it was not stored");
+        assert!(failed.text.contains("on 'n2' cannot be saved"), "{failed}");
+        assert!(failed.text.contains("stores its image"), "{failed}");
+        let report = console.save(master, false).expect("the next one is made");
+        assert_eq!(stored(&cluster.store()), [(report.epoch, 2, report.bytes)]);
+        run.input(b"end\n");
+        run.output_until("none lost, doubled or out of order");
+    }
 }
 
 #[test]
@@ -319,6 +323,77 @@ fn an_application_that_loses_a_host_goes_back_by_itself_and_its_console_is_told(
     run.output_until("runs again on");
     // The same console, and nobody has asked for anything.
     run.ends_well(NONE_LOST);
+}
+
+/// For how many images of tasks a daemon keeps memory.
+fn memories(node: &Node) -> usize {
+    let files = fs::read_dir(format!("/proc/{}/fd", node.pid())).expect("it runs");
+    let paths = files.flatten().flat_map(|file| fs::read_link(file.path()));
+    paths
+        .filter(|path| path.to_string_lossy().contains("memfd:vm-image"))
+        .count()
+}
+
+/// What its tasks write themselves.
+const BLOCKING: Policy = Policy {
+    every_ms: 0,
+    mtbf_ms: 0,
+    keep: 0,
+    recover: Recover::Host,
+    compress: false,
+    blocking: true,
+};
+
+#[test]
+fn images_that_tasks_leave_in_memory_bring_an_application_back() {
+    let cluster = Cluster::on_loopback(3);
+    let mut run = cluster.nodes[0].client();
+    let master = run.run("vmtest", &["caller", "n2"]);
+    run.output_until("it goes");
+    let mut console = cluster.nodes[2].client();
+    let answer = console.ask(&Request::Policy(master, BLOCKING));
+    assert_eq!(answer, Answer::Done);
+    for epoch in 1..=3 {
+        let report = console.save(master, false).expect("it can be saved");
+        let last = *stored(&cluster.store()).last().expect("a checkpoint");
+        assert_eq!(last, (epoch, 2, report.bytes));
+        // The same is used again.
+        let kept: Vec<usize> = cluster.nodes.iter().map(memories).collect();
+        assert_eq!(kept, [1, 1, 0]);
+    }
+    cluster.nodes[1].signal(rustix::process::Signal::KILL);
+    run.output_until("host 'n2' is lost");
+    run.output_until("runs again on");
+    run.ends_well(NONE_LOST);
+    wait_for("no memory of tasks that have ended", PATIENCE, || {
+        (memories(&cluster.nodes[0]) == 0).then_some(())
+    });
+}
+
+#[test]
+fn a_task_that_rewrites_its_memory_beside_its_copy_leaves_its_next_image_in_memory() {
+    let cluster = Cluster::on_loopback(1);
+    let mut run = cluster.nodes[0].client();
+    let master = run.run("vmtest", &["rewriter", "64"]);
+    run.output_until("it goes");
+    let mut console = cluster.nodes[0].client();
+    let policy = Policy {
+        every_ms: 60_000,
+        ..Policy::default()
+    };
+    let answer = console.ask(&Request::Policy(master, policy));
+    assert_eq!(answer, Answer::Done);
+    // How much it can write while its copy does is a matter of the processors.
+    wait_for("an image in memory", PATIENCE, || {
+        console.save(master, false).expect("it can be saved");
+        (memories(&cluster.nodes[0]) == 1).then_some(())
+    });
+    let report = console.save(master, false).expect("it can be saved");
+    assert_eq!(memories(&cluster.nodes[0]), 1);
+    let last = *stored(&cluster.store()).last().expect("a checkpoint");
+    assert_eq!(last, (report.epoch, 1, report.bytes));
+    run.input(b"end\n");
+    run.output_until("all of it is of one round");
 }
 
 #[test]

@@ -428,7 +428,7 @@ impl EventLoop {
                 app,
                 generation,
                 epoch,
-                copied,
+                by,
                 second,
                 full,
                 compress,
@@ -438,9 +438,10 @@ impl EventLoop {
                     second,
                     full,
                     compress,
-                    standing: !copied,
+                    standing: false,
                 };
-                self.moves.store(tid, (app, id), form, context);
+                let process = self.processes.pid(tid);
+                self.moves.store(tid, (app, id), form, by, process, context);
             }
             Output::ExpectCopy {
                 ticket,
@@ -490,7 +491,10 @@ impl EventLoop {
                 .moves
                 .send_suspended((&addr, ticket), app, &image, context),
             Output::DropSuspended { app, name } => self.jobs.drop_suspended(app, name),
-            Output::StoreCopy(tid) => self.moves.store_copy(tid, context),
+            Output::StoreCopy(tid) => {
+                let process = self.processes.pid(tid);
+                self.moves.store_copy(tid, process, context);
+            }
             Output::Drop {
                 app,
                 generation,

@@ -36,7 +36,7 @@ use rustix::{
     process::nice,
 };
 use std::{
-    io::{self, Read, StdinLock},
+    io::{self, Read, StdinLock, Take},
     process::Stdio,
 };
 use vm_store::{Base, CheckpointId, PartReader, Store, StoreError, limits::BUFFER};
@@ -56,6 +56,8 @@ const LOCAL: &str = "local";
 const FULL: &str = "!";
 const COMPRESSED: &str = "%";
 const STANDING: &str = "=";
+/// The source of an image that comes out of a pipe; that of one in memory is how many bytes it has.
+const PIPE: &str = "pipe";
 /// Added to the nice value of a writer: it goes on beside the tasks whose copies it writes, and gets a
 /// quarter of the time that one of them gets, where processors are short.
 const LATER: i32 = 5;
@@ -67,8 +69,9 @@ pub fn run_if_asked() -> Option<anyhow::Result<()>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        [WRITER, root, host, quota, form, app, id, tid] => {
-            Some(write((root, host, quota), form, app, id, tid).context("storing an image"))
+        [WRITER, root, host, quota, form, source, app, id, tid] => {
+            let place = (root, host, quota);
+            Some(write(place, form, source, app, id, tid).context("storing an image"))
         }
         [READER, what, root, app, id, name, facts] => {
             Some(read(what, root, app, id, name, facts).context("reading an image"))
@@ -223,13 +226,14 @@ pub struct Form {
     pub full: bool,
     /// Its file is compressed.
     pub compress: bool,
-    /// The task stands until it has written it.
+    /// The task stands until this is written.
     pub standing: bool,
 }
 
 fn write(
     (root, host, quota): (&str, &str, &str),
     form: &str,
+    source: &str,
     app: &str,
     id: &str,
     tid: &str,
@@ -248,17 +252,23 @@ fn write(
     }
     let room = room(&store, quota)?;
     let mut image = store.begin(app, id)?.image(tid, host, room)?;
-    take_in(|source| image.copy(source))?;
+    let length = match source {
+        PIPE => u64::MAX,
+        length => length.parse()?,
+    };
+    take_in(length, |source| image.copy(source))?;
     acknowledge(&image.finish()?);
     Ok(())
 }
 
-/// Has what a task writes copied from standard input, where all of it has to come.
+/// Has what a task writes copied from standard input, where all of it has to come, and so many bytes at
+/// most.
 pub(crate) fn take_in(
-    copy: impl FnOnce(&mut Passed<StdinLock<'static>>) -> Result<u64, StoreError>,
+    length: u64,
+    copy: impl FnOnce(&mut Passed<Take<StdinLock<'static>>>) -> Result<u64, StoreError>,
 ) -> anyhow::Result<()> {
     fault::at_carrier("writer");
-    let mut source = Passed::new(io::stdin().lock());
+    let mut source = Passed::new(io::stdin().lock().take(length));
     let bytes = copy(&mut source)?;
     ensure!(
         source.is_whole(),
@@ -323,7 +333,8 @@ pub fn receipt(name: String, said: &str) -> Option<Part> {
 }
 
 impl Place {
-    /// Starts the process that writes what comes out of `image`.
+    /// Starts the process that writes what comes out of `image`: all of a pipe, or so many bytes of
+    /// memory.
     ///
     /// # Errors
     /// What the system says.
@@ -332,7 +343,7 @@ impl Place {
         (app, id): (Tid, CheckpointId),
         tid: Tid,
         form: &Form,
-        image: OwnedFd,
+        (image, length): (OwnedFd, Option<u64>),
     ) -> io::Result<transfer::Carried> {
         let mut words = match (self.local, &form.second) {
             (false, _) => String::new(),
@@ -346,6 +357,7 @@ impl Place {
             &self.host,
             &self.quota.to_string(),
             &words,
+            &length.map_or(PIPE.to_owned(), |length| length.to_string()),
             &app.0.to_string(),
             &id.to_string(),
             &tid.0.to_string(),

@@ -44,6 +44,7 @@ mod bucket;
 mod carriers;
 mod coordinators;
 mod images;
+mod memory;
 mod moves;
 mod portable;
 mod store;

@@ -7,11 +7,12 @@ use crate::{
     fault::{self, Strike},
     images::Form,
     locals::Locals,
+    memory::{Copies, Memories},
     processes::Processes,
     secret::Secret,
     secure::Mode,
     store::Place,
-    suspended, transfer,
+    suspended, transfer, usage,
 };
 use rustix::{
     fd::{AsFd, OwnedFd},
@@ -19,8 +20,8 @@ use rustix::{
     pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
     process::Pid,
 };
-use std::{collections::HashMap, fs, io, time::Duration};
-use vm_machine::{Input, Time, Written};
+use std::{collections::HashMap, io, time::Duration};
+use vm_machine::{Input, SavedBy, Time, Written};
 use vm_store::CheckpointId;
 use vm_wire::{
     HostId, MachineId, Tid,
@@ -47,6 +48,10 @@ pub struct Moves {
     /// Images that copies of tasks write, and that nobody reads yet: nothing takes processor time from
     /// an application that stands.
     unread: HashMap<Tid, Unread>,
+    /// Where tasks that stand leave theirs.
+    memories: Memories,
+    /// What copies of tasks cost.
+    copies: Copies,
     /// The processes that carry images.
     carriers: Carriers,
 }
@@ -87,7 +92,8 @@ pub struct Copied {
 /// An image that nobody reads yet.
 #[derive(Debug)]
 struct Unread {
-    out: OwnedFd,
+    /// The end of the pipe that it comes out of; of one in memory there is none.
+    out: Option<OwnedFd>,
     app: Tid,
     id: CheckpointId,
     form: Form,
@@ -115,6 +121,8 @@ impl Moves {
             expected: HashMap::new(),
             images: HashMap::new(),
             unread: HashMap::new(),
+            memories: Memories::default(),
+            copies: Copies::default(),
             carriers: Carriers::default(),
         }
     }
@@ -141,39 +149,68 @@ impl Moves {
     }
 
     /// Opens a way into the store for the image of a task, or of a copy of it, which is read when the
-    /// task goes on.
+    /// task goes on; that of a task which stands until it is stored is read at once.
     pub fn store(
         &mut self,
         tid: Tid,
         (app, id): (Tid, CheckpointId),
-        form: Form,
+        mut form: Form,
+        by: SavedBy,
+        process: Option<Pid>,
         context: &mut Context,
     ) {
-        let (out, way) = match pipe() {
-            Ok(ends) => ends,
-            Err(error) => return refuse(tid, &error, context),
+        let bytes = process.and_then(usage::resident);
+        let memory = bytes.filter(|bytes| match by {
+            SavedBy::Memory => true,
+            SavedBy::CopyOrMemory => self.copies.cost_more(tid, *bytes),
+            SavedBy::Copy | SavedBy::Standing => false,
+        });
+        let memory = memory.and_then(|bytes| self.memories.open(tid, bytes, context.now));
+        let is_copied = matches!(by, SavedBy::Copy | SavedBy::CopyOrMemory) && memory.is_none();
+        let order = match is_copied {
+            true => Freeze::Copied,
+            false => Freeze::Checkpoint,
         };
-        let standing = form.standing;
-        let order = match standing {
-            true => Freeze::Checkpoint,
-            false => Freeze::Copied,
+        form.standing = !is_copied && memory.is_none();
+        let (out, way) = match memory {
+            Some(memory) => (None, memory),
+            None => match pipe() {
+                Ok((out, way)) => (Some(out), way),
+                Err(error) => return refuse(tid, &error, context),
+            },
         };
+        let at_once = form.standing;
         self.unread.insert(tid, Unread { out, app, id, form });
         self.expect_image(tid, way, order, None);
-        if standing {
-            self.store_copy(tid, context);
+        if at_once {
+            self.store_copy(tid, None, context);
         }
     }
 
-    /// Has the image of a task read into the store, which a copy of it writes, or itself.
-    pub fn store_copy(&mut self, tid: Tid, context: &mut Context) {
+    /// Has the image of a task read into the store, which a copy of that `process` writes, or itself.
+    pub fn store_copy(&mut self, tid: Tid, process: Option<Pid>, context: &mut Context) {
         let Some(unread) = self.unread.remove(&tid) else {
             return;
         };
         let Unread { out, app, id, form } = unread;
         let (store, role) = (self.store.clone(), Role::Writer(app, id.epoch));
-        let start = |out| store.start_writer((app, id), tid, &form, out);
-        if let Err(error) = self.start_carrier(tid, role, out, start, context) {
+        let start = |out, length| store.start_writer((app, id), tid, &form, (out, length));
+        let started = match out {
+            Some(out) => {
+                let faults = process.and_then(usage::faults);
+                self.copies.begun(tid, faults);
+                self.start_carrier(tid, role, out, |out| start(out, None), context)
+            }
+            None => {
+                let written = self.memories.written(tid);
+                let started = written.and_then(|(memory, length)| start(memory, Some(length)));
+                // Whether a disk lets it wait is not told from whether it hangs.
+                started.map(|(pid, words)| {
+                    self.carriers.add(tid, role, pid, None, words, context.now);
+                })
+            }
+        };
+        if let Err(error) = started {
             let text = format!("what stores its image cannot be started: {error}");
             let failed = Failed::new(FailKind::System, text);
             let input = Input::Stored(tid, id.epoch, Err(failed));
@@ -297,8 +334,7 @@ impl Moves {
 
     /// What was begun, or what a copy of the task writes, is of no use any more.
     pub fn cancel(&mut self, tid: Tid, locals: &mut Locals, processes: &mut Processes) {
-        self.carriers.cancel(tid);
-        self.unread.remove(&tid);
+        self.give_up(tid);
         // It may have ended.
         if self.images.remove(&tid).is_some()
             && locals
@@ -310,12 +346,18 @@ impl Moves {
         }
     }
 
+    /// What is written or stored of a task is of no use any more.
+    fn give_up(&mut self, tid: Tid) {
+        self.carriers.cancel(tid);
+        self.unread.remove(&tid);
+        self.memories.drop_busy(tid);
+    }
+
     /// A frozen task, or one that was brought back, goes on here, in that generation. Unless a copy of
     /// it `writes` its image, that is of no use any more.
     pub fn go(&mut self, tid: Tid, generation: u32, writes: bool, locals: &mut Locals) {
         if !writes {
-            self.carriers.cancel(tid);
-            self.unread.remove(&tid);
+            self.give_up(tid);
         }
         let (host, machine) = self.here;
         let order = Order::Go {
@@ -555,7 +597,7 @@ impl Moves {
                 Input::Frozen(tid, Ok(written))
             }
             Report::Refused(text) => Input::Frozen(tid, Err(refused(text))),
-            Report::Writes => return self.store_copy(tid, context),
+            Report::Writes => return self.store_copy(tid, None, context),
             Report::Portable => Input::Portable(tid),
             Report::Back => {
                 self.carriers.arrived(tid);
@@ -567,8 +609,18 @@ impl Moves {
 
     /// Children have ended; some may have carried images.
     pub fn reaped(&mut self, processes: &Processes, context: &mut Context) {
+        self.copies.forget(|tid| processes.pid(tid).is_none());
         for (pid, status) in std::mem::take(&mut context.strangers) {
             for news in self.carriers.ended(pid, status) {
+                match &news {
+                    News::Stored(tid, _, part) => {
+                        self.memories.stored(*tid, context.now);
+                        let faults = processes.pid(*tid).and_then(usage::faults);
+                        self.copies.ended(*tid, faults, part.bytes);
+                    }
+                    News::Failed(failure) => self.memories.drop_busy(failure.tid),
+                    _ => {}
+                }
                 tell(news, processes, context);
             }
         }
@@ -576,11 +628,14 @@ impl Moves {
 
     /// When [`Moves::tick`] has something to do.
     pub fn deadline(&self) -> Option<Time> {
-        self.carriers.deadline()
+        let deadlines = [self.carriers.deadline(), self.memories.deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
-    /// Looks how far the processes that carry images are.
+    /// Looks how far the processes that carry images are, and what memory was kept for too long.
     pub fn tick(&mut self, processes: &Processes, context: &mut Context) {
+        let is_here = |tid| processes.pid(tid).is_some();
+        self.memories.tick(context.now, is_here);
         for news in self.carriers.tick(context.now) {
             tell(news, processes, context);
         }
@@ -619,7 +674,7 @@ fn tell(news: News, processes: &Processes, context: &mut Context) {
         }
         News::Read(tid, bytes) => {
             // Whichever process is just ending has no numbers any more.
-            if let Some(memory) = processes.pid(tid).and_then(resident) {
+            if let Some(memory) = processes.pid(tid).and_then(usage::resident) {
                 let sent = Sent { bytes, memory };
                 context.inbox.push_back(Input::Sent(tid, sent));
             }
@@ -635,13 +690,6 @@ fn tell(news: News, processes: &Processes, context: &mut Context) {
         // Of these there is other news.
         Role::Part(..) => return,
     });
-}
-
-/// The memory that a process has. Bytes.
-fn resident(pid: Pid) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
 }
 
 /// A task cannot be told what to do: mostly because its process ends.

@@ -25,6 +25,22 @@ pub fn session(pid: Pid) -> Option<Pid> {
     Pid::from_raw(rest.split_ascii_whitespace().nth(3)?.parse().ok()?)
 }
 
+/// The memory that a process has. Bytes.
+pub fn resident(pid: Pid) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// How often a process had the kernel act to write to a page, among others to one that it shared with a
+/// copy of itself.
+pub fn faults(pid: Pid) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    // The tenth of proc(5).
+    rest.split_ascii_whitespace().nth(7)?.parse().ok()
+}
+
 /// Reads the fields of proc(5): state is the third, user and system time 14 and 15, resident pages
 /// 24. The second is the program's name in parentheses, which may itself hold spaces and more.
 fn parse(tid: Tid, pid: u32, stat: &str, tick_ms: u64, page: u64) -> Option<UsageRow> {

@@ -187,9 +187,9 @@ pub struct Options<'a> {
     pub forked: bool,
     /// Memory is compressed with LZ4, where that makes it smaller. Takes several times as long.
     pub compress: bool,
-    /// The image goes to a pipe, and what it holds of memory need not be copied into that: whoever
-    /// reads it may take pages of this process. Only for who knows that the reader does nothing but
-    /// read.
+    /// The image is one of several that are written at the same time; if it goes to a pipe, what it
+    /// holds of memory need not be copied into that: whoever reads it may take pages of this process.
+    /// Only for who knows that the reader does nothing but read.
     pub lend: bool,
     /// The content of which open regular files is written into the image, while the process stands
     /// still. One that is missing where the process is brought back is made of it, and one that was

@@ -39,9 +39,9 @@ pub struct Out {
     lent: Option<u64>,
     /// Where in the memory that is kept for that the next copy goes.
     ring: usize,
-    /// It is a file. Whoever reads a pipe or socket is busy while this writes, and needs the other
-    /// processor.
-    regular: bool,
+    /// A helper makes heads. Whoever reads a pipe or socket is busy while this writes, and needs the
+    /// other processor, as do other tasks that stand and write into memory.
+    helped: bool,
     /// What is not needed any more once it is written.
     spare: Spare,
 }
@@ -69,7 +69,7 @@ impl Out {
             compress,
             lent,
             ring: 0,
-            regular,
+            helped: regular && !lend && !compress && sys::processors() > 1,
             spare: Spare::default(),
         };
         let prefix = Prefix::new(X86_64, crate::memory::PAGE as u32);
@@ -129,7 +129,7 @@ impl Out {
     /// It is readable, and not changed meanwhile but by this thread's own work.
     pub unsafe fn memory(&mut self, ranges: &[[u64; 2]]) -> Outcome<()> {
         let total: u64 = ranges.iter().map(|[start, end]| end - start).sum();
-        if self.regular && !self.compress && total >= HELPED_MIN && sys::processors() > 1 {
+        if self.helped && total >= HELPED_MIN {
             // SAFETY: promised by the caller.
             return unsafe { self.helped(ranges) };
         }

@@ -16,6 +16,20 @@ use vm_wire::{
     task::{Enrol, Failed},
 };
 
+/// Who writes the image of a task for a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SavedBy {
+    /// A copy of the task, which goes on.
+    Copy,
+    /// Whichever is less work: a copy, or the task, into memory from where it is stored when the task
+    /// goes on. The next checkpoint comes soon.
+    CopyOrMemory,
+    /// The task, into memory if there is room for it; else it stands until it is stored.
+    Memory,
+    /// The task, which stands until it is stored: its application ends with that.
+    Standing,
+}
+
 /// A connection that is not yet, or never, a task's or a peer's: numbered by the shell, never
 /// reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -216,8 +230,8 @@ pub enum Output {
         generation: u32,
         /// Of the cut.
         epoch: u32,
-        /// A copy of the task is to write it.
-        copied: bool,
+        /// Who writes it.
+        by: SavedBy,
         /// If hosts have stores of their own, the name of that which gets a copy, if any does; what it
         /// does not have is no base.
         second: Option<String>,

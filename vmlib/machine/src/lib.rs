@@ -42,6 +42,6 @@ pub use endpoint::{
 };
 pub use group::Group;
 pub use inbox::{Envelope, Filter, Received, ReceivedState};
-pub use io::{ConnId, Input, LaunchSpec, Outbox, Output, Written};
+pub use io::{ConnId, Input, LaunchSpec, Outbox, Output, SavedBy, Written};
 pub use keeper::{Keeper, KeeperFull};
 pub use time::Time;

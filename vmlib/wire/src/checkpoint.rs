@@ -102,8 +102,8 @@ pub struct Policy {
     pub recover: Recover,
     /// The files of all checkpoints of it are compressed, also of those that somebody asks for.
     pub compress: bool,
-    /// Its tasks stand while their images are written, and no copies of them write: less work in all,
-    /// for applications that fill the processors and write to all of their memory again and again.
+    /// Its tasks stand while their images are written, and no copies of them ever write: less work for
+    /// tasks that write to all of their memory again and again.
     pub blocking: bool,
 }
 
@@ -134,6 +134,11 @@ impl Policy {
             }
             (every, _) => Some(Duration::from_millis(every)),
         }
+    }
+
+    /// Whether checkpoints follow each other so soon that the memory is kept which images went through.
+    pub fn comes_soon(self) -> bool {
+        (1..limits::IMAGE_MEMORY_TIME.as_millis() as u64).contains(&self.every_ms)
     }
 
     /// Why no checkpoints can be made so, for people.

@@ -56,6 +56,15 @@ pub const MOVE_SILENCE: Duration = Duration::from_secs(12);
 /// takes there and back in a cluster; what waits any longer has left the processors' caches before it
 /// is read.
 pub const MOVE_SEND_BYTES: usize = 1024 * 1024;
+/// How long the memory is kept that a task which stands has written its image into, for its next image:
+/// of two checkpoints that are farther apart, fresh memory costs the second one little.
+pub const IMAGE_MEMORY_TIME: Duration = Duration::from_secs(120);
+/// What a task may have in memory to write its image into memory though nobody has asked for that: it
+/// stands for a tenth of a second at most. Bytes.
+pub const IMAGE_MEMORY_UNASKED: u64 = 512 * 1024 * 1024;
+/// So many images that a task has written into memory, and then a copy of it writes one: it may have
+/// ceased to write to most of its memory.
+pub const IMAGE_MEMORY_TURNS: u32 = 15;
 /// How long there may be no link to the target of a move before the task is taken back.
 pub const MOVE_NO_LINK: Duration = Duration::from_secs(5);
 /// What a process that carries an image says at its end, as far as it is passed on. Bytes.

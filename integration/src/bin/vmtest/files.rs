@@ -2,6 +2,7 @@
 
 use super::{GO, READY, RESULT, STOP, host_name, me};
 use anyhow::{Context, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
     fs::{File, OpenOptions},
     io::{Read as _, Write as _},
@@ -35,6 +36,25 @@ pub fn ledger(mib: u64) -> anyhow::Result<()> {
     (1..=changes).for_each(|number| change(&mut expected, number));
     ensure!(memory == expected, "the ledger is wrong");
     println!("the ledger is right after {changes} changes");
+    Ok(())
+}
+
+/// Has so many MiB of memory, and writes the number of the round to all of it, round after round, until
+/// there is something on standard input.
+pub fn rewriter(mib: u64) -> anyhow::Result<()> {
+    let mut memory = vec![0u64; (mib as usize) << 17];
+    println!("it goes");
+    let at_once = Timespec::default();
+    for round in 1.. {
+        memory.fill(round);
+        let stdin = std::io::stdin();
+        let mut polled = [PollFd::new(&stdin, PollFlags::IN)];
+        if poll(&mut polled, Some(&at_once))? > 0 {
+            ensure!(memory.iter().all(|word| *word == round), "{round}");
+            break;
+        }
+    }
+    println!("all of it is of one round");
     Ok(())
 }
 

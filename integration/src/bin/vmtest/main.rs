@@ -60,6 +60,7 @@ fn main() -> anyhow::Result<()> {
         "caller-of" => calls::caller_of(&vm, &args[1], &args[2]),
         "callee" => calls::callee(&vm, number(1)?, number(2)?),
         "ledger" => files::ledger(number(1)?),
+        "rewriter" => files::rewriter(number(1)?),
         "diary" => files::diary(&vm, &args[1], &args[2], number(3)?),
         "diarist" => files::diarist(&vm, &args[1], number(2)?),
         "saver" => files::saver(&vm, &args[1]),

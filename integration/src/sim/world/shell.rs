@@ -7,7 +7,7 @@ use crate::sim::{
     program::{MISSING_PROGRAM, Sabotage},
     queue::{MS, Moment},
 };
-use vm_machine::{AT_ONCE, Input, Output, Time};
+use vm_machine::{AT_ONCE, Input, Output, SavedBy, Time};
 use vm_wire::{
     HostId, Message, Op,
     agreed::ExitStatus,
@@ -78,9 +78,10 @@ impl World {
                 tid,
                 app,
                 epoch,
-                copied,
+                by,
                 ..
             } => {
+                let copied = matches!(by, SavedBy::Copy | SavedBy::CopyOrMemory);
                 let way = ((app, epoch), copied);
                 self.store.opened.insert((slot, tid), way);
             }

@@ -8,7 +8,7 @@ use super::{
     check::STOPPED,
     cut::{CUT, Stage},
 };
-use crate::{Outbox, Output, Time, Written};
+use crate::{Outbox, Output, SavedBy, Time, Written};
 use vm_wire::{
     HostId, Tid,
     checkpoint::{Part, PartSaved, PartStands, SavedPart},
@@ -132,12 +132,18 @@ impl Daemon {
         // It needs messages to come to a safe point.
         self.routes.set_connected(tid, portable);
         let epochs = self.agreement.state().epochs(app);
+        let by = match epochs.policy {
+            _ if blocks => SavedBy::Standing,
+            policy if policy.blocking => SavedBy::Memory,
+            policy if policy.comes_soon() => SavedBy::CopyOrMemory,
+            _ => SavedBy::Copy,
+        };
         out.push_back(Output::Store {
             tid,
             app,
             generation: epochs.generation,
             epoch,
-            copied: !blocks && !epochs.policy.blocking,
+            by,
             second: second.map(|host| self.host_name(host)),
             full: self.full_images.contains(&tid),
             compress: epochs.policy.compress,

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 use vm_machine::{
-    AgreementConfig, ConnId, Daemon, DaemonConfig, Endpoint, Input, Outbox, Output, Time,
+    AgreementConfig, ConnId, Daemon, DaemonConfig, Endpoint, Input, Outbox, Output, SavedBy, Time,
 };
 use vm_wire::{
     Frame, HostId, MachineId, Message, Op, Tid,
@@ -499,11 +499,9 @@ impl World {
                 None if self.suspending.contains_key(&tid) => self.freeze_to_shelf(host, tid),
                 None => self.freeze(host, tid),
             },
-            Output::Store {
-                tid, epoch, copied, ..
-            } => {
+            Output::Store { tid, epoch, by, .. } => {
                 self.storing.insert(tid, epoch);
-                if copied {
+                if matches!(by, SavedBy::Copy | SavedBy::CopyOrMemory) {
                     self.store.ways.insert(tid, host);
                 }
             }

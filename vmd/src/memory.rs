@@ -1,0 +1,449 @@
+//! Memory that tasks which stand write their images into, for the time of a copy, so that they can go
+//! on: the writer stores what is in there afterwards.
+//!
+//! ```text
+//! task -> memory -> writer -> STORE/APPLICATION/CHECKPOINT/TASK.image
+//! ```
+//!
+//! Fresh memory costs many times what memory costs that is there: where the host is a virtual machine,
+//! the computer below may have to find it first. So a task's memory is kept for its next image, but for
+//! no longer than [`limits::IMAGE_MEMORY_TIME`], and only as long as the task is here. What the next
+//! image may need more is found between the two, in a thread, as memory is given back there: both take
+//! longer than a turn of the event loop may.
+//!
+//! No more of it is taken than half of what the host and its control groups have to spare; a task that
+//! gets none has a copy write, or writes into a pipe, at the speed of the store.
+
+use rustix::{
+    fd::OwnedFd,
+    fs::{FallocateFlags, MemfdFlags, SeekFrom, fallocate, fstat, memfd_create, seek},
+    process::nice,
+};
+use std::{
+    collections::HashMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread,
+};
+use vm_machine::Time;
+use vm_wire::{Tid, limits};
+
+/// Where control groups are.
+const GROUPS: &str = "/sys/fs/cgroup";
+/// Added to the nice value of the thread that finds memory, and gives it back.
+const LATER: i32 = 5;
+/// What may wait for it. Beyond that memory is given back in the event loop, and none is found.
+const QUEUE: usize = 8_192;
+
+/// The memory of all tasks of this host.
+#[derive(Debug, Default)]
+pub struct Memories {
+    of: HashMap<Tid, Memory>,
+    /// The way to the thread, once there was something for it.
+    thread: Option<SyncSender<Work>>,
+    /// When it is looked at what is kept for too long.
+    due: Option<Time>,
+}
+
+#[derive(Debug)]
+struct Memory {
+    /// A file without a name. It is shared with whoever writes or reads: so is the place in it.
+    file: OwnedFd,
+    use_: Use,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// An image is written into it, or read out of it.
+    Busy {
+        /// What it may need.
+        bytes: u64,
+        /// Of that, what is not there yet.
+        fresh: u64,
+    },
+    /// It is kept since then.
+    Kept(Time),
+}
+
+/// What the thread does.
+#[derive(Debug)]
+enum Work {
+    /// Gives memory back.
+    Free(OwnedFd),
+    /// Finds what a file of so many bytes needs and has not.
+    MakeRoom(OwnedFd, u64),
+}
+
+impl Memories {
+    /// Memory for the image of a task of so many bytes, if there is room: an open file, at its
+    /// beginning.
+    pub fn open(&mut self, tid: Tid, bytes: u64, now: Time) -> Option<OwnedFd> {
+        let kept = self.take_kept(tid);
+        let spare = spare()?;
+        let (fresh, enough) = match kept {
+            // What is kept is given back where others may soon need it.
+            Some(_) => (0, bytes <= spare),
+            None => (bytes, self.has_room(bytes, spare)),
+        };
+        if !enough {
+            self.free(kept);
+            return None;
+        }
+        let file = kept.or_else(|| memfd_create("vm-image", MemfdFlags::CLOEXEC).ok())?;
+        let written = file.try_clone().ok()?;
+        let use_ = Use::Busy { bytes, fresh };
+        self.of.insert(tid, Memory { file, use_ });
+        self.due.get_or_insert(now + limits::MOVE_LOOK);
+        Some(written)
+    }
+
+    /// What is kept for a task, as new. What somebody may still read or write is not used again.
+    fn take_kept(&mut self, tid: Tid) -> Option<OwnedFd> {
+        let Memory { file, use_ } = self.of.remove(&tid)?;
+        if matches!(use_, Use::Kept(_)) && seek(&file, SeekFrom::Start(0)).is_ok() {
+            return Some(file);
+        }
+        self.free([file]);
+        None
+    }
+
+    /// Whether so many bytes may be taken yet, if the host has so many to spare. What others are just
+    /// writing it still has.
+    fn has_room(&self, bytes: u64, spare: u64) -> bool {
+        let writing = self.of.values().map(|memory| match memory.use_ {
+            Use::Busy { fresh, .. } => fresh,
+            Use::Kept(_) => 0,
+        });
+        writing.sum::<u64>().saturating_add(bytes) <= spare / 2
+    }
+
+    /// The image of a task is written: what the writer is to read, and how many bytes of that.
+    ///
+    /// # Errors
+    /// There is no such memory, or what the system says.
+    pub fn written(&mut self, tid: Tid) -> io::Result<(OwnedFd, u64)> {
+        let memory = self.of.get(&tid).ok_or(io::ErrorKind::NotFound)?;
+        let bytes = seek(&memory.file, SeekFrom::Current(0))?;
+        seek(&memory.file, SeekFrom::Start(0))?;
+        Ok((memory.file.try_clone()?, bytes))
+    }
+
+    /// The image of a task was stored: its memory is kept for the next one.
+    pub fn stored(&mut self, tid: Tid, now: Time) {
+        let Some(memory) = self.of.get(&tid) else {
+            return;
+        };
+        if let Use::Busy { bytes, .. } = memory.use_
+            && lacks_room(&memory.file, bytes)
+            && let Ok(file) = memory.file.try_clone()
+        {
+            // Without it the next image takes longer.
+            self.aside(Work::MakeRoom(file, bytes));
+        }
+        if let Some(memory) = self.of.get_mut(&tid) {
+            memory.use_ = Use::Kept(now);
+        }
+    }
+
+    /// The image of a task is of no use any more; somebody may still be reading or writing it.
+    pub fn drop_busy(&mut self, tid: Tid) {
+        let busy = |memory: &Memory| matches!(memory.use_, Use::Busy { .. });
+        if self.of.get(&tid).is_some_and(busy) {
+            let file = self.of.remove(&tid).map(|memory| memory.file);
+            self.free(file);
+        }
+    }
+
+    /// When [`Memories::tick`] has something to do.
+    pub fn deadline(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// Frees what was kept for too long, or for a task that is not here any more.
+    pub fn tick(&mut self, now: Time, is_here: impl Fn(Tid) -> bool) {
+        if self.due.is_none_or(|due| now < due) {
+            return;
+        }
+        let long = |memory: &Memory| match memory.use_ {
+            Use::Kept(since) => now >= since + limits::IMAGE_MEMORY_TIME,
+            Use::Busy { .. } => false,
+        };
+        // Whoever still reads what is left of a task that has ended has it open.
+        let old = |tid: &Tid, memory: &mut Memory| long(memory) || !is_here(*tid);
+        let old = self.of.extract_if(old).map(|(_, memory)| memory.file);
+        let old: Vec<OwnedFd> = old.collect();
+        self.free(old);
+        self.due = (!self.of.is_empty()).then_some(now + limits::MOVE_LOOK);
+    }
+
+    fn free(&mut self, files: impl IntoIterator<Item = OwnedFd>) {
+        for file in files {
+            // What the thread does not take is dropped here.
+            self.aside(Work::Free(file));
+        }
+    }
+
+    /// Has the thread do that; whether it will.
+    fn aside(&mut self, work: Work) -> bool {
+        if self.thread.is_none() {
+            let (queue, works) = sync_channel(QUEUE);
+            let thread = thread::Builder::new().name("memory".to_owned());
+            match thread.spawn(move || serve(&works)) {
+                Ok(_) => self.thread = Some(queue),
+                Err(error) => log::debug!("no thread for memory can be started: {error}"),
+            }
+        }
+        let thread = self.thread.as_ref();
+        thread.is_some_and(|thread| thread.try_send(work).is_ok())
+    }
+}
+
+/// The thread: until the daemon ends.
+fn serve(works: &Receiver<Work>) {
+    // Where that is not allowed, it is as urgent as others. It counts for this thread alone.
+    let _ = nice(LATER);
+    for work in works {
+        match work {
+            Work::Free(file) => drop(file),
+            Work::MakeRoom(file, bytes) => make_room(&file, bytes),
+        }
+    }
+}
+
+/// What copies of tasks have cost them while the copies wrote: each page that a task writes to meanwhile
+/// is copied by the kernel, which costs twice what it costs to copy it while the task stands.
+#[derive(Debug, Default)]
+pub struct Copies {
+    /// Tasks whose copies write: how many pages the task had written to first before.
+    writing: HashMap<Tid, u64>,
+    /// Tasks that have written to most of what was saved of them, and how many images they may still
+    /// write into memory before that is looked at again.
+    rewriters: HashMap<Tid, u32>,
+}
+
+impl Copies {
+    /// A copy of a task begins to write, when it has had so many faults.
+    pub fn begun(&mut self, tid: Tid, faults: Option<u64>) {
+        self.rewriters.remove(&tid);
+        self.writing.remove(&tid);
+        self.writing.extend(faults.map(|faults| (tid, faults)));
+    }
+
+    /// The image of a task of so many bytes was stored, when it has had so many faults.
+    pub fn ended(&mut self, tid: Tid, faults: Option<u64>, bytes: u64) {
+        let Some((before, after)) = self.writing.remove(&tid).zip(faults) else {
+            return;
+        };
+        let pages = after.saturating_sub(before);
+        let rewritten = pages.saturating_mul(rustix::param::page_size() as u64);
+        if rewritten > bytes / 2 {
+            self.rewriters.insert(tid, limits::IMAGE_MEMORY_TURNS);
+        }
+    }
+
+    /// Whether it is more work to have a copy of a task write than to have the task do it, which has so
+    /// many bytes of memory: and that it does once more.
+    pub fn cost_more(&mut self, tid: Tid, bytes: u64) -> bool {
+        let Some(turns) = self.rewriters.get_mut(&tid) else {
+            return false;
+        };
+        let more = bytes <= limits::IMAGE_MEMORY_UNASKED && *turns > 0;
+        *turns = turns.saturating_sub(1);
+        more
+    }
+
+    /// Forgets tasks that have gone.
+    pub fn forget(&mut self, is_gone: impl Fn(Tid) -> bool) {
+        self.writing.retain(|tid, _| !is_gone(*tid));
+        self.rewriters.retain(|tid, _| !is_gone(*tid));
+    }
+}
+
+/// Whether a file has less memory than so many bytes.
+fn lacks_room(file: &OwnedFd, bytes: u64) -> bool {
+    // Blocks of stat(2) are of 512 bytes.
+    fstat(file).is_ok_and(|stat| (stat.st_blocks as u64).saturating_mul(512) < bytes)
+}
+
+/// Finds the memory that a file of so many bytes needs and has not.
+fn make_room(file: &OwnedFd, bytes: u64) {
+    if let Err(error) = fallocate(file, FallocateFlags::KEEP_SIZE, 0, bytes) {
+        log::debug!("no room was made for an image of {bytes} bytes: {error}");
+    }
+}
+
+/// How many bytes the host has to spare, and what limits the memory of this daemon and its tasks, such
+/// as a batch system's for a job.
+fn spare() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    let of_group = group().and_then(|group| spare_of(Path::new(GROUPS), &group));
+    Some(of_group.unwrap_or(u64::MAX).min(kib.saturating_mul(1024)))
+}
+
+/// The control group of this process (cgroups(7), version 2).
+fn group() -> Option<PathBuf> {
+    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    Some(PathBuf::from(path))
+}
+
+/// What a group below that folder, and all that it is in, leave to be used, if any has a limit.
+fn spare_of(groups: &Path, group: &Path) -> Option<u64> {
+    let left = |group: &Path| {
+        let number = |name: &str| -> Option<u64> {
+            let text = fs::read_to_string(groups.join(group).join(name)).ok()?;
+            text.trim().parse().ok()
+        };
+        Some(number("memory.max")?.saturating_sub(number("memory.current")?))
+    };
+    group.ancestors().filter_map(left).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        fs::File,
+        io::{Read, Write},
+        time::Duration,
+    };
+
+    const TASK: Tid = Tid(1);
+    const OTHER: Tid = Tid(2);
+    const NOW: Time = Time(0);
+
+    /// Writes an image of a task, and reads it again.
+    fn through(memories: &mut Memories, image: &[u8]) -> Vec<u8> {
+        let memory = memories
+            .open(TASK, image.len() as u64, NOW)
+            .expect("memory");
+        File::from(memory).write_all(image).expect("room");
+        let mut bytes = Vec::new();
+        let (written, length) = memories.written(TASK).expect("it was opened");
+        let read = File::from(written).take(length).read_to_end(&mut bytes);
+        read.expect("bytes");
+        bytes
+    }
+
+    fn number(memories: &Memories, tid: Tid) -> Option<u64> {
+        let memory = memories.of.get(&tid)?;
+        Some(fstat(&memory.file).expect("a file").st_ino)
+    }
+
+    #[test]
+    fn the_next_image_gets_the_same_memory_and_ends_where_it_ends() {
+        let mut memories = Memories::default();
+        assert!(through(&mut memories, &[1; 100_000]) == [1; 100_000]);
+        let first = number(&memories, TASK);
+        memories.stored(TASK, NOW);
+        assert!(through(&mut memories, &[2; 5_000]) == [2; 5_000]);
+        assert_eq!(number(&memories, TASK), first);
+    }
+
+    #[test]
+    fn room_is_made_for_what_an_image_may_have_at_most() {
+        let file = memfd_create("test", MemfdFlags::CLOEXEC).expect("memory");
+        assert!(lacks_room(&file, 1 << 20));
+        make_room(&file, 1 << 20);
+        assert!(!lacks_room(&file, 1 << 20));
+        assert_eq!(fstat(&file).expect("a file").st_size, 0);
+    }
+
+    #[test]
+    fn what_somebody_may_still_write_or_read_is_not_used_again() {
+        let mut memories = Memories::default();
+        let hung = memories.open(TASK, 10, NOW).expect("memory");
+        let first = number(&memories, TASK);
+        let next = memories.open(TASK, 10, NOW).expect("memory");
+        assert_ne!(number(&memories, TASK), first);
+        File::from(hung).write_all(b"late").expect("room");
+        File::from(next).write_all(b"next").expect("room");
+        let mut bytes = String::new();
+        let (written, length) = memories.written(TASK).expect("it was opened");
+        let read = File::from(written).take(length).read_to_string(&mut bytes);
+        assert_eq!((read.expect("bytes"), &bytes[..]), (4, "next"));
+        memories.drop_busy(TASK);
+        assert!(memories.written(TASK).is_err());
+    }
+
+    #[test]
+    fn it_is_kept_for_a_while_and_only_for_tasks_that_are_here() {
+        let mut memories = Memories::default();
+        for tid in [TASK, OTHER] {
+            memories.open(tid, 10, NOW).expect("memory");
+            memories.stored(tid, NOW);
+        }
+        let look = memories.deadline().expect("something is kept");
+        memories.tick(look, |tid| tid == TASK);
+        assert_eq!(number(&memories, OTHER), None);
+        assert!(number(&memories, TASK).is_some());
+        let end = NOW + limits::IMAGE_MEMORY_TIME;
+        memories.tick(Time(end.0 - 1), |_| true);
+        assert!(number(&memories, TASK).is_some());
+        memories.tick(end + Duration::from_secs(1), |_| true);
+        assert_eq!(number(&memories, TASK), None);
+        assert_eq!(memories.deadline(), None);
+    }
+
+    #[test]
+    fn copies_of_tasks_that_rewrite_most_of_their_memory_cost_more_until_it_is_looked_at_again() {
+        let page = rustix::param::page_size() as u64;
+        let mut copies = Copies::default();
+        assert!(!copies.cost_more(TASK, 100 * page));
+        let copied = |copies: &mut Copies, faults: u64| {
+            copies.begun(TASK, Some(1000));
+            copies.ended(TASK, Some(1000 + faults), 100 * page);
+            copies.cost_more(TASK, 100 * page)
+        };
+        assert!(!copied(&mut copies, 50));
+        assert!(copied(&mut copies, 51));
+        assert!(!copies.cost_more(TASK, limits::IMAGE_MEMORY_UNASKED + 1));
+        let left = (2..limits::IMAGE_MEMORY_TURNS).filter(|_| copies.cost_more(TASK, page));
+        assert_eq!(left.count() as u32, limits::IMAGE_MEMORY_TURNS - 2);
+        assert!(!copies.cost_more(TASK, page));
+        assert!(!copied(&mut copies, 50));
+        assert!(copied(&mut copies, 51));
+        copies.forget(|tid| tid == TASK);
+        assert!(!copies.cost_more(TASK, page));
+    }
+
+    #[test]
+    fn no_more_is_taken_than_half_of_what_there_is_to_spare() {
+        let mut memories = Memories::default();
+        assert!(memories.has_room(50, 100));
+        assert!(!memories.has_room(51, 100));
+        memories.open(TASK, 40, NOW).expect("memory");
+        assert!(memories.has_room(10, 100));
+        assert!(!memories.has_room(11, 100));
+        // Of what is kept the host knows that it is not to spare.
+        memories.stored(TASK, NOW);
+        assert!(memories.has_room(50, 100));
+        // Nor needs it more.
+        memories.open(TASK, 40, NOW).expect("it was kept");
+        assert!(memories.has_room(50, 100));
+        assert!(spare().expect("Linux tells") > 1 << 20);
+    }
+
+    #[test]
+    fn the_limit_of_each_group_counts_that_a_daemon_is_in() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let groups = folder.path();
+        fs::create_dir_all(groups.join("job/step")).expect("folders");
+        let group = Path::new("job/step");
+        assert_eq!(spare_of(groups, group), None);
+        let write = |name: &str, text| fs::write(groups.join(name), text).expect("room");
+        write("job/step/memory.max", "max\n");
+        write("job/step/memory.current", "10\n");
+        assert_eq!(spare_of(groups, group), None);
+        write("job/memory.max", "100\n");
+        write("job/memory.current", "30\n");
+        assert_eq!(spare_of(groups, group), Some(70));
+        write("job/step/memory.max", "5\n");
+        assert_eq!(spare_of(groups, group), Some(0));
+    }
+}
