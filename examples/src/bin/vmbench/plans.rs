@@ -109,18 +109,9 @@ pub enum Program {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     /// One every ten seconds.
-    Copies,
-    /// Likewise, and tasks stand while they are written.
-    Blocking,
+    Often,
     /// None, but a policy would make one in an hour.
     Idle,
-}
-
-impl Way {
-    /// Whether a stretch has a checkpoint.
-    pub fn makes_some(self) -> bool {
-        matches!(self, Way::Copies | Way::Blocking)
-    }
 }
 
 /// A row before it is measured.
@@ -294,13 +285,7 @@ fn saved() -> Vec<Plan> {
         ),
         (
             "a checkpoint every 10 s, heat with 16 tasks, 1 GiB in all",
-            Saved::Policy(Program::Heat, Way::Copies),
-            LARGE,
-            CHECKPOINTS_GOAL,
-        ),
-        (
-            "likewise, tasks stand while they are written (--blocking), heat",
-            Saved::Policy(Program::Heat, Way::Blocking),
+            Saved::Policy(Program::Heat, Way::Often),
             LARGE,
             CHECKPOINTS_GOAL,
         ),
@@ -335,7 +320,7 @@ mod tests {
     #[test]
     fn rows_that_take_minutes_are_measured_when_they_are_named() {
         assert!(!chosen("").expect("rows").iter().any(Plan::is_long));
-        assert_eq!(chosen("heat").expect("rows").len(), 3);
+        assert_eq!(chosen("heat").expect("rows").len(), 2);
         assert_eq!(chosen("matmul").expect("rows").len(), 1);
         assert!(chosen("no such row").is_err());
     }

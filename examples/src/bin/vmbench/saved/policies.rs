@@ -22,17 +22,20 @@ use vm_examples::cluster::{Cluster, Interrupt, Watched};
 const BYTES: usize = 1 << 30;
 /// How long a stretch is, at most: in each with checkpoints one is made.
 const STRETCH: Duration = Duration::from_secs(10);
+/// The policy of such a stretch, in which no other one is made by itself.
+const EVERY: &str = "100s";
 /// Lines before it is looked at how fast they come, and of how many that is told.
 const WARM: usize = 2;
 const TRIED: usize = 4;
-/// Runs at most: each is of two minutes.
-const RUNS: u32 = 4;
-/// Checkpoints that are made first and do not count: such an application rewrites all of its memory, and
-/// its store tries but now and then whether an increment is worth it (at the second checkpoint, and
-/// again at one of sixteen). From the third on images are stored as in most of a long run.
-const BEGUN: usize = 2;
+/// Runs at most: each is of seven minutes.
+const RUNS: u32 = 2;
+/// Checkpoints that are made first and do not count: such an application rewrites all of its memory.
+/// So it becomes known at the first one that copies cost its tasks more than to write into memory, that
+/// memory is found at the second, and at the third it is known that an increment is not worth it, which
+/// is tried again at one of sixteen. From then on images are written and stored as in most of a long run.
+const BEGUN: usize = 3;
 /// Stretches of a run that are compared.
-const COMPARED: usize = 6;
+const COMPARED: usize = 20;
 /// How long a line may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -59,7 +62,8 @@ pub fn measure(bench: &Bench, program: Program, ways: &[Way], tasks: usize) -> R
     let mut costs = Costs::default();
     for _ in 0..bench.turns.min(RUNS) {
         let mut app = App::start(bench.interrupt, &cluster, program, tasks)?;
-        if ways.iter().any(|way| way.makes_some()) {
+        if ways.contains(&Way::Often) {
+            app.policy(EVERY)?;
             for _ in 0..BEGUN {
                 app.checkpoint()?;
             }
@@ -147,14 +151,20 @@ impl<'a> App<'a> {
 
     /// Microseconds of a stretch.
     fn stretch(&mut self, way: Option<Way>) -> Result<f64> {
-        let mut policy = vec!["checkpoint", &self.tid, "--every"];
-        policy.push(way.map_or("0s", |_| "1h"));
-        policy.extend((way == Some(Way::Blocking)).then_some("--blocking"));
-        self.cluster.ask(&policy, self.interrupt)?;
-        if way.is_some_and(Way::makes_some) {
+        self.policy(match way {
+            None => "0s",
+            Some(Way::Idle) => "1h",
+            Some(Way::Often) => EVERY,
+        })?;
+        if way == Some(Way::Often) {
             self.checkpoint()?;
         }
         self.follow(self.lines)
+    }
+
+    fn policy(&self, every: &str) -> Result<()> {
+        let command = ["checkpoint", &self.tid, "--every", every];
+        self.cluster.ask(&command, self.interrupt).map(drop)
     }
 
     fn checkpoint(&self) -> Result<()> {
