@@ -1,7 +1,9 @@
 //! Applications that are saved while their tasks exchange numbered messages.
 
 use std::{
+    collections::BTreeSet,
     fs,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -328,10 +330,17 @@ fn an_application_that_loses_a_host_goes_back_by_itself_and_its_console_is_told(
 /// For how many images of tasks a daemon keeps memory.
 fn memories(node: &Node) -> usize {
     let files = fs::read_dir(format!("/proc/{}/fd", node.pid())).expect("it runs");
-    let paths = files.flatten().flat_map(|file| fs::read_link(file.path()));
-    paths
-        .filter(|path| path.to_string_lossy().contains("memfd:vm-image"))
-        .count()
+    let paths = files.flatten().map(|file| file.path());
+    let is_memory = |path: &PathBuf| {
+        let name = fs::read_link(path);
+        name.is_ok_and(|name| name.to_string_lossy().contains("memfd:vm-image"))
+    };
+    // A thread may have the same one open for a moment.
+    let numbers = paths.filter(is_memory).flat_map(fs::metadata);
+    numbers
+        .map(|file| file.ino())
+        .collect::<BTreeSet<_>>()
+        .len()
 }
 
 /// What its tasks write themselves.

@@ -5,6 +5,8 @@
 //! task -> pipe -> writer -> STORE/APPLICATION/CHECKPOINT/TASK.image
 //! ```
 //!
+//! In place of the pipe there may be memory ([`crate::memory`]), in which a writer finds all of it.
+//!
 //! The writer stores all of it, or what differs from an earlier image of the task. It hashes it, syncs
 //! what it wrote and says, as its last word, how long the image is, what its hash is, and how much of
 //! it is stored. That is the receipt by which the daemon knows that it is whole. The commit of a
