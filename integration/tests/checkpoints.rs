@@ -17,7 +17,7 @@ use vm_store::{CheckpointId, State, Store, name};
 use vm_wire::{
     Tid,
     agreed::ExitStatus,
-    checkpoint::{Policy, Recover},
+    checkpoint::Policy,
     console::{Answer, Request},
 };
 
@@ -124,7 +124,7 @@ fn what_cannot_be_saved_is_named_and_leaves_nothing_in_the_store() {
 
 #[test]
 fn a_writer_that_dies_costs_the_checkpoint_and_nothing_else() {
-    for policy in [Policy::default(), BLOCKING] {
+    for policy in [Policy::default(), blocking()] {
         let mut cluster = Cluster::on_loopback(1);
         let mut command = cluster.command("n2", &[]);
         command.env("VM_FAULT", "writer:kill");
@@ -143,6 +143,26 @@ fn a_writer_that_dies_costs_the_checkpoint_and_nothing_else() {
         run.input(b"end\n");
         run.output_until("none lost, doubled or out of order");
     }
+}
+
+#[test]
+fn a_writer_that_hangs_over_an_image_in_memory_costs_the_checkpoint_and_nothing_else() {
+    let mut cluster = Cluster::on_loopback(1);
+    let mut command = cluster.command("n2", &[]);
+    command.env("VM_FAULT", "writer:stop");
+    cluster.add_node("n2".to_owned(), command);
+    let mut run = cluster.nodes[0].client();
+    let master = run.run("vmtest", &["caller", "n2"]);
+    run.output_until("it goes");
+    let mut console = cluster.nodes[0].client();
+    let answer = console.ask(&Request::Policy(master, blocking()));
+    assert_eq!(answer, Answer::Done);
+    let failed = console.save(master, false).expect_err("it was not stored");
+    assert!(failed.text.contains("hangs"), "{failed}");
+    let report = console.save(master, false).expect("the next one is made");
+    assert_eq!(stored(&cluster.store()), [(report.epoch, 2, report.bytes)]);
+    run.input(b"end\n");
+    run.output_until("none lost, doubled or out of order");
 }
 
 #[test]
@@ -343,15 +363,13 @@ fn memories(node: &Node) -> usize {
         .len()
 }
 
-/// What its tasks write themselves.
-const BLOCKING: Policy = Policy {
-    every_ms: 0,
-    mtbf_ms: 0,
-    keep: 0,
-    recover: Recover::Host,
-    compress: false,
-    blocking: true,
-};
+/// Its tasks write what is saved of them themselves.
+fn blocking() -> Policy {
+    Policy {
+        blocking: true,
+        ..Policy::default()
+    }
+}
 
 #[test]
 fn images_that_tasks_leave_in_memory_bring_an_application_back() {
@@ -360,7 +378,7 @@ fn images_that_tasks_leave_in_memory_bring_an_application_back() {
     let master = run.run("vmtest", &["caller", "n2"]);
     run.output_until("it goes");
     let mut console = cluster.nodes[2].client();
-    let answer = console.ask(&Request::Policy(master, BLOCKING));
+    let answer = console.ask(&Request::Policy(master, blocking()));
     assert_eq!(answer, Answer::Done);
     for epoch in 1..=3 {
         let report = console.save(master, false).expect("it can be saved");

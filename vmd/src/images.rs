@@ -62,7 +62,7 @@ const STANDING: &str = "=";
 const PIPE: &str = "pipe";
 /// Added to the nice value of a writer: it goes on beside the tasks whose copies it writes, and gets a
 /// quarter of the time that one of them gets, where processors are short.
-const LATER: i32 = 5;
+pub(crate) const LATER: i32 = 5;
 /// How its last word begins.
 const RECEIPT: &str = "stored ";
 

@@ -14,6 +14,7 @@
 //! No more of it is taken than half of what the host and its control groups have to spare; a task that
 //! gets none has a copy write, or writes into a pipe, at the speed of the store.
 
+use crate::images::LATER;
 use rustix::{
     fd::OwnedFd,
     fs::{FallocateFlags, MemfdFlags, SeekFrom, fallocate, fstat, memfd_create, seek},
@@ -31,8 +32,6 @@ use vm_wire::{Tid, limits};
 
 /// Where control groups are.
 const GROUPS: &str = "/sys/fs/cgroup";
-/// Added to the nice value of the thread that finds memory, and gives it back.
-const LATER: i32 = 5;
 /// What may wait for it. Beyond that memory is given back in the event loop, and none is found.
 const QUEUE: usize = 8_192;
 
@@ -50,11 +49,11 @@ pub struct Memories {
 struct Memory {
     /// A file without a name. It is shared with whoever writes or reads: so is the place in it.
     file: OwnedFd,
-    use_: Use,
+    state: State,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Use {
+enum State {
     /// An image is written into it, or read out of it.
     Busy {
         /// What it may need.
@@ -92,16 +91,16 @@ impl Memories {
         }
         let file = kept.or_else(|| memfd_create("vm-image", MemfdFlags::CLOEXEC).ok())?;
         let written = file.try_clone().ok()?;
-        let use_ = Use::Busy { bytes, fresh };
-        self.of.insert(tid, Memory { file, use_ });
+        let state = State::Busy { bytes, fresh };
+        self.of.insert(tid, Memory { file, state });
         self.due.get_or_insert(now + limits::MOVE_LOOK);
         Some(written)
     }
 
     /// What is kept for a task, as new. What somebody may still read or write is not used again.
     fn take_kept(&mut self, tid: Tid) -> Option<OwnedFd> {
-        let Memory { file, use_ } = self.of.remove(&tid)?;
-        if matches!(use_, Use::Kept(_)) && seek(&file, SeekFrom::Start(0)).is_ok() {
+        let Memory { file, state } = self.of.remove(&tid)?;
+        if matches!(state, State::Kept(_)) && seek(&file, SeekFrom::Start(0)).is_ok() {
             return Some(file);
         }
         self.free([file]);
@@ -111,9 +110,9 @@ impl Memories {
     /// Whether so many bytes may be taken yet, if the host has so many to spare. What others are just
     /// writing it still has.
     fn has_room(&self, bytes: u64, spare: u64) -> bool {
-        let writing = self.of.values().map(|memory| match memory.use_ {
-            Use::Busy { fresh, .. } => fresh,
-            Use::Kept(_) => 0,
+        let writing = self.of.values().map(|memory| match memory.state {
+            State::Busy { fresh, .. } => fresh,
+            State::Kept(_) => 0,
         });
         writing.sum::<u64>().saturating_add(bytes) <= spare / 2
     }
@@ -122,11 +121,11 @@ impl Memories {
     ///
     /// # Errors
     /// There is no such memory, or what the system says.
-    pub fn written(&mut self, tid: Tid) -> io::Result<(OwnedFd, u64)> {
+    pub fn written(&mut self, tid: Tid) -> io::Result<(OwnedFd, Option<u64>)> {
         let memory = self.of.get(&tid).ok_or(io::ErrorKind::NotFound)?;
         let bytes = seek(&memory.file, SeekFrom::Current(0))?;
         seek(&memory.file, SeekFrom::Start(0))?;
-        Ok((memory.file.try_clone()?, bytes))
+        Ok((memory.file.try_clone()?, Some(bytes)))
     }
 
     /// The image of a task was stored: its memory is kept for the next one.
@@ -134,7 +133,7 @@ impl Memories {
         let Some(memory) = self.of.get(&tid) else {
             return;
         };
-        if let Use::Busy { bytes, .. } = memory.use_
+        if let State::Busy { bytes, .. } = memory.state
             && lacks_room(&memory.file, bytes)
             && let Ok(file) = memory.file.try_clone()
         {
@@ -142,13 +141,13 @@ impl Memories {
             self.aside(Work::MakeRoom(file, bytes));
         }
         if let Some(memory) = self.of.get_mut(&tid) {
-            memory.use_ = Use::Kept(now);
+            memory.state = State::Kept(now);
         }
     }
 
     /// The image of a task is of no use any more; somebody may still be reading or writing it.
     pub fn drop_busy(&mut self, tid: Tid) {
-        let busy = |memory: &Memory| matches!(memory.use_, Use::Busy { .. });
+        let busy = |memory: &Memory| matches!(memory.state, State::Busy { .. });
         if self.of.get(&tid).is_some_and(busy) {
             let file = self.of.remove(&tid).map(|memory| memory.file);
             self.free(file);
@@ -165,9 +164,9 @@ impl Memories {
         if self.due.is_none_or(|due| now < due) {
             return;
         }
-        let long = |memory: &Memory| match memory.use_ {
-            Use::Kept(since) => now >= since + limits::IMAGE_MEMORY_TIME,
-            Use::Busy { .. } => false,
+        let long = |memory: &Memory| match memory.state {
+            State::Kept(since) => now >= since + limits::IMAGE_MEMORY_TIME,
+            State::Busy { .. } => false,
         };
         // Whoever still reads what is left of a task that has ended has it open.
         let old = |tid: &Tid, memory: &mut Memory| long(memory) || !is_here(*tid);
@@ -179,13 +178,12 @@ impl Memories {
 
     fn free(&mut self, files: impl IntoIterator<Item = OwnedFd>) {
         for file in files {
-            // What the thread does not take is dropped here.
             self.aside(Work::Free(file));
         }
     }
 
-    /// Has the thread do that; whether it will.
-    fn aside(&mut self, work: Work) -> bool {
+    /// Has the thread do that, if it can.
+    fn aside(&mut self, work: Work) {
         if self.thread.is_none() {
             let (queue, works) = sync_channel(QUEUE);
             let thread = thread::Builder::new().name("memory".to_owned());
@@ -194,8 +192,10 @@ impl Memories {
                 Err(error) => log::debug!("no thread for memory can be started: {error}"),
             }
         }
-        let thread = self.thread.as_ref();
-        thread.is_some_and(|thread| thread.try_send(work).is_ok())
+        if let Some(thread) = &self.thread {
+            // What it does not take is dropped here.
+            let _ = thread.try_send(work);
+        }
     }
 }
 
@@ -208,55 +208,6 @@ fn serve(works: &Receiver<Work>) {
             Work::Free(file) => drop(file),
             Work::MakeRoom(file, bytes) => make_room(&file, bytes),
         }
-    }
-}
-
-/// What copies of tasks have cost them while the copies wrote: each page that a task writes to meanwhile
-/// is copied by the kernel, which costs twice what it costs to copy it while the task stands.
-#[derive(Debug, Default)]
-pub struct Copies {
-    /// Tasks whose copies write: how many pages the task had written to first before.
-    writing: HashMap<Tid, u64>,
-    /// Tasks that have written to most of what was saved of them, and how many images they may still
-    /// write into memory before that is looked at again.
-    rewriters: HashMap<Tid, u32>,
-}
-
-impl Copies {
-    /// A copy of a task begins to write, when it has had so many faults.
-    pub fn begun(&mut self, tid: Tid, faults: Option<u64>) {
-        self.rewriters.remove(&tid);
-        self.writing.remove(&tid);
-        self.writing.extend(faults.map(|faults| (tid, faults)));
-    }
-
-    /// The image of a task of so many bytes was stored, when it has had so many faults.
-    pub fn ended(&mut self, tid: Tid, faults: Option<u64>, bytes: u64) {
-        let Some((before, after)) = self.writing.remove(&tid).zip(faults) else {
-            return;
-        };
-        let pages = after.saturating_sub(before);
-        let rewritten = pages.saturating_mul(rustix::param::page_size() as u64);
-        if rewritten > bytes / 2 {
-            self.rewriters.insert(tid, limits::IMAGE_MEMORY_TURNS);
-        }
-    }
-
-    /// Whether it is more work to have a copy of a task write than to have the task do it, which has so
-    /// many bytes of memory: and that it does once more.
-    pub fn cost_more(&mut self, tid: Tid, bytes: u64) -> bool {
-        let Some(turns) = self.rewriters.get_mut(&tid) else {
-            return false;
-        };
-        let more = bytes <= limits::IMAGE_MEMORY_UNASKED && *turns > 0;
-        *turns = turns.saturating_sub(1);
-        more
-    }
-
-    /// Forgets tasks that have gone.
-    pub fn forget(&mut self, is_gone: impl Fn(Tid) -> bool) {
-        self.writing.retain(|tid, _| !is_gone(*tid));
-        self.rewriters.retain(|tid, _| !is_gone(*tid));
     }
 }
 
@@ -325,7 +276,9 @@ mod tests {
         File::from(memory).write_all(image).expect("room");
         let mut bytes = Vec::new();
         let (written, length) = memories.written(TASK).expect("it was opened");
-        let read = File::from(written).take(length).read_to_end(&mut bytes);
+        let read = File::from(written)
+            .take(length.expect("it is known"))
+            .read_to_end(&mut bytes);
         read.expect("bytes");
         bytes
     }
@@ -365,7 +318,9 @@ mod tests {
         File::from(next).write_all(b"next").expect("room");
         let mut bytes = String::new();
         let (written, length) = memories.written(TASK).expect("it was opened");
-        let read = File::from(written).take(length).read_to_string(&mut bytes);
+        let read = File::from(written)
+            .take(length.expect("it is known"))
+            .read_to_string(&mut bytes);
         assert_eq!((read.expect("bytes"), &bytes[..]), (4, "next"));
         memories.drop_busy(TASK);
         assert!(memories.written(TASK).is_err());
@@ -388,28 +343,6 @@ mod tests {
         memories.tick(end + Duration::from_secs(1), |_| true);
         assert_eq!(number(&memories, TASK), None);
         assert_eq!(memories.deadline(), None);
-    }
-
-    #[test]
-    fn copies_of_tasks_that_rewrite_most_of_their_memory_cost_more_until_it_is_looked_at_again() {
-        let page = rustix::param::page_size() as u64;
-        let mut copies = Copies::default();
-        assert!(!copies.cost_more(TASK, 100 * page));
-        let copied = |copies: &mut Copies, faults: u64| {
-            copies.begun(TASK, Some(1000));
-            copies.ended(TASK, Some(1000 + faults), 100 * page);
-            copies.cost_more(TASK, 100 * page)
-        };
-        assert!(!copied(&mut copies, 50));
-        assert!(copied(&mut copies, 51));
-        assert!(!copies.cost_more(TASK, limits::IMAGE_MEMORY_UNASKED + 1));
-        let left = (2..limits::IMAGE_MEMORY_TURNS).filter(|_| copies.cost_more(TASK, page));
-        assert_eq!(left.count() as u32, limits::IMAGE_MEMORY_TURNS - 2);
-        assert!(!copies.cost_more(TASK, page));
-        assert!(!copied(&mut copies, 50));
-        assert!(copied(&mut copies, 51));
-        copies.forget(|tid| tid == TASK);
-        assert!(!copies.cost_more(TASK, page));
     }
 
     #[test]

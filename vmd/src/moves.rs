@@ -7,7 +7,7 @@ use crate::{
     fault::{self, Strike},
     images::Form,
     locals::Locals,
-    memory::{Copies, Memories},
+    memory::Memories,
     processes::Processes,
     secret::Secret,
     secure::Mode,
@@ -21,7 +21,7 @@ use rustix::{
     process::Pid,
 };
 use std::{collections::HashMap, io, time::Duration};
-use vm_machine::{Input, SavedBy, Time, Written};
+use vm_machine::{Copies, Input, SavedBy, Time, Written};
 use vm_store::CheckpointId;
 use vm_wire::{
     HostId, MachineId, Tid,
@@ -160,13 +160,9 @@ impl Moves {
         context: &mut Context,
     ) {
         let bytes = process.and_then(usage::resident);
-        let memory = bytes.filter(|bytes| match by {
-            SavedBy::Memory => true,
-            SavedBy::CopyOrMemory => self.copies.cost_more(tid, *bytes),
-            SavedBy::Copy | SavedBy::Standing => false,
-        });
-        let memory = memory.and_then(|bytes| self.memories.open(tid, bytes, context.now));
-        let is_copied = matches!(by, SavedBy::Copy | SavedBy::CopyOrMemory) && memory.is_none();
+        let bytes = bytes.filter(|bytes| self.copies.wants_memory(tid, by, *bytes));
+        let memory = bytes.and_then(|bytes| self.memories.open(tid, bytes, context.now));
+        let is_copied = by.is_copy() && memory.is_none();
         let order = match is_copied {
             true => Freeze::Copied,
             false => Freeze::Checkpoint,
@@ -195,21 +191,16 @@ impl Moves {
         let Unread { out, app, id, form } = unread;
         let (store, role) = (self.store.clone(), Role::Writer(app, id.epoch));
         let start = |out, length| store.start_writer((app, id), tid, &form, (out, length));
-        let started = match out {
+        let image = match out {
             Some(out) => {
-                let faults = process.and_then(usage::faults);
-                self.copies.begun(tid, faults);
-                self.start_carrier(tid, role, out, |out| start(out, None), context)
+                self.copies.begun(tid, process.and_then(usage::faults));
+                Ok((out, None))
             }
-            None => {
-                let written = self.memories.written(tid);
-                let started = written.and_then(|(memory, length)| start(memory, Some(length)));
-                // Whether a disk lets it wait is not told from whether it hangs.
-                started.map(|(pid, words)| {
-                    self.carriers.add(tid, role, pid, None, words, context.now);
-                })
-            }
+            None => self.memories.written(tid),
         };
+        let started = image.and_then(|(image, length)| {
+            self.start_carrier(tid, role, image, |image| start(image, length), context)
+        });
         if let Err(error) = started {
             let text = format!("what stores its image cannot be started: {error}");
             let failed = Failed::new(FailKind::System, text);
@@ -616,7 +607,8 @@ impl Moves {
                     News::Stored(tid, _, part) => {
                         self.memories.stored(*tid, context.now);
                         let faults = processes.pid(*tid).and_then(usage::faults);
-                        self.copies.ended(*tid, faults, part.bytes);
+                        let pages = part.bytes / rustix::param::page_size() as u64;
+                        self.copies.ended(*tid, faults, pages);
                     }
                     News::Failed(failure) => self.memories.drop_busy(failure.tid),
                     _ => {}

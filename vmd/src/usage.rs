@@ -1,7 +1,7 @@
 //! What the system says of processes in /proc: what tasks use, whose session a process is in.
 
 use rustix::process::Pid;
-use std::fs;
+use std::{fs, str::FromStr};
 use vm_wire::{Tid, peer::UsageRow};
 
 /// One row per process that is still there.
@@ -20,9 +20,7 @@ pub fn measure(tasks: &[(Tid, u32)]) -> Vec<UsageRow> {
 /// The session of a process; nothing where the process is gone or its session is of no number here
 /// (getsid(2) calls one 0 that began outside our namespace of processes).
 pub fn session(pid: Pid) -> Option<Pid> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    let (_, rest) = stat.rsplit_once(") ")?;
-    Pid::from_raw(rest.split_ascii_whitespace().nth(3)?.parse().ok()?)
+    Pid::from_raw(field(pid, 6)?)
 }
 
 /// The memory that a process has. Bytes.
@@ -35,10 +33,14 @@ pub fn resident(pid: Pid) -> Option<u64> {
 /// How often a process had the kernel act to write to a page, among others to one that it shared with a
 /// copy of itself.
 pub fn faults(pid: Pid) -> Option<u64> {
+    field(pid, 10)
+}
+
+/// A number of proc(5) that comes after the name of the program.
+fn field<T: FromStr>(pid: Pid, number: usize) -> Option<T> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;
-    // The tenth of proc(5).
-    rest.split_ascii_whitespace().nth(7)?.parse().ok()
+    rest.split_ascii_whitespace().nth(number - 3)?.parse().ok()
 }
 
 /// Reads the fields of proc(5): state is the third, user and system time 14 and 15, resident pages

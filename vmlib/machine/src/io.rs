@@ -30,6 +30,13 @@ pub enum SavedBy {
     Standing,
 }
 
+impl SavedBy {
+    /// Whether a copy writes, where there is no memory.
+    pub fn is_copy(self) -> bool {
+        matches!(self, SavedBy::Copy | SavedBy::CopyOrMemory)
+    }
+}
+
 /// A connection that is not yet, or never, a task's or a peer's: numbered by the shell, never
 /// reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -13,6 +13,7 @@ pub mod channel;
 mod checkpointing;
 mod consensus;
 pub mod coordinator;
+pub mod copies;
 pub mod daemon;
 pub mod endpoint;
 mod feed;
@@ -36,6 +37,7 @@ pub use agreed::{
 };
 pub use agreement::{Agreement, AgreementConfig, AgreementOutput};
 pub use coordinator::{Coordinator, MoveKey};
+pub use copies::Copies;
 pub use daemon::{AT_ONCE, Daemon, DaemonConfig, MoveCounters, MovesUnderway};
 pub use endpoint::{
     Endpoint, EndpointConfig, EndpointError, EndpointState, Notice, SendProgress, Sending,

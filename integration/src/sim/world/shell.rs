@@ -7,7 +7,7 @@ use crate::sim::{
     program::{MISSING_PROGRAM, Sabotage},
     queue::{MS, Moment},
 };
-use vm_machine::{AT_ONCE, Input, Output, SavedBy, Time};
+use vm_machine::{AT_ONCE, Input, Output, Time};
 use vm_wire::{
     HostId, Message, Op,
     agreed::ExitStatus,
@@ -81,8 +81,7 @@ impl World {
                 by,
                 ..
             } => {
-                let copied = matches!(by, SavedBy::Copy | SavedBy::CopyOrMemory);
-                let way = ((app, epoch), copied);
+                let way = ((app, epoch), by.is_copy());
                 self.store.opened.insert((slot, tid), way);
             }
             Output::Commit(checkpoint) => return self.commit(slot, &checkpoint),

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 use vm_machine::{
-    AgreementConfig, ConnId, Daemon, DaemonConfig, Endpoint, Input, Outbox, Output, SavedBy, Time,
+    AgreementConfig, ConnId, Daemon, DaemonConfig, Endpoint, Input, Outbox, Output, Time,
 };
 use vm_wire::{
     Frame, HostId, MachineId, Message, Op, Tid,
@@ -501,7 +501,7 @@ impl World {
             },
             Output::Store { tid, epoch, by, .. } => {
                 self.storing.insert(tid, epoch);
-                if matches!(by, SavedBy::Copy | SavedBy::CopyOrMemory) {
+                if by.is_copy() {
                     self.store.ways.insert(tid, host);
                 }
             }

@@ -1,0 +1,101 @@
+//! Who writes the image of a task whose checkpoints follow each other: a copy of it, or the task itself,
+//! into memory.
+//!
+//! Each page that a task writes to while its copy writes is copied by the kernel, which costs twice what
+//! it costs to copy it while the task stands. So a task that was seen to write to most of what was saved
+//! of it writes its next images itself, if it is small enough to stand for so long; after some of them a
+//! copy is tried again.
+
+use crate::SavedBy;
+use std::collections::BTreeMap;
+use vm_wire::{Tid, limits};
+
+/// What copies of the tasks of a host have cost.
+#[derive(Debug, Default)]
+pub struct Copies {
+    /// Tasks whose copies write: how many faults the task had before.
+    writing: BTreeMap<Tid, u64>,
+    /// Tasks that have written to most of what was saved of them, and how many images they may still
+    /// write into memory before that is looked at again.
+    rewriters: BTreeMap<Tid, u32>,
+}
+
+impl Copies {
+    /// A copy of a task begins to write, when it has had so many page faults, if that is known.
+    pub fn begun(&mut self, tid: Tid, faults: Option<u64>) {
+        self.rewriters.remove(&tid);
+        self.writing.remove(&tid);
+        self.writing.extend(faults.map(|faults| (tid, faults)));
+    }
+
+    /// The image of a task was stored, when it has had so many page faults; so many of them would be one
+    /// for each page of the image.
+    pub fn ended(&mut self, tid: Tid, faults: Option<u64>, pages: u64) {
+        let Some((before, after)) = self.writing.remove(&tid).zip(faults) else {
+            return;
+        };
+        if after.saturating_sub(before) > pages / 2 {
+            self.rewriters.insert(tid, limits::IMAGE_MEMORY_TURNS);
+        }
+    }
+
+    /// Whether a task of so many bytes writes its next image into memory, if there is some.
+    pub fn wants_memory(&mut self, tid: Tid, by: SavedBy, bytes: u64) -> bool {
+        let turns = match by {
+            SavedBy::Memory => return true,
+            SavedBy::CopyOrMemory => self.rewriters.get_mut(&tid),
+            SavedBy::Copy | SavedBy::Standing => None,
+        };
+        turns.is_some_and(|turns| {
+            let wants = bytes <= limits::IMAGE_MEMORY_UNASKED && *turns > 0;
+            *turns = turns.saturating_sub(1);
+            wants
+        })
+    }
+
+    /// Forgets tasks that have gone.
+    pub fn forget(&mut self, is_gone: impl Fn(Tid) -> bool) {
+        self.writing.retain(|tid, _| !is_gone(*tid));
+        self.rewriters.retain(|tid, _| !is_gone(*tid));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TASK: Tid = Tid(1);
+
+    #[test]
+    fn tasks_that_rewrite_most_of_their_memory_write_into_memory_until_it_is_looked_at_again() {
+        let mut copies = Copies::default();
+        let wants = |copies: &mut Copies| copies.wants_memory(TASK, SavedBy::CopyOrMemory, 1 << 20);
+        assert!(!wants(&mut copies));
+        let copied = |copies: &mut Copies, faults: u64| {
+            copies.begun(TASK, Some(1000));
+            copies.ended(TASK, Some(1000 + faults), 100);
+            wants(copies)
+        };
+        assert!(!copied(&mut copies, 50));
+        assert!(copied(&mut copies, 51));
+        let large = limits::IMAGE_MEMORY_UNASKED + 1;
+        assert!(!copies.wants_memory(TASK, SavedBy::CopyOrMemory, large));
+        let left = (2..limits::IMAGE_MEMORY_TURNS).filter(|_| wants(&mut copies));
+        assert_eq!(left.count() as u32, limits::IMAGE_MEMORY_TURNS - 2);
+        assert!(!wants(&mut copies));
+        assert!(!copied(&mut copies, 50));
+        assert!(copied(&mut copies, 51));
+        copies.forget(|tid| tid == TASK);
+        assert!(!wants(&mut copies));
+    }
+
+    #[test]
+    fn who_is_told_to_does_as_told() {
+        let mut copies = Copies::default();
+        copies.begun(TASK, Some(0));
+        copies.ended(TASK, Some(100), 100);
+        assert!(!copies.wants_memory(TASK, SavedBy::Copy, 1));
+        assert!(!copies.wants_memory(TASK, SavedBy::Standing, 1));
+        assert!(copies.wants_memory(TASK, SavedBy::Memory, u64::MAX));
+    }
+}
