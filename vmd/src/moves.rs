@@ -190,7 +190,6 @@ impl Moves {
         };
         let Unread { out, app, id, form } = unread;
         let (store, role) = (self.store.clone(), Role::Writer(app, id.epoch));
-        let start = |out, length| store.start_writer((app, id), tid, &form, (out, length));
         let image = match out {
             Some(out) => {
                 self.copies.begun(tid, process.and_then(usage::faults));
@@ -199,7 +198,8 @@ impl Moves {
             None => self.memories.written(tid),
         };
         let started = image.and_then(|(image, length)| {
-            self.start_carrier(tid, role, image, |image| start(image, length), context)
+            let start = |image| store.start_writer((app, id), tid, &form, (image, length));
+            self.start_carrier(tid, role, image, start, context)
         });
         if let Err(error) = started {
             let text = format!("what stores its image cannot be started: {error}");
