@@ -243,14 +243,20 @@ fn group() -> Option<PathBuf> {
     Some(PathBuf::from(path))
 }
 
-/// What a group below that folder, and all that it is in, leave to be used, if any has a limit.
+/// What a group below that folder, and all that it is in, leave to be used, if any has a limit. Files
+/// that are in the kernel's cache make room for whoever needs it.
 fn spare_of(groups: &Path, group: &Path) -> Option<u64> {
     let left = |group: &Path| {
-        let number = |name: &str| -> Option<u64> {
-            let text = fs::read_to_string(groups.join(group).join(name)).ok()?;
-            text.trim().parse().ok()
-        };
-        Some(number("memory.max")?.saturating_sub(number("memory.current")?))
+        let read = |name: &str| fs::read_to_string(groups.join(group).join(name)).ok();
+        let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
+        let (max, used) = (number("memory.max")?, number("memory.current")?);
+        let stat = read("memory.stat").unwrap_or_default();
+        let pairs = stat.lines().filter_map(|line| line.split_once(' '));
+        let files = pairs.filter(|(name, _)| matches!(*name, "active_file" | "inactive_file"));
+        let files: u64 = files
+            .filter_map(|(_, bytes)| bytes.parse::<u64>().ok())
+            .sum();
+        Some(max.saturating_sub(used.saturating_sub(files)))
     };
     group.ancestors().filter_map(left).min()
 }
@@ -376,6 +382,11 @@ mod tests {
         write("job/memory.max", "100\n");
         write("job/memory.current", "30\n");
         assert_eq!(spare_of(groups, group), Some(70));
+        write(
+            "job/memory.stat",
+            "anon 5\nactive_file 8\ninactive_file 12\n",
+        );
+        assert_eq!(spare_of(groups, group), Some(90));
         write("job/step/memory.max", "5\n");
         assert_eq!(spare_of(groups, group), Some(0));
     }
