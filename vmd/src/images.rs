@@ -38,10 +38,12 @@ use rustix::{
     process::nice,
 };
 use std::{
-    io::{self, Read, StdinLock, Take},
+    io::{self, Read, StdinLock},
     process::Stdio,
 };
-use vm_store::{Base, CheckpointId, PartReader, Store, StoreError, limits::BUFFER};
+#[cfg(target_arch = "x86_64")]
+use vm_checkpoint::image::room;
+use vm_store::{Base, CheckpointId, ImageWriter, PartReader, Store, StoreError, limits::BUFFER};
 use vm_wire::{Tid, checkpoint::Part, portable::EndSeen};
 
 /// The first arguments of the processes.
@@ -254,29 +256,42 @@ fn write(
     }
     let room = room(&store, quota)?;
     let mut image = store.begin(app, id)?.image(tid, host, room)?;
-    let length = match source {
-        PIPE => u64::MAX,
-        length => length.parse()?,
-    };
-    take_in(length, |source| image.copy(source))?;
+    match source {
+        PIPE => take_in(|source| image.copy(source))?,
+        bytes => take_out(bytes.parse()?, &mut image)?,
+    }
     acknowledge(&image.finish()?);
     Ok(())
 }
 
-/// Has what a task writes copied from standard input, where all of it has to come, and so many bytes at
-/// most.
+/// Has what a task writes to standard input, through a pipe, copied from there; all of it has to come.
 pub(crate) fn take_in(
-    length: u64,
-    copy: impl FnOnce(&mut Passed<Take<StdinLock<'static>>>) -> Result<u64, StoreError>,
+    copy: impl FnOnce(&mut Passed<StdinLock<'static>>) -> Result<u64, StoreError>,
 ) -> anyhow::Result<()> {
     fault::at_carrier("writer");
-    let mut source = Passed::new(io::stdin().lock().take(length));
+    let mut source = Passed::new(io::stdin().lock());
     let bytes = copy(&mut source)?;
-    ensure!(
-        source.is_whole(),
-        "the process that wrote it ended early, after {bytes} bytes"
-    );
-    Ok(())
+    source.seen.ensure_whole(bytes)
+}
+
+/// Stores what a task has written into the memory that is standard input: so many bytes.
+fn take_out(bytes: u64, image: &mut ImageWriter) -> anyhow::Result<()> {
+    fault::at_carrier("writer");
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: the task has said that it is written, and the daemon has it written into again only
+        // when this process has ended.
+        let written = unsafe { room::Written::of(io::stdin().as_fd(), bytes) };
+        if let Some(written) = written.context("looking at the memory that has it")? {
+            let mut seen = Seen::default();
+            seen.passed(&written);
+            seen.ensure_whole(bytes)?;
+            return Ok(image.write(&written)?);
+        }
+    }
+    let mut source = Passed::new(io::stdin().lock().take(bytes));
+    let bytes = image.copy(&mut source)?;
+    source.seen.ensure_whole(bytes)
 }
 
 /// The last word of a writer.
@@ -292,40 +307,52 @@ fn ending<'a>(form: &'a str, end: &str) -> (&'a str, bool) {
     }
 }
 
-/// Passes on what a task writes, an image or a portable state, and looks whether all of it came.
+/// Passes on what a task writes, and looks whether all of it came.
 pub(crate) struct Passed<R> {
-    #[cfg(target_arch = "x86_64")]
-    source: vm_checkpoint::image::ToTheEnd<R>,
-    #[cfg(not(target_arch = "x86_64"))]
     source: R,
-    state: EndSeen,
+    seen: Seen,
 }
 
-impl<R: Read> Passed<R> {
+impl<R> Passed<R> {
     fn new(source: R) -> Self {
-        Passed {
-            #[cfg(target_arch = "x86_64")]
-            source: vm_checkpoint::image::ToTheEnd::new(source),
-            #[cfg(not(target_arch = "x86_64"))]
-            source,
-            state: EndSeen::default(),
-        }
-    }
-
-    fn is_whole(&self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        if self.source.is_whole() {
-            return true;
-        }
-        self.state.is_whole()
+        let seen = Seen::default();
+        Passed { source, seen }
     }
 }
 
 impl<R: Read> Read for Passed<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.source.read(buffer)?;
-        self.state.passed(&buffer[..count]);
+        self.seen.passed(&buffer[..count]);
         Ok(count)
+    }
+}
+
+/// What a task has written: an image or a portable state.
+#[derive(Default)]
+struct Seen {
+    #[cfg(target_arch = "x86_64")]
+    image: vm_checkpoint::image::EndSeen,
+    state: EndSeen,
+}
+
+impl Seen {
+    fn passed(&mut self, bytes: &[u8]) {
+        #[cfg(target_arch = "x86_64")]
+        self.image.passed(bytes);
+        self.state.passed(bytes);
+    }
+
+    /// It has its end, after so many bytes.
+    fn ensure_whole(&self, bytes: u64) -> anyhow::Result<()> {
+        let is_whole = self.state.is_whole();
+        #[cfg(target_arch = "x86_64")]
+        let is_whole = is_whole || self.image.is_whole();
+        ensure!(
+            is_whole,
+            "the process that wrote it ended early, after {bytes} bytes"
+        );
+        Ok(())
     }
 }
 

@@ -46,6 +46,7 @@ mod coordinators;
 mod images;
 mod memory;
 mod moves;
+mod news;
 mod portable;
 mod store;
 mod suspended;

@@ -16,7 +16,7 @@
 
 use crate::images::LATER;
 use rustix::{
-    fd::OwnedFd,
+    fd::{AsFd, OwnedFd},
     fs::{FallocateFlags, MemfdFlags, SeekFrom, fallocate, fstat, memfd_create, seek},
     process::nice,
 };
@@ -27,6 +27,8 @@ use std::{
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
 };
+#[cfg(target_arch = "x86_64")]
+use vm_checkpoint::image::room;
 use vm_machine::Time;
 use vm_wire::{Tid, limits};
 
@@ -49,18 +51,17 @@ pub struct Memories {
 struct Memory {
     /// A file without a name. It is shared with whoever writes or reads: so is the place in it.
     file: OwnedFd,
+    /// What an image may need.
+    bytes: u64,
+    /// Of that, what may not be there yet.
+    fresh: u64,
     state: State,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// An image is written into it, or read out of it.
-    Busy {
-        /// What it may need.
-        bytes: u64,
-        /// Of that, what is not there yet.
-        fresh: u64,
-    },
+    Busy,
     /// It is kept since then.
     Kept(Time),
 }
@@ -80,41 +81,52 @@ impl Memories {
     pub fn open(&mut self, tid: Tid, bytes: u64, now: Time) -> Option<OwnedFd> {
         let kept = self.take_kept(tid);
         let spare = spare()?;
-        let (fresh, enough) = match kept {
+        let enough = match kept {
             // What is kept is given back where others may soon need it.
-            Some(_) => (0, bytes <= spare),
-            None => (bytes, self.has_room(bytes, spare)),
+            Some(_) => bytes <= spare,
+            None => self.has_room(bytes, spare),
         };
         if !enough {
-            self.free(kept);
+            self.free(kept.map(|memory| memory.file));
             return None;
         }
-        let file = kept.or_else(|| memfd_create("vm-image", MemfdFlags::CLOEXEC).ok())?;
-        let written = file.try_clone().ok()?;
-        let state = State::Busy { bytes, fresh };
-        self.of.insert(tid, Memory { file, state });
+        let memory = kept.map_or_else(|| Memory::new(bytes).ok(), Some)?;
+        let written = memory.file.try_clone().ok()?;
+        let state = State::Busy;
+        let memory = Memory {
+            bytes,
+            state,
+            ..memory
+        };
+        self.of.insert(tid, memory);
         self.due.get_or_insert(now + limits::MOVE_LOOK);
         Some(written)
     }
 
-    /// What is kept for a task, as new. What somebody may still read or write is not used again.
-    fn take_kept(&mut self, tid: Tid) -> Option<OwnedFd> {
-        let Memory { file, state } = self.of.remove(&tid)?;
-        if matches!(state, State::Kept(_)) && seek(&file, SeekFrom::Start(0)).is_ok() {
-            return Some(file);
+    /// A task of so many bytes will write its next image into memory: it is found meanwhile, if there is
+    /// room.
+    pub fn prepare(&mut self, tid: Tid, bytes: u64, now: Time) {
+        if self.open(tid, bytes, now).is_some() {
+            self.keep(tid, now);
         }
-        self.free([file]);
+    }
+
+    /// What is kept for a task, as new. What somebody may still read or write is not used again.
+    fn take_kept(&mut self, tid: Tid) -> Option<Memory> {
+        let memory = self.of.remove(&tid)?;
+        if matches!(memory.state, State::Kept(_)) && seek(&memory.file, SeekFrom::Start(0)).is_ok()
+        {
+            return Some(memory);
+        }
+        self.free([memory.file]);
         None
     }
 
-    /// Whether so many bytes may be taken yet, if the host has so many to spare. What others are just
-    /// writing it still has.
+    /// Whether so many bytes may be taken yet, if the host has so many to spare. What others were given
+    /// and have not touched it still has.
     fn has_room(&self, bytes: u64, spare: u64) -> bool {
-        let writing = self.of.values().map(|memory| match memory.state {
-            State::Busy { fresh, .. } => fresh,
-            State::Kept(_) => 0,
-        });
-        writing.sum::<u64>().saturating_add(bytes) <= spare / 2
+        let fresh = self.of.values().map(|memory| memory.fresh);
+        fresh.sum::<u64>().saturating_add(bytes) <= spare / 2
     }
 
     /// The image of a task is written: what the writer is to read, and how many bytes of that.
@@ -130,24 +142,30 @@ impl Memories {
 
     /// The image of a task was stored: its memory is kept for the next one.
     pub fn stored(&mut self, tid: Tid, now: Time) {
-        let Some(memory) = self.of.get(&tid) else {
+        if let Some(memory) = self.of.get_mut(&tid) {
+            memory.fresh = 0;
+            self.keep(tid, now);
+        }
+    }
+
+    /// Keeps the memory of a task, and has found what it lacks.
+    fn keep(&mut self, tid: Tid, now: Time) {
+        let Some(memory) = self.of.get_mut(&tid) else {
             return;
         };
-        if let State::Busy { bytes, .. } = memory.state
-            && lacks_room(&memory.file, bytes)
+        memory.state = State::Kept(now);
+        let bytes = memory.bytes;
+        if lacks_room(&memory.file, bytes)
             && let Ok(file) = memory.file.try_clone()
         {
-            // Without it the next image takes longer.
-            self.aside(Work::MakeRoom(file, bytes));
-        }
-        if let Some(memory) = self.of.get_mut(&tid) {
-            memory.state = State::Kept(now);
+            // Without it the next image takes longer. It may have grown by then.
+            self.aside(Work::MakeRoom(file, bytes + bytes / 16));
         }
     }
 
     /// The image of a task is of no use any more; somebody may still be reading or writing it.
     pub fn drop_busy(&mut self, tid: Tid) {
-        let busy = |memory: &Memory| matches!(memory.state, State::Busy { .. });
+        let busy = |memory: &Memory| memory.state == State::Busy;
         if self.of.get(&tid).is_some_and(busy) {
             let file = self.of.remove(&tid).map(|memory| memory.file);
             self.free(file);
@@ -166,7 +184,7 @@ impl Memories {
         }
         let long = |memory: &Memory| match memory.state {
             State::Kept(since) => now >= since + limits::IMAGE_MEMORY_TIME,
-            State::Busy { .. } => false,
+            State::Busy => false,
         };
         // Whoever still reads what is left of a task that has ended has it open.
         let old = |tid: &Tid, memory: &mut Memory| long(memory) || !is_here(*tid);
@@ -199,6 +217,19 @@ impl Memories {
     }
 }
 
+impl Memory {
+    /// None of it is there yet.
+    fn new(bytes: u64) -> io::Result<Self> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        Ok(Memory {
+            file: memfd_create("vm-image", flags)?,
+            bytes,
+            fresh: bytes,
+            state: State::Busy,
+        })
+    }
+}
+
 /// The thread: until the daemon ends.
 fn serve(works: &Receiver<Work>) {
     // Where that is not allowed, it is as urgent as others. It counts for this thread alone.
@@ -217,8 +248,13 @@ fn lacks_room(file: &OwnedFd, bytes: u64) -> bool {
     fstat(file).is_ok_and(|stat| (stat.st_blocks as u64).saturating_mul(512) < bytes)
 }
 
-/// Finds the memory that a file of so many bytes needs and has not.
+/// Finds the memory that a file of so many bytes needs and has not, in large pages if it can be.
 fn make_room(file: &OwnedFd, bytes: u64) {
+    #[cfg(target_arch = "x86_64")]
+    match room::make(file.as_fd(), bytes) {
+        Ok(()) => return,
+        Err(error) => log::debug!("no large pages for an image of {bytes} bytes: {error}"),
+    }
     if let Err(error) = fallocate(file, FallocateFlags::KEEP_SIZE, 0, bytes) {
         log::debug!("no room was made for an image of {bytes} bytes: {error}");
     }
@@ -306,11 +342,28 @@ mod tests {
 
     #[test]
     fn room_is_made_for_what_an_image_may_have_at_most() {
-        let file = memfd_create("test", MemfdFlags::CLOEXEC).expect("memory");
-        assert!(lacks_room(&file, 1 << 20));
-        make_room(&file, 1 << 20);
-        assert!(!lacks_room(&file, 1 << 20));
-        assert_eq!(fstat(&file).expect("a file").st_size, 0);
+        let memory = Memory::new(1 << 20).expect("memory");
+        assert!(lacks_room(&memory.file, 1 << 20));
+        make_room(&memory.file, 1 << 20);
+        assert!(!lacks_room(&memory.file, 1 << 20));
+    }
+
+    #[test]
+    fn what_is_found_before_is_there_for_the_next_image() {
+        let mut memories = Memories::default();
+        memories.prepare(TASK, 100_000, NOW);
+        let prepared = number(&memories, TASK);
+        assert!(prepared.is_some());
+        // Others do not get it meanwhile.
+        assert!(!memories.has_room(1, 2 * 100_000));
+        assert!(through(&mut memories, &[1; 100_000]) == [1; 100_000]);
+        assert_eq!(number(&memories, TASK), prepared);
+        memories.stored(TASK, NOW);
+        assert!(memories.has_room(1, 2));
+        // It is of no use to a task that does not write for a while.
+        memories.prepare(OTHER, 100_000, NOW);
+        memories.tick(NOW + limits::IMAGE_MEMORY_TIME, |_| true);
+        assert_eq!(number(&memories, OTHER), None);
     }
 
     #[test]

@@ -2,12 +2,13 @@
 //! [`vm_machine`]'s moves.
 
 use crate::{
-    carriers::{Carriers, Failure, Hand, News, Role},
+    carriers::{Carriers, Hand, News, Role},
     context::Context,
     fault::{self, Strike},
     images::Form,
     locals::Locals,
     memory::Memories,
+    news::{refuse, tell},
     processes::Processes,
     secret::Secret,
     secure::Mode,
@@ -27,7 +28,7 @@ use vm_wire::{
     HostId, MachineId, Tid,
     checkpoint::Part,
     interrupt::{Folders, Freeze, Order, Report},
-    peer::{MoveWay, Sent},
+    peer::MoveWay,
     task::{FailKind, Failed},
 };
 
@@ -97,6 +98,7 @@ struct Unread {
     app: Tid,
     id: CheckpointId,
     form: Form,
+    by: SavedBy,
 }
 
 /// An image that a task is to write.
@@ -176,7 +178,14 @@ impl Moves {
             },
         };
         let at_once = form.standing;
-        self.unread.insert(tid, Unread { out, app, id, form });
+        let unread = Unread {
+            out,
+            app,
+            id,
+            form,
+            by,
+        };
+        self.unread.insert(tid, unread);
         self.expect_image(tid, way, order, None);
         if at_once {
             self.store_copy(tid, None, context);
@@ -188,11 +197,17 @@ impl Moves {
         let Some(unread) = self.unread.remove(&tid) else {
             return;
         };
-        let Unread { out, app, id, form } = unread;
+        let Unread {
+            out,
+            app,
+            id,
+            form,
+            by,
+        } = unread;
         let (store, role) = (self.store.clone(), Role::Writer(app, id.epoch));
         let image = match out {
             Some(out) => {
-                self.copies.begun(tid, process.and_then(usage::faults));
+                self.copies.begun(tid, by, process.and_then(usage::faults));
                 Ok((out, None))
             }
             None => self.memories.written(tid),
@@ -606,9 +621,15 @@ impl Moves {
                 match &news {
                     News::Stored(tid, _, part) => {
                         self.memories.stored(*tid, context.now);
-                        let faults = processes.pid(*tid).and_then(usage::faults);
-                        let pages = part.bytes / rustix::param::page_size() as u64;
-                        self.copies.ended(*tid, faults, pages);
+                        let process = processes.pid(*tid);
+                        let page = rustix::param::page_size() as u64;
+                        let pages = (part.bytes / page, page);
+                        let faults = process.and_then(usage::faults);
+                        if self.copies.ended(*tid, faults, pages)
+                            && let Some(bytes) = process.and_then(usage::resident)
+                        {
+                            self.memories.prepare(*tid, bytes, context.now);
+                        }
                     }
                     News::Failed(failure) => self.memories.drop_busy(failure.tid),
                     _ => {}
@@ -640,62 +661,4 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     // A user who has many pipes gets no large ones; then the move takes longer.
     let _ = fcntl_setpipe_size(&image, transfer::READ_BYTES);
     Ok((out, image))
-}
-
-/// Hands on what is to be known of a process that carries an image. If it is lost, that is another
-/// thing for its source than for its target.
-fn tell(news: News, processes: &Processes, context: &mut Context) {
-    let Failure { tid, role, text } = match news {
-        News::Failed(failure) => failure,
-        News::SentAll(tid) => return context.inbox.push_back(Input::SentAll(tid)),
-        News::PartSent(ticket, result) => {
-            let result = result.map_err(|text| Failed::new(FailKind::System, text));
-            return context.inbox.push_back(Input::PartSent(ticket, result));
-        }
-        News::CopyTaken(ticket, result) => {
-            let result = result.map_err(|text| Failed::new(FailKind::System, text));
-            return context.inbox.push_back(Input::CopyTaken(ticket, result));
-        }
-        News::Stored(tid, epoch, part) => {
-            return context.inbox.push_back(Input::Stored(tid, epoch, Ok(part)));
-        }
-        News::Suspended(tid, number, part) => {
-            return context
-                .inbox
-                .push_back(Input::Suspended(tid, number, Ok(part)));
-        }
-        News::Read(tid, bytes) => {
-            // Whichever process is just ending has no numbers any more.
-            if let Some(memory) = processes.pid(tid).and_then(usage::resident) {
-                let sent = Sent { bytes, memory };
-                context.inbox.push_back(Input::Sent(tid, sent));
-            }
-            return;
-        }
-    };
-    let failed = Failed::new(FailKind::System, text);
-    context.inbox.push_back(match role {
-        Role::Sender => Input::Frozen(tid, Err(failed)),
-        Role::Writer(_, epoch) => Input::Stored(tid, epoch, Err(failed)),
-        Role::Suspender(number) => Input::Suspended(tid, number, Err(failed)),
-        Role::Receiver | Role::Restorer => Input::Arrived(tid, Err(failed)),
-        // Of these there is other news.
-        Role::Part(..) => return,
-    });
-}
-
-/// A task cannot be told what to do: mostly because its process ends.
-fn refuse(tid: Tid, error: &io::Error, context: &mut Context) {
-    let gone = matches!(
-        error.kind(),
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::NotFound
-    );
-    let failed = match gone {
-        true => Failed::new(FailKind::NoSuchTask, "its process ends"),
-        false => {
-            let text = format!("it cannot be told to stop: {error}");
-            Failed::new(FailKind::System, text)
-        }
-    };
-    context.inbox.push_back(Input::Frozen(tid, Err(failed)));
 }

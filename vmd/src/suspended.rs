@@ -39,7 +39,7 @@ fn write((root, host, quota): (&str, &str, &str), app: &str, name: &str) -> anyh
     let store = Store::open(root)?;
     let room = images::room(&store, quota)?;
     let mut image = store.suspend(Tid(app.parse()?), name, host, room)?;
-    images::take_in(u64::MAX, |source| image.copy(source))?;
+    images::take_in(|source| image.copy(source))?;
     images::acknowledge(&image.finish()?);
     Ok(())
 }

@@ -61,6 +61,7 @@ mod spare;
 mod stop;
 mod trigger;
 mod vdso;
+mod window;
 
 pub use callbacks::{Callbacks, register};
 pub use fault::Text;

@@ -16,6 +16,7 @@ use crate::{
     },
     scratch,
     spare::Spare,
+    window::Window,
 };
 
 /// Memory that is copied at once: it stays in the processor's cache until it was sent. Bytes.
@@ -30,6 +31,8 @@ pub struct Out {
     file: [u64; 2],
     /// Where the image begins, if that is a place in a file.
     start: Option<u64>,
+    /// If it is memory: where it is.
+    window: Option<Window>,
     bytes: u64,
     sections: u32,
     sum: u64,
@@ -59,10 +62,12 @@ impl Out {
             .flatten()
             .map(|bytes| bytes as u64)
             .filter(|bytes| *bytes <= (scratch::RING - 2 * STEP) as u64);
+        let start = u64::try_from(at).ok().filter(|_| regular);
         let mut out = Out {
             fd,
             file: [stat.st_dev, stat.st_ino],
-            start: u64::try_from(at).ok().filter(|_| regular),
+            start,
+            window: start.and_then(|_| Window::of(fd)),
             bytes: 0,
             sections: 0,
             sum: 0,
@@ -90,18 +95,42 @@ impl Out {
             return refuse!("descriptor {fd}, where the image goes, was closed meanwhile");
         }
         self.fd = fd;
-        if let Some(start) = self.start {
-            let place = (start + self.bytes) as usize;
-            // SAFETY: it sets the position behind what was written.
-            unsafe { sys::call3(nr::LSEEK, fd as usize, place, libc::SEEK_SET as usize) };
-        }
+        self.window = None;
+        self.seek();
         Ok(())
     }
 
+    /// Goes on behind what was written, if it is a file.
+    fn seek(&self) {
+        if let Some(start) = self.start {
+            let (fd, place) = (self.fd as usize, (start + self.bytes) as usize);
+            // SAFETY: it sets the position.
+            unsafe { sys::call3(nr::LSEEK, fd, place, libc::SEEK_SET as usize) };
+        }
+    }
+
     fn write(&mut self, head: &[u8], content: &[u8]) -> Outcome<()> {
-        write_all(self.fd, head, content).step("writing the image")?;
-        self.bytes += (head.len() + content.len()) as u64;
+        let len = (head.len() + content.len()) as u64;
+        let place = self.start.map(|start| start + self.bytes);
+        match (&mut self.window, place) {
+            (Some(window), Some(place)) if window.holds(place + len) => {
+                window.put(place, head);
+                window.put(place + head.len() as u64, content);
+            }
+            _ => {
+                self.leave_window();
+                write_all(self.fd, head, content).step("writing the image")?;
+            }
+        }
+        self.bytes += len;
         Ok(())
+    }
+
+    /// What follows, if anything does, is written behind what is in the window.
+    fn leave_window(&mut self) {
+        if self.window.take().is_some() {
+            self.seek();
+        }
     }
 
     /// Writes a section.
@@ -258,6 +287,7 @@ impl Out {
             sum: self.sum,
         };
         self.section(END, 0, end.bytes())?;
+        self.leave_window();
         Ok(self.bytes)
     }
 }
@@ -361,4 +391,54 @@ fn swallow(signal: i32) {
         let (set, time) = (&raw const set as usize, time.as_ptr() as usize);
         sys::call4(nr::RT_SIGTIMEDWAIT, set, 0, time, 8)
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    use std::{
+        fs::File,
+        io::{Read as _, Seek as _, Write as _},
+        os::fd::AsRawFd as _,
+    };
+
+    /// An image of these sections, behind `before` bytes, in memory of that length, which is sealed so
+    /// that it is not written to by calls.
+    fn image(sections: &[&[u8]], before: usize, sealed: Option<u64>) -> Vec<u8> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let mut file = File::from(memfd_create("test", flags).expect("memory"));
+        file.write_all(&vec![7; before]).expect("room");
+        if let Some(len) = sealed {
+            file.set_len(len).expect("room");
+            fcntl_add_seals(&file, SealFlags::SHRINK).expect("a seal");
+        }
+        let mut out = Out::begin(file.as_raw_fd(), false, false).expect("a file");
+        assert_eq!(out.window.is_some(), sealed.is_some());
+        for (address, content) in (0..).zip(sections) {
+            out.section(CONTENT, address, content).expect("room");
+        }
+        let bytes = out.finish().expect("room");
+        let end = before as u64 + bytes;
+        assert_eq!(file.stream_position().expect("a place"), end);
+        file.rewind().expect("a place");
+        let mut all = Vec::new();
+        file.take(end).read_to_end(&mut all).expect("bytes");
+        all
+    }
+
+    #[test]
+    fn what_goes_into_memory_is_what_goes_through_calls() {
+        let long = vec![1; 300_000];
+        let sections: [&[u8]; 4] = [&[2; 100], &long, &[], &[3; 5000]];
+        for before in [0, 4000] {
+            let wanted = image(&sections, before, None);
+            let len = wanted.len() as u64;
+            // As long as it is needed, longer, and too short for the end, the long one, all.
+            for sealed in [len, len + 1, 3 * len, len - 1, 200_000, 4500] {
+                let found = image(&sections, before, Some(sealed));
+                assert!(found == wanted, "{before} {sealed}");
+            }
+        }
+    }
 }

@@ -13,8 +13,8 @@ use vm_wire::{Tid, limits};
 /// What copies of the tasks of a host have cost.
 #[derive(Debug, Default)]
 pub struct Copies {
-    /// Tasks whose copies write: how many faults the task had before.
-    writing: BTreeMap<Tid, u64>,
+    /// Tasks whose copies write: by whom they are saved, and how many faults the task had before.
+    writing: BTreeMap<Tid, (SavedBy, u64)>,
     /// Tasks that have written to most of what was saved of them, and how many images they may still
     /// write into memory before that is looked at again.
     rewriters: BTreeMap<Tid, u32>,
@@ -22,21 +22,25 @@ pub struct Copies {
 
 impl Copies {
     /// A copy of a task begins to write, when it has had so many page faults, if that is known.
-    pub fn begun(&mut self, tid: Tid, faults: Option<u64>) {
+    pub fn begun(&mut self, tid: Tid, by: SavedBy, faults: Option<u64>) {
         self.rewriters.remove(&tid);
         self.writing.remove(&tid);
-        self.writing.extend(faults.map(|faults| (tid, faults)));
+        self.writing
+            .extend(faults.map(|faults| (tid, (by, faults))));
     }
 
-    /// The image of a task was stored, when it has had so many page faults; so many of them would be one
-    /// for each page of the image.
-    pub fn ended(&mut self, tid: Tid, faults: Option<u64>, pages: u64) {
-        let Some((before, after)) = self.writing.remove(&tid).zip(faults) else {
-            return;
+    /// The image of a task was stored, when it has had so many page faults: so many pages of so many
+    /// bytes. Whether memory is to be found for the next one.
+    pub fn ended(&mut self, tid: Tid, faults: Option<u64>, (pages, page): (u64, u64)) -> bool {
+        let Some(((by, before), after)) = self.writing.remove(&tid).zip(faults) else {
+            return false;
         };
-        if after.saturating_sub(before) > pages / 2 {
+        let rewrites = after.saturating_sub(before) > pages / 2;
+        if rewrites {
             self.rewriters.insert(tid, limits::IMAGE_MEMORY_TURNS);
         }
+        let is_small = pages.saturating_mul(page) <= limits::IMAGE_MEMORY_UNASKED;
+        rewrites && is_small && by == SavedBy::CopyOrMemory
     }
 
     /// Whether a task of so many bytes writes its next image into memory, if there is some.
@@ -72,9 +76,10 @@ mod tests {
         let wants = |copies: &mut Copies| copies.wants_memory(TASK, SavedBy::CopyOrMemory, 1 << 20);
         assert!(!wants(&mut copies));
         let copied = |copies: &mut Copies, faults: u64| {
-            copies.begun(TASK, Some(1000));
-            copies.ended(TASK, Some(1000 + faults), 100);
-            wants(copies)
+            copies.begun(TASK, SavedBy::CopyOrMemory, Some(1000));
+            let will = copies.ended(TASK, Some(1000 + faults), (100, 4096));
+            assert_eq!(wants(copies), will);
+            will
         };
         assert!(!copied(&mut copies, 50));
         assert!(copied(&mut copies, 51));
@@ -92,10 +97,23 @@ mod tests {
     #[test]
     fn who_is_told_to_does_as_told() {
         let mut copies = Copies::default();
-        copies.begun(TASK, Some(0));
-        copies.ended(TASK, Some(100), 100);
+        copies.begun(TASK, SavedBy::Copy, Some(0));
+        assert!(!copies.ended(TASK, Some(100), (100, 4096)));
         assert!(!copies.wants_memory(TASK, SavedBy::Copy, 1));
         assert!(!copies.wants_memory(TASK, SavedBy::Standing, 1));
         assert!(copies.wants_memory(TASK, SavedBy::Memory, u64::MAX));
+        // It was seen all the same what the task does.
+        assert!(copies.wants_memory(TASK, SavedBy::CopyOrMemory, 1));
+    }
+
+    #[test]
+    fn no_memory_is_found_for_a_large_task() {
+        let mut copies = Copies::default();
+        let pages = limits::IMAGE_MEMORY_UNASKED / 4096;
+        for (pages, will) in [(pages, true), (pages + 1, false)] {
+            copies.begun(TASK, SavedBy::CopyOrMemory, Some(0));
+            let ended = copies.ended(TASK, Some(pages), (pages, 4096));
+            assert_eq!(ended, will);
+        }
     }
 }

@@ -47,29 +47,36 @@ impl<D: Disk> Store<D> {
     /// - the checkpoint before is incremental, and its files have more than half of what they hold;
     /// - the last increments that are there, not more than [`INCREMENTS_MAX`] epochs old, have.
     ///
-    /// One that is stored in full has an index, unless the next one will be stored so, too.
+    /// One that is stored in full has an index, unless the next one will be stored so, too. That the
+    /// last full one has none tells that increments were not worth it, also when those have been
+    /// removed; then it is tried again from an epoch on that is a multiple of [`INCREMENTS_MAX`] + 1.
     pub(crate) fn way(&self, app: Tid, id: CheckpointId, name: &str) -> Way {
         match self.full(app, id) {
-            Full::Last(of, manifest) => match self.base(app, of, &manifest, name) {
-                Some((base, index)) => Way::Increment(base, index),
-                None => Way::Full { index: true },
-            },
+            Full::Last(of, manifest) => {
+                let part = manifest.parts().find(|part| part.name == name);
+                let part = part.filter(|part| self.can_base(part));
+                match part.and_then(|part| self.base(app, of, part)) {
+                    Some((base, index)) => Way::Increment(base, index),
+                    None => Way::Full {
+                        index: part.is_none_or(|part| self.has_index(app, of, part))
+                            || id.epoch.is_multiple_of(INCREMENTS_MAX + 1),
+                    },
+                }
+            }
             Full::None { nor_next } => Way::Full { index: !nor_next },
         }
     }
 
+    /// Whether there is an index of that image, or something in its place.
+    fn has_index(&self, app: Tid, of: CheckpointId, part: &Part) -> bool {
+        let name = name::index(&part.name).unwrap_or_default();
+        let path = self.folder(app, of).join(name);
+        part::absent(self.disk(), &path, |path| StoreError::Exists { path }).is_err()
+    }
+
     /// The image in that full checkpoint, and its index, if it can be used.
-    fn base(
-        &self,
-        app: Tid,
-        of: CheckpointId,
-        manifest: &Manifest,
-        name: &str,
-    ) -> Option<(Base, Index)> {
-        let part = manifest.parts().find(|part| part.name == name)?;
-        if !self.can_base(part) {
-            return None;
-        }
+    fn base(&self, app: Tid, of: CheckpointId, part: &Part) -> Option<(Base, Index)> {
+        let name = &part.name;
         let folder = self.folder(app, of);
         let file = part::open_file(
             self.disk(),

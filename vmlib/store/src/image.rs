@@ -56,21 +56,50 @@ impl<D: Disk> ImageWriter<D> {
         loop {
             let came = room.fill(from).step("read what goes into", &self.path)?;
             self.form.take(room.came(0, came))?;
-            let mut bytes = room.came(left, came);
-            while let Some(piece) = self.blocks.next(bytes) {
-                let (first, rest) = bytes.split_at(piece.len);
-                self.form.add(first, piece.block, self.at)?;
-                self.at += piece.len as u64;
-                bytes = rest;
-            }
-            left = bytes.len();
+            let rest = self.pieces(room.came(left, came))?;
             if came < BUFFER {
-                self.form.add(bytes, false, self.at)?;
-                self.at += left as u64;
+                self.last(rest)?;
                 return Ok(self.at - before);
             }
+            left = rest.len();
             room.keep(left);
         }
+    }
+
+    /// Appends these bytes, all of an image. If it is stored in full they go to the disk from where they
+    /// are.
+    ///
+    /// # Errors
+    /// Like [`ImageWriter::copy`].
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let mut left = &bytes[..0];
+        for (at, part) in (0..).step_by(BUFFER).zip(bytes.chunks(BUFFER)) {
+            self.form.take(part)?;
+            if let Form::Full(_) = self.form {
+                continue;
+            }
+            // What came before and is not yet a piece stands right before it.
+            left = self.pieces(&bytes[at - left.len()..at + part.len()])?;
+        }
+        self.last(left)
+    }
+
+    /// Adds the pieces at the beginning of these bytes; what is left needs more to be one.
+    fn pieces<'b>(&mut self, mut bytes: &'b [u8]) -> Result<&'b [u8], StoreError> {
+        while let Some(piece) = self.blocks.next(bytes) {
+            let (first, rest) = bytes.split_at(piece.len);
+            self.form.add(first, piece.block, self.at)?;
+            self.at += piece.len as u64;
+            bytes = rest;
+        }
+        Ok(bytes)
+    }
+
+    /// Adds what is left at the end.
+    fn last(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.form.add(bytes, false, self.at)?;
+        self.at += bytes.len() as u64;
+        Ok(())
     }
 
     /// Gives the image its name, when it is on the disk.

@@ -6,7 +6,7 @@ use crate::{
     error::{Flaw, Step, StoreError},
     hash::{HASH, Hasher},
     increment::{IncrementReader, retry},
-    limits::BUFFER,
+    limits::{BUFFER, FRAME},
     manifest::Part,
     name::{self, CheckpointId},
 };
@@ -19,6 +19,10 @@ use std::{
 
 /// The size of a large page of x86-64, and of aarch64 with pages of 4 KiB. Bytes.
 const LARGE_PAGE: usize = 2 << 20;
+
+/// So many bytes are written from where they are, if they lie as a disk takes them; fewer, with what
+/// comes next.
+const AS_IT_IS_MIN: usize = 64 * 1024;
 
 /// A part that is being written. Dropped before [`PartWriter::finish`] it removes what it wrote.
 #[derive(Debug)]
@@ -134,11 +138,14 @@ impl<D: Disk> PartWriter<D> {
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.grow(bytes.len())?;
         self.hasher.update(bytes);
-        let is_full = bytes.len() == BUFFER && bytes.as_ptr().align_offset(PAGE) == 0;
-        if is_full && self.filled == 0 {
-            return self.put(Some(bytes));
-        }
         let mut left = bytes;
+        let begins_page = self.filled == 0 && bytes.as_ptr().align_offset(PAGE) == 0;
+        if begins_page && bytes.len() >= AS_IT_IS_MIN {
+            let unit = self.compressor.as_ref().map_or(PAGE, |_| FRAME);
+            let (whole, rest) = bytes.split_at(bytes.len() / unit * unit);
+            self.put(Some(whole))?;
+            left = rest;
+        }
         while !left.is_empty() {
             let rest = self.room.rest(self.filled);
             let (first, more) = left.split_at(left.len().min(rest.len()));

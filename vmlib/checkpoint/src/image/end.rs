@@ -1,32 +1,38 @@
 //! An image that somebody else only passes on, and whether all of it came.
 
 use crate::raw::format::{END, End, Plain, Section};
-use std::io::{self, Read};
 
 /// Bytes of the last section.
 const LEN: usize = Section::LEN + End::LEN;
 
-/// Passes an image on, and looks whether its last section came, as the last thing: who writes an
-/// image may be ended at any moment. Nothing else of it is looked at.
+/// Looks whether the last section of an image came, as the last thing: who writes an image may be ended
+/// at any moment. Nothing else of it is looked at.
 #[derive(Debug)]
-pub struct ToTheEnd<R> {
-    source: R,
+pub struct EndSeen {
     bytes: u64,
     /// What came last.
     tail: [u8; LEN],
 }
 
-impl<R: Read> ToTheEnd<R> {
-    /// What comes out of that.
-    pub fn new(source: R) -> Self {
-        ToTheEnd {
-            source,
+impl Default for EndSeen {
+    fn default() -> Self {
+        EndSeen {
             bytes: 0,
             tail: [0; LEN],
         }
     }
+}
 
-    /// Whether what was read until now is an image with its end.
+impl EndSeen {
+    /// Some more has come.
+    pub fn passed(&mut self, bytes: &[u8]) {
+        let last = &bytes[bytes.len().saturating_sub(LEN)..];
+        self.tail.rotate_left(last.len());
+        self.tail[LEN - last.len()..].copy_from_slice(last);
+        self.bytes += bytes.len() as u64;
+    }
+
+    /// Whether what has come is an image with its end.
     pub fn is_whole(&self) -> bool {
         let (head, content) = self.tail.split_at(Section::LEN);
         let (Some(head), Some(end)) = (Section::from_prefix(head), End::from_prefix(content))
@@ -38,27 +44,15 @@ impl<R: Read> ToTheEnd<R> {
     }
 }
 
-impl<R: Read> Read for ToTheEnd<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.source.read(buffer)?;
-        let last = &buffer[count.saturating_sub(LEN)..count];
-        self.tail.rotate_left(last.len());
-        self.tail[LEN - last.len()..].copy_from_slice(last);
-        self.bytes += count as u64;
-        Ok(count)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::image::{Codec, ImageWriter};
 
     fn read(image: &[u8], at_once: usize) -> bool {
-        let mut source = ToTheEnd::new(image);
-        let mut buffer = vec![0; at_once];
-        while source.read(&mut buffer).unwrap() > 0 {}
-        source.is_whole()
+        let mut seen = EndSeen::default();
+        image.chunks(at_once).for_each(|part| seen.passed(part));
+        seen.is_whole()
     }
 
     #[test]

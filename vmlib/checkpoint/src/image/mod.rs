@@ -18,10 +18,11 @@ mod heads;
 mod host;
 mod info;
 mod read;
+pub mod room;
 mod write;
 
 pub use crate::raw::features::Feature;
-pub use end::ToTheEnd;
+pub use end::EndSeen;
 pub use error::{Damage, ImageError, Impossible, Place};
 pub use files::{FileProblem, check_files};
 pub use heads::Heads;

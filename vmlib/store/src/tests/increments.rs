@@ -215,23 +215,17 @@ fn a_full_one_is_stored_when_increments_save_less_than_half() {
         assert_eq!(part.base, None);
         assert!(!has_index(epoch), "nobody reads it");
     }
-    // When that experience is gone it is tried again, with the first that has an index; or when it
-    // is old.
-    store.prune(APP, 1, Depth::Lengths).expect("it is pruned");
-    let part = save(&store, id(5), &image(&pages(20, 5)));
-    assert_eq!(part.base, None);
-    assert!(has_index(5));
-    let part = save(&store, id(6), &image(&pages(20, 6)));
-    assert_eq!(part.base.map(|base| base.epoch), Some(5));
-    let last = 6 + INCREMENTS_MAX;
-    let bases = (7..=last + 1).map(|epoch| {
+    // It is tried again when that experience is old, with the first that has an index; also if what it
+    // was made with is gone.
+    let first = INCREMENTS_MAX + 1;
+    for epoch in 5..3 * first {
+        let pruned = store.prune(APP, 1 + epoch as usize % 2, Depth::Lengths);
+        pruned.expect("it is pruned");
         let part = save(&store, id(epoch), &image(&pages(20, epoch.into())));
-        assert_eq!(has_index(epoch), epoch == last);
-        part.base.map(|base| base.epoch)
-    });
-    let mut expected = vec![None; INCREMENTS_MAX as usize];
-    expected.push(Some(last));
-    assert_eq!(Vec::from_iter(bases), expected);
+        let expected = (epoch % first == 1).then_some(epoch - 1);
+        assert_eq!(part.base.map(|base| base.epoch), expected, "{epoch}");
+        assert_eq!(has_index(epoch), epoch % first == 0, "{epoch}");
+    }
 }
 
 #[test]
@@ -499,4 +493,40 @@ fn a_store_has_room_up_to_its_quota() {
     assert!(matches!(refused, StoreError::Full { used: said, .. } if said == used));
     save(&store, id(2), &image);
     assert!(store.room(used).is_err());
+}
+
+#[test]
+fn an_image_that_lies_in_memory_is_stored_as_one_that_comes_in_pieces() {
+    for compress in [false, true] {
+        for blocks in [0, 15, 16, 17, 128, 300] {
+            let (_folder, copied) = store();
+            let (_other, lying) = store();
+            let (copied, lying) = (copied.compressed(compress), lying.compressed(compress));
+            let tid = TASKS[0];
+            // Full with an index, an increment, in full without an index.
+            for (epoch, full) in (1..).zip([false, false, true]) {
+                let mut payload = bytes_of(blocks * BLOCK + 777, 5);
+                payload[5] = epoch as u8;
+                let bytes = Image::new().section(&payload).bytes();
+                let mut memory = memmap2::MmapMut::map_anon(bytes.len()).expect("memory");
+                memory.copy_from_slice(&bytes);
+                let copied = copied.clone().in_full(full);
+                let manifest = save_images(&copied, id(epoch), &[(tid, &bytes)]).expect("room");
+                let writer = lying.clone().in_full(full).begin(APP, id(epoch));
+                let writer = writer.expect("a folder");
+                let mut image = writer.image(tid, "alpha", None).expect("a file");
+                image.write(&memory).expect("room");
+                let part = image.finish().expect("room");
+                let what = format!("{compress}, {blocks} blocks, {epoch}");
+                assert_eq!(part, manifest.tasks[0].image, "{what}");
+                assert_eq!(part.base.is_some(), epoch == 2, "{what}");
+                writer.commit(&manifest).expect("room");
+                let file = |store: &Store| {
+                    let folder = store.folder(APP, id(epoch));
+                    fs::read(folder.join(name::image(APP, tid))).expect("a file")
+                };
+                assert!(file(&copied) == file(&lying), "{what}");
+            }
+        }
+    }
 }

@@ -29,11 +29,12 @@ const WARM: usize = 2;
 const TRIED: usize = 4;
 /// Runs at most: each is of seven minutes.
 const RUNS: u32 = 2;
-/// Checkpoints that are made first and do not count: such an application rewrites all of its memory.
-/// So it becomes known at the first one that copies cost its tasks more than to write into memory, that
-/// memory is found at the second, and at the third it is known that an increment is not worth it, which
-/// is tried again at one of sixteen. From then on images are written and stored as in most of a long run.
-const BEGUN: usize = 3;
+/// Checkpoints that are made first and do not count, at most: half a stretch apart, until one that is
+/// stored in full tells that increments are not worth it for an application that rewrites all of its
+/// memory, which is tried again at one of sixteen. By then it is known, too, that copies cost its tasks
+/// more than to write into memory, and that memory is there. From then on images are written and stored
+/// as in most of a long run.
+const BEGUN_MAX: usize = 12;
 /// Stretches of a run that are compared.
 const COMPARED: usize = 20;
 /// How long a line may take.
@@ -63,13 +64,11 @@ pub fn measure(bench: &Bench, program: Program, ways: &[Way], tasks: usize) -> R
     for _ in 0..bench.turns.min(RUNS) {
         let mut app = App::start(bench.interrupt, &cluster, program, tasks)?;
         if ways.contains(&Way::Often) {
-            app.policy(EVERY)?;
-            for _ in 0..BEGUN {
-                app.checkpoint()?;
-            }
+            app.begin()?;
         }
-        // The first one does not count.
-        app.stretch(None)?;
+        // The first one does not count: by now lines may come faster than at the beginning.
+        let first = app.stretch(None)?;
+        app.lines = lines_of(first / app.lines as f64);
         let mut before = app.stretch(None)?;
         for way in ways.iter().cycle().take(COMPARED) {
             let with = app.stretch(Some(*way))?;
@@ -83,6 +82,11 @@ pub fn measure(bench: &Bench, program: Program, ways: &[Way], tasks: usize) -> R
     }
     cluster.halt()?;
     Ok(costs)
+}
+
+/// Lines of a stretch, if one takes so many microseconds.
+fn lines_of(line: f64) -> usize {
+    ((1e6 * STRETCH.as_secs_f64() / line) as usize).max(1)
 }
 
 /// The application, at a console.
@@ -133,7 +137,7 @@ impl<'a> App<'a> {
         };
         app.follow(WARM)?;
         let tried = app.follow(TRIED)? / TRIED as f64;
-        app.lines = ((1e6 * STRETCH.as_secs_f64() / tried) as usize).max(1);
+        app.lines = lines_of(tried);
         let tasks = cluster.ask(&["ps"], interrupt)?;
         let tid = tasks["tasks"][0]["tid"].as_str().context("a task")?;
         app.tid = tid.to_owned();
@@ -167,9 +171,26 @@ impl<'a> App<'a> {
         self.cluster.ask(&command, self.interrupt).map(drop)
     }
 
-    fn checkpoint(&self) -> Result<()> {
-        let command = ["checkpoint", &self.tid];
-        self.cluster.ask(&command, self.interrupt).map(drop)
+    /// Makes one. Whether it is stored in full.
+    fn checkpoint(&self) -> Result<bool> {
+        let made = self
+            .cluster
+            .ask(&["checkpoint", &self.tid], self.interrupt)?;
+        Ok(made["stored"] == made["bytes"])
+    }
+
+    /// Makes those that do not count.
+    fn begin(&mut self) -> Result<()> {
+        self.policy(EVERY)?;
+        // The first one is full in any case.
+        self.checkpoint()?;
+        for _ in 1..BEGUN_MAX {
+            self.follow(self.lines / 2)?;
+            if self.checkpoint()? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Ends it, and empties the store.
