@@ -67,7 +67,7 @@ impl Out {
             fd,
             file: [stat.st_dev, stat.st_ino],
             start,
-            window: start.and_then(|_| Window::of(fd)),
+            window: start.filter(|_| !compress).and_then(|_| Window::of(fd)),
             bytes: 0,
             sections: 0,
             sum: 0,
@@ -78,7 +78,7 @@ impl Out {
             spare: Spare::default(),
         };
         let prefix = Prefix::new(X86_64, crate::memory::PAGE as u32);
-        out.write(prefix.bytes(), &[])?;
+        out.begin_with(prefix.bytes())?;
         Ok(out)
     }
 
@@ -110,23 +110,30 @@ impl Out {
     }
 
     fn write(&mut self, head: &[u8], content: &[u8]) -> Outcome<()> {
-        let len = (head.len() + content.len()) as u64;
-        let place = self.start.map(|start| start + self.bytes);
-        match (&mut self.window, place) {
-            (Some(window), Some(place)) if window.holds(place + len) => {
-                window.put(place, head);
-                window.put(place + head.len() as u64, content);
-            }
-            _ => {
-                self.leave_window();
-                write_all(self.fd, head, content).step("writing the image")?;
-            }
+        self.leave_window();
+        write_all(self.fd, head, content).step("writing the image")?;
+        self.bytes += (head.len() + content.len()) as u64;
+        Ok(())
+    }
+
+    /// Writes what is no section.
+    fn begin_with(&mut self, prefix: &[u8]) -> Outcome<()> {
+        let len = prefix.len() as u64;
+        match self.in_window(len) {
+            None => return self.write(prefix, &[]),
+            Some((window, place)) => window.put(place, prefix),
         }
         self.bytes += len;
         Ok(())
     }
 
-    /// What follows, if anything does, is written behind what is in the window.
+    /// The window, and where what comes next is in it, if so many bytes fit there.
+    fn in_window(&mut self, len: u64) -> Option<(&mut Window, u64)> {
+        let (window, place) = (self.window.as_mut()?, self.start? + self.bytes);
+        window.holds(place + len).then_some((window, place))
+    }
+
+    /// What follows, if anything does, is written by calls, behind what is in the window.
     fn leave_window(&mut self) {
         if self.window.take().is_some() {
             self.seek();
@@ -135,7 +142,17 @@ impl Out {
 
     /// Writes a section.
     pub fn section(&mut self, kind: u16, address: u64, content: &[u8]) -> Outcome<()> {
-        let mut head = Section::new(kind, self.sections, address, content);
+        let index = self.sections;
+        let len = (Section::LEN + content.len()) as u64;
+        if let Some((window, place)) = self.in_window(len) {
+            let check = window.copy(place + Section::LEN as u64, content);
+            let head = Section::of(kind, index, address, (content.len(), check));
+            window.put(place, head.bytes());
+            self.bytes += len;
+            self.count(&head);
+            return Ok(());
+        }
+        let mut head = Section::new(kind, index, address, content);
         let smaller = (self.compress && matches!(kind, PAGES | CONTENT))
             .then(|| compressed(content))
             .flatten();
@@ -147,9 +164,14 @@ impl Out {
 
     fn counted(&mut self, head: &Section, stored: &[u8]) -> Outcome<()> {
         self.write(head.bytes(), stored)?;
+        self.count(head);
+        Ok(())
+    }
+
+    /// A section is written.
+    fn count(&mut self, head: &Section) {
         self.sections += 1;
         self.sum = self.sum.wrapping_add(mixed(head.check, head.index));
-        Ok(())
     }
 
     /// Writes memory, as many sections as it takes.
@@ -158,7 +180,7 @@ impl Out {
     /// It is readable, and not changed meanwhile but by this thread's own work.
     pub unsafe fn memory(&mut self, ranges: &[[u64; 2]]) -> Outcome<()> {
         let total: u64 = ranges.iter().map(|[start, end]| end - start).sum();
-        if self.helped && total >= HELPED_MIN {
+        if self.helped && self.window.is_none() && total >= HELPED_MIN {
             // SAFETY: promised by the caller.
             return unsafe { self.helped(ranges) };
         }
@@ -214,8 +236,7 @@ impl Out {
                 }
             }
         }
-        self.sections += 1;
-        self.sum = self.sum.wrapping_add(mixed(head.check, head.index));
+        self.count(&head);
         Ok(())
     }
 

@@ -5,7 +5,10 @@
 
 use crate::{
     content, files,
-    raw::sys::{self, Errno, nr},
+    raw::{
+        checksum::copied,
+        sys::{self, Errno, nr},
+    },
 };
 
 /// The size of a large page of x86-64. Bytes.
@@ -38,12 +41,21 @@ impl Window {
 
     /// Writes bytes at that place, where they must fit.
     pub fn put(&mut self, at: u64, bytes: &[u8]) {
-        assert!(self.holds(at + bytes.len() as u64));
+        let to = self.place(at, bytes.len());
         // SAFETY: within the mapping, which nobody else knows; its file does not become shorter.
-        unsafe {
-            let to = (self.start as *mut u8).add(at as usize);
-            to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-        }
+        unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// Likewise, and says what their checksum is.
+    pub fn copy(&mut self, at: u64, bytes: &[u8]) -> u64 {
+        let to = self.place(at, bytes.len());
+        // SAFETY: as above.
+        unsafe { copied(bytes, to) }
+    }
+
+    fn place(&self, at: u64, len: usize) -> *mut u8 {
+        assert!(self.holds(at + len as u64));
+        (self.start + at as usize) as *mut u8
     }
 }
 

@@ -472,6 +472,11 @@ impl Prefix {
 impl Section {
     /// The head of a plain section.
     pub fn new(kind: u16, index: u32, address: u64, content: &[u8]) -> Self {
+        Self::of(kind, index, address, (content.len(), checksum(content)))
+    }
+
+    /// The same, of a content of that length that has this checksum.
+    pub fn of(kind: u16, index: u32, address: u64, (len, content_check): (usize, u64)) -> Self {
         let mut section = Section {
             magic: SECTION_MAGIC,
             kind,
@@ -479,9 +484,9 @@ impl Section {
             index,
             reserved: 0,
             address,
-            raw_len: content.len() as u64,
-            stored_len: content.len() as u64,
-            content_check: checksum(content),
+            raw_len: len as u64,
+            stored_len: len as u64,
+            content_check,
             reserved_too: 0,
             check: 0,
         };
