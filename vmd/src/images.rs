@@ -269,7 +269,16 @@ pub(crate) fn take_in(
     copy: impl FnOnce(&mut Passed<StdinLock<'static>>) -> Result<u64, StoreError>,
 ) -> anyhow::Result<()> {
     fault::at_carrier("writer");
-    let mut source = Passed::new(io::stdin().lock());
+    pass(io::stdin().lock(), copy)
+}
+
+/// Has all that a task has written copied from there.
+fn pass<R>(
+    source: R,
+    copy: impl FnOnce(&mut Passed<R>) -> Result<u64, StoreError>,
+) -> anyhow::Result<()> {
+    let seen = Seen::default();
+    let mut source = Passed { source, seen };
     let bytes = copy(&mut source)?;
     source.seen.ensure_whole(bytes)
 }
@@ -289,9 +298,7 @@ fn take_out(bytes: u64, image: &mut ImageWriter) -> anyhow::Result<()> {
             return Ok(image.write(&written)?);
         }
     }
-    let mut source = Passed::new(io::stdin().lock().take(bytes));
-    let bytes = image.copy(&mut source)?;
-    source.seen.ensure_whole(bytes)
+    pass(io::stdin().lock().take(bytes), |source| image.copy(source))
 }
 
 /// The last word of a writer.
@@ -311,13 +318,6 @@ fn ending<'a>(form: &'a str, end: &str) -> (&'a str, bool) {
 pub(crate) struct Passed<R> {
     source: R,
     seen: Seen,
-}
-
-impl<R> Passed<R> {
-    fn new(source: R) -> Self {
-        let seen = Seen::default();
-        Passed { source, seen }
-    }
 }
 
 impl<R: Read> Read for Passed<R> {

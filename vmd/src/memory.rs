@@ -34,7 +34,9 @@ use vm_wire::{Tid, limits};
 
 /// Where control groups are.
 const GROUPS: &str = "/sys/fs/cgroup";
-/// What may wait for it. Beyond that memory is given back in the event loop, and none is found.
+/// One part of so many is what a task may grow by until its next image, without having that wait.
+const GROWTH: u64 = 16;
+/// What may wait for the thread. Beyond that memory is given back in the event loop, and none is found.
 const QUEUE: usize = 8_192;
 
 /// The memory of all tasks of this host.
@@ -159,7 +161,7 @@ impl Memories {
             && let Ok(file) = memory.file.try_clone()
         {
             // Without it the next image takes longer. It may have grown by then.
-            self.aside(Work::MakeRoom(file, bytes + bytes / 16));
+            self.aside(Work::MakeRoom(file, bytes + bytes / GROWTH));
         }
     }
 

@@ -67,7 +67,7 @@ impl Out {
             fd,
             file: [stat.st_dev, stat.st_ino],
             start,
-            window: start.filter(|_| !compress).and_then(|_| Window::of(fd)),
+            window: None,
             bytes: 0,
             sections: 0,
             sum: 0,
@@ -78,7 +78,11 @@ impl Out {
             spare: Spare::default(),
         };
         let prefix = Prefix::new(X86_64, crate::memory::PAGE as u32);
-        out.begin_with(prefix.bytes())?;
+        out.write(prefix.bytes(), &[])?;
+        if regular && !compress {
+            out.window = Window::of(fd);
+            out.helped &= out.window.is_none();
+        }
         Ok(out)
     }
 
@@ -113,17 +117,6 @@ impl Out {
         self.leave_window();
         write_all(self.fd, head, content).step("writing the image")?;
         self.bytes += (head.len() + content.len()) as u64;
-        Ok(())
-    }
-
-    /// Writes what is no section.
-    fn begin_with(&mut self, prefix: &[u8]) -> Outcome<()> {
-        let len = prefix.len() as u64;
-        match self.in_window(len) {
-            None => return self.write(prefix, &[]),
-            Some((window, place)) => window.put(place, prefix),
-        }
-        self.bytes += len;
         Ok(())
     }
 
@@ -180,7 +173,7 @@ impl Out {
     /// It is readable, and not changed meanwhile but by this thread's own work.
     pub unsafe fn memory(&mut self, ranges: &[[u64; 2]]) -> Outcome<()> {
         let total: u64 = ranges.iter().map(|[start, end]| end - start).sum();
-        if self.helped && self.window.is_none() && total >= HELPED_MIN {
+        if self.helped && total >= HELPED_MIN {
             // SAFETY: promised by the caller.
             return unsafe { self.helped(ranges) };
         }

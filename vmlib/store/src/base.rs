@@ -32,8 +32,8 @@ enum Full {
     Last(CheckpointId, Manifest),
     /// By none.
     None {
-        /// Nor can the one after it.
-        nor_next: bool,
+        /// Whether the one after it can.
+        index: bool,
     },
 }
 
@@ -44,12 +44,12 @@ impl<D: Disk> Store<D> {
     /// - there is no such checkpoint or image, or its index is not there or cannot be used;
     /// - hosts have stores of their own, and it is not on the same two disks;
     /// - the full one is more than [`INCREMENTS_MAX`] epochs old;
-    /// - the checkpoint before is incremental, and its files have more than half of what they hold;
-    /// - the last increments that are there, not more than [`INCREMENTS_MAX`] epochs old, have.
+    /// - the checkpoint before is incremental, and its files, or its increments, have more than half of
+    ///   what they hold.
     ///
-    /// One that is stored in full has an index, unless the next one will be stored so, too. That the
-    /// last full one has none tells that increments were not worth it, also when those have been
-    /// removed; then it is tried again from an epoch on that is a multiple of [`INCREMENTS_MAX`] + 1.
+    /// One that is stored in full has an index, unless increments have proved not to be worth it: those of
+    /// the checkpoint before, or so the full one before tells by having none. From an epoch on that is a
+    /// multiple of [`INCREMENTS_MAX`] + 1 it is tried again.
     pub(crate) fn way(&self, app: Tid, id: CheckpointId, name: &str) -> Way {
         match self.full(app, id) {
             Full::Last(of, manifest) => {
@@ -63,7 +63,7 @@ impl<D: Disk> Store<D> {
                     },
                 }
             }
-            Full::None { nor_next } => Way::Full { index: !nor_next },
+            Full::None { index } => Way::Full { index },
         }
     }
 
@@ -95,38 +95,31 @@ impl<D: Disk> Store<D> {
         Some((base, index))
     }
 
-    /// The full checkpoint by which `id` can be an incremental one.
+    /// The full checkpoint by which `id` can be an incremental one: the last one, or its base.
     fn full(&self, app: Tid, id: CheckpointId) -> Full {
         let same = |it: &CheckpointId| it.generation == id.generation && *it < id;
-        let mut full = None;
         let ids = self.ids(app).unwrap_or_default();
-        for earlier in ids.into_iter().rev().filter(same) {
-            let Ok(manifest) = self.read(app, earlier) else {
-                continue;
-            };
-            let Some(base) = manifest.base() else {
-                full = full.or(Some((earlier, manifest)));
-                continue;
-            };
-            let age = id.epoch - earlier.epoch;
-            let increments = manifest.parts().filter(|it| it.base.is_some());
-            let are_large = more_than_half(increments);
-            // In the last one of all, tasks that the base does not have count, too.
-            let is_large = full.is_none() && more_than_half(manifest.parts());
-            if (are_large || is_large) && age <= INCREMENTS_MAX {
-                let nor_next = are_large && age < INCREMENTS_MAX;
-                return Full::None { nor_next };
+        let mut earlier = ids.into_iter().rev().filter(same);
+        let last = earlier.find_map(|it| Some((it, self.read(app, it).ok()?)));
+        let base = last.as_ref().and_then(|(_, manifest)| manifest.base());
+        let full = match (last, base) {
+            (Some((_, last)), Some(base)) => {
+                if more_than_half(last.parts().filter(|it| it.base.is_some())) {
+                    return Full::None { index: false };
+                }
+                // So have tasks that the base does not have.
+                if more_than_half(last.parts()) {
+                    return Full::None { index: true };
+                }
+                self.read(app, base).ok().map(|manifest| (base, manifest))
             }
-            if full.is_none() {
-                full = self.read(app, base).ok().map(|manifest| (base, manifest));
-            }
-            break;
-        }
+            (last, _) => last,
+        };
         match full {
             Some((of, manifest)) if same(&of) && id.epoch - of.epoch <= INCREMENTS_MAX => {
                 Full::Last(of, manifest)
             }
-            _ => Full::None { nor_next: false },
+            _ => Full::None { index: true },
         }
     }
 

@@ -6,11 +6,8 @@
 //! to for the whole host; but it puts small pages together when it is asked to (MADV_COLLAPSE, from
 //! Linux 6.1 on).
 
-use crate::{
-    raw::sys,
-    window::{LARGE_PAGE, map_file},
-};
-use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat};
+use crate::window::{LARGE_PAGE, Mapping, is_made};
+use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fstat};
 use std::{
     ffi::c_void,
     io,
@@ -30,7 +27,7 @@ const MADV_COLLAPSE: i32 = 25;
 pub fn make(file: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
     let bytes = bytes.next_multiple_of(LARGE_PAGE as u64);
     fallocate(file, FallocateFlags::empty(), 0, bytes)?;
-    let mapped = Mapping::new(file, bytes)?;
+    let mapped = map(file, bytes)?;
     // SAFETY: the mapping is there, and its content stays the same.
     let told = unsafe { libc::madvise(mapped.start as *mut c_void, mapped.len, MADV_COLLAPSE) };
     if told < 0 {
@@ -38,11 +35,6 @@ pub fn make(file: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
     }
     fcntl_add_seals(file, SealFlags::SHRINK)?;
     Ok(())
-}
-
-/// Whether it was made by [`make`].
-pub fn is_made(file: BorrowedFd<'_>) -> bool {
-    fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
 }
 
 /// An image in such memory.
@@ -58,13 +50,13 @@ impl Written {
     /// # Errors
     /// It is shorter, or what the system says.
     pub unsafe fn of(file: BorrowedFd<'_>, bytes: u64) -> io::Result<Option<Self>> {
-        if !is_made(file) {
+        if !is_made(file.as_raw_fd()) {
             return Ok(None);
         }
         if (fstat(file)?.st_size as u64) < bytes {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Mapping::new(file, bytes).map(|mapping| Some(Written(mapping)))
+        map(file, bytes).map(|mapping| Some(Written(mapping)))
     }
 }
 
@@ -77,27 +69,10 @@ impl Deref for Written {
     }
 }
 
-/// The beginning of a file.
-#[derive(Debug)]
-struct Mapping {
-    start: usize,
-    len: usize,
-}
-
-impl Mapping {
-    fn new(file: BorrowedFd<'_>, bytes: u64) -> io::Result<Self> {
-        let len = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let start = map_file(file.as_raw_fd(), len, libc::PROT_READ);
-        let start = start.map_err(|error| io::Error::from_raw_os_error(error.0))?;
-        Ok(Mapping { start, len })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: nobody uses it any more.
-        let _ = unsafe { sys::unmap(self.start, self.len) };
-    }
+fn map(file: BorrowedFd<'_>, bytes: u64) -> io::Result<Mapping> {
+    let len = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    let mapped = Mapping::of(file.as_raw_fd(), len, libc::PROT_READ);
+    mapped.map_err(|error| io::Error::from_raw_os_error(error.0))
 }
 
 #[cfg(test)]
@@ -121,7 +96,7 @@ mod tests {
         pwrite(&file, b"before", 5_000_000).expect("room");
         match make(file.as_fd(), 6_000_000) {
             Ok(()) => {
-                assert!(is_made(file.as_fd()));
+                assert!(is_made(file.as_raw_fd()));
                 assert_eq!(fstat(&file).expect("a file").st_size, 6 << 20);
                 assert_eq!(ftruncate(&file, 100), Err(Errno::PERM));
                 // More of it.
@@ -131,7 +106,7 @@ mod tests {
             // The kernel puts no pages together.
             Err(error) => {
                 assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
-                assert!(!is_made(file.as_fd()));
+                assert!(!is_made(file.as_raw_fd()));
             }
         }
         let mut bytes = [0; 6];
