@@ -113,8 +113,10 @@ fn images_of_tasks_that_stand_go_through_the_cache() {
             .expect("our own")
             .find_map(|fd| {
                 let fd = fd.expect("a name");
-                let folder = store.folder(APP, id(epoch));
-                let is_ours = fs::read_link(fd.path()).is_ok_and(|file| file.starts_with(folder));
+                // Not that of its index.
+                let name = format!("{}{}", name::image(APP, APP), name::NEW);
+                let path = store.folder(APP, id(epoch)).join(name);
+                let is_ours = fs::read_link(fd.path()).is_ok_and(|file| file == path);
                 let info = fs::read_to_string(Path::new("/proc/self/fdinfo").join(fd.file_name()));
                 let flags = info
                     .ok()?
