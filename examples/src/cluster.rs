@@ -31,6 +31,8 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a console may run on after an interrupt.
 const GRACE: Duration = Duration::from_secs(3);
+/// Lines of a daemon's log that are shown where something has failed.
+const LAST_WORDS: usize = 20;
 /// The pace of looking whether something has happened that sends no event.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -132,6 +134,17 @@ impl Cluster {
     /// The files to which the daemons log; one that comes back goes on with its own.
     pub fn logs(&self) -> impl Iterator<Item = PathBuf> {
         self.nodes.iter().map(Node::log_file)
+    }
+
+    /// What the daemons have logged last.
+    pub fn last_words(&self) -> String {
+        let said = self.nodes.iter().map(|node| {
+            let log = node.log();
+            let lines = Vec::from_iter(log.lines());
+            let last = &lines[lines.len().saturating_sub(LAST_WORDS)..];
+            format!("{} has logged last:\n{}\n", node.name, last.join("\n"))
+        });
+        said.collect()
     }
 
     /// Kills the daemon of a host, as if that were switched off; the moment before. All its processes

@@ -208,6 +208,7 @@ fn measure_inside(
     run.arg("--out").arg(&out);
     let code = cluster.run(run, interrupt)?;
     if code != ExitCode::SUCCESS {
+        eprint!("{}", cluster.last_words());
         return Ok(Err(code));
     }
     let figures: Vec<Figures> = serde_json::from_str(&fs::read_to_string(out)?)?;
