@@ -98,15 +98,26 @@ impl Node {
 
     /// The processes that coordinate applications beside the daemon, as far as they are its children.
     pub fn coordinators(&self) -> Vec<i32> {
-        let tasks = format!("/proc/{}/task/{}/children", self.pid(), self.pid());
-        let children = std::fs::read_to_string(tasks).expect("it runs");
-        let children = children.split_whitespace().map(|pid| pid.parse());
         let named = |pid: &i32| {
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
             name.is_ok_and(|name| name.trim() == "vm-coordinator")
         };
-        let children = children.map(|pid| pid.expect("a number"));
-        children.filter(named).collect()
+        self.children().into_iter().filter(named).collect()
+    }
+
+    /// The processes that are children of the daemon's.
+    pub fn children(&self) -> Vec<i32> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("it runs");
+        let of = |thread: std::fs::DirEntry| {
+            let children = std::fs::read_to_string(thread.path().join("children"));
+            // A thread may have ended meanwhile.
+            let children = children.unwrap_or_default();
+            let pids = children.split_whitespace().map(|pid| pid.parse());
+            Vec::from_iter(pids.map(|pid| pid.expect("a number")))
+        };
+        threads
+            .flat_map(|thread| of(thread.expect("a thread")))
+            .collect()
     }
 
     /// The only one of them, which is not `before`, once it is there.

@@ -306,14 +306,11 @@ fn a_killed_console_hangs_up_its_program_and_nothing_else() {
 /// The restorer that a test has stopped at its start.
 fn stopped_child(node: &Node) -> Pid {
     wait_for("a stopped process", PATIENCE, || {
-        let children = format!("/proc/{}/task/{}/children", node.pid(), node.pid());
-        let children = fs::read_to_string(children).expect("the daemon runs");
-        let is_stopped = |pid: &&str| {
+        let is_stopped = |pid: &i32| {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
             stat.is_ok_and(|stat| stat.contains(") T "))
         };
-        let pid = children.split_whitespace().find(is_stopped)?;
-        Pid::from_raw(pid.parse().expect("a number"))
+        Pid::from_raw(node.children().into_iter().find(is_stopped)?)
     })
 }
 

@@ -43,8 +43,7 @@ fn members(node: &Node) -> Vec<Tid> {
 fn holds(node: &Node) -> (usize, usize, u64) {
     let proc = format!("/proc/{}", node.pid());
     let descriptors = fs::read_dir(format!("{proc}/fd")).expect("it runs").count();
-    let children = fs::read_to_string(format!("{proc}/task/{}/children", node.pid()));
-    let children = children.expect("it runs").split_whitespace().count();
+    let children = node.children().len();
     let status = fs::read_to_string(format!("{proc}/status")).expect("it runs");
     let resident = status
         .lines()

@@ -5,7 +5,7 @@ use mio::{Interest, Registry, Token, event::Source as Register};
 use rustix::process::Pid;
 use std::{collections::VecDeque, io};
 use vm_machine::{ConnId, Input, Time};
-use vm_wire::{Tid, agreed::ExitStatus};
+use vm_wire::{Tid, agreed::ExitStatus, task::Failed};
 
 /// Edge-triggered, so that only a local socket's interest is ever changed.
 const INTERESTS: Interest = Interest::READABLE.add(Interest::WRITABLE);
@@ -130,6 +130,8 @@ pub struct Context {
     pub ended: Vec<(Tid, ExitStatus)>,
     /// Children that have ended and are no task's process.
     pub strangers: Vec<(Pid, ExitStatus)>,
+    /// Processes that become tasks that were saved, or why there is none.
+    pub brought_back: Vec<(Tid, Result<Pid, Failed>)>,
     /// When this turn began, or later.
     pub now: Time,
     conns: u64,
@@ -145,6 +147,7 @@ impl Context {
             ready: Ready::default(),
             ended: Vec::new(),
             strangers: Vec::new(),
+            brought_back: Vec::new(),
             dirty: Vec::new(),
             now,
             conns: 0,

@@ -29,10 +29,11 @@ use crate::{
     turns::Turns,
 };
 use anyhow::Context as _;
-use mio::{Events, Poll};
+use mio::{Events, Poll, Waker};
 use std::{
     net::TcpListener,
     os::unix::net::UnixListener,
+    sync::Arc,
     time::{Duration, Instant},
 };
 use vm_machine::{Daemon, Input, Outbox, Output, Time};
@@ -103,9 +104,11 @@ impl EventLoop {
         let poll = Poll::new().context("no epoll")?;
         let registry = poll.registry().try_clone().context("no epoll")?;
         let context = Context::new(registry, clock::now());
+        let waker = Waker::new(poll.registry(), Source::Jobs.token()).context("no eventfd")?;
+        let waker = Arc::new(waker);
         Ok(EventLoop {
             signals: Signals::catch(&context).context("cannot catch signals")?,
-            jobs: Jobs::start(parts.path, parts.store.clone(), poll.registry())?,
+            jobs: Jobs::start(parts.path, parts.store.clone(), &waker)?,
             pusher: parts.pusher,
             locals: Locals::new(parts.local_listener, &context)?,
             moves: Moves::new(
@@ -115,7 +118,8 @@ impl EventLoop {
                 parts.store,
             ),
             links: Links::new(parts.identity, parts.link_listener, &context)?,
-            processes: Processes::new(parts.spawner).context("cannot be a subreaper")?,
+            processes: Processes::new(parts.spawner, waker)
+                .context("cannot look after processes")?,
             consoles: Consoles::default(),
             coordinators: Coordinators::default(),
             daemon: parts.daemon,
@@ -171,8 +175,7 @@ impl EventLoop {
     fn wait(&mut self, events: &mut Events) -> anyhow::Result<()> {
         let busy = !self.context.ready.is_empty()
             || !self.context.dirty.is_empty()
-            || !self.context.ended.is_empty()
-            || self.processes.has_launches();
+            || !self.context.ended.is_empty();
         let time = if busy {
             Duration::ZERO
         } else {
@@ -217,6 +220,8 @@ impl EventLoop {
 
     /// Reads from those that are ready, a share from each in turn.
     fn read(&mut self, start: Time) {
+        // First, since what was started may have sent something already.
+        self.hear_starter();
         while let Some(source) = self.context.ready.pop() {
             let context = &mut self.context;
             let more = match source {
@@ -297,7 +302,15 @@ impl EventLoop {
         }
     }
 
-    /// What is due by the clock, and one process to start.
+    /// Takes in which processes were started.
+    fn hear_starter(&mut self) {
+        if self.processes.take_started(&mut self.context) {
+            self.moves.brought_back(&mut self.context);
+            self.moves.reaped(&self.processes, &mut self.context);
+        }
+    }
+
+    /// What is due by the clock.
     fn tick(&mut self) {
         self.context.now = clock::now();
         let now = self.context.now;
@@ -308,7 +321,6 @@ impl EventLoop {
         self.links.tick(&mut self.context);
         self.processes.tick(&mut self.context);
         self.moves.tick(&self.processes, &mut self.context);
-        self.processes.launch_next(&mut self.context);
         self.step_all();
         // Last, so that all that a process sent before its end comes before it.
         for (tid, status) in std::mem::take(&mut self.context.ended) {

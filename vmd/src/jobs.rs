@@ -5,9 +5,9 @@
 //! before it is restarted, and all of it read if that has failed. One thread does each of them, from
 //! a bounded queue; the answers come back through a channel, and the event loop is woken.
 
-use crate::{context::Source, fault, program::ProgramPath, store::Place, suspended, usage};
+use crate::{fault, program::ProgramPath, store::Place, suspended, usage};
 use anyhow::Context as _;
-use mio::{Registry, Waker};
+use mio::Waker;
 use std::{
     io,
     sync::{
@@ -71,8 +71,7 @@ impl Jobs {
     ///
     /// # Errors
     /// What the system says.
-    pub fn start(path: ProgramPath, store: Place, registry: &Registry) -> anyhow::Result<Jobs> {
-        let waker = Arc::new(Waker::new(registry, Source::Jobs.token())?);
+    pub fn start(path: ProgramPath, store: Place, waker: &Arc<Waker>) -> anyhow::Result<Jobs> {
         let (done, answers) = mpsc::channel();
         let path = Arc::new(path);
         let worker = |name: &str| -> anyhow::Result<SyncSender<Job>> {

@@ -38,6 +38,7 @@ mod lent;
 mod lines;
 mod processes;
 mod spawn;
+mod starter;
 mod streams;
 
 mod bucket;

@@ -55,6 +55,8 @@ pub struct Moves {
     copies: Copies,
     /// The processes that carry images.
     carriers: Carriers,
+    /// Whose restorers are being started, and what those read.
+    starting: HashMap<Tid, OwnedFd>,
 }
 
 /// An image in the store, of which a task is to be made.
@@ -126,6 +128,7 @@ impl Moves {
             memories: Memories::default(),
             copies: Copies::default(),
             carriers: Carriers::default(),
+            starting: HashMap::new(),
         }
     }
 
@@ -481,6 +484,7 @@ impl Moves {
         let it =
             |awaited: &Expected| matches!(awaited, Expected::Task { tid: of, .. } if *of == tid);
         self.expected.retain(|_, awaited| !it(awaited));
+        self.starting.remove(&tid);
         self.carriers.forget(tid);
     }
 
@@ -551,17 +555,35 @@ impl Moves {
             let ((pid, words), read) = start(image)?;
             self.carriers
                 .add(tid, Role::Receiver, pid, read, words, context.now);
-            let handed = [out, their_data, their_interrupt];
-            let pid = processes.bring_back(tid, roll_back, handed, context)?;
-            self.carriers
-                .add(tid, Role::Restorer, pid, Some(into), None, context.now);
             locals.add_task(tid, data, context)?;
-            locals.interrupts.add(tid, interrupt, context)
+            locals.interrupts.add(tid, interrupt, context)?;
+            let handed = [out, their_data, their_interrupt];
+            processes.bring_back(tid, roll_back, handed);
+            self.starting.insert(tid, into);
+            Ok(())
         };
         if let Err(error) = bring_back() {
             let text = format!("the task cannot be brought back: {error}");
             let failed = Failed::new(FailKind::System, text);
             context.inbox.push_back(Input::Arrived(tid, Err(failed)));
+        }
+    }
+
+    /// Processes that become tasks were started, or cannot be.
+    pub fn brought_back(&mut self, context: &mut Context) {
+        for (tid, started) in std::mem::take(&mut context.brought_back) {
+            // Nobody awaits it any more, or it is back already.
+            let Some(into) = self.starting.remove(&tid) else {
+                continue;
+            };
+            match started {
+                Ok(pid) => {
+                    let role = Role::Restorer;
+                    self.carriers
+                        .add(tid, role, pid, Some(into), None, context.now);
+                }
+                Err(failed) => context.inbox.push_back(Input::Arrived(tid, Err(failed))),
+            }
         }
     }
 
@@ -606,6 +628,7 @@ impl Moves {
             Report::Writes => return self.store_copy(tid, None, context),
             Report::Portable => Input::Portable(tid),
             Report::Back => {
+                self.starting.remove(&tid);
                 self.carriers.arrived(tid);
                 Input::Arrived(tid, Ok(()))
             }

@@ -5,29 +5,36 @@
 //! is also the subreaper of what tasks leave behind: such orphans become its children, are reaped
 //! here, and are killed at the latest when the daemon ends.
 //!
-//! At most one process is started in a turn of the event loop, because a fork takes a good part of
-//! a millisecond.
+//! Processes are started one after the other, by a thread of its own ([`crate::starter`]).
 
 use crate::{
     context::{Context, Source},
     lines::LineCutter,
-    spawn::{self, Spawner, Streams},
+    spawn::{self, Spawner, Started, Streams},
+    starter::{self, Order, Starter},
     streams::{Output, Progress, Role, Stream, Typed},
     usage,
 };
-use mio::unix::SourceFd;
+use mio::{Waker, unix::SourceFd};
 use rustix::{
     fd::{AsFd, AsRawFd, OwnedFd},
     process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus},
 };
 use slab::Slab;
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    fs, io, thread,
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    io,
+    sync::Arc,
+    thread,
     time::Duration,
 };
 use vm_machine::{Input, LaunchSpec, Time};
-use vm_wire::{Tid, agreed::ExitStatus, console::WindowSize};
+use vm_wire::{
+    Tid,
+    agreed::ExitStatus,
+    console::WindowSize,
+    task::{FailKind, Failed},
+};
 
 /// How long the output of an ended process's terminal is awaited. A terminal's last bytes arrive
 /// a little later; others may hold it open for ever.
@@ -48,32 +55,46 @@ struct Process {
     ended: Option<ExitStatus>,
 }
 
-/// A process that is to be started, and what came for it meanwhile.
+/// A process that is to be started, or is being started, and what came for it meanwhile.
 #[derive(Debug)]
 struct Launch {
-    spec: Box<LaunchSpec>,
+    tid: Tid,
+    /// None once it is being started.
+    order: Option<Order>,
+    /// Whether it becomes a task that was saved.
+    image: bool,
+    /// Whether its streams are a console's, and whether that is a terminal.
+    console: Option<bool>,
+    /// The size that its terminal got meanwhile.
+    size: Option<WindowSize>,
     signals: Vec<i32>,
     typed: Typed,
+    /// The task is another host's, or nobody's: it must not live.
+    unwanted: bool,
 }
 
 /// All processes of this host's tasks.
 #[derive(Debug)]
 pub struct Processes {
-    spawner: Spawner,
+    starter: Starter,
     streams: Slab<Stream>,
     tasks: BTreeMap<Tid, Process>,
     tids: HashMap<Pid, Tid>,
+    /// Processes that are no task's any more, and were not waited for yet.
+    forgotten: HashSet<Pid>,
+    /// The first one is being started.
     launches: VecDeque<Launch>,
     /// Ended processes whose terminals are awaited.
     lingering: BTreeSet<(Time, Tid)>,
 }
 
 impl Processes {
-    /// None yet. From now on this process is the reaper of its descendants.
+    /// None yet. From now on this process is the reaper of its descendants. The event loop is woken when
+    /// [`Processes::take_started`] has something to do.
     ///
     /// # Errors
     /// What the system says.
-    pub fn new(spawner: Spawner) -> io::Result<Processes> {
+    pub fn new(spawner: Spawner, waker: Arc<Waker>) -> io::Result<Processes> {
         // Any process number turns it on.
         match rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
             // No kernel says so, but an emulator of another processor (qemu-user).
@@ -83,10 +104,11 @@ impl Processes {
             set => set?,
         }
         Ok(Processes {
-            spawner,
+            starter: Starter::new(spawner, waker)?,
             streams: Slab::new(),
             tasks: BTreeMap::new(),
             tids: HashMap::new(),
+            forgotten: HashSet::new(),
             launches: VecDeque::new(),
             lingering: BTreeSet::new(),
         })
@@ -94,54 +116,100 @@ impl Processes {
 
     /// The process of a task is to be started.
     pub fn launch(&mut self, spec: Box<LaunchSpec>) {
+        let console = spec.console.map(|terminal| terminal.is_some());
+        self.queue(spec.tid, console, Order::Task(spec));
+    }
+
+    /// The process that becomes a task that was saved is to be started, see [`Spawner::bring_back`].
+    pub fn bring_back(&mut self, tid: Tid, roll_back: bool, handed: [OwnedFd; 3]) {
+        self.queue(tid, None, Order::Image { roll_back, handed });
+    }
+
+    fn queue(&mut self, tid: Tid, console: Option<bool>, order: Order) {
         self.launches.push_back(Launch {
-            spec,
+            tid,
+            image: matches!(order, Order::Image { .. }),
+            order: Some(order),
+            console,
+            size: None,
             signals: Vec::new(),
             typed: Typed::default(),
+            unwanted: false,
         });
+        self.start_next();
+    }
+
+    /// Has the first process started that waits, if none is being started.
+    fn start_next(&mut self) {
+        if let Some(order) = self.launches.front_mut().and_then(|next| next.order.take()) {
+            self.starter.start(order);
+        }
     }
 
     fn launching(&mut self, tid: Tid) -> Option<&mut Launch> {
         self.launches
             .iter_mut()
-            .find(|launch| launch.spec.tid == tid)
+            .find(|launch| launch.tid == tid && !launch.unwanted)
     }
 
-    /// Whether processes wait to be started.
-    pub fn has_launches(&self) -> bool {
-        !self.launches.is_empty()
+    /// Takes in what was started. Returns whether there was something.
+    pub fn take_started(&mut self, context: &mut Context) -> bool {
+        let mut some = false;
+        while let Some(started) = self.starter.answer() {
+            some = true;
+            if let Some(launch) = self.launches.pop_front() {
+                self.launched(launch, started, context);
+            }
+            self.start_next();
+        }
+        if some {
+            // What was left because it might have been this.
+            self.reap_all(context);
+        }
+        some
     }
 
-    /// Starts the next process that waits.
-    pub fn launch_next(&mut self, context: &mut Context) {
-        let Some(launch) = self.launches.pop_front() else {
-            return;
-        };
-        let Launch {
-            spec,
-            signals,
-            typed,
-        } = launch;
-        let started = self.spawner.spawn(&spec).and_then(|started| {
+    fn launched(
+        &mut self,
+        launch: Launch,
+        started: Result<Started, Failed>,
+        context: &mut Context,
+    ) {
+        let tid = launch.tid;
+        let started = started.and_then(|started| {
             let pid = started.pid;
-            self.watch(spec.tid, spec.console.is_some(), started, typed, context)
-                .map_err(|error| {
-                    let text = format!("cannot watch {}: {error}", spec.program);
-                    vm_wire::task::Failed::new(vm_wire::task::FailKind::System, text)
-                })?;
+            if launch.unwanted {
+                kill_group(pid, Signal::KILL);
+                self.forgotten.insert(pid);
+                return Ok(pid);
+            }
+            self.watch(
+                tid,
+                launch.console.is_some(),
+                started,
+                launch.typed,
+                context,
+            )
+            .map_err(|error| {
+                let text = format!("the process of {tid} cannot be watched: {error}");
+                Failed::new(FailKind::System, text)
+            })?;
             Ok(pid)
         });
         match started {
+            _ if launch.unwanted => {}
+            started if launch.image => context.brought_back.push((tid, started)),
             Ok(pid) => {
                 let pid = pid.as_raw_nonzero().get() as u32;
-                context.inbox.push_back(Input::Launched(spec.tid, pid));
-                for signal in signals {
-                    self.signal(spec.tid, signal);
-                }
+                context.inbox.push_back(Input::Launched(tid, pid));
             }
-            Err(failed) => context
-                .inbox
-                .push_back(Input::LaunchFailed(spec.tid, failed)),
+            Err(failed) => context.inbox.push_back(Input::LaunchFailed(tid, failed)),
+        }
+        if let Some(size) = launch.size {
+            self.resize(tid, size);
+        }
+        for signal in launch.signals {
+            self.signal(tid, signal);
         }
     }
 
@@ -149,7 +217,7 @@ impl Processes {
         &mut self,
         tid: Tid,
         raw: bool,
-        started: spawn::Started,
+        started: Started,
         typed: Typed,
         context: &mut Context,
     ) -> io::Result<()> {
@@ -214,27 +282,12 @@ impl Processes {
         Ok(())
     }
 
-    /// Starts the process that becomes a task that was saved on another host, see
-    /// [`Spawner::bring_back`].
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn bring_back(
-        &mut self,
-        tid: Tid,
-        roll_back: bool,
-        handed: [OwnedFd; 3],
-        context: &mut Context,
-    ) -> io::Result<Pid> {
-        let started = self.spawner.bring_back(roll_back, &handed)?;
-        let pid = started.pid;
-        self.watch(tid, false, started, Typed::default(), context)?;
-        Ok(pid)
-    }
-
     /// Sends the process of a task, but nothing that it has started, a signal.
-    pub fn nudge(&self, tid: Tid, number: i32) {
-        if let Some(process) = self.tasks.get(&tid)
+    pub fn nudge(&mut self, tid: Tid, number: i32) {
+        if let Some(launch) = self.launching(tid) {
+            // It has started nothing yet.
+            launch.signals.push(number);
+        } else if let Some(process) = self.tasks.get(&tid)
             && let Some(signal) = spawn::signal(number)
         {
             // It may have ended meanwhile.
@@ -256,6 +309,12 @@ impl Processes {
 
     /// Ends the process of a task that is another host's, and forgets it.
     pub fn discard(&mut self, tid: Tid) {
+        if let Some(launch) = self.launching(tid) {
+            launch.unwanted = true;
+            let is_queued = |launch: &Launch| launch.order.is_some();
+            self.launches
+                .retain(|launch| !(launch.unwanted && is_queued(launch)));
+        }
         let Some(process) = self.tasks.remove(&tid) else {
             return;
         };
@@ -263,6 +322,9 @@ impl Processes {
         self.lingering.retain(|(_, lingering)| *lingering != tid);
         if process.ended.is_none() {
             kill_group(process.pid, Signal::KILL);
+            if process.child {
+                self.forgotten.insert(process.pid);
+            }
             self.kill_session(process.pid);
             self.streams.remove(process.pidfd);
         }
@@ -372,7 +434,9 @@ impl Processes {
             let known = self.tids.get(&pid).copied();
             let reaped = match known {
                 Some(tid) => self.reap(tid, context),
+                None if self.may_be_starting(pid) => false,
                 None => {
+                    self.forgotten.remove(&pid);
                     let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
                     let waited = rustix::process::waitid(WaitId::Pid(pid), flags);
                     if let Ok(Some(status)) = &waited {
@@ -437,6 +501,11 @@ impl Processes {
         true
     }
 
+    /// Whether a child that is no task's may be what is being started: who starts it tells first.
+    fn may_be_starting(&self, pid: Pid) -> bool {
+        !self.launches.is_empty() && !self.forgotten.contains(&pid) && self.starter.has_forked(pid)
+    }
+
     /// Kills the orphans of a session whose leader has ended.
     fn kill_session(&self, leader: Pid) {
         for orphan in self.orphans() {
@@ -449,13 +518,8 @@ impl Processes {
 
     /// Our children that are no task's process: what tasks left behind.
     fn orphans(&self) -> Vec<Pid> {
-        let me = rustix::process::getpid();
-        let list = format!("/proc/self/task/{}/children", me.as_raw_nonzero());
-        let Ok(text) = fs::read_to_string(list) else {
-            return Vec::new();
-        };
-        text.split_ascii_whitespace()
-            .filter_map(|word| Pid::from_raw(word.parse().ok()?))
+        starter::all_children()
+            .into_iter()
             .filter(|pid| !self.tids.contains_key(pid))
             .collect()
     }
@@ -550,7 +614,7 @@ impl Processes {
     /// Bytes for a task's standard input; none: its end.
     pub fn type_in(&mut self, tid: Tid, bytes: &[u8]) {
         if let Some(launch) = self.launching(tid) {
-            let terminal = matches!(launch.spec.console, Some(Some(_)));
+            let terminal = launch.console == Some(true);
             return launch.typed.push(bytes, terminal);
         }
         let Some(place) = self.tasks.get(&tid).and_then(|process| process.input) else {
@@ -595,9 +659,7 @@ impl Processes {
     /// The size of a task's terminal changed.
     pub fn resize(&mut self, tid: Tid, size: WindowSize) {
         if let Some(launch) = self.launching(tid) {
-            if let Some(terminal) = &mut launch.spec.console {
-                *terminal = terminal.map(|_| size);
-            }
+            launch.size = Some(size);
         } else if let Some(place) = self.tasks.get(&tid).and_then(|process| process.input)
             && let Role::Terminal(..) = self.streams[place].role
             && let Err(error) = spawn::resize(&self.streams[place].fd, size)

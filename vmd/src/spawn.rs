@@ -1,8 +1,8 @@
 //! Starting a task's process, and the few calls about processes that need `unsafe`.
 //!
-//! Tasks are forked by the daemon's main thread, because the parent-death signal that ties them to
-//! the daemon belongs to the thread that forked. Each has a session of its own, so that what it
-//! starts can be ended with it. `unsafe` here: the code between fork and exec, which makes system
+//! The parent-death signal that ties a task to the daemon belongs to the thread that forked, so that has
+//! to live as long ([`crate::starter`]). Each task has a session of its own, so that what it starts can
+//! be ended with it. `unsafe` here: the code between fork and exec, which makes system
 //! calls only, and two calls of the C library that rustix does not have.
 
 use crate::{

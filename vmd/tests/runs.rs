@@ -6,8 +6,9 @@ use common::{Daemon, send, wait_for};
 use std::{
     fs,
     io::{Read, Write as _},
-    os::unix::net::UnixStream,
+    os::unix::{fs::PermissionsExt as _, net::UnixStream},
     path::Path,
+    process::{Child, Command, Stdio},
 };
 use vm_wire::{
     FrameReader, Message, Op, Tid,
@@ -56,14 +57,7 @@ impl Console {
     }
 
     fn run(&mut self, script: &str, terminal: Option<WindowSize>) -> Tid {
-        let spawn = Spawn {
-            program: "/bin/sh".to_owned(),
-            args: vec!["-c".to_owned(), script.to_owned()],
-            env: Vec::new(),
-            dir: None,
-            count: 1,
-            place: Place::Any,
-        };
+        let spawn = spawn("/bin/sh", &["-c", script]);
         match self.ask(&Request::Run { spawn, terminal }) {
             Answer::Started(tids) => tids[0],
             other => panic!("{other:?}"),
@@ -106,6 +100,85 @@ impl Console {
             seen.extend_from_slice(&output.bytes);
         }
     }
+}
+
+fn spawn(program: &str, args: &[&str]) -> Spawn {
+    Spawn {
+        program: program.to_owned(),
+        args: args.iter().map(|word| (*word).to_owned()).collect(),
+        env: Vec::new(),
+        dir: None,
+        count: 1,
+        place: Place::Any,
+    }
+}
+
+/// A process that holds a lease on a file: until its standard input ends, who executes the file waits.
+struct Holder(Child);
+
+impl Holder {
+    fn of(file: &Path) -> Holder {
+        // F_SETLEASE and F_WRLCK, which the standard library does not have; SIGIO asks it to let go.
+        let script = r#"$SIG{IO} = "IGNORE"; open(my $file, "+<", $ARGV[0]) or die;
+            fcntl($file, 1024, 1) or die; $| = 1; print "held\n"; <STDIN>"#;
+        let mut process = Command::new("perl");
+        process.args(["-e", script]).arg(file);
+        process.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = process.spawn().expect("perl runs");
+        let mut said = [0; 5];
+        let output = process.stdout.as_mut().expect("a pipe");
+        output.read_exact(&mut said).expect("it holds the file");
+        Holder(process)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Children of a daemon that are still its own program.
+fn beginning(daemon: &Daemon) -> Option<u32> {
+    let proc = format!("/proc/{}", daemon.process.id());
+    let exe = |pid: &str| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let own = exe(&daemon.process.id().to_string());
+    let threads = fs::read_dir(format!("{proc}/task")).expect("it runs");
+    threads.into_iter().find_map(|thread| {
+        let children = fs::read_to_string(thread.ok()?.path().join("children")).ok()?;
+        let mut children = children.split_whitespace();
+        children.find(|pid| exe(pid) == own)?.parse().ok()
+    })
+}
+
+#[test]
+fn a_daemon_goes_on_while_a_program_takes_long_to_begin() {
+    let daemon = Daemon::start();
+    let program = daemon.dir().join("slow");
+    fs::write(&program, "#!/bin/sh\necho began\n").expect("a file");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).expect("it is ours");
+    let holder = Holder::of(&program);
+    let mut slow = Console::connect(&daemon);
+    let run = Request::Run {
+        spawn: spawn(program.to_str().expect("a name"), &[]),
+        terminal: None,
+    };
+    send(&mut slow.stream, &run.frame().asked(2)).expect("sent");
+    let pid = wait_for("a process that begins", || beginning(&daemon));
+    let mut other = Console::connect(&daemon);
+    assert!(matches!(other.ask(&Request::Conf), Answer::Conf(_)));
+    assert_eq!(beginning(&daemon), Some(pid), "it waits no more");
+    drop(holder);
+    // The next one begins after it.
+    other.run("echo another", None);
+    assert_eq!(other.finish().1, b"another\n");
+    let answer = Answer::read(&slow.frame()).expect("an answer");
+    assert!(matches!(answer, Answer::Started(_)), "{answer:?}");
+    let (status, out, _) = slow.finish();
+    assert_eq!((status, &out[..]), (ExitStatus::Code(0), &b"began\n"[..]));
 }
 
 fn is_alive(pid: u32) -> bool {

@@ -197,7 +197,7 @@ fn measure_inside(
     programs: &Programs,
     interrupt: &Interrupt,
 ) -> Result<Result<Vec<Row>, ExitCode>> {
-    let cluster = Cluster::start(programs, &NAMES, interrupt)?;
+    let mut cluster = Cluster::start(programs, &NAMES, interrupt)?;
     let out = cluster.folder().join("rows");
     let mut run = cluster.console();
     run.args(["run", "vmbench", "measure", "--only", &arguments.only]);
@@ -209,6 +209,7 @@ fn measure_inside(
     let code = cluster.run(run, interrupt)?;
     if code != ExitCode::SUCCESS {
         eprint!("{}", cluster.last_words());
+        cluster.look_after()?;
         return Ok(Err(code));
     }
     let figures: Vec<Figures> = serde_json::from_str(&fs::read_to_string(out)?)?;
