@@ -55,8 +55,8 @@ pub struct Moves {
     copies: Copies,
     /// The processes that carry images.
     carriers: Carriers,
-    /// Whose restorers are being started, and what those read.
-    starting: HashMap<Tid, OwnedFd>,
+    /// Whose restorers are being started, what those read, and since when.
+    starting: HashMap<Tid, (OwnedFd, Time)>,
 }
 
 /// An image in the store, of which a task is to be made.
@@ -559,7 +559,7 @@ impl Moves {
             locals.interrupts.add(tid, interrupt, context)?;
             let handed = [out, their_data, their_interrupt];
             processes.bring_back(tid, roll_back, handed);
-            self.starting.insert(tid, into);
+            self.starting.insert(tid, (into, context.now));
             Ok(())
         };
         if let Err(error) = bring_back() {
@@ -573,14 +573,14 @@ impl Moves {
     pub fn brought_back(&mut self, context: &mut Context) {
         for (tid, started) in std::mem::take(&mut context.brought_back) {
             // Nobody awaits it any more, or it is back already.
-            let Some(into) = self.starting.remove(&tid) else {
+            let Some((into, since)) = self.starting.remove(&tid) else {
                 continue;
             };
             match started {
                 Ok(pid) => {
+                    // Looked at together with its receiver, which waits for it.
                     let role = Role::Restorer;
-                    self.carriers
-                        .add(tid, role, pid, Some(into), None, context.now);
+                    self.carriers.add(tid, role, pid, Some(into), None, since);
                 }
                 Err(failed) => context.inbox.push_back(Input::Arrived(tid, Err(failed))),
             }
