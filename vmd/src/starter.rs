@@ -118,8 +118,10 @@ fn work(
                 })
             }
         };
-        if done.send(answer).is_err() || waker.wake().is_err() {
+        if done.send(answer).is_err() {
             return;
         }
+        // Tasks would die with this thread. Who is not woken looks a little later.
+        let _ = waker.wake();
     }
 }
