@@ -10,16 +10,19 @@
 //! taken back, and who asked for it is told. One that waits for bytes is in order, however long. What
 //! one of them does at the target counts for those before it, which wait for it.
 //!
+//! They are started one after the other, by a thread of its own ([`crate::starter`]). One that is not
+//! started for as long hangs likewise.
+//!
 //! The daemon keeps an end of what such a process reads, to see whether there are bytes. It lets go of
 //! it as soon as the process has ended, so that whoever writes there is not left waiting.
 
-use crate::images;
+use crate::{images, transfer::Helpers};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
     process::{Pid, Signal},
 };
-use std::fs;
+use std::{collections::VecDeque, fs, io, process::Command};
 use vm_machine::Time;
 use vm_store::name;
 use vm_wire::{Tid, agreed::ExitStatus, checkpoint::Part, limits};
@@ -136,9 +139,11 @@ impl Headway {
 
 #[derive(Debug)]
 struct Carrier {
+    number: u64,
     tid: Tid,
     role: Role,
-    pid: Pid,
+    /// None until it is started.
+    pid: Option<Pid>,
     /// What it reads, if it is to be watched.
     input: Option<OwnedFd>,
     /// Where it says why it fails, if nobody else reads that.
@@ -153,31 +158,90 @@ struct Carrier {
 #[derive(Debug, Default)]
 pub struct Carriers {
     table: Vec<Carrier>,
+    /// The number of the last one.
+    last: u64,
+    /// The numbers of those that are to be started, in order.
+    starting: VecDeque<u64>,
 }
 
 impl Carriers {
-    /// One more, which reads `input`, or is not watched, and, if nobody else reads that, says in
-    /// `words` why it fails. It takes the place of an earlier one of that task.
-    pub fn add(
+    /// Has one more started, which reads `input`, if it is to be watched, and says on its standard error
+    /// why it fails. It takes the place of an earlier one of that task.
+    pub fn start(
         &mut self,
-        tid: Tid,
-        role: Role,
-        pid: Pid,
+        (tid, role): (Tid, Role),
+        command: Command,
         input: Option<OwnedFd>,
-        words: Option<OwnedFd>,
+        helpers: &mut Helpers,
         now: Time,
     ) {
+        let number = self.add(tid, role, input, now);
+        self.starting.push_back(number);
+        helpers.start(command);
+    }
+
+    /// One more that was started by others, who hear what it says.
+    pub fn watch(&mut self, tid: Tid, role: Role, pid: Pid, input: OwnedFd, now: Time) {
+        let number = self.add(tid, role, Some(input), now);
+        self.begun(number, pid, None);
+    }
+
+    fn add(&mut self, tid: Tid, role: Role, input: Option<OwnedFd>, now: Time) -> u64 {
         self.drop_all(tid, |other| other == role);
+        self.last += 1;
         self.table.push(Carrier {
+            number: self.last,
             tid,
             role,
-            pid,
+            pid: None,
             input,
-            words,
+            words: None,
             headway: Headway::default(),
             matters: true,
             due: now + limits::MOVE_LOOK,
         });
+        self.last
+    }
+
+    /// Takes in which were started, or cannot be. Returns nothing if there was none.
+    pub fn take_started(&mut self, helpers: &mut Helpers) -> Option<Vec<News>> {
+        let mut news = None;
+        while let Some(answer) = helpers.answer() {
+            let number = self.starting.pop_front();
+            let number = number.expect("each answer is to an order");
+            let news = news.get_or_insert_with(Vec::new);
+            match answer {
+                Ok((pid, words)) => self.begun(number, pid, words),
+                Err(error) => news.extend(self.not_begun(number, &error)),
+            }
+        }
+        news
+    }
+
+    /// One was started. It ends at once if it is of no use any more.
+    fn begun(&mut self, number: u64, pid: Pid, words: Option<OwnedFd>) {
+        let mut table = self.table.iter_mut();
+        let carrier = table.find(|carrier| carrier.number == number);
+        let matters = carrier.as_ref().is_some_and(|carrier| carrier.matters);
+        if let Some(carrier) = carrier {
+            carrier.pid = Some(pid);
+            carrier.words = words;
+        }
+        if !matters {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+    }
+
+    /// One cannot be started.
+    fn not_begun(&mut self, number: u64, error: &io::Error) -> Vec<News> {
+        let mut table = self.table.iter();
+        match table.position(|carrier| carrier.number == number) {
+            Some(place) => {
+                let carrier = self.table.swap_remove(place);
+                self.over(&carrier, Err(format!("cannot be started: {error}")))
+            }
+            None => Vec::new(),
+        }
     }
 
     /// What that ticket was to bring is of no use any more.
@@ -215,13 +279,14 @@ impl Carriers {
             }
             carrier.matters = false;
             carrier.kill();
-            carrier.role != Role::Restorer
+            carrier.pid.is_some() && carrier.role != Role::Restorer
         });
     }
 
     /// A child of this daemon, perhaps one of these, has ended.
     pub fn ended(&mut self, pid: Pid, status: ExitStatus) -> Vec<News> {
-        let Some(place) = self.table.iter().position(|carrier| carrier.pid == pid) else {
+        let mut table = self.table.iter();
+        let Some(place) = table.position(|carrier| carrier.pid == Some(pid)) else {
             return Vec::new();
         };
         let carrier = self.table.swap_remove(place);
@@ -244,12 +309,18 @@ impl Carriers {
         if !said.is_empty() {
             log::warn!("{said}");
         }
+        let result = match said.is_empty() {
+            _ if well => Ok(()),
+            true => Err(format!("ended ({status})")),
+            false => Err(format!("failed: {said}")),
+        };
+        self.over(&carrier, result)
+    }
+
+    /// One that is not in the table any more has done its work, or why not.
+    fn over(&mut self, carrier: &Carrier, result: Result<(), String>) -> Vec<News> {
         if let Role::Part(ticket, hand) = carrier.role {
-            let why = match said.is_empty() {
-                true => format!("{} ended ({status})", carrier.role.name()),
-                false => said,
-            };
-            let result = if well { Ok(()) } else { Err(why) };
+            let result = result.map_err(|why| format!("{} {why}", carrier.role.name()));
             let news = carrier
                 .matters
                 .then(|| self.part_ended(ticket, hand, result));
@@ -259,11 +330,10 @@ impl Carriers {
         if carrier.role == Role::Sender {
             news.push(News::SentAll(carrier.tid));
         }
-        if status != ExitStatus::Code(0) && carrier.matters {
-            news.push(carrier.failure(&match said.is_empty() {
-                true => format!("ended ({status})"),
-                false => format!("failed: {said}"),
-            }));
+        if let Err(why) = result
+            && carrier.matters
+        {
+            news.push(carrier.failure(&why));
         }
         news
     }
@@ -306,10 +376,10 @@ impl Carriers {
             let carrier = &mut self.table[place];
             carrier.due = now + limits::MOVE_LOOK;
             if carrier.role == Role::Sender {
-                let read = bytes_read(carrier.pid);
+                let read = carrier.pid.and_then(bytes_read);
                 news.extend(read.map(|bytes| News::Read(carrier.tid, bytes)));
             }
-            let work = work(carrier.pid).map(|work| work + after);
+            let work = carrier.work().map(|work| work + after);
             let busy = carrier.input.as_ref().is_some_and(has_bytes);
             let idle = carrier.headway.look(work, busy);
             if idle < carrier.role.patience() {
@@ -338,7 +408,7 @@ impl Carriers {
         let next = carriers.find(|other| {
             role == Role::Receiver && (other.tid, other.role) == (tid, Role::Restorer)
         });
-        next.and_then(|next| work(next.pid)).unwrap_or(0)
+        next.and_then(Carrier::work).unwrap_or(0)
     }
 }
 
@@ -353,9 +423,16 @@ impl Carrier {
 
     /// It was not waited for, so its number means nobody else.
     fn kill(&self) {
-        if self.role != Role::Restorer {
-            let _ = rustix::process::kill_process(self.pid, Signal::KILL);
+        if let Some(pid) = self.pid
+            && self.role != Role::Restorer
+        {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
+    }
+
+    /// What it has done so far, see [`work`].
+    fn work(&self) -> Option<u64> {
+        self.pid.map_or(Some(0), work)
     }
 }
 
@@ -400,147 +477,4 @@ fn read_words(from: &OwnedFd) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::process::{WaitId, WaitIdOptions};
-    use std::{
-        os::fd::AsFd,
-        process::{Command, Stdio},
-    };
-
-    const TASK: Tid = Tid(7);
-
-    #[test]
-    fn only_who_has_something_to_do_and_does_nothing_hangs() {
-        let mut headway = Headway::default();
-        assert_eq!(headway.look(Some(5), true), 0);
-        assert_eq!(headway.look(Some(5), true), 1);
-        assert_eq!(headway.look(Some(5), true), 2);
-        // It did a little.
-        assert_eq!(headway.look(Some(6), true), 0);
-        // It waits for bytes.
-        assert_eq!(headway.look(Some(6), false), 0);
-        assert_eq!(headway.look(Some(6), true), 1);
-        // Nobody knows.
-        assert_eq!(headway.look(None, true), 0);
-        assert_eq!(headway.look(None, true), 0);
-        assert_eq!(headway.look(Some(6), true), 0);
-    }
-
-    /// A `cat` whose input we hold, and the time.
-    fn reader(carriers: &mut Carriers, role: Role) -> (std::process::Child, OwnedFd) {
-        let (out, input) = rustix::pipe::pipe().expect("a pipe");
-        let end = out.as_fd().try_clone_to_owned().expect("a copy");
-        let mut command = Command::new("cat");
-        let mut child = command
-            .stdin(out)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("cat runs");
-        let words = child.stderr.take().map(OwnedFd::from);
-        let pid = Pid::from_child(&child);
-        carriers.add(TASK, role, pid, Some(end), words, Time(0));
-        (child, input)
-    }
-
-    /// The failures of so many looks.
-    fn look(carriers: &mut Carriers, looks: u32) -> Vec<Failure> {
-        let looks = 0..looks;
-        let news = looks.flat_map(|_| {
-            let due = carriers.deadline().expect("a look is due");
-            carriers.tick(due)
-        });
-        failures(news)
-    }
-
-    fn failures(news: impl IntoIterator<Item = News>) -> Vec<Failure> {
-        let failure = |news| match news {
-            News::Failed(failure) => Some(failure),
-            _ => None,
-        };
-        news.into_iter().filter_map(failure).collect()
-    }
-
-    #[test]
-    fn the_kernel_knows_what_a_process_has_read() {
-        let here = rustix::process::getpid();
-        let before = bytes_read(here).expect("it runs");
-        let text = fs::read("/proc/self/maps").expect("it can be read");
-        assert!(bytes_read(here).expect("it runs") >= before + text.len() as u64);
-    }
-
-    #[test]
-    fn a_process_that_waits_for_bytes_is_left_alone_and_one_that_hangs_is_ended() {
-        let mut carriers = Carriers::default();
-        let (mut child, input) = reader(&mut carriers, Role::Sender);
-        let patience = Role::Sender.patience();
-        assert_eq!(look(&mut carriers, 3 * patience), []);
-        let pid = Pid::from_child(&child);
-        rustix::process::kill_process(pid, Signal::STOP).expect("it is ours");
-        // Before it stands, it could still read what comes.
-        let stands = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
-        rustix::process::waitid(WaitId::Pid(pid), stands).expect("it is our child");
-        rustix::io::write(&input, b"bytes").expect("there is room");
-        let failures = look(&mut carriers, patience + 1);
-        assert_eq!(failures.len(), 1, "{failures:?}");
-        assert!(failures[0].text.contains("hangs"), "{failures:?}");
-        assert!(!child.wait().expect("it has ended").success());
-        // It was said before.
-        let news = carriers.ended(pid, ExitStatus::Signal(9));
-        assert_eq!(news, [News::SentAll(TASK)]);
-        assert_eq!(carriers.deadline(), None);
-    }
-
-    #[test]
-    fn what_a_process_says_is_the_reason_and_nobody_asks_after_the_image_is_whole() {
-        let mut carriers = Carriers::default();
-        let (out, _input) = rustix::pipe::pipe().expect("a pipe");
-        let (words, say) = rustix::pipe::pipe().expect("a pipe");
-        rustix::io::write(&say, b"vmd: sending: no way\n").expect("there is room");
-        drop(say);
-        let pid = Pid::from_raw(i32::MAX).expect("a number");
-        let end = out.try_clone().expect("a copy");
-        carriers.add(TASK, Role::Sender, pid, Some(end), Some(words), Time(0));
-        let failures = failures(carriers.ended(pid, ExitStatus::Code(1)));
-        assert_eq!(failures.len(), 1, "it matters");
-        assert_eq!(
-            failures[0].text,
-            "the process that sends its image failed: sending: no way"
-        );
-        carriers.add(TASK, Role::Receiver, pid, Some(out), None, Time(0));
-        carriers.arrived(TASK);
-        assert_eq!(carriers.ended(pid, ExitStatus::Code(1)), []);
-    }
-
-    #[test]
-    fn a_part_is_sent_when_nobody_is_left_who_sends_it_and_the_first_that_fails_says_why() {
-        let pids = [i32::MAX, i32::MAX - 1].map(|pid| Pid::from_raw(pid).expect("a number"));
-        let add = |carriers: &mut Carriers, ticket, hands: [Hand; 2]| {
-            for (pid, hand) in pids.into_iter().zip(hands) {
-                let role = Role::Part(ticket, hand);
-                carriers.add(Tid::NONE, role, pid, None, None, Time(0));
-            }
-        };
-        let (well, badly) = (ExitStatus::Code(0), ExitStatus::Code(1));
-        let mut carriers = Carriers::default();
-        add(&mut carriers, 7, [Hand::Reads, Hand::Sends]);
-        assert_eq!(carriers.ended(pids[1], well), []);
-        assert_eq!(carriers.ended(pids[0], well), [News::PartSent(7, Ok(()))]);
-        add(&mut carriers, 8, [Hand::Reads, Hand::Sends]);
-        let [News::PartSent(8, Err(why))] = &carriers.ended(pids[0], badly)[..] else {
-            panic!("it failed")
-        };
-        assert!(why.contains("reads it in the store"), "{why}");
-        assert_eq!(carriers.ended(pids[1], well), []);
-        // Where it arrives, it is there when it is in the store.
-        add(&mut carriers, 9, [Hand::Receives, Hand::Takes]);
-        assert_eq!(carriers.ended(pids[0], well), []);
-        assert_eq!(carriers.ended(pids[1], well), [News::CopyTaken(9, Ok(()))]);
-        add(&mut carriers, 10, [Hand::Receives, Hand::Takes]);
-        carriers.cancel_part(10);
-        for pid in pids {
-            assert_eq!(carriers.ended(pid, ExitStatus::Signal(9)), []);
-        }
-    }
-}
+mod tests;

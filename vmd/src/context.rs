@@ -1,6 +1,6 @@
 //! What the parts of the event loop share: who is ready, who has something to write, what came in.
 
-use crate::queue::Room;
+use crate::{queue::Room, transfer::Helpers};
 use mio::{Interest, Registry, Token, event::Source as Register};
 use rustix::process::Pid;
 use std::{collections::VecDeque, io};
@@ -130,6 +130,8 @@ pub struct Context {
     pub ended: Vec<(Tid, ExitStatus)>,
     /// Children that have ended and are no task's process.
     pub strangers: Vec<(Pid, ExitStatus)>,
+    /// Starts the processes that carry images.
+    pub helpers: Helpers,
     /// Processes that become tasks that were saved, or why there is none.
     pub brought_back: Vec<(Tid, Result<Pid, Failed>)>,
     /// When this turn began, or later.
@@ -139,7 +141,7 @@ pub struct Context {
 
 impl Context {
     /// Nothing is ready yet.
-    pub fn new(registry: Registry, now: Time) -> Context {
+    pub fn new(registry: Registry, helpers: Helpers, now: Time) -> Context {
         Context {
             registry,
             room: Room::default(),
@@ -147,6 +149,7 @@ impl Context {
             ready: Ready::default(),
             ended: Vec::new(),
             strangers: Vec::new(),
+            helpers,
             brought_back: Vec::new(),
             dirty: Vec::new(),
             now,

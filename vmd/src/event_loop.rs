@@ -26,6 +26,7 @@ use crate::{
     signals::Signals,
     spawn::Spawner,
     store,
+    transfer::{self, Helpers},
     turns::Turns,
 };
 use anyhow::Context as _;
@@ -103,9 +104,11 @@ impl EventLoop {
     pub fn new(parts: Parts) -> anyhow::Result<EventLoop> {
         let poll = Poll::new().context("no epoll")?;
         let registry = poll.registry().try_clone().context("no epoll")?;
-        let context = Context::new(registry, clock::now());
         let waker = Waker::new(poll.registry(), Source::Jobs.token()).context("no eventfd")?;
         let waker = Arc::new(waker);
+        let helpers = Helpers::new("carry", transfer::spawn, Arc::clone(&waker))
+            .context("cannot start a thread")?;
+        let context = Context::new(registry, helpers, clock::now());
         Ok(EventLoop {
             signals: Signals::catch(&context).context("cannot catch signals")?,
             jobs: Jobs::start(parts.path, parts.store.clone(), &waker)?,
@@ -221,7 +224,7 @@ impl EventLoop {
     /// Reads from those that are ready, a share from each in turn.
     fn read(&mut self, start: Time) {
         // First, since what was started may have sent something already.
-        self.hear_starter();
+        self.hear_starters();
         while let Some(source) = self.context.ready.pop() {
             let context = &mut self.context;
             let more = match source {
@@ -286,8 +289,7 @@ impl EventLoop {
     fn heed_signals(&mut self) {
         let asked = self.signals.take();
         if asked.reap {
-            self.processes.reap_all(&mut self.context);
-            self.moves.reaped(&self.processes, &mut self.context);
+            self.reap();
         }
         if asked.fault && self.cuts_links {
             log::warn!("all links are cut, as a test wants");
@@ -303,11 +305,19 @@ impl EventLoop {
     }
 
     /// Takes in which processes were started.
-    fn hear_starter(&mut self) {
-        if self.processes.take_started(&mut self.context) {
+    fn hear_starters(&mut self) {
+        let carriers = self.moves.take_started(&self.processes, &mut self.context);
+        let tasks = self.processes.take_started(&mut self.context);
+        if carriers || tasks {
             self.moves.brought_back(&mut self.context);
-            self.moves.reaped(&self.processes, &mut self.context);
+            self.reap();
         }
+    }
+
+    /// Waits for children that have ended.
+    fn reap(&mut self) {
+        self.processes.reap_all(&mut self.context);
+        self.moves.reaped(&self.processes, &mut self.context);
     }
 
     /// What is due by the clock.

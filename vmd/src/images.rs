@@ -39,7 +39,7 @@ use rustix::{
 };
 use std::{
     io::{self, Read, StdinLock},
-    process::Stdio,
+    process::{Command, Stdio},
 };
 #[cfg(target_arch = "x86_64")]
 use vm_checkpoint::image::room;
@@ -362,18 +362,15 @@ pub fn receipt(name: String, said: &str) -> Option<Part> {
 }
 
 impl Place {
-    /// Starts the process that writes what comes out of `image`: all of a pipe, or so many bytes of
+    /// The process that writes what comes out of `image`: all of a pipe, or so many bytes of
     /// memory.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn start_writer(
+    pub fn writer(
         &self,
         (app, id): (Tid, CheckpointId),
         tid: Tid,
         form: &Form,
         (image, length): (OwnedFd, Option<u64>),
-    ) -> io::Result<transfer::Carried> {
+    ) -> Command {
         let mut words = match (self.local, &form.second) {
             (false, _) => String::new(),
             (true, None) => LOCAL.to_owned(),
@@ -391,45 +388,21 @@ impl Place {
             &id.to_string(),
             &tid.0.to_string(),
         ];
-        self.start("writer", &[WRITER], words, image.into(), Stdio::null())
+        self.command("writer", &[WRITER], words, image.into(), Stdio::null())
     }
 
-    /// Starts the process that writes an image of a checkpoint to `out`.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn start_reader(
-        &self,
-        at: (Tid, CheckpointId),
-        image: &Part,
-        out: OwnedFd,
-    ) -> io::Result<transfer::Carried> {
-        self.start_reader_of(CONTENT, at, image, out)
+    /// The process that writes an image of a checkpoint to `out`.
+    pub fn reader(&self, at: (Tid, CheckpointId), image: &Part, out: OwnedFd) -> Command {
+        self.reader_of(CONTENT, at, image, out)
     }
 
     /// Likewise, that writes the bytes of its file.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn start_file_reader(
-        &self,
-        at: (Tid, CheckpointId),
-        image: &Part,
-        out: OwnedFd,
-    ) -> io::Result<transfer::Carried> {
-        self.start_reader_of(FILE, at, image, out)
+    pub fn file_reader(&self, at: (Tid, CheckpointId), image: &Part, out: OwnedFd) -> Command {
+        self.reader_of(FILE, at, image, out)
     }
 
-    /// Starts the process that writes what comes out of `file` as a copy of an image of another host.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn start_taker(
-        &self,
-        (app, id): (Tid, CheckpointId),
-        image: &Part,
-        file: OwnedFd,
-    ) -> io::Result<transfer::Carried> {
+    /// The process that writes what comes out of `file` as a copy of an image of another host.
+    pub fn taker(&self, (app, id): (Tid, CheckpointId), image: &Part, file: OwnedFd) -> Command {
         let words = [
             &self.host,
             &self.quota.to_string(),
@@ -438,16 +411,16 @@ impl Place {
             &image.name,
             &facts(image),
         ];
-        self.start("taker", &[TAKER], words, file.into(), Stdio::null())
+        self.command("taker", &[TAKER], words, file.into(), Stdio::null())
     }
 
-    fn start_reader_of(
+    fn reader_of(
         &self,
         what: &str,
         (app, id): (Tid, CheckpointId),
         image: &Part,
         out: OwnedFd,
-    ) -> io::Result<transfer::Carried> {
+    ) -> Command {
         let words = [
             &app.0.to_string(),
             &id.to_string(),
@@ -455,26 +428,23 @@ impl Place {
             &facts(image),
         ];
         let kind = [READER, what];
-        self.start("reader", &kind, words, Stdio::null(), out.into())
+        self.command("reader", &kind, words, Stdio::null(), out.into())
     }
 
-    /// Starts this program as a process that works with the folder, between two files.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn start<const N: usize>(
+    /// This program as a process that works with the folder, between two files.
+    pub fn command<const N: usize>(
         &self,
         name: &str,
         kind: &[&str],
         words: [&String; N],
         stdin: Stdio,
         stdout: Stdio,
-    ) -> io::Result<transfer::Carried> {
+    ) -> Command {
         let mut command = transfer::tied_program();
         fault::pass_on(&mut command, name);
         command.args(kind).arg(&self.root).args(words);
         command.stdin(stdin).stdout(stdout);
-        transfer::spawn(command)
+        command
     }
 }
 

@@ -33,6 +33,7 @@ mod secure;
 mod sockets;
 
 mod consoles;
+mod launches;
 mod lease;
 mod lent;
 mod lines;

@@ -21,7 +21,7 @@ use rustix::{
     pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
     process::Pid,
 };
-use std::{collections::HashMap, io, time::Duration};
+use std::{collections::HashMap, io, process::Command, time::Duration};
 use vm_machine::{Copies, Input, SavedBy, Time, Written};
 use vm_store::CheckpointId;
 use vm_wire::{
@@ -141,14 +141,13 @@ impl Moves {
         folders: Option<Folders>,
         context: &mut Context,
     ) {
-        let (secret, mode) = (self.secret.clone(), self.mode);
-        let start = |out| transfer::start_sender(addr, ticket, &secret, mode, out);
-        let begun = pipe().and_then(|(out, way)| {
-            self.start_carrier(tid, Role::Sender, out, start, context)?;
-            Ok(way)
-        });
+        let begun = pipe().and_then(|(out, way)| Ok((out.try_clone()?, out, way)));
         match begun {
-            Ok(way) => self.expect_image(tid, way, Freeze::Move, folders),
+            Ok((input, out, way)) => {
+                let sender = transfer::sender(addr, ticket, &self.secret, self.mode, out);
+                self.start((tid, Role::Sender), sender, Some(input), context);
+                self.expect_image(tid, way, Freeze::Move, folders);
+            }
             Err(error) => refuse(tid, &error, context),
         }
     }
@@ -207,7 +206,6 @@ impl Moves {
             form,
             by,
         } = unread;
-        let (store, role) = (self.store.clone(), Role::Writer(app, id.epoch));
         let image = match out {
             Some(out) => {
                 self.copies.begun(tid, by, process.and_then(usage::faults));
@@ -215,30 +213,33 @@ impl Moves {
             }
             None => self.memories.written(tid),
         };
-        let started = image.and_then(|(image, length)| {
-            let start = |image| store.start_writer((app, id), tid, &form, (image, length));
-            self.start_carrier(tid, role, image, start, context)
-        });
-        if let Err(error) = started {
-            let text = format!("what stores its image cannot be started: {error}");
-            let failed = Failed::new(FailKind::System, text);
-            let input = Input::Stored(tid, id.epoch, Err(failed));
-            context.inbox.push_back(input);
+        let image = image.and_then(|(image, length)| Ok((image.try_clone()?, image, length)));
+        match image {
+            Ok((input, image, length)) => {
+                let writer = self.store.writer((app, id), tid, &form, (image, length));
+                let role = Role::Writer(app, id.epoch);
+                self.start((tid, role), writer, Some(input), context);
+            }
+            Err(error) => {
+                let text = format!("what stores its image cannot be started: {error}");
+                let failed = Failed::new(FailKind::System, text);
+                let input = Input::Stored(tid, id.epoch, Err(failed));
+                context.inbox.push_back(input);
+            }
         }
     }
 
     /// Opens a way into the store for the image of a task that is to be suspended alone.
     pub fn suspend(&mut self, tid: Tid, app: Tid, image: (&str, u64), context: &mut Context) {
         let (name, number) = image;
-        let (store, role) = (self.store.clone(), Role::Suspender(number));
-        let start = |out| suspended::start_writer(&store, app, name, out);
-        let begun = pipe().and_then(|(out, way)| {
-            self.start_carrier(tid, role, out, start, context)?;
-            Ok(way)
-        });
+        let begun = pipe().and_then(|(out, way)| Ok((out.try_clone()?, out, way)));
         match begun {
-            // Its files stay, and those that its next host may lack go along.
-            Ok(way) => self.expect_image(tid, way, Freeze::Move, None),
+            Ok((input, out, way)) => {
+                let writer = suspended::writer(&self.store, app, name, out);
+                self.start((tid, Role::Suspender(number)), writer, Some(input), context);
+                // Its files stay, and those that its next host may lack go along.
+                self.expect_image(tid, way, Freeze::Move, None);
+            }
             Err(error) => refuse(tid, &error, context),
         }
     }
@@ -252,24 +253,31 @@ impl Moves {
         context: &mut Context,
     ) {
         let store = self.store.clone();
-        let read = |way| suspended::start_reader(&store, app, image, way);
+        let read = |way| suspended::reader(&store, app, image, way);
         self.send_what(at, read, context);
     }
 
-    /// Starts, by `start`, the process that reads the image of a task.
-    fn start_carrier(
+    /// Has a process started that carries an image and reads `input`, if it is to be watched.
+    fn start(
         &mut self,
-        tid: Tid,
-        role: Role,
-        out: OwnedFd,
-        start: impl FnOnce(OwnedFd) -> io::Result<transfer::Carried>,
-        context: &Context,
-    ) -> io::Result<()> {
-        let input = out.try_clone()?;
-        let (pid, words) = start(out)?;
+        of: (Tid, Role),
+        command: Command,
+        input: Option<OwnedFd>,
+        context: &mut Context,
+    ) {
+        let now = context.now;
         self.carriers
-            .add(tid, role, pid, Some(input), words, context.now);
-        Ok(())
+            .start(of, command, input, &mut context.helpers, now);
+    }
+
+    /// Takes in which of those processes were started, or cannot be. Returns whether there was one.
+    pub fn take_started(&mut self, processes: &Processes, context: &mut Context) -> bool {
+        let news = self.carriers.take_started(&mut context.helpers);
+        let some = news.is_some();
+        for news in news.into_iter().flatten() {
+            self.hear(news, processes, context);
+        }
+        some
     }
 
     /// A task is to write its image there.
@@ -402,81 +410,54 @@ impl Moves {
     pub fn send_part(&mut self, to: (&str, u64), part: &Copied, file: bool, context: &mut Context) {
         let (store, at) = (self.store.clone(), (part.app, part.id));
         let read = |way| match file {
-            true => store.start_file_reader(at, &part.part, way),
-            false => store.start_reader(at, &part.part, way),
+            true => store.file_reader(at, &part.part, way),
+            false => store.reader(at, &part.part, way),
         };
         self.send_what(to, read, context);
     }
 
-    /// Sends what that process reads which `read` starts.
+    /// Sends what that process reads.
     fn send_what(
         &mut self,
         (addr, ticket): (&str, u64),
-        read: impl FnOnce(OwnedFd) -> io::Result<transfer::Carried>,
+        read: impl FnOnce(OwnedFd) -> Command,
         context: &mut Context,
     ) {
-        let send = || -> io::Result<()> {
-            let (out, way) = pipe()?;
-            let (reader, words) = read(way)?;
-            self.add_part(ticket, Hand::Reads, reader, None, words, context);
-            let (secret, mode) = (&self.secret, self.mode);
-            let (sender, words) = transfer::start_sender(addr, ticket, secret, mode, out)?;
-            self.add_part(ticket, Hand::Sends, sender, None, words, context);
-            Ok(())
-        };
-        if let Err(error) = send() {
-            self.carriers.cancel_part(ticket);
-            let text = format!("what sends it cannot be started: {error}");
-            let failed = Failed::new(FailKind::System, text);
-            context
-                .inbox
-                .push_back(Input::PartSent(ticket, Err(failed)));
+        match pipe() {
+            Ok((out, way)) => {
+                let sender = transfer::sender(addr, ticket, &self.secret, self.mode, out);
+                self.start(part(ticket, Hand::Reads), read(way), None, context);
+                self.start(part(ticket, Hand::Sends), sender, None, context);
+            }
+            Err(error) => {
+                let text = format!("what sends it cannot be started: {error}");
+                let failed = Failed::new(FailKind::System, text);
+                context
+                    .inbox
+                    .push_back(Input::PartSent(ticket, Err(failed)));
+            }
         }
     }
 
     /// Has a part that comes over that connection written into the store.
-    fn take_copy(&mut self, ticket: u64, part: &Copied, socket: OwnedFd, context: &mut Context) {
-        let take = || -> io::Result<()> {
-            let (out, way) = pipe()?;
-            let read = out.try_clone()?;
-            let at = (part.app, part.id);
-            let (taker, words) = self.store.start_taker(at, &part.part, out)?;
-            self.add_part(ticket, Hand::Takes, taker, Some(read), words, context);
-            let (secret, mode) = (&self.secret, self.mode);
-            let receiver = transfer::start_receiver(socket, ticket, secret, mode, way)?;
-            self.add_part(
-                ticket,
-                Hand::Receives,
-                receiver.0,
-                None,
-                receiver.1,
-                context,
-            );
-            Ok(())
-        };
-        if let Err(error) = take() {
-            self.carriers.cancel_part(ticket);
-            let text = format!("what stores it cannot be started: {error}");
-            let failed = Failed::new(FailKind::System, text);
-            context
-                .inbox
-                .push_back(Input::CopyTaken(ticket, Err(failed)));
+    fn take_copy(&mut self, ticket: u64, copied: &Copied, socket: OwnedFd, context: &mut Context) {
+        let begun = pipe().and_then(|(out, way)| Ok((out.try_clone()?, out, way)));
+        match begun {
+            Ok((input, out, way)) => {
+                let at = (copied.app, copied.id);
+                let taker = self.store.taker(at, &copied.part, out);
+                let receiver = transfer::receiver(socket, ticket, &self.secret, self.mode, way);
+                self.start(part(ticket, Hand::Takes), taker, Some(input), context);
+                self.start(part(ticket, Hand::Receives), receiver, None, context);
+            }
+            Err(error) => {
+                let text = format!("what stores it cannot be started: {error}");
+                let failed = Failed::new(FailKind::System, text);
+                context
+                    .inbox
+                    .push_back(Input::CopyTaken(ticket, Err(failed)));
+            }
         }
-    }
-
-    /// One more process that brings a part. Whose images it is knows who gave the ticket.
-    fn add_part(
-        &mut self,
-        ticket: u64,
-        hand: Hand,
-        pid: Pid,
-        input: Option<OwnedFd>,
-        words: Option<OwnedFd>,
-        context: &Context,
-    ) {
-        let role = Role::Part(ticket, hand);
-        self.carriers
-            .add(Tid::NONE, role, pid, input, words, context.now);
     }
 
     /// The task is not awaited any more.
@@ -506,12 +487,12 @@ impl Moves {
             }
         };
         let (secret, mode) = (self.secret.clone(), self.mode);
-        let start = |image| -> io::Result<(transfer::Carried, Option<OwnedFd>)> {
+        let receive = |image| -> io::Result<(Command, Option<OwnedFd>)> {
             let read = socket.try_clone()?;
-            let carried = transfer::start_receiver(socket, ticket, &secret, mode, image)?;
-            Ok((carried, Some(read)))
+            let receiver = transfer::receiver(socket, ticket, &secret, mode, image);
+            Ok((receiver, Some(read)))
         };
-        self.bring_back(tid, roll_back, start, locals, processes, context);
+        self.bring_back(tid, roll_back, receive, locals, processes, context);
     }
 
     /// Makes the process of a task out of its image in the store.
@@ -527,18 +508,18 @@ impl Moves {
         let store = self.store.clone();
         // Whether a disk lets it wait is not told from whether it hangs.
         let at = (stored.app, stored.from);
-        let start = |out| Ok((store.start_reader(at, stored.image, out)?, None));
+        let read = |out| Ok((store.reader(at, stored.image, out), None));
         let roll_back = stored.roll_back;
-        self.bring_back(tid, roll_back, start, locals, processes, context);
+        self.bring_back(tid, roll_back, read, locals, processes, context);
     }
 
-    /// Makes the process of a task out of what the process writes that `start` starts. It says what
+    /// Makes the process of a task out of what the process writes that `receiver` makes. It says what
     /// that one reads, if it is to be watched.
     fn bring_back(
         &mut self,
         tid: Tid,
         roll_back: bool,
-        start: impl FnOnce(OwnedFd) -> io::Result<(transfer::Carried, Option<OwnedFd>)>,
+        receiver: impl FnOnce(OwnedFd) -> io::Result<(Command, Option<OwnedFd>)>,
         locals: &mut Locals,
         processes: &mut Processes,
         context: &mut Context,
@@ -552,9 +533,8 @@ impl Moves {
             let (data, their_data) = pair(SocketType::STREAM)?;
             let (interrupt, their_interrupt) = pair(SocketType::SEQPACKET)?;
             let into = out.try_clone()?;
-            let ((pid, words), read) = start(image)?;
-            self.carriers
-                .add(tid, Role::Receiver, pid, read, words, context.now);
+            let (receiver, read) = receiver(image)?;
+            self.start((tid, Role::Receiver), receiver, read, context);
             locals.add_task(tid, data, context)?;
             locals.interrupts.add(tid, interrupt, context)?;
             let handed = [out, their_data, their_interrupt];
@@ -580,7 +560,7 @@ impl Moves {
                 Ok(pid) => {
                     // Looked at together with its receiver, which waits for it.
                     let role = Role::Restorer;
-                    self.carriers.add(tid, role, pid, Some(into), None, since);
+                    self.carriers.watch(tid, role, pid, into, since);
                 }
                 Err(failed) => context.inbox.push_back(Input::Arrived(tid, Err(failed))),
             }
@@ -641,25 +621,30 @@ impl Moves {
         self.copies.forget(|tid| processes.pid(tid).is_none());
         for (pid, status) in std::mem::take(&mut context.strangers) {
             for news in self.carriers.ended(pid, status) {
-                match &news {
-                    News::Stored(tid, _, part) => {
-                        self.memories.stored(*tid, context.now);
-                        let process = processes.pid(*tid);
-                        let page = rustix::param::page_size() as u64;
-                        let pages = (part.bytes / page, page);
-                        let faults = process.and_then(usage::faults);
-                        if self.copies.ended(*tid, faults, pages)
-                            && let Some(bytes) = process.and_then(usage::resident)
-                        {
-                            self.memories.prepare(*tid, bytes, context.now);
-                        }
-                    }
-                    News::Failed(failure) => self.memories.drop_busy(failure.tid),
-                    _ => {}
-                }
-                tell(news, processes, context);
+                self.hear(news, processes, context);
             }
         }
+    }
+
+    /// There is news of a process that carried an image.
+    fn hear(&mut self, news: News, processes: &Processes, context: &mut Context) {
+        match &news {
+            News::Stored(tid, _, part) => {
+                self.memories.stored(*tid, context.now);
+                let process = processes.pid(*tid);
+                let page = rustix::param::page_size() as u64;
+                let pages = (part.bytes / page, page);
+                let faults = process.and_then(usage::faults);
+                if self.copies.ended(*tid, faults, pages)
+                    && let Some(bytes) = process.and_then(usage::resident)
+                {
+                    self.memories.prepare(*tid, bytes, context.now);
+                }
+            }
+            News::Failed(failure) => self.memories.drop_busy(failure.tid),
+            _ => {}
+        }
+        tell(news, processes, context);
     }
 
     /// When [`Moves::tick`] has something to do.
@@ -676,6 +661,11 @@ impl Moves {
             tell(news, processes, context);
         }
     }
+}
+
+/// What a process does that brings a part. Whose images it is knows who gave the ticket.
+fn part(ticket: u64, hand: Hand) -> (Tid, Role) {
+    (Tid::NONE, Role::Part(ticket, hand))
 }
 
 /// Where an image goes through: large, so that both ends work at once.

@@ -5,13 +5,14 @@
 //! is also the subreaper of what tasks leave behind: such orphans become its children, are reaped
 //! here, and are killed at the latest when the daemon ends.
 //!
-//! Processes are started one after the other, by a thread of its own ([`crate::starter`]).
+//! Processes are started one after the other, by a thread of its own ([`crate::launches`]).
 
 use crate::{
     context::{Context, Source},
+    launches::{Launch, Launches},
     lines::LineCutter,
     spawn::{self, Spawner, Started, Streams},
-    starter::{self, Order, Starter},
+    starter,
     streams::{Output, Progress, Role, Stream, Typed},
     usage,
 };
@@ -22,7 +23,7 @@ use rustix::{
 };
 use slab::Slab;
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap},
     io,
     sync::Arc,
     thread,
@@ -55,35 +56,13 @@ struct Process {
     ended: Option<ExitStatus>,
 }
 
-/// A process that is to be started, or is being started, and what came for it meanwhile.
-#[derive(Debug)]
-struct Launch {
-    tid: Tid,
-    /// None once it is being started.
-    order: Option<Order>,
-    /// Whether it becomes a task that was saved.
-    image: bool,
-    /// Whether its streams are a console's, and whether that is a terminal.
-    console: Option<bool>,
-    /// The size that its terminal got meanwhile.
-    size: Option<WindowSize>,
-    signals: Vec<i32>,
-    typed: Typed,
-    /// The task is another host's, or nobody's: it must not live.
-    unwanted: bool,
-}
-
 /// All processes of this host's tasks.
 #[derive(Debug)]
 pub struct Processes {
-    starter: Starter,
+    launches: Launches,
     streams: Slab<Stream>,
     tasks: BTreeMap<Tid, Process>,
     tids: HashMap<Pid, Tid>,
-    /// Processes that are no task's any more, and were not waited for yet.
-    forgotten: HashSet<Pid>,
-    /// The first one is being started.
-    launches: VecDeque<Launch>,
     /// Ended processes whose terminals are awaited.
     lingering: BTreeSet<(Time, Tid)>,
 }
@@ -104,67 +83,31 @@ impl Processes {
             set => set?,
         }
         Ok(Processes {
-            starter: Starter::new(spawner, waker)?,
+            launches: Launches::new(spawner, waker)?,
             streams: Slab::new(),
             tasks: BTreeMap::new(),
             tids: HashMap::new(),
-            forgotten: HashSet::new(),
-            launches: VecDeque::new(),
             lingering: BTreeSet::new(),
         })
     }
 
     /// The process of a task is to be started.
     pub fn launch(&mut self, spec: Box<LaunchSpec>) {
-        let console = spec.console.map(|terminal| terminal.is_some());
-        self.queue(spec.tid, console, Order::Task(spec));
+        self.launches.launch(spec);
     }
 
     /// The process that becomes a task that was saved is to be started, see [`Spawner::bring_back`].
     pub fn bring_back(&mut self, tid: Tid, roll_back: bool, handed: [OwnedFd; 3]) {
-        self.queue(tid, None, Order::Image { roll_back, handed });
+        self.launches.bring_back(tid, roll_back, handed);
     }
 
-    fn queue(&mut self, tid: Tid, console: Option<bool>, order: Order) {
-        self.launches.push_back(Launch {
-            tid,
-            image: matches!(order, Order::Image { .. }),
-            order: Some(order),
-            console,
-            size: None,
-            signals: Vec::new(),
-            typed: Typed::default(),
-            unwanted: false,
-        });
-        self.start_next();
-    }
-
-    /// Has the first process started that waits, if none is being started.
-    fn start_next(&mut self) {
-        if let Some(order) = self.launches.front_mut().and_then(|next| next.order.take()) {
-            self.starter.start(order);
-        }
-    }
-
-    fn launching(&mut self, tid: Tid) -> Option<&mut Launch> {
-        self.launches
-            .iter_mut()
-            .find(|launch| launch.tid == tid && !launch.unwanted)
-    }
-
-    /// Takes in what was started. Returns whether there was something.
+    /// Takes in what was started. Returns whether there was something: then children may have ended
+    /// that were left because they might have been this, see [`Processes::reap_all`].
     pub fn take_started(&mut self, context: &mut Context) -> bool {
         let mut some = false;
-        while let Some(started) = self.starter.answer() {
+        while let Some((launch, started)) = self.launches.next() {
             some = true;
-            if let Some(launch) = self.launches.pop_front() {
-                self.launched(launch, started, context);
-            }
-            self.start_next();
-        }
-        if some {
-            // What was left because it might have been this.
-            self.reap_all(context);
+            self.launched(launch, started, context);
         }
         some
     }
@@ -180,7 +123,6 @@ impl Processes {
             let pid = started.pid;
             if launch.unwanted {
                 kill_group(pid, Signal::KILL);
-                self.forgotten.insert(pid);
                 return Ok(pid);
             }
             self.watch(
@@ -259,6 +201,7 @@ impl Processes {
                     // Nobody could watch it: it must not live.
                     kill_group(pid, Signal::KILL);
                     let _ = rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
+                    self.launches.waited(pid);
                     for place in places {
                         self.streams.remove(place);
                     }
@@ -284,7 +227,7 @@ impl Processes {
 
     /// Sends the process of a task, but nothing that it has started, a signal.
     pub fn nudge(&mut self, tid: Tid, number: i32) {
-        if let Some(launch) = self.launching(tid) {
+        if let Some(launch) = self.launches.of(tid) {
             // It has started nothing yet.
             launch.signals.push(number);
         } else if let Some(process) = self.tasks.get(&tid)
@@ -309,12 +252,7 @@ impl Processes {
 
     /// Ends the process of a task that is another host's, and forgets it.
     pub fn discard(&mut self, tid: Tid) {
-        if let Some(launch) = self.launching(tid) {
-            launch.unwanted = true;
-            let is_queued = |launch: &Launch| launch.order.is_some();
-            self.launches
-                .retain(|launch| !(launch.unwanted && is_queued(launch)));
-        }
+        self.launches.discard(tid);
         let Some(process) = self.tasks.remove(&tid) else {
             return;
         };
@@ -322,9 +260,6 @@ impl Processes {
         self.lingering.retain(|(_, lingering)| *lingering != tid);
         if process.ended.is_none() {
             kill_group(process.pid, Signal::KILL);
-            if process.child {
-                self.forgotten.insert(process.pid);
-            }
             self.kill_session(process.pid);
             self.streams.remove(process.pidfd);
         }
@@ -434,9 +369,12 @@ impl Processes {
             let known = self.tids.get(&pid).copied();
             let reaped = match known {
                 Some(tid) => self.reap(tid, context),
-                None if self.may_be_starting(pid) => false,
+                // Who starts it tells first.
+                None if self.launches.may_be_starting(pid) => false,
+                None if context.helpers.may_be_starting(pid) => false,
                 None => {
-                    self.forgotten.remove(&pid);
+                    self.launches.waited(pid);
+                    context.helpers.waited(pid);
                     let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
                     let waited = rustix::process::waitid(WaitId::Pid(pid), flags);
                     if let Ok(Some(status)) = &waited {
@@ -476,6 +414,7 @@ impl Processes {
             ExitStatus::Code(UNKNOWN_CODE)
         };
         process.ended = Some(status);
+        self.launches.waited(process.pid);
         self.tids.remove(&process.pid);
         self.streams.remove(process.pidfd);
         let (pid, child, outputs) = (process.pid, process.child, process.outputs.clone());
@@ -499,11 +438,6 @@ impl Processes {
         }
         self.report_end(tid, context);
         true
-    }
-
-    /// Whether a child that is no task's may be what is being started: who starts it tells first.
-    fn may_be_starting(&self, pid: Pid) -> bool {
-        !self.launches.is_empty() && !self.forgotten.contains(&pid) && self.starter.has_forked(pid)
     }
 
     /// Kills the orphans of a session whose leader has ended.
@@ -587,7 +521,7 @@ impl Processes {
 
     /// Sends a signal to a task's process group, or to the process that became a task by itself.
     pub fn signal(&mut self, tid: Tid, number: i32) {
-        if let Some(launch) = self.launching(tid) {
+        if let Some(launch) = self.launches.of(tid) {
             launch.signals.push(number);
             return;
         }
@@ -613,7 +547,7 @@ impl Processes {
 
     /// Bytes for a task's standard input; none: its end.
     pub fn type_in(&mut self, tid: Tid, bytes: &[u8]) {
-        if let Some(launch) = self.launching(tid) {
+        if let Some(launch) = self.launches.of(tid) {
             let terminal = launch.console == Some(true);
             return launch.typed.push(bytes, terminal);
         }
@@ -632,7 +566,7 @@ impl Processes {
 
     /// Bytes that wait for a task's standard input.
     pub fn typed(&mut self, tid: Tid) -> usize {
-        if let Some(launch) = self.launching(tid) {
+        if let Some(launch) = self.launches.of(tid) {
             return launch.typed.len();
         }
         let place = self.tasks.get(&tid).and_then(|process| process.input);
@@ -658,7 +592,7 @@ impl Processes {
 
     /// The size of a task's terminal changed.
     pub fn resize(&mut self, tid: Tid, size: WindowSize) {
-        if let Some(launch) = self.launching(tid) {
+        if let Some(launch) = self.launches.of(tid) {
             launch.size = Some(size);
         } else if let Some(place) = self.tasks.get(&tid).and_then(|process| process.input)
             && let Role::Terminal(..) = self.streams[place].role

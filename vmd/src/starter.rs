@@ -1,15 +1,17 @@
-//! Processes of tasks are started by a thread beside the event loop.
+//! Processes are started by threads beside the event loop.
 //!
 //! Who starts a process waits until that has become its program. It may be long: the program may lie
 //! in a file system that is far away, or the new process may get no processor for seconds. A daemon
 //! that waited for it would be lost, with all its tasks, once its lease ends. So a thread waits, one
-//! process after the other. It lives as long as the daemon, because the parent-death signal that ties
-//! a task to the daemon belongs to the thread that forked.
+//! process after the other: one thread for the tasks ([`crate::launches`]), one for those that carry
+//! their images ([`crate::carriers`]), so that neither waits for the other. It lives as long as the
+//! daemon, because the parent-death signal that ties a process to the daemon belongs to the thread that
+//! forked.
 
-use crate::spawn::{Spawner, Started};
 use mio::Waker;
-use rustix::{fd::OwnedFd, process::Pid};
+use rustix::process::Pid;
 use std::{
+    collections::HashSet,
     fs, io,
     path::Path,
     sync::{
@@ -18,71 +20,86 @@ use std::{
     },
     thread,
 };
-use vm_machine::LaunchSpec;
-use vm_wire::task::{FailKind, Failed};
 
-/// What is to be started.
-#[derive(Debug)]
-pub enum Order {
-    /// The process of a task.
-    Task(Box<LaunchSpec>),
-    /// The process that becomes a task that was saved, see [`Spawner::bring_back`].
-    Image {
-        /// Whether the files that the task writes are to be rolled back.
-        roll_back: bool,
-        /// Where its image comes from, its data socket, its interrupt socket.
-        handed: [OwnedFd; 3],
-    },
-}
+/// What became of an order: a child of this daemon and what belongs to it, or why there is none.
+pub type Answer<T, E> = Result<(Pid, T), E>;
 
-/// The thread.
+/// A thread that starts processes: it is given orders `O`.
 #[derive(Debug)]
-pub struct Starter {
-    orders: Sender<Order>,
-    answers: Receiver<Result<Started, Failed>>,
+pub struct Starter<O, T, E> {
+    orders: Sender<O>,
+    answers: Receiver<Answer<T, E>>,
     thread: Pid,
+    /// Orders without an answer.
+    open: usize,
+    /// Children that were in an answer, and were not waited for.
+    told: HashSet<Pid>,
 }
 
-impl Starter {
+impl<O, T, E> Starter<O, T, E>
+where
+    O: Send + 'static,
+    T: Send + 'static,
+    E: Send + 'static,
+{
     /// Starts the thread; it wakes the event loop with each answer.
     ///
     /// # Errors
     /// What the system says.
-    pub fn new(spawner: Spawner, waker: Arc<Waker>) -> io::Result<Starter> {
+    pub fn new(
+        name: &str,
+        start: impl Fn(O) -> Answer<T, E> + Send + 'static,
+        waker: Arc<Waker>,
+    ) -> io::Result<Starter<O, T, E>> {
         let (orders, queue) = mpsc::channel();
         let (done, answers) = mpsc::channel();
-        let (name, named) = mpsc::sync_channel(1);
+        let (number, numbered) = mpsc::sync_channel(1);
         thread::Builder::new()
-            .name("start".to_owned())
+            .name(name.to_owned())
             .spawn(move || {
-                let named = name.send(rustix::thread::gettid());
+                let known = number.send(rustix::thread::gettid());
                 // Nobody hears it any more when the daemon ends.
-                let _ = named.map(|()| work(&spawner, &queue, &done, &waker));
+                let _ = known.map(|()| work(start, &queue, &done, &waker));
             })?;
-        let thread = named.recv().map_err(io::Error::other)?;
+        let thread = numbered.recv().map_err(io::Error::other)?;
         Ok(Starter {
             orders,
             answers,
             thread,
+            open: 0,
+            told: HashSet::new(),
         })
     }
 
-    /// Has a process started. Who orders waits for the answer before the next one, so that what is
-    /// queued has its limit there.
-    pub fn start(&self, order: Order) {
+    /// Has a process started. What is queued has its limit where orders are given.
+    pub fn start(&mut self, order: O) {
         // The thread ends after this value alone.
         let _ = self.orders.send(order);
+        self.open += 1;
     }
 
     /// What became of the oldest order without an answer, if that is known.
-    pub fn answer(&self) -> Option<Result<Started, Failed>> {
-        self.answers.try_recv().ok()
+    pub fn answer(&mut self) -> Option<Answer<T, E>> {
+        let answer = self.answers.try_recv().ok()?;
+        self.open -= 1;
+        if let Ok((pid, _)) = &answer {
+            self.told.insert(*pid);
+        }
+        Some(answer)
     }
 
-    /// Whether the thread has forked this child, perhaps as what is being started.
-    pub fn has_forked(&self, child: Pid) -> bool {
+    /// Whether a child that has ended may be one that the thread has just started, or fails to: then
+    /// nobody must wait for it before the answer.
+    pub fn may_be_starting(&self, child: Pid) -> bool {
         let thread = format!("/proc/self/task/{}", self.thread.as_raw_nonzero());
-        children(Path::new(&thread)).contains(&child)
+        self.open > 0
+            && !self.told.contains(&child)
+            && children(Path::new(&thread)).contains(&child)
+    }
+
+    /// A child was waited for: its number may be another one's.
+    pub fn waited(&mut self, child: Pid) {
+        self.told.remove(&child);
     }
 }
 
@@ -102,26 +119,17 @@ fn children(thread: &Path) -> Vec<Pid> {
         .collect()
 }
 
-fn work(
-    spawner: &Spawner,
-    orders: &Receiver<Order>,
-    done: &Sender<Result<Started, Failed>>,
+fn work<O, T, E>(
+    start: impl Fn(O) -> Answer<T, E>,
+    orders: &Receiver<O>,
+    done: &Sender<Answer<T, E>>,
     waker: &Waker,
 ) {
     for order in orders {
-        let answer = match order {
-            Order::Task(spec) => spawner.spawn(&spec),
-            Order::Image { roll_back, handed } => {
-                spawner.bring_back(roll_back, &handed).map_err(|error| {
-                    let text = format!("the task cannot be brought back: {error}");
-                    Failed::new(FailKind::System, text)
-                })
-            }
-        };
-        if done.send(answer).is_err() {
+        if done.send(start(order)).is_err() {
             return;
         }
-        // Tasks would die with this thread. Who is not woken looks a little later.
+        // Children would die with this thread. Who is not woken looks a little later.
         let _ = waker.wake();
     }
 }

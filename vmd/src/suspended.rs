@@ -9,10 +9,10 @@
 //! The writer stores all of an image, in full, syncs it, and says as its last word what it is: only
 //! then the log may say that the task is suspended.
 
-use crate::{images, store::Place, transfer};
+use crate::{images, store::Place};
 use anyhow::Context as _;
 use rustix::fd::OwnedFd;
-use std::{io, process::Stdio};
+use std::process::{Command, Stdio};
 use vm_store::Store;
 use vm_wire::{Tid, checkpoint::Part};
 
@@ -49,37 +49,21 @@ fn read(root: &str, app: &str, name: &str, facts: &str) -> anyhow::Result<()> {
     images::hand_out(Store::open(root)?.open_suspended(Tid(app.parse()?), &part)?)
 }
 
-/// Starts the process that writes what comes out of `image`.
-///
-/// # Errors
-/// What the system says.
-pub fn start_writer(
-    place: &Place,
-    app: Tid,
-    name: &str,
-    image: OwnedFd,
-) -> io::Result<transfer::Carried> {
+/// The process that writes what comes out of `image`.
+pub fn writer(place: &Place, app: Tid, name: &str, image: OwnedFd) -> Command {
     let words = [
         &place.host,
         &place.quota.to_string(),
         &app.0.to_string(),
         &name.to_owned(),
     ];
-    place.start("writer", &[WRITER], words, image.into(), Stdio::null())
+    place.command("writer", &[WRITER], words, image.into(), Stdio::null())
 }
 
-/// Starts the process that writes an image to `out`.
-///
-/// # Errors
-/// What the system says.
-pub fn start_reader(
-    place: &Place,
-    app: Tid,
-    image: &Part,
-    out: OwnedFd,
-) -> io::Result<transfer::Carried> {
+/// The process that writes an image to `out`.
+pub fn reader(place: &Place, app: Tid, image: &Part, out: OwnedFd) -> Command {
     let words = [&app.0.to_string(), &image.name, &images::facts(image)];
-    place.start("reader", &[READER], words, Stdio::null(), out.into())
+    place.command("reader", &[READER], words, Stdio::null(), out.into())
 }
 
 /// Removes an image that is of no use any more.

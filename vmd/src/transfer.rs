@@ -18,6 +18,7 @@ use crate::{
     secret::Secret,
     secure::{self, LENGTH, Mode, SEALED, SEALED_MAX, Secure},
     sockets::tune_bulk,
+    starter::{Answer, Starter},
 };
 use anyhow::{Context as _, bail, ensure};
 use rustix::{
@@ -76,53 +77,41 @@ pub fn run_if_asked() -> Option<anyhow::Result<()>> {
     }
 }
 
-/// A process that carries an image, and where it says why it fails. The daemon reaps it like all
-/// that it did not expect.
-pub type Carried = (Pid, Option<OwnedFd>);
+/// Starts processes that carry images, each with where it says why it fails. The daemon reaps them
+/// like all that it did not expect.
+pub type Helpers = Starter<Command, Option<OwnedFd>, io::Error>;
 
-/// Starts the process that sends what comes out of `image`.
-///
-/// # Errors
-/// What the system says.
-pub fn start_sender(
-    addr: &str,
-    ticket: u64,
-    secret: &Secret,
-    mode: Mode,
-    image: OwnedFd,
-) -> io::Result<Carried> {
+/// The process that sends what comes out of `image`.
+pub fn sender(addr: &str, ticket: u64, secret: &Secret, mode: Mode, image: OwnedFd) -> Command {
     let mut command = helper(secret, "sender");
     command
         .args([SENDER, addr, &ticket.to_string(), mode_word(mode)])
         .stdin(image)
         .stdout(Stdio::null());
-    spawn(command)
+    command
 }
 
-/// Starts the process that writes to `image` what comes over `socket`.
-///
-/// # Errors
-/// What the system says.
-pub fn start_receiver(
+/// The process that writes to `image` what comes over `socket`.
+pub fn receiver(
     socket: OwnedFd,
     ticket: u64,
     secret: &Secret,
     mode: Mode,
     image: OwnedFd,
-) -> io::Result<Carried> {
+) -> Command {
     let mut command = helper(secret, "receiver");
     command
         .args([RECEIVER, &ticket.to_string(), mode_word(mode)])
         .stdin(socket)
         .stdout(image);
-    spawn(command)
+    command
 }
 
 /// Starts a process that says on its standard error why it fails.
 ///
 /// # Errors
 /// What the system says.
-pub fn spawn(mut command: Command) -> io::Result<Carried> {
+pub fn spawn(mut command: Command) -> Answer<Option<OwnedFd>, io::Error> {
     let mut child = command.stderr(Stdio::piped()).spawn()?;
     let words = child.stderr.take().map(OwnedFd::from);
     Ok((Pid::from_child(&child), words))
