@@ -394,16 +394,17 @@ fn map_file(mapping: &Mapping, names: &[u8]) -> sys::Result<()> {
         die!("its table of names is damaged")
     };
     let shown = core::str::from_utf8(&path[..len]).unwrap_or("a file");
-    // Read and write if it was mapped for both.
-    let flags = if mapping.prot & WRITE as u32 != 0 {
-        2
-    } else {
-        0
-    };
     if path[len] != 0 {
         die!("its table of names is damaged");
     }
-    let fd = match sys::open(path, flags, 0) {
+    // Read and write if it can be: the program may make it writable later.
+    let (read, read_and_write) = (0, 2);
+    let is_written = mapping.prot & WRITE as u32 != 0;
+    let opened = match sys::open(path, read_and_write, 0) {
+        Err(_) if !is_written => sys::open(path, read, 0),
+        opened => opened,
+    };
+    let fd = match opened {
         Ok(fd) => fd,
         Err(error) => die!(
             "the mapped file {shown} cannot be opened: error {}",

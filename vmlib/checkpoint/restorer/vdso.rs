@@ -16,7 +16,7 @@ use crate::{
 use core::ops::Range;
 
 /// The functions that programs call, with the number of the system call that does the same.
-const FUNCTIONS: [(&[u8], u32); 10] = [
+const FUNCTIONS: [(&[u8], u32); 12] = [
     (b"__vdso_clock_gettime", 228),
     (b"clock_gettime", 228),
     (b"__vdso_gettimeofday", 96),
@@ -27,7 +27,12 @@ const FUNCTIONS: [(&[u8], u32); 10] = [
     (b"clock_getres", 229),
     (b"__vdso_getcpu", 309),
     (b"getcpu", 309),
+    (b"__vdso_getrandom", GETRANDOM),
+    (b"getrandom", GETRANDOM),
 ];
+/// Never this kernel's function: what the program keeps for it is laid out as the old one had it. The
+/// call takes the first three arguments, and does without the rest.
+const GETRANDOM: u32 = 318;
 
 /// Does it; `foreign`: as if the code were another one.
 pub fn place(kernels: &Kernels, facts: &Facts, foreign: bool) {
@@ -77,7 +82,8 @@ fn replace(kernels: &Kernels, facts: &Facts) {
         let Some(entry) = old.get_mut(at..at + 16) else {
             continue;
         };
-        match symbol(bytes(&kernels.code), name) {
+        let target = symbol(bytes(&kernels.code), name).filter(|_| number != GETRANDOM);
+        match target {
             // movabs rax, target; jmp rax
             Some(target) => {
                 let target = kernels.code.start + target;

@@ -61,17 +61,32 @@ pub fn capture(
     })?;
     let list = list.into_static();
     list.sort_unstable_by_key(|record| record.fd);
-    let pid = sys::getpid() as usize;
     for index in 0..list.len() {
         let (before, rest) = list.split_at_mut(index);
         let record = &mut rest[0];
-        let same = before.iter().find(|other| {
-            let is_first = other.original == other.fd;
-            let alike = (other.device, other.inode) == (record.device, record.inode);
-            is_first && alike && is_duplicate(pid, other.fd, record.fd)
-        });
-        if let Some(same) = same {
+        // Each is what it is where the process goes on, also if all were one terminal here.
+        if is_inherited_stream(record) {
+            continue;
+        }
+        let mut found: Option<&FileRecord> = None;
+        for other in before.iter().filter(|other| other.original == other.fd) {
+            // Of streams that were one, the output: most that is duplicated is written to.
+            let is_wanted = found.is_none() || other.fd == 1;
+            if is_wanted && is_duplicate(other, record)? {
+                found = Some(other);
+            }
+        }
+        if let Some(same) = found {
             (record.original, record.kind) = (same.fd, same.kind);
+        }
+    }
+    for record in list.iter() {
+        let is_own = record.original == record.fd && record.fd > 2;
+        if is_own && record.kind == FD_INHERITED && stream_for(record, list).is_none() {
+            let (fd, name) = (record.fd, Shown(names.get(record.name)));
+            return refuse!(
+                "descriptor {fd} is the terminal {name}, for which none of 0, 1 and 2 can stand"
+            );
         }
     }
     choose_carried(list, names, wish)?;
@@ -153,10 +168,49 @@ fn carry_fitting(
     Ok(room)
 }
 
-fn is_duplicate(pid: usize, one: u32, other: u32) -> bool {
+/// Whether it is 0, 1 or 2, as whoever brings the process back has them.
+fn is_inherited_stream(record: &FileRecord) -> bool {
+    record.kind == FD_INHERITED && record.fd <= 2
+}
+
+/// The inherited stream that does for a terminal that was opened a second time.
+fn stream_for(record: &FileRecord, all: &[FileRecord]) -> Option<u32> {
+    let is_read = record.flags & libc::O_ACCMODE as u32 == libc::O_RDONLY as u32;
+    let order = if is_read { [0, 1, 2] } else { [1, 2, 0] };
+    let is_there = |fd: &u32| {
+        let mut streams = all.iter().filter(|record| is_inherited_stream(record));
+        streams.any(|stream| stream.fd == *fd)
+    };
+    order.into_iter().find(is_there)
+}
+
+/// Whether both are one open file, with one position.
+fn is_duplicate(one: &FileRecord, other: &FileRecord) -> Outcome<bool> {
     const KCMP_FILE: usize = 0;
+    /// Linux 6.10.
+    const F_DUPFD_QUERY: i32 = 1024 + 3;
+    if (one.device, one.inode) != (other.device, other.inode) {
+        return Ok(false);
+    }
+    let (pid, fds) = (sys::getpid() as usize, [one.fd as usize, other.fd as usize]);
     // SAFETY: it only compares.
-    unsafe { sys::call5(nr::KCMP, pid, pid, KCMP_FILE, one as usize, other as usize) == 0 }
+    let order = unsafe { sys::call5(nr::KCMP, pid, pid, KCMP_FILE, fds[0], fds[1]) };
+    if order >= 0 {
+        return Ok(order == 0);
+    }
+    // A filter of system calls may not allow it.
+    if let Ok(same) = control(fds[0] as i32, F_DUPFD_QUERY, fds[1]) {
+        return Ok(same == 1);
+    }
+    let is_same = (one.flags, one.offset) == (other.flags, other.offset);
+    match one.is_regular() && is_same {
+        true => refuse!(
+            "descriptors {} and {} may be one open file or two, and kcmp, which tells, is not allowed",
+            one.fd,
+            other.fd
+        ),
+        false => Ok(false),
+    }
 }
 
 fn has_other_end(all: &[FileRecord], record: &FileRecord) -> bool {
@@ -346,8 +400,8 @@ pub fn restore(files: &Files<'_>) -> Outcome<()> {
     }
     for record in records.iter().filter(|record| record.kind == FD_INHERITED) {
         if record.original == record.fd && record.fd > 2 {
-            // A terminal that is open a second time: one of the inherited will do.
-            duplicate(0, record)?;
+            // A terminal that is open a second time.
+            duplicate(stream_for(record, records).unwrap_or(0) as i32, record)?;
         }
     }
     Ok(())

@@ -11,7 +11,10 @@ use crate::{
     fault::{Outcome, Shown, Step as _, refuse},
     proc,
     raw::{
-        format::{FILE, GROWS_DOWN, MAPPINGS_MAX, Mapping, NAMES_MAX, Name, PRIVATE, SHARED},
+        format::{
+            FD_UNNAMED, FILE, FileRecord, GROWS_DOWN, MAPPINGS_MAX, Mapping, NAMES_MAX, Name,
+            PRIVATE, SHARED,
+        },
         sys::{self, Errno, nr},
     },
     scratch, vdso,
@@ -81,8 +84,12 @@ pub enum Of {
     Running,
 }
 
-/// The mappings, by address.
-pub fn mappings(names: &mut Names<'_>, of: Of) -> Outcome<&'static mut [Mapping]> {
+/// The mappings, by address, of a process that has these files open.
+pub fn mappings(
+    names: &mut Names<'_>,
+    of: Of,
+    files: &[FileRecord],
+) -> Outcome<&'static mut [Mapping]> {
     let file = proc::read_file(b"/proc/self/maps\0", "reading the mappings")?;
     // SAFETY: zeros are values of all fields.
     let mut list = unsafe { List::<Mapping>::new(MAPPINGS_MAX)? };
@@ -90,7 +97,7 @@ pub fn mappings(names: &mut Names<'_>, of: Of) -> Outcome<&'static mut [Mapping]
     let mut objects = unsafe { List::<u64>::new(1024)? };
     for line in file.split(|byte| *byte == b'\n') {
         let Some(line) = Line::of(line) else { continue };
-        match mapping(&line, &mut objects, names) {
+        match mapping(&line, &mut objects, names, files) {
             Ok(Some(mapping)) => list.push(mapping, "mappings")?,
             Ok(None) => {}
             Err(_) if of == Of::Running => {}
@@ -158,6 +165,7 @@ fn mapping(
     line: &Line<'_>,
     objects: &mut List<u64>,
     names: &mut Names<'_>,
+    files: &[FileRecord],
 ) -> Outcome<Option<Mapping>> {
     let name = line.name;
     let is_kernels = name.starts_with(b"[vvar") || name == b"[vdso]" || name == b"[vsyscall]";
@@ -192,6 +200,13 @@ fn mapping(
         mapping.offset = line.offset;
         let deleted = name.ends_with(b" (deleted)");
         if is_zero || name.starts_with(b"/memfd:") && deleted {
+            let is_this = |it: &&FileRecord| it.kind == FD_UNNAMED && it.inode == line.inode;
+            if let Some(file) = files.iter().find(is_this).filter(|_| !is_zero) {
+                let (fd, name) = (file.fd, Shown(name));
+                return refuse!(
+                    "descriptor {fd} is a memory file that is mapped too, at {at:#x} ({name})"
+                );
+            }
             mapping.kind = SHARED;
             mapping.object = number_of(line.inode, objects)?;
         } else if name.starts_with(b"/SYSV") || name.starts_with(b"/dev/shm/") {

@@ -55,10 +55,9 @@ pub struct Process {
     interval_timers: [[u64; 4]; 3],
     timers: &'static [Timer],
     /// Signals for the process as a whole.
-    waiting: &'static [Waiting],
+    pub waiting: &'static [Waiting],
     umask: u32,
     limits: [[u64; 2]; LIMITS],
-    death_signal: i32,
     subreaper: i32,
     /// Working directory, ended by NUL.
     dir: &'static [u8],
@@ -75,8 +74,18 @@ impl Process {
     }
 }
 
-/// Writes down the state of this process.
-pub fn capture(folders: Option<Folders<'_>>) -> Outcome<&'static mut Process> {
+/// Room for the signals that wait for the process.
+pub fn no_signals() -> Outcome<List<Waiting>> {
+    // SAFETY: zeros are values.
+    unsafe { List::new(PENDING_MAX) }
+}
+
+/// Writes down the state of this process. The signals that wait for it are taken out into `signals`,
+/// also if it fails, and are to be put back from there by [`put_back`].
+pub fn capture(
+    folders: Option<Folders<'_>>,
+    signals: &mut List<Waiting>,
+) -> Outcome<&'static mut Process> {
     let mut actions = [Action::default(); SIGNALS as usize];
     for signal in 1..=SIGNALS {
         // SAFETY: it only reads.
@@ -86,7 +95,7 @@ pub fn capture(folders: Option<Folders<'_>>) -> Outcome<&'static mut Process> {
     }
     let mut interval_timers = [[0u64; 4]; 3];
     let mut limits = [[0u64; 2]; LIMITS];
-    let (mut death_signal, mut subreaper) = (0i32, 0i32);
+    let mut subreaper = 0i32;
     // SAFETY: each call writes into what it is given.
     let umask = unsafe {
         for (which, timer) in interval_timers.iter_mut().enumerate() {
@@ -95,13 +104,8 @@ pub fn capture(folders: Option<Folders<'_>>) -> Outcome<&'static mut Process> {
         for (which, limit) in limits.iter_mut().enumerate() {
             sys::call4(nr::PRLIMIT64, 0, which, 0, limit.as_mut_ptr() as usize);
         }
-        let (get_death, get_reaper) = (libc::PR_GET_PDEATHSIG, libc::PR_GET_CHILD_SUBREAPER);
-        sys::call2(
-            nr::PRCTL,
-            get_death as usize,
-            &raw mut death_signal as usize,
-        );
-        sys::call2(nr::PRCTL, get_reaper as usize, &raw mut subreaper as usize);
+        let get_reaper = libc::PR_GET_CHILD_SUBREAPER as usize;
+        sys::call2(nr::PRCTL, get_reaper, &raw mut subreaper as usize);
         // There is no call that only reads it.
         let umask = sys::call1(nr::UMASK, 0o077) as u32;
         sys::call1(nr::UMASK, umask as usize);
@@ -109,19 +113,26 @@ pub fn capture(folders: Option<Folders<'_>>) -> Outcome<&'static mut Process> {
     };
     // SAFETY: it is written before it is read.
     let place = unsafe { &mut arena::take::<std::mem::MaybeUninit<Process>>(1)?[0] };
+    let (timers, dir) = (timers()?, directory(folders)?);
+    take_out(signals)?;
     Ok(place.write(Process {
         actions,
         interval_timers,
-        timers: timers()?,
-        waiting: waiting()?,
+        timers,
+        // SAFETY: the list stays in the arena, and nothing is added to it any more.
+        waiting: unsafe { &*(signals.all() as *const [Waiting]) },
         umask,
         limits,
-        death_signal,
         subreaper,
-        dir: directory(folders)?,
+        dir,
         pid: sys::getpid(),
         monotonic_ns: sys::clock_ns(libc::CLOCK_MONOTONIC),
     }))
+}
+
+/// What is in the way of it, while the program runs.
+pub fn check() -> Outcome<()> {
+    directory_here().map(|_| ())
 }
 
 /// The working directory as it is where the process is brought back, ended by NUL.
@@ -192,7 +203,10 @@ fn timers() -> Outcome<&'static [Timer]> {
         unsafe { sys::call2(nr::TIMER_GETTIME, timer.id as usize, times) };
         list.push(timer, "timers")?;
     }
-    Ok(list.into_static())
+    // The kernel lists the newest first; numbers can only be had upwards.
+    let list = list.into_static();
+    list.sort_unstable_by_key(|timer| timer.id);
+    Ok(list)
 }
 
 /// The records of `/proc/self/timers`: each begins with "ID:".
@@ -217,14 +231,14 @@ fn clock_number(text: &[u8]) -> i32 {
     }
 }
 
-/// Signals that wait for the process, taken out with all that comes with them; they are put back
-/// by [`put_back`].
-fn waiting() -> Outcome<&'static [Waiting]> {
+/// Takes out the signals that wait for the process, with all that comes with them. All signals are
+/// blocked in all threads, so these are all that came since they stopped, too.
+fn take_out(signals: &mut List<Waiting>) -> Outcome<()> {
     let mut pending = 0u64;
     // SAFETY: the kernel writes a set.
     unsafe { sys::call2(nr::RT_SIGPENDING, &raw mut pending as usize, 8) };
     if pending & !signal::bit(signal::SIGNAL) == 0 {
-        return Ok(&[]);
+        return Ok(());
     }
     let status = proc::read_file(b"/proc/thread-self/status\0", "looking at the signals")?;
     let set = |name| {
@@ -234,9 +248,11 @@ fn waiting() -> Outcome<&'static [Waiting]> {
     };
     // What waits for this thread alone would come first.
     pending = set("ShdPnd") & !set("SigPnd") & !signal::bit(signal::SIGNAL);
-    // SAFETY: zeros are values.
-    let mut list = unsafe { List::<Waiting>::new(PENDING_MAX)? };
     loop {
+        // Before the next one is taken, for which there might be no room.
+        if signals.all().len() == PENDING_MAX {
+            return refuse!("more than {PENDING_MAX} signals wait for the process");
+        }
         let mut info = [0u64; 16];
         let time = [0u64; 2];
         // SAFETY: the kernel reads the set and the time and writes the information.
@@ -251,15 +267,16 @@ fn waiting() -> Outcome<&'static [Waiting]> {
             )
         };
         if taken < 0 {
-            return Ok(list.into_static());
+            return Ok(());
         }
-        list.push(Waiting { info }, "signals that wait")?;
+        signals.push(Waiting { info }, "signals that wait")?;
     }
 }
 
-/// Puts back the signals that were taken out.
-pub fn put_back(process: &Process) {
-    for waiting in process.waiting {
+/// Puts back the signals that were taken out. By the first thread: to all others the kernel forbids to
+/// send what somebody else, or the kernel, has sent.
+pub fn put_back(signals: &[Waiting]) {
+    for waiting in signals {
         let signal = waiting.info[0] as u32 as usize;
         let info = waiting.info.as_ptr() as usize;
         // SAFETY: the information is as the kernel gave it. To oneself any may be sent.
@@ -267,17 +284,30 @@ pub fn put_back(process: &Process) {
     }
 }
 
-/// Brings back what needs no thread.
-pub fn restore(process: &Process) -> Outcome<()> {
-    // SAFETY: each call is given what an earlier process was found to have.
-    unsafe {
-        for (which, limit) in process.limits.iter().enumerate() {
-            // A hard limit that is lower here stays: only the soft one is set, as far as it goes.
-            let mut here = [0u64; 2];
+/// Changes the soft limits. The hard ones stay as they are here: soft ones go as far as these.
+fn set_limits(soft: impl Fn(usize) -> u64) {
+    for which in 0..LIMITS {
+        let mut here = [0u64; 2];
+        // SAFETY: the kernel writes two numbers, and reads them.
+        unsafe {
             sys::call4(nr::PRLIMIT64, 0, which, 0, here.as_mut_ptr() as usize);
-            here[0] = limit[0].min(here[1]);
+            here[0] = soft(which).min(here[1]);
             sys::call4(nr::PRLIMIT64, 0, which, here.as_ptr() as usize, 0);
         }
+    }
+}
+
+/// Limits the process as it was: when it has all its files and threads, of which it may have more
+/// than it could get now.
+pub fn restore_limits(process: &Process) {
+    set_limits(|which| process.limits[which][0]);
+}
+
+/// Brings back what needs no thread.
+pub fn restore(process: &Process) -> Outcome<()> {
+    set_limits(|_| u64::MAX);
+    // SAFETY: each call is given what an earlier process was found to have.
+    unsafe {
         for signal in 1..=SIGNALS {
             if signal != libc::SIGKILL && signal != libc::SIGSTOP {
                 let action = &process.actions[signal as usize - 1];
@@ -287,8 +317,6 @@ pub fn restore(process: &Process) -> Outcome<()> {
         sys::call1(nr::UMASK, process.umask as usize);
         let set_reaper = libc::PR_SET_CHILD_SUBREAPER as usize;
         sys::call2(nr::PRCTL, set_reaper, process.subreaper as usize);
-        let set_death = libc::PR_SET_PDEATHSIG as usize;
-        sys::call2(nr::PRCTL, set_death, process.death_signal as usize);
         let changed = sys::call1(nr::CHDIR, process.dir.as_ptr() as usize);
         let dir = Shown(process.directory());
         match sys::check(changed) {
@@ -393,6 +421,12 @@ pub fn restore_thread(thread: &Thread) {
             libc::PR_SET_NAME as usize,
             thread.name.as_ptr() as usize,
         );
+        // What whoever brings it back has set for the first thread stays, if that had none: a task
+        // ends with its daemon on every host.
+        if thread.death_signal != 0 {
+            let set_death = libc::PR_SET_PDEATHSIG as usize;
+            sys::call2(nr::PRCTL, set_death, thread.death_signal as usize);
+        }
         if thread.robust != 0 {
             sys::call2(nr::SET_ROBUST_LIST, thread.robust, thread.robust_len);
         }

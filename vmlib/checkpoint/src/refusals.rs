@@ -15,6 +15,7 @@ pub fn check() -> Outcome<()> {
     refuse_children()?;
     refuse_shadow_stack()?;
     refuse_protection_keys()?;
+    refuse_tiles()?;
     refuse_not_dumpable()
 }
 
@@ -58,6 +59,24 @@ fn refuse_protection_keys() -> Outcome<()> {
     };
     match key > 1 {
         true => refuse!("it uses protection keys for its memory"),
+        false => Ok(()),
+    }
+}
+
+/// Matrix registers (AMX). A process has to ask for them, and its threads' frames are larger from
+/// then on: in a process that has not asked they would lose all vector registers.
+fn refuse_tiles() -> Outcome<()> {
+    const ARCH_GET_XCOMP_PERM: usize = 0x1022;
+    const TILE_DATA: u64 = 1 << 18;
+    let mut permitted = 0u64;
+    let to = &raw mut permitted as usize;
+    // SAFETY: the kernel writes the features that this process may use, if it knows of the call.
+    let told = unsafe { sys::call2(nr::ARCH_PRCTL, ARCH_GET_XCOMP_PERM, to) };
+    match told == 0 && permitted & TILE_DATA != 0 {
+        true => refuse!(
+            "it has asked for the processor's matrix registers (AMX); \
+             ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 is without, for oneDNN"
+        ),
         false => Ok(()),
     }
 }

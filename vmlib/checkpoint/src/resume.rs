@@ -214,10 +214,11 @@ fn prepare(plan: &Plan, image: i32, contents: i32, roll_back: bool) -> Outcome<u
         let index = plan.threads.iter().position(|thread| thread.tid == tid);
         index.map_or(0, |index| ids[index])
     })?;
+    process::restore_limits(plan.process);
     if let Some(hold) = plan.hold {
         hold(Moment::Back);
     }
-    process::put_back(plan.process);
+    process::put_back(plan.process.waiting);
     Ok(first)
 }
 

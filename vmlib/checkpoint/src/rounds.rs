@@ -73,7 +73,7 @@ impl Rounds {
         // SAFETY: what the last round kept there is of no use any more.
         unsafe { arena::discard(self.mark) };
         let mut names = Names::new(None)?;
-        let all = memory::mappings(&mut names, Of::Running)?;
+        let all = memory::mappings(&mut names, Of::Running, &[])?;
         let own = arena::range();
         // SAFETY: zeros are values.
         let (mut space, mut pieces) = unsafe {

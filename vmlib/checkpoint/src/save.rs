@@ -288,10 +288,11 @@ fn save_alone(wanted: Wanted<'_>, rounds: Option<&mut Rounds>, left_out: i32) ->
 pub fn check(wanted: Wanted<'_>, known: &mut Known) -> Outcome<()> {
     refusals::check()?;
     vdso::find()?;
+    process::check()?;
     let mut names = Names::new(wanted.folders)?;
     let locks = locks::capture()?;
     let files = files::capture(wish(wanted, locks), &mut names, known)?;
-    let mappings = memory::mappings(&mut names, Of::Whole)?;
+    let mappings = memory::mappings(&mut names, Of::Whole, files)?;
     for mapping in mappings.iter().filter(|mapping| mapping.kind == FILE) {
         let is_mapped = |file: &&FileRecord| names.get(file.name) == names.get(mapping.name);
         files
@@ -339,14 +340,15 @@ fn frozen(
 ) -> Outcome<Saved> {
     let began = sys::clock_ns(libc::CLOCK_MONOTONIC);
     private::check()?;
-    let process = process::capture(wanted.folders)?;
-    let written = write(wanted, advice, rounds, known, process);
+    let mut signals = process::no_signals()?;
+    let written = process::capture(wanted.folders, &mut signals)
+        .and_then(|process| write(wanted, advice, rounds, known, process));
     if let (Ok((bytes, writer)), Some(hold)) = (&written, wanted.hold) {
         let (bytes, writer) = (*bytes, *writer);
         let ns = sys::clock_ns(libc::CLOCK_MONOTONIC) - began;
         hold(Moment::Saved { bytes, ns, writer });
     }
-    process::put_back(process);
+    stop::put_back_at_end(&signals);
     let (bytes, writer) = written?;
     Ok(Saved {
         bytes,
@@ -367,7 +369,7 @@ fn write(
     let all_locks = locks::capture()?;
     let files = files::capture(wish(wanted, all_locks), &mut names, known)?;
     let locks = locks::of(all_locks, files)?;
-    let mappings = memory::mappings(&mut names, Of::Whole)?;
+    let mappings = memory::mappings(&mut names, Of::Whole, files)?;
     // SAFETY: zeros are values of all fields.
     let kept = unsafe { arena::take::<Mapping>(mappings.len())? };
     kept.copy_from_slice(mappings);

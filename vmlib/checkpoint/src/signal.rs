@@ -114,6 +114,11 @@ pub fn nudge(pid: i32, tid: i32) -> bool {
     unsafe { sys::call3(nr::TGKILL, pid as usize, tid as usize, signal) >= 0 }
 }
 
+/// Whether any thread has ever entered a guarded section. Where none has, as in a program in another
+/// language into which this was loaded, the handler must not look at what is each thread's own: to reach
+/// it may take an allocation.
+static USED: AtomicBool = AtomicBool::new(false);
+
 thread_local! {
     /// Guarded sections that this thread is in, and whether it was to stop meanwhile.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
@@ -131,6 +136,9 @@ impl Section {
     /// Enters.
     #[inline]
     pub fn enter() -> Self {
+        if !USED.load(Relaxed) {
+            USED.store(true, Relaxed);
+        }
         DEPTH.set(DEPTH.get() + 1);
         compiler_fence(std::sync::atomic::Ordering::SeqCst);
         Section(PhantomData)
@@ -176,7 +184,7 @@ pub fn in_section() -> bool {
 
 /// In the handler: whether the thread is in a section; then it is asked to stop at the end of it.
 pub fn put_off() -> bool {
-    let inside = DEPTH.get() > 0;
+    let inside = USED.load(Relaxed) && DEPTH.get() > 0;
     if inside {
         ASKED.set(true);
     }

@@ -8,10 +8,11 @@
 //! each of them by returning from that frame.
 
 use crate::{
-    arena,
+    arena::{self, List},
     fault::{Outcome, Shown, refuse},
     private,
     proc::{self, NumberPath},
+    process::{self, Waiting},
     raw::sys::{self, futex_wait, futex_wait_for, futex_wake, nr},
     resume, signal, vdso,
 };
@@ -47,6 +48,8 @@ pub struct Thread {
     pub robust: usize,
     /// Length of that head.
     pub robust_len: usize,
+    /// The signal that the process gets when this thread's parent ends, or 0. Each thread has its own.
+    pub death_signal: i32,
     /// Name.
     pub name: [u8; 16],
     /// Processors that it may use.
@@ -67,6 +70,9 @@ static SAVER: AtomicI32 = AtomicI32::new(0);
 static THREADS: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 static WORK: AtomicUsize = AtomicUsize::new(0);
+/// The signals that the first thread puts back when it goes on: where they are, how many.
+static SIGNALS: (AtomicPtr<Waiting>, AtomicU32) =
+    (AtomicPtr::new(std::ptr::null_mut()), AtomicU32::new(0));
 
 /// Times this process was brought back.
 static LIVES: AtomicU32 = AtomicU32::new(0);
@@ -85,6 +91,24 @@ pub fn forget() {
     SAVER.store(0, Relaxed);
 }
 
+/// Has the first thread put signals back that were taken out for the save, when all go on.
+pub fn put_back_at_end(signals: &List<Waiting>) {
+    let signals = signals.all();
+    SIGNALS.0.store(signals.as_ptr().cast_mut(), SeqCst);
+    SIGNALS.1.store(signals.len() as u32, SeqCst);
+}
+
+/// In the first thread: does it.
+fn put_back_signals() {
+    let (start, count) = (SIGNALS.0.load(SeqCst), SIGNALS.1.load(SeqCst));
+    if count != 0 {
+        // SAFETY: they stay there until the count is 0.
+        process::put_back(unsafe { std::slice::from_raw_parts(start, count as usize) });
+        SIGNALS.1.store(0, SeqCst);
+        futex_wake(&SIGNALS.1);
+    }
+}
+
 /// The handler of the signal.
 pub extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
     let me = sys::gettid();
@@ -95,6 +119,9 @@ pub extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc:
             // SAFETY: `with_stopped` put a function of this type there.
             let work: extern "C" fn() = unsafe { std::mem::transmute::<usize, _>(work) };
             work();
+        }
+        if me == sys::getpid() {
+            put_back_signals();
         }
         private::put_back(me);
         return;
@@ -119,6 +146,9 @@ pub extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc:
     futex_wake(&PARKED);
     while STATE.load(Acquire) == stop {
         futex_wait(&STATE, stop);
+    }
+    if me == sys::getpid() {
+        put_back_signals();
     }
     if rseq {
         resume::enter_rseq();
@@ -145,6 +175,8 @@ fn claim(context: *mut libc::ucontext_t, me: i32) -> bool {
         sys::call2(nr::PRCTL, libc::PR_GET_TID_ADDRESS as usize, address);
         let (head, len) = (&raw mut thread.robust, &raw mut thread.robust_len);
         sys::call3(nr::GET_ROBUST_LIST, 0, head as usize, len as usize);
+        let (get_death, death) = (libc::PR_GET_PDEATHSIG, &raw mut thread.death_signal);
+        sys::call2(nr::PRCTL, get_death as usize, death as usize);
         let name = thread.name.as_mut_ptr() as usize;
         sys::call2(nr::PRCTL, libc::PR_GET_NAME as usize, name);
         let (set, len) = (&raw mut thread.processors, size_of_val(&thread.processors));
@@ -207,14 +239,19 @@ pub fn with_stopped(work: extern "C" fn(), limit_ns: u64, left_out: i32) -> Outc
     }
     STATE.fetch_add(1, SeqCst);
     futex_wake(&STATE);
-    stopped
+    loop {
+        match SIGNALS.1.load(SeqCst) {
+            0 => return stopped,
+            count => futex_wait(&SIGNALS.1, count),
+        }
+    }
 }
 
 fn stop_others(pid: i32, not: [i32; 2], limit_ns: u64) -> Outcome<()> {
     let until = sys::clock_ns(libc::CLOCK_MONOTONIC).saturating_add(limit_ns);
     let mut asked = unsafe {
         // SAFETY: numbers.
-        arena::List::<i32>::new(THREADS_MAX)?
+        List::<i32>::new(THREADS_MAX)?
     };
     loop {
         // Counted before the directory is read: who parks in between is only waited for once more.

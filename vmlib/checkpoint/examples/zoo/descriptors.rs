@@ -18,6 +18,10 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("pipe_with_duplicates", pipe_with_duplicates),
     ("harmless_devices", harmless_devices),
     ("standard_output_twice", standard_output_twice),
+    (
+        "standard_streams_that_were_one",
+        standard_streams_that_were_one,
+    ),
     ("many_descriptors", many_descriptors),
     ("gaps", gaps),
 ];
@@ -110,6 +114,28 @@ fn standard_output_twice() {
     file.write_all(b"").expect("it can be written");
     let target = |fd: i32| std::fs::read_link(format!("/proc/self/fd/{fd}")).expect("it is open");
     assert_eq!(target(1), target(file.as_raw_fd()));
+}
+
+/// As in a shell, where all three are one terminal. Elsewhere they need not be: here the input is none
+/// that can be written.
+fn standard_streams_that_were_one() {
+    rustix::stdio::dup2_stdin(std::io::stdout()).expect("a stream");
+    rustix::stdio::dup2_stderr(std::io::stdout()).expect("a stream");
+    let again = dup(std::io::stdout().as_fd()).expect("a number");
+    let life = save_point();
+    let way = |fd: std::os::fd::BorrowedFd<'_>| {
+        let flags = rustix::fs::fcntl_getfl(fd).expect("it is open");
+        flags & rustix::fs::OFlags::RWMODE
+    };
+    for output in [
+        std::io::stdout().as_fd(),
+        std::io::stderr().as_fd(),
+        again.as_fd(),
+    ] {
+        assert_eq!(way(output), rustix::fs::OFlags::WRONLY);
+    }
+    let is_written = way(std::io::stdin().as_fd()) == rustix::fs::OFlags::WRONLY;
+    assert_eq!(is_written, life == 0);
 }
 
 /// More than the C library's or the image's writer would have at hand.

@@ -13,6 +13,10 @@ use std::{
 /// The programs of this file.
 pub const PROGRAMS: &[(&str, fn())] = &[
     ("pending_for_the_process", pending_for_the_process),
+    (
+        "pending_when_another_thread_saves",
+        pending_when_another_thread_saves,
+    ),
     ("pending_for_a_thread", pending_for_a_thread),
     (
         "pending_with_values_for_a_thread",
@@ -98,6 +102,27 @@ fn pending_for_the_process() {
     let plain = take(libc::SIGUSR1).expect("it waits");
     assert_eq!((plain.signal, plain.code), (libc::SIGUSR1, libc::SI_USER));
     assert_eq!(take(libc::SIGUSR1), None);
+}
+
+/// The kernel lets only the first thread send again what came from another process.
+fn pending_when_another_thread_saves() {
+    block_all();
+    let value = libc::SIGRTMIN() + 1;
+    let saver = thread::spawn(move || {
+        send(libc::SIGUSR1);
+        queue(value, 42);
+        save_point();
+    });
+    saver.join().expect("it saves");
+    let plain = take(libc::SIGUSR1).expect("it waits");
+    assert_eq!((plain.signal, plain.code), (libc::SIGUSR1, libc::SI_USER));
+    let (signal, code) = (value, libc::SI_QUEUE);
+    let with_value = Came {
+        signal,
+        code,
+        value: 42,
+    };
+    assert_eq!(take(value), Some(with_value));
 }
 
 /// Each of two threads has one that the other does not get.

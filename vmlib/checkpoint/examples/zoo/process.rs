@@ -7,7 +7,7 @@ use rustix::{
     thread::CpuSet,
 };
 use std::{
-    env, fs,
+    env, fs, ptr,
     sync::{Arc, Barrier},
     thread,
 };
@@ -18,10 +18,12 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("environment", environment),
     ("umask", umask),
     ("limits", limits),
+    ("limit_below_what_is_open", limit_below_what_is_open),
     ("name_and_arguments", name_and_arguments),
     ("nice", nice),
     ("affinity", affinity),
     ("random_numbers", random_numbers),
+    ("random_numbers_of_the_kernel", random_numbers_of_the_kernel),
     ("clocks", clocks),
     ("identity", identity),
 ];
@@ -85,6 +87,21 @@ fn limits() {
             "{resource:?}"
         );
     }
+}
+
+/// What was opened before stays open.
+fn limit_below_what_is_open() {
+    let null = fs::File::open("/dev/null").expect("it is there");
+    let high = rustix::io::fcntl_dupfd_cloexec(&null, 150).expect("a number");
+    let maximum = process::getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit {
+        current: Some(100),
+        maximum,
+    };
+    process::setrlimit(Resource::Nofile, limit).expect("it may be lowered");
+    save_point();
+    assert_eq!(process::getrlimit(Resource::Nofile).current, Some(100));
+    assert!(rustix::io::fcntl_getfd(&high).is_ok(), "it is closed");
 }
 
 fn name_and_arguments() {
@@ -159,6 +176,44 @@ fn random_numbers() {
     let flags = rustix::rand::GetRandomFlags::empty();
     assert_eq!(rustix::rand::getrandom(&mut bytes[..], flags), Ok(32));
     assert_ne!(bytes, [0; 32]);
+}
+
+/// Likewise through the kernel's code in the process, as newer C libraries do, whatever kernel that code
+/// is of.
+fn random_numbers_of_the_kernel() {
+    type GetRandom = unsafe extern "C" fn(*mut u8, usize, u32, *mut u8, usize) -> isize;
+    // SAFETY: the library is in every process, and the function of that name is of that type. Asked for
+    // so many bytes of state it tells how many it needs, and with what rights and flags.
+    let (function, state, len) = unsafe {
+        let library = c"linux-vdso.so.1".as_ptr();
+        let library = libc::dlopen(library, libc::RTLD_NOW | libc::RTLD_NOLOAD);
+        let function = match library.is_null() {
+            true => ptr::null_mut(),
+            false => libc::dlsym(library, c"__vdso_getrandom".as_ptr()),
+        };
+        if function.is_null() {
+            return println!("note: this kernel's code has no random numbers");
+        }
+        let function = std::mem::transmute::<*mut libc::c_void, GetRandom>(function);
+        let mut parameters = [0u32; 16];
+        let place = parameters.as_mut_ptr().cast();
+        assert_eq!(function(ptr::null_mut(), 0, 0, place, usize::MAX), 0);
+        let [len, rights, flags, ..] = parameters.map(|word| word as i32);
+        let state = libc::mmap(ptr::null_mut(), 4096, rights, flags, -1, 0);
+        assert_ne!(state, libc::MAP_FAILED);
+        (function, state.cast::<u8>(), len as usize)
+    };
+    let next = || {
+        let mut bytes = [0u8; 32];
+        // SAFETY: the state is as the function wants it, and nobody else's.
+        let got = unsafe { function(bytes.as_mut_ptr(), bytes.len(), 0, state, len) };
+        assert_eq!(got, 32);
+        bytes
+    };
+    let before = next();
+    save_point();
+    let after = [next(), next()];
+    assert!(before != after[0] && after[0] != after[1] && after[0] != [0; 32]);
 }
 
 /// Clocks that are read through the kernel's code in the process go on, forwards.

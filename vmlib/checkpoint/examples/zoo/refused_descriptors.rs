@@ -28,6 +28,7 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("refused_device", refused_device),
     ("refused_deleted_file", refused_deleted_file),
     ("refused_memfd", refused_memfd),
+    ("refused_mapped_memfd", refused_mapped_memfd),
     ("refused_sealed_file", refused_sealed_file),
     (
         "refused_unreadable_to_be_carried",
@@ -156,6 +157,20 @@ fn refused_deleted_file() {
 fn refused_memfd() {
     let kept = fs::memfd_create("zoo", MemfdFlags::CLOEXEC).expect("memory");
     refused("is a deleted file (/memfd:zoo");
+    drop(kept);
+}
+
+/// Brought back apart from each other, what is written by the one would not be seen by the other.
+fn refused_mapped_memfd() {
+    let kept = fs::memfd_create("zoo", MemfdFlags::CLOEXEC).expect("memory");
+    fs::ftruncate(&kept, PAGE as u64).expect("it can grow");
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: new memory.
+    let at = unsafe { mm::mmap(ptr::null_mut(), PAGE, rights, MapFlags::SHARED, &kept, 0) };
+    let at = at.expect("memory");
+    refused_to_carry("is a memory file that is mapped too");
+    // SAFETY: nobody uses it.
+    unsafe { mm::munmap(at, PAGE).expect("it was mapped") };
     drop(kept);
 }
 

@@ -180,15 +180,20 @@ fn threads_that_come_and_go() {
 fn saved_by_a_thread() {
     let (give, take) = mpsc::channel();
     let first = tid();
+    // It does nothing by itself.
+    let signal = Some(rustix::process::Signal::URG);
+    rustix::process::set_parent_process_death_signal(signal).expect("it may be asked for");
     let saver = thread::spawn(move || {
         until_asleep(first);
         let words: HashMap<u32, String> = (0..100).map(|n| (n, n.to_string())).collect();
         save_point();
         assert!(words.iter().all(|(n, word)| word.parse() == Ok(*n)));
+        assert_eq!(rustix::process::parent_process_death_signal(), Ok(None));
         give.send(words.len()).expect("somebody waits");
     });
     assert_eq!(take.recv(), Ok(100));
     saver.join().expect("its words are as they were");
+    assert_eq!(rustix::process::parent_process_death_signal(), Ok(signal));
     let leader = rustix::process::getpid().as_raw_nonzero().get();
     assert_eq!(tid(), leader, "the first thread is not the first any more");
 }
