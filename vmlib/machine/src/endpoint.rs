@@ -246,6 +246,21 @@ impl Endpoint {
         body: Bytes,
         out: &mut VecDeque<Frame>,
     ) -> Result<(), EndpointError> {
+        self.queue_within(limits::QUEUE_BYTES as u64, now, to, body, out)
+    }
+
+    /// As [`Endpoint::queue`], if not more than so many bytes would wait then.
+    ///
+    /// # Errors
+    /// As for [`Endpoint::queue`].
+    pub fn queue_within(
+        &mut self,
+        limit_bytes: u64,
+        now: Time,
+        to: Tid,
+        body: Bytes,
+        out: &mut VecDeque<Frame>,
+    ) -> Result<(), EndpointError> {
         check_length(&body)?;
         let mut sending = Sending::new(to, 0, 0, body);
         if to == self.config.me {
@@ -253,7 +268,7 @@ impl Endpoint {
         }
         let stamp = self.stamp();
         let pair = pair(&mut self.pairs, &self.config, to);
-        let fits = pair.queue(now, stamp, sending, limits::QUEUE_BYTES as u64, out);
+        let fits = pair.queue(now, stamp, sending, limit_bytes, out);
         self.due.note(pair);
         if fits {
             Ok(())

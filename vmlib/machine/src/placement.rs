@@ -319,6 +319,19 @@ pub fn no_such_host(state: &Agreed, name: &str) -> Failed {
 /// An error names at most so many hosts.
 const NAMES_SHOWN: usize = 16;
 
+/// Runs of places in a list of ascending indices, as runs of these.
+pub fn of_these(runs: &Runs, indices: &[u32]) -> Runs {
+    let places = runs.iter().flat_map(|(first, count)| *first..first + count);
+    let mut found = Runs::new();
+    for index in places.map(|place| indices[place as usize]) {
+        match found.last_mut() {
+            Some((first, count)) if *first + *count == index => *count += 1,
+            _ => found.push((index, 1)),
+        }
+    }
+    found
+}
+
 /// How many tasks are placed on each host.
 pub fn tally(placed: &BTreeMap<HostId, Runs>) -> BTreeMap<HostId, u64> {
     let count = |runs: &Runs| runs.iter().map(|(_, count)| u64::from(*count)).sum();

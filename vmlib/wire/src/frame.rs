@@ -289,7 +289,10 @@ impl Op {
         match self {
             Op::Data => limits::CHUNK_MAX,
             Op::Ack | Op::Resend => 0,
-            Op::Snapshot | Op::Joined | Op::Raft | Op::ConsoleAnswer => limits::SNAPSHOT_MAX,
+            // Mail has what belongs to all tasks of an application, when a checkpoint of it is made.
+            Op::Snapshot | Op::Joined | Op::Raft | Op::ConsoleAnswer | Op::Mail => {
+                limits::SNAPSHOT_MAX
+            }
             _ => limits::CONTROL_MAX,
         }
     }

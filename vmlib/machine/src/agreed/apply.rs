@@ -280,6 +280,11 @@ impl Agreed {
         {
             return Err(Void::BornBefore);
         }
+        let app = record.app;
+        let is_new = app.is_none() || numbered.clone().any(|(_, tid)| tid == app);
+        if !is_new && !self.in_app.contains_key(&app) {
+            return Err(Void::NoTask(app));
+        }
         let count = record.count as usize;
         let on_host_max = self.hosts[&host].facts.tasks_max as usize;
         let alive = self.tasks.len() - self.ended.len();

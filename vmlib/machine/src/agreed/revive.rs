@@ -140,10 +140,11 @@ impl Agreed {
             .collect()
     }
 
-    /// Forgets what an application bore after a cut, or all that has ended, if that was made in another
+    /// Forgets what an application bore after a cut (what it bore before in the same entry is in the cut,
+    /// and lives again), or all that has ended, if that was made in another
     /// machine: its tasks may ask for the same again, under the same numbers.
     fn forget_since(&mut self, app: Tid, cut: Option<u64>) {
-        let later = |task: &Task| task.app == app && cut.is_none_or(|cut| task.born > cut);
+        let later = |task: &Task| task.app == app && cut.is_none_or(|cut| task.born >= cut);
         let ended = std::mem::take(&mut self.ended);
         let (gone, kept) = ended
             .into_iter()
@@ -176,7 +177,7 @@ impl Agreed {
             }
             let born = self.born.get(&(task.asker, task.request, task.index));
             let other = born.filter(|other| **other != task.tid);
-            let stays = |born: u64| revival.cut.is_some_and(|cut| born <= cut);
+            let stays = |born: u64| revival.cut.is_some_and(|cut| born < cut);
             let found = other.and_then(|other| self.task(*other));
             if found.is_some_and(|it| it.is_alive() || it.app != revival.app || stays(it.born)) {
                 return Err(Void::BornBefore);

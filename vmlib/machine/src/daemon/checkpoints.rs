@@ -5,7 +5,7 @@ use super::{
     Daemon, Timer,
     asked::{MoveAsker, not_taken_up},
 };
-use crate::{Outbox, Output, Time};
+use crate::{Outbox, Output, Time, Void};
 use std::time::Duration;
 use vm_wire::{
     HostId, Tid,
@@ -225,8 +225,9 @@ impl Daemon {
         }
     }
 
-    /// Somebody here wants checkpoints of the application of a task to be made so.
-    pub(super) fn set_policy(&mut self, tid: Tid, policy: Policy) -> Result<(), Failed> {
+    /// Somebody here wants checkpoints of the application of a task to be made so. The answer says
+    /// whose.
+    pub(super) fn set_policy(&mut self, tid: Tid, policy: Policy) -> Result<Tid, Failed> {
         let Some(task) = self.agreement.state().living_task(tid) else {
             return Err(self.no_such_task(tid));
         };
@@ -235,7 +236,24 @@ impl Daemon {
         }
         let app = task.app;
         self.agreement.propose(Change::Policy { app, policy });
-        Ok(())
+        Ok(app)
+    }
+
+    pub(super) fn on_policy(&mut self, app: Tid, out: &mut Outbox) {
+        let policy = self.agreement.state().epochs(app).policy;
+        self.answer_policy((app, policy), &Answer::Done, out);
+        self.review_policy(app);
+    }
+
+    /// The application ended before that was agreed, or the machine keeps that of no more of them.
+    pub(super) fn on_no_policy(&mut self, app: Tid, policy: Policy, why: Void, out: &mut Outbox) {
+        let failed = match why {
+            // Of a host that is lost, which wanted the same.
+            Void::Proposer => return,
+            Void::NoTask(_) => self.no_such_task(app),
+            why => Failed::new(FailKind::Refused, why.to_string()),
+        };
+        self.answer_policy((app, policy), &Answer::Failed(failed), out);
     }
 
     /// Something changed that decides when this daemon makes the next checkpoint by itself: only that

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
     agreed::Change,
-    checkpoint::Stop,
+    checkpoint::{Policy, Stop},
     console::{Answer, Conf, HostRow, HostState, Request},
     limits,
     task::{FailKind, Failed, Place, Spawn},
@@ -42,6 +42,8 @@ enum Awaited {
     Deleted(HostId),
     /// A host to take tasks again.
     Resumed(HostId),
+    /// The checkpoints of an application to be made so.
+    Policy(Tid, Policy),
     /// A host of that name.
     Host(String),
     /// The end of this daemon.
@@ -182,7 +184,7 @@ impl Daemon {
             }
             Request::Suspended => Reply::Now(Answer::Suspended(self.suspended_rows())),
             Request::Policy(tid, policy) => match self.set_policy(tid, policy) {
-                Ok(()) => Reply::Now(Answer::Done),
+                Ok(app) => Reply::Later(Awaited::Policy(app, policy)),
                 Err(failed) => failed.into(),
             },
             Request::Restart {
@@ -402,6 +404,35 @@ impl Daemon {
         let text = placement::takes_no_tasks(self.agreement.state(), host);
         let failed = Answer::Failed(Failed::new(FailKind::Refused, text));
         self.answer_all(&failed, |it| *it == Awaited::Resumed(host), out);
+    }
+
+    /// Nothing of this daemon is on its way into the log any more: what it had wanted of
+    /// checkpoints was agreed, for those who are alive. (See [`Daemon::sweep_lost_births`].)
+    pub(super) fn sweep_lost_policies(&mut self, out: &mut Outbox) {
+        let pending = self.consoles.values().flat_map(|it| it.pending.values());
+        let waiting = pending.filter_map(|awaited| match awaited {
+            Awaited::Policy(app, policy) => Some((*app, *policy)),
+            _ => None,
+        });
+        for (app, policy) in waiting.collect::<Vec<_>>() {
+            let is_alive = self.agreement.state().tasks_of(app).next().is_some();
+            let answer = match is_alive {
+                true => Answer::Done,
+                false => Answer::Failed(self.no_such_task(app)),
+            };
+            self.answer_policy((app, policy), &answer, out);
+        }
+    }
+
+    /// It is agreed how checkpoints of an application are made, or that they cannot be made so.
+    pub(super) fn answer_policy(
+        &mut self,
+        (app, policy): (Tid, Policy),
+        answer: &Answer,
+        out: &mut Outbox,
+    ) {
+        let awaited = Awaited::Policy(app, policy);
+        self.answer_all(answer, |it| *it == awaited, out);
     }
 
     pub(super) fn answer_awaited_host(&mut self, host: HostId, out: &mut Outbox) {

@@ -39,8 +39,6 @@ pub(super) struct Departure {
     begun: Time,
     /// The tasks that would not end have been killed.
     killed: bool,
-    /// What was kept for others has been handed over.
-    handed_over: bool,
     /// `HostGone` was proposed.
     gone: bool,
 }
@@ -94,7 +92,6 @@ impl Daemon {
             why,
             begun: self.now,
             killed: false,
-            handed_over: false,
             gone: false,
         });
         let waits = [
@@ -153,17 +150,15 @@ impl Daemon {
             let why = "the last host has left, and with it the machine ends";
             return self.end(Ok(why.to_owned()), out);
         }
-        let Some(departure) = &mut self.departure else {
-            return;
-        };
-        if !std::mem::replace(&mut departure.handed_over, true) {
+        // The review comes again with the acknowledgements.
+        if self.endpoint.is_drained() && !self.keeper.is_empty() {
             self.hand_over();
-            // What was queued goes out now; the review comes again with the acknowledgements.
+            // What was queued goes out now.
             while let Some(frame) = self.frames.pop_front() {
                 self.forward(frame, false, out);
             }
         }
-        if !self.endpoint.is_drained() || !self.agreement.may_go() {
+        if !self.endpoint.is_drained() || !self.keeper.is_empty() || !self.agreement.may_go() {
             return;
         }
         if let Some(departure) = &mut self.departure
@@ -173,28 +168,36 @@ impl Daemon {
         }
     }
 
-    /// Makes the daemons of the receivers' hosts the keepers of what is kept here.
+    /// Makes the daemons of the receivers' hosts the keepers of what is kept here, as much as may be on
+    /// its way at once. One pair always may: it is no longer than a window.
     fn hand_over(&mut self) {
-        for (order, chunks) in self.keeper.hand_over() {
-            match self.agreement.state().living_task(order.to) {
-                Some(task) if task.host != self.me => {
-                    self.hand_to(task.host, order, chunks);
-                }
-                _ => {}
+        while let Some((order, chunks)) = self.keeper.first() {
+            let (to, from) = (order.to, order.from);
+            let receiver = self.agreement.state().living_task(to);
+            let host = receiver.map(|task| task.host);
+            if let Some(host) = host.filter(|host| *host != self.me)
+                && !self.hand_to(host, order, chunks)
+            {
+                return;
             }
+            self.keeper.forget(to, from);
         }
     }
 
-    /// Makes that daemon the keeper of a pair; whether all of it is on its way.
+    /// Makes that daemon the keeper of a pair; whether all of it is on its way. If not, it can be done
+    /// again: what that daemon has already it does not take twice.
     fn hand_to(&mut self, host: HostId, order: KeepOrder, chunks: Vec<Frame>) -> bool {
-        let mut sent = self.send_order(host, &Order::KeepOrder(order));
-        for chunk in chunks {
+        let handed = |chunk: Frame| {
             let mut bytes = BytesMut::with_capacity(chunk.len());
             chunk.write_to(&mut bytes);
             let frame = Body::from(bytes.to_vec());
-            sent &= self.send_order(host, &Order::Kept(Kept { frame }));
-        }
-        sent
+            Order::Kept(Kept { frame })
+        };
+        // In order: after a gap the rest would not be taken any more.
+        self.send_order(host, &Order::KeepOrder(order))
+            && chunks
+                .into_iter()
+                .all(|chunk| self.send_order(host, &handed(chunk)))
     }
 
     /// What hosts that have left gave to this one, as the receiver's, goes to the daemon of the host
@@ -217,6 +220,10 @@ impl Daemon {
     }
 
     pub(super) fn on_host_joined(&mut self, host: HostId, out: &mut Outbox) {
+        if host != self.me {
+            let name = self.host_name(host);
+            out.push_back(Output::Note(format!("host '{name}' has joined")));
+        }
         self.notify_host(host, true, out);
         self.answer_awaited_host(host, out);
         self.release_held(out);
@@ -235,6 +242,14 @@ impl Daemon {
             };
             return self.end(end, out);
         }
+        let name = self.host_name(host);
+        out.push_back(Output::Note(match self.died(host) {
+            true => format!(
+                "host '{name}' is lost: it was not heard of for longer than its lease; its tasks \
+                 have ended, or go back to their last checkpoint"
+            ),
+            false => format!("host '{name}' has left"),
+        }));
         let located = Located {
             peer: Some(Tid::daemon(self.machine, host)),
             host: HostId::NONE,

@@ -607,6 +607,7 @@ impl Daemon {
             self.sweep_lost_births(out);
             self.sweep_lost_terms(out);
             self.sweep_lost_memberships();
+            self.sweep_lost_policies(out);
         }
         if self.departure.is_some() && !self.over {
             self.review_departure(out);
@@ -694,7 +695,7 @@ impl Daemon {
             }
             Applied::CutGone { app, epoch } => self.on_cut_gone(app, epoch, out),
             Applied::CutEnded { app, epoch, saved } => self.on_cut_ended(app, epoch, saved, out),
-            Applied::Policy(app) => self.review_policy(app),
+            Applied::Policy(app) => self.on_policy(app, out),
             Applied::Revived { app, generation } => self.on_revived(app, generation, out),
             Applied::Started {
                 app,

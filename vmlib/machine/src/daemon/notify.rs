@@ -217,7 +217,7 @@ impl Daemon {
     }
 
     /// Whether what that host kept of tasks that ended died with it.
-    fn died(&self, host: HostId) -> bool {
+    pub(super) fn died(&self, host: HostId) -> bool {
         let host = self.agreement.state().host(host);
         host.is_none_or(|host| host.phase == HostPhase::Dead)
     }

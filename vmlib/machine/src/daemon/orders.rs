@@ -7,6 +7,7 @@ use bytes::Bytes;
 use vm_wire::{
     Frame, FrameReader, Header, HostId, Tid,
     checkpoint::{KeptSaved, PartSaved, PartStands},
+    limits,
     peer::{Order, Usage},
 };
 
@@ -25,6 +26,18 @@ impl Daemon {
         self.endpoint
             .queue(self.now, to, payload, &mut self.frames)
             .is_ok()
+    }
+
+    /// Likewise, if it leaves room for orders: it can be lost, and they cannot.
+    pub(super) fn send_news(&mut self, host: HostId, order: &Order) -> bool {
+        let to = Tid::daemon(self.machine, host);
+        let payload = Bytes::from(order.to_payload());
+        let limit = limits::QUEUE_BYTES as u64 / 2;
+        let frames = &mut self.frames;
+        let queued = self
+            .endpoint
+            .queue_within(limit, self.now, to, payload, frames);
+        queued.is_ok()
     }
 
     /// Carries out the orders that have come; whether there was one.

@@ -23,7 +23,7 @@ impl Daemon {
             true => self.on_move_sent(&told),
             // If too many orders wait, the next one tells.
             false => {
-                self.send_order(host, &Order::MoveSent(told));
+                self.send_news(host, &Order::MoveSent(told));
             }
         }
     }

@@ -137,7 +137,7 @@ impl Daemon {
             bytes: Body::from(bytes),
             dropped,
         };
-        if !self.send_order(console, &Order::OutputLines(lines)) {
+        if !self.send_news(console, &Order::OutputLines(lines)) {
             self.counters.output_dropped += len;
             if let Some(task) = self.tasks.get_mut(&tid) {
                 task.dropped = dropped + len;

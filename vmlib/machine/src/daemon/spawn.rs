@@ -92,19 +92,27 @@ impl Daemon {
         out: &mut Outbox,
     ) -> Result<(), Failed> {
         check_spawn(&spawn)?;
-        let placed = placement::place(
-            self.agreement.state(),
-            &spawn.place,
-            spawn.count,
-            &self.underway(),
-        )?;
+        // A task asks for it again that went back to a checkpoint while some had been born, or whose
+        // daemon was lost then.
+        let state = self.agreement.state();
+        let born: BTreeMap<u32, Tid> = match who {
+            Asker::Task => state.born(asker, request).collect(),
+            Asker::Console(..) => BTreeMap::new(),
+        };
+        let missing: Vec<u32> = (0..spawn.count)
+            .filter(|index| !born.contains_key(index))
+            .collect();
+        let placed = match missing.len() as u32 {
+            0 => BTreeMap::new(),
+            count => placement::place(state, &spawn.place, count, &self.underway())?,
+        };
         let siblings = spawn.count;
         let generation = self.agreement.state().epochs(app).generation;
         let spawning = Spawning {
             who,
             generation,
             awaited: placement::tally(&placed),
-            tids: Vec::new(),
+            tids: born.into_iter().collect(),
             failures: Vec::new(),
         };
         self.spawnings.insert((asker, request), spawning);
@@ -121,7 +129,7 @@ impl Daemon {
                 request,
                 app,
                 generation,
-                runs,
+                runs: placement::of_these(&runs, &missing),
                 siblings,
                 console,
                 program: program.clone(),
@@ -130,6 +138,9 @@ impl Daemon {
                 dir: dir.clone(),
             };
             self.order_spawn(host, order, out);
+        }
+        if missing.is_empty() {
+            self.finish_spawning((asker, request), out);
         }
         Ok(())
     }

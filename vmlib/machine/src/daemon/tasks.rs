@@ -222,9 +222,11 @@ impl Daemon {
         };
         self.tasks
             .insert(tid, LocalTask::new(tid, HostId::NONE, None));
-        out.push_back(Output::Adopt(tid, enrolling.pid));
         match enrolling.conn {
-            Some(conn) => self.welcome(tid, conn, enrolling.offer, enrolling.pid, out),
+            Some(conn) => {
+                out.push_back(Output::Adopt(tid, enrolling.pid));
+                self.welcome(tid, conn, enrolling.offer, enrolling.pid, out);
+            }
             // It gave up meanwhile. Its process, if it lives, is no task.
             None => self.on_process_ended(tid, vm_wire::agreed::ExitStatus::NotStarted, out),
         }

@@ -36,6 +36,7 @@ fn a_host_that_joins_is_announced_and_takes_tasks() {
         world.processes[&master].told,
         [Told::Host("n2".to_owned(), true)]
     );
+    assert!(world.noted.contains(&"host 'n2' has joined".to_owned()));
     world.spawn(master, "worker", 1, on(2));
 }
 
@@ -66,6 +67,30 @@ fn a_deleted_host_ends_its_tasks_and_hands_over_their_last_messages() {
     let told = Told::Ended(worker, ExitStatus::Left(0), Some(1));
     assert_eq!(world.processes[&master].told, [told]);
     assert_eq!(states(&mut world, 1)[2], HostState::Gone);
+    assert!(world.noted.contains(&"host 'n3' has left".to_owned()));
+}
+
+#[test]
+fn a_deleted_host_hands_over_more_than_may_be_on_its_way_at_once() {
+    let mut world = World::new(3);
+    let master = world.master(1, "master");
+    let workers = world.spawn(master, "worker", 20, on(3)).tids;
+    world.deaf.insert(master);
+    let words = "w".repeat(1_000_000);
+    for worker in &workers {
+        world.send(*worker, master, &words);
+        world.exit(*worker, 0).expect("it may leave");
+    }
+    let conn = world.conn();
+    let answer = world.console(2, conn, &Request::Delete("n3".to_owned()));
+    assert_eq!(answer, Answer::Done);
+    world.deaf.clear();
+    world.run_for(Duration::from_secs(60));
+    let mut received = world.received(master);
+    received.sort_unstable();
+    assert_eq!(received.len(), workers.len());
+    assert!(received.iter().all(|(_, text)| *text == words));
+    assert!(received.iter().map(|(from, _)| from).eq(&workers));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use vm_wire::{
     checkpoint::{Policy, Recover},
     console::{Answer, Request},
     limits,
-    task::{GroupChange, GroupView, SaveApp, Spawned, Watched},
+    task::{GroupChange, GroupView, Place, SaveApp, Spawned, Watched},
 };
 
 impl World {
@@ -92,6 +92,9 @@ fn what_has_no_checkpoint_does_not_go_back() {
         world.agreed().living_task(workers[1]).is_none()
     });
     world.run_for(Duration::from_secs(1));
+    let lost = |note: &String| note.starts_with("host 'n3' is lost: ");
+    // Each of the others says so in its log.
+    assert_eq!(world.noted.iter().filter(|note| lost(note)).count(), 3);
     assert_eq!(world.agreed().recovering(master), None);
     check(&mut world, &[master, workers[0]]);
 }
@@ -186,6 +189,41 @@ fn what_a_task_asks_again_in_its_next_life_is_done_again() {
     assert_ne!(first, second);
     world.run_for(Duration::from_secs(1));
     check(&mut world, &[master, workers[0], workers[1], second]);
+}
+
+#[test]
+fn tasks_that_were_born_before_the_checkpoint_are_not_born_again_when_their_siblings_are() {
+    let (mut world, master, workers) = setting();
+    let place = Place::Hosts(vec!["n2".to_owned(), "n1".to_owned()]);
+    let (question, number) = (spawn("far", 2, place), 500);
+    world.request_again(master, &question, number);
+    world.run_for(Duration::from_millis(100));
+    world.find_far(2);
+    world.run_for(Duration::from_millis(100));
+    let state = world.agreed();
+    let [(0, first)] = state.born(master, number).collect::<Vec<_>>()[..] else {
+        panic!("one is born")
+    };
+    world.save(master);
+    // The other one is born after the checkpoint.
+    world.find_far(1);
+    world.run_for(Duration::from_millis(100));
+    assert_eq!(world.answers(master, number).len(), 1);
+    world.crash(3);
+    world.until_back(master, 2);
+    world.run_for(Duration::from_secs(1));
+    world.request_again(master, &question, number);
+    world.run_for(Duration::from_millis(100));
+    world.find_far(2);
+    world.run_until("an answer", |world| world.answers(master, number).len() > 1);
+    let answer = Spawned::read(&world.answers(master, number)[1]).expect("tasks");
+    assert_eq!(answer.failures, []);
+    let [found, second] = answer.tids[..] else {
+        panic!("{answer:?}")
+    };
+    assert_eq!(found, first);
+    world.run_for(Duration::from_secs(1));
+    check(&mut world, &[master, workers[0], workers[1], first, second]);
 }
 
 #[test]

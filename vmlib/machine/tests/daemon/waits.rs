@@ -299,3 +299,46 @@ fn a_move_that_was_wanted_before_its_application_went_back_is_over_though_its_ho
     let failed = world.moved(moved).expect_err("its life is over");
     assert_eq!(failed.kind, FailKind::NoSuchTask, "{failed}");
 }
+
+#[test]
+fn how_checkpoints_are_made_is_answered_when_it_is_agreed_or_cannot_be_any_more() {
+    let policy = |every_ms| Policy {
+        every_ms,
+        ..Policy::default()
+    };
+    for ends in [false, true] {
+        let mut world = World::new(4);
+        let master = world.master(1, "master");
+        // Two at once, at a host that nobody hears meanwhile.
+        for host in [1, 3, 4] {
+            world.cut(2, host, true);
+        }
+        let asked = [10_000, 20_000].map(|every_ms| {
+            let request = Request::Policy(master, policy(every_ms));
+            wish(&mut world, 2, &request)
+        });
+        if ends {
+            world.die(master, ExitStatus::Left(0));
+        }
+        world.run_for(Duration::from_millis(200));
+        for (conn, number) in asked {
+            assert_eq!(world.console_answer(conn, number), None);
+        }
+        for host in [1, 3, 4] {
+            world.heal(2, host);
+        }
+        for (conn, number) in asked {
+            world.run_until("the answer", |world| {
+                world.console_answer(conn, number).is_some()
+            });
+            match world.console_answer(conn, number) {
+                Some(Answer::Failed(failed)) if ends => {
+                    assert_eq!(failed.kind, FailKind::NoSuchTask)
+                }
+                answer => assert!(!ends && answer == Some(Answer::Done), "{answer:?}"),
+            }
+        }
+        let agreed = world.daemon(4).agreement().state().epochs(master).policy;
+        assert_eq!(agreed, policy(if ends { 0 } else { 20_000 }));
+    }
+}

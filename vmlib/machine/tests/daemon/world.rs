@@ -102,6 +102,8 @@ pub struct World {
     pub log: Vec<(Tid, String)>,
     /// Other outputs of interest, in the order in which they came.
     pub noted: Vec<String>,
+    /// Hosts that look for the program "far", which takes until [`World::find_far`].
+    pub far: Vec<(HostId, u64)>,
     /// Whether processes survive SIGTERM.
     pub stubborn: bool,
     /// Whether those that are killed are seen to end only when the test says so.
@@ -194,6 +196,7 @@ impl World {
             closed: Vec::new(),
             log: Vec::new(),
             noted: Vec::new(),
+            far: Vec::new(),
             stubborn: false,
             linger: false,
             lingering: BTreeMap::new(),
@@ -465,6 +468,7 @@ impl World {
             } => {
                 let found = match program.as_str() {
                     "missing" => Err(Failed::new(FailKind::NoSuchProgram, "no 'missing'")),
+                    "far" => return self.far.push((host, question)),
                     program => Ok(format!("/bin/{program}")),
                 };
                 self.input(host, Input::ProgramFound(question, found));
@@ -628,6 +632,14 @@ impl World {
 
     pub fn heal(&mut self, a: u16, b: u16) {
         self.cut.remove(&pair(HostId(a), HostId(b)));
+    }
+
+    /// A host has found the program "far".
+    pub fn find_far(&mut self, host: u16) {
+        let looks = |(at, _): &mut (HostId, u64)| *at == HostId(host);
+        for (at, question) in self.far.extract_if(.., looks).collect::<Vec<_>>() {
+            self.input(at, Input::ProgramFound(question, Ok("/bin/far".to_owned())));
+        }
     }
 
     /// A host loses its power.

@@ -294,3 +294,14 @@ fn so_many_may_be_suspended_and_what_is_being_saved_for_it_counts() {
     };
     assert_eq!(machine.void(cut), Void::Limit);
 }
+
+#[test]
+fn nothing_is_born_late_into_an_application_that_has_no_tasks() {
+    let mut machine = suspended(HostId::NONE);
+    let app = t(1, 1);
+    assert_eq!(machine.void(spawn(2, 7, 1, app)), Void::NoTask(app));
+    assert_eq!(
+        Agreed::decode(&machine.state.encode()),
+        Ok(machine.state.clone())
+    );
+}
