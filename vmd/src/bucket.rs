@@ -15,6 +15,7 @@ use rustix::process::nice;
 use std::{
     fs::File,
     io::Read,
+    panic,
     path::{Path, PathBuf},
     process::Stdio,
     sync::mpsc::{self, Receiver, SyncSender},
@@ -100,7 +101,9 @@ impl Pusher {
 
 fn work(root: &PathBuf, place: &str, wishes: &Receiver<()>) {
     for () in wishes {
-        match run(root) {
+        // Whoever starts a process that cannot begin may find that it was waited for, and panic.
+        let ran = panic::catch_unwind(|| run(root));
+        match ran.unwrap_or_else(|_| Err(anyhow::anyhow!("cannot start a process"))) {
             Ok(said) if said.is_empty() => {}
             Ok(said) => log::info!("{place}: {said}"),
             Err(error) => log::warn!(

@@ -10,15 +10,14 @@
 //! taken back, and who asked for it is told. One that waits for bytes is in order, however long. What
 //! one of them does at the target counts for those before it, which wait for it.
 //!
-//! They are started one after the other, by a thread of its own ([`crate::starter`]). One that is not
-//! started for as long hangs likewise.
+//! They are started one after the other, by a thread of its own ([`crate::starter`]). One that waits while
+//! none at all is started for as long hangs likewise.
 //!
 //! The daemon keeps an end of what such a process reads, to see whether there are bytes. It lets go of
 //! it as soon as the process has ended, so that whoever writes there is not left waiting.
 
-use crate::{images, transfer::Helpers};
+use crate::{images, sockets::is_readable, transfer::Helpers};
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
     process::{Pid, Signal},
 };
@@ -162,6 +161,8 @@ pub struct Carriers {
     last: u64,
     /// The numbers of those that are to be started, in order.
     starting: VecDeque<u64>,
+    /// So many were started, or could not be.
+    answers: u64,
 }
 
 impl Carriers {
@@ -209,6 +210,7 @@ impl Carriers {
         while let Some(answer) = helpers.answer() {
             let number = self.starting.pop_front();
             let number = number.expect("each answer is to an order");
+            self.answers += 1;
             let news = news.get_or_insert_with(Vec::new);
             match answer {
                 Ok((pid, words)) => self.begun(number, pid, words),
@@ -373,14 +375,17 @@ impl Carriers {
         let mut news = Vec::new();
         for place in due {
             let after = self.work_after(place);
+            // One that waits for its turn gets nearer to it with each that is started.
+            let before = self.answers;
             let carrier = &mut self.table[place];
             carrier.due = now + limits::MOVE_LOOK;
             if carrier.role == Role::Sender {
                 let read = carrier.pid.and_then(bytes_read);
                 news.extend(read.map(|bytes| News::Read(carrier.tid, bytes)));
             }
-            let work = carrier.work().map(|work| work + after);
-            let busy = carrier.input.as_ref().is_some_and(has_bytes);
+            let own = carrier.pid.map_or(Some(before), work);
+            let work = own.map(|work| work + after);
+            let busy = carrier.input.as_ref().is_some_and(is_readable);
             let idle = carrier.headway.look(work, busy);
             if idle < carrier.role.patience() {
                 continue;
@@ -408,7 +413,8 @@ impl Carriers {
         let next = carriers.find(|other| {
             role == Role::Receiver && (other.tid, other.role) == (tid, Role::Restorer)
         });
-        next.and_then(Carrier::work).unwrap_or(0)
+        let pid = next.and_then(|next| next.pid);
+        pid.and_then(work).unwrap_or(0)
     }
 }
 
@@ -429,21 +435,6 @@ impl Carrier {
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
     }
-
-    /// What it has done so far, see [`work`].
-    fn work(&self) -> Option<u64> {
-        self.pid.map_or(Some(0), work)
-    }
-}
-
-/// Whether there is something to read, or the end.
-fn has_bytes(input: &OwnedFd) -> bool {
-    let mut polled = [PollFd::new(input, PollFlags::IN)];
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    poll(&mut polled, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
 /// Time that the threads of a process have run, in nanoseconds; nothing where the system does not say.
@@ -466,7 +457,7 @@ fn bytes_read(pid: Pid) -> Option<u64> {
 /// What is to be read there now, in one line, without the name of the program.
 fn read_words(from: &OwnedFd) -> String {
     let mut bytes = [0; limits::MOVE_WORDS_MAX];
-    if !has_bytes(from) {
+    if !is_readable(from) {
         return String::new();
     }
     let count = rustix::io::read(from, &mut bytes).unwrap_or(0);

@@ -10,9 +10,10 @@ use crate::{
     context::{Context, Source},
     fault::{self, Strike},
     sockets::{READ_MIN, Read, read_into},
+    starter::Starter,
     transfer,
 };
-use mio::unix::SourceFd;
+use mio::{Waker, unix::SourceFd};
 use rustix::{
     fd::{AsFd, AsRawFd, OwnedFd},
     io::Errno,
@@ -20,14 +21,19 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, waitid},
 };
 use slab::Slab;
-use std::{collections::HashMap, io, process::Stdio};
+use std::{
+    collections::HashMap,
+    io,
+    process::{Command, Stdio},
+    sync::Arc,
+};
 use vm_machine::Input;
-use vm_wire::{Frame, FrameReader, Message, Op, Tid, coordinator::CoordinatorReady};
+use vm_wire::{Frame, FrameReader, Message, Op, Tid, coordinator::CoordinatorReady, limits};
 
 /// The first argument of the process.
 const COORDINATOR: &str = "coordinator";
 /// Bytes that wait for one that does not read, at most: then it is as good as gone.
-const WAITING_MAX: usize = 1024 * 1024;
+const WAITING_MAX: usize = limits::SNAPSHOT_MAX;
 
 #[derive(Debug)]
 struct Coordinator {
@@ -41,8 +47,9 @@ struct Coordinator {
 }
 
 /// All of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Coordinators {
+    starter: Starter<Command, (), io::Error>,
     table: Slab<Coordinator>,
     places: HashMap<u64, usize>,
 }
@@ -61,6 +68,19 @@ pub fn run_if_asked() -> Option<anyhow::Result<()>> {
 }
 
 impl Coordinators {
+    /// None yet. The event loop is woken when [`Coordinators::take_started`] has something.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new(waker: Arc<Waker>) -> io::Result<Coordinators> {
+        let start = |mut command: Command| Ok((Pid::from_child(&command.spawn()?), ()));
+        Ok(Coordinators {
+            starter: Starter::new("coordinate", start, waker)?,
+            table: Slab::new(),
+            places: HashMap::new(),
+        })
+    }
+
     /// Makes the socket of one: the end for its process. Without one, its end is told.
     pub fn open(&mut self, number: u64, context: &mut Context) -> Option<OwnedFd> {
         match self.try_open(number, context) {
@@ -95,7 +115,7 @@ impl Coordinators {
         Ok(theirs)
     }
 
-    /// Starts the process of one from this daemon's own program.
+    /// Has the process of one started from this daemon's own program.
     pub fn start(&mut self, number: u64, app: Tid, context: &mut Context) {
         let Some(socket) = self.open(number, context) else {
             return;
@@ -108,10 +128,30 @@ impl Coordinators {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         // The daemon reaps it like all that it did not expect.
-        if let Err(error) = command.spawn() {
-            // Its end of the socket is closed, which tells the rest.
-            log::warn!("a coordinator cannot be started: {error}");
+        self.starter.start(command);
+    }
+
+    /// Takes in which were started, or cannot be. Returns whether there was one.
+    pub fn take_started(&mut self) -> bool {
+        let mut some = false;
+        while let Some(answer) = self.starter.answer() {
+            some = true;
+            if let Err(error) = answer {
+                // Its end of the socket is closed, which tells the rest.
+                log::warn!("a coordinator cannot be started: {error}");
+            }
         }
+        some
+    }
+
+    /// See [`Starter::may_be_starting`].
+    pub fn may_be_starting(&self, child: Pid) -> bool {
+        self.starter.may_be_starting(child)
+    }
+
+    /// See [`Starter::waited`].
+    pub fn waited(&mut self, child: Pid) {
+        self.starter.waited(child);
     }
 
     /// Sends a frame; nothing happens if it is gone.

@@ -91,6 +91,8 @@ pub struct EventLoop {
     lease: LeaseTimer,
     turns: Turns,
     stops: u32,
+    /// Whether more children may have ended than were waited for.
+    reaps_on: bool,
     /// Whether SIGUSR1 destroys the links, for tests.
     cuts_links: bool,
     ended: Option<Result<String, String>>,
@@ -121,15 +123,17 @@ impl EventLoop {
                 parts.store,
             ),
             links: Links::new(parts.identity, parts.link_listener, &context)?,
+            coordinators: Coordinators::new(Arc::clone(&waker))
+                .context("cannot look after coordinators")?,
             processes: Processes::new(parts.spawner, waker)
                 .context("cannot look after processes")?,
             consoles: Consoles::default(),
-            coordinators: Coordinators::default(),
             daemon: parts.daemon,
             outbox: parts.outbox,
             lease: LeaseTimer::new().context("no timer for the lease")?,
             turns: Turns::default(),
             stops: 0,
+            reaps_on: false,
             cuts_links: fault::is_on("link-cut"),
             ended: None,
             poll,
@@ -288,7 +292,7 @@ impl EventLoop {
 
     fn heed_signals(&mut self) {
         let asked = self.signals.take();
-        if asked.reap {
+        if asked.reap || self.reaps_on {
             self.reap();
         }
         if asked.fault && self.cuts_links {
@@ -308,15 +312,20 @@ impl EventLoop {
     fn hear_starters(&mut self) {
         let carriers = self.moves.take_started(&self.processes, &mut self.context);
         let tasks = self.processes.take_started(&mut self.context);
-        if carriers || tasks {
+        let coordinators = self.coordinators.take_started();
+        if carriers || tasks || coordinators {
             self.moves.brought_back(&mut self.context);
             self.reap();
         }
     }
 
-    /// Waits for children that have ended.
+    /// Waits for children that have ended, for the next ones in the next turn.
     fn reap(&mut self) {
-        self.processes.reap_all(&mut self.context);
+        let (coordinators, context) = (&mut self.coordinators, &mut self.context);
+        self.reaps_on = self.processes.reap_some(coordinators, context);
+        if self.reaps_on {
+            self.context.ready.push(Source::Signals);
+        }
         self.moves.reaped(&self.processes, &mut self.context);
     }
 

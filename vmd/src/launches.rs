@@ -50,12 +50,20 @@ pub struct Launch {
     pub unwanted: bool,
 }
 
-/// All of them.
+/// Those that wait for each other.
 #[derive(Debug)]
-pub struct Launches {
+struct Lane {
     starter: Starter<Order, Started, Failed>,
     /// The first one is being started.
     queue: VecDeque<Launch>,
+}
+
+/// All of them: programs of tasks, of which one may not begin for long because its file is far away; and
+/// tasks that are brought back, of which each begins as this daemon's own program.
+#[derive(Debug)]
+pub struct Launches {
+    tasks: Lane,
+    images: Lane,
 }
 
 impl Launches {
@@ -65,20 +73,73 @@ impl Launches {
     /// What the system says.
     pub fn new(spawner: Spawner, waker: Arc<Waker>) -> io::Result<Launches> {
         Ok(Launches {
-            starter: Starter::new("start", move |order| start(&spawner, order), waker)?,
-            queue: VecDeque::new(),
+            tasks: Lane::new("start", spawner.clone(), Arc::clone(&waker))?,
+            images: Lane::new("bring back", spawner, waker)?,
         })
     }
 
     /// The process of a task is to be started.
     pub fn launch(&mut self, spec: Box<LaunchSpec>) {
         let console = spec.console.map(|terminal| terminal.is_some());
-        self.add(spec.tid, console, Order::Task(spec));
+        self.tasks.add(spec.tid, console, Order::Task(spec));
     }
 
     /// The process that becomes a task that was saved is to be started, see [`Spawner::bring_back`].
     pub fn bring_back(&mut self, tid: Tid, roll_back: bool, handed: [OwnedFd; 3]) {
-        self.add(tid, None, Order::Image { roll_back, handed });
+        self.images
+            .add(tid, None, Order::Image { roll_back, handed });
+    }
+
+    /// The process of a task that has none yet.
+    pub fn of(&mut self, tid: Tid) -> Option<&mut Launch> {
+        let mut launches = self.tasks.queue.iter_mut().chain(&mut self.images.queue);
+        launches.find(|launch| !launch.unwanted && launch.tid == tid)
+    }
+
+    /// A task is to have no process here.
+    pub fn discard(&mut self, tid: Tid) {
+        for lane in [&mut self.tasks, &mut self.images] {
+            lane.discard(tid);
+        }
+    }
+
+    /// Kills the process of a task if it is just being started.
+    pub fn kill(&self, tid: Tid) {
+        for lane in [&self.tasks, &self.images] {
+            lane.kill(tid);
+        }
+    }
+
+    /// The next one that was started, or cannot be.
+    pub fn next(&mut self) -> Option<(Launch, Result<Started, Failed>)> {
+        self.tasks.next().or_else(|| self.images.next())
+    }
+
+    /// None is to be started any more.
+    pub fn clear(&mut self) {
+        self.tasks.queue.clear();
+        self.images.queue.clear();
+    }
+
+    /// See [`Starter::may_be_starting`].
+    pub fn may_be_starting(&self, child: Pid) -> bool {
+        let mut lanes = [&self.tasks, &self.images].into_iter();
+        lanes.any(|lane| lane.starter.may_be_starting(child))
+    }
+
+    /// See [`Starter::waited`].
+    pub fn waited(&mut self, child: Pid) {
+        self.tasks.starter.waited(child);
+        self.images.starter.waited(child);
+    }
+}
+
+impl Lane {
+    fn new(name: &str, spawner: Spawner, waker: Arc<Waker>) -> io::Result<Lane> {
+        Ok(Lane {
+            starter: Starter::new(name, move |order| start(&spawner, order), waker)?,
+            queue: VecDeque::new(),
+        })
     }
 
     fn add(&mut self, tid: Tid, console: Option<bool>, order: Order) {
@@ -102,43 +163,27 @@ impl Launches {
         }
     }
 
-    /// The process of a task that has none yet.
-    pub fn of(&mut self, tid: Tid) -> Option<&mut Launch> {
-        let mut wanted = self.queue.iter_mut().filter(|launch| !launch.unwanted);
-        wanted.find(|launch| launch.tid == tid)
+    fn discard(&mut self, tid: Tid) {
+        for launch in self.queue.iter_mut().filter(|launch| launch.tid == tid) {
+            launch.unwanted = true;
+        }
+        let is_queued = |launch: &Launch| launch.order.is_some();
+        self.queue
+            .retain(|launch| !(launch.unwanted && is_queued(launch)));
     }
 
-    /// A task is to have no process here.
-    pub fn discard(&mut self, tid: Tid) {
-        if let Some(launch) = self.of(tid) {
-            launch.unwanted = true;
-            let is_queued = |launch: &Launch| launch.order.is_some();
-            self.queue
-                .retain(|launch| !(launch.unwanted && is_queued(launch)));
+    fn kill(&self, tid: Tid) {
+        let first = self.queue.front();
+        if first.is_some_and(|first| first.tid == tid && !first.unwanted) {
+            self.starter.kill_starting();
         }
     }
 
-    /// The next one that was started, or cannot be.
-    pub fn next(&mut self) -> Option<(Launch, Result<Started, Failed>)> {
+    fn next(&mut self) -> Option<(Launch, Result<Started, Failed>)> {
         let answer = self.starter.answer()?;
         let launch = self.queue.pop_front()?;
         self.start_first();
         Some((launch, answer.map(|(_, started)| started)))
-    }
-
-    /// None is to be started any more.
-    pub fn clear(&mut self) {
-        self.queue.clear();
-    }
-
-    /// See [`Starter::may_be_starting`].
-    pub fn may_be_starting(&self, child: Pid) -> bool {
-        self.starter.may_be_starting(child)
-    }
-
-    /// See [`Starter::waited`].
-    pub fn waited(&mut self, child: Pid) {
-        self.starter.waited(child);
     }
 }
 

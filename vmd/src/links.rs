@@ -22,7 +22,7 @@ use anyhow::bail;
 use mio::net::{TcpListener, TcpStream};
 use slab::Slab;
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     io,
     net::{Shutdown, SocketAddr},
     os::fd::OwnedFd,
@@ -55,7 +55,7 @@ pub struct Links {
     /// Connections that have to be further by then.
     deadlines: BTreeSet<(Time, ConnId)>,
     /// Accepted connections that have not said Hello.
-    strangers: usize,
+    strangers: HashSet<ConnId>,
     full: bool,
     lossy: Vec<usize>,
     offences: u64,
@@ -86,7 +86,7 @@ impl Links {
             table: Slab::new(),
             places: HashMap::new(),
             deadlines: BTreeSet::new(),
-            strangers: 0,
+            strangers: HashSet::new(),
             full: false,
             lossy: Vec::new(),
             offences: 0,
@@ -98,18 +98,17 @@ impl Links {
     /// Accepts who waits. Returns whether there may be more.
     pub fn accept(&mut self, context: &mut Context) -> bool {
         for _ in 0..ACCEPT_BATCH {
-            if self.strangers >= STRANGERS_MAX {
+            if self.strangers.len() >= STRANGERS_MAX {
                 self.full = true;
                 return false;
             }
             match self.listener.accept() {
-                Ok((socket, addr)) => {
-                    if let Err(error) = self.add(socket, addr, None, context) {
+                Ok((socket, addr)) => match self.add(socket, addr, None, context) {
+                    Ok(id) => drop(self.strangers.insert(id)),
+                    Err(error) => {
                         log::warn!("a connection from {addr} was refused: {error}");
-                    } else {
-                        self.strangers += 1;
                     }
-                }
+                },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error) if Spare::is_exhausted(&error) => {
                     log::error!("the limit of open files is reached: a connection was refused");
@@ -252,6 +251,7 @@ impl Links {
         self.end_of(place, context);
         let mut conn = self.table.remove(place);
         self.places.remove(&conn.id);
+        self.strangers.remove(&conn.id);
         match context.deregister(&mut conn.socket) {
             Ok(()) => self.images.push((ticket, conn.socket.into())),
             Err(error) => log::warn!("a connection cannot be handed on: {error}"),
@@ -314,9 +314,7 @@ impl Links {
         let (id, maker, addr) = (conn.id, conn.maker(), conn.addr);
         match self.identity.greet(conn.wanted, &hello) {
             Ok(host) => {
-                if maker == Maker::Them {
-                    self.strangers -= 1;
-                }
+                self.strangers.remove(&id);
                 if host == HostId::NONE {
                     conn.state = State::Joiner;
                     return Ok(());
@@ -379,6 +377,7 @@ impl Links {
         self.end_of(place, context);
         let mut conn = self.table.remove(place);
         self.places.remove(&conn.id);
+        self.strangers.remove(&conn.id);
         conn.queue.clear(&mut context.room);
     }
 
@@ -389,10 +388,6 @@ impl Links {
             State::Up(host) => Some(host),
             State::Joiner => {
                 context.inbox.push_back(Input::ConnGone(conn.id));
-                None
-            }
-            State::Stranger if conn.maker() == Maker::Them => {
-                self.strangers -= 1;
                 None
             }
             _ => conn.wanted,
@@ -519,7 +514,7 @@ impl Links {
                 _ => self.close(place, context),
             }
         }
-        if self.full && self.strangers < STRANGERS_MAX {
+        if self.full && self.strangers.len() < STRANGERS_MAX {
             self.full = false;
             context.ready.push(Source::LinkListener);
         }

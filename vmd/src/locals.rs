@@ -400,10 +400,16 @@ impl Locals {
 
     /// The enrolment failed, or a console broke the protocol: says so and closes.
     pub fn reject(&mut self, conn: ConnId, frame: &Frame, context: &mut Context) {
-        if let Some(&place) = self.others.get(&conn) {
-            self.push(place, frame.clone(), context);
-            self.flush(place, context);
-            self.close(place, context);
+        let step: [fn(&mut Self, usize, &Frame, &mut Context); 3] = [
+            |all, place, frame, context| all.push(place, frame.clone(), context),
+            |all, place, _, context| all.flush(place, context),
+            |all, place, _, context| all.close(place, context),
+        ];
+        for step in step {
+            // Each may have closed it.
+            if let Some(&place) = self.others.get(&conn) {
+                step(self, place, frame, context);
+            }
         }
     }
 

@@ -21,7 +21,7 @@ use rustix::{
     pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
     process::Pid,
 };
-use std::{collections::HashMap, io, process::Command, time::Duration};
+use std::{collections::HashMap, fs::File, io, process::Command, time::Duration};
 use vm_machine::{Copies, Input, SavedBy, Time, Written};
 use vm_store::CheckpointId;
 use vm_wire::{
@@ -213,7 +213,15 @@ impl Moves {
             }
             None => self.memories.written(tid),
         };
-        let image = image.and_then(|(image, length)| Ok((image.try_clone()?, image, length)));
+        let image = image.and_then(|(image, length)| {
+            let watched = match length {
+                None => image.try_clone()?,
+                // Memory, in which there are always bytes. Another hold on it would be let go here, and
+                // to give it back takes long.
+                Some(_) => File::open("/dev/null")?.into(),
+            };
+            Ok((watched, image, length))
+        });
         match image {
             Ok((input, image, length)) => {
                 let writer = self.store.writer((app, id), tid, &form, (image, length));

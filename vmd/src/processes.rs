@@ -5,12 +5,14 @@
 //! is also the subreaper of what tasks leave behind: such orphans become its children, are reaped
 //! here, and are killed at the latest when the daemon ends.
 //!
-//! Processes are started one after the other, by a thread of its own ([`crate::launches`]).
+//! Processes are started by threads of their own ([`crate::launches`]).
 
 use crate::{
     context::{Context, Source},
+    coordinators::Coordinators,
     launches::{Launch, Launches},
     lines::LineCutter,
+    sockets::is_readable,
     spawn::{self, Spawner, Started, Streams},
     starter,
     streams::{Output, Progress, Role, Stream, Typed},
@@ -44,6 +46,10 @@ const TERMINAL_TIME: Duration = Duration::from_millis(500);
 const KILL_TIME: Duration = Duration::from_secs(2);
 /// The exit code of a process that is no child cannot be known.
 const UNKNOWN_CODE: i32 = 255;
+/// Children that are waited for in one turn.
+const REAPED: usize = 64;
+/// Shares in which all is read that a task has written: more than a pipe holds.
+const SHARES: usize = 64;
 
 #[derive(Debug)]
 struct Process {
@@ -102,7 +108,7 @@ impl Processes {
     }
 
     /// Takes in what was started. Returns whether there was something: then children may have ended
-    /// that were left because they might have been this, see [`Processes::reap_all`].
+    /// that were left because they might have been this, see [`Processes::reap_some`].
     pub fn take_started(&mut self, context: &mut Context) -> bool {
         let mut some = false;
         while let Some((launch, started)) = self.launches.next() {
@@ -245,13 +251,19 @@ impl Processes {
         for place in outputs.into_iter().flatten() {
             let stream = &mut self.streams[place];
             if let Some(output) = stream.role.output() {
-                while let Progress::More = output.read(&stream.fd, tid, &mut context.inbox) {}
+                // What the task has left behind may never stop to write.
+                for _ in 0..SHARES {
+                    if output.read(&stream.fd, tid, &mut context.inbox) != Progress::More {
+                        break;
+                    }
+                }
             }
         }
     }
 
     /// Ends the process of a task that is another host's, and forgets it.
     pub fn discard(&mut self, tid: Tid) {
+        self.launches.kill(tid);
         self.launches.discard(tid);
         let Some(process) = self.tasks.remove(&tid) else {
             return;
@@ -357,24 +369,30 @@ impl Processes {
         }
     }
 
-    /// SIGCHLD: waits for all children that have ended, orphans of tasks among them, and takes in which
-    /// tasks were stopped or go on.
-    pub fn reap_all(&mut self, context: &mut Context) {
+    /// SIGCHLD: waits for children that have ended, orphans of tasks among them, and takes in which tasks
+    /// were stopped or go on. Returns whether there may be more that have ended: many may at once, and
+    /// turns stay short.
+    pub fn reap_some(&mut self, coordinators: &mut Coordinators, context: &mut Context) -> bool {
         while let Some((pid, stopped)) = spawn::take_stopped() {
             if let Some(tid) = self.tids.get(&pid) {
                 context.inbox.push_back(Input::Stopped(*tid, stopped));
             }
         }
-        while let Some(pid) = spawn::peek_ended() {
+        for _ in 0..REAPED {
+            let Some(pid) = spawn::peek_ended() else {
+                return false;
+            };
             let known = self.tids.get(&pid).copied();
             let reaped = match known {
                 Some(tid) => self.reap(tid, context),
                 // Who starts it tells first.
                 None if self.launches.may_be_starting(pid) => false,
                 None if context.helpers.may_be_starting(pid) => false,
+                None if coordinators.may_be_starting(pid) => false,
                 None => {
                     self.launches.waited(pid);
                     context.helpers.waited(pid);
+                    coordinators.waited(pid);
                     let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
                     let waited = rustix::process::waitid(WaitId::Pid(pid), flags);
                     if let Ok(Some(status)) = &waited {
@@ -384,9 +402,10 @@ impl Processes {
                 }
             };
             if !reaped {
-                return;
+                return false;
             }
         }
+        true
     }
 
     /// Takes the status of a task's process if it has ended. Returns whether it has.
@@ -397,10 +416,10 @@ impl Processes {
         if process.ended.is_some() {
             return false;
         }
+        let pidfd = self.streams[process.pidfd].fd.as_fd();
         let status = if process.child {
             // As long as the process was not waited for, its number means nobody else.
             let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-            let pidfd = self.streams[process.pidfd].fd.as_fd();
             let peek = rustix::process::waitid(WaitId::PidFd(pidfd), flags | WaitIdOptions::NOWAIT);
             if !matches!(peek, Ok(Some(_))) {
                 return false;
@@ -410,8 +429,11 @@ impl Processes {
                 Ok(Some(status)) => exit_status(&status),
                 _ => return false,
             }
-        } else {
+        } else if is_readable(pidfd) {
             ExitStatus::Code(UNKNOWN_CODE)
+        } else {
+            // What was ready in this place was another one's.
+            return false;
         };
         process.ended = Some(status);
         self.launches.waited(process.pid);
@@ -523,6 +545,9 @@ impl Processes {
     pub fn signal(&mut self, tid: Tid, number: i32) {
         if let Some(launch) = self.launches.of(tid) {
             launch.signals.push(number);
+            if number == Signal::KILL.as_raw() {
+                self.launches.kill(tid);
+            }
             return;
         }
         let Some(process) = self

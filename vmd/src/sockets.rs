@@ -2,7 +2,10 @@
 //! limit of open files is reached.
 
 use bytes::BytesMut;
-use rustix::io::{Errno, read};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::{Errno, read},
+};
 use std::{fs::File, io, os::fd::AsFd, time::Duration};
 
 /// Least room of one read: many small frames come with one call.
@@ -44,6 +47,16 @@ pub fn read_into(socket: impl AsFd, buffer: &mut BytesMut, room: usize) -> Resul
         Err(Errno::AGAIN) => Ok(Read::Nothing),
         Err(error) => Err(error),
     }
+}
+
+/// Whether there is something to read now, or the end; of a process: whether it has ended.
+pub fn is_readable(fd: impl AsFd) -> bool {
+    let mut polled = [PollFd::new(&fd, PollFlags::IN)];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut polled, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
 /// A descriptor kept back, so that a connection can be accepted, and closed, when there is no

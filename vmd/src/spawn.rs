@@ -30,7 +30,7 @@ use vm_wire::{
 };
 
 /// What every task's process starts with.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Spawner {
     /// The daemon's socket.
     pub socket: PathBuf,

@@ -3,13 +3,14 @@
 //! Who starts a process waits until that has become its program. It may be long: the program may lie
 //! in a file system that is far away, or the new process may get no processor for seconds. A daemon
 //! that waited for it would be lost, with all its tasks, once its lease ends. So a thread waits, one
-//! process after the other: one thread for the tasks ([`crate::launches`]), one for those that carry
-//! their images ([`crate::carriers`]), so that neither waits for the other. It lives as long as the
+//! process after the other: one thread for the programs of tasks and one for tasks that are brought back
+//! ([`crate::launches`]), one for those that carry their images ([`crate::carriers`]), one for
+//! coordinators ([`crate::coordinators`]), so that none waits for another's. It lives as long as the
 //! daemon, because the parent-death signal that ties a process to the daemon belongs to the thread that
 //! forked.
 
 use mio::Waker;
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 use std::{
     collections::HashSet,
     fs, io,
@@ -94,7 +95,19 @@ where
         let thread = format!("/proc/self/task/{}", self.thread.as_raw_nonzero());
         self.open > 0
             && !self.told.contains(&child)
-            && children(Path::new(&thread)).contains(&child)
+            // What cannot be known may be.
+            && children(Path::new(&thread)).is_none_or(|children| children.contains(&child))
+    }
+
+    /// Kills the child that is being started, if there is one: it may not become its program for long.
+    /// Its answer is as if it had, and then had been killed.
+    pub fn kill_starting(&self) {
+        let thread = format!("/proc/self/task/{}", self.thread.as_raw_nonzero());
+        let children = children(Path::new(&thread)).unwrap_or_default();
+        // Those without an answer were not waited for: their numbers mean nobody else.
+        for child in children.iter().filter(|child| !self.told.contains(child)) {
+            let _ = rustix::process::kill_process(*child, Signal::KILL);
+        }
     }
 
     /// A child was waited for: its number may be another one's.
@@ -107,16 +120,28 @@ where
 pub fn all_children() -> Vec<Pid> {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten();
     threads
-        .flat_map(|thread| thread.map_or_else(|_| Vec::new(), |thread| children(&thread.path())))
+        .filter_map(|thread| children(&thread.ok()?.path()))
+        .flatten()
         .collect()
 }
 
-/// The children of a thread that has this folder in /proc; none if it has ended.
-fn children(thread: &Path) -> Vec<Pid> {
-    let text = fs::read_to_string(thread.join("children")).unwrap_or_default();
-    text.split_ascii_whitespace()
-        .filter_map(|word| Pid::from_raw(word.parse().ok()?))
-        .collect()
+/// The children of a thread that has this folder in /proc; nothing if that cannot be read.
+fn children(thread: &Path) -> Option<Vec<Pid>> {
+    let text = fs::read_to_string(thread.join("children")).ok()?;
+    let numbers = text.split_ascii_whitespace();
+    let children = numbers.filter_map(|word| Pid::from_raw(word.parse().ok()?));
+    Some(children.collect())
+}
+
+/// The children of a thread die with it: so does this daemon then, which would go on without them.
+struct LivesAsLong;
+
+impl Drop for LivesAsLong {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::abort();
+        }
+    }
 }
 
 fn work<O, T, E>(
@@ -125,6 +150,7 @@ fn work<O, T, E>(
     done: &Sender<Answer<T, E>>,
     waker: &Waker,
 ) {
+    let _tie = LivesAsLong;
     for order in orders {
         if done.send(start(order)).is_err() {
             return;

@@ -154,20 +154,45 @@ fn beginning(daemon: &Daemon) -> Option<u32> {
     })
 }
 
-#[test]
-fn a_daemon_goes_on_while_a_program_takes_long_to_begin() {
-    let daemon = Daemon::start();
+/// Who runs a program that does not begin, who holds that up, and the process that is to become it.
+fn slow_to_begin(daemon: &Daemon) -> (Console, Holder, u32) {
     let program = daemon.dir().join("slow");
     fs::write(&program, "#!/bin/sh\necho began\n").expect("a file");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).expect("it is ours");
     let holder = Holder::of(&program);
-    let mut slow = Console::connect(&daemon);
+    let mut slow = Console::connect(daemon);
     let run = Request::Run {
         spawn: spawn(program.to_str().expect("a name"), &[]),
         terminal: None,
     };
     send(&mut slow.stream, &run.frame().asked(2)).expect("sent");
-    let pid = wait_for("a process that begins", || beginning(&daemon));
+    let pid = wait_for("a process that begins", || beginning(daemon));
+    (slow, holder, pid)
+}
+
+#[test]
+fn a_program_that_does_not_begin_can_be_killed() {
+    let daemon = Daemon::start();
+    let (mut slow, _holder, pid) = slow_to_begin(&daemon);
+    let mut other = Console::connect(&daemon);
+    let tid = match other.ask(&Request::Ps(None)) {
+        Answer::Ps(rows) => rows[0].tid,
+        answer => panic!("{answer:?}"),
+    };
+    assert_eq!(beginning(&daemon), Some(pid));
+    assert_eq!(other.ask(&Request::Signal(tid, 9)), Answer::Done);
+    let answer = Answer::read(&slow.frame()).expect("an answer");
+    assert!(matches!(answer, Answer::Started(_)), "{answer:?}");
+    let (status, out, _) = slow.finish();
+    assert_eq!((status, &out[..]), (ExitStatus::Signal(9), &b""[..]));
+    other.run("echo another", None);
+    assert_eq!(other.finish().1, b"another\n");
+}
+
+#[test]
+fn a_daemon_goes_on_while_a_program_takes_long_to_begin() {
+    let daemon = Daemon::start();
+    let (mut slow, holder, pid) = slow_to_begin(&daemon);
     let mut other = Console::connect(&daemon);
     assert!(matches!(other.ask(&Request::Conf), Answer::Conf(_)));
     assert_eq!(beginning(&daemon), Some(pid), "it waits no more");
