@@ -7,7 +7,7 @@
 //! daemons of those who watch the task: their notify waits for that number.
 //!
 //! When the host itself leaves, what is kept for one receiver goes to the daemon of that
-//! receiver's host, which becomes the keeper ([`Keeper::hand_over`], [`Keeper::take_over`]), and
+//! receiver's host, which becomes the keeper ([`Keeper::first`], [`Keeper::take_over`]), and
 //! goes along when the receiver moves ([`Keeper::kept_for`], [`Keeper::forget`]).
 
 use crate::{
