@@ -366,6 +366,8 @@ pub struct TaskAnswer {
     pub tid: Tid,
     /// Its incarnation there, as far as the sender knows.
     pub incarnation: u32,
+    /// The life of its application in which it asked: the next one may ask by the same number.
+    pub generation: u32,
     /// The number of the request.
     pub request: u64,
     /// The answer, a whole frame.

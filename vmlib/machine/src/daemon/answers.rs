@@ -5,7 +5,9 @@
 //! then. The task's new daemon knows from its belongings that its request is under way, and does
 //! not carry it out a second time; it does so only if the daemon that owes the answer is lost.
 //!
-//! An answer that is ahead of the log here waits until that has caught up.
+//! An answer that is ahead of the log here waits until that has caught up. One that was asked for in an
+//! earlier life of the application is dropped: what went back asks anew, perhaps something else by the
+//! same number.
 
 use super::{
     Daemon,
@@ -25,6 +27,7 @@ impl Daemon {
     pub(super) fn answer_far_task(
         &mut self,
         tid: Tid,
+        generation: u32,
         request: u64,
         answer: &Answer,
         out: &mut Outbox,
@@ -40,11 +43,21 @@ impl Daemon {
             _ => return,
         };
         let frame = frame.between(self.tid, tid).asked(request);
+        if self.life_of(tid) != generation {
+            return;
+        }
         if self.tasks.contains_key(&tid) {
             self.answer_task(tid, request, frame, out);
         } else {
             self.send_answer_after(tid, request, &frame);
         }
+    }
+
+    /// The life in which the application of a task is, as the log here knows it.
+    pub(super) fn life_of(&self, tid: Tid) -> u32 {
+        let state = self.agreement.state();
+        let task = state.living_task(tid);
+        task.map_or(0, |task| state.epochs(task.app).generation)
     }
 
     /// The task has moved: its answer goes after it.
@@ -56,6 +69,7 @@ impl Daemon {
         let answer = TaskAnswer {
             tid,
             incarnation,
+            generation: self.life_of(tid),
             request,
             answer: whole(answer),
         };
@@ -77,6 +91,9 @@ impl Daemon {
         let Some(frame) = frame_of(&answer.answer) else {
             return;
         };
+        if self.life_of(tid) != answer.generation {
+            return;
+        }
         if self.tasks.contains_key(&tid) {
             self.answer_task(tid, answer.request, frame, out);
         } else {

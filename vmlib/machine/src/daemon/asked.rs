@@ -51,8 +51,12 @@ pub(super) struct Driven {
 pub(super) enum MoveAsker {
     /// A console's, by its number.
     Console(crate::ConnId, u64),
-    /// A task's, by its number. It may have moved since.
-    Task(Tid, u64),
+    /// A task's, in that life of its application, by its number. It may have moved since.
+    Task {
+        tid: Tid,
+        generation: u32,
+        request: u64,
+    },
     /// This host's own, whose tasks are to leave.
     Drain,
     /// This daemon's own, since that application's policy says so.
@@ -231,7 +235,11 @@ impl Daemon {
     pub(super) fn answer_asker(&mut self, asker: MoveAsker, answer: &Answer, out: &mut Outbox) {
         match asker {
             MoveAsker::Console(conn, number) => self.answer_console(conn, number, answer, out),
-            MoveAsker::Task(tid, request) => self.answer_far_task(tid, request, answer, out),
+            MoveAsker::Task {
+                tid,
+                generation,
+                request,
+            } => self.answer_far_task(tid, generation, request, answer, out),
             // Its moves end where it is.
             MoveAsker::Drain => {}
             MoveAsker::Policy(app) => self.on_policy_answer(app, answer, out),

@@ -325,8 +325,6 @@ pub struct Daemon {
     lent: BTreeMap<u64, HostId>,
     /// Commits that other hosts' daemons wait for, by application and epoch.
     commits: BTreeMap<(Tid, u32), HostId>,
-    /// Tasks whose images could not be copied as increments: they are stored in full from then on.
-    full_images: BTreeSet<Tid>,
     /// Applications that go back, since when.
     recoveries: BTreeMap<Tid, Time>,
     /// Applications that were brought back, since when they run again.
@@ -445,7 +443,6 @@ impl Daemon {
             coming: BTreeMap::new(),
             lent: BTreeMap::new(),
             commits: BTreeMap::new(),
-            full_images: BTreeSet::new(),
             recoveries: BTreeMap::new(),
             again: BTreeMap::new(),
             room_looked: None,

@@ -145,7 +145,7 @@ impl Daemon {
             epoch,
             by,
             second: second.map(|host| self.host_name(host)),
-            full: self.full_images.contains(&tid),
+            full: self.tasks.get(&tid).is_some_and(|task| task.stored_in_full),
             compress: epochs.policy.compress,
         });
         true
@@ -302,8 +302,10 @@ impl Daemon {
             }
             Err(failed) => {
                 // Perhaps it does not have the base.
-                if part.base.is_some() {
-                    self.full_images.insert(tid);
+                if part.base.is_some()
+                    && let Some(task) = self.tasks.get_mut(&tid)
+                {
+                    task.stored_in_full = true;
                 }
                 let why = format!("it cannot be copied to host '{name}': {}", failed.text);
                 self.cannot_save(app, tid, &why, out);

@@ -169,7 +169,7 @@ impl Daemon {
             }
             Op::MoveTask => {
                 let ask = MoveTask::read(frame)?;
-                let asker = MoveAsker::Task(tid, frame.header.request);
+                let asker = self.asker_of(tid, frame.header.request);
                 match self.waits_for(ask.tid) {
                     true => self.park(tid, ask.tid, frame),
                     false => asked(self.ask_move(asker, ask.tid, ask.to.as_deref(), ask.way, out)),
@@ -177,7 +177,7 @@ impl Daemon {
             }
             Op::CheckTask => {
                 let ask = CheckTask::read(frame)?;
-                let asker = MoveAsker::Task(tid, frame.header.request);
+                let asker = self.asker_of(tid, frame.header.request);
                 match self.waits_for(ask.tid) {
                     true => self.park(tid, ask.tid, frame),
                     false => asked(self.ask_check(asker, ask.tid, out)),
@@ -185,12 +185,12 @@ impl Daemon {
             }
             Op::DrainHost => {
                 let ask = DrainHost::read(frame)?;
-                let asker = MoveAsker::Task(tid, frame.header.request);
+                let asker = self.asker_of(tid, frame.header.request);
                 asked(self.ask_drain(asker, &ask.host, DrainWay::default(), out))
             }
             Op::SaveApp => {
                 SaveApp::read(frame)?;
-                let asker = MoveAsker::Task(tid, frame.header.request);
+                let asker = self.asker_of(tid, frame.header.request);
                 match self.waits_for(tid) {
                     true => self.park(tid, tid, frame),
                     false => asked(self.ask_checkpoint(asker, tid, None, out)),
@@ -198,7 +198,7 @@ impl Daemon {
             }
             Op::SuspendApp => {
                 let SuspendApp { app, for_ms } = SuspendApp::read(frame)?;
-                let asker = MoveAsker::Task(tid, frame.header.request);
+                let asker = self.asker_of(tid, frame.header.request);
                 match self.waits_for(app) {
                     true => self.park(tid, app, frame),
                     false => asked(self.ask_suspend(asker, app, for_ms, out)),
@@ -206,7 +206,7 @@ impl Daemon {
             }
             Op::ResumeApp => {
                 let ResumeApp { app } = ResumeApp::read(frame)?;
-                let asker = MoveAsker::Task(tid, frame.header.request);
+                let asker = self.asker_of(tid, frame.header.request);
                 asked(self.ask_resume(asker, app, None, out))
             }
             Op::GroupChange => self.change_group(tid, GroupChange::read(frame)?),
@@ -220,6 +220,14 @@ impl Daemon {
                 }
             }
         })
+    }
+
+    fn asker_of(&self, tid: Tid, request: u64) -> MoveAsker {
+        MoveAsker::Task {
+            tid,
+            generation: self.life_of(tid),
+            request,
+        }
     }
 
     fn spawn_for_task(&mut self, tid: Tid, spawn: Spawn, request: u64, out: &mut Outbox) -> Reply {

@@ -45,7 +45,7 @@ impl Daemon {
         if let Some(task) = state.living_task(app).filter(|task| task.app != app) {
             let whole = task.app.show(self.machine);
             let refuse = |text: String| Err(Failed::new(FailKind::Refused, text));
-            if matches!(asker, MoveAsker::Task(..)) {
+            if matches!(asker, MoveAsker::Task { .. }) {
                 return refuse(format!(
                     "{name} is a task of application {whole}: a task suspends whole applications \
                      only; suspend that one, or have a person suspend the task (vm suspend {name})"
@@ -120,7 +120,7 @@ impl Daemon {
     ) -> Result<(), Failed> {
         let state = self.agreement.state();
         let name = app.show(self.machine);
-        let by_task = matches!(asker, MoveAsker::Task(..));
+        let by_task = matches!(asker, MoveAsker::Task { .. });
         if !by_task && state.living_task(app).is_some_and(|task| task.suspended) {
             return self.ask_resume_task(asker, app, host, out);
         }

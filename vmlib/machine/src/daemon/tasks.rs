@@ -54,6 +54,8 @@ pub(super) struct LocalTask {
     /// Whether it is saved by what its program gives at its safe points: until it has come to one, it
     /// goes on receiving.
     pub portable: bool,
+    /// Whether an increment of it could not be copied: here its images are stored in full from then on.
+    pub stored_in_full: bool,
     /// Whether the keeper had no room for one of its last chunks.
     pub not_kept: bool,
     /// What came for it before it enrolled, or while it stood still.
@@ -105,6 +107,7 @@ impl LocalTask {
             image: None,
             stopped: false,
             portable: false,
+            stored_in_full: false,
             not_kept: false,
             absent: Absent::default(),
             watches: BTreeSet::new(),

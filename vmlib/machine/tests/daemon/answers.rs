@@ -1,11 +1,17 @@
 //! Tasks ask for moves, of others and of themselves; the one answer finds them wherever they are.
 
-use crate::world::{Carry, Then, World, on};
+use crate::{
+    checkpoints::setting_in,
+    world::{Carry, Then, World, on},
+};
 use std::time::Duration;
 use vm_wire::{
     HostId, Message, Op, Tid,
     peer::MoveWay,
-    task::{CheckTask, Checked, DrainHost, Drained, FailKind, Failed, MoveTask, Moved},
+    task::{
+        CheckTask, Checked, DrainHost, Drained, FailKind, Failed, GroupAsk, GroupChange, GroupView,
+        MoveTask, Moved,
+    },
 };
 
 /// A master on n4, so many workers on n2; n1 leads, n3 is free.
@@ -149,4 +155,39 @@ fn if_the_daemon_that_owes_the_answer_dies_the_request_is_carried_out_anew() {
     // It is there already; that is the answer, and the only one.
     let failed = answer::<Moved>(&mut world, worker, number).expect_err("it is there");
     assert!(failed.text.contains("already"), "{failed}");
+}
+
+#[test]
+fn an_answer_that_is_owed_to_an_earlier_life_does_not_answer_the_next_one() {
+    let (mut world, master, workers) = setting_in(World::new(4));
+    let asker = workers[0];
+    let other = world.master(1, "other");
+    world.save(master);
+    world.carry = Carry::Held;
+    let number = world.request(asker, &to(other, 4));
+    world.run_until("it stands", |world| world.processes[&other].frozen);
+    // The asker's application goes back to before it asked, and asks something else by that number.
+    world.carry = Carry::Whole;
+    world.crash(3);
+    world.until_back(master, 2);
+    world.run_for(Duration::from_secs(1));
+    assert!(world.processes[&other].frozen, "its image is on its way");
+    assert_eq!(world.processes[&asker].host, HostId(2), "where it asked");
+    let group = "g".to_owned();
+    let ask = GroupAsk {
+        group: group.clone(),
+        version: 1,
+    };
+    world.request_again(asker, &ask, number);
+    world.arrive(other);
+    world.run_until("it has moved", |world| {
+        let process = &world.processes[&other];
+        process.host == HostId(4) && !process.frozen
+    });
+    world.run_for(Duration::from_secs(2));
+    assert!(world.answers(asker, number).is_empty());
+    let join = GroupChange { group, join: true };
+    world.ask::<GroupView>(master, &join).expect("it joins");
+    let view: GroupView = answer(&mut world, asker, number).expect("what it asked for");
+    assert_eq!(view.members, [(0, master)]);
 }

@@ -207,6 +207,7 @@ pub fn moves(visitor: &mut impl Visitor) {
         TaskAnswer {
             tid,
             incarnation,
+            generation: 2,
             request: 303,
             answer: bytes(b"a frame"),
         },
