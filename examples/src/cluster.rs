@@ -80,7 +80,9 @@ impl Cluster {
     /// # Errors
     /// When it cannot be started.
     pub fn bring(&mut self, programs: &Programs, index: usize) -> Result<()> {
-        let mut command = Command::new(programs.binary("vmd")?);
+        // In a session of its own, as on a host of its own: Linux gives the processor by sessions.
+        let mut command = Command::new("setsid");
+        command.arg(programs.binary("vmd")?);
         command.arg("--path").arg(programs.folder());
         command.arg("--store").arg(self.store());
         let secret = self.folder().join("secret");

@@ -6,7 +6,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs::{self, OpenOptions},
     io,
-    os::unix::process::CommandExt,
     path::PathBuf,
     process::{Child, Command, Stdio},
     thread,
@@ -54,8 +53,7 @@ impl Node {
             .arg(&self.dir)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(log)
-            .process_group(0);
+            .stderr(log);
         let process = command.spawn();
         self.process = Some(process.with_context(|| format!("starting {}", self.name))?);
         self.came = false;
