@@ -43,13 +43,25 @@ impl Daemon {
             _ => return,
         };
         let frame = frame.between(self.tid, tid).asked(request);
+        self.pass_answer(tid, generation, request, frame, out);
+    }
+
+    /// The answer goes to the task, here or where it is, unless its application has gone back since.
+    fn pass_answer(
+        &mut self,
+        tid: Tid,
+        generation: u32,
+        request: u64,
+        answer: Frame,
+        out: &mut Outbox,
+    ) {
         if self.life_of(tid) != generation {
             return;
         }
         if self.tasks.contains_key(&tid) {
-            self.answer_task(tid, request, frame, out);
+            self.answer_task(tid, request, answer, out);
         } else {
-            self.send_answer_after(tid, request, &frame);
+            self.send_answer_after(tid, request, &answer);
         }
     }
 
@@ -88,16 +100,8 @@ impl Daemon {
             self.early_answers.insert(tid, answer);
             return;
         }
-        let Some(frame) = frame_of(&answer.answer) else {
-            return;
-        };
-        if self.life_of(tid) != answer.generation {
-            return;
-        }
-        if self.tasks.contains_key(&tid) {
-            self.answer_task(tid, answer.request, frame, out);
-        } else {
-            self.send_answer_after(tid, answer.request, &frame);
+        if let Some(frame) = frame_of(&answer.answer) {
+            self.pass_answer(tid, answer.generation, answer.request, frame, out);
         }
     }
 

@@ -234,7 +234,7 @@ impl Daemon {
         self.counters.moves.came += 1;
         self.tasks.insert(tid, task);
         self.routes.set_connected(tid, !arrived.lost && !rests);
-        let generation = app.map_or(0, |app| self.agreement.state().epochs(app).generation);
+        let generation = self.life_of(tid);
         match rests {
             // No image comes.
             true => out.push_back(Output::Discard(tid)),
