@@ -129,6 +129,13 @@ pub fn take_back(all: &[Advice]) {
     }
 }
 
+/// Gives advice of one kind again.
+pub fn give_again(all: &[Advice], advice: i32) {
+    let index = KINDS.iter().position(|kind| kind.given == advice);
+    let given = |at: &&Advice| index.is_some_and(|index| at.kinds & 1 << index != 0);
+    all.iter().filter(given).for_each(|at| advise(at, advice));
+}
+
 /// Gives the advice again; what is not allowed or known here is not needed to be right.
 pub fn give(all: &[Advice]) {
     const MLOCK2: usize = 325;

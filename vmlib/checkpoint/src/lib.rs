@@ -31,6 +31,7 @@ mod copied;
 mod deadline;
 mod deaf;
 mod dirty;
+mod droppable;
 
 mod facts;
 mod fault;

@@ -11,7 +11,7 @@
 use crate::{
     Carry,
     advice::{self, Advice},
-    arena, deadline,
+    arena, deadline, droppable,
     fault::{Fault, Outcome, Step as _},
     files,
     locks::Lock,
@@ -53,6 +53,8 @@ pub struct Plan {
     pub mappings: &'static [Mapping],
     /// What the kernel was told of it.
     pub advice: &'static [Advice],
+    /// What of it the kernel may empty.
+    pub droppable: &'static [[u64; 2]],
     /// Texts.
     pub names: &'static [u8],
     /// What the kernel is told of its memory.
@@ -177,6 +179,7 @@ fn prepare(plan: &Plan, image: i32, contents: i32, roll_back: bool) -> Outcome<u
             0,
         );
     }
+    droppable::make(plan.droppable)?;
     advice::give(plan.advice);
     let contents = take_over(plan, image, contents)?;
     shift_deadlines(plan);

@@ -10,7 +10,7 @@ use crate::{
     arena,
     content::{self, Known},
     copied::in_copy,
-    deaf, facts,
+    deaf, droppable, facts,
     fault::{Outcome, refuse},
     files::{self, Wish},
     locks::{self, Lock},
@@ -385,6 +385,7 @@ fn write(
         locks,
         mappings: kept,
         advice,
+        droppable: droppable::find(kept, advice)?,
         // SAFETY: the names stay in the arena.
         names: unsafe { std::slice::from_raw_parts(names.all().as_ptr(), names.all().len()) },
         memory: facts.memory,

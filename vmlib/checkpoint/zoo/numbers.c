@@ -1,12 +1,73 @@
 /* Generators of random numbers go on where they were; the kernel's numbers are new ones, so that no
- * two lives draw the same. */
+ * two lives draw the same. So are those of C libraries that keep a state of the kernel's generator in
+ * memory that may be emptied: a life begins with it empty, and so does a child. */
 #include "zoo.h"
+#include <dlfcn.h>
+#include <stdint.h>
+#include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/wait.h>
+
+#ifndef MAP_DROPPABLE
+#define MAP_DROPPABLE 8
+#endif
+
+static long page;
+
+/* Two pages between other memory that can be written, which is kept. */
+static unsigned char *new_memory(void) {
+    int rights = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    unsigned char *all = mmap(NULL, 4 * page, rights, flags, -1, 0);
+    ZOO_CHECK(all != MAP_FAILED);
+    memset(all, 3, 4 * page);
+    int may_be_emptied = MAP_DROPPABLE | MAP_ANONYMOUS | MAP_FIXED;
+    void *memory = mmap(all + page, 2 * page, rights, may_be_emptied, -1, 0);
+    if (memory == MAP_FAILED) {
+        printf("note: this kernel knows no memory that may be emptied\n");
+        return NULL;
+    }
+    memset(memory, 4, page);
+    return memory;
+}
+
+static void is_wiped_in_a_child(unsigned char *memory) {
+    memory[1] = 5;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(memory[1]);
+    int status;
+    ZOO_CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* The kernel's generator in the process, called as C libraries do that have it. */
+typedef ssize_t generator(void *numbers, size_t len, unsigned flags, void *state, size_t state_len);
+
+static generator *the_generator(size_t *state_len) {
+    struct {
+        uint32_t state_len, rights, flags, reserved[13];
+    } wants;
+    void *vdso = dlopen("linux-vdso.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    generator *found = vdso ? (generator *)dlsym(vdso, "__vdso_getrandom") : NULL;
+    if (found == NULL || found(NULL, 0, 0, &wants, ~(size_t)0) != 0) {
+        printf("note: this kernel puts no generator into processes\n");
+        return NULL;
+    }
+    ZOO_CHECK(wants.flags == (MAP_DROPPABLE | MAP_ANONYMOUS) && wants.state_len <= page);
+    *state_len = wants.state_len;
+    return found;
+}
 
 int main(void) {
     int expected[3];
     unsigned own = 7;
     unsigned char before[16], after[16];
+    page = sysconf(_SC_PAGESIZE);
+    unsigned char *memory = new_memory();
+    size_t state_len = 0;
+    generator *drawn = memory ? the_generator(&state_len) : NULL;
+    uint64_t number = 0;
+    if (drawn)
+        ZOO_CHECK(drawn(&number, sizeof number, 0, memory + page, state_len) == sizeof number);
     zoo_begin();
     for (int turn = 0; turn < 2; turn++) {
         srand(5), srand48(6), own = 7;
@@ -16,7 +77,17 @@ int main(void) {
             expected[0] = rand(), expected[1] = (int)lrand48(), expected[2] = rand_r(&own);
     }
     ZOO_CHECK(getrandom(before, sizeof before, 0) == sizeof before);
-    zoo_save_point();
+    int lives = zoo_save_point();
+    if (memory != NULL) {
+        ZOO_CHECK(memory[-1] == 3 && memory[2 * page] == 3);
+        for (long at = 0; lives > 0 && at < 2 * page; at++)
+            ZOO_CHECK(memory[at] == 0);
+        is_wiped_in_a_child(memory);
+    }
+    if (drawn) {
+        ZOO_CHECK(drawn(&number, sizeof number, 0, memory + page, state_len) == sizeof number);
+        printf("note: drew %016llx in the process\n", (unsigned long long)number);
+    }
     ZOO_CHECK(rand() == expected[0] && lrand48() == expected[1] && rand_r(&own) == expected[2]);
     ZOO_CHECK(getrandom(after, sizeof after, 0) == sizeof after);
     ZOO_CHECK(memcmp(before, after, sizeof before) != 0);
