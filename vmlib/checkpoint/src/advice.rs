@@ -11,7 +11,7 @@
 use crate::{
     arena::List,
     fault::Outcome,
-    proc,
+    memory, proc,
     raw::{
         format::MAPPINGS_MAX,
         sys::{self, nr},
@@ -114,8 +114,10 @@ fn kinds_of(flags: &[u8]) -> u32 {
 }
 
 fn advise(at: &Advice, advice: i32) {
-    // SAFETY: none of these changes what memory holds.
-    unsafe { sys::call3(nr::MADVISE, at.start, at.len, advice as usize) };
+    let start = at.start as u64;
+    // SAFETY: none of these changes what memory holds. What is not allowed or known here is not needed
+    // to be right.
+    let _ = unsafe { memory::advise(start..start + at.len as u64, advice) };
 }
 
 /// Before the process is copied: the copy is to have all memory. To be undone by [`give`].

@@ -10,10 +10,10 @@ use crate::{
     advice::{self, Advice},
     arena::List,
     fault::{Outcome, Step as _},
-    memory::FROM_FILE,
+    memory,
     raw::{
-        format::{MAPPINGS_MAX, Mapping, PRIVATE},
-        sys::{self, Errno, nr},
+        format::{MAPPINGS_MAX, Mapping},
+        sys::{self, Errno},
     },
 };
 
@@ -30,12 +30,13 @@ pub fn find(mappings: &[Mapping], advice: &[Advice]) -> Outcome<&'static [[u64; 
     let mut list = unsafe { List::<[u64; 2]>::new(MAPPINGS_MAX)? };
     for mapping in mappings {
         let len = mapping.end - mapping.start;
-        let is_like_it = mapping.kind == PRIVATE
-            && mapping.object_len != FROM_FILE
+        let is_like_it = memory::is_anonymous(mapping)
             && mapping.name.len == 0
             && mapping.prot == RIGHTS as u32
             && len <= LEN_MAX;
-        if is_like_it && !may_be_dumped(mapping.start as usize, len as usize) {
+        // SAFETY: it does not change what memory holds.
+        let dump = || unsafe { memory::advise(mapping.start..mapping.end, libc::MADV_DODUMP) };
+        if is_like_it && dump() == Err(Errno(libc::EINVAL)) {
             list.push([mapping.start, mapping.end], "mappings")?;
         }
     }
@@ -43,27 +44,20 @@ pub fn find(mappings: &[Mapping], advice: &[Advice]) -> Outcome<&'static [[u64; 
     Ok(list.into_static())
 }
 
-fn may_be_dumped(start: usize, len: usize) -> bool {
-    // SAFETY: it does not change what memory holds.
-    let value = unsafe { sys::call3(nr::MADVISE, start, len, libc::MADV_DODUMP as usize) };
-    sys::check(value) != Err(Errno(libc::EINVAL))
-}
-
 /// In a process that is brought back: has that memory, empty. A kernel that does not know it gives
 /// ordinary memory that children do not get either.
 pub fn make(all: &[[u64; 2]]) -> Outcome<()> {
     for &[start, end] in all {
-        let (start, len) = (start as usize, (end - start) as usize);
         let map = |kind| {
             let flags = libc::MAP_ANONYMOUS | libc::MAP_FIXED | kind;
-            sys::map(start, len, RIGHTS, flags)
+            sys::map(start as usize, (end - start) as usize, RIGHTS, flags)
         };
         map(MAP_DROPPABLE)
             .or_else(|_| map(libc::MAP_PRIVATE))
             .step("getting memory that may be emptied")?;
         for advice in [libc::MADV_WIPEONFORK, libc::MADV_DONTDUMP] {
             // SAFETY: they do not change what memory holds.
-            unsafe { sys::call3(nr::MADVISE, start, len, advice as usize) };
+            unsafe { memory::advise(start..end, advice) }.step("giving advice for memory")?;
         }
     }
     Ok(())

@@ -447,6 +447,22 @@ impl Drop for Pages {
 /// content too.
 pub const FROM_FILE: u64 = u64::MAX;
 
+/// Whether it is private memory of no file.
+pub fn is_anonymous(mapping: &Mapping) -> bool {
+    mapping.kind == PRIVATE && mapping.object_len != FROM_FILE
+}
+
+/// Tells the kernel of memory, as `madvise` does.
+///
+/// # Safety
+/// Nobody needs what the advice throws away, if it does.
+pub unsafe fn advise(range: Range<u64>, advice: i32) -> sys::Result<()> {
+    let (start, len) = (range.start as usize, (range.end - range.start) as usize);
+    // SAFETY: promised by the caller.
+    let value = unsafe { sys::call3(nr::MADVISE, start, len, advice as usize) };
+    sys::check(value).map(|_| ())
+}
+
 /// The part of a private mapping of a file that can be read: not what lies behind the file's end.
 fn readable(range: Range<u64>, with: &mut impl FnMut(Range<u64>) -> Outcome<()>) -> Outcome<()> {
     if populate(&range) {
@@ -470,9 +486,8 @@ fn readable(range: Range<u64>, with: &mut impl FnMut(Range<u64>) -> Outcome<()>)
 }
 
 fn populate(range: &Range<u64>) -> bool {
-    let (start, len) = (range.start as usize, (range.end - range.start) as usize);
     // SAFETY: it reads pages, as the program could.
-    unsafe { sys::call3(nr::MADVISE, start, len, libc::MADV_POPULATE_READ as usize) >= 0 }
+    unsafe { advise(range.clone(), libc::MADV_POPULATE_READ).is_ok() }
 }
 
 /// Makes mappings without the right to read readable while it exists.

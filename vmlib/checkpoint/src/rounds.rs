@@ -16,7 +16,7 @@ use crate::{
     out::{self, Out},
     precopy::Task,
     raw::{
-        format::{CPU, Mapping, Name, PRIVATE, Plain, SPACE},
+        format::{CPU, Mapping, Name, Plain, SPACE},
         processor,
     },
     save,
@@ -86,8 +86,7 @@ impl Rounds {
         for mapping in all.iter_mut() {
             // The table was read in parts, while it changed.
             let wanted = mapping.start >= last
-                && mapping.kind == PRIVATE
-                && mapping.object_len != memory::FROM_FILE
+                && memory::is_anonymous(mapping)
                 && mapping.prot & rights == rights
                 && !own.contains(&(mapping.start as usize));
             if !wanted {

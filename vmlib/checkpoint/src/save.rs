@@ -22,7 +22,7 @@ use crate::{
     raw::{
         format::{
             BLOCK, DENSE, FACTS, FILE, FILES, FULL, Facts, FileRecord, GONE, MAPPINGS, Mapping,
-            NAMES, PRIVATE, Plain, SHARED, THREADS, ThreadRecord,
+            NAMES, Plain, SHARED, THREADS, ThreadRecord,
         },
         processor, sys,
     },
@@ -535,7 +535,7 @@ fn pieces(
     for mapping in mappings {
         let first = list.all().len();
         let mut add = |range: Range<u64>| list.push([range.start, range.end], "pieces of memory");
-        let is_anonymous = mapping.kind == PRIVATE && mapping.object_len != memory::FROM_FILE;
+        let is_anonymous = memory::is_anonymous(mapping);
         let is_open = mapping.prot & libc::PROT_READ as u32 != 0;
         let watched = missed.filter(|_| is_anonymous);
         let zeros = zeros.filter(|_| is_anonymous && is_open);

@@ -11,11 +11,8 @@
 use crate::{
     arena::{self, List},
     fault::Outcome,
-    memory::{FROM_FILE, PAGE, Pages},
-    raw::{
-        format::{GROWS_DOWN, MAPPINGS_MAX, Mapping, PRIVATE},
-        sys::{self, nr},
-    },
+    memory::{self, PAGE, Pages},
+    raw::format::{GROWS_DOWN, MAPPINGS_MAX, Mapping},
 };
 use std::{
     arch::x86_64::{_MM_HINT_NTA, _mm_prefetch},
@@ -52,8 +49,7 @@ impl Spare {
         let mut list = unsafe { List::<[u64; 2]>::new(2 * MAPPINGS_MAX)? };
         let mut end_of_other = 0;
         for mapping in mappings {
-            let is_plain = mapping.kind == PRIVATE
-                && mapping.object_len != FROM_FILE
+            let is_plain = memory::is_anonymous(mapping)
                 && mapping.prot as i32 == libc::PROT_READ | libc::PROT_WRITE
                 && mapping.flags & GROWS_DOWN == 0;
             // Right behind the code and the constants of a program or library, which are of no file
@@ -82,7 +78,7 @@ impl Spare {
         for part in self.within(range) {
             // SAFETY: private memory of the program, which does not run in this copy. What the
             // kernel refuses to take stays.
-            unsafe { advise(part, libc::MADV_DONTNEED) };
+            let _ = unsafe { memory::advise(part, libc::MADV_DONTNEED) };
         }
     }
 
@@ -143,17 +139,9 @@ impl Withheld {
         for [start, end] in self.0 {
             // SAFETY: it changes nothing in this process. What the kernel refuses to withhold is
             // copied, and left out as zeros there.
-            unsafe { advise(*start..*end, advice) };
+            let _ = unsafe { memory::advise(*start..*end, advice) };
         }
     }
-}
-
-/// # Safety
-/// Nobody needs what the advice throws away.
-unsafe fn advise(range: Range<u64>, advice: i32) {
-    let (start, len) = (range.start as usize, (range.end - range.start) as usize);
-    // SAFETY: promised by the caller.
-    unsafe { sys::call3(nr::MADVISE, start, len, advice as usize) };
 }
 
 /// Calls `with` for the pieces of a range that are worth writing, by address, and gives back what lies
@@ -225,6 +213,7 @@ fn fetch(address: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::raw::{format::PRIVATE, sys};
 
     /// So many pages of zeros that were touched; in these is a byte.
     fn memory(pages: u64, filled: &[u64]) -> Range<u64> {
@@ -394,7 +383,7 @@ mod tests {
                 (own.end - own.start) as u64 + 5 * MIB,
             ),
         ];
-        mappings[0].object_len = FROM_FILE;
+        mappings[0].object_len = memory::FROM_FILE;
         mappings[5].flags = GROWS_DOWN;
         (mappings[6].prot, mappings[7].prot) = (5, 1);
         (mappings[9].prot, mappings[10].prot, mappings[12].prot) = (5, 0, 0);
