@@ -86,10 +86,11 @@ impl Daemon {
         });
     }
 
-    pub(super) fn on_launched(&mut self, tid: Tid, pid: u32) {
+    pub(super) fn on_launched(&mut self, tid: Tid, pid: u32, out: &mut Outbox) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.pid = pid;
         }
+        self.review_measurements(tid, out);
     }
 
     pub(super) fn on_launch_failed(&mut self, tid: Tid, failed: &Failed, out: &mut Outbox) {
@@ -121,6 +122,7 @@ impl Daemon {
             None => self.end_run(tid, status, out),
         }
         self.review_flush(app, out);
+        self.review_measurements(tid, out);
         self.forget_task(tid, out);
     }
 

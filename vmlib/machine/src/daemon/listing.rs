@@ -1,9 +1,11 @@
 //! The tasks of the machine with what they use, as `vm ps` shows them.
 //!
 //! Who the tasks are, the agreed state says; what they use, the daemons of their hosts measure. A
-//! host that does not answer within [`limits::USAGE_WAIT`] leaves its rows without figures.
+//! host that does not answer within [`limits::USAGE_WAIT`] leaves its rows without figures. A host on
+//! which processes are just being started measures when they are, or after [`limits::START_WAIT`]: so
+//! who lists a task that was spawned a moment ago sees its process.
 
-use super::{Daemon, Question, Timer};
+use super::{Daemon, Question, Timer, tasks::LocalTask};
 use crate::{ConnId, Outbox, Output};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
@@ -50,7 +52,7 @@ impl Daemon {
         };
         for host in awaited {
             if host == self.me {
-                out.push_back(Output::MeasureUsage(question));
+                self.measure(question, out);
             } else if !self.send_order(host, &Order::UsageAsk(UsageAsk { question })) {
                 listing.awaited.remove(&host);
             }
@@ -69,6 +71,40 @@ impl Daemon {
     fn rows_of(&self, app: Option<Tid>) -> impl Iterator<Item = (Tid, &crate::Task)> {
         let wanted = move |(_, task): &(Tid, &crate::Task)| app.is_none_or(|app| task.app == app);
         self.agreement.state().living_tasks().filter(wanted)
+    }
+
+    /// Measures what the tasks here use, those too whose processes are being started now.
+    pub(super) fn measure(&mut self, question: u64, out: &mut Outbox) {
+        let starting = |(_, task): &(&Tid, &LocalTask)| task.is_starting();
+        let starting: BTreeSet<Tid> = self
+            .tasks
+            .iter()
+            .filter(starting)
+            .map(|(tid, _)| *tid)
+            .collect();
+        if starting.is_empty() {
+            return out.push_back(Output::MeasureUsage(question));
+        }
+        self.measurements.insert(question, starting);
+        let due = self.now + limits::START_WAIT;
+        self.set_timer(due, Timer::Measure(question));
+    }
+
+    /// The process of a task was started, or will not be.
+    pub(super) fn review_measurements(&mut self, tid: Tid, out: &mut Outbox) {
+        self.measurements.retain(|question, starting| {
+            starting.remove(&tid);
+            if starting.is_empty() {
+                out.push_back(Output::MeasureUsage(*question));
+            }
+            !starting.is_empty()
+        });
+    }
+
+    pub(super) fn on_measure_due(&mut self, question: u64, out: &mut Outbox) {
+        if self.measurements.remove(&question).is_some() {
+            out.push_back(Output::MeasureUsage(question));
+        }
     }
 
     /// The shell measured what the tasks here use.

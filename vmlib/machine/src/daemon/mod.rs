@@ -187,6 +187,8 @@ enum Timer {
     Parked(Tid, u64),
     /// A listing waited long enough for the other hosts.
     Listing(u64),
+    /// A measurement waited long enough for processes that are being started.
+    Measure(u64),
     /// A run's end waited long enough for the last lines.
     Flush(Tid),
     /// A stage of a move takes too long, or is in doubt.
@@ -290,6 +292,8 @@ pub struct Daemon {
     /// The hosts that wait for the last lines of an application's tasks here.
     flushes: BTreeMap<Tid, BTreeSet<HostId>>,
     listings: BTreeMap<u64, Listing>,
+    /// Measurements that wait for processes here that are being started, by their questions.
+    measurements: BTreeMap<u64, BTreeSet<Tid>>,
     /// Tasks here that are on their way to other hosts.
     leaving: BTreeMap<Tid, Leaving>,
     /// Tasks of other hosts that are on their way here.
@@ -424,6 +428,7 @@ impl Daemon {
             runs: BTreeMap::new(),
             flushes: BTreeMap::new(),
             listings: BTreeMap::new(),
+            measurements: BTreeMap::new(),
             leaving: BTreeMap::new(),
             arriving: BTreeMap::new(),
             early_offers: BTreeMap::new(),
@@ -512,7 +517,7 @@ impl Daemon {
             Input::TaskGone(tid) => self.on_task_gone(tid),
             Input::ProcessEnded(tid, status) => self.on_process_ended(tid, status, out),
             Input::LaunchFailed(tid, failed) => self.on_launch_failed(tid, &failed, out),
-            Input::Launched(tid, pid) => self.on_launched(tid, pid),
+            Input::Launched(tid, pid) => self.on_launched(tid, pid, out),
             Input::TaskOutput { tid, stream, bytes } => {
                 self.on_task_output(tid, stream, bytes, out);
             }
@@ -564,6 +569,7 @@ impl Daemon {
                 Timer::Reconnect(host) => self.on_reconnect(host, out),
                 Timer::Parked(tid, request) => self.on_parked_too_long(tid, request, out),
                 Timer::Listing(question) => self.on_listing_over(question, out),
+                Timer::Measure(question) => self.on_measure_due(question, out),
                 Timer::Flush(app) => self.on_flush_over(app, out),
                 Timer::Move(tid, incarnation) => self.on_move_due(tid, incarnation, out),
                 Timer::Coordinator(app, number) => self.on_coordinator_due(app, number, out),

@@ -63,7 +63,7 @@ impl Daemon {
             Ok(Order::Kept(kept)) => self.on_kept(host, &kept.frame, out),
             Ok(Order::UsageAsk(ask)) => {
                 let question = self.question(Question::Usage(host, ask.question));
-                out.push_back(Output::MeasureUsage(question));
+                self.measure(question, out);
             }
             Ok(Order::Usage(Usage { question, rows })) => {
                 self.on_listing_rows(question, host, rows, out);

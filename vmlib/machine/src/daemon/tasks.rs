@@ -77,6 +77,11 @@ pub(super) struct LocalTask {
 }
 
 impl LocalTask {
+    /// Whether it has no process yet: that of its program is being started.
+    pub fn is_starting(&self) -> bool {
+        self.process && self.token.is_some() && self.pid == 0
+    }
+
     /// Whether it runs: neither starts nor ends.
     pub fn is_settled(&self) -> bool {
         self.connected && !self.leaving && !self.exiting

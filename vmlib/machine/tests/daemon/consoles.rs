@@ -7,6 +7,7 @@ use vm_wire::{
     Body, Frame, HostId, Message, Op, Tid,
     agreed::ExitStatus,
     console::{self, Answer, Output, Request, RunEnd, RunSignal, WindowSize},
+    limits,
     task::{FailKind, Place},
     version::Offer,
 };
@@ -213,6 +214,41 @@ fn the_listing_shows_every_task_with_what_it_uses() {
     assert_eq!(all.iter().filter(|row| row.usage.is_some()).count(), 2);
     let unknown = world.console(2, conn, &Request::Ps(Some(tid(9, 9))));
     assert_eq!(failure(unknown), FailKind::NoSuchTask);
+}
+
+#[test]
+fn the_listing_waits_for_processes_that_are_being_started() {
+    let mut world = World::new(2);
+    let conn = world.conn();
+    let start = |world: &mut World, program| {
+        let ask = Request::Spawn(spawn(program, 1, on(2)));
+        match world.console(1, conn, &ask) {
+            Answer::Started(tids) => tids[0],
+            other => panic!("{other:?}"),
+        }
+    };
+    let measured = |world: &mut World, meanwhile: &dyn Fn(&mut World)| {
+        let number = world.console_request(1, conn, &Request::Ps(None));
+        world.run_for(limits::START_WAIT / 2);
+        assert_eq!(world.console_answer(conn, number), None);
+        meanwhile(world);
+        world.run_until("the listing", |world| {
+            world.console_answer(conn, number).is_some()
+        });
+        let Some(Answer::Ps(rows)) = world.console_answer(conn, number) else {
+            panic!("no listing")
+        };
+        let measured = rows.into_iter().filter(|row| row.usage.is_some());
+        measured.map(|row| row.tid).collect::<Vec<_>>()
+    };
+    let (old, slow) = (start(&mut world, "silent"), start(&mut world, "slow"));
+    // One that does not start takes no figures from the other.
+    assert_eq!(measured(&mut world, &|_| {}), [old]);
+    let starts = |world: &mut World| world.start_slow(true);
+    assert_eq!(measured(&mut world, &starts), [old, slow]);
+    start(&mut world, "slow");
+    let fails = |world: &mut World| world.start_slow(false);
+    assert_eq!(measured(&mut world, &fails), [old, slow]);
 }
 
 #[test]

@@ -11,7 +11,8 @@ use std::{
     time::Duration,
 };
 use vm_machine::{
-    AgreementConfig, ConnId, Daemon, DaemonConfig, Endpoint, Input, Outbox, Output, Time,
+    AgreementConfig, ConnId, Daemon, DaemonConfig, Endpoint, Input, LaunchSpec, Outbox, Output,
+    Time,
 };
 use vm_wire::{
     Frame, HostId, MachineId, Message, Op, Tid,
@@ -104,6 +105,8 @@ pub struct World {
     pub noted: Vec<String>,
     /// Hosts that look for the program "far", which takes until [`World::find_far`].
     pub far: Vec<(HostId, u64)>,
+    /// Processes of the program "slow", which takes until [`World::start_slow`].
+    pub slow: Vec<(HostId, Box<LaunchSpec>)>,
     /// Whether processes survive SIGTERM.
     pub stubborn: bool,
     /// Whether those that are killed are seen to end only when the test says so.
@@ -197,6 +200,7 @@ impl World {
             log: Vec::new(),
             noted: Vec::new(),
             far: Vec::new(),
+            slow: Vec::new(),
             stubborn: false,
             linger: false,
             lingering: BTreeMap::new(),
@@ -473,6 +477,7 @@ impl World {
                 };
                 self.input(host, Input::ProgramFound(question, found));
             }
+            Output::Launch(spec) if spec.program == "/bin/slow" => self.slow.push((host, spec)),
             Output::Launch(spec) => {
                 let broken = spec.program == "/bin/broken";
                 let tid = spec.tid;

@@ -6,7 +6,7 @@ use vm_machine::{ConnId, Endpoint, EndpointConfig, Input, Notice};
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
     agreed::ExitStatus,
-    task::{ENV_TOKEN, Ended, Enrol, HostEvent, KeptBy, Located, Welcome},
+    task::{ENV_TOKEN, Ended, Enrol, FailKind, Failed, HostEvent, KeptBy, Located, Welcome},
     version::Offer,
 };
 
@@ -34,6 +34,19 @@ impl World {
         };
         let before = self.processes.insert(tid, process);
         assert!(before.is_none(), "{tid} was started twice");
+    }
+
+    /// The first process that waits for it is started, or cannot be.
+    pub fn start_slow(&mut self, it_can: bool) {
+        let (host, spec) = self.slow.remove(0);
+        let tid = spec.tid;
+        if it_can {
+            self.add_process(tid, host, &spec.program, Some(spec.token));
+            self.input(host, Input::Launched(tid, 100 + tid.sequence()));
+        } else {
+            let failed = Failed::new(FailKind::System, "exec format error");
+            self.input(host, Input::LaunchFailed(tid, failed));
+        }
     }
 
     /// A launched process calls init.
