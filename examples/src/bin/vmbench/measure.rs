@@ -4,7 +4,7 @@ use crate::{
     Arguments,
     bare::{self, Bare},
     ours::Ours,
-    plans::{Plan, What, chosen},
+    plans::{Beside, Plan, What, chosen},
     rows::{Row, median},
     sealed,
 };
@@ -41,13 +41,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 freeze(&ours, plan, percent, way, arguments.turns)?
             }
             What::Move => whole(&ours, plan, arguments.turns)?,
-            What::Others(of_thousand) => {
+            What::Others(beside) => {
                 let others = match &mut others {
                     Some(others) => others,
                     None => others.insert(ours.others(plan.size, &arguments.daemons)?),
                 };
-                let [moves, quiet] = others.at(of_thousand);
-                Row::new(plan, moves, None, Some(quiet))
+                let [ours, quiet] = match beside {
+                    Beside::Moves(of_thousand) => others.at(of_thousand),
+                    Beside::Ends => others.ends(),
+                };
+                Row::new(plan, ours, None, Some(quiet))
             }
             _ => row(&ours, plan, arguments.turns)?,
         });

@@ -1,12 +1,16 @@
 //! What moves cost those that have no part in them: two tasks on one processor exchange 8 bytes
 //! through their daemons, while on the other processor a large task moves between two other daemons.
 //!
-//! A virtual machine gives back to its host what lies free, and a task that has left frees all it had.
-//! That is work of the host, some seconds after the move: meanwhile everybody waits for tens of
-//! milliseconds who needs a page, or all, where it counts as the machine's own and the processors are
-//! busy. The longest of waits with moves is that of the moves and of some seconds after each. No memory
-//! is found beforehand as for other rows, and the pair needs none while it measures.
+//! A virtual machine gives back to its host what lies free for some seconds, and a task that has left
+//! frees all it had. While the host takes it, all processors of the machine may compute at a fraction of
+//! their speed, for tens of milliseconds, whoever had used that memory. Here it stays in use, as on a
+//! host that is vacated for others: a plain process takes it as soon as the move is over, keeps it while
+//! the pair is measured for some seconds more and then with nothing beside, and ends. What the pair
+//! waits for after that is a row of its own, and tells what moves would be blamed for. Each second of
+//! the pair counts in one of the rows. No memory is found before a move, as for other rows, and the pair
+//! needs none while it measures.
 
+use crate::sealed;
 use anyhow::{Context, Result, ensure};
 use rustix::{
     process::Pid,
@@ -31,9 +35,11 @@ const SIZE: usize = 8;
 
 /// Moves. After each the pair is alone for as long as was measured with it.
 const MOVES: usize = 10;
-/// How long is measured after a move, and waited before the first: in that time a virtual machine gives
-/// back what was left free.
-const SETTLED: Duration = Duration::from_secs(6);
+/// How long is measured after a move.
+const AFTER: Duration = Duration::from_secs(6);
+/// How long is measured after the end of a process, and waited before the first move: until then a
+/// virtual machine has given back what was left free.
+const SETTLED: Duration = Duration::from_secs(10);
 /// Round trips between two reports for which there is memory before the first.
 const TIMES: usize = 1 << 20;
 
@@ -59,6 +65,8 @@ pub struct Others {
     after: Times,
     /// With nothing beside.
     quiet: Times,
+    /// Some seconds after the end of a process that is no task and had used as much.
+    ended: Times,
 }
 
 impl Others {
@@ -70,6 +78,11 @@ impl Others {
             moves = moves.max(self.after.at(per_mille));
         }
         [moves, self.quiet.at(per_mille)]
+    }
+
+    /// The longest after the ends of processes, and with nothing beside.
+    pub fn ends(&mut self) -> [f64; 2] {
+        [&mut self.ended, &mut self.quiet].map(|times| times.at(1000))
     }
 }
 
@@ -120,10 +133,14 @@ pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> R
         let begin = Instant::now();
         vm.move_task(churner, Some(host))?;
         report(&mut others.moves)?;
-        wait(SETTLED)?;
+        let kept = sealed::keep_memory(bytes)?;
+        wait(AFTER)?;
         report(&mut others.after)?;
         wait(begin.elapsed())?;
         report(&mut others.quiet)?;
+        kept.give()?;
+        wait(SETTLED)?;
+        report(&mut others.ended)?;
     }
     vm.multicast_bytes(&[pinger, ponger], STOP, Bytes::new())?;
     vm.send_bytes(churner, crate::ours::STOP, Bytes::new())?;

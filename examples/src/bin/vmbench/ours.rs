@@ -135,19 +135,20 @@ impl Ours {
     }
 
     /// What moves of a task of so many bytes cost others: see [`others::measure`]. The daemons'
-    /// processes are pinned meanwhile, the first two to one processor and the others to another.
+    /// processes are pinned meanwhile, the first two to one processor, the others and this one to another.
     pub fn others(&self, bytes: usize, daemons: &[u32]) -> Result<Others> {
         ensure!(daemons.len() == 4, "it takes four hosts");
         let mut hosts = self.vm.hosts()?;
         hosts.sort_by_key(|host| host.facts.name.clone());
         let names: Vec<String> = hosts.into_iter().map(|host| host.facts.name).collect();
         let names = names.first_chunk().context("it takes four hosts")?;
-        for (index, daemon) in daemons.iter().enumerate() {
-            others::pin(*daemon, Some(index / 2))?;
+        let processes = || daemons.iter().copied().chain([std::process::id()]);
+        for (index, process) in processes().enumerate() {
+            others::pin(process, Some(usize::from(index >= 2)))?;
         }
         let measured = others::measure(&self.vm, &self.program, names, bytes);
-        for daemon in daemons {
-            others::pin(*daemon, None)?;
+        for process in processes() {
+            others::pin(process, None)?;
         }
         measured
     }

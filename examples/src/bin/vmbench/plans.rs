@@ -75,10 +75,19 @@ pub enum What {
     },
     /// How long a move takes.
     Move,
-    /// How long so many of a thousand round trips of others take at most, while a task moves.
-    Others(usize),
+    /// How long round trips of others take.
+    Others(Beside),
     /// What is measured from outside: applications that a console runs.
     Saved(Saved),
+}
+
+/// What others have beside them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beside {
+    /// Moves; so many of a thousand round trips take no longer.
+    Moves(usize),
+    /// Ends of processes that are no tasks.
+    Ends,
 }
 
 /// What is measured of checkpoints.
@@ -226,13 +235,18 @@ fn moves() -> Vec<Plan> {
         ),
         ("a move of 1 GiB", What::Move, MOVE_GOAL),
     ];
-    let moves = moves.map(|(name, what, goal)| (name.to_owned(), what, goal));
+    let moves = moves.map(|(name, what, goal)| (name.to_owned(), what, Some(goal)));
     let others = OTHERS.map(|(name, of_thousand, goal)| {
         let name = format!("others during moves of 1 GiB, {name}");
-        (name, What::Others(of_thousand), goal)
+        (name, What::Others(Beside::Moves(of_thousand)), Some(goal))
     });
+    let ends = (
+        "others, end of a plain process, longest".to_owned(),
+        What::Others(Beside::Ends),
+        None,
+    );
     let mut plans = Vec::new();
-    for (name, what, goal) in moves.into_iter().chain(others) {
+    for (name, what, goal) in moves.into_iter().chain(others).chain([ends]) {
         let small = what == freeze(0, true);
         plans.push(Plan {
             name,
@@ -240,7 +254,7 @@ fn moves() -> Vec<Plan> {
             hosts: Hosts::Two,
             size: if small { 20 << 20 } else { 1 << 30 },
             count: 1,
-            goal: Some(goal),
+            goal,
         });
     }
     plans

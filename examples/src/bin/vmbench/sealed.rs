@@ -3,13 +3,12 @@
 
 use crate::bare::tcp_pair;
 use anyhow::{Context, Result, ensure};
-use rustix::stdio::stdin;
 use snow::{Builder, HandshakeState, TransportState};
 use std::{
-    io::{Read, Write},
+    io::{Read, Write, stdin, stdout},
     net::TcpStream,
     os::fd::{AsFd, OwnedFd},
-    process::{Command, ExitStatus},
+    process::{Child, Command, ExitStatus, Stdio},
     time::Instant,
 };
 
@@ -60,17 +59,54 @@ pub fn send(memory: &[u8]) -> Result<f64> {
 /// measured: a virtual machine gives back to its host what lies idle, and takes seconds for a GiB to
 /// get it again. It is not for who happens to be the next to need memory to wait for that.
 pub fn find_memory(bytes: usize) -> Result<()> {
-    let status = Command::new(OWN)
-        .args(["bare-memory", &(bytes + bytes / 4).to_string()])
-        .env(LARGE_PAGES.0, LARGE_PAGES.1)
-        .status()?;
-    ensure!(status.success(), "a bare process ended with {status}");
-    Ok(())
+    keep_memory(bytes)?.give()
 }
 
-/// A process that uses so much memory, and ends.
-pub fn use_memory(bytes: usize) {
-    std::hint::black_box(vec![1u8; bytes]);
+/// A process that uses memory until it is dropped.
+pub struct Kept(Child);
+
+/// Has as much memory in use, and a quarter more.
+pub fn keep_memory(bytes: usize) -> Result<Kept> {
+    let mut process = Command::new(OWN)
+        .args(["bare-memory", &(bytes + bytes / 4).to_string()])
+        .env(LARGE_PAGES.0, LARGE_PAGES.1)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let stdout = process.stdout.as_mut().context("it is piped")?;
+    stdout
+        .read_exact(&mut [0])
+        .context("a process that uses memory")?;
+    Ok(Kept(process))
+}
+
+impl Kept {
+    /// Gives it back to the system.
+    pub fn give(mut self) -> Result<()> {
+        drop(self.0.stdin.take());
+        let status = self.0.wait()?;
+        ensure!(status.success(), "a bare process ended with {status}");
+        Ok(())
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The process: uses so much memory until its standard input ends.
+pub fn use_memory(bytes: usize) -> Result<()> {
+    let memory = std::hint::black_box(vec![1u8; bytes]);
+    let mut stdout = stdout();
+    stdout.write_all(&[0])?;
+    stdout.flush()?;
+    stdin().read_to_end(&mut Vec::new())?;
+    drop(memory);
+    Ok(())
 }
 
 /// The other process: fills fresh memory with what comes over its standard input.
