@@ -221,8 +221,8 @@ pub const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 pub const CONSOLE_REQUESTS_MAX: usize = 64;
 /// How long the listing of tasks waits for other hosts to say what theirs use.
 pub const USAGE_WAIT: Duration = Duration::from_millis(500);
-/// How long a host that is asked what its tasks use waits for processes that are being started: less
-/// than [`USAGE_WAIT`], so that one that does not start takes no figures from the others.
+/// How long after the start of a process a listing waits for it: half of [`USAGE_WAIT`], so that its
+/// host can still answer for the others if it does not begin.
 pub const START_WAIT: Duration = Duration::from_millis(250);
 /// How long the end of a run waits for the last lines of tasks that ended before it.
 pub const FLUSH_WAIT: Duration = Duration::from_millis(500);

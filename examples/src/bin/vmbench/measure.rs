@@ -46,11 +46,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     Some(others) => others,
                     None => others.insert(ours.others(plan.size, &arguments.daemons)?),
                 };
-                let [ours, quiet] = match beside {
+                let [time, quiet] = match beside {
                     Beside::Moves(of_thousand) => others.at(of_thousand),
                     Beside::Ends => others.ends(),
                 };
-                Row::new(plan, ours, None, Some(quiet))
+                Row::new(plan, time, None, Some(quiet))
             }
             _ => row(&ours, plan, arguments.turns)?,
         });

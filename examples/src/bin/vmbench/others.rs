@@ -5,10 +5,10 @@
 //! frees all it had. While the host takes it, all processors of the machine may compute at a fraction of
 //! their speed, for tens of milliseconds, whoever had used that memory. Here it stays in use, as on a
 //! host that is vacated for others: a plain process takes it as soon as the move is over, keeps it while
-//! the pair is measured for some seconds more and then with nothing beside, and ends. What the pair
-//! waits for after that is a row of its own, and tells what moves would be blamed for. Each second of
-//! the pair counts in one of the rows. No memory is found before a move, as for other rows, and the pair
-//! needs none while it measures.
+//! the pair is measured for some seconds more and then alone, and ends. How long the pair waits after
+//! that is a row of its own, without a goal: moves whose memory is left free cost the same there. From
+//! the first move on each round trip counts in one of the rows. No memory is found before a move, as
+//! for other rows, and the pair needs none while it measures.
 
 use crate::sealed;
 use anyhow::{Context, Result, ensure};
@@ -33,12 +33,13 @@ const PING: i32 = 4;
 /// Of each of their messages. Bytes.
 const SIZE: usize = 8;
 
-/// Moves. After each the pair is alone for as long as was measured with it.
+/// Moves. After each the pair is alone for as long as was measured with it, and then a process ends.
 const MOVES: usize = 10;
 /// How long is measured after a move.
 const AFTER: Duration = Duration::from_secs(6);
-/// How long is measured after the end of a process, and waited before the first move: until then a
-/// virtual machine has given back what was left free.
+/// How long is measured after the end of a process, and waited before the first move. That a virtual
+/// machine gives back 1.25 GiB within this time was seen where the project is developed; where it takes
+/// longer, it falls into the next move.
 const SETTLED: Duration = Duration::from_secs(10);
 /// Round trips between two reports for which there is memory before the first.
 const TIMES: usize = 1 << 20;
@@ -61,11 +62,11 @@ impl Times {
 #[derive(Debug, Default)]
 pub struct Others {
     moves: Times,
-    /// Some seconds after each.
+    /// Some seconds after each, their memory being in use.
     after: Times,
-    /// With nothing beside.
+    /// With nothing that works beside.
     quiet: Times,
-    /// Some seconds after the end of a process that is no task and had used as much.
+    /// Some seconds after the end of a process that is no task and had used that memory.
     ended: Times,
 }
 

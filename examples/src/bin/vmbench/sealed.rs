@@ -62,28 +62,30 @@ pub fn find_memory(bytes: usize) -> Result<()> {
     keep_memory(bytes)?.give()
 }
 
-/// A process that uses memory until it is dropped.
+/// A process that has memory in use. It is killed when this is dropped.
 pub struct Kept(Child);
 
-/// Has as much memory in use, and a quarter more.
+/// Has that much memory in use, and a quarter more.
 pub fn keep_memory(bytes: usize) -> Result<Kept> {
-    let mut process = Command::new(OWN)
+    let process = Command::new(OWN)
         .args(["bare-memory", &(bytes + bytes / 4).to_string()])
         .env(LARGE_PAGES.0, LARGE_PAGES.1)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
-    let stdout = process.stdout.as_mut().context("it is piped")?;
-    stdout
-        .read_exact(&mut [0])
-        .context("a process that uses memory")?;
-    Ok(Kept(process))
+    let mut kept = Kept(process);
+    let stdout = kept.0.stdout.as_mut().context("it is piped")?;
+    if let Err(error) = stdout.read_exact(&mut [0]) {
+        kept.give()?;
+        return Err(error).context("a process that uses memory");
+    }
+    Ok(kept)
 }
 
 impl Kept {
-    /// Gives it back to the system.
+    /// Has the process end.
     pub fn give(mut self) -> Result<()> {
-        drop(self.0.stdin.take());
+        // Its standard input ends with this.
         let status = self.0.wait()?;
         ensure!(status.success(), "a bare process ended with {status}");
         Ok(())
@@ -100,12 +102,11 @@ impl Drop for Kept {
 
 /// The process: uses so much memory until its standard input ends.
 pub fn use_memory(bytes: usize) -> Result<()> {
-    let memory = std::hint::black_box(vec![1u8; bytes]);
+    let _memory = std::hint::black_box(vec![1u8; bytes]);
     let mut stdout = stdout();
     stdout.write_all(&[0])?;
     stdout.flush()?;
     stdin().read_to_end(&mut Vec::new())?;
-    drop(memory);
     Ok(())
 }
 

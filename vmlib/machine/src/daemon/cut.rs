@@ -209,7 +209,7 @@ impl Daemon {
         let lives = |spec: &LaunchSpec| self.agreement.state().living_task(spec.tid).is_some();
         let (born, ended): (Vec<_>, Vec<_>) = launches.into_iter().partition(lives);
         for spec in born {
-            out.push_back(Output::Launch(Box::new(spec)));
+            self.start(spec, out);
         }
         for spec in ended {
             let status = ExitStatus::NotStarted;
@@ -497,8 +497,15 @@ impl Daemon {
     pub(super) fn launch(&mut self, app: Tid, spec: LaunchSpec, out: &mut Outbox) {
         match self.cuts.get_mut(&app) {
             Some(cut) if !cut.gone => cut.launches.push(spec),
-            _ => out.push_back(Output::Launch(Box::new(spec))),
+            _ => self.start(spec, out),
         }
+    }
+
+    fn start(&mut self, spec: LaunchSpec, out: &mut Outbox) {
+        if let Some(task) = self.tasks.get_mut(&spec.tid) {
+            task.starting = Some(self.now);
+        }
+        out.push_back(Output::Launch(Box::new(spec)));
     }
 
     /// A task has ended: if it was to be saved, it cannot be any more, unless a copy of it writes its

@@ -89,6 +89,7 @@ impl Daemon {
     pub(super) fn on_launched(&mut self, tid: Tid, pid: u32, out: &mut Outbox) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.pid = pid;
+            task.starting = None;
         }
         self.review_measurements(tid, out);
     }
@@ -108,6 +109,7 @@ impl Daemon {
             return;
         };
         task.process = false;
+        task.starting = None;
         task.connected = false;
         let (app, together) = (task.app, task.together);
         self.routes.set_connected(tid, false);

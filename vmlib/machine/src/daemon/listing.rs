@@ -2,10 +2,10 @@
 //!
 //! Who the tasks are, the agreed state says; what they use, the daemons of their hosts measure. A
 //! host that does not answer within [`limits::USAGE_WAIT`] leaves its rows without figures. A host on
-//! which processes are just being started measures when they are, or after [`limits::START_WAIT`]: so
-//! who lists a task that was spawned a moment ago sees its process.
+//! which processes are just being started measures when they are there, or [`limits::START_WAIT`] after
+//! their starts: who lists a task that was spawned a moment ago is to see its process.
 
-use super::{Daemon, Question, Timer, tasks::LocalTask};
+use super::{Daemon, Question, Timer};
 use crate::{ConnId, Outbox, Output};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
@@ -73,20 +73,20 @@ impl Daemon {
         self.agreement.state().living_tasks().filter(wanted)
     }
 
-    /// Measures what the tasks here use, those too whose processes are being started now.
+    /// Measures what the tasks here use, those too whose processes are just being started.
     pub(super) fn measure(&mut self, question: u64, out: &mut Outbox) {
-        let starting = |(_, task): &(&Tid, &LocalTask)| task.is_starting();
-        let starting: BTreeSet<Tid> = self
-            .tasks
-            .iter()
-            .filter(starting)
-            .map(|(tid, _)| *tid)
-            .collect();
+        let (mut starting, mut due) = (BTreeSet::new(), self.now);
+        for (tid, task) in &self.tasks {
+            let until = task.starting.map(|since| since + limits::START_WAIT);
+            if let Some(until) = until.filter(|until| *until > self.now) {
+                starting.insert(*tid);
+                due = due.max(until);
+            }
+        }
         if starting.is_empty() {
             return out.push_back(Output::MeasureUsage(question));
         }
         self.measurements.insert(question, starting);
-        let due = self.now + limits::START_WAIT;
         self.set_timer(due, Timer::Measure(question));
     }
 

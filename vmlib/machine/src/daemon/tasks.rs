@@ -5,7 +5,7 @@
 //! master: its birth goes through the log like any other.
 
 use super::{Daemon, absent::Absent, requests::Waiting, spawn::Enrolling};
-use crate::{ConnId, Outbox, Output, placement};
+use crate::{ConnId, Outbox, Output, Time, placement};
 use std::collections::{BTreeSet, VecDeque};
 use vm_wire::{
     Frame, Header, HostId, Message, Op, Tid,
@@ -29,6 +29,8 @@ pub(super) struct LocalTask {
     pub token: Option<u64>,
     /// Its process, as far as known; 0 before.
     pub pid: u32,
+    /// Since when its process is being started, until that is known to be there.
+    pub starting: Option<Time>,
     /// Whether it has a data socket.
     pub connected: bool,
     /// Whether its process is alive, or being started.
@@ -77,11 +79,6 @@ pub(super) struct LocalTask {
 }
 
 impl LocalTask {
-    /// Whether it has no process yet: that of its program is being started.
-    pub fn is_starting(&self) -> bool {
-        self.process && self.token.is_some() && self.pid == 0
-    }
-
     /// Whether it runs: neither starts nor ends.
     pub fn is_settled(&self) -> bool {
         self.connected && !self.leaving && !self.exiting
@@ -100,6 +97,7 @@ impl LocalTask {
             console,
             token,
             pid: 0,
+            starting: None,
             connected: false,
             process: true,
             exiting: false,

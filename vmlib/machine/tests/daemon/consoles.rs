@@ -241,14 +241,19 @@ fn the_listing_waits_for_processes_that_are_being_started() {
         let measured = rows.into_iter().filter(|row| row.usage.is_some());
         measured.map(|row| row.tid).collect::<Vec<_>>()
     };
-    let (old, slow) = (start(&mut world, "silent"), start(&mut world, "slow"));
-    // One that does not start takes no figures from the other.
+    let (old, late) = (start(&mut world, "silent"), start(&mut world, "slow"));
+    // One that does not start takes no figures from the other, and is waited for once.
     assert_eq!(measured(&mut world, &|_| {}), [old]);
+    let number = world.console_request(1, conn, &Request::Ps(None));
+    world.run_for(limits::START_WAIT / 2);
+    assert!(world.console_answer(conn, number).is_some());
+    world.start_slow(true);
+    let slow = start(&mut world, "slow");
     let starts = |world: &mut World| world.start_slow(true);
-    assert_eq!(measured(&mut world, &starts), [old, slow]);
+    assert_eq!(measured(&mut world, &starts), [old, late, slow]);
     start(&mut world, "slow");
     let fails = |world: &mut World| world.start_slow(false);
-    assert_eq!(measured(&mut world, &fails), [old, slow]);
+    assert_eq!(measured(&mut world, &fails), [old, late, slow]);
 }
 
 #[test]
