@@ -115,7 +115,7 @@ enum Role {
         /// Of its memory.
         bytes: usize,
     },
-    /// A bare process that uses memory until its standard input ends.
+    /// A bare process that uses memory, and ends.
     #[command(hide = true)]
     BareMemory {
         /// So much.
@@ -154,7 +154,7 @@ fn main() -> Result<ExitCode> {
         Some(Role::Pinger) => others::pinger()?,
         Some(Role::Ponger) => others::ponger()?,
         Some(Role::BareFill { bytes }) => sealed::fill(*bytes)?,
-        Some(Role::BareMemory { bytes }) => sealed::use_memory(*bytes)?,
+        Some(Role::BareMemory { bytes }) => sealed::fill_memory(*bytes),
         Some(Role::BareRead { files }) => saved::disk::read_here(files)?,
         Some(Role::BarePartner) => bare::partner()?,
         Some(Role::BareGreeter) => bare::greet()?,

@@ -48,7 +48,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 };
                 let [time, quiet] = match beside {
                     Beside::Moves(of_thousand) => others.at(of_thousand),
-                    Beside::Ends => others.ends(),
+                    Beside::Processes => others.processes(),
                 };
                 Row::new(plan, time, None, Some(quiet))
             }

@@ -3,12 +3,11 @@
 //!
 //! A virtual machine gives back to its host what lies free for some seconds, and a task that has left
 //! frees all it had. While the host takes it, all processors of the machine may compute at a fraction of
-//! their speed, for tens of milliseconds, whoever had used that memory. Here it stays in use, as on a
-//! host that is vacated for others: a plain process takes it as soon as the move is over, keeps it while
-//! the pair is measured for some seconds more and then alone, and ends. How long the pair waits after
-//! that is a row of its own, without a goal: moves whose memory is left free cost the same there. From
-//! the first move on each round trip counts in one of the rows. No memory is found before a move, as
-//! for other rows, and the pair needs none while it measures.
+//! their speed, for tens of milliseconds, whoever had used that memory. The longest of waits with moves
+//! is that of the moves and of some seconds after each. What the pair waits for while a plain process
+//! uses as much memory, ends, and for as long after it, is a row of its own, without a goal. From the
+//! first move on each round trip counts in one of the rows. No memory is found before a move, as for
+//! other rows, and the pair needs none while it measures.
 
 use crate::sealed;
 use anyhow::{Context, Result, ensure};
@@ -33,13 +32,11 @@ const PING: i32 = 4;
 /// Of each of their messages. Bytes.
 const SIZE: usize = 8;
 
-/// Moves. After each the pair is alone for as long as was measured with it, and then a process ends.
+/// Moves. After each the pair is alone for as long as was measured with it, and then beside a process.
 const MOVES: usize = 10;
-/// How long is measured after a move.
-const AFTER: Duration = Duration::from_secs(6);
-/// How long is measured after the end of a process, and how long is waited before the first move, when
-/// other rows may have left more. A virtual machine that was watched gives back some 384 MiB in two
-/// seconds; where it takes longer, it falls into the next move.
+/// How long is measured after a move, and after the end of a process; and how long is waited before the
+/// first move, when other rows may have left more. A virtual machine that was watched gives back some
+/// 384 MiB in two seconds.
 const SETTLED: Duration = Duration::from_secs(10);
 const FIRST: Duration = Duration::from_secs(40);
 /// Round trips between two reports for which there is memory before the first.
@@ -63,12 +60,12 @@ impl Times {
 #[derive(Debug, Default)]
 pub struct Others {
     moves: Times,
-    /// Some seconds after each, their memory being in use.
+    /// Some seconds after each.
     after: Times,
-    /// With nothing that works beside.
+    /// With nothing beside.
     quiet: Times,
-    /// Some seconds after the end of a process that is no task and had used that memory.
-    ended: Times,
+    /// Beside a process that is no task, and some seconds after its end.
+    process: Times,
 }
 
 impl Others {
@@ -82,9 +79,9 @@ impl Others {
         [moves, self.quiet.at(per_mille)]
     }
 
-    /// The longest after the ends of processes, and with nothing beside.
-    pub fn ends(&mut self) -> [f64; 2] {
-        [&mut self.ended, &mut self.quiet].map(|times| times.at(1000))
+    /// The longest beside processes and after their ends, and with nothing beside.
+    pub fn processes(&mut self) -> [f64; 2] {
+        [&mut self.process, &mut self.quiet].map(|times| times.at(1000))
     }
 }
 
@@ -135,14 +132,13 @@ pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> R
         let begin = Instant::now();
         vm.move_task(churner, Some(host))?;
         report(&mut others.moves)?;
-        let kept = sealed::keep_memory(bytes)?;
-        wait(AFTER)?;
+        wait(SETTLED)?;
         report(&mut others.after)?;
         wait(begin.elapsed())?;
         report(&mut others.quiet)?;
-        kept.give()?;
+        sealed::use_memory(bytes)?;
         wait(SETTLED)?;
-        report(&mut others.ended)?;
+        report(&mut others.process)?;
     }
     vm.multicast_bytes(&[pinger, ponger], STOP, Bytes::new())?;
     vm.send_bytes(churner, crate::ours::STOP, Bytes::new())?;

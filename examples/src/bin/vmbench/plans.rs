@@ -86,8 +86,8 @@ pub enum What {
 pub enum Beside {
     /// Moves; so many of a thousand round trips take no longer.
     Moves(usize),
-    /// Ends of processes that are no tasks.
-    Ends,
+    /// Processes that are no tasks.
+    Processes,
 }
 
 /// What is measured of checkpoints.
@@ -240,13 +240,13 @@ fn moves() -> Vec<Plan> {
         let name = format!("others during moves of 1 GiB, {name}");
         (name, What::Others(Beside::Moves(of_thousand)), Some(goal))
     });
-    let ends = (
-        "others, end of a plain process, longest".to_owned(),
-        What::Others(Beside::Ends),
+    let processes = (
+        "others, a plain process of 1 GiB, longest".to_owned(),
+        What::Others(Beside::Processes),
         None,
     );
     let mut plans = Vec::new();
-    for (name, what, goal) in moves.into_iter().chain(others).chain([ends]) {
+    for (name, what, goal) in moves.into_iter().chain(others).chain([processes]) {
         let small = what == freeze(0, true);
         plans.push(Plan {
             name,

@@ -3,12 +3,13 @@
 
 use crate::bare::tcp_pair;
 use anyhow::{Context, Result, ensure};
+use rustix::stdio::stdin;
 use snow::{Builder, HandshakeState, TransportState};
 use std::{
-    io::{Read, Write, stdin, stdout},
+    io::{Read, Write},
     net::TcpStream,
     os::fd::{AsFd, OwnedFd},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Command, ExitStatus},
     time::Instant,
 };
 
@@ -59,55 +60,22 @@ pub fn send(memory: &[u8]) -> Result<f64> {
 /// measured: a virtual machine gives back to its host what lies idle, and takes seconds for a GiB to
 /// get it again. It is not for who happens to be the next to need memory to wait for that.
 pub fn find_memory(bytes: usize) -> Result<()> {
-    keep_memory(bytes)?.give()
+    use_memory(bytes + bytes / 4)
 }
 
-/// A process that has memory in use. It is killed when this is dropped.
-pub struct Kept(Child);
-
-/// Has that much memory in use, and a quarter more.
-pub fn keep_memory(bytes: usize) -> Result<Kept> {
-    let process = Command::new(OWN)
-        .args(["bare-memory", &(bytes + bytes / 4).to_string()])
-        .env(LARGE_PAGES.0, LARGE_PAGES.1)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let mut kept = Kept(process);
-    let stdout = kept.0.stdout.as_mut().context("it is piped")?;
-    if let Err(error) = stdout.read_exact(&mut [0]) {
-        kept.give()?;
-        return Err(error).context("a process that uses memory");
-    }
-    Ok(kept)
-}
-
-impl Kept {
-    /// Has the process end.
-    pub fn give(mut self) -> Result<()> {
-        // Its standard input ends with this.
-        let status = self.0.wait()?;
-        ensure!(status.success(), "a bare process ended with {status}");
-        Ok(())
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The process: uses so much memory until its standard input ends.
+/// Has a process use so much memory, and end.
 pub fn use_memory(bytes: usize) -> Result<()> {
-    let _memory = std::hint::black_box(vec![1u8; bytes]);
-    let mut stdout = stdout();
-    stdout.write_all(&[0])?;
-    stdout.flush()?;
-    stdin().read_to_end(&mut Vec::new())?;
+    let status = Command::new(OWN)
+        .args(["bare-memory", &bytes.to_string()])
+        .env(LARGE_PAGES.0, LARGE_PAGES.1)
+        .status()?;
+    ensure!(status.success(), "a bare process ended with {status}");
     Ok(())
+}
+
+/// That process.
+pub fn fill_memory(bytes: usize) {
+    std::hint::black_box(vec![1u8; bytes]);
 }
 
 /// The other process: fills fresh memory with what comes over its standard input.
