@@ -405,6 +405,8 @@ pub struct Agreed {
     epochs: BTreeMap<Tid, Epochs>,
     /// The highest generation that was given to an application.
     generation: u32,
+    /// The highest epoch of applications that were forgotten.
+    epoch: u32,
     /// Applications that are being brought back.
     reviving: BTreeMap<Tid, Reviving>,
     /// Applications that go back by themselves, until they run again.
@@ -441,6 +443,7 @@ impl Agreed {
             coordinators: BTreeMap::new(),
             epochs: BTreeMap::new(),
             generation: 0,
+            epoch: 0,
             reviving: BTreeMap::new(),
             recovering: BTreeMap::new(),
             suspended: BTreeMap::new(),

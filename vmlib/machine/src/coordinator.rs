@@ -501,6 +501,7 @@ mod tests {
                 tid: tid(sequence),
                 from: OWNER,
                 incarnation: 1,
+                generation: 0,
                 to: TARGET,
                 way: MoveWay::default(),
             };

@@ -305,6 +305,8 @@ pub struct CheckpointAsk {
     pub request: u64,
     /// The application.
     pub app: Tid,
+    /// Its generation when it was asked: nothing is carried out in another one.
+    pub generation: u32,
     /// The application is to end with it, and how.
     pub stop: Option<Stop>,
 }

@@ -166,7 +166,9 @@ impl Agreed {
         if !self.recovering.contains_key(&app) && !self.in_app.contains_key(&app) {
             self.coordinators.remove(&app);
             self.consoles.remove(&app);
-            if let Some(epochs) = self.epochs.remove(&app).filter(|it| it.cut.is_some()) {
+            let epochs = self.epochs.remove(&app);
+            self.epoch = self.epoch.max(epochs.map_or(0, |it| it.epoch));
+            if let Some(epochs) = epochs.filter(|it| it.cut.is_some()) {
                 applied.push(Applied::CutEnded {
                     app,
                     epoch: epochs.epoch,

@@ -81,11 +81,12 @@ impl Agreed {
         let before = self.epochs(app);
         let (last, policy, kills) = match lost {
             Some(_) => (before.epoch, before.policy, before.kills),
-            None => (0, revival.policy, 0),
+            None => (self.epoch, revival.policy, 0),
         };
         let epochs = Epochs {
             generation,
-            // The number of a cut is not used again.
+            // The number of a cut is not used again: what is still said of one of an earlier life is
+            // not taken for one of this life.
             epoch: revival.from.1.max(last),
             cut: None,
             saved: revival.from.1,

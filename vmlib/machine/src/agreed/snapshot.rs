@@ -21,7 +21,7 @@ use vm_wire::{
 };
 
 /// The layout of [`AgreedState`]; another number is refused.
-const FORMAT: u16 = 7;
+const FORMAT: u16 = 8;
 
 // The largest state fits its frame: of a task at most 72 bytes and its program's name, of a
 // membership 16, of a host its facts, of a coordinator 24 and of a console 16 (an application has a
@@ -72,6 +72,7 @@ struct AgreedState {
     coordinators: Vec<(Tid, HostId, u32)>,
     epochs: Vec<(Tid, Epochs)>,
     generation: u32,
+    epoch: u32,
     reviving: Vec<RevivingState>,
     /// Application, what it lost, failures, hosts where processes of before may run.
     recovering: Vec<(Tid, Lost, u32, Vec<HostId>)>,
@@ -194,6 +195,7 @@ impl Agreed {
                 .collect(),
             epochs: self.epochs.iter().map(|(app, it)| (*app, *it)).collect(),
             generation: self.generation,
+            epoch: self.epoch,
             reviving: self
                 .reviving
                 .iter()
@@ -247,6 +249,7 @@ impl Agreed {
             coordinators: BTreeMap::new(),
             epochs: BTreeMap::new(),
             generation: state.generation,
+            epoch: state.epoch,
             reviving: BTreeMap::new(),
             recovering: BTreeMap::new(),
             suspended: BTreeMap::new(),

@@ -97,6 +97,7 @@ impl Setting {
         let ask = CheckpointAsk {
             request: 9,
             app: tid(1),
+            generation: 0,
             stop,
         };
         let now = Time(1_000);
@@ -266,6 +267,7 @@ fn if_the_application_ends_with_it_tasks_stand_until_it_is_committed() {
     let ask = |stop| CheckpointAsk {
         request: 10,
         app,
+        generation: 0,
         stop,
     };
     assert_eq!(setting.making.end_for(&ask(stop)), None);

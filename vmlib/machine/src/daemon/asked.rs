@@ -120,6 +120,7 @@ impl Daemon {
         let (request, asked_at) = (self.note_asked(asker, from, Some(tid)), self.now);
         let known = self.agreement.state().living_task(tid);
         let incarnation = known.map_or(0, |task| task.incarnation);
+        let generation = self.life_of(tid);
         if let Some(asked) = self.asked_moves.get_mut(&request) {
             asked.driven = Some(Driven {
                 ask: MoveAsk {
@@ -127,6 +128,7 @@ impl Daemon {
                     tid,
                     from,
                     incarnation,
+                    generation,
                     to,
                     way,
                 },

@@ -24,8 +24,6 @@ pub(super) struct CheckpointAsked {
     ask: CheckpointAsk,
     /// When it was last asked, and the application's last epoch then.
     asked: (Time, u32),
-    /// The life of the application in which it was asked.
-    generation: u32,
     /// A cut was under way when it was last looked at: it waits for the end of that, or is that.
     waits: bool,
     /// The log says that it was made and that the application has ended with it.
@@ -48,12 +46,16 @@ impl Daemon {
         self.no_task_suspended(app)?;
         let request = self.next_request;
         self.next_request += 1;
-        let ask = CheckpointAsk { request, app, stop };
+        let ask = CheckpointAsk {
+            request,
+            app,
+            generation: self.agreement.state().epochs(app).generation,
+            stop,
+        };
         let asked = CheckpointAsked {
             asker,
             ask,
             asked: (self.now, 0),
-            generation: self.agreement.state().epochs(app).generation,
             waits: false,
             ended: false,
         };
@@ -148,7 +150,9 @@ impl Daemon {
         ask: CheckpointAsk,
         out: &mut Outbox,
     ) {
-        if self.agreement.state().tasks_of(ask.app).next().is_none() {
+        let state = self.agreement.state();
+        let is_over = ask.generation < state.epochs(ask.app).generation;
+        if is_over || state.tasks_of(ask.app).next().is_none() {
             let end = CheckpointEnd {
                 request: ask.request,
                 app: ask.app,
@@ -157,7 +161,8 @@ impl Daemon {
             return self.send_checkpoint_end(asker, end, out);
         }
         let key = (asker, ask.request);
-        self.ask_or_wait(ask.app, key, Order::CheckpointAsk(ask), out);
+        let of = (ask.app, ask.generation);
+        self.ask_or_wait(of, key, Order::CheckpointAsk(ask), out);
     }
 
     /// Tells who asked what came of it.
@@ -178,7 +183,7 @@ impl Daemon {
     /// was asked in an earlier life of it is over.
     pub(super) fn ask_checkpoints_again(&mut self, app: Tid, out: &mut Outbox) {
         let life = self.agreement.state().epochs(app).generation;
-        let is_over = |asked: &CheckpointAsked| asked.generation != life && !asked.ended;
+        let is_over = |asked: &CheckpointAsked| asked.ask.generation != life && !asked.ended;
         self.end_checkpoints(app, is_over, out);
         let asked = self.asked_checkpoints.values();
         let asks: Vec<CheckpointAsk> = asked

@@ -506,20 +506,31 @@ impl Daemon {
 
     /// Somebody wants a move driven by the coordinator here, which may not serve yet.
     pub(super) fn on_move_ask(&mut self, asker: HostId, ask: &MoveAsk, out: &mut Outbox) {
-        let Some(app) = self.agreement.state().task(ask.tid).map(|task| task.app) else {
+        let state = self.agreement.state();
+        let app = state.task(ask.tid).map(|task| task.app);
+        let is_over = |app: &Tid| ask.generation < state.epochs(*app).generation;
+        let Some(app) = app.filter(|app| !is_over(app)) else {
             let result = Err(self.no_such_task(ask.tid));
             return self.send_move_end((asker, ask.request), ask.tid, result, out);
         };
-        let key = (asker, ask.request);
-        self.ask_or_wait(app, key, Order::MoveAsk(ask.clone()), out);
+        let (key, of) = ((asker, ask.request), (app, ask.generation));
+        self.ask_or_wait(of, key, Order::MoveAsk(ask.clone()), out);
     }
 
-    /// Hands a wish to the coordinator of an application here, which may not serve yet.
-    pub(super) fn ask_or_wait(&mut self, app: Tid, key: MoveKey, ask: Order, out: &mut Outbox) {
-        if self.serving_coordinator(app).is_some() {
+    /// Hands a wish of a life of an application to its coordinator here, which may not serve yet.
+    pub(super) fn ask_or_wait(
+        &mut self,
+        (app, life): (Tid, u32),
+        key: MoveKey,
+        ask: Order,
+        out: &mut Outbox,
+    ) {
+        // The log here may be behind the asker's.
+        let is_known = life == self.agreement.state().epochs(app).generation;
+        if is_known && self.serving_coordinator(app).is_some() {
             return self.mail_to_coordinator(app, key.0, &ask, out);
         }
-        let (now, life) = (self.now, self.agreement.state().epochs(app).generation);
+        let now = self.now;
         let waiting = &mut self.coordinators.waiting;
         waiting.retain(|_, (since, ..)| now < *since + limits::COORDINATOR_WAIT);
         if waiting.len() < limits::MOVES_WAITING_MAX {

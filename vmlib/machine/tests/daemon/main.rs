@@ -10,6 +10,7 @@ mod drain;
 mod ends;
 mod groups;
 mod hosts;
+mod lives;
 mod moves;
 mod portable;
 mod recovery;

@@ -20,6 +20,8 @@ pub struct MoveAsk {
     pub from: HostId,
     /// Its incarnation there: the owner's own log may be behind.
     pub incarnation: u32,
+    /// The generation of its application in which it was asked: nothing is carried out in another one.
+    pub generation: u32,
     /// Where to.
     pub to: HostId,
     /// How.

@@ -223,6 +223,7 @@ pub fn visit(visitor: &mut impl Visitor) {
     let ask = CheckpointAsk {
         request: 7,
         app,
+        generation: 4,
         stop: Some(Stop::End),
     };
     visitor.message("CheckpointAsk", ask);

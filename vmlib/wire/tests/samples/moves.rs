@@ -76,6 +76,7 @@ pub fn moves(visitor: &mut impl Visitor) {
             tid: task,
             from: HostId(1),
             incarnation: 3,
+            generation: 4,
             to: HostId(2),
             way: MoveWay::default(),
         },
