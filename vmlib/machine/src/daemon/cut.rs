@@ -440,6 +440,15 @@ impl Daemon {
         }
     }
 
+    /// A task is another host's: if it was cut before that, it is saved there.
+    pub(super) fn leave_cut(&mut self, tid: Tid) {
+        for cut in self.cuts.values_mut() {
+            if matches!(cut.parts.get(&tid), Some(Stage::Waits)) {
+                cut.parts.remove(&tid);
+            }
+        }
+    }
+
     /// The log has ended a cut.
     pub(super) fn on_cut_ended(&mut self, app: Tid, epoch: u32, saved: bool, out: &mut Outbox) {
         let coordinator = self.agreement.state().coordinator(app);

@@ -520,7 +520,9 @@ impl Daemon {
         let (begun, prepared, to) = (moving.begun, moving.prepared, moving.to);
         let stage = moving.stage;
         let copied = moving.copied;
-        moving.doubted |= stage == Stage::Released;
+        // Timers of earlier stages come, too.
+        let in_doubt = stage == Stage::Released && self.now >= moving.released + limits::MOVE_DOUBT;
+        moving.doubted |= in_doubt;
         let name = self.host_name(to);
         let late = |why: &str| self.cannot_move(tid, FailKind::System, why);
         let no_link = self.links_lost.get(&to);
@@ -555,7 +557,7 @@ impl Daemon {
                 self.counters.moves.images_lost += 1;
                 self.take_back(tid, failed, out);
             }
-            Stage::Released => {
+            Stage::Released if in_doubt => {
                 self.agreement.propose(Change::Stay {
                     tid,
                     host: self.me,

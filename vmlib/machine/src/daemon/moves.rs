@@ -270,10 +270,11 @@ impl Daemon {
         if self.tasks.contains_key(&tid) {
             self.forget_watches(tid);
             self.parked.remove(&tid);
+            let was_suspended = self.is_suspended(tid);
             match suspended {
                 Some(true) => self.counters.moves.handed_on += 1,
                 _ => {
-                    self.counters.moves.resumed += u64::from(self.is_suspended(tid));
+                    self.counters.moves.resumed += u64::from(was_suspended);
                     self.drop_image(tid, out);
                 }
             }
@@ -284,8 +285,11 @@ impl Daemon {
                 {
                     self.send_answer_after(tid, task.asked, answer);
                 }
-                if let Some(ExitStatus::Signal(signal)) = task.status {
-                    // It was ended while it was suspended here.
+                if let Some(ExitStatus::Signal(signal)) = task.status
+                    && (was_suspended || task.signalled == Some(signal))
+                {
+                    // It was ended while it was suspended here, or stood. What this host does to a
+                    // process that it leaves behind is not meant for the task.
                     let order = SignalOrder { tid, signal };
                     self.send_order(to, &Order::SignalOrder(order));
                 }
@@ -295,6 +299,7 @@ impl Daemon {
             }
             out.push_back(Output::Discard(tid));
         }
+        self.leave_cut(tid);
         if let Some(moving) = self.leaving.remove(&tid) {
             self.counters.moves.went += 1;
             self.counters.moves.went_in_doubt += u64::from(moving.doubted);

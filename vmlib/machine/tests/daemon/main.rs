@@ -14,6 +14,7 @@ mod lives;
 mod moves;
 mod portable;
 mod recovery;
+mod released;
 mod restart;
 mod spawns;
 mod stores;
