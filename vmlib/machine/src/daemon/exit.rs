@@ -231,6 +231,11 @@ impl Daemon {
                 suspended: true,
                 ..
             } => self.on_not_suspended(tid, incarnation, out),
+            Change::Abandon {
+                app,
+                for_good: true,
+                ..
+            } => self.on_not_abandoned(app, out),
             Change::Revive(revival) => self.on_not_revived(&revival, why, out),
             Change::Policy { app, policy } => self.on_no_policy(app, policy, why, out),
             // The others are wishes that came true otherwise: a host that is gone, a task that

@@ -106,6 +106,7 @@ use links::Link;
 use listing::Listing;
 use notify::LastAsked;
 use owner::MoveOrders;
+use recover::Again;
 use revive::{RestartAsked, Revived};
 use runs::Run;
 use spawn::{Enrolling, Ordered, Spawning};
@@ -332,7 +333,7 @@ pub struct Daemon {
     /// Applications that go back, since when.
     recoveries: BTreeMap<Tid, Time>,
     /// Applications that were brought back, since when they run again.
-    again: BTreeMap<Tid, Time>,
+    again: BTreeMap<Tid, Again>,
     /// When it was last looked whether there is room for applications that are suspended.
     room_looked: Option<Time>,
     drain: Option<Drain>,
@@ -611,6 +612,7 @@ impl Daemon {
             self.sweep_lost_terms(out);
             self.sweep_lost_memberships();
             self.sweep_lost_policies(out);
+            self.sweep_lost_restarts(out);
         }
         if self.departure.is_some() && !self.over {
             self.review_departure(out);

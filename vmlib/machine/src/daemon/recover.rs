@@ -6,10 +6,18 @@
 //! had asked for it (`revive`). If it cannot - there is no room, or the checkpoint is not on its disk -
 //! another one tries, after a moment. The console stays, and is told what happens.
 
-use super::{Daemon, Timer, asked::MoveAsker, revive::Restart};
-use crate::{Lost, Outbox, Output, Reviving};
+use super::{Daemon, Timer, asked::MoveAsker, exit::SIGKILL, revive::Restart};
+use crate::{Lost, Outbox, Output, Reviving, Time};
 use std::time::Duration;
 use vm_wire::{Tid, agreed::ExitStatus, console::Answer, limits};
+
+/// When an application was last brought back.
+#[derive(Debug)]
+pub(super) struct Again {
+    pub at: Time,
+    /// It was not a person who wanted that.
+    pub by_itself: bool,
+}
 
 impl Daemon {
     /// An application goes back, or could not be brought back and is tried again.
@@ -68,6 +76,23 @@ impl Daemon {
         self.propose_abandon(app, generation, true, why);
     }
 
+    /// Somebody ended an application that was just being brought back, as the log knew before the daemon
+    /// did that was asked: it ends nevertheless, also if it is back. What a person has restarted since
+    /// is not meant.
+    pub(super) fn on_not_abandoned(&mut self, app: Tid, out: &mut Outbox) {
+        const WHY: &str = "it was ended by a signal";
+        let state = self.agreement.state();
+        let master = state.living_task(app).map(|master| master.host);
+        let is_back = self.again.get(&app).is_some_and(|again| again.by_itself);
+        if state.recovering(app).is_some() {
+            if state.recovering_host(app) == Some(self.me) {
+                self.end_recovery(app, WHY);
+            }
+        } else if is_back && master == Some(self.me) {
+            self.signal_process(app, SIGKILL, out);
+        }
+    }
+
     /// An application is back.
     pub(super) fn on_recovered(&mut self, app: Tid, how: Option<&Reviving>, out: &mut Outbox) {
         let Some(began) = self.recoveries.remove(&app) else {
@@ -79,7 +104,7 @@ impl Daemon {
         let hosts = self.places_of(app).into_keys();
         let names: Vec<String> = hosts.map(|host| self.host_name(host)).collect();
         // What had been lost before with another host is not lost once more.
-        let ran = self.again.get(&app).map(|again| began.since(*again));
+        let ran = self.again.get(&app).map(|again| began.since(again.at));
         let age = Duration::from_millis(reviving.age_ms);
         let lost_work = ran.map_or(age, |ran| ran.min(age));
         let text = format!(

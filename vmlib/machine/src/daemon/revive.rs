@@ -21,7 +21,8 @@
 //! still be here, from before: the new one is made when that has ended.
 
 use super::{
-    Daemon, Question, Timer, arriving::Arriving, asked::MoveAsker, moves::frame_of, stock::Holders,
+    Daemon, Question, Timer, arriving::Arriving, asked::MoveAsker, moves::frame_of, recover::Again,
+    stock::Holders,
 };
 use crate::{Agreed, Outbox, Output, Reviving, Time, Void, placement};
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,6 +93,8 @@ pub(super) struct RestartAsked {
     manifest: Option<(Checkpoint, u64)>,
     /// Why that was not brought back, while all of it is read.
     failed: Option<Failed>,
+    /// The log is to bring it back.
+    proposed: bool,
 }
 
 impl RestartAsked {
@@ -155,6 +158,7 @@ impl Daemon {
             holders: Holders::new(),
             manifest: None,
             failed: None,
+            proposed: false,
         };
         self.asked_restarts.insert(request, asked);
         self.choose_checkpoint(request, wish, out);
@@ -334,12 +338,35 @@ impl Daemon {
             return Err(Failed::new(FailKind::Limit, text));
         }
         self.agreement.propose(revival);
-        if self.has_own_stores()
-            && let Some(asked) = self.asked_restarts.get_mut(&request)
-        {
-            asked.manifest = Some((checkpoint, age_ms));
+        let manifest = self.has_own_stores().then_some((checkpoint, age_ms));
+        if let Some(asked) = self.asked_restarts.get_mut(&request) {
+            (asked.proposed, asked.manifest) = (true, manifest);
         }
         Ok(())
+    }
+
+    /// Nothing of this daemon is on its way into the log any more: what became of a restart of which
+    /// the log says nothing now was in entries that this daemon was spared. (See
+    /// [`Daemon::sweep_lost_births`].)
+    pub(super) fn sweep_lost_restarts(&mut self, out: &mut Outbox) {
+        let state = self.agreement.state();
+        let is_lost = |(request, asked): &(&u64, &RestartAsked)| {
+            let reviving = state.reviving(asked.wish.app);
+            let asker = (self.me, **request);
+            asked.proposed && reviving.is_none_or(|reviving| reviving.asker != asker)
+        };
+        let lost = self.asked_restarts.iter().filter(is_lost);
+        let lost: Vec<_> = lost.map(|(number, it)| (*number, it.wish.app)).collect();
+        for (request, app) in lost {
+            let shown = app.show(self.machine);
+            let text = format!(
+                "this daemon was behind and does not know what became of application {shown}: \
+                 'vm ps' shows whether it runs"
+            );
+            self.fail_restart(request, Failed::new(FailKind::System, text), out);
+            self.review_recovery(app, out);
+            self.review_suspension(app, out);
+        }
     }
 
     /// The log did not take it.
@@ -551,7 +578,11 @@ impl Daemon {
     ) {
         let (here, kept) = self.forget_revived(app, generation);
         self.on_recovered(app, reviving.as_ref(), out);
-        self.again.insert(app, self.now);
+        let again = Again {
+            at: self.now,
+            by_itself: reviving.as_ref().is_some_and(|how| how.lost.is_some()),
+        };
+        self.again.insert(app, again);
         let mine = reviving.filter(|reviving| reviving.asker.0 == self.me);
         if let Some(reviving) = mine {
             self.end_restart(app, generation, &reviving, out);
@@ -647,6 +678,7 @@ impl Daemon {
             Some(asked) => {
                 asked.failed = Some(failed);
                 asked.wish.verify = true;
+                asked.proposed = false;
                 let wish = asked.wish;
                 self.choose_checkpoint(request, wish, out);
             }

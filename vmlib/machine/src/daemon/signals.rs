@@ -68,7 +68,7 @@ impl Daemon {
         }
     }
 
-    fn signal_process(&mut self, tid: Tid, signal: i32, out: &mut Outbox) {
+    pub(super) fn signal_process(&mut self, tid: Tid, signal: i32, out: &mut Outbox) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.signalled = Some(signal);
             if task.image.is_some() {

@@ -40,7 +40,7 @@ impl World {
     }
 
     /// The agreed state, as the last host has it: it is not lost here.
-    fn agreed(&self) -> &vm_machine::Agreed {
+    pub fn agreed(&self) -> &vm_machine::Agreed {
         self.agreed_on(4)
     }
 
@@ -373,6 +373,25 @@ fn one_that_goes_back_can_be_ended() {
     });
     assert_eq!(world.agreed().apps().count(), 0);
     assert!(!world.is_alive(worker));
+}
+
+#[test]
+fn who_ends_one_before_its_daemon_knows_that_it_goes_back_ends_it() {
+    let (mut world, master, _) = setting();
+    world.save(master);
+    world.crash(3);
+    world.run_until("it goes back", |world| {
+        let state = world.daemon(2).agreement().state();
+        state.recovering(master).is_some()
+    });
+    world.behind = Some(HostId(2));
+    world.run_for(Duration::from_millis(300));
+    let conn = world.conn();
+    world.console(2, conn, &Request::Signal(master, 9));
+    world.behind = None;
+    world.run_for(Duration::from_secs(3));
+    assert!(!world.is_alive(master));
+    assert_eq!(world.agreed().apps().count(), 0);
 }
 
 #[test]

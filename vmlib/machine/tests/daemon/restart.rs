@@ -1,7 +1,7 @@
 //! Applications that are brought back from their checkpoints: all of them, or not at all.
 
 use crate::{
-    checkpoints::{check, setting},
+    checkpoints::{check, setting, setting_in},
     world::{World, on, tid},
 };
 use std::time::Duration;
@@ -377,4 +377,29 @@ fn a_process_that_ends_when_all_stand_in_the_log_is_a_task_that_has_ended() {
     world.run_for(Duration::from_secs(5));
     let lives = world.lives_on(workers[0]).is_some();
     assert!(!lives, "it is alive in the log and does not run");
+}
+
+#[test]
+fn one_whose_end_its_daemon_was_spared_by_a_snapshot_is_answered() {
+    let (mut world, master, workers) = setting_in(World::with_log(4, 8));
+    world.stop(master);
+    let other = world.master(4, "other");
+    world.store.broken.insert(workers[1]);
+    world.behind = Some(HostId(2));
+    let (conn, number) = world.wish_restart(2, master);
+    world.run_for(Duration::from_millis(300));
+    assert!(world.agreed().reviving(master).is_none());
+    for _ in 0..15 {
+        world.spawn(other, "worker", 1, on(4));
+        world.run_for(Duration::from_millis(20));
+    }
+    world.behind = None;
+    world.run_for(Duration::from_secs(10));
+    assert!(matches!(
+        world.console_answer(conn, number),
+        Some(Answer::Failed(failed)) if failed.text.contains("this daemon was behind")
+    ));
+    world.store.broken.clear();
+    let wish = world.wish_restart(2, master);
+    world.restarted(wish).expect("it is whole now");
 }
