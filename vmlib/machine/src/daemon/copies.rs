@@ -282,6 +282,7 @@ impl Daemon {
     /// each knows what there is, and removes what is old.
     pub(super) fn begin_commit(&mut self, checkpoint: &Checkpoint) -> Committing {
         let mut awaited = BTreeSet::from([self.me]);
+        let mut failed = None;
         if self.has_own_stores() {
             let state = self.agreement.state();
             let images = checkpoint.parts.iter().map(|part| &part.image);
@@ -291,12 +292,13 @@ impl Daemon {
             for host in self.other_hosts() {
                 let checkpoint = checkpoint.clone();
                 let order = Order::CommitHere(CommitHere { checkpoint });
-                if !self.send_order(host, &order) {
-                    awaited.remove(&host);
+                if !self.send_order(host, &order) && awaited.remove(&host) {
+                    let name = self.host_name(host);
+                    let text = format!("too much waits to be told to '{name}' for a commit there");
+                    failed = Some(Failed::new(FailKind::Limit, text));
                 }
             }
         }
-        let failed = None;
         Committing { awaited, failed }
     }
 
