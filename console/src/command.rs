@@ -87,7 +87,7 @@ pub enum Command {
     /// List the tasks: children below their parents, with processor time, memory and state.
     #[command(after_long_help = PS_HELP)]
     Ps {
-        /// Only the application of this master.
+        /// Only the application of this task.
         #[arg(value_name = "TID")]
         app: Option<TidArg>,
     },

@@ -53,7 +53,7 @@ pub enum ClientError {
         uid: u32,
     },
     /// The daemon closed the connection, or it broke.
-    #[error("the daemon closed the connection; its log tells why{}", .0.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default())]
+    #[error("the daemon has ended or closed the connection; its log tells why{}", .0.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default())]
     Lost(Option<io::Error>),
     /// It does not speak our protocol.
     #[error("what answers is no vmd")]

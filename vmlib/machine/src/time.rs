@@ -13,15 +13,31 @@ impl Time {
     }
 }
 
+/// A moment that is too far off to be told is the last one: never.
 impl ops::Add<Duration> for Time {
     type Output = Time;
     fn add(self, duration: Duration) -> Time {
-        Time(self.0 + duration.as_micros() as u64)
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        Time(self.0.saturating_add(micros))
     }
 }
 
 impl fmt::Debug for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:06}s", self.0 / 1_000_000, self.0 % 1_000_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_is_too_far_off_is_never() {
+        let now = Time(5_000_000);
+        assert_eq!(now + Duration::from_micros(7), Time(5_000_007));
+        assert_eq!(now + Duration::MAX, Time(u64::MAX));
+        assert_eq!(now + Duration::from_micros(u64::MAX), Time(u64::MAX));
+        assert_eq!(Time(7).since(Time(u64::MAX)), Duration::ZERO);
     }
 }

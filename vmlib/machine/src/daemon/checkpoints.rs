@@ -28,6 +28,8 @@ pub(super) struct CheckpointAsked {
     waits: bool,
     /// The log says that it was made and that the application has ended with it.
     ended: bool,
+    /// How it went, as long as the log here does not say that the application has ended with it.
+    told: Option<CheckpointEnd>,
 }
 
 impl Daemon {
@@ -58,6 +60,7 @@ impl Daemon {
             asked: (self.now, 0),
             waits: false,
             ended: false,
+            told: None,
         };
         self.asked_checkpoints.insert(request, asked);
         self.send_checkpoint_ask(ask, out);
@@ -87,6 +90,9 @@ impl Daemon {
         let Some(asked) = self.asked_checkpoints.get_mut(&request) else {
             return;
         };
+        if let Some(end) = asked.told.take() {
+            return self.answer_checkpoint(end, out);
+        }
         if state.is_cut(asked.ask.app) && !asked.ended {
             asked.asked = (self.now, state.epochs(asked.ask.app).epoch);
             asked.waits = true;
@@ -195,7 +201,25 @@ impl Daemon {
         }
     }
 
+    /// How a wish of this daemon went. If its application has ended with it, who wanted that is told
+    /// when the log here says so, too: what he asks of this daemon next may depend on it.
     pub(super) fn on_checkpoint_end(&mut self, end: CheckpointEnd, out: &mut Outbox) {
+        let state = self.agreement.state();
+        if let Some(asked) = self.asked_checkpoints.get_mut(&end.request)
+            && asked.ask.stop.is_some()
+            && end.result.is_ok()
+            && state.epochs(end.app).generation == asked.ask.generation
+            && state.tasks_of(end.app).next().is_some()
+        {
+            let due = self.now + limits::COORDINATOR_WAIT;
+            let timer = Timer::CheckpointAsked(end.request);
+            asked.told = Some(end);
+            return self.set_timer(due, timer);
+        }
+        self.answer_checkpoint(end, out);
+    }
+
+    fn answer_checkpoint(&mut self, end: CheckpointEnd, out: &mut Outbox) {
         if let Some(asked) = self.asked_checkpoints.remove(&end.request) {
             let answer = end.result.map_or_else(Answer::Failed, Answer::Checkpointed);
             self.answer_asker(asked.asker, &answer, out);
@@ -210,6 +234,7 @@ impl Daemon {
             self.again.remove(&app);
         }
         if self.agreement.state().was_stopped(app) {
+            self.end_checkpoints(app, |asked| asked.told.is_some(), out);
             return self.await_end_report(app);
         }
         self.end_checkpoints(app, |_| true, out);
@@ -225,7 +250,9 @@ impl Daemon {
         let of_app = |_: &u64, asked: &mut CheckpointAsked| asked.ask.app == app && which(asked);
         let gone: Vec<_> = self.asked_checkpoints.extract_if(.., of_app).collect();
         for (_, asked) in gone {
-            let answer = Answer::Failed(self.no_such_task(app));
+            let result = asked.told.map(|end| end.result);
+            let result = result.unwrap_or_else(|| Err(self.no_such_task(app)));
+            let answer = result.map_or_else(Answer::Failed, Answer::Checkpointed);
             self.answer_asker(asked.asker, &answer, out);
         }
     }

@@ -137,7 +137,7 @@ impl Daemon {
         out: &mut Outbox,
     ) {
         self.routes.ended(tid);
-        self.end_moves_of(tid, out);
+        self.end_moves_of(tid, status, out);
         self.end_part_of(tid, out);
         self.keeper.ended(tid);
         if let Some(task) = self.tasks.get_mut(&tid) {

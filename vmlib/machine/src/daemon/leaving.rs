@@ -427,13 +427,18 @@ impl Daemon {
     pub(super) fn take_back(&mut self, tid: Tid, failed: Failed, out: &mut Outbox) {
         if let Some(moving) = self.leaving.get(&tid) {
             let (to, incarnation) = (moving.to, moving.incarnation);
-            // A portable task may have come to its safe point by now.
-            let saves = moving.stage == Stage::Saving;
             let abort = MoveAbort { tid, incarnation };
             self.send_abort(to, abort, out);
-            if saves {
-                self.hold_back(tid);
-            }
+        }
+        self.call_off(tid, failed, out);
+    }
+
+    /// Likewise, if the target need not be told.
+    pub(super) fn call_off(&mut self, tid: Tid, failed: Failed, out: &mut Outbox) {
+        let moving = self.leaving.get(&tid);
+        if moving.is_some_and(|moving| moving.stage == Stage::Saving) {
+            // A portable task may have come to its safe point by now.
+            self.hold_back(tid);
         }
         self.thaw(tid, out);
         self.give_up_move(tid, failed, out);

@@ -27,7 +27,7 @@ pub(super) struct Listing {
 }
 
 impl Daemon {
-    /// Begins a listing of one application, or of all.
+    /// Begins a listing of the application of a task, or of all.
     pub(super) fn list(
         &mut self,
         conn: ConnId,
@@ -35,12 +35,15 @@ impl Daemon {
         app: Option<Tid>,
         out: &mut Outbox,
     ) -> Result<(), Failed> {
-        if let Some(app) = app
-            && self.agreement.state().task(app).is_none()
-            && self.agreement.state().suspended(app).is_none()
-        {
-            return Err(self.no_such_task(app));
-        }
+        let state = self.agreement.state();
+        let app = match app.map(|tid| (tid, state.task(tid))) {
+            Some((_, Some(task))) => Some(task.app),
+            Some((tid, None)) if state.suspended(tid).is_none() => {
+                return Err(self.no_such_task(tid));
+            }
+            Some((tid, None)) => Some(tid),
+            None => None,
+        };
         let awaited: BTreeSet<HostId> = self.rows_of(app).map(|(_, task)| task.host).collect();
         let question = self.question(Question::Listing);
         let mut listing = Listing {

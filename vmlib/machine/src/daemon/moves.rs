@@ -30,7 +30,12 @@
 //! offer that is ahead of the target's log waits until that has caught up: a task may come back
 //! before its old host knows that it went.
 
-use super::{Daemon, leaving::Leaving, requests::Waiting, tasks::LocalTask};
+use super::{
+    Daemon,
+    leaving::Leaving,
+    requests::{Waiting, past},
+    tasks::LocalTask,
+};
 use crate::{Outbox, Output};
 use vm_wire::{
     Body, Frame, HostId, Message, Tid,
@@ -333,7 +338,7 @@ impl Daemon {
     }
 
     /// A task here ended while it was on its way, or the log says so.
-    pub(super) fn end_moves_of(&mut self, tid: Tid, out: &mut Outbox) {
+    pub(super) fn end_moves_of(&mut self, tid: Tid, status: ExitStatus, out: &mut Outbox) {
         if let Some(moving) = self.leaving.get(&tid) {
             let abort = MoveAbort {
                 tid,
@@ -341,7 +346,7 @@ impl Daemon {
             };
             let to = moving.to;
             self.send_abort(to, abort, out);
-            let text = format!("task {} has ended", tid.show(self.machine));
+            let text = format!("task {} has {}", tid.show(self.machine), past(status));
             self.give_up_move(tid, Failed::new(FailKind::NoSuchTask, text), out);
         }
         let state = self.agreement.state();
@@ -371,10 +376,9 @@ impl Daemon {
         let there = self.leaving.iter().filter(|(_, moving)| moving.to == host);
         for tid in there.map(|(tid, _)| *tid).collect::<Vec<_>>() {
             self.counters.moves.targets_lost += 1;
-            self.thaw(tid, out);
             let why = format!("host '{name}' was lost");
             let failed = self.cannot_move(tid, FailKind::HostLost, &why);
-            self.give_up_move(tid, failed, out);
+            self.call_off(tid, failed, out);
         }
         let here = self
             .arriving

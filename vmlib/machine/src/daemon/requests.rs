@@ -8,7 +8,9 @@
 use super::{Daemon, Timer, asked::MoveAsker, spawn::Asker};
 use crate::{Outbox, Output};
 use vm_wire::{
-    CodecError, Frame, HostId, Message, Op, Tid, limits,
+    CodecError, Frame, HostId, Message, Op, Tid,
+    agreed::ExitStatus,
+    limits,
     peer::DrainWay,
     task::{
         CheckTask, Done, DrainHost, Exit, FailKind, Failed, GroupAsk, GroupChange, Hosts, HostsAsk,
@@ -373,8 +375,7 @@ impl Daemon {
 }
 
 /// A status as the end of "task t1.1 has ...".
-fn past(status: vm_wire::agreed::ExitStatus) -> String {
-    use vm_wire::agreed::ExitStatus;
+pub(super) fn past(status: ExitStatus) -> String {
     match status {
         ExitStatus::Left(_) | ExitStatus::Code(_) => status.to_string(),
         ExitStatus::Signal(_) | ExitStatus::HostLost | ExitStatus::Suspended => {

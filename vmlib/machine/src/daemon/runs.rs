@@ -127,7 +127,12 @@ impl Daemon {
             return out.push_back(Output::LogOutput(tid, stream, bytes));
         }
         if console == self.me {
-            return self.show(app, tid, stream, bytes, 0, out);
+            self.show(app, tid, stream, bytes, 0, out);
+            // It may have been started since the others were told.
+            if self.is_console_full(app) {
+                out.push_back(Output::PauseOutput(tid));
+            }
+            return;
         }
         let len = bytes.len() as u64;
         let dropped = std::mem::take(&mut task.dropped);
@@ -155,17 +160,22 @@ impl Daemon {
         } = lines;
         let task = self.agreement.state().task(tid);
         let app = task.map_or(Tid::NONE, |task| task.app);
-        let console = self.runs.get(&app).map(|run| run.conn);
-        let full = console
-            .and_then(|conn| self.consoles.get(&conn))
-            .is_some_and(|console| console.full);
-        if full && let Some(run) = self.runs.get_mut(&app) {
+        if self.is_console_full(app)
+            && let Some(run) = self.runs.get_mut(&app)
+        {
             let len = bytes.len() as u64;
             run.dropped += dropped + len;
             self.counters.output_dropped += len;
         } else {
             self.show(app, tid, stream, bytes.into_vec(), dropped, out);
         }
+    }
+
+    /// Whether the console of an application is here and does not read.
+    fn is_console_full(&self, app: Tid) -> bool {
+        let run = self.runs.get(&app);
+        let console = run.and_then(|run| self.consoles.get(&run.conn));
+        console.is_some_and(|console| console.full)
     }
 
     pub(super) fn show(

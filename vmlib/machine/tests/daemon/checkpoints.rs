@@ -28,6 +28,8 @@ pub struct Store {
     pub ways: BTreeMap<Tid, HostId>,
     /// They have been told to: on which host, for which epoch.
     told: BTreeMap<Tid, (HostId, u32)>,
+    /// Likewise for a move.
+    pub told_to_move: BTreeMap<Tid, HostId>,
     /// The images of these tasks are broken.
     pub broken: BTreeSet<Tid>,
     /// Checkpoints with an image that is damaged in the middle: generation and epoch.
@@ -103,6 +105,9 @@ impl World {
         self.store.late.clear();
         for (tid, (host, epoch)) in std::mem::take(&mut self.store.told) {
             self.freeze_to_store(host, tid, epoch);
+        }
+        for (tid, host) in std::mem::take(&mut self.store.told_to_move) {
+            self.freeze(host, tid);
         }
     }
 
@@ -210,6 +215,29 @@ pub fn check(world: &mut World, tids: &[Tid]) {
     for tid in tids {
         assert_eq!(world.received(*tid).len(), tids.len() - 1, "{tid}");
     }
+}
+
+/// So that a restart that is asked for next is not refused because it still runs there.
+#[test]
+fn who_stops_an_application_is_told_when_the_daemon_that_was_asked_knows() {
+    let (mut world, master, _) = setting();
+    world.store.holds = true;
+    let conn = world.conn();
+    let number = world.console_request(2, conn, &Request::Checkpoint(master, true));
+    world.run_until("it is whole", |world| world.store.held_commit.is_some());
+    world.behind = Some(HostId(2));
+    world.commit_held();
+    let runs = |world: &World, host| {
+        let state = world.daemon(host).agreement().state();
+        state.tasks_of(master).next().is_some()
+    };
+    world.run_until("it has ended", |world| !runs(world, 4));
+    world.run_for(Duration::from_millis(50));
+    assert!(runs(&world, 2) && world.console_answer(conn, number).is_none());
+    world.behind = None;
+    let report = world.checkpointed((conn, number));
+    assert_eq!(report.expect("it was saved").tasks, 3);
+    assert!(!runs(&world, 2));
 }
 
 #[test]

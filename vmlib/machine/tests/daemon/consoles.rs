@@ -146,13 +146,22 @@ fn a_console_that_does_not_read_stops_the_tasks_that_write() {
     write(&mut world, worker, "lost\n");
     world.run_for(Duration::from_millis(100));
     assert!(world.noted.contains(&format!("pause {master}")));
+    let new = world.spawn(master, "worker", 1, on(1)).tids[0];
+    assert!(!world.noted.contains(&format!("pause {new}")));
+    write(&mut world, new, "first\n");
+    world.run_for(Duration::from_millis(10));
+    assert!(world.noted.contains(&format!("pause {new}")));
     world.input(HostId(1), Input::ConsoleRoom(conn));
     write(&mut world, worker, "seen\n");
     world.run_for(Duration::from_millis(100));
     assert!(world.noted.contains(&format!("resume {master}")));
-    assert_eq!(shown(&world, conn), [(worker, "seen\n".to_owned())]);
-    let last = world.consoles[&conn].last().expect("frames");
-    assert_eq!(Output::read(last).expect("output").dropped, 5);
+    let lines = [(new, "first\n".to_owned()), (worker, "seen\n".to_owned())];
+    assert_eq!(shown(&world, conn), lines);
+    let frames = world.consoles[&conn].iter();
+    let outputs = frames.filter(|frame| frame.header.op == Output::OP);
+    let dropped = outputs.map(|frame| Output::read(frame).expect("output").dropped);
+    let dropped: u64 = dropped.sum();
+    assert_eq!(dropped, 5);
 }
 
 #[test]
@@ -327,4 +336,24 @@ fn a_signal_at_the_console_reaches_a_master_that_has_left_and_lives_on() {
     world.input(HostId(1), Input::ConnGone(conn));
     world.run_for(Duration::from_millis(100));
     assert_eq!(world.processes[&master].signals, [10, 1]);
+}
+
+#[test]
+fn a_listing_of_any_task_is_that_of_its_application() {
+    let mut world = World::new(2);
+    let master = world.master(1, "master");
+    let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
+    world.master(2, "another");
+    for tid in [master, worker] {
+        let conn = world.conn();
+        let number = world.console_request(1, conn, &Request::Ps(Some(tid)));
+        world.run_until("the listing", |world| {
+            world.console_answer(conn, number).is_some()
+        });
+        let Some(Answer::Ps(rows)) = world.console_answer(conn, number) else {
+            panic!("no listing");
+        };
+        let tids: Vec<Tid> = rows.iter().map(|row| row.tid).collect();
+        assert_eq!(tids, [master, worker]);
+    }
 }

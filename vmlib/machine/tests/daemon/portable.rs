@@ -49,3 +49,21 @@ fn a_portable_task_that_comes_to_no_safe_point_is_named_and_all_go_on() {
     assert!(names, "{failed}");
     check(&mut world, &[master, workers[0], workers[1]]);
 }
+
+/// It comes to its safe point when nobody wants its state any more: without a word to it, it would
+/// stand for ever.
+#[test]
+fn a_portable_task_whose_target_is_lost_before_it_comes_to_a_safe_point_is_told() {
+    let (mut world, master, workers) = setting();
+    world.input(HostId(2), Input::Portable(workers[0]));
+    world.store.late.insert(workers[0]);
+    let wish = world.wish_move(1, workers[0], 3);
+    world.run_until("it is told to stop", |world| {
+        !world.store.told_to_move.is_empty()
+    });
+    world.crash(3);
+    let failed = world.moved(wish).expect_err("the target is lost");
+    assert_eq!(failed.kind, FailKind::HostLost);
+    world.stop_late();
+    check(&mut world, &[master, workers[0]]);
+}

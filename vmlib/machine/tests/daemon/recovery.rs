@@ -3,7 +3,7 @@
 use crate::{
     checkpoints::{check, setting, setting_in},
     consoles::{run, run_end, shown},
-    world::{World, on, spawn},
+    world::{Carry, World, on, spawn},
 };
 use std::time::Duration;
 use vm_machine::Notice;
@@ -492,4 +492,21 @@ fn what_was_kept_for_an_earlier_life_and_is_handed_over_late_is_not_kept() {
     world.run_for(Duration::from_secs(2));
     assert_eq!(world.daemon(2).kept_bytes(), 0);
     assert_eq!(world.received(workers[0]), []);
+}
+
+#[test]
+fn who_moves_a_task_whose_application_goes_back_meanwhile_is_told_so() {
+    let (mut world, master, workers) = setting();
+    world.save(master);
+    world.carry = Carry::Held;
+    let wish = world.wish_move(2, workers[0], 3);
+    world.run_until("its image is on its way", |world| !world.images.is_empty());
+    world.crash(3);
+    let failed = world.moved(wish).expect_err("its application goes back");
+    assert!(
+        failed.text.contains("has gone back to a checkpoint"),
+        "{failed}"
+    );
+    world.until_back(master, 1);
+    assert!(world.is_alive(workers[0]));
 }

@@ -23,7 +23,11 @@ impl World {
         self.input(host, Input::Copied(tid, 900, 1));
     }
 
-    pub(super) fn freeze(&mut self, host: HostId, tid: Tid) {
+    pub fn freeze(&mut self, host: HostId, tid: Tid) {
+        if self.store.late.contains(&tid) {
+            self.store.told_to_move.insert(tid, host);
+            return;
+        }
         let ticket = self.copies.remove(&tid).expect("it was begun");
         let process = self.processes.get_mut(&tid).expect("a process");
         assert_eq!((process.host, process.frozen), (host, false));
@@ -67,6 +71,7 @@ impl World {
     pub(super) fn resume(&mut self, host: HostId, tid: Tid) {
         let process = self.processes.get_mut(&tid).expect("a process");
         assert_eq!(process.host, host);
+        self.store.told_to_move.remove(&tid);
         if !std::mem::take(&mut process.frozen) {
             return;
         }
