@@ -3,9 +3,10 @@
 use std::{
     collections::BTreeSet,
     fs,
+    io::Read as _,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 use vm_integration::cluster::{
     Cluster, Node, PATIENCE, binaries,
@@ -223,6 +224,22 @@ fn an_image_that_was_damaged_brings_nothing_back() {
     fs::write(&image, &whole).expect("it can be written");
     console.restart(master).expect("it can be brought back");
     console.ends_well(NONE_LOST);
+}
+
+#[test]
+fn the_image_of_a_task_that_no_machine_brings_back_ends_and_says_why() {
+    let cluster = Cluster::on_loopback(2);
+    let image = last_image(&folder_of(&cluster, stopped(&cluster), 1));
+    let mut console = Command::new(binaries::binary("vm"));
+    console.args(["image", "run"]).arg(image);
+    end_with_us(&mut console);
+    let mut process = console.stderr(Stdio::piped()).spawn().expect("vm runs");
+    let status = wait_for("its end", PATIENCE, || process.try_wait().expect("a child"));
+    let mut text = String::new();
+    let stderr = process.stderr.as_mut().expect("piped");
+    stderr.read_to_string(&mut text).expect("text");
+    assert_eq!(status.code(), Some(vmlib::STATUS_DAEMON_LOST), "{text}");
+    assert!(text.contains("vm restart"), "{text}");
 }
 
 #[test]

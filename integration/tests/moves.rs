@@ -3,7 +3,7 @@
 //! `VM_MOVES=1000 cargo test --test moves` makes as many moves as the goal says.
 
 use rustix::process::{Pid, Signal, kill_process};
-use std::{fs, os::unix::fs::MetadataExt as _, path::Path, time::Duration};
+use std::{fs, os::unix::fs::MetadataExt as _, path::Path, process::Command, time::Duration};
 use vm_integration::cluster::{
     Cluster, Node,
     client::{Client, spawn},
@@ -291,6 +291,23 @@ fn a_file_that_both_hosts_share_stays_one() {
 }
 
 /// The program of a process.
+/// Tasks have the limit that their daemon was started with, or that of their image; whoever brings one
+/// back has descriptors with numbers above this one.
+#[test]
+fn a_low_limit_of_open_files_keeps_no_task_from_coming() {
+    let mut cluster = Cluster::on_loopback(1);
+    let command = cluster.command("n2", &[]);
+    let mut limited = Command::new("/bin/sh");
+    limited.args(["-c", "ulimit -Sn 64; exec \"$@\"", "sh"]);
+    limited.arg(command.get_program()).args(command.get_args());
+    cluster.add_node("n2".to_owned(), limited);
+    let (mut run, tid) = diarist(&cluster, cluster.folder(), 1 << 10);
+    assert_moves(&cluster, tid, "n2");
+    run.input(b"two\n");
+    run.output_until("written on n2, read 1");
+    assert_ends(run);
+}
+
 fn program(pid: i32) -> String {
     let exe = fs::read_link(format!("/proc/{pid}/exe")).expect("it runs");
     let name = exe.file_name().expect("a program has a name");

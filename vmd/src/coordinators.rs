@@ -225,7 +225,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Reads a share; whether there may be more.
+    /// Reads a share; whether there may be more, which after any bytes may be their end.
     fn read(&mut self, context: &mut Context) -> io::Result<bool> {
         let room = self.reader.missing().max(READ_MIN);
         let read = read_into(&self.socket, self.reader.buffer(room), room)?;
@@ -247,7 +247,7 @@ impl Coordinator {
             let input = Input::Coordinator(self.number, frame);
             context.inbox.push_back(input);
         }
-        Ok(matches!(read, Read::Full(_)))
+        Ok(read != Read::Nothing)
     }
 }
 

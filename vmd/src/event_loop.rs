@@ -44,6 +44,8 @@ use vm_store::{CheckpointId, Depth};
 const EVENTS: usize = 256;
 /// How long a turn reads before it writes.
 const READ_TIME: Duration = Duration::from_micros(500);
+/// Reports of one task that are read in a row.
+const REPORTS: u32 = 16;
 /// The wait ends at the latest then, whatever the deadlines say.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// How long the end of the daemon waits until what it has to say is written.
@@ -197,12 +199,7 @@ impl EventLoop {
             let now = clock::now();
             next.map_or(WAIT_MAX, |next| next.since(now).min(WAIT_MAX))
         };
-        match self.poll.poll(events, Some(time)) {
-            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
-                Err(error).context("cannot wait for events")
-            }
-            _ => Ok(()),
-        }
+        poll(&mut self.poll, events, time)
     }
 
     fn note_events(&mut self, events: &Events) {
@@ -238,10 +235,7 @@ impl EventLoop {
                     self.take_images();
                     more
                 }
-                Source::Interrupt(place) => {
-                    self.hear_reports(place);
-                    false
-                }
+                Source::Interrupt(place) => self.hear_reports(place),
                 Source::Process(place) => self.processes.serve(place, context),
                 Source::Coordinator(place) => self.coordinators.serve(place, context),
                 Source::LocalListener => self.locals.accept(context),
@@ -281,13 +275,20 @@ impl EventLoop {
         }
     }
 
-    /// A task reports what became of an order.
-    fn hear_reports(&mut self, place: usize) {
-        while let Some((tid, reported)) = self.locals.interrupts.read(place) {
-            let processes = &mut self.processes;
-            self.moves
-                .reported(tid, reported, processes, &mut self.context);
+    /// A task reports what became of its orders. Returns whether there may be more.
+    fn hear_reports(&mut self, place: usize) -> bool {
+        for _ in 0..REPORTS {
+            match self.locals.interrupts.read(place) {
+                None => return false,
+                Some(None) => {}
+                Some(Some((tid, reported))) => {
+                    let processes = &mut self.processes;
+                    self.moves
+                        .reported(tid, reported, processes, &mut self.context);
+                }
+            }
         }
+        true
     }
 
     fn heed_signals(&mut self) {
@@ -618,9 +619,7 @@ impl EventLoop {
         let end = Instant::now() + FAREWELL_TIME;
         while !(self.links.is_empty() && self.locals.is_idle()) && Instant::now() < end {
             self.flush_all();
-            self.poll
-                .poll(events, Some(Duration::from_millis(10)))
-                .context("cannot wait for events")?;
+            poll(&mut self.poll, events, Duration::from_millis(10))?;
             self.context.now = clock::now();
             self.note_events(events);
             while let Some(source) = self.context.ready.pop() {
@@ -632,6 +631,16 @@ impl EventLoop {
             self.context.inbox.clear();
         }
         Ok(())
+    }
+}
+
+/// Waits for events so long at most; a signal ends the wait, too.
+fn poll(poll: &mut Poll, events: &mut Events, time: Duration) -> anyhow::Result<()> {
+    match poll.poll(events, Some(time)) {
+        Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
+            Err(error).context("cannot wait for events")
+        }
+        _ => Ok(()),
     }
 }
 

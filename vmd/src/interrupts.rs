@@ -101,18 +101,23 @@ impl Interrupts {
         Ok(())
     }
 
-    /// Reads what the task at `place` reports. What it says of an image that was given up since is
-    /// left out.
-    pub fn read(&mut self, place: usize) -> Option<(Tid, Report<String>)> {
+    /// Reads one report of the task at `place`; `None`: there is none. `Some(None)` is one that says
+    /// nothing: of an image that was given up since, or without sense.
+    pub fn read(&mut self, place: usize) -> Option<Option<(Tid, Report<String>)>> {
         let interrupt = self.table.get(place)?;
         let mut packet = [0; REPORT_MAX];
         loop {
             match recv(&interrupt.socket, &mut packet, RecvFlags::DONTWAIT) {
-                Ok((len @ 1.., _)) => match Report::read(&packet[..len]) {
-                    Some((order, _)) if (1..interrupt.image).contains(&order) => {}
-                    Some((_, report)) => return Some((interrupt.tid, report.owned())),
-                    None => log::warn!("task {} reports what makes no sense", interrupt.tid),
-                },
+                Ok((len @ 1.., _)) => {
+                    return Some(match Report::read(&packet[..len]) {
+                        Some((order, _)) if (1..interrupt.image).contains(&order) => None,
+                        Some((_, report)) => Some((interrupt.tid, report.owned())),
+                        None => {
+                            log::warn!("task {} reports what makes no sense", interrupt.tid);
+                            None
+                        }
+                    });
+                }
                 Err(Errno::INTR) => {}
                 // Nothing more, or the end, which its process tells.
                 Ok(_) | Err(_) => return None,

@@ -110,10 +110,13 @@ impl Links {
                     }
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                // The system says so before it looks whether anybody waits.
                 Err(error) if Spare::is_exhausted(&error) => {
-                    log::error!("the limit of open files is reached: a connection was refused");
                     let listener = &self.listener;
-                    self.spare.lend(|| drop(listener.accept()));
+                    if self.spare.lend(|| listener.accept()).is_err() {
+                        return false;
+                    }
+                    log::error!("the limit of open files is reached: a connection was refused");
                 }
                 Err(error) => log::debug!("a connection was lost: {error}"),
             }

@@ -130,7 +130,15 @@ impl Locals {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-                Err(error) if Spare::is_exhausted(&error) => self.refuse_one(),
+                // The system says so before it looks whether anybody waits.
+                Err(error) if Spare::is_exhausted(&error) => {
+                    if self.refuse_one().is_err() {
+                        return false;
+                    }
+                    log::error!(
+                        "the limit of open files is reached: a local connection was refused"
+                    );
+                }
                 Err(error) => log::debug!("a local connection was lost: {error}"),
             }
         }
@@ -138,17 +146,16 @@ impl Locals {
     }
 
     /// There is no descriptor left for who waits: says so and closes.
-    fn refuse_one(&mut self) {
-        log::error!("the limit of open files is reached: a local connection was refused");
+    fn refuse_one(&mut self) -> io::Result<()> {
         let listener = &self.listener;
         self.spare.lend(|| {
-            if let Ok((mut socket, _)) = listener.accept() {
-                let text = "the daemon has reached its limit of open files; end some tasks, or \
-                            raise it (ulimit -n) and start the daemon again";
-                // It gets the answer or the end of file; there is no more to do.
-                let _ = socket.write(&bytes_of(&refusal(text)));
-            }
-        });
+            let (mut socket, _) = listener.accept()?;
+            let text = "the daemon has reached its limit of open files; end some tasks, or raise \
+                        it (ulimit -n) and start the daemon again";
+            // It gets the answer or the end of file; there is no more to do.
+            let _ = socket.write(&bytes_of(&refusal(text)));
+            Ok(())
+        })
     }
 
     fn welcome_stranger(

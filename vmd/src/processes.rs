@@ -237,6 +237,8 @@ impl Processes {
             // It has started nothing yet.
             launch.signals.push(number);
         } else if let Some(process) = self.tasks.get(&tid)
+            // Of one that was waited for the pidfd is closed; the entry waits for its output.
+            && process.ended.is_none()
             && let Some(signal) = spawn::signal(number)
         {
             // It may have ended meanwhile.
@@ -445,6 +447,10 @@ impl Processes {
         }
         for place in outputs {
             let stream = &mut self.streams[place];
+            // What is left is little, and its end is not to wait for its console.
+            if let Some(output) = stream.role.output() {
+                output.paused = false;
+            }
             match &mut stream.role {
                 Role::Output(output) => {
                     let left = rustix::io::ioctl_fionread(&stream.fd).unwrap_or(0);
@@ -530,13 +536,7 @@ impl Processes {
             self.lingering.pop_first();
             let outputs = self.tasks.get(&tid).map(|process| process.outputs.clone());
             for place in outputs.into_iter().flatten() {
-                let output = self.streams[place].role.output();
-                if output.is_some_and(|output| output.paused) {
-                    // Its console is slow; what the terminal holds is not lost for that.
-                    self.lingering.insert((context.now + TERMINAL_TIME, tid));
-                } else {
-                    self.close_output(tid, place, context);
-                }
+                self.close_output(tid, place, context);
             }
         }
     }
@@ -600,9 +600,10 @@ impl Processes {
             .map_or(0, |typed| typed.len())
     }
 
-    /// Stops or goes on reading what a task writes.
+    /// Stops or goes on reading what a task writes; what is left of one that has ended is read.
     pub fn pause(&mut self, tid: Tid, pause: bool, context: &mut Context) {
-        let Some(process) = self.tasks.get(&tid) else {
+        let process = self.tasks.get(&tid);
+        let Some(process) = process.filter(|process| process.ended.is_none()) else {
             return;
         };
         for place in &process.outputs {

@@ -29,6 +29,10 @@ use vm_wire::{
     task::{ENV_SOCKET, ENV_TOKEN, FailKind, Failed},
 };
 
+/// Whoever brings back an image has descriptors with higher numbers meanwhile than the task itself, whose
+/// limit comes with its image.
+const RESTORER_FILES: u64 = 1024;
+
 /// What every task's process starts with.
 #[derive(Debug, Clone)]
 pub struct Spawner {
@@ -148,13 +152,20 @@ impl Spawner {
         handed: Option<[RawFd; 3]>,
     ) -> io::Result<Started> {
         let daemon = rustix::process::getpid();
-        let (file_limit, has_terminal) = (self.file_limit, terminal.is_some());
+        let (mut file_limit, has_terminal) = (self.file_limit, terminal.is_some());
+        if handed.is_some() {
+            let most = file_limit.maximum.unwrap_or(u64::MAX);
+            let raise = |soft: u64| soft.max(RESTORER_FILES).min(most);
+            file_limit.current = file_limit.current.map(raise);
+        }
         // SAFETY: the closure runs between fork and exec, where other threads of the daemon may
         // have held locks. It makes system calls only: no allocation, no lock.
         unsafe {
             command.pre_exec(move || {
-                tie_to_daemon(daemon, file_limit, has_terminal)?;
-                handed.map_or(Ok(()), hand_over)
+                keep_descriptors();
+                // Before the limit is lowered: the daemon may have open what the task may not.
+                handed.map_or(Ok(()), hand_over)?;
+                tie_to_daemon(daemon, file_limit, has_terminal)
             });
         }
         let mut child = command.spawn()?;
@@ -183,7 +194,6 @@ impl Spawner {
 /// In the child: a session of its own, its terminal, and death together with the daemon.
 fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, terminal: bool) -> io::Result<()> {
     rustix::process::setsid()?;
-    keep_descriptors();
     if terminal {
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
     }
@@ -210,6 +220,9 @@ fn hand_over(handed: [RawFd; 3]) -> io::Result<()> {
     for (place, fd) in aside.iter_mut().zip(handed) {
         // SAFETY: these commands take numbers.
         *place = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, transfer::IMAGE + 3) };
+        if *place < 0 {
+            return Err(io::Error::last_os_error());
+        }
     }
     for (fd, to) in aside.into_iter().zip(transfer::IMAGE..) {
         // SAFETY: numbers, too.

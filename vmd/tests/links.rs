@@ -153,4 +153,7 @@ fn at_the_limit_of_open_files_new_connections_are_told_and_old_ones_work_on() {
     assert!(matches!(ask(&mut late, &Request::Conf), Answer::Conf(_)));
     founder.signal("TERM");
     assert!(founder.wait_end().success());
+    // One line for each that was refused: it did not look again and again while nobody waited.
+    let refused = founder.count_log("the limit of open files is reached");
+    assert!((1..=40).contains(&refused), "{refused}");
 }

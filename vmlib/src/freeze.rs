@@ -213,12 +213,23 @@ fn await_go() {
                     return;
                 }
             }
-            Err(_) => {
+            Err(Errno::AGAIN | Errno::INTR) => {
                 // Nothing else can be waited for; an error ends with the next try.
                 let _ = poll(&mut [PollFd::new(&socket, PollFlags::IN)], None);
             }
+            // No daemon has given it this socket.
+            Err(_) => stray(),
         }
     }
+}
+
+/// Ends the process: what brought it back is no machine.
+fn stray() -> ! {
+    let text =
+        b"vmlib: this is the image of a task, which only a machine brings back: see vm restart\n";
+    // Nobody may be there to read it.
+    let _ = rustix::io::write(borrowed(libc::STDERR_FILENO), text);
+    lost()
 }
 
 /// Answers the last order.

@@ -235,7 +235,7 @@ impl Shared {
                 core.serve(now);
             }
             let written = core.write(&self.sockets);
-            let core_result = core.broken_if(written);
+            let core_result = self.broken_if(&mut core, written);
             match result.take() {
                 Some(Ok(value)) => match core_result {
                     Ok(()) if core.outgoing.is_empty() => {
@@ -269,7 +269,7 @@ impl Shared {
         let write = !core.outgoing.is_empty();
         if read && core.more {
             let read = core.read(&self.sockets, now());
-            core.broken_if(read)?;
+            self.broken_if(&mut core, read)?;
             return Ok(core);
         }
         let due = until.into_iter().chain(core.due()).min();
@@ -305,7 +305,7 @@ impl Shared {
                 core.two_phase.ended(now().since(begin), between);
             }
             let handled = ready.and_then(|ready| core.ready(&self.sockets, ready));
-            core.broken_if(handled)?;
+            self.broken_if(&mut core, handled)?;
             self.wake(&core);
         }
         core.serve(now());
@@ -315,6 +315,15 @@ impl Shared {
     pub(crate) fn lock(&self) -> Locked<'_> {
         // A panic in a call leaves the core whole: every step of it is complete in itself.
         Locked::new(self.core.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// If the link has broken, the other threads are to know it, too.
+    fn broken_if(&self, core: &mut Core, result: Result<(), LinkError>) -> Result<(), TaskError> {
+        let result = core.broken_if(result);
+        if result.is_err() {
+            self.wake(core);
+        }
+        result
     }
 
     /// Lets the other threads look again.

@@ -117,6 +117,11 @@ impl Daemon {
         }
     }
 
+    /// How many of the lines of the log that are left have that text. The daemon has ended.
+    pub fn count_log(&self, text: &str) -> usize {
+        self.log.iter().filter(|line| line.contains(text)).count()
+    }
+
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill")
             .args([format!("-{name}"), self.process.id().to_string()])
