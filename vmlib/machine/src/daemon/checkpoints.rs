@@ -90,6 +90,9 @@ impl Daemon {
         let Some(asked) = self.asked_checkpoints.get_mut(&request) else {
             return;
         };
+        if asked.told.is_some() && self.now < asked.asked.0 + limits::COORDINATOR_WAIT {
+            return;
+        }
         if let Some(end) = asked.told.take() {
             return self.answer_checkpoint(end, out);
         }
@@ -213,7 +216,7 @@ impl Daemon {
         {
             let due = self.now + limits::COORDINATOR_WAIT;
             let timer = Timer::CheckpointAsked(end.request);
-            asked.told = Some(end);
+            (asked.asked.0, asked.told) = (self.now, Some(end));
             return self.set_timer(due, timer);
         }
         self.answer_checkpoint(end, out);
