@@ -28,6 +28,8 @@ const RELAYING: u8 = 2;
 #[derive(Debug)]
 pub struct Interrupt {
     phase: Arc<AtomicU8>,
+    /// There is one command.
+    once: bool,
     /// Readable once a signal came during a wait.
     signalled: UnixStream,
     /// Keeps `signalled` from reading an end of file when no handler holds the other end.
@@ -35,12 +37,13 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Takes over SIGINT, SIGTERM and SIGHUP.
+    /// Takes over SIGINT, SIGTERM and SIGHUP. The console ends after one command, or has a prompt.
     ///
     /// # Errors
     /// When they are taken already, or descriptors are short.
-    pub fn install() -> anyhow::Result<Self> {
-        let (interrupt, raise) = Self::pair()?;
+    pub fn install(once: bool) -> anyhow::Result<Self> {
+        let (mut interrupt, raise) = Self::pair()?;
+        interrupt.once = once;
         let phase = interrupt.phase.clone();
         let terminal = tcgetattr(io::stdin()).ok();
         match ctrlc::try_set_handler(move || on_signal(&phase, &raise, terminal.as_ref())) {
@@ -71,6 +74,7 @@ impl Interrupt {
         raise.set_nonblocking(true)?;
         let interrupt = Interrupt {
             phase: Arc::new(AtomicU8::new(IDLE)),
+            once: false,
             signalled,
             _raise: raise.try_clone()?,
         };
@@ -87,9 +91,14 @@ impl Interrupt {
         Phase::enter(&self.phase, WAITING)
     }
 
-    /// For as long as the returned value lives, signals are somebody else's.
+    /// For as long as the returned value lives, signals are somebody else's. To the end of the process if
+    /// that comes next: one that has ended the program may be heard of here only after that.
     pub fn relaying(&self) -> Phase {
-        Phase::enter(&self.phase, RELAYING)
+        let mut phase = Phase::enter(&self.phase, RELAYING);
+        if self.once {
+            phase.before = RELAYING;
+        }
+        phase
     }
 
     /// To be polled in a wait.
@@ -133,5 +142,23 @@ fn on_signal(phase: &AtomicU8, mut raise: &UnixStream, terminal: Option<&Termios
             }
             process::exit(crate::failure::INTERRUPTED.into());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_is_heard_of_after_its_program_has_ended_ends_no_command() {
+        let mut interrupt = Interrupt::none();
+        let is_relaying = |interrupt: &Interrupt| {
+            drop(interrupt.relaying());
+            interrupt.phase.load(Ordering::SeqCst) == RELAYING
+        };
+        // At the prompt another command follows.
+        assert!(!is_relaying(&interrupt));
+        interrupt.once = true;
+        assert!(is_relaying(&interrupt));
     }
 }

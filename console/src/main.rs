@@ -94,8 +94,8 @@ fn console(cli: &Cli, renderer: Renderer) -> anyhow::Result<u8> {
             geteuid().as_raw(),
         )
     });
-    let interrupt = Rc::new(Interrupt::install()?);
     let commands_on_stdin = cli.command.is_none();
+    let interrupt = Rc::new(Interrupt::install(!commands_on_stdin)?);
     let mut console = Console::new(dir, interrupt, renderer, commands_on_stdin);
     match &cli.command {
         Some(command) => console.execute(command),
