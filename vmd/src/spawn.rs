@@ -29,10 +29,6 @@ use vm_wire::{
     task::{ENV_SOCKET, ENV_TOKEN, FailKind, Failed},
 };
 
-/// Whoever brings back an image has descriptors with higher numbers meanwhile than the task itself, whose
-/// limit comes with its image.
-const RESTORER_FILES: u64 = 1024;
-
 /// What every task's process starts with.
 #[derive(Debug, Clone)]
 pub struct Spawner {
@@ -152,12 +148,7 @@ impl Spawner {
         handed: Option<[RawFd; 3]>,
     ) -> io::Result<Started> {
         let daemon = rustix::process::getpid();
-        let (mut file_limit, has_terminal) = (self.file_limit, terminal.is_some());
-        if handed.is_some() {
-            let most = file_limit.maximum.unwrap_or(u64::MAX);
-            let raise = |soft: u64| soft.max(RESTORER_FILES).min(most);
-            file_limit.current = file_limit.current.map(raise);
-        }
+        let (file_limit, has_terminal) = (self.file_limit, terminal.is_some());
         // SAFETY: the closure runs between fork and exec, where other threads of the daemon may
         // have held locks. It makes system calls only: no allocation, no lock.
         unsafe {

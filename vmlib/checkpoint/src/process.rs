@@ -297,6 +297,11 @@ fn set_limits(soft: impl Fn(usize) -> u64) {
     }
 }
 
+/// Lifts the soft limits, until [`restore_limits`].
+pub fn lift_limits() {
+    set_limits(|_| u64::MAX);
+}
+
 /// Limits the process as it was: when it has all its files and threads, of which it may have more
 /// than it could get now.
 pub fn restore_limits(process: &Process) {
@@ -305,7 +310,6 @@ pub fn restore_limits(process: &Process) {
 
 /// Brings back what needs no thread.
 pub fn restore(process: &Process) -> Outcome<()> {
-    set_limits(|_| u64::MAX);
     // SAFETY: each call is given what an earlier process was found to have.
     unsafe {
         for signal in 1..=SIGNALS {

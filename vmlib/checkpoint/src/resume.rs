@@ -181,6 +181,8 @@ fn prepare(plan: &Plan, image: i32, contents: i32, roll_back: bool) -> Outcome<u
     }
     droppable::make(plan.droppable)?;
     advice::give(plan.advice);
+    // Descriptors are passed by numbers that may be above the limit of whoever brought it back.
+    process::lift_limits();
     let contents = take_over(plan, image, contents)?;
     shift_deadlines(plan);
     process::restore(plan.process)?;
