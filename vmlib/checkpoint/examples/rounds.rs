@@ -119,6 +119,7 @@ fn step(thread: usize, random: &mut Random) {
     let at = address(thread, start) as *mut libc::c_void;
     let len = (end - start) * PAGE;
     let is_mapped = |page: usize| model[page].load(Relaxed) != UNMAPPED;
+    let is_open = |page: &usize| is_mapped(*page) && kinds[*page].load(Relaxed) & PROTECTED == 0;
     // What is done and what is noted are one: nobody stops between them.
     let _section = Section::enter();
     match random.below(18) {
@@ -185,9 +186,15 @@ fn step(thread: usize, random: &mut Random) {
                 kinds[start + 1].store(ANONYMOUS, Relaxed);
             }
         }
+        8 => {
+            // Zeros, many in a row: other things may have been sent before.
+            for page in (start..end).filter(|page| is_open(page)) {
+                // SAFETY: mapped, as the model says.
+                unsafe { (address(thread, page) as *mut u64).write_volatile(0) };
+                model[page].store(0, Relaxed);
+            }
+        }
         _ => {
-            let is_open =
-                |page: &usize| is_mapped(*page) && kinds[*page].load(Relaxed) & PROTECTED == 0;
             for page in (start..end).filter(is_open).take(4) {
                 let value = random.below(1 << 30) as u64 + 1;
                 // SAFETY: mapped, as the model says.

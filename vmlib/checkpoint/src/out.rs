@@ -15,9 +15,10 @@ use crate::{
         sys::{self, Errno, nr},
     },
     scratch,
-    spare::Spare,
+    spare::{self, Spare},
     window::Window,
 };
+use std::ops::Range;
 
 /// Memory that is copied at once: it stays in the processor's cache until it was sent. Bytes.
 const STEP: usize = 256 << 10;
@@ -233,41 +234,58 @@ impl Out {
         Ok(())
     }
 
-    /// Writes memory that others may change, or take away, in this moment: copied first. Pages that
-    /// cannot be read, because they have gone or are protected now, are told.
+    /// Writes memory that others may change, or take away, in this moment: copied first. Zeros where
+    /// nothing was `sent` before are left out. What is written is told, and so are pages that cannot
+    /// be read, because they have gone or are protected now.
     pub fn running_memory(
         &mut self,
-        start: u64,
-        end: u64,
+        range: Range<u64>,
+        sent: &[[u64; 2]],
+        mut written: impl FnMut(Range<u64>) -> Outcome<()>,
         mut missed: impl FnMut(u64) -> Outcome<()>,
     ) -> Outcome<()> {
-        let mut address = start;
-        while address < end {
-            let len = STEP.min((end - address) as usize);
-            let copied = match self.lent {
-                None => {
-                    let buffer = &mut scratch::buffer()[..len];
-                    let copied = copy(address, buffer);
-                    if copied > 0 {
-                        self.section(PAGES, address, &buffer[..copied])?;
-                    }
-                    copied
-                }
+        let mut address = range.start;
+        while address < range.end {
+            let len = STEP.min((range.end - address) as usize);
+            let buffer = match self.lent {
+                None => &mut scratch::buffer()[..len],
                 // The memory for it is larger than what the pipe holds: what was there before was
                 // read when its place comes again.
                 Some(_) => {
                     if self.ring + len > scratch::RING {
                         self.ring = 0;
                     }
-                    let buffer = scratch::ring(self.ring, len);
-                    let copied = copy(address, buffer);
-                    if copied > 0 {
-                        self.lend(address, &buffer[..copied])?;
-                    }
-                    self.ring += copied;
-                    copied
+                    scratch::ring(self.ring, len)
                 }
             };
+            let copied = copy(address, buffer);
+            let content = &buffer[..copied];
+            let here = address..address + copied as u64;
+            let each = |with: &mut dyn FnMut(Range<u64>) -> Outcome<()>| {
+                // SAFETY: whole pages, in a copy that nobody else knows.
+                unsafe {
+                    spare::without_new_zeros(here.clone(), content.as_ptr() as u64, sent, with)
+                }
+            };
+            let mut worth = 0;
+            each(&mut |piece| {
+                worth += piece.end - piece.start;
+                Ok(())
+            })?;
+            // If less is lent than was copied, the place would come again too early.
+            let lends = self.lent.is_some() && worth == copied as u64 && copied > 0;
+            if lends {
+                self.lend(address, content)?;
+                self.ring += copied;
+            }
+            each(&mut |piece| {
+                if !lends {
+                    let part = |at: u64| (at - address) as usize;
+                    let content = &content[part(piece.start)..part(piece.end)];
+                    self.section(PAGES, piece.start, content)?;
+                }
+                written(piece)
+            })?;
             address += copied as u64;
             if copied < len {
                 missed(address)?;

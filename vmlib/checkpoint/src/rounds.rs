@@ -68,7 +68,8 @@ impl Rounds {
         }))
     }
 
-    /// Sends what was written since the last round, as long as somebody wants it. Returns its bytes.
+    /// Sends what was written since the last round, as long as somebody wants it, but no zeros where
+    /// nothing was sent before: there are zeros in the new process. Returns its bytes.
     pub fn round(&mut self, is_wanted: &dyn Fn() -> bool) -> Outcome<u64> {
         // SAFETY: what the last round kept there is of no use any more.
         unsafe { arena::discard(self.mark) };
@@ -98,7 +99,7 @@ impl Rounds {
                 pieces.push([range.start, range.end], "pieces of memory")
             })?;
             if !reliable {
-                miss(&mut self.missed, mapping.start..mapping.end)?;
+                note(&mut self.missed, mapping.start..mapping.end)?;
             }
             let found = pieces.all()[first..].iter();
             let bytes = found.map(|[start, end]| end - start).sum();
@@ -110,17 +111,23 @@ impl Rounds {
             return refuse!("the last round is over");
         };
         out.section(SPACE, 0, Mapping::all_bytes(space.all()))?;
-        let mut bytes = 0;
+        // SAFETY: zeros are a value.
+        let mut written = unsafe { List::<[u64; 2]>::new(PIECES_MAX)? };
         for &[start, end] in pieces.all() {
-            bytes += end - start;
             for at in (start..end).step_by(STEP) {
                 if is_wanted() {
-                    let end = end.min(at + STEP as u64);
-                    out.running_memory(at, end, |page| {
-                        miss(&mut self.missed, page..page + memory::PAGE)
-                    })?;
+                    out.running_memory(
+                        at..end.min(at + STEP as u64),
+                        self.sent.all(),
+                        |range| note(&mut written, range),
+                        |page| note(&mut self.missed, page..page + memory::PAGE),
+                    )?;
                 }
             }
+        }
+        let mut bytes = 0;
+        for &[start, end] in written.all() {
+            bytes += end - start;
             self.sent
                 .push([start, end], "pieces of memory in all rounds")?;
         }
@@ -152,14 +159,14 @@ impl Rounds {
     }
 }
 
-/// Notes memory for the last round.
-fn miss(missed: &mut List<[u64; 2]>, range: Range<u64>) -> Outcome<()> {
-    match missed.all_mut().last_mut() {
+/// Notes memory: what was sent in a round, or is left for the last one.
+fn note(list: &mut List<[u64; 2]>, range: Range<u64>) -> Outcome<()> {
+    match list.all_mut().last_mut() {
         Some([_, end]) if *end == range.start => {
             *end = range.end;
             Ok(())
         }
-        _ => missed.push([range.start, range.end], "pieces of memory that changed"),
+        _ => list.push([range.start, range.end], "pieces of memory that changed"),
     }
 }
 
@@ -167,7 +174,7 @@ fn miss(missed: &mut List<[u64; 2]>, range: Range<u64>) -> Outcome<()> {
 pub struct Taken<'a> {
     /// The image.
     pub out: Out,
-    /// What was sent.
+    /// What was sent, by address; no two touch.
     pub sent: &'a mut [[u64; 2]],
     /// What could not be, by address; no two touch.
     pub missed: &'a [[u64; 2]],

@@ -481,7 +481,12 @@ impl Tables<'_> {
                 let traces = !files
                     .iter()
                     .any(|file| file.flags & libc::O_DIRECT as u32 != 0);
-                let changed = pieces(mappings, traces.then_some(taken.missed), None)?;
+                let since = Since {
+                    missed: taken.missed,
+                    sent: taken.sent,
+                };
+                let zeros = zeros.filter(|_| traces);
+                let changed = pieces(mappings, traces.then_some(since), zeros)?;
                 let gone = rounds::gone(taken.sent, present(mappings)?)?;
                 (taken.out, changed, Some(gone))
             }
@@ -521,12 +526,20 @@ fn present(mappings: &[Mapping]) -> Outcome<&'static [[u64; 2]]> {
     Ok(list.into_static())
 }
 
+/// What the rounds before the last one have left to it, and what they have sent.
+#[derive(Clone, Copy)]
+struct Since<'a> {
+    missed: &'a [[u64; 2]],
+    sent: &'a [[u64; 2]],
+}
+
 /// The memory to be saved, by address: all that has content, or after rounds what was written since,
-/// and what these have missed. With `zeros`, which is for saves without rounds, pages of zeros are
-/// left out, and given back if they are spare. Says of each mapping whether that is most of it.
+/// and what these have missed. With `zeros` pages of zeros are left out that no round has sent, and
+/// given back if they are spare and there were no rounds. Says of each mapping whether that is most of
+/// it.
 fn pieces(
     mappings: &mut [Mapping],
-    missed: Option<&[[u64; 2]]>,
+    since: Option<Since<'_>>,
     zeros: Option<Spare>,
 ) -> Outcome<&'static [[u64; 2]]> {
     let mut scan = Pages::open()?;
@@ -537,9 +550,19 @@ fn pieces(
         let mut add = |range: Range<u64>| list.push([range.start, range.end], "pieces of memory");
         let is_anonymous = memory::is_anonymous(mapping);
         let is_open = mapping.prot & libc::PROT_READ as u32 != 0;
-        let watched = missed.filter(|_| is_anonymous);
+        let watched = since.filter(|_| is_anonymous);
         let zeros = zeros.filter(|_| is_anonymous && is_open);
-        match watched.map(|missed| (missed, scan.written(mapping, &mut add))) {
+        let mut add_worth = |range: Range<u64>| match (zeros, since) {
+            // SAFETY: private, readable, and of no file.
+            (Some(spare), None) => unsafe { spare::without_zeros(range, spare, &mut add) },
+            // SAFETY: likewise.
+            (Some(_), Some(since)) => unsafe {
+                spare::without_new_zeros(range.clone(), range.start, since.sent, &mut add)
+            },
+            (None, _) => add(range),
+        };
+        let written = watched.map(|since| (since.missed, scan.written(mapping, &mut add_worth)));
+        match written {
             // Watched since it was there.
             Some((missed, Ok(told))) => {
                 told?;
@@ -558,11 +581,7 @@ fn pieces(
                 }
             }
             // It is not watched.
-            _ => scan.for_each(mapping, |range| match zeros {
-                // SAFETY: private, readable, and of no file.
-                Some(spare) => unsafe { spare::without_zeros(range, spare, &mut add) },
-                None => add(range),
-            })?,
+            _ => scan.for_each(mapping, add_worth)?,
         }
         let bytes: u64 = list.all()[first..]
             .iter()

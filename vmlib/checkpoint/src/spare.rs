@@ -159,7 +159,58 @@ pub unsafe fn without_zeros(
     unsafe { split(range, |zeros| spare.give_back(zeros), with) }
 }
 
-/// Likewise, and `zeros` for what lies before, between and behind them.
+/// Calls `with` for the pieces of a range that are worth sending, by address: zeros only where something
+/// was `sent` before. Looks at a copy of it that begins at the address `copy`, which may be its own.
+///
+/// # Safety
+/// The copy can be read, and is of private memory of no file.
+pub unsafe fn without_new_zeros(
+    range: Range<u64>,
+    copy: u64,
+    sent: &[[u64; 2]],
+    mut with: impl FnMut(Range<u64>) -> Outcome<()>,
+) -> Outcome<()> {
+    let away = copy.wrapping_sub(range.start);
+    let there = |at: u64| at.wrapping_add(away);
+    let back = |at: u64| at.wrapping_sub(away);
+    parts(range, sent, |part, was_sent| match was_sent {
+        true => with(part),
+        false => {
+            let with = |piece: Range<u64>| with(back(piece.start)..back(piece.end));
+            // SAFETY: promised by the caller.
+            unsafe { split(there(part.start)..there(part.end), |_| {}, with) }
+        }
+    })
+}
+
+/// Cuts a range where those of a list begin and end, which are in order and do not touch, and tells of
+/// each part whether it is of one.
+fn parts(
+    range: Range<u64>,
+    list: &[[u64; 2]],
+    mut with: impl FnMut(Range<u64>, bool) -> Outcome<()>,
+) -> Outcome<()> {
+    let mut at = range.start;
+    let first = list.partition_point(|[_, end]| *end <= range.start);
+    for &[start, end] in &list[first..] {
+        let from = at.max(start);
+        if from >= range.end {
+            break;
+        }
+        if at < from {
+            with(at..from, false)?;
+        }
+        at = end.min(range.end);
+        with(from..at, true)?;
+    }
+    match at < range.end {
+        true => with(at..range.end, false),
+        false => Ok(()),
+    }
+}
+
+/// Calls `with` for the pieces of a range that hold something, and `zeros` for what lies before, between
+/// and behind them.
 ///
 /// # Safety
 /// It can be read.
@@ -249,6 +300,39 @@ mod tests {
         // SAFETY: memory of this test.
         unsafe { without_zeros(range.clone(), spare, &mut push) }.expect("pieces");
         pieces
+    }
+
+    #[test]
+    fn zeros_are_sent_again_where_something_was_sent_and_left_out_elsewhere() {
+        let pages = |count: usize| vec![[0u64; PAGE as usize / 8]; count];
+        let mut content = pages(64);
+        content[40][7] = 1;
+        let found_in = |pages: Range<u64>, sent: &[[u64; 2]]| {
+            let mut found = Vec::new();
+            let sent: Vec<_> = sent.iter().map(|pair| pair.map(|at| at * PAGE)).collect();
+            let add = |piece: Range<u64>| {
+                found.push([piece.start / PAGE, piece.end / PAGE]);
+                Ok(())
+            };
+            let range = pages.start * PAGE..pages.end * PAGE;
+            // SAFETY: a copy of 64 pages.
+            unsafe { without_new_zeros(range, content.as_ptr() as u64, &sent, add) }
+                .expect("pieces");
+            found
+        };
+        let found = |sent: &[[u64; 2]]| found_in(100..164, sent);
+        assert_eq!(found(&[]), [[140, 141]]);
+        assert_eq!(
+            found(&[[0, 90], [95, 110], [163, 200]]),
+            [[100, 110], [140, 141], [163, 164]]
+        );
+        assert_eq!(
+            found(&[[120, 140], [141, 150]]),
+            [[120, 140], [140, 141], [141, 150]]
+        );
+        assert_eq!(found(&[[0, 100], [164, 170]]), [[140, 141]]);
+        // Nothing is no piece.
+        assert!(found_in(100..100, &[[0, 200]]).is_empty());
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! What a copy of the process writes while the process goes on, and gives back.
 
 use crate::{Saver, make_pipe, verify};
-use std::{fs, path::Path, thread};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread::{self, JoinHandle},
+};
 
 /// Bytes of its memory that are no zeros, and of those that are.
 const FILLED: u64 = 32 << 20;
@@ -20,13 +24,26 @@ fn assert_good(image: &Path) {
     assert_eq!(back.ask("look"), "well");
 }
 
+/// Reads what one save writes into a pipe.
+fn reading(pipe: &Path) -> JoinHandle<Vec<u8>> {
+    let pipe = PathBuf::from(pipe);
+    thread::spawn(move || fs::read(pipe).expect("it can be read"))
+}
+
 #[test]
 fn zeros_are_not_written_and_are_there_again() {
     let folder = tempfile::tempdir().expect("a folder");
+    let (pipe, image) = (folder.path().join("pipe"), folder.path().join("image"));
+    make_pipe(&pipe);
     let mut saver = Saver::start(None);
-    for words in ["", "forked"] {
-        let image = folder.path().join("image");
+    for words in ["", "forked", "rounds"] {
         assert_eq!(saver.save(&image, words), "saved");
+        assert_good(&image);
+    }
+    for words in ["rounds", "rounds lend"] {
+        let reader = reading(&pipe);
+        assert_eq!(saver.save(&pipe, words), "saved");
+        fs::write(&image, reader.join().expect("no panic")).expect("room");
         assert_good(&image);
     }
     assert_eq!(saver.ask("look"), "well");
@@ -56,8 +73,7 @@ fn an_image_has_what_was_there_at_the_save_whatever_the_process_writes_meanwhile
     let mut saver = Saver::start(None);
     for words in ["forked rewrite", "forked rewrite lend"] {
         for _ in 0..5 {
-            let from = pipe.clone();
-            let reader = thread::spawn(move || fs::read(from).expect("it can be read"));
+            let reader = reading(&pipe);
             assert_eq!(saver.save(&pipe, words), "saved");
             fs::write(&image, reader.join().expect("no panic")).expect("room");
             assert_good(&image);
