@@ -25,8 +25,6 @@ pub struct Ahead<'a> {
     /// What is before has been filled.
     filled: AtomicU64,
     done: AtomicBool,
-    /// Who fills it.
-    parent: i32,
 }
 
 impl<'a> Ahead<'a> {
@@ -36,7 +34,6 @@ impl<'a> Ahead<'a> {
             mappings,
             filled: AtomicU64::new(0),
             done: AtomicBool::new(false),
-            parent: sys::getpid(),
         }
     }
 
@@ -69,18 +66,8 @@ impl<'a> Ahead<'a> {
 
 extern "C" fn help(ahead: usize) {
     const POPULATE_WRITE: usize = 23;
-    const SET_DEATH_SIGNAL: usize = 1;
-    const KILL: usize = 9;
     // SAFETY: it outlives this helper, or its memory does.
     let ahead = unsafe { &*(ahead as *const Ahead<'_>) };
-    // SAFETY: whoever fills the memory may be killed; then it is of no use.
-    let parent = unsafe {
-        sys::call2(nr::PRCTL, SET_DEATH_SIGNAL, KILL);
-        sys::call0(nr::GETPPID)
-    };
-    if parent != ahead.parent as isize {
-        return;
-    }
     for mapping in ahead.full() {
         let mut at = mapping.start;
         while at < mapping.end {

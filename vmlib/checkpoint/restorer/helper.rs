@@ -1,4 +1,4 @@
-//! A second worker, which shares the memory: a process of its own that ends alone.
+//! A second worker, which shares the memory: a process of its own that ends alone, or with the first.
 
 use crate::{
     raw::{
@@ -7,6 +7,14 @@ use crate::{
     },
     space,
 };
+
+/// What a helper is to do.
+struct Help {
+    help: extern "C" fn(usize),
+    argument: usize,
+    /// Who waits for it.
+    parent: i32,
+}
 
 /// Runs `work` beside a helper that runs `help(argument)`, if there can be one, and waits for its end.
 /// Returns its status: 0 if all was well, or there was none.
@@ -19,8 +27,14 @@ pub unsafe fn beside(help: extern "C" fn(usize), argument: usize, work: impl FnO
         flags: 0x100 | 0x200 | 0x400 | 0x800,
         ..Given::default()
     };
-    // SAFETY: the stack is nobody else's; the caller promises the rest.
-    let helper = unsafe { clone::spawn(given, space::helper_stack(), help, argument) };
+    let told = Help {
+        help,
+        argument,
+        parent: sys::getpid(),
+    };
+    // SAFETY: the stack is nobody else's, and this outlives the helper; the caller promises the rest.
+    let helper =
+        unsafe { clone::spawn(given, space::helper_stack(), run, &raw const told as usize) };
     work();
     let mut status = 0i32;
     if helper > 0 {
@@ -32,4 +46,19 @@ pub unsafe fn beside(help: extern "C" fn(usize), argument: usize, work: impl FnO
         }
     }
     status
+}
+
+extern "C" fn run(told: usize) {
+    const SET_DEATH_SIGNAL: usize = 1;
+    const KILL: usize = 9;
+    // SAFETY: it outlives this helper, or its memory does.
+    let told = unsafe { &*(told as *const Help) };
+    // SAFETY: alone it is of no use, and what the other held nobody gives back.
+    let parent = unsafe {
+        sys::call2(nr::PRCTL, SET_DEATH_SIGNAL, KILL);
+        sys::call0(nr::GETPPID)
+    };
+    if parent == told.parent as isize {
+        (told.help)(told.argument);
+    }
 }

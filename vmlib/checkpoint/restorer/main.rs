@@ -24,7 +24,12 @@ mod space;
 mod stream;
 mod vdso;
 
-use core::{arch::naked_asm, fmt::Write as _, panic::PanicInfo};
+use core::{
+    arch::naked_asm,
+    fmt::Write as _,
+    panic::PanicInfo,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+};
 use raw::{
     features::state_name,
     format::*,
@@ -67,9 +72,13 @@ impl core::fmt::Write for Stderr {
     }
 }
 
+/// This process or its helper has said why it ends: what it held nobody gives back.
+static ENDS: AtomicBool = AtomicBool::new(false);
+
 /// Says why, and ends.
 fn end_with(why: core::fmt::Arguments<'_>) -> ! {
     let _ = writeln!(Stderr, "the image cannot be restored: {why}");
+    ENDS.store(true, SeqCst);
     sys::exit_group(124)
 }
 

@@ -272,6 +272,9 @@ impl Work<'_> {
 
     fn next(&self) -> Option<(Section, u64)> {
         while self.lock.swap(true, SeqCst) {
+            if crate::ENDS.load(SeqCst) {
+                sys::exit_group(124);
+            }
             core::hint::spin_loop();
         }
         // SAFETY: the lock is held.
@@ -297,13 +300,13 @@ impl Work<'_> {
     }
 }
 
-/// A head that may come at that place; goes on behind it.
+/// A head that was read up to that place, and may come there; counts it.
 fn good(bytes: &[u8], at: &mut At) -> Section {
     let section = Section::from_prefix(bytes).filter(|section| section.is_good(at.index));
     let Some(section) = section else {
         die!(
             "it is damaged at byte {}, the head of section {}",
-            at.bytes,
+            at.bytes - Section::LEN as u64,
             at.index
         )
     };

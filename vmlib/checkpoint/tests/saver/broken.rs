@@ -10,7 +10,11 @@ use std::{
     path::{Path, PathBuf},
     thread::{self, JoinHandle},
 };
-use vm_checkpoint::image::{ImageError, Summary};
+use vm_checkpoint::{
+    CANNOT_RESTORE,
+    format::PAGES,
+    image::{ImageError, ImageReader, Summary},
+};
 
 /// Ways to save.
 const WAYS: [&str; 3] = ["", "forked", "rounds"];
@@ -181,4 +185,45 @@ fn what_was_written_of_an_image_brings_nothing_back() {
         "{ended:?}"
     );
     assert!(ended.errors.contains("it ends too early"), "{ended:?}");
+}
+
+/// Where heads of memory are in an image, each behind other memory.
+fn heads(image: &Path) -> Vec<u64> {
+    let mut reader = ImageReader::new(File::open(image).expect("an image")).expect("an image");
+    let (mut heads, mut behind_memory) = (Vec::new(), false);
+    loop {
+        let at = reader.position();
+        let Some((section, _)) = reader.next_section().expect("it is whole") else {
+            return heads;
+        };
+        if behind_memory && section.kind == PAGES {
+            heads.push(at);
+        }
+        behind_memory = section.kind == PAGES;
+    }
+}
+
+/// Two read at once from a file: while one sees that there is no good head the other still reads what
+/// is before it, and goes for that head then.
+#[test]
+fn nobody_who_brings_it_back_waits_for_one_who_saw_that_it_is_broken() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let image = folder.path().join("image");
+    let mut saver = Saver::start(None);
+    assert_eq!(saver.save(&image, ""), "saved");
+    let whole = fs::read(&image).expect("an image");
+    let heads = heads(&image);
+    assert!(heads.len() >= 20, "{} heads", heads.len());
+    for &at in heads.iter().step_by(heads.len() / 20) {
+        let at = at as usize;
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        let what = format!("it is damaged at byte {at}");
+        for (bytes, what) in [(&whole[..at], "it ends too early"), (&damaged, &what)] {
+            fs::write(&image, bytes).expect("room");
+            let ended = Saver::restore(&image).end();
+            assert_eq!(ended.status.code(), Some(CANNOT_RESTORE), "{ended:?}");
+            assert!(ended.errors.contains(what), "{what}: {ended:?}");
+        }
+    }
 }
