@@ -262,10 +262,9 @@ impl Out {
             let content = &buffer[..copied];
             let here = address..address + copied as u64;
             let each = |with: &mut dyn FnMut(Range<u64>) -> Outcome<()>| {
+                let (copy, none) = (content.as_ptr() as u64, Spare::default());
                 // SAFETY: whole pages, in a copy that nobody else knows.
-                unsafe {
-                    spare::without_new_zeros(here.clone(), content.as_ptr() as u64, sent, with)
-                }
+                unsafe { spare::without_zeros(here.clone(), copy, sent, none, with) }
             };
             let mut worth = 0;
             each(&mut |piece| {

@@ -472,7 +472,7 @@ impl Tables<'_> {
         let (mut out, pieces, gone) = match rounds {
             None => (
                 Out::begin(wanted.image, wanted.compress, wanted.lend)?,
-                pieces(mappings, None, zeros)?,
+                pieces(mappings, Since::default(), zeros)?,
                 None,
             ),
             Some(rounds) => {
@@ -482,11 +482,10 @@ impl Tables<'_> {
                     .iter()
                     .any(|file| file.flags & libc::O_DIRECT as u32 != 0);
                 let since = Since {
-                    missed: taken.missed,
+                    missed: traces.then_some(taken.missed),
                     sent: taken.sent,
                 };
-                let zeros = zeros.filter(|_| traces);
-                let changed = pieces(mappings, traces.then_some(since), zeros)?;
+                let changed = pieces(mappings, since, zeros)?;
                 let gone = rounds::gone(taken.sent, present(mappings)?)?;
                 (taken.out, changed, Some(gone))
             }
@@ -526,20 +525,20 @@ fn present(mappings: &[Mapping]) -> Outcome<&'static [[u64; 2]]> {
     Ok(list.into_static())
 }
 
-/// What the rounds before the last one have left to it, and what they have sent.
-#[derive(Clone, Copy)]
+/// What is known of the rounds before the last one, if there were any.
+#[derive(Clone, Copy, Default)]
 struct Since<'a> {
-    missed: &'a [[u64; 2]],
+    /// What they have left to it, if it is known what was written since.
+    missed: Option<&'a [[u64; 2]]>,
     sent: &'a [[u64; 2]],
 }
 
 /// The memory to be saved, by address: all that has content, or after rounds what was written since,
 /// and what these have missed. With `zeros` pages of zeros are left out that no round has sent, and
-/// given back if they are spare and there were no rounds. Says of each mapping whether that is most of
-/// it.
+/// given back if they are spare. Says of each mapping whether that is most of it.
 fn pieces(
     mappings: &mut [Mapping],
-    since: Option<Since<'_>>,
+    since: Since<'_>,
     zeros: Option<Spare>,
 ) -> Outcome<&'static [[u64; 2]]> {
     let mut scan = Pages::open()?;
@@ -550,19 +549,16 @@ fn pieces(
         let mut add = |range: Range<u64>| list.push([range.start, range.end], "pieces of memory");
         let is_anonymous = memory::is_anonymous(mapping);
         let is_open = mapping.prot & libc::PROT_READ as u32 != 0;
-        let watched = since.filter(|_| is_anonymous);
+        let missed = since.missed.filter(|_| is_anonymous);
         let zeros = zeros.filter(|_| is_anonymous && is_open);
-        let mut add_worth = |range: Range<u64>| match (zeros, since) {
+        let mut add_worth = |range: Range<u64>| match zeros {
             // SAFETY: private, readable, and of no file.
-            (Some(spare), None) => unsafe { spare::without_zeros(range, spare, &mut add) },
-            // SAFETY: likewise.
-            (Some(_), Some(since)) => unsafe {
-                spare::without_new_zeros(range.clone(), range.start, since.sent, &mut add)
+            Some(spare) => unsafe {
+                spare::without_zeros(range.clone(), range.start, since.sent, spare, &mut add)
             },
-            (None, _) => add(range),
+            None => add(range),
         };
-        let written = watched.map(|since| (since.missed, scan.written(mapping, &mut add_worth)));
-        match written {
+        match missed.map(|missed| (missed, scan.written(mapping, &mut add_worth))) {
             // Watched since it was there.
             Some((missed, Ok(told))) => {
                 told?;

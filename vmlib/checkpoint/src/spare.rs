@@ -144,41 +144,29 @@ impl Withheld {
     }
 }
 
-/// Calls `with` for the pieces of a range that are worth writing, by address, and gives back what lies
-/// between them.
+/// Calls `with` for the pieces of a range that are worth writing, by address: zeros only where something
+/// was `sent` before. Gives back what lies between them. Looks at a copy of the range that begins at the
+/// address `copy`, which may be its own.
 ///
 /// # Safety
-/// It can be read, and is private memory of no file: what is left out is zeros where it is brought
-/// back.
+/// The copy can be read, and is of private memory of no file: what is left out is zeros where it is
+/// brought back.
 pub unsafe fn without_zeros(
-    range: Range<u64>,
-    spare: Spare,
-    with: impl FnMut(Range<u64>) -> Outcome<()>,
-) -> Outcome<()> {
-    // SAFETY: promised by the caller.
-    unsafe { split(range, |zeros| spare.give_back(zeros), with) }
-}
-
-/// Calls `with` for the pieces of a range that are worth sending, by address: zeros only where something
-/// was `sent` before. Looks at a copy of it that begins at the address `copy`, which may be its own.
-///
-/// # Safety
-/// The copy can be read, and is of private memory of no file.
-pub unsafe fn without_new_zeros(
     range: Range<u64>,
     copy: u64,
     sent: &[[u64; 2]],
+    spare: Spare,
     mut with: impl FnMut(Range<u64>) -> Outcome<()>,
 ) -> Outcome<()> {
     let away = copy.wrapping_sub(range.start);
-    let there = |at: u64| at.wrapping_add(away);
-    let back = |at: u64| at.wrapping_sub(away);
+    let there = |part: Range<u64>| part.start.wrapping_add(away)..part.end.wrapping_add(away);
+    let back = |part: Range<u64>| part.start.wrapping_sub(away)..part.end.wrapping_sub(away);
     parts(range, sent, |part, was_sent| match was_sent {
         true => with(part),
         false => {
-            let with = |piece: Range<u64>| with(back(piece.start)..back(piece.end));
+            let zeros = |part| spare.give_back(back(part));
             // SAFETY: promised by the caller.
-            unsafe { split(there(part.start)..there(part.end), |_| {}, with) }
+            unsafe { split(there(part), zeros, |part| with(back(part))) }
         }
     })
 }
@@ -298,7 +286,8 @@ mod tests {
             Ok(())
         };
         // SAFETY: memory of this test.
-        unsafe { without_zeros(range.clone(), spare, &mut push) }.expect("pieces");
+        unsafe { without_zeros(range.clone(), range.start, &[], spare, &mut push) }
+            .expect("pieces");
         pieces
     }
 
@@ -315,9 +304,9 @@ mod tests {
                 Ok(())
             };
             let range = pages.start * PAGE..pages.end * PAGE;
+            let copy = content.as_ptr() as u64;
             // SAFETY: a copy of 64 pages.
-            unsafe { without_new_zeros(range, content.as_ptr() as u64, &sent, add) }
-                .expect("pieces");
+            unsafe { without_zeros(range, copy, &sent, Spare::default(), add) }.expect("pieces");
             found
         };
         let found = |sent: &[[u64; 2]]| found_in(100..164, sent);
