@@ -7,7 +7,7 @@
 
 use crate::{
     Folders,
-    arena::List,
+    arena::{self, List},
     fault::{Outcome, Shown, Step as _, refuse},
     proc,
     raw::{
@@ -95,16 +95,26 @@ pub fn mappings(
     let mut list = unsafe { List::<Mapping>::new(MAPPINGS_MAX)? };
     // SAFETY: numbers. The kernel's numbers of shared memories.
     let mut objects = unsafe { List::<u64>::new(1024)? };
+    // SAFETY: zeros are values.
+    let mut views = unsafe { List::<View>::new(MAPPINGS_MAX)? };
     for line in file.split(|byte| *byte == b'\n') {
         let Some(line) = Line::of(line) else { continue };
         match mapping(&line, &mut objects, names, files) {
-            Ok(Some(mapping)) => list.push(mapping, "mappings")?,
+            Ok(Some(mapping)) => {
+                if mapping.kind == PRIVATE && line.is_nameless_file() {
+                    views.push(View::of(&line), "mappings")?;
+                }
+                list.push(mapping, "mappings")?;
+            }
             Ok(None) => {}
             Err(_) if of == Of::Running => {}
             Err(fault) => return Err(fault),
         }
     }
     let list = list.into_static();
+    if of == Of::Whole {
+        refuse_live_views(views.all(), list, objects.all(), files, names)?;
+    }
     // Where the first thread's stack was cut in two, by watching a part or by other rights, the
     // kernel calls only the upper one so; but it is the lower one that grows.
     for index in (1..list.len()).rev() {
@@ -159,6 +169,64 @@ impl<'a> Line<'a> {
             name,
         })
     }
+
+    /// Whether it is of a file that has no name, or none any more.
+    fn is_nameless_file(&self) -> bool {
+        self.inode != 0 && self.name.ends_with(b" (deleted)")
+    }
+}
+
+/// A private mapping of a file without a name, or of shared memory.
+#[derive(Clone, Copy)]
+struct View {
+    start: u64,
+    inode: u64,
+}
+
+impl View {
+    fn of(line: &Line<'_>) -> Self {
+        View {
+            start: line.range.start as u64,
+            inode: line.inode,
+        }
+    }
+}
+
+/// A private mapping is saved by value. Its untouched pages show what is written to the file later,
+/// and would not do so where the process is brought back.
+fn refuse_live_views(
+    views: &[View],
+    list: &[Mapping],
+    objects: &[u64],
+    files: &[FileRecord],
+    names: &Names<'_>,
+) -> Outcome<()> {
+    for view in views {
+        let writes = |file: &&FileRecord| {
+            file.kind == FD_UNNAMED && file.inode == view.inode && file.is_writable()
+        };
+        let index = list.partition_point(|mapping| mapping.start < view.start);
+        let (name, at) = (Shown(names.get(list[index].name)), view.start);
+        if let Some(file) = files.iter().find(writes) {
+            let fd = file.fd;
+            return refuse!(
+                "{name} is mapped privately at {at:#x}, and can be written by descriptor {fd}: what \
+                 is written would not be seen there any more"
+            );
+        }
+        let shows = |mapping: &&Mapping| {
+            let is_same = || objects.get(mapping.object as usize) == Some(&view.inode);
+            mapping.kind == SHARED && mapping.prot & libc::PROT_WRITE as u32 != 0 && is_same()
+        };
+        if let Some(shared) = list.iter().find(shows) {
+            let other = shared.start;
+            return refuse!(
+                "{name} is mapped privately at {at:#x}, and can be written by way of its shared \
+                 mapping at {other:#x}: what is written would not be seen there any more"
+            );
+        }
+    }
+    Ok(())
 }
 
 fn mapping(
@@ -192,7 +260,10 @@ fn mapping(
     if name.starts_with(b"anon_inode:") {
         return refuse!("memory of {} is mapped at {at:#x}", Shown(name));
     }
-    let is_zero = name.starts_with(b"/dev/zero");
+    // A private mapping of that device has no file. Shared memory, which a private mapping may show
+    // too, has the device's name and is deleted.
+    let is_zero_device = name == b"/dev/zero";
+    let is_zero = is_zero_device || name == b"/dev/zero (deleted)";
     if name.starts_with(b"/dev/") && !name.starts_with(b"/dev/shm/") && !is_zero {
         return refuse!("the device {} is mapped at {at:#x}", Shown(name));
     }
@@ -218,7 +289,7 @@ fn mapping(
             mapping.kind = FILE;
         }
     }
-    if mapping.kind == PRIVATE && line.inode != 0 && !is_zero {
+    if mapping.kind == PRIVATE && line.inode != 0 && !is_zero_device {
         mapping.object_len = FROM_FILE;
     }
     mapping.name = names.add_path(name)?;
@@ -305,6 +376,15 @@ impl Pages {
             // The threads are stopped: rounds before pass over files.
             let _opened = Opened::new(mapping);
             return readable(range, &mut with);
+        }
+        if mapping.kind == SHARED {
+            return match is_swapped(&range)? {
+                true => {
+                    let _opened = Opened::new(mapping);
+                    readable(range, &mut with)
+                }
+                false => in_core(range, &mut with),
+            };
         }
         if self.scans {
             match self.scan(range.clone(), (0, 0), &mut with) {
@@ -461,6 +541,70 @@ pub unsafe fn advise(range: Range<u64>, advice: i32) -> sys::Result<()> {
     // SAFETY: promised by the caller.
     let value = unsafe { sys::call3(nr::MADVISE, start, len, advice as usize) };
     sys::check(value).map(|_| ())
+}
+
+/// The pages of shared memory that are in memory, whoever put them there: those that this process
+/// has not touched are in no page table of its own. Other processes may have written them, or this
+/// one by a descriptor.
+fn in_core(range: Range<u64>, with: &mut impl FnMut(Range<u64>) -> Outcome<()>) -> Outcome<()> {
+    const MINCORE: usize = 27;
+    let mut pages = [0u8; 4096];
+    let mut last: Range<u64> = 0..0;
+    let mut at = range.start;
+    while at < range.end {
+        let len = (range.end - at).min(pages.len() as u64 * PAGE);
+        let to = pages.as_mut_ptr() as usize;
+        // SAFETY: the kernel writes one byte for each page.
+        let told = unsafe { sys::call3(MINCORE, at as usize, len as usize, to) };
+        sys::check(told).step("looking at shared memory")?;
+        for (index, _) in (0u64..)
+            .zip(&pages[..(len / PAGE) as usize])
+            .filter(|(_, page)| *page & 1 != 0)
+        {
+            let page = at + index * PAGE;
+            if page == last.end {
+                last.end += PAGE;
+                continue;
+            }
+            let whole = std::mem::replace(&mut last, page..page + PAGE);
+            if !whole.is_empty() {
+                with(whole)?;
+            }
+        }
+        at += len;
+    }
+    match last.is_empty() {
+        true => Ok(()),
+        false => with(last),
+    }
+}
+
+/// Whether some of this shared memory is swapped out: which of it, nobody tells.
+fn is_swapped(range: &Range<u64>) -> Outcome<bool> {
+    const SYSINFO: usize = 99;
+    let mut info = [0u64; 16];
+    // SAFETY: the kernel writes 112 bytes.
+    unsafe { sys::call1(SYSINFO, info.as_mut_ptr() as usize) };
+    let (total, free) = (info[8], info[9]);
+    if total == free {
+        return Ok(false);
+    }
+    let mark = arena::mark();
+    let file = proc::read_file(b"/proc/self/smaps\0", "looking at shared memory")?;
+    let mut is_this = false;
+    let mut swapped = 0;
+    for line in file.split(|byte| *byte == b'\n') {
+        if let Some((found, _)) = vdso::range_and_name(line) {
+            is_this = found.start as u64 == range.start;
+        } else if is_this && line.starts_with(b"Swap:") {
+            swapped = proc::field(line, "Swap")
+                .and_then(proc::decimal)
+                .unwrap_or(0);
+        }
+    }
+    // SAFETY: the file's bytes are not used any more.
+    unsafe { arena::release(mark) };
+    Ok(swapped > 0)
 }
 
 /// The part of a private mapping of a file that can be read: not what lies behind the file's end.

@@ -4,7 +4,7 @@
 
 use crate::{
     memory::{PAGE, get, put},
-    point::{folder, save_point},
+    point::{folder, refused, refused_to_carry, save_point},
 };
 use rustix::{
     fs::{self as system, MemfdFlags},
@@ -17,6 +17,16 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("shared_anonymous", shared_anonymous),
     ("shared_twice", shared_twice),
     ("shared_file", shared_file),
+    ("shared_by_a_child_that_ended", shared_by_a_child_that_ended),
+    (
+        "shared_and_written_by_descriptor",
+        shared_and_written_by_descriptor,
+    ),
+    ("shared_shown_privately", shared_shown_privately),
+    (
+        "refused_private_view_of_what_is_written",
+        refused_private_view_of_what_is_written,
+    ),
 ];
 
 const BOTH: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
@@ -92,4 +102,93 @@ fn shared_file() {
     let content = fs::read(&path).expect("it is there");
     assert_eq!(content[2 * PAGE..2 * PAGE + 8], 55u64.to_ne_bytes());
     assert_eq!(content[7 * PAGE..7 * PAGE + 8], 66u64.to_ne_bytes());
+}
+
+fn anonymous(pages: usize) -> *mut u8 {
+    // SAFETY: the kernel chooses where, so nothing is replaced.
+    unsafe { mm::mmap_anonymous(ptr::null_mut(), pages * PAGE, BOTH, MapFlags::SHARED) }
+        .expect("memory can be had")
+        .cast()
+}
+
+fn shown_privately(file: impl AsFd, pages: usize, from: usize) -> *mut u8 {
+    let (len, offset) = (pages * PAGE, (from * PAGE) as u64);
+    // SAFETY: the kernel chooses where, so nothing is replaced.
+    unsafe { mm::mmap(ptr::null_mut(), len, BOTH, MapFlags::PRIVATE, file, offset) }
+        .expect("a file can be mapped")
+        .cast()
+}
+
+/// Results of a worker that nobody has looked at yet: this process has not touched those pages.
+fn shared_by_a_child_that_ended() {
+    let memory = anonymous(40_000);
+    // SAFETY: the copy writes memory, and ends.
+    match unsafe { libc::fork() } {
+        0 => {
+            (0..40_000)
+                .step_by(7)
+                .for_each(|page| put(memory, page, page as u64 + 5));
+            // SAFETY: it ends the copy.
+            unsafe { libc::_exit(0) }
+        }
+        child => {
+            let pid = rustix::process::Pid::from_raw(child);
+            rustix::process::waitpid(pid, rustix::process::WaitOptions::empty())
+                .expect("the copy ends");
+        }
+    }
+    save_point();
+    for page in 0..40_000 {
+        let wanted = if page % 7 == 0 { page as u64 + 5 } else { 0 };
+        assert_eq!(get(memory, page), wanted, "page {page}");
+    }
+}
+
+/// Likewise: written before it was mapped. What lies behind its end stays closed.
+fn shared_and_written_by_descriptor() {
+    let file = system::memfd_create("zoo", MemfdFlags::CLOEXEC).expect("memory can be had");
+    rustix::io::write(&file, &[7; 3 * PAGE]).expect("it can be written");
+    let memory = shown(&file, 5, 0, BOTH);
+    drop(file);
+    save_point();
+    (0..3).for_each(|page| assert_eq!(get(memory, page), 0x0707_0707_0707_0707, "{page}"));
+}
+
+/// Memory that is shared by its origin, of which there is a private mapping alone.
+fn shared_shown_privately() {
+    let memory = anonymous(5);
+    (0..5).for_each(|page| put(memory, page, page as u64 + 11));
+    let (at, end) = (memory as usize, memory as usize + 5 * PAGE);
+    let name = format!("/proc/self/map_files/{at:x}-{end:x}");
+    // Which takes rights that few users have.
+    let view = match fs::File::open(name) {
+        Ok(file) => shown_privately(&file, 4, 1),
+        Err(_) => {
+            save_point();
+            return;
+        }
+    };
+    put(view, 1, 99);
+    // SAFETY: nobody uses it any more.
+    unsafe { mm::munmap(memory.cast(), 5 * PAGE) }.expect("it was mapped");
+    save_point();
+    assert_eq!([0, 1, 2, 3].map(|page| get(view, page)), [12, 99, 14, 15]);
+}
+
+/// Brought back by value, it would not show what is written any more.
+fn refused_private_view_of_what_is_written() {
+    let file = system::memfd_create("zoo", MemfdFlags::CLOEXEC).expect("memory can be had");
+    system::ftruncate(&file, 4 * PAGE as u64).expect("it can grow");
+    let view = shown_privately(&file, 4, 0);
+    refused_to_carry("is mapped privately at 0x");
+    refused_to_carry("can be written by descriptor");
+    let memory = shown(&file, 4, 0, BOTH);
+    drop(file);
+    refused("can be written by way of its shared mapping at 0x");
+    // SAFETY: nobody uses it any more.
+    unsafe { mm::munmap(memory.cast(), 4 * PAGE) }.expect("it was mapped");
+    put(view, 1, 5);
+    // Nobody can write it any more.
+    save_point();
+    assert_eq!([0, 1].map(|page| get(view, page)), [0, 5]);
 }

@@ -28,7 +28,8 @@ macro_rules! zoo {
 zoo! {
     Copied:
         heap, sparse, closed_with_content, break_heap, mappings, file_mapped_privately, advice,
-        shared_anonymous, shared_twice,
+        shared_anonymous, shared_twice, shared_by_a_child_that_ended, shared_and_written_by_descriptor,
+        shared_shown_privately,
         deep_stack, deep_stack_of_a_thread, thread_locals, panic_caught,
         busy_threads, mutex_held, rwlock_held, scoped_threads, condvar_with_time,
         threads_that_come_and_go, saved_by_a_thread, thread_names,
@@ -54,7 +55,7 @@ zoo! {
         refused_shm, refused_lease, refused_child, refused_child_that_ended,
         refused_blocked_signal, refused_without_leader, refused_not_dumpable,
         refused_system_v_memory, refused_directory_that_is_gone, refused_second_save,
-        refused_protection_keys;
+        refused_protection_keys, refused_private_view_of_what_is_written;
 }
 
 #[test]
