@@ -28,6 +28,7 @@ mod c_interface;
 mod callbacks;
 mod content;
 mod copied;
+mod credentials;
 mod deadline;
 mod deaf;
 mod dirty;

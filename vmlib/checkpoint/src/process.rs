@@ -6,6 +6,7 @@
 use crate::{
     Folders,
     arena::{self, List},
+    credentials::{self, Credentials},
     fault::{Outcome, Shown, Step as _, Text, refuse},
     proc,
     raw::sys::{self, Errno, nr},
@@ -59,6 +60,8 @@ pub struct Process {
     umask: u32,
     limits: [[u64; 2]; LIMITS],
     subreaper: i32,
+    /// Its users, groups and capabilities.
+    pub credentials: Credentials,
     /// Working directory, ended by NUL.
     dir: &'static [u8],
     /// Its id at the save.
@@ -113,7 +116,7 @@ pub fn capture(
     };
     // SAFETY: it is written before it is read.
     let place = unsafe { &mut arena::take::<std::mem::MaybeUninit<Process>>(1)?[0] };
-    let (timers, dir) = (timers()?, directory(folders)?);
+    let (timers, dir, credentials) = (timers()?, directory(folders)?, credentials::capture()?);
     take_out(signals)?;
     Ok(place.write(Process {
         actions,
@@ -124,6 +127,7 @@ pub fn capture(
         umask,
         limits,
         subreaper,
+        credentials,
         dir,
         pid: sys::getpid(),
         monotonic_ns: sys::clock_ns(libc::CLOCK_MONOTONIC),

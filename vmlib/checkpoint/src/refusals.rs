@@ -4,6 +4,7 @@
 //! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
 
 use crate::{
+    credentials,
     fault::{Outcome, Shown, refuse},
     proc::{self, NumberPath},
     raw::sys::{self, nr},
@@ -16,7 +17,8 @@ pub fn check() -> Outcome<()> {
     refuse_shadow_stack()?;
     refuse_protection_keys()?;
     refuse_tiles()?;
-    refuse_not_dumpable()
+    refuse_not_dumpable()?;
+    credentials::check()
 }
 
 fn refuse_not_dumpable() -> Outcome<()> {

@@ -11,7 +11,9 @@
 use crate::{
     Carry,
     advice::{self, Advice},
-    arena, deadline, droppable,
+    arena,
+    credentials::{self, Change, Credentials},
+    deadline, droppable,
     fault::{Fault, Outcome, Step as _},
     files,
     locks::Lock,
@@ -69,6 +71,13 @@ pub struct Plan {
     pub comm: [u8; 16],
 }
 
+/// The rights of whoever brought the process back, and how a thread gets the process's.
+#[derive(Clone, Copy)]
+struct Rights {
+    here: Credentials,
+    change: Change,
+}
+
 /// So many of the descriptors that a program looks after itself can be handed over.
 pub const OWN_MAX: usize = 4;
 /// Descriptors from here on are for passing: an own one below is handed over.
@@ -97,6 +106,8 @@ static READY: AtomicU32 = AtomicU32::new(0);
 /// 1: all go on.
 static GO: AtomicU32 = AtomicU32::new(0);
 static PLAN: AtomicPtr<Plan> = AtomicPtr::new(std::ptr::null_mut());
+/// How each thread gets the process's rights.
+static RIGHTS: AtomicPtr<Rights> = AtomicPtr::new(std::ptr::null_mut());
 /// Ids of the new threads, by index.
 static IDS: AtomicPtr<i32> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -181,6 +192,8 @@ fn prepare(plan: &Plan, image: i32, contents: i32, roll_back: bool) -> Outcome<u
     }
     droppable::make(plan.droppable)?;
     advice::give(plan.advice);
+    // Before a file is changed it may still be refused.
+    look_at_rights(plan)?;
     // Descriptors are passed by numbers that may be above the limit of whoever brought it back.
     process::lift_limits();
     let contents = take_over(plan, image, contents)?;
@@ -220,11 +233,32 @@ fn prepare(plan: &Plan, image: i32, contents: i32, roll_back: bool) -> Outcome<u
         index.map_or(0, |index| ids[index])
     })?;
     process::restore_limits(plan.process);
+    let leader = &plan.threads[first];
+    process::restore_thread(leader);
+    take_rights(plan, leader)?;
     if let Some(hold) = plan.hold {
         hold(Moment::Back);
     }
     process::put_back(plan.process.waiting);
     Ok(first)
+}
+
+/// Finds out how this process gets the rights that it had.
+fn look_at_rights(plan: &Plan) -> Outcome<()> {
+    let here = credentials::capture()?;
+    let change = plan.process.credentials.change_from(&here)?;
+    // SAFETY: it is written before it is read.
+    let place = unsafe { &mut arena::take::<std::mem::MaybeUninit<Rights>>(1)?[0] };
+    RIGHTS.store(place.write(Rights { here, change }), SeqCst);
+    Ok(())
+}
+
+/// Gives this thread the rights that the process had.
+fn take_rights(plan: &Plan, thread: &Thread) -> Outcome<()> {
+    // SAFETY: `prepare` wrote it.
+    let rights = unsafe { &*RIGHTS.load(SeqCst) };
+    let credentials = &plan.process.credentials;
+    credentials.take(rights.change, &rights.here, thread.death_signal)
 }
 
 /// Closes the descriptors of whoever brought it back, but for those that it hands over: they follow
@@ -362,7 +396,12 @@ fn live(index: usize) -> ! {
     // SAFETY: it is in the image.
     let plan = unsafe { &*PLAN.load(SeqCst) };
     let thread = &plan.threads[index];
-    process::restore_thread(thread);
+    if index != leader(plan) {
+        process::restore_thread(thread);
+        if let Err(fault) = take_rights(plan, thread) {
+            give_up(&fault);
+        }
+    }
     register_rseq(thread);
     // Whoever goes on first may save again at once, and the plan is not there any more then: the
     // address is read here, and not where it is used.

@@ -26,6 +26,7 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("random_numbers_of_the_kernel", random_numbers_of_the_kernel),
     ("clocks", clocks),
     ("identity", identity),
+    ("rights_given_up", rights_given_up),
 ];
 
 fn working_directory() {
@@ -256,4 +257,62 @@ fn identity() {
         let threads = fs::read_dir("/proc/self/task").expect("a list").count();
         threads == 1 + busy
     });
+}
+
+/// What `/proc` says of the rights of this thread.
+fn rights() -> Vec<String> {
+    let status = fs::read_to_string("/proc/thread-self/status").expect("it can be read");
+    let names = ["Uid:", "Gid:", "Groups:", "Cap", "NoNewPrivs:"];
+    let is_wanted = |line: &&str| names.iter().any(|name| line.starts_with(name));
+    status
+        .lines()
+        .filter(is_wanted)
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Root becomes a user who has a capability and groups, and nobody gets new rights any more.
+fn rights_given_up() {
+    const SERVICE: u64 = 1 << 10;
+    let is_root = process::geteuid().is_root();
+    // SAFETY: each changes the rights of all threads, or of this one, the only one that is looked at.
+    unsafe {
+        if is_root {
+            assert_eq!(libc::setgroups(2, [3001, 3002].as_ptr()), 0);
+            assert_eq!(libc::prctl(libc::PR_CAPBSET_DROP, 21, 0, 0, 0), 0);
+            assert_eq!(libc::setresgid(65_533, 65_534, 65_533), 0);
+            assert_eq!(libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0), 0);
+            assert_eq!(libc::setresuid(65_534, 65_534, 65_534), 0);
+            // Effective and permitted, not inheritable.
+            let sets = [SERVICE as u32, SERVICE as u32, 0, 0, 0, 0];
+            let header = [0x2008_0522u32, 0];
+            let result = libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr());
+            assert_eq!(result, 0);
+            assert_eq!(libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
+        }
+        // Threads that compute beside it would have other rights.
+        if env::var_os("ZOO_BUSY").is_none() {
+            assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        }
+    }
+    let own = rights();
+    let (before, after) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (its_before, its_after) = (before.clone(), after.clone());
+    let thread = thread::spawn(move || {
+        let its = rights();
+        its_before.wait();
+        its_after.wait();
+        assert_eq!(rights(), its);
+    });
+    before.wait();
+    save_point();
+    assert_eq!(rights(), own);
+    // SAFETY: it only asks.
+    assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) }, 1);
+    if is_root {
+        // SAFETY: it is not allowed.
+        assert_eq!(unsafe { libc::setresuid(0, 0, 0) }, -1, "it is root again");
+    }
+    after.wait();
+    thread.join().expect("its rights are as they were");
 }

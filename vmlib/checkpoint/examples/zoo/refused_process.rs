@@ -26,6 +26,7 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ),
     ("refused_second_save", refused_second_save),
     ("refused_protection_keys", refused_protection_keys),
+    ("refused_rights_of_a_thread", refused_rights_of_a_thread),
 ];
 
 fn refused_child() {
@@ -179,4 +180,22 @@ fn refused_second_save() {
         .map(|thread| thread.join().expect("unhurt"))
         .sum();
     assert!(whole > 0, "nobody got an image");
+}
+
+/// A thread gave up rights that the others have: a restore gives all the same.
+fn refused_rights_of_a_thread() {
+    let step = Arc::new(AtomicU32::new(0));
+    let its_step = step.clone();
+    let work = move || {
+        // SAFETY: it concerns this thread alone.
+        unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+        its_step.store(1, SeqCst);
+        until("it is over", || its_step.load(SeqCst) == 2);
+    };
+    let thread = thread::Builder::new().name("modest".into());
+    let thread = thread.spawn(work).expect("a thread");
+    until("it has given them up", || step.load(SeqCst) == 1);
+    refused("(modest) has other rights than the thread that saves (NoNewPrivs: 1 in place of 0)");
+    step.store(2, SeqCst);
+    thread.join().expect("it ran on");
 }

@@ -6,6 +6,7 @@ mod locks;
 mod modes;
 mod native;
 mod python;
+mod rights;
 #[allow(dead_code, reason = "each test uses its part")]
 mod run;
 mod unlike;
@@ -41,7 +42,7 @@ zoo! {
         pending_for_a_thread, pending_with_values_for_a_thread,
         interval_timers, interval_timer_that_waits, alarm, posix_timers, cpu_time_timer, timers_of_threads,
         working_directory, environment, umask, limits, limit_below_what_is_open, name_and_arguments, nice, affinity,
-        random_numbers, random_numbers_of_the_kernel, clocks, identity,
+        random_numbers, random_numbers_of_the_kernel, clocks, identity, rights_given_up,
         file_read, file_shared_by_dup, directory, file_that_grows, output_that_grows,
         file_carried, file_deleted_and_carried, file_with_holes, memory_file_carried,
         pipe_with_content, pipe_that_is_full, pipe_with_duplicates, harmless_devices,
@@ -55,7 +56,7 @@ zoo! {
         refused_shm, refused_lease, refused_child, refused_child_that_ended,
         refused_blocked_signal, refused_without_leader, refused_not_dumpable,
         refused_system_v_memory, refused_directory_that_is_gone, refused_second_save,
-        refused_protection_keys, refused_private_view_of_what_is_written;
+        refused_protection_keys, refused_private_view_of_what_is_written, refused_rights_of_a_thread;
 }
 
 #[test]
