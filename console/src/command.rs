@@ -367,7 +367,7 @@ pub enum Image {
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
-    /// Read all of an image: it is whole and undamaged, or where it is not.
+    /// Read all of an image: it is whole, and what it needs of a host, or where it is damaged.
     Verify {
         /// The image; - is standard input.
         #[arg(value_name = "FILE")]

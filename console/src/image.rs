@@ -65,7 +65,7 @@ pub fn look(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Report> {
         false => image.read_heads(),
     };
     let heads = heads.map_err(|error| failed(file, error))?;
-    let (summary, needs) = (Summary::of_heads(heads), Needs::of(&prefix, heads.facts()));
+    let (summary, needs) = (Summary::of_heads(heads), Needs::of(&prefix, heads));
     let reasons = reasons(&prefix, heads, false);
     let rest = match seekable {
         true => Summary::pass_on(&mut image),
@@ -84,19 +84,42 @@ pub fn look(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Report> {
     })
 }
 
+/// A whole image, and what it takes to bring its process back.
+#[derive(Debug)]
+pub struct Whole {
+    /// Bytes of the image.
+    pub bytes: u64,
+    /// Which hosts it is good for, and what has to be there.
+    pub needs: Needs,
+    /// Why it cannot be brought back on this one; none if it can.
+    pub reasons: Vec<String>,
+}
+
 /// Reads all of an image. The inner error says where it is damaged.
 ///
 /// # Errors
 /// When the file cannot be opened or read.
-pub fn verify(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Result<Summary, ImageError>> {
+pub fn verify(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Result<Whole, ImageError>> {
     let opened = open(file)?;
     let _phase = interrupt.waiting();
     let source = Watched {
         file: &opened,
         interrupt,
     };
-    match Summary::read(source) {
-        Ok(summary) => Ok(Ok(summary)),
+    let read = || {
+        let mut image = ImageReader::new(source)?;
+        Summary::read_on(&mut image)?;
+        let prefix = *image.prefix();
+        let bytes = image.position();
+        let heads = image.read_heads()?;
+        Ok(Whole {
+            bytes,
+            needs: Needs::of(&prefix, heads),
+            reasons: reasons(&prefix, heads, false),
+        })
+    };
+    match read() {
+        Ok(whole) => Ok(Ok(whole)),
         Err(error @ ImageError::Io { .. }) => Err(failed(file, error)),
         Err(error) => Ok(Err(error)),
     }

@@ -9,13 +9,16 @@ mod people;
 
 use crate::bucket::{BucketRow, Known};
 use crate::checkpoints::Row;
-use crate::{client::DaemonFacts, image::Report};
+use crate::{
+    client::DaemonFacts,
+    image::{Report, Whole},
+};
 use std::{
     io::{self, Write},
     path::Path,
 };
 use vm_bucket::{Address, Fetched, Pushed};
-use vm_checkpoint::image::{ImageError, Summary};
+use vm_checkpoint::image::ImageError;
 use vm_wire::{
     HostId, MachineId, Tid,
     agreed::ExitStatus,
@@ -79,8 +82,8 @@ pub enum Event<'a> {
     Halted,
     /// What is in the image of a process.
     Image(&'a Report),
-    /// Whether an image is whole: what is in it, or where it is damaged.
-    ImageVerified(&'a Path, &'a Result<Summary, ImageError>),
+    /// Whether an image is whole: what it takes to bring it back, or where it is damaged.
+    ImageVerified(&'a Path, &'a Result<Whole, ImageError>),
     /// Our release, and the daemon's if there is one.
     Version(Option<&'a DaemonFacts>),
     /// A manual page.

@@ -190,7 +190,26 @@ fn verify_says_where_an_image_is_damaged() {
     let (_dir, image) = saved();
     let good = output(&image, &["image", "verify"]);
     assert_eq!(good.status.code(), Some(0));
-    assert!(text(&good.stdout).contains(": whole, "));
+    let shown = text(&good.stdout);
+    let data = image.with_file_name("data");
+    for part in [
+        ": whole, ",
+        "\nneeds    x86_64, pages of 4096 bytes; x87 sse ",
+        ", group ",
+        &format!("\n         {}\n", data.display()),
+        &format!("\nwants    {}\n", guest().display()),
+        "\nhere     it can be brought back\n",
+    ] {
+        assert!(shown.contains(part), "no '{part}' in:\n{shown}");
+    }
+    fs::rename(&data, image.with_file_name("moved")).unwrap();
+    let lacking = output(&image, &["image", "verify"]);
+    assert_eq!(lacking.status.code(), Some(0), "it is whole");
+    let shown = text(&lacking.stdout);
+    assert!(shown.contains("/data is missing, which"), "{shown}");
+    let value = json(&output(&image, &["--json", "image", "verify"]).stdout);
+    assert_eq!(value["restorable_here"], false);
+    fs::rename(image.with_file_name("moved"), &data).unwrap();
     let mut bytes = fs::read(&image).unwrap();
     let at = memory_at(&bytes);
     bytes[at + 1000] ^= 4;

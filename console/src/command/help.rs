@@ -296,7 +296,10 @@ An image is a file that a process saved itself to, see docs/checkpoint.md.
 
 `info` reads the heads of the image, and the files that the process had open;
 it passes over the memory, so it is quick, and damage there does not show.
-`verify` reads everything. `run` does too (unless FILE is a pipe), and starts
+`verify` reads everything, and says what a host has to have: processor, user,
+files (`needs`), and the files of the program and its libraries (`wants`; if one
+lacks, the process comes back all the same, but not its program's name).
+`run` reads everything too (unless FILE is a pipe), and starts
 nothing if the image is damaged, if this host lacks what the process needs, or
 if its files have changed. Otherwise it becomes the process; at the prompt, the
 prompt waits for it. A file that has only grown, and that the process writes, is

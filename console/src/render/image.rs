@@ -2,11 +2,13 @@
 //! nothing of it reaches a terminal as more than letters.
 
 use super::people::{count, memory};
-use crate::image::Report;
+use crate::image::{Report, Whole};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt::Write as _, path::Path};
-use vm_checkpoint::image::{Codec, FileKind, FileSummary, ImageError, Summary, ThreadSummary};
+use vm_checkpoint::image::{
+    Codec, FileKind, FileSummary, ImageError, Needs, Summary, ThreadSummary,
+};
 
 /// Letters of a line, names of lines included.
 const LINE: usize = 80;
@@ -27,19 +29,8 @@ pub(super) fn people(report: &Report) -> String {
     for (at, file) in summary.files.iter().enumerate() {
         page.line(if at == 0 { "files" } else { "" }, &file_line(file));
     }
-    let basics = format!("{}, pages of {} bytes;", needs.arch, needs.page_bytes);
-    let words = needs.states.iter().copied();
-    let words = words.chain(needs.features.iter().map(String::as_str));
-    page.words("needs", basics.split(' ').chain(words));
-    let here = match (&report.reasons[..], &report.damage) {
-        ([], None) => "it can be brought back",
-        ([], Some(_)) => "it cannot be brought back: it is damaged",
-        _ => "it cannot be brought back:",
-    };
-    page.line("here", here);
-    for reason in &report.reasons {
-        page.words("", reason.split(' '));
-    }
+    page.needs(needs);
+    page.here(&report.reasons, report.damage.is_some());
     if let Some(damage) = &report.damage {
         page.words("damage", damage.to_string().split(' '));
     }
@@ -56,24 +47,29 @@ pub(super) fn json(report: &Report) -> Value {
     value
 }
 
-pub(super) fn verdict(file: &Path, verdict: &Result<Summary, ImageError>) -> String {
+pub(super) fn verdict(file: &Path, verdict: &Result<Whole, ImageError>) -> String {
     let file = plain(&file.to_string_lossy());
     match verdict {
-        Ok(summary) => {
-            let bytes = summary.pages.map_or(0, |pages| pages.stored_bytes);
-            format!("{file}: whole, {}\n", memory(bytes))
+        Ok(whole) => {
+            let mut page = Page(format!("{file}: whole, {}\n", memory(whole.bytes)));
+            page.needs(&whole.needs);
+            page.here(&whole.reasons, false);
+            page.0
         }
         Err(error) => format!("{file}: {}\n", plain(&error.to_string())),
     }
 }
 
-pub(super) fn verdict_json(file: &Path, verdict: &Result<Summary, ImageError>) -> Value {
+pub(super) fn verdict_json(file: &Path, verdict: &Result<Whole, ImageError>) -> Value {
     let file = file.to_string_lossy();
     match verdict {
-        Ok(summary) => json!({
+        Ok(whole) => json!({
             "image": file,
             "whole": true,
-            "bytes": summary.pages.map(|pages| pages.stored_bytes),
+            "bytes": whole.bytes,
+            "needs": whole.needs,
+            "restorable_here": whole.reasons.is_empty(),
+            "reasons": whole.reasons,
         }),
         Err(error) => json!({
             "image": file,
@@ -150,7 +146,7 @@ fn file_line(file: &FileSummary) -> String {
             memory(file.size),
             file.offset
         ),
-        (None, FileKind::Device) => write!(line, "{}", file.path),
+        (None, FileKind::Device | FileKind::Kernel) => write!(line, "{}", file.path),
         (None, FileKind::Inherited) => write!(line, "from where it is brought back"),
         (None, FileKind::Pipe) => write!(line, "{} within the process", file.path),
         (None, FileKind::Unnamed) => {
@@ -181,6 +177,40 @@ impl Page {
         let line = format!("{name:NAME$}{}", plain(text));
         self.0 += line.trim_end();
         self.0 += "\n";
+    }
+
+    /// What a host has to have.
+    fn needs(&mut self, needs: &Needs) {
+        let basics = format!("{}, pages of {} bytes;", needs.arch, needs.page_bytes);
+        let words = needs.states.iter().copied();
+        let words = words.chain(needs.features.iter().map(String::as_str));
+        self.words("needs", basics.split(' ').chain(words));
+        let user = match needs.any_user {
+            true => "or any other ordinary user",
+            false => "or root",
+        };
+        let (number, group) = (needs.user, needs.group);
+        self.line("", &format!("user {number}, group {group}, {user}"));
+        for file in &needs.files {
+            self.line("", file);
+        }
+        for (at, file) in needs.program.iter().enumerate() {
+            let name = if at == 0 { "wants" } else { "" };
+            self.line(name, file);
+        }
+    }
+
+    /// Whether it can be brought back on this host.
+    fn here(&mut self, reasons: &[String], is_damaged: bool) {
+        let here = match (reasons, is_damaged) {
+            ([], false) => "it can be brought back",
+            ([], true) => "it cannot be brought back: it is damaged",
+            _ => "it cannot be brought back:",
+        };
+        self.line("here", here);
+        for reason in reasons {
+            self.words("", reason.split(' '));
+        }
     }
 
     /// Words, on as many lines as they take.
@@ -253,6 +283,11 @@ mod tests {
                 features: (0..16).map(|number| format!("sse{number}")).collect(),
                 states: vec!["x87", "sse"],
                 xsave_bytes: 576,
+                user: 1000,
+                group: 100,
+                any_user: true,
+                files: vec!["/var/log/dream".to_owned(), "/home/u".to_owned()],
+                program: vec!["/usr/bin/dream".to_owned()],
             },
             reasons: vec!["it is cold".to_owned(), "it is dark".to_owned()],
             damage: None,
@@ -278,6 +313,10 @@ files      0 from where it is brought back
            6 /dev/null
 needs    x86_64, pages of 4096 bytes; x87 sse sse0 sse1 sse2 sse3 sse4 sse5 sse6
          sse7 sse8 sse9 sse10 sse11 sse12 sse13 sse14 sse15
+         user 1000, group 100, or any other ordinary user
+         /var/log/dream
+         /home/u
+wants    /usr/bin/dream
 here     it cannot be brought back:
          it is cold
          it is dark

@@ -41,6 +41,9 @@ pub struct Kernels {
 /// Makes sure that the table is one, and leaves room for this program.
 pub fn check(mappings: &[Mapping]) {
     let own = space::own();
+    if (own.start as u64) < RESTORER.start || own.end as u64 > RESTORER.end {
+        die!("the restorer has a fault: it is at {:#x} to {:#x}", own.start, own.end);
+    }
     let mut last = 0;
     for mapping in mappings {
         let good = mapping.start < mapping.end

@@ -39,13 +39,15 @@ const fn kind(shown: &'static [u8], given: i32, taken_back: Option<i32>) -> Kind
 }
 
 /// What is kept. The first two are in the way of a copy that writes the image.
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 8] = [
     kind(b"dc", libc::MADV_DONTFORK, Some(libc::MADV_DOFORK)),
     kind(b"wf", libc::MADV_WIPEONFORK, Some(libc::MADV_KEEPONFORK)),
     kind(b"hg", libc::MADV_HUGEPAGE, None),
     kind(b"nh", libc::MADV_NOHUGEPAGE, None),
     kind(b"dd", libc::MADV_DONTDUMP, None),
     kind(b"mg", libc::MADV_MERGEABLE, None),
+    kind(b"sr", libc::MADV_SEQUENTIAL, None),
+    kind(b"rr", libc::MADV_RANDOM, None),
 ];
 /// The bits of locked memory, behind those of [`KINDS`]: all of it, or what was touched.
 const LOCKED: u32 = 1 << KINDS.len();
@@ -174,6 +176,24 @@ pub unsafe extern "C" fn madvise(start: *mut libc::c_void, len: usize, advice: i
             -1
         }
     }
+}
+
+/// As in POSIX; advice that is kept is noted. The C library's does not call `madvise` by its name.
+///
+/// # Safety
+/// As in POSIX.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_madvise(start: *mut libc::c_void, len: usize, advice: i32) -> i32 {
+    // Which throws nothing away there.
+    if advice == libc::POSIX_MADV_DONTNEED {
+        return 0;
+    }
+    if KINDS.iter().any(|kind| kind.given == advice) {
+        GIVEN.fetch_add(1, SeqCst);
+    }
+    // SAFETY: as promised by the caller; the numbers are those of `madvise`.
+    let value = unsafe { sys::call3(nr::MADVISE, start as usize, len, advice as usize) };
+    sys::check(value).map_or_else(|error| error.0, |_| 0)
 }
 
 #[cfg(test)]

@@ -43,6 +43,21 @@ pub fn stat(fd: i32) -> sys::Result<libc::stat> {
     sys::check(value).map(|_| stat)
 }
 
+/// What the kernel tells of a path, which is not ended by NUL.
+pub fn stat_path(path: &[u8]) -> sys::Result<libc::stat> {
+    const STAT: usize = 4;
+    let mut ended = [0u8; libc::PATH_MAX as usize + 1];
+    let Some(place) = ended[..libc::PATH_MAX as usize].get_mut(..path.len()) else {
+        return Err(Errno(libc::ENAMETOOLONG));
+    };
+    place.copy_from_slice(path);
+    // SAFETY: zeros are a value.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the path is ended by NUL, and the kernel writes what it tells.
+    let value = unsafe { sys::call2(STAT, ended.as_ptr() as usize, &raw mut stat as usize) };
+    sys::check(value).map(|_| stat)
+}
+
 /// What says whether a file has changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
@@ -262,7 +277,14 @@ pub fn carry(out: &mut Out, locks: &[Lock], number: usize, record: &FileRecord) 
             if len == 0 {
                 break;
             }
-            out.section(CONTENT, address(number, at), &buffer[..len])?;
+            let piece = &buffer[..len];
+            match file.is_own {
+                true => out.section(CONTENT, address(number, at), piece)?,
+                // Where its holes are nobody tells.
+                false => without_zeros(piece, |from, part| {
+                    out.section(CONTENT, address(number, at + from), part)
+                })?,
+            }
             at += len as u64;
         }
         if at < end {
@@ -274,6 +296,27 @@ pub fn carry(out: &mut Out, locks: &[Lock], number: usize, record: &FileRecord) 
     match before == after && after.size as u64 == record.size || has_only_grown(locks, record)? {
         true => Ok(()),
         false => refuse!("the file at descriptor {fd} changed while it was saved"),
+    }
+}
+
+/// Tells the parts of a piece that are not zeros, in whole blocks.
+fn without_zeros(piece: &[u8], mut with: impl FnMut(u64, &[u8]) -> Outcome<()>) -> Outcome<()> {
+    const BLOCK: usize = 4096;
+    let mut from = 0;
+    let mut at = 0;
+    for block in piece.chunks(BLOCK) {
+        let end = at + block.len();
+        if block.iter().all(|byte| *byte == 0) {
+            if from < at {
+                with(from as u64, &piece[from..at])?;
+            }
+            from = end;
+        }
+        at = end;
+    }
+    match from < at {
+        true => with(from as u64, &piece[from..at]),
+        false => Ok(()),
     }
 }
 
@@ -441,6 +484,22 @@ mod tests {
             }
             content.resize(5 * PIECE + 777, 0);
         }
+    }
+
+    #[test]
+    fn blocks_of_zeros_are_left_out() {
+        let mut piece = vec![0u8; 5 * 4096 + 10];
+        piece[4096] = 1;
+        piece[2 * 4096 + 4095] = 1;
+        piece[5 * 4096 + 9] = 1;
+        let mut found = Vec::new();
+        without_zeros(&piece, |from, part| {
+            found.push((from, part.len()));
+            Ok(())
+        })
+        .expect("nothing fails");
+        assert_eq!(found, [(4096, 2 * 4096), (5 * 4096, 10)]);
+        without_zeros(&[0; 9000], |_, _| panic!("all are zeros")).expect("nothing fails");
     }
 
     #[test]

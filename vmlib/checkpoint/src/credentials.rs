@@ -79,6 +79,39 @@ fn four(line: &[u8]) -> [u32; 4] {
     std::array::from_fn(|_| numbers.next().unwrap_or(u32::MAX))
 }
 
+/// What somebody who looks at an image has to know of himself.
+pub struct Rights {
+    /// The effective user.
+    pub user: u32,
+    /// The effective group.
+    pub group: u32,
+    /// See [`Credentials::are_ordinary`].
+    pub are_ordinary: bool,
+    /// He may become any user, and be in any group.
+    pub may_change_user: bool,
+}
+
+impl Rights {
+    /// From the text of `/proc/thread-self/status`.
+    pub fn of(status: &[u8]) -> Self {
+        let (users, groups) = (four(line(status, b"Uid:")), four(line(status, b"Gid:")));
+        let set = |name| proc::field(status, name).and_then(proc::hexadecimal);
+        let effective = set("CapEff").unwrap_or(0);
+        Rights {
+            user: users[1],
+            group: groups[1],
+            are_ordinary: one_user(users, groups) && set("CapPrm") == Some(0),
+            may_change_user: effective & SETUID != 0 && effective & SETGID != 0,
+        }
+    }
+}
+
+/// Whether all ids are those of one user who is not root.
+fn one_user(users: [u32; 4], groups: [u32; 4]) -> bool {
+    let one = |ids: [u32; 4]| ids.iter().all(|id| *id == ids[0]);
+    users[0] != 0 && one(users) && one(groups)
+}
+
 /// Those of this thread.
 pub fn capture() -> Outcome<Credentials> {
     let status = proc::read_file(b"/proc/thread-self/status\0", "looking at the credentials")?;
@@ -147,10 +180,19 @@ pub fn check() -> Outcome<()> {
 }
 
 impl Credentials {
+    /// The effective user.
+    pub fn user(&self) -> u32 {
+        self.users[1]
+    }
+
+    /// The effective group.
+    pub fn group(&self) -> u32 {
+        self.groups[1]
+    }
+
     /// Whether they are those of a user as any other: one number for all, and no capability.
-    fn are_ordinary(&self) -> bool {
-        let one = |ids: &[u32; 4]| ids.iter().all(|id| *id == ids[0]);
-        self.users[0] != 0 && one(&self.users) && one(&self.groups) && self.permitted == 0
+    pub fn are_ordinary(&self) -> bool {
+        one_user(self.users, self.groups) && self.permitted == 0
     }
 
     /// How a process with the credentials `here` gets these, if it can. Changes nothing.

@@ -86,6 +86,10 @@ pub fn facts(process: &Process, names: &mut Names<'_>) -> Outcome<Facts> {
         stack: 0,
         argument: 0,
         memory,
+        user: process.credentials.user(),
+        group: process.credentials.group(),
+        ordinary: process.credentials.are_ordinary().into(),
+        reserved: 0,
     })
 }
 

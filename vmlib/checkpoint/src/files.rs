@@ -7,18 +7,19 @@ use crate::{
     Carry,
     arena::{self, List},
     content::{self, Known, Readable},
-    fault::{Outcome, Shown, Step as _, Text, refuse},
+    fault::{Fault, Outcome, Shown, Step as _, Text, refuse},
+    kernel_files,
     locks::{self, Lock},
     memory::Names,
     proc::{self, NumberPath},
     raw::{
         format::{
-            FD_DEVICE, FD_FILE, FD_INHERITED, FD_PIPE, FD_UNNAMED, FILES_MAX, FileRecord,
-            OFFSET_BITS,
+            FD_DEVICE, FD_FILE, FD_INHERITED, FD_KERNEL, FD_PIPE, FD_UNNAMED, FILES_MAX,
+            FileRecord, OFFSET_BITS,
         },
         sys::{self, Errno, nr},
     },
-    reopen::{Files, open_again},
+    reopen::{Files, open_again, seek_to},
     socket::Socket,
 };
 
@@ -250,15 +251,27 @@ fn record(
         inode: stat.st_ino,
         close_on_exec: close_on_exec as u32 & 1,
         mode: stat.st_mode,
-        name: names.add_path(name)?,
+        user: stat.st_uid,
+        group: stat.st_gid,
         ..FileRecord::default()
     };
+    let is_path = matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR);
+    if is_path && kernel_files::is_one(fd) {
+        record.kind = FD_KERNEL;
+        record.name = kernel_files::name(fd, name, names)?;
+        record.offset = position(fd);
+        return Ok(record);
+    }
+    record.name = names.add_path(name)?;
     record.kind = match stat.st_mode & libc::S_IFMT {
         libc::S_IFREG | libc::S_IFDIR => {
             let is_deleted = stat.st_nlink == 0;
             if is_deleted && !(wish.carry.is_any() && record.is_regular()) {
                 let name = Shown(name);
                 return refuse!("descriptor {fd} is a deleted file ({name}), and not carried");
+            }
+            if !is_deleted {
+                refuse_other_name(fd, name, &stat)?;
             }
             if locks::has_lease(wish.locks, fd) {
                 return refuse!("descriptor {fd} holds a lease on {}", Shown(name));
@@ -267,8 +280,14 @@ fn record(
             if record.is_regular() {
                 refuse_seals(fd, name)?;
                 record.size = stat.st_size as u64;
-                (record.check, record.checked) =
-                    known.sum(wish.locks, &record, &stat, wish.checked_max)?;
+                let sum = known.sum(wish.locks, &record, &stat, wish.checked_max);
+                (record.check, record.checked) = match sum {
+                    Err(Fault::Failed(_, errno)) => {
+                        let what = format_args!("reading {}, descriptor {fd}", Shown(name));
+                        return Err(errno).step(Text::of(what).as_str());
+                    }
+                    sum => sum?,
+                };
             }
             match is_deleted {
                 true => FD_UNNAMED,
@@ -309,6 +328,28 @@ fn record(
         }
     };
     Ok(record)
+}
+
+/// Refuses a file that its name does not lead to: opened again by that, it would be another one, or
+/// none. So it is where that name was removed while another one stays, and where something was
+/// mounted over it.
+fn refuse_other_name(fd: i32, name: &[u8], stat: &libc::stat) -> Outcome<()> {
+    let shown = Shown(name);
+    let found = content::stat_path(name);
+    match found {
+        Ok(found) if (found.st_dev, found.st_ino) == (stat.st_dev, stat.st_ino) => Ok(()),
+        Ok(_) => refuse!("descriptor {fd} is {shown}, and there is another file of that name now"),
+        Err(Errno(libc::ENOENT | libc::ENOTDIR)) if name.ends_with(b" (deleted)") => refuse!(
+            "descriptor {fd} is a file whose name was removed while {} other one stays ({shown}): \
+             it cannot be opened again by either",
+            stat.st_nlink
+        ),
+        Err(Errno(libc::ENOENT | libc::ENOTDIR)) => {
+            refuse!("descriptor {fd} is {shown}, and nothing of that name can be reached")
+        }
+        // Who may not look there now may look where it is brought back.
+        Err(_) => Ok(()),
+    }
 }
 
 /// What a file of `memfd_create` promises to others cannot be promised before it is filled.
@@ -390,7 +431,7 @@ pub fn restore(files: &Files<'_>) -> Outcome<()> {
     }
     for record in records.iter().filter(|record| record.original == record.fd) {
         match record.kind {
-            FD_DEVICE => reopen(record, names)?,
+            FD_DEVICE | FD_KERNEL => reopen(record, names)?,
             FD_PIPE => remake_pipe(record, records)?,
             _ => {}
         }
@@ -429,7 +470,7 @@ pub fn place(fd: i32, record: &FileRecord) -> Outcome<()> {
     placed
 }
 
-/// A device.
+/// A device, or a file of the kernel's.
 fn reopen(record: &FileRecord, names: &[u8]) -> Outcome<()> {
     let at = record.name.at as usize;
     let path = &names[at..at + record.name.len as usize + 1];
@@ -439,7 +480,11 @@ fn reopen(record: &FileRecord, names: &[u8]) -> Outcome<()> {
         "opening {shown} again, descriptor {}",
         record.fd
     ));
-    place(opened.step(text.as_str())?, record)
+    let fd = opened.step(text.as_str())?;
+    if record.kind == FD_KERNEL {
+        seek_to(fd, record.offset);
+    }
+    place(fd, record)
 }
 
 /// The reader of a pipe makes it; the writer is found ready.
@@ -483,9 +528,17 @@ fn remake_pipe(record: &FileRecord, all: &[FileRecord]) -> Outcome<()> {
         sys::write(ends[1], content).step("filling a pipe")?;
     }
     for other in all.iter().filter(is_first) {
-        let end = ends[usize::from(!is_reader(other))];
-        control(end, libc::F_SETFL, other.flags as usize).step("setting a flag")?;
-        duplicate(end, other)?;
+        // Each has flags of its own, also where an end was opened more than once.
+        let path = NumberPath::new("/proc/self/fd/", ends[usize::from(!is_reader(other))], "");
+        let way = other.flags as i32 & (libc::O_ACCMODE | libc::O_NONBLOCK) | libc::O_CLOEXEC;
+        let text = Text::of(format_args!(
+            "opening a pipe again, descriptor {}",
+            other.fd
+        ));
+        let fd = sys::open(path.bytes(), way, 0).step(text.as_str())?;
+        let set = control(fd, libc::F_SETFL, other.flags as usize);
+        set.step(text.as_str())?;
+        place(fd, other)?;
     }
     sys::close(ends[0]);
     sys::close(ends[1]);

@@ -13,7 +13,7 @@ use crate::{
     raw::{
         format::{
             FD_UNNAMED, FILE, FileRecord, GROWS_DOWN, MAPPINGS_MAX, Mapping, NAMES_MAX, Name,
-            PRIVATE, SHARED,
+            PRIVATE, RESTORER, SHARED,
         },
         sys::{self, Errno, nr},
     },
@@ -51,7 +51,8 @@ impl<'a> Names<'a> {
         self.add_joined(folder, rest)
     }
 
-    fn add_joined(&mut self, text: &[u8], rest: &[u8]) -> Outcome<Name> {
+    /// Adds one of two parts.
+    pub fn add_joined(&mut self, text: &[u8], rest: &[u8]) -> Outcome<Name> {
         let name = Name {
             at: self.text.all().len() as u32,
             len: (text.len() + rest.len()) as u32,
@@ -94,7 +95,7 @@ pub fn mappings(
     // SAFETY: zeros are values of all fields.
     let mut list = unsafe { List::<Mapping>::new(MAPPINGS_MAX)? };
     // SAFETY: numbers. The kernel's numbers of shared memories.
-    let mut objects = unsafe { List::<u64>::new(1024)? };
+    let mut objects = unsafe { List::<[u64; 2]>::new(1024)? };
     // SAFETY: zeros are values.
     let mut views = unsafe { List::<View>::new(MAPPINGS_MAX)? };
     for line in file.split(|byte| *byte == b'\n') {
@@ -113,6 +114,7 @@ pub fn mappings(
     }
     let list = list.into_static();
     if of == Of::Whole {
+        refuse_restorers_place(list, names)?;
         refuse_live_views(views.all(), list, objects.all(), files, names)?;
     }
     // Where the first thread's stack was cut in two, by watching a part or by other rights, the
@@ -144,6 +146,7 @@ struct Line<'a> {
     range: Range<usize>,
     rights: &'a [u8],
     offset: u64,
+    device: u64,
     inode: u64,
     name: &'a [u8],
 }
@@ -154,7 +157,11 @@ impl<'a> Line<'a> {
         let mut words = proc::words(line).skip(1);
         let rights = words.next()?;
         let offset = proc::hexadecimal(words.next()?)?;
-        let inode = words.nth(1).and_then(proc::decimal)?;
+        // "08:02".
+        let mut parts = words.next()?.split(|byte| *byte == b':');
+        let mut part = || parts.next().and_then(proc::hexadecimal);
+        let device = part()? << 32 | part()?;
+        let inode = words.next().and_then(proc::decimal)?;
         // The name may contain spaces; it is the rest of the line.
         let name = line
             .iter()
@@ -165,9 +172,15 @@ impl<'a> Line<'a> {
             range,
             rights,
             offset,
+            device,
             inode,
             name,
         })
+    }
+
+    /// The file's numbers.
+    fn file(&self) -> [u64; 2] {
+        [self.device, self.inode]
     }
 
     /// Whether it is of a file that has no name, or none any more.
@@ -176,11 +189,30 @@ impl<'a> Line<'a> {
     }
 }
 
+/// Where the program is that brings processes back, there can be nothing else.
+fn refuse_restorers_place(list: &[Mapping], names: &Names<'_>) -> Outcome<()> {
+    let is_there = |it: &&Mapping| it.start <= RESTORER.end && RESTORER.start <= it.end;
+    let Some(mapping) = list.iter().find(is_there) else {
+        return Ok(());
+    };
+    let (start, end, name) = (mapping.start, mapping.end, names.get(mapping.name));
+    let what = match name {
+        b"" => "no name, as the memory of thread and memory sanitizers",
+        _ => "the name ",
+    };
+    refuse!(
+        "its memory from {start:#x} to {end:#x} ({what}{}) is where the program has to be that \
+         brings processes back",
+        Shown(name)
+    )
+}
+
 /// A private mapping of a file without a name, or of shared memory.
 #[derive(Clone, Copy)]
 struct View {
     start: u64,
     inode: u64,
+    file: [u64; 2],
 }
 
 impl View {
@@ -188,6 +220,7 @@ impl View {
         View {
             start: line.range.start as u64,
             inode: line.inode,
+            file: line.file(),
         }
     }
 }
@@ -197,7 +230,7 @@ impl View {
 fn refuse_live_views(
     views: &[View],
     list: &[Mapping],
-    objects: &[u64],
+    objects: &[[u64; 2]],
     files: &[FileRecord],
     names: &Names<'_>,
 ) -> Outcome<()> {
@@ -215,7 +248,7 @@ fn refuse_live_views(
             );
         }
         let shows = |mapping: &&Mapping| {
-            let is_same = || objects.get(mapping.object as usize) == Some(&view.inode);
+            let is_same = || objects.get(mapping.object as usize) == Some(&view.file);
             mapping.kind == SHARED && mapping.prot & libc::PROT_WRITE as u32 != 0 && is_same()
         };
         if let Some(shared) = list.iter().find(shows) {
@@ -231,7 +264,7 @@ fn refuse_live_views(
 
 fn mapping(
     line: &Line<'_>,
-    objects: &mut List<u64>,
+    objects: &mut List<[u64; 2]>,
     names: &mut Names<'_>,
     files: &[FileRecord],
 ) -> Outcome<Option<Mapping>> {
@@ -279,12 +312,20 @@ fn mapping(
                 );
             }
             mapping.kind = SHARED;
-            mapping.object = number_of(line.inode, objects)?;
+            mapping.object = number_of(line.file(), objects)?;
         } else if name.starts_with(b"/SYSV") || name.starts_with(b"/dev/shm/") {
             let name = Shown(name);
             return refuse!("memory is shared with other processes ({name} at {at:#x})");
         } else if deleted {
-            return refuse!("the deleted file {} is mapped at {at:#x}", Shown(name));
+            // By value: it is nobody's any more who could write it by way of this process.
+            let writes = |file: &FileRecord| file.inode == line.inode && file.is_writable();
+            if prot & libc::PROT_WRITE as u32 != 0 || files.iter().any(writes) {
+                let name = Shown(name);
+                return refuse!("the deleted file {name} is mapped at {at:#x}, and can be written");
+            }
+            mapping.kind = SHARED;
+            mapping.flags |= OF_FILE;
+            mapping.object = number_of(line.file(), objects)?;
         } else {
             mapping.kind = FILE;
         }
@@ -296,11 +337,11 @@ fn mapping(
     Ok(Some(mapping))
 }
 
-fn number_of(inode: u64, objects: &mut List<u64>) -> Outcome<u32> {
-    if let Some(index) = objects.all().iter().position(|known| *known == inode) {
+fn number_of(file: [u64; 2], objects: &mut List<[u64; 2]>) -> Outcome<u32> {
+    if let Some(index) = objects.all().iter().position(|known| *known == file) {
         return Ok(index as u32);
     }
-    objects.push(inode, "shared memories")?;
+    objects.push(file, "shared memories")?;
     Ok(objects.all().len() as u32 - 1)
 }
 
@@ -374,6 +415,10 @@ impl Pages {
         }
         if mapping.kind == PRIVATE && mapping.object_len == FROM_FILE {
             // The threads are stopped: rounds before pass over files.
+            let _opened = Opened::new(mapping);
+            return readable(range, &mut with);
+        }
+        if mapping.flags & OF_FILE != 0 {
             let _opened = Opened::new(mapping);
             return readable(range, &mut with);
         }
@@ -526,6 +571,8 @@ impl Drop for Pages {
 /// What [`Mapping::object_len`] of a private mapping of a file is: pages that were not touched have
 /// content too.
 pub const FROM_FILE: u64 = u64::MAX;
+/// Among [`Mapping::flags`], until it is written: shared memory is what a file holds, in memory or not.
+pub const OF_FILE: u32 = 1 << 31;
 
 /// Whether it is private memory of no file.
 pub fn is_anonymous(mapping: &Mapping) -> bool {

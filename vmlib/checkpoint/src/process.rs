@@ -6,9 +6,11 @@
 use crate::{
     Folders,
     arena::{self, List},
+    asked::{self, Asked},
+    cpu_clocks,
     credentials::{self, Credentials},
     fault::{Outcome, Shown, Step as _, Text, refuse},
-    proc,
+    precopy, proc,
     raw::sys::{self, Errno, nr},
     signal::{self, Action},
     stop::Thread,
@@ -60,6 +62,7 @@ pub struct Process {
     umask: u32,
     limits: [[u64; 2]; LIMITS],
     subreaper: i32,
+    asked: Asked,
     /// Its users, groups and capabilities.
     pub credentials: Credentials,
     /// Working directory, ended by NUL.
@@ -127,6 +130,7 @@ pub fn capture(
         umask,
         limits,
         subreaper,
+        asked: asked::capture(),
         credentials,
         dir,
         pid: sys::getpid(),
@@ -136,7 +140,8 @@ pub fn capture(
 
 /// What is in the way of it, while the program runs.
 pub fn check() -> Outcome<()> {
-    directory_here().map(|_| ())
+    directory_here()?;
+    timers().map(|_| ())
 }
 
 /// The working directory as it is where the process is brought back, ended by NUL.
@@ -202,6 +207,12 @@ fn timers() -> Outcome<&'static [Timer]> {
             value,
             times: [0; 4],
         };
+        if timer.clock == libc::CLOCK_THREAD_CPUTIME_ID && !is_alone()? {
+            return refuse!(
+                "it has a timer of the processor time of one of its threads \
+                 (CLOCK_THREAD_CPUTIME_ID), and nobody tells of which"
+            );
+        }
         let times = timer.times.as_mut_ptr() as usize;
         // SAFETY: the kernel writes the times.
         unsafe { sys::call2(nr::TIMER_GETTIME, timer.id as usize, times) };
@@ -211,6 +222,17 @@ fn timers() -> Outcome<&'static [Timer]> {
     let list = list.into_static();
     list.sort_unstable_by_key(|timer| timer.id);
     Ok(list)
+}
+
+/// Whether this process has one thread.
+fn is_alone() -> Outcome<bool> {
+    let mut count = 0;
+    proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
+        // The one that sends memory is not the program's.
+        count += u32::from(tid != precopy::tid());
+        Ok(())
+    })?;
+    Ok(count == 1)
 }
 
 /// The records of `/proc/self/timers`: each begins with "ID:".
@@ -338,7 +360,7 @@ pub fn restore(process: &Process) -> Outcome<()> {
             }
         }
     }
-    Ok(())
+    process.asked.ask_again()
 }
 
 /// Starts the timers again; `renamed` gives the new id of a thread.
@@ -364,10 +386,14 @@ pub fn restore_timers(process: &Process, renamed: impl Fn(i32) -> i32) -> Outcom
     const PR_TIMER_CREATE_RESTORE_IDS: usize = 77;
     // SAFETY: it concerns only the creation of timers.
     unsafe { sys::call5(nr::PRCTL, PR_TIMER_CREATE_RESTORE_IDS, 1, 0, 0, 0) };
-    let result = process
-        .timers
-        .iter()
-        .try_for_each(|timer| restore_timer(timer, renamed(timer.tid)));
+    let result = process.timers.iter().try_for_each(|timer| {
+        let now = |id| match id == process.pid {
+            true => Some(sys::getpid()),
+            false => Some(renamed(id)),
+        };
+        let clock = cpu_clocks::renamed(timer.clock, now);
+        restore_timer(&Timer { clock, ..*timer }, renamed(timer.tid))
+    });
     // SAFETY: as above.
     unsafe { sys::call5(nr::PRCTL, PR_TIMER_CREATE_RESTORE_IDS, 0, 0, 0, 0) };
     result

@@ -21,7 +21,7 @@
 use crate::{
     Carry, arena, content,
     fault::{Outcome, Shown, Step as _, Text, refuse},
-    files::place,
+    files::{control, place},
     locks::{self, Lock},
     proc::NumberPath,
     raw::{
@@ -45,6 +45,11 @@ pub struct Files<'a> {
     /// Files that the process can write become what they were.
     pub roll_back: bool,
 }
+
+/// What the names of files of `memfd_create` begin with.
+const MEMORY: &[u8] = b"/memfd:";
+/// Bytes of such a name behind that.
+const MEMORY_NAME_MAX: usize = 249;
 
 /// What a file lacks to be what it was. Zero, the first one, is nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,13 +103,41 @@ impl Files<'_> {
         }
         // Last, for they may forbid to open it a second time.
         for (record, _) in self.records.iter().zip(made).filter(|(_, made)| **made) {
-            let rights = (record.mode & 0o777) as usize;
-            // SAFETY: it changes the rights of a file that was made here.
-            unsafe { sys::call2(nr::FCHMOD, record.fd as usize, rights) };
+            self.give_rights(record)?;
         }
         // SAFETY: the lists are not used any more.
         unsafe { arena::release(mark) };
         Ok(())
+    }
+
+    /// Gives a file that was made here its owner and rights. A user cannot give files away: then it is
+    /// this user's, and a program in it does not run as whoever owns it.
+    fn give_rights(&self, record: &FileRecord) -> Outcome<()> {
+        const CHMOD: usize = 90;
+        const CHOWN: usize = 92;
+        let path = NumberPath::new("/proc/self/fd/", record.fd as i32, "");
+        let at = path.bytes().as_ptr() as usize;
+        let (user, group) = (record.user as usize, record.group as usize);
+        let text = format_args!(
+            "giving {} its rights again, descriptor {}",
+            self.shown(record),
+            record.fd
+        );
+        // SAFETY: it changes who owns a file that was made here.
+        let given = unsafe { sys::call3(CHOWN, at, user, group) };
+        let is_same = || {
+            content::status(record.fd as i32)
+                .is_ok_and(|stat| (stat.st_uid, stat.st_gid) == (record.user, record.group))
+        };
+        let kept = match given >= 0 || is_same() {
+            true => 0o7777,
+            false => 0o1777,
+        };
+        // SAFETY: it changes the rights of a file that was made here.
+        let changed = unsafe { sys::call2(CHMOD, at, (record.mode & kept) as usize) };
+        sys::check(changed)
+            .step(Text::of(text).as_str())
+            .map(|_| ())
     }
 
     /// Takes locks again.
@@ -322,7 +355,6 @@ impl Files<'_> {
         record: &FileRecord,
         room: &'a mut [u8; libc::PATH_MAX as usize],
     ) -> Option<&'a [u8]> {
-        const MEMORY: &[u8] = b"/memfd:";
         let path = self.path(record);
         let slash = path.iter().rposition(|byte| *byte == b'/');
         let len = slash.unwrap_or(0).max(1);
@@ -347,8 +379,17 @@ impl Files<'_> {
                 (fd, true)
             }
         };
+        let is_memory = self
+            .folder(record, &mut [0; libc::PATH_MAX as usize])
+            .is_none();
+        if is_new && is_memory && record.flags & libc::O_ACCMODE as u32 == libc::O_RDWR as u32 {
+            // A program in it can be started: the kernel counts only those who open it as writers.
+            let flags = control(first, libc::F_SETFL, record.flags as usize);
+            flags.step(text.as_str())?;
+            return Ok((first, true));
+        }
         let path = NumberPath::new("/proc/self/fd/", first, "");
-        let opened = open_again(path.bytes(), record);
+        let opened = open_again(path.bytes(), &by_number(record));
         if is_new {
             sys::close(first);
         }
@@ -362,10 +403,28 @@ impl Files<'_> {
         if let Some(Ok(fd)) = folder.map(unnamed_in) {
             return Ok(fd);
         }
-        let name = c"unnamed".as_ptr() as usize;
-        let flags = libc::MFD_CLOEXEC as usize;
+        let mut room = [0; MEMORY_NAME_MAX + 1];
+        let name = self.memory_name(record).unwrap_or(b"unnamed");
+        let len = name.len().min(MEMORY_NAME_MAX);
+        room[..len].copy_from_slice(&name[..len]);
+        let at = room.as_ptr() as usize;
         // SAFETY: the name is ended by NUL.
-        sys::check(unsafe { sys::call2(nr::MEMFD_CREATE, name, flags) }).map(|fd| fd as i32)
+        let make = |flags| sys::check(unsafe { sys::call2(nr::MEMFD_CREATE, at, flags) });
+        const MFD_EXEC: usize = 0x10;
+        let flags = libc::MFD_CLOEXEC as usize;
+        let made = match record.mode & 0o111 {
+            0 => make(flags),
+            // A host may want it to be said (Linux 6.3).
+            _ => make(flags | MFD_EXEC).or_else(|_| make(flags)),
+        };
+        made.map(|fd| fd as i32)
+    }
+
+    /// What a file of `memfd_create` was called.
+    fn memory_name(&self, record: &FileRecord) -> Option<&[u8]> {
+        let path = self.path(record);
+        let name = path[..path.len() - 1].strip_prefix(MEMORY)?;
+        Some(name.strip_suffix(b" (deleted)").unwrap_or(name))
     }
 }
 
@@ -390,9 +449,22 @@ fn link(fd: i32, path: &[u8]) -> sys::Result<bool> {
 
 /// Gives an open file the position and the number that it had.
 fn put(fd: i32, record: &FileRecord) -> Outcome<()> {
-    // SAFETY: it sets the position.
-    unsafe { sys::call3(nr::LSEEK, fd as usize, record.offset as usize, 0) };
+    seek_to(fd, record.offset);
     place(fd, record)
+}
+
+/// Sets the position of a file, if it has one.
+pub fn seek_to(fd: i32, offset: u64) {
+    // SAFETY: it sets the position.
+    unsafe { sys::call3(nr::LSEEK, fd as usize, offset as usize, 0) };
+}
+
+/// What is opened by its number below `/proc/self/fd` is opened by a link.
+fn by_number(record: &FileRecord) -> FileRecord {
+    FileRecord {
+        flags: record.flags & !(libc::O_NOFOLLOW as u32),
+        ..*record
+    }
 }
 
 /// Opens a file or device as it was open; what made or emptied it then does not do so again.
@@ -401,5 +473,12 @@ pub fn open_again(path: &[u8], record: &FileRecord) -> sys::Result<i32> {
     if record.is_regular() {
         once |= libc::O_TMPFILE;
     }
-    sys::open(path, record.flags as i32 & !once | libc::O_CLOEXEC, 0)
+    let flags = record.flags as i32 & !once | libc::O_CLOEXEC;
+    match sys::open(path, flags, 0) {
+        // The file system here knows nothing of it: without, reads and writes do the same.
+        Err(Errno(libc::EINVAL)) if flags & libc::O_DIRECT != 0 => {
+            sys::open(path, flags & !libc::O_DIRECT, 0)
+        }
+        opened => opened,
+    }
 }

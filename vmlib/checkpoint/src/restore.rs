@@ -23,6 +23,7 @@ use std::{
         },
     },
     path::Path,
+    process::{Command, Stdio},
     ptr,
 };
 
@@ -31,6 +32,10 @@ static RESTORER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/restorer"));
 /// Makes a program that was just started become the process of an image: its value is what the
 /// restorer gets.
 const WORD: &CStr = c"VM_CHECKPOINT_RESTORE";
+/// Has such a program end at once.
+const TRIAL: &CStr = c"trial";
+/// How long a program may take to start. Milliseconds.
+const TRIAL_MS: i32 = 10_000;
 
 /// How a process is brought back.
 #[derive(Debug, Clone, Copy, Default)]
@@ -57,13 +62,14 @@ pub struct Way {
 /// # Errors
 /// What kept the restorer from being started.
 pub fn restore(image: BorrowedFd<'_>, way: Way) -> io::Result<Infallible> {
+    let own = own_program(image).filter(Program::can_start);
     inherit(image.as_raw_fd())?;
     let mut argument = image.as_raw_fd().to_string();
     for (word, is_wanted) in [("f", way.foreign_vdso), ("r", way.roll_back)] {
         argument.push_str(if is_wanted { word } else { "" });
     }
     let argument = CString::new(argument)?;
-    if let Some(program) = own_program(image) {
+    if let Some(program) = own {
         // If it cannot be started, the restorer can.
         let _ = program.start(&argument);
     }
@@ -94,6 +100,48 @@ struct Program {
 }
 
 impl Program {
+    /// Whether it starts here: a process that has become a program of which a library is missing, or is
+    /// another one, can only end.
+    fn can_start(&self) -> bool {
+        let path = |text: &CString| OsStr::from_bytes(text.as_bytes()).to_owned();
+        let mut command = Command::new(path(&self.path));
+        command
+            .env_clear()
+            .env(
+                OsStr::from_bytes(WORD.to_bytes()),
+                OsStr::from_bytes(TRIAL.to_bytes()),
+            )
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        if let Some(library) = &self.library {
+            command.env("LD_PRELOAD", path(library));
+        }
+        if let Some(folders) = std::env::var_os("LD_LIBRARY_PATH") {
+            command.env("LD_LIBRARY_PATH", folders);
+        }
+        let Ok(mut child) = command.spawn() else {
+            return false;
+        };
+        // Its output ends with it.
+        let ends = child
+            .stdout
+            .as_ref()
+            .map_or(-1, |output| output.as_raw_fd());
+        let mut end = libc::pollfd {
+            fd: ends,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: it waits for one descriptor, which is open.
+        let told = unsafe { libc::poll(&raw mut end, 1, TRIAL_MS) };
+        if told != 1 || end.revents & libc::POLLIN != 0 {
+            // If it has ended meanwhile, so much the better.
+            let _ = child.kill();
+        }
+        child.wait().is_ok_and(|status| status.success())
+    }
+
     fn start(&self, argument: &CStr) -> io::Result<Infallible> {
         let text = |name: &CStr, value: &CStr| {
             CString::new([name.to_bytes(), b"=", value.to_bytes()].concat())
@@ -173,6 +221,9 @@ pub fn become_other() {
             false => CStr::from_ptr(value),
         }
     };
+    if argument == TRIAL {
+        sys::exit_group(0);
+    }
     // The code of other libraries may have made threads, which would lose their memory.
     let alone = std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1);
     if alone && let Some(entry) = load() {

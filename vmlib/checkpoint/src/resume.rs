@@ -11,7 +11,7 @@
 use crate::{
     Carry,
     advice::{self, Advice},
-    arena,
+    arena, cpu_clocks,
     credentials::{self, Change, Credentials},
     deadline, droppable,
     fault::{Fault, Outcome, Step as _},
@@ -114,6 +114,7 @@ static IDS: AtomicPtr<i32> = AtomicPtr::new(std::ptr::null_mut());
 /// Asks the C library what only it knows. To be called once, where it may be used.
 pub fn look_up() {
     program::remember();
+    cpu_clocks::look_up();
     // SAFETY: the names are ended by NUL; the symbols are of these types (glibc 2.35 and later).
     unsafe {
         let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr());
@@ -228,6 +229,7 @@ fn prepare(plan: &Plan, image: i32, contents: i32, roll_back: bool) -> Outcome<u
         }
     }
     owners::rename(plan.threads, ids, plan.mappings);
+    cpu_clocks::rename(plan.threads, ids);
     process::restore_timers(plan.process, |tid| {
         let index = plan.threads.iter().position(|thread| thread.tid == tid);
         index.map_or(0, |index| ids[index])

@@ -583,6 +583,7 @@ fn pieces(
             .iter()
             .map(|[start, end]| end - start)
             .sum();
+        mapping.flags &= !memory::OF_FILE;
         mapping.flags |= filling(mapping, bytes);
         if mapping.object_len == memory::FROM_FILE {
             mapping.object_len = 0;

@@ -18,6 +18,16 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("file_deleted_and_carried", file_deleted_and_carried),
     ("file_with_holes", file_with_holes),
     ("memory_file_carried", memory_file_carried),
+    (
+        "memory_file_that_is_a_program",
+        memory_file_that_is_a_program,
+    ),
+    (
+        "file_that_links_do_not_lead_to",
+        file_that_links_do_not_lead_to,
+    ),
+    ("file_with_owner_and_rights", file_with_owner_and_rights),
+    ("file_with_holes_and_a_lock", file_with_holes_and_a_lock),
 ];
 
 fn read_and_write(path: &str) -> File {
@@ -126,4 +136,94 @@ fn memory_file_carried() {
     assert_eq!(memory.stream_position().expect("a position"), 14);
     let name = fs::read_link(format!("/proc/self/fd/{number}")).expect("a name");
     assert!(name.to_string_lossy().starts_with("/memfd:"), "{name:?}");
+}
+
+/// It is started from where it is: nobody else may have opened it for writing.
+fn memory_file_that_is_a_program() {
+    let memory = rustix::fs::memfd_create("a program", MemfdFlags::CLOEXEC).expect("memory");
+    let mut memory = File::from(memory);
+    let program = fs::read("/bin/true").expect("there is one");
+    memory.write_all(&program).expect("it can be written");
+    let number = memory.as_raw_fd();
+    carrying_save_point();
+    let path = format!("/proc/self/fd/{number}");
+    let name = fs::read_link(&path).expect("a name");
+    assert_eq!(name.to_string_lossy(), "/memfd:a program (deleted)");
+    assert_eq!(
+        memory.metadata().expect("it is open").mode() & 0o7777,
+        0o777
+    );
+    let status = std::process::Command::new(path).status();
+    assert!(status.expect("it can be started").success());
+}
+
+/// As temporary files are opened: without a name from the first, or removed at once.
+fn file_that_links_do_not_lead_to() {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    options.custom_flags(libc::O_TMPFILE | libc::O_EXCL | libc::O_NOFOLLOW);
+    let mut files = vec![options.open(folder()).expect("a file without a name")];
+    let path = format!("{}/not followed", folder());
+    options.create(true).custom_flags(libc::O_NOFOLLOW);
+    files.push(options.open(&path).expect("a file can be opened"));
+    fs::remove_file(&path).expect("it is there");
+    for file in &mut files {
+        file.write_all(b"temporary").expect("it can be written");
+    }
+    carrying_save_point();
+    for file in &mut files {
+        let mut bytes = [0; 9];
+        file.read_exact_at(&mut bytes, 0).expect("it can be read");
+        assert_eq!(&bytes, b"temporary");
+        assert_eq!(file.stream_position().expect("a position"), 9);
+        file.write_all(b"!").expect("it can be written");
+    }
+}
+
+/// Root gives it back to whom it belonged.
+fn file_with_owner_and_rights() {
+    let path = format!("{}/owned", folder());
+    let file = read_and_write(&path);
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        std::os::unix::fs::fchown(&file, Some(7), Some(8)).expect("root may give it away");
+    }
+    file.set_permissions(fs::Permissions::from_mode(0o4642))
+        .expect("it is our own");
+    fs::remove_file(&path).expect("it is there");
+    let of = |file: &File| {
+        let found = file.metadata().expect("it is open");
+        (found.mode() & 0o7777, found.uid(), found.gid())
+    };
+    let before = of(&file);
+    assert!(!is_root || before == (0o4642, 7, 8));
+    carrying_save_point();
+    assert_eq!(of(&file), before);
+}
+
+/// To look for its holes by another descriptor would end the lock.
+fn file_with_holes_and_a_lock() {
+    const LEN: u64 = 64 << 20;
+    let path = format!("{}/locked holes", folder());
+    let file = read_and_write(&path);
+    file.set_len(LEN).expect("it can grow");
+    file.write_all_at(b"b", LEN / 2).expect("it can be written");
+    let life = {
+        rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockShared)
+            .expect("it is free");
+        carrying_save_point()
+    };
+    let image = env::var("ZOO_IMAGE").expect("the environment says where images go");
+    let image = fs::metadata(format!("{image}.{}", life.max(1))).expect("the image");
+    assert!(image.len() < 40 << 20, "{} bytes", image.len());
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, LEN / 2)
+        .expect("it can be read");
+    assert_eq!(byte, *b"b");
+    assert!(file.metadata().expect("it is open").blocks() < 1 << 12);
+    if life > 0 {
+        // So that the next one has to make it of the image.
+        fs::remove_file(&path).expect("it is there");
+    }
 }

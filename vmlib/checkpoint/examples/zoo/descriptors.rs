@@ -16,6 +16,7 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("pipe_with_content", pipe_with_content),
     ("pipe_that_is_full", pipe_that_is_full),
     ("pipe_with_duplicates", pipe_with_duplicates),
+    ("pipe_opened_twice", pipe_opened_twice),
     ("harmless_devices", harmless_devices),
     ("standard_output_twice", standard_output_twice),
     (
@@ -82,6 +83,37 @@ fn pipe_with_duplicates() {
         .read_to_string(&mut rest)
         .expect("it ends");
     assert_eq!(rest, "23");
+}
+
+/// Each opening of an end has flags of its own.
+fn pipe_opened_twice() {
+    let (reader, writer) = pipe().expect("a pipe");
+    let opened = |end: &std::os::fd::OwnedFd, flags| {
+        let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(end));
+        rustix::fs::open(name, flags, rustix::fs::Mode::empty()).expect("it can be opened again")
+    };
+    use rustix::fs::{OFlags, fcntl_getfl};
+    let reads = opened(&reader, OFlags::RDONLY | OFlags::NONBLOCK);
+    let writes = opened(&writer, OFlags::WRONLY | OFlags::NONBLOCK);
+    let same = dup(&writes).expect("a number");
+    save_point();
+    let waits = |end: &std::os::fd::OwnedFd| {
+        !fcntl_getfl(end)
+            .expect("it is open")
+            .contains(OFlags::NONBLOCK)
+    };
+    assert_eq!(
+        [&reader, &writer, &reads, &writes, &same].map(waits),
+        [true, true, false, false, false]
+    );
+    rustix::io::write(&same, b"x").expect("there is room");
+    let mut byte = [0];
+    rustix::io::read(&reads, &mut byte).expect("it can be read");
+    assert_eq!(byte, *b"x");
+    assert_eq!(
+        rustix::io::read(&reads, &mut byte),
+        Err(rustix::io::Errno::AGAIN)
+    );
 }
 
 fn harmless_devices() {

@@ -8,6 +8,7 @@ use std::{
 
 /// The programs of this file.
 pub const PROGRAMS: &[(&str, fn())] = &[
+    ("files_of_the_kernel", files_of_the_kernel),
     ("file_read", file_read),
     ("file_written", file_written),
     ("file_appended", file_appended),
@@ -145,4 +146,41 @@ fn file_unreadable() {
     save_point();
     assert_eq!(file.stream_position().expect("a position"), 1);
     file.write_all(b"yz").expect("it can be written");
+}
+
+/// They are the new process's own.
+fn files_of_the_kernel() {
+    let open = |path: &str| File::open(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let read = |mut file: &File| {
+        let mut text = String::new();
+        file.rewind().expect("it can be moved");
+        file.read_to_string(&mut text).expect("it can be read");
+        text
+    };
+    let own = ["stat", "task/self/stat"].map(|name| match name {
+        "stat" => open("/proc/self/stat"),
+        _ => open(&format!("/proc/self/task/{}/stat", std::process::id())),
+    });
+    let (folder, memory) = (open("/proc/self/fd"), open("/proc/meminfo"));
+    let version = open("/proc/sys/kernel/osrelease");
+    let page = File::open("/sys/kernel/mm/transparent_hugepage/enabled").ok();
+    let mut maps = open("/proc/self/maps");
+    maps.seek(std::io::SeekFrom::Start(10))
+        .expect("it can be moved");
+    save_point();
+    for file in &own {
+        let id = format!("{} (", std::process::id());
+        let found = read(file);
+        assert!(found.starts_with(&id), "{id}: {found}");
+    }
+    let number = std::os::fd::AsRawFd::as_raw_fd(&folder);
+    let names = fs::read_dir(format!("/proc/self/fd/{number}")).expect("a folder");
+    let names: Vec<_> = names
+        .map(|entry| entry.expect("a name").file_name())
+        .collect();
+    assert!(names.contains(&number.to_string().into()), "{names:?}");
+    assert!(read(&memory).contains("MemTotal:"));
+    assert!(!read(&version).is_empty());
+    assert!(page.is_none_or(|page| read(&page).contains("always")));
+    assert_eq!(maps.stream_position().expect("a position"), 10);
 }

@@ -241,6 +241,8 @@ fn advice() {
         libc::MADV_HUGEPAGE,
         libc::MADV_NOHUGEPAGE,
         libc::MADV_DONTDUMP,
+        libc::MADV_SEQUENTIAL,
+        libc::MADV_RANDOM,
         libc::MADV_NORMAL,
     ];
     let places: Vec<*mut u8> = advices

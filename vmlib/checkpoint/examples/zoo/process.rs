@@ -27,6 +27,11 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("clocks", clocks),
     ("identity", identity),
     ("rights_given_up", rights_given_up),
+    ("memory_barriers", memory_barriers),
+    (
+        "large_pages_and_want_of_memory",
+        large_pages_and_want_of_memory,
+    ),
 ];
 
 fn working_directory() {
@@ -315,4 +320,32 @@ fn rights_given_up() {
     }
     after.wait();
     thread.join().expect("its rights are as they were");
+}
+
+/// Who has registered for barriers is served, and nobody else.
+fn memory_barriers() {
+    const REGISTER: [u32; 3] = [1 << 4, 1 << 6, 1 << 8];
+    const BARRIER: [u32; 3] = [1 << 3, 1 << 5, 1 << 7];
+    // SAFETY: it registers, or orders memory.
+    let call = |command: u32| unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
+    let served = [0, 1, 2].map(|kind| call(REGISTER[kind]) == 0);
+    assert!(served[0], "this kernel has barriers");
+    save_point();
+    for kind in 0..3 {
+        assert_eq!(call(BARRIER[kind]) == 0, served[kind], "kind {kind}");
+    }
+}
+
+fn large_pages_and_want_of_memory() {
+    let score = "/proc/self/oom_score_adj";
+    fs::write(score, "567").expect("it may be raised");
+    let large_pages = |what: i32, value: i32| {
+        // SAFETY: it concerns only how memory is had.
+        unsafe { libc::prctl(what, value, 0, 0, 0) }
+    };
+    assert_eq!(large_pages(libc::PR_SET_THP_DISABLE, 1), 0);
+    save_point();
+    let found = fs::read_to_string(score).expect("it can be read");
+    assert_eq!(found, "567\n");
+    assert_eq!(large_pages(libc::PR_GET_THP_DISABLE, 0), 1);
 }

@@ -37,6 +37,15 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("refused_mapped_deleted_file", refused_mapped_deleted_file),
     ("refused_shm", refused_shm),
     ("refused_lease", refused_lease),
+    (
+        "refused_file_with_another_name",
+        refused_file_with_another_name,
+    ),
+    (
+        "refused_file_of_another_process",
+        refused_file_of_another_process,
+    ),
+    ("refused_file_without_path", refused_file_without_path),
 ];
 
 fn refused_socket() {
@@ -232,4 +241,47 @@ fn refused_lease() {
     let leased = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) };
     assert_eq!(leased, 0, "a lease can be had");
     refused("holds a lease on");
+}
+
+/// What was written to it where it is brought back would not be in the file that the other name is of.
+fn refused_file_with_another_name() {
+    let (one, other) = (format!("{}/one", folder()), format!("{}/other", folder()));
+    let kept = File::create(&one).expect("a file can be made");
+    std::fs::hard_link(&one, &other).expect("it can have two names");
+    std::fs::remove_file(&one).expect("it is there");
+    let why = "whose name was removed while 1 other one stays";
+    refused(why);
+    refused_to_carry(why);
+    File::create(&one).expect("a file can be made");
+    refused("whose name was removed while 1 other one stays");
+    std::fs::remove_file(&other).expect("it is there");
+    refused("is a deleted file");
+    drop(kept);
+}
+
+/// Another process, or another thread, is there no more.
+fn refused_file_of_another_process() {
+    let parent = std::os::unix::process::parent_id();
+    let kept = File::open(format!("/proc/{parent}/stat")).expect("it can be read");
+    refused(&format!("is /proc/{parent}/stat, of another process"));
+    drop(kept);
+    let (give, taken) = std::sync::mpsc::channel();
+    let (end, ends) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        give.send(crate::point::tid()).expect("it is waited for");
+        // Until the other end is dropped.
+        let _ = ends.recv();
+    });
+    let tid = taken.recv().expect("a number");
+    let kept = File::open(format!("/proc/self/task/{tid}/stat")).expect("it can be read");
+    refused(", of one of its threads");
+    drop((kept, end));
+    thread.join().expect("it ends");
+}
+
+/// The kernel's file of a name space has none.
+fn refused_file_without_path() {
+    let kept = File::open("/proc/self/ns/net").expect("it can be opened");
+    refused("and nothing of that name can be reached");
+    drop(kept);
 }

@@ -27,6 +27,10 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("refused_second_save", refused_second_save),
     ("refused_protection_keys", refused_protection_keys),
     ("refused_rights_of_a_thread", refused_rights_of_a_thread),
+    (
+        "refused_memory_in_the_restorers_place",
+        refused_memory_in_the_restorers_place,
+    ),
 ];
 
 fn refused_child() {
@@ -198,4 +202,17 @@ fn refused_rights_of_a_thread() {
     refused("(modest) has other rights than the thread that saves (NoNewPrivs: 1 in place of 0)");
     step.store(2, SeqCst);
     thread.join().expect("it ran on");
+}
+
+/// As thread sanitizers have it.
+fn refused_memory_in_the_restorers_place() {
+    let flags =
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    let start = vm_checkpoint::format::RESTORER.start as usize;
+    // SAFETY: new memory, in the place of none.
+    let at = unsafe { libc::mmap(ptr::without_provenance_mut(start), 1 << 44, 0, flags, -1, 0) };
+    assert_eq!(at as usize, start);
+    refused("is where the program has to be that brings processes back");
+    // SAFETY: nobody uses it.
+    unsafe { libc::munmap(at, 1 << 44) };
 }

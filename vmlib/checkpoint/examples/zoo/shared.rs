@@ -23,6 +23,7 @@ pub const PROGRAMS: &[(&str, fn())] = &[
         shared_and_written_by_descriptor,
     ),
     ("shared_shown_privately", shared_shown_privately),
+    ("deleted_file_shown_read_only", deleted_file_shown_read_only),
     (
         "refused_private_view_of_what_is_written",
         refused_private_view_of_what_is_written,
@@ -191,4 +192,23 @@ fn refused_private_view_of_what_is_written() {
     // Nobody can write it any more.
     save_point();
     assert_eq!([0, 1].map(|page| get(view, page)), [0, 5]);
+}
+
+/// What a library or a cache was replaced by is another file; this one is still read.
+fn deleted_file_shown_read_only() {
+    let path = format!("{}/read only", folder());
+    let content: Vec<u8> = (0..3 * PAGE + 100).map(|at| (at / 7) as u8).collect();
+    fs::write(&path, &content).expect("a file can be written");
+    let file = fs::File::open(&path).expect("it is there");
+    let whole = shown(&file, 5, 0, ProtFlags::READ);
+    let part = shown(&file, 1, 2, ProtFlags::READ);
+    fs::remove_file(&path).expect("it is there");
+    drop(file);
+    save_point();
+    // SAFETY: so many bytes are mapped, up to the file's end.
+    let found = unsafe { std::slice::from_raw_parts(whole, content.len()) };
+    assert_eq!(found, content);
+    // SAFETY: one page.
+    let found = unsafe { std::slice::from_raw_parts(part, PAGE) };
+    assert_eq!(found, &content[2 * PAGE..3 * PAGE]);
 }

@@ -20,6 +20,7 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("alarm", alarm),
     ("posix_timers", posix_timers),
     ("cpu_time_timer", cpu_time_timer),
+    ("cpu_time_by_number", cpu_time_by_number),
     ("timers_of_threads", timers_of_threads),
 ];
 
@@ -175,6 +176,49 @@ fn cpu_time_timer() {
     save_point();
     let then = count(signal);
     until("it ticks on", || count(signal) > then + 2);
+}
+
+/// The numbers of these clocks have ids in them, of this process and its threads.
+fn cpu_time_by_number() {
+    let (give, taken) = std::sync::mpsc::channel();
+    let (end, ends) = std::sync::mpsc::channel::<()>();
+    let own_clock = || {
+        let mut clock = 0;
+        // SAFETY: this thread is there.
+        let got = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) };
+        assert_eq!(got, 0);
+        clock
+    };
+    let thread = thread::spawn(move || {
+        give.send(own_clock()).expect("it is waited for");
+        // Until the other end is dropped.
+        let _ = ends.recv();
+    });
+    let mut process = 0;
+    // SAFETY: the kernel writes a number.
+    let got = unsafe { libc::clock_getcpuclockid(libc::getpid(), &mut process) };
+    assert_eq!(got, 0);
+    let clocks = [process, own_clock(), taken.recv().expect("a clock")];
+    let signal = libc::SIGRTMIN() + 9;
+    install(signal, counting, libc::SA_RESTART, &[]);
+    let timer = make(process, signal, 1);
+    set(timer, 10_000_000, 10_000_000);
+    until("it ticks", || count(signal) > 0);
+    save_point();
+    for clock in clocks {
+        // SAFETY: zeros are a value.
+        let mut time = unsafe { mem::zeroed::<libc::timespec>() };
+        // SAFETY: the kernel writes a time.
+        let read = unsafe { libc::clock_gettime(clock, &mut time) };
+        assert_eq!(read, 0, "{clock}");
+        assert!(time.tv_sec < 300);
+    }
+    let then = count(signal);
+    until("it ticks on", || count(signal) > then + 2);
+    // SAFETY: a timer of a clock that there is.
+    unsafe { libc::timer_delete(make(clocks[0], signal, 1) as _) };
+    drop(end);
+    thread.join().expect("it ends");
 }
 
 /// The threads that got the signal, by its value.

@@ -17,7 +17,7 @@ use rustix::fs::{Access, Mode, OFlags};
 use super::heads::Heads;
 use crate::{
     content::{PIECE, sum_with},
-    raw::format::{self, FD_DEVICE, FD_FILE, FILE, FileRecord, Name},
+    raw::format::{self, FD_DEVICE, FD_FILE, FD_KERNEL, FILE, FileRecord, Name},
 };
 
 /// Why a file would keep a process from going on, or make it compute with other data.
@@ -161,6 +161,7 @@ pub fn check_files(heads: &Heads, roll_back: bool) -> Vec<FileProblem> {
             _ if record.original != record.fd => Ok(()),
             FD_FILE => check_file(heads, record, roll_back, &mut buffer),
             FD_DEVICE => check_device(path, record.fd),
+            FD_KERNEL => check_kernels(path, record.fd),
             _ => Ok(()),
         };
         problems.extend(checked.err());
@@ -256,6 +257,22 @@ fn check_folder(path: &Path, fd: u32) -> Result<(), FileProblem> {
         fd,
         cause: error.into(),
     })
+}
+
+/// What it says is not compared.
+fn check_kernels(path: &Path, fd: u32) -> Result<(), FileProblem> {
+    let path = || path.to_owned();
+    match fs::metadata(path()) {
+        Ok(_) => Ok(()),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+            Err(FileProblem::Missing { path: path(), fd })
+        }
+        Err(cause) => Err(FileProblem::Closed {
+            path: path(),
+            fd,
+            cause,
+        }),
+    }
 }
 
 fn check_device(path: &Path, fd: u32) -> Result<(), FileProblem> {

@@ -150,7 +150,10 @@ impl Heads {
         ] {
             self.check_name(0, name)?;
         }
-        Ok(())
+        match facts.ordinary <= 1 && facts.reserved == 0 {
+            true => Ok(()),
+            false => Err(Impossible::Reserved),
+        }
     }
 
     fn check_threads(&self) -> Result<(), Impossible> {
@@ -171,7 +174,7 @@ impl Heads {
             // so whoever opens them in their order finds each original open.
             let is_first = |other: &&FileRecord| other.fd == file.original;
             let original = self.files[..=number].iter().find(is_first);
-            let good = (format::FD_FILE..=format::FD_UNNAMED).contains(&file.kind)
+            let good = (format::FD_FILE..=format::FD_KERNEL).contains(&file.kind)
                 && i32::try_from(file.fd).is_ok()
                 && file.close_on_exec <= 1
                 && original.is_some_and(|original| original.original == original.fd)

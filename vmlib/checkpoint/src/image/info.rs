@@ -82,6 +82,8 @@ pub enum FileKind {
     Pipe,
     /// A regular file that was deleted while it was open.
     Unnamed,
+    /// A file of the kernel's, as those of `/proc`: opened again by its path.
+    Kernel,
 }
 
 /// The memory in an image.
@@ -212,6 +214,7 @@ fn file(heads: &Heads, record: &FileRecord) -> FileSummary {
             format::FD_DEVICE => FileKind::Device,
             format::FD_INHERITED => FileKind::Inherited,
             format::FD_UNNAMED => FileKind::Unnamed,
+            format::FD_KERNEL => FileKind::Kernel,
             _ => FileKind::Pipe,
         },
         path: heads.name(record.name).into_owned(),

@@ -16,7 +16,7 @@ use super::checksum::checksum;
 /// The first bytes of an image.
 pub const MAGIC: [u8; 8] = *b"VMIMAGE\n";
 /// The format that this version writes, and the only one that it reads.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The first bytes of a section.
 pub const SECTION_MAGIC: u32 = u32::from_le_bytes(*b"SECT");
 /// ELF's number of x86-64.
@@ -34,6 +34,9 @@ pub const NAMES_MAX: usize = 4 << 20;
 pub const THREADS_MAX: usize = 4096;
 /// Open descriptors of a process.
 pub const FILES_MAX: usize = 4096;
+/// Where the restorer is: no memory of a process may be there. The linker is told the first of these
+/// addresses in `build.rs`.
+pub const RESTORER: core::ops::Range<u64> = 0x2000_0000_0000..0x2000_1000_0000;
 
 /// What a section is.
 pub const FACTS: u16 = 1;
@@ -260,6 +263,15 @@ pub struct Facts {
     pub argument: u64,
     /// For `prctl(PR_SET_MM_MAP)`.
     pub memory: MemoryMap,
+    /// The user that it ran as (the effective one).
+    pub user: u32,
+    /// Its group, likewise.
+    pub group: u32,
+    /// 1: its ids are one number each, and it had no capability: whoever else is as ordinary may
+    /// bring it back as himself.
+    pub ordinary: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// A thread, for people.
@@ -310,6 +322,10 @@ pub struct FileRecord {
     pub mode: u32,
     /// 1: the image has its content.
     pub carried: u32,
+    /// Who owns the file.
+    pub user: u32,
+    /// The group that it belongs to.
+    pub group: u32,
 }
 
 /// A regular file or a directory, opened again by its path.
@@ -323,6 +339,8 @@ pub const FD_PIPE: u32 = 4;
 /// A regular file that has no name any more. Its content is in the image, with the first record of
 /// the same device and inode.
 pub const FD_UNNAMED: u32 = 5;
+/// A file of the kernel's, as those of `/proc` and `/sys`: opened again by its path, and not compared.
+pub const FD_KERNEL: u32 = 6;
 
 /// A mapping.
 #[repr(C)]
@@ -409,9 +427,9 @@ const _: () = assert!(size_of::<Prefix>() == 32);
 const _: () = assert!(size_of::<Section>() == 64);
 const _: () = assert!(size_of::<Cpu>() == 64);
 const _: () = assert!(size_of::<MemoryMap>() == 104);
-const _: () = assert!(size_of::<Facts>() == 64 + 2 * 8 + 2 * 4 + 7 * 8 + 11 * 8 + 104);
+const _: () = assert!(size_of::<Facts>() == 64 + 2 * 8 + 2 * 4 + 7 * 8 + 11 * 8 + 104 + 4 * 4);
 const _: () = assert!(size_of::<ThreadRecord>() == 24);
-const _: () = assert!(size_of::<FileRecord>() == 96);
+const _: () = assert!(size_of::<FileRecord>() == 104);
 const _: () = assert!(size_of::<Mapping>() == 56);
 const _: () = assert!(size_of::<End>() == 24);
 

@@ -90,6 +90,39 @@ fn other_pages_and_other_architectures_are_told() {
 }
 
 #[test]
+fn a_user_is_brought_back_by_whom_he_may_be() {
+    let mut here = Host::here();
+    let mut facts = Made::small().facts;
+    facts.cpu = here.cpu;
+    let prefix = Prefix::new(here.machine, here.page_size);
+    let mut found = |was: (u32, u32), is: (u32, bool, bool)| {
+        (facts.user, facts.group, facts.ordinary) = (was.0, was.0, was.1);
+        (
+            here.user,
+            here.group,
+            here.is_ordinary,
+            here.may_change_user,
+        ) = (is.0, is.0, is.1, is.2);
+        compare(&prefix, &facts, &here)
+    };
+    let (root, user) = ((0, false, true), (1000, true, false));
+    assert_eq!(found((0, 0), root), []);
+    assert_eq!(found((1000, 0), root), []);
+    assert_eq!(found((1000, 1), user), []);
+    assert_eq!(found((1001, 1), user), []);
+    let (group, here) = (0, 1000);
+    assert_eq!(
+        found((0, 0), user),
+        [Obstacle::User {
+            user: 0,
+            group,
+            here
+        }]
+    );
+    assert_eq!(found((1001, 0), user).len(), 1);
+}
+
+#[test]
 fn registers_at_other_places_are_told_in_words_of_their_own() {
     let here = Host::here();
     let mut facts = Made::small().facts;

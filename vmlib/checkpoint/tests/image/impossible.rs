@@ -73,7 +73,7 @@ fn as_many_threads_follow_as_are_announced() {
 #[test]
 fn files_are_known_kinds_and_duplicates_follow_originals() {
     assert_eq!(wrong(|made| made.files[0].kind = 0), Impossible::File(0));
-    assert_eq!(wrong(|made| made.files[0].kind = 6), Impossible::File(0));
+    assert_eq!(wrong(|made| made.files[0].kind = 7), Impossible::File(0));
     assert_eq!(
         wrong(|made| made.files[0].original = 3),
         Impossible::File(0)

@@ -60,7 +60,7 @@ fn the_tables_of_the_records_are_those_of_the_code() {
         reserved_too check);
     compare!(Facts: cpu saved_at_ns monotonic_ns pid threads kernel host exe exe_size
         exe_changed_ns library command dir comm vdso_area vdso_area_len vdso vdso_len vdso_check vdso_copy
-        entry stack argument memory);
+        entry stack argument memory user group ordinary reserved);
     compare!(Cpu: leaf_1_ecx leaf_1_edx leaf_7_ebx leaf_7_ecx leaf_7_edx leaf_7_1_eax leaf_7_1_edx
         leaf_d_1_eax leaf_80000001_ecx leaf_80000001_edx leaf_80000008_ebx xsave_len xcr0
         xsave_check);
@@ -68,7 +68,7 @@ fn the_tables_of_the_records_are_those_of_the_code() {
         arg_start arg_end env_start env_end auxv auxv_size exe_fd);
     compare!(ThreadRecord: tid reserved name);
     compare!(FileRecord: fd kind flags original offset size check checked device inode name
-        content content_len close_on_exec mode carried);
+        content content_len close_on_exec mode carried user group);
     compare!(Mapping: start end prot kind flags object offset object_len name);
     compare!(End: sections bytes sum);
 }

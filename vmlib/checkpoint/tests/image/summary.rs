@@ -3,7 +3,10 @@
 use std::io::Cursor;
 
 use vm_checkpoint::{
-    format::{CPU, GONE, Mapping, Name, PAGES, Plain as _, Prefix, SPACE, Section, X86_64},
+    format::{
+        CPU, FD_KERNEL, FileRecord, GONE, Mapping, Name, PAGES, Plain as _, Prefix, SPACE, Section,
+        X86_64,
+    },
     image::{Codec, FileKind, ImageError, ImageReader, ImageWriter, Impossible, Needs, Summary},
 };
 
@@ -159,10 +162,25 @@ fn an_image_within_a_file_can_be_passed_over() {
 
 #[test]
 fn what_a_host_needs_is_named() {
-    let mut facts = Made::small().facts;
-    facts.cpu.leaf_80000008_ebx = 1 | 1 << 12;
-    (facts.cpu.xcr0, facts.cpu.xsave_len) = (7, 832);
-    let needs = Needs::of(&Prefix::new(X86_64, 4096), &facts);
+    let mut made = Made::small();
+    made.facts.cpu.leaf_80000008_ebx = 1 | 1 << 12;
+    (made.facts.cpu.xcr0, made.facts.cpu.xsave_len) = (7, 832);
+    (made.facts.user, made.facts.group, made.facts.ordinary) = (1000, 100, 1);
+    let name = made.names.add("/proc/self/stat");
+    made.files.push(FileRecord {
+        fd: 6,
+        original: 6,
+        kind: FD_KERNEL,
+        name,
+        ..FileRecord::default()
+    });
+    let bytes = made.write(Codec::Plain);
+    let mut image = ImageReader::new(&bytes[..]).unwrap();
+    let needs = Needs::of(&Prefix::new(X86_64, 4096), image.read_heads().unwrap());
+    assert_eq!((needs.user, needs.group, needs.any_user), (1000, 100, true));
+    // Not what the image has.
+    assert_eq!(needs.files, ["/proc/self/stat", "/home/\u{e4}\u{f6}"]);
+    assert_eq!(needs.program[0], "/usr/bin/dream");
     assert_eq!(needs.features, ["sse4.2", "clzero"]);
     assert_eq!(needs.states, ["x87", "sse", "avx"]);
     assert_eq!(

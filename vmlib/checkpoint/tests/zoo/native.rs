@@ -6,6 +6,7 @@ use crate::{
 };
 use std::{
     collections::BTreeSet,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -147,6 +148,35 @@ fn arenas() {
 #[test]
 fn timer_threads() {
     check("timer_threads.c", Kind::Refused, &[]);
+}
+
+/// The kernel can start the image's own program, and its loader then finds that something is missing.
+#[test]
+fn a_library_that_was_removed_is_not_missed() {
+    let folder = run::open_folder();
+    let counter = compiled(folder.path(), "counter.c", &["-shared", "-fPIC"]);
+    let library = folder.path().join("libcounter.so");
+    fs::rename(counter, &library).expect("it was built");
+    let place = folder.path().display().to_string();
+    let search = format!("-Wl,-rpath,{place}");
+    let program = compiled(
+        folder.path(),
+        "dependent.c",
+        &["-L", &place, "-lcounter", &search],
+    );
+    let image = folder.path().join("image");
+    let mut command = Command::new(program);
+    let saved = start(command.env("ZOO_IMAGE", &image), User::Same).end();
+    assert!(saved.is_well("ok dependent"), "{saved:?}");
+    let restore = || start(&mut run::restore(&image.with_extension("1")), User::Same).end();
+    let ended = restore();
+    assert!(ended.is_well("ok dependent"), "{ended:?}");
+    fs::write(&library, "another version").expect("it is there");
+    let ended = restore();
+    assert!(ended.is_well("ok dependent"), "replaced: {ended:?}");
+    fs::remove_file(library).expect("it is there");
+    let ended = restore();
+    assert!(ended.is_well("ok dependent"), "removed: {ended:?}");
 }
 
 /// The kernel's numbers are not part of an image.
