@@ -8,8 +8,6 @@ use crate::{failure::ClientError, interrupt::Interrupt};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
-    net::sockopt::socket_peercred,
-    process::geteuid,
 };
 use std::{
     collections::VecDeque,
@@ -19,6 +17,7 @@ use std::{
     rc::Rc,
     time::{Duration, Instant},
 };
+use vm_local::ConnectError;
 use vm_wire::{
     Frame, FrameReader, HostId, MachineId, Message, Op,
     console::{Answer, Request},
@@ -85,28 +84,23 @@ impl Client {
         time: Option<Duration>,
     ) -> Result<Self, ClientError> {
         let socket = place::socket(dir);
-        let stream = match UnixStream::connect(&socket) {
-            Ok(stream) => stream,
-            Err(cause) => {
-                return Err(match cause.kind() {
-                    // A daemon that died leaves its socket; the next one takes it over.
-                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                        ClientError::NoDaemon { socket }
-                    }
-                    _ => ClientError::Socket { socket, cause },
-                });
+        let stream = vm_local::connect(&socket).map_err(|error| match error {
+            // A daemon that died leaves its socket; the next one takes it over.
+            ConnectError::Connect(cause)
+                if matches!(
+                    cause.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+                ) =>
+            {
+                ClientError::NoDaemon { socket }
             }
-        };
-        let peer = socket_peercred(&stream).map_err(|cause| ClientError::Socket {
-            socket: socket.clone(),
-            cause: cause.into(),
+            ConnectError::Connect(cause) => ClientError::Socket { socket, cause },
+            ConnectError::Folder(why) => ClientError::Folder {
+                dir: dir.to_owned(),
+                why,
+            },
+            ConnectError::Foreign { uid, .. } => ClientError::Foreign { socket, uid },
         })?;
-        if peer.uid != geteuid() {
-            return Err(ClientError::Foreign {
-                socket,
-                uid: peer.uid.as_raw(),
-            });
-        }
         Self::over(stream, interrupt, time)
     }
 
@@ -448,6 +442,8 @@ mod tests {
         let connect = || Client::connect(dir.path(), Rc::new(Interrupt::none()));
         assert!(matches!(connect(), Err(ClientError::NoDaemon { .. })));
         // The socket of a daemon that died without removing it.
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(dir.path(), private).unwrap();
         drop(std::os::unix::net::UnixListener::bind(place::socket(dir.path())).unwrap());
         assert!(matches!(connect(), Err(ClientError::NoDaemon { .. })));
     }

@@ -44,6 +44,14 @@ pub enum ClientError {
         /// What the system said.
         cause: io::Error,
     },
+    /// Others could have put a socket of their own there.
+    #[error("the folder {} is not safe: {why}; make it yours alone (chmod 700), or give another --dir", dir.display())]
+    Folder {
+        /// The daemon's folder.
+        dir: PathBuf,
+        /// What is wrong with it.
+        why: vm_local::NotPrivate,
+    },
     /// Another user's daemon. It would see the secret and run this user's commands as its own.
     #[error("the daemon at {} belongs to user {uid}, not to you: give another --dir", socket.display())]
     Foreign {
@@ -116,6 +124,7 @@ impl ClientError {
         match self {
             ClientError::NoDaemon { .. } => "NoDaemon".to_owned(),
             ClientError::Socket { .. } => "Socket".to_owned(),
+            ClientError::Folder { .. } => "Folder".to_owned(),
             ClientError::Foreign { .. } => "Foreign".to_owned(),
             ClientError::Lost(_) => "Lost".to_owned(),
             ClientError::Frame(_) | ClientError::Codec(_) | ClientError::Unexpected => {

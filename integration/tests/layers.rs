@@ -114,21 +114,29 @@ fn no_state_machine_has_tables_of_random_order() {
 
 #[test]
 fn arrows_between_crates_point_down_only() {
-    let allowed: [(&str, &[&str]); 9] = [
+    let allowed: [(&str, &[&str]); 10] = [
         ("vmlib/wire", &[]),
         ("vmlib/checkpoint", &[]),
+        ("vmlib/local", &[]),
         ("vmlib/store", &["vm-wire"]),
         ("vmlib/bucket", &["vm-wire", "vm-store"]),
         ("vmlib/machine", &["vm-wire"]),
         ("vmlib/coordinator", &["vm-wire", "vm-machine"]),
         (
             "vmlib",
-            &["vm-wire", "vm-machine", "vm-checkpoint", "vm-coordinator"],
+            &[
+                "vm-wire",
+                "vm-local",
+                "vm-machine",
+                "vm-checkpoint",
+                "vm-coordinator",
+            ],
         ),
         (
             "vmd",
             &[
                 "vm-wire",
+                "vm-local",
                 "vm-machine",
                 "vm-checkpoint",
                 "vm-coordinator",
@@ -140,6 +148,7 @@ fn arrows_between_crates_point_down_only() {
             "console",
             &[
                 "vm-wire",
+                "vm-local",
                 "vm-machine",
                 "vm-checkpoint",
                 "vm-store",
@@ -157,6 +166,7 @@ fn arrows_between_crates_point_down_only() {
             .unwrap_or_default();
         for ours in [
             "vm-wire",
+            "vm-local",
             "vm-machine",
             "vm-checkpoint",
             "vm-coordinator",

@@ -5,7 +5,7 @@
 //! socket found by a daemon that got the lock is that of a dead one and is replaced. On a normal
 //! end the socket, `address` and `pid` are removed; the secret and the log stay.
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{FlockOperation, flock},
@@ -21,6 +21,7 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
+use vm_local::NotPrivate;
 use vm_wire::place;
 
 /// Name of the file with `address:port` for those who want to join.
@@ -125,28 +126,14 @@ fn check_length(dir: &Path) -> anyhow::Result<()> {
 }
 
 fn check_private(path: &Path) -> anyhow::Result<()> {
-    let folder =
-        fs::symlink_metadata(path).with_context(|| format!("cannot look at {}", path.display()))?;
-    let uid = rustix::process::geteuid().as_raw();
-    if !folder.is_dir() {
-        bail!("{} is not a folder; choose another --dir", path.display());
-    }
-    if folder.uid() != uid {
-        bail!(
-            "{} belongs to user {}, not to you (user {uid}); choose another --dir",
-            path.display(),
-            folder.uid()
-        );
-    }
-    if folder.mode() & 0o077 != 0 {
-        bail!(
-            "{} is open to others (mode {:04o}); run `chmod 700 {}` or choose another --dir",
-            path.display(),
-            folder.mode() & 0o7777,
-            path.display()
-        );
-    }
-    Ok(())
+    vm_local::check_private(path).map_err(|why| {
+        let dir = path.display();
+        let advice = match why {
+            NotPrivate::Open { .. } => format!("run `chmod 700 {dir}` or choose another --dir"),
+            _ => "choose another --dir".to_owned(),
+        };
+        anyhow!("cannot use {dir}: {why}; {advice}")
+    })
 }
 
 /// Opens and locks the pid file; a daemon that ends removes it, so what was locked must still be

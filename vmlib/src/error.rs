@@ -18,6 +18,18 @@ pub enum InitError {
         #[source]
         cause: io::Error,
     },
+    /// What listens there may be anybody's. It was sent nothing.
+    #[error(
+        "the socket {path} is not one of your own daemon: {why}; nothing was sent to it: give the folder \
+         of your daemon in {}, or start one with `vmd --dir`", vm_wire::place::ENV_DIR, path = path.display()
+    )]
+    NotOurs {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        why: vm_local::ConnectError,
+    },
     /// The daemon took the connection and said nothing.
     #[error("the daemon at {path} did not answer within {time:?}: see its log", path = path.display())]
     Silent {

@@ -9,10 +9,7 @@ use crate::{error::InitError, link::Sockets};
 use rustix::{
     fd::{AsFd, OwnedFd},
     io::Errno,
-    net::{
-        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
-        SocketFlags, SocketType, connect, recvmsg, socket_with,
-    },
+    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
 };
 use std::{
     env,
@@ -21,6 +18,7 @@ use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
+use vm_local::ConnectError;
 use vm_wire::{
     Frame, FrameReader, HEADER_LEN, Message, Op,
     place::{self, ENV_DIR, ENV_RUNTIME_DIR},
@@ -45,7 +43,7 @@ impl Environment {
         let socket = match set(ENV_SOCKET) {
             Some(path) => path.into(),
             None => {
-                let uid = rustix::process::getuid().as_raw();
+                let uid = rustix::process::geteuid().as_raw();
                 place::socket(&place::default_dir(set(ENV_DIR), set(ENV_RUNTIME_DIR), uid))
             }
         };
@@ -109,22 +107,14 @@ pub(crate) fn enrol(
     }
 }
 
+/// Blocking until the Welcome is there, so that a full backlog is waited for.
 fn connect_to(path: &Path) -> Result<OwnedFd, InitError> {
-    let no_daemon = |cause: Errno| InitError::NoDaemon {
-        path: path.to_owned(),
-        cause: cause.into(),
-    };
-    let address = SocketAddrUnix::new(path).map_err(no_daemon)?;
-    let socket = socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(|cause| system("making a socket", cause))?;
-    // Blocking until the Welcome is there, so that a full backlog is waited for.
-    connect(&socket, &address).map_err(no_daemon)?;
-    Ok(socket)
+    let path = path.to_owned();
+    match vm_local::connect(&path) {
+        Ok(stream) => Ok(stream.into()),
+        Err(ConnectError::Connect(cause)) => Err(InitError::NoDaemon { path, cause }),
+        Err(why) => Err(InitError::NotOurs { path, why }),
+    }
 }
 
 fn send_all(socket: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {

@@ -130,6 +130,9 @@ pub fn listen(
     consoles: usize,
     mut script: impl FnMut(usize, FakeDaemon) + Send + 'static,
 ) -> JoinHandle<()> {
+    // A console connects to no socket in a folder that others can use.
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(dir, private).expect("our own");
     let listener = UnixListener::bind(place::socket(dir)).expect("a socket");
     thread::spawn(move || {
         for console in 0..consoles {

@@ -15,11 +15,15 @@ use rustix::net::{
 };
 use std::{
     collections::BTreeMap,
+    fs::Permissions,
     io::{IoSlice, Read, Write},
     mem::MaybeUninit,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::net::{UnixListener, UnixStream},
+        unix::{
+            fs::PermissionsExt,
+            net::{UnixListener, UnixStream},
+        },
     },
     path::PathBuf,
     sync::{
@@ -37,6 +41,13 @@ use vm_wire::{
 
 /// How long a test waits for what must come.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A folder that a library connects to sockets in.
+pub(super) fn private_folder() -> TempDir {
+    let private = Permissions::from_mode(0o700);
+    let mut builder = tempfile::Builder::new();
+    builder.permissions(private).tempdir().unwrap()
+}
 
 pub(super) struct Relay {
     folder: TempDir,
@@ -75,7 +86,7 @@ pub(super) fn tid(sequence: u32) -> Tid {
 
 impl Relay {
     pub(super) fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = private_folder();
         let state = Arc::new(State {
             inner: Mutex::new(Inner {
                 tasks: BTreeMap::new(),

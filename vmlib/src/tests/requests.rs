@@ -1,10 +1,15 @@
 //! Requests, and how a process becomes a task.
 
-use super::relay::Relay;
+use super::relay::{Relay, private_folder};
 use crate::{
     FailKind, InitError, RequestError, Spawn, SpawnError,
     init::{Environment, enrol},
 };
+use rustix::{
+    net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket},
+    thread::set_thread_res_uid,
+};
+use std::{io::Read, net::Shutdown, os::unix::net::UnixListener, thread};
 use vm_wire::Op;
 
 #[test]
@@ -48,7 +53,7 @@ fn a_spawn_that_succeeds_in_part_tells_both_parts() {
 
 #[test]
 fn without_a_daemon_the_error_says_how_to_start() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = private_folder();
     let socket = folder.path().join("vmd.sock");
     let missing = enrol(&Environment {
         socket: socket.clone(),
@@ -77,7 +82,7 @@ fn a_refused_enrolment_tells_why() {
 
 #[test]
 fn a_daemon_that_answers_nonsense_is_named() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = private_folder();
     let socket = folder.path().join("vmd.sock");
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let daemon = std::thread::spawn(move || {
@@ -94,4 +99,40 @@ fn a_daemon_that_answers_nonsense_is_named() {
         "{answer:?}"
     );
     daemon.join().unwrap();
+}
+
+#[test]
+fn another_users_process_at_the_socket_is_refused_and_sent_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can listen as another user");
+        return;
+    }
+    let folder = private_folder();
+    let path = folder.path().join("vmd.sock");
+    let listener = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    // The kernel notes the user of the thread that begins to listen.
+    let listener = thread::spawn(|| {
+        let other = rustix::process::Uid::from_raw(65_534);
+        set_thread_res_uid(other, other, other).unwrap();
+        listen(&listener, 1).unwrap();
+        UnixListener::from(listener)
+    });
+    let listener = listener.join().unwrap();
+    // Closes at once: a library that waits for an answer does not do so for long.
+    let stranger = thread::spawn(move || {
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.shutdown(Shutdown::Write).unwrap();
+        let mut sent = Vec::new();
+        peer.read_to_end(&mut sent).unwrap();
+        sent
+    });
+    let token = Some(7);
+    let refused = enrol(&Environment {
+        socket: path,
+        token,
+    });
+    let text = refused.expect_err("it is not ours").to_string();
+    assert!(text.contains("a process of user 65534"), "{text}");
+    assert_eq!(stranger.join().unwrap(), []);
 }

@@ -1,0 +1,203 @@
+//! The way to the daemon of this host, and to no other process.
+//!
+//! What a task or a console sends to its daemon is worth protecting: tokens, messages, an image of all
+//! memory. So neither believes the name of a socket. The folder must be private to the user
+//! ([`check_private`]), as the daemon itself demands of its folder when it starts, and the process that
+//! listens must run as the same user ([`connect`]). Both are looked at before a byte is sent. The daemon
+//! looks at its side of each connection likewise.
+//!
+//! The second look is the one that counts: the kernel notes the user of a listener when it begins to
+//! listen, and nobody can change that note. The first one gives an early and clear answer where a folder
+//! lets others in.
+
+use rustix::{net::sockopt::socket_peercred, process::geteuid};
+use std::{
+    fs, io,
+    os::unix::{fs::MetadataExt, net::UnixStream},
+    path::Path,
+};
+
+/// Why a folder is not one for the socket and the secrets of this user.
+#[derive(Debug, thiserror::Error)]
+pub enum NotPrivate {
+    /// It is a file, or a link.
+    #[error("it is not a folder")]
+    NotAFolder,
+    /// Somebody else can change what is in it.
+    #[error("it belongs to user {owner}, not to you (user {user})")]
+    Owner {
+        /// Whose it is.
+        owner: u32,
+        /// Whose this process is.
+        user: u32,
+    },
+    /// Its mode lets others in.
+    #[error("it is open to others (mode {mode:04o})")]
+    Open {
+        /// All bits of its mode.
+        mode: u32,
+    },
+    /// It cannot be looked at.
+    #[error("it cannot be looked at: {0}")]
+    System(#[source] io::Error),
+}
+
+/// Why there is no connection to the daemon.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The folder of the socket is not safe; no connection was made.
+    #[error("its folder is not safe: {0}")]
+    Folder(#[source] NotPrivate),
+    /// Nobody listens, or the system refuses.
+    #[error("{0}")]
+    Connect(#[source] io::Error),
+    /// A process of another user listens; nothing was sent to it.
+    #[error("a process of user {uid} listens there, not one of you (user {user})")]
+    Foreign {
+        /// Whose it is.
+        uid: u32,
+        /// Whose this process is.
+        user: u32,
+    },
+}
+
+/// Finds out whether a folder belongs to this process's effective user alone: owner, and no rights of
+/// group or others. A link is none.
+///
+/// # Errors
+/// What is wrong with it. The caller says which folder it is, and what to do.
+pub fn check_private(folder: &Path) -> Result<(), NotPrivate> {
+    let facts = fs::symlink_metadata(folder).map_err(NotPrivate::System)?;
+    let user = geteuid().as_raw();
+    if !facts.is_dir() {
+        return Err(NotPrivate::NotAFolder);
+    }
+    if facts.uid() != user {
+        let owner = facts.uid();
+        return Err(NotPrivate::Owner { owner, user });
+    }
+    match facts.mode() & 0o7777 {
+        mode if mode & 0o077 != 0 => Err(NotPrivate::Open { mode }),
+        _ => Ok(()),
+    }
+}
+
+/// Connects to the socket of this user's daemon. Sends nothing.
+///
+/// # Errors
+/// [`ConnectError`]. Where there is no socket, the folder is not looked at.
+pub fn connect(socket: &Path) -> Result<UnixStream, ConnectError> {
+    fs::symlink_metadata(socket).map_err(ConnectError::Connect)?;
+    let folder = match socket.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+        Some(folder) => folder,
+        None => socket,
+    };
+    check_private(folder).map_err(ConnectError::Folder)?;
+    let stream = UnixStream::connect(socket).map_err(ConnectError::Connect)?;
+    let peer = socket_peercred(&stream).map_err(|cause| ConnectError::Connect(cause.into()))?;
+    match (peer.uid.as_raw(), geteuid().as_raw()) {
+        (uid, user) if uid != user => Err(ConnectError::Foreign { uid, user }),
+        _ => Ok(stream),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::{
+        net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket},
+        thread::set_thread_res_uid,
+    };
+    use std::{
+        io::Read,
+        os::unix::{fs::PermissionsExt, fs::chown, fs::symlink, net::UnixListener},
+        path::PathBuf,
+        thread,
+    };
+    use tempfile::TempDir;
+
+    /// A user that owns nothing here.
+    const OTHER: u32 = 65_534;
+
+    fn place() -> (TempDir, PathBuf) {
+        let mut builder = tempfile::Builder::new();
+        let private = fs::Permissions::from_mode(0o700);
+        let folder = builder.permissions(private).tempdir().unwrap();
+        let socket = folder.path().join("vmd.sock");
+        (folder, socket)
+    }
+
+    #[test]
+    fn a_daemon_of_this_user_in_a_private_folder_is_reached() {
+        let (_folder, socket) = place();
+        let listener = UnixListener::bind(&socket).unwrap();
+        let _ours = connect(&socket).unwrap();
+        listener.accept().unwrap();
+    }
+
+    #[test]
+    fn nobody_there_is_told_as_the_system_does() {
+        let (folder, socket) = place();
+        for socket in [&socket, &folder.path().join("none/vmd.sock")] {
+            let error = connect(socket).unwrap_err();
+            assert!(
+                matches!(&error, ConnectError::Connect(cause) if cause.kind() == io::ErrorKind::NotFound),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_folder_that_lets_others_in_is_refused_without_a_connection() {
+        let (folder, socket) = place();
+        let listener = UnixListener::bind(&socket).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let refused = |socket: &Path, why: &str| {
+            let error = connect(socket).unwrap_err();
+            assert!(matches!(error, ConnectError::Folder(_)), "{error}");
+            assert!(error.to_string().contains(why), "{error}");
+        };
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o750)).unwrap();
+        refused(&socket, "open to others (mode 0750)");
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+        let (around, _) = place();
+        let link = around.path().join("link");
+        symlink(folder.path(), &link).unwrap();
+        refused(&link.join("vmd.sock"), "not a folder");
+        if geteuid().is_root() {
+            chown(folder.path(), Some(OTHER), None).unwrap();
+            refused(&socket, "belongs to user 65534");
+        }
+        let none = listener.accept().map(drop).unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn a_process_of_another_user_is_refused_and_sent_nothing() {
+        if !geteuid().is_root() {
+            println!("skipped: only root can listen as another user");
+            return;
+        }
+        let (_folder, path) = place();
+        let listener = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        // The kernel notes the user of the thread that begins to listen.
+        let listener = thread::spawn(|| {
+            let other = rustix::process::Uid::from_raw(OTHER);
+            set_thread_res_uid(other, other, other).unwrap();
+            listen(&listener, 1).unwrap();
+            UnixListener::from(listener)
+        });
+        let listener = listener.join().unwrap();
+        let error = connect(&path).unwrap_err();
+        assert!(
+            matches!(error, ConnectError::Foreign { uid: OTHER, .. }),
+            "{error}"
+        );
+        let mut sent = Vec::new();
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.read_to_end(&mut sent).unwrap();
+        assert!(sent.is_empty());
+    }
+}
