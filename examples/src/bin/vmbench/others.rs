@@ -4,9 +4,10 @@
 //! A virtual machine gives back to its host what lies free for some seconds, and a task that has left
 //! frees all it had. While the host takes it, all processors of the machine may compute at a fraction of
 //! their speed, for tens of milliseconds, whoever had used that memory. The longest of waits with moves
-//! is that of the moves and of some seconds after each. What the pair waits for while a plain process
-//! uses as much memory, ends, and for as long after it, is a row of its own, without a goal. From the
-//! first move on each round trip counts in one of the rows. No memory is found before a move, as for
+//! is that of the moves and of some seconds after each. Beside it stands what the computer does by itself:
+//! the longest that the pair waits for while a plain process uses as much memory, ends, and for as long
+//! after it. That is a row of its own, too, beside a pair that is alone, without a goal. From the first
+//! move on each round trip counts in one of the rows. No memory is found before a move, as for
 //! other rows, and the pair needs none while it measures.
 
 use crate::sealed;
@@ -70,13 +71,17 @@ pub struct Others {
 
 impl Others {
     /// The round trip that so many of a thousand are not above, with moves and with nothing beside.
-    /// What is after the moves counts for the longest alone: it would hide the moves in the others.
+    /// The longest is that of the moves and of what is after them, which would hide the moves in the
+    /// others; it is compared with the longest beside processes.
     pub fn at(&mut self, per_mille: usize) -> [f64; 2] {
-        let mut moves = self.moves.at(per_mille);
-        if per_mille == 1000 {
-            moves = moves.max(self.after.at(per_mille));
+        let moves = self.moves.at(per_mille);
+        match per_mille {
+            1000 => [
+                moves.max(self.after.at(per_mille)),
+                self.process.at(per_mille),
+            ],
+            _ => [moves, self.quiet.at(per_mille)],
         }
-        [moves, self.quiet.at(per_mille)]
     }
 
     /// The longest beside processes and after their ends, and with nothing beside.
@@ -183,5 +188,23 @@ pub fn ponger() -> Result<()> {
             return Ok(());
         }
         vm.send_bytes(message.from(), PING, message.into_bytes())?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_beside_moves_is_compared_with_the_longest_beside_processes() {
+        let mut others = Others {
+            moves: Times(vec![1.0, 2.0, 7.0]),
+            after: Times(vec![1.0, 20.0]),
+            quiet: Times(vec![1.0, 3.0, 4.0]),
+            process: Times(vec![19.0, 1.0]),
+        };
+        assert_eq!(others.at(1000), [20.0, 19.0]);
+        assert_eq!(others.at(500), [2.0, 3.0]);
+        assert_eq!(others.processes(), [19.0, 4.0]);
     }
 }

@@ -15,7 +15,8 @@ const STOPPED_FREEZE_GOAL: Goal = Goal::Ratio(1.5);
 /// How long its whole move may take, in the same.
 const MOVE_GOAL: Goal = Goal::Ratio(1.6);
 /// What moves may cost others: of a thousand round trips of theirs, so many, and how much longer
-/// they may take.
+/// they may take than with nothing beside; the longest, than beside a process that uses as much memory
+/// and ends.
 const OTHERS: [(&str, usize, Goal); 3] = [
     ("median", 500, Goal::Ratio(1.5)),
     ("99.9%", 999, Goal::Ratio(3.0)),

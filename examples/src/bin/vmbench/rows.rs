@@ -14,7 +14,7 @@ pub struct Row {
     /// The same hops with bare relays in place of the daemons; there is none for spawn.
     pub relay: Option<f64>,
     /// One socket; fork and exec by the measuring process; the bytes of a move alone; others without
-    /// moves. Files of as many bytes, written or read; a stretch without checkpoints.
+    /// moves, and the longest of theirs beside a plain process. Files of as many bytes, written or read; a stretch without checkpoints.
     pub raw: Option<f64>,
     /// Ours to relay, or to raw where there is no relay.
     pub ratio: Option<f64>,
