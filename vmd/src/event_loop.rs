@@ -470,7 +470,7 @@ impl EventLoop {
                     second,
                     full,
                     compress,
-                    standing: false,
+                    cached: false,
                 };
                 let process = self.processes.pid(tid);
                 self.moves.store(tid, (app, id), form, by, process, context);

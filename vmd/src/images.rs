@@ -55,11 +55,11 @@ const CONTENT: &str = "content";
 const FILE: &str = "file";
 /// How the form of an image begins in words, if the store is this host's own.
 const LOCAL: &str = "local";
-/// How it ends, in this order, if the image is stored in full, if it is compressed, and if its task
-/// stands until it has written it: no name of a host has any of these.
+/// How it ends, in this order, if the image is stored in full, if it is compressed, and if it goes
+/// through the kernel's cache: no name of a host has any of these.
 const FULL: &str = "!";
 const COMPRESSED: &str = "%";
-const STANDING: &str = "=";
+const CACHED: &str = "=";
 /// The source of an image that comes out of a pipe; that of one in memory is how many bytes it has.
 const PIPE: &str = "pipe";
 /// Added to the nice value of a writer: it goes on beside the tasks whose copies it writes, and gets a
@@ -230,8 +230,8 @@ pub struct Form {
     pub full: bool,
     /// Its file is compressed.
     pub compress: bool,
-    /// The task stands until this is written.
-    pub standing: bool,
+    /// It goes through the kernel's cache: its task stands until this is written, and there is room.
+    pub cached: bool,
 }
 
 fn write(
@@ -246,11 +246,11 @@ fn write(
     let id = CheckpointId::parse(id).context("no name of a checkpoint")?;
     // Where that is not allowed, it is as urgent as others.
     let _ = nice(LATER);
-    let (form, standing) = ending(form, STANDING);
+    let (form, cached) = ending(form, CACHED);
     let (form, compress) = ending(form, COMPRESSED);
     let (form, full) = ending(form, FULL);
     let mut store = Store::open(root)?.in_full(full).compressed(compress);
-    store = store.cached(standing);
+    store = store.cached(cached);
     if let Some(second) = form.strip_prefix(LOCAL) {
         store = store.of_host(host).copied_to(second.strip_prefix(':'));
     }
@@ -378,7 +378,7 @@ impl Place {
         };
         words.push_str(if form.full { FULL } else { "" });
         words.push_str(if form.compress { COMPRESSED } else { "" });
-        words.push_str(if form.standing { STANDING } else { "" });
+        words.push_str(if form.cached { CACHED } else { "" });
         let words = [
             &self.host,
             &self.quota.to_string(),

@@ -50,6 +50,7 @@ mod memory;
 mod moves;
 mod news;
 mod portable;
+mod spare;
 mod store;
 mod suspended;
 mod transfer;

@@ -11,10 +11,11 @@
 //! image may need more is found between the two, in a thread, as memory is given back there: both take
 //! longer than a turn of the event loop may.
 //!
-//! No more of it is taken than half of what the host and its control groups have to spare; a task that
-//! gets none has a copy write, or writes into a pipe, at the speed of the store.
+//! No more of it is taken than half of what the host and its control groups have to spare
+//! ([`crate::spare`]); a task that gets none has a copy write, or writes into a pipe, at the speed of the
+//! store.
 
-use crate::images::LATER;
+use crate::{images::LATER, spare};
 use rustix::{
     fd::{AsFd, OwnedFd},
     fs::{FallocateFlags, MemfdFlags, SeekFrom, fallocate, fstat, memfd_create, seek},
@@ -22,8 +23,7 @@ use rustix::{
 };
 use std::{
     collections::HashMap,
-    fs, io,
-    path::{Path, PathBuf},
+    io,
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
 };
@@ -32,8 +32,6 @@ use vm_checkpoint::image::room;
 use vm_machine::Time;
 use vm_wire::{Tid, limits};
 
-/// Where control groups are.
-const GROUPS: &str = "/sys/fs/cgroup";
 /// One part of so many is what a task may grow by until its next image, without having that wait.
 const GROWTH: u64 = 16;
 /// What may wait for the thread. Beyond that memory is given back in the event loop, and none is found.
@@ -82,7 +80,7 @@ impl Memories {
     /// beginning.
     pub fn open(&mut self, tid: Tid, bytes: u64, now: Time) -> Option<OwnedFd> {
         let kept = self.take_kept(tid);
-        let spare = spare()?;
+        let spare = spare::room()?.least();
         let enough = match kept {
             // What is kept is given back where others may soon need it.
             Some(_) => bytes <= spare,
@@ -262,43 +260,6 @@ fn make_room(file: &OwnedFd, bytes: u64) {
     }
 }
 
-/// How many bytes the host has to spare, and what limits the memory of this daemon and its tasks, such
-/// as a batch system's for a job.
-fn spare() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    let of_group = group().and_then(|group| spare_of(Path::new(GROUPS), &group));
-    Some(of_group.unwrap_or(u64::MAX).min(kib.saturating_mul(1024)))
-}
-
-/// The control group of this process (cgroups(7), version 2).
-fn group() -> Option<PathBuf> {
-    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    Some(PathBuf::from(path))
-}
-
-/// What a group below that folder, and all that it is in, leave to be used, if any has a limit. Files
-/// that are in the kernel's cache make room for whoever needs it.
-fn spare_of(groups: &Path, group: &Path) -> Option<u64> {
-    let left = |group: &Path| {
-        let read = |name: &str| fs::read_to_string(groups.join(group).join(name)).ok();
-        let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
-        let (max, used) = (number("memory.max")?, number("memory.current")?);
-        let stat = read("memory.stat").unwrap_or_default();
-        let pairs = stat.lines().filter_map(|line| line.split_once(' '));
-        let files = pairs.filter(|(name, _)| matches!(*name, "active_file" | "inactive_file"));
-        let files: u64 = files
-            .filter_map(|(_, bytes)| bytes.parse::<u64>().ok())
-            .sum();
-        Some(max.saturating_sub(used.saturating_sub(files)))
-    };
-    group.ancestors().filter_map(left).min()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -420,29 +381,5 @@ mod tests {
         // Nor needs it more.
         memories.open(TASK, 40, NOW).expect("it was kept");
         assert!(memories.has_room(50, 100));
-        assert!(spare().expect("Linux tells") > 1 << 20);
-    }
-
-    #[test]
-    fn the_limit_of_each_group_counts_that_a_daemon_is_in() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let groups = folder.path();
-        fs::create_dir_all(groups.join("job/step")).expect("folders");
-        let group = Path::new("job/step");
-        assert_eq!(spare_of(groups, group), None);
-        let write = |name: &str, text| fs::write(groups.join(name), text).expect("room");
-        write("job/step/memory.max", "max\n");
-        write("job/step/memory.current", "10\n");
-        assert_eq!(spare_of(groups, group), None);
-        write("job/memory.max", "100\n");
-        write("job/memory.current", "30\n");
-        assert_eq!(spare_of(groups, group), Some(70));
-        write(
-            "job/memory.stat",
-            "anon 5\nactive_file 8\ninactive_file 12\n",
-        );
-        assert_eq!(spare_of(groups, group), Some(90));
-        write("job/step/memory.max", "5\n");
-        assert_eq!(spare_of(groups, group), Some(0));
     }
 }

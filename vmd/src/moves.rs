@@ -12,6 +12,7 @@ use crate::{
     processes::Processes,
     secret::Secret,
     secure::Mode,
+    spare,
     store::Place,
     suspended, transfer, usage,
 };
@@ -163,15 +164,20 @@ impl Moves {
         process: Option<Pid>,
         context: &mut Context,
     ) {
-        let bytes = process.and_then(usage::resident);
+        let used = process.and_then(usage::memory);
+        let bytes = used.map(|(resident, _)| resident);
         let bytes = bytes.filter(|bytes| self.copies.wants_memory(tid, by, *bytes));
         let memory = bytes.and_then(|bytes| self.memories.open(tid, bytes, context.now));
-        let is_copied = by.is_copy() && memory.is_none();
+        let room = used.zip(spare::room());
+        let may_copy = |((_, own), room)| self.copies.may_copy(tid, own, room);
+        let is_copied = by.is_copy() && memory.is_none() && room.is_none_or(may_copy);
         let order = match is_copied {
             true => Freeze::Copied,
             false => Freeze::Checkpoint,
         };
-        form.standing = !is_copied && memory.is_none();
+        let at_once = !is_copied && memory.is_none();
+        // What is in the cache has to be written before it makes room for others.
+        form.cached = at_once && room.is_none_or(|((all, _), room)| all <= room.least() / 2);
         let (out, way) = match memory {
             Some(memory) => (None, memory),
             None => match pipe() {
@@ -179,7 +185,6 @@ impl Moves {
                 Err(error) => return refuse(tid, &error, context),
             },
         };
-        let at_once = form.standing;
         let unread = Unread {
             out,
             app,
@@ -376,6 +381,7 @@ impl Moves {
         self.carriers.cancel(tid);
         self.unread.remove(&tid);
         self.memories.drop_busy(tid);
+        self.copies.over(tid);
     }
 
     /// A frozen task, or one that was brought back, goes on here, in that generation. Unless a copy of
@@ -618,6 +624,9 @@ impl Moves {
             Report::Back => {
                 self.starting.remove(&tid);
                 self.carriers.arrived(tid);
+                if let Some(process) = processes.pid(tid) {
+                    spare::becomes_task(process);
+                }
                 Input::Arrived(tid, Ok(()))
             }
         };
@@ -649,7 +658,12 @@ impl Moves {
                     self.memories.prepare(*tid, bytes, context.now);
                 }
             }
-            News::Failed(failure) => self.memories.drop_busy(failure.tid),
+            News::Failed(failure) => {
+                self.memories.drop_busy(failure.tid);
+                if matches!(failure.role, Role::Writer(..)) {
+                    self.copies.lost(failure.tid);
+                }
+            }
             _ => {}
         }
         tell(news, processes, context);

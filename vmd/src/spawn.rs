@@ -8,6 +8,7 @@
 use crate::{
     portable::{self, ENV_PROGRAMS},
     program::ProgramPath,
+    spare::{self, Digits},
     transfer,
 };
 use rustix::{
@@ -149,11 +150,17 @@ impl Spawner {
     ) -> io::Result<Started> {
         let daemon = rustix::process::getpid();
         let (file_limit, has_terminal) = (self.file_limit, terminal.is_some());
+        // One that is to become a task can be started again as long as it is none.
+        let score = Digits::from(match handed {
+            Some(_) => spare::SCORE_MAX,
+            None => spare::task_score(),
+        });
         // SAFETY: the closure runs between fork and exec, where other threads of the daemon may
         // have held locks. It makes system calls only: no allocation, no lock.
         unsafe {
             command.pre_exec(move || {
                 keep_descriptors();
+                spare::begin_with(score);
                 // Before the limit is lowered: the daemon may have open what the task may not.
                 handed.map_or(Ok(()), hand_over)?;
                 tie_to_daemon(daemon, file_limit, has_terminal)

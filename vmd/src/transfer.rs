@@ -18,6 +18,7 @@ use crate::{
     secret::Secret,
     secure::{self, LENGTH, Mode, SEALED, SEALED_MAX, Secure},
     sockets::tune_bulk,
+    spare::{self, Digits},
     starter::{Answer, Starter},
 };
 use anyhow::{Context as _, bail, ensure};
@@ -147,9 +148,14 @@ fn helper(secret: &Secret, point: &str) -> Command {
 pub fn tied_program() -> Command {
     let mut command = this_program();
     let daemon = rustix::process::getpid();
+    let score = Digits::from(spare::SCORE_MAX);
     // SAFETY: the closure runs between fork and exec and makes system calls only.
     unsafe {
-        command.pre_exec(move || tie_to(daemon));
+        command.pre_exec(move || {
+            // What it does can be done again.
+            spare::begin_with(score);
+            tie_to(daemon)
+        });
     }
     command
 }

@@ -25,9 +25,16 @@ pub fn session(pid: Pid) -> Option<Pid> {
 
 /// The memory that a process has. Bytes.
 pub fn resident(pid: Pid) -> Option<u64> {
+    memory(pid).map(|(resident, _)| resident)
+}
+
+/// The memory that a process has, and how much of that is its own, neither of files nor shared. Bytes.
+pub fn memory(pid: Pid) -> Option<(u64, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
+    let mut pages = text.split(' ').skip(1).map(|word| word.parse::<u64>().ok());
+    let (resident, shared) = (pages.next()??, pages.next()??);
+    let page = rustix::param::page_size() as u64;
+    Some((resident * page, resident.saturating_sub(shared) * page))
 }
 
 /// How often a process had the kernel act to write to a page, among others to one that it shared with a
@@ -69,6 +76,12 @@ mod tests {
         assert_eq!(rows.len(), 1);
         assert_eq!((rows[0].tid, rows[0].pid), (Tid(1), me));
         assert!(rows[0].memory > 0 && "RS".contains(rows[0].state));
+    }
+
+    #[test]
+    fn what_a_process_shares_with_files_is_not_its_own() {
+        let (resident, own) = memory(rustix::process::getpid()).expect("numbers");
+        assert!(0 < own && own < resident);
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub fn is_made(fd: i32) -> bool {
     seals.is_ok_and(|seals| seals as i32 & libc::F_SEAL_SHRINK != 0)
 }
 
-/// The beginning of a file, shared with whoever else has it.
+/// Some of a file, shared with whoever else has it.
 #[derive(Debug)]
 pub struct Mapping {
     pub start: usize,
@@ -70,8 +70,14 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Maps it. It begins where a large page may, so that one of the file's is one here.
+    /// Maps the beginning of a file.
     pub fn of(fd: i32, len: usize, prot: i32) -> sys::Result<Self> {
+        Self::at(fd, 0, len, prot)
+    }
+
+    /// Maps what begins at a multiple of [`LARGE_PAGE`]. It begins where a large page may, so that one of
+    /// the file's is one here.
+    pub fn at(fd: i32, from: usize, len: usize, prot: i32) -> sys::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let around = len.checked_add(LARGE_PAGE).ok_or(Errno(libc::ENOMEM))?;
         let around = around.next_multiple_of(PAGE);
@@ -81,7 +87,15 @@ impl Mapping {
         let flags = (libc::MAP_SHARED | libc::MAP_FIXED) as usize;
         // SAFETY: it takes the place of what was just reserved. Of that the rest goes, or all.
         unsafe {
-            let mapped = sys::call6(nr::MMAP, start, len, prot as usize, flags, fd as usize, 0);
+            let mapped = sys::call6(
+                nr::MMAP,
+                start,
+                len,
+                prot as usize,
+                flags,
+                fd as usize,
+                from,
+            );
             if let Err(error) = sys::check(mapped) {
                 let _ = sys::unmap(reserved, around);
                 return Err(error);

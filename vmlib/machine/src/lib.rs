@@ -37,7 +37,7 @@ pub use agreed::{
 };
 pub use agreement::{Agreement, AgreementConfig, AgreementOutput};
 pub use coordinator::{Coordinator, MoveKey};
-pub use copies::Copies;
+pub use copies::{Copies, Room};
 pub use daemon::{AT_ONCE, Daemon, DaemonConfig, MoveCounters, MovesUnderway};
 pub use endpoint::{
     Endpoint, EndpointConfig, EndpointError, EndpointState, Notice, SendProgress, Sending,

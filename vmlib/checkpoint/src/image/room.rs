@@ -17,6 +17,9 @@ use std::{
 };
 
 const MADV_COLLAPSE: i32 = 25;
+/// So much is put together at a time: what a process has mapped counts as its own, where the kernel
+/// looks for one to kill. Bytes.
+const STEP: u64 = 32 << 20;
 
 /// Makes the memory that an image of so many bytes needs, in large pages: the file is as long then,
 /// does not become shorter any more, and who writes an image into it writes into the memory itself. It
@@ -27,11 +30,13 @@ const MADV_COLLAPSE: i32 = 25;
 pub fn make(file: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
     let bytes = bytes.next_multiple_of(LARGE_PAGE as u64);
     fallocate(file, FallocateFlags::empty(), 0, bytes)?;
-    let mapped = map(file, bytes)?;
-    // SAFETY: the mapping is there, and its content stays the same.
-    let told = unsafe { libc::madvise(mapped.start as *mut c_void, mapped.len, MADV_COLLAPSE) };
-    if told < 0 {
-        return Err(io::Error::last_os_error());
+    for at in (0..bytes).step_by(STEP as usize) {
+        let mapped = map(file, at, STEP.min(bytes - at))?;
+        // SAFETY: the mapping is there, and its content stays the same.
+        let told = unsafe { libc::madvise(mapped.start as *mut c_void, mapped.len, MADV_COLLAPSE) };
+        if told < 0 {
+            return Err(io::Error::last_os_error());
+        }
     }
     fcntl_add_seals(file, SealFlags::SHRINK)?;
     Ok(())
@@ -56,7 +61,7 @@ impl Written {
         if (fstat(file)?.st_size as u64) < bytes {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        map(file, bytes).map(|mapping| Some(Written(mapping)))
+        map(file, 0, bytes).map(|mapping| Some(Written(mapping)))
     }
 }
 
@@ -69,9 +74,14 @@ impl Deref for Written {
     }
 }
 
-fn map(file: BorrowedFd<'_>, bytes: u64) -> io::Result<Mapping> {
-    let len = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    let mapped = Mapping::of(file.as_raw_fd(), len, libc::PROT_READ);
+fn map(file: BorrowedFd<'_>, from: u64, bytes: u64) -> io::Result<Mapping> {
+    let number = |bytes| usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory);
+    let mapped = Mapping::at(
+        file.as_raw_fd(),
+        number(from)?,
+        number(bytes)?,
+        libc::PROT_READ,
+    );
     mapped.map_err(|error| io::Error::from_raw_os_error(error.0))
 }
 
