@@ -5,6 +5,7 @@
 mod locks;
 mod modes;
 mod native;
+mod programs;
 mod python;
 mod rights;
 #[allow(dead_code, reason = "each test uses its part")]

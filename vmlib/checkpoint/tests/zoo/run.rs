@@ -133,6 +133,11 @@ impl Running {
         writeln!(input, "{line}").expect("it reads");
     }
 
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: i32) {
         // SAFETY: a child that was not waited for, so the number is its own.
