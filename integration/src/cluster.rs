@@ -8,6 +8,7 @@ pub mod binaries;
 pub mod client;
 pub mod disk;
 pub mod foreign;
+pub mod groups;
 pub mod network;
 pub mod objects;
 pub mod processes;

@@ -3,13 +3,13 @@
 //!
 //! It takes root and a hierarchy of control groups for memory; where there is none, the tests say so.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::{Command, id},
-    sync::atomic::{AtomicU32, Ordering::SeqCst},
+use std::fs;
+use vm_integration::cluster::{
+    Cluster, PATIENCE,
+    client::{Client, spawn},
+    groups::Group,
+    wait_for,
 };
-use vm_integration::cluster::{Cluster, client::Client};
 use vm_store::{State, Store};
 use vm_wire::{
     Tid,
@@ -24,62 +24,12 @@ const TASK: &str = "180";
 /// What tasks have more than their daemon in their `oom_score_adj`.
 const TASK_SCORE: i32 = 300;
 
-/// A control group with a limit of memory, which is removed in the end: after the cluster in it.
-struct Group(PathBuf);
-
-impl Group {
-    /// Nothing where that is not possible here, which is said.
-    fn new(mib: u64) -> Option<Group> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let name = format!("vm-test-{}-{}", id(), NUMBER.fetch_add(1, SeqCst));
-        let hierarchies = [
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-            ("/sys/fs/cgroup", "memory.max"),
-        ];
-        let limit = (mib << 20).to_string();
-        for (hierarchy, file) in hierarchies {
-            let group = Group(Path::new(hierarchy).join(&name));
-            if fs::create_dir(&group.0).is_ok() && fs::write(group.0.join(file), &limit).is_ok() {
-                return Some(group);
-            }
-        }
-        eprintln!("skipped: no control group with a limit of memory can be made here");
-        None
-    }
-
-    /// A machine of one host in it.
-    fn machine(&self) -> Cluster {
-        let mut cluster = Cluster::on_loopback(0);
-        let daemon = cluster.command("n1", &[]);
-        let mut command = Command::new("sh");
-        command.args(["-c", r#"echo $$ >"$0" && exec "$@""#]);
-        command.arg(self.0.join("cgroup.procs"));
-        command.arg(daemon.get_program()).args(daemon.get_args());
-        cluster.add_node("n1".to_owned(), command);
-        cluster
-    }
-
-    /// How many processes the kernel has killed there.
-    fn killed(&self) -> u64 {
-        let files = ["memory.oom_control", "memory.events"];
-        let texts = files.map(|name| fs::read_to_string(self.0.join(name)).unwrap_or_default());
-        let lines = texts.iter().flat_map(|text| text.lines());
-        let mut counts = lines.filter_map(|line| line.strip_prefix("oom_kill "));
-        let count = counts.next().expect("the kernel counts them");
-        count.trim().parse().expect("a number")
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Killed processes leave it in a moment; what is left of it when that takes longer harms nobody.
-        for _ in 0..200 {
-            if fs::remove_dir(&self.0).is_ok() || !self.0.exists() {
-                return;
-            }
-            std::thread::park_timeout(std::time::Duration::from_millis(10));
-        }
-    }
+/// A machine of one host in a control group.
+fn machine(group: &Group) -> Cluster {
+    let mut cluster = Cluster::on_loopback(0);
+    let command = group.command(&cluster.command("n1", &[]));
+    cluster.add_node("n1".to_owned(), command);
+    cluster
 }
 
 /// The processes of tasks.
@@ -100,10 +50,10 @@ fn score(pid: u32) -> i32 {
 
 /// Checkpoints of a task that rewrites more than half of the memory that there is, under that policy.
 fn checkpoints_are_made(policy: Policy) {
-    let Some(group) = Group::new(LIMIT) else {
+    let Some(group) = Group::of_memory(LIMIT) else {
         return;
     };
-    let cluster = group.machine();
+    let cluster = machine(&group);
     let mut run = cluster.nodes[0].client();
     let master = run.run("vmtest", &["rewriter", TASK]);
     run.output_until("it goes");
@@ -148,20 +98,21 @@ fn a_daemon_is_killed_after_its_tasks_wherever_they_came_from() {
     let cluster = Cluster::on_loopback(1);
     let daemon = score(cluster.nodes[0].process.id());
     let tasks = (daemon + TASK_SCORE).min(1000);
-    let mut run = cluster.nodes[0].client();
-    let master = run.run("vmtest", &["rewriter", "1"]);
-    run.output_until("it goes");
     let mut console = cluster.nodes[0].client();
+    let Answer::Started(tids) = console.ask(&Request::Spawn(spawn("vmtest", &["idle"]))) else {
+        panic!("it cannot be started");
+    };
+    wait_for("a checkpoint", PATIENCE, || {
+        console.save(tids[0], false).ok()
+    });
     let started = processes(&mut console);
     assert_eq!(started.len(), 1);
     assert_eq!(score(started[0].1), tasks);
-    console.save(master, true).expect("it can be saved");
-    run.finish();
+    console.save(tids[0], true).expect("it can be saved");
     let mut run = cluster.nodes[0].client();
-    run.restart(master).expect("it can be brought back");
+    run.restart(tids[0]).expect("it can be brought back");
     let back = processes(&mut console);
+    assert_eq!(back.len(), 1);
     assert_ne!(back, started);
     assert_eq!(score(back[0].1), tasks);
-    run.input(b"end\n");
-    run.output_until("all of it is of one round");
 }

@@ -594,7 +594,7 @@ impl Moves {
             Report::Copied { .. } => "report.copied",
             Report::Saved { .. } => "report.saved",
             Report::Refused(_) => "report.refused",
-            Report::Back => "report.back",
+            Report::Back { .. } => "report.back",
             Report::Writes => "report.writes",
             Report::Portable => "report.portable",
         };
@@ -621,7 +621,13 @@ impl Moves {
             Report::Refused(text) => Input::Frozen(tid, Err(refused(text))),
             Report::Writes => return self.store_copy(tid, None, context),
             Report::Portable => Input::Portable(tid),
-            Report::Back => {
+            Report::Back { elsewhere } => {
+                if elsewhere {
+                    log::warn!(
+                        "task {tid} runs on other processors than its program has chosen: some of them \
+                         are not there, or not this daemon's"
+                    );
+                }
                 self.starting.remove(&tid);
                 self.carriers.arrived(tid);
                 if let Some(process) = processes.pid(tid) {

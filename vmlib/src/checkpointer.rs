@@ -42,6 +42,12 @@ pub(crate) trait Checkpointer: Sync {
 
     /// The task goes on in this process, which was made of what was saved.
     fn resume(&self);
+
+    /// Whether a thread of this process, which was made of what was saved, may not use the processors
+    /// that its program has put it on.
+    fn is_elsewhere(&self) -> bool {
+        false
+    }
 }
 
 /// The one that saves this task while it runs, between its safe points if it has such.

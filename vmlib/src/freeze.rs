@@ -182,7 +182,9 @@ pub(crate) fn came_back(by: &dyn Checkpointer) {
     enrolled();
     // The orders of another daemon, which has sent none yet.
     HEEDED.store(0, SeqCst);
-    report(Report::Back);
+    report(Report::Back {
+        elsewhere: by.is_elsewhere(),
+    });
     await_go();
     by.resume();
 }

@@ -122,6 +122,10 @@ impl Checkpointer for Image {
 
     /// The threads run when this returns.
     fn resume(&self) {}
+
+    fn is_elsewhere(&self) -> bool {
+        vm_checkpoint::is_elsewhere()
+    }
 }
 
 /// What was kept of the order, by way of `room`.

@@ -22,6 +22,7 @@
 )]
 
 mod advice;
+mod affinity;
 mod ahead;
 mod arena;
 mod asked;
@@ -68,6 +69,7 @@ mod trigger;
 mod vdso;
 mod window;
 
+pub use affinity::is_elsewhere;
 pub use callbacks::{Callbacks, register};
 pub use fault::Text;
 pub use in_rounds::{InRounds, Until, begin_in_rounds, save_in_rounds};

@@ -4,7 +4,7 @@
 //! and locks nothing.
 
 use crate::{
-    Folders,
+    Folders, affinity,
     arena::{self, List},
     asked::{self, Asked},
     cpu_clocks,
@@ -464,8 +464,7 @@ pub fn restore_thread(thread: &Thread) {
         if thread.robust != 0 {
             sys::call2(nr::SET_ROBUST_LIST, thread.robust, thread.robust_len);
         }
-        let processors = thread.processors.as_ptr() as usize;
-        sys::call3(nr::SCHED_SETAFFINITY, 0, thread.processors_len, processors);
+        affinity::restore((&thread.processors, thread.processors_len));
         sys::call3(
             nr::SETPRIORITY,
             libc::PRIO_PROCESS as usize,

@@ -11,7 +11,7 @@
 use crate::{
     Carry,
     advice::{self, Advice},
-    arena, cpu_clocks,
+    affinity, arena, cpu_clocks,
     credentials::{self, Change, Credentials},
     deadline, droppable,
     fault::{Fault, Outcome, Step as _},
@@ -238,6 +238,7 @@ fn prepare(plan: &Plan, image: i32, contents: i32, roll_back: bool) -> Outcome<u
     let leader = &plan.threads[first];
     process::restore_thread(leader);
     take_rights(plan, leader)?;
+    affinity::try_all(plan.threads);
     if let Some(hold) = plan.hold {
         hold(Moment::Back);
     }

@@ -8,6 +8,7 @@
 //! each of them by returning from that frame.
 
 use crate::{
+    affinity,
     arena::{self, List},
     fault::{Outcome, Shown, refuse},
     private,
@@ -53,8 +54,8 @@ pub struct Thread {
     /// Name.
     pub name: [u8; 16],
     /// Processors that it may use.
-    pub processors: [u64; 16],
-    /// Bytes of these.
+    pub processors: affinity::Set,
+    /// Bytes of these; none if they are those that its process was given.
     pub processors_len: usize,
     /// It is registered for restartable sequences. One that the C library has just made is not.
     pub rseq: bool,
@@ -179,12 +180,10 @@ fn claim(context: *mut libc::ucontext_t, me: i32) -> bool {
         sys::call2(nr::PRCTL, get_death as usize, death as usize);
         let name = thread.name.as_mut_ptr() as usize;
         sys::call2(nr::PRCTL, libc::PR_GET_NAME as usize, name);
-        let (set, len) = (&raw mut thread.processors, size_of_val(&thread.processors));
-        let len = sys::call3(nr::SCHED_GETAFFINITY, 0, len, set as usize);
-        thread.processors_len = usize::try_from(len).unwrap_or(0);
         // The kernel tells 20 minus the nice value, so that it is no error.
         thread.nice = 20 - sys::call2(nr::GETPRIORITY, libc::PRIO_PROCESS as usize, 0) as i32;
     }
+    (thread.processors, thread.processors_len) = affinity::chosen();
     thread.rseq = resume::has_rseq(thread.fs);
     let mut waiting = 0u64;
     // SAFETY: the kernel writes a set. All signals are blocked here, so it names all that wait.
@@ -222,6 +221,7 @@ pub fn with_stopped(work: extern "C" fn(), limit_ns: u64, left_out: i32) -> Outc
     WORK.store(work as usize, Relaxed);
     let (pid, me) = (sys::getpid(), sys::gettid());
     private::begin();
+    affinity::look_at_parent();
     let lives = lives();
     STATE.fetch_add(1, SeqCst);
     let stopped = stop_others(pid, [me, left_out], limit_ns);

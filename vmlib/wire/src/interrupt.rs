@@ -13,7 +13,7 @@
 //! | report | bytes | field |
 //! |---|---|---|
 //! | 0 | 4 | kind |
-//! | 4 | 4 | of `Saved`: microseconds; of `Copied`: rounds |
+//! | 4 | 4 | of `Saved`: microseconds; of `Copied`: rounds; of `Back`: 1 if it is elsewhere, or 0 |
 //! | 8 | 8 | number of the order that it answers; 0: none |
 //! | 16 | 8 | of `Saved`: bytes of the image, or 0; of `Copied`: bytes of all rounds |
 //! | 24 | 4 | of `Saved`: chunks that are not acknowledged |
@@ -205,7 +205,10 @@ pub enum Report<T> {
     /// There is no image, and the task goes on.
     Refused(T),
     /// This is the process that was brought back; it stands.
-    Back,
+    Back {
+        /// Some of its threads may not use the processors that its program has put them on.
+        elsewhere: bool,
+    },
     /// From now on the task is saved by what its program gives at its safe points, where it stops.
     Portable,
 }
@@ -225,7 +228,7 @@ impl<'a> Report<&'a str> {
                 unacknowledged,
             },
             Report::Refused(text) => Report::Refused(text.to_owned()),
-            Report::Back => Report::Back,
+            Report::Back { elsewhere } => Report::Back { elsewhere },
             Report::Writes => Report::Writes,
             Report::Portable => Report::Portable,
         }
@@ -240,7 +243,7 @@ impl<'a> Report<&'a str> {
                 unacknowledged,
             } => (1u32, micros, bytes, unacknowledged, ""),
             Report::Refused(text) => (2, 0, 0, 0, text),
-            Report::Back => (3, 0, 0, 0, ""),
+            Report::Back { elsewhere } => (3, elsewhere.into(), 0, 0, ""),
             Report::Copied { bytes, rounds } => (4, rounds, bytes, 0, ""),
             Report::Writes => (5, 0, 0, 0, ""),
             Report::Portable => (6, 0, 0, 0, ""),
@@ -269,7 +272,9 @@ impl<'a> Report<&'a str> {
                 unacknowledged: last,
             },
             2 => Report::Refused(std::str::from_utf8(&bytes[REPORT_LEN..]).ok()?),
-            3 => Report::Back,
+            3 => Report::Back {
+                elsewhere: small != 0,
+            },
             4 => Report::Copied {
                 bytes: value,
                 rounds: small,
@@ -339,7 +344,8 @@ mod tests {
                 unacknowledged,
             },
             Report::Refused("no"),
-            Report::Back,
+            Report::Back { elsewhere: false },
+            Report::Back { elsewhere: true },
             Report::Portable,
         ] {
             let mut bytes = [0; REPORT_MAX];

@@ -42,7 +42,9 @@ fn computed(process: &Running) -> u32 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.id())).expect("it is a child");
     let (_, fields) = stat.rsplit_once(") ").expect("a name");
     let times = fields.split(' ').skip(11).take(2);
-    times.map(|ticks| ticks.parse::<u32>().expect("a number") * TICK_MS).sum()
+    times
+        .map(|ticks| ticks.parse::<u32>().expect("a number") * TICK_MS)
+        .sum()
 }
 
 /// Waits for what a process does.
@@ -66,10 +68,7 @@ fn is_there(process: &Running) -> bool {
 
 /// Runs what `make` gives in a folder of its own, and again in another one with three saves. Both say
 /// the same and leave the same, as `left` tells of a folder.
-fn goes_on_three_times(
-    make: impl Fn(&Path) -> Option<Command>,
-    left: impl Fn(&Path) -> String,
-) {
+fn goes_on_three_times(make: impl Fn(&Path) -> Option<Command>, left: impl Fn(&Path) -> String) {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(mut command) = make(folder.path()) else {
         return;
@@ -136,7 +135,10 @@ fn java() {
 fn sqlite() {
     let make = |folder: &Path| {
         let mut sqlite = program("sqlite3", folder)?;
-        sqlite.arg("-init").arg(source("rows.sql")).args(["rows.db", ".quit"]);
+        sqlite
+            .arg("-init")
+            .arg(source("rows.sql"))
+            .args(["rows.db", ".quit"]);
         Some(sqlite)
     };
     let left = |folder: &Path| {
@@ -158,7 +160,8 @@ fn samtools() {
         samtools.args(["-o", "sorted.sam", "reads.sam"]);
         Some(samtools)
     };
-    let left = |folder: &Path| fs::read_to_string(folder.join("sorted.sam")).expect("it was written");
+    let left =
+        |folder: &Path| fs::read_to_string(folder.join("sorted.sam")).expect("it was written");
     goes_on_three_times(make, left);
 }
 
@@ -167,8 +170,12 @@ fn reads() -> String {
     let mut text = "@SQ\tSN:one\tLN:1000000\n".to_owned();
     let mut state = 1u64;
     for number in 0..120_000 {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        let bases: String = (0..29).map(|at| b"ACGT"[(state >> at) as usize & 3] as char).collect();
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        let bases: String = (0..29)
+            .map(|at| b"ACGT"[(state >> at) as usize & 3] as char)
+            .collect();
         let place = (state >> 33) % 900_000 + 1;
         let quality = "I".repeat(bases.len());
         text += &format!("r{number}\t0\tone\t{place}\t60\t29M\t*\t0\t0\t{bases}\t{quality}\n");
