@@ -5,7 +5,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path, process::Command, time::Duration};
 use vm_integration::cluster::{
-    Cluster, Node,
+    Cluster, Node, PATIENCE,
     client::{Client, spawn},
     wait_for,
 };
@@ -242,6 +242,42 @@ fn a_long_open_file_has_to_be_at_the_target() {
     run.output_until("written on n2, read 3");
     assert_eq!(text(&second.join("diary")), "one\ntwo\nthree\nfour\n");
     assert_ends(run);
+}
+
+#[test]
+fn files_below_the_working_folder_are_looked_for_below_that_of_the_host_at_a_restart() {
+    let mut first = Cluster::on_loopback(0);
+    let mut next = Cluster::on_loopback(0);
+    let (one, other) = (first.folder().join("one"), next.folder().join("other"));
+    for (cluster, folder) in [(&mut first, &one), (&mut next, &other)] {
+        fs::create_dir(folder).expect("a folder");
+        cluster.add(&["--work-dir", folder.to_str().expect("text")]);
+    }
+    let book = one.join("book");
+    fs::write(&book, "what it reads").expect("room");
+    let wanted = spawn("vmtest", &["idle-reading", book.to_str().expect("text")]);
+    let mut console = first.nodes[0].client();
+    let Answer::Started(tids) = console.ask(&Request::Spawn(wanted)) else {
+        panic!("it cannot be started");
+    };
+    // A program that has not called the library yet cannot.
+    wait_for("a checkpoint", PATIENCE, || {
+        console.save(tids[0], true).ok()
+    });
+    first.copy_store_to(&next);
+    fs::rename(&book, other.join("book")).expect("they are on one disk");
+    fs::remove_dir(&one).expect("it is empty");
+    let mut run = next.nodes[0].client();
+    run.restart(tids[0]).expect("it can be brought back");
+    let Answer::Ps(rows) = next.nodes[0].client().ask(&Request::Ps(None)) else {
+        panic!("ps has no such answer");
+    };
+    let pid = rows[0].usage.as_ref().expect("its host answers").pid;
+    let here = fs::read_link(format!("/proc/{pid}/cwd")).expect("it runs");
+    assert_eq!(here, other);
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
+    let mut open = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    assert!(open.any(|path| path == other.join("book")));
 }
 
 #[test]

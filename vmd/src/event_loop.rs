@@ -26,7 +26,7 @@ use crate::{
     signals::Signals,
     spawn::Spawner,
     store,
-    transfer::{self, Helpers},
+    transfer::{self, Back, Helpers},
     turns::Turns,
 };
 use anyhow::Context as _;
@@ -568,6 +568,7 @@ impl EventLoop {
                 from,
                 image,
                 keep_files,
+                folders,
             } => {
                 let (locals, processes) = (&mut self.locals, &mut self.processes);
                 let from = CheckpointId::new(from.0, from.1);
@@ -575,7 +576,10 @@ impl EventLoop {
                     app,
                     from,
                     image: &image,
-                    roll_back: !keep_files,
+                    how: Back {
+                        roll_back: !keep_files,
+                        folders,
+                    },
                 };
                 self.moves.restore(tid, stored, locals, processes, context);
             }
@@ -583,7 +587,11 @@ impl EventLoop {
                 tid,
                 ticket,
                 roll_back,
-            } => self.moves.expect(tid, ticket, roll_back),
+                folders,
+            } => {
+                let how = Back { roll_back, folders };
+                self.moves.expect(tid, ticket, how);
+            }
             Output::Discard(tid) => {
                 fault::at("discard");
                 self.moves.forget(tid);

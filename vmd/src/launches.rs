@@ -4,6 +4,7 @@ use crate::{
     spawn::{Spawner, Started},
     starter::{Answer, Starter},
     streams::Typed,
+    transfer::Back,
 };
 use mio::Waker;
 use rustix::{fd::OwnedFd, process::Pid};
@@ -22,8 +23,8 @@ enum Order {
     Task(Box<LaunchSpec>),
     /// The process that becomes a task that was saved, see [`Spawner::bring_back`].
     Image {
-        /// Whether the files that the task writes are to be rolled back.
-        roll_back: bool,
+        /// How it is made.
+        how: Back,
         /// Where its image comes from, its data socket, its interrupt socket.
         handed: [OwnedFd; 3],
     },
@@ -85,9 +86,8 @@ impl Launches {
     }
 
     /// The process that becomes a task that was saved is to be started, see [`Spawner::bring_back`].
-    pub fn bring_back(&mut self, tid: Tid, roll_back: bool, handed: [OwnedFd; 3]) {
-        self.images
-            .add(tid, None, Order::Image { roll_back, handed });
+    pub fn bring_back(&mut self, tid: Tid, how: Back, handed: [OwnedFd; 3]) {
+        self.images.add(tid, None, Order::Image { how, handed });
     }
 
     /// The process of a task that has none yet.
@@ -190,12 +190,10 @@ impl Lane {
 fn start(spawner: &Spawner, order: Order) -> Answer<Started, Failed> {
     let started = match order {
         Order::Task(spec) => spawner.spawn(&spec),
-        Order::Image { roll_back, handed } => {
-            spawner.bring_back(roll_back, &handed).map_err(|error| {
-                let text = format!("the task cannot be brought back: {error}");
-                Failed::new(FailKind::System, text)
-            })
-        }
+        Order::Image { how, handed } => spawner.bring_back(&how, &handed).map_err(|error| {
+            let text = format!("the task cannot be brought back: {error}");
+            Failed::new(FailKind::System, text)
+        }),
     };
     started.map(|started| (started.pid, started))
 }

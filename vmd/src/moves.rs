@@ -14,7 +14,9 @@ use crate::{
     secure::Mode,
     spare,
     store::Place,
-    suspended, transfer, usage,
+    suspended,
+    transfer::{self, Back},
+    usage,
 };
 use rustix::{
     fd::{AsFd, OwnedFd},
@@ -69,15 +71,15 @@ pub struct Stored<'a> {
     pub from: CheckpointId,
     /// The image.
     pub image: &'a Part,
-    /// Files that the task writes become what they were.
-    pub roll_back: bool,
+    /// How its process is made.
+    pub how: Back,
 }
 
 /// What a connection is to bring.
 #[derive(Debug)]
 enum Expected {
-    /// The image of a task, which is made of it; files that it writes become what they were.
-    Task { tid: Tid, roll_back: bool },
+    /// The image of a task, which is made of it.
+    Task { tid: Tid, how: Back },
     /// The file of a part, for a copy of it in the store.
     Copy(Copied),
 }
@@ -401,10 +403,10 @@ impl Moves {
         }
     }
 
-    /// Who comes with this ticket brings that task, whose files perhaps become what they were.
-    pub fn expect(&mut self, tid: Tid, ticket: u64, roll_back: bool) {
+    /// Who comes with this ticket brings that task.
+    pub fn expect(&mut self, tid: Tid, ticket: u64, how: Back) {
         self.forget(tid);
-        let task = Expected::Task { tid, roll_back };
+        let task = Expected::Task { tid, how };
         self.expected.insert(ticket, task);
     }
 
@@ -492,8 +494,8 @@ impl Moves {
         processes: &mut Processes,
         context: &mut Context,
     ) {
-        let (tid, roll_back) = match self.expected.remove(&ticket) {
-            Some(Expected::Task { tid, roll_back }) => (tid, roll_back),
+        let (tid, how) = match self.expected.remove(&ticket) {
+            Some(Expected::Task { tid, how }) => (tid, how),
             Some(Expected::Copy(part)) => return self.take_copy(ticket, &part, socket, context),
             None => {
                 log::warn!("a connection brings an image that nobody awaits: closed");
@@ -506,7 +508,7 @@ impl Moves {
             let receiver = transfer::receiver(socket, ticket, &secret, mode, image);
             Ok((receiver, Some(read)))
         };
-        self.bring_back(tid, roll_back, receive, locals, processes, context);
+        self.bring_back(tid, how, receive, locals, processes, context);
     }
 
     /// Makes the process of a task out of its image in the store.
@@ -523,8 +525,8 @@ impl Moves {
         // Whether a disk lets it wait is not told from whether it hangs.
         let at = (stored.app, stored.from);
         let read = |out| Ok((store.reader(at, stored.image, out), None));
-        let roll_back = stored.roll_back;
-        self.bring_back(tid, roll_back, read, locals, processes, context);
+        let how = stored.how;
+        self.bring_back(tid, how, read, locals, processes, context);
     }
 
     /// Makes the process of a task out of what the process writes that `receiver` makes. It says what
@@ -532,7 +534,7 @@ impl Moves {
     fn bring_back(
         &mut self,
         tid: Tid,
-        roll_back: bool,
+        how: Back,
         receiver: impl FnOnce(OwnedFd) -> io::Result<(Command, Option<OwnedFd>)>,
         locals: &mut Locals,
         processes: &mut Processes,
@@ -552,7 +554,7 @@ impl Moves {
             locals.add_task(tid, data, context)?;
             locals.interrupts.add(tid, interrupt, context)?;
             let handed = [out, their_data, their_interrupt];
-            processes.bring_back(tid, roll_back, handed);
+            processes.bring_back(tid, how, handed);
             self.starting.insert(tid, (into, context.now));
             Ok(())
         };

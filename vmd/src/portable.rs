@@ -50,11 +50,11 @@ pub fn is_state(pipe: impl AsFd) -> anyhow::Result<bool> {
 }
 
 /// Becomes the program of the state that comes out of `image`, which the state takes the number of. The
-/// sockets have the numbers after it.
+/// sockets have the numbers after it. One of the `folders` has the name of the other here.
 ///
 /// # Errors
 /// Why the task cannot go on here.
-pub fn go_on(image: OwnedFd) -> anyhow::Result<Infallible> {
+pub fn go_on(image: OwnedFd, folders: Option<(&Path, &Path)>) -> anyhow::Result<Infallible> {
     let mut stream = Vec::new();
     let most = 3 * limits::PORTABLE_PART_MAX + (1 << 20);
     let mut source = File::from(image).take(most);
@@ -62,7 +62,7 @@ pub fn go_on(image: OwnedFd) -> anyhow::Result<Infallible> {
         .read_to_end(&mut stream)
         .context("reading its state")?;
     let state = PortableState::read(&stream).context("reading its state")?;
-    let mut command = command(&state.process)?;
+    let mut command = command(&state.process, folders)?;
     let mut memory = File::from(memfd_create("vm-state", MemfdFlags::CLOEXEC)?);
     memory.write_all(&stream).context("keeping its state")?;
     memory.rewind()?;
@@ -79,9 +79,19 @@ fn os(text: &Body) -> &OsStr {
     OsStr::from_bytes(text)
 }
 
-fn command(process: &ProcessState) -> anyhow::Result<Command> {
-    let program = find(Path::new(os(&process.program)))?;
-    let dir = Path::new(os(&process.dir));
+/// A path as it is here, where one folder may have another name.
+fn here(path: &Path, folders: Option<(&Path, &Path)>) -> PathBuf {
+    let moved = folders.and_then(|(there, here)| Some((here, path.strip_prefix(there).ok()?)));
+    match moved {
+        None => path.to_owned(),
+        // Without the slash that an empty rest would leave.
+        Some((here, rest)) => here.join(rest).components().collect(),
+    }
+}
+
+fn command(process: &ProcessState, folders: Option<(&Path, &Path)>) -> anyhow::Result<Command> {
+    let program = find(&here(Path::new(os(&process.program)), folders))?;
+    let dir = here(Path::new(os(&process.dir)), folders);
     ensure!(
         dir.is_dir(),
         "the working directory {} does not exist on this host: make it",

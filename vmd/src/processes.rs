@@ -16,6 +16,7 @@ use crate::{
     spawn::{self, Spawner, Started, Streams},
     starter,
     streams::{Output, Progress, Role, Stream, Typed},
+    transfer::Back,
     usage,
 };
 use mio::{Waker, unix::SourceFd};
@@ -103,8 +104,8 @@ impl Processes {
     }
 
     /// The process that becomes a task that was saved is to be started, see [`Spawner::bring_back`].
-    pub fn bring_back(&mut self, tid: Tid, roll_back: bool, handed: [OwnedFd; 3]) {
-        self.launches.bring_back(tid, roll_back, handed);
+    pub fn bring_back(&mut self, tid: Tid, how: Back, handed: [OwnedFd; 3]) {
+        self.launches.bring_back(tid, how, handed);
     }
 
     /// Takes in what was started. Returns whether there was something: then children may have ended

@@ -9,7 +9,7 @@ use crate::{
     portable::{self, ENV_PROGRAMS},
     program::ProgramPath,
     spare::{self, Digits},
-    transfer,
+    transfer::{self, Back},
 };
 use rustix::{
     fd::{AsFd, AsRawFd, OwnedFd, RawFd},
@@ -95,8 +95,8 @@ impl Spawner {
     ///
     /// # Errors
     /// What the system says.
-    pub fn bring_back(&self, roll_back: bool, handed: &[OwnedFd; 3]) -> io::Result<Started> {
-        let mut command = transfer::restorer(roll_back);
+    pub fn bring_back(&self, how: &Back, handed: &[OwnedFd; 3]) -> io::Result<Started> {
+        let mut command = transfer::restorer(how);
         command
             .env(ENV_SOCKET, &self.socket)
             .env(ENV_PROGRAMS, self.path.joined())

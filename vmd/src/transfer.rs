@@ -33,10 +33,11 @@ use std::{
     io::{self, IoSliceMut, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     os::unix::process::CommandExt as _,
+    path::Path,
     process::{Command, Stdio},
     time::Duration,
 };
-use vm_wire::{FrameReader, limits};
+use vm_wire::{FrameReader, interrupt::Folders, limits};
 
 /// First bytes of a connection that brings an image.
 pub const MAGIC: &[u8; 8] = b"vm-move\x01";
@@ -47,8 +48,10 @@ const SENDER: &str = "transfer-sender";
 const RECEIVER: &str = "transfer-receiver";
 /// The first argument of the process that becomes a task.
 const RESTORER: &str = "transfer-restorer";
-/// Its second one, if the files that the task writes are to be rolled back.
+/// Its second one: whether the files that the task writes are to be rolled back. Then come the folder
+/// where files were and the one where they are here, if that is another one.
 const ROLL_BACK: &str = "roll-back";
+const KEEP: &str = "keep";
 /// Environment variable of the two processes: the key of the links.
 const ENV_KEY: &str = "VM_TRANSFER_KEY";
 /// Bytes that are read at once, and that a pipe holds.
@@ -72,8 +75,11 @@ pub fn run_if_asked() -> Option<anyhow::Result<()>> {
     match words[..] {
         [SENDER, addr, ticket, mode] => Some(send(addr, ticket, mode).context("sending an image")),
         [RECEIVER, ticket, mode] => Some(receive(ticket, mode).context("receiving an image")),
-        [RESTORER] => Some(restore(false)),
-        [RESTORER, ROLL_BACK] => Some(restore(true)),
+        [RESTORER, files] => Some(restore(files == ROLL_BACK, None)),
+        [RESTORER, files, there, here] => {
+            let folders = (Path::new(there), Path::new(here));
+            Some(restore(files == ROLL_BACK, Some(folders)))
+        }
         _ => None,
     }
 }
@@ -118,13 +124,22 @@ pub fn spawn(mut command: Command) -> Answer<Option<OwnedFd>, io::Error> {
     Ok((Pid::from_child(&child), words))
 }
 
-/// A process that becomes a task, perhaps with its files rolled back: what the spawner still gives it
-/// are its streams. Of its environment, which is the daemon's, a process of an image sees nothing.
-pub fn restorer(roll_back: bool) -> Command {
+/// How a process is made of what was saved.
+#[derive(Debug, Clone, Default)]
+pub struct Back {
+    /// The files that the task writes become what they were.
+    pub roll_back: bool,
+    /// Where files were, and where they are here, if elsewhere.
+    pub folders: Option<Folders>,
+}
+
+/// A process that becomes a task: what the spawner still gives it are its streams. Of its environment, which is the daemon's, a process of an image sees nothing.
+pub fn restorer(how: &Back) -> Command {
     let mut command = this_program();
     command.arg(RESTORER).env_remove(crate::secret::ENV_SECRET);
-    if roll_back {
-        command.arg(ROLL_BACK);
+    command.arg(if how.roll_back { ROLL_BACK } else { KEEP });
+    if let Some(folders) = &how.folders {
+        command.args([&folders.here, &folders.there]);
     }
     fault::pass_on(&mut command, "restorer");
     command
@@ -409,27 +424,35 @@ fn take(
 }
 
 /// Becomes the task.
-fn restore(roll_back: bool) -> anyhow::Result<()> {
+/// A folder that has another name here, and that name.
+type Renamed<'a> = (&'a Path, &'a Path);
+
+fn restore(roll_back: bool, folders: Option<Renamed<'_>>) -> anyhow::Result<()> {
     fault::at_carrier("restorer");
     // SAFETY: the daemon has put the image there, for this process alone.
     let image = unsafe { OwnedFd::from_raw_fd(IMAGE) };
     let how = match portable::is_state(&image)? {
-        true => portable::go_on(image),
-        false => restore_image(image, roll_back),
+        true => portable::go_on(image, folders),
+        false => restore_image(image, roll_back, folders),
     };
     match how.context("bringing a task back")? {}
 }
 
 #[cfg(target_arch = "x86_64")]
-fn restore_image(image: OwnedFd, roll_back: bool) -> anyhow::Result<Infallible> {
+fn restore_image(
+    image: OwnedFd,
+    roll_back: bool,
+    folders: Option<Renamed<'_>>,
+) -> anyhow::Result<Infallible> {
     let way = vm_checkpoint::Way {
         roll_back,
+        folders: folders.as_slice(),
         ..vm_checkpoint::Way::default()
     };
     Ok(vm_checkpoint::restore(image.as_fd(), way)?)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn restore_image(_: OwnedFd, _: bool) -> anyhow::Result<Infallible> {
+fn restore_image(_: OwnedFd, _: bool, _: Option<Renamed<'_>>) -> anyhow::Result<Infallible> {
     bail!("images of processes are brought back on x86-64 only")
 }

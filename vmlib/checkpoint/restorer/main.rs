@@ -2,7 +2,8 @@
 //! into the process of an image.
 //!
 //! It is started with the number of the image's descriptor as its argument, with `f` behind it for
-//! tests, and with `r` if the files of the process are to be rolled back. It removes all memory
+//! tests, with `r` if the files of the process are to be rolled back, and last with `m` and the number of
+//! another descriptor if folders have other names here. It removes all memory
 //! but its own and the kernel's, maps what the image says, reads the contents straight into place,
 //! and jumps to the code of the image that does the rest. Nothing is undone, so nothing may be left
 //! half: until the last checksum was right it touches nothing but its own memory, and an error ends
@@ -32,6 +33,7 @@ use core::{
 };
 use raw::{
     features::state_name,
+    folder_map::FolderMap,
     format::*,
     processor::{self, Lack, Layout},
     sys,
@@ -106,9 +108,13 @@ extern "C" fn main(stack: *const usize) -> ! {
         }
     };
     let text = argument.to_str().unwrap_or_default();
-    let (rest, files) = match text.strip_suffix('r') {
-        Some(rest) => (rest, ROLL_BACK),
+    let (rest, map) = match text.split_once('m') {
+        Some((rest, map)) => (rest, read_map(map)),
         None => (text, 0),
+    };
+    let (rest, files) = match rest.strip_suffix('r') {
+        Some(rest) => (rest, ROLL_BACK | map),
+        None => (rest, map),
     };
     let (fd, foreign) = match rest.strip_suffix('f') {
         // For tests: as if this host's vdso were another one.
@@ -119,6 +125,28 @@ extern "C" fn main(stack: *const usize) -> ! {
         die!("'{text}' is no descriptor")
     };
     restore(fd, foreign, files)
+}
+
+/// The folders that have other names here.
+static mut FOLDERS: FolderMap = FolderMap::none();
+
+/// Reads them, and gives what the image's code is told of the descriptor.
+fn read_map(number: &str) -> u64 {
+    let fd: i32 = match number.parse() {
+        Ok(fd) => fd,
+        Err(_) => die!("'{number}' is no descriptor"),
+    };
+    // SAFETY: there is one thread yet, and nobody has read it.
+    if let Err(error) = unsafe { (*(&raw mut FOLDERS)).read(fd) } {
+        die!("the other names of folders cannot be read: error {}", error.0);
+    }
+    (fd as u64 + 1) << MAP_SHIFT
+}
+
+/// The folders that have other names here.
+fn folders() -> &'static FolderMap {
+    // SAFETY: it was written before anything else was done.
+    unsafe { &*(&raw const FOLDERS) }
 }
 
 fn block_signals() {

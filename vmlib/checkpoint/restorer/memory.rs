@@ -3,6 +3,7 @@
 use crate::{
     die,
     raw::{
+        folder_map::PATH,
         format::*,
         sys::{self, nr},
     },
@@ -400,6 +401,11 @@ fn map_file(mapping: &Mapping, names: &[u8]) -> sys::Result<()> {
     if path[len] != 0 {
         die!("its table of names is damaged");
     }
+    let mut room = [0; PATH];
+    let Some(path) = crate::folders().put(&path[..len], &mut room) else {
+        die!("the path of the mapped file {shown} is too long here")
+    };
+    let shown = core::str::from_utf8(&path[..path.len() - 1]).unwrap_or("a file");
     // Read and write if it can be: the program may make it writable later.
     let (read, read_and_write) = (0, 2);
     let is_written = mapping.prot & WRITE as u32 != 0;

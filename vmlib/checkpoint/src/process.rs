@@ -11,7 +11,10 @@ use crate::{
     credentials::{self, Credentials},
     fault::{Outcome, Shown, Step as _, Text, refuse},
     precopy, proc,
-    raw::sys::{self, Errno, nr},
+    raw::{
+        folder_map::{FolderMap, PATH},
+        sys::{self, Errno, nr},
+    },
     signal::{self, Action},
     stop::Thread,
 };
@@ -334,8 +337,12 @@ pub fn restore_limits(process: &Process) {
     set_limits(|which| process.limits[which][0]);
 }
 
-/// Brings back what needs no thread.
-pub fn restore(process: &Process) -> Outcome<()> {
+/// Brings back what needs no thread. Some folders may have other names here.
+pub fn restore(process: &Process, folders: &FolderMap) -> Outcome<()> {
+    let mut room = [0; PATH];
+    let Some(path) = folders.put(process.directory(), &mut room) else {
+        return refuse!("the path of its working directory is too long here");
+    };
     // SAFETY: each call is given what an earlier process was found to have.
     unsafe {
         for signal in 1..=SIGNALS {
@@ -347,8 +354,8 @@ pub fn restore(process: &Process) -> Outcome<()> {
         sys::call1(nr::UMASK, process.umask as usize);
         let set_reaper = libc::PR_SET_CHILD_SUBREAPER as usize;
         sys::call2(nr::PRCTL, set_reaper, process.subreaper as usize);
-        let changed = sys::call1(nr::CHDIR, process.dir.as_ptr() as usize);
-        let dir = Shown(process.directory());
+        let changed = sys::call1(nr::CHDIR, path.as_ptr() as usize);
+        let dir = Shown(&path[..path.len() - 1]);
         match sys::check(changed) {
             Ok(_) => {}
             Err(Errno(libc::ENOENT)) => {

@@ -7,7 +7,10 @@
 
 use crate::{
     image::{Heads, ImageReader},
-    raw::sys::{self, nr},
+    raw::{
+        folder_map,
+        sys::{self, nr},
+    },
     resume,
 };
 use std::{
@@ -22,7 +25,7 @@ use std::{
             fs::MetadataExt as _,
         },
     },
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     ptr,
 };
@@ -39,7 +42,7 @@ const TRIAL_MS: i32 = 10_000;
 
 /// How a process is brought back.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Way {
+pub struct Way<'a> {
     /// Open regular files that the process can write become what they were at the save: what was
     /// written behind that is cut off, and what has changed otherwise is written anew of what the
     /// image carries. Without, a file that has only grown is used as it is, and one that holds
@@ -47,6 +50,31 @@ pub struct Way {
     pub roll_back: bool,
     /// As if this host's vdso were another kernel's: for tests.
     pub foreign_vdso: bool,
+    /// Folders that have other names here: what the process had open, had mapped shared, or had as its
+    /// working directory below the one is looked for at the same place below the other. Pairs of absolute
+    /// paths without a slash at the end; of several that a path lies in, the longest counts.
+    pub folders: &'a [(&'a Path, &'a Path)],
+}
+
+impl Way<'_> {
+    /// The map of folders as a file without a name, which survives the start of a program.
+    fn folder_map(&self) -> io::Result<Option<File>> {
+        if self.folders.is_empty() {
+            return Ok(None);
+        }
+        let mut text = Vec::new();
+        for path in self.folders.iter().flat_map(|(there, here)| [there, here]) {
+            text.extend_from_slice(path.as_os_str().as_bytes());
+            text.push(0);
+        }
+        if text.len() > folder_map::ROOM {
+            let why = "the names of folders that have others here are too long";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let mut file = unnamed(c"folders", 0)?;
+        file.write_all(&text)?;
+        Ok(Some(file))
+    }
 }
 
 /// Becomes the process of the image that is read from `image`. Descriptors 0, 1 and 2 become those
@@ -61,12 +89,16 @@ pub struct Way {
 ///
 /// # Errors
 /// What kept the restorer from being started.
-pub fn restore(image: BorrowedFd<'_>, way: Way) -> io::Result<Infallible> {
-    let own = own_program(image).filter(Program::can_start);
+pub fn restore(image: BorrowedFd<'_>, way: Way<'_>) -> io::Result<Infallible> {
+    let own = own_program(image, way.folders).filter(Program::can_start);
     inherit(image.as_raw_fd())?;
     let mut argument = image.as_raw_fd().to_string();
     for (word, is_wanted) in [("f", way.foreign_vdso), ("r", way.roll_back)] {
         argument.push_str(if is_wanted { word } else { "" });
+    }
+    let folders = way.folder_map()?;
+    if let Some(folders) = &folders {
+        argument.push_str(&format!("m{}", folders.as_raw_fd()));
     }
     let argument = CString::new(argument)?;
     if let Some(program) = own {
@@ -78,19 +110,24 @@ pub fn restore(image: BorrowedFd<'_>, way: Way) -> io::Result<Infallible> {
 
 /// Starts the restorer by itself.
 fn start_restorer(argument: &CStr) -> io::Result<Infallible> {
-    // SAFETY: the name is ended by NUL.
-    let memory = unsafe { libc::memfd_create(c"restorer".as_ptr(), libc::MFD_CLOEXEC) };
-    if memory < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just opened, and nobody else's.
-    let mut file = unsafe { File::from_raw_fd(memory) };
+    let mut file = unnamed(c"restorer", libc::MFD_CLOEXEC)?;
     file.write_all(RESTORER)?;
     let arguments = [c"restorer".as_ptr(), argument.as_ptr(), ptr::null()];
     let environment = [ptr::null::<libc::c_char>()];
     // SAFETY: both lists end with a null, and their texts with NUL.
     unsafe { libc::fexecve(file.as_raw_fd(), arguments.as_ptr(), environment.as_ptr()) };
     Err(io::Error::last_os_error())
+}
+
+/// A file without a name.
+fn unnamed(name: &CStr, flags: libc::c_uint) -> io::Result<File> {
+    // SAFETY: the name is ended by NUL.
+    let memory = unsafe { libc::memfd_create(name.as_ptr(), flags) };
+    match memory {
+        ..0 => Err(io::Error::last_os_error()),
+        // SAFETY: just opened, and nobody else's.
+        memory => Ok(unsafe { File::from_raw_fd(memory) }),
+    }
 }
 
 /// The image's program, and what has to be loaded with it.
@@ -167,37 +204,51 @@ impl Program {
 }
 
 /// The program of an image in a file, if it is here as it was, and starts with this library in it.
-fn own_program(image: BorrowedFd<'_>) -> Option<Program> {
+fn own_program(image: BorrowedFd<'_>, folders: &[(&Path, &Path)]) -> Option<Program> {
     let mut file = File::from(image.try_clone_to_owned().ok()?);
     let at = file.stream_position().ok()?;
     let program = ImageReader::new(&mut file).ok().and_then(|mut reader| {
         // Rounds before the heads may be long.
-        program_of(reader.pass_heads().ok()?)
+        program_of(reader.pass_heads().ok()?, folders)
     });
     file.seek(io::SeekFrom::Start(at)).ok()?;
     program
 }
 
-fn program_of(heads: &Heads) -> Option<Program> {
+fn program_of(heads: &Heads, folders: &[(&Path, &Path)]) -> Option<Program> {
     let facts = heads.facts();
-    let (path, library) = (heads.name_bytes(facts.exe), heads.name_bytes(facts.library));
-    let metadata = Path::new(OsStr::from_bytes(path)).metadata().ok()?;
+    let [path, library] =
+        [facts.exe, facts.library].map(|name| here(heads.name_bytes(name), folders));
+    let metadata = path.metadata().ok()?;
     let changed = metadata.mtime() as u64 * 1_000_000_000 + metadata.mtime_nsec() as u64;
     const OTHER_USER: u32 = libc::S_ISUID | libc::S_ISGID;
     let same = (metadata.size(), changed) == (facts.exe_size, facts.exe_changed_ns)
         // Its environment would be taken away.
         && metadata.mode() & OTHER_USER == 0;
     let apart = library != path;
-    if !same || apart && !Path::new(OsStr::from_bytes(library)).is_file() {
+    if !same || apart && !library.is_file() {
         return None;
     }
     Some(Program {
-        path: CString::new(path).ok()?,
+        path: CString::new(path.into_os_string().into_vec()).ok()?,
         library: match apart {
-            true => Some(CString::new(library).ok()?),
+            true => Some(CString::new(library.into_os_string().into_vec()).ok()?),
             false => None,
         },
     })
+}
+
+/// A path as it is here, by the longest folder that it lies in.
+pub fn here(path: &[u8], folders: &[(&Path, &Path)]) -> PathBuf {
+    let path = Path::new(OsStr::from_bytes(path));
+    let inside = folders.iter().filter(|(there, _)| path.starts_with(there));
+    let longest = inside.max_by_key(|(there, _)| there.as_os_str().len());
+    let moved = longest.and_then(|(there, here)| Some((here, path.strip_prefix(there).ok()?)));
+    match moved {
+        None => path.to_owned(),
+        Some((here, rest)) if rest.as_os_str().is_empty() => here.to_path_buf(),
+        Some((here, rest)) => here.join(rest),
+    }
 }
 
 /// The descriptor is to survive the start of a program.

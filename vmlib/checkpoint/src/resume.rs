@@ -11,7 +11,9 @@
 use crate::{
     Carry,
     advice::{self, Advice},
-    affinity, arena, cpu_clocks,
+    affinity,
+    arena::{self, List},
+    cpu_clocks,
     credentials::{self, Change, Credentials},
     deadline, droppable,
     fault::{Fault, Outcome, Step as _},
@@ -22,7 +24,8 @@ use crate::{
     program,
     raw::{
         clone::{self, Given},
-        format::{FileRecord, Mapping, MemoryMap, ROLL_BACK},
+        folder_map::FolderMap,
+        format::{FileRecord, MAP_SHIFT, Mapping, MemoryMap, NAMES_MAX, Name, ROLL_BACK},
         sys::{self, futex_wait, futex_wake, nr},
     },
     reopen::Files,
@@ -126,8 +129,8 @@ pub fn look_up() {
 }
 
 /// Where the process goes on: `restorer` is memory of whoever brought it back, `image` what the image
-/// came from, `contents` its file with the content of carried files, or -1. `files` is [`ROLL_BACK`],
-/// or something else.
+/// came from, `contents` its file with the content of carried files, or -1. `files` has [`ROLL_BACK`] in
+/// it, and a [`FolderMap`]'s descriptor.
 pub extern "C" fn entry(
     plan: *mut Plan,
     restorer: usize,
@@ -141,7 +144,7 @@ pub extern "C" fn entry(
     // SAFETY: it is in the image, as it was written.
     let known = unsafe { &*plan };
     PLAN.store(plan, SeqCst);
-    match prepare(known, image, contents, files == ROLL_BACK) {
+    match prepare(known, image, contents, files) {
         Ok(leader) => live(leader),
         Err(fault) => give_up(&fault),
     }
@@ -169,7 +172,7 @@ fn give_up(fault: &Fault) -> ! {
 }
 
 /// Sets everything up but this thread itself. Returns its index.
-fn prepare(plan: &Plan, image: i32, contents: i32, roll_back: bool) -> Outcome<usize> {
+fn prepare(plan: &Plan, image: i32, contents: i32, files: u64) -> Outcome<usize> {
     stop::forget();
     scratch::forget();
     save::came_back();
@@ -197,12 +200,17 @@ fn prepare(plan: &Plan, image: i32, contents: i32, roll_back: bool) -> Outcome<u
     look_at_rights(plan)?;
     // Descriptors are passed by numbers that may be above the limit of whoever brought it back.
     process::lift_limits();
+    read_folders((files >> MAP_SHIFT) as i32 - 1)?;
     let contents = take_over(plan, image, contents)?;
     shift_deadlines(plan);
-    process::restore(plan.process)?;
+    // SAFETY: it was just written, and nobody writes it while this runs.
+    let folders = unsafe { &*FOLDERS.0.get() };
+    process::restore(plan.process, folders)?;
+    let (records, names) = here(folders, plan.files, plan.names)?;
+    let roll_back = files & ROLL_BACK != 0;
     let files = Files {
-        records: plan.files,
-        names: plan.names,
+        records,
+        names,
         locks: plan.locks,
         contents,
         carry: plan.carry,
@@ -262,6 +270,53 @@ fn take_rights(plan: &Plan, thread: &Thread) -> Outcome<()> {
     let rights = unsafe { &*RIGHTS.load(SeqCst) };
     let credentials = &plan.process.credentials;
     credentials.take(rights.change, &rights.here, thread.death_signal)
+}
+
+struct FolderRoom(UnsafeCell<FolderMap>);
+// SAFETY: one thread uses it, and only while there is no other.
+unsafe impl Sync for FolderRoom {}
+
+/// The folders that have other names here.
+static FOLDERS: FolderRoom = FolderRoom(UnsafeCell::new(FolderMap::none()));
+
+/// Reads them; without a descriptor there are none.
+fn read_folders(fd: i32) -> Outcome<()> {
+    // SAFETY: there is one thread yet.
+    let folders = unsafe { &mut *FOLDERS.0.get() };
+    folders.clear();
+    match fd {
+        ..0 => Ok(()),
+        fd => folders.read(fd).step("reading the other names of folders"),
+    }
+}
+
+/// Open files with the names that they have here.
+fn here(
+    folders: &FolderMap,
+    files: &'static [FileRecord],
+    names: &'static [u8],
+) -> Outcome<(&'static [FileRecord], &'static [u8])> {
+    if folders.is_none() {
+        return Ok((files, names));
+    }
+    // SAFETY: numbers, and zeros are values of all fields.
+    let (records, mut text) = unsafe {
+        let records = arena::take::<FileRecord>(files.len())?;
+        (records, List::<u8>::new(NAMES_MAX)?)
+    };
+    records.copy_from_slice(files);
+    for record in &mut *records {
+        let (at, len) = (record.name.at as usize, record.name.len as usize);
+        let (folder, rest) = folders.here(&names[at..at + len]);
+        record.name = Name {
+            at: text.all().len() as u32,
+            len: (folder.len() + rest.len()) as u32,
+        };
+        for part in [folder, rest, &[0]] {
+            text.extend(part, "names of files")?;
+        }
+    }
+    Ok((records, text.into_static()))
 }
 
 /// Closes the descriptors of whoever brought it back, but for those that it hands over: they follow

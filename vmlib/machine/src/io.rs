@@ -314,6 +314,8 @@ pub enum Output {
         image: Part,
         /// Files that it writes are used as they are, and not rolled back.
         keep_files: bool,
+        /// Where files are here, if elsewhere than where it was saved.
+        folders: Option<Folders>,
     },
     /// Who connects with this ticket brings the file of a part of a checkpoint: write it into the store;
     /// `CopyTaken` follows.
@@ -381,6 +383,8 @@ pub enum Output {
         ticket: u64,
         /// Files that it writes are rolled back to what they were.
         roll_back: bool,
+        /// Where files are here, if elsewhere than where it was saved, and its image does not say so.
+        folders: Option<Folders>,
     },
     /// A task that arrived goes on: it is this host's.
     Begin {

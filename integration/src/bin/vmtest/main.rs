@@ -40,6 +40,10 @@ fn main() -> anyhow::Result<()> {
         processors.set(number(1)? as usize);
         rustix::thread::sched_setaffinity(None, &processors)?;
     }
+    let _kept = match role == "idle-reading" {
+        true => Some(std::fs::File::open(&args[1])?),
+        false => None,
+    };
     let vm = vmlib::init()?;
     match role.as_str() {
         "ring" => traffic::ring(&vm, Some(number(1)?), number(2)?),
@@ -57,7 +61,7 @@ fn main() -> anyhow::Result<()> {
         "cut-off" => traffic::cut_off(&vm),
         "cut-off-sender" => traffic::cut_off_sender(&vm),
         "crowd" => crowd(&vm, number(1)?),
-        "idle" | "idle-with-threads" | "idle-on" => idle(&vm),
+        "idle" | "idle-with-threads" | "idle-on" | "idle-reading" => idle(&vm),
         "caller" => {
             let mib = |index: usize, default| args.get(index).map_or(default, String::as_str);
             calls::caller(&vm, &args[1], mib(2, "8"), mib(3, "0"))

@@ -69,9 +69,10 @@ pub const PLAIN: u16 = 0;
 /// The payload is one LZ4 block.
 pub const LZ4: u16 = 1;
 
-/// What the process finds in its sixth argument if its files are to be rolled back. Restorers that
-/// know nothing of it leave anything there, hence no small number.
-pub const ROLL_BACK: u64 = u64::from_le_bytes(*b"ROLLBACK");
+/// A bit of the process's sixth argument: its files are to be rolled back.
+pub const ROLL_BACK: u64 = 1;
+/// From this bit on it has 1 more than the descriptor of a [`FolderMap`](super::folder_map), or 0.
+pub const MAP_SHIFT: u32 = 32;
 
 /// A mapping that only this process sees.
 pub const PRIVATE: u32 = 0;

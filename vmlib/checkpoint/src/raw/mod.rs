@@ -4,6 +4,7 @@
 pub mod checksum;
 pub mod clone;
 pub mod features;
+pub mod folder_map;
 pub mod format;
 pub mod lz4;
 pub mod processor;

@@ -124,6 +124,8 @@ impl Daemon {
             tid,
             ticket,
             roll_back,
+            // Its source says in the image where files are here.
+            folders: None,
         });
         Ok(ticket)
     }

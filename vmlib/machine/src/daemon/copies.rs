@@ -22,6 +22,7 @@ use std::collections::BTreeSet;
 use vm_wire::{
     HostId, Tid,
     checkpoint::{Checkpoint, Committed, Part},
+    interrupt::Folders,
     limits,
     peer::Order,
     stores::{CommitHere, CopyAsk, CopyEnd, ForgetStored, PartAsk, PartLost},
@@ -125,7 +126,7 @@ impl Daemon {
         host: HostId,
         tid: Tid,
         (app, from): (Tid, (u32, u32)),
-        (part, keep_files): (Part, bool),
+        (part, keep_files, folders): (Part, bool, Option<Folders>),
         out: &mut Outbox,
     ) {
         let ticket = self.expect_part(host, What::Task(tid));
@@ -133,6 +134,7 @@ impl Daemon {
             tid,
             ticket,
             roll_back: !keep_files,
+            folders,
         });
         let ask = PartAsk {
             ticket,

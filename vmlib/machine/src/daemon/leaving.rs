@@ -406,6 +406,7 @@ impl Daemon {
             hosts: self.known.iter().copied().collect(),
             portable: task.portable,
             suspended: task.image.clone().filter(|_| moving.way.suspended),
+            work_dir: None,
         };
         let release = MoveRelease {
             tid,

@@ -170,6 +170,7 @@ impl Daemon {
             hosts: self.known.iter().copied().collect(),
             portable: task.portable,
             suspended: None,
+            work_dir: self.config.work_dir.clone(),
         }
     }
 

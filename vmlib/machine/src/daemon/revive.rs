@@ -31,7 +31,9 @@ use vm_wire::{
     agreed::{Change, Revival, RevivedTask},
     checkpoint::{Checkpoint, KeptChunks, Loaded, RestartReport},
     console::Answer,
-    encode, limits,
+    encode,
+    interrupt::Folders,
+    limits,
     task::{FailKind, Failed},
 };
 
@@ -480,6 +482,7 @@ impl Daemon {
                 continue;
             }
             let mut belongings = part.belongings;
+            let folders = self.folders_here(belongings.work_dir.take());
             belongings.console = console;
             belongings.awaits = HostId::NONE;
             self.tell_kept_here(tid, &mut belongings, &kept);
@@ -493,7 +496,7 @@ impl Daemon {
             };
             self.arriving.insert(tid, arriving);
             if let Some(host) = sources.get(&tid) {
-                let (image, from) = ((part.image, keep_files), (app, from));
+                let (image, from) = ((part.image, keep_files, folders), (app, from));
                 self.fetch_task(*host, tid, from, image, out);
                 continue;
             }
@@ -503,6 +506,7 @@ impl Daemon {
                 from,
                 image: part.image,
                 keep_files,
+                folders,
             });
         }
         if let Some(revived) = self.revived.get_mut(&app) {
@@ -514,6 +518,12 @@ impl Daemon {
             return Err(Failed::new(FailKind::System, text));
         }
         Ok(())
+    }
+
+    /// What takes the place of the working folder of the host where a task was saved.
+    fn folders_here(&self, saved: Option<String>) -> Option<Folders> {
+        let (here, there) = saved.zip(self.config.work_dir.clone())?;
+        (here != there).then_some(Folders { here, there })
     }
 
     /// The process of a task that is brought back stands, or there is none.

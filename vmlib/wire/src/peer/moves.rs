@@ -179,6 +179,9 @@ pub struct Belongings {
     /// Its image in the store, if it is suspended and stays so.
     #[serde(default)]
     pub suspended: Option<Part>,
+    /// The working folder of its host, if the daemon there has one.
+    #[serde(default)]
+    pub work_dir: Option<String>,
 }
 
 /// The source takes its offer back: the task stays there.

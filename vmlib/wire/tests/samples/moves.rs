@@ -145,6 +145,7 @@ pub fn moves(visitor: &mut impl Visitor) {
                 hosts: vec![HostId(1), HostId(2)],
                 portable: true,
                 suspended: Some(checkpoints::suspended_part()),
+                work_dir: Some("/work/n1".to_owned()),
             },
         },
     );
