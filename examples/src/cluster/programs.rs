@@ -1,7 +1,6 @@
 //! The programs of this workspace, built if need be, and found by what cargo says of the build.
 
 use anyhow::{Context, Result, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -9,7 +8,6 @@ use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    time::Duration,
 };
 
 /// The manifest of the workspace from which this program was built.
@@ -23,33 +21,17 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Builds them with the profile of the running program. Says what it builds on a terminal.
+    /// Builds them with the profile of the running program. Cargo says on standard error what it
+    /// builds: on a fresh computer that takes minutes.
     ///
     /// # Errors
-    /// When the build fails; cargo has said why on standard error.
+    /// When the build fails; cargo has said why.
     pub fn build() -> Result<Self> {
-        let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.args(["build", "--quiet", "--bins", "--manifest-path", MANIFEST]);
-        command.args([
-            "--package",
-            "vmd",
-            "--package",
-            "vm-console",
-            "--package",
-            "vm-examples",
-        ]);
-        command.arg("--message-format=json-render-diagnostics");
-        if !cfg!(debug_assertions) {
-            command.arg("--release");
-        }
-        let mut cargo = command
+        let mut cargo = build_command()
             .stdout(Stdio::piped())
             .spawn()
             .context("running cargo")?;
         let messages = cargo.stdout.take().context("what cargo says")?;
-        let spinner = ProgressBar::new_spinner().with_message("building");
-        spinner.set_style(ProgressStyle::with_template("{spinner} {msg}")?);
-        spinner.enable_steady_tick(Duration::from_millis(100));
         let mut binaries = BTreeMap::new();
         for line in BufReader::new(messages).lines() {
             let Ok(message) = serde_json::from_str::<Value>(&line?) else {
@@ -58,12 +40,10 @@ impl Programs {
             let Some(name) = message["target"]["name"].as_str() else {
                 continue;
             };
-            spinner.set_message(format!("building: {name}"));
             if let Some(path) = message["executable"].as_str() {
                 binaries.insert(name.to_owned(), PathBuf::from(path));
             }
         }
-        spinner.finish_and_clear();
         ensure!(cargo.wait()?.success(), "the programs were not built");
         let daemon = binaries.get("vmd").context("cargo has built no vmd")?;
         let folder = daemon.parent().context("vmd is in no folder")?.to_owned();
@@ -82,5 +62,37 @@ impl Programs {
     /// Where all of them are.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+}
+
+fn build_command() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--bins", "--manifest-path", MANIFEST]);
+    command.args([
+        "--package",
+        "vmd",
+        "--package",
+        "vm-console",
+        "--package",
+        "vm-examples",
+    ]);
+    command.arg("--message-format=json-render-diagnostics");
+    if !cfg!(debug_assertions) {
+        command.arg("--release");
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_tells_what_it_builds() {
+        assert!(build_command().get_args().all(|word| word != "--quiet"));
+        let aliases = Path::new(MANIFEST).with_file_name(".cargo/config.toml");
+        let aliases = std::fs::read_to_string(aliases).expect("the aliases");
+        assert!(aliases.contains("demo = "), "{aliases}");
+        assert!(!aliases.contains("--quiet"), "{aliases}");
     }
 }
