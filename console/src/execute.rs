@@ -250,7 +250,7 @@ impl Console {
                 }
                 let known = bucket::mark(&mut rows, &folder)?;
                 self.renderer
-                    .show(&Event::Checkpoints(&rows, known.as_ref()))?;
+                    .show(&Event::Checkpoints(&rows, known.as_ref(), &folder.root))?;
                 let damaged = rows.iter().any(|row| row.damaged.is_some());
                 if *verify && !damaged {
                     self.renderer.notice("all was read, and is whole")?;

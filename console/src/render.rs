@@ -63,7 +63,7 @@ pub enum Event<'a> {
     /// An application was brought back; the machine, for the names.
     Restarted(&'a RestartReport, &'a Conf),
     /// What is in the store.
-    Checkpoints(&'a [Row], Option<&'a Known>),
+    Checkpoints(&'a [Row], Option<&'a Known>, &'a Path),
     /// What was copied to a bucket.
     Pushed(&'a Pushed, &'a Address),
     /// What was fetched from a bucket.

@@ -86,7 +86,9 @@ pub struct Args {
     pub work_dir: Option<PathBuf>,
 
     /// Folder for checkpoints, made when the first one is; for all daemons of the machine the same one,
-    /// on a disk that they share, unless each has --store-local [default: DIR/store]
+    /// on a disk that they share, unless each has --store-local [default: DIR/store, if --dir or $VM_DIR
+    /// is given; else vm/store in $XDG_STATE_HOME, or in ~/.local/state, which outlives logins; there
+    /// vm/store-local/NAME with --store-local]
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
 

@@ -76,7 +76,10 @@ use program::ProgramPath;
 use secret::{ENV_SECRET, Secret};
 use secure::Mode;
 use spawn::Spawner;
-use std::{env, io, net::IpAddr, path::PathBuf, process::ExitCode, thread, time::Duration};
+use std::{
+    env, fs::DirBuilder, io, net::IpAddr, os::unix::fs::DirBuilderExt as _, path::PathBuf,
+    process::ExitCode, thread, time::Duration,
+};
 use vm_bucket::CREDENTIALS;
 use vm_machine::Outbox;
 use vm_machine::{Daemon, DaemonConfig};
@@ -138,6 +141,44 @@ fn serve(args: &Args) -> anyhow::Result<()> {
 }
 
 fn folder(args: &Args) -> PathBuf {
+/// The folder of checkpoints: the one given; or, where the user has chosen the daemon's folder, one in
+/// that; else one that outlives logins, which hosts with a home in common share.
+///
+/// # Errors
+/// When it cannot be made.
+fn store_root(args: &Args, dir: &Dir, host: &str) -> anyhow::Result<PathBuf> {
+    if let Some(given) = &args.store {
+        return std::path::absolute(given).context("--store");
+    }
+    let chosen = env::var_os(place::ENV_DIR).is_some_and(|chosen| !chosen.is_empty());
+    let state = || {
+        let state_home = env::var_os(place::ENV_STATE_HOME);
+        place::state_dir(state_home, env::var_os(place::ENV_HOME))
+    };
+    let state = match args.dir.is_some() || chosen {
+        true => None,
+        false => state(),
+    };
+    let Some(state) = state else {
+        return Ok(dir.path().join(place::STORE));
+    };
+    let root = match args.store_local {
+        true => state.join(place::STORES_LOCAL).join(host),
+        false => state.join(place::STORE),
+    };
+    // The store itself makes only its last folder.
+    let above = root.parent().unwrap_or(&state);
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(above)
+        .with_context(|| {
+            let above = above.display();
+            format!("cannot make {above} for the store of checkpoints: give another one by --store")
+        })?;
+    Ok(root)
+}
+
     args.dir.clone().unwrap_or_else(|| {
         let uid = rustix::process::geteuid().as_raw();
         place::default_dir(
@@ -211,10 +252,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
         })
     };
     let store = store::Place {
-        root: match &args.store {
-            Some(given) => std::path::absolute(given).context("--store")?,
-            None => dir.path().join(place::STORE),
-        },
+        root: store_root(args, dir, &name)?,
         host: name.clone(),
         quota: args.store_quota.unwrap_or(0),
         local: args.store_local,
@@ -229,6 +267,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
     let nonce = secret::random_u64();
     let config = |facts: &HostFacts| DaemonConfig {
         seed: secret::random_u64(),
+    log::info!("checkpoints are in {}", store.root.display());
         release: env!("CARGO_PKG_VERSION").to_owned(),
         drain_at_stop: match args.on_term {
             OnTerm::Leave => None,

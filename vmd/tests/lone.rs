@@ -8,7 +8,8 @@ use std::{
     fs,
     io::{self, BufRead, BufReader, Read, Write},
     net::TcpListener,
-    os::unix::net::UnixStream,
+    os::unix::{fs::PermissionsExt as _, net::UnixStream},
+    path::Path,
     process::{Command, Stdio},
 };
 use vm_wire::{
@@ -201,4 +202,60 @@ fn a_detached_daemon_is_ready_when_the_command_ends() {
         !again.status.success() && text.contains("--listen"),
         "{text}"
     );
+}
+
+/// Where a daemon has its checkpoints that was started with these words and this environment, none of
+/// which says where its folder is unless these do.
+fn store_of(env: &[(&str, &Path)], words: &[&str], dir: &Path) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vmd"));
+    command.args(["--listen", "127.0.0.1:0", "--name", "lone"]);
+    command
+        .args(words)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
+    for name in ["VM_DIR", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "HOME"] {
+        command.env_remove(name);
+    }
+    let mut process = command
+        .envs(env.iter().copied())
+        .spawn()
+        .expect("vmd starts");
+    let answer = wait_for("the daemon", || {
+        let mut console = UnixStream::connect(place::socket(dir)).ok()?;
+        ask(&mut console, &Request::Version(Offer::OURS));
+        Some(ask(&mut console, &Request::Conf))
+    });
+    process.kill().expect("a child of ours");
+    process.wait().expect("a child of ours");
+    match answer {
+        Answer::Conf(conf) => conf.store,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn checkpoints_outlive_the_folder_of_the_daemon_unless_the_user_has_chosen_that() {
+    let temp = tempfile::tempdir().expect("a temporary folder");
+    let (run, home) = (temp.path().join("run"), temp.path().join("home"));
+    let (state, chosen) = (temp.path().join("state"), temp.path().join("chosen"));
+    fs::create_dir(&run).expect("a folder");
+    let dir = run.join("vm");
+    let at = |path: &Path| path.to_str().expect("text").to_owned();
+    let runtime = ("XDG_RUNTIME_DIR", run.as_path());
+    let homes = [runtime, ("HOME", &home)];
+    let store = store_of(&homes, &[], &dir);
+    assert_eq!(store, at(&home.join(".local/state/vm/store")));
+    // The store makes the last folder when it is needed, and only that.
+    let above = fs::metadata(home.join(".local/state/vm")).expect("made");
+    assert_eq!(above.permissions().mode() & 0o777, 0o700);
+    let local = store_of(&homes, &["--store-local"], &dir);
+    assert_eq!(local, at(&home.join(".local/state/vm/store-local/lone")));
+    let states = [runtime, ("HOME", &home), ("XDG_STATE_HOME", &state)];
+    assert_eq!(store_of(&states, &[], &dir), at(&state.join("vm/store")));
+    assert_eq!(store_of(&[runtime], &[], &dir), at(&dir.join("store")));
+    let own = at(&chosen.join("store"));
+    let words = ["--dir", chosen.to_str().expect("text")];
+    assert_eq!(store_of(&homes, &words, &chosen), own);
+    let named = [runtime, ("HOME", home.as_path()), ("VM_DIR", &chosen)];
+    assert_eq!(store_of(&named, &[], &chosen), own);
 }

@@ -114,7 +114,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
                 "passed_over": report.passed_over,
             })
         }
-        Event::Checkpoints(rows, known) => {
+        Event::Checkpoints(rows, known, store) => {
             let rows = rows.iter().map(|row| {
                 let mut value = checkpoint(row);
                 if let Some(in_bucket) = row.in_bucket {
@@ -122,7 +122,10 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
                 }
                 value
             });
-            let mut value = json!({ "checkpoints": rows.collect::<Vec<_>>() });
+            let mut value = json!({
+                "checkpoints": rows.collect::<Vec<_>>(),
+                "store": store.display().to_string(),
+            });
             if let Some(known) = known {
                 let (address, failed) = (known.address.to_string(), &known.failed);
                 value["bucket"] = json!({ "address": address, "failed": failed });

@@ -99,13 +99,14 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
             report.total_us as f64 / 1e3,
         ),
         Event::Restarted(report, conf) => restarted(machine, report, conf),
-        Event::Checkpoints(rows, known) => {
+        Event::Checkpoints(rows, known, store) => {
             let failed = known.and_then(|known| known.failed.as_ref().map(|why| (known, why)));
             let failed = failed.map(|(known, why)| {
                 let address = &known.address;
                 format!("not all is in {address}: {why}; 'vm store push' tries it again\n")
             });
-            checkpoints(rows) + &failed.unwrap_or_default()
+            let store = format!("in the store {}\n", store.display());
+            checkpoints(rows) + &store + &failed.unwrap_or_default()
         }
         Event::Pushed(pushed, address) => self::pushed(pushed, address),
         Event::Pulled(app, fetched, address) => pulled(*app, fetched, address),

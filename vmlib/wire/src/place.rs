@@ -10,8 +10,13 @@ use std::{
 
 /// Environment variable: the daemon's folder, where `--dir` is not given.
 pub const ENV_DIR: &str = "VM_DIR";
-/// Environment variable of the system: the user's own folder for sockets.
+/// Environment variable of the system: the user's own folder for sockets. It is removed at the end of
+/// the user's last login.
 pub const ENV_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
+/// Environment variable of the system: the user's own folder for what is to outlive logins.
+pub const ENV_STATE_HOME: &str = "XDG_STATE_HOME";
+/// Environment variable of the system: the user's folder.
+pub const ENV_HOME: &str = "HOME";
 
 /// Name of the daemon's UNIX socket in its folder.
 pub const SOCKET_FILE: &str = "vmd.sock";
@@ -30,7 +35,6 @@ pub const LOG_FILE: &str = "vmd.log";
 /// assert_eq!(default_dir(None, None, 7), Path::new("/tmp/vm-7"));
 /// ```
 pub fn default_dir(vm_dir: Option<OsString>, runtime_dir: Option<OsString>, uid: u32) -> PathBuf {
-    let set = |value: Option<OsString>| value.filter(|value| !value.is_empty());
     if let Some(dir) = set(vm_dir) {
         return dir.into();
     }
@@ -40,8 +44,36 @@ pub fn default_dir(vm_dir: Option<OsString>, runtime_dir: Option<OsString>, uid:
     }
 }
 
-/// Where checkpoints are, in its folder, unless the user says otherwise.
+fn set(value: Option<OsString>) -> Option<OsString> {
+    value.filter(|value| !value.is_empty())
+}
+
+/// Where checkpoints are, in a folder that the user has chosen for a daemon.
 pub const STORE: &str = "store";
+/// Likewise, in the folder of [`state_dir`], if each host has a store of its own: a folder for each, by
+/// its name.
+pub const STORES_LOCAL: &str = "store-local";
+
+/// Where files of the user's are that outlive logins and restarts of the computer: `vm` in
+/// [`ENV_STATE_HOME`], else in `.local/state` of [`ENV_HOME`]. Nothing if neither is known. A variable
+/// that is empty, or not an absolute path, counts as unset.
+///
+/// ```
+/// # use vm_wire::place::state_dir;
+/// # use std::path::Path;
+/// let dir = state_dir(None, Some("/home/me".into()));
+/// assert_eq!(dir.as_deref(), Some(Path::new("/home/me/.local/state/vm")));
+/// ```
+pub fn state_dir(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+    let absolute = |value| {
+        set(value)
+            .map(PathBuf::from)
+            .filter(|dir| dir.is_absolute())
+    };
+    let state = absolute(state_home);
+    let state = state.or_else(|| absolute(home).map(|home| home.join(".local/state")));
+    state.map(|state| state.join("vm"))
+}
 
 /// The daemon's socket in its folder.
 pub fn socket(dir: &Path) -> PathBuf {
@@ -60,5 +92,18 @@ mod tests {
         assert_eq!(dir(Some("/a"), Some("/b")), Path::new("/a"));
         assert_eq!(dir(Some(""), Some("/b")), Path::new("/b/vm"));
         assert_eq!(dir(None, Some("")), Path::new("/tmp/vm-1000"));
+    }
+
+    #[test]
+    fn what_outlives_logins_is_in_an_absolute_folder() {
+        let dir = |state: Option<&str>, home: Option<&str>| {
+            state_dir(state.map(Into::into), home.map(Into::into))
+        };
+        let at = |path: &str| Some(PathBuf::from(path));
+        assert_eq!(dir(Some("/s"), Some("/h")), at("/s/vm"));
+        assert_eq!(dir(Some(""), Some("/h")), at("/h/.local/state/vm"));
+        assert_eq!(dir(Some("s"), Some("/h")), at("/h/.local/state/vm"));
+        assert_eq!(dir(None, Some("h")), None);
+        assert_eq!(dir(None, None), None);
     }
 }
