@@ -5,6 +5,11 @@ use std::{
     net::TcpStream,
     os::unix::net::UnixStream,
     process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
     time::Duration,
 };
 use vm_integration::cluster::{Cluster, PATIENCE, binaries, client, end_with_us, wait_for};
@@ -12,6 +17,8 @@ use vm_wire::{
     HostId, Tid,
     agreed::ExitStatus,
     console::{Answer, HostState, Request},
+    limits,
+    peer::MoveWay,
     place,
     task::{FailKind, Place},
 };
@@ -205,6 +212,99 @@ fn strangers_on_the_network_harm_nothing() {
         }
     }
     works(&cluster);
+}
+
+/// Connections to the ports of daemons that stay silent. One that a daemon closes is made again.
+struct Crowd {
+    over: Arc<AtomicBool>,
+    holds: Option<JoinHandle<()>>,
+}
+
+impl Crowd {
+    /// So many to each; returns once all were made.
+    fn gather(addresses: &[String], each: usize) -> Crowd {
+        let connect = |address: &String| {
+            let stream = TcpStream::connect(address).expect("the daemon listens");
+            stream.set_nonblocking(true).expect("our socket");
+            stream
+        };
+        let all = addresses.iter().cycle().take(each * addresses.len());
+        let mut crowd: Vec<_> = all.map(|of| (of.clone(), connect(of))).collect();
+        let over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&over);
+        let holds = std::thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                for (address, stream) in &mut crowd {
+                    let open =
+                        |error: std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+                    if !stream.peek(&mut [0]).is_err_and(open) {
+                        *stream = connect(address);
+                    }
+                }
+                // Not a synchronisation, only the pace.
+                std::thread::park_timeout(Duration::from_millis(20));
+            }
+        });
+        Crowd {
+            over,
+            holds: Some(holds),
+        }
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        // It ends by itself if a daemon has.
+        let _ = self.holds.take().map(JoinHandle::join);
+    }
+}
+
+#[test]
+fn a_crowd_of_silent_connections_ends_no_daemon_and_stops_no_move() {
+    let mut cluster = Cluster::on_loopback(0);
+    for name in ["n1", "n2", "n3"] {
+        let mut command = cluster.command(name, &[]);
+        command.env("VM_FAULT", "link-cut");
+        cluster.add_node(name.to_owned(), command);
+    }
+    let conf = cluster.nodes[0].conf();
+    let addresses: Vec<_> = conf.hosts.into_iter().map(|row| row.facts.addr).collect();
+    let crowd = Crowd::gather(&addresses, 300);
+    for node in &cluster.nodes {
+        node.signal(rustix::process::Signal::USR1);
+    }
+    for node in &cluster.nodes {
+        wait_for("all links are cut", PATIENCE, || {
+            node.log().contains("all links are cut").then_some(())
+        });
+    }
+    // It takes links to both other hosts.
+    works(&cluster);
+    for node in &mut cluster.nodes {
+        let ended = node.process.try_wait().expect("our child");
+        assert_eq!(ended, None, "{} has ended", node.name);
+    }
+    let mut idle = client::spawn("vmtest", &["idle"]);
+    idle.place = Place::Host("n1".to_owned());
+    let tid = match cluster.nodes[0].client().ask(&Request::Spawn(idle)) {
+        Answer::Started(tids) => tids[0],
+        answer => panic!("{answer:?}"),
+    };
+    cluster.nodes[0].await_movable(&[tid]);
+    for host in ["n2", "n3", "n1"] {
+        let asked = Request::Move(tid, Some(host.to_owned()), MoveWay::default());
+        match cluster.nodes[0].client().ask(&asked) {
+            Answer::Moved(report) => assert!(report.total_us < 3_000_000, "{report:?}"),
+            answer => panic!("{answer:?}"),
+        }
+    }
+    drop(crowd);
+    for node in &cluster.nodes {
+        let told = node.log().matches("so far)").count();
+        let most = limits::OFFENCES_TOLD as usize * 2;
+        assert!((1..=most).contains(&told), "{told} lines");
+    }
 }
 
 #[test]

@@ -270,8 +270,21 @@ impl EventLoop {
     fn take_images(&mut self) {
         for (ticket, socket) in self.links.take_images() {
             let (locals, processes) = (&mut self.locals, &mut self.processes);
-            self.moves
-                .arrive(ticket, socket, locals, processes, &mut self.context);
+            let context = &mut self.context;
+            if !self
+                .moves
+                .arrive(ticket, socket, locals, processes, context)
+            {
+                self.links.tell_unawaited(context);
+            }
+        }
+    }
+
+    /// Daemons want to join.
+    fn take_joins(&mut self) {
+        for asked in self.links.take_joins() {
+            let (daemon, links) = (&self.daemon, &mut self.links);
+            self.arrival.asked(asked, daemon, links, &mut self.context);
         }
     }
 

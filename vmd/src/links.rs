@@ -3,11 +3,12 @@
 //! Each is connected or accepted, proves the secret ([`crate::secure`]), says Hello, and is then a
 //! link to a host, or the way of a daemon that wants to join. Which of two connections between the
 //! same hosts is their link is decided in [`vm_machine::link`]. Until a connection has said Hello it
-//! is a stranger: there are few of them at a time, each has a few seconds and a few bytes.
+//! is a stranger: it has a second and a few bytes, and gives way where there are too many of them
+//! ([`vm_machine::strangers`]).
 //!
 //! Two lanes lead out: what keeps the machine alive overtakes the chunks of tasks' messages. A bad
 //! record, a bad frame, or a frame that only a local peer may send closes the connection; that is
-//! logged and counted and does nothing else.
+//! counted, logged unless there is much of it ([`vm_machine::tally`]), and does nothing else.
 
 use crate::{
     connection::{Conn, Opening, State},
@@ -22,19 +23,21 @@ use anyhow::bail;
 use mio::net::{TcpListener, TcpStream};
 use slab::Slab;
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
-    io,
-    net::{Shutdown, SocketAddr},
+    collections::{BTreeSet, HashMap},
+    fmt, io,
+    net::{IpAddr, Shutdown, SocketAddr},
     os::fd::OwnedFd,
     time::Duration,
 };
 use vm_machine::{
     ConnId, Input, Time,
     link::{Change, Links as Pairing, Maker},
+    strangers::{Source as KnownBy, Strangers},
+    tally::Tally,
 };
 use vm_wire::{
     Frame, HostId, Message, Op,
-    limits::{HANDSHAKE_TIME, STRANGERS_MAX},
+    limits::{BACKLOG, HANDSHAKE_TIME},
     peer::{Hello, Refused},
 };
 
@@ -55,10 +58,10 @@ pub struct Links {
     /// Connections that have to be further by then.
     deadlines: BTreeSet<(Time, ConnId)>,
     /// Accepted connections that have not said Hello.
-    strangers: HashSet<ConnId>,
-    full: bool,
+    strangers: Strangers<IpAddr>,
     lossy: Vec<usize>,
-    offences: u64,
+    /// Connections that were cut off or refused.
+    offences: Tally,
     /// Plain bytes on their way to be sealed.
     plain: Vec<u8>,
     /// Connections that bring images, with their tickets.
@@ -76,6 +79,8 @@ impl Links {
         context: &Context,
     ) -> io::Result<Links> {
         listener.set_nonblocking(true)?;
+        // Many may come at once: what finds no room here comes again a second later only.
+        rustix::net::listen(&listener, BACKLOG)?;
         let mut listener = TcpListener::from_std(listener);
         context.register_readable(&mut listener, Source::LinkListener)?;
         Ok(Links {
@@ -86,10 +91,9 @@ impl Links {
             table: Slab::new(),
             places: HashMap::new(),
             deadlines: BTreeSet::new(),
-            strangers: HashSet::new(),
-            full: false,
+            strangers: Strangers::default(),
             lossy: Vec::new(),
-            offences: 0,
+            offences: Tally::default(),
             plain: Vec::new(),
             images: Vec::new(),
         })
@@ -98,17 +102,10 @@ impl Links {
     /// Accepts who waits. Returns whether there may be more.
     pub fn accept(&mut self, context: &mut Context) -> bool {
         for _ in 0..ACCEPT_BATCH {
-            if self.strangers.len() >= STRANGERS_MAX {
-                self.full = true;
-                return false;
-            }
             match self.listener.accept() {
-                Ok((socket, addr)) => match self.add(socket, addr, None, context) {
-                    Ok(id) => drop(self.strangers.insert(id)),
-                    Err(error) => {
-                        log::warn!("a connection from {addr} was refused: {error}");
-                    }
-                },
+                Ok((socket, addr)) => {
+                    self.receive(socket, addr, context);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 // The system says so before it looks whether anybody waits.
                 Err(error) if Spare::is_exhausted(&error) => {
@@ -116,12 +113,52 @@ impl Links {
                     if self.spare.lend(|| listener.accept()).is_err() {
                         return false;
                     }
-                    log::error!("the limit of open files is reached: a connection was refused");
+                    let text = "the limit of open files is reached: a connection was refused";
+                    self.tell(&text, context);
                 }
                 Err(error) => log::debug!("a connection was lost: {error}"),
             }
         }
         true
+    }
+
+    /// A stranger's connection came.
+    fn receive(&mut self, socket: TcpStream, addr: SocketAddr, context: &mut Context) {
+        match self.add(socket, addr, None, context) {
+            Ok(id) => {
+                let gives_way = self.strangers.admit(id, addr.ip().to_canonical());
+                self.give_way(gives_way, context);
+            }
+            Err(error) => {
+                let text = format_args!("a connection from {addr} was refused: {error}");
+                self.tell(&text, context);
+            }
+        }
+    }
+
+    /// A stranger's connection has to make room for another one.
+    fn give_way(&mut self, conn: Option<ConnId>, context: &mut Context) {
+        let Some(&place) = conn.and_then(|conn| self.places.get(&conn)) else {
+            return;
+        };
+        let addr = self.table[place].addr;
+        let text = format_args!(
+            "the connection with {addr} gave way to a newer one: it had not proved who it is"
+        );
+        self.tell(&text, context);
+        self.close(place, context);
+    }
+
+    /// Logs what somebody from the network has caused, unless there is too much of it.
+    fn tell(&mut self, text: &dyn fmt::Display, context: &Context) {
+        if self.offences.count(context.now) {
+            log::warn!("{text} (the {}. so far)", self.offences.total());
+        }
+    }
+
+    /// A connection was handed on that brings an image which nobody awaits.
+    pub fn tell_unawaited(&mut self, context: &Context) {
+        self.tell(&"a connection brings an image that nobody awaits", context);
     }
 
     fn add(
@@ -157,6 +194,8 @@ impl Links {
             .parse::<SocketAddr>()
             .map_err(io::Error::other)
             .and_then(|addr| {
+                let from = addr.ip().to_canonical();
+                self.strangers.knows(host, KnownBy::Told, from);
                 let socket = TcpStream::connect(addr)?;
                 let id = self.add(socket, addr, Some(host), context)?;
                 self.pairing.attempt(host, id);
@@ -170,6 +209,7 @@ impl Links {
 
     /// Closes the link to `host`.
     pub fn disconnect(&mut self, host: HostId, context: &mut Context) {
+        self.strangers.forget(host);
         for conn in self.pairing.forget(host) {
             self.close_id(conn, context);
         }
@@ -254,7 +294,7 @@ impl Links {
         self.end_of(place, context);
         let mut conn = self.table.remove(place);
         self.places.remove(&conn.id);
-        self.strangers.remove(&conn.id);
+        self.strangers.remove(conn.id);
         match context.deregister(&mut conn.socket) {
             Ok(()) => self.images.push((ticket, conn.socket.into())),
             Err(error) => log::warn!("a connection cannot be handed on: {error}"),
@@ -276,6 +316,8 @@ impl Links {
         if conn.secure.is_open() && !conn.said_hello() {
             conn.say_hello(&self.identity.hello());
             mark_dirty(conn, place, context);
+            let gives_way = self.strangers.prove(conn.id);
+            self.give_way(gives_way, context);
         }
         while let Some(conn) = self.table.get_mut(place) {
             if conn.state == State::Leaving {
@@ -295,8 +337,8 @@ impl Links {
                 }
                 State::Stranger if op == Op::Hello => self.introduce(place, &frame, context)?,
                 State::Stranger | State::Up(_) if op == Op::Refused => {
-                    let why = Refused::read(&frame)?.why;
-                    log::warn!("{} refuses this daemon: {why}", conn.addr);
+                    let (addr, why) = (conn.addr, Refused::read(&frame)?.why);
+                    self.tell(&format_args!("{addr} refuses this daemon: {why}"), context);
                     self.close(place, context);
                 }
                 _ => bail!("{op:?} may not come from here"),
@@ -317,12 +359,14 @@ impl Links {
         let (id, maker, addr) = (conn.id, conn.maker(), conn.addr);
         match self.identity.greet(conn.wanted, &hello) {
             Ok(host) => {
-                self.strangers.remove(&id);
+                self.strangers.remove(id);
                 if host == HostId::NONE {
                     conn.state = State::Joiner;
                     return Ok(());
                 }
                 conn.state = State::Up(host);
+                let from = addr.ip().to_canonical();
+                self.strangers.knows(host, KnownBy::Seen, from);
                 let verdict = self.pairing.up(host, id, maker);
                 for conn in verdict.close {
                     self.close_id(conn, context);
@@ -333,7 +377,8 @@ impl Links {
                 }
             }
             Err(why) => {
-                log::warn!("{} ({addr}) is refused: {why}", hello.name);
+                let text = format_args!("{} ({addr}) is refused: {why}", hello.name);
+                self.tell(&text, context);
                 self.leave_with(place, &Refused { why }.frame(), context);
             }
         }
@@ -352,14 +397,14 @@ impl Links {
     }
 
     fn offend(&mut self, place: usize, error: &anyhow::Error, context: &mut Context) {
-        self.offences += 1;
-        let conn = &mut self.table[place];
-        log::warn!(
-            "the connection with {} was cut off (the {}. so far): {error:#}",
-            conn.addr,
-            self.offences
-        );
-        if conn.out.is_empty() {
+        let (addr, state) = (self.table[place].addr, self.table[place].state);
+        let text = format_args!("the connection with {addr} was cut off: {error:#}");
+        match state {
+            // A host of the machine: it is rare, and always worth a line.
+            State::Up(_) => log::warn!("{text}"),
+            _ => self.tell(&text, context),
+        }
+        if self.table[place].out.is_empty() {
             self.close(place, context);
         } else {
             // An alert is on its way out.
@@ -367,6 +412,8 @@ impl Links {
             let conn = &mut self.table[place];
             conn.queue.clear(&mut context.room);
             conn.state = State::Leaving;
+            self.deadlines
+                .insert((context.now + HANDSHAKE_TIME, conn.id));
         }
     }
 
@@ -380,7 +427,7 @@ impl Links {
         self.end_of(place, context);
         let mut conn = self.table.remove(place);
         self.places.remove(&conn.id);
-        self.strangers.remove(&conn.id);
+        self.strangers.remove(conn.id);
         conn.queue.clear(&mut context.room);
     }
 
@@ -487,10 +534,11 @@ impl Links {
 
     /// When something is due.
     pub fn deadline(&self) -> Option<Time> {
-        self.deadlines.first().map(|(time, _)| *time)
+        let closing = self.deadlines.first().map(|(time, _)| *time);
+        closing.into_iter().chain(self.offences.deadline()).min()
     }
 
-    /// Closes connections whose time is up, and takes new ones if it had to stop.
+    /// Closes connections whose time is up.
     pub fn tick(&mut self, context: &mut Context) {
         while let Some(&(time, id)) = self.deadlines.first()
             && time <= context.now
@@ -517,9 +565,9 @@ impl Links {
                 _ => self.close(place, context),
             }
         }
-        if self.full && self.strangers.len() < STRANGERS_MAX {
-            self.full = false;
-            context.ready.push(Source::LinkListener);
+        if let Some(silent) = self.offences.tick(context.now) {
+            let total = self.offences.total();
+            log::warn!("{silent} more connections were cut off or refused ({total} so far)");
         }
     }
 

@@ -31,7 +31,7 @@ use vm_machine::{ConnId, Input, Time};
 use vm_wire::{
     Frame, FrameReader, HEADER_LEN, Message, Op, Tid,
     console::Answer,
-    limits::{CONSOLES_MAX, HANDSHAKE_TIME, STRANGERS_MAX},
+    limits::{CONSOLES_MAX, LOCAL_HELLO_TIME, STRANGERS_MAX},
     task::{Enrol, FailKind, Failed},
 };
 
@@ -183,7 +183,7 @@ impl Locals {
         });
         self.others.insert(id, place);
         self.strangers += 1;
-        self.waiting.push_back((context.now + HANDSHAKE_TIME, id));
+        self.waiting.push_back((context.now + LOCAL_HELLO_TIME, id));
         Ok(())
     }
 

@@ -485,7 +485,7 @@ impl Moves {
         self.carriers.forget(tid);
     }
 
-    /// A connection came that brings an image.
+    /// A connection came that brings an image. Returns whether it was awaited; else it is closed.
     pub fn arrive(
         &mut self,
         ticket: u64,
@@ -493,14 +493,14 @@ impl Moves {
         locals: &mut Locals,
         processes: &mut Processes,
         context: &mut Context,
-    ) {
+    ) -> bool {
         let (tid, how) = match self.expected.remove(&ticket) {
             Some(Expected::Task { tid, how }) => (tid, how),
-            Some(Expected::Copy(part)) => return self.take_copy(ticket, &part, socket, context),
-            None => {
-                log::warn!("a connection brings an image that nobody awaits: closed");
-                return;
+            Some(Expected::Copy(part)) => {
+                self.take_copy(ticket, &part, socket, context);
+                return true;
             }
+            None => return false,
         };
         let (secret, mode) = (self.secret.clone(), self.mode);
         let receive = |image| -> io::Result<(Command, Option<OwnedFd>)> {
@@ -509,6 +509,7 @@ impl Moves {
             Ok((receiver, Some(read)))
         };
         self.bring_back(tid, how, receive, locals, processes, context);
+        true
     }
 
     /// Makes the process of a task out of its image in the store.

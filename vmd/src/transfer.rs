@@ -35,7 +35,8 @@ use std::{
     os::unix::process::CommandExt as _,
     path::Path,
     process::{Command, Stdio},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 use vm_wire::{FrameReader, interrupt::Folders, limits};
 
@@ -65,6 +66,10 @@ const RECORDS: usize = PIECE / SEALED_MAX;
 const GAP: usize = 4 << 10;
 /// How long connecting and the handshake may take.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// How often the sender connects: the target closes connections of strangers where too many come.
+const CONNECT_TRIES: u32 = 4;
+/// How long it waits before it connects again.
+const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// Under these numbers the restorer finds the image; the data and the interrupt socket follow.
 pub const IMAGE: i32 = 200;
 
@@ -208,12 +213,39 @@ fn send(addr: &str, ticket: &str, mode: &str) -> anyhow::Result<()> {
     let addr: SocketAddr = addr.parse()?;
     let ticket: u64 = ticket.parse()?;
     let image = io::stdin();
+    let (start, mut tries) = (Instant::now(), 1);
+    let (mut socket, mut secure) = loop {
+        match open(addr, ticket, &secret, mode) {
+            Ok(open) => break open,
+            Err(_) if tries < CONNECT_TRIES && start.elapsed() < CONNECT_TIME => {
+                thread::sleep(CONNECT_PAUSE);
+            }
+            Err(error) => return Err(error),
+        }
+        tries += 1;
+    };
+    let mut sealed = Vec::new();
+    secure.seal(&ticket.to_le_bytes(), &mut sealed);
+    send_all(&mut socket, &sealed)?;
+    if secure.sends_plain() {
+        return send_plain(&image, &mut socket);
+    }
+    send_sealed(&image, &mut socket, &mut secure)
+}
+
+/// Connects to the target's daemon, whose receiver proves the secret.
+fn open(
+    addr: SocketAddr,
+    ticket: u64,
+    secret: &Secret,
+    mode: Mode,
+) -> anyhow::Result<(TcpStream, Secure)> {
     let mut socket = TcpStream::connect_timeout(&addr, CONNECT_TIME)
         .with_context(|| format!("connecting to {addr}"))?;
     tune(&socket)?;
     socket2::SockRef::from(&socket).set_send_buffer_size(limits::MOVE_SEND_BYTES)?;
     let mut out = [&MAGIC[..], &ticket.to_le_bytes()].concat();
-    let mut secure = Secure::maker(&secret, mode, &mut out);
+    let mut secure = Secure::maker(secret, mode, &mut out);
     socket.write_all(&out)?;
     let mut reader = FrameReader::new();
     let mut bytes = vec![0; READ_BYTES];
@@ -222,13 +254,7 @@ fn send(addr: &str, ticket: &str, mode: &str) -> anyhow::Result<()> {
         let more = take(&mut socket, &mut secure, &mut reader, &mut bytes)?;
         ensure!(more, "the target awaits no image");
     }
-    let mut sealed = Vec::new();
-    secure.seal(&ticket.to_le_bytes(), &mut sealed);
-    send_all(&mut socket, &sealed)?;
-    if secure.sends_plain() {
-        return send_plain(&image, &mut socket);
-    }
-    send_sealed(&image, &mut socket, &mut secure)
+    Ok((socket, secure))
 }
 
 /// Sends the image as it is.

@@ -29,6 +29,8 @@ pub mod placement;
 mod proposals;
 pub mod route;
 mod storage;
+pub mod strangers;
+pub mod tally;
 pub mod time;
 
 pub use agreed::{

@@ -213,10 +213,20 @@ pub const PATH_MAX: usize = 4_096;
 pub const WATCHES_MAX: usize = 65_536;
 /// Consoles of one daemon at one time.
 pub const CONSOLES_MAX: usize = 256;
-/// Links that have not yet proved who they are.
+/// Connections that have not yet proved who they are: of addresses where no host is known, of those
+/// where one is, and of those that were sealed with the secret, so many of each.
 pub const STRANGERS_MAX: usize = 128;
-/// How long a stranger may take to prove who it is.
-pub const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+/// How long a connection from the network may take to prove who it is.
+pub const HANDSHAKE_TIME: Duration = Duration::from_secs(1);
+/// How long a task or console that has connected may take to say what it is.
+pub const LOCAL_HELLO_TIME: Duration = Duration::from_secs(5);
+/// Connections from the network that wait to be accepted.
+pub const BACKLOG: i32 = 1_024;
+/// Of the connections that are cut off or refused in [`OFFENCES_TIME`], so many are logged; the others
+/// are counted.
+pub const OFFENCES_TOLD: u32 = 10;
+/// See [`OFFENCES_TOLD`].
+pub const OFFENCES_TIME: Duration = Duration::from_secs(60);
 /// Requests of one console that are under way.
 pub const CONSOLE_REQUESTS_MAX: usize = 64;
 /// How long the listing of tasks waits for other hosts to say what theirs use.
@@ -285,6 +295,8 @@ const _: () = assert!(
     LEASE.as_millis()
         > 2 * BEAT.as_millis() + 2 * ELECTION_TICKS.1 as u128 * TICK.as_millis() + ROUND_MS
 );
+// A connection that proves nothing is given up, and another one made, within a lease.
+const _: () = assert!(2 * HANDSHAKE_TIME.as_millis() + ROUND_MS < LEASE.as_millis());
 // A dead leader is noticed within the promise: election, lease, margin, commit.
 const _: () = assert!(
     ELECTION_TICKS.1 as u128 * TICK.as_millis()
