@@ -241,11 +241,12 @@ impl Launcher<'_> {
         }
         let late = Instant::now() >= launch.deadline;
         match launch.ended {
-            _ if launch.joined => (late || launch.ended.is_some()).then_some(Ok(())),
+            // Also of a host that got in: it has no links to the others, and leaves again.
             Some(status) if !status.success() => {
                 let why = launch.words.of_failure(status);
                 Some(Err(anyhow!("the launcher failed: {why}")))
             }
+            _ if launch.joined => (late || launch.ended.is_some()).then_some(Ok(())),
             _ => late.then(|| Err(late_error(self.time, self.join))),
         }
     }

@@ -10,8 +10,9 @@ use std::{
 };
 use vm_wire::limits;
 
-/// Where a daemon listens if it is not told: the first free port of these, on every address.
-const LISTEN_DEFAULT: &str = "0.0.0.0:7170-7269";
+/// Where a daemon listens if it is not told: the first free port of these, on every address, of IPv4
+/// too.
+const LISTEN_DEFAULT: &str = "[::]:7170-7269";
 /// Size of the log before it is rotated, if the user does not say. Bytes.
 const LOG_BYTES_DEFAULT: u64 = 16 * 1024 * 1024;
 /// The smallest log that is of any use. Bytes.
@@ -28,15 +29,18 @@ pub struct Args {
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
 
-    /// Address, and port or range of ports, for other daemons; of a range, the first free one
+    /// Address or name, and port or range of ports, for other daemons; of a range, the first free one.
+    /// 0.0.0.0 is all addresses of IPv4, [::] all there are
     #[arg(long, value_name = "ADDR:PORT[-PORT]", default_value = LISTEN_DEFAULT)]
     pub listen: Listen,
 
-    /// Address at which other daemons reach this one, where it is not the one of --listen
+    /// Address at which other daemons reach this one, where it is not the one of --listen [default: one
+    /// of this computer's, and where the first host that joins has reached it]
     #[arg(long, value_name = "ADDR[:PORT]")]
     pub advertise: Option<String>,
 
-    /// Join the machine of the daemon at this address (what its DIR/address says)
+    /// Join the machine of the daemon at this address (what its DIR/address says); of a name all
+    /// addresses are tried
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_host_port)]
     pub join: Option<String>,
 
@@ -155,20 +159,29 @@ pub enum OnTerm {
     Suspend,
 }
 
+/// What to listen on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Where {
+    /// An address, or the unspecified one for all.
+    Ip(IpAddr),
+    /// Whatever the name stands for.
+    Name(String),
+}
+
 /// Where to listen for other daemons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
-    /// The address, or the unspecified one for all.
-    pub ip: IpAddr,
+    /// The address or name.
+    pub at: Where,
     /// First and last port to try; 0 alone: any.
     pub ports: (u16, u16),
 }
 
-/// The text is no `ADDR:PORT` or `ADDR:PORT-PORT`.
+/// The text is no `ADDR:PORT` or `ADDR:PORT-PORT`, with an address or a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "write it as ADDR:PORT or ADDR:PORT-PORT with a numeric address, such as 0.0.0.0:7170 or \
-     [::]:7170-7199"
+    "write it as ADDR:PORT or ADDR:PORT-PORT with an address or a name, such as 0.0.0.0:7170, \
+     [::]:7170-7199 or node1:7170"
 )]
 pub struct ListenError;
 
@@ -178,29 +191,42 @@ impl FromStr for Listen {
     fn from_str(text: &str) -> Result<Self, ListenError> {
         let (address, ports) = text.rsplit_once(':').ok_or(ListenError)?;
         let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
-        // Parsed as a socket address, so that an IPv6 address needs its brackets.
-        let start: SocketAddr = format!("{address}:{first}")
-            .parse()
-            .map_err(|_| ListenError)?;
-        let last: u16 = last.parse().map_err(|_| ListenError)?;
-        if last < start.port() || (start.port() == 0 && last != 0) {
+        let port = |text: &str| text.parse::<u16>().map_err(|_| ListenError);
+        let (first, last) = (port(first)?, port(last)?);
+        if last < first || (first == 0 && last != 0) {
             return Err(ListenError);
         }
+        // Parsed as a socket address, so that an IPv6 address needs its brackets.
+        let at = match format!("{address}:{first}").parse::<SocketAddr>() {
+            Ok(start) => Where::Ip(start.ip()),
+            Err(_) if is_name(address) => Where::Name(address.to_owned()),
+            Err(_) => return Err(ListenError),
+        };
         Ok(Listen {
-            ip: start.ip(),
-            ports: (start.port(), last),
+            at,
+            ports: (first, last),
         })
     }
 }
 
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", SocketAddr::new(self.ip, self.ports.0))?;
+        match &self.at {
+            Where::Ip(ip) => write!(f, "{}", SocketAddr::new(*ip, self.ports.0))?,
+            Where::Name(name) => write!(f, "{name}:{}", self.ports.0)?,
+        }
         if self.ports.1 != self.ports.0 {
             write!(f, "-{}", self.ports.1)?;
         }
         Ok(())
     }
+}
+
+/// Whether that may be the name of a computer: its last part is no number, as that of an address is.
+fn is_name(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let last = text.trim_end_matches('.').rsplit('.').next().unwrap_or("");
+    text.chars().all(fits) && last.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
 /// A host's name is part of commands, of file names and of output in columns.
@@ -290,10 +316,14 @@ mod tests {
         assert_eq!(listen("127.0.0.1:0"), Ok((0, 0)));
         assert_eq!(listen("127.0.0.1:7170"), Ok((7170, 7170)));
         assert_eq!(listen("[::1]:7170-7180"), Ok((7170, 7180)));
+        assert_eq!(listen("node1:7170-7180"), Ok((7170, 7180)));
+        assert_eq!(listen("node1.example.org:0"), Ok((0, 0)));
         for bad in [
             "",
             "7170",
-            "x:1",
+            ":1",
+            "1.2.3:1",
+            "two words:1",
             "::1:7170-1",
             "1.2.3.4:9-8",
             "1.2.3.4:70000",

@@ -94,10 +94,18 @@ impl Dir {
     /// # Errors
     /// What the system says.
     pub fn publish_address(&self, address: &str) -> anyhow::Result<()> {
-        let file = self.path.join(ADDRESS_FILE);
-        write_whole(&file, format!("{address}\n").as_bytes())
-            .with_context(|| format!("cannot write {}", file.display()))
+        write_address(&self.path, address)
     }
+}
+
+/// Likewise, in the folder `dir` of a daemon.
+///
+/// # Errors
+/// What the system says.
+pub fn write_address(dir: &Path, address: &str) -> anyhow::Result<()> {
+    let file = dir.join(ADDRESS_FILE);
+    write_whole(&file, format!("{address}\n").as_bytes())
+        .with_context(|| format!("cannot write {}", file.display()))
 }
 
 impl Drop for Dir {

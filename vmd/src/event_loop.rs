@@ -8,6 +8,7 @@
 //! wait, and nothing touches a disk.
 
 use crate::{
+    arrival::Arrival,
     bucket::Pusher,
     clock,
     consoles::Consoles,
@@ -61,6 +62,8 @@ pub struct Parts {
     pub outbox: Outbox,
     /// Who this daemon is to others.
     pub identity: Identity,
+    /// How it gets into its machine.
+    pub arrival: Arrival,
     /// The port of other daemons.
     pub link_listener: TcpListener,
     /// The socket of tasks and consoles.
@@ -88,6 +91,7 @@ pub struct EventLoop {
     consoles: Consoles,
     moves: Moves,
     coordinators: Coordinators,
+    arrival: Arrival,
     daemon: Daemon,
     outbox: Outbox,
     lease: LeaseTimer,
@@ -130,6 +134,7 @@ impl EventLoop {
             processes: Processes::new(parts.spawner, waker)
                 .context("cannot look after processes")?,
             consoles: Consoles::default(),
+            arrival: parts.arrival,
             daemon: parts.daemon,
             outbox: parts.outbox,
             lease: LeaseTimer::new().context("no timer for the lease")?,
@@ -233,6 +238,7 @@ impl EventLoop {
                 Source::Link(place) => {
                     let more = self.links.serve(place, context);
                     self.take_images();
+                    self.take_joins();
                     more
                 }
                 Source::Interrupt(place) => self.hear_reports(place),
@@ -352,6 +358,7 @@ impl EventLoop {
         }
         self.locals.tick(&mut self.context);
         self.links.tick(&mut self.context);
+        self.arrival.look(&self.daemon, &mut self.context);
         self.processes.tick(&mut self.context);
         self.moves.tick(&self.processes, &mut self.context);
         self.step_all();
@@ -417,6 +424,12 @@ impl EventLoop {
             Output::Connect(host, addr) => self.links.connect(host, &addr, context),
             Output::Disconnect(host) => self.links.disconnect(host, context),
             Output::Joiner(conn, frame) => self.links.send_to_joiner(conn, frame, context),
+            Output::Linked => self.arrival.linked(),
+            Output::NotLinked(hosts) => self.arrival.not_linked(&hosts, &self.links, context),
+            Output::Address(addr) => {
+                let (daemon, links) = (&self.daemon, &mut self.links);
+                self.arrival.told(&addr, daemon, links, context);
+            }
             Output::Welcome {
                 conn,
                 tid,
@@ -628,7 +641,7 @@ impl EventLoop {
                 }
             }
             Output::Note(text) => log::info!("{text}"),
-            Output::End(result) => self.ended = Some(result),
+            Output::End(result) => self.ended = Some(self.arrival.end(result, &self.links)),
         }
     }
 

@@ -2,11 +2,13 @@
 //! answered.
 //!
 //! This comes before the event loop and may block: the daemon serves nobody yet. The connection is
-//! given up after the answer; the links to other daemons are made by the event loop. What may pass
+//! given up after the answer; the links to other daemons are made by the event loop. Of a name all
+//! addresses are tried. What may pass
 //! (the other daemon starts at the same time, the machine is between two leaders) is tried again
 //! for a while; what will not (another secret, a refusal) is an error at once.
 
 use crate::{
+    interfaces,
     secret::Secret,
     secure::{Mode, SEALED_MAX, Secure, SecureError},
     sockets::tune_link,
@@ -38,6 +40,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub struct Joiner<'a> {
     /// `HOST:PORT` of a daemon of the machine.
     pub target: &'a str,
+    /// Where this daemon itself listens.
+    pub listening: SocketAddr,
     /// The machine's secret.
     pub secret: &'a Secret,
     /// Encrypted links or not.
@@ -61,6 +65,13 @@ enum AttemptError {
     Io(#[from] io::Error),
     #[error("it did not answer in time")]
     Late,
+    #[error(
+        "that is this daemon itself: give --join an address of the machine's daemon that leads \
+         there from here"
+    )]
+    Oneself,
+    #[error("{0} (an address of this computer, where nobody listens on that port)")]
+    Here(io::Error),
 }
 
 impl From<FrameError> for AttemptError {
@@ -77,7 +88,8 @@ impl From<vm_wire::CodecError> for AttemptError {
 
 impl AttemptError {
     fn may_pass(&self) -> bool {
-        matches!(self, AttemptError::Io(_) | AttemptError::Late)
+        use AttemptError::{Here, Io, Late};
+        matches!(self, Io(_) | Late | Here(_))
     }
 }
 
@@ -94,44 +106,89 @@ impl Joiner<'_> {
         let end = Instant::now() + JOIN_TIME;
         let mut told = false;
         loop {
-            let attempt = self.attempt(end, &facts)?;
-            match attempt {
-                Ok(joined) => return Ok(joined),
-                Err(error) if error.may_pass() && Instant::now() + PAUSE < end => {
-                    if !told {
-                        log::warn!("{} cannot be joined yet, trying on: {error}", self.target);
-                        told = true;
-                    }
-                    thread::sleep(PAUSE);
+            let mut failed = Vec::new();
+            for address in self.addresses()? {
+                match self.attempt(address, end, &facts)? {
+                    Ok(joined) => return Ok(joined),
+                    Err(error) => failed.push((address, error)),
                 }
-                Err(error) => bail!("cannot join the machine of {}: {error}", self.target),
             }
+            // Whoever has answered and said no stands for all addresses of the name.
+            let says_no = |error: &AttemptError| {
+                !(error.may_pass() || matches!(error, AttemptError::Oneself))
+            };
+            let again = failed.iter().any(|(_, error)| error.may_pass())
+                && !failed.iter().any(|(_, error)| says_no(error));
+            let why = self.reasons(&failed);
+            if !again || Instant::now() + PAUSE >= end {
+                bail!("cannot join the machine of {}: {why}", self.target);
+            }
+            if !told {
+                log::warn!("{} cannot be joined yet, trying on: {why}", self.target);
+                told = true;
+            }
+            thread::sleep(PAUSE);
         }
     }
 
-    /// One attempt; the outer error is about what this host says of itself, or the name.
-    fn attempt(
-        &self,
-        end: Instant,
-        facts: impl Fn(IpAddr) -> anyhow::Result<HostFacts>,
-    ) -> anyhow::Result<Result<(Joined, HostFacts), AttemptError>> {
-        let mut addresses = self
+    /// All addresses of the name, each once.
+    fn addresses(&self) -> anyhow::Result<Vec<SocketAddr>> {
+        let found = self
             .target
             .to_socket_addrs()
             .with_context(|| format!("--join {}: no such host", self.target))?;
-        let Some(address) = addresses.next() else {
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        for address in found {
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        if addresses.is_empty() {
             bail!("--join {}: the host has no address", self.target);
+        }
+        Ok(addresses)
+    }
+
+    /// Why the attempts failed; with the address where the user has named a name.
+    fn reasons(&self, failed: &[(SocketAddr, AttemptError)]) -> String {
+        let is_number = self.target.parse::<SocketAddr>().is_ok();
+        let reason = |(address, error): &(SocketAddr, AttemptError)| match is_number {
+            true => error.to_string(),
+            false => format!("{address}: {error}"),
         };
+        failed.iter().map(reason).collect::<Vec<_>>().join("; ")
+    }
+
+    /// One attempt; the outer error is about what this host says of itself.
+    fn attempt(
+        &self,
+        address: SocketAddr,
+        end: Instant,
+        facts: impl Fn(IpAddr) -> anyhow::Result<HostFacts>,
+    ) -> anyhow::Result<Result<(Joined, HostFacts), AttemptError>> {
+        let is_here = interfaces::kind(&interfaces::own(), address.ip()).is_some();
+        if is_here && self.is_own(address) {
+            return Ok(Err(AttemptError::Oneself));
+        }
         let connected = TcpStream::connect_timeout(&address, CONNECT_TIME)
             .and_then(|stream| Ok((stream.local_addr()?.ip(), stream)));
         match connected {
             Ok((seen, stream)) => {
-                let facts = facts(seen)?;
+                let facts = facts(seen.to_canonical())?;
                 let result = self.ask(stream, address, end, &facts);
                 Ok(result.map(|joined| (joined, facts)))
             }
+            Err(error) if is_here && error.kind() == io::ErrorKind::ConnectionRefused => {
+                Ok(Err(AttemptError::Here(error)))
+            }
             Err(error) => Ok(Err(error.into())),
         }
+    }
+
+    /// Whether this daemon listens at an address of this computer.
+    fn is_own(&self, address: SocketAddr) -> bool {
+        let (ip, own) = (address.ip().to_canonical(), self.listening.ip());
+        address.port() == self.listening.port() && (own.is_unspecified() || own == ip)
     }
 
     fn ask(

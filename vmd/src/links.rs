@@ -23,7 +23,7 @@ use anyhow::bail;
 use mio::net::{TcpListener, TcpStream};
 use slab::Slab;
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt, io,
     net::{IpAddr, Shutdown, SocketAddr},
     os::fd::OwnedFd,
@@ -66,6 +66,23 @@ pub struct Links {
     plain: Vec<u8>,
     /// Connections that bring images, with their tickets.
     images: Vec<(u64, OwnedFd)>,
+    /// What daemons that want to join have said.
+    joins: Vec<Asked>,
+    /// Of each host to which there is no link: at which address it was tried last, and why there is none.
+    failures: BTreeMap<HostId, (String, String)>,
+}
+
+/// What a daemon that wants to join has said.
+#[derive(Debug)]
+pub struct Asked {
+    /// Its connection.
+    pub conn: ConnId,
+    /// A Join.
+    pub frame: Frame,
+    /// Where it comes from, and where it has reached this daemon.
+    pub from: IpAddr,
+    /// See [`Asked::from`].
+    pub reached: IpAddr,
 }
 
 impl Links {
@@ -96,6 +113,8 @@ impl Links {
             offences: Tally::default(),
             plain: Vec::new(),
             images: Vec::new(),
+            joins: Vec::new(),
+            failures: BTreeMap::new(),
         })
     }
 
@@ -104,6 +123,8 @@ impl Links {
         for _ in 0..ACCEPT_BATCH {
             match self.listener.accept() {
                 Ok((socket, addr)) => {
+                    // An address of IPv4 that came to a socket of IPv6 is one nevertheless.
+                    let addr = SocketAddr::new(addr.ip().to_canonical(), addr.port());
                     self.receive(socket, addr, context);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
@@ -126,7 +147,7 @@ impl Links {
     fn receive(&mut self, socket: TcpStream, addr: SocketAddr, context: &mut Context) {
         match self.add(socket, addr, None, context) {
             Ok(id) => {
-                let gives_way = self.strangers.admit(id, addr.ip().to_canonical());
+                let gives_way = self.strangers.admit(id, addr.ip());
                 self.give_way(gives_way, context);
             }
             Err(error) => {
@@ -154,6 +175,42 @@ impl Links {
         if self.offences.count(context.now) {
             log::warn!("{text} (the {}. so far)", self.offences.total());
         }
+    }
+
+    /// Notes why a connection that was to be a link is none.
+    fn failed(&mut self, place: usize, why: &dyn fmt::Display) {
+        let conn = &self.table[place];
+        if let Some(host) = conn.wanted
+            && conn.state != State::Leaving
+        {
+            let failure = (conn.addr.to_string(), why.to_string());
+            self.failures.insert(host, failure);
+        }
+    }
+
+    /// Why there is no link to these hosts, as far as that is known, for people.
+    pub fn why_not(&self, hosts: &[HostId]) -> String {
+        let why = |host: &HostId| {
+            let (addr, why) = self.failures.get(host)?;
+            Some(format!("{host} at {addr}: {why}"))
+        };
+        hosts.iter().filter_map(why).collect::<Vec<_>>().join("; ")
+    }
+
+    /// The hosts to which links were tried and could not be made.
+    pub fn unreached(&self) -> Vec<HostId> {
+        self.failures.keys().copied().collect()
+    }
+
+    /// Whether that connection is one of a daemon that wants to join.
+    pub fn is_joiner(&self, conn: ConnId) -> bool {
+        let place = self.places.get(&conn);
+        place.is_some_and(|place| self.table[*place].state == State::Joiner)
+    }
+
+    /// What daemons that want to join have said since the last question.
+    pub fn take_joins(&mut self) -> Vec<Asked> {
+        std::mem::take(&mut self.joins)
     }
 
     /// A connection was handed on that brings an image which nobody awaits.
@@ -203,6 +260,8 @@ impl Links {
             });
         if let Err(error) = result {
             log::warn!("no connection to {host} at {addr}: {error}");
+            let why = error.to_string();
+            self.failures.insert(host, (addr.to_owned(), why));
             context.inbox.push_back(Input::LinkDown(host));
         }
     }
@@ -210,6 +269,7 @@ impl Links {
     /// Closes the link to `host`.
     pub fn disconnect(&mut self, host: HostId, context: &mut Context) {
         self.strangers.forget(host);
+        self.failures.remove(&host);
         for conn in self.pairing.forget(host) {
             self.close_id(conn, context);
         }
@@ -235,6 +295,7 @@ impl Links {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) | Err(error) => {
                     log::debug!("no connection to {}: {error}", conn.addr);
+                    self.failed(place, &error);
                     self.close(place, context);
                     return;
                 }
@@ -333,12 +394,20 @@ impl Links {
                     context.inbox.push_back(Input::Peer(host, frame));
                 }
                 State::Joiner if op == Op::Join => {
-                    context.inbox.push_back(Input::Joiner(conn.id, frame));
+                    let local = conn.socket.local_addr();
+                    let reached = local.map_or(conn.addr, |local| local).ip().to_canonical();
+                    self.joins.push(Asked {
+                        conn: conn.id,
+                        frame,
+                        from: conn.addr.ip(),
+                        reached,
+                    });
                 }
                 State::Stranger if op == Op::Hello => self.introduce(place, &frame, context)?,
                 State::Stranger | State::Up(_) if op == Op::Refused => {
                     let (addr, why) = (conn.addr, Refused::read(&frame)?.why);
                     self.tell(&format_args!("{addr} refuses this daemon: {why}"), context);
+                    self.failed(place, &format_args!("it refuses this daemon: {why}"));
                     self.close(place, context);
                 }
                 _ => bail!("{op:?} may not come from here"),
@@ -365,6 +434,7 @@ impl Links {
                     return Ok(());
                 }
                 conn.state = State::Up(host);
+                self.failures.remove(&host);
                 let from = addr.ip().to_canonical();
                 self.strangers.knows(host, KnownBy::Seen, from);
                 let verdict = self.pairing.up(host, id, maker);
@@ -379,6 +449,11 @@ impl Links {
             Err(why) => {
                 let text = format_args!("{} ({addr}) is refused: {why}", hello.name);
                 self.tell(&text, context);
+                let ours = (Some(self.identity.machine), self.identity.host);
+                match (hello.machine, hello.host) == ours {
+                    true => self.failed(place, &"this address leads to this daemon itself"),
+                    false => self.failed(place, &why),
+                }
                 self.leave_with(place, &Refused { why }.frame(), context);
             }
         }
@@ -399,6 +474,7 @@ impl Links {
     fn offend(&mut self, place: usize, error: &anyhow::Error, context: &mut Context) {
         let (addr, state) = (self.table[place].addr, self.table[place].state);
         let text = format_args!("the connection with {addr} was cut off: {error:#}");
+        self.failed(place, &format_args!("{error:#}"));
         match state {
             // A host of the machine: it is rare, and always worth a line.
             State::Up(_) => log::warn!("{text}"),
@@ -562,7 +638,14 @@ impl Links {
                     let error = anyhow::anyhow!("it did not prove in time who it is");
                     self.offend(place, &error, context);
                 }
-                _ => self.close(place, context),
+                before => {
+                    match before {
+                        State::Connecting => self.failed(place, &"it does not answer"),
+                        State::Stranger => self.failed(place, &"it did not prove who it is"),
+                        _ => {}
+                    }
+                    self.close(place, context);
+                }
             }
         }
         if let Some(silent) = self.offences.tick(context.now) {

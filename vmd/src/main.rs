@@ -1,8 +1,8 @@
 //! `vmd`, the daemon of the virtual parallel machine: one per host.
 //!
 //! This crate is the I/O shell around [`vm_machine::Daemon`], which decides everything. Reading
-//! order: [`args`], [`dir`] and [`mod@secret`] (what a daemon starts with), [`join`] and [`address`]
-//! (how it gets into a machine), then [`event_loop`] and what it drives: [`locals`] (tasks and
+//! order: [`args`], [`dir`] and [`mod@secret`] (what a daemon starts with), [`join`], [`address`],
+//! [`interfaces`], [`reach`] and [`arrival`] (how it gets into a machine, and others), then [`event_loop`] and what it drives: [`locals`] (tasks and
 //! consoles), [`links`] with [`secure`] and [`hello`] (other daemons), [`queue`] (everything that
 //! is sent), [`processes`] with [`spawn`] and [`streams`] (the tasks' processes), [`lease`].
 //!
@@ -14,7 +14,10 @@ mod dir;
 mod secret;
 
 mod address;
+mod arrival;
+mod interfaces;
 mod join;
+mod reach;
 
 mod clock;
 mod context;
@@ -65,6 +68,7 @@ mod logging;
 
 use anyhow::{Context as _, bail};
 use args::{Args, OnTerm};
+use arrival::Arrival;
 use bucket::Pusher;
 use clap::Parser as _;
 use dir::Dir;
@@ -73,6 +77,7 @@ use hello::Identity;
 use join::{JOIN_TIME, Joiner};
 use logging::{Log, LogFile, Sink};
 use program::ProgramPath;
+use reach::Reach;
 use secret::{ENV_SECRET, Secret};
 use secure::Mode;
 use spawn::Spawner;
@@ -83,7 +88,7 @@ use std::{
 use vm_bucket::CREDENTIALS;
 use vm_machine::Outbox;
 use vm_machine::{Daemon, DaemonConfig};
-use vm_wire::{HostId, MachineId, agreed::HostFacts, place};
+use vm_wire::{HostId, MachineId, agreed::HostFacts, limits::LINK_TIME, place};
 
 fn main() -> ExitCode {
     if let Some(result) = transfer::run_if_asked()
@@ -125,12 +130,7 @@ fn serve(args: &Args) -> anyhow::Result<()> {
     }
     let dir = Dir::take(&folder(args))?;
     let log = start_log(args, &dir)?;
-    let result = start(args, &dir).and_then(|event_loop| {
-        if args.detached {
-            detach::tell(Ok(()))?;
-        }
-        event_loop.run()
-    });
+    let result = start(args, &dir).and_then(EventLoop::run);
     if let Err(error) = &result
         && (args.detached || args.log_file.is_some())
     {
@@ -140,7 +140,6 @@ fn serve(args: &Args) -> anyhow::Result<()> {
     result
 }
 
-fn folder(args: &Args) -> PathBuf {
 /// The folder of checkpoints: the one given; or, where the user has chosen the daemon's folder, one in
 /// that; else one that outlives logins, which hosts with a home in common share.
 ///
@@ -179,6 +178,7 @@ fn store_root(args: &Args, dir: &Dir, host: &str) -> anyhow::Result<PathBuf> {
     Ok(root)
 }
 
+fn folder(args: &Args) -> PathBuf {
     args.dir.clone().unwrap_or_else(|| {
         let uid = rustix::process::geteuid().as_raw();
         place::default_dir(
@@ -240,8 +240,14 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
     };
     let link_listener = address::listen(&args.listen)?;
     let listening = link_listener.local_addr()?;
-    let facts = |seen: IpAddr| -> anyhow::Result<HostFacts> {
-        let addr = address::advertised(args.advertise.as_deref(), listening, || seen)?;
+    let reach = Reach {
+        learns: address::learns(args.advertise.as_deref(), listening),
+    };
+    let facts = |seen: Option<IpAddr>| -> anyhow::Result<HostFacts> {
+        // Loopback leads everybody to himself.
+        let seen = seen.filter(|seen| !seen.is_loopback());
+        let seen = || seen.unwrap_or_else(|| address::best(listening));
+        let addr = address::advertised(args.advertise.as_deref(), listening, seen)?;
         Ok(HostFacts {
             name: name.clone(),
             addr: addr.to_string(),
@@ -257,6 +263,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
         quota: args.store_quota.unwrap_or(0),
         local: args.store_local,
     };
+    log::info!("checkpoints are in {}", store.root.display());
     let pusher = match &args.store_bucket {
         Some(url) => {
             let endpoint = args.store_endpoint.as_deref();
@@ -267,7 +274,6 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
     let nonce = secret::random_u64();
     let config = |facts: &HostFacts| DaemonConfig {
         seed: secret::random_u64(),
-    log::info!("checkpoints are in {}", store.root.display());
         release: env!("CARGO_PKG_VERSION").to_owned(),
         drain_at_stop: match args.on_term {
             OnTerm::Leave => None,
@@ -278,13 +284,14 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
         clock_ms: clock::origin_ms(),
         work_dir: work_dir.clone(),
         store: store.root.to_string_lossy().into_owned(),
+        link_time: Some(LINK_TIME),
         ..DaemonConfig::new(facts.clone(), nonce)
     };
     let mut outbox = Outbox::new();
     let (daemon, machine, host, facts) = match &args.join {
         None => {
             let machine = MachineId::from_bits(secret::random_u64() as u32);
-            let facts = facts(address::outward(listening))?;
+            let facts = facts(None)?;
             let daemon = Daemon::found(clock::now(), machine, config(&facts), &mut outbox);
             log::info!(
                 "{name} founds machine {machine}; join it with --join {}",
@@ -295,6 +302,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
         Some(target) => {
             let joiner = Joiner {
                 target,
+                listening,
                 secret: &secret,
                 mode,
                 nonce,
@@ -304,7 +312,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
             if args.detached {
                 detach::note(&trying);
             }
-            let (joined, facts) = joiner.join(facts)?;
+            let (joined, facts) = joiner.join(|seen| facts(Some(seen)))?;
             let (machine, host) = (joined.snapshot.machine, joined.host);
             let daemon = Daemon::joined(clock::now(), config(&facts), &joined, &mut outbox)
                 .context("the machine's state cannot be read")?;
@@ -322,6 +330,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
             secret,
             mode,
         },
+        arrival: Arrival::new(reach, listening, dir.path().to_owned(), args.detached),
         link_listener,
         local_listener: dir.listen()?,
         spawner,

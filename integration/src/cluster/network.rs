@@ -75,6 +75,16 @@ impl Network {
         format!("10.97.0.{}", index + 1)
     }
 
+    /// Has `ip` do on host `index` what the words say.
+    ///
+    /// # Errors
+    /// What it said.
+    pub fn configure(&self, index: usize, words: &str) -> io::Result<()> {
+        let namespace = self.namespace(index);
+        let words: Vec<&str> = words.split_whitespace().collect();
+        ip(&[&["-n", &namespace], &words[..]].concat())
+    }
+
     /// A command that runs `program` on host `index`; it is exec'ed, so its process is the child.
     pub fn command(&self, index: usize, program: &Path) -> Command {
         let mut command = Command::new("ip");

@@ -57,6 +57,8 @@ pub enum Applied {
         /// What it drew at its start.
         nonce: u64,
     },
+    /// A host is reached at another address.
+    HostAddress(HostId),
     /// The host's tasks are to leave.
     HostDraining(HostId),
     /// The host takes tasks again.

@@ -55,6 +55,8 @@ pub enum Input {
     Peer(HostId, Frame),
     /// A frame came from an authenticated daemon that has no host number yet.
     Joiner(ConnId, Frame),
+    /// Other hosts reach this one at that address, not at the one that they were told.
+    Address(String),
     /// A process of this host wants to be a task; `pid` is what the kernel says.
     Enrol {
         /// Its data socket.
@@ -167,6 +169,15 @@ pub enum Output {
     Disconnect(HostId),
     /// Send over the link to a host; dropped if there is none.
     Peer(HostId, Frame),
+    /// This host has arrived: there are links to the others. Said once, if [`DaemonConfig::link_time`]
+    /// is set.
+    ///
+    /// [`DaemonConfig::link_time`]: crate::DaemonConfig::link_time
+    Linked,
+    /// To these there is none after that time.
+    NotLinked(Vec<HostId>),
+    /// This host is told to others at that address from now on.
+    Address(String),
     /// Send to a joiner; after a `Refused` its connection is closed.
     Joiner(ConnId, Frame),
     /// The connection is a task's data socket from now on; the Welcome goes first, with the

@@ -36,6 +36,13 @@ pub enum Change {
         /// What the host says of itself.
         facts: HostFacts,
     },
+    /// A host is reached at another address than it said. Void unless it is in the machine.
+    HostAddress {
+        /// The host.
+        host: HostId,
+        /// `address:port`.
+        addr: String,
+    },
     /// The host's tasks are to leave: none are placed there or moved there any more. Void if the
     /// host takes no tasks anyway, or no other host does and they are not to be suspended.
     HostDraining {

@@ -227,6 +227,11 @@ pub const BACKLOG: i32 = 1_024;
 pub const OFFENCES_TOLD: u32 = 10;
 /// See [`OFFENCES_TOLD`].
 pub const OFFENCES_TIME: Duration = Duration::from_secs(60);
+/// How long a daemon that was let into a machine makes links to the other hosts, before it says that
+/// it cannot, and leaves. Longer than it takes to notice that one of them is lost.
+pub const LINK_TIME: Duration = Duration::from_secs(10);
+/// To so many hosts, those of the lowest numbers, it makes links at its start.
+pub const LINKED_AT_START: usize = 16;
 /// Requests of one console that are under way.
 pub const CONSOLE_REQUESTS_MAX: usize = 64;
 /// How long the listing of tasks waits for other hosts to say what theirs use.
@@ -295,6 +300,8 @@ const _: () = assert!(
     LEASE.as_millis()
         > 2 * BEAT.as_millis() + 2 * ELECTION_TICKS.1 as u128 * TICK.as_millis() + ROUND_MS
 );
+// A host that is lost is no reason for another one not to arrive.
+const _: () = assert!(DETECTION_PROMISE.as_millis() < LINK_TIME.as_millis());
 // A connection that proves nothing is given up, and another one made, within a lease.
 const _: () = assert!(2 * HANDSHAKE_TIME.as_millis() + ROUND_MS < LEASE.as_millis());
 // A dead leader is noticed within the promise: election, lease, margin, commit.

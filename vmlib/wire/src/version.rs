@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 /// The version that this build speaks best.
-pub const CURRENT: u16 = 2;
+pub const CURRENT: u16 = 3;
 /// The oldest version that this build still speaks.
-pub const OLDEST: u16 = 2;
+pub const OLDEST: u16 = 3;
 
 /// The inclusive range of versions that one end can speak; each end sends its own first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

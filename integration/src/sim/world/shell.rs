@@ -113,7 +113,10 @@ impl World {
                 generation,
             } => return self.begin(slot, tid, incarnation, generation),
             Output::Discard(tid) => self.discard(slot, tid),
-            Output::StandardInput(..)
+            Output::Linked
+            | Output::NotLinked(_)
+            | Output::Address(_)
+            | Output::StandardInput(..)
             | Output::Resize(..)
             | Output::LogOutput(..)
             | Output::Attach(..)

@@ -49,6 +49,18 @@ impl Agreed {
         }
         match change {
             Change::HostJoin { nonce, facts } => applied.push(self.join(*nonce, facts)?),
+            Change::HostAddress { host, addr } => {
+                if addr.is_empty() || addr.len() > limits::PATH_MAX {
+                    return Err(Void::Malformed);
+                }
+                let found = self.hosts.get_mut(host).filter(|found| found.is_present());
+                found
+                    .ok_or(Void::NoHost(*host))?
+                    .facts
+                    .addr
+                    .clone_from(addr);
+                applied.push(Applied::HostAddress(*host));
+            }
             Change::HostDraining { host, suspend } => {
                 let other =
                     |(id, found): (&HostId, &Host)| id != host && found.phase == HostPhase::Living;

@@ -400,6 +400,12 @@ impl Agreed {
             host: *host,
             nonce: new.nonce,
         }));
+        let moved_to = |(id, host): &(HostId, &Host)| {
+            let before = self.host(*id);
+            before.is_some_and(|before| before.facts.addr != host.facts.addr)
+        };
+        let readdressed = later.hosts().filter(moved_to);
+        changes.extend(readdressed.map(|(id, _)| Applied::HostAddress(id)));
         let revived = self.revived_in(later);
         let lived_on = |task: &Task| !revived.contains(&task.app);
         for (tid, task) in later

@@ -1,7 +1,10 @@
 mod suspend;
 
 use super::*;
-use vm_wire::agreed::{Entry, Revival, RevivedTask};
+use vm_wire::{
+    agreed::{Entry, Revival, RevivedTask},
+    limits,
+};
 
 const MACHINE: MachineId = MachineId::from_bits(0xbeef);
 
@@ -626,4 +629,30 @@ fn who_is_given_a_later_state_learns_what_came_back_and_what_did_not() {
     let changes = reviving.changes_to(&machine.state);
     let abandoned = |it: &Applied| matches!(it, Applied::Abandoned { generation: 5, .. });
     assert!(changes.iter().any(abandoned), "{changes:?}");
+}
+
+#[test]
+fn a_host_gets_another_address_while_it_is_in_the_machine() {
+    let mut machine = Machine::new();
+    let before = machine.state.clone();
+    let change = |addr: &str| Change::HostAddress {
+        host: HostId(2),
+        addr: addr.to_owned(),
+    };
+    let changed = [Applied::HostAddress(HostId(2))];
+    assert_eq!(machine.apply(change("10.0.0.9:1")), changed);
+    let facts = |machine: &Machine| {
+        machine
+            .state
+            .host(HostId(2))
+            .map(|it| it.facts.addr.clone())
+    };
+    assert_eq!(facts(&machine).as_deref(), Some("10.0.0.9:1"));
+    // A daemon that missed the entry learns it of a later state.
+    assert!(before.changes_to(&machine.state).contains(&changed[0]));
+    assert_eq!(machine.void(change("")), Void::Malformed);
+    let long = "1".repeat(limits::PATH_MAX + 1);
+    assert_eq!(machine.void(change(&long)), Void::Malformed);
+    machine.apply(Change::HostDead(HostId(2)));
+    assert_eq!(machine.void(change("10.0.0.8:1")), Void::NoHost(HostId(2)));
 }

@@ -93,6 +93,7 @@ impl Daemon {
                 self.forward(frame, false, out);
             }
         }
+        self.review_arrival(out);
     }
 
     pub(super) fn on_link_down(&mut self, host: HostId, out: &mut Outbox) {

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `traffic` | where frames between tasks go: the hot path, and all that is not |
 //! | `links` | which links there shall be, and what follows when one is made or broken |
+//! | `arrival` | when a host that has joined is there; where it is reached |
 //! | `tasks` | the table of the processes here; how a process becomes a task |
 //! | `requests` | what a task asks; each request is answered once, a repeated one likewise |
 //! | `spawn` | tasks that are asked for here, tasks that are ordered here |
@@ -47,6 +48,7 @@
 
 mod absent;
 mod answers;
+mod arrival;
 mod arriving;
 mod asked;
 mod check;
@@ -154,6 +156,9 @@ pub struct DaemonConfig {
     pub store: String,
     /// The time of day at the shell's [`Time`] 0: milliseconds since 1970.
     pub clock_ms: u64,
+    /// Whether it makes links at once to the hosts of the machine that it was let into, and within which
+    /// time it has to have them ([`Output::Linked`](crate::Output::Linked)).
+    pub link_time: Option<Duration>,
     /// For the log.
     pub agreement: AgreementConfig,
 }
@@ -173,6 +178,7 @@ impl DaemonConfig {
             suspended_for_ms: 0,
             work_dir: None,
             store: String::new(),
+            link_time: None,
             clock_ms: 0,
             agreement: AgreementConfig::default(),
         }
@@ -182,6 +188,8 @@ impl DaemonConfig {
 /// Something that is due at a time of the daemon's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
+    /// This host has to have links.
+    Arrival,
     /// Make the link to a host again.
     Reconnect(HostId),
     /// A task waited long enough for the log to know whom its request is about.
@@ -346,6 +354,8 @@ pub struct Daemon {
     frames: VecDeque<Frame>,
     /// Whether the endpoint may have got a message.
     mail: bool,
+    /// To which hosts this one has to have links before it has arrived.
+    arrival: Option<BTreeSet<HostId>>,
     /// Nothing is decided any more.
     over: bool,
 }
@@ -459,11 +469,13 @@ impl Daemon {
             decisions: VecDeque::new(),
             frames: VecDeque::new(),
             mail: false,
+            arrival: None,
             over: false,
         };
         daemon.take_part_in_cuts(out);
         daemon.review_recoveries(out);
         daemon.review_suspensions(out);
+        daemon.arrive(out);
         daemon.tick(out);
         daemon.settle(out);
         daemon
@@ -472,6 +484,11 @@ impl Daemon {
     /// This daemon's part in the agreement, to be looked at.
     pub fn agreement(&self) -> &Agreement {
         &self.agreement
+    }
+
+    /// The hosts to which there are links.
+    pub fn linked(&self) -> Vec<HostId> {
+        self.routes.links().collect()
     }
 
     /// What was counted so far.
@@ -514,6 +531,7 @@ impl Daemon {
             Input::LinkUp(host) => self.on_link_up(host, out),
             Input::LinkDown(host) => self.on_link_down(host, out),
             Input::Joiner(conn, frame) => self.on_joiner(conn, &frame, out),
+            Input::Address(addr) => self.on_address(addr),
             Input::Enrol { conn, pid, enrol } => self.on_enrol(conn, pid, enrol, out),
             Input::TaskGone(tid) => self.on_task_gone(tid),
             Input::ProcessEnded(tid, status) => self.on_process_ended(tid, status, out),
@@ -567,6 +585,7 @@ impl Daemon {
         {
             self.timers.pop_first();
             match timer {
+                Timer::Arrival => self.on_arrival_due(out),
                 Timer::Reconnect(host) => self.on_reconnect(host, out),
                 Timer::Parked(tid, request) => self.on_parked_too_long(tid, request, out),
                 Timer::Listing(question) => self.on_listing_over(question, out),
@@ -643,6 +662,7 @@ impl Daemon {
                 self.review_recoveries(out);
                 self.review_suspensions(out);
             }
+            Applied::HostAddress(host) => self.on_host_address(host, out),
             Applied::HostDraining(host) => self.on_host_draining(host),
             Applied::HostResumed(host) => {
                 self.on_host_resumed(host, out);
@@ -656,6 +676,7 @@ impl Daemon {
             }
             Applied::HostGone(host) | Applied::HostDead(host) => {
                 self.on_host_lost(host, out);
+                self.review_arrival(out);
                 self.review_coordinators(out);
                 self.review_recoveries(out);
                 self.review_suspensions(out);

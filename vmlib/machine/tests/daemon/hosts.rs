@@ -7,6 +7,7 @@ use vm_wire::{
     HostId,
     agreed::ExitStatus,
     console::{Answer, HostState, Request},
+    limits,
     peer::DrainWay,
     task::{FailKind, Place, Watched},
 };
@@ -227,4 +228,62 @@ fn a_minority_ends_its_tasks_and_itself() {
     assert!(!world.is_alive(lonely));
     world.run_for(Duration::from_secs(2));
     assert_eq!(states(&mut world, 1)[2], HostState::Dead);
+}
+
+#[test]
+fn a_host_has_arrived_once_it_has_links_to_the_others() {
+    let mut world = World::new(2);
+    world.link_time = Some(limits::LINK_TIME);
+    assert_eq!(world.join(HostId(1), "n3"), Ok(HostId(3)));
+    let arrived = "h3 has arrived".to_owned();
+    world.run_until("the arrival", |world| world.noted.contains(&arrived));
+    for other in [1, 2] {
+        let routes = world.daemon(3).linked();
+        assert!(routes.contains(&HostId(other)), "{routes:?}");
+    }
+}
+
+#[test]
+fn a_host_that_does_not_reach_another_one_is_told_which() {
+    let mut world = World::new(2);
+    world.link_time = Some(limits::LINK_TIME);
+    world.cut(2, 3, true);
+    assert_eq!(world.join(HostId(1), "n3"), Ok(HostId(3)));
+    world.run_for(limits::LINK_TIME - Duration::from_millis(100));
+    let told = |world: &World| {
+        let about = |note: &&String| note.starts_with("h3 ");
+        world
+            .noted
+            .iter()
+            .filter(about)
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    assert!(told(&world).is_empty(), "{:?}", told(&world));
+    world.run_for(Duration::from_millis(200));
+    assert_eq!(told(&world), ["h3 is not linked to [h2]"]);
+}
+
+#[test]
+fn a_host_that_is_lost_keeps_no_other_from_arriving() {
+    let mut world = World::new(3);
+    world.link_time = Some(limits::LINK_TIME);
+    world.crash(3);
+    assert_eq!(world.join(HostId(1), "n4"), Ok(HostId(4)));
+    let arrived = "h4 has arrived".to_owned();
+    world.run_until("the arrival", |world| world.noted.contains(&arrived));
+}
+
+#[test]
+fn a_host_is_reached_at_the_address_that_was_agreed_last() {
+    let mut world = World::new(3);
+    world.input(HostId(2), Input::Address("10.9.9.9:7".to_owned()));
+    let at = "h2 is at 10.9.9.9:7".to_owned();
+    world.run_until("the address", |world| world.noted.contains(&at));
+    world.run_for(Duration::from_secs(1));
+    for host in 1..=3 {
+        let state = world.daemon(host).agreement().state();
+        let addr = &state.host(HostId(2)).expect("a host").facts.addr;
+        assert_eq!(addr, "10.9.9.9:7");
+    }
 }

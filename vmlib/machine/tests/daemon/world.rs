@@ -153,6 +153,8 @@ pub struct World {
     pub drain_at_stop: Option<Duration>,
     /// Whether they suspend what cannot leave then, for 90 s.
     pub suspend_at_stop: bool,
+    /// Within which time they have to have links.
+    pub link_time: Option<Duration>,
     log_config: AgreementConfig,
 }
 
@@ -225,6 +227,7 @@ impl World {
             no_coordinators: false,
             drain_at_stop: None,
             suspend_at_stop: false,
+            link_time: None,
             log_config: AgreementConfig { log_entries_max },
         };
         let mut out = Outbox::new();
@@ -279,6 +282,7 @@ impl World {
         config.work_dir = Some(format!("/work/{name}"));
         config.drain_at_stop = self.drain_at_stop;
         config.suspend_at_stop = self.suspend_at_stop;
+        config.link_time = self.link_time;
         if self.suspend_at_stop {
             config.suspended_for_ms = 90_000;
         }
@@ -592,6 +596,12 @@ impl World {
             Output::PauseOutput(tid) => self.noted.push(format!("pause {tid}")),
             Output::ResumeOutput(tid) => self.noted.push(format!("resume {tid}")),
             Output::Lease(_) => {}
+            Output::Linked => self.noted.push(format!("{host} has arrived")),
+            Output::NotLinked(others) => {
+                self.noted
+                    .push(format!("{host} is not linked to {others:?}"));
+            }
+            Output::Address(addr) => self.noted.push(format!("{host} is at {addr}")),
             Output::Note(text) => self.noted.push(text),
             Output::End(how) => {
                 self.nodes.get_mut(&host).expect("a node").end = Some(how);

@@ -33,6 +33,13 @@ pub fn changes(visitor: &mut impl Visitor) {
             },
         ),
         (
+            "HostAddress",
+            Change::HostAddress {
+                host,
+                addr: text("10.0.0.2:7000"),
+            },
+        ),
+        (
             "HostDraining",
             Change::HostDraining {
                 host,
