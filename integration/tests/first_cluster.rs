@@ -190,6 +190,16 @@ fn the_first_cluster_of_the_guide_works_on_hosts_without_a_way_to_the_rest_of_th
     let told = ("second".to_owned(), "10.97.0.1:7171".to_owned());
     assert!(computers.hosts(&second).contains(&told));
     works(&computers, &["second"]);
+    // After a host was lost, no program runs on it as if nothing had been.
+    let pid = Computers::pid(&computers.dir(1)).expect("it runs");
+    kill_process(pid, Signal::KILL).expect("it runs");
+    let said = computers.fails(1, "vm run sh -c true");
+    let join = format!("--join {}", addresses[0]);
+    assert!(said.contains(&join) && said.contains("--found"), "{said}");
+    computers.does(
+        1,
+        "vmd --detach --found && vm run sh -c true && vm halt --yes",
+    );
 }
 
 #[test]

@@ -44,6 +44,10 @@ pub struct Args {
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_host_port)]
     pub join: Option<String>,
 
+    /// Found a new machine, also in a folder whose last daemon had joined one
+    #[arg(long, conflicts_with = "join")]
+    pub found: bool,
+
     /// Folder for the socket and the secret, mode 0700
     /// [default: $VM_DIR, or vm in $XDG_RUNTIME_DIR, or /tmp/vm-UID]
     #[arg(long, value_name = "DIR")]

@@ -7,7 +7,7 @@
 use crate::{
     address,
     context::Context,
-    detach, dir, interfaces,
+    detach, dir, interfaces, last,
     links::{Asked, Links},
     reach::{self, Asker, Reach, Verdict},
 };
@@ -166,6 +166,11 @@ impl Arrival {
         log::error!("{why}");
         self.stage = Stage::Leaving(why);
         context.inbox.push_back(Input::Stop);
+    }
+
+    /// The machine is no more: nobody can go back to it.
+    pub fn forget(&self) {
+        last::forget(&self.dir);
     }
 
     /// How the daemon ends, with what is known of why.

@@ -159,6 +159,9 @@ impl EventLoop {
         match result? {
             Ok(why) => {
                 log::info!("the daemon ends: {why}");
+                if self.daemon.agreement().state().halted() {
+                    self.arrival.forget();
+                }
                 Ok(())
             }
             Err(why) => Err(anyhow::anyhow!(why)),

@@ -17,6 +17,7 @@ mod address;
 mod arrival;
 mod interfaces;
 mod join;
+mod last;
 mod reach;
 
 mod clock;
@@ -224,6 +225,9 @@ fn secret(args: &Args, dir: &Dir) -> anyhow::Result<Secret> {
 /// Founds or joins a machine, and opens the doors.
 fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
     let name = args::host_name(args)?;
+    if args.join.is_none() && !args.found {
+        last::check(dir.path())?;
+    }
     let secret = secret(args, dir)?;
     let mode = if args.unencrypted_links {
         Mode::Plain
@@ -292,6 +296,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
         None => {
             let machine = MachineId::from_bits(secret::random_u64() as u32);
             let facts = facts(None)?;
+            last::forget(dir.path());
             let daemon = Daemon::found(clock::now(), machine, config(&facts), &mut outbox);
             log::info!(
                 "{name} founds machine {machine}; join it with --join {}",
@@ -314,6 +319,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
             }
             let (joined, facts) = joiner.join(|seen| facts(Some(seen)))?;
             let (machine, host) = (joined.snapshot.machine, joined.host);
+            last::note(dir.path(), machine, target)?;
             let daemon = Daemon::joined(clock::now(), config(&facts), &joined, &mut outbox)
                 .context("the machine's state cannot be read")?;
             log::info!("{name} ({}) is {host} of machine {machine}", facts.addr);

@@ -157,3 +157,50 @@ fn at_the_limit_of_open_files_new_connections_are_told_and_old_ones_work_on() {
     let refused = founder.count_log("the limit of open files is reached");
     assert!((1..=40).contains(&refused), "{refused}");
 }
+
+#[test]
+fn a_folder_whose_daemon_had_joined_a_machine_founds_no_other_by_itself() {
+    let founder = Daemon::start();
+    let mut second = founder.start_joined("second", |_| {});
+    let target = founder.address().expect("listening");
+    second.signal("KILL");
+    second.wait_end();
+    let found = |words: &[&str]| {
+        let mut command = Daemon::command(&second.dir());
+        let output = command
+            .args(["--detach", "--name", "second"])
+            .args(words)
+            .output();
+        let output = output.expect("vmd runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.success(), said)
+    };
+    let (done, said) = found(&[]);
+    assert!(
+        !done && said.contains(&format!("--join {target}")),
+        "{said}"
+    );
+    let (done, said) = found(&["--found"]);
+    assert!(done, "{said}");
+    let end = |dir: &std::path::Path| {
+        let pid = std::fs::read_to_string(dir.join("pid")).expect("it runs");
+        let killed = Command::new("kill").args(["-KILL", pid.trim()]).status();
+        assert!(killed.expect("kill runs").success());
+    };
+    end(&second.dir());
+    // From then on there is nothing to go back to.
+    let (done, said) = found(&[]);
+    assert!(done, "{said}");
+    end(&second.dir());
+}
+
+#[test]
+fn a_machine_that_was_halted_is_nothing_to_go_back_to() {
+    let founder = Daemon::start();
+    let mut second = founder.start_joined("second", |_| {});
+    let mut console = founder.connect();
+    ask(&mut console, &Request::Version(Offer::OURS));
+    ask(&mut console, &Request::Halt);
+    assert!(second.wait_end().success());
+    assert!(!second.dir().join("joined").exists());
+}
