@@ -8,7 +8,7 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Output, Stdio},
 };
 use tempfile::TempDir;
 use vm_integration::cluster::{binaries, client::Client, network::Network};

@@ -83,8 +83,8 @@ use secret::{ENV_SECRET, Secret};
 use secure::Mode;
 use spawn::Spawner;
 use std::{
-    env, fs::DirBuilder, io, net::IpAddr, os::unix::fs::DirBuilderExt as _, path::PathBuf,
-    process::ExitCode, thread, time::Duration,
+    env, ffi::OsString, fs::DirBuilder, io, net::IpAddr, os::unix::fs::DirBuilderExt as _,
+    path::PathBuf, process::ExitCode, thread, time::Duration,
 };
 use vm_bucket::CREDENTIALS;
 use vm_machine::Outbox;
@@ -150,15 +150,13 @@ fn store_root(args: &Args, dir: &Dir, host: &str) -> anyhow::Result<PathBuf> {
     if let Some(given) = &args.store {
         return std::path::absolute(given).context("--store");
     }
-    let chosen = env::var_os(place::ENV_DIR).is_some_and(|chosen| !chosen.is_empty());
+    // The console names the folder also where that is the default.
+    let chosen = folder(args) != folder_of(None);
     let state = || {
         let state_home = env::var_os(place::ENV_STATE_HOME);
         place::state_dir(state_home, env::var_os(place::ENV_HOME))
     };
-    let state = match args.dir.is_some() || chosen {
-        true => None,
-        false => state(),
-    };
+    let state = if chosen { None } else { state() };
     let Some(state) = state else {
         return Ok(dir.path().join(place::STORE));
     };
@@ -180,14 +178,14 @@ fn store_root(args: &Args, dir: &Dir, host: &str) -> anyhow::Result<PathBuf> {
 }
 
 fn folder(args: &Args) -> PathBuf {
-    args.dir.clone().unwrap_or_else(|| {
-        let uid = rustix::process::geteuid().as_raw();
-        place::default_dir(
-            env::var_os(place::ENV_DIR),
-            env::var_os(place::ENV_RUNTIME_DIR),
-            uid,
-        )
-    })
+    let given = || env::var_os(place::ENV_DIR);
+    args.dir.clone().unwrap_or_else(|| folder_of(given()))
+}
+
+/// The folder of a daemon that is not told one, where [`place::ENV_DIR`] is `given`.
+fn folder_of(given: Option<OsString>) -> PathBuf {
+    let uid = rustix::process::geteuid().as_raw();
+    place::default_dir(given, env::var_os(place::ENV_RUNTIME_DIR), uid)
 }
 
 fn start_log(args: &Args, dir: &Dir) -> anyhow::Result<Log> {

@@ -253,6 +253,9 @@ fn checkpoints_outlive_the_folder_of_the_daemon_unless_the_user_has_chosen_that(
     let states = [runtime, ("HOME", &home), ("XDG_STATE_HOME", &state)];
     assert_eq!(store_of(&states, &[], &dir), at(&state.join("vm/store")));
     assert_eq!(store_of(&[runtime], &[], &dir), at(&dir.join("store")));
+    // The console says so when it starts one.
+    let words = ["--dir", dir.to_str().expect("text")];
+    assert_eq!(store_of(&homes, &words, &dir), store);
     let own = at(&chosen.join("store"));
     let words = ["--dir", chosen.to_str().expect("text")];
     assert_eq!(store_of(&homes, &words, &chosen), own);
