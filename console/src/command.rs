@@ -378,6 +378,9 @@ pub enum Image {
         /// Files that it had open for writing become what they were at the save.
         #[arg(long)]
         roll_back_files: bool,
+        /// Files and the working folder below OLD are looked for below NEW; may be given again.
+        #[arg(long, value_name = "OLD=NEW")]
+        map: Vec<crate::image::Map>,
         /// The image; - is standard input.
         #[arg(value_name = "FILE")]
         file: PathBuf,

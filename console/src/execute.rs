@@ -539,14 +539,24 @@ impl Console {
             command::Image::Run {
                 file,
                 roll_back_files,
+                map,
             } if self.commands_on_stdin => {
-                image::run_apart(file, *roll_back_files, &self.interrupt, renderer.audience())
+                let how = image::How {
+                    roll_back: *roll_back_files,
+                    maps: map.clone(),
+                };
+                image::run_apart(file, &how, &self.interrupt, renderer.audience())
             }
             command::Image::Run {
                 file,
                 roll_back_files,
+                map,
             } => {
-                match image::run(file, *roll_back_files, &self.interrupt) {
+                let how = image::How {
+                    roll_back: *roll_back_files,
+                    maps: map.clone(),
+                };
+                match image::run(file, &how, &self.interrupt) {
                     Ok(reasons) => reasons.iter().try_for_each(|reason| {
                         let text =
                             format!("{} cannot be brought back here: {reason}", file.display());

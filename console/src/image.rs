@@ -16,17 +16,22 @@ use rustix::{
     termios::{OptionalActions, tcgetattr, tcsetattr},
 };
 use std::{
+    ffi::{OsStr, OsString},
     fs::File,
     io::{self, IsTerminal as _, Read, Seek, SeekFrom},
     os::{
         fd::AsFd as _,
-        unix::process::{CommandExt as _, ExitStatusExt as _},
+        unix::{
+            ffi::OsStrExt as _,
+            process::{CommandExt as _, ExitStatusExt as _},
+        },
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    str::FromStr,
 };
 use vm_checkpoint::{
-    Way,
+    Folders, Way,
     image::{Heads, Host, ImageError, ImageReader, Needs, Summary, check_files, compare},
     raw::format::Prefix,
 };
@@ -66,7 +71,7 @@ pub fn look(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Report> {
     };
     let heads = heads.map_err(|error| failed(file, error))?;
     let (summary, needs) = (Summary::of_heads(heads), Needs::of(&prefix, heads));
-    let reasons = reasons(&prefix, heads, false);
+    let reasons = reasons(&prefix, heads, false, &[]);
     let rest = match seekable {
         true => Summary::pass_on(&mut image),
         false => Summary::read_on(&mut image),
@@ -115,7 +120,7 @@ pub fn verify(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Result<Whole
         Ok(Whole {
             bytes,
             needs: Needs::of(&prefix, heads),
-            reasons: reasons(&prefix, heads, false),
+            reasons: reasons(&prefix, heads, false, &[]),
         })
     };
     match read() {
@@ -125,12 +130,69 @@ pub fn verify(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Result<Whole
     }
 }
 
-/// Becomes the process of an image, if nothing is in the way; otherwise returns what is. With
-/// `roll_back` the files that it writes become what they were.
+/// A folder that has another one in its place: `OLD=NEW`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Map {
+    old: PathBuf,
+    new: PathBuf,
+}
+
+impl FromStr for Map {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let (old, new) = text
+            .split_once('=')
+            .context("give two folders with '=' between: OLD=NEW")?;
+        if !old.starts_with('/') {
+            return Err(anyhow!(
+                "'{old}' is no absolute path: give it as it was at the save"
+            ));
+        }
+        let new = std::path::absolute(new).context("the folder that takes its place")?;
+        // Without slashes at their ends.
+        let plain = |path: &Path| path.components().collect::<PathBuf>();
+        Ok(Map {
+            old: plain(Path::new(old)),
+            new: plain(&new),
+        })
+    }
+}
+
+impl Map {
+    fn folders(&self) -> Folders<'_> {
+        // A path goes on with a slash behind it.
+        let bytes = |path: &'_ Path| match path == Path::new("/") {
+            true => 0,
+            false => path.as_os_str().len(),
+        };
+        let (old, new) = (
+            self.old.as_os_str().as_bytes(),
+            self.new.as_os_str().as_bytes(),
+        );
+        Folders {
+            here: &old[..bytes(&self.old)],
+            there: &new[..bytes(&self.new)],
+        }
+    }
+}
+
+/// How a process is brought back.
+#[derive(Debug, Clone)]
+pub struct How {
+    /// The files that it writes become what they were.
+    pub roll_back: bool,
+    /// Where files and the working directory are looked for.
+    pub maps: Vec<Map>,
+}
+
+/// Becomes the process of an image, if nothing is in the way; otherwise returns what is.
 ///
 /// # Errors
 /// When the image is not whole, or cannot be read; nothing was started.
-pub fn run(file: &Path, roll_back: bool, interrupt: &Interrupt) -> anyhow::Result<Vec<String>> {
+pub fn run(file: &Path, how: &How, interrupt: &Interrupt) -> anyhow::Result<Vec<String>> {
+    let maps: Vec<Folders<'_>> = how.maps.iter().map(Map::folders).collect();
+    let folders: Vec<(&Path, &Path)> = how.maps.iter().map(|map| (&*map.old, &*map.new)).collect();
     let mut opened = open(file)?;
     // What is read from a pipe can be read once: then only the restorer verifies it.
     if is_seekable(&opened) {
@@ -142,7 +204,7 @@ pub fn run(file: &Path, roll_back: bool, interrupt: &Interrupt) -> anyhow::Resul
         let mut image = ImageReader::new(source).map_err(|error| failed(file, error))?;
         let prefix = *image.prefix();
         let heads = image.read_heads().map_err(|error| failed(file, error))?;
-        let reasons = reasons(&prefix, heads, roll_back);
+        let reasons = reasons(&prefix, heads, how.roll_back, &maps);
         Summary::read_on(&mut image).map_err(|error| failed(file, error))?;
         if !reasons.is_empty() {
             return Ok(reasons);
@@ -150,7 +212,8 @@ pub fn run(file: &Path, roll_back: bool, interrupt: &Interrupt) -> anyhow::Resul
         opened.seek(SeekFrom::Start(0))?;
     }
     let way = Way {
-        roll_back,
+        roll_back: how.roll_back,
+        folders: &folders,
         ..Way::default()
     };
     match vm_checkpoint::restore(opened.as_fd(), way) {
@@ -166,7 +229,7 @@ pub fn run(file: &Path, roll_back: bool, interrupt: &Interrupt) -> anyhow::Resul
 /// When no process can be started.
 pub fn run_apart(
     file: &Path,
-    roll_back: bool,
+    how: &How,
     interrupt: &Interrupt,
     audience: Audience,
 ) -> anyhow::Result<u8> {
@@ -176,8 +239,13 @@ pub fn run_apart(
         console.arg("--json");
     }
     console.args(["image", "run"]);
-    if roll_back {
+    if how.roll_back {
         console.arg("--roll-back-files");
+    }
+    for map in &how.maps {
+        let mut word = OsString::from("--map=");
+        word.extend([map.old.as_os_str(), OsStr::new("="), map.new.as_os_str()]);
+        console.arg(word);
     }
     console.arg("--").arg(file);
     if !io::stdin().is_terminal() {
@@ -198,10 +266,10 @@ pub fn run_apart(
     Ok(ended.unwrap_or_else(|| status.code().map_or(failure::FAILED, |code| code as u8)))
 }
 
-fn reasons(prefix: &Prefix, heads: &Heads, roll_back: bool) -> Vec<String> {
+fn reasons(prefix: &Prefix, heads: &Heads, roll_back: bool, maps: &[Folders<'_>]) -> Vec<String> {
     let obstacles = compare(prefix, heads.facts(), &Host::here());
     let obstacles = obstacles.iter().map(ToString::to_string);
-    let problems = check_files(heads, roll_back).into_iter();
+    let problems = check_files(heads, roll_back, maps).into_iter();
     obstacles
         .chain(problems.map(|problem| problem.to_string()))
         .collect()

@@ -260,6 +260,21 @@ fn run_becomes_the_process_with_its_input_output_and_exit_code() {
 }
 
 #[test]
+fn files_and_the_working_folder_are_looked_for_elsewhere() {
+    let (dir, image) = saved();
+    let other = tempfile::tempdir().unwrap();
+    fs::rename(dir.path().join("data"), other.path().join("data")).unwrap();
+    let lacking = output(&image, &["image", "run"]);
+    assert_eq!(lacking.status.code(), Some(124));
+    let map = format!("--map={}={}/", dir.path().display(), other.path().display());
+    let (mut console, mut stdin, _stdout) = run(vm(&image, &["image", "run", &map]));
+    stdin.write_all(b"42\n").unwrap();
+    assert_eq!(console.wait().code(), Some(42));
+    let wrong = output(&image, &["image", "run", "--map=data=/there"]);
+    assert!(text(&wrong.stderr).contains("is no absolute path"));
+}
+
+#[test]
 fn a_signal_to_the_console_is_one_to_the_process() {
     let (_dir, image) = saved();
     let (mut console, _stdin, _stdout) = run(vm(&image, &["image", "run"]));

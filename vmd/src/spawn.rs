@@ -172,7 +172,11 @@ impl Spawner {
             Some(terminal) => Ok(Streams::Terminal(terminal)),
             None => pipes(&mut child),
         };
-        let open = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from);
+        let open = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|error| {
+            let error = io::Error::from(error);
+            let text = format!("pidfd_open, which watches the process, is refused: {error}");
+            io::Error::new(error.kind(), text)
+        });
         match (streams, open) {
             (Ok(streams), Ok(pidfd)) => Ok(Started {
                 pid,
@@ -204,11 +208,28 @@ fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, terminal: bool) -> io::Result<
     Ok(())
 }
 
+/// Where `close_range` is refused, numbers of descriptors below this one are looked at.
+const NUMBERS_MAX: u64 = 1 << 16;
+
 /// In the child: whatever the daemon itself was started with is not the task's, which could not be
 /// moved with it.
 fn keep_descriptors() {
-    // SAFETY: it takes numbers. An old kernel refuses, which harms nothing.
-    unsafe { libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32) };
+    // SAFETY: it takes numbers.
+    let set = unsafe { libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32) };
+    if set == 0 {
+        return;
+    }
+    // A sandbox, or an old kernel, refuses it.
+    // SAFETY: the C library writes the limit.
+    let limit = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        limit.rlim_cur.min(NUMBERS_MAX) as i32
+    };
+    for fd in 3..limit {
+        // SAFETY: it changes a flag, if there is such a descriptor.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
 }
 
 /// In the child: the descriptors get the numbers under which a restorer finds them.

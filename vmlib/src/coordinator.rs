@@ -21,6 +21,8 @@ use std::{fs, mem, panic, ptr};
 
 /// The number of the coordinator's socket in its process.
 const SOCKET: RawFd = 3;
+/// Where `close_range` is refused, numbers of descriptors below this one are closed.
+const NUMBERS_MAX: i32 = 1 << 16;
 /// Signals are numbered up to here.
 const SIGNALS: i32 = 64;
 
@@ -94,7 +96,12 @@ fn become_coordinator(socket: &OwnedFd) -> ! {
             if aside < 0 || libc::dup2(aside, SOCKET) < 0 {
                 libc::_exit(1);
             }
-            libc::close_range(SOCKET as u32 + 1, u32::MAX, 0);
+            if libc::close_range(SOCKET as u32 + 1, u32::MAX, 0) != 0 {
+                // A sandbox, or an old kernel, refuses it.
+                for fd in SOCKET + 1..NUMBERS_MAX {
+                    libc::close(fd);
+                }
+            }
             libc::chdir(c"/".as_ptr());
             let mut none: libc::sigset_t = mem::zeroed();
             libc::sigemptyset(&mut none);

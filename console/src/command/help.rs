@@ -305,6 +305,8 @@ if its files have changed. Otherwise it becomes the process; at the prompt, the
 prompt waits for it. A file that has only grown, and that the process writes, is
 used as it is. With --roll-back-files, each file that it had open for writing
 becomes what it was: cut back, or written anew of what the image has of it.
+With --map OLD=NEW its files and its working folder below OLD are looked for
+below NEW.
 
 Exit code: 1 if the image is not whole or cannot be read; that of `run` is the
 process's own, as if it were local, or 124 if it cannot be brought back here,

@@ -11,6 +11,9 @@ use crate::{
     stream::Stream,
 };
 
+/// `EFBIG`.
+const TOO_LARGE: i32 = 27;
+
 /// The contents, each at the address that its section has; or nothing so far.
 pub struct Contents(i32);
 
@@ -31,7 +34,10 @@ impl Contents {
             // SAFETY: the name is ended by NUL.
             match sys::check(unsafe { sys::call2(nr::MEMFD_CREATE, name, 0) }) {
                 Ok(fd) => self.0 = fd as i32,
-                Err(error) => die!("there is no room for files: error {}", error.0),
+                Err(error) => die!(
+                    "memfd_create, which makes room for files, is refused here: error {}",
+                    error.0
+                ),
             }
         }
         let (mut at, content) = stream.content(CONTENT, space::scratch());
@@ -48,6 +54,9 @@ impl Contents {
                 }
                 Err(sys::EINTR) => {}
                 Ok(0) => die!("there is no room for files"),
+                Err(sys::Errno(TOO_LARGE)) => {
+                    die!("there is no room for files: the limit on their size, RLIMIT_FSIZE, is lower")
+                }
                 Err(error) => die!("there is no room for files: error {}", error.0),
             }
         }

@@ -260,6 +260,7 @@ pub fn add(old: &[Mapping], new: &[Mapping], names: &[u8]) {
             const NO_MEMORY: i32 = 12;
             let (start, end) = (mapping.start, mapping.end);
             if error.0 == NO_MEMORY {
+                name_limit(new);
                 let mib = (end - start) >> 20;
                 die!("there is no room for its memory: {mib} MiB in one piece are refused");
             }
@@ -276,6 +277,28 @@ pub fn add(old: &[Mapping], new: &[Mapping], names: &[u8]) {
             );
             // SAFETY: it only says how to get memory; without it things are slower.
             unsafe { sys::call3(nr::MADVISE, start, len, HUGE) };
+        }
+    }
+}
+
+/// Says which limit is too low for this memory, if one is.
+fn name_limit(new: &[Mapping]) {
+    let total = |is_meant: fn(&&Mapping) -> bool| {
+        let all = new.iter().filter(is_meant);
+        all.map(|mapping| mapping.end - mapping.start).sum::<u64>() >> 20
+    };
+    let is_data = |it: &&Mapping| it.kind == PRIVATE && it.prot & WRITE as u32 != 0;
+    let limits = [
+        (9, "address space (RLIMIT_AS)", total(|_| true)),
+        (2, "data (RLIMIT_DATA)", total(is_data)),
+    ];
+    for (which, name, wanted) in limits {
+        let mut limit = [0u64; 2];
+        // SAFETY: the kernel writes two numbers.
+        unsafe { sys::call4(nr::PRLIMIT64, 0, which, 0, limit.as_mut_ptr() as usize) };
+        let here = limit[0] >> 20;
+        if limit[0] != u64::MAX && here < wanted + 64 {
+            die!("the limit on {name} is {here} MiB here, and its memory takes {wanted} MiB: raise it");
         }
     }
 }
@@ -369,7 +392,13 @@ fn map_shared(mapping: &Mapping, before: &[Mapping], after: &[Mapping]) -> sys::
     }
     // SAFETY: the name is ended by NUL.
     let fd = unsafe { sys::call2(nr::MEMFD_CREATE, c"shared".as_ptr() as usize, 1) };
-    let fd = sys::check(fd)?;
+    let fd = match sys::check(fd) {
+        Ok(fd) => fd,
+        Err(error) => die!(
+            "memfd_create, which makes shared memory, is refused here: error {}",
+            error.0
+        ),
+    };
     // SAFETY: the descriptor is ours.
     sys::check(unsafe { sys::call2(nr::FTRUNCATE, fd, mapping.object_len as usize) })?;
     let mut result = map_at(

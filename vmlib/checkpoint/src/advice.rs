@@ -10,8 +10,8 @@
 
 use crate::{
     arena::List,
-    fault::Outcome,
-    memory, proc,
+    fault::{Outcome, refuse},
+    memory, proc, process,
     raw::{
         format::MAPPINGS_MAX,
         sys::{self, nr},
@@ -141,7 +141,10 @@ pub fn give_again(all: &[Advice], advice: i32) {
 }
 
 /// Gives the advice again; what is not allowed or known here is not needed to be right.
-pub fn give(all: &[Advice]) {
+///
+/// # Errors
+/// The limit on locked memory is too low.
+pub fn give(all: &[Advice]) -> Outcome<()> {
     const MLOCK2: usize = 325;
     for at in all {
         for (index, kind) in KINDS.iter().enumerate() {
@@ -152,9 +155,19 @@ pub fn give(all: &[Advice]) {
         if at.kinds & (LOCKED | LOCKED_ON_FAULT) != 0 {
             let on_fault = at.kinds & LOCKED_ON_FAULT != 0;
             // SAFETY: it changes nothing that memory holds.
-            unsafe { sys::call3(MLOCK2, at.start, at.len, on_fault.into()) };
+            let locked = unsafe { sys::call3(MLOCK2, at.start, at.len, on_fault.into()) };
+            let limit = process::hard_limit(libc::RLIMIT_MEMLOCK);
+            let is_locked = |at: &&Advice| at.kinds & (LOCKED | LOCKED_ON_FAULT) != 0;
+            let wanted: usize = all.iter().filter(is_locked).map(|at| at.len).sum();
+            if locked < 0 && limit < wanted as u64 {
+                return refuse!(
+                    "the limit on locked memory (RLIMIT_MEMLOCK) is {limit} bytes here, and it has \
+                     {wanted} locked: raise it"
+                );
+            }
         }
     }
+    Ok(())
 }
 
 /// As in Linux; advice that is kept is noted.

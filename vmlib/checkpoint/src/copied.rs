@@ -6,7 +6,7 @@
 use crate::{
     advice::{self, Advice},
     fault::{Fault, Outcome, Text, refuse},
-    out,
+    files, out,
     raw::{
         clone,
         sys::{self, nr},
@@ -28,7 +28,8 @@ pub fn in_copy(
     let copy = unsafe { clone::fork() };
     if copy != 0 {
         withheld.allow();
-        advice::give(advice);
+        // What was locked may be locked again.
+        let _ = advice::give(advice);
     }
     match copy {
         0 => {
@@ -78,15 +79,8 @@ fn go_first() {
 
 /// Nobody waits for the end of a file, pipe or socket because a copy of the process has it open.
 fn close_all_but(kept: i32) {
-    let kept = kept as u32;
-    let close = |first: u32, last: u32| {
-        // SAFETY: the copy uses none of them.
-        unsafe { sys::call3(nr::CLOSE_RANGE, first as usize, last as usize, 0) };
-    };
-    if kept > 0 {
-        close(0, kept - 1);
-    }
-    close(kept + 1, u32::MAX);
+    files::close_between(0, kept - 1);
+    files::close_between(kept + 1, i32::MAX);
 }
 
 /// Ends the copy that writes an image, if it has not ended, and waits for it.

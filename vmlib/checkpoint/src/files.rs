@@ -26,6 +26,9 @@ use crate::{
 /// Bytes that may wait in a pipe.
 const PIPE_MAX: usize = 1 << 20;
 
+/// Where nobody tells which descriptors there are, those below are looked at.
+const NUMBERS_MAX: i32 = 1 << 16;
+
 /// What the program said of its descriptors.
 #[derive(Clone, Copy)]
 pub struct Wish<'a> {
@@ -226,6 +229,28 @@ fn has_other_end(all: &[FileRecord], record: &FileRecord) -> bool {
 pub fn control(fd: i32, command: i32, argument: usize) -> sys::Result<usize> {
     // SAFETY: only commands that read or set flags are used.
     sys::check(unsafe { sys::call3(nr::FCNTL, fd as usize, command as usize, argument) })
+}
+
+/// Closes all descriptors from one number to another, if there are any.
+pub fn close_between(from: i32, to: i32) {
+    if from > to {
+        return;
+    }
+    // SAFETY: the caller says that nobody uses them.
+    let closed = unsafe { sys::call3(nr::CLOSE_RANGE, from as usize, to as usize, 0) };
+    if closed == 0 {
+        return;
+    }
+    // A filter of system calls, or an old kernel, refuses it.
+    let listed = proc::for_each_number(b"/proc/self/fd\0", "listing the open files", |fd| {
+        if (from..=to).contains(&fd) {
+            sys::close(fd);
+        }
+        Ok(())
+    });
+    if listed.is_err() {
+        (from..=to.min(NUMBERS_MAX)).for_each(sys::close);
+    }
 }
 
 fn is_closed(fd: i32) -> bool {

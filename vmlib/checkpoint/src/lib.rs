@@ -65,6 +65,7 @@ mod signal;
 mod socket;
 mod spare;
 mod stop;
+mod terminal;
 mod trigger;
 mod vdso;
 mod window;

@@ -17,6 +17,7 @@ use crate::{
     },
     signal::{self, Action},
     stop::Thread,
+    terminal::{self, Terminals},
 };
 
 /// Signals there are.
@@ -66,6 +67,8 @@ pub struct Process {
     limits: [[u64; 2]; LIMITS],
     subreaper: i32,
     asked: Asked,
+    /// The modes of its terminal.
+    pub terminals: Terminals,
     /// Its users, groups and capabilities.
     pub credentials: Credentials,
     /// Working directory, ended by NUL.
@@ -77,6 +80,11 @@ pub struct Process {
 }
 
 impl Process {
+    /// Signals that wait for it, and timers that have one each.
+    pub fn pending(&self) -> usize {
+        self.waiting.len() + self.timers.len()
+    }
+
     /// The working directory.
     pub fn directory(&self) -> &[u8] {
         &self.dir[..self.dir.len() - 1]
@@ -134,6 +142,7 @@ pub fn capture(
         limits,
         subreaper,
         asked: asked::capture(),
+        terminals: terminal::capture(),
         credentials,
         dir,
         pid: sys::getpid(),
@@ -304,13 +313,50 @@ fn take_out(signals: &mut List<Waiting>) -> Outcome<()> {
 
 /// Puts back the signals that were taken out. By the first thread: to all others the kernel forbids to
 /// send what somebody else, or the kernel, has sent.
-pub fn put_back(signals: &[Waiting]) {
+///
+/// # Errors
+/// The limit on signals that wait is reached.
+pub fn put_back(signals: &[Waiting]) -> Outcome<()> {
     for waiting in signals {
         let signal = waiting.info[0] as u32 as usize;
         let info = waiting.info.as_ptr() as usize;
         // SAFETY: the information is as the kernel gave it. To oneself any may be sent.
-        unsafe { sys::call3(nr::RT_SIGQUEUEINFO, sys::getpid() as usize, signal, info) };
+        let sent = unsafe { sys::call3(nr::RT_SIGQUEUEINFO, sys::getpid() as usize, signal, info) };
+        if sys::check(sent) == Err(Errno(libc::EAGAIN)) {
+            return too_many_signals();
+        }
     }
+    Ok(())
+}
+
+fn too_many_signals() -> Outcome<()> {
+    refuse!(
+        "the limit on pending signals (RLIMIT_SIGPENDING), which is {} here, is reached: raise it",
+        hard_limit(libc::RLIMIT_SIGPENDING)
+    )
+}
+
+/// A limit that cannot be lifted.
+pub fn hard_limit(which: u32) -> u64 {
+    let mut here = [0u64; 2];
+    // SAFETY: the kernel writes two numbers.
+    unsafe {
+        sys::call4(
+            nr::PRLIMIT64,
+            0,
+            which as usize,
+            0,
+            here.as_mut_ptr() as usize,
+        )
+    };
+    here[1]
+}
+
+/// Lifts one soft limit.
+pub fn lift_limit(which: u32) {
+    let limit = [hard_limit(which); 2];
+    // SAFETY: the kernel reads two numbers.
+    unsafe { sys::call4(nr::PRLIMIT64, 0, which as usize, limit.as_ptr() as usize, 0) };
 }
 
 /// Changes the soft limits. The hard ones stay as they are here: soft ones go as far as these.
@@ -425,6 +471,9 @@ fn restore_timer(timer: &Timer, tid: i32) -> Outcome<()> {
             let (event, id) = (event.as_ptr() as usize, &raw mut id as usize);
             sys::call3(nr::TIMER_CREATE, timer.clock as usize, event, id)
         };
+        if sys::check(made) == Err(Errno(libc::EAGAIN)) {
+            return too_many_signals();
+        }
         sys::check(made).step("making a timer again")?;
         if id == timer.id {
             break;

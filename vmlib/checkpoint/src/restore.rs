@@ -7,6 +7,7 @@
 
 use crate::{
     image::{Heads, ImageReader},
+    process,
     raw::{
         folder_map,
         sys::{self, nr},
@@ -90,6 +91,7 @@ impl Way<'_> {
 /// # Errors
 /// What kept the restorer from being started.
 pub fn restore(image: BorrowedFd<'_>, way: Way<'_>) -> io::Result<Infallible> {
+    make_room()?;
     let own = own_program(image, way.folders).filter(Program::can_start);
     inherit(image.as_raw_fd())?;
     let mut argument = image.as_raw_fd().to_string();
@@ -108,6 +110,27 @@ pub fn restore(image: BorrowedFd<'_>, way: Way<'_>) -> io::Result<Infallible> {
     start_restorer(&argument)
 }
 
+/// Lifts the limits, and makes sure that those which cannot be lifted leave room for the restorer: a
+/// program that does not fit is ended by a signal when it starts.
+fn make_room() -> io::Result<()> {
+    const ROOM: u64 = 64 << 20;
+    for (which, name) in [
+        (libc::RLIMIT_AS, "address space (RLIMIT_AS)"),
+        (libc::RLIMIT_DATA, "data (RLIMIT_DATA)"),
+    ] {
+        // Not that on stacks: without one the kernel lays memory out another way.
+        process::lift_limit(which);
+        let here = process::hard_limit(which);
+        if here < ROOM {
+            let text = format!(
+                "the limit on {name} is {here} bytes here, and the restorer alone takes up to {ROOM}: raise it"
+            );
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
+        }
+    }
+    Ok(())
+}
+
 /// Starts the restorer by itself.
 fn start_restorer(argument: &CStr) -> io::Result<Infallible> {
     let mut file = unnamed(c"restorer", libc::MFD_CLOEXEC)?;
@@ -124,7 +147,11 @@ fn unnamed(name: &CStr, flags: libc::c_uint) -> io::Result<File> {
     // SAFETY: the name is ended by NUL.
     let memory = unsafe { libc::memfd_create(name.as_ptr(), flags) };
     match memory {
-        ..0 => Err(io::Error::last_os_error()),
+        ..0 => {
+            let error = io::Error::last_os_error();
+            let text = format!("memfd_create, which the restorer needs, is refused: {error}");
+            Err(io::Error::new(error.kind(), text))
+        }
         // SAFETY: just opened, and nobody else's.
         memory => Ok(unsafe { File::from_raw_fd(memory) }),
     }

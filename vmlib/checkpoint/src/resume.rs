@@ -16,7 +16,7 @@ use crate::{
     cpu_clocks,
     credentials::{self, Change, Credentials},
     deadline, droppable,
-    fault::{Fault, Outcome, Step as _},
+    fault::{Fault, Outcome, Step as _, refuse},
     files,
     locks::Lock,
     owners, private, process,
@@ -25,14 +25,16 @@ use crate::{
     raw::{
         clone::{self, Given},
         folder_map::FolderMap,
-        format::{FileRecord, MAP_SHIFT, Mapping, MemoryMap, NAMES_MAX, Name, ROLL_BACK},
-        sys::{self, futex_wait, futex_wake, nr},
+        format::{
+            FileRecord, GROWS_DOWN, MAP_SHIFT, Mapping, MemoryMap, NAMES_MAX, Name, ROLL_BACK,
+        },
+        sys::{self, Errno, futex_wait, futex_wake, nr},
     },
     reopen::Files,
     save::{self, Hold, Moment},
     scratch,
     stop::{self, Thread},
-    trigger,
+    terminal, trigger,
 };
 use std::{
     arch::asm,
@@ -194,12 +196,13 @@ fn prepare(plan: &Plan, image: i32, contents: i32, files: u64) -> Outcome<usize>
             0,
         );
     }
-    droppable::make(plan.droppable)?;
-    advice::give(plan.advice);
-    // Before a file is changed it may still be refused.
-    look_at_rights(plan)?;
     // Descriptors are passed by numbers that may be above the limit of whoever brought it back.
     process::lift_limits();
+    droppable::make(plan.droppable)?;
+    advice::give(plan.advice)?;
+    // Before a file is changed it may still be refused.
+    look_at_rights(plan)?;
+    look_at_limits(plan, contents >= 0)?;
     read_folders((files >> MAP_SHIFT) as i32 - 1)?;
     let contents = take_over(plan, image, contents)?;
     shift_deadlines(plan);
@@ -247,11 +250,42 @@ fn prepare(plan: &Plan, image: i32, contents: i32, files: u64) -> Outcome<usize>
     process::restore_thread(leader);
     take_rights(plan, leader)?;
     affinity::try_all(plan.threads);
+    process::put_back(plan.process.waiting)?;
+    terminal::give_modes(&plan.process.terminals);
     if let Some(hold) = plan.hold {
         hold(Moment::Back);
     }
-    process::put_back(plan.process.waiting);
     Ok(first)
+}
+
+/// Names a limit that is too low for what the process has, and cannot be lifted.
+fn look_at_limits(plan: &Plan, has_contents: bool) -> Outcome<()> {
+    let highest = plan.files.iter().map(|record| u64::from(record.fd)).max();
+    // Ends of pipes are passed behind all others.
+    let mut files = highest.map_or(3, |fd| fd + 3);
+    if has_contents || plan.own.iter().any(|fd| *fd >= 0) {
+        files = files.max(PASSING as u64 + OWN_MAX as u64 + 1);
+    }
+    let is_stack = |mapping: &&Mapping| mapping.flags & GROWS_DOWN != 0;
+    let stacks = plan.mappings.iter().filter(is_stack);
+    let stack = stacks.map(|mapping| mapping.end - mapping.start).sum();
+    let process = plan.process;
+    let limits = [
+        (libc::RLIMIT_NOFILE, "open files (RLIMIT_NOFILE)", files),
+        (libc::RLIMIT_STACK, "the stack (RLIMIT_STACK)", stack),
+        (
+            libc::RLIMIT_SIGPENDING,
+            "pending signals (RLIMIT_SIGPENDING)",
+            process.pending() as u64,
+        ),
+    ];
+    for (which, name, wanted) in limits {
+        let here = process::hard_limit(which);
+        if here < wanted {
+            return refuse!("the limit on {name} is {here} here, and it takes {wanted}: raise it");
+        }
+    }
+    Ok(())
 }
 
 /// Finds out how this process gets the rights that it had.
@@ -335,12 +369,12 @@ fn take_over(plan: &Plan, image: i32, contents: i32) -> Outcome<i32> {
         let moved = files::control(contents, libc::F_DUPFD_CLOEXEC, PASSING as usize);
         kept = moved.step("moving the content of files")? as i32;
     }
-    close_range(3, PASSING - 1);
+    files::close_between(3, PASSING - 1);
     for (from, to) in passed.into_iter().zip(own()).filter(|(from, _)| *from >= 0) {
         move_to(from, *to).step("handing descriptors over")?;
     }
     if kept < 0 {
-        close_range(PASSING, i32::MAX);
+        files::close_between(PASSING, i32::MAX);
         return Ok(-1);
     }
     let is_free = |fd: &i32| {
@@ -349,8 +383,8 @@ fn take_over(plan: &Plan, image: i32, contents: i32) -> Outcome<i32> {
     };
     let place = (3..).find(is_free).unwrap_or(kept);
     move_to(kept, place).step("moving the content of files")?;
-    close_range(PASSING, (place - 1).max(PASSING - 1));
-    close_range((place + 1).max(PASSING), i32::MAX);
+    files::close_between(PASSING, (place - 1).max(PASSING - 1));
+    files::close_between((place + 1).max(PASSING), i32::MAX);
     Ok(place)
 }
 
@@ -364,14 +398,6 @@ fn move_to(from: i32, to: i32) -> sys::Result<()> {
         sys::call3(nr::DUP3, from as usize, to as usize, flags)
     })
     .map(|_| ())
-}
-
-/// Closes all from one number to another, if there are any.
-fn close_range(from: i32, to: i32) {
-    if from <= to {
-        // SAFETY: descriptors of whoever brought it back.
-        unsafe { sys::call3(nr::CLOSE_RANGE, from as usize, to as usize, 0) };
-    }
 }
 
 /// This host's clock shows another time.
@@ -442,7 +468,14 @@ fn make_thread(plan: &Plan, index: usize) -> Outcome<i32> {
     let top = thread.frame - 512;
     // SAFETY: the stack is that thread's own.
     let made = sys::check(unsafe { clone::spawn(given, top, begin, index) });
-    made.map(|tid| tid as i32).step("making a thread again")
+    match made {
+        Err(Errno(libc::EAGAIN)) => refuse!(
+            "a thread cannot be made again: the limit on processes (RLIMIT_NPROC, which is {} here, or \
+             pids.max of a control group) is reached",
+            process::hard_limit(libc::RLIMIT_NPROC)
+        ),
+        made => made.map(|tid| tid as i32).step("making a thread again"),
+    }
 }
 
 extern "C" fn begin(index: usize) {

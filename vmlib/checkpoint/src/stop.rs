@@ -104,7 +104,8 @@ fn put_back_signals() {
     let (start, count) = (SIGNALS.0.load(SeqCst), SIGNALS.1.load(SeqCst));
     if count != 0 {
         // SAFETY: they stay there until the count is 0.
-        process::put_back(unsafe { std::slice::from_raw_parts(start, count as usize) });
+        // They were there, so that there is room for them.
+        let _ = process::put_back(unsafe { std::slice::from_raw_parts(start, count as usize) });
         SIGNALS.1.store(0, SeqCst);
         futex_wake(&SIGNALS.1);
     }

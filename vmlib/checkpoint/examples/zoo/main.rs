@@ -55,6 +55,7 @@ const PROGRAMS: &[&[Program]] = &[
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().collect();
+    point::refuse_calls();
     let all = || PROGRAMS.iter().flat_map(|programs| programs.iter());
     match arguments.get(1).map(String::as_str) {
         Some("restore") => {

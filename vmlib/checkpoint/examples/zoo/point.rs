@@ -3,7 +3,8 @@
 //! The environment says how: `ZOO_IMAGE` is where images go, with the number of the save behind it;
 //! `ZOO_SAVES` how often: each process that was brought back saves the next; `ZOO_FORKED` that a
 //! copy writes; `ZOO_IN_ROUNDS` that most is written while the program runs; `ZOO_LEAVE` that a process ends when it is saved, as it must where it would
-//! change files that the image wants unchanged; `ZOO_BUSY` how many threads compute meanwhile.
+//! change files that the image wants unchanged; `ZOO_REFUSED` which system calls a filter refuses;
+//! `ZOO_BUSY` how many threads compute meanwhile.
 
 use std::{
     env,
@@ -159,4 +160,40 @@ fn state(tid: i32) -> char {
 /// A folder of this run's own.
 pub fn folder() -> String {
     env::var("ZOO_FOLDER").expect("the environment says where files go")
+}
+
+/// Has the kernel refuse the system calls that the environment names, as sandboxes do.
+pub fn refuse_calls() {
+    let Ok(text) = env::var("ZOO_REFUSED") else {
+        return;
+    };
+    const LOAD: u16 = 0x20;
+    const IS: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut program = vec![step(LOAD, 0, 0, 0)];
+    for number in text.split(',') {
+        let number = number.parse().expect("a number");
+        program.push(step(IS, 0, 1, number));
+        program.push(step(
+            RETURN,
+            0,
+            0,
+            libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+        ));
+    }
+    program.push(step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW));
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the kernel reads the program.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
+        assert_eq!(
+            libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter),
+            0
+        );
+    }
 }

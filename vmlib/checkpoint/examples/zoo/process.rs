@@ -28,6 +28,7 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("identity", identity),
     ("rights_given_up", rights_given_up),
     ("memory_barriers", memory_barriers),
+    ("terminal_modes", terminal_modes),
     (
         "large_pages_and_want_of_memory",
         large_pages_and_want_of_memory,
@@ -348,4 +349,25 @@ fn large_pages_and_want_of_memory() {
     let found = fs::read_to_string(score).expect("it can be read");
     assert_eq!(found, "567\n");
     assert_eq!(large_pages(libc::PR_GET_THP_DISABLE, 0), 1);
+}
+
+/// Where standard input is a terminal: what is typed is not shown.
+fn terminal_modes() {
+    let modes = || {
+        // SAFETY: zeros are a value, and the C library writes it.
+        unsafe {
+            let mut modes: libc::termios = std::mem::zeroed();
+            (libc::tcgetattr(0, &mut modes) == 0).then_some(modes)
+        }
+    };
+    if let Some(mut wanted) = modes() {
+        wanted.c_lflag &= !(libc::ECHO | libc::ICANON);
+        wanted.c_cc[libc::VMIN] = 7;
+        // SAFETY: it reads the modes.
+        assert_eq!(unsafe { libc::tcsetattr(0, libc::TCSANOW, &wanted) }, 0);
+    }
+    let before = modes();
+    save_point();
+    let of = |modes: libc::termios| (modes.c_lflag, modes.c_iflag, modes.c_cc);
+    assert_eq!(modes().map(of), before.map(of));
 }

@@ -2,12 +2,12 @@
 //! their names, sizes and checksums, and, if that was asked for, what they held.
 
 use std::{
-    ffi::OsStr,
+    ffi::OsString,
     fs::{self, File},
     io,
     os::{
         fd::AsRawFd as _,
-        unix::{ffi::OsStrExt as _, fs::FileTypeExt as _},
+        unix::{ffi::OsStringExt as _, fs::FileTypeExt as _},
     },
     path::{Path, PathBuf},
 };
@@ -16,6 +16,7 @@ use rustix::fs::{Access, Mode, OFlags};
 
 use super::heads::Heads;
 use crate::{
+    Folders,
     content::{PIECE, sum_with},
     raw::format::{self, FD_DEVICE, FD_FILE, FD_KERNEL, FILE, FileRecord, Name},
 };
@@ -146,22 +147,26 @@ fn remedy(carried: bool) -> &'static str {
 /// One that is shorter than what the image has of it is left to the process itself to compare,
 /// which gets it the rest. With `roll_back`, as in [`Way`](crate::Way), what the process writes and the
 /// image has may hold anything.
-pub fn check_files(heads: &Heads, roll_back: bool) -> Vec<FileProblem> {
+/// Folders are looked for where `maps` says.
+pub fn check_files(heads: &Heads, roll_back: bool, maps: &[Folders<'_>]) -> Vec<FileProblem> {
     let mut problems = Vec::new();
-    let dir = path(heads, heads.facts().dir);
-    if let Err(cause) = rustix::fs::access(dir, Access::EXEC_OK) {
-        let (path, cause) = (dir.to_owned(), cause.into());
+    let dir = path(heads, heads.facts().dir, maps);
+    if let Err(cause) = rustix::fs::access(&dir, Access::EXEC_OK) {
+        let (path, cause) = (dir, cause.into());
         problems.push(FileProblem::Directory { path, cause });
     }
     let mut buffer = vec![0; PIECE];
     for record in heads.files() {
-        let path = path(heads, record.name);
+        let path = match record.kind {
+            FD_FILE => path(heads, record.name, maps),
+            _ => path(heads, record.name, &[]),
+        };
         let checked = match record.kind {
             // A duplicate is the same open file.
             _ if record.original != record.fd => Ok(()),
-            FD_FILE => check_file(heads, record, roll_back, &mut buffer),
-            FD_DEVICE => check_device(path, record.fd),
-            FD_KERNEL => check_kernels(path, record.fd),
+            FD_FILE => check_file(heads, record, &path, roll_back, &mut buffer),
+            FD_DEVICE => check_device(&path, record.fd),
+            FD_KERNEL => check_kernels(&path, record.fd),
             _ => Ok(()),
         };
         problems.extend(checked.err());
@@ -171,26 +176,31 @@ pub fn check_files(heads: &Heads, roll_back: bool) -> Vec<FileProblem> {
     mapped.sort_by_key(|mapping| heads.name_bytes(mapping.name));
     mapped.dedup_by_key(|mapping| heads.name_bytes(mapping.name));
     for mapping in mapped {
-        let path = path(heads, mapping.name);
-        if let Err(cause) = fs::metadata(path) {
-            let path = path.to_owned();
+        let path = path(heads, mapping.name, maps);
+        if let Err(cause) = fs::metadata(&path) {
             problems.push(FileProblem::Mapped { path, cause });
         }
     }
     problems
 }
 
-fn path(heads: &Heads, name: Name) -> &Path {
-    Path::new(OsStr::from_bytes(heads.name_bytes(name)))
+fn path(heads: &Heads, name: Name, maps: &[Folders<'_>]) -> PathBuf {
+    let name = heads.name_bytes(name);
+    let found = maps.iter().map(|map| Folders::there(Some(*map), name));
+    let (first, rest) = { found }
+        .find(|(first, _)| *first != name)
+        .unwrap_or((name, &[]));
+    PathBuf::from(OsString::from_vec([first, rest].concat()))
 }
 
 fn check_file(
     heads: &Heads,
     record: &FileRecord,
+    path: &Path,
     roll_back: bool,
     buffer: &mut [u8],
 ) -> Result<(), FileProblem> {
-    let (path, fd) = (path(heads, record.name), record.fd);
+    let fd = record.fd;
     let carried = heads.is_carried(record);
     let own = || path.to_owned();
     let closed = |cause: io::Error| match cause.kind() {

@@ -43,7 +43,7 @@ fn problems_if(made: &Made, roll_back: bool) -> Vec<FileProblem> {
     let bytes = made.write(Codec::Plain);
     let mut image = ImageReader::new(&bytes[..]).unwrap();
     while image.next_section().unwrap().is_some() {}
-    check_files(image.heads().unwrap(), roll_back)
+    check_files(image.heads().unwrap(), roll_back, &[])
 }
 
 /// The only problem, as people see it, without the folder.

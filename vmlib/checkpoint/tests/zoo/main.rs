@@ -4,6 +4,7 @@
 
 mod locks;
 mod modes;
+mod narrow;
 mod native;
 mod programs;
 mod python;
@@ -43,7 +44,7 @@ zoo! {
         pending_for_a_thread, pending_with_values_for_a_thread,
         interval_timers, interval_timer_that_waits, alarm, posix_timers, cpu_time_timer, cpu_time_by_number, timers_of_threads,
         working_directory, environment, umask, limits, limit_below_what_is_open, name_and_arguments, nice, affinity,
-        random_numbers, random_numbers_of_the_kernel, clocks, identity, rights_given_up, memory_barriers,
+        random_numbers, random_numbers_of_the_kernel, clocks, identity, rights_given_up, memory_barriers, terminal_modes,
         large_pages_and_want_of_memory,
         files_of_the_kernel, file_read, file_shared_by_dup, directory, file_that_grows, output_that_grows,
         file_carried, file_deleted_and_carried, file_with_holes, memory_file_carried, memory_file_that_is_a_program,

@@ -1,0 +1,67 @@
+//! The modes of the terminal that a process has: whether it shows what is typed, and passes it on line
+//! by line. A program that reads a password, or that fills the screen, has set them.
+//!
+//! **Runs in signal handlers**, and in a process that is being brought back: it allocates nothing
+//! and locks nothing.
+
+use crate::raw::sys::{self, nr};
+
+const TCGETS: usize = 0x5401;
+const TCSETS: usize = 0x5402;
+const TIOCGPGRP: usize = 0x540f;
+
+/// `struct termios` of the kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Modes {
+    input: u32,
+    output: u32,
+    control: u32,
+    local: u32,
+    line: u8,
+    characters: [u8; 19],
+}
+
+/// Those of standard input, output and error, where it is a terminal of the process's own.
+pub type Terminals = [Option<Modes>; 3];
+
+fn modes(fd: usize) -> Option<Modes> {
+    let mut modes = Modes::default();
+    // SAFETY: the kernel writes the modes.
+    let told = unsafe { sys::call3(nr::IOCTL, fd, TCGETS, &raw mut modes as usize) };
+    (told == 0).then_some(modes)
+}
+
+/// Whether the modes are this process's: those of a job in the background are another one's.
+fn is_in_front(fd: usize) -> bool {
+    const GETPGRP: usize = 111;
+    let mut group = 0i32;
+    // SAFETY: the kernel writes a number.
+    let told = unsafe { sys::call3(nr::IOCTL, fd, TIOCGPGRP, &raw mut group as usize) };
+    // It is not the terminal of this session: there are no jobs.
+    // SAFETY: it only asks.
+    told != 0 || group as isize == unsafe { sys::call0(GETPGRP) }
+}
+
+/// What they are.
+pub fn capture() -> Terminals {
+    [0, 1, 2].map(|fd| modes(fd).filter(|_| is_in_front(fd)))
+}
+
+/// Sets them in the terminals that the process has now; the line itself stays as it is.
+pub fn give_modes(terminals: &Terminals) {
+    for (fd, saved) in terminals.iter().enumerate() {
+        let (Some(saved), Some(here)) = (saved, modes(fd)) else {
+            continue;
+        };
+        let wanted = Modes {
+            control: here.control,
+            line: here.line,
+            ..*saved
+        };
+        if wanted != here && is_in_front(fd) {
+            // SAFETY: the kernel reads the modes. A terminal that is gone needs none.
+            unsafe { sys::call3(nr::IOCTL, fd, TCSETS, &raw const wanted as usize) };
+        }
+    }
+}
