@@ -180,7 +180,7 @@ pub fn exit_code(status: ExitStatus) -> u8 {
         ExitStatus::Signal(signal) => failure::SIGNALLED.wrapping_add(signal as u8),
         ExitStatus::NotStarted => failure::RUN_NOT_STARTED,
         ExitStatus::Suspended => failure::RUN_STOPPED,
-        ExitStatus::HostLost | ExitStatus::RolledBack => failure::RUN_FAILED,
+        ExitStatus::HostLost | ExitStatus::RolledBack | ExitStatus::Unknown => failure::RUN_FAILED,
     }
 }
 

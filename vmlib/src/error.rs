@@ -1,7 +1,7 @@
 //! What can go wrong, one type per operation; every text says what to do.
 
 use std::{io, path::PathBuf, time::Duration};
-use vm_wire::{CodecError, FrameError, Tid, limits, task::Failed};
+use vm_wire::{CodecError, FrameError, Tid, agreed::ExitStatus, limits, task::Failed};
 
 /// Why a program did not become a task.
 #[derive(Debug, thiserror::Error)]
@@ -155,6 +155,12 @@ pub enum SendError {
     /// The value cannot be written as MessagePack.
     #[error("the value cannot be sent: {0}")]
     Value(String),
+    /// No task has that id: it is that of a daemon, or none.
+    #[error("{to} is the id of no task: send to a tid that `spawn`, `parent` or a message told")]
+    NoTask {
+        /// To whom the message was to go.
+        to: Tid,
+    },
     /// The receiver is not reading, and this task's own inbox became full while it waited.
     #[error(
         "{to} does not take the message, and meanwhile the inbox is full ({unread} bytes unread, \
@@ -191,9 +197,28 @@ pub enum RecvError {
         /// All unread bytes.
         unread: u64,
     },
+    /// The task of which a message is waited for has ended. All that it sent was received, or is in the
+    /// inbox and is not what was asked for.
+    #[error("no message can come from {from}: {}", ended(*status))]
+    Ended {
+        /// Who.
+        from: Tid,
+        /// How; [`ExitStatus::Unknown`] if there is no such task.
+        status: ExitStatus,
+    },
     /// No calls any more.
     #[error(transparent)]
     Task(#[from] TaskError),
+}
+
+/// The end of a task, as the reason why nothing comes from it.
+fn ended(status: ExitStatus) -> String {
+    match status {
+        ExitStatus::Left(0) => "it has ended".to_owned(),
+        ExitStatus::Unknown => "there is no such task; check the tid".to_owned(),
+        ExitStatus::NotStarted => "its program could not be started".to_owned(),
+        status => format!("it has ended ({status})"),
+    }
 }
 
 /// Why the body of a message is not what the program takes it for.

@@ -210,6 +210,7 @@ mod recv;
 
 mod message;
 
+mod awaited;
 mod barrier;
 mod checkpoints;
 mod group;

@@ -18,6 +18,7 @@
 //! a later call would write.
 
 use crate::{
+    awaited::Awaited,
     error::{LinkError, TaskError},
     freeze,
     image::{self, Section},
@@ -79,6 +80,7 @@ pub(crate) struct Core {
     pub(crate) endpoint: Endpoint,
     pub(crate) phase: Phase,
     pub(crate) requests: Requests,
+    pub(crate) awaited: Awaited,
     /// Receivers to which a message is half sent: a second one waits for its end.
     pub(crate) busy: BTreeSet<Tid>,
     /// Group messages that were taken and belong to another group, see [`crate::group`].
@@ -128,6 +130,7 @@ impl Shared {
             endpoint,
             phase: Phase::Running,
             requests: Requests::default(),
+            awaited: Awaited::default(),
             busy: BTreeSet::new(),
             strays: VecDeque::new(),
             out: VecDeque::new(),
@@ -425,6 +428,7 @@ impl Core {
             self.more = false;
         }
         self.requests.ask_again();
+        self.awaited.renew(now());
         self.endpoint.set_generation(freeze::generation());
         self.endpoint.renew(now(), &mut self.out);
     }
@@ -437,10 +441,15 @@ impl Core {
         })
     }
 
-    /// When acknowledgements or repetitions are due.
+    /// When acknowledgements, repetitions or questions are due.
     fn due(&self) -> Option<Time> {
         match self.phase {
-            Phase::Running => self.endpoint.deadline(),
+            Phase::Running => self
+                .endpoint
+                .deadline()
+                .into_iter()
+                .chain(self.awaited.due())
+                .min(),
             _ => None,
         }
     }
@@ -449,6 +458,9 @@ impl Core {
     fn serve(&mut self, now: Time) {
         if self.due().is_some_and(|due| due <= now) {
             self.endpoint.tick(now, &mut self.out);
+            for question in self.awaited.ask(now) {
+                self.say(question);
+            }
         }
     }
 

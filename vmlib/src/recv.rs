@@ -2,6 +2,10 @@
 //!
 //! Messages of one sender are received in the order in which it sent them, those that a receive
 //! does not select stay where they are. [`ANY`](crate::ANY) selects every source or every tag.
+//!
+//! A receive from one task that has ended fails once all messages of that task were received or do not
+//! fit ([`RecvError::Ended`]); one from any source waits on. The library asks its daemon for the end only
+//! if it waits for long ([`crate::awaited`]).
 
 use crate::{
     Task,
@@ -74,21 +78,22 @@ impl Task {
         let filter = user_filter(from, tag);
         let mut looked = false;
         self.shared.run(|core, now| {
-            let found = core.endpoint.peek(&filter).map(|found| Envelope {
+            let Some(found) = core.endpoint.peek(&filter) else {
+                core.can_come(&filter, now)?;
+                return Ok(none_or_wait(Some(now), now, &mut looked));
+            };
+            Ok(Attempt::Done(Some(Envelope {
                 from: found.from,
                 tag: found.tag,
                 len: found.len,
-            });
-            Ok(match found {
-                None if !std::mem::replace(&mut looked, true) => Attempt::Wait(Some(now)),
-                found => Attempt::Done(found),
-            })
+            })))
         })
     }
 
     /// Waits for a message that `from` and `tag` select or an event that was asked for (see
     /// [`Task::watch_task`]), whichever is there first; for ever if `time` is `None`. Messages go
-    /// before events, so that what a task sent before its end is received before its end is known.
+    /// before events, so that what a task sent before its end is received before its end is known; and
+    /// events before the error that `from` has ended.
     ///
     /// # Errors
     /// As [`Task::recv`].
@@ -158,8 +163,12 @@ impl Core {
         now: Time,
     ) -> Result<Option<Received>, RecvError> {
         let received = self.endpoint.take(now, filter, &mut self.out);
-        if received.is_none() {
-            self.room()?;
+        match &received {
+            Some(received) => self.awaited.received(received.from),
+            None => {
+                self.room()?;
+                self.can_come(filter, now)?;
+            }
         }
         Ok(received)
     }
@@ -171,13 +180,29 @@ impl Core {
         now: Time,
     ) -> Result<Option<Incoming>, RecvError> {
         if let Some(received) = self.endpoint.take(now, filter, &mut self.out) {
+            self.awaited.received(received.from);
             return Ok(Some(Incoming::Message(received.into())));
         }
         if let Some(notice) = self.endpoint.take_notice() {
             return Ok(Some(Incoming::Event(notice.into())));
         }
         self.room()?;
+        self.can_come(filter, now)?;
         Ok(None)
+    }
+
+    /// Nothing is there that the filter selects: an error if it selects the messages of one task alone,
+    /// and that has ended.
+    fn can_come(&mut self, filter: &Filter, now: Time) -> Result<(), RecvError> {
+        let Some(from) = filter.from else {
+            return Ok(());
+        };
+        if let Some(status) = self.endpoint.over(from) {
+            self.awaited.received(from);
+            return Err(RecvError::Ended { from, status });
+        }
+        self.awaited.note(from, now);
+        Ok(())
     }
 
     /// An error if the inbox is so full that no message can come.

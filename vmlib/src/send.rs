@@ -20,7 +20,8 @@ use vm_wire::{Tid, limits};
 impl Task {
     /// Sends a serde value to `to`, to be read by [`crate::Message::value`].
     ///
-    /// To a task that has ended, nothing is sent, and that is no error: [`Task::watch_task`] tells.
+    /// To a task that has ended or never was, nothing is sent, and that is no error:
+    /// [`Task::watch_task`] tells.
     ///
     /// # Errors
     /// [`SendError`], see there. Waits as long as the receiver takes nothing.
@@ -111,6 +112,9 @@ impl Shared {
         let len = body.len() as u64;
         if len > limits::MESSAGE_MAX {
             return Err(SendError::TooLong { len });
+        }
+        if let Some(to) = to.iter().copied().find(|to| to.sequence() == 0) {
+            return Err(SendError::NoTask { to });
         }
         if let [to] = *to {
             let mut copy = Copy { to, sending: None };

@@ -290,9 +290,10 @@ pub(super) fn run_ended(machine: MachineId, tid: Tid, status: ExitStatus) -> Opt
         ExitStatus::Signal(signal) => {
             Some(format!("{tid} was ended by {}", signal_name::show(signal)))
         }
-        ExitStatus::NotStarted | ExitStatus::HostLost | ExitStatus::Suspended => {
-            Some(format!("{tid} {status}"))
-        }
+        ExitStatus::NotStarted
+        | ExitStatus::HostLost
+        | ExitStatus::Suspended
+        | ExitStatus::Unknown => Some(format!("{tid} {status}")),
         // Why, was said before; while it goes back to a checkpoint, its run has not ended.
         ExitStatus::RolledBack => Some(format!("{tid} could not be brought back")),
     }

@@ -8,7 +8,10 @@ use std::{
     path::Path,
     time::{Duration, Instant},
 };
-use vmlib::{ANY, Event, ExitStatus, FailKind, GroupError, Incoming, Spawn, SpawnError, Task, Tid};
+use vmlib::{
+    ANY, Event, ExitStatus, FailKind, GroupError, Incoming, RecvError, SendError, Spawn,
+    SpawnError, Task, Tid,
+};
 
 /// How long a part waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -195,8 +198,31 @@ fn ends(vm: &Task) -> anyhow::Result<()> {
     ensure!(event(vm)? == ended(signalled, ExitStatus::Signal(10)));
     vm.send(aborted, GO, "abort")?;
     ensure!(event(vm)? == ended(aborted, ExitStatus::Signal(6)));
-    // To tasks that have ended: dropped.
+    // To tasks that have ended, and to one that never was: dropped.
     vm.multicast(&tids, 4, "late")?;
+    let never = Tid::new(leaver.machine(), leaver.host(), Tid::SEQUENCE_MAX);
+    vm.send(never, 4, "to nobody")?;
+    let daemon = Tid::daemon(leaver.machine(), leaver.host());
+    ensure!(matches!(
+        vm.send(daemon, 4, "no"),
+        Err(SendError::NoTask { .. })
+    ));
+    // From them: an error, also where nobody has watched.
+    let gone = [
+        (leaver, ExitStatus::Left(7)),
+        (killed, ExitStatus::Signal(9)),
+        (unwatched, ExitStatus::Left(7)),
+        (never, ExitStatus::Unknown),
+    ];
+    for (tid, expected) in gone {
+        match vm.recv(tid, ANY) {
+            Err(RecvError::Ended { from, status }) => {
+                ensure!((from, status) == (tid, expected), "{from}: {status}");
+            }
+            other => bail!("{other:?} from {tid}, which has ended"),
+        }
+    }
+    ensure!(vm.try_recv(ANY, ANY)?.is_none() && vm.recv_event(Some(Duration::ZERO))?.is_none());
     Ok(())
 }
 

@@ -375,14 +375,26 @@ impl Endpoint {
         }
     }
 
-    /// A task ended: becomes a [`Notice`] once its last chunk was taken, or at once if its last
-    /// number is not known; then whatever else comes from it is dropped.
+    /// A task ended: it is over ([`Endpoint::over`]), and a [`Notice`] if it was watched, once its last
+    /// chunk was taken, or at once if its last number is not known; then whatever else comes from it is
+    /// dropped.
     pub fn ended(&mut self, now: Time, ended: Ended, out: &mut VecDeque<Frame>) {
         let peer = ended.tid;
-        pair(&mut self.pairs, &self.config, peer).awaits_last = Some(ended);
+        let pair = pair(&mut self.pairs, &self.config, peer);
+        let watched = pair.awaits_last.take().is_some_and(|ended| ended.watched);
+        pair.awaits_last = Some(Ended {
+            watched: ended.watched || watched,
+            ..ended
+        });
         self.settle_if_last(peer);
         self.end(peer);
         self.follow_up(now, peer, out);
+    }
+
+    /// How a peer ended of which nothing will come any more: all that it sent is in the inbox, or was
+    /// received.
+    pub fn over(&self, peer: Tid) -> Option<ExitStatus> {
+        self.pairs.get(&peer).and_then(|pair| pair.over)
     }
 
     /// What a host kept of tasks that ended is elsewhere, or lost: then nothing of it is waited for.
@@ -601,10 +613,13 @@ impl Endpoint {
                 pair.receiver.close();
             }
             self.inbox.discard_part(peer);
-            self.notices.push_back(Notice::Ended {
-                tid: peer,
-                status: ended.status,
-            });
+            pair.over = Some(ended.status);
+            if ended.watched {
+                self.notices.push_back(Notice::Ended {
+                    tid: peer,
+                    status: ended.status,
+                });
+            }
         }
     }
 

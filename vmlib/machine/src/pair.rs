@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use vm_wire::{
     Frame, Header, HostId, Op, Tid,
+    agreed::ExitStatus,
     limits::{CHUNK_MAX, CHUNK_OVERHEAD},
     task::Ended,
 };
@@ -75,6 +76,8 @@ pub(crate) struct Pair {
     pub ended: bool,
     /// A notify that waits for the peer's last chunk.
     pub awaits_last: Option<Ended>,
+    /// How the peer ended, once all that it sent was taken: nothing will come from it.
+    pub over: Option<ExitStatus>,
     /// The time under which the endpoint has this pair in its timers.
     pub timer: Option<Time>,
     /// So many of its chunks the endpoint has among those that are not acknowledged.
@@ -96,6 +99,8 @@ pub(crate) struct PairState {
     receiver: ReceiverState,
     pub ended: bool,
     awaits_last: Option<Ended>,
+    #[serde(default)]
+    over: Option<ExitStatus>,
 }
 
 impl Pair {
@@ -108,6 +113,7 @@ impl Pair {
             receiver: Receiver::new(window_bytes),
             ended: false,
             awaits_last: None,
+            over: None,
             timer: None,
             counted: 0,
             messages: 0,
@@ -126,6 +132,7 @@ impl Pair {
             receiver: self.receiver.state(),
             ended: self.ended,
             awaits_last: self.awaits_last.clone(),
+            over: self.over,
         }
     }
 
@@ -138,6 +145,7 @@ impl Pair {
             receiver: Receiver::of(&state.receiver, window_bytes),
             ended: state.ended,
             awaits_last: state.awaits_last,
+            over: state.over,
             ..Pair::new(state.peer, window_bytes)
         }
     }

@@ -420,6 +420,7 @@ proptest! {
                 status: ExitStatus::Left(0),
                 last: scene.keeper.last(tid(0), tid(watcher)),
                 keeper: HostId(1),
+                watched: true,
             };
             assert!(ended.last.is_some());
             scene.with(watcher, |end, now, out| end.ended(now, ended, out));
@@ -456,7 +457,7 @@ proptest! {
         }
         scene.tell_end(0);
         for watcher in 1..ENDS {
-            let ended = Ended { tid: tid(0), status: ExitStatus::Signal(9), last: None, keeper: HostId(1) };
+            let ended = Ended { tid: tid(0), status: ExitStatus::Signal(9), last: None, keeper: HostId(1), watched: true };
             scene.with(watcher, |end, now, out| end.ended(now, ended, out));
             let notice = scene.with(watcher, |end, _, _| end.take_notice());
             let status = ExitStatus::Signal(9);

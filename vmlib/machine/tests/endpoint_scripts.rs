@@ -284,6 +284,7 @@ impl Script {
                     status: last.map_or(ExitStatus::Signal(9), |_| ExitStatus::Left(0)),
                     last,
                     keeper: HostId(1),
+                    watched: true,
                 };
                 self.end(who)?.ended(now, ended, &mut out);
             }

@@ -1,7 +1,7 @@
 //! Groups, their barrier and their broadcast.
 
 use super::relay::Relay;
-use crate::{FailKind, Group, GroupError, Task};
+use crate::{FailKind, Group, GroupError, RecvError, Task};
 use std::{
     sync::{
         Arc,
@@ -169,4 +169,24 @@ fn what_is_sent_in_one_group_is_not_received_in_another() {
     assert_eq!(value, 2);
     b.broadcast(&b_x, 0, &mut value).unwrap();
     assert_eq!(value, 1);
+}
+
+#[test]
+fn a_broadcast_whose_root_ends_is_an_error_for_those_who_have_no_value() {
+    let relay = Relay::new();
+    let (root, member) = (relay.task(), relay.task());
+    let of_root = root.join("g").unwrap();
+    let group = member.join("g").unwrap();
+    let mut both = root.join("g").unwrap();
+    root.await_members(&mut both, 2).unwrap();
+    root.broadcast(&both, of_root.instance(), &mut 7u8).unwrap();
+    root.exit(0).unwrap();
+    let mut value = 0u8;
+    member
+        .broadcast(&group, of_root.instance(), &mut value)
+        .unwrap();
+    assert_eq!(value, 7);
+    let again = member.broadcast(&group, of_root.instance(), &mut value);
+    let ended = |error| matches!(error, GroupError::Recv(RecvError::Ended { from, .. }) if from == root.tid());
+    assert!(ended(again.unwrap_err()));
 }

@@ -182,6 +182,7 @@ fn the_end_of_a_task_is_told_after_its_last_message() {
         status: ExitStatus::Left(0),
         last: Some(1),
         keeper: HostId(1),
+        watched: true,
     };
     relay.tell(b.tid(), ended.frame());
     assert_eq!(b.recv_event(Some(Duration::from_millis(20))).unwrap(), None);
@@ -193,6 +194,83 @@ fn the_end_of_a_task_is_told_after_its_last_message() {
         status: ExitStatus::Left(0),
     };
     assert_eq!(next(), Incoming::Event(event));
+}
+
+#[test]
+fn a_receive_from_a_task_that_ends_fails_after_all_its_messages_and_one_from_any_waits_on() {
+    let relay = Relay::new();
+    let (a, b, c) = (relay.task(), relay.task(), relay.task());
+    let (from, to) = (a.tid(), b.tid());
+    let waits = thread::spawn(move || {
+        let first: u8 = b.recv(from, 1).unwrap().value().unwrap();
+        let second: u8 = b.recv(from, 1).unwrap().value().unwrap();
+        let end = b.recv(from, 1).unwrap_err();
+        assert_eq!((first, second), (1, 2));
+        (b, end)
+    });
+    // It asks for the end while it waits, once.
+    while relay.with(|inner| inner.awaited.is_empty()) {
+        thread::yield_now();
+    }
+    a.send(to, 1, &1u8).unwrap();
+    a.send(to, 2, "another tag").unwrap();
+    a.send(to, 1, &2u8).unwrap();
+    a.exit(4).unwrap();
+    let (b, end) = waits.join().unwrap();
+    let status = ExitStatus::Left(4);
+    assert!(
+        matches!(end, RecvError::Ended { from, status: it } if from == a.tid() && it == status)
+    );
+    assert_eq!(relay.with(|inner| inner.awaited.clone()), [(to, from)]);
+
+    assert!(matches!(b.try_recv(from, 1), Err(RecvError::Ended { .. })));
+    assert!(matches!(b.probe(from, 1), Err(RecvError::Ended { .. })));
+    assert!(matches!(
+        b.next(from, 1, None),
+        Err(RecvError::Ended { .. })
+    ));
+    assert_eq!(
+        b.recv(from, 2).unwrap().value(),
+        Ok("another tag".to_owned())
+    );
+    assert_eq!(b.recv_event(Some(Duration::ZERO)).unwrap(), None);
+    c.send(to, 1, &3u8).unwrap();
+    assert_eq!(b.recv(ANY, 1).unwrap().value(), Ok(3u8));
+    assert_eq!(b.try_recv(ANY, ANY).unwrap(), None);
+}
+
+#[test]
+fn a_program_that_only_ever_tries_learns_of_the_end_too() {
+    let relay = Relay::new();
+    let (a, b) = (relay.task(), relay.task());
+    a.exit(0).unwrap();
+    let begun = Instant::now();
+    while b
+        .try_recv(a.tid(), 1)
+        .is_ok_and(|received| received.is_none())
+    {
+        assert!(begun.elapsed() < PATIENCE);
+    }
+    assert!(matches!(
+        b.try_recv(a.tid(), 1),
+        Err(RecvError::Ended { .. })
+    ));
+}
+
+#[test]
+fn a_message_to_what_is_no_task_is_an_error_of_the_call() {
+    let relay = Relay::new();
+    let (a, b) = (relay.task(), relay.task());
+    for nobody in [vm_wire::Tid::NONE, tid(0)] {
+        let sent = a.multicast(&[b.tid(), nobody], 1, "nothing");
+        assert!(matches!(sent, Err(SendError::NoTask { to }) if to == nobody));
+    }
+    a.send(b.tid(), 1, "something").unwrap();
+    assert_eq!(
+        b.recv(a.tid(), 1).unwrap().value(),
+        Ok("something".to_owned())
+    );
+    assert_eq!(b.try_recv(ANY, ANY).unwrap(), None);
 }
 
 #[test]

@@ -65,6 +65,8 @@ pub(super) struct Inner {
     interrupts: BTreeMap<Tid, OwnedFd>,
     groups: BTreeMap<String, GroupView>,
     watched: Vec<(Tid, Tid)>,
+    /// Who awaits messages of whom.
+    pub(super) awaited: Vec<(Tid, Tid)>,
     ended: BTreeMap<Tid, Exit>,
     /// The number of the last notify.
     told: u64,
@@ -93,6 +95,7 @@ impl Relay {
                 interrupts: BTreeMap::new(),
                 groups: BTreeMap::new(),
                 watched: Vec::new(),
+                awaited: Vec::new(),
                 ended: BTreeMap::new(),
                 told: 0,
                 asked: Vec::new(),
@@ -240,6 +243,13 @@ impl Inner {
             }
             Op::Data if self.lose > 0 => self.lose -= 1,
             Op::Data | Op::Ack | Op::Resend => self.send(to, frame),
+            Op::Await => {
+                let Await { tid } = Await::read(&frame).unwrap();
+                self.awaited.push((from, tid));
+                if self.ended.contains_key(&tid) {
+                    self.notify(from, tid, false);
+                }
+            }
             op => {
                 let request = frame.header.request;
                 self.asked.push((from, op, request));
@@ -265,7 +275,11 @@ impl Inner {
                     .collect();
                 self.ended.insert(from, exit);
                 for watcher in watchers {
-                    self.notify(watcher, from);
+                    self.notify(watcher, from, true);
+                }
+                let awaited = self.awaited.clone().into_iter();
+                for (awaits, _) in awaited.filter(|(_, of)| *of == from) {
+                    self.notify(awaits, from, false);
                 }
                 for view in self.groups.values_mut() {
                     leave(view, from);
@@ -276,7 +290,7 @@ impl Inner {
                 if let Watched::Task(watched) = Watch::read(frame).unwrap().what {
                     self.watched.push((from, watched));
                     if self.ended.contains_key(&watched) {
-                        self.notify(from, watched);
+                        self.notify(from, watched, true);
                     }
                 }
                 Done {}.frame()
@@ -321,7 +335,7 @@ impl Inner {
     }
 
     /// Tells of an end in order.
-    fn notify(&mut self, watcher: Tid, ended: Tid) {
+    fn notify(&mut self, watcher: Tid, ended: Tid, watched: bool) {
         let Exit { status, last } = &self.ended[&ended];
         let last = last.iter().find(|(peer, _)| *peer == watcher);
         let notify = Ended {
@@ -329,6 +343,7 @@ impl Inner {
             status: ExitStatus::Left(*status),
             last: Some(last.map_or(0, |(_, last)| *last)),
             keeper: HostId(1),
+            watched,
         };
         self.send(watcher, notify.frame());
     }

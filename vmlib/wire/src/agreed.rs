@@ -321,6 +321,8 @@ pub enum ExitStatus {
     Suspended,
     /// Its application lost a task, and goes back to its last checkpoint.
     RolledBack,
+    /// Nothing is known of it: it never was, or ended so long ago that it is forgotten. In no entry.
+    Unknown,
 }
 
 impl ExitStatus {
@@ -341,6 +343,7 @@ impl std::fmt::Display for ExitStatus {
             ExitStatus::HostLost => write!(f, "lost with its host"),
             ExitStatus::Suspended => write!(f, "stopped with a checkpoint"),
             ExitStatus::RolledBack => write!(f, "went back to a checkpoint"),
+            ExitStatus::Unknown => write!(f, "not known to the machine"),
         }
     }
 }

@@ -108,6 +108,8 @@ opcodes! {
     ResumeApp = 37,
     /// [`crate::task::Resumed`].
     Resumed = 38,
+    /// [`crate::task::Await`].
+    Await = 39,
     /// [`crate::task::MoveTask`].
     MoveTask = 40,
     /// [`crate::task::Moved`].

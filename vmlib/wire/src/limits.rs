@@ -211,6 +211,11 @@ pub const NAME_MAX: usize = 255;
 pub const PATH_MAX: usize = 4_096;
 /// Watches of one task.
 pub const WATCHES_MAX: usize = 65_536;
+/// Tasks of which one task awaits messages, and wants to know when they have ended.
+pub const AWAITED_MAX: usize = 1_024;
+/// How long a receive from one task waits before its library asks the daemon to tell when that has
+/// ended: a program whose messages come sooner never asks.
+pub const AWAIT_ASK: Duration = Duration::from_millis(500);
 /// Consoles of one daemon at one time.
 pub const CONSOLES_MAX: usize = 256;
 /// Connections that have not yet proved who they are: of addresses where no host is known, of those

@@ -23,7 +23,7 @@ macro_rules! message {
 pub(crate) use message;
 
 message! {
-    Enrol Welcome Failed Done Spawn Spawned Exit Signal Watch Ended HostEvent KeptBy
+    Enrol Welcome Failed Done Spawn Spawned Exit Signal Watch Await Ended HostEvent KeptBy
     GroupChange GroupAsk GroupView Located HostsAsk Hosts Siblings Tids
     MoveTask Moved CheckTask Checked DrainHost Drained SaveApp Saved
     SuspendApp ResumeApp Resumed
@@ -201,6 +201,16 @@ pub enum Watched {
     HostAdded,
     /// Hosts that are deleted or die.
     HostDeleted,
+    /// The end of a task of which messages are awaited ([`Await`]).
+    Source(Tid),
+}
+
+/// A receive waits for messages of one task: the asker wants to know when that has ended. No request:
+/// it has no number, and no answer but [`Ended`]. A library says it again when it may have been lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Await {
+    /// The task.
+    pub tid: Tid,
 }
 
 /// Notify: a task ended.
@@ -215,6 +225,8 @@ pub struct Ended {
     pub last: Option<u64>,
     /// The host whose daemon keeps what the watcher has not taken yet.
     pub keeper: HostId,
+    /// The watcher asked with [`Watch`]; else with [`Await`] alone, and its program is not told.
+    pub watched: bool,
 }
 
 /// What a host kept of tasks that ended has another keeper, or none: it died with the host. Then a

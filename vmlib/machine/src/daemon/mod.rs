@@ -194,6 +194,8 @@ enum Timer {
     Reconnect(HostId),
     /// A task waited long enough for the log to know whom its request is about.
     Parked(Tid, u64),
+    /// The log had time to know the second task, of which the first awaits messages.
+    Awaited(Tid, Tid),
     /// A listing waited long enough for the other hosts.
     Listing(u64),
     /// A measurement waited long enough for processes that are being started.
@@ -588,6 +590,7 @@ impl Daemon {
                 Timer::Arrival => self.on_arrival_due(out),
                 Timer::Reconnect(host) => self.on_reconnect(host, out),
                 Timer::Parked(tid, request) => self.on_parked_too_long(tid, request, out),
+                Timer::Awaited(tid, about) => self.on_awaited_due(tid, about, out),
                 Timer::Listing(question) => self.on_listing_over(question, out),
                 Timer::Measure(question) => self.on_measure_due(question, out),
                 Timer::Flush(app) => self.on_flush_over(app, out),

@@ -4,9 +4,12 @@
 //! needs that message's number. Who left in order left its last numbers to the keeper where it
 //! was; the watcher's daemon asks there ([`LastAsk`]). Of a task that ended otherwise, or whose
 //! host is lost, no number is known and none is waited for.
+//!
+//! A library whose program waits for messages of one task asks likewise ([`Await`]): its receives from
+//! that task fail, once all of its messages were received. The program is not told.
 
 use super::{
-    Daemon,
+    Daemon, Timer,
     moves::{frame_of, whole},
     requests::Reply,
 };
@@ -30,6 +33,8 @@ const UNTAKEN_MAX: usize = 2 * limits::WATCHES_MAX;
 pub(super) struct LastAsked {
     host: HostId,
     status: ExitStatus,
+    /// See [`Ended::watched`].
+    watched: bool,
 }
 
 impl Daemon {
@@ -54,6 +59,9 @@ impl Daemon {
                 None => return Reply::Now(self.no_such_task(about).frame()),
             },
             Watched::HostAdded | Watched::HostDeleted => None,
+            Watched::Source(_) => {
+                return Reply::failed(FailKind::BadRequest, "no watch of a program");
+            }
         };
         let Some(task) = self.tasks.get_mut(&tid) else {
             return Reply::failed(FailKind::Refused, "this task has ended");
@@ -61,10 +69,11 @@ impl Daemon {
         if let Some((about, host, status)) = ended {
             let done = vm_wire::task::Done {}.frame();
             self.answer_task(tid, request, done.clone(), out);
-            self.tell_ended_to(tid, about, host, status, out);
+            self.tell_ended_to(tid, about, host, status, true, out);
             return Reply::Now(done);
         }
-        if !task.watches.contains(&watch.what) && task.watches.len() >= limits::WATCHES_MAX {
+        let watches = task.watches.len() - sources(&task.watches).count();
+        if !task.watches.contains(&watch.what) && watches >= limits::WATCHES_MAX {
             let max = limits::WATCHES_MAX;
             let text = format!("a task can watch {max} others, not more");
             return Reply::failed(FailKind::Limit, text);
@@ -72,6 +81,64 @@ impl Daemon {
         task.watches.insert(watch.what);
         self.watchers.entry(watch.what).or_default().insert(tid);
         Reply::done()
+    }
+
+    /// A task waits for messages of `about`.
+    pub(super) fn on_await(&mut self, tid: Tid, about: Tid, out: &mut Outbox) {
+        // Its library says it again when it goes on, to whoever owns it then.
+        if self.is_released(tid) || !self.tasks.get(&tid).is_some_and(|task| task.connected) {
+            return;
+        }
+        let state = self.agreement.state();
+        if state.living_task(tid).is_none() {
+            return;
+        }
+        let ended = state.task(about).map(|task| (task.host, task.status));
+        match ended {
+            Some((host, Some(status))) => self.tell_ended_to(tid, about, host, status, false, out),
+            None if !self.may_be_born(about) => self.tell_unknown(tid, about, out),
+            ended => {
+                self.await_source(tid, about);
+                if ended.is_none() {
+                    let due = self.now + limits::HELD_TIME;
+                    self.set_timer(due, Timer::Awaited(tid, about));
+                }
+            }
+        }
+    }
+
+    fn await_source(&mut self, tid: Tid, about: Tid) {
+        let what = Watched::Source(about);
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        task.watches.insert(what);
+        let mut others = sources(&task.watches).filter(|other| *other != what);
+        let other = others.next();
+        let excess = other.filter(|_| 2 + others.count() > limits::AWAITED_MAX);
+        if let Some(other) = excess {
+            task.watches.remove(&other);
+            self.unwatch(tid, other);
+        }
+        self.watchers.entry(what).or_default().insert(tid);
+    }
+
+    /// The log had time to come to know the task.
+    pub(super) fn on_awaited_due(&mut self, tid: Tid, about: Tid, out: &mut Outbox) {
+        let what = Watched::Source(about);
+        let task = self.tasks.get_mut(&tid);
+        if self.agreement.state().task(about).is_none()
+            && task.is_some_and(|task| task.watches.remove(&what))
+        {
+            self.unwatch(tid, what);
+            self.tell_unknown(tid, about, out);
+        }
+    }
+
+    /// There is no such task, or none is remembered: nothing comes from it.
+    fn tell_unknown(&mut self, watcher: Tid, tid: Tid, out: &mut Outbox) {
+        let how = (ExitStatus::Unknown, false);
+        self.send_ended(watcher, tid, how, (None, self.me), out);
     }
 
     fn unwatch(&mut self, tid: Tid, what: Watched) {
@@ -102,12 +169,28 @@ impl Daemon {
         status: ExitStatus,
         out: &mut Outbox,
     ) {
-        let what = Watched::Task(tid);
-        for watcher in self.watchers.remove(&what).unwrap_or_default() {
+        let what = [Watched::Task(tid), Watched::Source(tid)];
+        let [watching, awaiting] = what.map(|what| self.watchers.remove(&what).unwrap_or_default());
+        let state = self.agreement.state();
+        let app = |tid| state.task(tid).map(|task| task.app);
+        // Those that go back with it, or stop, are not to fail for it before they end.
+        let together = matches!(status, ExitStatus::RolledBack | ExitStatus::Suspended);
+        let ends_too =
+            |watcher: &Tid| together && !watching.contains(watcher) && app(*watcher) == app(tid);
+        let watchers: BTreeSet<Tid> = watching.union(&awaiting).copied().collect();
+        let told: Vec<Tid> = watchers
+            .iter()
+            .copied()
+            .filter(|it| !ends_too(it))
+            .collect();
+        for watcher in watchers {
             if let Some(task) = self.tasks.get_mut(&watcher) {
-                task.watches.remove(&what);
+                task.watches.retain(|it| !what.contains(it));
             }
-            self.tell_ended_to(watcher, tid, host, status, out);
+        }
+        for watcher in told {
+            let watched = watching.contains(&watcher);
+            self.tell_ended_to(watcher, tid, host, status, watched, out);
         }
     }
 
@@ -117,6 +200,7 @@ impl Daemon {
         tid: Tid,
         host: HostId,
         status: ExitStatus,
+        watched: bool,
         out: &mut Outbox,
     ) {
         let last = self.keeper.last(tid, watcher);
@@ -129,11 +213,16 @@ impl Daemon {
             watcher,
         });
         if ask && self.send_order(host, &question) {
-            self.asked_last
-                .insert((tid, watcher), LastAsked { host, status });
+            let asked = LastAsked {
+                host,
+                status,
+                watched,
+            };
+            let of_it = self.asked_last.entry((tid, watcher)).or_insert(asked);
+            of_it.watched |= watched;
         } else {
             let last = last.filter(|_| status.in_order());
-            self.send_ended(watcher, tid, status, (last, self.me), out);
+            self.send_ended(watcher, tid, (status, watched), (last, self.me), out);
         }
     }
 
@@ -142,7 +231,7 @@ impl Daemon {
         &mut self,
         watcher: Tid,
         tid: Tid,
-        status: ExitStatus,
+        (status, watched): (ExitStatus, bool),
         (last, keeper): (Option<u64>, HostId),
         out: &mut Outbox,
     ) {
@@ -151,6 +240,7 @@ impl Daemon {
             status,
             last,
             keeper,
+            watched,
         };
         self.tell_task(watcher, ended.frame(), out);
     }
@@ -195,24 +285,24 @@ impl Daemon {
         let answer = task.answer.iter().cloned();
         out.extend(answer.map(|answer| Output::Task(tid, answer)));
         let state = self.agreement.state();
-        let ended = task.watches.iter().filter_map(|what| match what {
-            Watched::Task(about) => match state.task(*about) {
-                Some(task) => Some((*about, task.host, task.status?)),
+        let ended = task.watches.iter().filter_map(|what| match *what {
+            Watched::Task(about) | Watched::Source(about) => match state.task(about) {
+                Some(task) => Some((*what, about, task.host, task.status?)),
                 // It was in another machine.
-                None if !self.may_be_born(*about) => {
-                    Some((*about, HostId::NONE, ExitStatus::HostLost))
+                None if !self.may_be_born(about) => {
+                    Some((*what, about, HostId::NONE, ExitStatus::HostLost))
                 }
                 None => None,
             },
-            _ => None,
+            Watched::HostAdded | Watched::HostDeleted => None,
         });
-        for (about, host, status) in ended.collect::<Vec<_>>() {
-            let what = Watched::Task(about);
+        for (what, about, host, status) in ended.collect::<Vec<_>>() {
             if let Some(task) = self.tasks.get_mut(&tid) {
                 task.watches.remove(&what);
             }
             self.unwatch(tid, what);
-            self.tell_ended_to(tid, about, host, status, out);
+            let watched = matches!(what, Watched::Task(_));
+            self.tell_ended_to(tid, about, host, status, watched, out);
         }
     }
 
@@ -238,11 +328,12 @@ impl Daemon {
 
     /// What a task watches, and what it was not told yet because the last number is awaited.
     pub(super) fn watches_of(&self, tid: Tid) -> Vec<Watched> {
-        let awaited = self
-            .asked_last
-            .keys()
-            .filter(|(_, watcher)| *watcher == tid);
-        let awaited = awaited.map(|(ended, _)| Watched::Task(*ended));
+        let awaited = self.asked_last.iter();
+        let awaited = awaited.filter(|((_, watcher), _)| *watcher == tid);
+        let awaited = awaited.map(|((ended, _), asked)| match asked.watched {
+            true => Watched::Task(*ended),
+            false => Watched::Source(*ended),
+        });
         let task = self.tasks.get(&tid);
         let watches = task
             .into_iter()
@@ -285,7 +376,8 @@ impl Daemon {
     pub(super) fn on_last(&mut self, last: &Last, out: &mut Outbox) {
         if let Some(asked) = self.asked_last.remove(&(last.ended, last.watcher)) {
             let kept = (last.last, asked.host);
-            self.send_ended(last.watcher, last.ended, asked.status, kept, out);
+            let how = (asked.status, asked.watched);
+            self.send_ended(last.watcher, last.ended, how, kept, out);
         }
     }
 
@@ -296,7 +388,8 @@ impl Daemon {
         let lost: Vec<_> = self.asked_last.extract_if(.., lost).collect();
         for ((tid, watcher), asked) in lost {
             let last = self.keeper.last(tid, watcher);
-            self.send_ended(watcher, tid, asked.status, (last, self.me), out);
+            let how = (asked.status, asked.watched);
+            self.send_ended(watcher, tid, how, (last, self.me), out);
         }
     }
 
@@ -362,4 +455,9 @@ impl Daemon {
             self.tell_task(watcher, event.frame(), out);
         }
     }
+}
+
+/// Those of a task's watches that are for its library alone.
+fn sources(watches: &BTreeSet<Watched>) -> impl Iterator<Item = Watched> {
+    watches.range(Watched::Source(Tid(0))..).copied()
 }

@@ -13,8 +13,9 @@ use vm_wire::{
     limits,
     peer::DrainWay,
     task::{
-        CheckTask, Done, DrainHost, Exit, FailKind, Failed, GroupAsk, GroupChange, Hosts, HostsAsk,
-        MoveTask, ResumeApp, SaveApp, Siblings, Signal, Spawn, SuspendApp, Tids, Watch, Watched,
+        Await, CheckTask, Done, DrainHost, Exit, FailKind, Failed, GroupAsk, GroupChange, Hosts,
+        HostsAsk, MoveTask, ResumeApp, SaveApp, Siblings, Signal, Spawn, SuspendApp, Tids, Watch,
+        Watched,
     },
 };
 
@@ -79,9 +80,16 @@ impl Daemon {
     pub(super) fn on_task(&mut self, tid: Tid, mut frame: Frame, out: &mut Outbox) {
         match frame.header.op {
             Op::Ack if frame.header.to.is_none() => self.on_told(tid, frame.header.ack),
+            Op::Await => match Await::read(&frame) {
+                Ok(awaited) => self.on_await(tid, awaited.tid, out),
+                Err(error) => self.close_task(tid, &error.to_string(), out),
+            },
             Op::Data | Op::Ack | Op::Resend => {
-                if frame.header.from != tid || frame.header.to.is_daemon() {
-                    self.close_task(tid, "a message from or to somebody else", out);
+                if frame.header.from != tid {
+                    self.close_task(tid, "a message in another task's name", out);
+                } else if frame.header.to.is_daemon() {
+                    // No task has that id: as to one that has ended.
+                    self.tell_ended(&frame, out);
                 } else if frame.header.flags != 0 {
                     self.on_last_chunk(tid, frame);
                 } else {
@@ -383,5 +391,8 @@ pub(super) fn past(status: ExitStatus) -> String {
         }
         ExitStatus::RolledBack => "gone back to a checkpoint, with its application".to_owned(),
         ExitStatus::NotStarted => "ended: it could not be started".to_owned(),
+        ExitStatus::Unknown => {
+            "ended so long ago that nothing is known of it, or never was".to_owned()
+        }
     }
 }

@@ -204,7 +204,7 @@ impl Daemon {
     }
 
     /// Tells the sender of a frame that its receiver has ended.
-    fn tell_ended(&mut self, frame: &Frame, out: &mut Outbox) {
+    pub(super) fn tell_ended(&mut self, frame: &Frame, out: &mut Outbox) {
         let located = Located {
             peer: Some(frame.header.to),
             host: HostId::NONE,

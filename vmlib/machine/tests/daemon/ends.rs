@@ -2,7 +2,9 @@
 
 use crate::world::{SIGKILL, Told, World, on, tid};
 use std::time::Duration;
+use vm_machine::Notice;
 use vm_wire::{
+    HostId, Tid,
     agreed::ExitStatus,
     task::{Done, FailKind, Signal, Watch, Watched},
 };
@@ -208,4 +210,110 @@ fn a_last_number_that_will_not_come_is_not_waited_for() {
     });
     let told = Told::Ended(worker, ExitStatus::Left(0), None);
     assert_eq!(world.processes[&master].told, [told]);
+}
+
+#[test]
+fn who_awaits_messages_learns_of_the_end_after_the_last_one_and_its_program_is_not_told() {
+    for before in [true, false] {
+        let (mut world, master, worker) = master_and_worker(3);
+        if before {
+            world.await_messages(master, worker);
+        }
+        world.deaf.insert(master);
+        world.send(worker, master, "last words");
+        world.exit(worker, 3).expect("it may leave");
+        if !before {
+            world.await_messages(master, worker);
+        }
+        world.run_until("the end", |world| !world.processes[&master].told.is_empty());
+        assert_eq!(world.over(master, worker), None);
+        world.deaf.clear();
+        world.run_for(Duration::from_secs(3));
+        assert_eq!(world.over(master, worker), Some(ExitStatus::Left(3)));
+        assert_eq!(world.received(master), [(worker, "last words".to_owned())]);
+        assert_eq!(world.notice(master), None);
+    }
+}
+
+#[test]
+fn who_watches_and_awaits_is_told_once() {
+    let (mut world, master, worker) = master_and_worker(3);
+    world.await_messages(master, worker);
+    world
+        .watch(master, Watched::Task(worker))
+        .expect("it lives");
+    world.die(worker, ExitStatus::Signal(11));
+    world.run_for(Duration::from_secs(1));
+    let status = ExitStatus::Signal(11);
+    let told = Told::Ended(worker, status, None);
+    assert_eq!(world.processes[&master].told, [told]);
+    assert_eq!(world.over(master, worker), Some(status));
+    let tid = worker;
+    assert_eq!(world.notice(master), Some(Notice::Ended { tid, status }));
+}
+
+#[test]
+fn nothing_comes_from_a_task_that_never_was() {
+    let (mut world, master, _) = master_and_worker(2);
+    for never in [tid(1, 99), tid(2, 99), tid(9, 1), Tid(0), tid(2, 0)] {
+        world.await_messages(master, never);
+        world.run_for(2 * vm_wire::limits::HELD_TIME);
+        assert_eq!(world.over(master, never), Some(ExitStatus::Unknown));
+    }
+    assert_eq!(world.notice(master), None);
+}
+
+#[test]
+fn a_task_that_the_log_does_not_know_yet_is_awaited() {
+    let (mut world, master, _) = master_and_worker(4);
+    // The master's host is behind: it hears of the birth later than the master.
+    world.behind = Some(HostId(4));
+    let other = world.master(1, "other");
+    world.await_messages(master, other);
+    world.run_for(Duration::from_millis(500));
+    world.behind = None;
+    world.run_for(2 * vm_wire::limits::HELD_TIME);
+    assert_eq!(world.over(master, other), None);
+    world.exit(other, 0).expect("it may leave");
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.over(master, other), Some(ExitStatus::Left(0)));
+}
+
+#[test]
+fn a_task_that_moves_goes_on_awaiting_and_one_that_is_awaited_may_move() {
+    let (mut world, master, worker) = master_and_worker(3);
+    world.await_messages(master, worker);
+    for (tid, to) in [(master, 1), (worker, 3)] {
+        let wish = world.wish_move(2, tid, to);
+        world.moved(wish).expect("it moves");
+    }
+    world.run_for(Duration::from_secs(3));
+    assert_eq!(world.over(master, worker), None);
+    world.send(worker, master, "from n3");
+    world.exit(worker, 0).expect("it may leave");
+    world.run_for(Duration::from_secs(2));
+    assert_eq!(world.over(master, worker), Some(ExitStatus::Left(0)));
+    assert_eq!(world.received(master), [(worker, "from n3".to_owned())]);
+}
+
+#[test]
+fn a_message_to_what_is_no_task_leaves_the_sender_alone() {
+    let (mut world, master, worker) = master_and_worker(2);
+    for nobody in [
+        tid(1, 0),
+        tid(2, 0),
+        tid(9, 0),
+        Tid(0),
+        tid(9, 1),
+        tid(2, 99),
+    ] {
+        world.send(master, nobody, "to nobody");
+    }
+    world.run_for(Duration::from_secs(4));
+    assert_eq!(world.closed, []);
+    assert_eq!(world.daemon(1).counters().refused_local, 0);
+    world.send(master, worker, "to somebody");
+    world.run_for(Duration::from_millis(100));
+    assert_eq!(world.received(worker), [(master, "to somebody".to_owned())]);
+    world.exit(master, 0).expect("nothing keeps it");
 }

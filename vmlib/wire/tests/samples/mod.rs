@@ -17,9 +17,9 @@ use vm_wire::{
         SpawnOrder, SpawnResult, Usage, UsageAsk, UsageRow,
     },
     task::{
-        Done, Ended, Enrol, Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView, HostEvent,
-        Hosts, HostsAsk, KeptBy, Located, Place, Siblings, Signal, Spawn, Spawned, Tids, Watch,
-        Watched, Welcome,
+        Await, Done, Ended, Enrol, Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView,
+        HostEvent, Hosts, HostsAsk, KeptBy, Located, Place, Siblings, Signal, Spawn, Spawned, Tids,
+        Watch, Watched, Welcome,
     },
     version::Offer,
 };
@@ -228,6 +228,7 @@ fn task(visitor: &mut impl Visitor) {
     ] {
         visitor.message(name, Watch { what, on: true });
     }
+    visitor.message("Await", Await { tid: tid(1, 2) });
     for (name, status) in [
         ("Ended.Left", ExitStatus::Left(0)),
         ("Ended.Code", ExitStatus::Code(1)),
@@ -236,6 +237,7 @@ fn task(visitor: &mut impl Visitor) {
         ("Ended.HostLost", ExitStatus::HostLost),
         ("Ended.Suspended", ExitStatus::Suspended),
         ("Ended.RolledBack", ExitStatus::RolledBack),
+        ("Ended.Unknown", ExitStatus::Unknown),
     ] {
         let last = status.in_order().then_some(300);
         visitor.message(
@@ -245,6 +247,7 @@ fn task(visitor: &mut impl Visitor) {
                 status,
                 last,
                 keeper: HostId(2),
+                watched: true,
             },
         );
     }

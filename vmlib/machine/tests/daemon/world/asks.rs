@@ -7,7 +7,7 @@ use vm_wire::{
     Frame, HostId, Message, Op, Tid,
     agreed::ExitStatus,
     console::{Answer, Request},
-    task::{Done, Exit, Failed, Place, Spawned, Watch, Watched},
+    task::{Await, Done, Exit, Failed, Place, Spawned, Watch, Watched},
 };
 
 impl World {
@@ -93,6 +93,18 @@ impl World {
         }
         self.ask::<Done>(tid, &Exit { status, last })?;
         Ok(())
+    }
+
+    /// A task waits for messages of another one, and its library asks for that one's end.
+    pub fn await_messages(&mut self, tid: Tid, of: Tid) {
+        let host = self.processes[&tid].host;
+        let frame = Await { tid: of }.frame().between(tid, Tid::NONE);
+        self.input(host, Input::Task(tid, frame));
+    }
+
+    /// How that other one ended, once a receive from it fails.
+    pub fn over(&mut self, tid: Tid, of: Tid) -> Option<ExitStatus> {
+        self.with_endpoint(tid, |endpoint, _| endpoint.over(of))?
     }
 
     pub fn watch(&mut self, tid: Tid, what: Watched) -> Result<Done, Failed> {
