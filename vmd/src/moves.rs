@@ -592,11 +592,11 @@ impl Moves {
         processes: &mut Processes,
         context: &mut Context,
     ) {
-        let refused = |text| Failed::new(FailKind::Refused, text);
+        let refused = |kind, text| Input::Frozen(tid, Err(Failed::new(kind, text)));
         let point = match reported {
             Report::Copied { .. } => "report.copied",
             Report::Saved { .. } => "report.saved",
-            Report::Refused(_) => "report.refused",
+            Report::Refused(_) | Report::Busy(_) => "report.refused",
             Report::Back { .. } => "report.back",
             Report::Writes => "report.writes",
             Report::Portable => "report.portable",
@@ -621,7 +621,8 @@ impl Moves {
                 };
                 Input::Frozen(tid, Ok(written))
             }
-            Report::Refused(text) => Input::Frozen(tid, Err(refused(text))),
+            Report::Refused(text) => refused(FailKind::Refused, text),
+            Report::Busy(text) => refused(FailKind::Busy, text),
             Report::Writes => return self.store_copy(tid, None, context),
             Report::Portable => Input::Portable(tid),
             Report::Back { elsewhere } => {

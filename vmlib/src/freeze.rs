@@ -130,7 +130,7 @@ pub(crate) fn heed(by: &dyn Checkpointer, packet: &[u8], image: Option<OwnedFd>)
     match (order, image) {
         (Some(Order::Copy { .. } | Order::Freeze { .. }), Some(_)) if LEAVES.load(SeqCst) => {
             by.go_on();
-            report(Report::Refused(LEAVING));
+            report(Report::Busy(LEAVING));
         }
         (Some(Order::Copy { compress }), Some(image)) => {
             note_folders(packet);

@@ -74,7 +74,7 @@ impl Checkpointer for Image {
         sys::close(image.into_raw_fd());
         match begun {
             Ok(()) => COPIES.store(true, SeqCst),
-            Err(text) => report(Report::Refused(text.as_str())),
+            Err(text) => report(refusal(&text)),
         }
     }
 
@@ -107,7 +107,7 @@ impl Checkpointer for Image {
             sys::close(image);
         }
         if let Err(text) = saved {
-            report(Report::Refused(text.as_str()));
+            report(refusal(&text));
         }
     }
 
@@ -125,6 +125,14 @@ impl Checkpointer for Image {
 
     fn is_elsewhere(&self) -> bool {
         vm_checkpoint::is_elsewhere()
+    }
+}
+
+/// Why there is no image, as the daemon is told.
+fn refusal(text: &vm_checkpoint::Text) -> Report<&str> {
+    match text.passes() {
+        true => Report::Busy(text.as_str()),
+        false => Report::Refused(text.as_str()),
     }
 }
 

@@ -406,10 +406,10 @@ impl Checkpointer for Portable {
     /// application do not stand while it is.
     fn save(&self, image: OwnedFd, _: bool, way: Freeze) {
         if image::give_up_begun() {
-            return report(Report::Refused("it has just become portable; try again"));
+            return report(Report::Busy("it has just become portable; try again"));
         }
         let Some((given, began)) = &self.given else {
-            return report(Report::Refused("it is at no safe point; try again"));
+            return report(Report::Busy("it is at no safe point; try again"));
         };
         let stream = match given {
             Ok(stream) => stream,

@@ -9,7 +9,7 @@
 
 use crate::{
     arena::{self, List},
-    fault::{Outcome, Step as _, refuse},
+    fault::{Outcome, Step as _, refuse, refuse_now},
     locks::{self, Lock},
     out::Out,
     proc::NumberPath,
@@ -295,7 +295,7 @@ pub fn carry(out: &mut Out, locks: &[Lock], number: usize, record: &FileRecord) 
     drop(file);
     match before == after && after.size as u64 == record.size || has_only_grown(locks, record)? {
         true => Ok(()),
-        false => refuse!("the file at descriptor {fd} changed while it was saved"),
+        false => refuse_now!("the file at descriptor {fd} changed while it was saved"),
     }
 }
 

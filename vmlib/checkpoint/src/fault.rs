@@ -11,6 +11,7 @@ const TEXT_MAX: usize = 400;
 pub struct Text {
     bytes: [u8; TEXT_MAX],
     len: usize,
+    passes: bool,
 }
 
 impl Text {
@@ -19,10 +20,24 @@ impl Text {
         let mut text = Text {
             bytes: [0; TEXT_MAX],
             len: 0,
+            passes: false,
         };
         // It never fails: what does not fit is cut off.
         let _ = text.write_fmt(arguments);
         text
+    }
+
+    /// The same, as a reason that passes by itself.
+    pub(crate) fn that_passes(self) -> Self {
+        Text {
+            passes: true,
+            ..self
+        }
+    }
+
+    /// Whether it is a reason that passes by itself: a save that is tried again may come to be.
+    pub fn passes(&self) -> bool {
+        self.passes
     }
 
     /// As text.
@@ -72,6 +87,15 @@ macro_rules! refuse {
     };
 }
 pub(crate) use refuse;
+
+/// A refusal for a reason that passes by itself.
+macro_rules! refuse_now {
+    ($($text:tt)*) => {{
+        let text = $crate::fault::Text::of(format_args!($($text)*));
+        Err($crate::fault::Fault::Refused(text.that_passes()))
+    }};
+}
+pub(crate) use refuse_now;
 
 /// Says which step failed.
 pub trait Step<T> {

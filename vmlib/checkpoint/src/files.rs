@@ -7,7 +7,7 @@ use crate::{
     Carry,
     arena::{self, List},
     content::{self, Known, Readable},
-    fault::{Fault, Outcome, Shown, Step as _, Text, refuse},
+    fault::{Fault, Outcome, Shown, Step as _, Text, refuse, refuse_now},
     kernel_files,
     locks::{self, Lock},
     memory::Names,
@@ -410,7 +410,7 @@ fn keep_content(record: &mut FileRecord) -> Outcome<()> {
         return Ok(());
     }
     if waiting > PIPE_MAX {
-        return refuse!("{waiting} bytes wait in the pipe at descriptor {fd}");
+        return refuse_now!("{waiting} bytes wait in the pipe at descriptor {fd}");
     }
     // SAFETY: bytes.
     let content = unsafe { arena::take::<u8>(waiting)? };

@@ -5,7 +5,7 @@
 
 use crate::{
     credentials,
-    fault::{Outcome, Shown, refuse},
+    fault::{Outcome, Shown, refuse, refuse_now},
     proc::{self, NumberPath},
     raw::sys::{self, nr},
 };
@@ -100,7 +100,7 @@ fn refuse_children() -> Outcome<()> {
         let path = NumberPath::new("/proc/self/task/", tid, "/children");
         match proc::read_file(path.bytes(), "listing the children") {
             Ok(children) => match proc::words(children).next() {
-                Some(child) => refuse!(
+                Some(child) => refuse_now!(
                     "it has a child process, {} ({}), which has to end and be waited for first",
                     Shown(child),
                     Shown(name_of(child)),

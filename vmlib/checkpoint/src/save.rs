@@ -11,7 +11,7 @@ use crate::{
     content::{self, Known},
     copied::in_copy,
     deaf, droppable, facts,
-    fault::{Outcome, refuse},
+    fault::{Outcome, refuse, refuse_now},
     files::{self, Wish},
     locks::{self, Lock},
     memory::{self, Names, Of, Opened, Pages},
@@ -236,7 +236,7 @@ pub fn give_up_if_ended() -> bool {
 fn claim() -> Outcome<()> {
     match TURN.take() {
         true => Ok(()),
-        false => refuse!("another save of this process is under way"),
+        false => refuse_now!("another save of this process is under way"),
     }
 }
 

@@ -338,10 +338,17 @@ impl Checkpointing {
                 Err(Failed::new(FailKind::System, text))
             }
         };
-        // One that ends meanwhile is no reason to give up.
-        let ended = matches!(&result, Err(failed) if failed.kind == FailKind::NoSuchTask);
-        if ended && self.tries < limits::CHECKPOINT_TRIES {
-            (self.stage, self.again) = (Stage::Cutting, now);
+        // One that ends meanwhile, or cannot be saved just now, is no reason to give up.
+        let pause = match &result {
+            Err(failed) if failed.kind == FailKind::NoSuchTask => Some(Duration::ZERO),
+            Err(failed) if failed.kind == FailKind::Busy => Some(limits::busy_pause(self.tries)),
+            _ => None,
+        };
+        if let Some(pause) = pause
+            && self.tries < limits::CHECKPOINT_TRIES
+            && now + pause < self.begun + limits::CHECKPOINT_PATIENCE
+        {
+            (self.stage, self.again) = (Stage::Cutting, now + pause);
             self.tries += 1;
             return;
         }

@@ -17,7 +17,7 @@
 //! | 8 | 8 | number of the order that it answers; 0: none |
 //! | 16 | 8 | of `Saved`: bytes of the image, or 0; of `Copied`: bytes of all rounds |
 //! | 24 | 4 | of `Saved`: chunks that are not acknowledged |
-//! | 28 | up to 996 | of `Refused`: why, as text |
+//! | 28 | up to 996 | of `Refused` and `Busy`: why, as text |
 //!
 //! All numbers are little-endian.
 
@@ -204,6 +204,8 @@ pub enum Report<T> {
     Writes,
     /// There is no image, and the task goes on.
     Refused(T),
+    /// Likewise, for a reason that passes by itself.
+    Busy(T),
     /// This is the process that was brought back; it stands.
     Back {
         /// Some of its threads may not use the processors that its program has put them on.
@@ -228,6 +230,7 @@ impl<'a> Report<&'a str> {
                 unacknowledged,
             },
             Report::Refused(text) => Report::Refused(text.to_owned()),
+            Report::Busy(text) => Report::Busy(text.to_owned()),
             Report::Back { elsewhere } => Report::Back { elsewhere },
             Report::Writes => Report::Writes,
             Report::Portable => Report::Portable,
@@ -243,6 +246,7 @@ impl<'a> Report<&'a str> {
                 unacknowledged,
             } => (1u32, micros, bytes, unacknowledged, ""),
             Report::Refused(text) => (2, 0, 0, 0, text),
+            Report::Busy(text) => (7, 0, 0, 0, text),
             Report::Back { elsewhere } => (3, elsewhere.into(), 0, 0, ""),
             Report::Copied { bytes, rounds } => (4, rounds, bytes, 0, ""),
             Report::Writes => (5, 0, 0, 0, ""),
@@ -281,6 +285,7 @@ impl<'a> Report<&'a str> {
             },
             5 => Report::Writes,
             6 => Report::Portable,
+            7 => Report::Busy(std::str::from_utf8(&bytes[REPORT_LEN..]).ok()?),
             _ => return None,
         };
         Some((order, report))
@@ -344,6 +349,7 @@ mod tests {
                 unacknowledged,
             },
             Report::Refused("no"),
+            Report::Busy("not now"),
             Report::Back { elsewhere: false },
             Report::Back { elsewhere: true },
             Report::Portable,

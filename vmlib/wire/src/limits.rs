@@ -113,8 +113,23 @@ pub const APPS_SUSPENDED_MAX: usize = 4_096;
 pub const SUSPENDED_FOR_MAX: Duration = Duration::from_secs(10_000 * 86_400);
 /// How often it is looked whether there is room for an application that is suspended, at most.
 pub const RESUME_LOOK: Duration = Duration::from_secs(1);
-/// How often a checkpoint is begun if a task ends meanwhile.
-pub const CHECKPOINT_TRIES: u32 = 3;
+/// How often a checkpoint is begun if a task ends meanwhile, or cannot be saved for a reason that passes.
+pub const CHECKPOINT_TRIES: u32 = 20;
+/// How long after the wish that is at the latest.
+pub const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(10);
+/// How long who asks for a move waits while the task cannot be moved for a reason that passes by itself:
+/// a child, that it is on its way already. A drain has [`DRAIN_PATIENCE`], and all of its grace time
+/// where the daemon was asked to end.
+pub const MOVE_PATIENCE: Duration = Duration::from_secs(3);
+/// How long after such a reason a move or a checkpoint is tried again: at first, doubled each time up to
+/// the second value.
+pub const BUSY_PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
+
+/// The pause before the next try, after so many that failed for reasons that pass.
+pub fn busy_pause(tries: u32) -> Duration {
+    let (first, most) = BUSY_PAUSE;
+    most.min(first * 2u32.saturating_pow(tries.saturating_sub(1)))
+}
 /// How long tasks stand still for a checkpoint at most; then any of their daemons ends the cut.
 pub const CUT_TIME: Duration = Duration::from_secs(600);
 /// How long a checkpoint waits for a task that is starting.

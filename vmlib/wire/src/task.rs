@@ -95,6 +95,8 @@ pub enum FailKind {
     Version,
     /// Not allowed in this state or for this caller.
     Refused,
+    /// Not now, for a reason that passes by itself; try again.
+    Busy,
     /// The host was lost meanwhile.
     HostLost,
     /// The operating system said no.

@@ -141,7 +141,7 @@ impl World {
         let tid = process.tid;
         let leaves = |program: &Program| program.request() == Some(vm_wire::Op::Exit);
         let Some(program) = process.program.clone().filter(|it| !leaves(it)) else {
-            let failed = Failed::new(FailKind::Refused, "it is leaving the machine");
+            let failed = Failed::new(FailKind::Busy, "it is leaving the machine");
             return self.report(index, Input::Frozen(tid, Err(failed)));
         };
         process.gait = Gait::Saves;

@@ -381,7 +381,7 @@ impl World {
             .as_ref()
             .is_some_and(|program| program.request() == Some(Op::Exit));
         let Some(program) = process.program.clone().filter(|_| !leaves) else {
-            let failed = Failed::new(FailKind::Refused, "it is leaving the machine");
+            let failed = Failed::new(FailKind::Busy, "it is leaving the machine");
             return self.report(index, Input::Frozen(self.processes[index].tid, Err(failed)));
         };
         process.gait = Gait::Saves;

@@ -129,7 +129,7 @@ impl World {
         let (tid, slot) = (process.tid, process.slot);
         let leaves = |program: &Program| program.request() == Some(Op::Exit);
         let Some(program) = process.program.clone().filter(|it| !leaves(it)) else {
-            let failed = Failed::new(FailKind::Refused, "it is leaving the machine");
+            let failed = Failed::new(FailKind::Busy, "it is leaving the machine");
             return self.report(index, Input::Frozen(tid, Err(failed)));
         };
         let at = process.time(&self.nodes[slot], now);

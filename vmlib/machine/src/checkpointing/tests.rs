@@ -337,6 +337,29 @@ fn after_the_end_of_a_task_it_is_tried_again_but_not_for_ever() {
 }
 
 #[test]
+fn a_reason_that_passes_is_waited_for_with_pauses_and_not_for_ever() {
+    let mut setting = Setting::new();
+    let begun = setting.now;
+    let mut epoch = 0;
+    let end = loop {
+        epoch += 1;
+        setting.cut(epoch);
+        let busy = saved(1, epoch, Err(FailKind::Busy));
+        setting.making.on_saved(setting.now, busy);
+        assert_eq!(setting.says(), [closes(epoch, false)]);
+        let before = setting.now;
+        if let Some(end) = setting.closed(epoch, false) {
+            break end;
+        }
+        assert_eq!(setting.says(), [wants_cut()]);
+        assert!(setting.now.since(before) >= limits::BUSY_PAUSE.0);
+    };
+    assert_eq!(end, Err(FailKind::Busy));
+    assert!((5..limits::CHECKPOINT_TRIES).contains(&epoch), "{epoch}");
+    assert!(setting.now.since(begun) < limits::CHECKPOINT_PATIENCE);
+}
+
+#[test]
 fn a_cut_that_others_have_ended_leaves_no_checkpoint() {
     let mut setting = Setting::new();
     setting.cut(1);

@@ -15,6 +15,9 @@ use vm_wire::{
 #[derive(Debug)]
 pub(super) struct MoveAsked {
     pub asker: MoveAsker,
+    /// When it was asked for first, and how often since.
+    pub since: Time,
+    pub tries: u32,
     /// Whose daemon answers: the owner of the task, or the host itself.
     pub host: HostId,
     /// The task, unless it is all of a host.
@@ -147,6 +150,8 @@ impl Daemon {
         self.next_request += 1;
         let asked = MoveAsked {
             asker,
+            since: self.now,
+            tries: 1,
             host,
             tid,
             driven: None,
@@ -300,9 +305,45 @@ impl Daemon {
                     _ => Answer::Moved(report),
                 }
             }
+            Err(failed) if failed.kind == FailKind::Busy && self.ask_later(end.request) => return,
             Err(failed) => Answer::Failed(failed),
         };
         self.answer_asked(end.request, &answer, out);
+    }
+
+    /// A task could not be moved for a reason that passes by itself: that is wanted again in a moment,
+    /// under another number, as what became of this one is remembered. Whether there is time for it.
+    fn ask_later(&mut self, request: u64) -> bool {
+        let Some(mut asked) = self.asked_moves.remove(&request) else {
+            return false;
+        };
+        let due = self.now + limits::busy_pause(asked.tries);
+        let driven = asked.driven.as_mut();
+        let Some(driven) = driven.filter(|_| due < asked.since + limits::MOVE_PATIENCE) else {
+            self.asked_moves.insert(request, asked);
+            return false;
+        };
+        let number = self.next_request;
+        self.next_request += 1;
+        (driven.ask.request, driven.phase) = (number, None);
+        asked.tries += 1;
+        self.asked_moves.insert(number, asked);
+        self.set_timer(due, Timer::AskAgain(number));
+        true
+    }
+
+    /// It is time for that. The task may be elsewhere by now.
+    pub(super) fn on_ask_again(&mut self, number: u64, out: &mut Outbox) {
+        let Some(asked) = self.asked_moves.get_mut(&number) else {
+            return;
+        };
+        if let Some(driven) = &mut asked.driven
+            && let Some(task) = self.agreement.state().living_task(driven.ask.tid)
+        {
+            asked.host = task.host;
+            (driven.ask.from, driven.ask.incarnation) = (task.host, task.incarnation);
+        }
+        self.ask_coordinator(number, out);
     }
 
     /// The log has come to know where a task is, or that it has ended: who wanted it there is told.

@@ -2,18 +2,48 @@
 //! would refuse the move, so that both say the same.
 
 use super::{Daemon, LocalTask, asked::MoveAsker, cut::CUT};
-use crate::Outbox;
+use crate::{Outbox, Time};
 use std::collections::BTreeSet;
 use vm_wire::{
     HostId, Tid,
     console::Answer,
+    limits,
     peer::{CheckAsk, CheckEnd, Order},
-    task::Failed,
+    task::{FailKind, Failed},
 };
 
 /// Why a task that is stopped by a signal stays.
 pub(super) const STOPPED: &str =
     "it is stopped by a signal; let it go on first ('vm sig CONT' and its TID)";
+
+/// Something that speaks against moving a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Objection {
+    /// For people.
+    pub text: String,
+    /// It passes by itself.
+    pub passes: bool,
+}
+
+impl Objection {
+    fn lasting(text: impl Into<String>) -> Self {
+        let (text, passes) = (text.into(), false);
+        Objection { text, passes }
+    }
+
+    fn passing(text: impl Into<String>) -> Self {
+        let (text, passes) = (text.into(), true);
+        Objection { text, passes }
+    }
+
+    /// The kind of a refusal for this reason.
+    pub fn kind(&self) -> FailKind {
+        match self.passes {
+            true => FailKind::Busy,
+            false => FailKind::Refused,
+        }
+    }
+}
 
 impl Daemon {
     /// Somebody here wants to know whether a task can be moved.
@@ -61,7 +91,8 @@ impl Daemon {
         if state.living_task(tid).is_none() {
             return Err(self.no_such_task(tid));
         }
-        let mut reasons = self.objections(tid);
+        let objections = self.objections(tid).into_iter();
+        let mut reasons: Vec<String> = objections.map(|it| it.text).collect();
         if self.is_suspended(tid) {
             let name = tid.show(self.machine);
             reasons.push(format!(
@@ -74,37 +105,46 @@ impl Daemon {
         Ok(reasons)
     }
 
-    /// What speaks against moving a task of this host, wherever to.
-    pub(super) fn objections(&self, tid: Tid) -> Vec<String> {
+    /// What speaks against moving a task of this host, wherever to. What does not pass comes first.
+    pub(super) fn objections(&self, tid: Tid) -> Vec<Objection> {
+        let busy = self.leaving.contains_key(&tid);
         if self.is_suspended(tid) {
-            let busy = self.leaving.contains_key(&tid);
             let text = "it is being resumed, or handed on, already; try again";
-            return Vec::from_iter(busy.then(|| text.to_owned()));
+            return Vec::from_iter(busy.then(|| Objection::lasting(text)));
         }
         let agreed = self.agreement.state().living_task(tid);
         let mut reasons = Vec::new();
         if agreed.is_some_and(|task| task.enrolled) {
-            reasons.push("it was started from a shell; start it with 'vm run'".to_owned());
+            let text = "it was started from a shell; start it with 'vm run'";
+            reasons.push(Objection::lasting(text));
         }
         if self.runs.contains_key(&tid) {
             let text = "its terminal is a console of this host; end the run and start the program \
                         with 'vm spawn', or 'vm stop --checkpoint' it and 'vm restart --detach'";
-            reasons.push(text.to_owned());
+            reasons.push(Objection::lasting(text));
         }
         let task = self.tasks.get(&tid);
-        if task.is_some_and(|task| self.cuts.contains_key(&task.app)) {
-            reasons.push(CUT.to_owned());
-        }
         if task.is_some_and(|task| task.stopped) {
-            reasons.push(STOPPED.to_owned());
+            reasons.push(Objection::lasting(STOPPED));
         }
         if task.is_some_and(|task| task.token.is_some() && task.pid != 0) {
             let text = "it has not called vmlib::init: only programs that use vmlib can be moved; \
                         if it has just started, try again";
-            reasons.push(text.to_owned());
-        } else if !task.is_some_and(LocalTask::is_settled) || self.leaving.contains_key(&tid) {
+            let new = |since: Time| self.now < since + limits::CUT_START;
+            reasons.push(match task.and_then(|task| task.launched).is_some_and(new) {
+                true => Objection::passing(text),
+                false => Objection::lasting(text),
+            });
+        } else if busy {
+            // Somebody else's wish is being carried out.
             let text = "it is starting, ending, or on its way already; try again";
-            reasons.push(text.to_owned());
+            reasons.push(Objection::lasting(text));
+        } else if !task.is_some_and(LocalTask::is_settled) {
+            let text = "it is starting, ending, or on its way already; try again";
+            reasons.push(Objection::passing(text));
+        }
+        if task.is_some_and(|task| self.cuts.contains_key(&task.app)) {
+            reasons.push(Objection::passing(CUT));
         }
         reasons
     }

@@ -250,7 +250,7 @@ impl Daemon {
         let result = if self.departure.is_some() {
             let name = &self.config.facts.name;
             let text = format!("host '{name}' is leaving the machine; try again");
-            Err(Failed::new(FailKind::Refused, text))
+            Err(Failed::new(FailKind::Busy, text))
         } else if bytes > limits::KEPT_SAVED_MAX {
             Err(too_much_kept(bytes))
         } else {
@@ -428,10 +428,10 @@ impl Daemon {
         for tid in &waits {
             let why = "it has not called vmlib::init, or is being moved; if it has just started, \
                        try again";
-            self.cannot_save(app, *tid, why, out);
+            self.cannot_save(app, *tid, FailKind::Refused, why, out);
         }
         for tid in &run {
-            self.cannot_save(app, *tid, &no_safe_point(), out);
+            self.cannot_save(app, *tid, FailKind::Refused, &no_safe_point(), out);
         }
         // The third timer of a cut is the last one.
         let timer = Timer::Cut(app, epoch);

@@ -11,8 +11,9 @@
 //! tasks that are there then are all that will have to leave. The host's daemon asks the coordinators
 //! of their applications to move them, each as if a console had asked for it: the target is the
 //! living host with most room. A task whose move failed is tried at another host, at
-//! [`limits::DRAIN_TRIES`] hosts in all; one that starts, ends or is on its way already is looked at
-//! again. One that cannot be moved stays and is named, and the others leave nevertheless.
+//! [`limits::DRAIN_TRIES`] hosts in all; one that cannot leave for a reason that passes by itself - it
+//! starts, ends, is on its way already, has a child process - is tried again, for
+//! [`limits::DRAIN_PATIENCE`] or as long as there is time ([`Drain::waits_for`]). One that cannot be moved stays and is named, and the others leave nevertheless.
 //!
 //! A task that is suspended alone is handed on, and stays suspended (`suspended`).
 //!
@@ -71,6 +72,8 @@ pub(super) struct Drain {
     tried: BTreeMap<Tid, (BTreeSet<HostId>, Option<Failed>)>,
     /// How often a checkpoint kept it from leaving.
     cut_short: BTreeMap<Tid, usize>,
+    /// Tasks that cannot be moved for reasons that pass.
+    busy: BTreeMap<Tid, Busy>,
     /// What became of the others. Bounded by the tasks that were here when the drain began.
     moved: BTreeMap<Tid, MoveReport>,
     refused: BTreeMap<Tid, Failed>,
@@ -80,6 +83,16 @@ pub(super) struct Drain {
     not_suspended: BTreeMap<Tid, (usize, Failed)>,
     /// The daemon was asked to end, and leaves at this time at the latest.
     leave_by: Option<Time>,
+}
+
+/// A task that cannot be moved for a reason that passes.
+#[derive(Debug)]
+struct Busy {
+    /// Since when.
+    since: Time,
+    /// How often it was tried, and when it is again.
+    tries: u32,
+    again: Time,
 }
 
 impl Drain {
@@ -101,6 +114,7 @@ impl Drain {
             later: BTreeSet::new(),
             tried: BTreeMap::new(),
             cut_short: BTreeMap::new(),
+            busy: BTreeMap::new(),
             moved: BTreeMap::new(),
             refused: BTreeMap::new(),
             suspending: BTreeSet::new(),
@@ -124,6 +138,34 @@ impl Drain {
             refused: refused.map(|(tid, why)| (*tid, why.clone())).collect(),
             suspended: self.suspended.iter().take(named).copied().collect(),
         }
+    }
+
+    /// Whether a task that cannot be moved for a reason that passes is waited for: for
+    /// [`limits::DRAIN_PATIENCE`]; where the daemon was asked to end, for all of the time that is left,
+    /// or, if something else is to be tried then, half of it.
+    fn waits_for(&mut self, now: Time, tid: Tid) -> bool {
+        let busy = self.busy.entry(tid).or_insert(Busy {
+            since: now,
+            tries: 0,
+            again: now,
+        });
+        let patience = busy.since + limits::DRAIN_PATIENCE;
+        let until = match self.leave_by {
+            Some(by) if self.way.suspend => patience.min(self.begun + by.since(self.begun) / 2),
+            Some(by) => by,
+            None => patience,
+        };
+        now < until
+    }
+
+    /// The same, of one that was tried and failed: it is tried again after a pause.
+    fn tries_again(&mut self, now: Time, tid: Tid) -> bool {
+        let waits = self.waits_for(now, tid);
+        if let Some(busy) = self.busy.get_mut(&tid) {
+            busy.tries += 1;
+            busy.again = now + limits::busy_pause(busy.tries);
+        }
+        waits
     }
 
     /// A task stays; `shown` is its tid as people write it.
@@ -411,6 +453,7 @@ impl Daemon {
         drain.refused.clear();
         drain.tried.clear();
         drain.cut_short.clear();
+        drain.busy.clear();
         drain.not_suspended.clear();
         if !drain.waiting.is_empty() {
             (drain.begun, drain.ended) = (now, now);
@@ -478,7 +521,8 @@ impl Daemon {
         // While a checkpoint is made none moves.
         let moves = self.leaving.contains_key(&tid) || self.cuts.contains_key(&app);
         let ready = self.tasks.get(&tid).is_some_and(LocalTask::is_settled);
-        if moves || (!ready && now < drain.begun + limits::DRAIN_PATIENCE) {
+        let pauses = drain.busy.get(&tid).is_some_and(|busy| now < busy.again);
+        if moves || pauses || (!ready && drain.waits_for(now, tid)) {
             drain.later.insert(tid);
             return;
         }
@@ -493,7 +537,7 @@ impl Daemon {
         // What would be refused wherever to is not tried.
         let suspended = self.is_suspended(tid);
         let to = to.and_then(|to| match self.objections(tid).into_iter().next() {
-            Some(reason) => Err(Failed::new(FailKind::Refused, reason)),
+            Some(reason) => Err(Failed::new(reason.kind(), reason.text)),
             None if suspended => self.check_hand_on(tid).map(|()| to),
             None => Ok(to),
         });
@@ -509,6 +553,9 @@ impl Daemon {
                     ..MoveWay::default()
                 };
                 self.want_move(MoveAsker::Drain, tid, me, to, way, out);
+            }
+            Err(failed) if failed.kind == FailKind::Busy && drain.waits_for(now, tid) => {
+                drain.later.insert(tid);
             }
             // Of its application no checkpoint is made.
             Err(failed) if drain.way.suspend && !suspended => {
@@ -590,6 +637,10 @@ impl Daemon {
             // It is no fault of that host's.
             Err(_) if is_cut && cut_short < limits::DRAIN_CUTS => {
                 drain.cut_short.insert(tid, cut_short + 1);
+                drain.tried.entry(tid).or_default().0.remove(&to);
+                drain.later.insert(tid);
+            }
+            Err(failed) if failed.kind == FailKind::Busy && drain.tries_again(now, tid) => {
                 drain.tried.entry(tid).or_default().0.remove(&to);
                 drain.later.insert(tid);
             }

@@ -90,6 +90,7 @@ impl Daemon {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.pid = pid;
             task.starting = None;
+            task.launched = Some(self.now);
         }
         self.review_measurements(tid, out);
     }

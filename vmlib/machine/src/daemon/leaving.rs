@@ -143,7 +143,8 @@ impl Daemon {
         };
         if agreed.host != self.me {
             let name = self.host_name(agreed.host);
-            return Err(refuse(format!("task {shown} has just moved to '{name}'")));
+            let text = format!("task {shown} has just moved to '{name}'");
+            return Err(Failed::new(FailKind::Busy, text));
         }
         let suspended = self.is_suspended(tid);
         if way.suspended && !suspended {
@@ -167,7 +168,8 @@ impl Daemon {
             )));
         }
         if let Some(reason) = self.objections(tid).into_iter().next() {
-            return Err(refuse(format!("task {shown} cannot be moved: {reason}")));
+            let text = format!("task {shown} cannot be moved: {}", reason.text);
+            return Err(Failed::new(reason.kind(), text));
         }
         let incarnation = agreed.incarnation;
         // What a program gives is not there before a safe point.

@@ -209,6 +209,8 @@ enum Timer {
     /// No coordinator has taken up a move, or a checkpoint, that is wanted here.
     Asked(u64),
     CheckpointAsked(u64),
+    /// A move that could not be made for a reason that passes is wanted again.
+    AskAgain(u64),
     /// A checkpoint of an application is to be made by itself.
     Policy(Tid),
     /// A cut of an application may have lasted for too long.
@@ -597,6 +599,7 @@ impl Daemon {
                 Timer::Move(tid, incarnation) => self.on_move_due(tid, incarnation, out),
                 Timer::Coordinator(app, number) => self.on_coordinator_due(app, number, out),
                 Timer::Asked(number) => self.on_asked_due(number, out),
+                Timer::AskAgain(number) => self.on_ask_again(number, out),
                 Timer::CheckpointAsked(number) => self.on_checkpoint_asked_due(number, out),
                 Timer::Policy(app) => self.on_policy_due(app, out),
                 Timer::Cut(app, epoch) => self.on_cut_due(app, epoch, out),

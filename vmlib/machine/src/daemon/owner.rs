@@ -134,7 +134,8 @@ impl Daemon {
     fn awaits_cut(&mut self, key: MoveKey, host: HostId, order: MoveOrder) -> bool {
         let task = self.tasks.get(&order.tid);
         let is_cut = task.is_some_and(|task| self.cuts.contains_key(&task.app));
-        let only_cut = is_cut && self.objections(order.tid) == [CUT];
+        let objections = self.objections(order.tid);
+        let only_cut = is_cut && objections.iter().all(|it| it.text == CUT);
         let (now, held) = (self.now, &mut self.move_orders.held);
         let since = held.get(&key).map_or(now, |(since, ..)| *since);
         let waits = only_cut

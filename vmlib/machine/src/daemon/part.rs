@@ -104,7 +104,7 @@ impl Daemon {
             false => None,
         };
         if let Some(why) = why {
-            self.cannot_save(app, tid, why, out);
+            self.cannot_save(app, tid, FailKind::Refused, why, out);
             return false;
         }
         if !task.connected {
@@ -229,7 +229,7 @@ impl Daemon {
             Err(failed) if failed.kind == FailKind::NoSuchTask => {
                 self.tell_part(app, tid, Err(failed), out);
             }
-            Err(failed) => self.cannot_save(app, tid, &failed.text, out),
+            Err(failed) => self.cannot_save(app, tid, failed.kind, &failed.text, out),
         }
     }
 
@@ -276,10 +276,10 @@ impl Daemon {
                     part,
                 };
                 if let Err(failed) = self.ask_copy(host, ask) {
-                    self.cannot_save(app, tid, &failed.text, out);
+                    self.cannot_save(app, tid, failed.kind, &failed.text, out);
                 }
             }
-            (Err(failed), _) => self.cannot_save(app, tid, &failed.text, out),
+            (Err(failed), _) => self.cannot_save(app, tid, failed.kind, &failed.text, out),
         }
     }
 
@@ -309,7 +309,7 @@ impl Daemon {
                     task.stored_in_full = true;
                 }
                 let why = format!("it cannot be copied to host '{name}': {}", failed.text);
-                self.cannot_save(app, tid, &why, out);
+                self.cannot_save(app, tid, failed.kind, &why, out);
             }
         }
     }
@@ -353,11 +353,23 @@ impl Daemon {
         }
     }
 
-    pub(super) fn cannot_save(&mut self, app: Tid, tid: Tid, why: &str, out: &mut Outbox) {
+    /// A task is not saved. Only if the reason passes by itself is it worth another try.
+    pub(super) fn cannot_save(
+        &mut self,
+        app: Tid,
+        tid: Tid,
+        kind: FailKind,
+        why: &str,
+        out: &mut Outbox,
+    ) {
+        let kind = match kind {
+            FailKind::Busy => FailKind::Busy,
+            _ => FailKind::Refused,
+        };
         let shown = tid.show(self.machine);
         let name = &self.config.facts.name;
         let text = format!("task {shown} on '{name}' cannot be saved: {why}");
-        self.tell_part(app, tid, Err(Failed::new(FailKind::Refused, text)), out);
+        self.tell_part(app, tid, Err(Failed::new(kind, text)), out);
     }
 
     /// Tells the coordinator what came of a task.

@@ -122,8 +122,8 @@ impl Daemon {
     ) -> Result<(), Failed> {
         let shown = tid.show(self.machine).to_string();
         if let Some(reason) = self.objections(tid).into_iter().next() {
-            let text = format!("task {shown} cannot be suspended: {reason}");
-            return Err(Failed::new(FailKind::Refused, text));
+            let text = format!("task {shown} cannot be suspended: {}", reason.text);
+            return Err(Failed::new(reason.kind(), text));
         }
         let Some(task) = self.agreement.state().living_task(tid) else {
             return Err(self.no_such_task(tid));

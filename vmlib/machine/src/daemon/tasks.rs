@@ -31,6 +31,8 @@ pub(super) struct LocalTask {
     pub pid: u32,
     /// Since when its process is being started, until that is known to be there.
     pub starting: Option<Time>,
+    /// When its process was known to be there, if it was started here.
+    pub launched: Option<Time>,
     /// Whether it has a data socket.
     pub connected: bool,
     /// Whether its process is alive, or being started.
@@ -98,6 +100,7 @@ impl LocalTask {
             token,
             pid: 0,
             starting: None,
+            launched: None,
             connected: false,
             process: true,
             exiting: false,

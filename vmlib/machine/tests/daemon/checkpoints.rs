@@ -66,6 +66,12 @@ impl World {
     pub fn freeze_to_store(&mut self, host: HostId, tid: Tid, epoch: u32) {
         let process = self.processes.get_mut(&tid).expect("a process");
         assert_eq!((process.host, process.frozen), (host, false));
+        let busy = self.busy.get_mut(&tid).filter(|left| **left > 0);
+        if let Some(left) = busy {
+            *left -= 1;
+            let failed = Failed::new(FailKind::Busy, "it has a child process");
+            return self.input(host, Input::Frozen(tid, Err(failed)));
+        }
         if self.unsavable.contains_key(&tid) {
             let failed = Failed::new(FailKind::Refused, "it has a strange device open");
             return self.input(host, Input::Frozen(tid, Err(failed)));
@@ -379,6 +385,25 @@ fn what_cannot_be_saved_is_named_and_all_go_on() {
     let wish = world.wish_checkpoint(master, true);
     let failed = world.checkpointed(wish).expect_err("there is no room");
     assert!(failed.text.contains("no space left"), "{failed}");
+    check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
+fn a_task_that_cannot_be_saved_for_a_moment_is_tried_again_within_limits() {
+    let (mut world, master, workers) = setting();
+    world.busy.insert(workers[1], 3);
+    let wish = world.wish_checkpoint(master, false);
+    let report = world.checkpointed(wish).expect("it passes");
+    assert_eq!((report.epoch, report.tasks), (4, 3));
+    check(&mut world, &[master, workers[0], workers[1]]);
+    world.busy.insert(workers[1], u32::MAX);
+    let begin = world.now;
+    let wish = world.wish_checkpoint(master, false);
+    let failed = world.checkpointed(wish).expect_err("it does not pass");
+    assert_eq!(failed.kind, FailKind::Busy);
+    assert!(failed.text.contains("child process"), "{failed}");
+    let took = world.now.since(begin);
+    assert!(took > limits::CHECKPOINT_PATIENCE / 2 && took <= limits::CHECKPOINT_PATIENCE);
     check(&mut world, &[master, workers[0], workers[1]]);
 }
 

@@ -249,6 +249,48 @@ fn a_task_that_starts_is_waited_for_and_one_that_never_does_is_named() {
 }
 
 #[test]
+fn a_task_that_cannot_leave_for_a_moment_is_tried_again_and_the_others_do_not_wait() {
+    let (mut world, _, workers) = setting(2);
+    world.busy.insert(workers[0], 5);
+    let asked = wish(&mut world, 4, 2);
+    let report = drained(&mut world, asked);
+    assert_eq!((report.moved_count, report.refused_count), (2, 0));
+    assert_eq!(world.busy[&workers[0]], 0);
+    let (mut world, _, workers) = setting(2);
+    world.busy.insert(workers[0], u32::MAX);
+    let asked = wish(&mut world, 4, 2);
+    let report = drained(&mut world, asked);
+    assert_eq!((report.moved_count, report.refused_count), (1, 1));
+    let why = &report.refused[0].1.text;
+    assert!(why.contains("child process"), "{why}");
+    let tries = u32::MAX - world.busy[&workers[0]];
+    assert!((5..50).contains(&tries), "{tries}");
+}
+
+#[test]
+fn a_host_that_is_asked_to_end_tries_until_its_time_is_over() {
+    for passes in [true, false] {
+        let mut world = World::new(1);
+        world.drain_at_stop = Some(Duration::from_secs(40));
+        world.join(HostId::FOUNDER, "n2").expect("let in");
+        world.run_for(Duration::from_secs(2));
+        let master = world.master(1, "master");
+        let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
+        world.busy.insert(worker, u32::MAX);
+        world.input(HostId(2), Input::Stop);
+        world.run_for(Duration::from_secs(30));
+        assert!(world.is_up(HostId(2)));
+        if passes {
+            world.busy.clear();
+        }
+        world.run_for(Duration::from_secs(15));
+        assert!(!world.is_up(HostId(2)));
+        let state = world.daemon(1).agreement().state();
+        assert_eq!(state.living_task(worker).is_some(), passes);
+    }
+}
+
+#[test]
 fn a_host_that_is_lost_while_it_drains_is_an_answer() {
     let (mut world, _, _) = setting(2);
     world.carry = Carry::Held;

@@ -779,3 +779,21 @@ fn what_was_on_its_way_when_its_master_ended_badly_ends_too() {
     world.run_for(Duration::from_secs(1));
     assert_eq!(host_of(&world, worker), None);
 }
+
+#[test]
+fn a_move_waits_while_the_task_is_busy_but_not_for_ever() {
+    let (mut world, master, worker) = setting();
+    world.busy.insert(worker, 3);
+    let wish = world.wish_move(4, worker, 3);
+    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    check(&mut world, master, worker, 3);
+    world.busy.insert(worker, u32::MAX);
+    let begin = world.now;
+    let wish = world.wish_move(1, worker, 2);
+    let failed = world.moved(wish).expect_err("it does not pass");
+    assert_eq!(failed.kind, FailKind::Busy);
+    assert!(failed.text.contains("child process"), "{failed}");
+    let took = world.now.since(begin);
+    assert!(took > limits::MOVE_PATIENCE / 3 && took <= limits::MOVE_PATIENCE);
+    check(&mut world, master, worker, 3);
+}

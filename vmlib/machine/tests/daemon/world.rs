@@ -121,6 +121,8 @@ pub struct World {
     pub folders: Option<Folders>,
     /// Tasks that cannot be saved, the next so many times.
     pub unsavable: BTreeMap<Tid, u32>,
+    /// Tasks that cannot be saved for a reason that passes, the next so many times.
+    pub busy: BTreeMap<Tid, u32>,
     /// Tasks whose next image goes into the store, for which epoch.
     pub storing: BTreeMap<Tid, u32>,
     /// Tasks that are to be suspended alone: what their images are called, and under which number; and
@@ -211,6 +213,7 @@ impl World {
             way: MoveWay::default(),
             folders: None,
             unsavable: BTreeMap::new(),
+            busy: BTreeMap::new(),
             storing: BTreeMap::new(),
             suspending: BTreeMap::new(),
             shelf: BTreeMap::new(),

@@ -31,6 +31,12 @@ impl World {
         let ticket = self.copies.remove(&tid).expect("it was begun");
         let process = self.processes.get_mut(&tid).expect("a process");
         assert_eq!((process.host, process.frozen), (host, false));
+        let busy = self.busy.get_mut(&tid).filter(|left| **left > 0);
+        if let Some(left) = busy {
+            *left -= 1;
+            let failed = Failed::new(FailKind::Busy, "it has a child process");
+            return self.input(host, Input::Frozen(tid, Err(failed)));
+        }
         let left = self.unsavable.get_mut(&tid).filter(|left| **left > 0);
         let unsavable = left.map(|left| *left -= 1).is_some();
         if self.carry == Carry::Refused || unsavable {
