@@ -380,6 +380,9 @@ pub struct Epochs {
     pub cut: Option<CutUnderWay>,
     /// The epoch of the last checkpoint that was committed; 0 if there is none.
     pub saved: u32,
+    /// What the application has lost for that, as its coordinator reckoned; 0 before the first one.
+    /// Microseconds.
+    pub cost_us: u64,
     /// When checkpoints are made by themselves.
     pub policy: Policy,
     /// How often it has gone back because a task was killed, since then.

@@ -67,11 +67,12 @@ enum Stage {
     Cutting,
     /// The tasks stand, or are about to, and are saved.
     Saving(Saving),
-    /// All are saved.
-    Committing(Checkpoint),
+    /// All are saved; what the application has lost for that.
+    Committing(Checkpoint, Duration),
     /// It is decided how it ends.
     Closing {
         epoch: u32,
+        cost: Duration,
         result: Result<CheckpointReport, Failed>,
     },
 }
@@ -79,6 +80,8 @@ enum Stage {
 /// What has come of the tasks, and what hosts keep.
 #[derive(Debug)]
 struct Saving {
+    /// When the log had made the cut.
+    since: Time,
     agreed: AgreedPart,
     /// Tasks that stand, or have stood, and where.
     stand: BTreeMap<Tid, HostId>,
@@ -141,6 +144,21 @@ impl Saving {
     fn is_cut(&self) -> bool {
         let all = self.stand.len() == self.agreed.tasks.len();
         all && self.kept.len() == self.agreed.keepers.len()
+    }
+
+    /// What the application has lost, now that all is saved: the time for which its tasks stood, and what
+    /// it lost while copies of them wrote.
+    fn lost(&self, now: Time) -> Duration {
+        let stood = self.parts.values().map(|part| part.freeze_us).max();
+        let stood = Duration::from_micros(stood.unwrap_or(0));
+        let writing = now.since(self.since).saturating_sub(stood);
+        let mut on_hosts: BTreeMap<&str, u64> = BTreeMap::new();
+        for part in self.parts.values() {
+            *on_hosts.entry(&part.image.place).or_default() += part.image.bytes;
+        }
+        let most = on_hosts.into_values().max().unwrap_or(0);
+        let slowed = most as f64 / limits::CHECKPOINT_LOSS_BYTES as f64;
+        stood + Duration::from_secs_f64(slowed).min(writing / 2)
     }
 
     /// The checkpoint, once all have said what they had to.
@@ -213,13 +231,18 @@ impl Checkpointing {
                 Order::CutGo(CutGo { app, epoch })
             }
             Stage::Saving(_) => return,
-            Stage::Committing(checkpoint) => Order::CommitAsk(CommitAsk {
+            Stage::Committing(checkpoint, _) => Order::CommitAsk(CommitAsk {
                 checkpoint: checkpoint.clone(),
             }),
-            Stage::Closing { epoch, result } => Order::CutClose(CutClose {
+            Stage::Closing {
+                epoch,
+                cost,
+                result,
+            } => Order::CutClose(CutClose {
                 app,
                 epoch: *epoch,
                 saved: result.is_ok(),
+                cost_us: micros(*cost),
                 ends: match self.stop.is_some() && result.is_ok() {
                     true => vec![(self.key.0, self.end(result.clone()))],
                     false => Vec::new(),
@@ -233,6 +256,7 @@ impl Checkpointing {
     pub fn on_cut_made(&mut self, now: Time, made: CutMade) {
         if matches!(self.stage, Stage::Cutting) {
             self.stage = Stage::Saving(Saving {
+                since: now,
                 agreed: made.agreed,
                 stand: BTreeMap::new(),
                 gone: false,
@@ -274,7 +298,7 @@ impl Checkpointing {
         let epoch = saving.agreed.epoch;
         match saving.put(saved) {
             Ok(()) => self.review(now),
-            Err(failed) => self.close(now, epoch, Err(failed)),
+            Err(failed) => self.close(now, (epoch, Duration::ZERO), Err(failed)),
         }
     }
 
@@ -287,16 +311,21 @@ impl Checkpointing {
             if saving.is_cut() {
                 self.again = now;
             }
-        } else if let Some(checkpoint) = saving.whole(now.since(self.begun)) {
-            (self.stage, self.again) = (Stage::Committing(checkpoint), now);
+            return;
+        }
+        // Of what is saved the parts are taken.
+        let cost = saving.lost(now);
+        if let Some(checkpoint) = saving.whole(now.since(self.begun)) {
+            (self.stage, self.again) = (Stage::Committing(checkpoint, cost), now);
         }
     }
 
     /// The checkpoint is in the store, or is not.
     pub fn on_committed(&mut self, now: Time, committed: Committed) {
-        let Stage::Committing(checkpoint) = &self.stage else {
+        let Stage::Committing(checkpoint, cost) = &self.stage else {
             return;
         };
+        let cost = *cost;
         let epoch = checkpoint.agreed.epoch;
         if committed.epoch != epoch {
             return;
@@ -312,11 +341,20 @@ impl Checkpointing {
             total_us: micros(now.since(self.begun)),
             in_transit: checkpoint.in_transit(),
         };
-        self.close(now, epoch, committed.result.map(|()| report));
+        self.close(now, (epoch, cost), committed.result.map(|()| report));
     }
 
-    fn close(&mut self, now: Time, epoch: u32, result: Result<CheckpointReport, Failed>) {
-        self.stage = Stage::Closing { epoch, result };
+    fn close(
+        &mut self,
+        now: Time,
+        (epoch, cost): (u32, Duration),
+        result: Result<CheckpointReport, Failed>,
+    ) {
+        self.stage = Stage::Closing {
+            epoch,
+            cost,
+            result,
+        };
         self.again = now;
     }
 
@@ -325,8 +363,8 @@ impl Checkpointing {
         let (epoch, result) = match &self.stage {
             Stage::Cutting => return,
             Stage::Saving(saving) => (saving.agreed.epoch, None),
-            Stage::Committing(checkpoint) => (checkpoint.agreed.epoch, None),
-            Stage::Closing { epoch, result } => (*epoch, Some(result.clone())),
+            Stage::Committing(checkpoint, _) => (checkpoint.agreed.epoch, None),
+            Stage::Closing { epoch, result, .. } => (*epoch, Some(result.clone())),
         };
         if closed.epoch != epoch {
             return;

@@ -161,6 +161,8 @@ pub enum Change {
         epoch: u32,
         /// It has left a checkpoint, committed in the store.
         saved: bool,
+        /// What the application has lost for it, as its coordinator reckons. Microseconds.
+        cost_us: u64,
     },
     /// From now on checkpoints of an application are made so. Void unless it lives.
     Policy {

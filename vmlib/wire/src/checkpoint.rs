@@ -120,8 +120,8 @@ pub enum Recover {
 }
 
 impl Policy {
-    /// How long after the end of a checkpoint the next one is made, if one is, when the last cost that
-    /// much time. Without a fixed interval it is that with which least time is lost in the mean, by
+    /// How long after the end of a checkpoint the next one is made, if one is, when the application lost
+    /// that much time for the last one. Without a fixed interval it is that with which least time is lost in the mean, by
     /// checkpoints and by failures: the square root of twice the cost times the mean time between
     /// failures (J. W. Young, A first order approximation to the optimum checkpoint interval, CACM
     /// 17, 1974).
@@ -480,6 +480,8 @@ pub struct CutClose {
     pub epoch: u32,
     /// Whether the checkpoint is committed.
     pub saved: bool,
+    /// What the application has lost for it. Microseconds.
+    pub cost_us: u64,
     /// If the application ends with that, and its coordinator too: who is to be told what then. At
     /// most [`limits::CHECKPOINTS_WAITING_MAX`] beside the one who wanted it.
     pub ends: Vec<(HostId, CheckpointEnd)>,

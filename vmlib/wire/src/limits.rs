@@ -146,6 +146,10 @@ pub const CHECKPOINTS_KEPT: u32 = 3;
 pub const CHECKPOINTS_KEPT_MAX: u32 = 1_000;
 /// The longest mean time between failures that is believed.
 pub const MTBF_MAX: Duration = Duration::from_secs(10_000 * 86_400);
+/// What an application loses while copies of its tasks write their images, beside the time for which the
+/// tasks stand: a second for so many bytes on the host that has most, and at most half of that time.
+/// Measured with tasks that write to all of their memory (`cargo vmbench --only heat`); others lose less.
+pub const CHECKPOINT_LOSS_BYTES: u64 = 3 << 30;
 /// What a checkpoint is taken to cost before one was made.
 pub const CHECKPOINT_COST: Duration = Duration::from_millis(100);
 /// How long it may take until all tasks of an application that is brought back stand.

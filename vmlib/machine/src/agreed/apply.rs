@@ -167,7 +167,12 @@ impl Agreed {
                 applied.push(self.cut(*app, *epoch, cut)?);
             }
             Change::CutGo { app, epoch } => applied.push(self.let_go(*app, *epoch)?),
-            Change::CutEnd { app, epoch, saved } => self.end_cut(*app, *epoch, *saved, applied)?,
+            Change::CutEnd {
+                app,
+                epoch,
+                saved,
+                cost_us,
+            } => self.end_cut(*app, *epoch, saved.then_some(*cost_us), applied)?,
             Change::Policy { app, policy } => applied.push(self.set_policy(*app, *policy)?),
             Change::Revive(revival) => self.revive(revival, applied)?,
             Change::Standing {
@@ -453,7 +458,7 @@ impl Agreed {
         &mut self,
         app: Tid,
         epoch: u32,
-        saved: bool,
+        saved: Option<u64>,
         applied: &mut Vec<Applied>,
     ) -> Result<(), Void> {
         let epochs = self.epochs.get_mut(&app).ok_or(Void::Cut)?;
@@ -461,9 +466,11 @@ impl Agreed {
             return Err(Void::Cut);
         };
         epochs.cut = None;
-        if saved {
+        if let Some(cost_us) = saved {
             (epochs.saved, epochs.kills) = (epoch, 0);
+            epochs.cost_us = cost_us;
         }
+        let saved = saved.is_some();
         let stop = cut.stop.filter(|_| saved);
         if let Some(Stop::Suspend(how)) = stop {
             // What the ends of its tasks make forgotten is in it.

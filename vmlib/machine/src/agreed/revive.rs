@@ -90,6 +90,7 @@ impl Agreed {
             epoch: revival.from.1.max(last),
             cut: None,
             saved: revival.from.1,
+            cost_us: before.cost_us,
             policy,
             kills,
         };

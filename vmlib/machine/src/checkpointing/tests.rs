@@ -179,8 +179,19 @@ fn closes(epoch: u32, saved: bool) -> Step {
         app: tid(1),
         epoch,
         saved,
+        cost_us: 0,
         ends: Vec::new(),
     }))
+}
+
+fn closed_with(epoch: u32, cost_us: u64) -> Step {
+    let Step::Own(mut order) = closes(epoch, true) else {
+        unreachable!("it is its own daemon's");
+    };
+    if let Order::CutClose(close) = &mut *order {
+        close.cost_us = cost_us;
+    }
+    Step::Own(order)
 }
 
 #[test]
@@ -233,8 +244,46 @@ fn tasks_go_on_when_all_stand_and_a_checkpoint_is_committed_when_all_are_saved()
     setting
         .making
         .on_committed(setting.now, Committed { app, epoch, result });
-    assert_eq!(setting.says(), [closes(5, true)]);
+    assert_eq!(setting.says(), [closed_with(5, 1)]);
     assert_eq!(setting.closed(5, true), Some(Ok(5)));
+}
+
+#[test]
+fn it_costs_the_time_that_tasks_stood_and_some_of_that_in_which_copies_wrote() {
+    // Bytes of each of the two on one host, the time that they took, and what was lost.
+    let second = 1_000_000;
+    let gib = limits::CHECKPOINT_LOSS_BYTES / 3;
+    for (bytes, took, cost) in [
+        (gib, 10 * second, 2 * second / 3),
+        (gib, second, second / 2),
+        (0, 10 * second, 0),
+    ] {
+        let mut setting = Setting::new();
+        setting.cut(5);
+        setting.kept(5);
+        setting.stands(1, 5);
+        setting.stands(2, 5);
+        setting.gone(5);
+        setting.now = setting.now + Duration::from_micros(took);
+        for task in [1, 2] {
+            setting
+                .making
+                .on_saved(setting.now, saved(task, 5, Ok(bytes)));
+        }
+        // The store is slow, which costs nothing.
+        setting.now = setting.now + Duration::from_secs(5);
+        let (app, epoch, result) = (tid(1), 5, Ok(()));
+        let committed = Committed { app, epoch, result };
+        setting.making.on_committed(setting.now, committed);
+        let said = setting.says();
+        let [Step::Own(order)] = &said[..] else {
+            panic!("{said:?}");
+        };
+        let Order::CutClose(close) = &**order else {
+            panic!("{order:?}");
+        };
+        assert!(close.cost_us.abs_diff(cost + 1) <= 1, "{}", close.cost_us);
+    }
 }
 
 #[test]

@@ -232,7 +232,6 @@ impl Daemon {
     /// An application has ended, and with it its coordinator. If it was stopped with a checkpoint,
     /// that one's daemon tells.
     pub(super) fn forget_checkpoints(&mut self, app: Tid, out: &mut Outbox) {
-        self.costs.remove(&app);
         if self.agreement.state().recovering(app).is_none() {
             self.again.remove(&app);
         }
@@ -295,9 +294,12 @@ impl Daemon {
     /// of the host whose coordinator it is does, and counts from the last one, or from now.
     pub(super) fn review_policy(&mut self, app: Tid) {
         let state = self.agreement.state();
-        let cost = self.costs.get(&app).copied();
-        let cost = cost.unwrap_or(limits::CHECKPOINT_COST);
-        let every = state.epochs(app).policy.interval(cost);
+        let epochs = state.epochs(app);
+        let cost = match epochs.cost_us {
+            0 => limits::CHECKPOINT_COST,
+            micros => Duration::from_micros(micros),
+        };
+        let every = epochs.policy.interval(cost);
         let mine = state.coordinating_host(app) == Some(self.me);
         self.policies.remove(&app);
         if let Some(every) = every
@@ -337,9 +339,9 @@ impl Daemon {
         let shown = app.show(self.machine);
         let text = match answer {
             Answer::Checkpointed(report) => {
-                self.costs
-                    .insert(app, Duration::from_micros(report.total_us));
-                self.review_policy(app);
+                if !self.policies.contains_key(&app) {
+                    self.review_policy(app);
+                }
                 let next = self.policies.get(&app).map(|due| due.since(self.now));
                 format!(
                     "checkpoint g{}-e{} of {shown}: {} tasks, {:.1} MB in {:.1} ms; they stood still \

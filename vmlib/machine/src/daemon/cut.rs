@@ -371,6 +371,7 @@ impl Daemon {
             app,
             epoch,
             saved,
+            cost_us,
             ends,
         } = close;
         let epochs = self.agreement.state().epochs(app);
@@ -380,7 +381,12 @@ impl Daemon {
                 cut.ends.truncate(1 + limits::CHECKPOINTS_WAITING_MAX);
             }
             if !self.agreement.is_pending() {
-                self.agreement.propose(Change::CutEnd { app, epoch, saved });
+                self.agreement.propose(Change::CutEnd {
+                    app,
+                    epoch,
+                    saved,
+                    cost_us,
+                });
             }
         } else {
             let saved = epochs.saved == epoch;
@@ -397,8 +403,12 @@ impl Daemon {
 
     /// Has the log end a cut without a checkpoint.
     fn end_cut(&mut self, app: Tid, epoch: u32) {
-        let saved = false;
-        self.agreement.propose(Change::CutEnd { app, epoch, saved });
+        self.agreement.propose(Change::CutEnd {
+            app,
+            epoch,
+            saved: false,
+            cost_us: 0,
+        });
     }
 
     /// Another coordinator serves here: a cut of the last one's is no use to it.

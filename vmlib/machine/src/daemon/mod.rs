@@ -327,8 +327,6 @@ pub struct Daemon {
     asked_checkpoints: BTreeMap<u64, CheckpointAsked>,
     /// When this daemon makes checkpoints by itself, of which applications.
     policies: BTreeMap<Tid, Time>,
-    /// What the last of them cost at most: as long as it took, the processors were busy with it.
-    costs: BTreeMap<Tid, Duration>,
     /// Restarts that were asked for here.
     asked_restarts: BTreeMap<u64, RestartAsked>,
     /// Applications that are being brought back, and wait for this host.
@@ -455,7 +453,6 @@ impl Daemon {
             postponed: Vec::new(),
             asked_checkpoints: BTreeMap::new(),
             policies: BTreeMap::new(),
-            costs: BTreeMap::new(),
             asked_restarts: BTreeMap::new(),
             revived: BTreeMap::new(),
             gatherings: BTreeMap::new(),

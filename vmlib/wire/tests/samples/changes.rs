@@ -134,6 +134,7 @@ pub fn changes(visitor: &mut impl Visitor) {
                 app: tid(1, 1),
                 epoch: 4,
                 saved: true,
+                cost_us: 70_000,
             },
         ),
         (

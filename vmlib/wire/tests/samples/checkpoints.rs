@@ -300,6 +300,7 @@ pub fn visit(visitor: &mut impl Visitor) {
             app,
             epoch,
             saved: true,
+            cost_us: 70_000,
             ends,
         };
         visitor.message(name, close);

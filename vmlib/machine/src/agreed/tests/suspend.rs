@@ -25,7 +25,12 @@ fn cut(machine: &mut Machine, drained: HostId) {
 fn end_cut(machine: &mut Machine, saved: bool) -> Vec<Applied> {
     let app = t(1, 1);
     let epoch = machine.state.epochs(app).epoch;
-    machine.apply(Change::CutEnd { app, epoch, saved })
+    machine.apply(Change::CutEnd {
+        app,
+        epoch,
+        saved,
+        cost_us: 7,
+    })
 }
 
 /// It is suspended with g0-e1.
