@@ -47,7 +47,7 @@ pub struct EndpointConfig {
     pub window_bytes: u64,
     /// Bytes of unread messages at which senders are held back.
     pub inbox_bytes: u64,
-    /// Epoch of the task's application.
+    /// Epoch of the task's application when the task enrolled: carried in headers, and no more.
     pub epoch: u32,
     /// Generation of the task's application.
     pub generation: u32,

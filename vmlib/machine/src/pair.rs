@@ -276,8 +276,7 @@ impl Pair {
         }
     }
 
-    /// The frame with every field that depends on this moment. A chunk that is sent again carries
-    /// the sender's epoch of now.
+    /// The frame with every field that depends on this moment.
     pub fn stamped(&mut self, stamp: Stamp, mut frame: Frame) -> Frame {
         let (ack, credit) = self.receiver.tell(stamp.open);
         let header = &mut frame.header;

@@ -18,7 +18,7 @@
 //! | 48 | 8 | request number, per asking task |
 //! | 56 | 8 | offset of the chunk in its message |
 //! | 64 | 8 | total length of the message |
-//! | 72 | 4 | epoch of the sender's application |
+//! | 72 | 4 | epoch that the sender's application had when the sender enrolled; nobody looks at it |
 //! | 76 | 4 | generation of the sender's application |
 //! | 80 | 4 | incarnation of the receiver that this route leads to |
 //! | 84 | 4 | context: which conversation, 0 for the user's own |
@@ -330,7 +330,7 @@ pub struct Header {
     pub offset: u64,
     /// Length of the whole message.
     pub total: u64,
-    /// Epoch of the sender's application.
+    /// Epoch that the sender's application had when the sender enrolled. Nobody looks at it.
     pub epoch: u32,
     /// Generation of the sender's application.
     pub generation: u32,
