@@ -126,11 +126,10 @@ fn take(
     facts: &str,
 ) -> anyhow::Result<()> {
     let (app, id, part) = parse_part(app, id, name, facts)?;
-    let store = Store::open(root)?.of_host(host);
-    let room = room(&store, quota)?;
+    let store = Store::open(root)?.of_host(host).within(quota.parse()?);
     fault::at_carrier("taker");
     let writer = store.begin(app, id)?;
-    Ok(writer.take_copy(&part, &mut io::stdin().lock(), room)?)
+    Ok(writer.take_copy(&part, &mut io::stdin().lock(), None)?)
 }
 
 fn parse_part(
@@ -142,14 +141,6 @@ fn parse_part(
     let id = CheckpointId::parse(id).context("no name of a checkpoint")?;
     let part = parse_facts(name.to_owned(), facts).context("no part of a checkpoint")?;
     Ok((Tid(app.parse()?), id, part))
-}
-
-/// What may be written yet, if there is a quota.
-pub(crate) fn room(store: &Store, quota: &str) -> anyhow::Result<Option<u64>> {
-    Ok(match quota.parse()? {
-        0 => None,
-        quota => Some(store.room(quota)?),
-    })
 }
 
 /// Writes an image to a pipe; its end only if all of it is whole.
@@ -250,12 +241,12 @@ fn write(
     let (form, compress) = ending(form, COMPRESSED);
     let (form, full) = ending(form, FULL);
     let mut store = Store::open(root)?.in_full(full).compressed(compress);
+    store = store.within(quota.parse()?);
     store = store.cached(cached);
     if let Some(second) = form.strip_prefix(LOCAL) {
         store = store.of_host(host).copied_to(second.strip_prefix(':'));
     }
-    let room = room(&store, quota)?;
-    let mut image = store.begin(app, id)?.image(tid, host, room)?;
+    let mut image = store.begin(app, id)?.image(tid, host, None)?;
     match source {
         PIPE => take_in(|source| image.copy(source))?,
         bytes => take_out(bytes.parse()?, &mut image)?,

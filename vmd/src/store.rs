@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
+use vm_bucket::Tie;
 use vm_machine::placement::ANY_ARCH;
 use vm_store::{CheckpointId, Depth, Flaw, Manifest, SavedTask, Stocked, Store, StoreError, name};
 use vm_wire::{
@@ -81,6 +82,15 @@ impl Place {
 
     /// Removes all checkpoints of an application.
     pub fn forget(&self, app: Tid) {
+        let tie = Tie::new(&self.root);
+        if matches!(tie.address(), Ok(Some(_)))
+            && let Err(error) = tie.remove(app)
+        {
+            log::warn!(
+                "checkpoints of {} stay in the bucket: {error}",
+                name::app(app)
+            );
+        }
         if let Err(error) = self.open().and_then(|store| store.forget(app)) {
             log::warn!(
                 "checkpoints of {} stay in the store: {error}",

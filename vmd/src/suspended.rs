@@ -36,9 +36,8 @@ pub fn run_if_asked() -> Option<anyhow::Result<()>> {
 }
 
 fn write((root, host, quota): (&str, &str, &str), app: &str, name: &str) -> anyhow::Result<()> {
-    let store = Store::open(root)?;
-    let room = images::room(&store, quota)?;
-    let mut image = store.suspend(Tid(app.parse()?), name, host, room)?;
+    let store = Store::open(root)?.within(quota.parse()?);
+    let mut image = store.suspend(Tid(app.parse()?), name, host, None)?;
     images::take_in(|source| image.copy(source))?;
     images::acknowledge(&image.finish()?);
     Ok(())

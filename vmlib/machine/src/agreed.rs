@@ -177,6 +177,13 @@ pub enum Applied {
     /// An application goes back to its last checkpoint, or has to be brought back once more. The ends
     /// of its tasks came just before.
     RolledBack(Tid),
+    /// All of an application has ended, its master well: its checkpoints go.
+    Finished {
+        /// The application.
+        app: Tid,
+        /// Whose daemon removes them, where all hosts share a store.
+        host: HostId,
+    },
     /// An application that went back could not be brought back.
     GivenUp {
         /// The application.
@@ -387,6 +394,8 @@ pub struct Epochs {
     pub policy: Policy,
     /// How often it has gone back because a task was killed, since then.
     pub kills: u32,
+    /// Its master has ended well, by itself: its checkpoints are of no use when all of it has ended.
+    pub finished: bool,
 }
 
 /// The agreed state at one index of the log. See the module.

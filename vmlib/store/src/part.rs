@@ -9,6 +9,7 @@ use crate::{
     limits::{BUFFER, FRAME},
     manifest::Part,
     name::{self, CheckpointId},
+    store::Store,
 };
 use memmap2::{Advice, MmapMut};
 use std::{
@@ -35,6 +36,8 @@ pub struct PartWriter<D: Disk = System> {
     name: String,
     place: String,
     quota: u64,
+    /// The store whose quota that is a part of: it may make room for more.
+    store: Option<Box<Store<D>>>,
     bytes: u64,
     hasher: Hasher,
     /// What comes next into the file, and how much of it there is.
@@ -79,6 +82,7 @@ impl<D: Disk> PartWriter<D> {
             name: name.to_owned(),
             place: place.to_owned(),
             quota: quota.unwrap_or(u64::MAX),
+            store: None,
             bytes: 0,
             hasher: Hasher::new(),
             room: Room::new(),
@@ -87,6 +91,15 @@ impl<D: Disk> PartWriter<D> {
             packed: None,
             disk,
         })
+    }
+
+    /// Makes room for itself in that store, if that has a quota.
+    pub(crate) fn within(mut self, store: &Store<D>) -> Result<Self, StoreError> {
+        if store.quota > 0 {
+            self.quota = self.quota.min(store.make_room(store.quota, 1)?);
+            self.store = Some(Box::new(store.clone()));
+        }
+        Ok(self)
     }
 
     /// Compresses what comes. The quota is that of its file.
@@ -167,8 +180,20 @@ impl<D: Disk> PartWriter<D> {
         }
     }
 
-    /// Whether the file may be so long.
-    fn fits(&self, bytes: u64) -> Result<(), StoreError> {
+    /// Whether the file may be so long. Others may have written meanwhile, or have been removed: the store
+    /// says what there is room for now.
+    fn fits(&mut self, bytes: u64) -> Result<(), StoreError> {
+        if bytes > self.quota
+            && let (Some(store), Some(path)) = (&self.store, &self.path)
+        {
+            let (_, written) = self.disk.open(path).step("look at", path)?;
+            let wanted = bytes.saturating_sub(written).saturating_add(BUFFER as u64);
+            match store.make_room(store.quota, wanted) {
+                Ok(left) => self.quota = written.saturating_add(left),
+                Err(StoreError::Full { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
         match bytes <= self.quota {
             true => Ok(()),
             false => Err(StoreError::Quota {
@@ -201,7 +226,10 @@ impl<D: Disk> PartWriter<D> {
         written.step("write", &self.path())?;
         match &self.compressor {
             None => Ok(()),
-            Some(compressor) => self.fits(compressor.bytes()),
+            Some(compressor) => {
+                let bytes = compressor.bytes();
+                self.fits(bytes)
+            }
         }
     }
 
@@ -224,7 +252,8 @@ impl<D: Disk> PartWriter<D> {
         let finished = compressor.finish(&mut self.file);
         finished.step("write", &self.path())?;
         self.packed = Some(compressor.bytes());
-        self.fits(compressor.bytes())
+        let bytes = compressor.bytes();
+        self.fits(bytes)
     }
 
     /// Gives the part its name, when it is on the disk. It survives a power cut from here on, as a

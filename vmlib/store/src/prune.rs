@@ -1,5 +1,6 @@
 //! Old checkpoints go, or all of an application, so that a cut in the middle leaves none that looks
-//! whole and is not.
+//! whole and is not. Where there is a quota, what is written has the oldest ones of all applications go
+//! that are not the last good one of theirs.
 
 use crate::{
     disk::Disk,
@@ -67,21 +68,92 @@ impl<D: Disk> Store<D> {
         }
         // Newest first: so an increment goes before its base.
         for id in old {
-            let removed = unmake(self, app, id).and_then(|()| {
-                // Another process may have committed an increment of it meanwhile. From here on it
-                // commits none: it looks for the manifest.
-                match self.needed(app)?.contains(&id) {
-                    true => Ok(false),
-                    false => clear(self, app, id).map(|()| true),
-                }
-            });
-            match removed {
+            match self.retire(app, id) {
                 Ok(true) => pruned.removed.push(id),
                 Ok(false) => {}
                 Err(why) => pruned.failed.push((id, why)),
             }
         }
         Ok(pruned)
+    }
+
+    /// Removes a checkpoint of which nobody needs more than an increment may; whether all of it went.
+    fn retire(&self, app: Tid, id: CheckpointId) -> Result<bool, StoreError> {
+        unmake(self, app, id)?;
+        // Another process may have committed an increment of it meanwhile. From here on it commits none:
+        // it looks for the manifest.
+        match self.needed(app)?.contains(&id) {
+            true => Ok(false),
+            false => clear(self, app, id).map(|()| true),
+        }
+    }
+
+    /// Sees to it that so many bytes may be written within a quota, by removing the oldest checkpoints of
+    /// whatever application: never its newest good one, nor what that is an increment of, nor what is
+    /// newer. How many bytes may be written then, which may be fewer.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`] when there is room for none, [`StoreError::System`].
+    pub fn make_room(&self, quota: u64, wanted: u64) -> Result<u64, StoreError> {
+        let mut old = None;
+        loop {
+            let room = self.room(quota);
+            if !matches!(&room, Err(StoreError::Full { .. }) | Ok(_))
+                || room.as_ref().is_ok_and(|left| *left >= wanted)
+            {
+                return room;
+            }
+            let old = match &mut old {
+                Some(old) => old,
+                None => old.insert(self.dispensable()?),
+            };
+            if !self.drop_oldest(old)? {
+                return room;
+            }
+        }
+    }
+
+    /// Removes the first of these of which no other one is an increment. Whether there was one.
+    fn drop_oldest(&self, old: &mut Vec<(u64, Tid, CheckpointId)>) -> Result<bool, StoreError> {
+        for at in 0..old.len() {
+            let (_, app, id) = old[at];
+            if !self.needed(app)?.contains(&id) {
+                old.remove(at);
+                // If it cannot be removed, another one can perhaps.
+                return match self.retire(app, id) {
+                    Ok(_) => Ok(true),
+                    Err(_) => self.drop_oldest(old),
+                };
+            }
+        }
+        Ok(false)
+    }
+
+    /// What may go for want of room, by age, oldest first: of each application what is older than its newest
+    /// good checkpoint and not the base of that. The manifest of that one is on the disk by then.
+    fn dispensable(&self) -> Result<Vec<(u64, Tid, CheckpointId)>, StoreError> {
+        let mut old = Vec::new();
+        for app in self.apps()? {
+            let mut good = None;
+            for id in self.ids(app)?.into_iter().rev() {
+                let manifest = self.look(app, id, Depth::Lengths);
+                let Some((_, base)) = good else {
+                    good = manifest.ok().map(|manifest| (id, manifest.base()));
+                    continue;
+                };
+                if base != Some(id) {
+                    let taken = self.read(app, id).map_or(0, |manifest| manifest.taken_ms);
+                    old.push((taken, app, id));
+                }
+            }
+            if let Some((id, _)) = good {
+                for folder in [&self.folder(app, id), &self.app_folder(app)] {
+                    self.disk().sync_dir(folder).step("sync", folder)?;
+                }
+            }
+        }
+        old.sort();
+        Ok(old)
     }
 
     /// Removes one checkpoint, whatever is there of it. None there is no error.

@@ -32,6 +32,8 @@ pub struct Store<D: Disk = System> {
     pub(crate) compress: bool,
     /// They go through the cache.
     pub(crate) cached: bool,
+    /// Bytes that all files together may have; 0: any number.
+    pub(crate) quota: u64,
 }
 
 /// How closely parts are looked at.
@@ -143,7 +145,15 @@ impl<D: Disk> Store<D> {
             full: false,
             compress: false,
             cached: false,
+            quota: 0,
         }
+    }
+
+    /// Says that all files together may have so many bytes; 0: any number. What is written from then on
+    /// makes room for itself ([`Store::make_room`]).
+    pub fn within(mut self, quota: u64) -> Self {
+        self.quota = quota;
+        self
     }
 
     /// Says that the folder is on a disk of the host of this name, who shares it with nobody: only
@@ -341,7 +351,7 @@ impl<D: Disk> Store<D> {
     }
 
     /// The applications, sorted.
-    fn apps(&self) -> Result<Vec<Tid>, StoreError> {
+    pub(crate) fn apps(&self) -> Result<Vec<Tid>, StoreError> {
         let names = self.disk.list(&self.root).step("list", &self.root)?;
         let mut apps: Vec<Tid> = names
             .iter()

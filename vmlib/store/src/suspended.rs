@@ -41,7 +41,7 @@ impl<D: Disk> Store<D> {
         for folder in [self.root(), &above] {
             self.disk().sync_dir(folder).step("sync", folder)?;
         }
-        PartWriter::create(self.disk().clone(), &folder, name, place, quota)
+        PartWriter::create(self.disk().clone(), &folder, name, place, quota)?.within(self)
     }
 
     /// Opens such an image for reading, if it has its length. It is verified while it is read.

@@ -51,7 +51,8 @@ impl<D: Disk> CheckpointWriter<D> {
             return Err(StoreError::Name { name });
         }
         let folder = self.store.folder(self.app, self.id);
-        PartWriter::create(self.store.disk().clone(), &folder, name, place, quota)
+        let disk = self.store.disk().clone();
+        PartWriter::create(disk, &folder, name, place, quota)?.within(&self.store)
     }
 
     /// Begins the image of a task, written by the host of name `place`. If an earlier checkpoint

@@ -74,6 +74,8 @@ pub enum Change {
         status: ExitStatus,
         /// A signal ended it that nobody sent through the machine.
         killed: bool,
+        /// Nobody has asked it to end: it sent no signal to it, and its host is not leaving.
+        unasked: bool,
     },
     /// A task moves (AGREEMENT, "Who owns a task"). Void if it is not at `(from, incarnation)`.
     /// After it the task is at `to` with the next incarnation. It may be suspended with that, or be

@@ -144,6 +144,8 @@ pub const CHECKPOINT_EVERY_MIN: Duration = Duration::from_secs(1);
 pub const CHECKPOINTS_KEPT: u32 = 3;
 /// Checkpoints of one application that may be kept.
 pub const CHECKPOINTS_KEPT_MAX: u32 = 1_000;
+/// How long after the good end of an application its checkpoints are removed.
+pub const FINISHED_PAUSE: Duration = Duration::from_secs(2);
 /// The longest mean time between failures that is believed.
 pub const MTBF_MAX: Duration = Duration::from_secs(10_000 * 86_400);
 /// What an application loses while copies of its tasks write their images, beside the time for which the

@@ -103,8 +103,15 @@ impl Agreed {
                 incarnation,
                 status,
                 killed,
+                unasked,
             } => {
                 let app = self.owned(*tid, *host, *incarnation)?.app;
+                if *tid == app
+                    && let Some(epochs) = self.epochs.get_mut(&app)
+                {
+                    let well = matches!(status, ExitStatus::Left(0) | ExitStatus::Code(0));
+                    epochs.finished = well && *unasked;
+                }
                 match *killed && self.goes_back_after_kill(app) {
                     true => self.roll_back(app, Lost::Task(*tid), applied),
                     false => self.end(*tid, *status, applied),

@@ -164,10 +164,18 @@ impl Agreed {
     /// ends, too: the next life of the application is not to be stopped for it.
     pub(super) fn forget_app(&mut self, app: Tid, applied: &mut Vec<Applied>) {
         if !self.recovering.contains_key(&app) && !self.in_app.contains_key(&app) {
-            self.coordinators.remove(&app);
+            let coordinator = self.coordinators.remove(&app);
             self.consoles.remove(&app);
             let epochs = self.epochs.remove(&app);
             self.epoch = self.epoch.max(epochs.map_or(0, |it| it.epoch));
+            let finished = epochs.is_some_and(|it| it.finished && it.saved > 0);
+            if finished && !self.suspended.contains_key(&app) {
+                let host = coordinator
+                    .map(|it| it.host)
+                    .filter(|it| self.is_present(*it));
+                let host = host.or_else(|| self.hosts().map(|(host, _)| host).next());
+                applied.extend(host.map(|host| Applied::Finished { app, host }));
+            }
             if let Some(epochs) = epochs.filter(|it| it.cut.is_some()) {
                 applied.push(Applied::CutEnded {
                     app,

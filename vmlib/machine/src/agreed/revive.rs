@@ -93,6 +93,7 @@ impl Agreed {
             cost_us: before.cost_us,
             policy,
             kills,
+            finished: false,
         };
         self.epochs.insert(app, epochs);
         // That of one that is suspended waits for it, unless there is another one.

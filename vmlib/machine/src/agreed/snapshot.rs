@@ -25,13 +25,13 @@ const FORMAT: u16 = 9;
 
 // The largest state fits its frame: of a task at most 72 bytes and its program's name, of a
 // membership 16, of a host its facts, of a coordinator 24 and of a console 16 (an application has a
-// living task), of epochs 128, of a revival 64 and of a recovery 32 (an application that goes back has
+// living task), of epochs 130, of a revival 64 and of a recovery 32 (an application that goes back has
 // epochs), and 4 for each host that they wait for, of a suspension 80 and a program's name.
 const _: () = assert!(
     (limits::TASKS_LIVE_MAX + limits::ENDED_MAX) * (72 + limits::NAME_MAX)
         + limits::TASKS_LIVE_MAX * (24 + 16)
         + limits::TASKS_LIVE_MAX * 4
-        + limits::APPS_SAVED_MAX * (128 + 64 + 32)
+        + limits::APPS_SAVED_MAX * (130 + 64 + 32)
         + limits::APPS_SUSPENDED_MAX * (80 + limits::NAME_MAX)
         + limits::MEMBERSHIPS_MAX * 16
         + limits::GROUPS_MAX * (limits::NAME_MAX + 32)

@@ -88,6 +88,7 @@ fn exit(tid: Tid, host: u16, incarnation: u32) -> Change {
         incarnation,
         status: ExitStatus::Left(0),
         killed: false,
+        unasked: true,
     }
 }
 

@@ -232,6 +232,7 @@ impl Daemon {
                 incarnation,
                 status: ExitStatus::HostLost,
                 killed: false,
+                unasked: false,
             });
         }
     }

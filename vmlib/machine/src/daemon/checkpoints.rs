@@ -242,6 +242,26 @@ impl Daemon {
         self.end_checkpoints(app, |_| true, out);
     }
 
+    /// All of an application has ended, and well: its checkpoints go, but not at once. Who ends tasks by a
+    /// signal may be about to end their daemons too, and that is no good end.
+    pub(super) fn on_finished(&mut self, app: Tid, host: HostId) {
+        if host == self.me || self.has_own_stores() {
+            self.finished.insert(app);
+            self.set_timer(self.now + limits::FINISHED_PAUSE, Timer::Finished(app));
+        }
+    }
+
+    /// Some time has passed since, or the machine ends in order. Unless it was brought back meanwhile.
+    pub(super) fn clear_finished(&mut self, app: Tid, out: &mut Outbox) {
+        let lives = self.agreement.state().tasks_of(app).next().is_some();
+        if self.finished.remove(&app) && !lives {
+            out.push_back(Output::ForgetStored(app));
+            let shown = app.show(self.machine);
+            let text = format!("{shown} has ended well: its checkpoints are removed");
+            out.push_back(Output::Note(text));
+        }
+    }
+
     /// The application of these wishes has ended.
     fn end_checkpoints(
         &mut self,

@@ -58,6 +58,7 @@ fn is_alone(state: &Agreed, host: HostId) -> bool {
 impl Daemon {
     /// The user asks this daemon to leave; the second time, at once.
     pub(super) fn on_stop(&mut self, out: &mut Outbox) {
+        self.finished.clear();
         let leaves = !self.agreement.state().is_staying(self.me) || self.departure.is_some();
         if leaves || self.is_stopping() {
             return self.end(Ok(AT_ONCE.to_owned()), out);
@@ -78,6 +79,9 @@ impl Daemon {
 
     pub(super) fn on_halted(&mut self, index: u64, out: &mut Outbox) {
         self.departure = None;
+        for app in self.finished.clone() {
+            self.clear_finished(app, out);
+        }
         self.depart(Why::Halt(index), out);
     }
 

@@ -77,12 +77,15 @@ impl Daemon {
             .tasks
             .get(&tid)
             .is_some_and(|task| task.was_killed(status));
+        let signalled = self.tasks.get(&tid).and_then(|task| task.signalled);
+        let unasked = signalled.is_none() && self.departure.is_none() && !self.is_stopping();
         self.agreement.propose(Change::Exit {
             tid,
             host: self.me,
             incarnation,
             status,
             killed,
+            unasked,
         });
     }
 

@@ -213,6 +213,8 @@ enum Timer {
     AskAgain(u64),
     /// A checkpoint of an application is to be made by itself.
     Policy(Tid),
+    /// An application has ended well some time ago.
+    Finished(Tid),
     /// A cut of an application may have lasted for too long.
     Cut(Tid, u32),
     /// An application takes too long to be brought back, in that generation.
@@ -327,6 +329,8 @@ pub struct Daemon {
     asked_checkpoints: BTreeMap<u64, CheckpointAsked>,
     /// When this daemon makes checkpoints by itself, of which applications.
     policies: BTreeMap<Tid, Time>,
+    /// Applications that have ended well, whose checkpoints this daemon is to remove.
+    finished: BTreeSet<Tid>,
     /// Restarts that were asked for here.
     asked_restarts: BTreeMap<u64, RestartAsked>,
     /// Applications that are being brought back, and wait for this host.
@@ -453,6 +457,7 @@ impl Daemon {
             postponed: Vec::new(),
             asked_checkpoints: BTreeMap::new(),
             policies: BTreeMap::new(),
+            finished: BTreeSet::new(),
             asked_restarts: BTreeMap::new(),
             revived: BTreeMap::new(),
             gatherings: BTreeMap::new(),
@@ -599,6 +604,7 @@ impl Daemon {
                 Timer::AskAgain(number) => self.on_ask_again(number, out),
                 Timer::CheckpointAsked(number) => self.on_checkpoint_asked_due(number, out),
                 Timer::Policy(app) => self.on_policy_due(app, out),
+                Timer::Finished(app) => self.clear_finished(app, out),
                 Timer::Cut(app, epoch) => self.on_cut_due(app, epoch, out),
                 Timer::Revive(app, generation) => self.on_revive_due(app, generation),
                 Timer::Recover(app) => self.review_recovery(app, out),
@@ -738,6 +744,7 @@ impl Daemon {
                 why,
             } => self.on_abandoned(app, generation, asker, &why, out),
             Applied::RolledBack(app) => self.on_rolled_back(app, out),
+            Applied::Finished { app, host } => self.on_finished(app, host),
             Applied::GivenUp { app, why } => self.on_given_up(app, &why, out),
             Applied::Suspended(app) => self.on_suspended(app, out),
             Applied::NotResumed { app, why } => self.on_not_resumed(app, &why, out),

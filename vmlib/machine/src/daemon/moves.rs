@@ -186,6 +186,7 @@ impl Daemon {
                     incarnation,
                     status,
                     killed: task.was_killed(status),
+                    unasked: false,
                 });
             }
             if self.leaving.contains_key(&tid) {

@@ -408,6 +408,57 @@ fn a_task_that_cannot_be_saved_for_a_moment_is_tried_again_within_limits() {
 }
 
 #[test]
+fn the_checkpoints_of_an_application_that_ended_well_are_removed_by_one_host() {
+    let (mut world, master, workers) = setting();
+    let wish = world.wish_checkpoint(master, false);
+    world.checkpointed(wish).expect("it can be saved");
+    world.exit(master, 0).expect("it may leave");
+    world.run_for(2 * limits::FINISHED_PAUSE);
+    // Its last tasks may still need them.
+    assert_eq!(world.forgotten, []);
+    for worker in workers {
+        world.exit(worker, 0).expect("it may leave");
+    }
+    world.run_for(2 * limits::FINISHED_PAUSE);
+    let [(_, app)] = world.forgotten[..] else {
+        panic!("{:?}", world.forgotten);
+    };
+    assert_eq!(app, master);
+}
+
+#[test]
+fn checkpoints_stay_where_there_is_something_to_go_back_to() {
+    // How the master ends, and whether it was saved before.
+    for (saved, signal, status, goes) in [
+        (true, None, 0, true),
+        (true, None, 3, false),
+        (true, Some(15), 0, false),
+        (false, None, 0, false),
+    ] {
+        let (mut world, master, workers) = setting();
+        if saved {
+            let wish = world.wish_checkpoint(master, false);
+            world.checkpointed(wish).expect("it can be saved");
+        }
+        for worker in workers {
+            world.exit(worker, 0).expect("it may leave");
+        }
+        if let Some(signal) = signal {
+            world.stubborn = true;
+            let conn = world.conn();
+            world.console(1, conn, &Request::Signal(master, signal));
+        }
+        world.exit(master, status).expect("it may leave");
+        world.run_for(2 * limits::FINISHED_PAUSE);
+        assert_eq!(
+            world.forgotten.len(),
+            usize::from(goes),
+            "{signal:?}, {status}"
+        );
+    }
+}
+
+#[test]
 fn what_is_born_meanwhile_begins_when_the_others_go_on() {
     let (mut world, master, workers) = setting();
     world.store.slow = true;

@@ -100,6 +100,8 @@ pub struct World {
     pub consoles: BTreeMap<ConnId, Vec<Frame>>,
     pub rejected: BTreeMap<ConnId, Frame>,
     pub closed: Vec<Tid>,
+    /// Whose checkpoints were removed, by which daemons.
+    pub forgotten: Vec<(HostId, Tid)>,
     pub log: Vec<(Tid, String)>,
     /// Other outputs of interest, in the order in which they came.
     pub noted: Vec<String>,
@@ -201,6 +203,7 @@ impl World {
             consoles: BTreeMap::new(),
             rejected: BTreeMap::new(),
             closed: Vec::new(),
+            forgotten: Vec::new(),
             log: Vec::new(),
             noted: Vec::new(),
             far: Vec::new(),
@@ -562,8 +565,8 @@ impl World {
             Output::ExpectCopy { .. }
             | Output::CancelPart(_)
             | Output::SendPart { .. }
-            | Output::Stock { .. }
-            | Output::ForgetStored(_) => panic!("all hosts share a store"),
+            | Output::Stock { .. } => panic!("all hosts share a store"),
+            Output::ForgetStored(app) => self.forgotten.push((host, app)),
             Output::Suspend {
                 tid, name, number, ..
             } => drop(self.suspending.insert(tid, (name, number))),

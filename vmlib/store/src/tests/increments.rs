@@ -496,6 +496,73 @@ fn a_store_has_room_up_to_its_quota() {
 }
 
 #[test]
+fn within_its_quota_a_store_gives_up_its_oldest_checkpoints_and_never_the_last_good_one() {
+    let (_folder, store) = store();
+    let tid = TASKS[0];
+    let bytes = |seed| Image::new().section(&bytes_of(4 * BUFFER, seed)).bytes();
+    let full = store.clone().in_full(true);
+    let save = |store: &Store, epoch: u32| {
+        let image = bytes(u64::from(epoch));
+        save_images(store, id(epoch), &[(tid, &image)])
+    };
+    save(&full, 1).expect("there is no quota");
+    let used = u64::MAX - store.room(u64::MAX).expect("a store");
+    // Two and some more fit, whoever wrote before.
+    let narrow = full.clone().within(used * 5 / 2);
+    for epoch in 2..=5 {
+        save(&narrow, epoch).expect("older ones go");
+        assert_eq!(
+            store.ids(APP).expect("a folder"),
+            [id(epoch - 1), id(epoch)]
+        );
+        store.verify(APP, id(epoch - 1)).expect("whole");
+        store.verify(APP, id(epoch)).expect("whole");
+    }
+    // What is being written is no reason to remove what it may take the place of.
+    let narrow = full.clone().within(used * 3 / 2);
+    let refused = save(&narrow, 6).expect_err("there is room for one");
+    assert!(matches!(refused, StoreError::Quota { .. }), "{refused}");
+    store.verify(APP, id(5)).expect("whole");
+    assert_eq!(
+        store
+            .last_good(APP, Depth::Hashes)
+            .expect("a folder")
+            .good
+            .expect("one")
+            .0,
+        id(5)
+    );
+}
+
+#[test]
+fn what_others_are_increments_of_goes_for_want_of_room_only_with_them() {
+    let (_folder, store) = store();
+    let image = |seed| Image::new().section(&bytes_of(4 * BUFFER, seed)).bytes();
+    let tid = TASKS[0];
+    let mut changed = image(1);
+    save_images(&store, id(1), &[(tid, &changed)]).expect("room");
+    let used = u64::MAX - store.room(u64::MAX).expect("a store");
+    for epoch in [2, 3] {
+        let last = changed.len() - 1 - 64 * 1024 * epoch as usize;
+        changed[last] ^= 1;
+        let manifest = save_images(&store, id(epoch), &[(tid, &changed)]).expect("room");
+        assert_eq!(manifest.base(), Some(id(1)));
+    }
+    let narrow = store.clone().within(used * 5 / 2);
+    let full = narrow.clone().in_full(true);
+    save_images(&full, id(4), &[(tid, &image(4))]).expect("room");
+    // The increments needed it, and went first.
+    assert_eq!(store.ids(APP).expect("a folder").last(), Some(&id(4)));
+    save_images(&full, id(5), &[(tid, &image(5))]).expect("room");
+    for left in store.ids(APP).expect("a folder") {
+        store
+            .verify(APP, left)
+            .expect("nothing that stays lacks its base");
+    }
+    store.verify(APP, id(5)).expect("whole");
+}
+
+#[test]
 fn an_image_that_lies_in_memory_is_stored_as_one_that_comes_in_pieces() {
     for compress in [false, true] {
         for blocks in [0, 15, 16, 17, 128, 300] {

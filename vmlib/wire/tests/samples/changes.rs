@@ -59,6 +59,7 @@ pub fn changes(visitor: &mut impl Visitor) {
                 incarnation: 3,
                 status,
                 killed: false,
+                unasked: true,
             },
         ),
         (
