@@ -78,6 +78,7 @@ fn conf() -> Conf {
             host(2, "left", HostState::Gone),
             host(3, "lost", HostState::Dead),
         ],
+        links_down: Vec::new(),
     }
 }
 

@@ -233,10 +233,14 @@ pub(super) fn notice(kind: &str, text: &str) -> Value {
 
 fn conf(conf: &Conf) -> Value {
     let hosts: Vec<Value> = conf.hosts.iter().map(|row| host(conf, row)).collect();
+    let name = |host| super::host_name(conf, host);
+    let down = conf.links_down.iter();
+    let down: Vec<Value> = down.map(|(a, b)| json!([name(*a), name(*b)])).collect();
     json!({
         "machine": conf.machine.to_string(),
         "applied": conf.applied,
         "hosts": hosts,
+        "links_down": down,
     })
 }
 

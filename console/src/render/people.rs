@@ -344,8 +344,14 @@ fn conf(conf: &Conf) -> String {
             row.facts.arch.clone(),
         ]);
     }
+    let down = conf.links_down.iter().map(|(a, b)| {
+        let (a, b) = (super::host_name(conf, *a), super::host_name(conf, *b));
+        format!("{a} and {b} cannot reach each other\n")
+    });
+    let down: String = down.collect();
+    let gap = if down.is_empty() { "" } else { "\n" };
     format!(
-        "machine {}, {}, {}\n\n{}",
+        "machine {}, {}, {}\n\n{}{gap}{down}",
         conf.machine,
         count(hosts, "host"),
         count(tasks as usize, "task"),

@@ -71,6 +71,7 @@ fn conf() -> Conf {
             host(2, "beta", HostState::Live, false, 0),
             host(3, "gamma-with-a-long-name", HostState::Dead, false, 0),
         ],
+        links_down: vec![(HostId(1), HostId(2))],
     }
 }
 
@@ -154,6 +155,8 @@ HOST  NAME                    ADDRESS        ROLE      STATE  TASKS   CPUS  ARCH
 h1    alpha                   10.0.0.1:7000  leader    live   3/4096     2  x86_64
 h2 *  beta                    10.0.0.2:7000  follower  live   0/4096     2  x86_64
 h3    gamma-with-a-long-name  10.0.0.3:7000  -         dead   -          2  x86_64
+
+alpha and beta cannot reach each other
 "
     );
 }
@@ -240,6 +243,7 @@ fn programs_see_one_json_value_a_line() {
     assert_eq!(value["hosts"][1]["here"], true);
     assert_eq!(value["hosts"][0]["role"], "leader");
     assert_eq!(value["hosts"][2]["state"], "dead");
+    assert_eq!(value["links_down"][0][1], "beta");
 
     let text = shown(Audience::Programs, &Event::Tasks(&tasks(), &[]));
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -158,6 +158,8 @@ pub struct Conf {
     pub store: String,
     /// All hosts, those that are gone too, by number.
     pub hosts: Vec<HostRow>,
+    /// Pairs of hosts that cannot reach each other, as one of them has said; the lower number first.
+    pub links_down: Vec<(HostId, HostId)>,
 }
 
 /// One host.

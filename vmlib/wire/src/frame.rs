@@ -283,6 +283,10 @@ opcodes! {
     RunSignal = 133,
     /// [`crate::console::RunEnd`]: the exit of a run.
     RunEnd = 134,
+
+    // Two daemons, too.
+    /// [`crate::peer::LinksDown`].
+    LinksDown = 135,
 }
 
 impl Op {

@@ -278,6 +278,10 @@ pub const HALT_TIME: Duration = Duration::from_millis(3_000);
 /// How long a daemon waits before it makes a broken link again, doubled up to the second value.
 pub const RECONNECT: (Duration, Duration) =
     (Duration::from_millis(50), Duration::from_millis(1_000));
+/// A link between two hosts of the machine that could not be made for so long is said to be down: to the
+/// other hosts, in `vm conf` and to the consoles of applications with tasks on both. Later than a host is
+/// declared dead.
+pub const LINK_DOWN: Duration = Duration::from_secs(6);
 /// One captured line of output; longer ones are cut into several. Bytes.
 pub const LINE_MAX: usize = 8 * 1024;
 /// Output of one application that waits for its console; beyond it lines are dropped and counted.
@@ -338,3 +342,5 @@ const _: () = assert!(
         + ROUND_MS
         < DETECTION_PROMISE.as_millis()
 );
+// A dead host is declared so before its links count as down.
+const _: () = assert!(LINK_DOWN.as_millis() > DETECTION_PROMISE.as_millis());

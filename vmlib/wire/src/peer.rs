@@ -37,7 +37,7 @@ message! {
     SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept
     FlushAsk Flushed MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort
     MoveOrder MoveCancel MoveReported MoveProgress MoveSent
-    DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer
+    DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer LinksDown
 }
 
 /// The first frame of both ends of a link.
@@ -374,6 +374,19 @@ pub struct TaskAnswer {
     pub answer: Body,
 }
 
+/// To all: which hosts of the machine one of them cannot link to, for longer than
+/// [`crate::limits::LINK_DOWN`]. It takes the place of what that one said before. Those that it cannot
+/// link to hear it from another host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinksDown {
+    /// Who says so.
+    pub of: HostId,
+    /// Goes up with each time that it does.
+    pub number: u64,
+    /// Those hosts.
+    pub hosts: Vec<HostId>,
+}
+
 /// A message between two daemons' own tids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // Each variant is the struct of its name.
@@ -431,6 +444,7 @@ pub enum Order {
     ManifestEnd(ManifestEnd),
     CommitHere(CommitHere),
     ForgetStored(ForgetStored),
+    LinksDown(LinksDown),
 }
 
 macro_rules! orders {
@@ -466,4 +480,5 @@ MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort MoveOrder M
 MoveProgress MoveSent DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer
 CheckpointAsk CheckpointEnd CutAsk CutMade PartStands CutLost CutGo CutGone PartSaved CommitAsk Committed CutClose CutClosed
 KeptSaved
-CopyAsk CopyEnd PartAsk PartLost StockAsk Stock ManifestAsk ManifestEnd CommitHere ForgetStored }
+CopyAsk CopyEnd PartAsk PartLost StockAsk Stock ManifestAsk ManifestEnd CommitHere ForgetStored
+LinksDown }

@@ -264,6 +264,7 @@ impl Daemon {
             applied: state.index(),
             store: self.config.store.clone(),
             hosts: state.remembered_hosts().map(row).collect(),
+            links_down: self.unreachable.pairs().into_iter().collect(),
         }
     }
 

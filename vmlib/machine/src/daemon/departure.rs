@@ -230,6 +230,7 @@ impl Daemon {
         }
         self.notify_host(host, true, out);
         self.answer_awaited_host(host, out);
+        self.tell_links_down(host);
         self.release_held(out);
     }
 

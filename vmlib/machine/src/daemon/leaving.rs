@@ -544,13 +544,16 @@ impl Daemon {
                 self.take_back(tid, failed, out);
             }
             Stage::Offered if self.now >= begun + limits::MOVE_OFFER_TIME => {
-                let failed = late(&format!("host '{name}' does not answer"));
+                let here = &self.config.facts.name;
+                let failed = late(&format!("host '{name}' does not answer host '{here}'"));
                 self.counters.moves.offers_refused += 1;
                 self.take_back(tid, failed, out);
             }
             Stage::Copying | Stage::Saving | Stage::Loading if no_link => {
                 let time = limits::MOVE_NO_LINK;
-                let failed = late(&format!("host '{name}' cannot be reached for {time:?}"));
+                let here = &self.config.facts.name;
+                let why = format!("host '{here}' cannot reach host '{name}' for {time:?}");
+                let failed = late(&why);
                 self.counters.moves.images_lost += 1;
                 self.take_back(tid, failed, out);
             }

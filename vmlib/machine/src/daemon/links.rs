@@ -69,6 +69,7 @@ impl Daemon {
         let state = LinkState::Up;
         self.links.insert(host, Link { state, retry });
         self.links_lost.remove(&host);
+        self.on_link_again(host, out);
         self.routes.set_link(host, true);
         let located = Located {
             peer: None,
@@ -110,6 +111,7 @@ impl Daemon {
         if !self.links_lost.contains_key(&host) {
             self.links_lost.insert(host, self.now);
             self.await_link(host);
+            self.await_link_again(host);
         }
         let first = self.first_retry(host);
         let link = self.links.entry(host).or_insert(Link {
@@ -139,6 +141,7 @@ impl Daemon {
     pub(super) fn cut_link(&mut self, host: HostId, out: &mut Outbox) {
         self.routes.set_link(host, false);
         self.links_lost.remove(&host);
+        self.forget_links_of(host, out);
         if let Some(mut absent) = self.absent_links.remove(&host) {
             absent.leave(&mut self.absent_bytes);
         }

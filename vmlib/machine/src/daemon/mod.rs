@@ -11,6 +11,7 @@
 //! | `traffic` | where frames between tasks go: the hot path, and all that is not |
 //! | `links` | which links there shall be, and what follows when one is made or broken |
 //! | `arrival` | when a host that has joined is there; where it is reached |
+//! | `unreachable` | hosts that cannot reach each other while others reach both: who is told |
 //! | `tasks` | the table of the processes here; how a process becomes a task |
 //! | `requests` | what a task asks; each request is answered once, a repeated one likewise |
 //! | `spawn` | tasks that are asked for here, tasks that are ordered here |
@@ -82,6 +83,7 @@ mod suspend;
 mod suspended;
 mod tasks;
 mod traffic;
+mod unreachable;
 
 pub use departure::AT_ONCE;
 pub use moves::{MoveCounters, MovesUnderway};
@@ -118,6 +120,7 @@ use std::{
 };
 use stock::Gathering;
 use tasks::LocalTask;
+use unreachable::Unreachable;
 use vm_wire::{
     Frame, HostId, MachineId, Tid,
     agreed::{ExitStatus, HostFacts},
@@ -192,6 +195,8 @@ enum Timer {
     Arrival,
     /// Make the link to a host again.
     Reconnect(HostId),
+    /// The link to a host may be down for long.
+    LinkDown(HostId),
     /// A task waited long enough for the log to know whom its request is about.
     Parked(Tid, u64),
     /// The log had time to know the second task, of which the first awaits messages.
@@ -276,6 +281,7 @@ pub struct Daemon {
     links: BTreeMap<HostId, Link>,
     /// Since when a host of the machine cannot be linked to.
     links_lost: BTreeMap<HostId, Time>,
+    unreachable: Unreachable,
     tasks: BTreeMap<Tid, LocalTask>,
     /// Tokens of tasks that have not enrolled yet.
     tokens: BTreeMap<u64, Tid>,
@@ -427,6 +433,7 @@ impl Daemon {
             absent_bytes: 0,
             links: BTreeMap::new(),
             links_lost: BTreeMap::new(),
+            unreachable: Unreachable::default(),
             tasks: BTreeMap::new(),
             tokens: BTreeMap::new(),
             next_sequence: 1,
@@ -593,6 +600,7 @@ impl Daemon {
             match timer {
                 Timer::Arrival => self.on_arrival_due(out),
                 Timer::Reconnect(host) => self.on_reconnect(host, out),
+                Timer::LinkDown(host) => self.on_link_down_due(host, out),
                 Timer::Parked(tid, request) => self.on_parked_too_long(tid, request, out),
                 Timer::Awaited(tid, about) => self.on_awaited_due(tid, about, out),
                 Timer::Listing(question) => self.on_listing_over(question, out),
@@ -692,6 +700,7 @@ impl Daemon {
             }
             Applied::Spawned(record) => {
                 self.on_spawned(&record, out);
+                self.tell_runs_of_links(out);
                 self.review_coordinator(record.app, out);
             }
             Applied::Exited {
@@ -713,6 +722,7 @@ impl Daemon {
                 ..
             } => {
                 self.on_moved(tid, to, incarnation, Some(suspended), out);
+                self.tell_runs_of_links(out);
                 self.review_coordinator_of(tid, out);
             }
             Applied::Stayed {

@@ -104,6 +104,7 @@ impl Daemon {
             Ok(Order::Stock(stock)) => self.on_stock(host, stock, out),
             Ok(Order::ManifestAsk(ask)) => self.on_manifest_ask(host, ask, out),
             Ok(Order::ManifestEnd(end)) => self.on_manifest_end(host, end, out),
+            Ok(Order::LinksDown(down)) => self.on_links_down(host, down, out),
             Ok(Order::ForgetStored(forget)) if self.has_own_stores() => {
                 out.push_back(Output::ForgetStored(forget.app));
             }

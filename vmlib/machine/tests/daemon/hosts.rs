@@ -287,3 +287,65 @@ fn a_host_is_reached_at_the_address_that_was_agreed_last() {
         assert_eq!(addr, "10.9.9.9:7");
     }
 }
+
+#[test]
+fn two_hosts_that_cannot_reach_each_other_are_named_everywhere_until_they_can() {
+    let mut world = World::new(4);
+    let (conn, master) = crate::consoles::run(&mut world);
+    let sender = world.spawn(master, "worker", 1, on(2)).tids[0];
+    let worker = world.spawn(master, "worker", 1, on(3)).tids[0];
+    let down = |world: &mut World, host| {
+        let conn = world.conn();
+        match world.console(host, conn, &Request::Conf) {
+            Answer::Conf(conf) => conf.links_down,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(down(&mut world, 1), []);
+    world.cut(2, 3, true);
+    world.send(sender, worker, "it waits");
+    world.run_for(limits::LINK_DOWN / 2);
+    assert_eq!(down(&mut world, 1), []);
+    world.run_for(limits::LINK_DOWN);
+    for host in 1..=4 {
+        assert_eq!(down(&mut world, host), [(HostId(2), HostId(3))]);
+    }
+    let said = |world: &World, what: &str| {
+        let frames = world.consoles[&conn].iter();
+        let texts = frames.map(|frame| String::from_utf8_lossy(&frame.body).into_owned());
+        texts.filter(|text| text.contains(what)).count()
+    };
+    let text = "hosts 'n2' and 'n3' cannot reach each other";
+    assert_eq!(said(&world, text), 1);
+    // A host that comes later knows it, too.
+    world.join(HostId::FOUNDER, "n5").expect("let in");
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(down(&mut world, 5), [(HostId(2), HostId(3))]);
+    world.heal(2, 3);
+    world.run_for(Duration::from_secs(3));
+    for host in 1..=5 {
+        assert_eq!(down(&mut world, host), []);
+    }
+    assert_eq!(said(&world, "reach each other again"), 1);
+    assert_eq!(said(&world, text), 1);
+    assert_eq!(world.received(worker), [(sender, "it waits".to_owned())]);
+}
+
+#[test]
+fn the_loss_of_a_host_is_not_taken_for_a_link_that_is_down() {
+    let mut world = World::new(4);
+    let master = world.master(4, "master");
+    world.spawn(master, "worker", 1, on(2));
+    world.crash(2);
+    world.run_for(2 * limits::LINK_DOWN);
+    let conn = world.conn();
+    match world.console(4, conn, &Request::Conf) {
+        Answer::Conf(conf) => assert_eq!(conf.links_down, []),
+        other => panic!("{other:?}"),
+    }
+    let noted = world
+        .noted
+        .iter()
+        .filter(|note| note.contains("cannot reach"));
+    assert_eq!(noted.count(), 0);
+}

@@ -13,8 +13,8 @@ use vm_wire::{
     console::{self, Answer, Conf, HostRow, HostState, Request, RunEnd, RunSignal, TaskRow},
     peer::{
         Alive, DrainWay, Feed, FeedAsk, FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder,
-        Kept, Last, LastAsk, MoveWay, OutputLines, Propose, Raft, Refused, SignalOrder, Snapshot,
-        SpawnOrder, SpawnResult, Usage, UsageAsk, UsageRow,
+        Kept, Last, LastAsk, LinksDown, MoveWay, OutputLines, Propose, Raft, Refused, SignalOrder,
+        Snapshot, SpawnOrder, SpawnResult, Usage, UsageAsk, UsageRow,
     },
     task::{
         Await, Done, Ended, Enrol, Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView,
@@ -255,6 +255,9 @@ fn task(visitor: &mut impl Visitor) {
         let host = HostId(2);
         visitor.message(name, KeptBy { host, by });
     }
+    let hosts = vec![HostId(3), HostId(7)];
+    let (of, number) = (HostId(2), 5);
+    visitor.message("LinksDown", LinksDown { of, number, hosts });
     visitor.message(
         "HostEvent",
         HostEvent {
@@ -557,6 +560,7 @@ fn console_answers(visitor: &mut impl Visitor) {
         applied: 999,
         store: text("/s"),
         hosts: hosts.to_vec(),
+        links_down: vec![(HostId(1), HostId(3))],
     };
     let version = Answer::Version {
         version: 1,
