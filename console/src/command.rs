@@ -284,7 +284,7 @@ pub enum Command {
         yes: bool,
     },
 
-    /// Look into the image of a process that was saved, verify it, or bring the process back.
+    /// Save a running process to a file, look into such an image, verify it, or bring its process back.
     #[command(after_long_help = IMAGE_HELP, disable_help_subcommand = true)]
     Image {
         /// What to do with it.
@@ -361,6 +361,27 @@ pub struct Between {
 /// What can be done with an image. None of it needs a daemon.
 #[derive(Debug, Subcommand)]
 pub enum Image {
+    /// Have a running process save itself to a file. It was started with the library in it.
+    Save {
+        /// Most is written while it runs; it stands still for what is left.
+        #[arg(long)]
+        rounds: bool,
+        /// A copy of it writes, or writes what is left, while it goes on.
+        #[arg(long)]
+        forked: bool,
+        /// It ends when the image is whole and has its name.
+        #[arg(long)]
+        exit: bool,
+        /// The image has the content of the files that it has open.
+        #[arg(long)]
+        carry: bool,
+        /// Its process id.
+        #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+        pid: i32,
+        /// Where the image goes. What has this name is replaced when the image is whole.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
     /// Show what is in an image, which hosts it is good for, and whether this one is among them.
     Info {
         /// The image; - is standard input.
@@ -398,7 +419,7 @@ impl Image {
     pub fn file(&self) -> Option<&Path> {
         match self {
             Image::Info { file } | Image::Verify { file } | Image::Run { file, .. } => Some(file),
-            Image::Help { .. } => None,
+            Image::Save { .. } | Image::Help { .. } => None,
         }
     }
 }

@@ -23,6 +23,7 @@ use std::{
     rc::Rc,
     time::Duration,
 };
+use vm_checkpoint::Modes;
 use vm_wire::{
     HostId, MachineId, Tid,
     checkpoint::Policy,
@@ -518,6 +519,26 @@ impl Console {
             command::Image::Help { action } => {
                 let command: Vec<&str> = iter::once("image").chain(action.as_deref()).collect();
                 renderer.show(&Event::Help(&help(&command)?))?;
+                Ok(failure::DONE)
+            }
+            command::Image::Save {
+                rounds,
+                forked,
+                exit,
+                carry,
+                pid,
+                file,
+            } => {
+                let wanted = [
+                    (*rounds, Modes::ROUNDS),
+                    (*forked, Modes::FORKED),
+                    (*exit, Modes::EXIT),
+                    (*carry, Modes::CARRY),
+                ];
+                let wanted = wanted.into_iter().filter(|(is_wanted, _)| *is_wanted);
+                let modes = wanted.fold(Modes::default(), |all, (_, mode)| all.with(mode));
+                let made = image::save(*pid, file, modes, &self.interrupt)?;
+                renderer.show(&Event::ImageMade(&made))?;
                 Ok(failure::DONE)
             }
             command::Image::Info { file } => {

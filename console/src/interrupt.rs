@@ -12,7 +12,10 @@ use rustix::{
 };
 use std::{
     io::{self, Read, Write},
-    os::{fd::AsFd, unix::net::UnixStream},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::net::UnixStream,
+    },
     process,
     sync::{
         Arc,
@@ -99,6 +102,11 @@ impl Interrupt {
             phase.before = RELAYING;
         }
         phase
+    }
+
+    /// Readable once a signal came during a wait.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.signalled.as_fd()
     }
 
     /// To be polled in a wait.

@@ -11,7 +11,7 @@ use crate::bucket::{BucketRow, Known};
 use crate::checkpoints::Row;
 use crate::{
     client::DaemonFacts,
-    image::{Report, Whole},
+    image::{Made, Report, Whole},
 };
 use std::{
     io::{self, Write},
@@ -80,6 +80,8 @@ pub enum Event<'a> {
     HostDeleted(&'a str),
     /// The machine has ended.
     Halted,
+    /// A process has saved itself.
+    ImageMade(&'a Made),
     /// What is in the image of a process.
     Image(&'a Report),
     /// Whether an image is whole: what it takes to bring it back, or where it is damaged.

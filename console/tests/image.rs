@@ -1,6 +1,7 @@
 //! The console and images: looked into, verified, and their processes brought back.
 
 mod fake;
+mod image_save;
 mod screen;
 
 use rustix::process::Signal;
@@ -21,13 +22,21 @@ use vm_checkpoint::{
     image::{Codec, ImageReader, ImageWriter},
 };
 
-/// The program that saves itself, built once per test process and found by what cargo says.
-fn guest() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+/// The program that saves itself, and the library that is loaded before others, built once per test
+/// process and found by what cargo says.
+fn built() -> &'static [PathBuf; 2] {
+    static BUILT: OnceLock<[PathBuf; 2]> = OnceLock::new();
     BUILT.get_or_init(|| {
         let mut build = Command::new(env!("CARGO"));
         build
-            .args(["build", "--package", "vm-checkpoint", "--example", "guest"])
+            .args([
+                "build",
+                "--package",
+                "vm-checkpoint",
+                "--lib",
+                "--example",
+                "guest",
+            ])
             .args(["--quiet", "--message-format=json", "--manifest-path"])
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml"))
             .stderr(Stdio::inherit());
@@ -36,13 +45,24 @@ fn guest() -> &'static Path {
         }
         let output = build.output().expect("cargo can be run");
         assert!(output.status.success(), "the guest does not build");
-        let built = output
-            .stdout
-            .split(|byte| *byte == b'\n')
-            .filter_map(|line| serde_json::from_slice::<Value>(line).ok())
-            .find_map(|message| Some(PathBuf::from(message.get("executable")?.as_str()?)));
-        built.expect("cargo says where it is")
+        let messages = output.stdout.split(|byte| *byte == b'\n');
+        let messages = messages.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
+        let files = messages.flat_map(|message| match &message["filenames"] {
+            Value::Array(names) => names.clone(),
+            _ => Vec::new(),
+        });
+        let files: Vec<String> = files
+            .filter_map(|name| Some(name.as_str()?.to_owned()))
+            .collect();
+        ["/guest", "/libvm_checkpoint.so"].map(|end| {
+            let found = files.iter().find(|name| name.ends_with(end));
+            PathBuf::from(found.expect("cargo says where it is"))
+        })
     })
+}
+
+fn guest() -> &'static Path {
+    &built()[0]
 }
 
 /// A folder with a process in `image`, which had `data` open.

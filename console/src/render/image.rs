@@ -2,7 +2,7 @@
 //! nothing of it reaches a terminal as more than letters.
 
 use super::people::{count, memory};
-use crate::image::{Report, Whole};
+use crate::image::{Made, Report, Whole};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt::Write as _, path::Path};
@@ -14,6 +14,25 @@ use vm_checkpoint::image::{
 const LINE: usize = 80;
 /// Letters of the names of lines.
 const NAME: usize = 9;
+
+pub(super) fn made(made: &Made) -> String {
+    let (file, freeze) = (plain(&made.file.to_string_lossy()), made.freeze);
+    let ms = freeze.as_secs_f64() * 1e3;
+    let bytes = memory(made.bytes);
+    format!(
+        "{file}: {bytes} of process {}, which stood still for {ms:.1} ms\n",
+        made.pid
+    )
+}
+
+pub(super) fn made_json(made: &Made) -> Value {
+    json!({
+        "image": made.file.to_string_lossy(),
+        "pid": made.pid,
+        "bytes": made.bytes,
+        "freeze_us": made.freeze.as_micros() as u64,
+    })
+}
 
 pub(super) fn people(report: &Report) -> String {
     let summary = &report.summary;

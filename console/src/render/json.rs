@@ -193,6 +193,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
         Event::HostAdded(host) => json!({ "added": host }),
         Event::HostDeleted(host) => json!({ "deleted": host }),
         Event::Halted => json!({ "halted": true }),
+        Event::ImageMade(made) => super::image::made_json(made),
         Event::Image(report) => super::image::json(report),
         Event::ImageVerified(file, verdict) => super::image::verdict_json(file, verdict),
         Event::Version(daemon) => json!({

@@ -116,6 +116,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
         Event::HostAdded(host) => format!("{host}: added\n"),
         Event::HostDeleted(host) => format!("{host}: deleted\n"),
         Event::Halted => "the machine has ended\n".to_owned(),
+        Event::ImageMade(made) => super::image::made(made),
         Event::Image(report) => super::image::people(report),
         Event::ImageVerified(file, verdict) => super::image::verdict(file, verdict),
         Event::Version(daemon) => {

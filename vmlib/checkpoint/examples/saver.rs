@@ -7,7 +7,8 @@
 //! [folders=HERE:THERE]`: `saved`, where it is brought back `back`, or why not. With `rewrite` it
 //! changes all its memory while a copy writes the image, and changes it back then. A path that is
 //! that of a socket is connected to. `faults`: how many the process had when it last changed its memory so. `limit BYTES`: how long files may become. `append TEXT`, `read`: what the
-//! first file says. `at`: where in the last file it is. `lock`: that file. `look`: whether its memory is as it was.
+//! first file says. `poison`: it has memory from now on that cannot be read, if the kernel has such
+//! (`done`, `none`); `cure`: not any more. `at`: where in the last file it is. `lock`: that file. `look`: whether its memory is as it was.
 
 use std::{
     env,
@@ -62,6 +63,7 @@ fn main() {
             thread::park();
         }
     });
+    let mut poisoned = None;
     println!("ready");
     for line in io::stdin().lines() {
         let line = line.expect("text");
@@ -69,6 +71,18 @@ fn main() {
         let file = || files.first().expect("a file was named");
         match words[0] {
             "save" => println!("{}", answer(&words[1..], &mut [&mut memory, &mut zeros])),
+            "poison" => {
+                poisoned = poison();
+                println!("{}", poisoned.map_or("none", |_| "done"));
+            }
+            "cure" => {
+                // SAFETY: nobody else knows that memory.
+                let cured = poisoned
+                    .take()
+                    .is_some_and(|memory| unsafe { libc::munmap(memory, POISONED) == 0 });
+                assert!(cured, "there is some");
+                println!("done");
+            }
             "limit" => limit(words[1].parse().expect("a number")),
             "append" => {
                 io::Write::write_all(&mut file(), words[1].as_bytes()).expect("it can be written");
@@ -101,6 +115,40 @@ fn main() {
                 println!("well");
             }
         }
+    }
+}
+
+/// Bytes of memory that cannot be read, in one page of it.
+const POISONED: usize = 32 << 20;
+
+/// Memory whose last page cannot be read, as if the hardware had lost it (Linux 6.6).
+fn poison() -> Option<*mut libc::c_void> {
+    const USER_MODE_ONLY: i32 = 1;
+    const API: libc::c_ulong = 0xc018_aa3f;
+    const POISON: u64 = 1 << 14;
+    const REGISTER: libc::c_ulong = 0xc020_aa00;
+    const REGISTER_MISSING: u64 = 1;
+    const MAKE_POISON: libc::c_ulong = 0xc020_aa08;
+    const PAGE: u64 = 4096;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the memory is new, and each call has the structure that it is for.
+    unsafe {
+        let memory = libc::mmap(std::ptr::null_mut(), POISONED, prot, flags, -1, 0);
+        assert_ne!(memory, libc::MAP_FAILED);
+        libc::memset(memory, 7, POISONED - PAGE as usize);
+        let fd = libc::syscall(libc::SYS_userfaultfd, USER_MODE_ONLY) as i32;
+        let last = memory as u64 + POISONED as u64 - PAGE;
+        let mut calls = [
+            (API, [0xaa, POISON, 0, 0]),
+            (REGISTER, [last, PAGE, REGISTER_MISSING, 0]),
+            (MAKE_POISON, [last, PAGE, 0, 0]),
+        ];
+        let done = calls
+            .iter_mut()
+            .all(|(what, value)| libc::ioctl(fd, *what, value.as_mut_ptr()) == 0);
+        libc::close(fd);
+        done.then_some(memory)
     }
 }
 

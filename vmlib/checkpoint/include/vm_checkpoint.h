@@ -1,7 +1,7 @@
 /* Saves a whole process and brings it back: see docs/checkpoint.md.
  *
- * Link with -lvm_checkpoint; or set LD_PRELOAD to libvm_checkpoint.so and VM_CHECKPOINT_FILE to a
- * path, and a program that knows nothing of it saves itself there whenever it gets the signal 61.
+ * Link with -lvm_checkpoint; or set LD_PRELOAD to libvm_checkpoint.so, and a program that knows nothing
+ * of it can be saved by `vm image save PID FILE`.
  */
 #ifndef VM_CHECKPOINT_H
 #define VM_CHECKPOINT_H

@@ -15,7 +15,7 @@ use crate::{
         format::{PAGES, Section},
         sys::{self, futex_wait, futex_wake},
     },
-    scratch,
+    recovery, scratch,
 };
 use std::{
     cell::UnsafeCell,
@@ -112,7 +112,11 @@ impl Ahead {
             }
             // SAFETY: as promised to `during`.
             let content = unsafe { std::slice::from_raw_parts(address as *const u8, len) };
-            let head = Section::new(PAGES, self.first + number, address, content);
+            let index = self.first + number;
+            // SAFETY: it reads bytes.
+            let head = unsafe { recovery::caught(|| Section::new(PAGES, index, address, content)) };
+            // The writer meets the same fault.
+            let Ok(head) = head else { return };
             let made = &self.heads[(number % AHEAD) as usize];
             // SAFETY: the writer has done with what was here and looks at it only by the number.
             unsafe { *made.head.get() = head };

@@ -151,13 +151,26 @@ impl<T: Copy> List<T> {
 }
 
 impl List<[u64; 2]> {
-    /// Puts the ranges from `first` on in order, and those that overlap together.
+    /// Puts the ranges from `first` on in order, and those that overlap or touch together.
     pub fn join(&mut self, first: usize) {
+        self.merge(first, true);
+    }
+
+    /// Adds a range to a list in order. Those that overlap are put together; what only touches stays
+    /// apart, for it may be of another mapping.
+    pub fn insert(&mut self, range: [u64; 2], what: &str) -> Outcome<()> {
+        self.push(range, what)?;
+        self.merge(0, false);
+        Ok(())
+    }
+
+    fn merge(&mut self, first: usize, if_they_touch: bool) {
         let all = &mut self.room[first..self.len];
         all.sort_unstable();
         let mut last = 0;
         for index in 1..all.len() {
-            if all[index][0] <= all[last][1] {
+            let end = all[last][1];
+            if all[index][0] < end || if_they_touch && all[index][0] == end {
                 all[last][1] = all[last][1].max(all[index][1]);
             } else {
                 last += 1;

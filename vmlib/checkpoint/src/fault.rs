@@ -77,6 +77,19 @@ pub enum Fault {
     Failed(Text, Errno),
 }
 
+impl Fault {
+    /// All of it, in one line.
+    pub fn text(&self) -> Text {
+        match self {
+            Fault::Refused(text) => *text,
+            Fault::Failed(text, errno) => {
+                let (text, errno) = (text.as_str(), errno.0);
+                Text::of(format_args!("{text}: error {errno}"))
+            }
+        }
+    }
+}
+
 /// What a step came to.
 pub type Outcome<T> = Result<T, Fault>;
 

@@ -1,22 +1,31 @@
 //! Functions of the C library that this library puts itself before.
 //!
 //! Libraries start helper threads that block all signals; the one that stops threads must stay
-//! open in them. So it is left out of every mask, as the C library does with its own two signals.
+//! open in them. So it is left out of every mask, as the C library does with its own two signals; and
+//! so is the one that asks a program for a save ([`crate::trigger`]), where it does.
 
 use crate::{raw::sys, signal};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Signals that nobody blocks: the one that stops threads, and the C library's own (cancellation
 /// and the change of user).
 const OPEN: u64 = signal::bit(signal::SIGNAL) | signal::bit(32) | signal::bit(33);
 
 static USED: AtomicBool = AtomicBool::new(false);
+/// Those besides that nobody blocks from now on.
+static KEPT_OPEN: AtomicU64 = AtomicU64::new(0);
+
+/// From now on nobody blocks this signal by the C library's functions; this thread has it open.
+pub fn keep_open(signal: i32) {
+    KEPT_OPEN.fetch_or(signal::bit(signal), Relaxed);
+    signal::mask(libc::SIG_UNBLOCK, signal::bit(signal));
+}
 
 fn change(how: i32, set: *const u64, old: *mut u64) -> i32 {
     USED.store(true, Relaxed);
     // SAFETY: the caller gives sets or null; the kernel's are the first 64 bits of the C library's.
     let wanted = unsafe { set.as_ref() }.map(|set| match how {
-        libc::SIG_BLOCK | libc::SIG_SETMASK => set & !OPEN,
+        libc::SIG_BLOCK | libc::SIG_SETMASK => set & !(OPEN | KEPT_OPEN.load(Relaxed)),
         _ => *set,
     });
     let new = wanted.as_ref().map_or(0, |set| &raw const *set as usize);

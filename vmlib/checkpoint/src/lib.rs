@@ -25,6 +25,7 @@ mod advice;
 mod affinity;
 mod ahead;
 mod arena;
+mod ask;
 mod asked;
 mod c_interface;
 mod callbacks;
@@ -40,6 +41,7 @@ mod droppable;
 mod facts;
 mod fault;
 mod files;
+mod guards;
 pub mod image;
 mod in_rounds;
 mod interpose;
@@ -48,12 +50,14 @@ mod locks;
 mod memory;
 mod out;
 mod owners;
+mod place;
 mod precopy;
 mod private;
 mod proc;
 mod process;
 mod program;
 pub mod raw;
+mod recovery;
 mod refusals;
 mod reopen;
 mod restore;
@@ -71,6 +75,7 @@ mod vdso;
 mod window;
 
 pub use affinity::is_elsewhere;
+pub use ask::{AskError, Modes, News, Request};
 pub use callbacks::{Callbacks, register};
 pub use fault::Text;
 pub use in_rounds::{InRounds, Until, begin_in_rounds, save_in_rounds};
@@ -345,7 +350,7 @@ pub fn save_in_handler(image: RawFd, options: Options<'_>, begun: bool) -> Resul
             ns: saved.freeze_ns,
             writer: saved.writer,
         }),
-        Err(fault) => Err(text_of(fault)),
+        Err(fault) => Err(fault.text()),
     }
 }
 
@@ -366,7 +371,7 @@ pub fn begin_in_handler(
     let tell = precopy::Tell::Call(fd, mark, told);
     // Who gave up a save, and begins another one at once, finds no other in its way.
     precopy::await_cancelled();
-    save::begin_rounds(wanted, Until::default(), true, tell).map_err(text_of)
+    save::begin_rounds(wanted, Until::default(), true, tell).map_err(|fault| fault.text())
 }
 
 /// Gives up what [`begin_in_handler`] has begun, without waiting for its end.
@@ -378,16 +383,6 @@ pub fn give_up_in_handler() {
 /// called in a signal handler. Whether the image is whole is known where it is read.
 pub fn reap(writer: i32) {
     copied::reap(writer);
-}
-
-fn text_of(fault: Fault) -> Text {
-    match fault {
-        Fault::Refused(text) => text,
-        Fault::Failed(text, errno) => {
-            let (text, errno) = (text.as_str(), errno.0);
-            Text::of(format_args!("{text}: error {errno}"))
-        }
-    }
 }
 
 fn saved(now: save::Now) -> Saved {

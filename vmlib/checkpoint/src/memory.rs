@@ -9,6 +9,7 @@ use crate::{
     Folders,
     arena::{self, List},
     fault::{Outcome, Shown, Step as _, refuse},
+    guards::{self, Guards},
     proc,
     raw::{
         format::{
@@ -368,6 +369,7 @@ const PROTECT_AND_CHECK: u64 = 1 | 1 << 1;
 const CHECK: u64 = 1 << 1;
 const PAGEMAP_SCAN: usize = 0xc060_6610;
 const WRITTEN: u64 = 1 << 1;
+const GUARD: u64 = 1 << 8;
 const PRESENT: u64 = 1 << 3;
 const SWAPPED: u64 = 1 << 4;
 const ZERO: u64 = 1 << 5;
@@ -381,11 +383,30 @@ pub enum Told {
     All,
 }
 
+/// How the kernel tells of pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// By the call that tells ranges, which knows guard pages (Linux 6.15).
+    Guards,
+    /// By that call (Linux 6.7).
+    Ranges,
+    /// Word by word.
+    Words,
+}
+
+/// What pages are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Content,
+    Guard,
+}
+
 /// Finds pages that have content.
 pub struct Pages {
     fd: i32,
-    /// The kernel has the call that tells ranges.
-    scans: bool,
+    source: Source,
+    /// Guard pages are noted there.
+    guards: Option<Guards>,
 }
 
 impl Pages {
@@ -393,14 +414,38 @@ impl Pages {
     pub fn open() -> Outcome<Self> {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;
         let fd = sys::open(b"/proc/self/pagemap\0", flags, 0).step("looking at the page table")?;
-        Ok(Pages { fd, scans: true })
+        let mut pages = Pages {
+            fd,
+            source: Source::Guards,
+            guards: None,
+        };
+        for source in [Source::Guards, Source::Ranges] {
+            pages.source = source;
+            let own = scratch::range();
+            let own = own.start as u64..own.end as u64;
+            if matches!(pages.scan(own, (0, 0), &mut |_, _| Ok(())), Ok(Ok(()))) {
+                return Ok(pages);
+            }
+        }
+        pages.source = Source::Words;
+        Ok(pages)
+    }
+
+    /// Ready to look, and to note guard pages.
+    pub fn open_to_note() -> Outcome<Self> {
+        let mut pages = Self::open()?;
+        pages.guards = Some(Guards::new()?);
+        Ok(pages)
     }
 
     /// Whether the kernel has the call that tells ranges, and allows it.
     pub fn can_scan(&self) -> bool {
-        let own = scratch::range();
-        let own = own.start as u64..own.end as u64;
-        matches!(self.scan(own, (0, 0), &mut |_| Ok(())), Ok(Ok(())))
+        self.source != Source::Words
+    }
+
+    /// The guard pages that were noted.
+    pub fn guards(&mut self) -> &'static [[u64; 2]] {
+        self.guards.take().map_or(&[], Guards::into_static)
     }
 
     /// Calls `with` for each range of pages of `mapping` to be saved, by address.
@@ -410,38 +455,66 @@ impl Pages {
         mut with: impl FnMut(Range<u64>) -> Outcome<()>,
     ) -> Outcome<()> {
         let range = mapping.start..mapping.end;
-        if mapping.kind == FILE {
-            return Ok(());
-        }
-        if mapping.kind == PRIVATE && mapping.object_len == FROM_FILE {
-            // The threads are stopped: rounds before pass over files.
-            let _opened = Opened::new(mapping);
-            return readable(range, &mut with);
-        }
-        if mapping.flags & OF_FILE != 0 {
-            let _opened = Opened::new(mapping);
-            return readable(range, &mut with);
-        }
-        if mapping.kind == SHARED {
-            return match is_swapped(&range)? {
-                true => {
-                    let _opened = Opened::new(mapping);
-                    readable(range, &mut with)
-                }
-                false => in_core(range, &mut with),
-            };
-        }
-        if self.scans {
-            match self.scan(range.clone(), (0, 0), &mut with) {
-                // The kernel does not know the call, or does not allow it.
-                Err(Errno(
-                    libc::ENOTTY | libc::EINVAL | libc::ENOSYS | libc::EPERM | libc::EACCES,
-                )) => self.scans = false,
-                Err(error) => return Err(error).step("looking for pages"),
-                Ok(result) => return result,
+        match mapping.kind {
+            FILE if self.guards.is_none() => Ok(()),
+            FILE => self.look(mapping, &mut |_| Ok(())),
+            _ if mapping.flags & OF_FILE != 0 => {
+                self.look(mapping, &mut |_| Ok(()))?;
+                let _opened = Opened::new(mapping);
+                readable(range, &mut with)
             }
+            PRIVATE if mapping.object_len == FROM_FILE => {
+                // The threads are stopped: rounds before pass over files.
+                self.look(mapping, &mut |_| Ok(()))?;
+                let _opened = Opened::new(mapping);
+                readable(range, &mut with)
+            }
+            SHARED => {
+                self.look(mapping, &mut |_| Ok(()))?;
+                match is_swapped(&range)? {
+                    true => {
+                        let _opened = Opened::new(mapping);
+                        readable(range, &mut with)
+                    }
+                    false => in_core(range, &mut with),
+                }
+            }
+            _ => self.look(mapping, &mut with),
         }
-        self.read(range, &mut with)
+    }
+
+    /// Refuses guard pages in memory that has content below them.
+    pub fn refuse_guards(&mut self, mapping: &Mapping) -> Outcome<()> {
+        match hides(mapping) {
+            true => self.look(mapping, &mut |_| Ok(())),
+            false => Ok(()),
+        }
+    }
+
+    /// Tells the pages of `mapping` that are there, and notes guard pages.
+    fn look(
+        &mut self,
+        mapping: &Mapping,
+        with: &mut impl FnMut(Range<u64>) -> Outcome<()>,
+    ) -> Outcome<()> {
+        let is_hidden = hides(mapping);
+        let mut guards = self.guards.take();
+        let range = mapping.start..mapping.end;
+        let mut each = |range: Range<u64>, kind| match (kind, &mut guards) {
+            (Kind::Content, _) => with(range),
+            (Kind::Guard, _) if is_hidden => guards::refuse_in(mapping, &range),
+            (Kind::Guard, Some(guards)) => guards.note(range),
+            (Kind::Guard, None) => Ok(()),
+        };
+        let looked = match self.source {
+            Source::Words => self.read(range, &mut each),
+            _ => match self.scan(range, (0, 0), &mut each) {
+                Err(error) => Err(error).step("looking for pages"),
+                Ok(told) => told,
+            },
+        };
+        self.guards = guards;
+        looked
     }
 
     /// Tells the pages with content that were written, of a mapping that is watched.
@@ -450,7 +523,8 @@ impl Pages {
         mapping: &Mapping,
         with: &mut impl FnMut(Range<u64>) -> Outcome<()>,
     ) -> Result<Outcome<()>, Errno> {
-        self.scan(mapping.start..mapping.end, (CHECK, WRITTEN), with)
+        let range = mapping.start..mapping.end;
+        self.scan(range, (CHECK, WRITTEN), &mut |range, _| with(range))
     }
 
     /// Tells pages with content of a mapping that is watched, and protects what it tells: until
@@ -466,19 +540,26 @@ impl Pages {
             Told::All => 0,
         };
         let range = mapping.start..mapping.end;
-        self.scan(range, (PROTECT_AND_CHECK, category), with)
+        let each = &mut |range, _| with(range);
+        self.scan(range, (PROTECT_AND_CHECK, category), each)
     }
 
+    /// Without flags guard pages are told, too.
     fn scan(
         &self,
         range: Range<u64>,
         (flags, category): (u64, u64),
-        with: &mut impl FnMut(Range<u64>) -> Outcome<()>,
+        with: &mut impl FnMut(Range<u64>, Kind) -> Outcome<()>,
     ) -> Result<Outcome<()>, Errno> {
+        let (known, left_out) = match (self.source, flags) {
+            (Source::Guards, 0) => (GUARD, 0),
+            (Source::Guards, _) => (0, GUARD),
+            _ => (0, 0),
+        };
         let mut found = [[0u64; 3]; RANGES];
         let mut start = range.start;
         // Ranges that touch come as one.
-        let mut last: Range<u64> = 0..0;
+        let mut last = (0..0, Kind::Content);
         while start < range.end {
             let scan = Scan {
                 size: size_of::<Scan>() as u64,
@@ -487,23 +568,27 @@ impl Pages {
                 end: range.end,
                 ranges: found.as_mut_ptr() as u64,
                 ranges_len: RANGES as u64,
-                inverted: ZERO,
-                mask: ZERO | category,
+                inverted: ZERO | left_out,
+                mask: ZERO | left_out | category,
                 any: PRESENT | SWAPPED,
-                told: PRESENT,
+                told: PRESENT | known,
                 ..Scan::default()
             };
             let argument = &raw const scan as usize;
             // SAFETY: the kernel reads the argument and writes the ranges.
             let count = unsafe { sys::call3(nr::IOCTL, self.fd as usize, PAGEMAP_SCAN, argument) };
             let count = sys::check(count)?;
-            for [from, to, _] in &found[..count] {
-                if *from == last.end {
-                    last.end = *to;
+            for [from, to, categories] in &found[..count] {
+                let kind = match categories & GUARD != 0 {
+                    true => Kind::Guard,
+                    false => Kind::Content,
+                };
+                if (*from, kind) == (last.0.end, last.1) {
+                    last.0.end = *to;
                 } else {
-                    let whole = std::mem::replace(&mut last, *from..*to);
+                    let (whole, kind) = std::mem::replace(&mut last, (*from..*to, kind));
                     if !whole.is_empty()
-                        && let Err(fault) = with(whole)
+                        && let Err(fault) = with(whole, kind)
                     {
                         return Ok(Err(fault));
                     }
@@ -516,9 +601,9 @@ impl Pages {
                 _ => break,
             }
         }
-        match last.is_empty() {
+        match last.0.is_empty() {
             true => Ok(Ok(())),
-            false => Ok(with(last)),
+            false => Ok(with(last.0, last.1)),
         }
     }
 
@@ -526,11 +611,12 @@ impl Pages {
     fn read(
         &self,
         range: Range<u64>,
-        with: &mut impl FnMut(Range<u64>) -> Outcome<()>,
+        with: &mut impl FnMut(Range<u64>, Kind) -> Outcome<()>,
     ) -> Outcome<()> {
         const PRESENT_OR_SWAPPED: u64 = 3 << 62;
+        const IS_GUARD: u64 = 1 << 58;
         let mut words = [0u64; RANGES];
-        let mut last: Range<u64> = 0..0;
+        let mut last = (0..0, Kind::Content);
         let mut page = range.start;
         while page < range.end {
             let wanted = RANGES.min(((range.end - page) / PAGE) as usize);
@@ -542,22 +628,26 @@ impl Pages {
                 return refuse!("the page table ends before {:#x}", range.end);
             }
             for word in &words[..count] {
-                if word & PRESENT_OR_SWAPPED != 0 {
-                    if page == last.end {
-                        last.end += PAGE;
+                let kind = match word & IS_GUARD != 0 {
+                    true => Kind::Guard,
+                    false => Kind::Content,
+                };
+                if word & (PRESENT_OR_SWAPPED | IS_GUARD) != 0 {
+                    if (page, kind) == (last.0.end, last.1) {
+                        last.0.end += PAGE;
                     } else {
-                        let whole = std::mem::replace(&mut last, page..page + PAGE);
+                        let (whole, kind) = std::mem::replace(&mut last, (page..page + PAGE, kind));
                         if !whole.is_empty() {
-                            with(whole)?;
+                            with(whole, kind)?;
                         }
                     }
                 }
                 page += PAGE;
             }
         }
-        match last.is_empty() {
+        match last.0.is_empty() {
             true => Ok(()),
-            false => with(last),
+            false => with(last.0, last.1),
         }
     }
 }
@@ -573,6 +663,12 @@ impl Drop for Pages {
 pub const FROM_FILE: u64 = u64::MAX;
 /// Among [`Mapping::flags`], until it is written: shared memory is what a file holds, in memory or not.
 pub const OF_FILE: u32 = 1 << 31;
+
+/// Whether guard pages would hide content of it.
+fn hides(mapping: &Mapping) -> bool {
+    let is_of_file = mapping.object_len == FROM_FILE || mapping.flags & OF_FILE != 0;
+    mapping.kind == SHARED || is_of_file
+}
 
 /// Whether it is private memory of no file.
 pub fn is_anonymous(mapping: &Mapping) -> bool {
@@ -761,7 +857,7 @@ mod tests {
             quick[1],
             mapping.start + 37 * PAGE..mapping.start + 38 * PAGE
         );
-        pages.scans = false;
+        pages.source = Source::Words;
         let slow = found(&mut pages, &mapping);
         assert!(quick.iter().all(|range| {
             slow.iter()

@@ -14,7 +14,7 @@ use crate::{
         lz4,
         sys::{self, Errno, nr},
     },
-    scratch,
+    recovery, scratch,
     spare::{self, Spare},
     window::Window,
 };
@@ -139,17 +139,23 @@ impl Out {
         let index = self.sections;
         let len = (Section::LEN + content.len()) as u64;
         if let Some((window, place)) = self.in_window(len) {
-            let check = window.copy(place + Section::LEN as u64, content);
+            // SAFETY: it copies bytes.
+            let check =
+                unsafe { recovery::caught(|| window.copy(place + Section::LEN as u64, content)) }?;
             let head = Section::of(kind, index, address, (content.len(), check));
             window.put(place, head.bytes());
             self.bytes += len;
             self.count(&head);
             return Ok(());
         }
-        let mut head = Section::new(kind, index, address, content);
-        let smaller = (self.compress && matches!(kind, PAGES | CONTENT))
-            .then(|| compressed(content))
-            .flatten();
+        let compress = self.compress && matches!(kind, PAGES | CONTENT);
+        // SAFETY: it reads bytes, and writes into a buffer for it.
+        let (mut head, smaller) = unsafe {
+            recovery::caught(|| {
+                let smaller = compress.then(|| compressed(content)).flatten();
+                (Section::new(kind, index, address, content), smaller)
+            })
+        }?;
         if let Some(block) = smaller {
             head = head.compressed(block.len() as u64);
         }
@@ -209,7 +215,9 @@ impl Out {
 
     /// Writes a section of memory, which need not be copied.
     fn lend(&mut self, address: u64, content: &[u8]) -> Outcome<()> {
-        let head = Section::new(PAGES, self.sections, address, content);
+        let index = self.sections;
+        // SAFETY: it reads bytes.
+        let head = unsafe { recovery::caught(|| Section::new(PAGES, index, address, content)) }?;
         self.write(head.bytes(), &[])?;
         let mut done = 0;
         while done < content.len() {
@@ -302,7 +310,8 @@ impl Out {
             ahead.during(|| {
                 for (number, (address, len)) in (0..).zip(blocks(ranges)) {
                     let content = std::slice::from_raw_parts(address as *const u8, len);
-                    self.counted(&ahead.head(number, address, content), content)?;
+                    let head = recovery::caught(|| ahead.head(number, address, content))?;
+                    self.counted(&head, content)?;
                     ahead.written(number);
                 }
                 Ok(())

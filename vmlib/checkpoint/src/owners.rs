@@ -6,8 +6,11 @@
 //! functions that lock are put before those of the C library, and remember where there are such
 //! locks. Whether one is held is seen in the lock itself, when its owner's id is exchanged.
 //!
-//! Locks that the C library takes for itself are not seen. So it is with a thread that has come out
-//! of a wait for a condition and is getting its mutex back while the process is saved.
+//! The loader's own locks, which `dlopen` and its like hold, are taken by no function that others can be
+//! put before: they are found among its variables.
+//!
+//! Other locks that the C library takes for itself are not seen. So it is with a thread that has come
+//! out of a wait for a condition and is getting its mutex back while the process is saved.
 
 use crate::{
     deadline::is_there,
@@ -217,6 +220,47 @@ lock! { RwLock, libc::pthread_rwlock_t:
     pthread_rwlock_clockwrlock(clock: libc::clockid_t, until: *const libc::timespec);
 }
 
+/// Where the loader has its variables: first address, and the one behind. 0: not known.
+static LOADER: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Finds the loader's variables, where it is as the kernel has loaded it.
+pub fn look_up() {
+    // SAFETY: it only asks. The address is 0 where the program needs no loader.
+    let base = unsafe { libc::getauxval(libc::AT_BASE) } as usize;
+    if base == 0 || LOADER[1].load(SeqCst) != 0 {
+        return;
+    }
+    // SAFETY: the kernel has mapped an ELF file there, whose heads stay mapped.
+    let segments = unsafe {
+        let head = &*(base as *const libc::Elf64_Ehdr);
+        let first = (base + head.e_phoff as usize) as *const libc::Elf64_Phdr;
+        std::slice::from_raw_parts(first, usize::from(head.e_phnum))
+    };
+    let is_variables = |segment: &&libc::Elf64_Phdr| {
+        segment.p_type == libc::PT_LOAD && segment.p_flags & libc::PF_W != 0
+    };
+    if let Some(segment) = segments.iter().find(is_variables) {
+        let start = base + segment.p_vaddr as usize;
+        LOADER[0].store(start, SeqCst);
+        LOADER[1].store(start + segment.p_memsz as usize, SeqCst);
+    }
+}
+
+/// Gives the loader's locks the new ids of their owners.
+fn rename_loader(renamed: &Renamed<'_>, memory: &[Mapping]) {
+    let [start, end] = [0, 1].map(|index| LOADER[index].load(SeqCst));
+    let writable = libc::PROT_READ | libc::PROT_WRITE;
+    let places = (start.next_multiple_of(align_of::<usize>())..end).step_by(align_of::<usize>());
+    for at in places {
+        let len = size_of::<Mutex>();
+        // Some of the variables are closed for writing, and have no locks among them.
+        if at + len <= end && is_there(at as u64, len as u64, memory, writable) {
+            // SAFETY: mapped and writable, and nobody else runs.
+            rename_one(unsafe { &mut *(at as *mut Mutex) }, renamed);
+        }
+    }
+}
+
 /// Threads, and the ids that they have now.
 struct Renamed<'a> {
     threads: &'a [Thread],
@@ -238,6 +282,7 @@ pub fn rename(threads: &[Thread], ids: &[i32], memory: &[Mapping]) {
     for (index, thread) in threads.iter().enumerate() {
         rename_robust(thread, ids[index], memory);
     }
+    rename_loader(&renamed, memory);
     let writable = libc::PROT_READ | libc::PROT_WRITE;
     for place in &TABLE {
         let (at, tag) = (place.load(Relaxed) & !1, place.load(Relaxed) & 1);

@@ -366,7 +366,7 @@ const QUEUED: i32 = -1;
 
 /// `siginfo_t` of a signal with a value.
 #[repr(C)]
-struct Told {
+pub struct Told {
     signal: i32,
     errno: i32,
     code: i32,
@@ -399,18 +399,33 @@ impl Shared {
     }
 }
 
-/// Some thread of the process is to write the last round. Whether it will know.
-fn raise(signal: i32) -> bool {
-    let told = Told {
+/// What a signal of this process comes with if it has a value.
+pub fn queued(signal: i32, value: usize) -> Told {
+    Told {
         signal,
         errno: 0,
         code: QUEUED,
         pad: 0,
         pid: sys::getpid(),
         uid: 0,
-        value: value(),
+        value,
         rest: [0; 12],
-    };
+    }
+}
+
+/// The value that a signal of another process came with; 0 if with none.
+pub fn value_of(info: *const libc::siginfo_t) -> usize {
+    // SAFETY: the kernel's information; all its fields are numbers.
+    let told = unsafe { &*info.cast::<Told>() };
+    match told.code {
+        QUEUED => told.value,
+        _ => 0,
+    }
+}
+
+/// Some thread of the process is to write the last round. Whether it will know.
+fn raise(signal: i32) -> bool {
+    let told = queued(signal, value());
     let (pid, info) = (told.pid as usize, &raw const told as usize);
     // SAFETY: the kernel reads the information. To oneself any may be sent.
     unsafe { sys::call3(nr::RT_SIGQUEUEINFO, pid, signal as usize, info) >= 0 }

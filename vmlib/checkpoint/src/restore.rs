@@ -7,7 +7,7 @@
 
 use crate::{
     image::{Heads, ImageReader},
-    process,
+    proc, process,
     raw::{
         folder_map,
         sys::{self, nr},
@@ -289,7 +289,7 @@ fn inherit(fd: RawFd) -> io::Result<()> {
 }
 
 /// Before anything of the program runs: if it was started to become the process of an image, it
-/// becomes that.
+/// becomes that. The program's own `malloc` may not be called yet.
 pub fn become_other() {
     // SAFETY: the program has one thread yet; the name is ended by NUL.
     let argument = unsafe {
@@ -303,10 +303,17 @@ pub fn become_other() {
         sys::exit_group(0);
     }
     // The code of other libraries may have made threads, which would lose their memory.
-    let alone = std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1);
-    if alone && let Some(entry) = load() {
+    let mut threads = 0;
+    let listed = proc::for_each_number(b"/proc/self/task\0", "listing the threads", |_| {
+        threads += 1;
+        Ok(())
+    });
+    if listed.is_ok()
+        && threads == 1
+        && let Some(entry) = load()
+    {
         // The kernel writes there, and the memory will be gone.
-        resume::look_up();
+        resume::look_up_rseq();
         resume::leave_rseq();
         let arguments = [
             2,

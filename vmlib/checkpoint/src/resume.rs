@@ -17,7 +17,7 @@ use crate::{
     credentials::{self, Change, Credentials},
     deadline, droppable,
     fault::{Fault, Outcome, Step as _, refuse},
-    files,
+    files, guards,
     locks::Lock,
     owners, private, process,
     process::Process,
@@ -62,6 +62,8 @@ pub struct Plan {
     pub advice: &'static [Advice],
     /// What of it the kernel may empty.
     pub droppable: &'static [[u64; 2]],
+    /// What of it is guard pages.
+    pub guards: &'static [[u64; 2]],
     /// Texts.
     pub names: &'static [u8],
     /// What the kernel is told of its memory.
@@ -120,6 +122,12 @@ static IDS: AtomicPtr<i32> = AtomicPtr::new(std::ptr::null_mut());
 pub fn look_up() {
     program::remember();
     cpu_clocks::look_up();
+    owners::look_up();
+    look_up_rseq();
+}
+
+/// Asks it where threads are registered.
+pub fn look_up_rseq() {
     // SAFETY: the names are ended by NUL; the symbols are of these types (glibc 2.35 and later).
     unsafe {
         let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr());
@@ -241,6 +249,8 @@ fn prepare(plan: &Plan, image: i32, contents: i32, files: u64) -> Outcome<usize>
     }
     owners::rename(plan.threads, ids, plan.mappings);
     cpu_clocks::rename(plan.threads, ids);
+    // Nothing looks at memory any more that may be the program's.
+    guards::make(plan.guards)?;
     process::restore_timers(plan.process, |tid| {
         let index = plan.threads.iter().position(|thread| thread.tid == tid);
         index.map_or(0, |index| ids[index])

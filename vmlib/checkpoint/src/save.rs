@@ -13,6 +13,7 @@ use crate::{
     deaf, droppable, facts,
     fault::{Outcome, refuse, refuse_now},
     files::{self, Wish},
+    guards,
     locks::{self, Lock},
     memory::{self, Names, Of, Opened, Pages},
     out::Out,
@@ -26,6 +27,7 @@ use crate::{
         },
         processor, sys,
     },
+    recovery::Watch,
     refusals, resume,
     rounds::{self, Rounds},
     scratch,
@@ -293,6 +295,10 @@ pub fn check(wanted: Wanted<'_>, known: &mut Known) -> Outcome<()> {
     let locks = locks::capture()?;
     let files = files::capture(wish(wanted, locks), &mut names, known)?;
     let mappings = memory::mappings(&mut names, Of::Whole, files)?;
+    let mut pages = Pages::open()?;
+    for mapping in mappings.iter() {
+        pages.refuse_guards(mapping)?;
+    }
     for mapping in mappings.iter().filter(|mapping| mapping.kind == FILE) {
         let is_mapped = |file: &&FileRecord| names.get(file.name) == names.get(mapping.name);
         files
@@ -341,8 +347,10 @@ fn frozen(
     let began = sys::clock_ns(libc::CLOCK_MONOTONIC);
     private::check()?;
     let mut signals = process::no_signals()?;
-    let written = process::capture(wanted.folders, &mut signals)
-        .and_then(|process| write(wanted, advice, rounds, known, process));
+    let written = process::capture(wanted.folders, &mut signals).and_then(|process| {
+        let _watch = Watch::begin()?;
+        write(wanted, advice, rounds, known, process)
+    });
     if let (Ok((bytes, writer)), Some(hold)) = (&written, wanted.hold) {
         let (bytes, writer) = (*bytes, *writer);
         let ns = sys::clock_ns(libc::CLOCK_MONOTONIC) - began;
@@ -386,6 +394,8 @@ fn write(
         mappings: kept,
         advice,
         droppable: droppable::find(kept, advice)?,
+        // They are found together with the pages that have content.
+        guards: &[],
         // SAFETY: the names stay in the arena.
         names: unsafe { std::slice::from_raw_parts(names.all().as_ptr(), names.all().len()) },
         memory: facts.memory,
@@ -401,9 +411,10 @@ fn write(
         ..facts
     };
     // From here on nothing is written that the image needs.
-    let tables = Tables {
+    let mut tables = Tables {
         facts,
         names: plan.names,
+        files,
         records,
         plan,
         locks: all_locks,
@@ -453,8 +464,9 @@ fn write(
 struct Tables<'a> {
     facts: Facts,
     names: &'a [u8],
+    files: &'a [FileRecord],
     records: &'a [ThreadRecord],
-    plan: &'a resume::Plan,
+    plan: &'a mut resume::Plan,
     locks: &'a [Lock],
 }
 
@@ -462,19 +474,20 @@ impl Tables<'_> {
     /// Writes it, and says what memory is to follow; with `zeros`, all but pages of zeros, of which
     /// it gives back what is spare.
     fn write(
-        &self,
+        &mut self,
         wanted: Wanted<'_>,
         rounds: Option<&mut Rounds>,
         mappings: &mut [Mapping],
         zeros: Option<Spare>,
     ) -> Outcome<(Out, &'static [[u64; 2]])> {
-        let files = self.plan.files;
-        let (mut out, pieces, gone) = match rounds {
-            None => (
-                Out::begin(wanted.image, wanted.compress, wanted.lend)?,
-                pieces(mappings, Since::default(), zeros)?,
-                None,
-            ),
+        let files = self.files;
+        let (mut out, mut pieces, guards, gone) = match rounds {
+            None => {
+                let out = Out::begin(wanted.image, wanted.compress, wanted.lend)?;
+                let mut scan = Pages::open_to_note()?;
+                let pieces = pieces(&mut scan, mappings, Since::default(), zeros)?;
+                (out, pieces, scan.guards(), None)
+            }
             Some(rounds) => {
                 let taken = rounds.take()?;
                 // A device that writes past the processor leaves no trace.
@@ -485,11 +498,18 @@ impl Tables<'_> {
                     missed: traces.then_some(taken.missed),
                     sent: taken.sent,
                 };
-                let changed = pieces(mappings, since, zeros)?;
-                let gone = rounds::gone(taken.sent, present(mappings)?)?;
-                (taken.out, changed, Some(gone))
+                let changed = pieces(&mut Pages::open()?, mappings, since, zeros)?;
+                let mut scan = Pages::open_to_note()?;
+                let present = present(&mut scan, mappings)?;
+                let gone = rounds::gone(taken.sent, present)?;
+                (taken.out, changed, scan.guards(), Some(gone))
             }
         };
+        // Only now it is known; where it lies, its memory may have been passed over as empty.
+        self.plan.guards = guards;
+        if let Some(place) = guards::place_of(guards) {
+            pieces.insert(place, "pieces of memory")?;
+        }
         out.section(FACTS, 0, self.facts.bytes())?;
         out.section(NAMES, 0, self.names)?;
         out.section(THREADS, 0, ThreadRecord::all_bytes(self.records))?;
@@ -508,13 +528,12 @@ impl Tables<'_> {
                 content::carry(&mut out, self.locks, number, record)?;
             }
         }
-        Ok((out, pieces))
+        Ok((out, pieces.into_static()))
     }
 }
 
 /// All memory that has content, by address.
-fn present(mappings: &[Mapping]) -> Outcome<&'static [[u64; 2]]> {
-    let mut scan = Pages::open()?;
+fn present(scan: &mut Pages, mappings: &[Mapping]) -> Outcome<&'static [[u64; 2]]> {
     // SAFETY: zeros are a value.
     let mut list = unsafe { arena::List::<[u64; 2]>::new(PIECES_MAX)? };
     for mapping in mappings {
@@ -537,11 +556,11 @@ struct Since<'a> {
 /// and what these have missed. With `zeros` pages of zeros are left out that no round has sent, and
 /// given back if they are spare. Says of each mapping whether that is most of it.
 fn pieces(
+    scan: &mut Pages,
     mappings: &mut [Mapping],
     since: Since<'_>,
     zeros: Option<Spare>,
-) -> Outcome<&'static [[u64; 2]]> {
-    let mut scan = Pages::open()?;
+) -> Outcome<arena::List<[u64; 2]>> {
     // SAFETY: zeros are a value.
     let mut list = unsafe { arena::List::<[u64; 2]>::new(PIECES_MAX)? };
     for mapping in mappings {
@@ -589,7 +608,7 @@ fn pieces(
             mapping.object_len = 0;
         }
     }
-    Ok(list.into_static())
+    Ok(list)
 }
 
 /// How much of a mapping's memory is in the image, as flags of it.

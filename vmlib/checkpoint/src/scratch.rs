@@ -21,13 +21,17 @@ const HELPER: usize = 64 << 10;
 const SENDER: usize = 256 << 10;
 /// Bytes of what that thread shares with the others.
 pub const PLACE: usize = 4096;
+/// Bytes of what the recovery from faults notes, see [`crate::recovery`].
+const RECORDS: usize = 4096;
+/// Bytes of the part of [`RECORDS`] that belongs to one stack.
+pub const RECORD: usize = RECORDS / 2;
 
 /// Bytes of the buffer for memory that is copied.
 const BUFFER: usize = crate::raw::format::BLOCK;
 /// Bytes of the memory that is lent to a pipe.
 pub const RING: usize = 4 << 20;
 /// Bytes of all.
-const ALL: usize = STACK + HELPER + 2 * BUFFER + RING + SENDER + PLACE;
+const ALL: usize = STACK + HELPER + 2 * BUFFER + RING + SENDER + PLACE + RECORDS;
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
 
@@ -73,7 +77,19 @@ pub fn sender_stack() -> usize {
 
 /// What that thread shares with the others.
 pub fn place() -> *mut u8 {
-    (range().end - PLACE) as *mut u8
+    (range().end - RECORDS - PLACE) as *mut u8
+}
+
+/// The [`RECORD`] of the stack that an address is in, if that is the stack of the thread that saves or
+/// of its helper.
+pub fn record_of(address: usize) -> Option<*mut u8> {
+    let base = BASE.load(SeqCst);
+    let stacks = [base..base + STACK, base + STACK..base + STACK + HELPER];
+    let index = stacks.iter().position(|stack| stack.contains(&address));
+    let records = range().end - RECORDS;
+    index
+        .filter(|_| base != 0)
+        .map(|index| (records + index * RECORD) as *mut u8)
 }
 
 /// Room for memory that is copied before it is written.

@@ -11,6 +11,7 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("heap", heap),
     ("sparse", sparse),
     ("closed_with_content", closed_with_content),
+    ("guard_pages", guard_pages),
     ("break_heap", break_heap),
     ("mappings", mappings),
     ("file_mapped_privately", file_mapped_privately),
@@ -114,6 +115,44 @@ fn closed_with_content() {
     assert!(rights.starts_with("---p"), "closed memory is {rights}");
     protect(memory, 0..300, MprotectFlags::READ | MprotectFlags::WRITE);
     (0..300).for_each(|page| assert_eq!(get(memory, page), page as u64));
+}
+
+/// Pages that may not be touched, in the middle of memory that was mapped (Linux 6.13).
+fn guard_pages() {
+    let memory = mapped(300 * PAGE);
+    let is_closed = |page| {
+        let pages = memory.wrapping_add(page * PAGE).cast();
+        // SAFETY: it reads a page of this program's own mapping, as a system call.
+        unsafe { libc::madvise(pages, PAGE, libc::MADV_POPULATE_READ) != 0 }
+    };
+    (0..200).for_each(|page| put(memory, page, page as u64 + 1));
+    // With content before, at the end of it, and where there was never any.
+    for pages in [0..1, 20..23, 199..201, 250..260] {
+        if !guard(memory, pages, true) {
+            return println!("note: this kernel has no guard pages");
+        }
+    }
+    save_point();
+    for page in 0..300 {
+        match page {
+            0 | 20..23 | 199..201 | 250..260 => assert!(is_closed(page), "page {page}"),
+            1..199 => assert_eq!(get(memory, page), page as u64 + 1),
+            _ => assert_eq!(get(memory, page), 0),
+        }
+    }
+    assert!(guard(memory, 0..300, false), "they can be taken away");
+    for page in [0, 20, 22, 199, 200, 259] {
+        assert_eq!(get(memory, page), 0, "page {page}");
+        put(memory, page, 7);
+    }
+}
+
+/// Makes guard pages, or takes them away. Whether this kernel knows them.
+pub fn guard(memory: *mut u8, pages: std::ops::Range<usize>, is_wanted: bool) -> bool {
+    let advice = if is_wanted { 102 } else { 103 };
+    let start = memory.wrapping_add(pages.start * PAGE).cast();
+    // SAFETY: pages of this program's own mapping, whose content it does not want.
+    unsafe { libc::madvise(start, pages.len() * PAGE, advice) == 0 }
 }
 
 /// What `/proc/self/maps` says of the mapping that begins at an address.

@@ -1,6 +1,9 @@
 //! States of a process that cannot be brought back: the save says so, by name, and nothing stops.
 
-use crate::point::{refused, until};
+use crate::{
+    memory::{PAGE, get, guard, put},
+    point::{refused, until},
+};
 use std::{
     fs,
     process::{Command, Stdio},
@@ -20,6 +23,7 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("refused_without_leader", refused_without_leader),
     ("refused_not_dumpable", refused_not_dumpable),
     ("refused_system_v_memory", refused_system_v_memory),
+    ("refused_hidden_memory", refused_hidden_memory),
     (
         "refused_directory_that_is_gone",
         refused_directory_that_is_gone,
@@ -32,6 +36,25 @@ pub const PROGRAMS: &[(&str, fn())] = &[
         refused_memory_in_the_restorers_place,
     ),
 ];
+
+/// What is below guard pages in shared memory comes back when they are taken away, but nobody can look
+/// at it before (Linux 6.15).
+fn refused_hidden_memory() {
+    const LEN: usize = 16 * PAGE;
+    // SAFETY: the kernel chooses where, so nothing is replaced.
+    let memory = unsafe {
+        let flags = rustix::mm::MapFlags::SHARED;
+        let prot = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
+        rustix::mm::mmap_anonymous(ptr::null_mut(), LEN, prot, flags)
+    };
+    let memory = memory.expect("memory can be had").cast();
+    put(memory, 3, 7);
+    if !guard(memory, 3..4, true) {
+        return println!("note: this kernel has no guard pages in shared memory");
+    }
+    refused("guard pages hide a part of shared memory");
+    assert!(guard(memory, 3..4, false) && get(memory, 3) == 7);
+}
 
 fn refused_child() {
     let mut command = Command::new("/bin/cat");

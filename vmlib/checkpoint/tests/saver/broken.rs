@@ -111,6 +111,34 @@ fn files_that_may_grow_no_more() {
     assert!(saver.end().status.success());
 }
 
+/// As if the hardware had lost a page.
+#[test]
+fn memory_that_cannot_be_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    make_pipe(&pipe);
+    let mut saver = Saver::start(None);
+    for way in ["", "forked", "rounds", "compress", "rounds forked"] {
+        if saver.ask("poison") != "done" {
+            return println!("note: this kernel has no such memory");
+        }
+        let image = folder.path().join("image");
+        let error = saver.save(&image, way);
+        let is_told = error.contains("the memory at 0x") || error.contains("Bad address");
+        assert!(is_told, "{way}: {error}");
+        assert_no_image(&image);
+        let path = pipe.clone();
+        let reader = thread::spawn(move || fs::read(path).expect("a pipe"));
+        let error = saver.save(&pipe, &format!("lend {way}"));
+        assert!(error.contains("Bad address"), "lend {way}: {error}");
+        let read = reader.join().expect("it has read");
+        Summary::read(&read[..]).expect_err("it is not whole");
+        assert_eq!(saver.ask("cure"), "done");
+        assert_unharmed(&mut saver, folder.path());
+    }
+    assert!(saver.end().status.success());
+}
+
 /// Reads the beginning of an image, and goes away.
 fn leave<R: Read + Send + 'static>(
     open: impl FnOnce() -> R + Send + 'static,

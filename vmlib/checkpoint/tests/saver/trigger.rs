@@ -1,14 +1,14 @@
 //! Saves that a signal from outside asks for.
 
-use crate::{Saver, make_pipe, run};
+use crate::{Saver, run};
 use std::{
-    fs::{self, File},
+    fs,
     path::Path,
     process::Command,
     thread,
     time::{Duration, Instant},
 };
-use vm_checkpoint::{TRIGGER, image::Summary};
+use vm_checkpoint::TRIGGER;
 
 /// How long anything may take that is waited for.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -32,39 +32,66 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// The image goes into a pipe that nobody reads yet, so the first save is surely under way.
+/// The names of a folder's files.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+    let mut names: Vec<_> = entries.map(|entry| name(entry.expect("a file"))).collect();
+    names.sort();
+    names
+}
+
+/// Children of one shell have one environment.
 #[test]
-fn a_second_signal_leaves_the_image_of_the_first_whole() {
+fn two_processes_with_one_file_never_mix_in_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let image = folder.path().join("image");
-    let part = folder.path().join("image.part");
-    make_pipe(&part);
-    let mut saver = start(&image, "forked", None);
-    // Before the first, lest it could end for want of a reader.
-    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
-    let held = rustix::fs::open(&part, flags, rustix::fs::Mode::empty()).expect("a pipe");
-    saver.0.signal(TRIGGER);
-    until("the first save writes", || {
-        rustix::io::ioctl_fionread(&held).expect("a pipe") > 0
-    });
-    // A second one would empty what it finds under that name.
-    let aside = folder.path().join("aside");
-    fs::rename(&part, &aside).expect("it is there");
-    fs::write(&part, "not touched").expect("it can be written");
-    saver.0.signal(TRIGGER);
+    let savers = [start(&image, "", None), start(&image, "", None)];
+    for _ in 0..5 {
+        savers.iter().for_each(|saver| saver.0.signal(TRIGGER));
+        // The file of a save is gone when the image has its name.
+        until("both are saved", || names(folder.path()) == ["image"]);
+        crate::verify(&image).expect("it is whole");
+    }
+    for mut saver in savers {
+        assert_eq!(saver.ask("look"), "well");
+    }
+    // Or each has one of its own.
+    let pattern = folder.path().join("of-%p");
+    let savers = [start(&pattern, "", None), start(&pattern, "", None)];
+    savers.iter().for_each(|saver| saver.0.signal(TRIGGER));
+    for saver in &savers {
+        let own = folder.path().join(format!("of-{}", saver.0.id()));
+        until("it has its name", || own.exists());
+        crate::verify(&own).expect("it is whole");
+    }
+}
+
+/// Whoever may write to the folder puts links where the files of a save might be.
+#[test]
+fn no_link_is_followed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (image, other) = (folder.path().join("image"), folder.path().join("other"));
     let error = folder.path().join("image.error");
-    until("the second is refused", || {
-        let text = fs::read_to_string(&error).unwrap_or_default();
-        text == "another save of this process is under way\n"
-    });
-    assert!(!image.exists());
-    assert_eq!(fs::read(&part).expect("it is there"), b"not touched");
-    fs::rename(&aside, &part).expect("it is there");
-    let read = Summary::read(File::from(held)).expect("the image of the first is whole");
-    assert_eq!(read.name, "saver");
-    until("it has its name", || image.exists());
-    assert_eq!(saver.ask("look"), "well");
-    assert!(saver.end().status.success());
+    fs::write(&other, "not touched").expect("room");
+    for name in ["image", "image.part", "image.error"] {
+        std::os::unix::fs::symlink(&other, folder.path().join(name)).expect("a link");
+    }
+    let is_file = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_file());
+    let mut saver = start(&image, "", None);
+    if saver.ask("poison") == "done" {
+        saver.0.signal(TRIGGER);
+        until("it says why", || is_file(&error));
+        let why = fs::read_to_string(&error).expect("a reason");
+        assert!(why.starts_with("reading the memory at 0x"), "{why}");
+        assert_eq!(saver.ask("cure"), "done");
+    }
+    saver.0.signal(TRIGGER);
+    until("it is saved", || is_file(&image));
+    crate::verify(&image).expect("it is whole");
+    assert!(!is_file(&error));
+    assert_eq!(fs::read_to_string(&other).expect("a file"), "not touched");
+    assert_eq!(names(folder.path()), ["image", "image.part", "other"]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod locks;
 mod modes;
 mod narrow;
 mod native;
+mod preload;
 mod programs;
 mod python;
 mod rights;
@@ -30,7 +31,7 @@ macro_rules! zoo {
 
 zoo! {
     Copied:
-        heap, sparse, closed_with_content, break_heap, mappings, file_mapped_privately, advice,
+        heap, sparse, closed_with_content, guard_pages, break_heap, mappings, file_mapped_privately, advice,
         shared_anonymous, shared_twice, shared_by_a_child_that_ended, shared_and_written_by_descriptor,
         shared_shown_privately, deleted_file_shown_read_only,
         deep_stack, deep_stack_of_a_thread, thread_locals, panic_caught,
@@ -59,7 +60,7 @@ zoo! {
         refused_device, refused_deleted_file, refused_sealed_file, refused_unreadable_to_be_carried, refused_memfd, refused_mapped_memfd, refused_mapped_deleted_file,
         refused_file_with_another_name, refused_file_of_another_process, refused_file_without_path, refused_shm, refused_lease, refused_child, refused_child_that_ended,
         refused_blocked_signal, refused_without_leader, refused_not_dumpable,
-        refused_system_v_memory, refused_directory_that_is_gone, refused_second_save,
+        refused_system_v_memory, refused_hidden_memory, refused_directory_that_is_gone, refused_second_save,
         refused_protection_keys, refused_private_view_of_what_is_written, refused_rights_of_a_thread,
         refused_memory_in_the_restorers_place;
 }

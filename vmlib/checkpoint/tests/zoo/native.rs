@@ -18,8 +18,17 @@ fn sources() -> PathBuf {
 
 /// Compiles a source into a folder; the program finds the library where it was built.
 fn compiled(folder: &Path, source: &str, flags: &[&str]) -> PathBuf {
+    let built = run::built().display().to_string();
+    // Before the folders of LD_LIBRARY_PATH, which cargo sets: an older library may be there.
+    let search = format!("-Wl,--disable-new-dtags,-rpath,{built}");
+    let library = ["-L", &built, "-lvm_checkpoint", &search];
+    compiled_alone(folder, source, &[flags, &library].concat())
+}
+
+/// Likewise, without the library.
+pub fn compiled_alone(folder: &Path, source: &str, flags: &[&str]) -> PathBuf {
     let (stem, kind) = source.split_once('.').expect("a source has an ending");
-    let (path, built) = (folder.join(stem), run::built());
+    let path = folder.join(stem);
     let mut command = Command::new(if kind == "cc" { "c++" } else { "cc" });
     command
         .args([
@@ -37,14 +46,6 @@ fn compiled(folder: &Path, source: &str, flags: &[&str]) -> PathBuf {
         .arg("-I")
         .arg(sources().join("../include"))
         .args(flags);
-    if !flags.contains(&"-shared") {
-        // Before the folders of LD_LIBRARY_PATH, which cargo sets: an older library may be there.
-        let search = format!("-Wl,--disable-new-dtags,-rpath,{}", built.display());
-        command
-            .arg("-L")
-            .arg(&built)
-            .args(["-lvm_checkpoint", &search]);
-    }
     let ended = start(&mut command, User::Same).end();
     assert!(ended.is_well(""), "{command:?}: {ended:?}");
     path
@@ -90,7 +91,7 @@ fn jumps() {
 #[test]
 fn library() {
     let folder = run::open_folder();
-    let counter = compiled(folder.path(), "counter.c", &["-shared", "-fPIC"]);
+    let counter = compiled_alone(folder.path(), "counter.c", &["-shared", "-fPIC"]);
     Program {
         name: "library",
         path: compiled(folder.path(), "library.c", &[]),
