@@ -8,7 +8,7 @@
 //! Where memory runs out all the same, the kernel kills the process that has most, and adds what its
 //! `oom_score_adj` says (proc(5)): thousandths of all memory. A user may only raise that. So a daemon
 //! keeps what it was started with, its tasks start with [`TASK_SCORE`] more, and what can be done again
-//! - a process that carries an image, one that is becoming a task, a copy that writes an image - says
+//! (a process that carries an image, one that is becoming a task, a copy that writes an image) says
 //! that it goes first. All of that is lost with a daemon, so it goes last.
 
 use rustix::{
