@@ -523,7 +523,7 @@ beta: 1 task has left in 0.250 s, 1 has not
         ),
         (
             Event::Version(Some(&facts)),
-            "vm 0.1.0, protocol 2\nvmd 0.1.0, protocol 1, host h1 of machine 00beef\n",
+            "vm 0.1.0, protocol 3\nvmd 0.1.0, protocol 1, host h1 of machine 00beef\n",
             r#"{"daemon":{"host":"h1","machine":"00beef","protocol":1,"release":"0.1.0"},"protocol":3,"release":"0.1.0"}"#,
         ),
         (Event::Help("text\n"), "text\n", r#"{"help":"text\n"}"#),

@@ -237,7 +237,7 @@ mod tests {
             };
             assert!(words.contains(&"run".to_owned()), "{line}");
         }
-        let below = ["info", "verify", "run", "help"]
+        let below = ["save", "info", "verify", "run", "help"]
             .map(str::to_owned)
             .to_vec();
         assert_eq!(wanted("image "), Wanted::Words(below.clone()));

@@ -186,7 +186,7 @@ pub const MATRIX: [Cell; 91] = [
     cell(Target, "send.MoveLoaded", "delay-700", Moves),
     cell(Target, "send.MoveLoaded", "delay-1500", Stays)
         .with(LinkCut)
-        .told("cannot be reached"),
+        .told("host 'n2' cannot reach host 'n3'"),
     // Resumption.
     cell(Source, "send.MoveRelease", "kill", Ends),
     cell(Source, "send.MoveRelease", "stop", Ends),

@@ -46,15 +46,16 @@ fn names(folder: &Path) -> Vec<String> {
 fn two_processes_with_one_file_never_mix_in_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let image = folder.path().join("image");
-    let savers = [start(&image, "", None), start(&image, "", None)];
+    let mut savers = [start(&image, "", None), start(&image, "", None)];
     for _ in 0..5 {
         savers.iter().for_each(|saver| saver.0.signal(TRIGGER));
+        // A process that answers has left its handler.
+        for saver in &mut savers {
+            assert_eq!(saver.ask("look"), "well");
+        }
         // The file of a save is gone when the image has its name.
         until("both are saved", || names(folder.path()) == ["image"]);
         crate::verify(&image).expect("it is whole");
-    }
-    for mut saver in savers {
-        assert_eq!(saver.ask("look"), "well");
     }
     // Or each has one of its own.
     let pattern = folder.path().join("of-%p");

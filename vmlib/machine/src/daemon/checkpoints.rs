@@ -365,14 +365,14 @@ impl Daemon {
                 let next = self.policies.get(&app).map(|due| due.since(self.now));
                 format!(
                     "checkpoint g{}-e{} of {shown}: {} tasks, {:.1} MB in {:.1} ms; they stood still \
-                     for {:.1} ms; the next one in {:.0?}",
+                     for {:.1} ms; the next one in {:.0}s",
                     report.generation,
                     report.epoch,
                     report.tasks,
                     report.bytes as f64 / 1e6,
                     report.total_us as f64 / 1e3,
                     report.freeze_us as f64 / 1e3,
-                    next.unwrap_or_default(),
+                    next.unwrap_or_default().as_secs_f64(),
                 )
             }
             Answer::Failed(failed) => {
