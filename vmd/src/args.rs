@@ -30,7 +30,7 @@ pub struct Args {
     pub name: Option<String>,
 
     /// Address or name, and port or range of ports, for other daemons; of a range, the first free one.
-    /// 0.0.0.0 is all addresses of IPv4, [::] all there are
+    /// 0.0.0.0 is all addresses of IPv4, `[::]` all there are
     #[arg(long, value_name = "ADDR:PORT[-PORT]", default_value = LISTEN_DEFAULT)]
     pub listen: Listen,
 

@@ -160,7 +160,7 @@ pub struct DaemonConfig {
     /// The time of day at the shell's [`Time`] 0: milliseconds since 1970.
     pub clock_ms: u64,
     /// Whether it makes links at once to the hosts of the machine that it was let into, and within which
-    /// time it has to have them ([`Output::Linked`](crate::Output::Linked)).
+    /// time it has to have them ([`Output::Linked`]).
     pub link_time: Option<Duration>,
     /// For the log.
     pub agreement: AgreementConfig,
