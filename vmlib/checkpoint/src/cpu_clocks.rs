@@ -4,15 +4,13 @@
 //! and exchange the id.
 
 use crate::{
+    owners::next,
     raw::sys::{self, nr},
     stop::Thread,
 };
-use std::{
-    ffi::CStr,
-    sync::atomic::{
-        AtomicU64, AtomicUsize,
-        Ordering::{Relaxed, SeqCst},
-    },
+use std::sync::atomic::{
+    AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
 };
 
 /// Ids of earlier lives that are known, at most.
@@ -101,18 +99,6 @@ pub fn look_up() {
 }
 
 static GETTIME: AtomicUsize = AtomicUsize::new(0);
-
-/// The function of this name that comes after this library's; 0 if there is none.
-fn next(place: &AtomicUsize, name: &CStr) -> usize {
-    let known = place.load(Relaxed);
-    if known != 0 {
-        return known;
-    }
-    // SAFETY: the name is ended by NUL. On success it allocates nothing.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
-    place.store(found, Relaxed);
-    found
-}
 
 fn failed(error: i32) -> i32 {
     // SAFETY: this thread's own.

@@ -152,8 +152,8 @@ impl Owned for RwLock {
     }
 }
 
-/// The function of this name that comes after this library's.
-fn next(place: &AtomicUsize, name: &CStr) -> usize {
+/// The function of this name that comes after this library's; 0 if there is none. `place` keeps it.
+pub fn next(place: &AtomicUsize, name: &CStr) -> usize {
     let known = place.load(Relaxed);
     if known != 0 {
         return known;
