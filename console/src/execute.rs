@@ -198,7 +198,7 @@ impl Console {
                 let request = Request::Resume(tid, host.clone());
                 match self.client()?.ask(&request)? {
                     Answer::Restarted(report) => {
-                        self.renderer.show(&Event::Restarted(&report, &conf))?;
+                        self.renderer.show(&Event::Resumed(&report, &conf))?;
                     }
                     Answer::Moved(report) => {
                         let event = Event::TaskResumed(tid, &report, &conf);

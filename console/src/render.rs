@@ -14,6 +14,7 @@ use crate::{
     image::{Made, Report, Whole},
 };
 use std::{
+    borrow::Cow,
     io::{self, Write},
     path::Path,
 };
@@ -62,6 +63,8 @@ pub enum Event<'a> {
     TaskResumed(Tid, &'a MoveReport, &'a Conf),
     /// An application was brought back; the machine, for the names.
     Restarted(&'a RestartReport, &'a Conf),
+    /// A suspended application was brought back; the machine, for the names.
+    Resumed(&'a RestartReport, &'a Conf),
     /// What is in the store.
     Checkpoints(&'a [Row], Option<&'a Known>, &'a Path),
     /// What was copied to a bucket.
@@ -189,11 +192,11 @@ impl Renderer {
             }
             (Audience::People, Event::Moved(tid, report, conf)) if self.to_terminal => {
                 let text = people::moved(self.machine, *tid, report, conf, "\n  ");
-                self.out.write_all(text.as_bytes())?;
+                self.out.write_all(plain(&text).as_bytes())?;
             }
             (Audience::People, _) => {
                 let text = people::event(self.machine, event);
-                self.out.write_all(text.as_bytes())?;
+                self.out.write_all(plain(&text).as_bytes())?;
             }
         }
         self.out.flush()
@@ -206,7 +209,7 @@ impl Renderer {
     pub fn notice(&mut self, text: &str) -> io::Result<()> {
         if self.audience == Audience::People {
             let end = if self.raw_terminal { "\r\n" } else { "\n" };
-            write!(self.errors, "vm: {text}{end}")?;
+            write!(self.errors, "vm: {}{end}", plain(text))?;
             self.errors.flush()?;
         }
         Ok(())
@@ -246,11 +249,30 @@ impl Renderer {
     /// What writing said.
     pub fn failure(&mut self, kind: &str, text: &str) -> io::Result<()> {
         match self.audience {
-            Audience::People => writeln!(self.errors, "vm: {text}")?,
+            Audience::People => writeln!(self.errors, "vm: {}", plain(text))?,
             Audience::Programs => writeln!(self.errors, "{}", json::failure(kind, text))?,
         }
         self.errors.flush()
     }
+}
+
+/// A text in which nothing commands a terminal: control characters, from the name of a program for
+/// example, are shown as `\u{1b}`. Lines stay lines.
+fn plain(text: &str) -> Cow<'_, str> {
+    let commands = |letter: char| letter.is_control() && letter != '\n';
+    if !text.contains(commands) {
+        return Cow::Borrowed(text);
+    }
+    let letter = |letter: char| match commands(letter) {
+        true => letter.escape_unicode().to_string(),
+        false => letter.to_string(),
+    };
+    Cow::Owned(text.chars().map(letter).collect())
+}
+
+/// A name on one line, likewise.
+fn plain_name(name: &str) -> String {
+    plain(name).replace('\n', "\\u{a}")
 }
 
 /// That from which an application was brought back, likewise.

@@ -352,7 +352,7 @@ fn on_a_terminal_a_move_shows_how_far_it_is_and_at_last_how_it_went() {
     ] {
         console.wait_for(phase);
     }
-    console.wait_for("chunks sent again");
+    console.wait_for("commit ");
     assert_eq!(console.exit_code(), Some(0));
     assert_eq!(programs.ask(&Request::Moves), Answer::Moves(Vec::new()));
     run.input(b"end\n");

@@ -137,7 +137,9 @@ pub struct Host {
 }
 
 impl Task {
-    /// Starts tasks, and waits until their processes run. Their tids come in the order of their
+    /// Starts tasks; returns when they are tasks of the machine, found on their hosts, with processes
+    /// that are being started. What is sent to them waits for them. One whose process cannot be started
+    /// after all ends, which [`Task::notify`] tells. Their tids come in the order of their
     /// [`Task::index`].
     ///
     /// # Errors

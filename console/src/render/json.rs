@@ -103,7 +103,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
             "freeze_us": report.freeze_us,
             "total_us": report.total_us,
         }),
-        Event::Restarted(report, conf) => {
+        Event::Restarted(report, conf) | Event::Resumed(report, conf) => {
             let row = |(host, count): &(HostId, u32)| json!({ "host": super::host_name(conf, *host), "tasks": count });
             json!({
                 "restarted": report.app.show(machine),

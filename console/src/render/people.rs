@@ -99,6 +99,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
             report.total_us as f64 / 1e3,
         ),
         Event::Restarted(report, conf) => restarted(machine, report, conf),
+        Event::Resumed(report, conf) => brought_back(machine, report, conf, "resumed"),
         Event::Checkpoints(rows, known, store) => {
             let failed = known.and_then(|known| known.failed.as_ref().map(|why| (known, why)));
             let failed = failed.map(|(known, why)| {
@@ -149,10 +150,14 @@ pub(super) fn moved(
     wrap: &str,
 ) -> String {
     let ms = |us: u64| us as f64 / 1e3;
+    let again = match report.sent_again {
+        0 => String::new(),
+        chunks => format!(";{wrap}{} sent again", count(chunks as usize, "chunk")),
+    };
     format!(
         "{} moved from {} to {}: {:.1} MB in {:.1} ms,{wrap}{:.1} MB of them while it ran ({}); it \
          stood still for {:.1} ms{wrap}(interrupt {:.1}, save {:.1}, transfer {:.1}, restore \
-         {:.1}, drain {:.1}, commit {:.1});{wrap}{} sent again\n",
+         {:.1}, drain {:.1}, commit {:.1}){again}\n",
         tid.show(machine),
         super::host_name(conf, report.from),
         super::host_name(conf, report.to),
@@ -167,7 +172,6 @@ pub(super) fn moved(
         ms(report.restore_us),
         ms(report.drain_us),
         ms(report.commit_us),
-        count(report.sent_again as usize, "chunk"),
     )
 }
 
@@ -187,7 +191,7 @@ fn suspended(machine: MachineId, rows: &[SuspendedRow]) -> String {
         };
         format!(
             "{app} ({}, {}) is suspended with {} since {}{until}{drained}; {how}\n",
-            row.program,
+            super::plain_name(&row.program),
             task_count(row.tasks),
             super::suspended_with(row),
             super::time(row.since_ms),
@@ -372,7 +376,7 @@ fn tasks(machine: MachineId, rows: &[TaskRow]) -> String {
         table.add_row([
             format!("{branch}{}", row.tid.show(machine)),
             row.host.clone(),
-            row.program.clone(),
+            super::plain_name(&row.program),
             or_unknown(usage.map(|usage| usage.pid.to_string())),
             match row.suspended {
                 true => "suspended".to_owned(),
@@ -438,7 +442,7 @@ fn task_count(count: u32) -> String {
     format!("{count} task{}", if count == 1 { "" } else { "s" })
 }
 
-/// Where an application goes on.
+/// Where an application goes on that was restarted.
 pub(super) fn restarted(machine: MachineId, report: &RestartReport, conf: &Conf) -> String {
     let on = |(host, count): &(HostId, u32)| {
         format!(
@@ -450,10 +454,14 @@ pub(super) fn restarted(machine: MachineId, report: &RestartReport, conf: &Conf)
     let passed_over: String = report
         .passed_over
         .iter()
+    brought_back(machine, report, conf, "restarted")
+}
+
+fn brought_back(machine: MachineId, report: &RestartReport, conf: &Conf, how: &str) -> String {
         .map(|it| format!("{it}\n"))
         .collect();
     format!(
-        "{passed_over}{} restarted from {} in {:.1} ms: {}\n",
+        "{passed_over}{} {how} from {} in {:.1} ms: {}\n",
         report.app.show(machine),
         super::restarted_from(report),
         report.total_us as f64 / 1e3,
@@ -519,8 +527,8 @@ fn in_bucket(rows: &[BucketRow]) -> String {
             of(&|it| it.base.map(|base| base.to_string()).unwrap_or_default()),
             if *here { "yes" } else { "no" }.to_owned(),
             match &row.damaged {
-                Some(why) => format!("damaged: {why}"),
-                None => of(&|it| it.program.clone()),
+                Some(why) => super::plain_name(&format!("damaged: {why}")),
+                None => of(&|it| super::plain_name(&it.program)),
             },
         ]);
     }
@@ -552,15 +560,15 @@ fn checkpoints(rows: &[Row]) -> String {
             summary.map(text).unwrap_or_default()
         };
         let program = match &row.damaged {
-            Some(why) => format!("damaged: {why}"),
+            Some(why) => super::plain_name(&format!("damaged: {why}")),
             None if row.alone > 0 => of(&|it| {
-                let (program, alone) = (&it.program, row.alone);
+                let (program, alone) = (super::plain_name(&it.program), row.alone);
                 format!(
                     "{program} ({alone} of {} images on one disk alone)",
                     it.tasks
                 )
             }),
-            None => of(&|it| it.program.clone()),
+            None => of(&|it| super::plain_name(&it.program)),
         };
         let mut cells = vec![
             row.app_name(),

@@ -633,3 +633,53 @@ fn a_failure_is_no_result() {
         );
     }
 }
+
+#[test]
+fn what_names_and_errors_hold_commands_no_terminal() {
+    let row = TaskRow {
+        tid: tid(1, 1),
+        parent: Tid::NONE,
+        app: tid(1, 1),
+        host: "alpha".to_owned(),
+        incarnation: 1,
+        program: "a\u{1b}[31m\u{7}\r\nb\u{9b}".to_owned(),
+        usage: None,
+        suspended: false,
+    };
+    let rows = [row];
+    let text = shown(Audience::People, &Event::Tasks(&rows, &[]));
+    assert!(
+        text.contains(r"a\u{1b}[31m\u{7}\u{d}\u{a}b\u{9b}"),
+        "{text}"
+    );
+    let (mut renderer, _, errors) = renderer(Audience::People);
+    renderer
+        .failure("Kind", "no program '\u{1b}]0;x\u{7}'")
+        .unwrap();
+    renderer.notice("\u{1b}c").unwrap();
+    let commands = |letter: char| letter.is_control() && letter != '\n';
+    for text in [text, errors.text()] {
+        assert!(!text.contains(commands), "{text:?}");
+    }
+}
+
+#[test]
+fn what_was_resumed_is_said_to_be_and_nothing_sent_again_is_not_said() {
+    let conf = conf();
+    let moved = MoveReport {
+        sent_again: 0,
+        ..moved()
+    };
+    let text = shown(Audience::People, &Event::Moved(tid(2, 1), &moved, &conf));
+    assert!(text.ends_with("commit 9.0)\n"), "{text}");
+    let report = RestartReport {
+        app: tid(1, 1),
+        from: (0, 2),
+        generation: 1,
+        hosts: vec![(HostId(1), 1)],
+        total_us: 1_000,
+        passed_over: Vec::new(),
+    };
+    let text = shown(Audience::People, &Event::Resumed(&report, &conf));
+    assert!(text.starts_with("t1.1 resumed from g0-e2"), "{text}");
+}
