@@ -437,6 +437,7 @@ impl Console {
             ..command::policy(every, args.mtbf, args.keep, args.recover)
         };
         let policy = (policy != Policy::default()).then_some(policy);
+        let mut goes_on = false;
         let outcome = self.client_or_start().map(drop).and_then(|()| {
             if args.resume_or_start {
                 let folder = Folder::of(&self.conf(None)?);
@@ -450,6 +451,7 @@ impl Console {
                 };
                 if let Some(app) = app {
                     let way = (true, args.keep_files);
+                    goes_on = true;
                     return self.restart_stored(app, None, way, policy);
                 }
             }
@@ -476,7 +478,7 @@ impl Console {
                 if !failure::is_broken_pipe(&error) {
                     report(&mut self.renderer, &error)?;
                 }
-                Ok(run::failure_code(&error))
+                Ok(run::failure_code(&error, goes_on))
             }
         }
     }
@@ -773,7 +775,7 @@ fn environment(
 }
 
 /// The manual page of a command, given word by word, or the list of all.
-fn help(command: &[&str]) -> anyhow::Result<String> {
+pub fn help(command: &[&str]) -> anyhow::Result<String> {
     let mut grammar = Cli::command();
     grammar.build();
     let page = command.iter().try_fold(&mut grammar, |above, word| {

@@ -13,16 +13,86 @@ pub const USAGE: u8 = 2;
 pub const UNREACHABLE: u8 = 3;
 /// `image run`: the process cannot be brought back here, and nothing was started.
 pub const NOT_RESTORED: u8 = vm_checkpoint::CANNOT_RESTORE as u8;
-/// `run`: the application was stopped with a checkpoint, and can go on later; `EX_TEMPFAIL`.
-pub const RUN_STOPPED: u8 = 75;
-/// `run`: the machine failed, not the program.
-pub const RUN_FAILED: u8 = 125;
-/// `run`: the program could not be started.
-pub const RUN_NOT_STARTED: u8 = 127;
 /// A program that signal N ended: this plus N, as shells have it.
 pub const SIGNALLED: u8 = 128;
 /// Interrupted by the user.
 pub const INTERRUPTED: u8 = SIGNALLED + libc::SIGINT as u8;
+
+/// How a `run`, or a `restart` that shows what its application writes, ends otherwise than by the exit
+/// code or a signal of its program. Each way has an exit code of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunFailure {
+    /// The command line is wrong.
+    Usage,
+    /// The application has ended with a checkpoint and can go on later. The code is `EX_TEMPFAIL`.
+    Saved,
+    /// The console's host leaves the machine, and the application does not end with it.
+    RunsOn,
+    /// The machine did not take the program: a limit, a host that drains.
+    Refused,
+    /// There is a checkpoint to go on from, and it cannot be brought back.
+    NotBroughtBack,
+    /// There is no daemon, or it failed, or the master was lost with its host.
+    Machine,
+    /// The program is there, and this host cannot execute it.
+    NotExecutable,
+    /// The program, or its working directory, is not there.
+    NoSuchProgram,
+    /// Interrupted by the user before the program was started.
+    Interrupted,
+    /// Nobody reads what the application writes any more.
+    ReaderGone,
+}
+
+/// The exit code of each, and what it means: as the user guide and `vm help run` have it.
+const RUN_FAILURES: [(RunFailure, u8, &str); 10] = [
+    (RunFailure::Usage, USAGE, "the command line is wrong"),
+    (
+        RunFailure::Saved,
+        75,
+        "it ended with a checkpoint, and can go on later",
+    ),
+    (
+        RunFailure::RunsOn,
+        122,
+        "it runs on, but this host leaves the machine",
+    ),
+    (RunFailure::Refused, 123, "the machine refused to start it"),
+    (
+        RunFailure::NotBroughtBack,
+        NOT_RESTORED,
+        "its checkpoint cannot be brought back",
+    ),
+    (
+        RunFailure::Machine,
+        125,
+        "the machine failed: no daemon, or a lost one",
+    ),
+    (
+        RunFailure::NotExecutable,
+        126,
+        "the program is there and cannot be executed",
+    ),
+    (RunFailure::NoSuchProgram, 127, "there is no such program"),
+    (
+        RunFailure::Interrupted,
+        INTERRUPTED,
+        "interrupted before the program was started",
+    ),
+    (
+        RunFailure::ReaderGone,
+        SIGNALLED + libc::SIGPIPE as u8,
+        "nobody reads the output any more",
+    ),
+];
+
+impl RunFailure {
+    /// The console's exit code.
+    pub fn code(self) -> u8 {
+        let row = RUN_FAILURES.iter().find(|(way, ..)| *way == self);
+        row.map_or(FAILED, |(_, code, _)| *code)
+    }
+}
 
 /// A talk with the daemon that came to no good end.
 #[derive(Debug, thiserror::Error)]
@@ -169,6 +239,20 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
 mod tests {
     use super::*;
     use vm_wire::task::FailKind;
+
+    #[test]
+    fn each_end_of_a_run_has_a_code_of_its_own_which_guide_and_help_have_in_one_table() {
+        let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/user-guide.md");
+        let guide = std::fs::read_to_string(guide).expect("the guide");
+        let help = crate::execute::help(&["run"]).expect("a page");
+        for (way, code, meaning) in RUN_FAILURES {
+            assert_eq!(way.code(), code);
+            assert!(guide.contains(&format!("| {code} | {meaning}")), "{code}");
+            assert!(help.contains(&format!("  {code:<4} {meaning}\n")), "{code}");
+        }
+        let codes = RUN_FAILURES.map(|(_, code, _)| code);
+        assert!(codes.is_sorted_by(|one, next| one < next), "{codes:?}");
+    }
 
     #[test]
     fn each_failure_has_its_documented_exit_code() {

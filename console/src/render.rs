@@ -103,7 +103,7 @@ pub enum Event<'a> {
         output: &'a Output,
     },
     /// It has ended.
-    RunEnded(Tid, ExitStatus),
+    RunEnded(Tid, Option<ExitStatus>),
 }
 
 /// For whom.

@@ -11,7 +11,7 @@
 
 use crate::{
     client::{self, Client},
-    failure::{self, ClientError},
+    failure::{self, ClientError, RunFailure, UsageError},
     interrupt::Interrupt,
     render::{Event, Renderer},
     terminal::{self, Raw},
@@ -20,7 +20,7 @@ use anyhow::Context;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
-    process::{Signal, getpid, kill_process},
+    process::{Signal, getpid, kill_current_process_group, kill_process},
 };
 use signal_hook::iterator::{backend::SignalDelivery, exfiltrator::SignalOnly};
 use std::{
@@ -29,13 +29,13 @@ use std::{
     os::{fd::BorrowedFd, unix::net::UnixStream},
     path::Path,
     rc::Rc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use vm_wire::{
     Frame, FrameReader, Message, Op, Tid,
     agreed::ExitStatus,
     checkpoint::Policy,
-    console::{Answer, Conf, Input, Output, Request, RunEnd, RunSignal, WindowSize},
+    console::{Answer, Conf, Input, Output, Request, RunEnd, RunSignal, RunStopped, WindowSize},
     task::{FailKind, Spawn},
 };
 
@@ -54,6 +54,8 @@ const INPUT_BYTES: usize = 32 * 1024;
 const UNSENT_MAX: usize = 256 * 1024;
 /// How long the daemon may take to answer on the connection of a signal.
 const SIGNAL_TIME: Duration = Duration::from_secs(5);
+/// How long the master may take to be stopped before the console stops without it.
+const STOP_TIME: Duration = Duration::from_secs(1);
 /// How often a console in the background looks whether it is in the foreground again.
 const BACKGROUND_LOOK: Timespec = Timespec {
     tv_sec: 0,
@@ -172,29 +174,41 @@ fn run_over(
     Ok(exit_code(status))
 }
 
-/// The exit code of a console whose master ended so.
-pub fn exit_code(status: ExitStatus) -> u8 {
-    match status {
+/// The exit code of a console whose master ended so; `None`: the application runs on.
+pub fn exit_code(status: Option<ExitStatus>) -> u8 {
+    let failure = match status {
         // The kernel keeps the low eight bits of a process's own status, too.
-        ExitStatus::Left(code) | ExitStatus::Code(code) => code as u8,
-        ExitStatus::Signal(signal) => failure::SIGNALLED.wrapping_add(signal as u8),
-        ExitStatus::NotStarted => failure::RUN_NOT_STARTED,
-        ExitStatus::Suspended => failure::RUN_STOPPED,
-        ExitStatus::HostLost | ExitStatus::RolledBack | ExitStatus::Unknown => failure::RUN_FAILED,
-    }
+        Some(ExitStatus::Left(code) | ExitStatus::Code(code)) => return code as u8,
+        Some(ExitStatus::Signal(signal)) => return failure::SIGNALLED.wrapping_add(signal as u8),
+        // The program was found, and then not executed.
+        Some(ExitStatus::NotStarted) => RunFailure::NotExecutable,
+        Some(ExitStatus::Suspended) => RunFailure::Saved,
+        Some(ExitStatus::HostLost | ExitStatus::Unknown) => RunFailure::Machine,
+        Some(ExitStatus::RolledBack) => RunFailure::NotBroughtBack,
+        None => RunFailure::RunsOn,
+    };
+    failure.code()
 }
 
-/// The exit code of a `run` that failed before or beside its program.
-pub fn failure_code(error: &anyhow::Error) -> u8 {
-    match error.downcast_ref::<ClientError>() {
-        Some(ClientError::Refused(failed)) if failed.kind == FailKind::NoSuchProgram => {
-            failure::RUN_NOT_STARTED
-        }
-        Some(ClientError::Interrupted) => failure::INTERRUPTED,
+/// The exit code of a `run` that failed before or beside its program. `goes_on`: it was to go on from a
+/// checkpoint.
+pub fn failure_code(error: &anyhow::Error, goes_on: bool) -> u8 {
+    let failure = match error.downcast_ref::<ClientError>() {
+        Some(ClientError::Refused(failed)) => match failed.kind {
+            _ if goes_on => RunFailure::NotBroughtBack,
+            FailKind::NoSuchProgram => RunFailure::NoSuchProgram,
+            FailKind::NotExecutable => RunFailure::NotExecutable,
+            _ => RunFailure::Refused,
+        },
+        Some(ClientError::Interrupted) => RunFailure::Interrupted,
         // As a local program whose reader has gone.
-        _ if failure::is_broken_pipe(error) => failure::SIGNALLED + libc::SIGPIPE as u8,
-        _ => failure::RUN_FAILED,
-    }
+        _ if failure::is_broken_pipe(error) => RunFailure::ReaderGone,
+        None if error.is::<UsageError>() => RunFailure::Usage,
+        // What is in the store cannot be used.
+        None if goes_on => RunFailure::NotBroughtBack,
+        _ => RunFailure::Machine,
+    };
+    failure.code()
 }
 
 /// Sends a signal to the master over a connection of its own, past all input.
@@ -212,6 +226,20 @@ struct Relay<'a> {
     input: Option<BorrowedFd<'a>>,
     signals: SignalDelivery<UnixStream, SignalOnly>,
     terminal: Option<Raw>,
+    stopping: Stopping,
+}
+
+/// How far a stop of the master and of this console is, which share a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stopping {
+    /// Both go on.
+    No,
+    /// The console was told to stop, and the master is to be stopped first; until then at the latest.
+    Asked(Instant),
+    /// The master is stopped, and this console's whole job was told to stop.
+    Told,
+    /// The console was stopped without the master: what comes of that stop afterwards is of no account.
+    Missed,
 }
 
 impl<'a> Relay<'a> {
@@ -239,6 +267,7 @@ impl<'a> Relay<'a> {
             input,
             signals,
             terminal: None,
+            stopping: Stopping::No,
         };
         if relay.input.is_none() {
             relay.send_input(&[]);
@@ -247,13 +276,22 @@ impl<'a> Relay<'a> {
     }
 
     /// Until the master has ended.
-    fn relay(&mut self, renderer: &mut Renderer) -> anyhow::Result<ExitStatus> {
+    fn relay(&mut self, renderer: &mut Renderer) -> anyhow::Result<Option<ExitStatus>> {
         renderer.show(&Event::RunStarted(self.master))?;
         loop {
-            if let Some(status) = self.take_frames(renderer)? {
-                return Ok(status);
+            if let Some(end) = self.take_frames(renderer)? {
+                return Ok(end.status);
+            }
+            if let Some(terminal) = &mut self.terminal {
+                terminal.again().context("cannot use the terminal")?;
             }
             let ready = self.wait()?;
+            if let Stopping::Asked(until) = self.stopping
+                && Instant::now() >= until
+            {
+                self.stop()?;
+                self.stopping = Stopping::Missed;
+            }
             if ready.signals {
                 self.pass_signals()?;
             }
@@ -282,7 +320,8 @@ impl<'a> Relay<'a> {
         if let Some(input) = &input {
             fds.push(PollFd::new(input, PollFlags::IN));
         }
-        match poll(&mut fds, background.then_some(&BACKGROUND_LOOK)) {
+        let looks = background || matches!(self.stopping, Stopping::Asked(_));
+        match poll(&mut fds, looks.then_some(&BACKGROUND_LOOK)) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Ready::default()),
             Err(cause) => return Err(ClientError::Wait(cause.into()).into()),
@@ -298,8 +337,8 @@ impl<'a> Relay<'a> {
         })
     }
 
-    /// Shows what has come; the status when the master has ended.
-    fn take_frames(&mut self, renderer: &mut Renderer) -> anyhow::Result<Option<ExitStatus>> {
+    /// Shows what has come; how it ended once the run is over.
+    fn take_frames(&mut self, renderer: &mut Renderer) -> anyhow::Result<Option<RunEnd>> {
         loop {
             let frame = match self.early.pop_front() {
                 Some(frame) => frame,
@@ -318,7 +357,12 @@ impl<'a> Relay<'a> {
                 }
                 Op::RunEnd => {
                     let end = RunEnd::read(&frame).map_err(ClientError::from)?;
-                    return Ok(Some(end.status));
+                    return Ok(Some(end));
+                }
+                Op::RunStopped => {
+                    let RunStopped { stopped } =
+                        RunStopped::read(&frame).map_err(ClientError::from)?;
+                    self.on_master_stopped(stopped)?;
                 }
                 Op::ConsoleAnswer => client::refuse_if_final(&frame)?,
                 _ => return Err(ClientError::Unexpected.into()),
@@ -331,27 +375,60 @@ impl<'a> Relay<'a> {
         for signal in came {
             match signal {
                 libc::SIGWINCH => self.send_size(),
-                libc::SIGTSTP => self.stop()?,
+                libc::SIGTSTP => self.on_stop_signal()?,
                 signal => self.send_signal(signal),
             }
         }
         Ok(())
     }
 
-    /// Stops the master and this process; goes on when the shell says so.
+    /// This console was told to stop.
     ///
-    /// The master has no shell of its own that would continue it, and the kernel ignores a
-    /// SIGTSTP for such a process: hence SIGSTOP.
-    fn stop(&mut self) -> anyhow::Result<()> {
+    /// A master without a terminal has no shell of its own that would continue it, and the kernel ignores
+    /// a SIGTSTP for such a process: hence SIGSTOP.
+    fn on_stop_signal(&mut self) -> anyhow::Result<()> {
+        if self.stopping == Stopping::Told {
+            return self.stop();
+        }
         self.send_signal(libc::SIGSTOP);
         self.write_unsent();
-        if let Some(terminal) = &self.terminal {
-            terminal.pause();
+        if self.terminal.is_none() {
+            return self.stop();
         }
-        kill_process(getpid(), Signal::STOP).context("cannot stop")?;
-        if let Some(terminal) = &self.terminal {
-            terminal.again().context("cannot use the terminal")?;
+        // It is told when the master is stopped: its last output is shown before.
+        self.stopping = Stopping::Asked(Instant::now() + STOP_TIME);
+        Ok(())
+    }
+
+    /// The master, which has a terminal, was stopped, by Ctrl-Z for example, or goes on.
+    fn on_master_stopped(&mut self, stopped: bool) -> anyhow::Result<()> {
+        match (stopped, self.stopping) {
+            (true, Stopping::Asked(_)) => self.stop()?,
+            // As the terminal of a local program would: a script that runs this console stops, too, and
+            // its shell notices.
+            (true, Stopping::No) => {
+                self.stopping = Stopping::Told;
+                kill_current_process_group(Signal::TSTP).context("cannot stop")?;
+            }
+            (false, Stopping::Missed) => self.stopping = Stopping::No,
+            _ => {}
         }
+        Ok(())
+    }
+
+    /// Stops this process; goes on, together with the master, when the shell says so. At once if there is
+    /// no shell.
+    fn stop(&mut self) -> anyhow::Result<()> {
+        if !terminal::is_orphaned() {
+            if let Some(terminal) = &mut self.terminal {
+                terminal.pause();
+            }
+            kill_process(getpid(), Signal::STOP).context("cannot stop")?;
+            if let Some(terminal) = &mut self.terminal {
+                terminal.again().context("cannot use the terminal")?;
+            }
+        }
+        self.stopping = Stopping::No;
         self.send_signal(libc::SIGCONT);
         self.send_size();
         Ok(())
@@ -538,7 +615,7 @@ mod tests {
                 assert_eq!(read, b"question");
                 daemon.send(&output(tid(1, 7), 1, b"answer\n"));
                 daemon.send(&output(tid(2, 1), 2, b"a worker\n"));
-                let status = ExitStatus::Code(3);
+                let status = Some(ExitStatus::Code(3));
                 daemon.send(&RunEnd { status }.frame());
             });
         assert_eq!(result.unwrap(), 3);
@@ -552,7 +629,7 @@ mod tests {
             started(&mut daemon);
             let input: Input = daemon.read();
             assert!(input.bytes.is_empty());
-            let status = ExitStatus::Signal(libc::SIGTERM);
+            let status = Some(ExitStatus::Signal(libc::SIGTERM));
             daemon.send(&RunEnd { status }.frame());
         });
         assert_eq!(result.unwrap(), 128 + 15);
@@ -568,7 +645,7 @@ mod tests {
             assert!(input.bytes.is_empty());
             kill_process(getpid(), Signal::USR2).unwrap();
             let RunSignal { signal } = daemon.read();
-            let status = ExitStatus::Signal(signal);
+            let status = Some(ExitStatus::Signal(signal));
             daemon.send(&RunEnd { status }.frame());
         });
         assert_eq!(result.unwrap(), 128 + libc::SIGUSR2 as u8);
@@ -579,7 +656,7 @@ mod tests {
         let (result, out, _) = run_against(Audience::Programs, None, |mut daemon| {
             started(&mut daemon);
             daemon.send(&output(tid(1, 7), 1, b"x"));
-            let status = ExitStatus::Code(0);
+            let status = Some(ExitStatus::Code(0));
             daemon.send(&RunEnd { status }.frame());
         });
         assert_eq!(result.unwrap(), 0);
@@ -598,7 +675,7 @@ mod tests {
     fn the_end_is_seen_even_if_input_can_no_longer_be_sent() {
         let (result, ..) = run_against(Audience::People, Some(&[7; 100_000]), |mut daemon| {
             started(&mut daemon);
-            let status = ExitStatus::Code(0);
+            let status = Some(ExitStatus::Code(0));
             // Most of the input is never read.
             daemon.send(&RunEnd { status }.frame());
         });
@@ -606,14 +683,50 @@ mod tests {
     }
 
     #[test]
+    fn each_way_to_end_has_its_exit_code() {
+        let ends = [
+            (Some(ExitStatus::Left(3)), 3),
+            (Some(ExitStatus::Code(75)), 75),
+            (Some(ExitStatus::Signal(libc::SIGKILL)), 137),
+            (Some(ExitStatus::Suspended), 75),
+            (None, 122),
+            (Some(ExitStatus::RolledBack), 124),
+            (Some(ExitStatus::HostLost), 125),
+            (Some(ExitStatus::NotStarted), 126),
+        ];
+        for (status, code) in ends {
+            let (result, ..) = run_against(Audience::People, None, move |mut daemon| {
+                started(&mut daemon);
+                daemon.send(&RunEnd { status }.frame());
+            });
+            assert_eq!(result.unwrap(), code, "{status:?}");
+        }
+        let refused = |kind| anyhow::Error::new(ClientError::from(Failed::new(kind, "no")));
+        let pipe = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe));
+        let failures = [
+            (refused(FailKind::Limit), false, 123),
+            (refused(FailKind::System), true, 124),
+            (anyhow::anyhow!("a damaged checkpoint"), true, 124),
+            (ClientError::Lost(None).into(), true, 125),
+            (refused(FailKind::NotExecutable), false, 126),
+            (refused(FailKind::NoSuchProgram), false, 127),
+            (ClientError::Interrupted.into(), false, 130),
+            (pipe, false, 141),
+        ];
+        for (error, goes_on, code) in failures {
+            assert_eq!(failure_code(&error, goes_on), code, "{error}");
+        }
+    }
+
+    #[test]
     fn a_lost_daemon_and_a_missing_program_have_codes_of_their_own() {
         let (lost, ..) = run_against(Audience::People, None, |mut daemon| started(&mut daemon));
-        assert_eq!(failure_code(&lost.unwrap_err()), 125);
+        assert_eq!(failure_code(&lost.unwrap_err(), false), 125);
         let (missing, ..) = run_against(Audience::People, None, |mut daemon| {
             daemon.greet();
             let no = Failed::new(FailKind::NoSuchProgram, "no program prog");
             daemon.answer_next(&Answer::Failed(no));
         });
-        assert_eq!(failure_code(&missing.unwrap_err()), 127);
+        assert_eq!(failure_code(&missing.unwrap_err(), false), 127);
     }
 }

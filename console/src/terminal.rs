@@ -4,7 +4,7 @@ use rustix::{
     process::getpgrp,
     termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr},
 };
-use std::io;
+use std::{collections::HashMap, fs, io};
 use vm_wire::console::WindowSize;
 
 /// Whether standard input and output are both a terminal, and this process is in its foreground.
@@ -17,6 +17,46 @@ pub fn in_foreground() -> bool {
     match tcgetpgrp(io::stdin()) {
         Ok(group) => group == getpgrp(),
         Err(_) => true,
+    }
+}
+
+/// Whether nothing but a signal would let this process go on once it is stopped: the kernel does not let
+/// a terminal stop the processes of such a group, which has no shell that could continue it.
+pub fn is_orphaned() -> bool {
+    let group = getpgrp().as_raw_nonzero().get();
+    let processes: HashMap<i32, Stat> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(|pid| Some((pid, Stat::of(pid)?)))
+        .collect();
+    // Without /proc a shell is taken for granted.
+    let mut members = processes.values().filter(|it| it.group == group).peekable();
+    members.peek().is_some()
+        && members.all(|member| {
+            let parent = processes.get(&member.parent);
+            parent.is_none_or(|it| it.group == group || it.session != member.session)
+        })
+}
+
+/// What the kernel says of a process and job control.
+struct Stat {
+    parent: i32,
+    group: i32,
+    session: i32,
+}
+
+impl Stat {
+    fn of(pid: i32) -> Option<Stat> {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name before may have blanks and brackets.
+        let mut words = text.rsplit_once(')')?.1.split_ascii_whitespace().skip(1);
+        let mut number = || words.next()?.parse().ok();
+        Some(Stat {
+            parent: number()?,
+            group: number()?,
+            session: number()?,
+        })
     }
 }
 
@@ -33,6 +73,8 @@ pub fn size() -> Option<WindowSize> {
 #[derive(Debug)]
 pub struct Raw {
     before: Termios,
+    /// Between [`Raw::pause`] and [`Raw::again`].
+    paused: bool,
 }
 
 impl Raw {
@@ -42,25 +84,37 @@ impl Raw {
     /// When standard input is no terminal.
     pub fn enter() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
-        let raw = Raw { before };
+        let mut raw = Raw {
+            before,
+            paused: true,
+        };
         raw.again()?;
         Ok(raw)
     }
 
-    /// Enters raw mode again after [`Raw::pause`].
+    /// Enters raw mode again after [`Raw::pause`], as soon as this process is in the foreground: setting
+    /// modes from the background would stop it.
     ///
     /// # Errors
     /// When the terminal is gone.
-    pub fn again(&self) -> io::Result<()> {
+    pub fn again(&mut self) -> io::Result<()> {
+        if !self.paused || !in_foreground() {
+            return Ok(());
+        }
         let mut raw = self.before.clone();
         raw.make_raw();
-        Ok(tcsetattr(io::stdin(), OptionalActions::Now, &raw)?)
+        tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
+        self.paused = false;
+        Ok(())
     }
 
     /// Gives the terminal back for a while.
-    pub fn pause(&self) {
-        // A terminal that is gone needs no care.
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+    pub fn pause(&mut self) {
+        if !self.paused {
+            // A terminal that is gone needs no care.
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+            self.paused = true;
+        }
     }
 }
 

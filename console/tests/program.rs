@@ -386,6 +386,7 @@ fn running(
 }
 
 fn end(daemon: &mut FakeDaemon, status: ExitStatus) {
+    let status = Some(status);
     daemon.send(&RunEnd { status }.frame());
 }
 

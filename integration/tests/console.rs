@@ -34,6 +34,13 @@ struct OnTerminal {
 
 impl OnTerminal {
     fn run(node: &Node, words: &[&str]) -> Self {
+        let (vm, dir) = (binaries::binary("vm"), node.dir.to_str().expect("text"));
+        let vm = vm.to_str().expect("a path");
+        Self::start(&[&[vm, "--dir", dir], words].concat())
+    }
+
+    /// Another program in the console's place.
+    fn start(words: &[&str]) -> Self {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
             .expect("a terminal");
         grantpt(&ours).expect("a terminal");
@@ -57,9 +64,6 @@ impl OnTerminal {
         let mut command = Command::new("setsid");
         command
             .args(["--ctty", "--wait"])
-            .arg(binaries::binary("vm"))
-            .arg("--dir")
-            .arg(&node.dir)
             .args(words)
             .stdin(open())
             .stdout(open())
@@ -140,6 +144,83 @@ fn a_program_that_a_key_ends_has_the_exit_code_of_a_local_one() {
     run.wait_for("ready\r\n");
     run.type_keys("\x03");
     assert_eq!(run.exit_code(), Some(128 + Signal::INT.as_raw()));
+}
+
+/// A shell with job control that runs this script; `$vm` in it is the console.
+fn shell(node: &Node, script: &str) -> OnTerminal {
+    let (vm, dir) = (binaries::binary("vm"), node.dir.display());
+    let script = format!("vm='{} --dir {dir}'; {script}", vm.display());
+    OnTerminal::start(&["sh", "-mc", &script])
+}
+
+#[test]
+fn ctrl_z_stops_the_program_and_its_console_and_fg_continues_both() {
+    let cluster = Cluster::on_loopback(1);
+    let node = &cluster.nodes[0];
+    let program = "echo ready; read word; echo got $word; exit 3";
+    let run = format!("$vm run sh -c '{program}'");
+    // By itself, and in a script, which stops as well: the shell waits for that.
+    for job in [run.clone(), format!("sh -c \"{run}; exit \\$?\"")] {
+        let after = "echo stopped; stty -a; $vm ps; fg; echo code $?; stty -a; echo end";
+        let mut shell = shell(node, &format!("{job}; {after}"));
+        shell.wait_for("ready\r\n");
+        shell.type_keys("\x1a");
+        shell.wait_for("stopped\r\n");
+        shell.wait_for(" icanon");
+        // The program, as `ps` has it.
+        shell.wait_for("  T  ");
+        shell.type_keys("word\r");
+        shell.wait_for("got word\r\n");
+        shell.wait_for("code 3\r\n");
+        shell.seen.clear();
+        shell.wait_for("end\r\n");
+        assert!(shell.seen.contains(" icanon"), "{}", shell.seen);
+        assert_eq!(shell.exit_code(), Some(0));
+    }
+}
+
+#[test]
+fn without_a_shell_that_could_continue_it_ctrl_z_stops_no_console() {
+    let cluster = Cluster::on_loopback(1);
+    let program = "echo ready; read word; echo got $word; exit 3";
+    let mut run = OnTerminal::run(&cluster.nodes[0], &["run", "sh", "-c", program]);
+    run.wait_for("ready\r\n");
+    run.type_keys("\x1a");
+    run.type_keys("word\r");
+    run.wait_for("got word\r\n");
+    assert_eq!(run.exit_code(), Some(3));
+}
+
+#[test]
+fn a_run_that_its_only_host_suspends_as_it_ends_is_to_be_submitted_again() {
+    let mut cluster = Cluster::on_loopback(0);
+    cluster.add(&["--on-term", "suspend", "--grace", "60"]);
+    let node = &mut cluster.nodes[0];
+    let mut run = vm(node, &["run", "--resume-or-start", "vmtest", "idle"]);
+    run.stdin(Stdio::null()).stderr(Stdio::piped());
+    let run = run.spawn().expect("the console runs");
+    let mut client = node.client();
+    wait_for("the program, which can be saved", PATIENCE, || {
+        let Answer::Ps(rows) = client.ask(&Request::Ps(None)) else {
+            panic!("ps has no such answer");
+        };
+        let tid = rows.first()?.tid;
+        let reasons = match client.ask(&Request::Check(tid)) {
+            Answer::Check(reasons) => reasons,
+            _ => return None,
+        };
+        // Only that there is nowhere to go.
+        (reasons.len() == 1).then_some(())
+    });
+    node.signal(Signal::TERM);
+    assert!(node.wait_end(PATIENCE).success());
+    let run = run.wait_with_output().expect("a child of ours");
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(75), "{said}");
+    assert!(
+        said.contains("the same command with --resume-or-start"),
+        "{said}"
+    );
 }
 
 /// Ends the machine of a daemon that a console started by itself.
@@ -431,4 +512,53 @@ fn the_same_command_with_another_policy_goes_on_by_that() {
     });
     assert_eq!(client.ask(&Request::Signal(app, 9)), Answer::Done);
     assert!(!again.wait().expect("it ends").success());
+}
+
+#[test]
+fn a_master_without_a_terminal_is_moved_and_drained_and_its_output_is_whole() {
+    let cluster = Cluster::on_loopback(3);
+    let head = &cluster.nodes[0];
+    let (out, stop) = (cluster.folder().join("out"), cluster.folder().join("stop"));
+    let file = File::create(&out).expect("a file");
+    let stop_name = stop.to_str().expect("text");
+    let mut run = vm(head, &["run", "vmtest", "writer", stop_name]);
+    run.stdin(Stdio::null()).stdout(file);
+    let mut run = run.spawn().expect("the console runs");
+    let written = || fs::metadata(&out).expect("a file").len();
+    let mut client = head.client();
+    let mut master = || {
+        let Answer::Ps(rows) = client.ask(&Request::Ps(None)) else {
+            panic!("ps has no such answer");
+        };
+        rows.first().map(|row| (row.tid, row.host.clone()))
+    };
+    let (tid, _) = wait_for("the master", PATIENCE, &mut master);
+    head.await_movable(&[tid]);
+    let name = tid.show(tid.machine()).to_string();
+    let mut more = written();
+    for words in [
+        &["drain", "n1"][..],
+        &["move", &name],
+        &["drain", "--undo", "n1"],
+        &["move", &name, "n1"],
+        &["drain", "n1"],
+    ] {
+        let told = vm(head, words).output().expect("a console");
+        assert!(told.status.success(), "{words:?}: {told:?}");
+        wait_for("more output", PATIENCE, || (written() > more).then_some(()));
+        more = written();
+    }
+    assert_ne!(master().expect("it runs").1, "n1");
+    File::create(&stop).expect("a file");
+    let status = wait_for("the end of the run", PATIENCE, || {
+        run.try_wait().expect("a child of ours")
+    });
+    assert_eq!(status.code(), Some(7));
+    let text = fs::read_to_string(&out).expect("text");
+    let lines: Vec<&str> = text.lines().collect();
+    let (last, lines) = lines.split_last().expect("lines");
+    assert_eq!((*last, text.ends_with("last")), ("last", true));
+    for (number, line) in lines.iter().enumerate() {
+        assert_eq!(*line, format!("line {number} is whole"));
+    }
 }

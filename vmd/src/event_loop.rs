@@ -570,9 +570,13 @@ impl EventLoop {
                     .cancel(tid, &mut self.locals, &mut self.processes);
             }
             Output::Begin {
-                tid, generation, ..
+                tid,
+                generation,
+                raw,
+                ..
             } => {
                 fault::at("begin");
+                self.processes.begin(tid, raw);
                 self.moves.go(tid, generation, false, &mut self.locals);
             }
             Output::Resume {

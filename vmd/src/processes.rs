@@ -248,18 +248,30 @@ impl Processes {
         }
     }
 
-    /// Reads all that a task has written so far.
+    /// Reads all that a task has written so far, also if nobody wants it now.
     pub fn read_all(&mut self, tid: Tid, context: &mut Context) {
         let outputs = self.tasks.get(&tid).map(|process| process.outputs.clone());
         for place in outputs.into_iter().flatten() {
             let stream = &mut self.streams[place];
             if let Some(output) = stream.role.output() {
+                let paused = std::mem::take(&mut output.paused);
                 // What the task has left behind may never stop to write.
                 for _ in 0..SHARES {
                     if output.read(&stream.fd, tid, &mut context.inbox) != Progress::More {
                         break;
                     }
                 }
+                output.paused = paused;
+            }
+        }
+    }
+
+    /// A process has become a task: what it writes from now on passes as it is, or line by line.
+    pub fn begin(&mut self, tid: Tid, raw: bool) {
+        let outputs = self.tasks.get(&tid).map(|process| process.outputs.clone());
+        for place in outputs.into_iter().flatten() {
+            if let Some(output) = self.streams[place].role.output() {
+                output.lines = (!raw).then(LineCutter::default);
             }
         }
     }

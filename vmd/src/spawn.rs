@@ -197,6 +197,7 @@ impl Spawner {
 fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, terminal: bool) -> io::Result<()> {
     rustix::process::setsid()?;
     if terminal {
+        keep_job_control(daemon);
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
     }
     rustix::process::setrlimit(Resource::Nofile, file_limit)?;
@@ -207,6 +208,77 @@ fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, terminal: bool) -> io::Result<
     }
     Ok(())
 }
+/// In the child, which leads a session with a terminal: has Ctrl-Z stop it.
+///
+/// The kernel lets a terminal stop no process group that nobody in its session would continue, an
+/// *orphaned* one: one of whose members none has its parent in another group of the session. The
+/// child's own parent is the daemon, in another session. So two processes are added that do nothing
+/// until they are killed: a parent in a group of its own, and its child in the group of this process.
+/// The first one's parent ends at once, so it is the daemon's, as whatever a task leaves behind; both
+/// end with the daemon, and with this process. Without them, Ctrl-Z does nothing.
+fn keep_job_control(daemon: Pid) {
+    let leader = rustix::process::getpid().as_raw_nonzero().get();
+    // SAFETY: bare system calls that take numbers. Without flags a clone is a fork that sends its
+    // parent no signal when it ends; this process has one thread, and the copies call nothing but the
+    // system before they end or wait for ever.
+    unsafe {
+        let between = libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0);
+        if between == 0 {
+            let between = libc::getpid();
+            if libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) == 0 {
+                be_companion(daemon.as_raw_nonzero().get(), leader, between);
+            }
+            libc::_exit(0);
+        }
+        if between > 0 {
+            libc::waitpid(between as i32, std::ptr::null_mut(), libc::__WALL);
+        }
+    }
+}
+
+/// In the companions of a session's leader: never returns.
+///
+/// # Safety
+/// The process is a copy of one with one thread, for which nobody waits any more.
+unsafe fn be_companion(daemon: i32, leader: i32, between: i32) -> ! {
+    // SAFETY: system calls that take numbers, and a set that is filled before it is used.
+    unsafe {
+        // The pipe by which the daemon learns that the task's program runs is open here, too.
+        if libc::close_range(0, u32::MAX, 0) != 0 {
+            libc::_exit(0);
+        }
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
+        libc::setpgid(0, 0);
+        while libc::getppid() == between {
+            libc::sched_yield();
+        }
+        let first = libc::getpid();
+        if libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) == 0 {
+            libc::setpgid(0, leader);
+            stay_with(first);
+        }
+        stay_with(daemon);
+    }
+}
+
+/// Waits for ever, but not longer than the parent lives.
+///
+/// # Safety
+/// The process runs no other code.
+unsafe fn stay_with(parent: i32) -> ! {
+    // SAFETY: system calls that take numbers.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        // It may have ended before.
+        while libc::getppid() == parent {
+            libc::pause();
+        }
+        libc::_exit(0)
+    }
+}
+
 
 /// Where `close_range` is refused, numbers of descriptors below this one are looked at.
 const NUMBERS_MAX: u64 = 1 << 16;

@@ -83,7 +83,7 @@ impl Console {
                 Op::RunEnd => {
                     let [out, err] = written;
                     let end = RunEnd::read(&frame).expect("an end");
-                    return (end.status, out, err);
+                    return (end.status.expect("it has ended"), out, err);
                 }
                 op => panic!("{op:?}"),
             }

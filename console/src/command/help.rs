@@ -8,8 +8,7 @@ Exit codes:
   3    no daemon could be reached, or the connection to it was lost
   130  interrupted
   `run` ends with the exit code of its program, or 128 + N if signal N ended it;
-  125 if the machine failed, 127 if the program could not be started, 75 if it
-  was stopped with a checkpoint. `restart` does too, without --detach.
+  `vm help run` has its other ends. `restart` does too, without --detach.
   `image run` ends as the process that it brought back does; 124 if it cannot
   be brought back here, 125 if it could not go on.
 
@@ -33,9 +32,17 @@ this console's environment. If the console is lost, the master gets SIGHUP.
 
 With --json, each event is one line: started, output, ended.
 
-Exit code: the program's, as if it were local; 128 + N if signal N ended it;
-127 if it could not be started; 125 if the machine failed; 75 if it was stopped
-with a checkpoint.
+Exit code: the program's, as if it were local, 128 + N if signal N ended it; or
+  2    the command line is wrong
+  75   it ended with a checkpoint, and can go on later
+  122  it runs on, but this host leaves the machine
+  123  the machine refused to start it
+  124  its checkpoint cannot be brought back
+  125  the machine failed: no daemon, or a lost one
+  126  the program is there and cannot be executed
+  127  there is no such program
+  130  interrupted before the program was started
+  141  nobody reads the output any more
 
 With --resume-or-start the same command, given again, goes on where the last one
 was stopped (`vm stop --checkpoint`, or with --checkpoint-every by whatever

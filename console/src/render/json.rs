@@ -218,7 +218,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
         Event::RunEnded(master, status) => json!({
             "event": "ended",
             "tid": tid(master),
-            "status": status.to_string(),
+            "status": status.map_or_else(|| "runs on".to_owned(), |status| status.to_string()),
             "code": run::exit_code(*status),
         }),
     }

@@ -287,8 +287,18 @@ fn kept(policy: &Policy) -> String {
 }
 
 /// What a shell would say of a program that ended so, if anything.
-pub(super) fn run_ended(machine: MachineId, tid: Tid, status: ExitStatus) -> Option<String> {
+pub(super) fn run_ended(
+    machine: MachineId,
+    tid: Tid,
+    status: Option<ExitStatus>,
+) -> Option<String> {
     let tid = tid.show(machine);
+    let Some(status) = status else {
+        return Some(format!(
+            "{tid} runs on, but this host leaves the machine: what it writes goes to the logs of its \
+             hosts, and 'vm ps' there shows it"
+        ));
+    };
     match status {
         ExitStatus::Left(_) | ExitStatus::Code(_) => None,
         ExitStatus::Signal(libc::SIGINT | libc::SIGPIPE) => None,
@@ -444,6 +454,10 @@ fn task_count(count: u32) -> String {
 
 /// Where an application goes on that was restarted.
 pub(super) fn restarted(machine: MachineId, report: &RestartReport, conf: &Conf) -> String {
+    brought_back(machine, report, conf, "restarted")
+}
+
+fn brought_back(machine: MachineId, report: &RestartReport, conf: &Conf, how: &str) -> String {
     let on = |(host, count): &(HostId, u32)| {
         format!(
             "{} on {}",
@@ -454,10 +468,6 @@ pub(super) fn restarted(machine: MachineId, report: &RestartReport, conf: &Conf)
     let passed_over: String = report
         .passed_over
         .iter()
-    brought_back(machine, report, conf, "restarted")
-}
-
-fn brought_back(machine: MachineId, report: &RestartReport, conf: &Conf, how: &str) -> String {
         .map(|it| format!("{it}\n"))
         .collect();
     format!(

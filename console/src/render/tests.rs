@@ -541,12 +541,12 @@ beta: 1 task has left in 0.250 s, 1 has not
             r#"{"dropped":0,"event":"output","stream":1,"text":"hello\n","tid":"t1.1"}"#,
         ),
         (
-            Event::RunEnded(tid(1, 1), ExitStatus::Code(0)),
+            Event::RunEnded(tid(1, 1), Some(ExitStatus::Code(0))),
             "",
             r#"{"code":0,"event":"ended","status":"exited with code 0","tid":"t1.1"}"#,
         ),
         (
-            Event::RunEnded(tid(1, 1), ExitStatus::Signal(9)),
+            Event::RunEnded(tid(1, 1), Some(ExitStatus::Signal(9))),
             "",
             r#"{"code":137,"event":"ended","status":"killed by signal 9","tid":"t1.1"}"#,
         ),

@@ -150,7 +150,8 @@ impl Client {
                     .push_str(&text);
                 }
                 Op::RunEnd => {
-                    let status = RunEnd::read(&frame).expect("the end of a run").status;
+                    let end = RunEnd::read(&frame).expect("the end of a run");
+                    let status = end.status.expect("it has not only lost its console");
                     return Finished {
                         status,
                         stdout,

@@ -405,6 +405,8 @@ pub enum Output {
         incarnation: u32,
         /// Of its application.
         generation: u32,
+        /// Whether what it writes goes on as it is, and not line by line: a master with a console.
+        raw: bool,
     },
     /// The process of a task that is another host's, or never becomes this one's: deliver what it
     /// has written, end it, and say nothing of its end.

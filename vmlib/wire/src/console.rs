@@ -3,7 +3,7 @@
 //! A console's first frame is a [`Request`], numbered in the header like a task's; any number may
 //! follow on the same connection. After [`Request::Run`] was answered with [`Answer::Started`] the
 //! connection also carries the run's terminal: [`Input`], [`WindowSize`] and [`RunSignal`] to the
-//! daemon, [`Output`] and at last [`RunEnd`] to the console.
+//! daemon, [`Output`], [`RunStopped`] and at last [`RunEnd`] to the console.
 
 use crate::{
     agreed::{ExitStatus, HostFacts},
@@ -18,7 +18,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-message! { Input Output WindowSize RunSignal RunEnd }
+message! { Input Output WindowSize RunSignal RunEnd RunStopped }
 
 impl Message for Request {
     const OP: Op = Op::ConsoleRequest;
@@ -285,9 +285,18 @@ pub struct RunSignal {
     pub signal: i32,
 }
 
-/// The run's master has ended; its output came before this.
+/// The run is over for its console; its output came before this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunEnd {
-    /// How its process ended: `Code`, `Signal`, `NotStarted` or `HostLost`.
-    pub status: ExitStatus,
+    /// How the master ended. `None`: the application runs on, but the console's host leaves the
+    /// machine.
+    pub status: Option<ExitStatus>,
+}
+
+/// The process of the run's master, which has a terminal, was stopped by a signal, or goes on: the
+/// console stops, too, as the shell that started it expects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunStopped {
+    /// Whether it is stopped.
+    pub stopped: bool,
 }

@@ -284,9 +284,15 @@ opcodes! {
     /// [`crate::console::RunEnd`]: the exit of a run.
     RunEnd = 134,
 
-    // Two daemons, too.
+    // Between daemons, since all numbers below those of a console are taken.
     /// [`crate::peer::LinksDown`].
     LinksDown = 135,
+
+    // A console and its daemon, and again two daemons.
+    /// [`crate::console::RunStopped`]: a signal stopped the master of a run, or it goes on.
+    RunStopped = 136,
+    /// [`crate::peer::RunHold`].
+    RunHold = 137,
 }
 
 impl Op {

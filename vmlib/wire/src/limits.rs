@@ -287,6 +287,10 @@ pub const LINE_MAX: usize = 8 * 1024;
 /// Output of one application that waits for its console; beyond it lines are dropped and counted.
 pub const OUTPUT_QUEUE_BYTES: usize = 4 * 1024 * 1024;
 
+/// Output of a master whose console is on another host that waits to be sent there; beyond it the master
+/// waits.
+pub const RUN_QUEUE_BYTES: usize = 1024 * 1024;
+
 /// One entry of the log. Bytes.
 pub const ENTRY_MAX: usize = 64 * 1024;
 /// How long a daemon gathers changes into one entry.

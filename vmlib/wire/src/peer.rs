@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 
 message! {
     Hello Join Joined Refused Raft Propose FeedAsk Feed Snapshot Alive Grant
-    SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept
+    SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines RunHold KeepOrder UsageAsk Usage Kept
     FlushAsk Flushed MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort
     MoveOrder MoveCancel MoveReported MoveProgress MoveSent
     DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer LinksDown
@@ -222,10 +222,20 @@ pub struct OutputLines {
     pub tid: Tid,
     /// 1: standard output, 2: standard error.
     pub stream: u8,
-    /// Whole lines, or a line cut at its limit.
+    /// Whole lines, or a line cut at its limit; of a master, as it wrote them.
     pub bytes: Body,
     /// Bytes that were dropped before these because the way was full.
     pub dropped: u64,
+}
+
+/// From the host of a console to that of its master: whether the console does not read, so that what the
+/// master writes is not read either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunHold {
+    /// The master.
+    pub tid: Tid,
+    /// Whether it is to wait.
+    pub hold: bool,
 }
 
 /// The sender's host leaves: the receiver's daemon becomes the keeper of what an ended task sent to
@@ -397,6 +407,7 @@ pub enum Order {
     LastAsk(LastAsk),
     Last(Last),
     OutputLines(OutputLines),
+    RunHold(RunHold),
     KeepOrder(KeepOrder),
     UsageAsk(UsageAsk),
     Usage(Usage),
@@ -475,7 +486,7 @@ macro_rules! orders {
     };
 }
 
-orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines KeepOrder UsageAsk Usage Kept FlushAsk Flushed
+orders! { SpawnOrder SpawnResult SignalOrder LastAsk Last OutputLines RunHold KeepOrder UsageAsk Usage Kept FlushAsk Flushed
 MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort MoveOrder MoveCancel MoveReported
 MoveProgress MoveSent DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer
 CheckpointAsk CheckpointEnd CutAsk CutMade PartStands CutLost CutGo CutGone PartSaved CommitAsk Committed CutClose CutClosed

@@ -85,7 +85,7 @@ pub enum FailKind {
     NoSuchGroup,
     /// The task is no member of the group.
     NotMember,
-    /// The program was not found or may not be executed.
+    /// The program, or its working directory, was not found.
     NoSuchProgram,
     /// A limit was reached.
     Limit,
@@ -101,6 +101,8 @@ pub enum FailKind {
     HostLost,
     /// The operating system said no.
     System,
+    /// The program is there, and this host cannot execute it.
+    NotExecutable,
 }
 
 /// The answer to a request that failed.

@@ -76,6 +76,7 @@ fn main() -> anyhow::Result<()> {
         "saved" => files::saved(&vm),
         "bookkeeper" => files::bookkeeper(&vm, &args[1]),
         "reader" => files::reader(&vm, &args[1]),
+        "writer" => writer(&args[1]),
         "sentinel" => sentinel(&vm, number(1)?),
         "portable" => portable::portable(&vm, number(1)?, &args[2]),
         "portable-peer" => portable::portable_peer(&vm, number(1)?),
@@ -89,6 +90,23 @@ fn main() -> anyhow::Result<()> {
 fn me(args: &[&str]) -> anyhow::Result<Spawn> {
     let program = std::env::current_exe()?;
     Ok(Spawn::new(program.to_string_lossy()).args(args.iter().copied()))
+}
+
+/// Writes numbered lines, each in two pieces, until that file is there; then half a line, and exit code 7.
+fn writer(until: &str) -> anyhow::Result<()> {
+    let out = std::io::stdout();
+    for number in 0.. {
+        // Past the buffer of the standard library, which keeps a line together.
+        for piece in [format!("line {number}"), " is whole\n".to_owned()] {
+            rustix::io::write(&out, piece.as_bytes())?;
+        }
+        if std::fs::exists(until)? {
+            break;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    rustix::io::write(&out, b"last")?;
+    std::process::exit(7);
 }
 
 /// The name of the host on which this task runs.

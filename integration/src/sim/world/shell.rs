@@ -111,6 +111,7 @@ impl World {
                 tid,
                 incarnation,
                 generation,
+                ..
             } => return self.begin(slot, tid, incarnation, generation),
             Output::Discard(tid) => self.discard(slot, tid),
             Output::Linked

@@ -113,13 +113,13 @@ impl Daemon {
     }
 
     /// The daemon of `host` will not answer that task any more: what it asks again is carried out.
-    pub(super) fn ask_anew(&mut self, tid: Tid, host: HostId) {
+    pub(super) fn ask_anew(&mut self, tid: Tid, host: HostId, out: &mut Outbox) {
         if let Some(task) = self.tasks.get_mut(&tid)
             && task.waiting == Some(Waiting::Elsewhere(host))
         {
             task.waiting = None;
             task.asked = task.asked.saturating_sub(1);
-            self.release_task(tid);
+            self.release_task(tid, out);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Whether a task can be moved, and what speaks against it: asked beforehand, of the daemon that
 //! would refuse the move, so that both say the same.
 
-use super::{Daemon, LocalTask, asked::MoveAsker, cut::CUT};
+use super::{Daemon, LocalTask, asked::MoveAsker, cut::CUT, runs::Run};
 use crate::{Outbox, Time};
 use std::collections::BTreeSet;
 use vm_wire::{
@@ -118,11 +118,8 @@ impl Daemon {
             let text = "it was started from a shell; start it with 'vm run'";
             reasons.push(Objection::lasting(text));
         }
-        if self.runs.contains_key(&tid) {
-            let text = "its terminal is a console of this host; end the run and start the program \
-                        with 'vm spawn', or 'vm stop --checkpoint' it and 'vm restart --detach'";
-            reasons.push(Objection::lasting(text));
-        }
+        let run = self.runs.get(&tid);
+        reasons.extend(run.and_then(Run::ties_master).map(Objection::lasting));
         let task = self.tasks.get(&tid);
         if task.is_some_and(|task| task.stopped) {
             reasons.push(Objection::lasting(STOPPED));

@@ -51,7 +51,7 @@ enum Why {
 }
 
 /// Whether `host` is the only one left.
-fn is_alone(state: &Agreed, host: HostId) -> bool {
+pub(super) fn is_alone(state: &Agreed, host: HostId) -> bool {
     state.hosts().all(|(other, _)| other == host)
 }
 
@@ -269,7 +269,7 @@ impl Daemon {
         self.lose_stores_of(host, out);
         self.lose_listings_of(host, out);
         self.lose_flushes_of(host, out);
-        self.lose_console_host(host);
+        self.lose_far_console(host, out);
         self.lose_moves_of(host, out);
         self.notify_kept(host, out);
         self.notify_host(host, false, out);
@@ -310,6 +310,7 @@ impl Daemon {
         if how.is_ok() {
             self.answer_at_end(out);
         }
+        self.end_all_runs(how.is_err(), out);
         out.push_back(Output::End(how));
     }
 }

@@ -109,7 +109,11 @@ impl Daemon {
             let failed = self.restorer_ended(tid, status);
             return self.on_arrived(tid, Err(failed), out);
         }
-        let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.process) else {
+        if self.tasks.get(&tid).is_none_or(|task| !task.process) {
+            return;
+        }
+        self.send_last(tid, out);
+        let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
         task.process = false;

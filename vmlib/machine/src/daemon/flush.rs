@@ -7,11 +7,14 @@
 //! comes after their lines, as the channel between two daemons keeps its order. Then the console is
 //! told ([`RunEnd`]).
 //!
+//! The other way round, the daemon of a master that moves asks that of its console, which answers at once
+//! (`streams`).
+//!
 //! Tasks that live on are not waited for, and nothing is waited for longer than
 //! [`limits::FLUSH_WAIT`]: a process may live on after it left.
 
-use super::{Daemon, Timer};
-use crate::{Outbox, Output};
+use super::{Daemon, Timer, departure::is_alone};
+use crate::{Outbox, Output, agreed};
 use std::collections::BTreeSet;
 use vm_wire::{
     HostId, Message, Tid,
@@ -57,7 +60,12 @@ impl Daemon {
 
     /// Another daemon has a run that ends.
     pub(super) fn on_flush_ask(&mut self, host: HostId, app: Tid) {
-        if self.is_unfinished(app) {
+        let asked_by_master = self
+            .agreement
+            .state()
+            .living_task(app)
+            .is_some_and(|master| master.host == host);
+        if !asked_by_master && self.is_unfinished(app) {
             self.flushes.entry(app).or_default().insert(host);
         } else {
             self.send_order(host, &Order::Flushed(Flushed { app }));
@@ -78,6 +86,7 @@ impl Daemon {
 
     /// A host has sent all lines of tasks that left.
     pub(super) fn on_flushed(&mut self, host: HostId, app: Tid, out: &mut Outbox) {
+        self.on_delivered(host, app, out);
         if let Some(run) = self.runs.get_mut(&app)
             && let Some(ending) = &mut run.ending
         {
@@ -112,9 +121,44 @@ impl Daemon {
             && ending.awaited.is_empty()
             && !std::mem::replace(&mut run.told, true)
         {
-            let status = ending.status;
+            let status = Some(ending.status);
             let end = RunEnd { status }.frame();
             out.push_back(Output::Console(run.conn, end));
+        }
+    }
+
+    /// This daemon ends: the consoles of runs are told what has become of those. One whose run is lost
+    /// with a daemon that fails sees the connection close.
+    pub(super) fn end_all_runs(&mut self, fails: bool, out: &mut Outbox) {
+        for app in self.runs.keys().copied().collect::<Vec<_>>() {
+            let Some(run) = self.runs.get(&app).filter(|run| !run.told) else {
+                continue;
+            };
+            let conn = run.conn;
+            let state = self.agreement.state();
+            let elsewhere = |task: &agreed::Task| task.host != self.me;
+            let goes_on = state.living_task(app).is_some_and(elsewhere)
+                || (state.recovering(app).is_some() && !is_alone(state, self.me));
+            let status = match &run.ending {
+                Some(ending) => Some(ending.status),
+                None if state.suspended(app).is_some() => {
+                    let name = format!("{}-{}", app.machine(), app.show(app.machine()));
+                    let text = format!(
+                        "this host leaves the machine while {name} is suspended; its checkpoint is in \
+                         the store: the same command with --resume-or-start, or 'vm restart {name}', \
+                         brings it back"
+                    );
+                    self.tell_run(app, &text, out);
+                    Some(ExitStatus::Suspended)
+                }
+                None if fails => continue,
+                None if goes_on => None,
+                None => Some(ExitStatus::HostLost),
+            };
+            if let Some(run) = self.runs.get_mut(&app) {
+                run.told = true;
+            }
+            out.push_back(Output::Console(conn, RunEnd { status }.frame()));
         }
     }
 }

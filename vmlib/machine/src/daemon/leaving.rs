@@ -1,6 +1,9 @@
 //! Moves at their source: the task runs, is frozen, is released, or taken back (see `moves`).
 
-use super::{Daemon, Timer, check::STOPPED, moves::whole, part::no_safe_point, requests::Waiting};
+use super::{
+    Daemon, Timer, check::STOPPED, moves::whole, part::no_safe_point, requests::Waiting,
+    streams::Delivery,
+};
 use crate::{Outbox, Output, Time, Written, placement};
 use vm_wire::{
     HostId, Tid,
@@ -44,6 +47,8 @@ pub(super) struct Leaving {
     /// What was sent while the task ran: bytes and rounds.
     pub rounds: (u64, u32),
     pub written: Written,
+    /// Of a master whose console is elsewhere: whether all that it wrote is there.
+    pub delivery: Delivery,
     /// It was released before its request was answered: the answer is to follow it.
     pub unanswered: bool,
     /// It was released, and then proposed that it stays.
@@ -92,6 +97,7 @@ impl Leaving {
             released: now,
             rounds: (0, 0),
             written: Written::default(),
+            delivery: Delivery::default(),
             unanswered: false,
             doubted: false,
         }
@@ -290,7 +296,7 @@ impl Daemon {
                 (moving.stage, moving.saved, moving.written) = (Stage::Loading, now, written);
                 self.hold_back(tid);
                 self.report_phase(tid);
-                self.release_task(tid);
+                self.release_task(tid, out);
             }
             (Err(failed), Stage::Copying | Stage::Saving) => {
                 self.counters.moves.saves_refused += 1;
@@ -310,6 +316,7 @@ impl Daemon {
     /// The process of a task was stopped by a signal, or goes on. One that is stopped does not write
     /// its image.
     pub(super) fn on_stopped(&mut self, tid: Tid, stopped: bool, out: &mut Outbox) {
+        self.tell_stopped(tid, stopped, out);
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
@@ -353,7 +360,7 @@ impl Daemon {
         match loaded.result {
             Ok(()) => {
                 moving.loaded = Some(now);
-                self.release_task(tid);
+                self.release_task(tid, out);
             }
             Err(failed) => {
                 self.counters.moves.images_lost += 1;
@@ -374,12 +381,12 @@ impl Daemon {
     /// At the source: the right to resume the task goes to the log, once its image is whole and
     /// its request answered. Only a request that changes nothing may go on there, as a new one. A task
     /// whose process has ended meanwhile has ended: it is not released.
-    pub(super) fn release_task(&mut self, tid: Tid) {
+    pub(super) fn release_task(&mut self, tid: Tid, out: &mut Outbox) {
         if self.suspends(tid) {
             return self.release_to_store(tid);
         }
         let watches = self.watches_of(tid);
-        let (Some(moving), Some(task)) = (self.leaving.get_mut(&tid), self.tasks.get(&tid)) else {
+        let (Some(moving), Some(task)) = (self.leaving.get(&tid), self.tasks.get(&tid)) else {
             return;
         };
         let (asks_again, awaits) = match task.waiting {
@@ -393,6 +400,12 @@ impl Daemon {
         if moving.stage != Stage::Loading || moving.loaded.is_none() || !there || task.exiting {
             return;
         }
+        if !self.is_delivered(tid, out) {
+            return;
+        }
+        let (Some(moving), Some(task)) = (self.leaving.get_mut(&tid), self.tasks.get(&tid)) else {
+            return;
+        };
         (moving.stage, moving.released) = (Stage::Released, self.now);
         moving.unanswered = awaits != HostId::NONE;
         let (to, incarnation) = (moving.to, moving.incarnation);

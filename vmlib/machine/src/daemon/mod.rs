@@ -79,6 +79,7 @@ mod runs;
 mod signals;
 mod spawn;
 mod stock;
+mod streams;
 mod suspend;
 mod suspended;
 mod tasks;
@@ -649,6 +650,9 @@ impl Daemon {
             self.sweep_lost_memberships();
             self.sweep_lost_policies(out);
             self.sweep_lost_restarts(out);
+        }
+        if !self.over {
+            self.review_unsent(out);
         }
         if self.departure.is_some() && !self.over {
             self.review_departure(out);

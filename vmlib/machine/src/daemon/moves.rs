@@ -153,6 +153,9 @@ impl Daemon {
         if let Some(run) = app.and_then(|app| self.runs.get_mut(&app)) {
             run.hosts.insert(to);
         }
+        if self.is_console_full(tid) {
+            self.hold_far(tid, true);
+        }
         self.tell_located(tid, to, incarnation, out);
         self.review_offer(tid, to, incarnation, out);
         self.review_ends(tid, out);
@@ -249,6 +252,7 @@ impl Daemon {
                     tid,
                     incarnation,
                     generation,
+                    raw: app == Some(tid) && belongings.console != HostId::NONE,
                 });
                 self.tell_again(tid, out);
             }
@@ -256,7 +260,7 @@ impl Daemon {
         self.tell_hosts_since(tid, &belongings.hosts, out);
         self.save_part(tid, out);
         if !self.agreement.state().is_present(belongings.awaits) {
-            self.ask_anew(tid, belongings.awaits);
+            self.ask_anew(tid, belongings.awaits, out);
         }
         if app.is_some_and(|app| self.agreement.state().is_forsaken(app)) {
             self.kill(tid, out);
@@ -371,7 +375,7 @@ impl Daemon {
     pub(super) fn lose_moves_of(&mut self, host: HostId, out: &mut Outbox) {
         self.early_offers.retain(|_, (from, _)| *from != host);
         for tid in self.tasks.keys().copied().collect::<Vec<_>>() {
-            self.ask_anew(tid, host);
+            self.ask_anew(tid, host, out);
         }
         let name = self.host_name(host);
         let there = self.leaving.iter().filter(|(_, moving)| moving.to == host);

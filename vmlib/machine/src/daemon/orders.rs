@@ -31,12 +31,21 @@ impl Daemon {
     /// Likewise, if it leaves room for orders: it can be lost, and they cannot.
     pub(super) fn send_news(&mut self, host: HostId, order: &Order) -> bool {
         let to = Tid::daemon(self.machine, host);
+        self.queue_within(limits::QUEUE_BYTES / 2, to, order)
+    }
+
+    /// Likewise, if less than so many bytes wait for that daemon.
+    pub(super) fn send_within(&mut self, limit: usize, host: HostId, order: &Order) -> bool {
+        let to = Tid::daemon(self.machine, host);
+        self.queue_within(limit, to, order)
+    }
+
+    fn queue_within(&mut self, limit: usize, to: Tid, order: &Order) -> bool {
         let payload = Bytes::from(order.to_payload());
-        let limit = limits::QUEUE_BYTES as u64 / 2;
-        let frames = &mut self.frames;
+        let (now, frames) = (self.now, &mut self.frames);
         let queued = self
             .endpoint
-            .queue_within(limit, self.now, to, payload, frames);
+            .queue_within(limit as u64, now, to, payload, frames);
         queued.is_ok()
     }
 
@@ -59,6 +68,7 @@ impl Daemon {
             Ok(Order::LastAsk(ask)) => self.on_last_ask(host, &ask),
             Ok(Order::Last(last)) => self.on_last(&last, out),
             Ok(Order::OutputLines(lines)) => self.on_output_lines(lines, out),
+            Ok(Order::RunHold(hold)) => self.on_run_hold(host, hold, out),
             Ok(Order::KeepOrder(order)) => self.keeper.take_over(&order),
             Ok(Order::Kept(kept)) => self.on_kept(host, &kept.frame, out),
             Ok(Order::UsageAsk(ask)) => {

@@ -298,7 +298,7 @@ impl Daemon {
             if !task.frozen {
                 out.push_back(Output::Task(tid, answer));
             }
-            self.release_task(tid);
+            self.release_task(tid, out);
         }
     }
 

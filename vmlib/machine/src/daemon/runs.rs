@@ -5,6 +5,9 @@
 //! by line, from whatever host: the daemons there know the host of the console from the order that
 //! bore the task. Output of tasks without a console goes to the log of their host.
 //!
+//! The streams of a master that has moved are relayed (`streams`); one with a terminal, or whose input a
+//! console feeds, stays.
+//!
 //! While a console does not read, tasks here wait as they would for a pipe; what comes from other
 //! hosts is dropped and counted ([`vm_wire::limits::OUTPUT_QUEUE_BYTES`] is what the shell holds).
 
@@ -14,7 +17,7 @@ use std::collections::BTreeSet;
 use vm_wire::{
     Body, CodecError, Frame, HostId, Message, Op, Tid,
     agreed::ExitStatus,
-    console::{self, RunEnd, RunSignal, WindowSize},
+    console::{self, RunEnd, RunSignal, RunStopped, WindowSize},
     peer::{Order, OutputLines},
 };
 
@@ -29,6 +32,9 @@ pub(super) struct RunAsked {
 #[derive(Debug)]
 pub(super) struct Run {
     pub conn: ConnId,
+    /// Whether its master has a terminal, which is the console's.
+    pub has_terminal: bool,
+    pub input: RunInput,
     /// Bytes that were dropped and not reported yet.
     dropped: u64,
     /// The hosts that bore tasks of the application.
@@ -39,11 +45,52 @@ pub(super) struct Run {
     pub told: bool,
 }
 
+/// What has come for the standard input of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RunInput {
+    /// Nothing yet.
+    Open,
+    /// Something; its master may not have read all of it.
+    Fed,
+    /// Nothing but its end.
+    Empty,
+}
+
+impl Run {
+    /// Why its master cannot leave the host of its console.
+    pub fn ties_master(&self) -> Option<&'static str> {
+        match (self.has_terminal, self.input) {
+            (true, _) => Some(
+                "its terminal is a console of this host; end the run and start the program with 'vm \
+                 spawn' or with 'vm run' and '</dev/null >FILE', or 'vm stop --checkpoint' it and 'vm \
+                 restart --detach'",
+            ),
+            (false, RunInput::Open | RunInput::Fed) => Some(
+                "its standard input comes from a console of this host; start it with '</dev/null', or \
+                 'vm stop --checkpoint' it and 'vm restart' it",
+            ),
+            (false, RunInput::Empty) => None,
+        }
+    }
+}
+
 impl Daemon {
     /// The master of a run was launched.
-    pub(super) fn begin_run(&mut self, conn: ConnId, tid: Tid, out: &mut Outbox) {
+    pub(super) fn begin_run(&mut self, conn: ConnId, tid: Tid, asked: RunAsked, out: &mut Outbox) {
         self.make_console(conn, tid, BTreeSet::new(), out);
+        if let Some(run) = self.runs.get_mut(&tid) {
+            run.has_terminal = asked.terminal.is_some();
+            run.input = RunInput::Open;
+        }
         out.push_back(Output::Attach(conn, tid));
+    }
+
+    /// The process of a task was stopped by a signal, or goes on: the console of a run whose terminal it
+    /// has stops, too.
+    pub(super) fn tell_stopped(&self, tid: Tid, stopped: bool, out: &mut Outbox) {
+        if let Some(run) = self.runs.get(&tid).filter(|run| run.has_terminal) {
+            out.push_back(Output::Console(run.conn, RunStopped { stopped }.frame()));
+        }
     }
 
     /// A console runs a master, whose application has tasks on these hosts.
@@ -64,11 +111,14 @@ impl Daemon {
             && !before.told
         {
             // It was stopped, and its last lines were still waited for.
-            let status = ExitStatus::Suspended;
+            let status = Some(ExitStatus::Suspended);
             out.push_back(Output::Console(before.conn, RunEnd { status }.frame()));
         }
         let run = Run {
             conn,
+            has_terminal: false,
+            // One that was brought back has none.
+            input: RunInput::Empty,
             dropped: 0,
             hosts,
             ending: None,
@@ -103,6 +153,16 @@ impl Daemon {
         let alive = self.tasks.get(&tid).is_some_and(|task| task.process);
         match run_output(tid, frame) {
             Ok(Output::Signal(tid, signal)) => self.signal_run(tid, signal, out),
+            Ok(Output::StandardInput(tid, bytes)) if alive => {
+                if let Some(run) = self.runs.get_mut(&tid) {
+                    run.input = match (bytes.is_empty(), run.input) {
+                        (true, RunInput::Open) => RunInput::Empty,
+                        (true, input) => input,
+                        (false, _) => RunInput::Fed,
+                    };
+                }
+                out.push_back(Output::StandardInput(tid, bytes));
+            }
             Ok(output) if alive => out.push_back(output),
             Ok(_) => {}
             Err(error) => self.refuse_console(conn, &error.to_string(), out),
@@ -134,6 +194,12 @@ impl Daemon {
             }
             return;
         }
+        let Some((stream, bytes)) = self.send_far(tid, (stream, bytes), out) else {
+            return;
+        };
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
         let len = bytes.len() as u64;
         let dropped = std::mem::take(&mut task.dropped);
         let lines = OutputLines {
@@ -160,7 +226,9 @@ impl Daemon {
         } = lines;
         let task = self.agreement.state().task(tid);
         let app = task.map_or(Tid::NONE, |task| task.app);
-        if self.is_console_full(app)
+        // A master waits as long as its console does not read: what still comes of it is little.
+        if tid != app
+            && self.is_console_full(app)
             && let Some(run) = self.runs.get_mut(&app)
         {
             let len = bytes.len() as u64;
@@ -172,7 +240,7 @@ impl Daemon {
     }
 
     /// Whether the console of an application is here and does not read.
-    fn is_console_full(&self, app: Tid) -> bool {
+    pub(super) fn is_console_full(&self, app: Tid) -> bool {
         let run = self.runs.get(&app);
         let console = run.and_then(|run| self.consoles.get(&run.conn));
         console.is_some_and(|console| console.full)
@@ -218,15 +286,7 @@ impl Daemon {
                 });
             }
         }
-    }
-
-    /// The host of a console is lost: the tasks that wrote there write to the log here.
-    pub(super) fn lose_console_host(&mut self, host: HostId) {
-        for task in self.tasks.values_mut() {
-            if task.console == host {
-                task.console = HostId::NONE;
-            }
-        }
+        self.hold_far(app, pause);
     }
 }
 

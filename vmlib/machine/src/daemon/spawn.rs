@@ -364,9 +364,9 @@ impl Daemon {
     /// The master that a console here wants to run has been launched.
     fn attach_run(&mut self, key: (Tid, u64), tid: Tid, out: &mut Outbox) {
         if let Some(spawning) = self.spawnings.get(&key)
-            && let Asker::Console(conn, _, Some(_)) = spawning.who
+            && let Asker::Console(conn, _, Some(asked)) = spawning.who
         {
-            self.begin_run(conn, tid, out);
+            self.begin_run(conn, tid, asked, out);
         }
     }
 

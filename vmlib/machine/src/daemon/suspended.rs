@@ -183,7 +183,7 @@ impl Daemon {
                 let name = moving.name.clone().unwrap_or_default();
                 moving.image = Some(Part { name, ..part });
                 moving.loaded = Some(now);
-                self.release_task(tid);
+                self.release_task(tid, out);
             }
             Err(failed) => {
                 self.counters.moves.images_lost += 1;
@@ -316,7 +316,7 @@ impl Daemon {
         }
         self.set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
         self.report_phase(tid);
-        self.release_task(tid);
+        self.release_task(tid, out);
     }
 
     /// The image of a task that is suspended was not sent, or not as a whole.
@@ -350,6 +350,7 @@ impl Daemon {
             tid,
             incarnation,
             generation,
+            raw: false,
         });
         self.tell_again(tid, out);
         self.send_on(tid, waited, missed, out);

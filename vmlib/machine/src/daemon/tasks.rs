@@ -4,7 +4,7 @@
 //! starts itself inherits the token, but is refused. A process from a shell has none and becomes a
 //! master: its birth goes through the log like any other.
 
-use super::{Daemon, absent::Absent, requests::Waiting, spawn::Enrolling};
+use super::{Daemon, absent::Absent, requests::Waiting, spawn::Enrolling, streams::Unsent};
 use crate::{ConnId, Outbox, Output, Time, placement};
 use std::collections::{BTreeSet, VecDeque};
 use vm_wire::{
@@ -78,6 +78,8 @@ pub(super) struct LocalTask {
     pub waiting: Option<Waiting>,
     /// Bytes of its output that were dropped and not reported yet.
     pub dropped: u64,
+    /// Of a master whose console is on another host: its output that waits to be sent there.
+    pub unsent: Unsent,
 }
 
 impl LocalTask {
@@ -123,6 +125,7 @@ impl LocalTask {
             answer: None,
             waiting: None,
             dropped: 0,
+            unsent: Unsent::default(),
         }
     }
 }

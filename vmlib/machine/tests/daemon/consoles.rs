@@ -6,7 +6,7 @@ use vm_machine::{ConnId, Input};
 use vm_wire::{
     Body, Frame, HostId, Message, Op, Tid,
     agreed::ExitStatus,
-    console::{self, Answer, Output, Request, RunEnd, RunSignal, WindowSize},
+    console::{self, Answer, Output, Request, RunEnd, RunSignal, RunStopped, WindowSize},
     limits,
     task::{FailKind, Place},
     version::Offer,
@@ -21,13 +21,23 @@ fn failure(answer: Answer) -> FailKind {
 
 /// Runs a program on n1; the console and the master.
 pub fn run(world: &mut World) -> (ConnId, Tid) {
-    let conn = world.conn();
-    let terminal = Some(WindowSize {
+    run_on(world, 1)
+}
+
+/// Likewise on that host.
+pub fn run_on(world: &mut World, host: u16) -> (ConnId, Tid) {
+    let terminal = WindowSize {
         rows: 24,
         columns: 80,
-    });
+    };
+    begin_run(world, host, Some(terminal))
+}
+
+/// Likewise, with that terminal, or with pipes.
+fn begin_run(world: &mut World, host: u16, terminal: Option<WindowSize>) -> (ConnId, Tid) {
+    let conn = world.conn();
     let spawn = spawn("prog", 1, Place::Any);
-    let answer = world.console(1, conn, &Request::Run { spawn, terminal });
+    let answer = world.console(host, conn, &Request::Run { spawn, terminal });
     let Answer::Started(tids) = answer else {
         panic!("{answer:?}")
     };
@@ -82,13 +92,14 @@ fn a_run_is_tied_to_its_console() {
     world.run_for(Duration::from_millis(100));
     let end = world.consoles[&conn].last().expect("frames");
     let status = RunEnd::read(end).expect("the end of the run").status;
-    assert_eq!(status, ExitStatus::Code(3));
+    assert_eq!(status, Some(ExitStatus::Code(3)));
 }
 
 /// How the run on this console ended, once it was told.
 pub fn run_end(world: &World, conn: ConnId) -> Option<ExitStatus> {
     let last = world.consoles[&conn].last()?;
-    (last.header.op == Op::RunEnd).then(|| RunEnd::read(last).expect("the end").status)
+    let end = (last.header.op == Op::RunEnd).then(|| RunEnd::read(last).expect("the end"))?;
+    end.status
 }
 
 #[test]
@@ -194,7 +205,7 @@ fn a_run_that_cannot_start_says_why() {
     world.run_for(Duration::from_millis(100));
     let end = world.consoles[&conn].last().expect("frames");
     let status = RunEnd::read(end).expect("the end of the run").status;
-    assert_eq!(status, ExitStatus::NotStarted);
+    assert_eq!(status, Some(ExitStatus::NotStarted));
 }
 
 #[test]
@@ -356,4 +367,145 @@ fn a_listing_of_any_task_is_that_of_its_application() {
         let tids: Vec<Tid> = rows.iter().map(|row| row.tid).collect();
         assert_eq!(tids, [master, worker]);
     }
+}
+
+/// Runs a program on n1 without a terminal.
+fn piped(world: &mut World, input: &[&[u8]]) -> (ConnId, Tid) {
+    let (conn, master) = begin_run(world, 1, None);
+    for bytes in input {
+        let bytes = Body::from(bytes.to_vec());
+        let typed = console::Input { bytes };
+        world.input(HostId(1), Input::Console(conn, typed.frame()));
+    }
+    world.run_for(Duration::from_millis(10));
+    (conn, master)
+}
+
+/// Moves a task; between which hosts, or why it stays.
+fn go(world: &mut World, tid: Tid, to: u16) -> Result<(HostId, HostId), String> {
+    let wish = world.wish_move(1, tid, to);
+    let moved = world.moved(wish);
+    moved.map_err(|failed| failed.text)
+}
+
+#[test]
+fn a_master_without_a_terminal_or_input_moves_and_all_that_it_writes_comes_in_order() {
+    let mut world = World::new(3);
+    let (conn, master) = piped(&mut world, &[b""]);
+    let mut written = Vec::new();
+    let mut say = |world: &mut World, text: &str| {
+        write(world, master, text);
+        written.push((master, text.to_owned()));
+    };
+    say(&mut world, "here");
+    assert_eq!(go(&mut world, master, 2), Ok((HostId(1), HostId(2))));
+    say(&mut world, "there\n");
+    // What it wrote there has to be here before it may go on elsewhere.
+    world.cut(1, 2, true);
+    say(&mut world, "late");
+    let wish = world.wish_move(1, master, 3);
+    world.run_for(Duration::from_millis(100));
+    assert_eq!(world.processes[&master].host, HostId(2));
+    world.heal(1, 2);
+    assert_eq!(world.moved(wish).map(|(_, to)| to), Ok(HostId(3)));
+    say(&mut world, "far");
+    assert_eq!(go(&mut world, master, 1), Ok((HostId(3), HostId(1))));
+    say(&mut world, "back");
+    assert_eq!(go(&mut world, master, 2), Ok((HostId(1), HostId(2))));
+    say(&mut world, "last");
+    world.die(master, ExitStatus::Code(7));
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(shown(&world, conn), written);
+    assert_eq!(run_end(&world, conn), Some(ExitStatus::Code(7)));
+}
+
+#[test]
+fn a_master_that_moved_waits_while_its_console_does_not_read_and_loses_nothing() {
+    let mut world = World::new(3);
+    let (conn, master) = piped(&mut world, &[b""]);
+    go(&mut world, master, 2).expect("it moves");
+    world.input(HostId(1), Input::ConsoleFull(conn));
+    world.run_for(Duration::from_millis(100));
+    let count = |world: &World, what: &str| {
+        let what = format!("{what} {master}");
+        world.noted.iter().filter(|it| **it == what).count()
+    };
+    let paused = count(&world, "pause");
+    assert!(paused > 0);
+    write(&mut world, master, "under way");
+    go(&mut world, master, 3).expect("it moves");
+    world.run_for(Duration::from_millis(100));
+    assert!(count(&world, "pause") > paused, "its new host knows");
+    let resumed = count(&world, "resume");
+    world.input(HostId(1), Input::ConsoleRoom(conn));
+    world.run_for(Duration::from_millis(100));
+    assert!(count(&world, "resume") > resumed);
+    // More than the channel takes at once.
+    let piece = "x".repeat(limits::LINE_MAX);
+    let pieces = 2 * limits::RUN_QUEUE_BYTES / piece.len();
+    world.cut(1, 3, true);
+    for _ in 0..pieces {
+        write(&mut world, master, &piece);
+    }
+    world.run_for(Duration::from_millis(10));
+    world.heal(1, 3);
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(shown(&world, conn).len(), 1 + pieces);
+}
+
+#[test]
+fn a_master_that_a_console_feeds_stays_and_says_why() {
+    let mut world = World::new(2);
+    let (_, on_terminal) = run(&mut world);
+    let mut stays = vec![(on_terminal, "its terminal")];
+    let inputs: [&[&[u8]]; 3] = [&[], &[b"typed"], &[b"typed", b""]];
+    for input in inputs {
+        stays.push((piped(&mut world, input).1, "'</dev/null'"));
+    }
+    for (master, why) in stays {
+        let refused = go(&mut world, master, 2).expect_err("it stays");
+        assert!(refused.contains(why), "{refused}");
+    }
+}
+
+#[test]
+fn the_console_of_a_run_with_a_terminal_stops_with_its_master() {
+    let mut world = World::new(1);
+    let (conn, on_terminal) = run(&mut world);
+    let (other, without) = piped(&mut world, &[b""]);
+    for stopped in [true, false] {
+        for master in [on_terminal, without] {
+            world.input(HostId(1), Input::Stopped(master, stopped));
+        }
+    }
+    world.run_for(Duration::from_millis(10));
+    let told = |conn| {
+        let frames = world.consoles[&conn].iter();
+        let frames = frames.filter(|frame| frame.header.op == Op::RunStopped);
+        let stops = frames.map(|frame| RunStopped::read(frame).expect("a stop").stopped);
+        stops.collect::<Vec<_>>()
+    };
+    assert_eq!(told(conn), [true, false]);
+    assert!(told(other).is_empty());
+}
+
+#[test]
+fn a_console_whose_host_leaves_is_told_that_its_application_runs_on() {
+    let mut world = World::new(1);
+    world.join(HostId::FOUNDER, "n2").expect("let in");
+    let (conn, master) = begin_run(&mut world, 2, None);
+    let end = console::Input {
+        bytes: Body::from(Vec::new()),
+    };
+    world.input(HostId(2), Input::Console(conn, end.frame()));
+    world.run_for(Duration::from_millis(10));
+    go(&mut world, master, 1).expect("it moves");
+    world.input(HostId(2), Input::Stop);
+    world.run_for(Duration::from_secs(5));
+    let last = world.consoles[&conn].last().expect("frames");
+    let end = RunEnd::read(last).expect("the end of the run");
+    assert_eq!(end.status, None);
+    write(&mut world, master, "to nobody\n");
+    world.run_for(Duration::from_millis(10));
+    assert_eq!(world.log, [(master, "to nobody\n".to_owned())]);
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     checkpoints::{check, setting},
-    consoles::{run, run_end, shown},
+    consoles::{run, run_end, run_on, shown},
     world::{World, on, spawn},
 };
 use std::{collections::BTreeSet, time::Duration};
@@ -509,6 +509,23 @@ fn a_daemon_that_is_asked_to_end_suspends_what_cannot_leave() {
     world.runs_again(master);
     world.run_for(Duration::from_secs(1));
     assert_eq!(world.processes[&master].host, HostId(3));
+}
+
+#[test]
+fn a_run_whose_host_suspends_it_and_ends_is_told_so() {
+    let mut world = World::new(1);
+    world.drain_at_stop = Some(Duration::from_secs(10));
+    world.suspend_at_stop = true;
+    world.join(HostId::FOUNDER, "n2").expect("let in");
+    let (conn, master) = run_on(&mut world, 2);
+    let filler = world.master(1, "filler");
+    world.spawn(filler, "filler", 19, on(1));
+    world.input(HostId(2), Input::Stop);
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(run_end(&world, conn), Some(ExitStatus::Suspended));
+    let (_, told) = shown(&world, conn).pop().expect("words");
+    let name = format!("{}-{}", master.machine(), master.show(master.machine()));
+    assert!(told.contains(&format!("'vm restart {name}'")), "{told}");
 }
 
 #[test]

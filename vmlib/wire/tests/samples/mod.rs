@@ -10,11 +10,13 @@ use std::fmt::Debug;
 use vm_wire::{
     Body, Frame, Header, HostId, MachineId, Message, Op, Tid,
     agreed::{Change, ExitStatus, HostFacts, SnapshotAt},
-    console::{self, Answer, Conf, HostRow, HostState, Request, RunEnd, RunSignal, TaskRow},
+    console::{
+        self, Answer, Conf, HostRow, HostState, Request, RunEnd, RunSignal, RunStopped, TaskRow,
+    },
     peer::{
         Alive, DrainWay, Feed, FeedAsk, FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder,
-        Kept, Last, LastAsk, LinksDown, MoveWay, OutputLines, Propose, Raft, Refused, SignalOrder,
-        Snapshot, SpawnOrder, SpawnResult, Usage, UsageAsk, UsageRow,
+        Kept, Last, LastAsk, LinksDown, MoveWay, OutputLines, Propose, Raft, Refused, RunHold,
+        SignalOrder, Snapshot, SpawnOrder, SpawnResult, Usage, UsageAsk, UsageRow,
     },
     task::{
         Await, Done, Ended, Enrol, Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView,
@@ -185,6 +187,7 @@ fn task(visitor: &mut impl Visitor) {
         FailKind::Refused,
         FailKind::HostLost,
         FailKind::System,
+        FailKind::NotExecutable,
     ] {
         visitor.message(&format!("Failed.{kind:?}"), Failed::new(kind, "why"));
     }
@@ -474,6 +477,11 @@ fn orders(visitor: &mut impl Visitor) {
     );
     visitor.message("FlushAsk", FlushAsk { app: ended });
     visitor.message("Flushed", Flushed { app: ended });
+    let hold = RunHold {
+        tid: tid(1, 1),
+        hold: true,
+    };
+    visitor.message("RunHold", hold);
     moves::moves(visitor);
     checkpoints::visit(visitor);
     checkpoints::restart(visitor);
@@ -624,7 +632,8 @@ fn run(visitor: &mut impl Visitor) {
     visitor.message(
         "RunEnd",
         RunEnd {
-            status: ExitStatus::Code(3),
+            status: Some(ExitStatus::Code(3)),
         },
     );
+    visitor.message("RunStopped", RunStopped { stopped: true });
 }
