@@ -59,6 +59,7 @@ mod store;
 mod suspended;
 mod transfer;
 
+mod format;
 mod jobs;
 mod program;
 mod usage;

@@ -1,9 +1,10 @@
 //! Finding a program for a task: a path as it is, a name in the program path.
 
+use crate::format::{self, Misfit};
 use std::{
     env,
     ffi::OsString,
-    fs,
+    fs, io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
@@ -53,42 +54,96 @@ impl ProgramPath {
         if program.contains('/') {
             let path = Path::new(dir.unwrap_or(".")).join(program);
             let path = std::path::absolute(&path).unwrap_or(path);
-            return check(&path).map_err(|why| missing(format!("{}: {why}", path.display())));
+            return check(&path).map_err(|why| why.failed(&path));
         }
         let mut nearly = None;
         for folder in &self.0 {
-            match check(&folder.join(program)) {
+            let path = folder.join(program);
+            match check(&path) {
                 Ok(path) => return Ok(path),
-                Err(why) if why != ABSENT => {
-                    nearly.get_or_insert(format!("{}/{program}: {why}", folder.display()));
+                Err(Unfit::Absent) => {}
+                // As a shell does, which goes on to the next folder for one without the right alone.
+                Err(why @ Unfit::Format(_)) => return Err(why.failed(&path)),
+                Err(why) => {
+                    nearly.get_or_insert(why.failed(&path));
                 }
-                Err(_) => {}
             }
         }
+        if let Some(nearly) = nearly {
+            return Err(nearly);
+        }
         let folders: Vec<_> = self.0.iter().map(|dir| dir.to_string_lossy()).collect();
-        Err(missing(nearly.unwrap_or_else(|| {
-            format!(
-                "no program '{program}': give a path with a '/', or start the daemon with --path; \
-                 it looked in {}",
-                folders.join(":")
-            )
-        })))
+        Err(missing(format!(
+            "no program '{program}': give a path with a '/', or start the daemon with --path; it \
+             looked in {}",
+            folders.join(":")
+        )))
     }
 }
 
-const ABSENT: &str = "there is no such file on this host";
+/// Why a file is no program that can be started.
+#[derive(Debug, PartialEq, Eq)]
+enum Unfit {
+    /// It is not there.
+    Absent,
+    /// It cannot be looked at.
+    Unseen(io::ErrorKind),
+    /// It is a folder.
+    Folder,
+    /// It is a socket, a device, a pipe.
+    NoFile,
+    /// There is no right to execute it.
+    Right,
+    /// Its path is no UTF-8.
+    Name,
+    /// This host has nothing that could execute it.
+    Format(Misfit),
+}
 
-fn check(path: &Path) -> Result<String, &'static str> {
-    let facts = fs::metadata(path).map_err(|_| ABSENT)?;
+impl Unfit {
+    fn failed(self, path: &Path) -> Failed {
+        let (kind, why) = match self {
+            Unfit::Absent => (
+                FailKind::NoSuchProgram,
+                "there is no such file on this host".to_owned(),
+            ),
+            Unfit::Unseen(kind) => (
+                FailKind::NotExecutable,
+                format!("it cannot be looked at: {kind}"),
+            ),
+            Unfit::Folder => (FailKind::NotExecutable, "it is a folder".to_owned()),
+            Unfit::NoFile => (FailKind::NotExecutable, "it is no file".to_owned()),
+            Unfit::Right => (
+                FailKind::NotExecutable,
+                "it may not be executed: 'chmod +x' gives the right, unless its file system is \
+                 mounted with noexec"
+                    .to_owned(),
+            ),
+            Unfit::Name => (FailKind::NotExecutable, "its path is no UTF-8".to_owned()),
+            Unfit::Format(misfit) => (FailKind::NotExecutable, misfit.to_string()),
+        };
+        Failed::new(kind, format!("{}: {why}", path.display()))
+    }
+}
+
+fn check(path: &Path) -> Result<String, Unfit> {
+    let facts = fs::metadata(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Unfit::Absent,
+        kind => Unfit::Unseen(kind),
+    })?;
+    if facts.is_dir() {
+        return Err(Unfit::Folder);
+    }
     if !facts.is_file() {
-        return Err("it is no file");
+        return Err(Unfit::NoFile);
     }
     let executable = facts.permissions().mode() & 0o111 != 0
         && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
     if !executable {
-        return Err("it may not be executed");
+        return Err(Unfit::Right);
     }
-    let text = path.to_str().ok_or("its path is no UTF-8")?;
+    format::check(path).map_err(Unfit::Format)?;
+    let text = path.to_str().ok_or(Unfit::Name)?;
     Ok(text.to_owned())
 }
 
@@ -144,15 +199,18 @@ mod tests {
         let temp = tempfile::tempdir().expect("a temporary folder");
         make(&temp.path().join("data"), 0o644);
         let path = ProgramPath::new(&[temp.path().to_owned()]);
-        for (program, dir, says) in [
-            ("no-such-program-anywhere", None, "--path"),
-            ("data", None, "may not be executed"),
-            ("/", None, "no file"),
-            ("./gone", temp.path().to_str(), "no such file"),
-            ("sh", Some("/no/such/dir"), "/no/such/dir"),
+        let (missing, unfit) = (FailKind::NoSuchProgram, FailKind::NotExecutable);
+        for (program, dir, kind, says) in [
+            ("no-such-program-anywhere", None, missing, "--path"),
+            ("data", None, unfit, "may not be executed"),
+            ("/", None, unfit, "a folder"),
+            ("/dev/null", None, unfit, "no file"),
+            ("./gone", temp.path().to_str(), missing, "no such file"),
+            ("./data/x", temp.path().to_str(), missing, "no such file"),
+            ("sh", Some("/no/such/dir"), missing, "/no/such/dir"),
         ] {
             let error = path.find(program, dir).expect_err(program);
-            assert_eq!(error.kind, FailKind::NoSuchProgram);
+            assert_eq!(error.kind, kind, "{program}");
             assert!(error.text.contains(says), "{}", error.text);
         }
     }

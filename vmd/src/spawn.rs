@@ -80,9 +80,8 @@ impl Spawner {
     pub fn spawn(&self, spec: &LaunchSpec) -> Result<Started, Failed> {
         self.start(spec).map_err(|error| {
             let kind = match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => {
-                    FailKind::NoSuchProgram
-                }
+                io::ErrorKind::NotFound => FailKind::NoSuchProgram,
+                io::ErrorKind::PermissionDenied => FailKind::NotExecutable,
                 _ => FailKind::System,
             };
             let text = format!("cannot start {}: {error}", spec.program);
@@ -197,8 +196,8 @@ impl Spawner {
 fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, terminal: bool) -> io::Result<()> {
     rustix::process::setsid()?;
     if terminal {
-        keep_job_control(daemon);
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+        keep_job_control(daemon);
     }
     rustix::process::setrlimit(Resource::Nofile, file_limit)?;
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -208,6 +207,7 @@ fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, terminal: bool) -> io::Result<
     }
     Ok(())
 }
+
 /// In the child, which leads a session with a terminal: has Ctrl-Z stop it.
 ///
 /// The kernel lets a terminal stop no process group that nobody in its session would continue, an
@@ -278,7 +278,6 @@ unsafe fn stay_with(parent: i32) -> ! {
         libc::_exit(0)
     }
 }
-
 
 /// Where `close_range` is refused, numbers of descriptors below this one are looked at.
 const NUMBERS_MAX: u64 = 1 << 16;
