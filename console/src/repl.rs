@@ -14,8 +14,19 @@ use crate::{
 };
 use clap::Parser;
 use complete::Completer;
-use rustyline::{CompletionType, Config, Editor, error::ReadlineError, history::FileHistory};
-use std::{cell::RefCell, env, io, path::PathBuf, rc::Rc};
+use rustyline::{
+    CompletionType, Config, Editor, Helper, error::ReadlineError, history::FileHistory,
+};
+use std::{
+    cell::RefCell,
+    env,
+    fs::{self, OpenOptions},
+    io,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    process,
+    rc::Rc,
+};
 
 /// Lines that the history keeps.
 const HISTORY_LINES: usize = 1000;
@@ -58,7 +69,7 @@ pub fn interactive(mut console: Console) -> anyhow::Result<u8> {
         }
     }
     if let Some(file) = history
-        && let Err(error) = editor.save_history(&file)
+        && let Err(error) = save_history(&mut editor, &file)
     {
         log::warn!("cannot save the history in {}: {error}", file.display());
     }
@@ -143,10 +154,59 @@ fn wants_json(console: &Console, words: &[String]) -> bool {
     console.renderer.audience() == Audience::Programs || command::ask_for_json(words)
 }
 
+/// Puts a new file in the place of the history: no file that has its name is followed or written to.
+/// A device there, as /dev/null, stays, and nothing is saved.
+fn save_history<H: Helper>(editor: &mut Editor<H, FileHistory>, file: &Path) -> anyhow::Result<()> {
+    if fs::metadata(file).is_ok_and(|found| !found.is_file()) {
+        return Ok(());
+    }
+    let mut draft = file.as_os_str().to_owned();
+    draft.push(format!(".{}", process::id()));
+    let draft = Path::new(&draft);
+    // Of a console that was killed and had that number, or a link that somebody put there.
+    let _ = fs::remove_file(draft);
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(draft);
+    made?;
+    let saved = editor.save_history(draft).map_err(anyhow::Error::from);
+    let saved = saved.and_then(|()| Ok(fs::rename(draft, file)?));
+    if saved.is_err() {
+        let _ = fs::remove_file(draft);
+    }
+    saved
+}
+
 fn history_file() -> Option<PathBuf> {
     match env::var_os("VM_HISTORY") {
         Some(file) if file.is_empty() => None,
         Some(file) => Some(file.into()),
         None => env::home_dir().map(|home| home.join(".vm_history")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_history_is_a_new_file_of_the_user_alone_and_no_link_is_followed() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("other"), "kept").unwrap();
+        symlink(at("other"), at("history")).unwrap();
+        symlink(at("other"), at(&format!("history.{}", process::id()))).unwrap();
+        let mut editor: Editor<(), FileHistory> = Editor::new().unwrap();
+        editor.add_history_entry("conf").unwrap();
+        save_history(&mut editor, &at("history")).unwrap();
+        assert_eq!(fs::read_to_string(at("other")).unwrap(), "kept");
+        let saved = fs::symlink_metadata(at("history")).unwrap();
+        assert!(saved.is_file() && saved.permissions().mode() & 0o777 == 0o600);
+        assert!(fs::read_to_string(at("history")).unwrap().contains("conf"));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        save_history(&mut editor, Path::new("/dev/null")).unwrap();
     }
 }

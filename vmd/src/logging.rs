@@ -6,10 +6,11 @@
 //! size: once full it becomes `FILE.old`, in place of the one before.
 
 use anyhow::Context;
+use rustix::{fs::OFlags, io::Errno};
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, Metadata, OpenOptions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -84,12 +85,47 @@ impl LogFile {
     }
 }
 
+/// Opens or makes a log. Of what another user has put in its place, a link or a file of his, nothing
+/// is opened: it may lie in a folder of all users.
 fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
+    match append_at(path) {
+        Err(error) if is_link(&error) => {
+            let link = fs::symlink_metadata(path)?;
+            if !is_ours(&link) {
+                let owner = link.uid();
+                let text = format!("it is a link of user {owner}, which is not followed");
+                return Err(io::Error::other(text));
+            }
+            append_at(&path.canonicalize()?)
+        }
+        opened => opened,
+    }
+}
+
+fn append_at(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
         .append(true)
         .create(true)
         .mode(0o600)
-        .open(path)
+        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+        .open(path)?;
+    let found = file.metadata()?;
+    // A device, such as a terminal, belongs to whomever it does.
+    if found.is_file() && (!is_ours(&found) || found.nlink() > 1) {
+        let owner = found.uid();
+        let text = format!("it is another file, of user {owner}, or has another name");
+        return Err(io::Error::other(text));
+    }
+    Ok(file)
+}
+
+fn is_link(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::LOOP)
+}
+
+/// Whether it belongs to this user or to the system.
+fn is_ours(found: &Metadata) -> bool {
+    [0, rustix::process::geteuid().as_raw()].contains(&found.uid())
 }
 
 impl Write for LogFile {
@@ -218,6 +254,37 @@ mod tests {
         drop(log);
         let again = LogFile::open(&path, 100).expect("continued");
         assert_eq!(again.size, new.len() as u64);
+    }
+
+    #[test]
+    fn a_log_is_no_file_and_no_link_of_another_user() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let (path, other) = (temp.path().join("vmd.log"), temp.path().join("other"));
+        fs::write(&other, "kept").expect("a file");
+        // A link of the user's own is followed.
+        std::os::unix::fs::symlink(&other, &path).expect("a link");
+        assert!(append(&path).is_ok());
+        fs::remove_file(&path).expect("it was there");
+        fs::hard_link(&other, &path).expect("another name");
+        assert!(append(&path).is_err());
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        fs::remove_file(&path).expect("it was there");
+        let give = |path: &Path| std::os::unix::fs::lchown(path, Some(1), Some(1));
+        std::os::unix::fs::symlink(&other, &path).expect("a link");
+        give(&path).expect("root may");
+        assert!(
+            append(&path)
+                .expect_err("a link")
+                .to_string()
+                .contains("user 1")
+        );
+        fs::remove_file(&path).expect("it was there");
+        fs::write(&path, "").expect("a file");
+        give(&path).expect("root may");
+        assert!(append(&path).is_err());
+        assert_eq!(fs::read_to_string(&other).expect("there"), "kept");
     }
 
     #[test]

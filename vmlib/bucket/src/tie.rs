@@ -10,6 +10,7 @@
 //! manifest is compared once more, nothing else.
 
 use crate::{address::Address, error::BucketError, limits::TIE_MAX};
+use rustix::fs::OFlags;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
@@ -128,6 +129,7 @@ impl Tie {
             .append(true)
             .create(true)
             .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(&path);
         let line = format!("{}\n", name::app(app));
         let written = opened.and_then(|mut file| {
@@ -174,10 +176,11 @@ impl Tie {
     fn write(&self, name: &str, text: &str) -> Result<(), BucketError> {
         let path = self.root.join(name);
         let new = self.root.join(format!("{name}.{}", process::id()));
+        // Of a process that was killed and had that number, or a link that somebody put there.
+        let _ = fs::remove_file(&new);
         let written = OpenOptions::new()
             .write(true)
-            .create(true)
-            .truncate(true)
+            .create_new(true)
             .mode(0o600)
             .open(&new)
             .and_then(|mut file| {
@@ -213,6 +216,20 @@ mod tests {
     use vm_wire::{HostId, MachineId};
 
     const APP: Tid = Tid::new(MachineId::from_bits(0xa1b2c3), HostId(3), 1);
+
+    #[test]
+    fn no_link_in_the_folder_is_written_through() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("other"), "kept").expect("room");
+        for name in [REMOVED, &format!("{STATE}.{}", process::id())] {
+            std::os::unix::fs::symlink(at("other"), at(name)).expect("a link");
+        }
+        let tie = Tie::new(folder.path());
+        tie.set_state(&State::default()).expect("room");
+        assert!(tie.remove(APP).is_err());
+        assert_eq!(fs::read_to_string(at("other")).expect("there"), "kept");
+    }
 
     #[test]
     fn what_a_folder_remembers_is_read_back() {
