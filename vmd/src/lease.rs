@@ -31,11 +31,13 @@ impl LeaseTimer {
         Ok(LeaseTimer(timer))
     }
 
-    /// From now on the daemon is killed at `end`, not at any time that was set before.
+    /// From now on the daemon is killed at `end`, or never, not at any time that was set before.
     ///
     /// # Errors
     /// What the system says.
-    pub fn set(&self, end: Time) -> io::Result<()> {
+    pub fn set(&self, end: Option<Time>) -> io::Result<()> {
+        // Zeroes disarm it.
+        let end = end.unwrap_or(Time(0));
         let setting = libc::itimerspec {
             it_interval: libc::timespec {
                 tv_sec: 0,

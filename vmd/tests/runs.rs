@@ -383,7 +383,8 @@ fn tasks_die_with_a_killed_daemon() {
 
 #[test]
 fn a_stopped_daemon_is_killed_by_its_lease() {
-    let mut daemon = Daemon::start();
+    let founder = Daemon::start();
+    let mut daemon = founder.start_joined("second", |_| ());
     let file = daemon.temp.path().join("pid");
     let mut console = Console::connect(&daemon);
     console.run(
@@ -398,6 +399,28 @@ fn a_stopped_daemon_is_killed_by_its_lease() {
         Some(9)
     );
     wait_for("the task's end", || (!is_alive(pid)).then_some(()));
+}
+
+#[test]
+fn a_daemon_alone_outlives_any_stop_and_has_a_lease_once_another_one_joins() {
+    let mut daemon = Daemon::start();
+    let mut console = Console::connect(&daemon);
+    console.run("echo ready; read -r word; exit 7", None);
+    console.wait_output("ready");
+    daemon.signal("STOP");
+    // What is tested is that this time passes and ends nothing.
+    std::thread::sleep(vm_wire::limits::LEASE + vm_wire::limits::LEASE_MARGIN);
+    assert!(daemon.process.try_wait().expect("our child").is_none());
+    daemon.signal("CONT");
+    console.type_in(b"go\n");
+    assert_eq!(console.finish().0, ExitStatus::Code(7));
+    let _second = daemon.start_joined("second", |_| ());
+    daemon.signal("STOP");
+    let status = daemon.wait_end();
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(9)
+    );
 }
 
 #[test]

@@ -83,8 +83,9 @@ pub enum AgreementOutput {
     Joiner(ConnId, Frame),
     /// The entry at that index did this. [`Agreement::state`] is at that index or later.
     Applied(u64, Applied),
-    /// This host's lease ends then: arm the timer that kills the daemon.
-    Lease(Time),
+    /// This host's lease ends then: arm the timer that kills the daemon. `None`: the host is alone
+    /// and needs no lease, so none is armed.
+    Lease(Option<Time>),
     /// A link to that host at that address is wanted.
     Connect(HostId, String),
     /// This host is not part of the machine any more, or no majority is left: end all tasks, say
@@ -340,9 +341,9 @@ impl Agreement {
         consensus.is_some_and(|consensus| consensus.is_joint())
     }
 
-    /// When this host's lease ends; `None` before the first one.
-    pub fn lease_until(&self) -> Option<Time> {
-        self.lease.until()
+    /// Whether this host has, or had, a lease, or needs none.
+    pub fn lease_has_begun(&self) -> bool {
+        self.lease.has_begun()
     }
 
     /// Whether a planned leave may be completed (`HostGone` proposed): it has begun, and this host
@@ -385,6 +386,7 @@ impl Agreement {
     fn settle(&mut self, now: Time, out: &mut VecDeque<AgreementOutput>) {
         loop {
             self.take_turn(now, out);
+            self.review_lease(now, out);
             self.notice_role(now);
             self.beat(now, out);
             self.begin_round(now);
@@ -398,6 +400,28 @@ impl Agreement {
         }
         self.compact();
         self.serve_feed(now, out);
+    }
+
+    /// Whether no other host is part of the machine, nor has a vote: none can declare this one dead.
+    fn is_alone(&self) -> bool {
+        let sole = |consensus: &Consensus| {
+            let voters = consensus.voters();
+            let settled = !consensus.is_joint() && !consensus.has_pending_change();
+            consensus.leads_settled() && settled && voters.iter().eq([&self.me])
+        };
+        self.state.hosts().all(|(host, _)| host == self.me)
+            && self.consensus.as_ref().is_some_and(sole)
+    }
+
+    /// Ends the lease's need, or begins it: as soon as another host is in the log, and before that
+    /// host or anybody else is told.
+    fn review_lease(&mut self, now: Time, out: &mut VecDeque<AgreementOutput>) {
+        if !self.is_alone() {
+            let until = self.lease.close(now);
+            out.extend(until.map(|until| AgreementOutput::Lease(Some(until))));
+        } else if self.lease.open() {
+            out.push_back(AgreementOutput::Lease(None));
+        }
     }
 
     /// Carries out what raft wants.
@@ -475,6 +499,7 @@ impl Agreement {
         match &applied {
             Applied::HostJoined { host, .. } => {
                 self.review_due = true;
+                self.review_lease(now, out);
                 if let Some(leading) = &mut self.leading {
                     leading.given.joined(now, *host);
                 }

@@ -430,8 +430,9 @@ pub enum Output {
     LogOutput(Tid, u8, Vec<u8>),
     /// Look up what the living tasks here use.
     MeasureUsage(u64),
-    /// The lease ends then: arm the timer that kills this daemon.
-    Lease(Time),
+    /// The lease ends then: arm the timer that kills this daemon. `None`: this host is alone and needs
+    /// no lease: disarm it.
+    Lease(Option<Time>),
     /// Tell the user.
     Note(String),
     /// Write out what waits for consoles, end all tasks, close everything, exit. `Ok` for an orderly end.

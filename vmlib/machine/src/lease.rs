@@ -12,6 +12,11 @@
 //! than it was sent. Either way it has waited for longer than the lease. What must not happen is a
 //! grant *after* the decision; so a host that was condemned is granted nothing any more.
 //!
+//! The only host of a machine needs no lease: it votes alone, so nobody else can declare it dead,
+//! however long it stands still ([`OwnLease::open`]). It has one again from the moment when another
+//! host is in the log, before that one is told ([`OwnLease::close`]): the majority that renews it
+//! then is the host itself, so that lease runs from there.
+//!
 //! No clocks are compared. Only their rates are assumed to differ by less than margin / lease.
 
 use crate::Time;
@@ -24,6 +29,17 @@ use vm_wire::{HostId, limits};
 /// Beats that can still bring a lease: those of one lease's length.
 const SENT_MAX: usize = (limits::LEASE.as_millis() / limits::BEAT.as_millis()) as usize + 1;
 
+/// How long a host may act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// No lease was granted yet.
+    Awaited,
+    /// Until then.
+    At(Time),
+    /// For ever: the host is alone.
+    Open,
+}
+
 /// This host's lease.
 #[derive(Debug)]
 pub struct OwnLease {
@@ -32,7 +48,7 @@ pub struct OwnLease {
     /// The last beat, and when each recent one was sent.
     number: u64,
     sent: VecDeque<(u64, Time)>,
-    until: Option<Time>,
+    end: End,
     /// When the last grant came, or the asking began.
     answered: Time,
     next_beat: Time,
@@ -45,7 +61,7 @@ impl OwnLease {
             began: now,
             number: 0,
             sent: VecDeque::new(),
-            until: None,
+            end: End::Awaited,
             answered: now,
             next_beat: now,
         }
@@ -78,28 +94,49 @@ impl OwnLease {
         self.sent.retain(|(n, _)| *n > number);
         self.answered = now;
         let until = sent + limits::LEASE;
-        if self.until.is_some_and(|before| before >= until) {
-            return None;
+        match self.end {
+            End::Open => return None,
+            End::At(before) if before >= until => return None,
+            End::Awaited | End::At(_) => self.end = End::At(until),
         }
-        self.until = Some(until);
         Some(until)
     }
 
-    /// When the lease ends; `None` before the first.
-    pub fn until(&self) -> Option<Time> {
-        self.until
+    /// The host is alone, and may act for ever. Whether that is new.
+    pub fn open(&mut self) -> bool {
+        std::mem::replace(&mut self.end, End::Open) != End::Open
+    }
+
+    /// The host is not alone: if it was, its lease, which it gives itself, ends then.
+    pub fn close(&mut self, now: Time) -> Option<Time> {
+        if self.end != End::Open {
+            return None;
+        }
+        let until = now + limits::LEASE;
+        self.end = End::At(until);
+        self.answered = now;
+        Some(until)
+    }
+
+    /// Whether the host may act, or might until lately.
+    pub fn has_begun(&self) -> bool {
+        self.end != End::Awaited
     }
 
     /// Whether the end is so near that the tasks must be ended; without a first lease, whether
     /// that was waited for long enough.
     pub fn is_lost(&self, now: Time) -> bool {
-        let until = self.until.unwrap_or(self.began + limits::LEASE);
+        let until = match self.end {
+            End::Awaited => self.began + limits::LEASE,
+            End::At(until) => until,
+            End::Open => return false,
+        };
         now + limits::LEASE_SOFT >= until
     }
 
     /// Whether nobody has granted anything for some beats.
     pub fn is_in_doubt(&self, now: Time) -> bool {
-        self.until.is_none() || now.since(self.answered) >= limits::SILENT
+        !self.has_begun() || now.since(self.answered) >= limits::SILENT
     }
 }
 
@@ -279,6 +316,21 @@ mod tests {
         assert_eq!(lease.granted(at(310), 77), None);
         assert!(!lease.is_lost(at(2399)));
         assert!(lease.is_lost(at(2400)));
+    }
+
+    #[test]
+    fn a_host_alone_has_no_end_and_an_end_again_from_when_it_is_not() {
+        let mut lease = OwnLease::new(at(0));
+        let first = lease.beat(at(0));
+        assert!(lease.open() && !lease.open(), "new once");
+        assert_eq!(lease.granted(at(10), first), None, "nothing to be set");
+        assert!(!lease.is_lost(at(1 << 40)));
+        let second = lease.beat(at(5000));
+        assert_eq!(lease.close(at(9000)), Some(at(9000) + limits::LEASE));
+        assert_eq!(lease.close(at(9100)), None, "it has one");
+        assert_eq!(lease.granted(at(9100), second), None, "an older beat");
+        assert!(!lease.is_lost(at(11_299)) && lease.is_lost(at(11_300)));
+        assert!(lease.open());
     }
 
     #[test]

@@ -316,8 +316,8 @@ impl World {
         true
     }
 
-    /// SIGSTOP. A daemon without a lease has no timer that ends it, and no task that could outlive
-    /// it; somebody lets it go on in the end.
+    /// SIGSTOP. A daemon without a lease, one that is not in the machine yet or is its only host, has
+    /// no timer that ends it; somebody lets it go on in the end.
     fn stop(&mut self, slot: Slot) {
         if self.nodes[slot].is_running() {
             self.nodes[slot].state = State::Stopped;

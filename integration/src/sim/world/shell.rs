@@ -134,9 +134,13 @@ impl World {
         Ok(())
     }
 
-    /// Moves the timer that ends a daemon.
-    fn set_lease(&mut self, slot: Slot, until: Time) {
+    /// Moves the timer that ends a daemon, or disarms it.
+    fn set_lease(&mut self, slot: Slot, until: Option<Time>) {
         let node = &mut self.nodes[slot];
+        let Some(until) = until else {
+            node.lease_at = None;
+            return;
+        };
         let at = node.clock.when(until);
         // One event is under way for each daemon: it looks whether the lease was renewed.
         if node.lease_at.replace(at).is_none() {

@@ -64,7 +64,7 @@ impl Agreement {
     ) {
         if grant.number > 0 {
             let until = self.lease.granted(now, grant.number);
-            out.extend(until.map(AgreementOutput::Lease));
+            out.extend(until.map(|until| AgreementOutput::Lease(Some(until))));
             if !grant.voters.contains(&self.me)
                 && let Some(consensus) = &mut self.consensus
             {
@@ -245,7 +245,7 @@ impl Agreement {
             self.submit(now, entry, out);
         }
         // Before its first lease a host might be declared dead any moment without knowing.
-        if self.lease.until().is_some()
+        if self.lease.has_begun()
             && let Some(entry) = self.proposals.due(now)
         {
             let entry = entry.clone();
@@ -256,7 +256,7 @@ impl Agreement {
     /// When something of this page is due.
     pub(super) fn follow_deadline(&self) -> Time {
         let proposals = self.proposals.deadline();
-        let proposals = proposals.filter(|_| self.lease.until().is_some());
+        let proposals = proposals.filter(|_| self.lease.has_begun());
         let dues = [
             proposals,
             self.joins.deadline(),

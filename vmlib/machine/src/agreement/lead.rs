@@ -112,7 +112,7 @@ impl Agreement {
         for (host, number) in granted {
             if host == self.me {
                 let until = self.lease.granted(now, number);
-                out.extend(until.map(AgreementOutput::Lease));
+                out.extend(until.map(|until| AgreementOutput::Lease(Some(until))));
             } else if self.state.is_present(host) {
                 let grant = Grant {
                     number,

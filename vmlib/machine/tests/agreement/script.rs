@@ -126,6 +126,7 @@ scripts! {
     founding_and_first_join
     voters_grow_from_one_to_three_to_five
     a_follower_dies
+    a_host_alone_outlives_any_stall
     a_relieved_host_votes_again_before_it_knows
     the_link_of_a_candidate_breaks
     the_leader_dies
