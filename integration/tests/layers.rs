@@ -197,6 +197,7 @@ fn unsafe_stays_where_it_is_reviewed() {
         "vmlib/src/link.rs",
         "vmlib/src/leave.rs",
         "vmd/src/images.rs",
+        "vmd/src/inherited.rs",
         "vmd/src/spawn.rs",
         "vmd/src/lease.rs",
         "vmd/src/lent.rs",

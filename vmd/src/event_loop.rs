@@ -24,7 +24,7 @@ use crate::{
     moves::{Copied, Moves, Stored},
     processes::Processes,
     program::ProgramPath,
-    signals::Signals,
+    signals::{self, Signals},
     spawn::Spawner,
     store,
     transfer::{self, Back, Helpers},
@@ -33,6 +33,7 @@ use crate::{
 use anyhow::Context as _;
 use mio::{Events, Poll, Waker};
 use std::{
+    collections::BTreeSet,
     net::TcpListener,
     os::unix::net::UnixListener,
     sync::Arc,
@@ -40,6 +41,7 @@ use std::{
 };
 use vm_machine::{Daemon, Input, Outbox, Output, Time};
 use vm_store::{CheckpointId, Depth};
+use vm_wire::limits;
 
 /// Events that one wait returns at most.
 const EVENTS: usize = 256;
@@ -97,10 +99,12 @@ pub struct EventLoop {
     lease: LeaseTimer,
     turns: Turns,
     stops: u32,
+    /// When the last of these signals came that counted.
+    stop_at: Option<Time>,
+    /// Signals that mean nothing and were logged.
+    noted: BTreeSet<i32>,
     /// Whether more children may have ended than were waited for.
     reaps_on: bool,
-    /// Whether SIGUSR1 destroys the links, for tests.
-    cuts_links: bool,
     ended: Option<Result<String, String>>,
 }
 
@@ -117,8 +121,9 @@ impl EventLoop {
         let helpers = Helpers::new("carry", transfer::spawn, Arc::clone(&waker))
             .context("cannot start a thread")?;
         let context = Context::new(registry, helpers, clock::now());
+        let cuts_links = fault::is_on("link-cut");
         Ok(EventLoop {
-            signals: Signals::catch(&context).context("cannot catch signals")?,
+            signals: Signals::catch(&context, cuts_links).context("cannot catch signals")?,
             jobs: Jobs::start(parts.path, parts.store.clone(), &waker)?,
             pusher: parts.pusher,
             locals: Locals::new(parts.local_listener, &context)?,
@@ -140,8 +145,9 @@ impl EventLoop {
             lease: LeaseTimer::new().context("no timer for the lease")?,
             turns: Turns::default(),
             stops: 0,
+            stop_at: None,
+            noted: BTreeSet::new(),
             reaps_on: false,
-            cuts_links: fault::is_on("link-cut"),
             ended: None,
             poll,
             context,
@@ -318,17 +324,37 @@ impl EventLoop {
         if asked.reap || self.reaps_on {
             self.reap();
         }
-        if asked.fault && self.cuts_links {
+        if asked.fault {
             log::warn!("all links are cut, as a test wants");
             self.links.cut_all(&mut self.context);
         }
-        if asked.stop {
-            self.stops += 1;
-            if self.stops >= STOPS {
-                self.ended = Some(Ok("the user insists".to_owned()));
-            }
-            self.context.inbox.push_back(Input::Stop);
+        if let Some(signal) = asked.stop {
+            self.heed_stop(signal);
         }
+        for signal in asked.noted {
+            // Once each: they may come from a timer.
+            if self.noted.insert(signal) {
+                log::warn!("{} came, which means nothing here", signals::name(signal));
+            }
+        }
+    }
+
+    /// A signal asks the daemon to end. Batch systems send several at one time, to a process and to
+    /// its group, or with one by a terminal: those count as one.
+    fn heed_stop(&mut self, signal: i32) {
+        let now = self.context.now;
+        if let Some(last) = self.stop_at
+            && now.since(last) < limits::STOP_AGAIN
+        {
+            return;
+        }
+        log::info!("{} came: it asks this host to leave", signals::name(signal));
+        self.stop_at = Some(now);
+        self.stops += 1;
+        if self.stops >= STOPS {
+            self.ended = Some(Ok("the user insists".to_owned()));
+        }
+        self.context.inbox.push_back(Input::Stop);
     }
 
     /// Takes in which processes were started.

@@ -66,6 +66,7 @@ mod usage;
 
 mod detach;
 mod fault;
+mod inherited;
 mod logging;
 
 use anyhow::{Context as _, bail};
@@ -76,6 +77,7 @@ use clap::Parser as _;
 use dir::Dir;
 use event_loop::{EventLoop, Parts};
 use hello::Identity;
+use inherited::Inherited;
 use join::{JOIN_TIME, Joiner};
 use logging::{Log, LogFile, Sink};
 use program::ProgramPath;
@@ -111,7 +113,7 @@ fn main() -> ExitCode {
     let result = if args.detach && !args.detached {
         detach::start()
     } else {
-        serve(&args)
+        serve(&args, Inherited::take())
     };
     let Err(error) = result else {
         return ExitCode::SUCCESS;
@@ -126,13 +128,18 @@ fn main() -> ExitCode {
 }
 
 /// From the first look at the folder until nothing is left but the secret and the log.
-fn serve(args: &Args) -> anyhow::Result<()> {
+fn serve(args: &Args, inherited: Inherited) -> anyhow::Result<()> {
     if args.detached {
         detach::leave_terminal()?;
     }
     let dir = Dir::take(&folder(args))?;
     let log = start_log(args, &dir)?;
-    let result = start(args, &dir).and_then(EventLoop::run);
+    let result = start(args, &dir).and_then(|event_loop| {
+        if args.detached {
+            inherited.close();
+        }
+        event_loop.run()
+    });
     if let Err(error) = &result
         && (args.detached || args.log_file.is_some())
     {

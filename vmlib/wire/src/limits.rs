@@ -271,6 +271,9 @@ pub const FLUSH_WAIT: Duration = Duration::from_millis(500);
 pub const END_GRACE: Duration = Duration::from_millis(2_000);
 /// How long a leaving host tries to hand over what it keeps, then leaves nevertheless.
 pub const LEAVE_TIME: Duration = Duration::from_secs(10);
+/// A signal that asks a daemon to end counts as another one, which has it end at once, only so long
+/// after the last one that counted: batch systems and terminals send several at one time.
+pub const STOP_AGAIN: Duration = Duration::from_secs(1);
 /// How long a halted daemon at least goes on telling the others that the machine was halted.
 pub const HALT_LINGER: Duration = Duration::from_millis(500);
 /// How long a halted daemon waits for its tasks to end and the others to know, then ends.
