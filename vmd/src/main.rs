@@ -67,6 +67,7 @@ mod usage;
 mod detach;
 mod fault;
 mod inherited;
+mod init;
 mod logging;
 
 use anyhow::{Context as _, bail};
@@ -79,6 +80,7 @@ use event_loop::{EventLoop, Parts};
 use hello::Identity;
 use inherited::Inherited;
 use join::{JOIN_TIME, Joiner};
+use lease::Probe;
 use logging::{Log, LogFile, Sink};
 use program::ProgramPath;
 use reach::Reach;
@@ -100,6 +102,7 @@ fn main() -> ExitCode {
         .or_else(suspended::run_if_asked)
         .or_else(bucket::run_if_asked)
         .or_else(coordinators::run_if_asked)
+        .or_else(lease::run_if_asked)
     {
         return match result {
             Ok(()) => ExitCode::SUCCESS,
@@ -110,6 +113,12 @@ fn main() -> ExitCode {
         };
     }
     let args = Args::parse();
+    if let Some(result) = init::run_if_process_1(args.detach) {
+        return result.unwrap_or_else(|error| {
+            eprintln!("vmd: {error:#}");
+            ExitCode::FAILURE
+        });
+    }
     let result = if args.detach && !args.detached {
         detach::start()
     } else {
@@ -230,6 +239,7 @@ fn secret(args: &Args, dir: &Dir) -> anyhow::Result<Secret> {
 
 /// Founds or joins a machine, and opens the doors.
 fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
+    let probe = Probe::start()?;
     let name = args::host_name(args)?;
     if args.join.is_none() && !args.found {
         last::check(dir.path())?;
@@ -281,6 +291,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
         }
         None => None,
     };
+    probe.finish()?;
     let nonce = secret::random_u64();
     let config = |facts: &HostFacts| DaemonConfig {
         seed: secret::random_u64(),

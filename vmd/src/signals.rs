@@ -93,13 +93,19 @@ impl Signals {
     }
 }
 
+/// All signals that a process of this program can catch and that would end it.
+pub fn catchable() -> impl Iterator<Item = i32> {
+    let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
+    STOPS.into_iter().chain(NOTED).chain(real_time)
+}
+
 /// The signals that this process ignores.
 #[derive(Debug, Clone, Copy)]
-struct Ignored(u64);
+pub struct Ignored(u64);
 
 impl Ignored {
     /// As it is at this moment; none where the system does not say.
-    fn now() -> Ignored {
+    pub fn now() -> Ignored {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mut lines = status.lines();
         let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
@@ -108,7 +114,7 @@ impl Ignored {
     }
 
     /// Whether that signal is one of them.
-    fn has(self, signal: i32) -> bool {
+    pub fn has(self, signal: i32) -> bool {
         let bit = u32::try_from(signal - 1).ok();
         bit.and_then(|bit| self.0.checked_shr(bit))
             .is_some_and(|mask| mask & 1 != 0)
