@@ -7,11 +7,13 @@
 use crate::{
     address,
     context::Context,
-    detach, dir, interfaces, last,
+    detach,
+    dir::Handle,
+    interfaces,
     links::{Asked, Links},
     reach::{self, Asker, Reach, Verdict},
 };
-use std::{net::SocketAddr, path::PathBuf, thread, time::Duration};
+use std::{net::SocketAddr, thread, time::Duration};
 use vm_machine::{Daemon, Input, Time};
 use vm_wire::{
     HostId, Message,
@@ -44,8 +46,8 @@ pub struct Arrival {
     reach: Reach,
     /// Where it listens.
     listening: SocketAddr,
-    /// Of the daemon, where its address is written to.
-    dir: PathBuf,
+    /// The daemon's folder, where its address is written to.
+    dir: Handle,
     stage: Stage,
     /// Joins that wait until others are told another address of this daemon.
     held: Vec<Asked>,
@@ -54,7 +56,7 @@ pub struct Arrival {
 
 impl Arrival {
     /// The daemon has just started.
-    pub fn new(reach: Reach, listening: SocketAddr, dir: PathBuf, detached: bool) -> Arrival {
+    pub fn new(reach: Reach, listening: SocketAddr, dir: Handle, detached: bool) -> Arrival {
         Arrival {
             reach,
             listening,
@@ -111,7 +113,7 @@ impl Arrival {
         let (dir, addr) = (self.dir.clone(), addr.to_owned());
         // A disk may take its time.
         let write = move || {
-            if let Err(error) = dir::write_address(&dir, &addr) {
+            if let Err(error) = dir.publish_address(&addr) {
                 log::warn!("{error:#}");
             }
         };
@@ -170,7 +172,7 @@ impl Arrival {
 
     /// The machine is no more: nobody can go back to it.
     pub fn forget(&self) {
-        last::forget(&self.dir);
+        self.dir.forget_machine();
     }
 
     /// How the daemon ends, with what is known of why.

@@ -1,25 +1,33 @@
 //! The daemon's folder: who may use it, that one daemon at a time does, and what it leaves there.
 //!
 //! The folder has mode 0700 and belongs to the daemon's user, so nobody else reaches the socket in
-//! it. The file `pid` is locked as long as the daemon lives; the lock goes with the process, so a
-//! socket found by a daemon that got the lock is that of a dead one and is replaced. On a normal
-//! end the socket, `address` and `pid` are removed; the secret and the log stay.
+//! it. The folder itself and the file `pid` in it are locked as long as the daemon lives, and
+//! the locks go with the process: so a socket found by a daemon that got them is that of a dead one
+//! and is replaced, and a `pid` that somebody removes lets no second daemon in.
+//!
+//! Files may be removed under a living daemon, by a cleaner of temporary folders or a mistaken
+//! `rm`. What is gone is made again ([`Dir::look_after`]). What is there and is not this daemon's
+//! own, by device and inode, belongs to another daemon in a folder that was made again, and is
+//! left alone, also at the end. On a normal end the daemon's own socket, `address` and `pid` are
+//! removed; the secret and the log stay.
 
-use anyhow::{Context, anyhow, bail};
+use crate::last;
+use anyhow::{Context, anyhow, bail, ensure};
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    fs::{FlockOperation, flock},
-    process::{Pid, PidfdFlags, pidfd_open},
+    fs::{FlockOperation, OFlags, flock},
+    net::sockopt::socket_peercred,
 };
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, File, Metadata, OpenOptions},
     io::{self, Read, Write},
     os::unix::{
         fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
-        net::UnixListener,
+        net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
-    time::Duration,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
 };
 use vm_local::NotPrivate;
 use vm_wire::place;
@@ -29,16 +37,81 @@ const ADDRESS_FILE: &str = "address";
 /// Name of the locked file with the daemon's process id.
 const PID_FILE: &str = "pid";
 /// How long the end of the daemon that has the folder is awaited.
-const END_WAIT: Duration = Duration::from_secs(2);
+const END_WAIT: Duration = Duration::from_secs(3);
+/// How often it is tried meanwhile.
+const END_LOOK: Duration = Duration::from_millis(5);
+/// How often it is looked whether the files are still there.
+const LOOK: Duration = Duration::from_secs(2);
 /// Longest path of a UNIX socket: `sun_path` without its final zero. Bytes.
 const SOCKET_PATH_MAX: usize = 107;
+
+/// What makes a file the same one, whatever its name: device and inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity(u64, u64);
+
+impl Identity {
+    fn of(found: &Metadata) -> Identity {
+        Identity(found.dev(), found.ino())
+    }
+
+    /// That of what has the name; nothing if there is nothing.
+    fn at(path: &Path) -> io::Result<Option<Identity>> {
+        match fs::symlink_metadata(path) {
+            Ok(found) => Ok(Some(Identity::of(&found))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
 
 /// A folder that this daemon has for itself.
 #[derive(Debug)]
 pub struct Dir {
     path: PathBuf,
-    /// Holds the lock.
-    _pid: File,
+    held: Arc<Mutex<Held>>,
+}
+
+/// What a running daemon changes in its folder, from whatever thread: nothing in a folder that is
+/// another one's by now, and nothing once it ends.
+#[derive(Debug, Clone)]
+pub struct Handle(Arc<Mutex<Held>>);
+
+impl Handle {
+    /// As [`Dir::publish_address`]; what is made again later says this address, too.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn publish_address(&self, address: &str) -> anyhow::Result<()> {
+        lock(&self.0).publish_address(address)
+    }
+
+    /// The machine is no more: the note about it goes ([`crate::last`]).
+    pub fn forget_machine(&self) {
+        let held = lock(&self.0);
+        if held.is_in_place() {
+            last::forget(&held.path);
+        }
+    }
+}
+
+/// What this daemon has in the folder. Files stay open, so that no later one gets their inodes.
+#[derive(Debug)]
+struct Held {
+    path: PathBuf,
+    /// The folder, locked where its file system can.
+    folder: File,
+    folder_locked: bool,
+    /// The locked file.
+    pid: File,
+    socket: Option<Identity>,
+    /// What others are told.
+    address: Option<String>,
+    /// What was written of it, and the file.
+    written: Option<(String, File)>,
+    /// The folder that has its name now, if that was said.
+    displaced: Option<Identity>,
+    /// The daemon ends: nothing is made again.
+    left: bool,
 }
 
 impl Dir {
@@ -49,27 +122,28 @@ impl Dir {
     /// or another daemon has it. Each says what to do.
     pub fn take(path: &Path) -> anyhow::Result<Dir> {
         check_length(path)?;
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
-            .with_context(|| format!("cannot make the folder {}", path.display()))?;
+        make(path)?;
         check_private(path)?;
         let path = path
             .canonicalize()
             .with_context(|| format!("cannot resolve {}", path.display()))?;
         // Again, because the real path may be longer than what the user wrote.
         check_length(&path)?;
-        let pid = lock(&path)?;
-        let dir = Dir { path, _pid: pid };
-        remove(&dir.socket())?;
-        remove(&dir.path.join(ADDRESS_FILE))?;
-        Ok(dir)
+        let held = Held::take(&path)?;
+        Ok(Dir {
+            path,
+            held: Arc::new(Mutex::new(held)),
+        })
     }
 
     /// The folder, absolute.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// For who changes something in it later.
+    pub fn handle(&self) -> Handle {
+        Handle(Arc::clone(&self.held))
     }
 
     /// The socket of tasks and consoles.
@@ -82,11 +156,7 @@ impl Dir {
     /// # Errors
     /// What the system says.
     pub fn listen(&self) -> anyhow::Result<UnixListener> {
-        let socket = self.socket();
-        let listener = UnixListener::bind(&socket)
-            .with_context(|| format!("cannot listen on {}", socket.display()))?;
-        listener.set_nonblocking(true)?;
-        Ok(listener)
+        self.held().listen()
     }
 
     /// Tells those who want to join where this daemon listens.
@@ -94,30 +164,216 @@ impl Dir {
     /// # Errors
     /// What the system says.
     pub fn publish_address(&self, address: &str) -> anyhow::Result<()> {
-        write_address(&self.path, address)
+        self.held().publish_address(address)
+    }
+
+    /// Has the files looked after by a thread of its own, since the folder may lie on a disk that
+    /// is far away. `heard` is given each socket that had to be made again.
+    ///
+    /// # Errors
+    /// When there is no thread.
+    pub fn look_after(&self, heard: impl Fn(UnixListener) + Send + 'static) -> anyhow::Result<()> {
+        let held = Arc::clone(&self.held);
+        let look = move || {
+            loop {
+                thread::sleep(LOOK);
+                match lock(&held).mend() {
+                    Ok(socket) => socket.into_iter().for_each(&heard),
+                    Err(error) => log::error!("{error:#}"),
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("folder".to_owned());
+        thread.spawn(look).context("cannot start a thread")?;
+        Ok(())
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        lock(&self.held)
     }
 }
 
-/// Likewise, in the folder `dir` of a daemon.
-///
-/// # Errors
-/// What the system says.
-pub fn write_address(dir: &Path, address: &str) -> anyhow::Result<()> {
-    let file = dir.join(ADDRESS_FILE);
-    write_whole(&file, format!("{address}\n").as_bytes())
-        .with_context(|| format!("cannot write {}", file.display()))
+/// A panic while it was held leaves what the system says, which is looked at anew.
+fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Dir {
-    /// Removes what another daemon would take for a living one. The lock goes last, with the file
-    /// that holds it, so no other daemon's files can be meant.
+    /// Removes what another daemon would take for a living one, as far as it is this one's own. The
+    /// lock goes last, with the file that holds it.
     fn drop(&mut self) {
-        for name in [place::SOCKET_FILE, ADDRESS_FILE, PID_FILE] {
-            if let Err(error) = remove(&self.path.join(name)) {
+        let mut held = self.held();
+        held.left = true;
+        held.remove_own();
+    }
+}
+
+impl Held {
+    fn take(path: &Path) -> anyhow::Result<Held> {
+        let end = Instant::now() + END_WAIT;
+        let folder = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        let folder_locked = loop {
+            match try_lock(&folder) {
+                Ok(true) => break true,
+                Ok(false) => wait_for_other(path, end)?,
+                // Not every file system locks folders (NFS does not): the file is enough.
+                Err(error) => {
+                    log::debug!("cannot lock {}: {error}", path.display());
+                    break false;
+                }
+            }
+        };
+        let pid = lock_pid_file(path, end)?;
+        let held = Held {
+            path: path.to_owned(),
+            folder,
+            folder_locked,
+            pid,
+            socket: None,
+            address: None,
+            written: None,
+            displaced: None,
+            left: false,
+        };
+        ensure!(
+            held.is_in_place(),
+            "{} was removed while this daemon took it; try again",
+            path.display()
+        );
+        remove(&place::socket(path))?;
+        remove(&path.join(ADDRESS_FILE))?;
+        Ok(held)
+    }
+
+    /// Whether the folder's name still stands for the folder that was taken.
+    fn is_in_place(&self) -> bool {
+        let own = self.folder.metadata().map(|found| Identity::of(&found));
+        let found = Identity::at(&self.path);
+        matches!((own, found), (Ok(own), Ok(Some(found))) if own == found)
+    }
+
+    fn listen(&mut self) -> anyhow::Result<UnixListener> {
+        let socket = place::socket(&self.path);
+        let listener = UnixListener::bind(&socket)
+            .with_context(|| format!("cannot listen on {}", socket.display()))?;
+        listener.set_nonblocking(true)?;
+        self.socket = Identity::at(&socket)?;
+        Ok(listener)
+    }
+
+    fn publish_address(&mut self, address: &str) -> anyhow::Result<()> {
+        self.address = Some(address.to_owned());
+        if self.left || !self.is_in_place() {
+            // It is written when the folder is made again, if it is.
+            return Ok(());
+        }
+        let name = self.path.join(ADDRESS_FILE);
+        let file = write_whole(&name, format!("{address}\n").as_bytes())
+            .with_context(|| format!("cannot write {}", name.display()))?;
+        self.written = Some((address.to_owned(), file));
+        Ok(())
+    }
+
+    /// Makes again what is gone. Returns the socket, if that was.
+    fn mend(&mut self) -> anyhow::Result<Option<UnixListener>> {
+        if self.left || self.is_displaced()? {
+            return Ok(None);
+        }
+        if self.folder_locked && self.is_gone(PID_FILE)? {
+            self.pid = make_pid_file(&self.path)?;
+            self.say(PID_FILE);
+        }
+        if let Some(address) = self.address.clone() {
+            let gone = self.is_gone(ADDRESS_FILE)?;
+            let written = self.written.as_ref().map(|(text, _)| text);
+            if gone || written != Some(&address) {
+                self.publish_address(&address)?;
+            }
+            if gone {
+                self.say(ADDRESS_FILE);
+            }
+        }
+        if self.socket.is_some() && self.is_gone(place::SOCKET_FILE)? {
+            let listener = self.listen()?;
+            self.say(place::SOCKET_FILE);
+            return Ok(Some(listener));
+        }
+        Ok(None)
+    }
+
+    fn is_gone(&self, name: &str) -> io::Result<bool> {
+        Ok(Identity::at(&self.path.join(name))?.is_none())
+    }
+
+    fn say(&self, name: &str) {
+        let path = self.path.join(name);
+        log::warn!("{} was removed: it is made again", path.display());
+    }
+
+    /// Whether the folder is another one's now, which is said once; one that is gone is made again.
+    fn is_displaced(&mut self) -> anyhow::Result<bool> {
+        if self.is_in_place() {
+            return Ok(false);
+        }
+        if let Some(found) = Identity::at(&self.path)? {
+            if self.displaced.replace(found) != Some(found) {
+                log::error!(
+                    "{} is not the folder any more in which this daemon began: no console and no \
+                     new task reaches it; end it with `kill {}`",
+                    self.path.display(),
+                    std::process::id()
+                );
+            }
+            return Ok(true);
+        }
+        make(&self.path)?;
+        check_private(&self.path)?;
+        let folder = File::open(&self.path)?;
+        if self.folder_locked && !try_lock(&folder)? {
+            // Another daemon was quicker.
+            return Ok(true);
+        }
+        self.folder = folder;
+        log::warn!(
+            "{} was removed: it is made again, without the machine's secret",
+            self.path.display()
+        );
+        if !self.folder_locked {
+            self.pid = make_pid_file(&self.path)?;
+        }
+        Ok(false)
+    }
+
+    fn remove_own(&self) {
+        if !self.is_in_place() {
+            return;
+        }
+        let of = |file: &File| file.metadata().ok().map(|found| Identity::of(&found));
+        let address = self.written.as_ref().and_then(|(_, file)| of(file));
+        let own = [
+            (place::SOCKET_FILE, self.socket),
+            (ADDRESS_FILE, address),
+            (PID_FILE, of(&self.pid)),
+        ];
+        for (name, identity) in own {
+            let path = self.path.join(name);
+            let found = Identity::at(&path).ok().flatten();
+            if found.is_some()
+                && found == identity
+                && let Err(error) = remove(&path)
+            {
                 log::warn!("{error:#}");
             }
         }
     }
+}
+
+fn make(path: &Path) -> anyhow::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .with_context(|| format!("cannot make the folder {}", path.display()))
 }
 
 fn check_length(dir: &Path) -> anyhow::Result<()> {
@@ -144,9 +400,18 @@ fn check_private(path: &Path) -> anyhow::Result<()> {
     })
 }
 
+/// Whether the lock is this process's now; not if another one has it.
+fn try_lock(file: &File) -> io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Opens and locks the pid file; a daemon that ends removes it, so what was locked must still be
 /// what the name stands for.
-fn lock(dir: &Path) -> anyhow::Result<File> {
+fn lock_pid_file(dir: &Path, end: Instant) -> anyhow::Result<File> {
     let name = dir.join(PID_FILE);
     loop {
         let mut file = OpenOptions::new()
@@ -155,55 +420,91 @@ fn lock(dir: &Path) -> anyhow::Result<File> {
             .create(true)
             .truncate(false)
             .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(&name)
             .with_context(|| format!("cannot open {}", name.display()))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut text = String::new();
-                // An empty file means that the other one is just starting.
-                let _ = (&file).take(32).read_to_string(&mut text);
-                let pid = text.trim();
-                let ended = pid
-                    .parse()
-                    .ok()
-                    .and_then(Pid::from_raw)
-                    .is_some_and(ends_soon);
-                if !ended || flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-                    let dir = dir.display();
-                    bail!(
-                        "a daemon (process {pid}) runs in {dir} already; give this one another \
-                         --dir and --name, or take that one out of its machine with `kill {pid}` \
-                         (`vm --dir {dir} halt` ends the machine on all its hosts)"
-                    );
-                }
-            }
-            Err(error) => {
-                return Err(error).with_context(|| format!("cannot lock {}", name.display()));
-            }
+        if !try_lock(&file).with_context(|| format!("cannot lock {}", name.display()))? {
+            wait_for_other(dir, end)?;
+            continue;
         }
-        let same = fs::metadata(&name)
-            .is_ok_and(|found| file.metadata().is_ok_and(|ours| found.ino() == ours.ino()));
-        if same {
-            file.set_len(0)?;
-            writeln!(file, "{}", std::process::id())
-                .with_context(|| format!("cannot write {}", name.display()))?;
+        let own = Identity::of(&file.metadata()?);
+        if Identity::at(&name)? == Some(own) {
+            write_pid(&mut file).with_context(|| format!("cannot write {}", name.display()))?;
             return Ok(file);
         }
     }
 }
 
-/// Writes a small file so that readers see all of it or none.
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let draft = path.with_extension("new");
-    let mut file = OpenOptions::new()
+/// A pid file in the place of one that is gone. The folder is locked.
+fn make_pid_file(dir: &Path) -> anyhow::Result<File> {
+    let name = dir.join(PID_FILE);
+    let made = make_new(&name).and_then(|mut file| {
+        try_lock(&file)?;
+        write_pid(&mut file)?;
+        Ok(file)
+    });
+    made.with_context(|| format!("cannot write {}", name.display()))
+}
+
+fn write_pid(file: &mut File) -> io::Result<()> {
+    file.set_len(0)?;
+    writeln!(file, "{}", std::process::id())
+}
+
+fn read_pid(file: &File) -> String {
+    let mut text = String::new();
+    let _ = file.take(32).read_to_string(&mut text);
+    text.trim().to_owned()
+}
+
+/// Another process has the folder: a daemon that runs, or one that ends in a moment.
+fn wait_for_other(dir: &Path, end: Instant) -> anyhow::Result<()> {
+    if Instant::now() < end {
+        thread::sleep(END_LOOK);
+        return Ok(());
+    }
+    let by_file = || {
+        let pid = read_pid(&File::open(dir.join(PID_FILE)).ok()?);
+        (!pid.is_empty()).then_some(pid)
+    };
+    // Without the file, the socket knows who listens.
+    let by_socket = || {
+        let socket = UnixStream::connect(place::socket(dir)).ok()?;
+        let peer = socket_peercred(&socket).ok()?;
+        Some(peer.pid.as_raw_nonzero().to_string())
+    };
+    let pid = by_file().or_else(by_socket);
+    let pid = pid.unwrap_or_else(|| "PID".to_owned());
+    let dir = dir.display();
+    bail!(
+        "a daemon (process {pid}) runs in {dir} already; give this one another --dir and --name, \
+         or take that one out of its machine with `kill {pid}` (`vm --dir {dir} halt` ends the \
+         machine on all its hosts)"
+    )
+}
+
+/// A file that was not there before. Nothing that has its name already is followed or opened.
+fn make_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .mode(0o600)
-        .open(&draft)?;
+        .open(path)
+}
+
+/// Writes a small file so that readers see all of it or none. The folder is this daemon's alone.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<File> {
+    let draft = path.with_extension("new");
+    // Of a daemon that was killed meanwhile.
+    match fs::remove_file(&draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = make_new(&draft)?;
     file.write_all(bytes)?;
-    fs::rename(&draft, path)
+    fs::rename(&draft, path)?;
+    Ok(file)
 }
 
 fn remove(path: &Path) -> anyhow::Result<()> {
@@ -212,18 +513,6 @@ fn remove(path: &Path) -> anyhow::Result<()> {
             Err(error).with_context(|| format!("cannot remove {}", path.display()))
         }
         _ => Ok(()),
-    }
-}
-
-/// Whether a process ends in a moment: one that has just left its machine does.
-fn ends_soon(pid: Pid) -> bool {
-    let time = Timespec::try_from(END_WAIT).ok();
-    match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(end) => {
-            let mut ends = [PollFd::new(&end, PollFlags::IN)];
-            poll(&mut ends, time.as_ref()).is_ok_and(|ended| ended > 0)
-        }
-        Err(error) => error == rustix::io::Errno::SRCH,
     }
 }
 
@@ -260,6 +549,119 @@ mod tests {
         );
         drop(first);
         Dir::take(&path).expect("free again");
+    }
+
+    #[test]
+    fn without_its_pid_file_a_daemon_still_has_its_folder_alone() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("vm");
+        let first = Dir::take(&path).expect("free");
+        let _listener = first.listen().expect("a socket");
+        fs::remove_file(path.join(PID_FILE)).expect("it was there");
+        let refusal = refusal(&path);
+        assert!(
+            refusal.contains(&std::process::id().to_string()),
+            "{refusal}"
+        );
+    }
+
+    #[test]
+    fn a_daemon_leaves_alone_what_another_one_made_in_its_place() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("vm");
+        let first = Dir::take(&path).expect("free");
+        let old = first.listen().expect("a socket");
+        first.publish_address("127.0.0.1:1").expect("an address");
+        fs::remove_dir_all(&path).expect("removed");
+        let second = Dir::take(&path).expect("another folder");
+        let _new = second.listen().expect("a socket");
+        second.publish_address("127.0.0.1:2").expect("an address");
+        let mended = first.held().mend().expect("nothing to be done");
+        assert!(mended.is_none());
+        drop((old, first));
+        let names = [place::SOCKET_FILE, ADDRESS_FILE, PID_FILE];
+        assert!(names.iter().all(|name| path.join(name).exists()));
+        drop(second);
+        assert!(!names.iter().any(|name| path.join(name).exists()));
+    }
+
+    #[test]
+    fn what_is_gone_is_made_again() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("vm");
+        let dir = Dir::take(&path).expect("free");
+        let _old = dir.listen().expect("a socket");
+        dir.publish_address("127.0.0.1:1").expect("an address");
+        let connects = || UnixStream::connect(place::socket(&path)).is_ok();
+        for remove in [
+            &|| fs::remove_file(place::socket(&path)) as io::Result<()>,
+            &|| fs::remove_file(path.join(PID_FILE)),
+            &|| fs::remove_file(path.join(ADDRESS_FILE)),
+            &|| fs::remove_dir_all(&path),
+        ] as [&dyn Fn() -> io::Result<()>; 4]
+        {
+            assert!(dir.held().mend().expect("all is well").is_none());
+            remove().expect("it was there");
+            let again = dir.held().mend().expect("it can be made again");
+            let own = std::process::id().to_string();
+            let pid = fs::read_to_string(path.join(PID_FILE)).expect("a pid file");
+            let address = fs::read_to_string(path.join(ADDRESS_FILE)).expect("an address");
+            assert_eq!((pid.trim(), address.trim()), (&*own, "127.0.0.1:1"));
+            assert!(again.is_none() || connects());
+            // The next round begins with one that listens.
+            std::mem::forget(again);
+        }
+        assert!(connects());
+        drop(dir);
+        assert_eq!(fs::read_dir(&path).expect("kept").count(), 0);
+    }
+
+    #[test]
+    fn the_address_that_is_made_again_is_the_last_one_and_no_other_daemons() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("vm");
+        let dir = Dir::take(&path).expect("free");
+        let handle = dir.handle();
+        let address = || fs::read_to_string(path.join(ADDRESS_FILE)).expect("an address");
+        dir.publish_address("127.0.0.1:1").expect("an address");
+        handle.publish_address("10.0.0.1:1").expect("an address");
+        assert_eq!(address(), "10.0.0.1:1\n");
+        fs::remove_file(path.join(ADDRESS_FILE)).expect("it was there");
+        dir.held().mend().expect("it can be made again");
+        assert_eq!(address(), "10.0.0.1:1\n");
+        // Told while there was no folder.
+        fs::remove_dir_all(&path).expect("removed");
+        handle.publish_address("10.0.0.2:1").expect("later");
+        dir.held().mend().expect("it can be made again");
+        assert_eq!(address(), "10.0.0.2:1\n");
+        // The folder is another one's.
+        fs::remove_dir_all(&path).expect("removed");
+        let second = Dir::take(&path).expect("another folder");
+        second.publish_address("10.0.0.3:1").expect("an address");
+        handle.publish_address("10.0.0.4:1").expect("nothing");
+        assert_eq!(address(), "10.0.0.3:1\n");
+        drop(second);
+        drop(dir);
+        handle.publish_address("10.0.0.5:1").expect("nothing");
+        assert_eq!(fs::read_dir(&path).expect("kept").count(), 0);
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_file_is_not_followed() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let (path, other) = (temp.path().join("vm"), temp.path().join("other"));
+        fs::write(&other, "kept").expect("a file");
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .expect("a folder");
+        std::os::unix::fs::symlink(&other, path.join("address.new")).expect("a link");
+        let dir = Dir::take(&path).expect("free");
+        dir.publish_address("127.0.0.1:1").expect("an address");
+        drop(dir);
+        std::os::unix::fs::symlink(&other, path.join(PID_FILE)).expect("a link");
+        assert!(refusal(&path).contains(PID_FILE));
+        assert_eq!(fs::read_to_string(&other).expect("there"), "kept");
     }
 
     #[test]

@@ -36,7 +36,10 @@ use std::{
     collections::BTreeSet,
     net::TcpListener,
     os::unix::net::UnixListener,
-    sync::Arc,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, Sender},
+    },
     time::{Duration, Instant},
 };
 use vm_machine::{Daemon, Input, Outbox, Output, Time};
@@ -97,6 +100,9 @@ pub struct EventLoop {
     daemon: Daemon,
     outbox: Outbox,
     lease: LeaseTimer,
+    waker: Arc<Waker>,
+    /// Sockets of tasks and consoles that were made again.
+    doors: (Sender<UnixListener>, Receiver<UnixListener>),
     turns: Turns,
     stops: u32,
     /// When the last of these signals came that counted.
@@ -136,8 +142,10 @@ impl EventLoop {
             links: Links::new(parts.identity, parts.link_listener, &context)?,
             coordinators: Coordinators::new(Arc::clone(&waker))
                 .context("cannot look after coordinators")?,
-            processes: Processes::new(parts.spawner, waker)
+            processes: Processes::new(parts.spawner, Arc::clone(&waker))
                 .context("cannot look after processes")?,
+            waker,
+            doors: mpsc::channel(),
             consoles: Consoles::default(),
             arrival: parts.arrival,
             daemon: parts.daemon,
@@ -152,6 +160,15 @@ impl EventLoop {
             poll,
             context,
         })
+    }
+
+    /// Where a socket of tasks and consoles goes that was made in the place of one that is gone.
+    pub fn doors(&self) -> impl Fn(UnixListener) + Send + 'static {
+        let (doors, waker) = (self.doors.0.clone(), Arc::clone(&self.waker));
+        move |listener| {
+            // Nobody hears it any more when the daemon ends; who is not woken looks a little later.
+            let _ = doors.send(listener).is_ok_and(|()| waker.wake().is_ok());
+        }
     }
 
     /// Works until the daemon ends.
@@ -260,6 +277,9 @@ impl EventLoop {
                     false
                 }
                 Source::Jobs => {
+                    while let Ok(listener) = self.doors.1.try_recv() {
+                        self.locals.listen(listener, context);
+                    }
                     while let Some(answer) = self.jobs.answer() {
                         if let (Input::Committed(it), Some(pusher)) = (&answer, &self.pusher)
                             && it.result.is_ok()

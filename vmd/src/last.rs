@@ -4,6 +4,7 @@
 //! another one, of this host alone, and see programs of a cluster run on it. So a daemon that joins
 //! leaves a note, which is removed when the machine is halted, or when the user wants a new one.
 
+use crate::dir::write_whole;
 use anyhow::{Context as _, bail};
 use std::{
     fs, io,
@@ -47,7 +48,8 @@ pub fn check(dir: &Path) -> anyhow::Result<()> {
 /// What the system says.
 pub fn note(dir: &Path, machine: MachineId, target: &str) -> anyhow::Result<()> {
     let file = file(dir);
-    fs::write(&file, format!("{machine} {target}\n"))
+    write_whole(&file, format!("{machine} {target}\n").as_bytes())
+        .map(drop)
         .with_context(|| format!("cannot write {}", file.display()))
 }
 

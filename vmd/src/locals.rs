@@ -116,6 +116,16 @@ impl Locals {
         })
     }
 
+    /// From now on connections are taken from this socket, in the place of one whose name is gone.
+    pub fn listen(&mut self, listener: std::os::unix::net::UnixListener, context: &mut Context) {
+        let mut listener = UnixListener::from_std(listener);
+        match context.register_readable(&mut listener, Source::LocalListener) {
+            Ok(()) => self.listener = listener,
+            Err(error) => log::error!("no console and no new task is heard: {error}"),
+        }
+        context.ready.push(Source::LocalListener);
+    }
+
     /// Accepts who waits. Returns whether there may be more.
     pub fn accept(&mut self, context: &mut Context) -> bool {
         for _ in 0..ACCEPT_BATCH {

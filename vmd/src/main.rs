@@ -353,7 +353,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
             secret,
             mode,
         },
-        arrival: Arrival::new(reach, listening, dir.path().to_owned(), args.detached),
+        arrival: Arrival::new(reach, listening, dir.handle(), args.detached),
         link_listener,
         local_listener: dir.listen()?,
         spawner,
@@ -362,5 +362,6 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
         pusher,
     })?;
     dir.publish_address(&facts.addr)?;
+    dir.look_after(event_loop.doors())?;
     Ok(event_loop)
 }
