@@ -1,25 +1,31 @@
 //! The daemon's folder: who may use it, that one daemon at a time does, and what it leaves there.
 //!
 //! The folder has mode 0700 and belongs to the daemon's user, so nobody else reaches the socket in
-//! it. The folder itself and the file `pid` in it are locked as long as the daemon lives, and
-//! the locks go with the process: so a socket found by a daemon that got them is that of a dead one
-//! and is replaced, and a `pid` that somebody removes lets no second daemon in.
+//! it. The folder itself and the file `pid` in it are locked as long as the daemon lives, and its
+//! guardian after it ([`crate::guardian`]). The locks go with the processes, so a socket found by a
+//! daemon that got them is that of a dead one and is replaced; and a `pid` that somebody removes
+//! lets no second daemon in.
 //!
 //! Files may be removed under a living daemon, by a cleaner of temporary folders or a mistaken
 //! `rm`. What is gone is made again ([`Dir::look_after`]). What is there and is not this daemon's
 //! own, by device and inode, belongs to another daemon in a folder that was made again, and is
 //! left alone, also at the end. On a normal end the daemon's own socket, `address` and `pid` are
-//! removed; the secret and the log stay.
+//! removed; the secret and the log stay, and the file `ended` tells the next daemon how this one
+//! ended ([`crate::ended`]).
 
-use crate::last;
+use crate::{
+    ended::{self, LastEnd},
+    last,
+};
 use anyhow::{Context, anyhow, bail, ensure};
 use rustix::{
+    fd::{AsFd, BorrowedFd},
     fs::{FlockOperation, OFlags, flock},
     net::sockopt::socket_peercred,
 };
 use std::{
     fs::{self, DirBuilder, File, Metadata, OpenOptions},
-    io::{self, Read, Write},
+    io::{self, Read, Seek, Write},
     os::unix::{
         fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
         net::{UnixListener, UnixStream},
@@ -35,8 +41,8 @@ use vm_wire::place;
 /// Name of the file with `address:port` for those who want to join.
 const ADDRESS_FILE: &str = "address";
 /// Name of the locked file with the daemon's process id.
-const PID_FILE: &str = "pid";
-/// How long the end of the daemon that has the folder is awaited.
+pub const PID_FILE: &str = "pid";
+/// How long the end of the daemon that has the folder, and of what its tasks left, is awaited.
 const END_WAIT: Duration = Duration::from_secs(3);
 /// How often it is tried meanwhile.
 const END_LOOK: Duration = Duration::from_millis(5);
@@ -68,6 +74,7 @@ impl Identity {
 #[derive(Debug)]
 pub struct Dir {
     path: PathBuf,
+    last: Option<LastEnd>,
     held: Arc<Mutex<Held>>,
 }
 
@@ -129,9 +136,10 @@ impl Dir {
             .with_context(|| format!("cannot resolve {}", path.display()))?;
         // Again, because the real path may be longer than what the user wrote.
         check_length(&path)?;
-        let held = Held::take(&path)?;
+        let (held, last) = Held::take(&path)?;
         Ok(Dir {
             path,
+            last,
             held: Arc::new(Mutex::new(held)),
         })
     }
@@ -139,6 +147,11 @@ impl Dir {
     /// The folder, absolute.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// How the last daemon here ended, if it left a trace.
+    pub fn last_end(&self) -> Option<&LastEnd> {
+        self.last.as_ref()
     }
 
     /// For who changes something in it later.
@@ -149,6 +162,15 @@ impl Dir {
     /// The socket of tasks and consoles.
     pub fn socket(&self) -> PathBuf {
         place::socket(&self.path)
+    }
+
+    /// A descriptor of what is locked: as long as some process has it, no other daemon comes in.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn lock(&self) -> io::Result<rustix::fd::OwnedFd> {
+        let held = self.held();
+        Ok(held.lock().try_clone_to_owned()?)
     }
 
     /// Listens on the socket: from now on tasks and consoles are heard.
@@ -188,6 +210,15 @@ impl Dir {
         Ok(())
     }
 
+    /// Leaves word for the next daemon here of how this one ends.
+    pub fn note_end(&self, text: &str) {
+        if self.held().is_in_place()
+            && let Err(error) = ended::note(&self.path, text)
+        {
+            log::warn!("cannot write how this daemon ended: {error}");
+        }
+    }
+
     fn held(&self) -> MutexGuard<'_, Held> {
         lock(&self.held)
     }
@@ -209,7 +240,7 @@ impl Drop for Dir {
 }
 
 impl Held {
-    fn take(path: &Path) -> anyhow::Result<Held> {
+    fn take(path: &Path) -> anyhow::Result<(Held, Option<LastEnd>)> {
         let end = Instant::now() + END_WAIT;
         let folder = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         let folder_locked = loop {
@@ -223,7 +254,7 @@ impl Held {
                 }
             }
         };
-        let pid = lock_pid_file(path, end)?;
+        let (pid, before) = lock_pid_file(path, end)?;
         let held = Held {
             path: path.to_owned(),
             folder,
@@ -242,7 +273,14 @@ impl Held {
         );
         remove(&place::socket(path))?;
         remove(&path.join(ADDRESS_FILE))?;
-        Ok(held)
+        Ok((held, ended::take(path, &before)))
+    }
+
+    fn lock(&self) -> BorrowedFd<'_> {
+        match self.folder_locked {
+            true => self.folder.as_fd(),
+            false => self.pid.as_fd(),
+        }
     }
 
     /// Whether the folder's name still stands for the folder that was taken.
@@ -410,8 +448,8 @@ fn try_lock(file: &File) -> io::Result<bool> {
 }
 
 /// Opens and locks the pid file; a daemon that ends removes it, so what was locked must still be
-/// what the name stands for.
-fn lock_pid_file(dir: &Path, end: Instant) -> anyhow::Result<File> {
+/// what the name stands for. Returns what was in it, too.
+fn lock_pid_file(dir: &Path, end: Instant) -> anyhow::Result<(File, String)> {
     let name = dir.join(PID_FILE);
     loop {
         let mut file = OpenOptions::new()
@@ -429,8 +467,9 @@ fn lock_pid_file(dir: &Path, end: Instant) -> anyhow::Result<File> {
         }
         let own = Identity::of(&file.metadata()?);
         if Identity::at(&name)? == Some(own) {
+            let before = read_pid(&file);
             write_pid(&mut file).with_context(|| format!("cannot write {}", name.display()))?;
-            return Ok(file);
+            return Ok((file, before));
         }
     }
 }
@@ -448,6 +487,8 @@ fn make_pid_file(dir: &Path) -> anyhow::Result<File> {
 
 fn write_pid(file: &mut File) -> io::Result<()> {
     file.set_len(0)?;
+    // What was in it was read: that moved on.
+    file.rewind()?;
     writeln!(file, "{}", std::process::id())
 }
 
@@ -457,7 +498,8 @@ fn read_pid(file: &File) -> String {
     text.trim().to_owned()
 }
 
-/// Another process has the folder: a daemon that runs, or one that ends in a moment.
+/// Another process has the folder: a daemon that runs, or one that ends in a moment, or the
+/// guardian of one that was killed.
 fn wait_for_other(dir: &Path, end: Instant) -> anyhow::Result<()> {
     if Instant::now() < end {
         thread::sleep(END_LOOK);

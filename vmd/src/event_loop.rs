@@ -15,6 +15,7 @@ use crate::{
     context::{Context, Source},
     coordinators::Coordinators,
     fault::{self, Strike},
+    guardian::Guardian,
     hello::Identity,
     images,
     jobs::{Jobs, Look},
@@ -100,6 +101,7 @@ pub struct EventLoop {
     daemon: Daemon,
     outbox: Outbox,
     lease: LeaseTimer,
+    guardian: Arc<Guardian>,
     waker: Arc<Waker>,
     /// Sockets of tasks and consoles that were made again.
     doors: (Sender<UnixListener>, Receiver<UnixListener>),
@@ -142,6 +144,7 @@ impl EventLoop {
             links: Links::new(parts.identity, parts.link_listener, &context)?,
             coordinators: Coordinators::new(Arc::clone(&waker))
                 .context("cannot look after coordinators")?,
+            guardian: Arc::clone(&parts.spawner.guardian),
             processes: Processes::new(parts.spawner, Arc::clone(&waker))
                 .context("cannot look after processes")?,
             waker,
@@ -171,11 +174,11 @@ impl EventLoop {
         }
     }
 
-    /// Works until the daemon ends.
+    /// Works until the daemon ends; returns why it did.
     ///
     /// # Errors
     /// Why the daemon had to end, if not in order.
-    pub fn run(mut self) -> anyhow::Result<()> {
+    pub fn run(mut self) -> anyhow::Result<String> {
         let result = self.work();
         self.processes.kill_all();
         log::info!("{}", self.turns);
@@ -185,7 +188,7 @@ impl EventLoop {
                 if self.daemon.agreement().state().halted() {
                     self.arrival.forget();
                 }
-                Ok(())
+                Ok(why)
             }
             Err(why) => Err(anyhow::anyhow!(why)),
         }
@@ -675,7 +678,7 @@ impl EventLoop {
                 fault::at("discard");
                 self.moves.forget(tid);
                 self.locals.discard(tid, context);
-                self.processes.discard(tid);
+                self.processes.discard(tid, context.now);
             }
             Output::PauseOutput(tid) => self.processes.pause(tid, true, context),
             Output::ResumeOutput(tid) => self.processes.pause(tid, false, context),
@@ -688,6 +691,7 @@ impl EventLoop {
                 .inbox
                 .extend(self.jobs.measure(question, self.processes.living())),
             Output::Lease(end) => {
+                self.guardian.note_lease(end);
                 if let Err(error) = self.lease.set(end) {
                     let why = format!("the lease's timer cannot be set: {error}");
                     self.ended = Some(Err(why));

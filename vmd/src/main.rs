@@ -11,6 +11,7 @@
 
 mod args;
 mod dir;
+mod ended;
 mod secret;
 
 mod address;
@@ -37,6 +38,7 @@ mod secure;
 mod sockets;
 
 mod consoles;
+mod guardian;
 mod launches;
 mod lease;
 mod lent;
@@ -77,6 +79,7 @@ use bucket::Pusher;
 use clap::Parser as _;
 use dir::Dir;
 use event_loop::{EventLoop, Parts};
+use guardian::Guardian;
 use hello::Identity;
 use inherited::Inherited;
 use join::{JOIN_TIME, Joiner};
@@ -89,7 +92,7 @@ use secure::Mode;
 use spawn::Spawner;
 use std::{
     env, ffi::OsString, fs::DirBuilder, io, net::IpAddr, os::unix::fs::DirBuilderExt as _,
-    path::PathBuf, process::ExitCode, thread, time::Duration,
+    path::PathBuf, process::ExitCode, sync::Arc, thread, time::Duration,
 };
 use vm_bucket::CREDENTIALS;
 use vm_machine::Outbox;
@@ -103,6 +106,7 @@ fn main() -> ExitCode {
         .or_else(bucket::run_if_asked)
         .or_else(coordinators::run_if_asked)
         .or_else(lease::run_if_asked)
+        .or_else(guardian::run_if_asked)
     {
         return match result {
             Ok(()) => ExitCode::SUCCESS,
@@ -143,12 +147,17 @@ fn serve(args: &Args, inherited: Inherited) -> anyhow::Result<()> {
     }
     let dir = Dir::take(&folder(args))?;
     let log = start_log(args, &dir)?;
-    let result = start(args, &dir).and_then(|event_loop| {
+    tell_last_end(args, &dir);
+    let guardian = Guardian::start(dir.path(), dir.lock()?).context("cannot start a guardian")?;
+    let result = start(args, &dir, &guardian).and_then(|event_loop| {
         if args.detached {
             inherited.close();
         }
-        event_loop.run()
+        let ended = event_loop.run();
+        note_end(args, &dir, &ended);
+        ended.map(drop)
     });
+    guardian.dismiss();
     if let Err(error) = &result
         && (args.detached || args.log_file.is_some())
     {
@@ -156,6 +165,27 @@ fn serve(args: &Args, inherited: Inherited) -> anyhow::Result<()> {
     }
     log.flush();
     result
+}
+
+/// Says how the last daemon in the folder ended, where this one is started and in its log.
+fn tell_last_end(args: &Args, dir: &Dir) {
+    if let Some(last) = dir.last_end() {
+        log::warn!("{last}");
+        if args.detached {
+            detach::note(&last.to_string());
+        } else if args.log_file.is_some() {
+            eprintln!("vmd: {last}");
+        }
+    }
+}
+
+/// Leaves word for the next daemon in the folder: of an end in order where a log stays, too.
+fn note_end(args: &Args, dir: &Dir, ended: &anyhow::Result<String>) {
+    match ended {
+        Err(error) => dir.note_end(&format!("ended by itself: {error:#}")),
+        Ok(why) if args.detached => dir.note_end(&format!("ended in order: {why}")),
+        Ok(_) => {}
+    }
 }
 
 /// The folder of checkpoints: the one given; or, where the user has chosen the daemon's folder, one in
@@ -238,7 +268,7 @@ fn secret(args: &Args, dir: &Dir) -> anyhow::Result<Secret> {
 }
 
 /// Founds or joins a machine, and opens the doors.
-fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
+fn start(args: &Args, dir: &Dir, guardian: &Arc<Guardian>) -> anyhow::Result<EventLoop> {
     let probe = Probe::start()?;
     let name = args::host_name(args)?;
     if args.join.is_none() && !args.found {
@@ -257,6 +287,7 @@ fn start(args: &Args, dir: &Dir) -> anyhow::Result<EventLoop> {
         path: ProgramPath::new(&args.path),
         hidden: args.store_bucket.is_some().then_some(CREDENTIALS),
         file_limit: sockets::raise_file_limit(),
+        guardian: Arc::clone(guardian),
     };
     let link_listener = address::listen(&args.listen)?;
     let listening = link_listener.local_addr()?;

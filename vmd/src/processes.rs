@@ -1,15 +1,18 @@
 //! The processes of this host's tasks: started, watched, heard, ended.
 //!
 //! A task's process is a child, watched by its pidfd. When it ends, the rest of its process group
-//! and session is killed, what it wrote is read to the end, and then the daemon is told. The daemon
-//! is also the subreaper of what tasks leave behind: such orphans become its children, are reaped
-//! here, and are killed at the latest when the daemon ends.
+//! is killed, what it wrote is read to the end, and then the daemon is told. The daemon is also the
+//! subreaper of what tasks leave behind: such orphans become its children and are reaped here. Those
+//! of the session of a task that has ended, and those that began with its token in their environment,
+//! are killed, and so are the orphans that these leave in turn. The others are killed at the latest
+//! when the daemon ends; if it is killed, by its guardian ([`crate::guardian`]).
 //!
 //! Processes are started by threads of their own ([`crate::launches`]).
 
 use crate::{
     context::{Context, Source},
     coordinators::Coordinators,
+    guardian::Guardian,
     launches::{Launch, Launches},
     lines::LineCutter,
     sockets::is_readable,
@@ -26,7 +29,7 @@ use rustix::{
 };
 use slab::Slab;
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     io,
     sync::Arc,
     thread,
@@ -45,6 +48,9 @@ use vm_wire::{
 const TERMINAL_TIME: Duration = Duration::from_millis(500);
 /// How long the end of the daemon waits for killed processes to be gone.
 const KILL_TIME: Duration = Duration::from_secs(2);
+/// How long after the end of a task's process it is looked for what that left: it appears one
+/// generation after the other, as each is killed.
+const LEAVING_TIME: Duration = Duration::from_secs(1);
 /// The exit code of a process that is no child cannot be known.
 const UNKNOWN_CODE: i32 = 255;
 /// Children that are waited for in one turn.
@@ -55,6 +61,8 @@ const SHARES: usize = 64;
 #[derive(Debug)]
 struct Process {
     pid: Pid,
+    /// See [`Started::token`].
+    token: Option<u64>,
     /// Whether it is our child.
     child: bool,
     pidfd: usize,
@@ -72,6 +80,19 @@ pub struct Processes {
     tids: HashMap<Pid, Tid>,
     /// Ended processes whose terminals are awaited.
     lingering: BTreeSet<(Time, Tid)>,
+    guardian: Arc<Guardian>,
+    /// Ended processes whose descendants are to end, the oldest first.
+    leaving: VecDeque<Leaving>,
+    /// Whether orphans may have come since the last look at them.
+    sweep_due: bool,
+}
+
+/// What the descendants of a task's process have of it.
+#[derive(Debug)]
+struct Leaving {
+    until: Time,
+    session: Pid,
+    token: Option<u64>,
 }
 
 impl Processes {
@@ -90,6 +111,9 @@ impl Processes {
             set => set?,
         }
         Ok(Processes {
+            guardian: Arc::clone(&spawner.guardian),
+            leaving: VecDeque::new(),
+            sweep_due: false,
             launches: Launches::new(spawner, waker)?,
             streams: Slab::new(),
             tasks: BTreeMap::new(),
@@ -130,6 +154,7 @@ impl Processes {
             let pid = started.pid;
             if launch.unwanted {
                 kill_group(pid, Signal::KILL);
+                self.leave(pid, started.token, context.now);
                 return Ok(pid);
             }
             self.watch(
@@ -194,6 +219,7 @@ impl Processes {
         }
         let mut process = Process {
             pid,
+            token: started.token,
             child: true,
             pidfd: 0,
             outputs: Vec::new(),
@@ -209,6 +235,7 @@ impl Processes {
                     kill_group(pid, Signal::KILL);
                     let _ = rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
                     self.launches.waited(pid);
+                    self.leave(pid, started.token, context.now);
                     for place in places {
                         self.streams.remove(place);
                     }
@@ -277,7 +304,7 @@ impl Processes {
     }
 
     /// Ends the process of a task that is another host's, and forgets it.
-    pub fn discard(&mut self, tid: Tid) {
+    pub fn discard(&mut self, tid: Tid, now: Time) {
         self.launches.kill(tid);
         self.launches.discard(tid);
         let Some(process) = self.tasks.remove(&tid) else {
@@ -287,7 +314,9 @@ impl Processes {
         self.lingering.retain(|(_, lingering)| *lingering != tid);
         if process.ended.is_none() {
             kill_group(process.pid, Signal::KILL);
-            self.kill_session(process.pid);
+            if process.child {
+                self.leave(process.pid, process.token, now);
+            }
             self.streams.remove(process.pidfd);
         }
         let input = process
@@ -329,6 +358,7 @@ impl Processes {
             Ok((pid, pidfd)) => {
                 let process = Process {
                     pid,
+                    token: None,
                     child: false,
                     pidfd,
                     outputs: Vec::new(),
@@ -388,6 +418,12 @@ impl Processes {
     /// were stopped or go on. Returns whether there may be more that have ended: many may at once, and
     /// turns stay short.
     pub fn reap_some(&mut self, coordinators: &mut Coordinators, context: &mut Context) -> bool {
+        let more = self.wait_some(coordinators, context);
+        self.sweep(context.now);
+        more
+    }
+
+    fn wait_some(&mut self, coordinators: &mut Coordinators, context: &mut Context) -> bool {
         while let Some((pid, stopped)) = spawn::take_stopped() {
             if let Some(tid) = self.tids.get(&pid) {
                 context.inbox.push_back(Input::Stopped(*tid, stopped));
@@ -408,10 +444,13 @@ impl Processes {
                     self.launches.waited(pid);
                     context.helpers.waited(pid);
                     coordinators.waited(pid);
+                    // What it has started is ours now.
+                    self.sweep_due = true;
                     let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
                     let waited = rustix::process::waitid(WaitId::Pid(pid), flags);
                     if let Ok(Some(status)) = &waited {
                         context.strangers.push((pid, exit_status(status)));
+                        self.guardian.ended(pid);
                     }
                     waited.is_ok()
                 }
@@ -455,8 +494,9 @@ impl Processes {
         self.tids.remove(&process.pid);
         self.streams.remove(process.pidfd);
         let (pid, child, outputs) = (process.pid, process.child, process.outputs.clone());
+        let token = process.token;
         if child {
-            self.kill_session(pid);
+            self.leave(pid, token, context.now);
         }
         for place in outputs {
             let stream = &mut self.streams[place];
@@ -481,21 +521,51 @@ impl Processes {
         true
     }
 
-    /// Kills the orphans of a session whose leader has ended.
-    fn kill_session(&self, leader: Pid) {
+    /// The process of a task has ended, or was killed: its descendants are to end, too.
+    fn leave(&mut self, session: Pid, token: Option<u64>, now: Time) {
+        self.leaving.push_back(Leaving {
+            until: now + LEAVING_TIME,
+            session,
+            token,
+        });
+        self.sweep_due = true;
+    }
+
+    /// Kills orphans that belong to tasks which have ended.
+    fn sweep(&mut self, now: Time) {
+        if !std::mem::take(&mut self.sweep_due) || self.leaving.is_empty() {
+            return;
+        }
         for orphan in self.orphans() {
-            if usage::session(orphan) == Some(leader) {
+            let session = usage::session(orphan);
+            // The number may be that of a later process.
+            if session.is_some_and(|session| self.tids.contains_key(&session)) {
+                continue;
+            }
+            let has_token = |leaving: &Leaving| leaving.token.is_some();
+            let token = match self.leaving.iter().any(has_token) {
+                true => usage::token(orphan),
+                false => None,
+            };
+            let of = |leaving: &Leaving| {
+                session == Some(leaving.session) || token.is_some() && token == leaving.token
+            };
+            if self.leaving.iter().any(of) {
                 // It may have ended meanwhile.
                 let _ = rustix::process::kill_process(orphan, Signal::KILL);
             }
+        }
+        while let Some(first) = self.leaving.pop_front_if(|first| first.until <= now) {
+            self.guardian.remove(first.session);
         }
     }
 
     /// Our children that are no task's process: what tasks left behind.
     fn orphans(&self) -> Vec<Pid> {
+        let guardian = self.guardian.process();
         starter::all_children()
             .into_iter()
-            .filter(|pid| !self.tids.contains_key(pid))
+            .filter(|pid| !self.tids.contains_key(pid) && guardian != Some(*pid))
             .collect()
     }
 
@@ -538,11 +608,23 @@ impl Processes {
 
     /// When something is due.
     pub fn deadline(&self) -> Option<Time> {
-        self.lingering.first().map(|(time, _)| *time)
+        let terminal = self.lingering.first().map(|(time, _)| *time);
+        let leaving = self.leaving.front().map(|first| first.until);
+        terminal.into_iter().chain(leaving).min()
     }
 
-    /// Gives up on terminals that others hold open.
+    /// Gives up on terminals that others hold open, and looks for the last time for what ended
+    /// tasks left.
     pub fn tick(&mut self, context: &mut Context) {
+        self.guardian.look();
+        if self
+            .leaving
+            .front()
+            .is_some_and(|it| it.until <= context.now)
+        {
+            self.sweep_due = true;
+            self.sweep(context.now);
+        }
         while let Some(&(time, tid)) = self.lingering.first()
             && time <= context.now
         {
@@ -667,7 +749,11 @@ impl Processes {
         self.tids.clear();
         let pause = Duration::from_millis(1);
         for _ in 0..KILL_TIME.as_millis() {
-            for pid in self.orphans() {
+            let orphans = self.orphans();
+            if orphans.is_empty() {
+                self.guardian.dismiss();
+            }
+            for pid in orphans {
                 kill_group(pid, Signal::KILL);
                 // It may be no leader of a group, or be gone.
                 let _ = rustix::process::kill_process(pid, Signal::KILL);

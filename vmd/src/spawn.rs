@@ -6,6 +6,7 @@
 //! calls only, and two calls of the C library that rustix does not have.
 
 use crate::{
+    guardian::Guardian,
     portable::{self, ENV_PROGRAMS},
     program::ProgramPath,
     spare::{self, Digits},
@@ -22,6 +23,7 @@ use std::{
     os::unix::process::CommandExt,
     path::PathBuf,
     process::{Command, Stdio},
+    sync::Arc,
 };
 use vm_machine::LaunchSpec;
 use vm_wire::{
@@ -43,6 +45,8 @@ pub struct Spawner {
     pub file_limit: Rlimit,
     /// Variables of the daemon's environment that tasks do not get, unless who starts them says so.
     pub hidden: Option<[&'static str; 3]>,
+    /// Ends what is left of tasks when the daemon is killed.
+    pub guardian: Arc<Guardian>,
 }
 
 /// A process that was started.
@@ -50,6 +54,8 @@ pub struct Spawner {
 pub struct Started {
     /// Its number, of its session and process group too.
     pub pid: Pid,
+    /// What it has in its environment, and what it starts inherits; not if it is brought back.
+    pub token: Option<u64>,
     /// Becomes readable when it ends.
     pub pidfd: OwnedFd,
     /// Our ends of its standard streams.
@@ -103,7 +109,7 @@ impl Spawner {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let handed = handed.each_ref().map(|fd| fd.as_raw_fd());
-        self.run(command, None, Some(handed))
+        self.run(command, None, Some(handed), None)
     }
 
     fn start(&self, spec: &LaunchSpec) -> io::Result<Started> {
@@ -137,7 +143,7 @@ impl Spawner {
         if terminal.is_none() {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        self.run(command, terminal, None)
+        self.run(command, terminal, None, Some(spec.token))
     }
 
     /// Starts a process that dies with this daemon.
@@ -146,6 +152,7 @@ impl Spawner {
         mut command: Command,
         terminal: Option<OwnedFd>,
         handed: Option<[RawFd; 3]>,
+        token: Option<u64>,
     ) -> io::Result<Started> {
         let daemon = rustix::process::getpid();
         let (file_limit, has_terminal) = (self.file_limit, terminal.is_some());
@@ -167,6 +174,7 @@ impl Spawner {
         }
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
+        self.guardian.add(pid, token);
         let streams = match terminal {
             Some(terminal) => Ok(Streams::Terminal(terminal)),
             None => pipes(&mut child),
@@ -179,6 +187,7 @@ impl Spawner {
         match (streams, open) {
             (Ok(streams), Ok(pidfd)) => Ok(Started {
                 pid,
+                token,
                 pidfd,
                 streams,
             }),
@@ -186,6 +195,7 @@ impl Spawner {
                 // Nobody could watch it.
                 child.kill()?;
                 child.wait()?;
+                self.guardian.remove(pid);
                 Err(error)
             }
         }

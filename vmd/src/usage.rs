@@ -1,8 +1,54 @@
-//! What the system says of processes in /proc: what tasks use, whose session a process is in.
+//! What the system says of processes in /proc: what tasks use, whose session a process is in, and
+//! with which task's token it began.
 
 use rustix::process::Pid;
 use std::{fs, str::FromStr};
-use vm_wire::{Tid, peer::UsageRow};
+use vm_wire::{Tid, peer::UsageRow, task::ENV_TOKEN};
+
+/// A living process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: Pid,
+    /// Who waits for it; nobody of this namespace, perhaps.
+    pub parent: Option<Pid>,
+    /// See [`session`].
+    pub session: Option<Pid>,
+}
+
+/// All processes that have not ended, as far as they could be read.
+pub fn all() -> Vec<Process> {
+    let folders = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = folders.filter_map(|folder| folder.file_name().to_str()?.parse().ok());
+    numbers
+        .filter_map(Pid::from_raw)
+        .filter_map(living)
+        .collect()
+}
+
+fn living(pid: Pid) -> Option<Process> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split_ascii_whitespace();
+    // Nobody has waited for the others yet.
+    let lives = !matches!(fields.next()?, "Z" | "X");
+    let parent = Pid::from_raw(fields.next()?.parse().ok()?);
+    let session = Pid::from_raw(fields.nth(1)?.parse().ok()?);
+    lives.then_some(Process {
+        pid,
+        parent,
+        session,
+    })
+}
+
+/// The token of a task in the environment that a process began with.
+pub fn token(pid: Pid) -> Option<u64> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mut variables = environment.split(|byte| *byte == 0);
+    let value =
+        variables.find_map(|it| it.strip_prefix(ENV_TOKEN.as_bytes())?.strip_prefix(b"="))?;
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
 
 /// One row per process that is still there.
 pub fn measure(tasks: &[(Tid, u32)]) -> Vec<UsageRow> {
@@ -94,6 +140,23 @@ mod tests {
         assert_eq!(session(Pid::from_child(&child)), session(me));
         child.kill().and_then(|()| child.wait()).expect("it ends");
         assert_eq!(session(Pid::from_child(&child)), None);
+    }
+
+    #[test]
+    fn a_child_is_found_with_its_parent_and_the_token_of_its_environment() {
+        let me = rustix::process::getpid();
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .env(ENV_TOKEN, "77")
+            .spawn()
+            .expect("cat runs");
+        let pid = Pid::from_child(&child);
+        let found = all().into_iter().find(|process| process.pid == pid);
+        let found = found.expect("it lives");
+        assert_eq!((found.parent, found.session), (Some(me), session(me)));
+        assert_eq!(token(pid), Some(77));
+        child.kill().and_then(|()| child.wait()).expect("it ends");
+        assert!(living(pid).is_none() && token(pid).is_none());
     }
 
     #[test]

@@ -2,116 +2,24 @@
 
 mod common;
 
-use common::{Daemon, send, wait_for};
+use common::{
+    Daemon,
+    console::{Console, is_alive, spawn, wait_pid},
+    send, wait_for,
+};
 use std::{
     fs,
     io::{Read, Write as _},
-    os::unix::{fs::PermissionsExt as _, net::UnixStream},
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Child, Command, Stdio},
 };
 use vm_wire::{
-    FrameReader, Message, Op, Tid,
+    Message,
     agreed::ExitStatus,
-    console::{Answer, Input, Output, Request, RunEnd, RunSignal, WindowSize},
+    console::{Answer, Request, RunSignal, WindowSize},
     task::{FailKind, Place, Spawn},
-    version::Offer,
 };
-
-/// A console with one run.
-struct Console {
-    stream: UnixStream,
-    reader: FrameReader,
-    asked: u64,
-}
-
-impl Console {
-    fn connect(daemon: &Daemon) -> Console {
-        let mut console = Console {
-            stream: daemon.connect(),
-            reader: FrameReader::new(),
-            asked: 0,
-        };
-        console.ask(&Request::Version(Offer::OURS));
-        console
-    }
-
-    fn frame(&mut self) -> vm_wire::Frame {
-        loop {
-            if let Some(frame) = self.reader.next_frame().expect("good frames") {
-                return frame;
-            }
-            let mut bytes = [0; 4096];
-            let count = self.stream.read(&mut bytes).expect("the daemon answers");
-            assert!(count > 0, "the daemon closed the connection");
-            self.reader.push(&bytes[..count]);
-        }
-    }
-
-    fn ask(&mut self, request: &Request) -> Answer {
-        self.asked += 1;
-        send(&mut self.stream, &request.frame().asked(self.asked)).expect("sent");
-        let frame = self.frame();
-        assert_eq!(frame.header.op, Op::ConsoleAnswer);
-        Answer::read(&frame).expect("an answer")
-    }
-
-    fn run(&mut self, script: &str, terminal: Option<WindowSize>) -> Tid {
-        let spawn = spawn("/bin/sh", &["-c", script]);
-        match self.ask(&Request::Run { spawn, terminal }) {
-            Answer::Started(tids) => tids[0],
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn type_in(&mut self, bytes: &[u8]) {
-        let bytes = bytes.to_vec().into();
-        send(&mut self.stream, &Input { bytes }.frame()).expect("sent");
-    }
-
-    /// Reads until there is an end; what was written to 1 and 2 before it.
-    fn finish(&mut self) -> (ExitStatus, Vec<u8>, Vec<u8>) {
-        let mut written = [Vec::new(), Vec::new()];
-        loop {
-            let frame = self.frame();
-            match frame.header.op {
-                Op::Output => {
-                    let output = Output::read(&frame).expect("output");
-                    assert_eq!(output.dropped, 0);
-                    written[usize::from(output.stream) - 1].extend_from_slice(&output.bytes);
-                }
-                Op::RunEnd => {
-                    let [out, err] = written;
-                    let end = RunEnd::read(&frame).expect("an end");
-                    return (end.status.expect("it has ended"), out, err);
-                }
-                op => panic!("{op:?}"),
-            }
-        }
-    }
-
-    /// Reads output until it contains `text`.
-    fn wait_output(&mut self, text: &str) {
-        let mut seen = Vec::new();
-        while !String::from_utf8_lossy(&seen).contains(text) {
-            let frame = self.frame();
-            assert_eq!(frame.header.op, Op::Output, "before '{text}'");
-            let output = Output::read(&frame).expect("output");
-            seen.extend_from_slice(&output.bytes);
-        }
-    }
-}
-
-fn spawn(program: &str, args: &[&str]) -> Spawn {
-    Spawn {
-        program: program.to_owned(),
-        args: args.iter().map(|word| (*word).to_owned()).collect(),
-        env: Vec::new(),
-        dir: None,
-        count: 1,
-        place: Place::Any,
-    }
-}
 
 /// A process that holds a lease on a file: until its standard input ends, who executes the file waits.
 struct Holder(Child);
@@ -141,7 +49,7 @@ impl Drop for Holder {
     }
 }
 
-/// Children of a daemon that are still its own program.
+/// Children of a daemon that are still its own program, apart from its guardian.
 fn beginning(daemon: &Daemon) -> Option<u32> {
     let proc = format!("/proc/{}", daemon.process.id());
     let exe = |pid: &str| fs::read_link(format!("/proc/{pid}/exe")).ok();
@@ -150,7 +58,12 @@ fn beginning(daemon: &Daemon) -> Option<u32> {
     threads.into_iter().find_map(|thread| {
         let children = fs::read_to_string(thread.ok()?.path().join("children")).ok()?;
         let mut children = children.split_whitespace();
-        children.find(|pid| exe(pid) == own)?.parse().ok()
+        let guards = |pid: &&str| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+            name.is_ok_and(|name| name.trim() == "vm-guardian")
+        };
+        let is_new = |pid: &&str| exe(pid) == own && !guards(pid);
+        children.find(is_new)?.parse().ok()
     })
 }
 
@@ -204,23 +117,6 @@ fn a_daemon_goes_on_while_a_program_takes_long_to_begin() {
     assert!(matches!(answer, Answer::Started(_)), "{answer:?}");
     let (status, out, _) = slow.finish();
     assert_eq!((status, &out[..]), (ExitStatus::Code(0), &b"began\n"[..]));
-}
-
-fn is_alive(pid: u32) -> bool {
-    match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        // A zombie is dead, whoever has to wait for it.
-        Ok(stat) => !stat
-            .rsplit(") ")
-            .next()
-            .is_some_and(|rest| rest.starts_with('Z')),
-        Err(_) => false,
-    }
-}
-
-fn wait_pid(file: &Path) -> u32 {
-    wait_for("a process id", || {
-        fs::read_to_string(file).ok()?.trim().parse().ok()
-    })
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub fn words(pid: i32) -> impl Iterator<Item = String> {
     words.into_iter()
 }
 
-/// All children of a process, whichever of its threads made them.
+/// All children of a process, whichever of its threads made them, apart from a daemon's guardian.
 pub fn children(pid: i32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
     let lists = threads.flatten().flatten().map(|thread| {
@@ -30,7 +30,9 @@ pub fn children(pid: i32) -> Vec<i32> {
     });
     let lists: String = lists.collect();
     let pids = lists.split_whitespace().map(|pid| pid.parse());
-    pids.map(|pid| pid.expect("a number")).collect()
+    let pids = pids.map(|pid| pid.expect("a number"));
+    let guards = |pid: i32| words(pid).nth(1).is_some_and(|word| word == "guardian");
+    pids.filter(|pid| !guards(*pid)).collect()
 }
 
 /// Whether a process runs: one that waits to be reaped does not.

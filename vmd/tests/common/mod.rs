@@ -2,6 +2,8 @@
 
 #![allow(dead_code, missing_docs)] // Each test uses its part of this.
 
+pub mod console;
+
 use std::{
     fs,
     io::{self, BufRead, BufReader, Read, Write},
@@ -67,8 +69,15 @@ impl Daemon {
     }
 
     pub fn start_with(temp: TempDir, change: impl FnOnce(&mut Command)) -> Daemon {
-        let mut command = Daemon::command(&temp.path().join("vm"));
-        change(&mut command);
+        Daemon::start_as(temp, |mut command| {
+            change(&mut command);
+            command
+        })
+    }
+
+    /// A daemon that another command becomes.
+    pub fn start_as(temp: TempDir, change: impl FnOnce(Command) -> Command) -> Daemon {
+        let mut command = change(Daemon::command(&temp.path().join("vm")));
         let mut process = command.stderr(Stdio::piped()).spawn().expect("vmd starts");
         let stderr = process.stderr.take().expect("piped");
         let (lines, log) = mpsc::channel();

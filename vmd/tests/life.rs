@@ -1,0 +1,368 @@
+//! The life of a daemon: what ends it, what does not, what it leaves, and what the next one says.
+
+mod common;
+
+use common::{
+    Daemon, ask,
+    console::{Console, is_alive, spawn, wait_pid},
+    wait_for,
+};
+use std::{
+    fs::{self, File},
+    io::{BufRead as _, BufReader, Read as _},
+    os::unix::{fs::DirBuilderExt as _, net::UnixStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+use vm_wire::{
+    HostId,
+    agreed::ExitStatus,
+    console::{Answer, Request},
+    place,
+    task::{Place, Spawn},
+    version::Offer,
+};
+
+/// Has a shell run with its own words as arguments, in the place of a program.
+fn shell(program: &Command, script: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]);
+    command.arg(program.get_program()).args(program.get_args());
+    command.env_remove("VM_SECRET").stdin(Stdio::null());
+    command
+}
+
+fn answers(dir: &Path) -> bool {
+    let stream = UnixStream::connect(place::socket(dir));
+    stream.is_ok_and(|mut stream| {
+        ask(&mut stream, &Request::Version(Offer::OURS));
+        true
+    })
+}
+
+fn kill(signal: &str, pid: u32) {
+    let words = [format!("-{signal}"), pid.to_string()];
+    let status = Command::new("kill").args(words).status();
+    assert!(status.expect("kill runs").success());
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let list = list.unwrap_or_default();
+    let numbers = list.split_whitespace().map(|word| word.parse());
+    numbers.map(|number| number.expect("a number")).collect()
+}
+
+/// A script that writes the number of its own process into a file and goes on for long.
+fn sleeper(file: &Path) -> String {
+    format!("echo $$ > {}; exec sleep 1000", file.display())
+}
+
+/// A program of which one child stays in its session, one has a session of its own, and one has that
+/// and is nobody's child but the daemon's. Returns the program, and where the numbers will be.
+fn family(daemon: &Daemon) -> (String, [PathBuf; 3]) {
+    let files = [1, 2, 3].map(|number| daemon.temp.path().join(format!("pid{number}")));
+    let [own, session, orphan] = files.each_ref().map(|file| sleeper(file));
+    let script = format!(
+        "set -m; (set +m; sh -c '{own}' & wait) &
+         setsid sh -c '{session}' &
+         (setsid sh -c '{orphan}' &) ;"
+    );
+    (script, files)
+}
+
+#[test]
+fn a_killed_daemon_takes_along_all_that_its_tasks_started() {
+    let mut daemon = Daemon::start();
+    let (script, files) = family(&daemon);
+    let mut console = Console::connect(&daemon);
+    console.run(&format!("{script} exec sleep 1000"), None);
+    let pids = files.each_ref().map(|file| wait_pid(file));
+    daemon.signal("KILL");
+    daemon.wait_end();
+    wait_for("their end", || {
+        (!pids.iter().any(|pid| is_alive(*pid))).then_some(())
+    });
+    // The next one begins after that, and says so.
+    let temp = std::mem::replace(&mut daemon.temp, tempfile::tempdir().expect("a folder"));
+    let next = Daemon::start_in(temp);
+    next.wait_log("was killed by a signal, or crashed");
+}
+
+#[test]
+fn a_task_that_ends_takes_along_all_that_it_started() {
+    let daemon = Daemon::start();
+    let (script, files) = family(&daemon);
+    let mut console = Console::connect(&daemon);
+    let go = daemon.temp.path().join("go");
+    console.run(
+        &format!(
+            "{script} until test -e {}; do sleep 0.01; done",
+            go.display()
+        ),
+        None,
+    );
+    let pids = files.each_ref().map(|file| wait_pid(file));
+    File::create(&go).expect("a file");
+    assert_eq!(console.finish().0, ExitStatus::Code(0));
+    wait_for("their end", || {
+        (!pids.iter().any(|pid| is_alive(*pid))).then_some(())
+    });
+    assert!(answers(&daemon.dir()));
+}
+
+#[test]
+fn a_guardian_that_was_killed_is_replaced() {
+    let mut daemon = Daemon::start();
+    let guardian = |before: Option<u32>| {
+        wait_for("a guardian", || {
+            let named = |pid: &u32| {
+                let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+                name.is_ok_and(|name| name.trim() == "vm-guardian")
+            };
+            let mut children = children(daemon.process.id()).into_iter();
+            children.find(|pid| Some(*pid) != before && named(pid))
+        })
+    };
+    let first = guardian(None);
+    kill("KILL", first);
+    let file = daemon.temp.path().join("pid");
+    let mut console = Console::connect(&daemon);
+    console.run(&format!("sh -c '{}' & wait", sleeper(&file)), None);
+    let pid = wait_pid(&file);
+    assert_ne!(guardian(Some(first)), first);
+    daemon.signal("KILL");
+    daemon.wait_end();
+    wait_for("its end", || (!is_alive(pid)).then_some(()));
+}
+
+/// A daemon that is process 1 of a namespace of processes.
+struct Contained {
+    /// The command that made the namespace: it ends with it.
+    unshare: Child,
+    temp: tempfile::TempDir,
+}
+
+impl Contained {
+    fn join(founder: &Daemon) -> Contained {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let dir = temp.path().join("vm");
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--fork", "--pid", "--mount-proc", "--kill-child"]);
+        unshare.arg(env!("CARGO_BIN_EXE_vmd"));
+        unshare
+            .args(["--listen", "127.0.0.1:0", "--name", "inner", "--dir"])
+            .arg(&dir);
+        unshare.args(["--join", &founder.address().expect("listening")]);
+        unshare
+            .arg("--secret-file")
+            .arg(founder.dir().join(place::SECRET_FILE));
+        let unshare = unshare.stdin(Stdio::null()).spawn().expect("unshare runs");
+        let contained = Contained { unshare, temp };
+        wait_for("a daemon in a namespace", || {
+            UnixStream::connect(place::socket(&dir)).ok()
+        });
+        contained
+    }
+
+    /// Process 1, and the daemon, by their numbers here.
+    fn processes(&self) -> (u32, u32) {
+        let first = children(self.unshare.id())[0];
+        (first, children(first)[0])
+    }
+
+    fn wait_end(&mut self) -> Option<i32> {
+        let unshare = &mut self.unshare;
+        let end = wait_for("the end of the namespace", || {
+            unshare.try_wait().expect("it is our child")
+        });
+        end.code()
+    }
+}
+
+impl Drop for Contained {
+    fn drop(&mut self) {
+        let _ = self.unshare.kill();
+        let _ = self.unshare.wait();
+    }
+}
+
+#[test]
+fn the_lease_ends_a_daemon_that_is_process_1_of_its_namespace() {
+    let founder = Daemon::start();
+    let mut contained = Contained::join(&founder);
+    let mut console = Console::connect(&founder);
+    let mark = contained.temp.path().join("alive");
+    // Its numbers are the namespace's: what it writes shows that it lives.
+    let script = format!("while :; do echo >> {}; sleep 0.01; done", mark.display());
+    let spawn = Spawn {
+        place: Place::Host("inner".to_owned()),
+        ..spawn("/bin/sh", &["-c", &script])
+    };
+    let answer = console.ask(&Request::Spawn(spawn));
+    assert!(!matches!(answer, Answer::Failed(_)), "{answer:?}");
+    let size = || fs::metadata(&mark).map_or(0, |found| found.len());
+    wait_for("the task", || (size() > 0).then_some(()));
+    let (first, daemon) = contained.processes();
+    kill("STOP", daemon);
+    assert_eq!(contained.wait_end(), Some(128 + 9));
+    assert!(!is_alive(first) && !is_alive(daemon));
+    let last = size();
+    founder.wait_log("lost");
+    assert_eq!(size(), last, "the task outlived the lease");
+}
+
+#[test]
+fn process_1_passes_signals_on_and_ends_as_the_daemon_did() {
+    let founder = Daemon::start();
+    let mut contained = Contained::join(&founder);
+    let (first, _) = contained.processes();
+    kill("TERM", first);
+    assert_eq!(contained.wait_end(), Some(0));
+    assert!(!place::socket(&contained.temp.path().join("vm")).exists());
+}
+
+#[test]
+fn a_stopped_daemon_that_its_lease_ended_is_named_by_the_next_one() {
+    let founder = Daemon::start();
+    let mut joined = founder.start_joined("second", |_| ());
+    // What runs shows that it has a lease.
+    let mut console = Console::connect(&joined);
+    console.run("exit 0", None);
+    assert_eq!(console.finish().0, ExitStatus::Code(0));
+    joined.signal("STOP");
+    joined.wait_end();
+    let temp = std::mem::replace(&mut joined.temp, tempfile::tempdir().expect("a folder"));
+    let next = Daemon::start_with(temp, |command| {
+        command.args(["--name", "lone", "--found"]);
+    });
+    next.wait_log("at the end of its lease");
+}
+
+#[test]
+fn signals_that_mean_nothing_are_logged_and_end_nothing() {
+    let mut daemon = Daemon::start();
+    for signal in ["ALRM", "VTALRM", "PROF", "IO", "XFSZ", "40"] {
+        daemon.signal(signal);
+        daemon.wait_log("which means nothing here");
+    }
+    assert!(answers(&daemon.dir()));
+    daemon.signal("TERM");
+    assert!(daemon.wait_end().success());
+}
+
+#[test]
+fn warnings_of_batch_systems_take_the_host_out_in_order() {
+    for signal in ["XCPU", "USR1", "USR2", "PWR", "QUIT"] {
+        let mut daemon = Daemon::start();
+        daemon.signal(signal);
+        daemon.wait_log(&format!("SIG{signal} came"));
+        assert!(daemon.wait_end().success(), "{signal}");
+        assert!(!place::socket(&daemon.dir()).exists());
+    }
+}
+
+#[test]
+fn signals_at_one_time_count_as_one() {
+    let mut daemon = Daemon::start();
+    let mut console = Console::connect(&daemon);
+    // It takes its time to end when its host leaves.
+    console.run(
+        "trap 'sleep 0.3; exit 5' TERM; echo ready; sleep 1000 & wait",
+        None,
+    );
+    console.wait_output("ready");
+    let pid = daemon.process.id();
+    let kills = format!("kill -TERM {pid}; kill -INT {pid}; kill -TERM {pid}; kill -HUP {pid}");
+    let sent = Command::new("sh").args(["-c", &kills]).status();
+    assert!(sent.expect("sh runs").success());
+    assert_eq!(console.finish().0, ExitStatus::Code(5));
+    assert!(daemon.wait_end().success());
+    assert_eq!(daemon.count_log("at once"), 0);
+}
+
+#[test]
+fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
+    let temp = tempfile::tempdir().expect("a temporary folder");
+    let mut daemon = Daemon::start_as(temp, |program| shell(&program, r#"trap '' HUP; exec "$@""#));
+    daemon.signal("HUP");
+    daemon.signal("ALRM");
+    daemon.wait_log("SIGALRM came");
+    assert!(answers(&daemon.dir()));
+    daemon.signal("TERM");
+    assert!(daemon.wait_end().success());
+}
+
+#[test]
+fn a_daemon_in_the_background_keeps_nothing_that_its_command_had_open() {
+    let temp = tempfile::tempdir().expect("a temporary folder");
+    let dir = temp.path().join("vm");
+    let mut program = Daemon::command(&dir);
+    program.arg("--detach");
+    // The output is a pipe under another number: its end is the end of all that have it.
+    let mut command = shell(&program, r#"exec 7>&1 "$@""#);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = command.spawn().expect("sh runs");
+    let mut output = command.stdout.take().expect("a pipe");
+    let pid = || wait_pid(&dir.join("pid"));
+    let guard = Killed(pid());
+    assert_eq!(output.read(&mut [0]).expect("the end"), 0);
+    assert!(command.wait().expect("our child").success());
+    assert!(answers(&dir), "the daemon runs");
+    drop(guard);
+    // How it ended is told on the terminal of the next one.
+    let mut program = Daemon::command(&dir);
+    let next = program.arg("--detach").stderr(Stdio::piped()).spawn();
+    let mut next = next.expect("vmd runs");
+    let said = BufReader::new(next.stderr.take().expect("piped")).lines();
+    let said: Vec<String> = said.map_while(Result::ok).collect();
+    assert!(next.wait().expect("our child").success());
+    let _guard = Killed(pid());
+    assert!(
+        said.iter()
+            .any(|line| line.contains("was killed by a signal")),
+        "{said:?}"
+    );
+}
+
+/// A daemon in the background, killed at the end of the test.
+struct Killed(u32);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        kill("KILL", self.0);
+        wait_for("the daemon's end", || (!is_alive(self.0)).then_some(()));
+    }
+}
+
+#[test]
+fn a_daemon_makes_its_socket_again_and_leaves_another_ones_alone() {
+    let mut first = Daemon::start();
+    fs::remove_file(place::socket(&first.dir())).expect("it was there");
+    first.wait_log("it is made again");
+    wait_for("a socket", || answers(&first.dir()).then_some(()));
+    // The pid file is gone: that lets nobody in.
+    fs::remove_file(first.dir().join("pid")).expect("it was there");
+    let output = Daemon::command(&first.dir()).output().expect("vmd runs");
+    assert_eq!(output.status.code(), Some(1));
+    // Another daemon in a folder that was removed and made again.
+    let other = first.temp.path().join("other");
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&other)
+        .expect("a folder");
+    let (cwd, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
+    rustix::fs::renameat_with(cwd, &other, cwd, first.dir(), flags).expect("exchanged");
+    let temp = tempfile::TempDir::new().expect("a folder");
+    let temp = std::mem::replace(&mut first.temp, temp);
+    let second = Daemon::start_in(temp);
+    first.wait_log("is not the folder any more");
+    first.signal("TERM");
+    assert!(first.wait_end().success());
+    assert!(answers(&second.dir()) && second.dir().join("pid").exists());
+    let mut console = second.connect();
+    match ask(&mut console, &Request::Version(Offer::OURS)) {
+        vm_wire::console::Answer::Version { host, .. } => assert_eq!(host, HostId::FOUNDER),
+        other => panic!("{other:?}"),
+    }
+}
