@@ -529,6 +529,9 @@ impl EventLoop {
                     self.moves.copy(tid, way, locals, processes, context);
                 }
             }
+            Output::Hold(tid) => {
+                self.moves.hold(tid, &mut self.locals, &mut self.processes);
+            }
             Output::Freeze(tid, way) => {
                 let (locals, processes) = (&mut self.locals, &mut self.processes);
                 self.moves.freeze(tid, way, locals, processes, context);

@@ -338,6 +338,18 @@ impl Moves {
         self.images.remove(&tid);
     }
 
+    /// A portable task is to come to a safe point and to stand there.
+    pub fn hold(&self, tid: Tid, locals: &mut Locals, processes: &mut Processes) {
+        // If it cannot be told it has ended, or comes to no safe point.
+        if locals
+            .interrupts
+            .order(tid, Order::Hold, None, None)
+            .is_ok()
+        {
+            processes.nudge(tid, NUDGE);
+        }
+    }
+
     fn order(
         &self,
         tid: Tid,
@@ -600,6 +612,7 @@ impl Moves {
             Report::Back { .. } => "report.back",
             Report::Writes => "report.writes",
             Report::Portable => "report.portable",
+            Report::Held => "report.held",
         };
         if fault::at(point) == Strike::Task {
             processes.signal(tid, libc::SIGKILL);
@@ -625,6 +638,7 @@ impl Moves {
             Report::Busy(text) => refused(FailKind::Busy, text),
             Report::Writes => return self.store_copy(tid, None, context),
             Report::Portable => Input::Portable(tid),
+            Report::Held => Input::Held(tid),
             Report::Back { elsewhere } => {
                 if elsewhere {
                     log::warn!(

@@ -31,6 +31,7 @@ use crate::{
     portable,
 };
 use rustix::{
+    event::{PollFd, PollFlags, poll},
     fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     io::{Errno, FdFlags},
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg},
@@ -248,6 +249,19 @@ pub(crate) fn last_order(packet: &mut [u8; ORDER_MAX]) -> Option<(usize, Option<
             // Nothing there; another error is found by the next wait.
             Err(_) => return last,
         }
+    }
+}
+
+/// The order that follows, of a task that stands at a safe point and was told to wait there. Does not return
+/// if the daemon has died.
+pub(crate) fn next_order(packet: &mut [u8; ORDER_MAX]) -> (usize, Option<OwnedFd>) {
+    loop {
+        if let Some(order) = last_order(packet) {
+            return order;
+        }
+        let socket = borrowed(interrupt_socket());
+        // An error is found by the next look.
+        let _ = poll(&mut [PollFd::new(&socket, PollFlags::IN)], None);
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
     error::{PortableError, TaskError},
     freeze::{self, report, report_saved},
     image,
-    interrupt::{handed_over, last_order, watch},
+    interrupt::{handed_over, last_order, next_order, watch},
     link::Sockets,
     message::decode_value,
     primitive::{Attempt, Core, Shared, now},
@@ -306,13 +306,22 @@ impl Shared {
         let Some((len, image)) = last_order(&mut packet) else {
             return Ok(());
         };
+        let began = Instant::now();
+        let mut last = (len, image);
+        if order_in(&packet[..len]) == Some(Order::Hold) {
+            // What is sent or asked by other threads would be of after this safe point.
+            let core = self.lock();
+            core.phase.running()?;
+            freeze::heed(&RUNNING, &packet[..len], None);
+            freeze::report(Report::Held);
+            last = next_order(&mut packet);
+        }
+        let (len, image) = last;
         let packet = &packet[..len];
-        let order = Order::from_bytes(packet).and_then(|(_, order)| order);
-        if !matches!(order, Some(Order::Freeze { .. })) {
+        if !matches!(order_in(packet), Some(Order::Freeze { .. })) {
             freeze::heed(&RUNNING, packet, image);
             return Ok(());
         }
-        let began = Instant::now();
         let before = own.callbacks.iter_mut().try_for_each(|it| it.before_save());
         let value = before.and_then(|()| value());
         let core = self.lock();
@@ -349,6 +358,10 @@ impl Shared {
         };
         state.to_bytes().map_err(|error| error.to_string())
     }
+}
+
+fn order_in(packet: &[u8]) -> Option<Order> {
+    Order::from_bytes(packet).and_then(|(_, order)| order)
 }
 
 /// How this process is to be started where the task goes on, with other folders there perhaps.

@@ -111,6 +111,8 @@ pub enum Input {
     Stopped(Tid, bool),
     /// From now on the task is saved by what its program gives at its safe points.
     Portable(Tid),
+    /// A portable task stands at a safe point, as it was told to.
+    Held(Tid),
     /// A task that was to be frozen stands still and has written its image; or it runs on, and this
     /// is why.
     Frozen(Tid, Result<Written, Failed>),
@@ -372,6 +374,9 @@ pub enum Output {
     },
     /// Remove all checkpoints of an application from the store.
     ForgetStored(Tid),
+    /// Have that portable task come to a safe point and stand there; `Held` follows. `Freeze` or
+    /// `CancelCopy` is the end of it.
+    Hold(Tid),
     /// Have that task stop and write the rest; `Frozen` follows.
     Freeze(Tid, MoveWay),
     /// What `Copy` has begun, or what a copy of the task writes, is of no use any more; it runs on.

@@ -13,7 +13,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-message! { CheckpointAsk CheckpointEnd CutAsk CutMade PartStands CutLost CutGo CutGone PartSaved CommitAsk Committed CutClose CutClosed KeptSaved }
+message! { CheckpointAsk CheckpointEnd CutAsk CutMade PartStands CutLost CutGo CutGone PartSaved CommitAsk Committed CutClose CutClosed KeptSaved CutPrepare CutPrepared }
 
 /// A committed, consistent set of images of one application, with what the machine had agreed on
 /// about it: all that is needed to bring it back.
@@ -375,6 +375,29 @@ pub struct CutAsk {
     pub term: u32,
     /// The application ends with it, and how.
     pub stop: Option<Stop>,
+}
+
+/// The daemon of a coordinator to those of its application's tasks: a cut will follow, so bring the
+/// portable ones to their safe points. Answered with [`CutPrepared`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutPrepare {
+    /// The application.
+    pub app: Tid,
+    /// Its generation.
+    pub generation: u32,
+    /// No cut will follow: they go on.
+    pub off: bool,
+}
+
+/// The answer to [`CutPrepare`]: the portable tasks of that host stand at safe points.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutPrepared {
+    /// The application.
+    pub app: Tid,
+    /// Its generation.
+    pub generation: u32,
+    /// Or one does not come to such a point.
+    pub result: Result<(), Failed>,
 }
 
 /// Its daemon: the log has made the cut.

@@ -293,6 +293,10 @@ opcodes! {
     RunStopped = 136,
     /// [`crate::peer::RunHold`].
     RunHold = 137,
+    /// [`crate::checkpoint::CutPrepare`].
+    CutPrepare = 138,
+    /// [`crate::checkpoint::CutPrepared`].
+    CutPrepared = 139,
 }
 
 impl Op {

@@ -64,7 +64,10 @@ pub enum Order {
         /// What for.
         way: Freeze,
     },
-    /// Give up what `Copy` has begun.
+    /// Come to a safe point and stand there until the next order: the one to write an image will follow
+    /// when others have done so, too.
+    Hold,
+    /// Give up what `Copy` has begun, or do not stand.
     Cancel,
     /// Go on.
     Go {
@@ -89,6 +92,7 @@ impl Order {
             Order::Copy { compress: false } => (3, 0),
             Order::Copy { compress: true } => (6, 0),
             Order::Cancel => (4, 0),
+            Order::Hold => (7, 0),
         };
         let mut bytes = [0; ORDER_LEN];
         bytes[..8].copy_from_slice(&number.to_le_bytes());
@@ -106,7 +110,7 @@ impl Order {
             Order::Freeze { way, .. } => {
                 bytes[16..20].copy_from_slice(&(way as u32).to_le_bytes());
             }
-            Order::Copy { .. } | Order::Cancel => {}
+            Order::Copy { .. } | Order::Cancel | Order::Hold => {}
         }
         bytes
     }
@@ -128,6 +132,7 @@ impl Order {
             (Some(3), _) => Some(Order::Copy { compress: false }),
             (Some(6), _) => Some(Order::Copy { compress: true }),
             (Some(4), _) => Some(Order::Cancel),
+            (Some(7), _) => Some(Order::Hold),
             _ => None,
         };
         Some((number, order))
@@ -211,6 +216,8 @@ pub enum Report<T> {
         /// Some of its threads may not use the processors that its program has put them on.
         elsewhere: bool,
     },
+    /// It stands at a safe point, as it was told to.
+    Held,
     /// From now on the task is saved by what its program gives at its safe points, where it stops.
     Portable,
 }
@@ -234,6 +241,7 @@ impl<'a> Report<&'a str> {
             Report::Back { elsewhere } => Report::Back { elsewhere },
             Report::Writes => Report::Writes,
             Report::Portable => Report::Portable,
+            Report::Held => Report::Held,
         }
     }
 
@@ -251,6 +259,7 @@ impl<'a> Report<&'a str> {
             Report::Copied { bytes, rounds } => (4, rounds, bytes, 0, ""),
             Report::Writes => (5, 0, 0, 0, ""),
             Report::Portable => (6, 0, 0, 0, ""),
+            Report::Held => (8, 0, 0, 0, ""),
         };
         let len = text.floor_char_boundary(REPORT_MAX - REPORT_LEN);
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
@@ -285,6 +294,7 @@ impl<'a> Report<&'a str> {
             },
             5 => Report::Writes,
             6 => Report::Portable,
+            8 => Report::Held,
             7 => Report::Busy(std::str::from_utf8(&bytes[REPORT_LEN..]).ok()?),
             _ => return None,
         };
@@ -313,6 +323,7 @@ mod tests {
                 way: Freeze::Copied,
             },
             Order::Cancel,
+            Order::Hold,
             Order::Go {
                 host: HostId(7),
                 machine: MachineId::from_bits(0xbeef),
@@ -353,6 +364,7 @@ mod tests {
             Report::Back { elsewhere: false },
             Report::Back { elsewhere: true },
             Report::Portable,
+            Report::Held,
         ] {
             let mut bytes = [0; REPORT_MAX];
             let read = Report::read(report.write(9, &mut bytes));

@@ -13,7 +13,7 @@ use crate::{
     agreed::{Change, HostFacts, SnapshotAt},
     checkpoint::{
         CheckpointAsk, CheckpointEnd, CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutGo,
-        CutGone, CutLost, CutMade, KeptSaved, PartSaved, PartStands,
+        CutGone, CutLost, CutMade, CutPrepare, CutPrepared, KeptSaved, PartSaved, PartStands,
     },
     codec::{Body, CodecError, Message, decode, encode},
     frame::Op,
@@ -456,6 +456,8 @@ pub enum Order {
     CommitHere(CommitHere),
     ForgetStored(ForgetStored),
     LinksDown(LinksDown),
+    CutPrepare(CutPrepare),
+    CutPrepared(CutPrepared),
 }
 
 macro_rules! orders {
@@ -492,4 +494,4 @@ MoveProgress MoveSent DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer
 CheckpointAsk CheckpointEnd CutAsk CutMade PartStands CutLost CutGo CutGone PartSaved CommitAsk Committed CutClose CutClosed
 KeptSaved
 CopyAsk CopyEnd PartAsk PartLost StockAsk Stock ManifestAsk ManifestEnd CommitHere ForgetStored
-LinksDown }
+LinksDown CutPrepare CutPrepared }

@@ -73,6 +73,8 @@ impl World {
                 way,
                 ..
             } => return self.copy(slot, tid, &addr, ticket, way),
+            // No task here is portable.
+            Output::Hold(_) => {}
             Output::Freeze(tid, way) => self.freeze(slot, tid, way),
             Output::Store {
                 tid,

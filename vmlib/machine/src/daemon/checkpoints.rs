@@ -110,7 +110,15 @@ impl Daemon {
         let (app, (at, epoch)) = (asked.ask.app, asked.asked);
         let ended = asked.ended;
         let is_idle = self.agreement.state().epochs(app).epoch == epoch;
-        if (is_idle || ended) && self.now >= at + limits::COORDINATOR_WAIT {
+        // Before it makes a cut it waits for portable tasks.
+        let wait = match ended {
+            true => limits::COORDINATOR_WAIT,
+            false => limits::COORDINATOR_WAIT + limits::SAFE_POINT,
+        };
+        if is_idle && !ended && self.now < at + wait {
+            return self.set_timer(at + wait, Timer::CheckpointAsked(request));
+        }
+        if (is_idle || ended) && self.now >= at + wait {
             let result = Err(match ended {
                 true => self.end_untold(app),
                 false => not_taken_up(),

@@ -10,9 +10,10 @@
 //! If the application is to be stopped, nothing is copied: its tasks stand until the log ends the cut,
 //! and with that they end.
 //!
-//! A portable task stops at its next safe point. Until then it receives messages, which it may need to
-//! get there, but no answers and nothing that the log says: that would be of after the cut. It has
-//! [`limits::SAFE_POINT`].
+//! Portable tasks are brought to their safe points before that ([`super::prepare`]). One that is not there
+//! all the same, because it has just become portable or has arrived, stops at its next one. Until then it
+//! receives messages, which it may need to get there, but no answers and nothing that the log says: that
+//! would be of after the cut. It has [`limits::SAFE_POINT`].
 //!
 //! What is born meanwhile is started only then: it could speak to tasks that have not stopped yet. A
 //! task that is just being moved is saved where it goes on. One that ends before all stand ends the
@@ -117,6 +118,7 @@ impl Daemon {
         for tid in tids {
             stop_part(tid, out);
         }
+        self.end_holding(app, out);
         for (tid, request, answer) in std::mem::take(&mut self.postponed) {
             self.answer_task(tid, request, answer, out);
         }
@@ -296,7 +298,7 @@ impl Daemon {
         match epochs.cut {
             Some(cut) if cut.term == term => self.tell_cut_made(app, out),
             Some(_) => self.end_cut(app, epochs.epoch),
-            None if self.agreement.is_pending() => {}
+            None if !self.is_prepared(ask, out) || self.agreement.is_pending() => {}
             None => {
                 let epoch = epochs.epoch + 1;
                 self.agreement.propose(Change::Cut {

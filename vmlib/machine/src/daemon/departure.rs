@@ -266,6 +266,7 @@ impl Daemon {
         self.lose_spawns_of(host, out);
         self.lose_numbers_of(host, out);
         self.lose_parts_of(host, out);
+        self.lose_preparations_of(host, out);
         self.lose_stores_of(host, out);
         self.lose_listings_of(host, out);
         self.lose_flushes_of(host, out);

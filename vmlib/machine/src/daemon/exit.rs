@@ -147,6 +147,7 @@ impl Daemon {
         self.routes.ended(tid);
         self.end_moves_of(tid, status, out);
         self.end_part_of(tid, out);
+        self.hold_no_more(tid, out);
         self.keeper.ended(tid);
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.ended = true;

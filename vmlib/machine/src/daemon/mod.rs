@@ -18,6 +18,7 @@
 //! | `exit` | how tasks end |
 //! | `moves` | tasks that leave for another host, tasks that arrive |
 //! | `coordinators` | the processes that drive moves, and whose orders count |
+//! | `prepare` | portable tasks that come to their safe points before a cut |
 //! | `check`, `drain` | what speaks against a move; all tasks of a host leave |
 //! | `answers` | answers to tasks that have moved since they asked |
 //! | `revive`, `recover` | applications that are brought back, by a person or by themselves |
@@ -71,6 +72,7 @@ mod notify;
 mod orders;
 mod owner;
 mod part;
+mod prepare;
 mod progress;
 mod recover;
 mod requests;
@@ -111,6 +113,7 @@ use links::Link;
 use listing::Listing;
 use notify::LastAsked;
 use owner::MoveOrders;
+use prepare::{Holding, Preparing};
 use recover::Again;
 use revive::{RestartAsked, Revived};
 use runs::Run;
@@ -219,6 +222,8 @@ enum Timer {
     AskAgain(u64),
     /// A checkpoint of an application is to be made by itself.
     Policy(Tid),
+    /// Portable tasks of an application have had time to come to safe points, before a cut.
+    Hold(Tid),
     /// An application has ended well some time ago.
     Finished(Tid),
     /// A cut of an application may have lasted for too long.
@@ -330,6 +335,9 @@ pub struct Daemon {
     coordinators: Coordinators,
     move_orders: MoveOrders,
     cuts: Cuts,
+    /// Cuts that are prepared, by application, and the tasks here that stand for them.
+    preparing: BTreeMap<Tid, Preparing>,
+    holding: BTreeMap<Tid, Holding>,
     /// Answers to tasks whose cut is in the log and was not carried out here yet.
     postponed: Vec<(Tid, u64, Frame)>,
     /// Checkpoints that were asked for here.
@@ -462,6 +470,8 @@ impl Daemon {
             coordinators: Coordinators::default(),
             move_orders: MoveOrders::default(),
             cuts: Cuts::new(),
+            preparing: BTreeMap::new(),
+            holding: BTreeMap::new(),
             postponed: Vec::new(),
             asked_checkpoints: BTreeMap::new(),
             policies: BTreeMap::new(),
@@ -567,6 +577,7 @@ impl Daemon {
             Input::Stopped(tid, stopped) => self.on_stopped(tid, stopped, out),
             Input::Loaded(question, result) => self.on_loaded(question, result, out),
             Input::Portable(tid) => self.on_portable(tid),
+            Input::Held(tid) => self.on_held(tid, out),
             Input::Frozen(tid, result) => self.on_frozen(tid, result, out),
             Input::Arrived(tid, result) => self.on_arrived(tid, result, out),
             Input::Stored(tid, epoch, result) => self.on_stored(tid, epoch, result, out),
@@ -613,6 +624,7 @@ impl Daemon {
                 Timer::AskAgain(number) => self.on_ask_again(number, out),
                 Timer::CheckpointAsked(number) => self.on_checkpoint_asked_due(number, out),
                 Timer::Policy(app) => self.on_policy_due(app, out),
+                Timer::Hold(app) => self.on_hold_due(app, out),
                 Timer::Finished(app) => self.clear_finished(app, out),
                 Timer::Cut(app, epoch) => self.on_cut_due(app, epoch, out),
                 Timer::Revive(app, generation) => self.on_revive_due(app, generation),

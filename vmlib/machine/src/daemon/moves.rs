@@ -310,6 +310,7 @@ impl Daemon {
             out.push_back(Output::Discard(tid));
         }
         self.leave_cut(tid);
+        self.hold_no_more(tid, out);
         if let Some(moving) = self.leaving.remove(&tid) {
             self.counters.moves.went += 1;
             self.counters.moves.went_in_doubt += u64::from(moving.doubted);

@@ -114,6 +114,8 @@ impl Daemon {
             Ok(Order::Stock(stock)) => self.on_stock(host, stock, out),
             Ok(Order::ManifestAsk(ask)) => self.on_manifest_ask(host, ask, out),
             Ok(Order::ManifestEnd(end)) => self.on_manifest_end(host, end, out),
+            Ok(Order::CutPrepare(prepare)) => self.on_cut_prepare(host, prepare, out),
+            Ok(Order::CutPrepared(prepared)) => self.on_cut_prepared(host, prepared, out),
             Ok(Order::LinksDown(down)) => self.on_links_down(host, down, out),
             Ok(Order::ForgetStored(forget)) if self.has_own_stores() => {
                 out.push_back(Output::ForgetStored(forget.app));

@@ -6,7 +6,7 @@ use crate::{
     world::World,
 };
 use std::time::Duration;
-use vm_wire::{HostId, Tid, agreed::ExitStatus, console::Request};
+use vm_wire::{HostId, Tid, agreed::ExitStatus, console::Request, peer::Order};
 
 /// Nothing goes between the first worker's host and the coordinator's.
 fn cut_off(world: &mut World) {
@@ -31,17 +31,17 @@ fn who_stood_in_a_cut_of_an_earlier_life_has_not_stood_in_one_of_this_life() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     world.save(master);
-    cut_off(&mut world);
+    world.lost = Some(|order| matches!(order, Order::PartStands(_)));
     world.wish_checkpoint(master, false);
     let stand = |world: &World, tasks: &[Tid]| tasks.iter().all(|t| world.processes[t].frozen);
     world.run_until("all stand", |world| stand(world, &all));
     again(&mut world, master, &workers);
+    world.lost = None;
     world.store.late.insert(workers[0]);
     world.wish_checkpoint(master, false);
     world.run_until("the others stand", |world| {
         stand(world, &[master, workers[1]])
     });
-    world.heal(2, 4);
     world.run_for(Duration::from_secs(3));
     assert!(stand(&world, &[master, workers[1]]));
 }
@@ -56,10 +56,13 @@ fn an_image_that_was_saved_in_an_earlier_life_is_no_part_of_a_checkpoint_of_this
     world.store_images();
     world.run_for(Duration::from_millis(10));
     again(&mut world, master, &workers);
+    world.heal(2, 4);
     let (conn, number) = world.wish_checkpoint(master, false);
     let frozen = |world: &World| all.map(|task| world.processes[&task].frozen);
-    world.run_until("all stand", |world| frozen(world) == [true; 3]);
-    world.heal(2, 4);
+    world.run_until("all have stood", |world| {
+        all.iter()
+            .all(|task| world.store.waiting.contains_key(task))
+    });
     world.run_until("all go on", |world| frozen(world) == [false; 3]);
     let late = world.store.waiting.remove(&workers[0]);
     let late = late.expect("its image is being written");

@@ -6,27 +6,23 @@ use vm_machine::Input;
 use vm_wire::{HostId, limits, task::FailKind};
 
 #[test]
-fn a_portable_task_receives_messages_until_it_comes_to_a_safe_point() {
+fn a_portable_task_comes_to_its_safe_point_before_the_others_stand() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     world.input(HostId(2), Input::Portable(workers[0]));
-    // What the others sent before they stood is still on its way when it is told to stop.
-    world.cut(4, 2, true);
-    world.run_for(Duration::from_millis(10));
-    world.send(master, workers[0], "needed");
     world.store.late.insert(workers[0]);
     let wish = world.wish_checkpoint(master, false);
-    world.run_until("the others stand", |world| {
-        [master, workers[1]]
-            .iter()
-            .all(|tid| world.processes[tid].frozen)
-    });
-    world.heal(4, 2);
-    world.run_for(Duration::from_secs(2));
+    world.run_for(limits::SAFE_POINT - Duration::from_secs(2));
+    assert!(all.iter().all(|tid| !world.processes[tid].frozen));
+    // It may wait for what others have yet to send.
+    world.send(master, workers[0], "needed");
+    world.run_for(Duration::from_secs(1));
     let told = [(master, "needed".to_owned())];
     assert_eq!(world.received(workers[0]), told);
+    let began = world.now;
     world.stop_late();
     let report = world.checkpointed(wish).expect("it came to a safe point");
+    assert!(world.now.since(began) < Duration::from_secs(1));
     assert_eq!(report.tasks, 3);
     let saved = world.store.committed.pop().expect("a checkpoint");
     let portable = saved.parts.iter().map(|part| part.belongings.portable);
@@ -35,19 +31,67 @@ fn a_portable_task_receives_messages_until_it_comes_to_a_safe_point() {
 }
 
 #[test]
-fn a_portable_task_that_comes_to_no_safe_point_is_named_and_all_go_on() {
+fn a_portable_task_that_is_told_only_by_the_cut_receives_messages_until_it_stands() {
+    let (mut world, master, workers) = setting();
+    let all = [master, workers[0], workers[1]];
+    world.store.late.insert(workers[0]);
+    // What the others sent before they stood is still on its way when it is told to stop.
+    let wish = world.wish_checkpoint(master, false);
+    world.run_until("it is told to stop", |world| {
+        world.store.told.contains_key(&workers[0])
+    });
+    world.input(HostId(2), Input::Portable(workers[0]));
+    world.stop_late();
+    let report = world.checkpointed(wish).expect("it came to a safe point");
+    assert_eq!(report.tasks, 3);
+    check(&mut world, &all);
+}
+
+#[test]
+fn a_portable_task_that_comes_to_no_safe_point_is_named_and_nobody_has_stood() {
     let (mut world, master, workers) = setting();
     world.input(HostId(2), Input::Portable(workers[0]));
+    world.input(HostId(3), Input::Portable(workers[1]));
     world.store.late.insert(workers[0]);
     let wish = world.wish_checkpoint(master, false);
-    world.run_for(limits::SAFE_POINT + Duration::from_secs(2));
+    world.run_for(limits::SAFE_POINT - Duration::from_secs(1));
+    assert!(!world.processes[&master].frozen);
+    world.run_for(Duration::from_secs(3));
     let failed = world
         .checkpointed(wish)
         .expect_err("it is at no safe point");
     assert_eq!(failed.kind, FailKind::Refused);
     let names = failed.text.contains("on 'n2'") && failed.text.contains("no safe point");
     assert!(names, "{failed}");
+    // Neither is it to stand any more, nor the one that stood.
+    assert!(world.store.told_to_hold.is_empty());
     check(&mut world, &[master, workers[0], workers[1]]);
+    world.store.late.clear();
+    let wish = world.wish_checkpoint(master, false);
+    world.checkpointed(wish).expect("it comes to a safe point");
+}
+
+#[test]
+fn a_portable_task_that_ends_or_moves_before_its_safe_point_keeps_nobody_waiting() {
+    for moves in [true, false] {
+        let (mut world, master, workers) = setting();
+        world.input(HostId(2), Input::Portable(workers[0]));
+        world.store.late.insert(workers[0]);
+        let wish = world.wish_checkpoint(master, false);
+        world.run_until("it is told to stop", |world| {
+            !world.store.told_to_hold.is_empty()
+        });
+        match moves {
+            true => {
+                world.store.late.clear();
+                let moved = world.wish_move(1, workers[0], 1);
+                drop(world.moved(moved));
+            }
+            false => world.exit(workers[0], 0).expect("it may leave"),
+        }
+        let report = world.checkpointed(wish).expect("the others can be saved");
+        assert_eq!(report.tasks, 2 + u32::from(moves));
+    }
 }
 
 /// It comes to its safe point when nobody wants its state any more: without a word to it, it would

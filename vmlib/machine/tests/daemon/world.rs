@@ -513,6 +513,10 @@ impl World {
                 self.folders = folders;
                 self.copy(host, tid, ticket, way);
             }
+            Output::Hold(tid) => match self.store.late.contains(&tid) {
+                true => drop(self.store.told_to_hold.insert(tid, host)),
+                false => self.input(host, Input::Held(tid)),
+            },
             Output::Freeze(tid, _) => match self.storing.remove(&tid) {
                 Some(epoch) => self.freeze_to_store(host, tid, epoch),
                 None if self.suspending.contains_key(&tid) => self.freeze_to_shelf(host, tid),
@@ -529,6 +533,7 @@ impl World {
             Output::StoreCopy(tid) => drop(self.store.ways.remove(&tid)),
             Output::CancelCopy(tid) => {
                 self.copies.remove(&tid);
+                self.store.told_to_hold.remove(&tid);
                 self.store.cancel(tid);
             }
             Output::Resume { tid, writes, .. } => {

@@ -7,8 +7,8 @@ use vm_wire::{
     checkpoint::{
         AgreedPart, AgreedTask, Base, Checkpoint, CheckpointAsk, CheckpointEnd, CheckpointReport,
         CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutGo, CutGone, CutLost, CutMade,
-        KeptChunks, KeptSaved, Part, PartSaved, PartStands, Policy, Recover, RestartReport,
-        SavedGroup, SavedPart, Stop, Suspend,
+        CutPrepare, CutPrepared, KeptChunks, KeptSaved, Part, PartSaved, PartStands, Policy,
+        Recover, RestartReport, SavedGroup, SavedPart, Stop, Suspend,
     },
     console::{Answer, Request, SuspendedRow},
     peer::{Belongings, KeepOrder, Propose},
@@ -234,6 +234,27 @@ pub fn visit(visitor: &mut impl Visitor) {
     };
     visitor.message("CheckpointEnd.ok", end(Ok(report())));
     visitor.message("CheckpointEnd.failed", end(Err(failed())));
+    for (name, off) in [("CutPrepare", false), ("CutPrepare.off", true)] {
+        let generation = 2;
+        let prepare = CutPrepare {
+            app,
+            generation,
+            off,
+        };
+        visitor.message(name, prepare);
+    }
+    for (name, result) in [
+        ("CutPrepared", Ok(())),
+        ("CutPrepared.failed", Err(super::failed())),
+    ] {
+        let generation = 2;
+        let prepared = CutPrepared {
+            app,
+            generation,
+            result,
+        };
+        visitor.message(name, prepared);
+    }
     for (name, stop) in [
         ("CutAsk", None),
         ("CutAsk.stop", Some(Stop::End)),

@@ -1,0 +1,305 @@
+//! Before a cut: the portable tasks of the application come to their safe points, while the others run.
+//!
+//! ```text
+//! coordinator's daemon        owners
+//! CutPrepare              ->  each portable task is told to come to a safe point and to stand there
+//!                         <-  CutPrepared, when all of that host do
+//! Cut into the log
+//! ```
+//!
+//! A portable task may be far from its safe point. If the others stood meanwhile, all of the application
+//! would stand for seconds, and what they have yet to send might be what it waits for. So it is cut where
+//! it stands then: nothing is handed to it any more, and with the cut in the log it gives its state at
+//! once. One that comes to no safe point within [`limits::SAFE_POINT`] is why there is no checkpoint, and
+//! nobody else has stood for it.
+//!
+//! What becomes portable, is born or arrives after that is told by the cut itself, as if there were no
+//! preparation ([`super::cut`]). A task does not stand for want of a word: its daemon lets it go on after
+//! some time.
+
+use super::{Daemon, Timer, part::no_safe_point};
+use crate::{Outbox, Output, Time};
+use std::{collections::BTreeSet, time::Duration};
+use vm_wire::{
+    HostId, Tid,
+    checkpoint::{CheckpointEnd, CutAsk, CutPrepare, CutPrepared},
+    limits,
+    peer::Order,
+    task::{FailKind, Failed},
+};
+
+/// So long after the last answer that could come tasks still stand for a cut.
+const FORGOTTEN: Duration = Duration::from_secs(5);
+
+/// A cut that the coordinator here wants, and for which other hosts prepare.
+#[derive(Debug)]
+pub(super) struct Preparing {
+    ask: CutAsk,
+    generation: u32,
+    /// Hosts that have not answered.
+    awaited: BTreeSet<HostId>,
+    /// They are just being asked: who does that looks at the answers.
+    asking: bool,
+}
+
+/// Portable tasks of this host that are told to stand at safe points.
+#[derive(Debug)]
+pub(super) struct Holding {
+    /// Whose daemon wants to know.
+    asker: HostId,
+    generation: u32,
+    since: Time,
+    /// Those that are on their way there, and those that stand.
+    awaited: BTreeSet<Tid>,
+    held: BTreeSet<Tid>,
+    told: bool,
+}
+
+impl Daemon {
+    /// Whether the portable tasks of an application stand, so that it can be cut; if they were not told to,
+    /// they are now. The coordinator asks again and again.
+    pub(super) fn is_prepared(&mut self, ask: &CutAsk, out: &mut Outbox) -> bool {
+        let app = ask.app;
+        let generation = self.agreement.state().epochs(app).generation;
+        let known = self.preparing.get(&app);
+        if !known.is_some_and(|it| it.ask == *ask && it.generation == generation) {
+            let state = self.agreement.state();
+            let tasks = state.tasks_of(app).filter_map(|tid| state.task(tid));
+            let awaited: BTreeSet<HostId> = tasks.map(|task| task.host).collect();
+            let preparing = Preparing {
+                ask: *ask,
+                generation,
+                awaited: awaited.clone(),
+                asking: true,
+            };
+            self.preparing.insert(app, preparing);
+            self.say_prepare(awaited, (app, generation), false, out);
+        }
+        let preparing = self.preparing.get_mut(&app);
+        preparing.is_some_and(|preparing| {
+            preparing.asking = false;
+            preparing.awaited.is_empty()
+        })
+    }
+
+    fn say_prepare(
+        &mut self,
+        hosts: BTreeSet<HostId>,
+        (app, generation): (Tid, u32),
+        off: bool,
+        out: &mut Outbox,
+    ) {
+        let prepare = CutPrepare {
+            app,
+            generation,
+            off,
+        };
+        for host in hosts {
+            match host == self.me {
+                true => self.on_cut_prepare(host, prepare, out),
+                false => drop(self.send_order(host, &Order::CutPrepare(prepare))),
+            }
+        }
+    }
+
+    /// The portable tasks of a host stand, or one of them does not come to that.
+    pub(super) fn on_cut_prepared(
+        &mut self,
+        host: HostId,
+        prepared: CutPrepared,
+        out: &mut Outbox,
+    ) {
+        let app = prepared.app;
+        let known = self.preparing.get_mut(&app);
+        let Some(preparing) = known.filter(|it| it.generation == prepared.generation) else {
+            return;
+        };
+        let ask = preparing.ask;
+        match prepared.result {
+            Ok(()) => {
+                let last = preparing.awaited.remove(&host) && preparing.awaited.is_empty();
+                if last && !preparing.asking {
+                    self.on_cut_ask(&ask, out);
+                }
+            }
+            Err(failed) => {
+                self.give_up_preparing(app, out);
+                let end = CheckpointEnd {
+                    request: 0,
+                    app,
+                    result: Err(failed),
+                };
+                if self.serving_coordinator(app).is_some() {
+                    self.mail_to_coordinator(app, self.me, &Order::CheckpointEnd(end), out);
+                }
+            }
+        }
+    }
+
+    /// There will be no such cut.
+    pub(super) fn give_up_preparing(&mut self, app: Tid, out: &mut Outbox) {
+        if let Some(preparing) = self.preparing.remove(&app) {
+            let state = self.agreement.state();
+            let tasks = state.tasks_of(app).filter_map(|tid| state.task(tid));
+            let hosts: BTreeSet<HostId> = tasks.map(|task| task.host).collect();
+            self.say_prepare(hosts, (app, preparing.generation), true, out);
+        }
+    }
+
+    /// A host is lost that prepares a cut.
+    pub(super) fn lose_preparations_of(&mut self, host: HostId, out: &mut Outbox) {
+        let mut asks = Vec::new();
+        for preparing in self.preparing.values_mut() {
+            if preparing.awaited.remove(&host) && preparing.awaited.is_empty() {
+                asks.push(preparing.ask);
+            }
+        }
+        for ask in asks {
+            self.on_cut_ask(&ask, out);
+        }
+    }
+
+    /// The portable tasks here of an application are to stand, or need not any more.
+    pub(super) fn on_cut_prepare(&mut self, from: HostId, prepare: CutPrepare, out: &mut Outbox) {
+        let CutPrepare {
+            app,
+            generation,
+            off,
+        } = prepare;
+        if off {
+            return self.release_held_tasks(app, out);
+        }
+        let state = self.agreement.state();
+        let stands = |(tid, task): &(&Tid, &super::LocalTask)| {
+            let here = state
+                .living_task(**tid)
+                .is_some_and(|it| it.host == self.me);
+            here && task.app == app && task.portable && task.is_settled() && !task.frozen
+        };
+        let tids = self.tasks.iter().filter(stands).map(|(tid, _)| *tid);
+        let mut awaited: BTreeSet<Tid> =
+            tids.filter(|tid| !self.leaving.contains_key(tid)).collect();
+        let before = self.holding.remove(&app);
+        let held = before.map_or_else(BTreeSet::new, |before| before.held);
+        awaited.retain(|tid| !held.contains(tid));
+        out.extend(awaited.iter().map(|tid| Output::Hold(*tid)));
+        let holding = Holding {
+            asker: from,
+            generation,
+            since: self.now,
+            awaited,
+            held,
+            told: false,
+        };
+        self.holding.insert(app, holding);
+        for wait in [limits::SAFE_POINT, limits::SAFE_POINT + FORGOTTEN] {
+            self.set_timer(self.now + wait, Timer::Hold(app));
+        }
+        self.review_holding(app, out);
+    }
+
+    /// A portable task stands at a safe point.
+    pub(super) fn on_held(&mut self, tid: Tid, out: &mut Outbox) {
+        let mut of_it = self.holding.iter_mut();
+        let of_it = of_it.find(|(_, it)| it.awaited.contains(&tid));
+        let Some((app, holding)) = of_it.map(|(app, holding)| (*app, holding)) else {
+            // Nobody waits for it any more.
+            if !self.is_held(tid) {
+                out.push_back(Output::CancelCopy(tid));
+            }
+            return;
+        };
+        holding.awaited.remove(&tid);
+        holding.held.insert(tid);
+        self.review_holding(app, out);
+    }
+
+    fn is_held(&self, tid: Tid) -> bool {
+        let held = self.holding.values().any(|it| it.held.contains(&tid));
+        held || self.tasks.get(&tid).is_some_and(|task| task.frozen)
+    }
+
+    /// A task has ended, or is another host's.
+    pub(super) fn hold_no_more(&mut self, tid: Tid, out: &mut Outbox) {
+        let mut of_it = self.holding.iter_mut();
+        let of_it = of_it.find(|(_, it)| it.awaited.contains(&tid) || it.held.contains(&tid));
+        if let Some((app, holding)) = of_it.map(|(app, holding)| (*app, holding)) {
+            holding.held.remove(&tid);
+            holding.awaited.remove(&tid);
+            self.review_holding(app, out);
+        }
+    }
+
+    fn review_holding(&mut self, app: Tid, out: &mut Outbox) {
+        let holding = self.holding.get_mut(&app);
+        let Some(holding) = holding.filter(|it| it.awaited.is_empty() && !it.told) else {
+            return;
+        };
+        holding.told = true;
+        let (asker, generation) = (holding.asker, holding.generation);
+        if holding.held.is_empty() {
+            self.holding.remove(&app);
+        }
+        self.say_prepared(asker, (app, generation), Ok(()), out);
+    }
+
+    fn say_prepared(
+        &mut self,
+        asker: HostId,
+        (app, generation): (Tid, u32),
+        result: Result<(), Failed>,
+        out: &mut Outbox,
+    ) {
+        let prepared = CutPrepared {
+            app,
+            generation,
+            result,
+        };
+        match asker == self.me {
+            true => self.on_cut_prepared(asker, prepared, out),
+            false => drop(self.send_order(asker, &Order::CutPrepared(prepared))),
+        }
+    }
+
+    /// Tasks have had the time to come to their safe points, or stand for a cut that does not come.
+    pub(super) fn on_hold_due(&mut self, app: Tid, out: &mut Outbox) {
+        let Some(holding) = self.holding.get(&app) else {
+            return;
+        };
+        let waited = self.now.since(holding.since);
+        let (asker, generation) = (holding.asker, holding.generation);
+        if waited >= limits::SAFE_POINT
+            && let Some(tid) = holding.awaited.first()
+        {
+            let (shown, name) = (tid.show(self.machine), &self.config.facts.name);
+            let text = format!(
+                "task {shown} on '{name}' cannot be saved: {}",
+                no_safe_point()
+            );
+            self.release_held_tasks(app, out);
+            let failed = Failed::new(FailKind::Refused, text);
+            self.say_prepared(asker, (app, generation), Err(failed), out);
+        } else if waited >= limits::SAFE_POINT + FORGOTTEN {
+            self.release_held_tasks(app, out);
+        }
+    }
+
+    /// They go on, or need not come to a safe point.
+    fn release_held_tasks(&mut self, app: Tid, out: &mut Outbox) {
+        let Some(holding) = self.holding.remove(&app) else {
+            return;
+        };
+        for tid in holding.held.into_iter().chain(holding.awaited) {
+            let task = self.tasks.get(&tid).filter(|task| !task.frozen);
+            if task.is_some() && !self.leaving.contains_key(&tid) {
+                out.push_back(Output::CancelCopy(tid));
+            }
+        }
+    }
+
+    /// The application is cut: those that are saved by it go on with it, the others now.
+    pub(super) fn end_holding(&mut self, app: Tid, out: &mut Outbox) {
+        self.preparing.remove(&app);
+        self.release_held_tasks(app, out);
+    }
+}
