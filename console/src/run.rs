@@ -238,7 +238,7 @@ enum Stopping {
     Asked(Instant),
     /// The master is stopped, and this console's whole job was told to stop.
     Told,
-    /// The console was stopped without the master: what comes of that stop afterwards is of no account.
+    /// The console was stopped without the master: what comes of that stop afterwards is undone.
     Missed,
 }
 
@@ -409,6 +409,11 @@ impl<'a> Relay<'a> {
             (true, Stopping::No) => {
                 self.stopping = Stopping::Told;
                 kill_current_process_group(Signal::TSTP).context("cannot stop")?;
+            }
+            // The stop came late, after this console went on; or it never came, and this is a new one.
+            (true, Stopping::Missed) => {
+                self.stopping = Stopping::No;
+                self.send_signal(libc::SIGCONT);
             }
             (false, Stopping::Missed) => self.stopping = Stopping::No,
             _ => {}

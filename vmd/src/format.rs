@@ -105,9 +105,12 @@ pub fn check(path: &Path) -> Result<(), Misfit> {
         [] => Err(Misfit::Empty),
         [b'#', b'!', line @ ..] => script(line),
         [0x7f, b'E', b'L', b'F', ..] => elf(&head, &file),
-        // A text without a first line that names its interpreter is the shell's, as ever.
-        head if head.contains(&0) => Err(Misfit::Binary),
-        _ => Ok(()),
+        // A text whose first line names no interpreter is the shell's, as ever. A shell looks at that
+        // line alone, too: a script may have a program behind it.
+        head => match first_line(head).contains(&0) {
+            true => Err(Misfit::Binary),
+            false => Ok(()),
+        },
     }
 }
 
@@ -118,23 +121,34 @@ fn has_other_formats() -> bool {
     names.any(|name| name != "register" && name != "status")
 }
 
+fn first_line(text: &[u8]) -> &[u8] {
+    let end = text.iter().position(|byte| *byte == b'\n');
+    &text[..end.unwrap_or(text.len())]
+}
+
 /// What follows `#!`.
-fn script(line: &[u8]) -> Result<(), Misfit> {
-    let end = line.iter().position(|byte| *byte == b'\n');
-    let line = &line[..end.unwrap_or(line.len())];
+fn script(text: &[u8]) -> Result<(), Misfit> {
     let blank = |byte: &u8| matches!(*byte, b' ' | b'\t');
+    let line = first_line(text);
     let mut words = line.split(blank).filter(|word| !word.is_empty());
     let name = match words.next() {
         None | Some(b"\r") => return Err(Misfit::NoName),
         Some(name) => String::from_utf8_lossy(name).into_owned(),
     };
-    if Path::new(&name).exists() {
+    if !is_missing(&name) {
         return Ok(());
     }
     Err(match name.strip_suffix('\r') {
         Some(name) => Misfit::CarriageReturn(format!("{name}\r")),
         None => Misfit::NoInterpreter(name),
     })
+}
+
+/// Whether that is a path of nothing here. One that is relative begins in the working folder of the
+/// process to be, and is left to the kernel.
+fn is_missing(name: &str) -> bool {
+    let path = Path::new(name);
+    path.is_absolute() && !path.exists()
 }
 
 fn elf(head: &[u8], file: &File) -> Result<(), Misfit> {
@@ -158,7 +172,7 @@ fn elf(head: &[u8], file: &File) -> Result<(), Misfit> {
         return Err(Misfit::NoProgram);
     }
     match is_long.then(|| loader(head, file)).flatten() {
-        Some(loader) if !Path::new(&loader).exists() => Err(Misfit::NoLoader(loader)),
+        Some(loader) if is_missing(&loader) => Err(Misfit::NoLoader(loader)),
         _ => Ok(()),
     }
 }
@@ -277,7 +291,9 @@ mod tests {
                 Err(Misfit::CarriageReturn("/bin/sh\r".to_owned())),
             ),
             (b"#!\n".to_vec(), Err(Misfit::NoName)),
+            (b"#!bin/relative\n".to_vec(), Ok(())),
             (b"MZ\0\0".to_vec(), Err(Misfit::Binary)),
+            (b"MZ='\n\0\0".to_vec(), Ok(())),
             (
                 ours_with(&[(E_MACHINE, &other.0.to_le_bytes())]),
                 Err(Misfit::OtherMachine(other.1)),

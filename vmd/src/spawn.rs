@@ -225,7 +225,8 @@ fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, terminal: bool) -> io::Result<
 /// child's own parent is the daemon, in another session. So two processes are added that do nothing
 /// until they are killed: a parent in a group of its own, and its child in the group of this process.
 /// The first one's parent ends at once, so it is the daemon's, as whatever a task leaves behind; both
-/// end with the daemon, and with this process. Without them, Ctrl-Z does nothing.
+/// end with the daemon, and with this process, also if that never becomes its program. Without them,
+/// Ctrl-Z does nothing.
 fn keep_job_control(daemon: Pid) {
     let leader = rustix::process::getpid().as_raw_nonzero().get();
     // SAFETY: bare system calls that take numbers. Without flags a clone is a fork that sends its
@@ -257,6 +258,8 @@ unsafe fn be_companion(daemon: i32, leader: i32, between: i32) -> ! {
         if libc::close_range(0, u32::MAX, 0) != 0 {
             libc::_exit(0);
         }
+        // Where it is refused, the daemon ends them, once it sees that the leader has ended.
+        let watched = libc::syscall(libc::SYS_pidfd_open, leader, 0) as i32;
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
         libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
@@ -267,24 +270,28 @@ unsafe fn be_companion(daemon: i32, leader: i32, between: i32) -> ! {
         let first = libc::getpid();
         if libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) == 0 {
             libc::setpgid(0, leader);
-            stay_with(first);
+            stay_with(first, watched);
         }
-        stay_with(daemon);
+        stay_with(daemon, watched);
     }
 }
 
-/// Waits for ever, but not longer than the parent lives.
+/// Waits for the end of a process that has this pidfd, but not longer than the parent lives. A negative
+/// number is no pidfd: then the parent's end alone is waited for.
 ///
 /// # Safety
 /// The process runs no other code.
-unsafe fn stay_with(parent: i32) -> ! {
-    // SAFETY: system calls that take numbers.
+unsafe fn stay_with(parent: i32, watched: i32) -> ! {
+    let mut end = libc::pollfd {
+        fd: watched,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: system calls that take numbers, and one that writes into `end`.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         // It may have ended before.
-        while libc::getppid() == parent {
-            libc::pause();
-        }
+        while libc::getppid() == parent && libc::poll(&mut end, 1, -1) <= 0 {}
         libc::_exit(0)
     }
 }

@@ -649,8 +649,9 @@ impl Daemon {
             } else if self.move_orders.has_reports() {
                 self.send_reports(out);
             } else {
-                // What a drain wants of other daemons goes out now.
+                // What a drain wants of other daemons goes out now, and so does output of masters.
                 self.review_drain(out);
+                self.review_unsent(out);
                 if self.frames.is_empty() && self.decisions.is_empty() {
                     break;
                 }
@@ -662,9 +663,6 @@ impl Daemon {
             self.sweep_lost_memberships();
             self.sweep_lost_policies(out);
             self.sweep_lost_restarts(out);
-        }
-        if !self.over {
-            self.review_unsent(out);
         }
         if self.departure.is_some() && !self.over {
             self.review_departure(out);

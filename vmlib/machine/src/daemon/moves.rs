@@ -215,7 +215,12 @@ impl Daemon {
         }
         let belongings = arrived.belongings.unwrap_or_default();
         let app = self.agreement.state().living_task(tid).map(|task| task.app);
-        let mut task = LocalTask::new(app.unwrap_or(tid), belongings.console, None);
+        // The host of its console may have been lost since it was released.
+        let console = match self.agreement.state().may_be_present(belongings.console) {
+            true => belongings.console,
+            false => HostId::NONE,
+        };
+        let mut task = LocalTask::new(app.unwrap_or(tid), console, None);
         task.siblings = belongings.siblings as usize;
         task.asked = belongings.asked;
         task.answer = belongings.answer.as_ref().and_then(|bytes| frame_of(bytes));
@@ -252,7 +257,7 @@ impl Daemon {
                     tid,
                     incarnation,
                     generation,
-                    raw: app == Some(tid) && belongings.console != HostId::NONE,
+                    raw: app == Some(tid) && console != HostId::NONE,
                 });
                 self.tell_again(tid, out);
             }

@@ -226,9 +226,14 @@ impl Daemon {
         } = lines;
         let task = self.agreement.state().task(tid);
         let app = task.map_or(Tid::NONE, |task| task.app);
+        let full = self.is_console_full(app);
         // A master waits as long as its console does not read: what still comes of it is little.
+        if full && tid == app {
+            // It may have come to its host after that was told.
+            self.hold_far(tid, true);
+        }
         if tid != app
-            && self.is_console_full(app)
+            && full
             && let Some(run) = self.runs.get_mut(&app)
         {
             let len = bytes.len() as u64;

@@ -342,6 +342,7 @@ impl Daemon {
         };
         (task.process, task.connected, task.frozen) = (!lost, !lost, false);
         let (app, status, exiting) = (task.app, task.status, task.exiting);
+        let raw = app == tid && task.console != HostId::NONE;
         let sent_again = task.absent.missed_chunks();
         let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
         self.routes.set_connected(tid, !lost);
@@ -350,7 +351,7 @@ impl Daemon {
             tid,
             incarnation,
             generation,
-            raw: false,
+            raw,
         });
         self.tell_again(tid, out);
         self.send_on(tid, waited, missed, out);
