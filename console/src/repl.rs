@@ -172,10 +172,15 @@ fn save_history<H: Helper>(editor: &mut Editor<H, FileHistory>, file: &Path) -> 
         .open(draft);
     made?;
     let saved = editor.save_history(draft).map_err(anyhow::Error::from);
-    let saved = saved.and_then(|()| Ok(fs::rename(draft, file)?));
-    if saved.is_err() {
-        let _ = fs::remove_file(draft);
-    }
+    let saved = saved.and_then(|()| {
+        // The editor writes nothing if no line is new: the file stays as it is.
+        if fs::metadata(draft)?.len() > 0 {
+            fs::rename(draft, file)?;
+        }
+        Ok(())
+    });
+    // It is still there if it did not become the history.
+    let _ = fs::remove_file(draft);
     saved
 }
 
@@ -201,6 +206,8 @@ mod tests {
         symlink(at("other"), at(&format!("history.{}", process::id()))).unwrap();
         let mut editor: Editor<(), FileHistory> = Editor::new().unwrap();
         editor.add_history_entry("conf").unwrap();
+        save_history(&mut editor, &at("history")).unwrap();
+        // Nothing is new, so nothing is lost.
         save_history(&mut editor, &at("history")).unwrap();
         assert_eq!(fs::read_to_string(at("other")).unwrap(), "kept");
         let saved = fs::symlink_metadata(at("history")).unwrap();

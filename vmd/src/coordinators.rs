@@ -44,6 +44,8 @@ struct Coordinator {
     waiting: Vec<u8>,
     /// Its process, once it has said so.
     process: Option<OwnedFd>,
+    /// The number of that process.
+    pid: Option<Pid>,
 }
 
 /// All of them.
@@ -111,6 +113,7 @@ impl Coordinators {
             reader: FrameReader::new(),
             waiting: Vec::new(),
             process: None,
+            pid: None,
         });
         Ok(theirs)
     }
@@ -152,6 +155,11 @@ impl Coordinators {
     /// See [`Starter::waited`].
     pub fn waited(&mut self, child: Pid) {
         self.starter.waited(child);
+    }
+
+    /// Whether that is the process of one, as it says.
+    pub fn has(&self, process: Pid) -> bool {
+        self.table.iter().any(|(_, it)| it.pid == Some(process))
     }
 
     /// Sends a frame; nothing happens if it is gone.
@@ -241,7 +249,8 @@ impl Coordinator {
             if frame.header.op == Op::CoordinatorReady
                 && let Ok(ready) = CoordinatorReady::read(&frame)
             {
-                self.process = open_process(ready.pid);
+                self.pid = number(ready.pid);
+                self.process = self.pid.and_then(open_process);
             }
             self.suffer(fault::at_mail("says", &frame));
             let input = Input::Coordinator(self.number, frame);
@@ -251,8 +260,11 @@ impl Coordinator {
     }
 }
 
-fn open_process(pid: u32) -> Option<OwnedFd> {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
+fn number(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw)
+}
+
+fn open_process(pid: Pid) -> Option<OwnedFd> {
     rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 

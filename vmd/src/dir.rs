@@ -197,12 +197,21 @@ impl Dir {
     pub fn look_after(&self, heard: impl Fn(UnixListener) + Send + 'static) -> anyhow::Result<()> {
         let held = Arc::clone(&self.held);
         let look = move || {
+            let mut said = String::new();
             loop {
                 thread::sleep(LOOK);
-                match lock(&held).mend() {
-                    Ok(socket) => socket.into_iter().for_each(&heard),
-                    Err(error) => log::error!("{error:#}"),
+                let text = match lock(&held).mend() {
+                    Ok(socket) => {
+                        socket.into_iter().for_each(&heard);
+                        String::new()
+                    }
+                    Err(error) => format!("{error:#}"),
+                };
+                // Once: the folder may be gone for good.
+                if !text.is_empty() && text != said {
+                    log::error!("{text}");
                 }
+                said = text;
             }
         };
         let thread = thread::Builder::new().name("folder".to_owned());

@@ -411,7 +411,7 @@ impl EventLoop {
         self.locals.tick(&mut self.context);
         self.links.tick(&mut self.context);
         self.arrival.look(&self.daemon, &mut self.context);
-        self.processes.tick(&mut self.context);
+        self.processes.tick(&self.coordinators, &mut self.context);
         self.moves.tick(&self.processes, &mut self.context);
         self.step_all();
         // Last, so that all that a process sent before its end comes before it.

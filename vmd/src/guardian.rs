@@ -24,7 +24,7 @@ use crate::{
 use rustix::{
     fd::{AsFd, OwnedFd},
     fs::MemfdFlags,
-    process::{Pid, Signal, getpid, kill_process},
+    process::{Pid, Signal, getpid, getppid, kill_process},
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -112,7 +112,8 @@ impl Guardian {
         }
     }
 
-    /// A child of this daemon has ended: it may be the guardian, which is replaced.
+    /// A child of this daemon has ended and is not waited for yet: it may be the guardian, which is
+    /// replaced.
     pub fn ended(&self, child: Pid) {
         let mut told = self.told();
         if told.process == Some(child) {
@@ -177,11 +178,12 @@ impl Guardian {
         if told.dismissed || told.started.is_some_and(early) {
             return;
         }
-        told.pipe = None;
+        // First, so that the guardian takes the end of the pipe for nothing else.
         if let Some(process) = told.process.take() {
             // It is a child that was not waited for.
             let _ = kill_process(process, Signal::KILL);
         }
+        told.pipe = None;
         if let Err(error) = self.begin(told) {
             log::error!(
                 "there is no guardian: if this daemon is killed, what its tasks have started \
@@ -249,7 +251,7 @@ fn guard(daemon: &str) {
     }
     let tasks = hear(BufReader::new(io::stdin()));
     let now = clock::now();
-    let killed = kill(&tasks);
+    let killed = kill(daemon.parse().ok().and_then(Pid::from_raw), &tasks);
     let stderr = File::from(match io::stderr().as_fd().try_clone_to_owned() {
         Ok(lease) => lease,
         Err(_) => return,
@@ -313,7 +315,7 @@ fn verdict(lease: Option<Time>, now: Time, killed: &Killed) -> String {
     text
 }
 
-fn kill(tasks: &HashMap<Pid, Option<u64>>) -> Killed {
+fn kill(daemon: Option<Pid>, tasks: &HashMap<Pid, Option<u64>>) -> Killed {
     let mut killed = Killed::default();
     // Where /proc shows another namespace, its numbers mean other processes.
     let own = fs::read_link("/proc/self").ok();
@@ -323,7 +325,10 @@ fn kill(tasks: &HashMap<Pid, Option<u64>>) -> Killed {
     }
     let end = Instant::now() + KILL_TIME;
     loop {
-        let found = victims(tasks, &usage::all());
+        let all = usage::all();
+        // What the daemon left goes to the same parent as this process: the daemon first, which may
+        // not be quite gone, then whoever takes in its orphans.
+        let found = victims(tasks, [daemon, getppid()], &all);
         killed.left = found.len();
         if found.is_empty() || Instant::now() > end {
             return killed;
@@ -338,15 +343,21 @@ fn kill(tasks: &HashMap<Pid, Option<u64>>) -> Killed {
     }
 }
 
-/// The living processes that belong to tasks.
-fn victims(tasks: &HashMap<Pid, Option<u64>>, all: &[Process]) -> HashSet<Pid> {
+/// The living processes that belong to tasks. A token counts in a process whose parent is one of
+/// `reapers` only: a task that has moved to another daemon of this computer has its token still.
+fn victims(
+    tasks: &HashMap<Pid, Option<u64>>,
+    reapers: [Option<Pid>; 2],
+    all: &[Process],
+) -> HashSet<Pid> {
     let tokens: HashSet<u64> = tasks.values().flatten().copied().collect();
     let own = getpid();
     let mut found: HashSet<Pid> = all
         .iter()
         .filter(|process| {
             let of_session = process.session.is_some_and(|it| tasks.contains_key(&it));
-            of_session || usage::token(process.pid).is_some_and(|token| tokens.contains(&token))
+            let has_token = || usage::token(process.pid).is_some_and(|it| tokens.contains(&it));
+            of_session || reapers.contains(&process.parent) && has_token()
         })
         .map(|process| process.pid)
         .collect();

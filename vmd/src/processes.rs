@@ -419,7 +419,7 @@ impl Processes {
     /// turns stay short.
     pub fn reap_some(&mut self, coordinators: &mut Coordinators, context: &mut Context) -> bool {
         let more = self.wait_some(coordinators, context);
-        self.sweep(context.now);
+        self.sweep(coordinators, context.now);
         more
     }
 
@@ -446,11 +446,12 @@ impl Processes {
                     coordinators.waited(pid);
                     // What it has started is ours now.
                     self.sweep_due = true;
+                    // Before its number may be another one's.
+                    self.guardian.ended(pid);
                     let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
                     let waited = rustix::process::waitid(WaitId::Pid(pid), flags);
                     if let Ok(Some(status)) = &waited {
                         context.strangers.push((pid, exit_status(status)));
-                        self.guardian.ended(pid);
                     }
                     waited.is_ok()
                 }
@@ -531,13 +532,17 @@ impl Processes {
         self.sweep_due = true;
     }
 
-    /// Kills orphans that belong to tasks which have ended.
-    fn sweep(&mut self, now: Time) {
+    /// Kills orphans that belong to tasks which have ended, apart from coordinators: they serve their
+    /// application also when its master, which forked them, has moved or ended.
+    fn sweep(&mut self, coordinators: &Coordinators, now: Time) {
         if !std::mem::take(&mut self.sweep_due) || self.leaving.is_empty() {
             return;
         }
         for orphan in self.orphans() {
             let session = usage::session(orphan);
+            if coordinators.has(orphan) {
+                continue;
+            }
             // The number may be that of a later process.
             if session.is_some_and(|session| self.tids.contains_key(&session)) {
                 continue;
@@ -615,7 +620,7 @@ impl Processes {
 
     /// Gives up on terminals that others hold open, and looks for the last time for what ended
     /// tasks left.
-    pub fn tick(&mut self, context: &mut Context) {
+    pub fn tick(&mut self, coordinators: &Coordinators, context: &mut Context) {
         self.guardian.look();
         if self
             .leaving
@@ -623,7 +628,7 @@ impl Processes {
             .is_some_and(|it| it.until <= context.now)
         {
             self.sweep_due = true;
-            self.sweep(context.now);
+            self.sweep(coordinators, context.now);
         }
         while let Some(&(time, tid)) = self.lingering.first()
             && time <= context.now

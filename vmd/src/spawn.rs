@@ -9,6 +9,7 @@ use crate::{
     guardian::Guardian,
     portable::{self, ENV_PROGRAMS},
     program::ProgramPath,
+    signals,
     spare::{self, Digits},
     transfer::{self, Back},
 };
@@ -205,6 +206,7 @@ impl Spawner {
 /// In the child: a session of its own, its terminal, and death together with the daemon.
 fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, terminal: bool) -> io::Result<()> {
     rustix::process::setsid()?;
+    ignore_nothing();
     if terminal {
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
         keep_job_control(daemon);
@@ -293,6 +295,15 @@ unsafe fn stay_with(parent: i32, watched: i32) -> ! {
         // It may have ended before.
         while libc::getppid() == parent && libc::poll(&mut end, 1, -1) <= 0 {}
         libc::_exit(0)
+    }
+}
+
+/// In the child: what the daemon was started to ignore, as SIGHUP by `nohup`, its tasks do not, which
+/// are ended by such signals.
+fn ignore_nothing() {
+    for number in signals::catchable() {
+        // SAFETY: it sets the kernel's default, and no handler of this program.
+        unsafe { libc::signal(number, libc::SIG_DFL) };
     }
 }
 

@@ -46,9 +46,14 @@ fn kill(signal: &str, pid: u32) {
     assert!(status.expect("kill runs").success());
 }
 
+/// Whichever of its threads made them.
 fn children(pid: u32) -> Vec<u32> {
-    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let list = list.unwrap_or_default();
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
+    let lists = threads.flatten().flatten().map(|thread| {
+        let list = fs::read_to_string(thread.path().join("children"));
+        list.unwrap_or_default()
+    });
+    let list: String = lists.collect();
     let numbers = list.split_whitespace().map(|word| word.parse());
     numbers.map(|number| number.expect("a number")).collect()
 }
@@ -289,6 +294,10 @@ fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
     daemon.signal("ALRM");
     daemon.wait_log("SIGALRM came");
     assert!(answers(&daemon.dir()));
+    // But not by its tasks.
+    let mut console = Console::connect(&daemon);
+    console.run("kill -HUP $$; exit 5", None);
+    assert_eq!(console.finish().0, ExitStatus::Signal(1));
     daemon.signal("TERM");
     assert!(daemon.wait_end().success());
 }
