@@ -282,7 +282,9 @@ impl<'a> Relay<'a> {
             if let Some(end) = self.take_frames(renderer)? {
                 return Ok(end.status);
             }
-            if let Some(terminal) = &mut self.terminal {
+            if self.stopping != Stopping::Told
+                && let Some(terminal) = &mut self.terminal
+            {
                 terminal.again().context("cannot use the terminal")?;
             }
             let ready = self.wait()?;
@@ -408,6 +410,10 @@ impl<'a> Relay<'a> {
             // its shell notices.
             (true, Stopping::No) => {
                 self.stopping = Stopping::Told;
+                // The shell may notice the script before this console has taken its own signal.
+                if let Some(terminal) = &mut self.terminal {
+                    terminal.pause();
+                }
                 kill_current_process_group(Signal::TSTP).context("cannot stop")?;
             }
             // The stop came late, after this console went on; or it never came, and this is a new one.

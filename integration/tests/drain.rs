@@ -94,12 +94,12 @@ fn what_cannot_leave_is_named_and_the_rest_leaves() {
     let node = &cluster.nodes[0];
     let run = ring(node, "4096");
     let master = rows(node)[0].tid;
-    // The master's terminal is this console.
+    // The master reads from this console.
     let report = drain(node, "n1");
     let refused: Vec<Tid> = report.refused.iter().map(|(tid, _)| *tid).collect();
     assert_eq!(refused, [master]);
     let why = &report.refused[0].1.text;
-    assert!(why.contains("terminal"), "{why}");
+    assert!(why.contains("comes from a console"), "{why}");
     let Answer::Check(reasons) = node.client().ask(&Request::Check(master)) else {
         panic!("check has no such answer");
     };

@@ -118,9 +118,9 @@ fn what_cannot_be_moved_stays_and_says_why() {
     assert!(failed.text.contains("already"), "{failed}");
     let failed = refused(members[0], Some("nowhere"));
     assert_eq!(failed.kind, FailKind::NoSuchHost, "{failed}");
-    // The master's terminal is this console.
+    // The master reads from this console.
     let failed = refused(rows[0].tid, None);
-    assert!(failed.text.contains("terminal"), "{failed}");
+    assert!(failed.text.contains("comes from a console"), "{failed}");
     // One that is stopped says so, beforehand too.
     let stopped = node.client().ask(&Request::Signal(members[1], 19));
     assert!(matches!(stopped, Answer::Done), "{stopped:?}");
