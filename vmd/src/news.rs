@@ -14,6 +14,9 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
+/// Why there is no image of a task that ends.
+const ENDS: &str = "its process ends";
+
 /// Hands on what is to be known of a process that carries an image. If it is lost, that is another
 /// thing for its source than for its target.
 pub fn tell(news: News, processes: &Processes, context: &mut Context) {
@@ -45,7 +48,12 @@ pub fn tell(news: News, processes: &Processes, context: &mut Context) {
             return;
         }
     };
-    let failed = Failed::new(FailKind::System, text);
+    let saves = !matches!(role, Role::Receiver | Role::Restorer);
+    let failed = match saves && processes.pid(tid).is_some_and(usage::is_ending) {
+        // The image ends too early because the task does.
+        true => Failed::new(FailKind::NoSuchTask, ENDS),
+        false => Failed::new(FailKind::System, text),
+    };
     context.inbox.push_back(match role {
         Role::Sender => Input::Frozen(tid, Err(failed)),
         Role::Writer(_, epoch) => Input::Stored(tid, epoch, Err(failed)),
@@ -63,7 +71,7 @@ pub fn refuse(tid: Tid, error: &io::Error, context: &mut Context) {
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::NotFound
     );
     let failed = match gone {
-        true => Failed::new(FailKind::NoSuchTask, "its process ends"),
+        true => Failed::new(FailKind::NoSuchTask, ENDS),
         false => {
             let text = format!("it cannot be told to stop: {error}");
             Failed::new(FailKind::System, text)

@@ -89,6 +89,13 @@ pub fn faults(pid: Pid) -> Option<u64> {
     field(pid, 10)
 }
 
+/// Whether a process ends or has ended, also before its parent can wait for it: what it had open is
+/// closed by then.
+pub fn is_ending(pid: Pid) -> bool {
+    const PF_EXITING: u32 = 0x4;
+    field(pid, 9).is_none_or(|flags: u32| flags & PF_EXITING != 0)
+}
+
 /// A number of proc(5) that comes after the name of the program.
 fn field<T: FromStr>(pid: Pid, number: usize) -> Option<T> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -122,6 +129,25 @@ mod tests {
         assert_eq!(rows.len(), 1);
         assert_eq!((rows[0].tid, rows[0].pid), (Tid(1), me));
         assert!(rows[0].memory > 0 && "RS".contains(rows[0].state));
+    }
+
+    #[test]
+    fn a_process_ends_from_when_its_files_are_closed() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("cat runs");
+        let pid = Pid::from_child(&child);
+        assert!(!is_ending(pid));
+        child.kill().expect("it can be killed");
+        let mut output = child.stdout.take().expect("a pipe");
+        let read = std::io::Read::read(&mut output, &mut [0]);
+        assert_eq!(read.expect("the end"), 0);
+        // Nobody has waited for it.
+        assert!(is_ending(pid));
+        child.wait().expect("it has ended");
+        assert!(is_ending(pid));
     }
 
     #[test]
