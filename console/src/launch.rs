@@ -341,8 +341,13 @@ impl Words {
     fn new() -> io::Result<Self> {
         // Some systems forbid memory files that could be executed; older ones do not know the flag.
         let file = memfd_create("launcher", MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL)
-            .or_else(|_| memfd_create("launcher", MemfdFlags::CLOEXEC))?;
-        Ok(Words(file.into()))
+            .or_else(|_| memfd_create("launcher", MemfdFlags::CLOEXEC));
+        let file = file.map_err(|error| {
+            let error = io::Error::from(error);
+            let text = format!("memfd_create, which keeps what a child says, is refused: {error}");
+            io::Error::new(error.kind(), text)
+        });
+        Ok(Words(file?.into()))
     }
 
     fn writer(&self) -> io::Result<Stdio> {

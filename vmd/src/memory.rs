@@ -221,8 +221,13 @@ impl Memory {
     /// None of it is there yet.
     fn new(bytes: u64) -> io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("vm-image", flags).map_err(|error| {
+            let error = io::Error::from(error);
+            let text = format!("memfd_create, which images need, is refused: {error}");
+            io::Error::new(error.kind(), text)
+        });
         Ok(Memory {
-            file: memfd_create("vm-image", flags)?,
+            file: file?,
             bytes,
             fresh: bytes,
             state: State::Busy,

@@ -63,7 +63,8 @@ pub fn go_on(image: OwnedFd, folders: Option<(&Path, &Path)>) -> anyhow::Result<
         .context("reading its state")?;
     let state = PortableState::read(&stream).context("reading its state")?;
     let mut command = command(&state.process, folders)?;
-    let mut memory = File::from(memfd_create("vm-state", MemfdFlags::CLOEXEC)?);
+    let memory = memfd_create("vm-state", MemfdFlags::CLOEXEC);
+    let mut memory = File::from(memory.context("memfd_create, which its state needs, is refused")?);
     memory.write_all(&stream).context("keeping its state")?;
     memory.rewind()?;
     let mut number = OwnedFd::from(source.into_inner());

@@ -369,7 +369,9 @@ impl Processes {
                 self.tasks.insert(tid, process);
             }
             Err(error) => {
-                log::warn!("the process {pid} of task {tid} cannot be watched: {error}");
+                log::warn!(
+                    "the process {pid} of task {tid} cannot be watched by pidfd_open: {error}"
+                );
                 let status = ExitStatus::Code(UNKNOWN_CODE);
                 context.ended.push((tid, status));
             }

@@ -229,7 +229,11 @@ impl<'a> Request<'a> {
     pub fn send(pid: i32, image: BorrowedFd<'a>, modes: Modes) -> Result<Self, AskError> {
         let gone = |error| match error {
             Errno::SRCH | Errno::INVAL => AskError::NoProcess(pid),
-            error => not_allowed(pid, error.into()),
+            error => {
+                let error = io::Error::from(error);
+                let text = format!("pidfd_open is refused: {error}");
+                not_allowed(pid, io::Error::new(error.kind(), text))
+            }
         };
         let id = Pid::from_raw(pid).ok_or(AskError::NoProcess(pid))?;
         // From here on its number means nobody else.
