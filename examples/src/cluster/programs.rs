@@ -67,6 +67,13 @@ impl Programs {
 
 fn build_command() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // Build scripts look at some of what the cargo that runs this has set: their crates would be built
+    // anew, with all that use them.
+    let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let groups = ["CARGO_MANIFEST_", "CARGO_PKG_"];
+    for name in names.filter(|name| groups.iter().any(|group| name.starts_with(group))) {
+        command.env_remove(name);
+    }
     command.args(["build", "--bins", "--manifest-path", MANIFEST]);
     command.args([
         "--package",

@@ -5,6 +5,7 @@
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
+    env,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::OnceLock,
@@ -16,7 +17,7 @@ static BUILT: OnceLock<BTreeMap<String, PathBuf>> = OnceLock::new();
 fn built() -> &'static BTreeMap<String, PathBuf> {
     BUILT.get_or_init(|| {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
-        let mut build = Command::new(env!("CARGO"));
+        let mut build = cargo();
         build.args([
             "build",
             "--workspace",
@@ -46,6 +47,21 @@ fn built() -> &'static BTreeMap<String, PathBuf> {
             })
             .collect()
     })
+}
+
+/// Cargo, without the variables that the cargo which runs this has set: build scripts look at some, and
+/// their crates would be built anew each time, with all that use them.
+pub fn cargo() -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    let of_package = |name: &str| {
+        let groups = ["CARGO_MANIFEST_", "CARGO_PKG_"];
+        name == "OUT_DIR" || groups.iter().any(|group| name.starts_with(group))
+    };
+    let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for name in names.filter(|name| of_package(name)) {
+        cargo.env_remove(name);
+    }
+    cargo
 }
 
 /// The binary of that name.

@@ -62,7 +62,7 @@ fn build() -> Result<PathBuf, String> {
         Err(error) => return Err(format!("unshare: {error}")),
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut build = Command::new(env!("CARGO"));
+    let mut build = binaries::cargo();
     build
         .args([
             "build",
