@@ -2,16 +2,10 @@
 
 mod common;
 
-use common::{
-    Daemon,
-    console::{self, Console},
-};
+use common::{Daemon, console::Console};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use std::{collections::BTreeMap, thread};
-use vm_wire::{
-    agreed::ExitStatus,
-    console::{Answer, Request},
-};
+use vm_wire::agreed::ExitStatus;
 
 /// `__NR_memfd_create` and `__NR_pidfd_open` of x86-64 and of aarch64.
 const MEMFD_CREATE: i64 = if cfg!(target_arch = "x86_64") {
@@ -45,14 +39,11 @@ fn daemon_without(call: i64) -> Daemon {
 fn a_refused_call_without_which_no_process_can_be_watched_is_named() {
     let daemon = daemon_without(PIDFD_OPEN);
     let mut console = Console::connect(&daemon);
-    let spawn = console::spawn("/bin/sh", &["-c", "exec sleep 1000"]);
-    match console.ask(&Request::Run {
-        spawn,
-        terminal: None,
-    }) {
-        Answer::Failed(failed) => assert!(failed.text.contains("pidfd_open"), "{failed}"),
-        answer => panic!("{answer:?}"),
-    }
+    console.run("exec sleep 1000", None);
+    let (status, _, err) = console.finish();
+    let said = String::from_utf8_lossy(&err);
+    assert!(said.contains("pidfd_open"), "{said}");
+    assert_eq!(status, ExitStatus::NotStarted);
 }
 
 #[test]
