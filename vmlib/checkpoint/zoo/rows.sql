@@ -1,5 +1,3 @@
--- Files that SQLite makes for a moment have no name: an image without carried files is refused for them.
-PRAGMA temp_store = MEMORY;
 CREATE TABLE rows(number INTEGER PRIMARY KEY, word TEXT, value REAL);
 BEGIN;
 INSERT INTO rows WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 400000)

@@ -87,7 +87,7 @@ fn goes_on_three_times(make: impl Fn(&Path) -> Option<Command>, left: impl Fn(&P
     command
         .env("LD_PRELOAD", run::built().join("libvm_checkpoint.so"))
         .env("VM_CHECKPOINT_FILE", &image)
-        .env("VM_CHECKPOINT_MODE", "exit");
+        .env("VM_CHECKPOINT_MODE", "exit,carry");
     let mut said = String::new();
     for number in 1..=3 {
         let process = start(&mut command, User::Same);
