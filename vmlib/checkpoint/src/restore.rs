@@ -58,8 +58,9 @@ pub struct Way<'a> {
 }
 
 impl Way<'_> {
-    /// The map of folders as a file without a name, which survives the start of a program.
-    fn folder_map(&self) -> io::Result<Option<File>> {
+    /// The map of folders as a file without a name, which survives the start of a program. Its number is
+    /// above those that follow `image`, which are the process's own where they are open.
+    fn folder_map(&self, image: RawFd) -> io::Result<Option<File>> {
         if self.folders.is_empty() {
             return Ok(None);
         }
@@ -74,7 +75,13 @@ impl Way<'_> {
         }
         let mut file = unnamed(c"folders", 0)?;
         file.write_all(&text)?;
-        Ok(Some(file))
+        let above = image + 1 + resume::OWN_MAX as RawFd;
+        // SAFETY: it takes numbers.
+        match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, above) } {
+            ..0 => Err(io::Error::last_os_error()),
+            // SAFETY: just opened, and nobody else's.
+            number => Ok(Some(unsafe { File::from_raw_fd(number) })),
+        }
     }
 }
 
@@ -98,7 +105,7 @@ pub fn restore(image: BorrowedFd<'_>, way: Way<'_>) -> io::Result<Infallible> {
     for (word, is_wanted) in [("f", way.foreign_vdso), ("r", way.roll_back)] {
         argument.push_str(if is_wanted { word } else { "" });
     }
-    let folders = way.folder_map()?;
+    let folders = way.folder_map(image.as_raw_fd())?;
     if let Some(folders) = &folders {
         argument.push_str(&format!("m{}", folders.as_raw_fd()));
     }
