@@ -68,9 +68,10 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub max_tasks: u32,
 
-    /// What SIGTERM, SIGINT and SIGHUP do: leave the machine, whereby the tasks here end; or drain
-    /// first: all tasks move to other hosts, and those that have not after --grace end; or suspend: drain
-    /// first, and suspend the application of each task that cannot leave
+    /// What SIGTERM does, and so do SIGINT, SIGHUP, SIGQUIT and the warnings of batch systems (SIGXCPU,
+    /// SIGUSR1, SIGUSR2, SIGPWR): leave the machine, whereby the tasks here end; or drain first: all
+    /// tasks move to other hosts, and those that have not after --grace end; or suspend: drain first,
+    /// and suspend the application of each task that cannot leave
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnTerm::Leave)]
     pub on_term: OnTerm,
 

@@ -5,10 +5,12 @@
 //! that waited for it would be lost, with all its tasks, once its lease ends. So a thread waits, one
 //! process after the other: one thread for the programs of tasks and one for tasks that are brought back
 //! ([`crate::launches`]), one for those that carry their images ([`crate::carriers`]), one for
-//! coordinators ([`crate::coordinators`]), so that none waits for another's. It lives as long as the
+//! coordinators ([`crate::coordinators`]), one for guardians ([`crate::guardian`]), so that none waits
+//! for another's. It lives as long as the
 //! daemon, because the parent-death signal that ties a process to the daemon belongs to the thread that
 //! forked.
 
+use crate::usage;
 use mio::Waker;
 use rustix::process::{Pid, Signal};
 use std::{
@@ -118,6 +120,21 @@ where
 
 /// The children of all threads of this process.
 pub fn all_children() -> Vec<Pid> {
+    // Some kernels have no such files.
+    match children(Path::new("/proc/thread-self")) {
+        Some(_) => children_by_thread(),
+        None => children_by_parent(),
+    }
+}
+
+/// Those that have not ended.
+fn children_by_parent() -> Vec<Pid> {
+    let own = rustix::process::getpid();
+    let children = usage::all().into_iter().filter(|it| it.parent == Some(own));
+    children.map(|it| it.pid).collect()
+}
+
+fn children_by_thread() -> Vec<Pid> {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten();
     threads
         .filter_map(|thread| children(&thread.ok()?.path()))
@@ -157,5 +174,23 @@ fn work<O, T, E>(
         }
         // Children would die with this thread. Who is not woken looks a little later.
         let _ = waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn children_are_found_by_their_thread_and_by_their_parent() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn();
+        let child = child.as_mut().expect("cat runs");
+        let pid = Pid::from_child(child);
+        for found in [all_children(), children_by_thread(), children_by_parent()] {
+            assert!(found.contains(&pid), "{pid} is not in {found:?}");
+        }
+        child.kill().and_then(|()| child.wait()).expect("it ends");
+        assert!(!children_by_parent().contains(&pid));
     }
 }

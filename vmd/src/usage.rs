@@ -26,22 +26,30 @@ pub fn all() -> Vec<Process> {
         .collect()
 }
 
-fn living(pid: Pid) -> Option<Process> {
+/// A process that has not ended.
+pub fn living(pid: Pid) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    process(pid, &stat)
+}
+
+/// Reads the fields of proc(5): the state is the third, the parent the fourth, the session the sixth,
+/// the number of threads the twentieth.
+fn process(pid: Pid, stat: &str) -> Option<Process> {
     let (_, rest) = stat.rsplit_once(") ")?;
-    let mut fields = rest.split_ascii_whitespace();
-    // Nobody has waited for the others yet.
-    let lives = !matches!(fields.next()?, "Z" | "X");
-    let parent = Pid::from_raw(fields.next()?.parse().ok()?);
-    let session = Pid::from_raw(fields.nth(1)?.parse().ok()?);
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let number = |field: usize| fields.get(field - 3)?.parse::<i32>().ok();
+    // Nobody has waited for the others yet. Of a first thread that has ended the process lives on as
+    // long as another thread does.
+    let lives = !matches!(*fields.first()?, "Z" | "X") || number(20)? > 1;
     lives.then_some(Process {
         pid,
-        parent,
-        session,
+        parent: Pid::from_raw(number(4)?),
+        session: Pid::from_raw(number(6)?),
     })
 }
 
-/// The token of a task in the environment that a process began with.
+/// The token of a task in the environment that a process began with. It may take for ever: see
+/// [`crate::tokens`].
 pub fn token(pid: Pid) -> Option<u64> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let mut variables = environment.split(|byte| *byte == 0);
@@ -183,6 +191,17 @@ mod tests {
         assert_eq!(token(pid), Some(77));
         child.kill().and_then(|()| child.wait()).expect("it ends");
         assert!(living(pid).is_none() && token(pid).is_none());
+    }
+
+    #[test]
+    fn a_process_lives_as_long_as_one_of_its_threads() {
+        let pid = Pid::from_raw(7).expect("a number");
+        let lives = |state: &str, threads: u32| {
+            let between = "0 ".repeat(13);
+            process(pid, &format!("7 (a) {state} 3 5 4 {between}{threads} 0 0")).is_some()
+        };
+        assert!(lives("S", 1) && lives("Z", 2));
+        assert!(!lives("Z", 1) && !lives("X", 0));
     }
 
     #[test]
