@@ -4,7 +4,9 @@
 //! The kernel ignores every signal that process 1 sends to itself, SIGKILL too, so the timer of the
 //! lease ([`crate::lease`]) could not end it, and tasks whose parent it is would outlive their host.
 //! So process 1 stays a small process that starts the daemon as its child: it passes signals on,
-//! waits for orphans, and ends as the daemon did. The kernel ends the daemon with process 1.
+//! waits for orphans, and ends as the daemon did. The kernel ends all other processes with process 1:
+//! so it waits first, for a limited time, until the daemon's guardian ([`crate::guardian`]) has done
+//! its work.
 
 use crate::signals::{Ignored, catchable};
 use anyhow::{Context as _, ensure};
@@ -14,11 +16,17 @@ use std::{
     env, iter,
     os::unix::process::CommandExt as _,
     process::{Command, ExitCode},
+    thread,
+    time::{Duration, Instant},
 };
 
 /// Added to the number of the signal that ended the daemon: the exit code, as of shells and
 /// container runtimes. Process 1 cannot end itself by a signal.
 const SIGNALLED: i32 = 128;
+/// How long what the daemon left is awaited: longer than its guardian tries to end processes.
+const LEFT_TIME: Duration = Duration::from_millis(2_500);
+/// How often it is looked meanwhile.
+const LEFT_LOOK: Duration = Duration::from_millis(2);
 
 /// If this is process 1: starts the daemon, and returns once that has ended, with its exit code.
 pub fn run_if_process_1(detach: bool) -> Option<anyhow::Result<ExitCode>> {
@@ -50,6 +58,7 @@ fn stand_by(detach: bool) -> anyhow::Result<ExitCode> {
             if signal != SIGCHLD {
                 pass_on(daemon, signal);
             } else if let Some(code) = reap(daemon) {
+                await_left();
                 return Ok(code);
             }
         }
@@ -71,6 +80,19 @@ fn reap(daemon: Pid) -> Option<ExitCode> {
         }
     }
     None
+}
+
+/// Waits until no child is left: what a daemon left is process 1's.
+fn await_left() {
+    let end = Instant::now() + LEFT_TIME;
+    while let Ok(ended) = wait(WaitOptions::NOHANG) {
+        if Instant::now() > end {
+            return;
+        }
+        if ended.is_none() {
+            thread::sleep(LEFT_LOOK);
+        }
+    }
 }
 
 fn code(status: WaitStatus) -> i32 {
