@@ -6,7 +6,7 @@
 //! size: once full it becomes `FILE.old`, in place of the one before.
 
 use anyhow::Context;
-use rustix::{fs::OFlags, io::Errno};
+use rustix::fs::OFlags;
 use std::{
     fs::{self, File, Metadata, OpenOptions},
     io::{self, Write},
@@ -51,7 +51,8 @@ impl Write for Sink {
 /// A file that is renamed to `NAME.old` and begun anew before it exceeds its size.
 #[derive(Debug)]
 pub struct LogFile {
-    path: PathBuf,
+    /// Its own name, to which no link leads; none of a pipe or a device, which has no size.
+    path: Option<PathBuf>,
     file: File,
     size: u64,
     size_max: u64,
@@ -65,9 +66,12 @@ impl LogFile {
     pub fn open(path: &Path, size_max: u64) -> anyhow::Result<LogFile> {
         let open = || -> io::Result<LogFile> {
             let file = append(path)?;
+            let found = file.metadata()?;
+            // One that was removed, and is open as standard error, has none.
+            let own = path.canonicalize().ok().filter(|_| found.is_file());
             Ok(LogFile {
-                size: file.metadata()?.len(),
-                path: path.to_owned(),
+                size: found.len(),
+                path: own,
                 file,
                 size_max,
             })
@@ -76,42 +80,41 @@ impl LogFile {
     }
 
     fn rotate(&mut self) -> io::Result<()> {
-        let mut old = self.path.clone().into_os_string();
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
+        let mut old = path.clone().into_os_string();
         old.push(".old");
-        fs::rename(&self.path, old)?;
-        self.file = append(&self.path)?;
+        fs::rename(path, old)?;
+        self.file = append(path)?;
         self.size = 0;
         Ok(())
     }
 }
 
-/// Opens or makes a log. Of what another user has put in its place, a link or a file of his, nothing
-/// is opened: it may lie in a folder of all users.
+/// Opens or makes a log. In a folder where other users may make files nothing is opened that one of
+/// them has put in its place: a link or a file of his, or another name of a file of this user.
 fn append(path: &Path) -> io::Result<File> {
-    match append_at(path) {
-        Err(error) if is_link(&error) => {
-            let link = fs::symlink_metadata(path)?;
-            if !is_ours(&link) {
+    if !is_shared(path) {
+        return append_at(path, OFlags::empty());
+    }
+    let link = || fs::symlink_metadata(path).ok().filter(Metadata::is_symlink);
+    let (file, names) = match append_at(path, OFlags::NOFOLLOW) {
+        Ok(file) => (file, 1),
+        Err(error) => match link() {
+            // What this user's link leads to may have several names.
+            Some(link) if is_ours(&link) => (append_at(path, OFlags::empty())?, u64::MAX),
+            Some(link) => {
                 let owner = link.uid();
                 let text = format!("it is a link of user {owner}, which is not followed");
                 return Err(io::Error::other(text));
             }
-            append_at(&path.canonicalize()?)
-        }
-        opened => opened,
-    }
-}
-
-fn append_at(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-        .open(path)?;
+            None => return Err(error),
+        },
+    };
     let found = file.metadata()?;
     // A device, such as a terminal, belongs to whomever it does.
-    if found.is_file() && (!is_ours(&found) || found.nlink() > 1) {
+    if found.is_file() && (!is_ours(&found) || found.nlink() > names) {
         let owner = found.uid();
         let text = format!("it is another file, of user {owner}, or has another name");
         return Err(io::Error::other(text));
@@ -119,8 +122,25 @@ fn append_at(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn is_link(error: &io::Error) -> bool {
-    Errno::from_io_error(error) == Some(Errno::LOOP)
+fn append_at(path: &Path, flags: OFlags) -> io::Result<File> {
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(flags.bits() as i32)
+        .open(path)
+}
+
+/// Whether other users may make files in the folder of a file.
+fn is_shared(path: &Path) -> bool {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let Ok(found) = fs::metadata(folder.unwrap_or(Path::new("."))) else {
+        return true;
+    };
+    // Many users have a group of their own.
+    let own_group = found.gid() == rustix::process::getegid().as_raw();
+    let others = if own_group { 0o002 } else { 0o022 };
+    !is_ours(&found) || found.mode() & others != 0
 }
 
 /// Whether it belongs to this user or to the system.
@@ -236,6 +256,13 @@ fn write_lines(mut sink: Sink, orders: &Receiver<Order>, dropped: &AtomicU64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{
+        io::Read as _,
+        os::{
+            fd::{AsRawFd as _, RawFd},
+            unix::fs::PermissionsExt as _,
+        },
+    };
 
     #[test]
     fn a_log_file_never_exceeds_its_size_and_keeps_one_predecessor() {
@@ -259,6 +286,8 @@ mod tests {
     #[test]
     fn a_log_is_no_file_and_no_link_of_another_user() {
         let temp = tempfile::tempdir().expect("a temporary folder");
+        let everybody = fs::Permissions::from_mode(0o1777);
+        fs::set_permissions(temp.path(), everybody).expect("it is ours");
         let (path, other) = (temp.path().join("vmd.log"), temp.path().join("other"));
         fs::write(&other, "kept").expect("a file");
         // A link of the user's own is followed.
@@ -288,9 +317,51 @@ mod tests {
     }
 
     #[test]
+    fn a_log_in_a_folder_of_the_user_may_have_other_names() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let (path, backup) = (temp.path().join("vmd.log"), temp.path().join("backup"));
+        fs::write(&path, "old\n").expect("a file");
+        fs::hard_link(&path, &backup).expect("another name");
+        let mut log = LogFile::open(&path, 100).expect("continued");
+        log.write_all(b"new\n").expect("written");
+        assert_eq!(fs::read_to_string(&backup).expect("there"), "old\nnew\n");
+        // A link is followed to a file that is not there yet, and stays when that is full.
+        let link = temp.path().join("link");
+        std::os::unix::fs::symlink("real", &link).expect("a link");
+        let mut log = LogFile::open(&link, 6).expect("made");
+        for _ in 0..2 {
+            log.write_all(b"line\n").expect("written");
+        }
+        assert!(fs::symlink_metadata(&link).expect("kept").is_symlink());
+        for name in ["real", "real.old"] {
+            let text = fs::read_to_string(temp.path().join(name)).expect("there");
+            assert_eq!(text, "line\n");
+        }
+    }
+
+    #[test]
+    fn a_log_may_be_an_open_pipe_or_a_file_without_a_name() {
+        let (mut read, write) = io::pipe().expect("a pipe");
+        let name = |fd: RawFd| PathBuf::from(format!("/proc/self/fd/{fd}"));
+        let mut log = LogFile::open(&name(write.as_raw_fd()), 6).expect("opened");
+        for _ in 0..2 {
+            log.write_all(b"line\n").expect("written");
+        }
+        let mut lines = [0; 10];
+        read.read_exact(&mut lines).expect("written");
+        assert_eq!(&lines, b"line\nline\n");
+        let file = tempfile::tempfile().expect("a file");
+        let mut log = LogFile::open(&name(file.as_raw_fd()), 6).expect("opened");
+        for _ in 0..2 {
+            log.write_all(b"line\n").expect("written");
+        }
+        assert_eq!(file.metadata().expect("open").len(), 10);
+    }
+
+    #[test]
     fn a_full_disk_drops_lines_and_harms_nothing() {
         let full = LogFile {
-            path: PathBuf::from("/dev/full"),
+            path: None,
             file: OpenOptions::new()
                 .write(true)
                 .open("/dev/full")
