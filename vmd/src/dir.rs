@@ -15,13 +15,14 @@
 
 use crate::{
     ended::{self, LastEnd},
-    last,
+    last, usage,
 };
 use anyhow::{Context, anyhow, bail, ensure};
 use rustix::{
-    fd::{AsFd, BorrowedFd},
+    fd::{AsFd, OwnedFd},
     fs::{FlockOperation, OFlags, flock},
     net::sockopt::socket_peercred,
+    process::Pid,
 };
 use std::{
     fs::{self, DirBuilder, File, Metadata, OpenOptions},
@@ -115,6 +116,8 @@ struct Held {
     address: Option<String>,
     /// What was written of it, and the file.
     written: Option<(String, File)>,
+    /// The lock that was handed over.
+    handed: Option<Identity>,
     /// The folder that has its name now, if that was said.
     displaced: Option<Identity>,
     /// The daemon ends: nothing is made again.
@@ -168,9 +171,10 @@ impl Dir {
     ///
     /// # Errors
     /// What the system says.
-    pub fn lock(&self) -> io::Result<rustix::fd::OwnedFd> {
-        let held = self.held();
-        Ok(held.lock().try_clone_to_owned()?)
+    pub fn lock(&self) -> io::Result<OwnedFd> {
+        let mut held = self.held();
+        held.handed = Some(held.lock_identity()?);
+        held.lock_again()
     }
 
     /// Listens on the socket: from now on tasks and consoles are heard.
@@ -190,23 +194,34 @@ impl Dir {
     }
 
     /// Has the files looked after by a thread of its own, since the folder may lie on a disk that
-    /// is far away. `heard` is given each socket that had to be made again.
+    /// is far away. `heard` is given each socket that had to be made again, and `relocked` what is
+    /// locked instead of what [`Dir::lock`] gave.
     ///
     /// # Errors
     /// When there is no thread.
-    pub fn look_after(&self, heard: impl Fn(UnixListener) + Send + 'static) -> anyhow::Result<()> {
+    pub fn look_after(
+        &self,
+        heard: impl Fn(UnixListener) + Send + 'static,
+        relocked: impl Fn(OwnedFd) + Send + 'static,
+    ) -> anyhow::Result<()> {
         let held = Arc::clone(&self.held);
         let look = move || {
             let mut said = String::new();
             loop {
                 thread::sleep(LOOK);
-                let text = match lock(&held).mend() {
-                    Ok(socket) => {
-                        socket.into_iter().for_each(&heard);
-                        String::new()
-                    }
-                    Err(error) => format!("{error:#}"),
-                };
+                let mut text = String::new();
+                let mut fails = |error: anyhow::Error| text = format!("{error:#}");
+                let mut held = lock(&held);
+                match held.mend() {
+                    Ok(socket) => socket.into_iter().for_each(&heard),
+                    Err(error) => fails(error),
+                }
+                // Also of a folder of which only a part was made again.
+                match held.take_other_lock() {
+                    Ok(lock) => lock.into_iter().for_each(&relocked),
+                    Err(error) => fails(error.into()),
+                }
+                drop(held);
                 // Once: the folder may be gone for good.
                 if !text.is_empty() && text != said {
                     log::error!("{text}");
@@ -272,6 +287,7 @@ impl Held {
             socket: None,
             address: None,
             written: None,
+            handed: None,
             displaced: None,
             left: false,
         };
@@ -285,11 +301,31 @@ impl Held {
         Ok((held, ended::take(path, &before)))
     }
 
-    fn lock(&self) -> BorrowedFd<'_> {
+    /// What is locked.
+    fn lock(&self) -> &File {
         match self.folder_locked {
-            true => self.folder.as_fd(),
-            false => self.pid.as_fd(),
+            true => &self.folder,
+            false => &self.pid,
         }
+    }
+
+    fn lock_again(&self) -> io::Result<OwnedFd> {
+        Ok(self.lock().as_fd().try_clone_to_owned()?)
+    }
+
+    fn lock_identity(&self) -> io::Result<Identity> {
+        Ok(Identity::of(&self.lock().metadata()?))
+    }
+
+    /// What is locked, if that is not what was handed over.
+    fn take_other_lock(&mut self) -> io::Result<Option<OwnedFd>> {
+        let identity = self.lock_identity()?;
+        if self.handed.is_none_or(|handed| handed == identity) {
+            return Ok(None);
+        }
+        let lock = self.lock_again()?;
+        self.handed = Some(identity);
+        Ok(Some(lock))
     }
 
     /// Whether the folder's name still stands for the folder that was taken.
@@ -326,7 +362,7 @@ impl Held {
         if self.left || self.is_displaced()? {
             return Ok(None);
         }
-        if self.folder_locked && self.is_gone(PID_FILE)? {
+        if self.is_gone(PID_FILE)? {
             self.pid = make_pid_file(&self.path)?;
             self.say(PID_FILE);
         }
@@ -385,9 +421,6 @@ impl Held {
             "{} was removed: it is made again, without the machine's secret",
             self.path.display()
         );
-        if !self.folder_locked {
-            self.pid = make_pid_file(&self.path)?;
-        }
         Ok(false)
     }
 
@@ -483,15 +516,17 @@ fn lock_pid_file(dir: &Path, end: Instant) -> anyhow::Result<(File, String)> {
     }
 }
 
-/// A pid file in the place of one that is gone. The folder is locked.
+/// A pid file in the place of one that is gone.
 fn make_pid_file(dir: &Path) -> anyhow::Result<File> {
     let name = dir.join(PID_FILE);
-    let made = make_new(&name).and_then(|mut file| {
-        try_lock(&file)?;
+    let make = || -> anyhow::Result<File> {
+        let mut file = make_new(&name)?;
+        // Where folders are not locked it is all that keeps others out.
+        ensure!(try_lock(&file)?, "another process has locked it");
         write_pid(&mut file)?;
         Ok(file)
-    });
-    made.with_context(|| format!("cannot write {}", name.display()))
+    };
+    make().with_context(|| format!("cannot make {} again", name.display()))
 }
 
 fn write_pid(file: &mut File) -> io::Result<()> {
@@ -514,19 +549,24 @@ fn wait_for_other(dir: &Path, end: Instant) -> anyhow::Result<()> {
         thread::sleep(END_LOOK);
         return Ok(());
     }
-    let by_file = || {
-        let pid = read_pid(&File::open(dir.join(PID_FILE)).ok()?);
-        (!pid.is_empty()).then_some(pid)
-    };
+    let file = File::open(dir.join(PID_FILE)).ok();
+    let named = file.and_then(|file| Pid::from_raw(read_pid(&file).parse().ok()?));
     // Without the file, the socket knows who listens.
     let by_socket = || {
         let socket = UnixStream::connect(place::socket(dir)).ok()?;
-        let peer = socket_peercred(&socket).ok()?;
-        Some(peer.pid.as_raw_nonzero().to_string())
+        Some(socket_peercred(&socket).ok()?.pid)
     };
-    let pid = by_file().or_else(by_socket);
-    let pid = pid.unwrap_or_else(|| "PID".to_owned());
+    let living = named.filter(|pid| usage::living(*pid).is_some());
+    let living = living.or_else(by_socket);
     let dir = dir.display();
+    if let (None, Some(pid)) = (living, named) {
+        bail!(
+            "the daemon that had {dir} (process {pid}) has ended, and its guardian (vm-guardian) is \
+             still ending what its tasks have started; try again in a moment, or give this daemon \
+             another --dir and --name"
+        );
+    }
+    let pid = living.map_or_else(|| "PID".to_owned(), |pid| pid.to_string());
     bail!(
         "a daemon (process {pid}) runs in {dir} already; give this one another --dir and --name, \
          or take that one out of its machine with `kill {pid}` (`vm --dir {dir} halt` ends the \
@@ -614,6 +654,75 @@ mod tests {
             refusal.contains(&std::process::id().to_string()),
             "{refusal}"
         );
+    }
+
+    #[test]
+    fn a_folder_that_a_guardian_still_has_is_said_to_be_that() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("vm");
+        let first = Dir::take(&path).expect("free");
+        let mut daemon = std::process::Command::new("true").spawn().expect("it runs");
+        let pid = daemon.id().to_string();
+        fs::write(path.join(PID_FILE), &pid).expect("it is ours");
+        // It is not waited for: its number means it still.
+        while usage::living(Pid::from_child(&daemon)).is_some() {
+            thread::yield_now();
+        }
+        let refusal = refusal(&path);
+        assert!(
+            refusal.contains(&pid) && refusal.contains("guardian") && !refusal.contains("kill"),
+            "{refusal}"
+        );
+        daemon.wait().expect("it is our child");
+        drop(first);
+    }
+
+    #[test]
+    fn the_lock_of_a_folder_that_is_made_again_is_told() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("vm");
+        let first = Dir::take(&path).expect("free");
+        let old = first.lock().expect("a lock");
+        let relock = || first.held().take_other_lock().expect("a lock");
+        assert!(relock().is_none());
+        fs::remove_dir_all(&path).expect("removed");
+        first.held().mend().expect("it can be made again");
+        let new = relock().expect("another one");
+        assert!(relock().is_none());
+        let of = |lock: &OwnedFd| {
+            let file = File::from(lock.try_clone().expect("a descriptor"));
+            Identity::of(&file.metadata().expect("open"))
+        };
+        assert_ne!(of(&new), of(&old));
+        assert_eq!(Identity::at(&path).expect("there"), Some(of(&new)));
+        // As long as somebody has it, no other daemon comes in.
+        drop(first);
+        assert!(Dir::take(&path).is_err());
+        drop(new);
+        Dir::take(&path).expect("free again");
+    }
+
+    #[test]
+    fn a_pid_file_that_is_made_again_is_locked_or_none() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("vm");
+        let first = Dir::take(&path).expect("free");
+        // As on a file system that locks no folders.
+        {
+            let mut held = first.held();
+            held.folder_locked = false;
+            flock(&held.folder, FlockOperation::Unlock).expect("it was locked");
+        }
+        let _old = first.lock().expect("a lock");
+        fs::remove_dir_all(&path).expect("removed");
+        first.held().mend().expect("it can be made again");
+        assert!(first.held().take_other_lock().expect("a lock").is_some());
+        let again = File::open(path.join(PID_FILE)).expect("it is there");
+        assert!(!try_lock(&again).expect("a lock"));
+        fs::remove_file(path.join(PID_FILE)).expect("it was there");
+        assert!(make_pid_file(&path).is_ok());
+        // Another daemon's.
+        assert!(make_pid_file(&path).is_err());
     }
 
     #[test]

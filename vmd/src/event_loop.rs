@@ -291,6 +291,7 @@ impl EventLoop {
                         }
                         self.context.inbox.push_back(answer);
                     }
+                    self.processes.hear_tokens(&self.coordinators);
                     false
                 }
             };

@@ -20,13 +20,14 @@
 //! | `writer`, `taker` | the process that writes an image, or a copy of one, into the store, at its start |
 //! | `pusher` | the process that copies checkpoints to a bucket, at its start |
 //! | `restorer` | the process that becomes the task, at its start |
+//! | `token` | a thread that reads the token of a process, before it does |
 //!
 //! | action | does |
 //! |---|---|
 //! | `note` | nothing, but the log has it |
 //! | `kill` | ends this process by SIGKILL |
 //! | `stop` | stops it by SIGSTOP |
-//! | `delay-MS` | an order that is sent, and all that follows it over that link, waits so many milliseconds; so does a process that carries an image |
+//! | `delay-MS` | an order that is sent, and all that follows it over that link, waits so many milliseconds; so does a process that carries an image, and a thread that reads a token |
 //! | `cut` | destroys all connections to other daemons, with what is in them |
 //! | `task` | ends the task's process by SIGKILL |
 //! | `end`, `hold` | ends that coordinator's process by SIGKILL, stops it by SIGSTOP |
@@ -127,7 +128,7 @@ fn at_order(way: &str, order: &Order) -> Strike {
     at(&format!("{way}.{name}"))
 }
 
-/// This is that point of a process that carries an image, and of nothing else: it may wait.
+/// This is that point of a process that carries an image, or of a thread that may wait.
 pub fn at_carrier(point: &str) -> Strike {
     let strike = at(point);
     if let Strike::Delay(time) = strike {

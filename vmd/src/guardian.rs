@@ -9,21 +9,27 @@
 //! - all processes of the sessions of those tasks: each task leads one,
 //! - all processes whose parent is one of these, as long as it is there,
 //! - all processes that have the token of one of those tasks in their environment: they began a
-//!   session of their own, and their parent is gone.
+//!   session of their own, and their parent is gone. These are looked for last, by threads that may
+//!   be held up ([`crate::tokens`]).
 //!
 //! What is left is a process that began a session of its own, has lost its parent and has no such
-//! variable: it was started with another environment, or by a task that had moved to this host.
+//! variable, since it was started with another environment.
 //!
 //! Until that is done the guardian keeps the lock of the daemon's folder, so no successor begins
 //! there before. At last it leaves word of what happened ([`crate::ended`]).
+//!
+//! A guardian that has ended, or has the lock of a folder that was removed, is replaced, by a thread of
+//! its own ([`crate::starter`]): the event loop does not wait for the start of a process.
 
 use crate::{
-    clock, ended, signals, transfer,
+    clock, ended, signals,
+    starter::Answer,
+    tokens, transfer,
     usage::{self, Process},
 };
 use rustix::{
     fd::{AsFd, OwnedFd},
-    fs::MemfdFlags,
+    fs::{FlockOperation, MemfdFlags, flock},
     process::{Pid, Signal, getpid, getppid, kill_process},
 };
 use std::{
@@ -34,8 +40,11 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::Stdio,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
-    thread,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::AtomicBool,
+        mpsc::{self, Receiver, Sender},
+    },
     time::{Duration, Instant},
 };
 use vm_machine::Time;
@@ -59,23 +68,52 @@ const REPLACE_TIME: Duration = Duration::from_secs(1);
 pub struct Guardian {
     /// Where the guardian leaves word.
     dir: PathBuf,
-    /// The lock of that folder.
-    lock: OwnedFd,
     /// When the lease ends, for the guardian to see: microseconds of the daemon's clock.
     lease: Option<File>,
     told: Mutex<Told>,
 }
 
-/// What the guardian was told.
-#[derive(Debug, Default)]
+/// What the guardian is told, by whatever thread.
+#[derive(Debug)]
 struct Told {
-    pipe: Option<PipeWriter>,
-    process: Option<Pid>,
-    started: Option<Instant>,
-    /// The living tasks: their sessions, and their tokens if they were started here.
-    tasks: HashMap<Pid, Option<u64>>,
-    /// The daemon ends: there is to be no guardian any more.
-    dismissed: bool,
+    /// The lock of the daemon's folder.
+    lock: OwnedFd,
+    watch: Option<Watch>,
+    need: Need,
+    /// When one was begun last.
+    begun: Instant,
+    /// The living tasks: their sessions, and their tokens as far as they are known.
+    tasks: Tasks,
+}
+
+/// The leaders of sessions, and the tokens that their descendants may have.
+type Tasks = HashMap<Pid, Option<u64>>;
+
+/// The guardian that there is.
+#[derive(Debug)]
+struct Watch {
+    process: Pid,
+    pipe: PipeWriter,
+}
+
+/// Whether another guardian is to be begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// There is one, or it is being begun.
+    Nothing,
+    /// There is none, or one that has not the lock of the folder.
+    Another,
+    /// The daemon ends.
+    Never,
+}
+
+impl Watch {
+    /// It was not waited for, so its number means nobody else.
+    fn end(self) {
+        // First, so that the guardian takes the end of the pipe for nothing else.
+        let _ = kill_process(self.process, Signal::KILL);
+        drop(self.pipe);
+    }
 }
 
 impl Guardian {
@@ -87,54 +125,81 @@ impl Guardian {
         let lease = rustix::fs::memfd_create("lease", MemfdFlags::CLOEXEC);
         let guardian = Guardian {
             dir: dir.to_owned(),
-            lock,
             lease: lease.ok().map(File::from),
-            told: Mutex::default(),
+            told: Mutex::new(Told {
+                lock,
+                watch: None,
+                need: Need::Nothing,
+                begun: Instant::now(),
+                tasks: Tasks::new(),
+            }),
         };
-        guardian.begin(&mut guardian.told())?;
         guardian.note_lease(None);
+        let (process, pipe) = guardian.begin()?;
+        guardian.told().install(Watch { process, pipe })?;
         Ok(Arc::new(guardian))
     }
 
-    /// A process was started as a task, and leads a session.
+    /// A process was started as a task, and leads a session; or its token is known now.
     pub fn add(&self, task: Pid, token: Option<u64>) {
         let mut told = self.told();
         told.tasks.insert(task, token);
-        let line = added(task, token);
-        self.tell(&mut told, &line);
+        told.tell(&added(task, token));
     }
 
     /// The process of a task has ended, and so has all that it left.
     pub fn remove(&self, task: Pid) {
         let mut told = self.told();
         if told.tasks.remove(&task).is_some() {
-            self.tell(&mut told, &format!("- {task}\n"));
+            told.tell(&format!("- {task}\n"));
         }
     }
 
-    /// A child of this daemon has ended and is not waited for yet: it may be the guardian, which is
-    /// replaced.
-    pub fn ended(&self, child: Pid) {
+    /// A child of this daemon has ended, and is to be waited for. Returns whether it was the guardian:
+    /// then another one is needed.
+    pub fn ended(&self, child: Pid) -> bool {
         let mut told = self.told();
-        if told.process == Some(child) {
-            log::warn!("the guardian (process {child}) has ended: another one is started");
-            told.process = None;
-            told.pipe = None;
-            self.replace(&mut told);
+        let was = told.watch.take_if(|watch| watch.process == child);
+        if was.is_some() {
+            told.want();
         }
+        was.is_some()
     }
 
-    /// Starts a guardian if there is none and it is time.
-    pub fn look(&self) {
+    /// The folder was made again, and its lock is another one.
+    pub fn relock(&self, lock: OwnedFd) {
         let mut told = self.told();
-        if told.pipe.is_none() {
-            self.replace(&mut told);
+        told.lock = lock;
+        told.want();
+    }
+
+    /// Whether another guardian is to be begun now.
+    pub fn is_due(&self) -> bool {
+        let mut told = self.told();
+        let due = told.need == Need::Another && told.begun.elapsed() >= REPLACE_TIME;
+        if due {
+            told.need = Need::Nothing;
+            told.begun = Instant::now();
+        }
+        due
+    }
+
+    /// Another guardian was begun, or cannot be.
+    pub fn begun(&self, answer: Answer<PipeWriter, io::Error>) {
+        let mut told = self.told();
+        let installed = answer.and_then(|(process, pipe)| told.install(Watch { process, pipe }));
+        if let Err(error) = installed {
+            told.want();
+            log::error!(
+                "a guardian cannot be started: if this daemon is killed, what its tasks have \
+                 started may live on: {error}"
+            );
         }
     }
 
     /// Its process.
     pub fn process(&self) -> Option<Pid> {
-        self.told().process
+        self.told().watch.as_ref().map(|watch| watch.process)
     }
 
     /// When the daemon's lease ends; it may have none.
@@ -149,77 +214,77 @@ impl Guardian {
     /// The daemon ends by itself and has ended all its descendants.
     pub fn dismiss(&self) {
         let mut told = self.told();
-        told.dismissed = true;
-        // First, so that the guardian takes the end of the pipe for nothing else.
-        if let Some(process) = told.process.take() {
-            let _ = kill_process(process, Signal::KILL);
+        told.need = Need::Never;
+        if let Some(watch) = told.watch.take() {
+            let process = watch.process;
+            watch.end();
             let _ = rustix::process::waitpid(Some(process), rustix::process::WaitOptions::empty());
         }
-        told.pipe = None;
     }
 
-    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn tell(&self, told: &mut Told, line: &str) {
-        let written = told
-            .pipe
-            .as_mut()
-            .map(|pipe| pipe.write_all(line.as_bytes()));
-        if !matches!(written, Some(Ok(()))) {
-            self.replace(told);
-        }
-    }
-
-    /// Starts another guardian in the place of one that has ended or does not read.
-    fn replace(&self, told: &mut Told) {
-        let early = |started: Instant| started.elapsed() < REPLACE_TIME;
-        if told.dismissed || told.started.is_some_and(early) {
-            return;
-        }
-        // First, so that the guardian takes the end of the pipe for nothing else.
-        if let Some(process) = told.process.take() {
-            // It is a child that was not waited for.
-            let _ = kill_process(process, Signal::KILL);
-        }
-        told.pipe = None;
-        if let Err(error) = self.begin(told) {
-            log::error!(
-                "there is no guardian: if this daemon is killed, what its tasks have started \
-                 lives on: {error}"
-            );
-        }
-    }
-
-    fn begin(&self, told: &mut Told) -> io::Result<()> {
-        told.started = Some(Instant::now());
-        let (read, write) = io::pipe()?;
+    /// Starts a guardian, which knows nothing of tasks yet: see [`Guardian::begun`]. It waits until the
+    /// process has become its program.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn begin(&self) -> Answer<PipeWriter, io::Error> {
+        let (read, pipe) = io::pipe()?;
         // As much as an ordinary user may have.
-        let _ = rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES);
-        rustix::io::ioctl_fionbio(&write, true)?;
+        let _ = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE_BYTES);
+        rustix::io::ioctl_fionbio(&pipe, true)?;
         let mut command = transfer::this_program();
         // It says nothing: these are the descriptors that every program can hand over.
+        let lock = self.told().lock.try_clone()?;
         let lease = self.lease.as_ref().map(File::try_clone).transpose()?;
-        let mut child = command
+        let child = command
             .args([GUARDIAN, &getpid().to_string()])
             .env_clear()
             .current_dir(&self.dir)
             .stdin(read)
-            .stdout(self.lock.try_clone()?)
+            .stdout(lock)
             .stderr(lease.map_or_else(Stdio::null, Stdio::from))
             .spawn()?;
-        let process = Pid::from_child(&child);
-        let mut pipe = write;
-        for (task, token) in &told.tasks {
-            if let Err(error) = pipe.write_all(added(*task, *token).as_bytes()) {
-                child.kill().and_then(|()| child.wait())?;
+        if self.told().need == Need::Never {
+            // The pipe ends with the daemon: that has removed its `pid` then, or has killed this child.
+            std::mem::forget(pipe);
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        Ok((Pid::from_child(&child), pipe))
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Told {
+    fn want(&mut self) {
+        if self.need == Need::Nothing {
+            self.need = Need::Another;
+        }
+    }
+
+    /// A guardian is told all, and takes the place of the one before.
+    fn install(&mut self, mut watch: Watch) -> io::Result<()> {
+        for (task, token) in &self.tasks {
+            if let Err(error) = watch.pipe.write_all(added(*task, *token).as_bytes()) {
+                watch.end();
                 return Err(error);
             }
         }
-        told.pipe = Some(pipe);
-        told.process = Some(process);
+        if let Some(before) = self.watch.replace(watch) {
+            before.end();
+        }
         Ok(())
+    }
+
+    fn tell(&mut self, line: &str) {
+        let written = |watch: &mut Watch| watch.pipe.write_all(line.as_bytes()).is_ok();
+        // It has ended, or does not read.
+        if let Some(watch) = self.watch.take_if(|watch| !written(watch)) {
+            watch.end();
+            self.want();
+        }
     }
 }
 
@@ -252,21 +317,20 @@ fn guard(daemon: &str) {
     let tasks = hear(BufReader::new(io::stdin()));
     let now = clock::now();
     let killed = kill(daemon.parse().ok().and_then(Pid::from_raw), &tasks);
-    let stderr = File::from(match io::stderr().as_fd().try_clone_to_owned() {
-        Ok(lease) => lease,
-        Err(_) => return,
-    });
-    let text = verdict(lease_end(&stderr), now, &killed);
+    let lease = io::stderr().as_fd().try_clone_to_owned();
+    let lease = lease.ok().and_then(|lease| lease_end(&File::from(lease)));
     // Only where the daemon's own file is, which a daemon removes that ends by itself.
     let own = fs::read_to_string(crate::dir::PID_FILE);
     if own.is_ok_and(|own| own.trim() == daemon) {
-        let _ = ended::note(Path::new("."), &text);
+        let _ = ended::note(Path::new("."), &verdict(lease, now, &killed));
     }
+    // A thread that is held up would keep it.
+    let _ = flock(io::stdout(), FlockOperation::Unlock);
 }
 
 /// What the daemon tells, until its end: the tasks that are left.
-fn hear(pipe: impl BufRead) -> HashMap<Pid, Option<u64>> {
-    let mut tasks = HashMap::new();
+fn hear(pipe: impl BufRead) -> Tasks {
+    let mut tasks = Tasks::new();
     for line in pipe.lines().map_while(Result::ok) {
         let mut words = line.split(' ');
         let sign = words.next();
@@ -315,52 +379,124 @@ fn verdict(lease: Option<Time>, now: Time, killed: &Killed) -> String {
     text
 }
 
-fn kill(daemon: Option<Pid>, tasks: &HashMap<Pid, Option<u64>>) -> Killed {
-    let mut killed = Killed::default();
+fn kill(daemon: Option<Pid>, tasks: &Tasks) -> Killed {
     // Where /proc shows another namespace, its numbers mean other processes.
     let own = fs::read_link("/proc/self").ok();
     let own = own.and_then(|own| own.to_str()?.parse().ok());
     if tasks.is_empty() || own != Some(getpid().as_raw_nonzero().get()) {
-        return killed;
+        return Killed::default();
     }
+    kill_left(daemon, tasks, usage::token)
+}
+
+/// Kills what is left of tasks, with tokens as `token` says, for a limited time.
+fn kill_left(
+    daemon: Option<Pid>,
+    tasks: &Tasks,
+    token: impl Fn(Pid) -> Option<u64> + Clone + Send + 'static,
+) -> Killed {
+    let mut killed = Killed::default();
+    let mut looks = Looks::new(tasks, token);
     let end = Instant::now() + KILL_TIME;
     loop {
         let all = usage::all();
         // What the daemon left goes to the same parent as this process: the daemon first, which may
         // not be quite gone, then whoever takes in its orphans.
-        let found = victims(tasks, [daemon, getppid()], &all);
-        killed.left = found.len();
-        if found.is_empty() || Instant::now() > end {
-            return killed;
-        }
-        for pid in found {
+        let orphans = orphans([daemon, getppid()], &all);
+        let found = victims(tasks, orphans.intersection(&looks.found), &all);
+        for pid in &found {
             // It may have ended meanwhile.
-            if kill_process(pid, Signal::KILL).is_ok() && !tasks.contains_key(&pid) {
-                killed.killed.insert(pid);
+            if kill_process(*pid, Signal::KILL).is_ok() && !tasks.contains_key(pid) {
+                killed.killed.insert(*pid);
             }
         }
-        thread::sleep(KILL_LOOK);
+        looks.begin(orphans.difference(&found));
+        killed.left = found.len();
+        if found.is_empty() && looks.open == 0 || Instant::now() > end {
+            return killed;
+        }
+        looks.hear();
     }
 }
 
-/// The living processes that belong to tasks. A token counts in a process whose parent is one of
-/// `reapers` only: a task that has moved to another daemon of this computer has its token still.
-fn victims(
-    tasks: &HashMap<Pid, Option<u64>>,
-    reapers: [Option<Pid>; 2],
+/// Looks at tokens, each by a thread that may be held up.
+struct Looks<T> {
+    token: T,
+    /// The tokens of the tasks.
+    wanted: HashSet<u64>,
+    /// Processes that were looked at, each once.
+    begun: HashSet<Pid>,
+    /// Looks that have not ended.
+    open: usize,
+    /// Those of them that have such a token.
+    found: HashSet<Pid>,
+    tell: Sender<(Pid, Option<u64>)>,
+    told: Receiver<(Pid, Option<u64>)>,
+}
+
+impl<T: Fn(Pid) -> Option<u64> + Clone + Send + 'static> Looks<T> {
+    fn new(tasks: &Tasks, token: T) -> Looks<T> {
+        let (tell, told) = mpsc::channel();
+        Looks {
+            token,
+            wanted: tasks.values().flatten().copied().collect(),
+            begun: HashSet::new(),
+            open: 0,
+            found: HashSet::new(),
+            tell,
+            told,
+        }
+    }
+
+    fn begin<'a>(&mut self, pids: impl Iterator<Item = &'a Pid>) {
+        if self.wanted.is_empty() {
+            return;
+        }
+        let new: Vec<Pid> = pids
+            .copied()
+            .filter(|pid| self.begun.insert(*pid))
+            .collect();
+        let (count, tell) = (new.len(), self.tell.clone());
+        let tell = move |pid, token| {
+            // Nobody hears it any more at the end.
+            let _ = tell.send((pid, token));
+        };
+        if tokens::read_all(new, self.token.clone(), tell).is_ok() {
+            self.open += count;
+        }
+    }
+
+    /// Takes in what was found, or waits a moment.
+    fn hear(&mut self) {
+        let mut answer = self.told.recv_timeout(KILL_LOOK).ok();
+        while let Some((pid, token)) = answer {
+            self.open -= 1;
+            if token.is_some_and(|token| self.wanted.contains(&token)) {
+                self.found.insert(pid);
+            }
+            answer = self.told.try_recv().ok();
+        }
+    }
+}
+
+/// The living children of `reapers`. Of other processes a token says nothing: a task that has moved to
+/// another daemon of this computer has its token still.
+fn orphans(reapers: [Option<Pid>; 2], all: &[Process]) -> HashSet<Pid> {
+    let own = getpid();
+    let is_one =
+        |it: &&Process| it.pid != own && it.parent.is_some() && reapers.contains(&it.parent);
+    all.iter().filter(is_one).map(|it| it.pid).collect()
+}
+
+/// The living processes that belong to tasks: by their sessions, or by their tokens.
+fn victims<'a>(
+    tasks: &Tasks,
+    by_token: impl Iterator<Item = &'a Pid>,
     all: &[Process],
 ) -> HashSet<Pid> {
-    let tokens: HashSet<u64> = tasks.values().flatten().copied().collect();
-    let own = getpid();
-    let mut found: HashSet<Pid> = all
-        .iter()
-        .filter(|process| {
-            let of_session = process.session.is_some_and(|it| tasks.contains_key(&it));
-            let has_token = || usage::token(process.pid).is_some_and(|it| tokens.contains(&it));
-            of_session || reapers.contains(&process.parent) && has_token()
-        })
-        .map(|process| process.pid)
-        .collect();
+    let of_session = |it: &&Process| it.session.is_some_and(|it| tasks.contains_key(&it));
+    let by_session = all.iter().filter(of_session).map(|it| it.pid);
+    let mut found: HashSet<Pid> = by_session.chain(by_token.copied()).collect();
     // The children of their children, too.
     loop {
         let before = found.len();
@@ -368,8 +504,11 @@ fn victims(
         let children: Vec<Pid> = all.iter().filter(of_found).map(|it| it.pid).collect();
         found.extend(children);
         if found.len() == before {
-            found.remove(&own);
+            found.remove(&getpid());
             return found;
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

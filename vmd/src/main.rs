@@ -47,6 +47,7 @@ mod processes;
 mod spawn;
 mod starter;
 mod streams;
+mod tokens;
 
 mod bucket;
 mod carriers;
@@ -393,6 +394,7 @@ fn start(args: &Args, dir: &Dir, guardian: &Arc<Guardian>) -> anyhow::Result<Eve
         pusher,
     })?;
     dir.publish_address(&facts.addr)?;
-    dir.look_after(event_loop.doors())?;
+    let relocks = Arc::clone(guardian);
+    dir.look_after(event_loop.doors(), move |lock| relocks.relock(lock))?;
     Ok(event_loop)
 }

@@ -651,6 +651,7 @@ impl Moves {
                 if let Some(process) = processes.pid(tid) {
                     spare::becomes_task(process);
                 }
+                processes.came_back(tid);
                 Input::Arrived(tid, Ok(()))
             }
         };

@@ -3,9 +3,11 @@
 //! A task's process is a child, watched by its pidfd. When it ends, the rest of its process group
 //! is killed, what it wrote is read to the end, and then the daemon is told. The daemon is also the
 //! subreaper of what tasks leave behind: such orphans become its children and are reaped here. Those
-//! of the session of a task that has ended, and those that began with its token in their environment,
-//! are killed, and so are the orphans that these leave in turn. The others are killed at the latest
-//! when the daemon ends; if it is killed, by its guardian ([`crate::guardian`]).
+//! of the session of a task that has ended, and those that began with its token in their environment
+//! ([`crate::tokens`]), are killed, and so are the orphans that these leave in turn. The daemon does
+//! not know those that have neither: a process that began a session of its own with another
+//! environment. It kills them when it ends; if it is killed itself, its guardian kills those whose
+//! parent still belongs to a task ([`crate::guardian`]).
 //!
 //! Processes are started by threads of their own ([`crate::launches`]).
 
@@ -17,8 +19,9 @@ use crate::{
     lines::LineCutter,
     sockets::is_readable,
     spawn::{self, Spawner, Started, Streams},
-    starter,
+    starter::{self, Starter},
     streams::{Output, Progress, Role, Stream, Typed},
+    tokens::{Tokens, Why},
     transfer::Back,
     usage,
 };
@@ -30,7 +33,7 @@ use rustix::{
 use slab::Slab;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    io,
+    io::{self, PipeWriter},
     sync::Arc,
     thread,
     time::Duration,
@@ -61,7 +64,7 @@ const SHARES: usize = 64;
 #[derive(Debug)]
 struct Process {
     pid: Pid,
-    /// See [`Started::token`].
+    /// See [`Started::token`]; of one that was brought back, once it was read.
     token: Option<u64>,
     /// Whether it is our child.
     child: bool,
@@ -81,6 +84,9 @@ pub struct Processes {
     /// Ended processes whose terminals are awaited.
     lingering: BTreeSet<(Time, Tid)>,
     guardian: Arc<Guardian>,
+    /// Starts another one, see [`Guardian::begin`].
+    guardians: Starter<(), PipeWriter, io::Error>,
+    tokens: Tokens,
     /// Ended processes whose descendants are to end, the oldest first.
     leaving: VecDeque<Leaving>,
     /// Whether orphans may have come since the last look at them.
@@ -91,6 +97,7 @@ pub struct Processes {
 #[derive(Debug)]
 struct Leaving {
     until: Time,
+    tid: Tid,
     session: Pid,
     token: Option<u64>,
 }
@@ -110,8 +117,12 @@ impl Processes {
             }
             set => set?,
         }
+        let guardian = Arc::clone(&spawner.guardian);
+        let begins = Arc::clone(&guardian);
         Ok(Processes {
-            guardian: Arc::clone(&spawner.guardian),
+            guardian,
+            guardians: Starter::new("guard", move |()| begins.begin(), Arc::clone(&waker))?,
+            tokens: Tokens::new(Arc::clone(&waker)),
             leaving: VecDeque::new(),
             sweep_due: false,
             launches: Launches::new(spawner, waker)?,
@@ -140,6 +151,10 @@ impl Processes {
             some = true;
             self.launched(launch, started, context);
         }
+        while let Some(answer) = self.guardians.answer() {
+            some = true;
+            self.guardian.begun(answer);
+        }
         some
     }
 
@@ -154,7 +169,7 @@ impl Processes {
             let pid = started.pid;
             if launch.unwanted {
                 kill_group(pid, Signal::KILL);
-                self.leave(pid, started.token, context.now);
+                self.leave(tid, pid, started.token, context.now);
                 return Ok(pid);
             }
             self.watch(
@@ -234,8 +249,8 @@ impl Processes {
                     // Nobody could watch it: it must not live.
                     kill_group(pid, Signal::KILL);
                     let _ = rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
-                    self.launches.waited(pid);
-                    self.leave(pid, started.token, context.now);
+                    self.waited(pid);
+                    self.leave(tid, pid, started.token, context.now);
                     for place in places {
                         self.streams.remove(place);
                     }
@@ -303,6 +318,44 @@ impl Processes {
         }
     }
 
+    /// The process that was brought back as a task has that task's environment now.
+    pub fn came_back(&mut self, tid: Tid) {
+        // What it starts has its token, as what its former process here left has.
+        for leaving in self.leaving.iter_mut().filter(|it| it.tid == tid) {
+            leaving.token = None;
+        }
+        if let Some(process) = self.tasks.get(&tid).filter(|it| it.ended.is_none()) {
+            self.tokens.ask_of_task(process.pid, tid);
+        }
+    }
+
+    /// Takes in which tokens children have.
+    pub fn hear_tokens(&mut self, coordinators: &Coordinators) {
+        while let Some((pid, why, token)) = self.tokens.answer() {
+            let Some(token) = token else {
+                continue;
+            };
+            match why {
+                Why::BroughtBack(tid) => {
+                    if let Some(process) = self.tasks.get_mut(&tid)
+                        && process.pid == pid
+                        && process.ended.is_none()
+                    {
+                        process.token = Some(token);
+                        self.guardian.add(pid, Some(token));
+                    }
+                }
+                Why::Left(tokens) => {
+                    let is_task = self.tids.contains_key(&pid);
+                    if tokens.contains(&token) && !is_task && !coordinators.has(pid) {
+                        // It may have ended meanwhile.
+                        let _ = rustix::process::kill_process(pid, Signal::KILL);
+                    }
+                }
+            }
+        }
+    }
+
     /// Ends the process of a task that is another host's, and forgets it.
     pub fn discard(&mut self, tid: Tid, now: Time) {
         self.launches.kill(tid);
@@ -315,7 +368,7 @@ impl Processes {
         if process.ended.is_none() {
             kill_group(process.pid, Signal::KILL);
             if process.child {
-                self.leave(process.pid, process.token, now);
+                self.leave(tid, process.pid, process.token, now);
             }
             self.streams.remove(process.pidfd);
         }
@@ -442,14 +495,19 @@ impl Processes {
                 None if self.launches.may_be_starting(pid) => false,
                 None if context.helpers.may_be_starting(pid) => false,
                 None if coordinators.may_be_starting(pid) => false,
+                None if self.guardians.may_be_starting(pid) => false,
                 None => {
-                    self.launches.waited(pid);
+                    self.waited(pid);
                     context.helpers.waited(pid);
                     coordinators.waited(pid);
                     // What it has started is ours now.
                     self.sweep_due = true;
                     // Before its number may be another one's.
-                    self.guardian.ended(pid);
+                    if self.guardian.ended(pid) {
+                        log::warn!(
+                            "the guardian (process {pid}) has ended: another one is started"
+                        );
+                    }
                     let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
                     let waited = rustix::process::waitid(WaitId::Pid(pid), flags);
                     if let Ok(Some(status)) = &waited {
@@ -493,13 +551,13 @@ impl Processes {
             return false;
         };
         process.ended = Some(status);
-        self.launches.waited(process.pid);
         self.tids.remove(&process.pid);
         self.streams.remove(process.pidfd);
         let (pid, child, outputs) = (process.pid, process.child, process.outputs.clone());
         let token = process.token;
+        self.waited(pid);
         if child {
-            self.leave(pid, token, context.now);
+            self.leave(tid, pid, token, context.now);
         }
         for place in outputs {
             let stream = &mut self.streams[place];
@@ -524,10 +582,18 @@ impl Processes {
         true
     }
 
+    /// A child was waited for: its number may be another one's.
+    fn waited(&mut self, child: Pid) {
+        self.launches.waited(child);
+        self.guardians.waited(child);
+        self.tokens.waited(child);
+    }
+
     /// The process of a task has ended, or was killed: its descendants are to end, too.
-    fn leave(&mut self, session: Pid, token: Option<u64>, now: Time) {
+    fn leave(&mut self, tid: Tid, session: Pid, token: Option<u64>, now: Time) {
         self.leaving.push_back(Leaving {
             until: now + LEAVING_TIME,
+            tid,
             session,
             token,
         });
@@ -535,32 +601,30 @@ impl Processes {
     }
 
     /// Kills orphans that belong to tasks which have ended, apart from coordinators: they serve their
-    /// application also when its master, which forked them, has moved or ended.
+    /// application also when its master, which forked them, has moved or ended. Those that may have a
+    /// token are asked for it first, see [`Processes::hear_tokens`].
     fn sweep(&mut self, coordinators: &Coordinators, now: Time) {
         if !std::mem::take(&mut self.sweep_due) || self.leaving.is_empty() {
             return;
         }
+        let mut unknown = Vec::new();
         for orphan in self.orphans() {
             let session = usage::session(orphan);
-            if coordinators.has(orphan) {
-                continue;
-            }
             // The number may be that of a later process.
-            if session.is_some_and(|session| self.tids.contains_key(&session)) {
+            let is_living = session.is_some_and(|session| self.tids.contains_key(&session));
+            if coordinators.has(orphan) || is_living {
                 continue;
             }
-            let has_token = |leaving: &Leaving| leaving.token.is_some();
-            let token = match self.leaving.iter().any(has_token) {
-                true => usage::token(orphan),
-                false => None,
-            };
-            let of = |leaving: &Leaving| {
-                session == Some(leaving.session) || token.is_some() && token == leaving.token
-            };
-            if self.leaving.iter().any(of) {
+            if self.leaving.iter().any(|it| session == Some(it.session)) {
                 // It may have ended meanwhile.
                 let _ = rustix::process::kill_process(orphan, Signal::KILL);
+            } else {
+                unknown.push(orphan);
             }
+        }
+        let tokens: Vec<u64> = self.leaving.iter().filter_map(|it| it.token).collect();
+        if !tokens.is_empty() {
+            self.tokens.ask_of_left(unknown, tokens);
         }
         while let Some(first) = self.leaving.pop_front_if(|first| first.until <= now) {
             self.guardian.remove(first.session);
@@ -623,7 +687,9 @@ impl Processes {
     /// Gives up on terminals that others hold open, and looks for the last time for what ended
     /// tasks left.
     pub fn tick(&mut self, coordinators: &Coordinators, context: &mut Context) {
-        self.guardian.look();
+        if self.guardian.is_due() {
+            self.guardians.start(());
+        }
         if self
             .leaving
             .front()
@@ -765,11 +831,15 @@ impl Processes {
                 // It may be no leader of a group, or be gone.
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
             }
-            let mut waited = rustix::process::wait(rustix::process::WaitOptions::NOHANG);
-            while let Ok(Some(_)) = waited {
-                waited = rustix::process::wait(rustix::process::WaitOptions::NOHANG);
+            while let Some(pid) = spawn::peek_ended() {
+                // Before its number may be another one's.
+                self.guardian.ended(pid);
+                let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+                let _ = rustix::process::waitid(WaitId::Pid(pid), flags);
             }
-            if matches!(waited, Err(rustix::io::Errno::CHILD)) {
+            let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            let left = rustix::process::waitid(WaitId::All, look);
+            if matches!(left, Err(rustix::io::Errno::CHILD)) {
                 return;
             }
             thread::sleep(pause);

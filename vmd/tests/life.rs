@@ -3,16 +3,18 @@
 mod common;
 
 use common::{
-    Daemon, ask,
+    Daemon, PATIENCE, ask,
     console::{Console, is_alive, spawn, wait_pid},
-    wait_for,
+    wait_for, wait_free,
 };
 use std::{
     fs::{self, File},
-    io::{BufRead as _, BufReader, Read as _},
+    io::Read,
     os::unix::{fs::DirBuilderExt as _, net::UnixStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::mpsc,
+    thread,
 };
 use vm_wire::{
     HostId,
@@ -23,13 +25,26 @@ use vm_wire::{
     version::Offer,
 };
 
-/// Has a shell run with its own words as arguments, in the place of a program.
-fn shell(program: &Command, script: &str) -> Command {
-    let mut command = Command::new("sh");
-    command.args(["-c", script, "sh"]);
+/// Has another command run that becomes a program.
+fn within(words: &[&str], program: &Command) -> Command {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
     command.arg(program.get_program()).args(program.get_args());
     command.env_remove("VM_SECRET").stdin(Stdio::null());
     command
+}
+
+/// Has a shell run with its own words as arguments, in the place of a program.
+fn shell(program: &Command, script: &str) -> Command {
+    within(&["sh", "-c", script, "sh"], program)
+}
+
+/// A daemon that ignores no signal, whatever this test was started to ignore.
+fn start_heeding() -> Daemon {
+    let temp = tempfile::tempdir().expect("a temporary folder");
+    Daemon::start_as(temp, |program| {
+        within(&["env", "--default-signal"], &program)
+    })
 }
 
 fn answers(dir: &Path) -> bool {
@@ -56,6 +71,18 @@ fn children(pid: u32) -> Vec<u32> {
     let list: String = lists.collect();
     let numbers = list.split_whitespace().map(|word| word.parse());
     numbers.map(|number| number.expect("a number")).collect()
+}
+
+/// The guardian of a daemon, if it is another one than `before`.
+fn guardian(daemon: &Daemon, before: Option<u32>) -> u32 {
+    wait_for("a guardian", || {
+        let named = |pid: &u32| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+            name.is_ok_and(|name| name.trim() == "vm-guardian")
+        };
+        let mut children = children(daemon.process.id()).into_iter();
+        children.find(|pid| Some(*pid) != before && named(pid))
+    })
 }
 
 /// A script that writes the number of its own process into a file and goes on for long.
@@ -119,26 +146,77 @@ fn a_task_that_ends_takes_along_all_that_it_started() {
 #[test]
 fn a_guardian_that_was_killed_is_replaced() {
     let mut daemon = Daemon::start();
-    let guardian = |before: Option<u32>| {
-        wait_for("a guardian", || {
-            let named = |pid: &u32| {
-                let name = fs::read_to_string(format!("/proc/{pid}/comm"));
-                name.is_ok_and(|name| name.trim() == "vm-guardian")
-            };
-            let mut children = children(daemon.process.id()).into_iter();
-            children.find(|pid| Some(*pid) != before && named(pid))
-        })
-    };
-    let first = guardian(None);
+    let first = guardian(&daemon, None);
     kill("KILL", first);
     let file = daemon.temp.path().join("pid");
     let mut console = Console::connect(&daemon);
     console.run(&format!("sh -c '{}' & wait", sleeper(&file)), None);
     let pid = wait_pid(&file);
-    assert_ne!(guardian(Some(first)), first);
+    assert_ne!(guardian(&daemon, Some(first)), first);
     daemon.signal("KILL");
     daemon.wait_end();
     wait_for("its end", || (!is_alive(pid)).then_some(()));
+}
+
+#[test]
+fn a_folder_that_was_made_again_has_a_guardian_too() {
+    let mut daemon = Daemon::start();
+    let first = guardian(&daemon, None);
+    fs::remove_dir_all(daemon.dir()).expect("it was there");
+    daemon.wait_log("was removed: it is made again");
+    let second = guardian(&daemon, Some(first));
+    wait_for("the first guardian's end", || {
+        (!is_alive(first)).then_some(())
+    });
+    let place = fs::read_link(format!("/proc/{second}/cwd")).expect("it runs");
+    assert_eq!(place, daemon.dir().canonicalize().expect("there again"));
+    let mut console = wait_for("a socket", || {
+        UnixStream::connect(place::socket(&daemon.dir())).ok()
+    });
+    ask(&mut console, &Request::Version(Offer::OURS));
+    drop(console);
+    let file = daemon.temp.path().join("pid");
+    let mut console = Console::connect(&daemon);
+    console.run(&format!("setsid sh -c '{}' & wait", sleeper(&file)), None);
+    let pid = wait_pid(&file);
+    daemon.signal("KILL");
+    daemon.wait_end();
+    // It waits for the guardian, and is told by it.
+    let temp = std::mem::replace(&mut daemon.temp, tempfile::tempdir().expect("a folder"));
+    let next = Daemon::start_in(temp);
+    next.wait_log("was killed by a signal, or crashed; 1 processes");
+    assert!(!is_alive(pid));
+}
+
+#[test]
+fn a_process_whose_memory_cannot_be_read_holds_up_nothing() {
+    let temp = tempfile::tempdir().expect("a temporary folder");
+    let mut daemon = Daemon::start_with(temp, |command| {
+        command.env("VM_FAULT", "token:delay-1000000000");
+    });
+    let files = [1, 2].map(|number| daemon.temp.path().join(format!("pid{number}")));
+    let [first, second] = files.each_ref().map(|file| sleeper(file));
+    let go = daemon.temp.path().join("go");
+    let mut console = Console::connect(&daemon);
+    console.run(
+        &format!(
+            "(setsid sh -c '{first}' &) ; (setsid sh -c '{second}' &) ;
+             until test -e {}; do sleep 0.01; done",
+            go.display()
+        ),
+        None,
+    );
+    let pids = files.each_ref().map(|file| wait_pid(file));
+    File::create(&go).expect("a file");
+    assert_eq!(console.finish().0, ExitStatus::Code(0));
+    daemon.wait_log("fault at token");
+    let alive = || pids.iter().filter(|pid| is_alive(**pid)).count();
+    // All but the one whose memory is not read.
+    wait_for("the other one's end", || (alive() == 1).then_some(()));
+    assert!(answers(&daemon.dir()));
+    daemon.signal("TERM");
+    assert!(daemon.wait_end().success());
+    assert_eq!(alive(), 0);
 }
 
 /// A daemon that is process 1 of a namespace of processes.
@@ -153,6 +231,9 @@ impl Contained {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let dir = temp.path().join("vm");
         let mut unshare = Command::new("unshare");
+        if !rustix::process::geteuid().is_root() {
+            unshare.args(["--user", "--map-root-user"]);
+        }
         unshare.args(["--fork", "--pid", "--mount-proc", "--kill-child"]);
         unshare.arg(env!("CARGO_BIN_EXE_vmd"));
         unshare
@@ -228,6 +309,17 @@ fn process_1_passes_signals_on_and_ends_as_the_daemon_did() {
 }
 
 #[test]
+fn process_1_waits_for_the_guardian_of_a_daemon_that_was_killed() {
+    let founder = Daemon::start();
+    let mut contained = Contained::join(&founder);
+    let (_, daemon) = contained.processes();
+    kill("KILL", daemon);
+    assert_eq!(contained.wait_end(), Some(128 + 9));
+    let ended = fs::read_to_string(contained.temp.path().join("vm/ended"));
+    assert!(ended.expect("word of its end").contains("was killed"));
+}
+
+#[test]
 fn a_stopped_daemon_that_its_lease_ended_is_named_by_the_next_one() {
     let founder = Daemon::start();
     let mut joined = founder.start_joined("second", |_| ());
@@ -246,7 +338,7 @@ fn a_stopped_daemon_that_its_lease_ended_is_named_by_the_next_one() {
 
 #[test]
 fn signals_that_mean_nothing_are_logged_and_end_nothing() {
-    let mut daemon = Daemon::start();
+    let mut daemon = start_heeding();
     for signal in ["ALRM", "VTALRM", "PROF", "IO", "XFSZ", "40"] {
         daemon.signal(signal);
         daemon.wait_log("which means nothing here");
@@ -259,7 +351,7 @@ fn signals_that_mean_nothing_are_logged_and_end_nothing() {
 #[test]
 fn warnings_of_batch_systems_take_the_host_out_in_order() {
     for signal in ["XCPU", "USR1", "USR2", "PWR", "QUIT"] {
-        let mut daemon = Daemon::start();
+        let mut daemon = start_heeding();
         daemon.signal(signal);
         daemon.wait_log(&format!("SIG{signal} came"));
         assert!(daemon.wait_end().success(), "{signal}");
@@ -269,7 +361,7 @@ fn warnings_of_batch_systems_take_the_host_out_in_order() {
 
 #[test]
 fn signals_at_one_time_count_as_one() {
-    let mut daemon = Daemon::start();
+    let mut daemon = start_heeding();
     let mut console = Console::connect(&daemon);
     // It takes its time to end when its host leaves.
     console.run(
@@ -312,10 +404,9 @@ fn a_daemon_in_the_background_keeps_nothing_that_its_command_had_open() {
     let mut command = shell(&program, r#"exec 7>&1 "$@""#);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut command = command.spawn().expect("sh runs");
-    let mut output = command.stdout.take().expect("a pipe");
-    let pid = || wait_pid(&dir.join("pid"));
-    let guard = Killed(pid());
-    assert_eq!(output.read(&mut [0]).expect("the end"), 0);
+    let guard = InBackground(dir.clone());
+    let output = command.stdout.take().expect("a pipe");
+    assert_eq!(read_to_end(output), "");
     assert!(command.wait().expect("our child").success());
     assert!(answers(&dir), "the daemon runs");
     drop(guard);
@@ -323,25 +414,48 @@ fn a_daemon_in_the_background_keeps_nothing_that_its_command_had_open() {
     let mut program = Daemon::command(&dir);
     let next = program.arg("--detach").stderr(Stdio::piped()).spawn();
     let mut next = next.expect("vmd runs");
-    let said = BufReader::new(next.stderr.take().expect("piped")).lines();
-    let said: Vec<String> = said.map_while(Result::ok).collect();
+    let _guard = InBackground(dir);
+    let said = read_to_end(next.stderr.take().expect("piped"));
     assert!(next.wait().expect("our child").success());
-    let _guard = Killed(pid());
-    assert!(
-        said.iter()
-            .any(|line| line.contains("was killed by a signal")),
-        "{said:?}"
-    );
+    assert!(said.contains("was killed by a signal"), "{said}");
 }
 
-/// A daemon in the background, killed at the end of the test.
-struct Killed(u32);
+/// All that comes before the end, which is awaited for a limited time.
+fn read_to_end(mut from: impl Read + Send + 'static) -> String {
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let mut text = String::new();
+        let read = from.read_to_string(&mut text);
+        // The test may have failed.
+        let _ = tell.send(read.map(|_| text));
+    });
+    let read = told.recv_timeout(PATIENCE).expect("an end");
+    read.expect("text")
+}
 
-impl Drop for Killed {
+/// The daemon in the background that has that folder, killed at the end of the test.
+struct InBackground(PathBuf);
+
+impl Drop for InBackground {
+    /// Nothing here panics: a test that fails may do so.
     fn drop(&mut self) {
-        kill("KILL", self.0);
-        wait_for("the daemon's end", || (!is_alive(self.0)).then_some(()));
+        let pid = fs::read_to_string(self.0.join("pid")).unwrap_or_default();
+        let name = fs::read_to_string(format!("/proc/{}/comm", pid.trim()));
+        if name.is_ok_and(|name| name.trim() == "vmd") {
+            let _ = Command::new("kill").args(["-KILL", pid.trim()]).status();
+        }
+        wait_free(&self.0);
     }
+}
+
+#[test]
+fn a_log_may_be_standard_error_that_is_a_pipe() {
+    let temp = tempfile::tempdir().expect("a temporary folder");
+    let daemon = Daemon::start_with(temp, |command| {
+        command.args(["--log-file", "/dev/stderr"]);
+    });
+    daemon.wait_log("founds machine");
+    assert!(answers(&daemon.dir()));
 }
 
 #[test]

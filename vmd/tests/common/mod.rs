@@ -5,7 +5,7 @@
 pub mod console;
 
 use std::{
-    fs,
+    fs::{self, File, TryLockError},
     io::{self, BufRead, BufReader, Read, Write},
     net::TcpStream,
     os::unix::net::UnixStream,
@@ -150,6 +150,18 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+        wait_free(&self.dir());
+    }
+}
+
+/// Waits until neither a daemon nor its guardian, which leaves word there, has that folder; for a
+/// limited time, and without a panic: a test that fails may do so.
+pub fn wait_free(dir: &Path) {
+    let end = Instant::now() + PATIENCE;
+    let folder = File::open(dir);
+    let has = |folder: &File| matches!(folder.try_lock(), Err(TryLockError::WouldBlock));
+    while folder.as_ref().is_ok_and(has) && Instant::now() < end {
+        thread::sleep(Duration::from_millis(5));
     }
 }
 
