@@ -16,7 +16,7 @@ pub mod processes;
 use client::Client;
 use network::Network;
 use std::{
-    fs::File,
+    fs::{File, TryLockError},
     io,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
@@ -69,6 +69,18 @@ impl Node {
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.process);
         rustix::process::kill_process(pid, signal).expect("the daemon is our child");
+    }
+
+    /// Waits until the guardian of a daemon that has ended has left word in its folder; for a limited
+    /// time, and without a panic: a test that fails may do so.
+    fn await_guardian(&self) {
+        let start = Instant::now();
+        let folder = File::open(&self.dir);
+        let has = |folder: &File| matches!(folder.try_lock(), Err(TryLockError::WouldBlock));
+        while folder.as_ref().is_ok_and(has) && start.elapsed() < PATIENCE {
+            // Not a synchronisation, only the pace of asking.
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
     }
 
     /// A new console of this daemon.
@@ -381,6 +393,9 @@ impl Drop for Cluster {
         for node in &mut self.nodes {
             let _ = node.process.kill();
             let _ = node.process.wait();
+        }
+        for node in &self.nodes {
+            node.await_guardian();
         }
         if std::thread::panicking() {
             for node in &self.nodes {

@@ -3,11 +3,17 @@
 //! `VM_MOVES=1000 cargo test --test moves` makes as many moves as the goal says.
 
 use rustix::process::{Pid, Signal, kill_process};
-use std::{fs, os::unix::fs::MetadataExt as _, path::Path, process::Command, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
 use vm_integration::cluster::{
     Cluster, Node, PATIENCE,
     client::{Client, spawn},
-    wait_for,
+    processes, wait_for,
 };
 use vm_wire::{
     Tid,
@@ -434,5 +440,47 @@ fn a_master_that_has_threads_is_not_forked_and_has_a_coordinator_nevertheless() 
         // Whoever took it in may not have waited for it.
         stat.map_or(true, |stat| stat.contains(") Z "))
             .then_some(())
+    });
+}
+
+#[test]
+fn a_task_that_has_moved_takes_along_what_it_started_in_another_session() {
+    let cluster = Cluster::on_loopback(2);
+    let [go, left] = ["go", "left"].map(|name| cluster.folder().join(name));
+    let words = [
+        "leaver",
+        go.to_str().expect("text"),
+        left.to_str().expect("text"),
+    ];
+    let mut console = cluster.nodes[0].client();
+    let Answer::Started(tids) = console.ask(&Request::Spawn(spawn("vmtest", &words))) else {
+        panic!("it cannot be started");
+    };
+    cluster.nodes[0].await_movable(&tids);
+    // The task has forked it, and it has the token, too.
+    let (home, coordinator) = wait_for("a coordinator", PATIENCE, || {
+        let mut nodes = cluster.nodes.iter();
+        nodes.find_map(|node| Some((node, *node.coordinators().first()?)))
+    });
+    assert_eq!(program(coordinator), "vmtest");
+    // There and back: for a second the first host looks for what the task has left there.
+    for _ in 0..2 {
+        let answer = console.ask(&Request::Move(tids[0], None, MoveWay::default()));
+        assert!(matches!(answer, Answer::Moved(_)), "{answer:?}");
+    }
+    let came = Instant::now();
+    fs::write(&go, "").expect("room");
+    let process = wait_for("what it leaves", PATIENCE, || {
+        let text = fs::read_to_string(&left).ok()?;
+        text.trim().parse().ok().filter(|_| text.ends_with('\n'))
+    });
+    wait_for("the end of that look", PATIENCE, || {
+        assert!(processes::is_alive(process), "it lives as long as the task");
+        (came.elapsed() > Duration::from_millis(1_500)).then_some(())
+    });
+    assert_eq!(home.coordinators(), [coordinator]);
+    fs::remove_file(&go).expect("it was there");
+    wait_for("its end", PATIENCE, || {
+        (!processes::is_alive(process)).then_some(())
     });
 }

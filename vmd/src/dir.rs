@@ -310,7 +310,7 @@ impl Held {
     }
 
     fn lock_again(&self) -> io::Result<OwnedFd> {
-        Ok(self.lock().as_fd().try_clone_to_owned()?)
+        self.lock().as_fd().try_clone_to_owned()
     }
 
     fn lock_identity(&self) -> io::Result<Identity> {

@@ -66,7 +66,7 @@ impl Signals {
         let ignored = Ignored::now();
         let needed = STOPS.into_iter().filter(|signal| !ignored.has(*signal));
         let needed = needed.chain([SIGCHLD]);
-        let caught = SignalDelivery::with_pipe(near, far, SignalOnly::default(), needed)?;
+        let caught = SignalDelivery::with_pipe(near, far, SignalOnly, needed)?;
         for signal in NOTED.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
             if !ignored.has(signal)
                 && let Err(error) = caught.handle().add_signal(signal)

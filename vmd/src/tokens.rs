@@ -146,8 +146,10 @@ mod tests {
         let hangs = pids[0];
         let (tell, told) = mpsc::channel();
         let read = move |pid: Pid| {
-            while pid == hangs {
-                thread::park();
+            if pid == hangs {
+                loop {
+                    thread::park();
+                }
             }
             Some(7)
         };

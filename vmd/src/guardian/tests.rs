@@ -128,8 +128,10 @@ fn a_token_that_cannot_be_read_keeps_nothing_else_alive() {
     }
     let numbers = orphans.each_ref().map(Sleeper::pid);
     let token = move |pid: Pid| {
-        while pid == numbers[0] {
-            thread::park();
+        if pid == numbers[0] {
+            loop {
+                thread::park();
+            }
         }
         numbers.contains(&pid).then_some(7)
     };

@@ -77,6 +77,7 @@ fn main() -> anyhow::Result<()> {
         "bookkeeper" => files::bookkeeper(&vm, &args[1]),
         "reader" => files::reader(&vm, &args[1]),
         "writer" => writer(&args[1]),
+        "leaver" => leaver(&args[1], &args[2]),
         "sentinel" => sentinel(&vm, number(1)?),
         "portable" => portable::portable(&vm, number(1)?, &args[2]),
         "portable-peer" => portable::portable_peer(&vm, number(1)?),
@@ -107,6 +108,23 @@ fn writer(until: &str) -> anyhow::Result<()> {
     }
     rustix::io::write(&out, b"last")?;
     std::process::exit(7);
+}
+
+/// As soon as the file `go` is there leaves a process in a session of its own, which writes its number
+/// into the file `left`; ends once `go` is gone.
+fn leaver(go: &str, left: &str) -> anyhow::Result<()> {
+    while !std::fs::exists(go)? {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let script = format!("sh -c 'echo $$ > {left}; exec sleep 1000' >/dev/null 2>&1 &");
+    let started = std::process::Command::new("setsid")
+        .args(["sh", "-c", &script])
+        .status()?;
+    ensure!(started.success(), "{started}");
+    while std::fs::exists(go)? {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }
 
 /// The name of the host on which this task runs.
