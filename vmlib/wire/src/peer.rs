@@ -257,12 +257,15 @@ pub struct Kept {
     pub frame: Body,
 }
 
-/// The master of a run on the sender's console has ended: say so ([`Flushed`]) when all output of
-/// those tasks of the application that ended on the receiver's host was sent.
+/// Say so ([`Flushed`]): the master of a run on the sender's console has ended, when all output of those
+/// tasks of the application that ended on the receiver's host was sent; or the master moves, and its
+/// console is the receiver's: at once, as what it wrote came before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlushAsk {
     /// The application.
     pub app: Tid,
+    /// Of the move ([`MoveOffer::number`]); 0: the run ends.
+    pub number: u64,
 }
 
 /// The answer to [`FlushAsk`].
@@ -270,6 +273,8 @@ pub struct FlushAsk {
 pub struct Flushed {
     /// As asked.
     pub app: Tid,
+    /// As asked.
+    pub number: u64,
 }
 
 /// Ask what the tasks on a host use; answered with [`Usage`].

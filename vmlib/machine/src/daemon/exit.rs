@@ -214,6 +214,7 @@ impl Daemon {
         self.forget_watches(tid);
         if gone {
             self.parked.remove(&tid);
+            self.drop_unsent(tid);
             self.tasks.remove(&tid);
             self.review_revived(app, out);
         }

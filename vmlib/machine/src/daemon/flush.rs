@@ -8,7 +8,7 @@
 //! told ([`RunEnd`]).
 //!
 //! The other way round, the daemon of a master that moves asks that of its console, which answers at once
-//! (`streams`).
+//! (`streams`). That question bears the number of the move; a run's has none.
 //!
 //! Tasks that live on are not waited for, and nothing is waited for longer than
 //! [`limits::FLUSH_WAIT`]: a process may live on after it left.
@@ -23,6 +23,9 @@ use vm_wire::{
     limits,
     peer::{FlushAsk, Flushed, Order},
 };
+
+/// The number of the question of a run that ends.
+const NO_MOVE: u64 = 0;
 
 /// A run whose master has ended.
 #[derive(Debug)]
@@ -39,7 +42,10 @@ impl Daemon {
             return;
         };
         let mut awaited = run.hosts.clone();
-        let question = Order::FlushAsk(FlushAsk { app: tid });
+        let question = Order::FlushAsk(FlushAsk {
+            app: tid,
+            number: NO_MOVE,
+        });
         awaited.retain(|host| match *host == self.me {
             true => self.is_unfinished(tid),
             false => self.agreement.state().is_present(*host) && self.send_order(*host, &question),
@@ -58,16 +64,18 @@ impl Daemon {
         tasks.any(|task| task.app == app && left(task))
     }
 
-    /// Another daemon has a run that ends.
-    pub(super) fn on_flush_ask(&mut self, host: HostId, app: Tid) {
-        // Or, if the console is here, a master that moves: it waits for nobody. The log here may be behind,
-        // and cannot tell the two apart.
-        let writes_there = |task: &super::LocalTask| task.app == app && task.console == host;
-        if self.is_unfinished(app) && self.tasks.values().any(writes_there) {
-            self.flushes.entry(app).or_default().insert(host);
+    /// Another daemon has a run that ends, or a master that moves and whose console is here: that waits for
+    /// nobody.
+    pub(super) fn on_flush_ask(&mut self, host: HostId, ask: FlushAsk) {
+        if ask.number == NO_MOVE && self.is_unfinished(ask.app) {
+            self.flushes.entry(ask.app).or_default().insert(host);
         } else {
-            self.send_order(host, &Order::Flushed(Flushed { app }));
+            self.tell_flushed(host, ask.app, ask.number);
         }
+    }
+
+    fn tell_flushed(&mut self, host: HostId, app: Tid, number: u64) {
+        self.send_order(host, &Order::Flushed(Flushed { app, number }));
     }
 
     /// A process of the application has ended here.
@@ -77,14 +85,21 @@ impl Daemon {
             return;
         }
         for host in self.flushes.remove(&app).unwrap_or_default() {
-            self.send_order(host, &Order::Flushed(Flushed { app }));
+            self.tell_flushed(host, app, NO_MOVE);
         }
-        self.on_flushed(self.me, app, out);
+        self.on_last_lines(self.me, app, out);
     }
 
-    /// A host has sent all lines of tasks that left.
-    pub(super) fn on_flushed(&mut self, host: HostId, app: Tid, out: &mut Outbox) {
-        self.on_delivered(host, app, out);
+    /// A host has sent, or has, all that it was asked about.
+    pub(super) fn on_flushed(&mut self, host: HostId, flushed: &Flushed, out: &mut Outbox) {
+        match flushed.number {
+            NO_MOVE => self.on_last_lines(host, flushed.app, out),
+            _ => self.on_delivered(host, flushed, out),
+        }
+    }
+
+    /// No lines of tasks that left come from that host any more.
+    fn on_last_lines(&mut self, host: HostId, app: Tid, out: &mut Outbox) {
         if let Some(run) = self.runs.get_mut(&app)
             && let Some(ending) = &mut run.ending
         {
@@ -96,7 +111,7 @@ impl Daemon {
     /// A host is lost: no lines come from there, and none are wanted there.
     pub(super) fn lose_flushes_of(&mut self, host: HostId, out: &mut Outbox) {
         for app in self.runs.keys().copied().collect::<Vec<_>>() {
-            self.on_flushed(host, app, out);
+            self.on_last_lines(host, app, out);
         }
         self.flushes.retain(|_, hosts| {
             hosts.remove(&host);

@@ -321,6 +321,8 @@ pub struct Daemon {
     listings: BTreeMap<u64, Listing>,
     /// Measurements that wait for processes here that are being started, by their questions.
     measurements: BTreeMap<u64, BTreeSet<Tid>>,
+    /// Masters here that wait for room in the channels to the hosts of their consoles.
+    unsent: BTreeSet<Tid>,
     /// Tasks here that are on their way to other hosts.
     leaving: BTreeMap<Tid, Leaving>,
     /// Tasks of other hosts that are on their way here.
@@ -462,6 +464,7 @@ impl Daemon {
             flushes: BTreeMap::new(),
             listings: BTreeMap::new(),
             measurements: BTreeMap::new(),
+            unsent: BTreeSet::new(),
             leaving: BTreeMap::new(),
             arriving: BTreeMap::new(),
             early_offers: BTreeMap::new(),
@@ -652,7 +655,8 @@ impl Daemon {
                 // What a drain wants of other daemons goes out now, and so does output of masters.
                 self.review_drain(out);
                 self.review_unsent(out);
-                if self.frames.is_empty() && self.decisions.is_empty() {
+                let reports = self.move_orders.has_reports();
+                if self.frames.is_empty() && self.decisions.is_empty() && !reports {
                     break;
                 }
             }

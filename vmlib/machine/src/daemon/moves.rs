@@ -285,6 +285,7 @@ impl Daemon {
         if self.tasks.contains_key(&tid) {
             self.forget_watches(tid);
             self.parked.remove(&tid);
+            self.drop_unsent(tid);
             let was_suspended = self.is_suspended(tid);
             match suspended {
                 Some(true) => self.counters.moves.handed_on += 1,

@@ -78,8 +78,8 @@ impl Daemon {
             Ok(Order::Usage(Usage { question, rows })) => {
                 self.on_listing_rows(question, host, rows, out);
             }
-            Ok(Order::FlushAsk(ask)) => self.on_flush_ask(host, ask.app),
-            Ok(Order::Flushed(flushed)) => self.on_flushed(host, flushed.app, out),
+            Ok(Order::FlushAsk(ask)) => self.on_flush_ask(host, ask),
+            Ok(Order::Flushed(flushed)) => self.on_flushed(host, &flushed, out),
             Ok(Order::MoveAsk(ask)) => self.on_move_ask(host, &ask, out),
             Ok(Order::MoveEnd(end)) => self.on_move_end(end, out),
             Ok(Order::MoveOffer(offer)) => self.on_move_offer(host, &offer, out),

@@ -7,17 +7,18 @@
 //! counted (`runs`).
 //!
 //! When the master moves on, its old host does not release it before the daemon of the console has said
-//! that it has all ([`FlushAsk`], [`Flushed`](vm_wire::peer::Flushed)): what the new host sends comes
-//! after it. If the console is at one of the two hosts, that is so without asking.
+//! that it has all ([`FlushAsk`], [`Flushed`](vm_wire::peer::Flushed), under the number of the move): what
+//! the new host sends comes after it. If the console is at the new host, it is enough that all is in the
+//! channel, where the release comes after it. What the channel has no room for yet, the master waits for.
 //!
 //! What is typed does not go on: a master whose input is a console's stays where it is.
 
-use super::{Daemon, LocalTask};
+use super::{Daemon, LocalTask, leaving::Leaving};
 use crate::{Outbox, Output};
 use std::collections::VecDeque;
 use vm_wire::{
     Body, HostId, Tid, limits,
-    peer::{FlushAsk, Order, OutputLines, RunHold},
+    peer::{FlushAsk, Flushed, Order, OutputLines, RunHold},
 };
 
 /// What of a master's output waits, and why it may not write more.
@@ -33,10 +34,10 @@ pub(super) struct Unsent {
 /// How far the last output of a master that leaves is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Delivery {
-    /// Nobody was asked yet.
+    /// Nobody was asked yet, perhaps because the channel has no room.
     #[default]
     NotAsked,
-    /// That host was asked whether it has all.
+    /// The question whether it has all is in the channel to that host.
     Asked(HostId),
     /// It is where it should be.
     Done,
@@ -66,6 +67,7 @@ impl Daemon {
             return Some((stream, bytes));
         };
         task.unsent.pieces.push_back((stream, bytes));
+        self.unsent.insert(tid);
         self.send_unsent(tid, limits::RUN_QUEUE_BYTES, out);
         None
     }
@@ -108,77 +110,108 @@ impl Daemon {
 
     /// There may be room in channels.
     pub(super) fn review_unsent(&mut self, out: &mut Outbox) {
-        let waits = |(_, task): &(&Tid, &LocalTask)| !task.unsent.pieces.is_empty();
-        let waiting = self.tasks.iter().filter(waits);
-        for tid in waiting.map(|(tid, _)| *tid).collect::<Vec<_>>() {
+        for tid in self.unsent.iter().copied().collect::<Vec<_>>() {
             self.send_unsent(tid, limits::RUN_QUEUE_BYTES, out);
+            let task = self.tasks.get(&tid);
+            if task.is_none_or(|task| task.unsent.pieces.is_empty()) {
+                self.unsent.remove(&tid);
+            }
+            // It may wait for that room.
+            self.release_task(tid, out);
         }
     }
 
-    /// A master ends, or leaves: all that it wrote goes into the channel. That is not much more than its
-    /// pipes hold.
+    /// A master ends: all that it wrote goes into the channel. That is not much more than its pipes hold.
     pub(super) fn send_last(&mut self, tid: Tid, out: &mut Outbox) {
         self.send_unsent(tid, limits::QUEUE_BYTES, out);
     }
 
+    /// A task is forgotten here: what was not sent is lost.
+    pub(super) fn drop_unsent(&mut self, tid: Tid) {
+        self.unsent.remove(&tid);
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            let pieces = std::mem::take(&mut task.unsent.pieces);
+            let bytes = pieces.iter().map(|(_, bytes)| bytes.len() as u64);
+            self.counters.output_dropped += bytes.sum::<u64>();
+        }
+    }
+
+    /// The process of a master is another one than before: its output is read.
+    pub(super) fn renew_output(&mut self, tid: Tid, out: &mut Outbox) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.unsent.paused = false;
+            self.review_pause(tid, out);
+        }
+    }
+
     /// Whether all that a master wrote, which stands, is at its console's host before anything that it
-    /// writes at its new host. If not, [`Daemon::release_task`] is called when it is.
+    /// writes at its new host. If not, [`Daemon::release_task`] is called when it may be.
     pub(super) fn is_delivered(&mut self, tid: Tid, out: &mut Outbox) -> bool {
         let me = self.me;
         let Some(task) = self.tasks.get(&tid) else {
             return true;
         };
         let (far, console) = (task.is_far_master(tid, me), task.console);
-        let to = self.leaving.get(&tid).map(|moving| moving.to);
-        if far {
-            self.send_last(tid, out);
-        }
-        if !far || to == Some(console) || !self.agreement.state().is_present(console) {
-            return true;
-        }
-        let Some(moving) = self.leaving.get_mut(&tid) else {
+        let Some(moving) = self.leaving.get(&tid) else {
             return true;
         };
-        match moving.delivery {
+        let (to, number, delivery) = (moving.to, moving.number, moving.delivery);
+        if !far || to == me || !self.agreement.state().is_present(console) {
+            return true;
+        }
+        // The release has to find room behind it.
+        self.send_unsent(tid, limits::QUEUE_BYTES / 2, out);
+        let task = self.tasks.get(&tid);
+        if task.is_some_and(|task| !task.unsent.pieces.is_empty()) {
+            return false;
+        }
+        match delivery {
+            _ if to == console => true,
             Delivery::Done => true,
             Delivery::Asked(host) if host == console => false,
             _ => {
-                moving.delivery = Delivery::Asked(console);
-                self.send_order(console, &Order::FlushAsk(FlushAsk { app: tid }));
+                let ask = Order::FlushAsk(FlushAsk { app: tid, number });
+                match self.send_order(console, &ask) {
+                    true => self.set_delivery(tid, Delivery::Asked(console)),
+                    false => drop(self.unsent.insert(tid)),
+                }
                 false
             }
         }
     }
 
-    /// The daemon of a console has all that a master wrote here.
-    pub(super) fn on_delivered(&mut self, host: HostId, tid: Tid, out: &mut Outbox) {
-        if let Some(moving) = self.leaving.get_mut(&tid)
-            && moving.delivery == Delivery::Asked(host)
-        {
-            moving.delivery = Delivery::Done;
+    fn set_delivery(&mut self, tid: Tid, delivery: Delivery) {
+        if let Some(moving) = self.leaving.get_mut(&tid) {
+            moving.delivery = delivery;
+        }
+    }
+
+    /// The daemon of a console has all that a master wrote here before the move of that number.
+    pub(super) fn on_delivered(&mut self, host: HostId, flushed: &Flushed, out: &mut Outbox) {
+        let tid = flushed.app;
+        let asked = |moving: &Leaving| {
+            (moving.delivery, moving.number) == (Delivery::Asked(host), flushed.number)
+        };
+        if self.leaving.get(&tid).is_some_and(asked) {
+            self.set_delivery(tid, Delivery::Done);
             self.release_task(tid, out);
         }
     }
 
     /// The host of consoles is lost: what waits for them goes to the log, and nobody is waited for.
     pub(super) fn lose_far_console(&mut self, host: HostId, out: &mut Outbox) {
-        for (tid, task) in self.tasks.iter_mut() {
-            if task.console != host {
-                continue;
+        let there = self.tasks.iter().filter(|(_, task)| task.console == host);
+        for tid in there.map(|(tid, _)| *tid).collect::<Vec<_>>() {
+            self.unsent.remove(&tid);
+            if let Some(task) = self.tasks.get_mut(&tid) {
+                task.console = HostId::NONE;
+                task.unsent.held = false;
+                for (stream, bytes) in std::mem::take(&mut task.unsent.pieces) {
+                    out.push_back(Output::LogOutput(tid, stream, bytes));
+                }
             }
-            task.console = HostId::NONE;
-            for (stream, bytes) in std::mem::take(&mut task.unsent.pieces) {
-                out.push_back(Output::LogOutput(*tid, stream, bytes));
-            }
-            task.unsent.held = false;
-        }
-        for tid in self.tasks.keys().copied().collect::<Vec<_>>() {
             self.review_pause(tid, out);
-        }
-        let asked = Delivery::Asked(host);
-        let waiting = self.leaving.iter().filter(|(_, it)| it.delivery == asked);
-        for tid in waiting.map(|(tid, _)| *tid).collect::<Vec<_>>() {
-            self.on_delivered(host, tid, out);
+            self.release_task(tid, out);
         }
     }
 

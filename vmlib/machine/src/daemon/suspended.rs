@@ -353,6 +353,7 @@ impl Daemon {
             generation,
             raw,
         });
+        self.renew_output(tid, out);
         self.tell_again(tid, out);
         self.send_on(tid, waited, missed, out);
         if let Some(status) = status.filter(|_| exiting) {

@@ -1,6 +1,6 @@
 //! What a person asks, and a program that runs as if it were local.
 
-use crate::world::{World, on, spawn, tid};
+use crate::world::{Carry, World, on, spawn, tid};
 use std::time::Duration;
 use vm_machine::{ConnId, Input};
 use vm_wire::{
@@ -8,7 +8,8 @@ use vm_wire::{
     agreed::ExitStatus,
     console::{self, Answer, Output, Request, RunEnd, RunSignal, RunStopped, WindowSize},
     limits,
-    task::{FailKind, Place},
+    peer::{DrainWay, Order},
+    task::{Exit, FailKind, Place},
     version::Offer,
 };
 
@@ -90,17 +91,23 @@ fn a_run_is_tied_to_its_console() {
     );
     world.die(master, ExitStatus::Code(3));
     world.run_for(Duration::from_millis(100));
-    let end = world.consoles[&conn].last().expect("frames");
-    let status = RunEnd::read(end).expect("the end of the run").status;
-    assert_eq!(status, Some(ExitStatus::Code(3)));
+    assert_eq!(run_end(&world, conn), ended(ExitStatus::Code(3)));
 }
 
-/// How the run on this console ended, once it was told.
-pub fn run_end(world: &World, conn: ConnId) -> Option<ExitStatus> {
+/// What this console was told of the end of its run, once it was.
+pub fn run_end(world: &World, conn: ConnId) -> Option<RunEnd> {
     let last = world.consoles[&conn].last()?;
-    let end = (last.header.op == Op::RunEnd).then(|| RunEnd::read(last).expect("the end"))?;
-    end.status
+    (last.header.op == Op::RunEnd).then(|| RunEnd::read(last).expect("the end"))
 }
+
+/// It ended so.
+pub fn ended(status: ExitStatus) -> Option<RunEnd> {
+    let status = Some(status);
+    Some(RunEnd { status })
+}
+
+/// It runs on.
+const RUNS_ON: Option<RunEnd> = Some(RunEnd { status: None });
 
 #[test]
 fn a_run_ends_after_the_last_line_of_tasks_that_left_before() {
@@ -120,7 +127,7 @@ fn a_run_ends_after_the_last_line_of_tasks_that_left_before() {
         world.die(worker, ExitStatus::Code(0));
         world.run_for(Duration::from_millis(20));
     }
-    assert_eq!(run_end(&world, conn), Some(ExitStatus::Code(0)));
+    assert_eq!(run_end(&world, conn), ended(ExitStatus::Code(0)));
     assert_eq!(shown(&world, conn).len(), 2);
     assert!(world.is_alive(lives));
 }
@@ -135,7 +142,32 @@ fn a_run_does_not_wait_long_for_a_process_that_lives_on() {
     world.run_for(Duration::from_millis(100));
     assert_eq!(run_end(&world, conn), None);
     world.run_for(vm_wire::limits::FLUSH_WAIT);
-    assert_eq!(run_end(&world, conn), Some(ExitStatus::Code(0)));
+    assert_eq!(run_end(&world, conn), ended(ExitStatus::Code(0)));
+}
+
+#[test]
+fn lines_of_a_task_that_ends_come_before_the_end_of_its_run_also_if_its_host_is_behind() {
+    let mut world = World::new(3);
+    let (conn, master) = run(&mut world);
+    let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
+    world.behind = Some(HostId(2));
+    let exit = Exit {
+        status: 0,
+        last: Vec::new(),
+    };
+    let number = world.request(worker, &exit);
+    world.run_for(Duration::from_millis(50));
+    let state = world.daemon(1).agreement().state();
+    assert!(state.living_task(worker).is_none());
+    world.exit(master, 0).expect("it may leave");
+    world.run_for(Duration::from_millis(50));
+    assert!(world.answers(worker, number).is_empty(), "it is behind");
+    assert_eq!(run_end(&world, conn), None);
+    write(&mut world, worker, "done\n");
+    world.die(worker, ExitStatus::Code(0));
+    world.run_for(Duration::from_millis(50));
+    assert_eq!(run_end(&world, conn), ended(ExitStatus::Code(0)));
+    assert_eq!(shown(&world, conn), [(worker, "done\n".to_owned())]);
 }
 
 #[test]
@@ -203,9 +235,7 @@ fn a_run_that_cannot_start_says_why() {
     let broken = world.console(1, conn, &run("broken", 1, Place::Any));
     assert!(matches!(broken, Answer::Started(_)));
     world.run_for(Duration::from_millis(100));
-    let end = world.consoles[&conn].last().expect("frames");
-    let status = RunEnd::read(end).expect("the end of the run").status;
-    assert_eq!(status, Some(ExitStatus::NotStarted));
+    assert_eq!(run_end(&world, conn), ended(ExitStatus::NotStarted));
 }
 
 #[test]
@@ -416,7 +446,36 @@ fn a_master_without_a_terminal_or_input_moves_and_all_that_it_writes_comes_in_or
     world.die(master, ExitStatus::Code(7));
     world.run_for(Duration::from_secs(1));
     assert_eq!(shown(&world, conn), written);
-    assert_eq!(run_end(&world, conn), Some(ExitStatus::Code(7)));
+    assert_eq!(run_end(&world, conn), ended(ExitStatus::Code(7)));
+}
+
+/// How often the output of a task was held up so.
+fn count(world: &World, what: &str, tid: Tid) -> usize {
+    let what = format!("{what} {tid}");
+    world.noted.iter().filter(|it| **it == what).count()
+}
+
+/// Such orders are lost from now on; the others of that host to the console's are sent again.
+fn lose(world: &mut World, host: u16, lost: Option<fn(&Order) -> bool>) {
+    world.lost = lost;
+    world.cut(1, host, false);
+}
+
+/// A master writes so many bytes at least, in numbered pieces; what they are.
+fn write_much(world: &mut World, master: Tid, bytes: usize) -> Vec<(Tid, String)> {
+    let pieces = 0..=bytes / limits::LINE_MAX;
+    let pieces = pieces.map(|number| {
+        (
+            master,
+            format!("{number:0width$}", width = limits::LINE_MAX),
+        )
+    });
+    let pieces: Vec<_> = pieces.collect();
+    for (_, piece) in &pieces {
+        write(world, master, piece);
+    }
+    world.run_for(Duration::from_millis(10));
+    pieces
 }
 
 #[test]
@@ -426,31 +485,144 @@ fn a_master_that_moved_waits_while_its_console_does_not_read_and_loses_nothing()
     go(&mut world, master, 2).expect("it moves");
     world.input(HostId(1), Input::ConsoleFull(conn));
     world.run_for(Duration::from_millis(100));
-    let count = |world: &World, what: &str| {
-        let what = format!("{what} {master}");
-        world.noted.iter().filter(|it| **it == what).count()
-    };
-    let paused = count(&world, "pause");
+    let paused = count(&world, "pause", master);
     assert!(paused > 0);
     write(&mut world, master, "under way");
     go(&mut world, master, 3).expect("it moves");
     world.run_for(Duration::from_millis(100));
-    assert!(count(&world, "pause") > paused, "its new host knows");
-    let resumed = count(&world, "resume");
+    assert!(
+        count(&world, "pause", master) > paused,
+        "its new host knows"
+    );
+    let resumed = count(&world, "resume", master);
     world.input(HostId(1), Input::ConsoleRoom(conn));
     world.run_for(Duration::from_millis(100));
-    assert!(count(&world, "resume") > resumed);
+    assert!(count(&world, "resume", master) > resumed);
     // More than the channel takes at once.
-    let piece = "x".repeat(limits::LINE_MAX);
-    let pieces = 2 * limits::RUN_QUEUE_BYTES / piece.len();
     world.cut(1, 3, true);
-    for _ in 0..pieces {
-        write(&mut world, master, &piece);
-    }
-    world.run_for(Duration::from_millis(10));
+    let much = write_much(&mut world, master, 2 * limits::RUN_QUEUE_BYTES);
     world.heal(1, 3);
     world.run_for(Duration::from_secs(1));
-    assert_eq!(shown(&world, conn).len(), 1 + pieces);
+    let first = vec![(master, "under way".to_owned())];
+    assert_eq!(shown(&world, conn), [first, much].concat());
+}
+
+#[test]
+fn a_master_whose_new_host_is_told_of_its_console_before_it_has_come_waits_too() {
+    let mut world = World::new(3);
+    let (conn, master) = piped(&mut world, &[b""]);
+    go(&mut world, master, 2).expect("it moves");
+    world.input(HostId(1), Input::ConsoleFull(conn));
+    world.run_for(Duration::from_millis(100));
+    // The log's word reaches its new host last, after that of its console's host.
+    world.behind = Some(HostId(3));
+    let wish = world.wish_move(1, master, 3);
+    world.run_for(Duration::from_millis(100));
+    let state = world.daemon(1).agreement().state();
+    assert_eq!(state.living_task(master).map(|it| it.host), Some(HostId(3)));
+    assert!(world.processes[&master].frozen);
+    world.behind = None;
+    world.moved(wish).expect("it moves");
+    world.run_until("it has come", |world| !world.processes[&master].frozen);
+    assert_eq!(world.processes[&master].host, HostId(3));
+    let paused = count(&world, "pause", master);
+    write(&mut world, master, "first");
+    world.run_for(Duration::from_millis(100));
+    assert!(count(&world, "pause", master) > paused);
+    world.input(HostId(1), Input::ConsoleRoom(conn));
+    write(&mut world, master, "second");
+    world.run_for(Duration::from_millis(100));
+    let all = ["first", "second"].map(|text| (master, text.to_owned()));
+    assert_eq!(shown(&world, conn), all);
+}
+
+#[test]
+fn a_master_that_moves_on_waits_for_room_in_the_channel_to_its_console() {
+    for to in [3, 1] {
+        let mut world = World::new(3);
+        let (conn, master) = piped(&mut world, &[b""]);
+        go(&mut world, master, 2).expect("it moves");
+        world.carry = Carry::Held;
+        let wish = world.wish_move(1, master, to);
+        world.run_until("the image", |world| world.processes[&master].frozen);
+        world.lost = Some(|order| matches!(order, Order::OutputLines(_)));
+        let mut written = write_much(&mut world, master, limits::QUEUE_BYTES);
+        world.arrive(master);
+        world.run_for(Duration::from_secs(1));
+        assert!(world.processes[&master].frozen);
+        assert_eq!(world.processes[&master].host, HostId(2));
+        lose(&mut world, 2, None);
+        assert_eq!(world.moved(wish), Ok((HostId(2), HostId(to))));
+        write(&mut world, master, "at last");
+        world.run_for(Duration::from_secs(1));
+        written.push((master, "at last".to_owned()));
+        assert!(shown(&world, conn) == written, "to n{to}");
+        assert_eq!(world.daemon(2).counters().output_dropped, 0);
+    }
+}
+
+#[test]
+fn what_a_master_that_ends_could_not_send_to_its_console_is_counted() {
+    let mut world = World::new(3);
+    let (conn, master) = piped(&mut world, &[b""]);
+    go(&mut world, master, 2).expect("it moves");
+    world.lost = Some(|order| matches!(order, Order::OutputLines(_)));
+    let written = write_much(&mut world, master, 2 * limits::QUEUE_BYTES);
+    world.die(master, ExitStatus::Code(0));
+    world.run_for(Duration::from_millis(100));
+    lose(&mut world, 2, None);
+    world.run_until("the end of the run", |world| run_end(world, conn).is_some());
+    world.run_for(Duration::from_secs(1));
+    let shown = shown(&world, conn);
+    let dropped = world.daemon(2).counters().output_dropped;
+    assert!(dropped > limits::QUEUE_BYTES as u64 / 2, "{dropped}");
+    let left = written.len() - dropped as usize / limits::LINE_MAX;
+    assert!(shown == written[..left]);
+}
+
+#[test]
+fn the_answer_about_a_move_that_was_taken_back_says_nothing_of_the_next_one() {
+    // The coordinator is on another host than the console.
+    let mut world = World::new(1);
+    let (conn, master) = piped(&mut world, &[b""]);
+    let suspends = DrainWay {
+        suspend: true,
+        ..DrainWay::default()
+    };
+    let other = world.conn();
+    let drained = world.console(1, other, &Request::Drain("n1".to_owned(), suspends));
+    assert!(matches!(drained, Answer::Drained(_)), "{drained:?}");
+    for name in ["n2", "n3", "n4"] {
+        world.join(HostId(1), name).expect("let in");
+    }
+    world.run_until("it runs again", |world| world.is_enrolled(master));
+    world.run_for(Duration::from_secs(1));
+    let coordinator = world.daemon(1).agreement().state().coordinator(master);
+    assert_eq!(coordinator.map(|it| it.host), Some(HostId(2)));
+    assert_eq!(world.processes[&master].host, HostId(2));
+    let before = shown(&world, conn).len();
+
+    world.lost = Some(|order| matches!(order, Order::OutputLines(_) | Order::FlushAsk(_)));
+    let first = world.wish_move(4, master, 3);
+    world.run_for(Duration::from_millis(100));
+    assert!(world.processes[&master].frozen);
+    world.crash(3);
+    world.moved(first).expect_err("its target is lost");
+    write(&mut world, master, "here");
+    let second = world.wish_move(4, master, 4);
+    world.run_for(Duration::from_millis(100));
+    assert!(world.processes[&master].frozen);
+    // The question about the first move arrives, and is answered.
+    let output = |order: &Order| matches!(order, Order::OutputLines(_));
+    lose(&mut world, 2, Some(output));
+    world.run_for(Duration::from_millis(500));
+    assert_eq!(world.processes[&master].host, HostId(2));
+    lose(&mut world, 2, None);
+    assert_eq!(world.moved(second), Ok((HostId(2), HostId(4))));
+    write(&mut world, master, "there");
+    world.run_for(Duration::from_secs(1));
+    let all = ["here", "there"].map(|text| (master, text.to_owned()));
+    assert_eq!(shown(&world, conn)[before..], all);
 }
 
 #[test]
@@ -502,10 +674,24 @@ fn a_console_whose_host_leaves_is_told_that_its_application_runs_on() {
     go(&mut world, master, 1).expect("it moves");
     world.input(HostId(2), Input::Stop);
     world.run_for(Duration::from_secs(5));
-    let last = world.consoles[&conn].last().expect("frames");
-    let end = RunEnd::read(last).expect("the end of the run");
-    assert_eq!(end.status, None);
+    assert_eq!(run_end(&world, conn), RUNS_ON);
     write(&mut world, master, "to nobody\n");
     world.run_for(Duration::from_millis(10));
     assert_eq!(world.log, [(master, "to nobody\n".to_owned())]);
+}
+
+#[test]
+fn a_run_whose_master_has_moved_ends_with_the_machine() {
+    let mut world = World::new(2);
+    let (conn, master) = piped(&mut world, &[b""]);
+    go(&mut world, master, 2).expect("it moves");
+    let other = world.conn();
+    world.console_request(1, other, &Request::Halt);
+    world.run_for(Duration::from_secs(5));
+    assert!(!world.is_alive(master));
+    assert!(world.end_of(1).is_some() && world.end_of(2).is_some());
+    assert!(matches!(
+        run_end(&world, conn),
+        Some(RunEnd { status: Some(_) })
+    ));
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     checkpoints::{check, setting, setting_in},
-    consoles::{run, run_end, shown},
+    consoles::{ended, run, run_end, shown},
     world::{Carry, World, on, spawn},
 };
 use std::time::Duration;
@@ -314,7 +314,7 @@ fn one_that_cannot_be_brought_back_ends_after_some_trials_and_says_why() {
     world.store.broken.insert(worker);
     world.crash(3);
     world.run_until("its end", |world| run_end(world, conn).is_some());
-    assert_eq!(run_end(&world, conn), Some(ExitStatus::RolledBack));
+    assert_eq!(run_end(&world, conn), ended(ExitStatus::RolledBack));
     let lines: Vec<String> = shown(&world, conn)
         .into_iter()
         .map(|(_, line)| line)

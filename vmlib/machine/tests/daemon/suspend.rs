@@ -2,7 +2,7 @@
 
 use crate::{
     checkpoints::{check, setting},
-    consoles::{run, run_end, run_on, shown},
+    consoles::{ended, run, run_end, run_on, shown},
     world::{World, on, spawn},
 };
 use std::{collections::BTreeSet, time::Duration};
@@ -223,7 +223,7 @@ fn the_console_waits_and_is_told_until_the_time_is_over() {
     assert_eq!(world.suspended(3).len(), 1);
     world.run_for(Duration::from_secs(12));
     assert!(world.suspended(3).is_empty());
-    assert_eq!(run_end(&world, conn), Some(ExitStatus::Suspended));
+    assert_eq!(run_end(&world, conn), ended(ExitStatus::Suspended));
     let lines = world.lines(conn);
     assert!(
         lines.contains("time for which t1.1 was suspended is over"),
@@ -284,7 +284,7 @@ fn somebody_ends_it_or_restarts_it_otherwise() {
     world.suspend(master, 0).expect("it can be saved");
     assert_eq!(world.answer_of(3, &signal(9)), Answer::Done);
     world.run_until("the end of the run", |world| run_end(world, conn).is_some());
-    assert_eq!(run_end(&world, conn), Some(ExitStatus::Suspended));
+    assert_eq!(run_end(&world, conn), ended(ExitStatus::Suspended));
     assert!(world.suspended(1).is_empty());
     assert!(!world.is_alive(worker));
     // One that is just being resumed ends, too.
@@ -431,7 +431,7 @@ fn what_has_nowhere_to_go_is_suspended_and_resumed_when_a_host_joins() {
     assert_eq!(run_end(&world, conn), None);
     world.exit(master, 3).expect("it may leave");
     world.run_until("the end of the run", |world| run_end(world, conn).is_some());
-    assert_eq!(run_end(&world, conn), Some(ExitStatus::Left(3)));
+    assert_eq!(run_end(&world, conn), ended(ExitStatus::Left(3)));
     assert!(world.is_alive(other));
 }
 
@@ -522,7 +522,7 @@ fn a_run_whose_host_suspends_it_and_ends_is_told_so() {
     world.spawn(filler, "filler", 19, on(1));
     world.input(HostId(2), Input::Stop);
     world.run_for(Duration::from_secs(5));
-    assert_eq!(run_end(&world, conn), Some(ExitStatus::Suspended));
+    assert_eq!(run_end(&world, conn), ended(ExitStatus::Suspended));
     let (_, told) = shown(&world, conn).pop().expect("words");
     let name = format!("{}-{}", master.machine(), master.show(master.machine()));
     assert!(told.contains(&format!("'vm restart {name}'")), "{told}");

@@ -475,8 +475,9 @@ fn orders(visitor: &mut impl Visitor) {
             frame: bytes(b"frame"),
         },
     );
-    visitor.message("FlushAsk", FlushAsk { app: ended });
-    visitor.message("Flushed", Flushed { app: ended });
+    let (app, number) = (ended, 300);
+    visitor.message("FlushAsk", FlushAsk { app, number });
+    visitor.message("Flushed", Flushed { app, number });
     let hold = RunHold {
         tid: tid(1, 1),
         hold: true,
