@@ -44,6 +44,16 @@ pub enum RunFailure {
     ReaderGone,
 }
 
+/// What a `run` that failed after its program was started says before its cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Begun;
+
+impl std::fmt::Display for Begun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "while the program ran")
+    }
+}
+
 /// The exit code of each, and what it means: as the user guide and `vm help run` have it.
 const RUN_FAILURES: [(RunFailure, u8, &str); 10] = [
     (RunFailure::Usage, USAGE, "the command line is wrong"),

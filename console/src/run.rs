@@ -11,7 +11,7 @@
 
 use crate::{
     client::{self, Client},
-    failure::{self, ClientError, RunFailure, UsageError},
+    failure::{self, Begun, ClientError, RunFailure, UsageError},
     interrupt::Interrupt,
     render::{Event, Renderer},
     terminal::{self, Raw},
@@ -104,13 +104,17 @@ pub fn restart(
     let Answer::Restarted(report) = client.ask(request)? else {
         return Err(ClientError::Unexpected.into());
     };
-    renderer.restarted(&report, conf)?;
-    set_policy(&mut client, report.app, policy)?;
-    let _relaying = interrupt.relaying();
-    let mut relay = Relay::new(client, report.app, None, &signal_past)?;
-    let status = relay.relay(renderer)?;
-    renderer.show(&Event::RunEnded(report.app, status))?;
-    Ok(exit_code(status))
+    let follow = |renderer: &mut Renderer| {
+        renderer.restarted(&report, conf)?;
+        set_policy(&mut client, report.app, policy)?;
+        let _relaying = interrupt.relaying();
+        let mut relay = Relay::new(client, report.app, None, &signal_past)?;
+        let status = relay.relay(renderer)?;
+        renderer.show(&Event::RunEnded(report.app, status))?;
+        Ok(exit_code(status))
+    };
+    let followed: anyhow::Result<u8> = follow(renderer);
+    followed.context(Begun)
 }
 
 /// Has checkpoints of an application made so, if it has not ended already.
@@ -159,19 +163,23 @@ fn run_over(
         Answer::Started(tids) => *tids.first().ok_or(ClientError::Unexpected)?,
         _ => return Err(ClientError::Unexpected.into()),
     };
-    set_policy(&mut client, master, policy)?;
-    let _relaying = interrupt.relaying();
-    let mut relay = Relay::new(client, master, input, signal_past)?;
-    if size.is_some() {
-        relay.terminal = Some(Raw::enter().context("cannot use the terminal")?);
-        renderer.set_raw_terminal(true);
-    }
-    let end = relay.relay(renderer);
-    relay.terminal = None;
-    renderer.set_raw_terminal(false);
-    let status = end?;
-    renderer.show(&Event::RunEnded(master, status))?;
-    Ok(exit_code(status))
+    let follow = |renderer: &mut Renderer| {
+        set_policy(&mut client, master, policy)?;
+        let _relaying = interrupt.relaying();
+        let mut relay = Relay::new(client, master, input, signal_past)?;
+        if size.is_some() {
+            relay.terminal = Some(Raw::enter().context("cannot use the terminal")?);
+            renderer.set_raw_terminal(true);
+        }
+        let end = relay.relay(renderer);
+        relay.terminal = None;
+        renderer.set_raw_terminal(false);
+        let status = end?;
+        renderer.show(&Event::RunEnded(master, status))?;
+        Ok(exit_code(status))
+    };
+    let followed: anyhow::Result<u8> = follow(renderer);
+    followed.context(Begun)
 }
 
 /// The exit code of a console whose master ended so; `None`: the application runs on.
@@ -193,11 +201,14 @@ pub fn exit_code(status: Option<ExitStatus>) -> u8 {
 /// The exit code of a `run` that failed before or beside its program. `goes_on`: it was to go on from a
 /// checkpoint.
 pub fn failure_code(error: &anyhow::Error, goes_on: bool) -> u8 {
+    let has_begun = error.downcast_ref::<Begun>().is_some();
     let failure = match error.downcast_ref::<ClientError>() {
+        Some(ClientError::Refused(_)) if has_begun => RunFailure::Machine,
         Some(ClientError::Refused(failed)) => match failed.kind {
             _ if goes_on => RunFailure::NotBroughtBack,
             FailKind::NoSuchProgram => RunFailure::NoSuchProgram,
             FailKind::NotExecutable => RunFailure::NotExecutable,
+            FailKind::HostLost | FailKind::System => RunFailure::Machine,
             _ => RunFailure::Refused,
         },
         Some(ClientError::Interrupted) => RunFailure::Interrupted,
@@ -205,7 +216,7 @@ pub fn failure_code(error: &anyhow::Error, goes_on: bool) -> u8 {
         _ if failure::is_broken_pipe(error) => RunFailure::ReaderGone,
         None if error.is::<UsageError>() => RunFailure::Usage,
         // What is in the store cannot be used.
-        None if goes_on => RunFailure::NotBroughtBack,
+        None if goes_on && !has_begun => RunFailure::NotBroughtBack,
         _ => RunFailure::Machine,
     };
     failure.code()
@@ -716,17 +727,35 @@ mod tests {
         let pipe = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe));
         let failures = [
             (refused(FailKind::Limit), false, 123),
+            (refused(FailKind::System), false, 125),
+            (refused(FailKind::HostLost), false, 125),
             (refused(FailKind::System), true, 124),
+            (refused(FailKind::Limit), true, 124),
             (anyhow::anyhow!("a damaged checkpoint"), true, 124),
+            (refused(FailKind::Refused).context(Begun), true, 125),
+            (refused(FailKind::NoSuchProgram).context(Begun), false, 125),
+            (anyhow::anyhow!("no terminal").context(Begun), true, 125),
             (ClientError::Lost(None).into(), true, 125),
             (refused(FailKind::NotExecutable), false, 126),
             (refused(FailKind::NoSuchProgram), false, 127),
             (ClientError::Interrupted.into(), false, 130),
-            (pipe, false, 141),
+            (pipe.context(Begun), false, 141),
         ];
         for (error, goes_on, code) in failures {
-            assert_eq!(failure_code(&error, goes_on), code, "{error}");
+            assert_eq!(failure_code(&error, goes_on), code, "{error:#}");
         }
+    }
+
+    #[test]
+    fn what_is_refused_in_the_midst_of_a_run_is_a_failure_of_the_machine() {
+        let (result, ..) = run_against(Audience::People, None, |mut daemon| {
+            started(&mut daemon);
+            let no = Failed::new(FailKind::Limit, "too much is said");
+            daemon.send(&Answer::Failed(no).frame());
+        });
+        let error = result.unwrap_err();
+        assert_eq!(failure_code(&error, true), 125);
+        assert_eq!(failure::kind(&error), "Limit");
     }
 
     #[test]
