@@ -1,15 +1,16 @@
-//! What a file has to be so that this host can execute it: looked at before a task is born for it.
+//! What a file is that the kernel did not execute.
 //!
 //! The kernel says no more of such a file than "no such file" (a script or program whose interpreter is
-//! missing) or "exec format error", and for the latter the C library hands the file to the shell, which
-//! takes a program of another architecture for a script. What the kernel is told to execute otherwise
-//! (`binfmt_misc`) is left to it.
+//! missing) or "exec format error". For the latter the C library would hand the file to the shell, which
+//! takes a program of another architecture for a script: here only a text goes there. Files are not judged
+//! before the kernel was asked: which further formats it executes (`binfmt_misc`) cannot be seen in a
+//! container.
 
 use rustix::fs::OFlags;
 use std::{
     fmt,
-    fs::{self, File},
-    io::Read,
+    fs::File,
+    io::{self, Read},
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::Path,
 };
@@ -18,25 +19,30 @@ use std::{
 const LOOK: usize = 256;
 /// Longer program headers are not looked at. Bytes.
 const HEADERS_MAX: usize = 64 * 1024;
-/// Where the kernel is told of further formats.
-const OTHER_FORMATS: &str = "/proc/sys/fs/binfmt_misc";
 /// The type of the program header that names an interpreter.
 const PT_INTERP: u32 = 3;
 /// The offset of the machine in an ELF header, and those of the table of program headers.
 const E_TYPE: usize = 16;
 const E_MACHINE: usize = 18;
 
+/// What the kernel's refusal of a file comes from.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It is a text whose first line names no interpreter, or is empty: the shell executes such files.
+    Text,
+    /// This host cannot execute it.
+    Misfit(Misfit),
+    /// Something else.
+    Other,
+}
+
 /// Why this host cannot execute a file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Misfit {
-    /// It has nothing in it.
-    Empty,
     /// The first line of a script names a program that is not there.
     NoInterpreter(String),
     /// The first line ends with a carriage return, which is a part of the name for the kernel.
     CarriageReturn(String),
-    /// The first line of a script names nothing.
-    NoName,
     /// The loader that an ELF file names is not there.
     NoLoader(String),
     /// It is for another processor.
@@ -50,7 +56,6 @@ pub enum Misfit {
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Misfit::Empty => write!(f, "it is empty"),
             Misfit::NoInterpreter(name) => {
                 write!(
                     f,
@@ -62,7 +67,6 @@ impl fmt::Display for Misfit {
                 "its lines end with CR LF, so its first one names {name:?}, which is not on this \
                  host; 'dos2unix', or 'sed -i s/\\r$//', makes it a script"
             ),
-            Misfit::NoName => write!(f, "its first line, '#!', names no program"),
             Misfit::NoLoader(name) => write!(
                 f,
                 "it needs the loader {name:?}, which is not on this host (is it of another system, or \
@@ -79,46 +83,38 @@ impl fmt::Display for Misfit {
     }
 }
 
-/// Looks whether this host can execute a file that may be executed. What cannot be read is left to the
-/// kernel.
-///
-/// # Errors
-/// Why not.
-pub fn check(path: &Path) -> Result<(), Misfit> {
-    // Somebody's lease on the file is not waited for.
-    let nonblock = OFlags::NONBLOCK.bits() as i32;
-    let opened = File::options().read(true).custom_flags(nonblock).open(path);
-    let Ok(mut file) = opened else {
-        return Ok(());
+/// Looks why the kernel executed a file not, and said this instead.
+pub fn refused(path: &Path, said: &io::Error) -> Refused {
+    let is_unknown = match said.raw_os_error() {
+        Some(libc::ENOEXEC) => true,
+        Some(libc::ENOENT) => false,
+        _ => return Refused::Other,
     };
-    let mut head = Vec::with_capacity(LOOK);
-    if file
-        .by_ref()
-        .take(LOOK as u64)
-        .read_to_end(&mut head)
-        .is_err()
-        || has_other_formats()
-    {
-        return Ok(());
-    }
-    match head.as_slice() {
-        [] => Err(Misfit::Empty),
-        [b'#', b'!', line @ ..] => script(line),
+    let Ok((file, head)) = open(path) else {
+        return Refused::Other;
+    };
+    let misfit = match head.as_slice() {
         [0x7f, b'E', b'L', b'F', ..] => elf(&head, &file),
-        // A text whose first line names no interpreter is the shell's, as ever. A shell looks at that
-        // line alone, too: a script may have a program behind it.
-        head => match first_line(head).contains(&0) {
-            true => Err(Misfit::Binary),
-            false => Ok(()),
-        },
-    }
+        [b'#', b'!', line @ ..] if interpreter(line).is_some() => script(line),
+        // A shell looks at that line alone, too: a script may have a program behind it.
+        head if first_line(head).contains(&0) => Some(Misfit::Binary),
+        _ if is_unknown => return Refused::Text,
+        _ => None,
+    };
+    misfit.map_or(Refused::Other, Refused::Misfit)
 }
 
-/// Whether the kernel may know more formats than this module.
-fn has_other_formats() -> bool {
-    let entries = fs::read_dir(OTHER_FORMATS).into_iter().flatten().flatten();
-    let mut names = entries.map(|entry| entry.file_name());
-    names.any(|name| name != "register" && name != "status")
+/// A file, and what the kernel looks at of it.
+fn open(path: &Path) -> io::Result<(File, Vec<u8>)> {
+    // Somebody's lease on the file is not waited for.
+    let nonblock = OFlags::NONBLOCK.bits() as i32;
+    let file = File::options()
+        .read(true)
+        .custom_flags(nonblock)
+        .open(path)?;
+    let mut head = Vec::with_capacity(LOOK);
+    (&file).take(LOOK as u64).read_to_end(&mut head)?;
+    Ok((file, head))
 }
 
 fn first_line(text: &[u8]) -> &[u8] {
@@ -126,22 +122,21 @@ fn first_line(text: &[u8]) -> &[u8] {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// What follows `#!`.
-fn script(text: &[u8]) -> Result<(), Misfit> {
+/// The program that is named behind `#!`.
+fn interpreter(text: &[u8]) -> Option<String> {
     let blank = |byte: &u8| matches!(*byte, b' ' | b'\t');
-    let line = first_line(text);
-    let mut words = line.split(blank).filter(|word| !word.is_empty());
-    let name = match words.next() {
-        None | Some(b"\r") => return Err(Misfit::NoName),
-        Some(name) => String::from_utf8_lossy(name).into_owned(),
-    };
-    if !is_missing(&name) {
-        return Ok(());
+    let mut words = first_line(text).split(blank);
+    let name = words.find(|word| !word.is_empty())?;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+/// What follows `#!`.
+fn script(text: &[u8]) -> Option<Misfit> {
+    let name = interpreter(text)?;
+    if name.ends_with('\r') && !Path::new(&name).exists() {
+        return Some(Misfit::CarriageReturn(name));
     }
-    Err(match name.strip_suffix('\r') {
-        Some(name) => Misfit::CarriageReturn(format!("{name}\r")),
-        None => Misfit::NoInterpreter(name),
-    })
+    is_missing(&name).then_some(Misfit::NoInterpreter(name))
 }
 
 /// Whether that is a path of nothing here. One that is relative begins in the working folder of the
@@ -151,7 +146,7 @@ fn is_missing(name: &str) -> bool {
     path.is_absolute() && !path.exists()
 }
 
-fn elf(head: &[u8], file: &File) -> Result<(), Misfit> {
+fn elf(head: &[u8], file: &File) -> Option<Misfit> {
     let is_long = head.get(4) == Some(&2);
     let is_little = head.get(5) == Some(&1);
     let half = |at: usize| {
@@ -162,19 +157,16 @@ fn elf(head: &[u8], file: &File) -> Result<(), Misfit> {
         })
     };
     let (Some(kind), Some(machine)) = (half(E_TYPE), half(E_MACHINE)) else {
-        return Err(Misfit::NoProgram);
+        return Some(Misfit::NoProgram);
     };
-    let ours = ours(machine, is_long, is_little);
-    if !ours {
-        return Err(Misfit::OtherMachine(name(machine)));
+    if !ours(machine, is_long, is_little) {
+        return Some(Misfit::OtherMachine(name(machine)));
     }
     if !matches!(kind, 2 | 3) {
-        return Err(Misfit::NoProgram);
+        return Some(Misfit::NoProgram);
     }
-    match is_long.then(|| loader(head, file)).flatten() {
-        Some(loader) if is_missing(&loader) => Err(Misfit::NoLoader(loader)),
-        _ => Ok(()),
-    }
+    let loader = is_long.then(|| loader(head, file)).flatten()?;
+    is_missing(&loader).then_some(Misfit::NoLoader(loader))
 }
 
 /// Whether this host's processor, or its kernel in a mode for older programs, takes that machine.
@@ -239,11 +231,12 @@ fn read_at(file: &File, offset: usize, len: usize) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
-    fn of(content: &[u8]) -> Result<(), Misfit> {
+    fn of(content: &[u8], said: i32) -> Refused {
         let file = tempfile::NamedTempFile::new().expect("a file");
         fs::write(file.path(), content).expect("written");
-        check(file.path())
+        refused(file.path(), &io::Error::from_raw_os_error(said))
     }
 
     /// This program, with other bytes at some places.
@@ -256,11 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_host_cannot_execute_is_named() {
-        if has_other_formats() {
-            eprintln!("skipped: the kernel here executes further formats");
-            return;
-        }
+    fn what_the_kernel_did_not_execute_is_named_or_is_the_shells() {
         let ours = ours_with(&[]);
         let (at, len) = {
             let program = File::open("/proc/self/exe").expect("this program");
@@ -275,36 +264,49 @@ mod tests {
             "x86_64" => (183, "aarch64"),
             _ => (62, "x86_64"),
         };
-        let no_interpreter = |name: &str| Err(Misfit::NoInterpreter(name.to_owned()));
-        for (content, verdict) in [
-            (ours.clone(), Ok(())),
-            (b"#!/bin/sh\n".to_vec(), Ok(())),
-            (b"#! /usr/bin/env python3 -u\n".to_vec(), Ok(())),
-            (b"echo a script of the shell\n".to_vec(), Ok(())),
-            (Vec::new(), Err(Misfit::Empty)),
+        let (unknown, absent) = (libc::ENOEXEC, libc::ENOENT);
+        let text = |text: &str| text.as_bytes().to_vec();
+        for (content, said, verdict) in [
+            (text(""), unknown, Refused::Text),
+            (text("#!\n"), unknown, Refused::Text),
+            (text("#! \t"), unknown, Refused::Text),
+            (text("echo a script\n"), unknown, Refused::Text),
+            (text("MZ='\n\0\0"), unknown, Refused::Text),
+            // Its working folder, for example.
+            (text("echo a script\n"), absent, Refused::Other),
+            (text("echo a script\n"), libc::E2BIG, Refused::Other),
+            (text("#!/bin/sh\n"), unknown, Refused::Other),
+            (text("#!/bin/sh\n"), absent, Refused::Other),
+            (text("#!bin/relative\n"), absent, Refused::Other),
             (
-                b"#!/no/such/python\n".to_vec(),
-                no_interpreter("/no/such/python"),
+                text("#! /no/such/python -u\n"),
+                absent,
+                Refused::Misfit(Misfit::NoInterpreter("/no/such/python".to_owned())),
             ),
             (
-                b"#!/bin/sh\r\necho\r\n".to_vec(),
-                Err(Misfit::CarriageReturn("/bin/sh\r".to_owned())),
+                text("#!/bin/sh\r\necho\r\n"),
+                absent,
+                Refused::Misfit(Misfit::CarriageReturn("/bin/sh\r".to_owned())),
             ),
-            (b"#!\n".to_vec(), Err(Misfit::NoName)),
-            (b"#!bin/relative\n".to_vec(), Ok(())),
-            (b"MZ\0\0".to_vec(), Err(Misfit::Binary)),
-            (b"MZ='\n\0\0".to_vec(), Ok(())),
+            (text("MZ\0\0"), unknown, Refused::Misfit(Misfit::Binary)),
+            (ours.clone(), unknown, Refused::Other),
             (
                 ours_with(&[(E_MACHINE, &other.0.to_le_bytes())]),
-                Err(Misfit::OtherMachine(other.1)),
+                unknown,
+                Refused::Misfit(Misfit::OtherMachine(other.1)),
             ),
-            (ours_with(&[(E_TYPE, &[1, 0])]), Err(Misfit::NoProgram)),
+            (
+                ours_with(&[(E_TYPE, &[1, 0])]),
+                unknown,
+                Refused::Misfit(Misfit::NoProgram),
+            ),
             (
                 ours_with(&[(at, gone.as_bytes())]),
-                Err(Misfit::NoLoader(gone.clone())),
+                absent,
+                Refused::Misfit(Misfit::NoLoader(gone.clone())),
             ),
         ] {
-            assert_eq!(of(&content), verdict);
+            assert_eq!(of(&content, said), verdict);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Finding a program for a task: a path as it is, a name in the program path.
 
-use crate::format::{self, Misfit};
 use std::{
     env,
     ffi::OsString,
@@ -62,8 +61,6 @@ impl ProgramPath {
             match check(&path) {
                 Ok(path) => return Ok(path),
                 Err(Unfit::Absent) => {}
-                // As a shell does, which goes on to the next folder for one without the right alone.
-                Err(why @ Unfit::Format(_)) => return Err(why.failed(&path)),
                 Err(why) => {
                     nearly.get_or_insert(why.failed(&path));
                 }
@@ -96,8 +93,6 @@ enum Unfit {
     Right,
     /// Its path is no UTF-8.
     Name,
-    /// This host has nothing that could execute it.
-    Format(Misfit),
 }
 
 impl Unfit {
@@ -120,7 +115,6 @@ impl Unfit {
                     .to_owned(),
             ),
             Unfit::Name => (FailKind::NotExecutable, "its path is no UTF-8".to_owned()),
-            Unfit::Format(misfit) => (FailKind::NotExecutable, misfit.to_string()),
         };
         Failed::new(kind, format!("{}: {why}", path.display()))
     }
@@ -142,7 +136,6 @@ fn check(path: &Path) -> Result<String, Unfit> {
     if !executable {
         return Err(Unfit::Right);
     }
-    format::check(path).map_err(Unfit::Format)?;
     let text = path.to_str().ok_or(Unfit::Name)?;
     Ok(text.to_owned())
 }

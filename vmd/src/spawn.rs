@@ -2,10 +2,12 @@
 //!
 //! The parent-death signal that ties a task to the daemon belongs to the thread that forked, so that has
 //! to live as long ([`crate::starter`]). Each task has a session of its own, so that what it starts can
-//! be ended with it. `unsafe` here: the code between fork and exec, which makes system
-//! calls only, and two calls of the C library that rustix does not have.
+//! be ended with it. `unsafe` here: the code between fork and exec, which makes system calls only, the
+//! program's arguments as it hands them to the kernel, and two calls of the C library that rustix does not
+//! have.
 
 use crate::{
+    format::{self, Refused},
     guardian::Guardian,
     portable::{self, ENV_PROGRAMS},
     program::ProgramPath,
@@ -20,10 +22,14 @@ use rustix::{
     termios::Winsize,
 };
 use std::{
+    collections::BTreeMap,
+    env,
+    ffi::{CString, OsStr, OsString, c_char},
     io,
-    os::unix::process::CommandExt,
-    path::PathBuf,
+    os::unix::{ffi::OsStrExt, process::CommandExt},
+    path::{Path, PathBuf},
     process::{Command, Stdio},
+    ptr,
     sync::Arc,
 };
 use vm_machine::LaunchSpec;
@@ -32,6 +38,11 @@ use vm_wire::{
     portable::{ENV_NAMES, ENV_STATE},
     task::{ENV_SOCKET, ENV_TOKEN, FailKind, Failed},
 };
+
+/// Executes texts whose first line names no other program.
+const SHELL: &str = "/bin/sh";
+/// The name of the companions of a task with a terminal ([`keep_job_control`]).
+const COMPANION: &std::ffi::CStr = c"vm-terminal";
 
 /// What every task's process starts with.
 #[derive(Debug, Clone)]
@@ -80,19 +91,29 @@ pub enum Streams {
 }
 
 impl Spawner {
-    /// Starts the process of a task.
+    /// Starts the process of a task: of its program, or of the shell that executes it.
     ///
     /// # Errors
-    /// When the system says no; the text names the program.
+    /// When the system says no; the text names the program, and why this host cannot execute it.
     pub fn spawn(&self, spec: &LaunchSpec) -> Result<Started, Failed> {
-        self.start(spec).map_err(|error| {
+        let program = spec.program.as_str();
+        let failed = |error: io::Error| {
             let kind = match error.kind() {
                 io::ErrorKind::NotFound => FailKind::NoSuchProgram,
                 io::ErrorKind::PermissionDenied => FailKind::NotExecutable,
                 _ => FailKind::System,
             };
-            let text = format!("cannot start {}: {error}", spec.program);
-            Failed::new(kind, text)
+            Failed::new(kind, format!("cannot start {program}: {error}"))
+        };
+        self.start(spec, &[program]).or_else(|error| {
+            match format::refused(Path::new(program), &error) {
+                Refused::Text => self.start(spec, &[SHELL, program]).map_err(failed),
+                Refused::Misfit(misfit) => {
+                    let text = format!("{program}: {misfit}");
+                    Err(Failed::new(FailKind::NotExecutable, text))
+                }
+                Refused::Other => Err(failed(error)),
+            }
         })
     }
 
@@ -110,23 +131,15 @@ impl Spawner {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let handed = handed.each_ref().map(|fd| fd.as_raw_fd());
-        self.run(command, None, Some(handed), None)
+        self.run(command, None, None, Some(handed), None)
     }
 
-    fn start(&self, spec: &LaunchSpec) -> io::Result<Started> {
+    /// Executes these words, and the task's arguments behind them.
+    fn start(&self, spec: &LaunchSpec, words: &[&str]) -> io::Result<Started> {
+        let words = words.iter().copied();
+        let words = words.chain(spec.args.iter().map(String::as_str));
+        let call = Call::new(words, &self.environment(spec))?;
         let mut command = Command::new(&spec.program);
-        command
-            .args(&spec.args)
-            .env_remove(crate::secret::ENV_SECRET)
-            .env_remove(ENV_STATE);
-        for name in self.hidden.iter().flatten() {
-            command.env_remove(name);
-        }
-        command
-            .envs(spec.env.iter().map(|(name, value)| (name, value)))
-            .env(ENV_SOCKET, &self.socket)
-            .env(ENV_TOKEN, spec.token.to_string())
-            .env(ENV_NAMES, portable::names(&spec.env));
         if let Some(dir) = spec.dir.as_ref().or(self.work_dir.as_ref()) {
             command.current_dir(dir);
         }
@@ -144,13 +157,32 @@ impl Spawner {
         if terminal.is_none() {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        self.run(command, terminal, None, Some(spec.token))
+        self.run(command, Some(call), terminal, None, Some(spec.token))
     }
 
-    /// Starts a process that dies with this daemon.
+    /// The environment of a task.
+    fn environment(&self, spec: &LaunchSpec) -> BTreeMap<OsString, OsString> {
+        let mut all: BTreeMap<OsString, OsString> = env::vars_os().collect();
+        let hidden = self.hidden.iter().flatten().copied();
+        for name in hidden.chain([crate::secret::ENV_SECRET, ENV_STATE]) {
+            all.remove(OsStr::new(name));
+        }
+        let given = spec.env.iter();
+        all.extend(given.map(|(name, value)| (name.into(), value.into())));
+        let names = portable::names(&spec.env);
+        all.extend([
+            (ENV_SOCKET.into(), self.socket.clone().into()),
+            (ENV_TOKEN.into(), spec.token.to_string().into()),
+            (ENV_NAMES.into(), names.into()),
+        ]);
+        all
+    }
+
+    /// Starts a process that dies with this daemon: of that call, or of the command's own program.
     fn run(
         &self,
         mut command: Command,
+        call: Option<Call>,
         terminal: Option<OwnedFd>,
         handed: Option<[RawFd; 3]>,
         token: Option<u64>,
@@ -170,7 +202,9 @@ impl Spawner {
                 spare::begin_with(score);
                 // Before the limit is lowered: the daemon may have open what the task may not.
                 handed.map_or(Ok(()), hand_over)?;
-                tie_to_daemon(daemon, file_limit, has_terminal)
+                tie_to_daemon(daemon, file_limit, has_terminal)?;
+                // The C library would hand what the kernel does not execute to the shell.
+                call.as_ref().map_or(Ok(()), |call| Err(call.execute()))
             });
         }
         let mut child = command.spawn()?;
@@ -203,6 +237,62 @@ impl Spawner {
     }
 }
 
+/// Words as the kernel takes them: pointers to them, and a null one.
+struct Words {
+    /// What the pointers lead to.
+    _texts: Vec<CString>,
+    pointers: Vec<*const c_char>,
+}
+
+// SAFETY: the pointers lead into allocations that belong to the texts beside them, which nobody changes or
+// moves apart from them; a text may be read by any thread.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
+
+impl Words {
+    fn new(texts: impl Iterator<Item = Vec<u8>>) -> io::Result<Words> {
+        let texts = texts.map(CString::new).collect::<Result<Vec<_>, _>>()?;
+        let pointers = texts.iter().map(|text| text.as_ptr());
+        let pointers = pointers.chain([ptr::null()]).collect();
+        Ok(Words {
+            _texts: texts,
+            pointers,
+        })
+    }
+}
+
+/// A program with its arguments and its environment, ready to be executed in a child.
+struct Call {
+    arguments: Words,
+    environment: Words,
+}
+
+impl Call {
+    /// The first word is the program's path.
+    fn new<'a>(
+        words: impl Iterator<Item = &'a str>,
+        environment: &BTreeMap<OsString, OsString>,
+    ) -> io::Result<Call> {
+        let pair = |(name, value): (&OsString, &OsString)| {
+            [name.as_bytes(), b"=", value.as_bytes()].concat()
+        };
+        Ok(Call {
+            arguments: Words::new(words.map(|word| word.as_bytes().to_vec()))?,
+            environment: Words::new(environment.iter().map(pair))?,
+        })
+    }
+
+    /// In the child: returns only if the system says no.
+    fn execute(&self) -> io::Error {
+        let (arguments, environment) = (&self.arguments.pointers, &self.environment.pointers);
+        // SAFETY: both end with a null pointer, so that the first of them is there; the others lead to
+        // texts that end with a null byte.
+        unsafe { libc::execve(arguments[0], arguments.as_ptr(), environment.as_ptr()) };
+        io::Error::last_os_error()
+    }
+}
+
 /// In the child: a session of its own, its terminal, and death together with the daemon.
 fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, terminal: bool) -> io::Result<()> {
     rustix::process::setsid()?;
@@ -228,7 +318,8 @@ fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, terminal: bool) -> io::Result<
 /// until they are killed: a parent in a group of its own, and its child in the group of this process.
 /// The first one's parent ends at once, so it is the daemon's, as whatever a task leaves behind; both
 /// end with the daemon, and with this process, also if that never becomes its program. Without them,
-/// Ctrl-Z does nothing.
+/// Ctrl-Z does nothing. They have a name of their own ([`COMPANION`]), by which `ps` and `pgrep` tell them
+/// from a daemon.
 fn keep_job_control(daemon: Pid) {
     let leader = rustix::process::getpid().as_raw_nonzero().get();
     // SAFETY: bare system calls that take numbers. Without flags a clone is a fork that sends its
@@ -260,6 +351,7 @@ unsafe fn be_companion(daemon: i32, leader: i32, between: i32) -> ! {
         if libc::close_range(0, u32::MAX, 0) != 0 {
             libc::_exit(0);
         }
+        libc::prctl(libc::PR_SET_NAME, COMPANION.as_ptr());
         // Where it is refused, the daemon ends them, once it sees that the leader has ended.
         let watched = libc::syscall(libc::SYS_pidfd_open, leader, 0) as i32;
         let mut all: libc::sigset_t = std::mem::zeroed();

@@ -4,7 +4,7 @@ mod common;
 
 use common::{
     Daemon, PATIENCE, ask,
-    console::{Console, is_alive, spawn, wait_pid},
+    console::{Console, children, is_alive, spawn, wait_pid},
     wait_for, wait_free,
 };
 use std::{
@@ -59,18 +59,6 @@ fn kill(signal: &str, pid: u32) {
     let words = [format!("-{signal}"), pid.to_string()];
     let status = Command::new("kill").args(words).status();
     assert!(status.expect("kill runs").success());
-}
-
-/// Whichever of its threads made them.
-fn children(pid: u32) -> Vec<u32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
-    let lists = threads.flatten().flatten().map(|thread| {
-        let list = fs::read_to_string(thread.path().join("children"));
-        list.unwrap_or_default()
-    });
-    let list: String = lists.collect();
-    let numbers = list.split_whitespace().map(|word| word.parse());
-    numbers.map(|number| number.expect("a number")).collect()
 }
 
 /// The guardian of a daemon, if it is another one than `before`.

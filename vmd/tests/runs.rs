@@ -4,7 +4,7 @@ mod common;
 
 use common::{
     Daemon,
-    console::{Console, is_alive, spawn, wait_pid},
+    console::{Console, children, is_alive, spawn, wait_pid},
     send, wait_for,
 };
 use std::{
@@ -355,4 +355,89 @@ fn a_program_that_is_missing_is_named() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// An executable file.
+fn executable(folder: &Path, name: &str, content: &[u8]) -> String {
+    let file = folder.join(name);
+    fs::write(&file, content).expect("a file");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o700)).expect("it is ours");
+    file.to_str().expect("a name").to_owned()
+}
+
+/// How a program with these arguments ended at a console of its own, and what it said.
+fn outcome(daemon: &Daemon, spawn: Spawn, terminal: Option<WindowSize>) -> (ExitStatus, String) {
+    let mut console = Console::connect(daemon);
+    let answer = console.ask(&Request::Run { spawn, terminal });
+    assert!(matches!(answer, Answer::Started(_)), "{answer:?}");
+    let (status, out, err) = console.finish();
+    (status, String::from_utf8_lossy(&[out, err].concat()).into())
+}
+
+#[test]
+fn a_text_without_an_interpreter_is_the_shells_and_what_nothing_executes_is_named() {
+    let daemon = Daemon::start();
+    let folder = daemon.temp.path();
+    for (name, content, code, says) in [
+        ("empty", "", 0, ""),
+        ("bare", "#!\n", 0, ""),
+        ("text", "echo $0 $1; exit 4\n", 4, "/text word\n"),
+        ("script", "#!/bin/sh\necho $1\n", 0, "word\n"),
+    ] {
+        let program = executable(folder, name, content.as_bytes());
+        let (status, said) = outcome(&daemon, spawn(&program, &["word"]), None);
+        assert_eq!(status, ExitStatus::Code(code), "{name}: {said}");
+        assert!(said.ends_with(says), "{name}: {said}");
+    }
+    let other: u16 = match std::env::consts::ARCH {
+        "x86_64" => 183,
+        _ => 62,
+    };
+    let mut foreign = fs::read(env!("CARGO_BIN_EXE_vmd")).expect("a program");
+    foreign[18..20].copy_from_slice(&other.to_le_bytes());
+    for (name, content, says) in [
+        ("gone", &b"#!/no/such/python\n"[..], "\"/no/such/python\""),
+        ("lines", b"#!/bin/sh\r\n", "dos2unix"),
+        ("binary", b"MZ\0\0", "neither a program"),
+        ("foreign", &foreign, "it is a program for"),
+    ] {
+        let program = executable(folder, name, content);
+        let (status, said) = outcome(&daemon, spawn(&program, &[]), None);
+        if name == "foreign" && status != ExitStatus::NotStarted {
+            eprintln!("not looked at: the kernel here executes programs of other processors");
+            continue;
+        }
+        assert_eq!(status, ExitStatus::NotStarted, "{name}: {said}");
+        assert!(said.contains(says) && said.contains(name), "{said}");
+    }
+}
+
+/// The companions of tasks with terminals.
+fn companions(daemon: &Daemon) -> usize {
+    let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm"));
+    let children = children(daemon.process.id()).into_iter();
+    let named = children.filter(|pid| name(pid).is_ok_and(|name| name.trim() == "vm-terminal"));
+    named.count()
+}
+
+#[test]
+fn companions_of_a_terminal_have_a_name_and_go_with_its_program_also_if_that_never_begins() {
+    let daemon = Daemon::start();
+    let size = WindowSize {
+        rows: 24,
+        columns: 80,
+    };
+    let mut console = Console::connect(&daemon);
+    console.run("echo ready; read line", Some(size));
+    console.wait_output("ready");
+    wait_for("a companion", || (companions(&daemon) == 1).then_some(()));
+    console.type_in(b"\n");
+    assert_eq!(console.finish().0, ExitStatus::Code(0));
+    wait_for("their end", || (companions(&daemon) == 0).then_some(()));
+    // One argument is longer than the kernel takes.
+    let argument = "x".repeat(200 * 1024);
+    let spawn = spawn("/bin/echo", &[&argument]);
+    let (status, said) = outcome(&daemon, spawn, Some(size));
+    assert_eq!(status, ExitStatus::NotStarted, "{said}");
+    wait_for("their end", || (companions(&daemon) == 0).then_some(()));
 }

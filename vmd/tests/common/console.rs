@@ -120,6 +120,18 @@ pub fn is_alive(pid: u32) -> bool {
     }
 }
 
+/// The children of a process, whichever of its threads made them.
+pub fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
+    let lists = threads.flatten().flatten().map(|thread| {
+        let list = fs::read_to_string(thread.path().join("children"));
+        list.unwrap_or_default()
+    });
+    let list: String = lists.collect();
+    let numbers = list.split_whitespace().map(|word| word.parse());
+    numbers.map(|number| number.expect("a number")).collect()
+}
+
 pub fn wait_pid(file: &Path) -> u32 {
     wait_for("a process id", || {
         fs::read_to_string(file).ok()?.trim().parse().ok()
