@@ -350,8 +350,8 @@ fn hosts(vm: &Task) -> anyhow::Result<()> {
 /// The master runs at a console and cannot move; its first worker moves the other, then itself.
 fn moves(vm: &Task) -> anyhow::Result<()> {
     let reasons = vm.can_move(vm.tid())?;
-    let terminal = |reason: &String| reason.contains("terminal");
-    ensure!(reasons.iter().any(terminal), "{reasons:?}");
+    let fed = |reason: &String| reason.contains("its standard input comes from a console");
+    ensure!(reasons.iter().any(fed), "{reasons:?}");
     match vm.move_task(vm.tid(), None) {
         Err(vmlib::RequestError::Refused(failed)) => {
             ensure!(failed.kind == FailKind::Refused, "{failed}");
