@@ -318,20 +318,28 @@ fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, terminal: bool) -> io::Result<
 /// until they are killed: a parent in a group of its own, and its child in the group of this process.
 /// The first one's parent ends at once, so it is the daemon's, as whatever a task leaves behind; both
 /// end with the daemon, and with this process, also if that never becomes its program. Without them,
-/// Ctrl-Z does nothing. They have a name of their own ([`COMPANION`]), by which `ps` and `pgrep` tell them
+/// Ctrl-Z does nothing, so this process waits until both are there. They have a name of their own ([`COMPANION`]), by which `ps` and `pgrep` tell them
 /// from a daemon.
 fn keep_job_control(daemon: Pid) {
-    let leader = rustix::process::getpid().as_raw_nonzero().get();
-    // SAFETY: bare system calls that take numbers. Without flags a clone is a fork that sends its
-    // parent no signal when it ends; this process has one thread, and the copies call nothing but the
-    // system before they end or wait for ever.
+    let (daemon, leader) = (
+        daemon.as_raw_nonzero().get(),
+        rustix::process::getpid().as_raw_nonzero().get(),
+    );
+    // SAFETY: bare system calls that take numbers, or write into memory of this function. Without flags a
+    // clone is a fork that sends its parent no signal when it ends; this process has one thread, and the
+    // copies call nothing but the system before they end or wait for ever.
     unsafe {
         let between = libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0);
         if between == 0 {
+            let mut ends = [-1; 2];
+            libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC);
             let between = libc::getpid();
             if libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) == 0 {
-                be_companion(daemon.as_raw_nonzero().get(), leader, between);
+                be_companion(daemon, leader, between);
             }
+            // Ends when both companions are where they belong, or are gone: then the program may begin.
+            libc::close(ends[1]);
+            libc::read(ends[0], [0_u8].as_mut_ptr().cast(), 1);
             libc::_exit(0);
         }
         if between > 0 {
@@ -347,26 +355,38 @@ fn keep_job_control(daemon: Pid) {
 unsafe fn be_companion(daemon: i32, leader: i32, between: i32) -> ! {
     // SAFETY: system calls that take numbers, and a set that is filled before it is used.
     unsafe {
-        // The pipe by which the daemon learns that the task's program runs is open here, too.
-        if libc::close_range(0, u32::MAX, 0) != 0 {
-            libc::_exit(0);
-        }
-        libc::prctl(libc::PR_SET_NAME, COMPANION.as_ptr());
-        // Where it is refused, the daemon ends them, once it sees that the leader has ended.
-        let watched = libc::syscall(libc::SYS_pidfd_open, leader, 0) as i32;
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
         libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_NAME, COMPANION.as_ptr());
         libc::setpgid(0, 0);
-        while libc::getppid() == between {
-            libc::sched_yield();
-        }
         let first = libc::getpid();
         if libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) == 0 {
             libc::setpgid(0, leader);
+            let watched = watch_alone(leader);
             stay_with(first, watched);
         }
+        let watched = watch_alone(leader);
+        while libc::getppid() == between {
+            libc::sched_yield();
+        }
         stay_with(daemon, watched);
+    }
+}
+
+/// Closes all descriptors, for the pipe by which the daemon learns that the task's program runs is open
+/// here, too; returns a pidfd of that process. It is negative where pidfds are refused: then the daemon ends
+/// the companions, once it sees that the leader has ended.
+///
+/// # Safety
+/// The process uses no descriptor.
+unsafe fn watch_alone(leader: i32) -> i32 {
+    // SAFETY: system calls that take numbers.
+    unsafe {
+        if libc::close_range(0, u32::MAX, 0) != 0 {
+            libc::_exit(0);
+        }
+        libc::syscall(libc::SYS_pidfd_open, leader, 0) as i32
     }
 }
 
