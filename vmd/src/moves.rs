@@ -338,7 +338,7 @@ impl Moves {
         self.images.remove(&tid);
     }
 
-    /// A portable task is to come to a safe point and to stand there.
+    /// A task that is not stopped wherever it is comes to where it can be, and stands there.
     pub fn hold(&self, tid: Tid, locals: &mut Locals, processes: &mut Processes) {
         // If it cannot be told it has ended, or comes to no safe point.
         if locals
@@ -613,6 +613,7 @@ impl Moves {
             Report::Writes => "report.writes",
             Report::Portable => "report.portable",
             Report::Held => "report.held",
+            Report::InCalls => "report.in_calls",
         };
         if fault::at(point) == Strike::Task {
             processes.signal(tid, libc::SIGKILL);
@@ -639,6 +640,7 @@ impl Moves {
             Report::Writes => return self.store_copy(tid, None, context),
             Report::Portable => Input::Portable(tid),
             Report::Held => Input::Held(tid),
+            Report::InCalls => Input::InCalls(tid),
             Report::Back { elsewhere } => {
                 if elsewhere {
                     log::warn!(

@@ -8,7 +8,7 @@
 //! | order, or moment | image ([`crate::image`]) | portable ([`crate::portable`]) |
 //! |---|---|---|
 //! | `Copy` | prepare: memory is sent in rounds while the task runs | prepare: nothing can be sent yet |
-//! | any | stop: at once, wherever it is | stop: at a safe point; orders wait in the socket until then |
+//! | any | stop: at once, wherever it is; with callbacks, in a call of the library ([`crate::callbacks`]) | stop: at a safe point; orders wait in the socket until then |
 //! | `Freeze` | save: all threads stand, a copy of the process writes | save: the program's value and the library's state |
 //! | `Go`, or `Cancel` | go on: what was begun is given up | go on: what was saved is written, if it is wanted later |
 //! | the new process | rebuild: the restorer has read memory into place | rebuild: `vmlib::init` has read the state |

@@ -112,6 +112,12 @@ pub enum TaskError {
     /// [`crate::Task::exit`] was called, or the process is ending.
     #[error("this task has left the machine: make no calls after `exit`")]
     Left,
+    /// A callback made a call that it may not ([`crate::Callbacks`]).
+    #[error(
+        "a callback around a save may not make this call: before_save makes no call of the library, and \
+         none of the callbacks comes to a safe point"
+    )]
+    InCallback,
     /// The connection to the daemon is of no use any more.
     #[error("the connection to the daemon failed: {0}")]
     Link(#[from] LinkError),

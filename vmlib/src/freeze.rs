@@ -4,7 +4,8 @@
 //! goes to. It is carried out by a [`Checkpointer`], in whichever thread hears of it: one that waits, or
 //! one that the nudge has interrupted. Threads within the library are in a section while they hold
 //! its state, so they stop when they have let go of it; where they wait they hold nothing. A portable
-//! task is stopped by its program, at a safe point.
+//! task is stopped by its program, at a safe point, and one with callbacks in a call of the library
+//! ([`crate::callbacks`]).
 //!
 //! While it stands, the task tells its daemon that it is saved, and waits for one word: go on. It comes
 //! here, when the move was taken back or the checkpoint has all that it needs; or it comes to the
@@ -113,6 +114,11 @@ pub(crate) fn leaves() {
     LEAVES.store(true, SeqCst);
 }
 
+/// Whether it is leaving.
+pub(crate) fn is_leaving() -> bool {
+    LEAVES.load(SeqCst)
+}
+
 /// The number of the order that is carried out.
 pub(crate) fn heeded() -> u64 {
     HEEDED.load(SeqCst)
@@ -143,6 +149,24 @@ pub(crate) fn heed(by: &dyn Checkpointer, packet: &[u8], image: Option<OwnedFd>)
         (Some(Order::Cancel), None) => by.go_on(),
         // Whoever sent a descriptor is told by its end that it will not be used.
         _ => {}
+    }
+}
+
+/// There must be no save now: an order to make one is answered so.
+pub(crate) fn refuse(by: &dyn Checkpointer, packet: &[u8], why: &str) {
+    if let Some((number, _)) = Order::from_bytes(packet)
+        && number > heeded()
+    {
+        HEEDED.store(number, SeqCst);
+        by.go_on();
+        report(Report::Refused(why));
+    }
+}
+
+/// The task is where that order, which it is about to carry out, can be.
+pub(crate) fn report_held(packet: &[u8]) {
+    if let Some((number, _)) = Order::from_bytes(packet) {
+        report_over(interrupt_socket(), number, Report::Held);
     }
 }
 

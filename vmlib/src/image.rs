@@ -9,6 +9,7 @@
 //! system calls are bare ones. No `unsafe` here.
 
 use crate::{
+    callbacks,
     checkpointer::Checkpointer,
     freeze::{self, report, report_saved},
     interrupt::{data_socket, interrupt_socket},
@@ -70,7 +71,10 @@ impl Checkpointer for Image {
         let options = options(&own, folders(&mut room), compress, FOR_MOVE);
         let told = (interrupt_socket(), freeze::heeded());
         // The thread that sends has a descriptor of its own.
-        let begun = vm_checkpoint::begin_in_handler(image.as_raw_fd(), options, told, copied);
+        // What callbacks will have let go of by then is no reason to refuse it now.
+        let checked = !callbacks::stop_in_calls();
+        let image_fd = image.as_raw_fd();
+        let begun = vm_checkpoint::begin_in_handler(image_fd, options, checked, told, copied);
         sys::close(image.into_raw_fd());
         match begun {
             Ok(()) => COPIES.store(true, SeqCst),
@@ -78,9 +82,10 @@ impl Checkpointer for Image {
         }
     }
 
-    /// Threads in a [`Section`] hear of orders when they have left it, so this one is in none.
+    /// Threads in a [`Section`] hear of orders when they have left it, so this one is in none. While one
+    /// calls callbacks, orders are its.
     fn stop(&self) -> bool {
-        true
+        !callbacks::are_called()
     }
 
     fn save(&self, image: OwnedFd, compress: bool, way: Freeze) {

@@ -8,7 +8,8 @@
 //! which the daemon sends after an order. An order stays in the socket until it is carried out
 //! ([`crate::freeze`]), so none is lost: a thread that is within the library then heeds it when it
 //! has let go of the library's state. The orders of a portable task stay there until its program has
-//! come to a safe point, and only that they are there is noted ([`crate::portable`]).
+//! come to a safe point, and only that they are there is noted ([`crate::portable`]); likewise those to
+//! stop a task with callbacks, until its next call of the library ([`crate::callbacks`]).
 //!
 //! The socket's end of file means that the daemon has died. The task dies with it, all threads at
 //! once and without cleaning up: the machine may declare it dead and start what it did again
@@ -24,6 +25,7 @@
 //! number, those that a process is handed over, and the end of the process.
 
 use crate::{
+    callbacks,
     checkpointer::checkpointer,
     error::InitError,
     freeze,
@@ -35,6 +37,7 @@ use rustix::{
     fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     io::{Errno, FdFlags},
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg},
+    thread::sched_yield,
 };
 use std::{
     ffi::c_int,
@@ -42,7 +45,7 @@ use std::{
     mem::{self, MaybeUninit},
     sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst},
 };
-use vm_wire::interrupt::{ORDER_LEN, ORDER_MAX};
+use vm_wire::interrupt::{ORDER_LEN, ORDER_MAX, Order};
 
 /// What the process of a task exits with when its daemon has died: `EX_TEMPFAIL`, try again later.
 pub const STATUS_DAEMON_LOST: i32 = 75;
@@ -180,19 +183,27 @@ pub(crate) fn heed_late() {
 
 /// Heeds what is in the interrupt socket. Does not return if the daemon has died.
 pub(crate) fn heed(socket: BorrowedFd<'_>) {
-    // As in the handler: nothing comes in between.
+    if !as_in_handler(|| read_orders(socket)) {
+        daemon_lost()
+    }
+}
+
+/// Carries out an order that was read ([`last_order`]) of a task that is in a call of the library.
+pub(crate) fn carry_out(packet: &[u8], image: Option<OwnedFd>) {
+    as_in_handler(|| freeze::heed(checkpointer(), packet, image));
+}
+
+/// As in the handler: nothing comes in between.
+fn as_in_handler<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: both sets are written before they are read.
-    let alive = unsafe {
+    unsafe {
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
             (mem::zeroed(), mem::zeroed());
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let alive = read_orders(socket);
+        let done = work();
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        alive
-    };
-    if !alive {
-        daemon_lost()
+        done
     }
 }
 
@@ -203,13 +214,15 @@ fn read_orders(socket: BorrowedFd<'_>) -> bool {
         return note_orders(socket);
     }
     while !CARRIES_OUT.swap(true, SeqCst) {
-        let alive = read_orders_alone(socket);
+        let read = read_orders_alone(socket);
         CARRIES_OUT.store(false, SeqCst);
-        if !alive {
-            return false;
+        match read {
+            Read::All => {}
+            Read::Left => return true,
+            Read::Ended => return false,
         }
         // Whoever left something to this thread may have seen it too late.
-        match peek(socket) {
+        match peek(socket, &mut [0; ORDER_LEN]) {
             Ok(_) | Err(Errno::CONNRESET | Errno::INTR) => {}
             Err(_) => return true,
         }
@@ -217,15 +230,23 @@ fn read_orders(socket: BorrowedFd<'_>) -> bool {
     true
 }
 
-/// Looks at the next order, which stays there. Its bytes; 0 if the daemon has died.
-fn peek(socket: BorrowedFd<'_>) -> Result<usize, Errno> {
-    let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-    recv(socket, &mut [0; ORDER_LEN], flags).map(|(len, _)| len)
+/// Waits until no other thread carries out orders. Those that come to it later find something that keeps
+/// them from that.
+pub(crate) fn await_carried_out() {
+    while CARRIES_OUT.load(SeqCst) {
+        sched_yield();
+    }
 }
 
-/// Notes that there are orders, for the next safe point; `false` if the daemon has died.
+/// Looks at the next order, which stays there, without its folders. Its bytes; 0 if the daemon has died.
+fn peek(socket: BorrowedFd<'_>, packet: &mut [u8; ORDER_LEN]) -> Result<usize, Errno> {
+    let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+    recv(socket, packet, flags).map(|(len, _)| len)
+}
+
+/// Notes that there are orders, for the next safe point or the next call; `false` if the daemon has died.
 fn note_orders(socket: BorrowedFd<'_>) -> bool {
-    match peek(socket) {
+    match peek(socket, &mut [0; ORDER_LEN]) {
         Ok(0) | Err(Errno::CONNRESET) => return false,
         Ok(_) | Err(Errno::INTR) => portable::note_order(),
         Err(_) => {}
@@ -233,7 +254,7 @@ fn note_orders(socket: BorrowedFd<'_>) -> bool {
     true
 }
 
-/// The last order that came, of a task at a safe point: those before it were taken back. Does not
+/// The last order that came, of a task at a safe point or in a call: those before it were taken back. Does not
 /// return if the daemon has died.
 pub(crate) fn last_order(packet: &mut [u8; ORDER_MAX]) -> Option<(usize, Option<OwnedFd>)> {
     let mut last = None;
@@ -252,7 +273,7 @@ pub(crate) fn last_order(packet: &mut [u8; ORDER_MAX]) -> Option<(usize, Option<
     }
 }
 
-/// The order that follows, of a task that stands at a safe point and was told to wait there. Does not return
+/// The order that follows, of a task that stands where it was told to. Does not return
 /// if the daemon has died.
 pub(crate) fn next_order(packet: &mut [u8; ORDER_MAX]) -> (usize, Option<OwnedFd>) {
     loop {
@@ -265,17 +286,44 @@ pub(crate) fn next_order(packet: &mut [u8; ORDER_MAX]) -> (usize, Option<OwnedFd
     }
 }
 
-fn read_orders_alone(socket: BorrowedFd<'_>) -> bool {
+/// How far orders were read.
+enum Read {
+    /// None is left.
+    All,
+    /// The next one is left for a call of the library, and noted.
+    Left,
+    /// The daemon has died.
+    Ended,
+}
+
+fn read_orders_alone(socket: BorrowedFd<'_>) -> Read {
     let mut packet = [0; ORDER_MAX];
     loop {
+        if is_for_call(socket) {
+            portable::note_order();
+            return Read::Left;
+        }
         match receive(socket, &mut packet) {
-            Ok((0, _)) | Err(Errno::CONNRESET) => return false,
+            Ok((0, _)) | Err(Errno::CONNRESET) => return Read::Ended,
             Ok((len, descriptor)) => freeze::heed(checkpointer(), &packet[..len], descriptor),
             Err(Errno::INTR) => {}
             // Nothing there; another error is found by the next wait.
-            Err(_) => return true,
+            Err(_) => return Read::All,
         }
     }
+}
+
+/// Whether the next order is one for which callbacks are called, or all are their caller's.
+fn is_for_call(socket: BorrowedFd<'_>) -> bool {
+    if callbacks::are_called() {
+        return true;
+    }
+    let mut packet = [0; ORDER_LEN];
+    callbacks::stop_in_calls()
+        && peek(socket, &mut packet).is_ok_and(|len| {
+            let order = portable::order_in(&packet[..len]);
+            matches!(order, Some(Order::Hold | Order::Freeze { .. }))
+        })
 }
 
 /// Receives a packet, and a descriptor that comes along.

@@ -42,7 +42,8 @@
 //! | start, end, signal tasks | [`Task::spawn`], [`Task::kill`], [`Task::signal`] |
 //! | move tasks, or this one, elsewhere | [`Task::move_task`], [`Task::can_move`], [`Task::drain`] |
 //! | save all tasks of this application | [`Task::checkpoint`] |
-//! | give one's state, to go on on unlike hosts | [`Task::portable`], [`Task::safe_point`], [`Task::recv_at`], [`Task::next_at`], [`Task::checkpoint_at`], [`Task::around_saves`] |
+//! | give one's state, to go on on unlike hosts | [`Task::portable`], [`Task::safe_point`], [`Task::recv_at`], [`Task::next_at`], [`Task::checkpoint_at`] |
+//! | close and open again what cannot be saved, around each save | [`Task::around_saves`] |
 //! | suspend an application, and resume it | [`Task::suspend`], [`Task::resume`] |
 //! | send a value, bytes, numbers | [`Task::send`], [`Task::send_bytes`], [`Task::send_slice`] |
 //! | ... to several | [`Task::multicast`], [`Task::multicast_bytes`], [`Task::multicast_slice`] |
@@ -212,6 +213,7 @@ mod message;
 
 mod awaited;
 mod barrier;
+mod callbacks;
 mod checkpoints;
 mod group;
 mod moves;
@@ -236,6 +238,7 @@ mod two_phase;
 mod error;
 
 pub use bytes::Bytes;
+pub use callbacks::Callbacks;
 pub use checkpoints::Checkpointed;
 pub use error::{
     ExitError, GroupError, InitError, LinkError, PortableError, RecvError, RequestError, SendError,
@@ -245,7 +248,7 @@ pub use group::{Group, Members};
 pub use interrupt::STATUS_DAEMON_LOST;
 pub use message::{ANY, Any, Envelope, Message, Number, Source, Tag};
 pub use notify::Event;
-pub use portable::{Begun, Callbacks};
+pub use portable::Begun;
 pub use recv::Incoming;
 pub use spawn::{Host, Spawn};
 pub use task::{Task, init};

@@ -3,6 +3,7 @@
 //! ([`crate::Task::portable`]), or not at all.
 
 use crate::{
+    callbacks,
     checkpointer::Checkpointer,
     freeze::{self, report},
 };
@@ -23,7 +24,7 @@ impl Checkpointer for Image {
     }
 
     fn stop(&self) -> bool {
-        true
+        !callbacks::are_called()
     }
 
     fn save(&self, _: OwnedFd, _: bool, _: Freeze) {

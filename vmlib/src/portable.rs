@@ -19,7 +19,8 @@
 //! No `unsafe` here.
 
 use crate::{
-    Checkpointed, Incoming, InitError, Message, RecvError, RequestError, Source, Tag, Task,
+    Callbacks, Checkpointed, Incoming, InitError, Message, RecvError, RequestError, Source, Tag,
+    Task, callbacks,
     checkpointer::Checkpointer,
     error::{PortableError, TaskError},
     freeze::{self, report, report_saved},
@@ -59,7 +60,7 @@ use vm_wire::{
 
 /// The program has declared it.
 static DECLARED: AtomicBool = AtomicBool::new(false);
-/// There are orders in the interrupt socket.
+/// There are orders in the interrupt socket, for a safe point or for a call of a task with callbacks.
 static ORDERED: AtomicBool = AtomicBool::new(false);
 
 /// Whether this task is portable.
@@ -67,14 +68,19 @@ pub(crate) fn is_declared() -> bool {
     DECLARED.load(SeqCst)
 }
 
-/// Whether orders wait for a safe point.
+/// Whether orders wait for a safe point, or for a call of a task with callbacks.
 pub(crate) fn is_ordered() -> bool {
     ORDERED.load(SeqCst)
 }
 
-/// Orders wait for a safe point. May be called in a signal handler.
+/// Orders wait for that. May be called in a signal handler.
 pub(crate) fn note_order() {
     ORDERED.store(true, SeqCst);
+}
+
+/// What waits is about to be read.
+pub(crate) fn forget_order() {
+    ORDERED.store(false, SeqCst);
 }
 
 /// With what a portable task begins; from [`Task::portable`].
@@ -86,31 +92,13 @@ pub struct Begun<S> {
     pub restored: bool,
 }
 
-/// What a portable program does around a save, besides giving its value: to write a file out before,
-/// say, and to open it again afterwards. Called outside of every other call of the library; what it calls
-/// itself must be no safe point.
-pub trait Callbacks: Send {
-    /// The task is about to be saved. What it wants to be saved has to be in its value already.
-    ///
-    /// # Errors
-    /// Why there must be no save now: then there is no checkpoint, or no move.
-    fn before_save(&mut self) -> Result<(), String> {
-        Ok(())
-    }
-
-    /// The task goes on in the same process, whether it was saved or not.
-    fn after_save(&mut self) {}
-
-    /// The task goes on in a new process, before [`Task::portable`] returns there.
-    fn after_resume(&mut self) {}
-}
-
-/// What a portable task has beside its core.
+/// What a portable task, or one with callbacks, has beside its core.
 #[derive(Default)]
 pub(crate) struct Own {
     /// The value that this process goes on from, until the program has asked for it.
     saved: Option<Vec<u8>>,
-    callbacks: Vec<Box<dyn Callbacks>>,
+    /// See [`Task::around_saves`].
+    pub(crate) callbacks: Vec<Box<dyn Callbacks>>,
 }
 
 impl fmt::Debug for Own {
@@ -178,14 +166,6 @@ impl Task {
             state,
             restored: true,
         })
-    }
-
-    /// Has these called around each save of a portable task, after those that were there. To hear of a
-    /// resume, they have to be there before [`Task::portable`] is called.
-    pub fn around_saves(&self, callbacks: Box<dyn Callbacks>) {
-        let own = &self.shared.own;
-        let mut own = own.lock().unwrap_or_else(PoisonError::into_inner);
-        own.callbacks.push(callbacks);
     }
 
     /// A safe point of a portable task: here `state` is all that its program needs to go on. Returns at
@@ -299,9 +279,10 @@ impl Shared {
         value: &dyn Fn() -> Result<Vec<u8>, String>,
         asks: bool,
     ) -> Result<(), TaskError> {
+        callbacks::may_be_saved()?;
         // One thread at a time.
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        ORDERED.store(false, SeqCst);
+        forget_order();
         let mut packet = [0; ORDER_MAX];
         let Some((len, image)) = last_order(&mut packet) else {
             return Ok(());
@@ -322,7 +303,8 @@ impl Shared {
             freeze::heed(&RUNNING, packet, image);
             return Ok(());
         }
-        let before = own.callbacks.iter_mut().try_for_each(|it| it.before_save());
+        let before = callbacks::before(&mut own.callbacks);
+        let is_before = before.is_ok();
         let value = before.and_then(|()| value());
         let core = self.lock();
         core.phase.running()?;
@@ -333,8 +315,9 @@ impl Shared {
         };
         freeze::heed(&by, packet, image);
         drop(core);
-        let callbacks = own.callbacks.iter_mut().rev();
-        callbacks.for_each(|it| it.after_save());
+        if is_before {
+            callbacks::after(&mut own.callbacks, false);
+        }
         Ok(())
     }
 
@@ -360,7 +343,7 @@ impl Shared {
     }
 }
 
-fn order_in(packet: &[u8]) -> Option<Order> {
+pub(crate) fn order_in(packet: &[u8]) -> Option<Order> {
     Order::from_bytes(packet).and_then(|(_, order)| order)
 }
 

@@ -19,6 +19,7 @@
 
 use crate::{
     awaited::Awaited,
+    callbacks,
     error::{LinkError, TaskError},
     freeze,
     image::{self, Section},
@@ -57,7 +58,7 @@ pub(crate) struct Shared {
     sockets: Sockets,
     core: Mutex<Core>,
     changed: Condvar,
-    /// What a portable task has besides.
+    /// What a portable task, or one with callbacks, has besides.
     pub(crate) own: Mutex<Own>,
 }
 
@@ -192,6 +193,7 @@ impl Shared {
     ) -> Result<T, E> {
         self.run_watching(true, |core, now| {
             core.phase.running()?;
+            callbacks::may_call()?;
             attempt(core, now)
         })
     }
@@ -203,6 +205,7 @@ impl Shared {
     ) -> Result<T, E> {
         self.run_in_any_phase(|core, now| {
             core.phase.running()?;
+            callbacks::may_call()?;
             attempt(core, now)
         })
     }
@@ -216,12 +219,14 @@ impl Shared {
     }
 
     /// Makes a call. Orders that a portable task leaves for its next safe point do not end its waits,
-    /// unless it `watches` for them.
+    /// unless it `watches` for them; those of a task with callbacks are carried out before the first attempt
+    /// and between two.
     fn run_watching<T, E: From<TaskError>>(
         &self,
         watches: bool,
         mut attempt: impl FnMut(&mut Core, Time) -> Result<Attempt<T>, E>,
     ) -> Result<T, E> {
+        self.save_in_call();
         let mut core = self.lock();
         let mut result = None;
         loop {
@@ -256,6 +261,11 @@ impl Shared {
                 None => core_result?,
             }
             core = self.wait(core, until, watches)?;
+            if callbacks::are_awaited() {
+                drop(core);
+                self.save_in_call();
+                core = self.lock();
+            }
         }
     }
 
@@ -267,7 +277,8 @@ impl Shared {
         watches: bool,
     ) -> Result<Locked<'a>, TaskError> {
         // Known while the core is locked, so that whoever sees no order then is woken by one.
-        let watches = watches || !portable::is_ordered();
+        let heeds = !portable::is_declared() && !callbacks::are_called();
+        let watches = watches || heeds || !portable::is_ordered();
         let read = !core.polled;
         let write = !core.outgoing.is_empty();
         if read && core.more {

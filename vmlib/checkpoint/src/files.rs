@@ -334,7 +334,7 @@ fn record(
             let (what, name) = (Socket::of(fd), Shown(name));
             return refuse!(
                 "descriptor {fd} is {what} ({name}): the program has to close it first, in a \
-                 callback if it saves itself"
+                 callback around the save"
             );
         }
         _ => {

@@ -354,7 +354,8 @@ pub fn save_in_handler(image: RawFd, options: Options<'_>, begun: bool) -> Resul
     }
 }
 
-/// Begins to save like [`begin_in_rounds`], from a signal handler, as [`save_in_handler`] does. When
+/// Begins to save like [`begin_in_rounds`], from a signal handler, as [`save_in_handler`] does. If that is
+/// to be `checked`, what could not be saved now is refused at once, else by [`save_in_handler`]. When
 /// the rounds are over, `told` is called with `fd` and `mark`, their bytes and their number, in a
 /// thread that has no other descriptor of the program's: it may make bare system calls, and use
 /// atomics.
@@ -364,6 +365,7 @@ pub fn save_in_handler(image: RawFd, options: Options<'_>, begun: bool) -> Resul
 pub fn begin_in_handler(
     image: RawFd,
     options: Options<'_>,
+    checked: bool,
     (fd, mark): (RawFd, u64),
     told: fn(RawFd, u64, u64, u32),
 ) -> Result<(), Text> {
@@ -371,7 +373,7 @@ pub fn begin_in_handler(
     let tell = precopy::Tell::Call(fd, mark, told);
     // Who gave up a save, and begins another one at once, finds no other in its way.
     precopy::await_cancelled();
-    save::begin_rounds(wanted, Until::default(), true, tell).map_err(|fault| fault.text())
+    save::begin_rounds(wanted, Until::default(), checked, tell).map_err(|fault| fault.text())
 }
 
 /// Gives up what [`begin_in_handler`] has begun, without waiting for its end.

@@ -111,7 +111,11 @@ pub enum Input {
     Stopped(Tid, bool),
     /// From now on the task is saved by what its program gives at its safe points.
     Portable(Tid),
-    /// A portable task stands at a safe point, as it was told to.
+    /// From now on the task is stopped in its calls of the library alone, where its program's callbacks are
+    /// called around the save.
+    InCalls(Tid),
+    /// A portable task stands at a safe point, as it was told to; or one with callbacks in a call of the
+    /// library, before it calls them and saves itself too.
     Held(Tid),
     /// A task that was to be frozen stands still and has written its image; or it runs on, and this
     /// is why.
@@ -374,8 +378,8 @@ pub enum Output {
     },
     /// Remove all checkpoints of an application from the store.
     ForgetStored(Tid),
-    /// Have that portable task come to a safe point and stand there; `Held` follows. `Freeze` or
-    /// `CancelCopy` is the end of it.
+    /// Have that task, which does not stop wherever it is, come to where it does and stand there; `Held`
+    /// follows. `Freeze` or `CancelCopy` is the end of it.
     Hold(Tid),
     /// Have that task stop and write the rest; `Frozen` follows.
     Freeze(Tid, MoveWay),

@@ -64,8 +64,8 @@ pub enum Order {
         /// What for.
         way: Freeze,
     },
-    /// Come to a safe point and stand there until the next order: the one to write an image will follow
-    /// when others have done so, too.
+    /// Come to a safe point, or to a call of the library, and stand there until the next order: the one to
+    /// write an image will follow when others have done so, too.
     Hold,
     /// Give up what `Copy` has begun, or do not stand.
     Cancel,
@@ -216,10 +216,14 @@ pub enum Report<T> {
         /// Some of its threads may not use the processors that its program has put them on.
         elsewhere: bool,
     },
-    /// It stands at a safe point, as it was told to.
+    /// It stands at a safe point, as it was told to; one with callbacks in a call of the library, also when
+    /// it is about to be saved.
     Held,
     /// From now on the task is saved by what its program gives at its safe points, where it stops.
     Portable,
+    /// From now on the task is stopped in its calls of the library alone, because its program has callbacks
+    /// around saves.
+    InCalls,
 }
 
 impl<'a> Report<&'a str> {
@@ -242,6 +246,7 @@ impl<'a> Report<&'a str> {
             Report::Writes => Report::Writes,
             Report::Portable => Report::Portable,
             Report::Held => Report::Held,
+            Report::InCalls => Report::InCalls,
         }
     }
 
@@ -260,6 +265,7 @@ impl<'a> Report<&'a str> {
             Report::Writes => (5, 0, 0, 0, ""),
             Report::Portable => (6, 0, 0, 0, ""),
             Report::Held => (8, 0, 0, 0, ""),
+            Report::InCalls => (9, 0, 0, 0, ""),
         };
         let len = text.floor_char_boundary(REPORT_MAX - REPORT_LEN);
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
@@ -295,6 +301,7 @@ impl<'a> Report<&'a str> {
             5 => Report::Writes,
             6 => Report::Portable,
             8 => Report::Held,
+            9 => Report::InCalls,
             7 => Report::Busy(std::str::from_utf8(&bytes[REPORT_LEN..]).ok()?),
             _ => return None,
         };
@@ -365,6 +372,7 @@ mod tests {
             Report::Back { elsewhere: true },
             Report::Portable,
             Report::Held,
+            Report::InCalls,
         ] {
             let mut bytes = [0; REPORT_MAX];
             let read = Report::read(report.write(9, &mut bytes));

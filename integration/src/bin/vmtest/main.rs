@@ -5,6 +5,7 @@
 
 mod calls;
 mod files;
+mod listening;
 mod portable;
 mod traffic;
 
@@ -83,6 +84,8 @@ fn main() -> anyhow::Result<()> {
         "portable-peer" => portable::portable_peer(&vm, number(1)?),
         "portable-deaf" => portable::portable_deaf(&vm),
         "portable-saver" => portable::portable_saver(&vm, &args[1]),
+        "listening" => listening::listening(&vm, &args[1], &args[2]),
+        "listener" => listening::listener(&vm, &args[1]),
         "portable-waiter" => portable::portable_waiter(&vm),
         _ => bail!("no role {role}"),
     }

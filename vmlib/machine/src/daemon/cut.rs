@@ -13,7 +13,8 @@
 //! Portable tasks are brought to their safe points before that ([`super::prepare`]). One that is not there
 //! all the same, because it has just become portable or has arrived, stops at its next one. Until then it
 //! receives messages, which it may need to get there, but no answers and nothing that the log says: that
-//! would be of after the cut. It has [`limits::SAFE_POINT`].
+//! would be of after the cut. It has [`limits::SAFE_POINT`]. So has a task whose program has callbacks around
+//! saves: it comes to a call of the library before the cut, or stops in its next one.
 //!
 //! What is born meanwhile is started only then: it could speak to tasks that have not stopped yet. A
 //! task that is just being moved is saved where it goes on. One that ends before all stand ends the
@@ -28,7 +29,7 @@
 use super::{
     Daemon, Timer,
     copies::Committing,
-    part::{Saving, no_safe_point, stop_part},
+    part::{Saving, stop_part},
 };
 use crate::{LaunchSpec, Outbox, Output, Time, checkpointing::too_much_kept};
 use std::collections::BTreeMap;
@@ -432,9 +433,10 @@ impl Daemon {
             .filter(|(_, it)| matches!(it, Stage::Waits));
         let waits: Vec<Tid> = waits.map(|(tid, _)| *tid).collect();
         let late = cut.began + limits::SAFE_POINT <= self.now;
-        let runs = |(_, it): &(&Tid, &Stage)| {
-            let saving = |saving: &Saving| saving.belongings.portable && saving.stood.is_none();
-            late && matches!(it, Stage::Saving(it) if saving(it))
+        let runs = |(tid, it): &(&Tid, &Stage)| {
+            let is_on_its_way = |saving: &Saving| saving.held.is_none() && saving.stood.is_none();
+            let on_its_way = matches!(it, Stage::Saving(it) if is_on_its_way(it));
+            late && on_its_way && !self.stops(**tid).at_once()
         };
         let run: Vec<Tid> = cut.parts.iter().filter(runs).map(|(tid, _)| *tid).collect();
         for tid in &waits {
@@ -443,7 +445,8 @@ impl Daemon {
             self.cannot_save(app, *tid, FailKind::Refused, why, out);
         }
         for tid in &run {
-            self.cannot_save(app, *tid, FailKind::Refused, &no_safe_point(), out);
+            let why = self.stops(*tid).why_late();
+            self.cannot_save(app, *tid, FailKind::Refused, &why, out);
         }
         // The third timer of a cut is the last one.
         let timer = Timer::Cut(app, epoch);

@@ -1,9 +1,6 @@
 //! Moves at their source: the task runs, is frozen, is released, or taken back (see `moves`).
 
-use super::{
-    Daemon, Timer, check::STOPPED, moves::whole, part::no_safe_point, requests::Waiting,
-    streams::Delivery,
-};
+use super::{Daemon, Timer, check::STOPPED, moves::whole, requests::Waiting, streams::Delivery};
 use crate::{Outbox, Output, Time, Written, placement};
 use vm_wire::{
     HostId, Tid,
@@ -40,6 +37,8 @@ pub(super) struct Leaving {
     pub prepared: Time,
     pub copied: Time,
     pub saved: Time,
+    /// When the task had come to a call of the library, if it stops in these alone.
+    pub held: Option<Time>,
     /// When all of the image was sent, if that was seen.
     pub sent: Option<Time>,
     pub loaded: Option<Time>,
@@ -92,6 +91,7 @@ impl Leaving {
             prepared: now,
             copied: now,
             saved: now,
+            held: None,
             sent: None,
             loaded: None,
             released: now,
@@ -167,7 +167,7 @@ impl Daemon {
         if !stays && !state.is_living(to) {
             return Err(refuse(placement::takes_no_tasks(state, to)));
         }
-        let portable = self.tasks.get(&tid).is_some_and(|task| task.portable);
+        let portable = self.stops(tid).is_portable();
         if !portable && let Some(text) = placement::unlike(state, self.me, to) {
             return Err(refuse(format!(
                 "task {shown} cannot be moved there: {text}"
@@ -257,16 +257,27 @@ impl Daemon {
         (moving.stage, moving.copied) = (Stage::Saving, self.now);
         moving.rounds = (bytes, rounds);
         let way = moving.way;
-        match self.tasks.get(&tid).is_some_and(|task| task.portable) {
-            // It goes on to a safe point, for which it may need messages and answers.
-            true => {
-                let (due, incarnation) = (self.now + limits::SAFE_POINT, moving.incarnation);
-                self.set_timer(due, Timer::Move(tid, incarnation));
-            }
-            false => self.hold_back(tid),
+        let (due, incarnation) = (self.now + limits::SAFE_POINT, moving.incarnation);
+        match self.stops(tid).at_once() {
+            true => self.hold_back(tid),
+            // It goes on to a safe point, for which it may need messages and answers, or to a call.
+            false => self.set_timer(due, Timer::Move(tid, incarnation)),
         }
         out.push_back(Output::Freeze(tid, way));
         self.report_phase(tid);
+    }
+
+    /// A task that is to be stopped has come to a call of the library, and is about to save itself;
+    /// whether it is one of these.
+    pub(super) fn on_held_to_move(&mut self, tid: Tid) -> bool {
+        let now = self.now;
+        let moving = self.leaving.get_mut(&tid);
+        let moving = moving.filter(|moving| moving.stage == Stage::Saving);
+        let is_leaving = moving.map(|moving| moving.held = Some(now)).is_some();
+        if is_leaving {
+            self.hold_back(tid);
+        }
+        is_leaving
     }
 
     /// A task stands, or is about to: what is for it waits.
@@ -419,7 +430,7 @@ impl Daemon {
             told: task.told,
             untaken: task.untaken.iter().map(whole).collect(),
             hosts: self.known.iter().copied().collect(),
-            portable: task.portable,
+            portable: task.stops.is_portable(),
             suspended: task.image.clone().filter(|_| moving.way.suspended),
             work_dir: None,
         };
@@ -453,7 +464,7 @@ impl Daemon {
     pub(super) fn call_off(&mut self, tid: Tid, failed: Failed, out: &mut Outbox) {
         let moving = self.leaving.get(&tid);
         if moving.is_some_and(|moving| moving.stage == Stage::Saving) {
-            // A portable task may have come to its safe point by now.
+            // A task that did not stop at once may have come to where it does by now.
             self.hold_back(tid);
         }
         self.thaw(tid, out);
@@ -540,7 +551,7 @@ impl Daemon {
         }
         let (begun, prepared, to) = (moving.begun, moving.prepared, moving.to);
         let stage = moving.stage;
-        let copied = moving.copied;
+        let (copied, held) = (moving.copied, moving.held.is_some());
         // Timers of earlier stages come, too.
         let in_doubt = stage == Stage::Released && self.now >= moving.released + limits::MOVE_DOUBT;
         moving.doubted |= in_doubt;
@@ -548,12 +559,12 @@ impl Daemon {
         let late = |why: &str| self.cannot_move(tid, FailKind::System, why);
         let no_link = self.links_lost.get(&to);
         let no_link = no_link.is_some_and(|since| self.now >= *since + limits::MOVE_NO_LINK);
-        let portable = self.tasks.get(&tid).is_some_and(|task| task.portable);
-        let now = self.now;
+        let stops = self.stops(tid);
+        let is_late = !stops.at_once() && !held && self.now >= copied + limits::SAFE_POINT;
         match stage {
-            Stage::Saving if portable && now >= copied + limits::SAFE_POINT => {
+            Stage::Saving if is_late => {
                 self.counters.moves.saves_refused += 1;
-                let failed = self.cannot_move(tid, FailKind::Refused, &no_safe_point());
+                let failed = self.cannot_move(tid, FailKind::Refused, &stops.why_late());
                 self.take_back(tid, failed, out);
             }
             Stage::Offered if self.now >= begun + limits::MOVE_OFFER_TIME => {

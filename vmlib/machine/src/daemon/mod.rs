@@ -580,6 +580,7 @@ impl Daemon {
             Input::Stopped(tid, stopped) => self.on_stopped(tid, stopped, out),
             Input::Loaded(question, result) => self.on_loaded(question, result, out),
             Input::Portable(tid) => self.on_portable(tid),
+            Input::InCalls(tid) => self.on_in_calls(tid),
             Input::Held(tid) => self.on_held(tid, out),
             Input::Frozen(tid, result) => self.on_frozen(tid, result, out),
             Input::Arrived(tid, result) => self.on_arrived(tid, result, out),

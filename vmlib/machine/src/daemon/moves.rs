@@ -34,7 +34,7 @@ use super::{
     Daemon,
     leaving::Leaving,
     requests::{Waiting, past},
-    tasks::LocalTask,
+    tasks::{LocalTask, Stops},
 };
 use crate::{Outbox, Output};
 use vm_wire::{
@@ -228,7 +228,7 @@ impl Daemon {
             task.waiting = Some(Waiting::Elsewhere(belongings.awaits));
         }
         task.told = belongings.told;
-        task.portable = belongings.portable;
+        task.stops = Stops::arrived(belongings.portable);
         task.untaken = belongings
             .untaken
             .iter()

@@ -7,12 +7,12 @@ use super::{
     Daemon,
     check::STOPPED,
     cut::{CUT, Stage},
+    tasks::Stops,
 };
 use crate::{Outbox, Output, SavedBy, Time, Written};
 use vm_wire::{
     HostId, Tid,
     checkpoint::{Part, PartSaved, PartStands, SavedPart},
-    limits,
     peer::{Belongings, MoveWay, Order},
     stores::{CopyAsk, CopyEnd},
     task::{FailKind, Failed},
@@ -22,6 +22,8 @@ use vm_wire::{
 #[derive(Debug)]
 pub(super) struct Saving {
     pub(super) belongings: Belongings,
+    /// When it had come to a call of the library, if it stops in these alone.
+    pub(super) held: Option<Time>,
     /// When it was known to stand, and what it said; when it went on.
     pub(super) stood: Option<(Time, Written)>,
     pub(super) went: Option<Time>,
@@ -40,15 +42,6 @@ struct For {
     epoch: u32,
     /// The application ends with it.
     blocks: bool,
-}
-
-/// Why a portable task is not saved, or not moved.
-pub(super) fn no_safe_point() -> String {
-    format!(
-        "its program is portable and came to no safe point within {:?}: it has to call \
-         Task::safe_point more often, and wait with Task::recv_at",
-        limits::SAFE_POINT
-    )
 }
 
 /// Has a task stop, once there is a way for its image.
@@ -116,6 +109,7 @@ impl Daemon {
         let second = second.flatten();
         let saving = Box::new(Saving {
             belongings: self.belongings_of(tid),
+            held: None,
             stood: None,
             went: None,
             second,
@@ -128,9 +122,9 @@ impl Daemon {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.frozen = true;
         }
-        let portable = self.tasks.get(&tid).is_some_and(|task| task.portable);
         // It needs messages to come to a safe point.
-        self.routes.set_connected(tid, portable);
+        self.routes
+            .set_connected(tid, self.stops(tid).is_portable());
         let epochs = self.agreement.state().epochs(app);
         let by = match epochs.policy {
             _ if blocks => SavedBy::Standing,
@@ -168,7 +162,7 @@ impl Daemon {
             told: task.told,
             untaken: task.untaken.iter().map(whole).collect(),
             hosts: self.known.iter().copied().collect(),
-            portable: task.portable,
+            portable: task.stops.is_portable(),
             suspended: None,
             work_dir: self.config.work_dir.clone(),
         }
@@ -233,13 +227,36 @@ impl Daemon {
         }
     }
 
+    /// A task that was told to stop has come to a call of the library, and is about to save itself.
+    pub(super) fn on_held_to_save(&mut self, tid: Tid) {
+        let now = self.now;
+        if let Some((.., saving)) = self.saving(tid) {
+            saving.held = Some(now);
+        }
+    }
+
+    /// Where a task stops; one that is not here, anywhere.
+    pub(super) fn stops(&self, tid: Tid) -> Stops {
+        let task = self.tasks.get(&tid);
+        task.map_or(Stops::Anywhere, |task| task.stops)
+    }
+
+    /// Tasks of the program have callbacks around saves: they stop in calls of the library alone from now
+    /// on. Nothing is different for one that has just been told to stop: it does so once it can.
+    pub(super) fn on_in_calls(&mut self, tid: Tid) {
+        let task = self.tasks.get_mut(&tid);
+        if let Some(task) = task.filter(|task| task.stops.at_once()) {
+            task.stops = Stops::InCalls;
+        }
+    }
+
     /// A task is saved by what its program gives, from now on. If it was just told to stop, it does so
     /// at a safe point, too.
     pub(super) fn on_portable(&mut self, tid: Tid) {
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
-        task.portable = true;
+        task.stops = Stops::AtSafePoints;
         if let Some((.., saving)) = self.saving(tid)
             && saving.stood.is_none()
         {

@@ -11,13 +11,14 @@
 //! would stand for seconds, and what they have yet to send might be what it waits for. So it is cut where
 //! it stands then: nothing is handed to it any more, and with the cut in the log it gives its state at
 //! once. One that comes to no safe point within [`limits::SAFE_POINT`] is why there is no checkpoint, and
-//! nobody else has stood for it.
+//! nobody else has stood for it. What is said here of portable tasks holds for all that cannot be stopped
+//! wherever they are: those with callbacks around saves come to a call of the library.
 //!
 //! What becomes portable, is born or arrives after that is told by the cut itself, as if there were no
 //! preparation ([`super::cut`]). A task does not stand for want of a word: its daemon lets it go on after
 //! some time.
 
-use super::{Daemon, Timer, part::no_safe_point};
+use super::{Daemon, Timer};
 use crate::{Outbox, Output, Time};
 use std::{collections::BTreeSet, time::Duration};
 use vm_wire::{
@@ -174,7 +175,7 @@ impl Daemon {
             let here = state
                 .living_task(**tid)
                 .is_some_and(|it| it.host == self.me);
-            here && task.app == app && task.portable && task.is_settled() && !task.frozen
+            here && task.app == app && !task.stops.at_once() && task.is_settled() && !task.frozen
         };
         let tids = self.tasks.iter().filter(stands).map(|(tid, _)| *tid);
         let mut awaited: BTreeSet<Tid> =
@@ -203,8 +204,9 @@ impl Daemon {
         let mut of_it = self.holding.iter_mut();
         let of_it = of_it.find(|(_, it)| it.awaited.contains(&tid));
         let Some((app, holding)) = of_it.map(|(app, holding)| (*app, holding)) else {
-            // Nobody waits for it any more.
-            if !self.is_held(tid) {
+            // It stands now as it was told to, or nobody waits for it any more.
+            self.on_held_to_save(tid);
+            if !self.on_held_to_move(tid) && !self.is_held(tid) {
                 out.push_back(Output::CancelCopy(tid));
             }
             return;
@@ -272,10 +274,8 @@ impl Daemon {
             && let Some(tid) = holding.awaited.first()
         {
             let (shown, name) = (tid.show(self.machine), &self.config.facts.name);
-            let text = format!(
-                "task {shown} on '{name}' cannot be saved: {}",
-                no_safe_point()
-            );
+            let why = self.stops(*tid).why_late();
+            let text = format!("task {shown} on '{name}' cannot be saved: {why}");
             self.release_held_tasks(app, out);
             let failed = Failed::new(FailKind::Refused, text);
             self.say_prepared(asker, (app, generation), Err(failed), out);

@@ -147,10 +147,10 @@ impl Daemon {
             name,
             number,
         });
-        match self.tasks.get(&tid).is_some_and(|task| task.portable) {
-            // It goes on to a safe point, for which it may need messages and answers.
-            true => self.set_timer(now + limits::SAFE_POINT, Timer::Move(tid, incarnation)),
-            false => self.hold_back(tid),
+        match self.stops(tid).at_once() {
+            true => self.hold_back(tid),
+            // It goes on to a safe point, for which it may need messages and answers, or to a call.
+            false => self.set_timer(now + limits::SAFE_POINT, Timer::Move(tid, incarnation)),
         }
         self.set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
         out.push_back(Output::Freeze(tid, way));

@@ -55,9 +55,8 @@ pub(super) struct LocalTask {
     pub image: Option<Part>,
     /// Whether its process is stopped by a signal.
     pub stopped: bool,
-    /// Whether it is saved by what its program gives at its safe points: until it has come to one, it
-    /// goes on receiving.
-    pub portable: bool,
+    /// Where it can be stopped to be saved: until it has come there, it goes on.
+    pub stops: Stops,
     /// Whether an increment of it could not be copied: here its images are stored in full from then on.
     pub stored_in_full: bool,
     /// Whether the keeper had no room for one of its last chunks.
@@ -80,6 +79,53 @@ pub(super) struct LocalTask {
     pub dropped: u64,
     /// Of a master whose console is on another host: its output that waits to be sent there.
     pub unsent: Unsent,
+}
+
+/// Where a task can be stopped to be saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stops {
+    /// Wherever it is. It is saved as an image.
+    Anywhere,
+    /// In its calls of the library alone, because its program has callbacks around saves. It is saved as
+    /// an image.
+    InCalls,
+    /// At safe points of its program, which gives its state there.
+    AtSafePoints,
+}
+
+impl Stops {
+    /// Of a task that has arrived; if it stops in its calls alone, it says so again.
+    pub fn arrived(portable: bool) -> Self {
+        match portable {
+            true => Stops::AtSafePoints,
+            false => Stops::Anywhere,
+        }
+    }
+
+    /// Whether what is saved is what its program gives: it goes on on a host of any architecture.
+    pub fn is_portable(self) -> bool {
+        self == Stops::AtSafePoints
+    }
+
+    /// Whether it stops as soon as it is told to.
+    pub fn at_once(self) -> bool {
+        self == Stops::Anywhere
+    }
+
+    /// Why it is not saved, or not moved: it was told to stop, and did not come to where it can.
+    pub fn why_late(self) -> String {
+        let time = limits::SAFE_POINT;
+        match self {
+            Stops::AtSafePoints => format!(
+                "its program is portable and came to no safe point within {time:?}: it has to call \
+                 Task::safe_point more often, and wait with Task::recv_at"
+            ),
+            Stops::InCalls | Stops::Anywhere => format!(
+                "its program has callbacks around saves (Task::around_saves) and came to no call of \
+                 the library within {time:?}: it has to make one more often, Task::try_recv for example"
+            ),
+        }
+    }
 }
 
 impl LocalTask {
@@ -114,7 +160,7 @@ impl LocalTask {
             frozen: false,
             image: None,
             stopped: false,
-            portable: false,
+            stops: Stops::Anywhere,
             stored_in_full: false,
             not_kept: false,
             absent: Absent::default(),

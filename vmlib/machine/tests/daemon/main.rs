@@ -10,6 +10,7 @@ mod drain;
 mod ends;
 mod groups;
 mod hosts;
+mod in_calls;
 mod lives;
 mod moves;
 mod portable;
