@@ -412,6 +412,44 @@ fn a_text_without_an_interpreter_is_the_shells_and_what_nothing_executes_is_name
     }
 }
 
+/// As in a container: the kernel executes programs of s390x by a handler that it has opened already, and
+/// the list of handlers is empty.
+const HIDDEN_HANDLER: &str = r#"
+    handlers=/proc/sys/fs/binfmt_misc
+    mount -t binfmt_misc none $handlers &&
+    printf %s ':vmtest:M:18:\x00\x16::/bin/echo:F' > $handlers/register &&
+    mount -t tmpfs none $handlers && exec "$@""#;
+
+#[test]
+fn a_program_that_the_kernel_executes_by_a_handler_that_is_not_seen_is_executed() {
+    let apart = |command: &Command| {
+        let mut apart = Command::new("unshare");
+        apart
+            .args(["--user", "--map-root-user", "--mount", "sh", "-c"])
+            .args([HIDDEN_HANDLER, "sh"])
+            .arg(command.get_program())
+            .args(command.get_args())
+            .env_remove("VM_SECRET")
+            .stdin(Stdio::null());
+        apart
+    };
+    let trial = apart(&Command::new("true")).output();
+    if !trial.as_ref().is_ok_and(|trial| trial.status.success()) {
+        eprintln!("skipped: no handlers in user namespaces here: {trial:?}");
+        return;
+    }
+    let temp = tempfile::tempdir().expect("a temporary folder");
+    let daemon = Daemon::start_as(temp, |command| apart(&command));
+    // In the byte order of s390x.
+    let mut head = [0; 64];
+    head[..6].copy_from_slice(b"\x7fELF\x02\x02");
+    head[16..20].copy_from_slice(&[0, 2, 0, 22]);
+    let program = executable(daemon.temp.path(), "foreign", &head);
+    let (status, said) = outcome(&daemon, spawn(&program, &["word"]), None);
+    assert_eq!(status, ExitStatus::Code(0), "{said}");
+    assert_eq!(said, format!("{program} word\n"));
+}
+
 /// The companions of tasks with terminals.
 fn companions(daemon: &Daemon) -> usize {
     let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm"));
