@@ -96,6 +96,13 @@ fn a_socket_is_closed_before_each_save_and_opened_again_wherever_the_task_goes_o
         listener.reopened();
         assert_eq!(listener.ask("told"), SAVED);
     }
+    let mut console = cluster.nodes[1].client();
+    let suspended = console.ask(&Request::Suspend(listener.tid, 0));
+    assert!(matches!(suspended, Answer::Moved(_)), "{suspended:?}");
+    let resumed = console.ask(&Request::Resume(listener.tid, Some("n2".to_owned())));
+    assert!(matches!(resumed, Answer::Moved(_)), "{resumed:?}");
+    listener.reopened();
+    assert_eq!(listener.ask("told"), MOVED);
     listener.save(&cluster, true).expect("it can be saved");
     assert_eq!(listener.run.finish().status, ExitStatus::Suspended);
     listener.run = cluster.nodes[1].client();
@@ -104,7 +111,7 @@ fn a_socket_is_closed_before_each_save_and_opened_again_wherever_the_task_goes_o
     listener.reopened();
     assert_eq!(listener.ask("told"), MOVED);
     listener.ask("end");
-    listener.run.ends_well("it was opened again 5 times");
+    listener.run.ends_well("it was opened again 6 times");
 }
 
 #[test]
@@ -122,6 +129,10 @@ fn a_callback_refuses_a_save_and_whoever_wanted_it_is_told_why() {
         assert_eq!(listener.ask("told"), REFUSED);
     }
     listener.ask("allow");
+    listener.ask("panic");
+    let failed = listener.move_to(&cluster, "n2").expect_err("it panics");
+    assert!(failed.text.contains("has panicked"), "{failed}");
+    assert_eq!(listener.ask("told"), "before first");
     listener.move_to(&cluster, "n2").expect("it can be moved");
     listener.reopened();
     assert_eq!(listener.ask("told"), MOVED);

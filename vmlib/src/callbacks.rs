@@ -24,16 +24,17 @@ use crate::{
     freeze,
     image::Image,
     interrupt::{self, interrupt_socket, last_order, next_order},
-    portable::{self, order_in},
+    portable::{self, Own, order_in},
     primitive::Shared,
 };
 use std::{
     cell::Cell,
     mem,
     sync::{
-        PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
+    thread,
 };
 use vm_wire::interrupt::{ORDER_MAX, Order, Report};
 
@@ -96,10 +97,7 @@ impl Task {
     /// A portable task is saved at its safe points, with or without these. To hear of a resume, they have to be
     /// there before [`Task::portable`] is called.
     pub fn around_saves(&self, callbacks: Box<dyn Callbacks>) {
-        let own = &self.shared.own;
-        let mut own = own.lock().unwrap_or_else(PoisonError::into_inner);
-        own.callbacks.push(callbacks);
-        drop(own);
+        lock(&self.shared.own).callbacks.push(callbacks);
         if !portable::is_declared() && !DECLARED.swap(true, SeqCst) {
             declare();
         }
@@ -207,6 +205,42 @@ impl Drop for Called {
     }
 }
 
+/// The callbacks, while they are called; then they are back, before those that were registered meanwhile.
+struct Taken<'a> {
+    own: &'a Mutex<Own>,
+    all: Vec<Box<dyn Callbacks>>,
+}
+
+impl<'a> Taken<'a> {
+    fn from(own: &'a Mutex<Own>) -> Self {
+        let all = mem::take(&mut lock(own).callbacks);
+        Taken { own, all }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut own = lock(self.own);
+        self.all.append(&mut own.callbacks);
+        own.callbacks = mem::take(&mut self.all);
+    }
+}
+
+fn lock(own: &Mutex<Own>) -> MutexGuard<'_, Own> {
+    own.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An order to save that nobody would answer if a callback panicked.
+struct Unanswered<'a>(&'a [u8]);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            freeze::refuse(&Image, self.0, "a callback of its program has panicked");
+        }
+    }
+}
+
 impl Shared {
     /// Carries out the orders that wait for a call of the library, if some do. Not within a section.
     pub(crate) fn save_in_call(&self) {
@@ -239,10 +273,11 @@ impl Shared {
         }
         // From here on it takes as long as the callbacks and the image do.
         freeze::report_held(packet);
-        // Those that are registered meanwhile are for the next save.
-        let own = || self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all = mem::take(&mut own().callbacks);
-        match before(&mut all) {
+        let mut taken = Taken::from(&self.own);
+        let unanswered = Unanswered(packet);
+        let may_save = before(&mut taken.all);
+        mem::forget(unanswered);
+        match may_save {
             Ok(()) => {
                 let renewals = freeze::renewals();
                 interrupt::carry_out(packet, image);
@@ -250,12 +285,9 @@ impl Shared {
                 if elsewhere {
                     declare();
                 }
-                after(&mut all, elsewhere);
+                after(&mut taken.all, elsewhere);
             }
             Err(why) => freeze::refuse(&Image, packet, &why),
         }
-        let mut own = own();
-        all.append(&mut own.callbacks);
-        own.callbacks = all;
     }
 }

@@ -6,6 +6,7 @@ use std::{
     io::{BufRead as _, BufReader, ErrorKind, Write as _},
     mem,
     net::{Ipv4Addr, TcpListener},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
@@ -33,6 +34,7 @@ struct Place {
     /// What the callbacks were told.
     told: Vec<String>,
     refuses: bool,
+    panics: bool,
     /// It may make calls of the library.
     awake: bool,
 }
@@ -98,6 +100,10 @@ impl Callbacks for Opener {
             place.told.push("refused socket".to_owned());
             return Err("its ledger is open".to_owned());
         }
+        if mem::take(&mut place.panics) {
+            drop(place);
+            panic!("its ledger has fallen down");
+        }
         place.told.push("before socket".to_owned());
         place.socket = None;
         Ok(())
@@ -134,7 +140,14 @@ pub fn listener(vm: &Task, how: &str) -> anyhow::Result<()> {
     while !lock(&place).awake {
         thread::sleep(Duration::from_millis(2));
     }
-    vm.recv(parent, STOP)?;
+    // A callback may panic in here.
+    let wait = || vm.recv(parent, STOP).map(drop);
+    loop {
+        if let Ok(received) = catch_unwind(AssertUnwindSafe(wait)) {
+            received?;
+            break;
+        }
+    }
     match server.join() {
         Ok(served) => served,
         Err(_) => bail!("the server panicked"),
@@ -160,6 +173,7 @@ fn serve(place: &Shared) -> anyhow::Result<bool> {
         "told" => answer = mem::take(&mut place.told).join(", "),
         "refuse" => place.refuses = true,
         "allow" => place.refuses = false,
+        "panic" => place.panics = true,
         "wake" => place.awake = true,
         "end" => {}
         other => ensure!(false, "what is {other}?"),
