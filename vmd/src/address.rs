@@ -106,9 +106,11 @@ pub fn learns(advertise: Option<&str>, listening: SocketAddr) -> Option<u16> {
 /// Names are resolved once, here: others are told numbers, so that no daemon ever waits for a name
 /// service.
 fn resolve(text: &str, port: u16) -> anyhow::Result<SocketAddr> {
+    // A number of IPv6 may stand in brackets without a port, too.
+    let bare = text.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
     let found = text
         .to_socket_addrs()
-        .or_else(|_| (text, port).to_socket_addrs())?;
+        .or_else(|_| (bare.unwrap_or(text), port).to_socket_addrs())?;
     let found: Vec<SocketAddr> = found.collect();
     let port = found.first().map_or(port, SocketAddr::port);
     let name = text.rsplit_once(':').map_or(text, |(name, _)| name);
@@ -190,6 +192,10 @@ mod tests {
             told(Some("1.2.3.4:6"), "0.0.0.0:5").ok().as_deref(),
             Some("1.2.3.4:6")
         );
+        for text in ["fd77::1", "[fd77::1]", "[fd77::1]:5"] {
+            let told = told(Some(text), "[::]:5").ok();
+            assert_eq!(told.as_deref(), Some("[fd77::1]:5"), "{text}");
+        }
         assert!(told(Some("no such name"), "0.0.0.0:5").is_err());
         assert!(!best(at("0.0.0.0:5")).is_unspecified());
         assert_eq!(learns(None, at("[::]:5")), Some(5));

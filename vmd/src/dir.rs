@@ -21,7 +21,6 @@ use anyhow::{Context, anyhow, bail, ensure};
 use rustix::{
     fd::{AsFd, OwnedFd},
     fs::{FlockOperation, OFlags, flock},
-    net::sockopt::socket_peercred,
     process::Pid,
 };
 use std::{
@@ -554,7 +553,7 @@ fn wait_for_other(dir: &Path, end: Instant) -> anyhow::Result<()> {
     // Without the file, the socket knows who listens.
     let by_socket = || {
         let socket = UnixStream::connect(place::socket(dir)).ok()?;
-        Some(socket_peercred(&socket).ok()?.pid)
+        vm_local::peer(&socket).ok()?.process
     };
     let living = named.filter(|pid| usage::living(*pid).is_some());
     let living = living.or_else(by_socket);

@@ -65,7 +65,7 @@ impl fmt::Display for Misfit {
             Misfit::CarriageReturn(name) => write!(
                 f,
                 "its lines end with CR LF, so its first one names {name:?}, which is not on this \
-                 host; 'dos2unix', or 'sed -i s/\\r$//', makes it a script"
+                 host; `dos2unix FILE`, or `sed -i 's/\\r$//' FILE`, makes it a script"
             ),
             Misfit::NoLoader(name) => write!(
                 f,

@@ -173,9 +173,9 @@ impl Locals {
         mut socket: UnixStream,
         context: &mut Context,
     ) -> anyhow::Result<()> {
-        let peer = rustix::net::sockopt::socket_peercred(&socket)?;
-        if peer.uid != rustix::process::geteuid() {
-            bail!("it came from user {}", peer.uid.as_raw());
+        let peer = vm_local::peer(&socket)?;
+        if peer.user != rustix::process::geteuid().as_raw() {
+            bail!("it came from user {}", peer.user);
         }
         let entry = self.table.vacant_entry();
         let place = entry.key();
@@ -283,11 +283,13 @@ impl Locals {
         match frame.header.op {
             Op::Enrol => {
                 let enrol = Enrol::read(&frame)?;
-                let peer = rustix::net::sockopt::socket_peercred(&local.socket)?;
+                let Some(process) = vm_local::peer(&local.socket)?.process else {
+                    bail!("a process outside of this daemon's pid namespace cannot be its task");
+                };
                 local.kind = Kind::Enrolling;
                 context.inbox.push_back(Input::Enrol {
                     conn: local.id,
-                    pid: peer.pid.as_raw_nonzero().get() as u32,
+                    pid: process.as_raw_nonzero().get() as u32,
                     enrol,
                 });
             }

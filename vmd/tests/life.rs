@@ -290,6 +290,8 @@ fn the_lease_ends_a_daemon_that_is_process_1_of_its_namespace() {
 fn process_1_passes_signals_on_and_ends_as_the_daemon_did() {
     let founder = Daemon::start();
     let mut contained = Contained::join(&founder);
+    // A console outside of the namespace has no number in it.
+    assert!(answers(&contained.temp.path().join("vm")));
     let (first, _) = contained.processes();
     kill("TERM", first);
     assert_eq!(contained.wait_end(), Some(0));

@@ -10,10 +10,14 @@
 //! listen, and nobody can change that note. The first one gives an early and clear answer where a folder
 //! lets others in.
 
-use rustix::{net::sockopt::socket_peercred, process::geteuid};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use rustix::process::{Pid, geteuid};
 use std::{
     fs, io,
-    os::unix::{fs::MetadataExt, net::UnixStream},
+    os::{
+        fd::AsFd,
+        unix::{fs::MetadataExt, net::UnixStream},
+    },
     path::Path,
 };
 
@@ -95,11 +99,33 @@ pub fn connect(socket: &Path) -> Result<UnixStream, ConnectError> {
     };
     check_private(folder).map_err(ConnectError::Folder)?;
     let stream = UnixStream::connect(socket).map_err(ConnectError::Connect)?;
-    let peer = socket_peercred(&stream).map_err(|cause| ConnectError::Connect(cause.into()))?;
-    match (peer.uid.as_raw(), geteuid().as_raw()) {
+    let peer = peer(&stream).map_err(ConnectError::Connect)?;
+    match (peer.user, geteuid().as_raw()) {
         (uid, user) if uid != user => Err(ConnectError::Foreign { uid, user }),
         _ => Ok(stream),
     }
+}
+
+/// Who connected a socket of this host, or listens on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// The user's number.
+    pub user: u32,
+    /// The process, if it has a number in this one's pid namespace: that of a container has none for
+    /// processes outside.
+    pub process: Option<Pid>,
+}
+
+/// Who is at the other end of a Unix socket.
+///
+/// # Errors
+/// What the system says.
+pub fn peer(socket: &impl AsFd) -> io::Result<Peer> {
+    let found = getsockopt(socket, PeerCredentials)?;
+    Ok(Peer {
+        user: found.uid(),
+        process: Pid::from_raw(found.pid()),
+    })
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use vm_wire::{
     agreed::{Change, ExitStatus, SpawnRecord},
     limits,
     peer::{Order, SpawnOrder, SpawnResult},
-    task::{FailKind, Failed, Spawn, Spawned},
+    task::{FailKind, Failed, Place, Spawn, Spawned},
     version::Offer,
 };
 
@@ -102,9 +102,15 @@ impl Daemon {
         let missing: Vec<u32> = (0..spawn.count)
             .filter(|index| !born.contains_key(index))
             .collect();
+        let mut taken = self.underway();
+        if spawn.place == Place::Any {
+            // No order would reach these.
+            let cut_off = self.unreachable.from(self.me).iter();
+            taken.extend(cut_off.map(|host| (*host, u64::from(u32::MAX))));
+        }
         let placed = match missing.len() as u32 {
             0 => BTreeMap::new(),
-            count => placement::place(state, &spawn.place, count, &self.underway())?,
+            count => placement::place(state, &spawn.place, count, &taken)?,
         };
         let siblings = spawn.count;
         let generation = self.agreement.state().epochs(app).generation;
@@ -159,14 +165,25 @@ impl Daemon {
             return self.on_spawn_order(host, order, out);
         }
         let (asker, request, generation) = (order.asker, order.request, order.generation);
-        if !self.send_order(host, &Order::SpawnOrder(order)) {
+        let failed = if self.unreachable.from(self.me).contains(&host) {
+            let (here, name) = (&self.config.facts.name, self.host_name(host));
+            let text = format!(
+                "host '{here}' cannot reach host '{name}' to start a task there (see 'vm conf')"
+            );
+            Some(Failed::new(FailKind::Refused, text))
+        } else if !self.send_order(host, &Order::SpawnOrder(order)) {
             let text = "too many orders wait to be sent there; try again";
+            Some(Failed::new(FailKind::Limit, text))
+        } else {
+            None
+        };
+        if failed.is_some() {
             let result = SpawnResult {
                 asker,
                 request,
                 generation,
                 tids: Vec::new(),
-                failed: Some(Failed::new(FailKind::Limit, text)),
+                failed,
             };
             self.on_spawn_result(host, result, out);
         }

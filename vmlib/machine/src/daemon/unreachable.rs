@@ -30,6 +30,12 @@ fn pair(a: HostId, b: HostId) -> (HostId, HostId) {
 }
 
 impl Unreachable {
+    /// The hosts that one of them says it cannot link to.
+    pub fn from(&self, host: HostId) -> &BTreeSet<HostId> {
+        const NONE: &BTreeSet<HostId> = &BTreeSet::new();
+        self.by.get(&host).unwrap_or(NONE)
+    }
+
     /// All pairs, once each.
     pub fn pairs(&self) -> BTreeSet<(HostId, HostId)> {
         let of = |(host, others): (&HostId, &BTreeSet<HostId>)| {

@@ -1,6 +1,6 @@
 //! Hosts come and go, and the machine ends.
 
-use crate::world::{SIGKILL, SIGTERM, Told, World, on};
+use crate::world::{SIGKILL, SIGTERM, Told, World, on, spawn};
 use std::time::Duration;
 use vm_machine::Input;
 use vm_wire::{
@@ -317,6 +317,22 @@ fn two_hosts_that_cannot_reach_each_other_are_named_everywhere_until_they_can() 
     };
     let text = "hosts 'n2' and 'n3' cannot reach each other";
     assert_eq!(said(&world, text), 1);
+    // No order to start a task is sent where it would wait.
+    let mut start = |place| {
+        let request = Request::Spawn(spawn("late", 1, place));
+        let conn = world.conn();
+        world.console(2, conn, &request)
+    };
+    match start(on(3)) {
+        Answer::Failed(failed) => assert!(failed.text.contains("'n2' cannot reach"), "{failed}"),
+        other => panic!("{other:?}"),
+    }
+    for _ in 0..4 {
+        match start(Place::Any) {
+            Answer::Started(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
     // A host that comes later knows it, too.
     world.join(HostId::FOUNDER, "n5").expect("let in");
     world.run_for(Duration::from_secs(1));
