@@ -29,7 +29,7 @@ use crate::{
 };
 use rustix::{
     fd::{AsFd, OwnedFd},
-    fs::{FlockOperation, MemfdFlags, flock},
+    fs::MemfdFlags,
     process::{Pid, Signal, getpid, getppid, kill_process},
 };
 use std::{
@@ -324,8 +324,6 @@ fn guard(daemon: &str) {
     if own.is_ok_and(|own| own.trim() == daemon) {
         let _ = ended::note(Path::new("."), &verdict(lease, now, &killed));
     }
-    // A thread that is held up would keep it.
-    let _ = flock(io::stdout(), FlockOperation::Unlock);
 }
 
 /// What the daemon tells, until its end: the tasks that are left.
@@ -399,6 +397,8 @@ fn kill_left(
     let mut looks = Looks::new(tasks, token);
     let end = Instant::now() + KILL_TIME;
     loop {
+        // The daemon's threads end one after the other, and the children of each with it.
+        let gone = getppid() != daemon;
         let all = usage::all();
         // What the daemon left goes to the same parent as this process: the daemon first, which may
         // not be quite gone, then whoever takes in its orphans.
@@ -412,7 +412,8 @@ fn kill_left(
         }
         looks.begin(orphans.difference(&found));
         killed.left = found.len();
-        if found.is_empty() && looks.open == 0 || Instant::now() > end {
+        let done = gone && found.is_empty() && looks.open == 0;
+        if done || Instant::now() > end {
             return killed;
         }
         looks.hear();

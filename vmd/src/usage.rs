@@ -2,8 +2,13 @@
 //! with which task's token it began.
 
 use rustix::process::Pid;
-use std::{fs, str::FromStr};
+use std::{fs, str::FromStr, thread, time::Duration};
 use vm_wire::{Tid, peer::UsageRow, task::ENV_TOKEN};
+
+/// How often, and after which pause, an environment is read again that is empty: that of a process which
+/// becomes another program is, for a moment.
+const EMPTY_LOOKS: u32 = 20;
+const EMPTY_PAUSE: Duration = Duration::from_millis(5);
 
 /// A living process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,10 +53,17 @@ fn process(pid: Pid, stat: &str) -> Option<Process> {
     })
 }
 
-/// The token of a task in the environment that a process began with. It may take for ever: see
+/// The token of a task in the environment that a process began with. It may take long, and for ever: see
 /// [`crate::tokens`].
 pub fn token(pid: Pid) -> Option<u64> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let read = || fs::read(format!("/proc/{pid}/environ")).ok();
+    let mut environment = read()?;
+    for _ in 0..EMPTY_LOOKS {
+        if environment.is_empty() {
+            thread::sleep(EMPTY_PAUSE);
+            environment = read()?;
+        }
+    }
     let mut variables = environment.split(|byte| *byte == 0);
     let value =
         variables.find_map(|it| it.strip_prefix(ENV_TOKEN.as_bytes())?.strip_prefix(b"="))?;

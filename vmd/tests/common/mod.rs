@@ -116,12 +116,13 @@ impl Daemon {
     /// Waits for a line of the log with that text.
     pub fn wait_log(&self, text: &str) {
         let end = Instant::now() + PATIENCE;
+        let mut seen = String::new();
         loop {
             let left = end.saturating_duration_since(Instant::now());
             match self.log.recv_timeout(left) {
                 Ok(line) if line.contains(text) => return,
-                Ok(_) => {}
-                Err(error) => panic!("'{text}' is not in the log: {error}"),
+                Ok(line) => seen = seen + &line + "\n",
+                Err(error) => panic!("'{text}' is not in the log ({error}):\n{seen}"),
             }
         }
     }
