@@ -139,7 +139,7 @@ pub struct Host {
 impl Task {
     /// Starts tasks; returns when they are tasks of the machine, found on their hosts, with processes
     /// that are being started. What is sent to them waits for them. One whose process cannot be started
-    /// after all ends, which [`Task::notify`] tells. Their tids come in the order of their
+    /// after all ends, which [`Task::watch_task`] tells. Their tids come in the order of their
     /// [`Task::index`].
     ///
     /// # Errors
