@@ -200,7 +200,9 @@ impl Daemon {
                 driven.phase.is_none() && self.now >= driven.asked_at + limits::COORDINATOR_WAIT
             });
         if let Some(tid) = waits.map(|driven| driven.ask.tid) {
-            self.end_asked(number, tid, not_taken_up(), out);
+            let task = self.agreement.state().task(tid);
+            let failed = self.not_taken_up(task.map_or(tid, |task| task.app));
+            self.end_asked(number, tid, failed, out);
         }
     }
 
@@ -361,13 +363,21 @@ impl Daemon {
             self.answer_asked(request, &Answer::Moved(report), out);
         }
     }
-}
 
-/// What whoever has a wish is told if no coordinator took it up.
-pub(super) fn not_taken_up() -> Failed {
-    let text = format!(
-        "the coordinator of its application has not answered within {:?}; try again",
-        limits::COORDINATOR_WAIT
-    );
-    Failed::new(FailKind::System, text)
+    /// What whoever has a wish is told if no coordinator of the application took it up.
+    pub(super) fn not_taken_up(&self, app: Tid) -> Failed {
+        let host = self.where_to_ask(app);
+        let cut_off = host.filter(|host| self.unreachable.from(self.me).contains(host));
+        let text = match cut_off {
+            Some(host) => format!(
+                "the coordinator of its application is out of reach: {}",
+                self.cannot_reach(host)
+            ),
+            None => format!(
+                "the coordinator of its application has not answered within {:?}; try again",
+                limits::COORDINATOR_WAIT
+            ),
+        };
+        Failed::new(FailKind::System, text)
+    }
 }

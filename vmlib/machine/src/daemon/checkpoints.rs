@@ -1,10 +1,7 @@
 //! Wishes for checkpoints, at the daemon where they were made: by consoles, by tasks, or by itself,
 //! where an application's policy says so.
 
-use super::{
-    Daemon, Timer,
-    asked::{MoveAsker, not_taken_up},
-};
+use super::{Daemon, Timer, asked::MoveAsker};
 use crate::{Outbox, Output, Time, Void};
 use std::time::Duration;
 use vm_wire::{
@@ -121,7 +118,7 @@ impl Daemon {
         if (is_idle || ended) && self.now >= at + wait {
             let result = Err(match ended {
                 true => self.end_untold(app),
-                false => not_taken_up(),
+                false => self.not_taken_up(app),
             });
             let end = CheckpointEnd {
                 request,

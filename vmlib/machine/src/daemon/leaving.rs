@@ -173,6 +173,12 @@ impl Daemon {
                 "task {shown} cannot be moved there: {text}"
             )));
         }
+        if self.unreachable.from(self.me).contains(&to) {
+            return Err(refuse(format!(
+                "task {shown} cannot be moved: {}",
+                self.cannot_reach(to)
+            )));
+        }
         if let Some(reason) = self.objections(tid).into_iter().next() {
             let text = format!("task {shown} cannot be moved: {}", reason.text);
             return Err(Failed::new(reason.kind(), text));

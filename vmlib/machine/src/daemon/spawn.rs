@@ -166,11 +166,7 @@ impl Daemon {
         }
         let (asker, request, generation) = (order.asker, order.request, order.generation);
         let failed = if self.unreachable.from(self.me).contains(&host) {
-            let (here, name) = (&self.config.facts.name, self.host_name(host));
-            let text = format!(
-                "host '{here}' cannot reach host '{name}' to start a task there (see 'vm conf')"
-            );
-            Some(Failed::new(FailKind::Refused, text))
+            Some(Failed::new(FailKind::Refused, self.cannot_reach(host)))
         } else if !self.send_order(host, &Order::SpawnOrder(order)) {
             let text = "too many orders wait to be sent there; try again";
             Some(Failed::new(FailKind::Limit, text))

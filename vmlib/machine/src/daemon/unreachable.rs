@@ -48,6 +48,12 @@ impl Unreachable {
 }
 
 impl Daemon {
+    /// Why nothing is asked of a host to which this one has no link.
+    pub(super) fn cannot_reach(&self, host: HostId) -> String {
+        let (here, name) = (&self.config.facts.name, self.host_name(host));
+        format!("host '{here}' cannot reach host '{name}' (see 'vm conf')")
+    }
+
     /// The link to a host has broken: perhaps it cannot be made again.
     pub(super) fn await_link_again(&mut self, host: HostId) {
         let due = self.now + limits::LINK_DOWN;

@@ -333,6 +333,20 @@ fn two_hosts_that_cannot_reach_each_other_are_named_everywhere_until_they_can() 
             other => panic!("{other:?}"),
         }
     }
+    // Nor is a move, or a wish for one.
+    let wish = world.wish_move(1, sender, 3);
+    let failed = world.moved(wish).expect_err("no link");
+    assert!(
+        failed.text.contains("'n2' cannot reach host 'n3'"),
+        "{failed}"
+    );
+    let other = world.master(2, "other");
+    let wish = world.wish_move(3, other, 4);
+    let failed = world.moved(wish).expect_err("no link");
+    assert!(
+        failed.text.contains("'n3' cannot reach host 'n2'"),
+        "{failed}"
+    );
     // A host that comes later knows it, too.
     world.join(HostId::FOUNDER, "n5").expect("let in");
     world.run_for(Duration::from_secs(1));
