@@ -192,6 +192,35 @@ fn an_application_goes_on_in_another_machine_from_a_copy_of_the_store() {
     console.ends_well(NONE_LOST);
 }
 
+#[test]
+fn what_another_machine_has_brought_back_is_not_saved_over_it() {
+    let former = Cluster::on_loopback(1);
+    let mut run = former.nodes[0].client();
+    let master = run.run("vmtest", &["caller", "n1"]);
+    run.output_until("it goes");
+    let mut asker = former.nodes[0].client();
+    asker.save(master, false).expect("it can be saved");
+    let mut later = Cluster::on_loopback(0);
+    std::os::unix::fs::symlink(former.store(), later.store()).expect("a link");
+    later.add(&[]);
+    // It is taken for lost, and runs twice.
+    let mut console = later.nodes[0].client();
+    console.restart(master).expect("it can be brought back");
+    let mut other = later.nodes[0].client();
+    let report = other.save(master, false).expect("it can be saved there");
+    let before = stored(&former.store());
+    let failed = asker.save(master, false).expect_err("it is the other's");
+    assert!(
+        failed.text.contains("was brought back in machine"),
+        "{failed}"
+    );
+    assert_eq!(stored(&former.store()), before);
+    let next = other.save(master, false).expect("it can be saved there");
+    assert_eq!(next.generation, report.generation);
+    run.ends_well(NONE_LOST);
+    console.ends_well(NONE_LOST);
+}
+
 /// The folder of a checkpoint of an application's first life.
 fn folder_of(cluster: &Cluster, app: Tid, epoch: u32) -> PathBuf {
     let id = CheckpointId::new(0, epoch).to_string();

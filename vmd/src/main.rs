@@ -314,6 +314,7 @@ fn start(args: &Args, dir: &Dir, guardian: &Arc<Guardian>) -> anyhow::Result<Eve
         host: name.clone(),
         quota: args.store_quota.unwrap_or(0),
         local: args.store_local,
+        started_ms: store::now_ms(),
     };
     log::info!("checkpoints are in {}", store.root.display());
     let pusher = match &args.store_bucket {

@@ -3,7 +3,7 @@
 //! ([`crate::images`]).
 
 use crate::jobs::Look;
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use std::{
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
@@ -12,7 +12,7 @@ use vm_bucket::Tie;
 use vm_machine::placement::ANY_ARCH;
 use vm_store::{CheckpointId, Depth, Flaw, Manifest, SavedTask, Stocked, Store, StoreError, name};
 use vm_wire::{
-    HostId, Tid,
+    HostId, MachineId, Tid,
     checkpoint::{AgreedPart, AgreedTask, Checkpoint, Committed, Loaded, SavedPart},
     decode, encode, limits,
     stores::StockRow,
@@ -33,6 +33,8 @@ pub struct Place {
     pub quota: u64,
     /// It is this host's own; else all hosts share it.
     pub local: bool,
+    /// When this daemon started ([`now_ms`]).
+    pub started_ms: u64,
 }
 
 impl Place {
@@ -103,7 +105,10 @@ impl Place {
     pub fn commit(&self, checkpoint: &Checkpoint) -> Committed {
         let agreed = &checkpoint.agreed;
         let result = self.open().map_err(anyhow::Error::from);
-        let result = result.and_then(|store| commit(&store, checkpoint));
+        let result = result.and_then(|store| {
+            check_alone(&store, agreed, self.started_ms)?;
+            commit(&store, checkpoint)
+        });
         let result = result.map_err(|error| {
             let mut text = format!("the checkpoint cannot be committed: {error}");
             if let Some(StoreError::Part {
@@ -132,6 +137,42 @@ impl Place {
             result,
         }
     }
+}
+
+/// An application has its checkpoints from one machine at a time. Two may share a store, and one bring back
+/// what the other still runs, if it was taken for lost: then the former saves nothing there any more, and
+/// removes nothing.
+fn check_alone(store: &Store, agreed: &AgreedPart, started_ms: u64) -> anyhow::Result<()> {
+    let mut found = Vec::new();
+    for id in store.ids(agreed.app)? {
+        // Damaged ones say nothing.
+        if let Ok(manifest) = store.read(agreed.app, id) {
+            found.push((manifest.machine, manifest.generation, manifest.taken_ms));
+        }
+    }
+    let own = (agreed.machine, agreed.generation);
+    if let Some(machine) = taken_over(own, started_ms, &found) {
+        bail!(
+            "the application was brought back in machine {machine} meanwhile, and is saved there: end \
+             it in one of the two (vm kill)"
+        );
+    }
+    Ok(())
+}
+
+/// The machine that has brought an application back since this one last saved it, of what the store has:
+/// machine, generation, and when it was taken. Whoever brings one back gives it a higher generation than
+/// that from which it goes on.
+fn taken_over(
+    (machine, generation): (MachineId, u32),
+    started_ms: u64,
+    found: &[(MachineId, u32, u64)],
+) -> Option<MachineId> {
+    let own = found.iter().filter(|(of, ..)| *of == machine);
+    let since = own.map(|(.., taken)| *taken).fold(started_ms, u64::max);
+    let mut others = found.iter().filter(|(of, ..)| *of != machine);
+    let other = others.find(|(_, of, taken)| *of >= generation && *taken > since);
+    other.map(|(of, ..)| *of)
 }
 
 fn commit(store: &Store, checkpoint: &Checkpoint) -> anyhow::Result<()> {
@@ -272,7 +313,7 @@ fn load(root: &Path, Look { app, from, depth }: Look) -> anyhow::Result<Loaded> 
 }
 
 /// Milliseconds since 1970.
-fn now_ms() -> u64 {
+pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as u64)
 }
@@ -297,5 +338,27 @@ fn none_good(store: &Store, app: Tid, damaged: &[String]) -> String {
             "there is none of {name} in {root}, but of {}",
             names.join(", ")
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_brought_an_application_back_last_saves_it() {
+        let [former, later] = [1, 2].map(MachineId::from_bits);
+        let began = 100;
+        // From its own last one, another machine went on.
+        let found = [(former, 7, 200), (later, 8, 300)];
+        assert_eq!(taken_over((former, 7), began, &found), Some(later));
+        assert_eq!(taken_over((later, 8), began, &found), None);
+        // Also once that has removed what was the former's.
+        assert_eq!(taken_over((former, 7), began, &found[1..]), Some(later));
+        // It came back: its generation is the next.
+        assert_eq!(taken_over((former, 9), began, &found), None);
+        // From an older one of a machine that is no more, in one that began after it.
+        assert_eq!(taken_over((later, 3), 250, &[(former, 7, 200)]), None);
+        assert_eq!(taken_over((former, 1), began, &[]), None);
     }
 }
