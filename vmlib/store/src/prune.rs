@@ -211,15 +211,23 @@ pub(crate) fn remove<D: Disk>(
 fn clear<D: Disk>(store: &Store<D>, app: Tid, id: CheckpointId) -> Result<(), StoreError> {
     let disk = store.disk();
     let folder = store.folder(app, id);
-    for file in disk.list(&folder).step("list", &folder)? {
+    for file in gone(disk.list(&folder)).step("list", &folder)? {
         if name::is_ours(&file) {
             let file = folder.join(file);
-            disk.remove(&file).step("remove", &file)?;
+            gone(disk.remove(&file)).step("remove", &file)?;
         }
     }
-    disk.remove_dir(&folder).step("remove", &folder)?;
+    gone(disk.remove_dir(&folder)).step("remove", &folder)?;
     let above = store.app_folder(app);
     disk.sync_dir(&above).step("sync", &above)
+}
+
+/// Hosts that share a store may clear up the same at one time.
+fn gone<T: Default>(removed: io::Result<T>) -> io::Result<T> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
+        removed => removed,
+    }
 }
 
 /// Removes what makes it a checkpoint. It is gone for good when this returns.
@@ -235,6 +243,6 @@ pub(crate) fn unmake<D: Disk>(
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
             Err(cause).step("remove", &manifest)
         }
-        _ => disk.sync_dir(&folder).step("sync", &folder),
+        _ => gone(disk.sync_dir(&folder)).step("sync", &folder),
     }
 }

@@ -477,6 +477,8 @@ impl Daemon {
             for (asker, end) in cut.ends.into_iter().filter(|_| saved) {
                 self.send_checkpoint_end(asker, end, out);
             }
+            // Where the stores of hosts prove not to be one after all, each clears up what it wrote.
+            clears |= !cut.parts.is_empty();
             for tid in cut.parts.into_keys() {
                 // Also of one that has ended there may be a way into the store.
                 if !saved && !self.leaving.contains_key(&tid) {
@@ -498,7 +500,7 @@ impl Daemon {
                 // The application has ended: one of its hosts clears up.
                 let state = self.agreement.state();
                 let hosts = agreed.tasks.iter().map(|task| task.host);
-                clears = hosts.filter(|host| state.is_present(*host)).min() == Some(self.me);
+                clears |= hosts.filter(|host| state.is_present(*host)).min() == Some(self.me);
             }
         }
         if !saved {
