@@ -4,7 +4,7 @@
 //! missing) or "exec format error". For the latter the C library would hand the file to the shell, which
 //! takes a program of another architecture for a script: here only a text goes there. Files are not judged
 //! before the kernel was asked: which further formats it executes (`binfmt_misc`) cannot be seen in a
-//! container.
+//! container. Only what the kernel itself would look for in vain is found before ([`lacks`]).
 
 use rustix::fs::OFlags;
 use std::{
@@ -80,6 +80,18 @@ impl fmt::Display for Misfit {
             Misfit::NoProgram => write!(f, "it is an ELF file, but no program"),
             Misfit::Binary => write!(f, "it is neither a program of this system nor a script"),
         }
+    }
+}
+
+/// What a script, or a program for this processor, names that is not here: nothing executes it.
+pub fn lacks(path: &Path) -> Option<Misfit> {
+    let (file, head) = open(path).ok()?;
+    match head.as_slice() {
+        [0x7f, b'E', b'L', b'F', ..] => {
+            elf(&head, &file).filter(|misfit| matches!(misfit, Misfit::NoLoader(_)))
+        }
+        [b'#', b'!', line @ ..] => script(line),
+        _ => None,
     }
 }
 

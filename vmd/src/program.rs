@@ -1,5 +1,6 @@
 //! Finding a program for a task: a path as it is, a name in the program path.
 
+use crate::format::{self, Misfit};
 use std::{
     env,
     ffi::OsString,
@@ -93,6 +94,8 @@ enum Unfit {
     Right,
     /// Its path is no UTF-8.
     Name,
+    /// What it needs is not there.
+    Lacks(Misfit),
 }
 
 impl Unfit {
@@ -115,6 +118,7 @@ impl Unfit {
                     .to_owned(),
             ),
             Unfit::Name => (FailKind::NotExecutable, "its path is no UTF-8".to_owned()),
+            Unfit::Lacks(misfit) => (FailKind::NotExecutable, misfit.to_string()),
         };
         Failed::new(kind, format!("{}: {why}", path.display()))
     }
@@ -137,7 +141,10 @@ fn check(path: &Path) -> Result<String, Unfit> {
         return Err(Unfit::Right);
     }
     let text = path.to_str().ok_or(Unfit::Name)?;
-    Ok(text.to_owned())
+    match format::lacks(path) {
+        Some(misfit) => Err(Unfit::Lacks(misfit)),
+        None => Ok(text.to_owned()),
+    }
 }
 
 #[cfg(test)]

@@ -395,10 +395,23 @@ fn a_text_without_an_interpreter_is_the_shells_and_what_nothing_executes_is_name
     };
     let mut foreign = fs::read(env!("CARGO_BIN_EXE_vmd")).expect("a program");
     foreign[18..20].copy_from_slice(&other.to_le_bytes());
+    // What would be looked for in vain is found before anything is started.
     for (name, content, says) in [
         ("gone", &b"#!/no/such/python\n"[..], "\"/no/such/python\""),
         ("lines", b"#!/bin/sh\r\n", "dos2unix"),
-        ("binary", b"MZ\0\0", "neither a program"),
+    ] {
+        let program = executable(folder, name, content);
+        let mut console = Console::connect(&daemon);
+        match console.ask(&Request::Spawn(spawn(&program, &[]))) {
+            Answer::Failed(failed) => {
+                assert_eq!(failed.kind, FailKind::NotExecutable, "{failed}");
+                assert!(failed.text.contains(says), "{failed}");
+            }
+            answer => panic!("{name}: {answer:?}"),
+        }
+    }
+    for (name, content, says) in [
+        ("binary", &b"MZ\0\0"[..], "neither a program"),
         ("foreign", &foreign, "it is a program for"),
     ] {
         let program = executable(folder, name, content);
