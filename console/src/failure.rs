@@ -44,7 +44,7 @@ pub enum RunFailure {
     ReaderGone,
 }
 
-/// What a `run` that failed after its program was started says before its cause.
+/// The words before the cause where a `run` failed after its program had started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Begun;
 

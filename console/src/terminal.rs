@@ -39,7 +39,7 @@ pub fn is_orphaned() -> bool {
         })
 }
 
-/// What the kernel says of a process and job control.
+/// The parent, process group and session of a process, as `/proc` has them.
 struct Stat {
     parent: i32,
     group: i32,

@@ -56,7 +56,7 @@ impl Listener {
         self.port = port.parse().expect("a number");
     }
 
-    /// What it answers on its port.
+    /// The listener's answer on its own port.
     fn ask(&self, question: &str) -> String {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");

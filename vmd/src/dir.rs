@@ -51,7 +51,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Longest path of a UNIX socket: `sun_path` without its final zero. Bytes.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// What makes a file the same one, whatever its name: device and inode.
+/// The identity of a file, whatever its name: device and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity(u64, u64);
 
@@ -78,8 +78,8 @@ pub struct Dir {
     held: Arc<Mutex<Held>>,
 }
 
-/// What a running daemon changes in its folder, from whatever thread: nothing in a folder that is
-/// another one's by now, and nothing once it ends.
+/// By this a running daemon changes its folder, from any thread. A folder that is another daemon's by
+/// now is left alone, and so is its own once the daemon ends.
 #[derive(Debug, Clone)]
 pub struct Handle(Arc<Mutex<Held>>);
 

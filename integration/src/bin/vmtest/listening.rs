@@ -27,11 +27,11 @@ pub fn listening(vm: &Task, how: &str, host: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the callbacks and the thread that serves share.
+/// State that the callbacks and the thread that serves share.
 #[derive(Default)]
 struct Place {
     socket: Option<TcpListener>,
-    /// What the callbacks were told.
+    /// The calls that the callbacks had, in order.
     told: Vec<String>,
     refuses: bool,
     panics: bool,

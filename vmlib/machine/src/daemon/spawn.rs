@@ -104,7 +104,7 @@ impl Daemon {
             .collect();
         let mut taken = self.underway();
         if spawn.place == Place::Any {
-            // No order would reach these.
+            // Hosts without a link to this one: no order would reach them.
             let cut_off = self.unreachable.from(self.me).iter();
             taken.extend(cut_off.map(|host| (*host, u64::from(u32::MAX))));
         }

@@ -30,7 +30,7 @@ fn pair(a: HostId, b: HostId) -> (HostId, HostId) {
 }
 
 impl Unreachable {
-    /// The hosts that one of them says it cannot link to.
+    /// The hosts to which `host` has no link, as it says itself.
     pub fn from(&self, host: HostId) -> &BTreeSet<HostId> {
         const NONE: &BTreeSet<HostId> = &BTreeSet::new();
         self.by.get(&host).unwrap_or(NONE)
