@@ -256,11 +256,8 @@ impl<D: Disk> IncrementReader<D> {
                 false => Err(self.flaw("its hash differs, or its length")),
             };
         }
-        self.left = self
-            .left
-            .checked_sub(len)
-            .filter(|_| len > 0)
-            .ok_or_else(|| self.flaw("its steps do not make the image's length"))?;
+        let left = self.left.checked_sub(len).filter(|_| len > 0);
+        self.left = left.ok_or_else(|| self.flaw("its steps do not make the image's length"))?;
         if at == HERE {
             return Ok(Doing::Bytes(len));
         }
@@ -281,10 +278,18 @@ impl<D: Disk> IncrementReader<D> {
         }
     }
 
-    fn flaw(&self, what: &'static str) -> StoreError {
-        StoreError::Part {
-            path: self.path.clone(),
-            flaw: Flaw::Increment { what },
+    /// The error of an increment whose steps make no sense. The rest of the file is read first: a
+    /// frame of a compressed file is used before the hash of the whole file is checked, and damage of
+    /// the compressed file must be reported as such.
+    fn flaw(&mut self, what: &'static str) -> StoreError {
+        let rest = io::copy(&mut self.file, &mut io::sink());
+        let seal = rest.and_then(|_| retry(|| self.file.holds()));
+        match seal.step("read", &self.path) {
+            Err(damaged @ StoreError::Part { .. }) => damaged,
+            _ => StoreError::Part {
+                path: self.path.clone(),
+                flaw: Flaw::Increment { what },
+            },
         }
     }
 

@@ -297,6 +297,33 @@ fn damage_of_a_compressed_file_is_named_and_the_checkpoint_before_is_offered() {
 }
 
 #[test]
+fn a_damaged_step_of_a_compressed_increment_is_reported_as_damage_of_the_compressed_file() {
+    let (_folder, store) = store();
+    let store = store.compressed(true);
+    let mut memory = memory(12 * FRAME / BLOCK, 1);
+    save(&store, 1, &image(&memory));
+    for at in (0..memory.len()).step_by(3 * BLOCK) {
+        memory[at..at + BLOCK / 2].copy_from_slice(&bytes_of(BLOCK / 2, at as u64 + 2));
+    }
+    let part = save(&store, 2, &image(&memory));
+    // Several frames: the first ones are used before the hash of the file is known to hold.
+    assert!(part.base.is_some() && part.stored > 3 * FRAME as u64);
+    let path = path(&store, 2);
+    let whole = fs::read(&path).expect("a file");
+    for at in (0..whole.len()).step_by(61) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1 << (at % 8);
+        fs::write(&path, &damaged).expect("a file");
+        let why = store.verify(APP, id(2)).expect_err("a bit differs");
+        let flaw = match &why {
+            StoreError::Part { flaw, .. } => flaw,
+            other => panic!("byte {at}: {other}"),
+        };
+        assert!(matches!(flaw, Flaw::Compressed { .. }), "byte {at}: {why}");
+    }
+}
+
+#[test]
 fn damage_of_a_compressed_base_is_named_as_that_of_the_base() {
     let (_folder, store, saved) = four([true; 4]);
     let base = path(&store, 1);
