@@ -23,7 +23,7 @@ use std::{
     rc::Rc,
     time::Duration,
 };
-use vm_checkpoint::Modes;
+use vm_image::Modes;
 use vm_wire::{
     HostId, MachineId, Tid,
     checkpoint::Policy,

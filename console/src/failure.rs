@@ -12,7 +12,7 @@ pub const USAGE: u8 = 2;
 /// No daemon could be reached, or the connection to it was lost.
 pub const UNREACHABLE: u8 = 3;
 /// `image run`: the process cannot be brought back here, and nothing was started.
-pub const NOT_RESTORED: u8 = vm_checkpoint::CANNOT_RESTORE as u8;
+pub const NOT_RESTORED: u8 = vm_image::CANNOT_RESTORE as u8;
 /// A program that signal N ended: this plus N, as shells have it.
 pub const SIGNALLED: u8 = 128;
 /// Interrupted by the user.

@@ -32,7 +32,7 @@ use std::{
     time::Duration,
 };
 use tempfile::Builder;
-use vm_checkpoint::{
+use vm_image::{
     AskError, Folders, Modes, Request, Way,
     image::{Heads, Host, ImageError, ImageReader, Needs, Summary, check_files, compare},
     raw::format::Prefix,
@@ -278,7 +278,7 @@ pub fn run(file: &Path, how: &How, interrupt: &Interrupt) -> anyhow::Result<Vec<
         folders: &folders,
         ..Way::default()
     };
-    match vm_checkpoint::restore(opened.as_fd(), way) {
+    match vm_image::restore(opened.as_fd(), way) {
         Ok(never) => match never {},
         Err(error) => Err(error).context("cannot start the restorer"),
     }

@@ -19,7 +19,7 @@ use std::{
     path::Path,
 };
 use vm_bucket::{Address, Fetched, Pushed};
-use vm_checkpoint::image::ImageError;
+use vm_image::image::ImageError;
 use vm_wire::{
     HostId, MachineId, Tid,
     agreed::ExitStatus,

@@ -17,7 +17,7 @@ use std::{
     thread::JoinHandle,
 };
 use tempfile::TempDir;
-use vm_checkpoint::{
+use vm_image::{
     format::{FACTS, Facts, PAGES, Plain as _, Prefix, Section},
     image::{Codec, ImageReader, ImageWriter},
 };
@@ -32,7 +32,7 @@ fn built() -> &'static [PathBuf; 2] {
             .args([
                 "build",
                 "--package",
-                "vm-checkpoint",
+                "vm-image",
                 "--lib",
                 "--example",
                 "guest",
@@ -54,7 +54,7 @@ fn built() -> &'static [PathBuf; 2] {
         let files: Vec<String> = files
             .filter_map(|name| Some(name.as_str()?.to_owned()))
             .collect();
-        ["/guest", "/libvm_checkpoint.so"].map(|end| {
+        ["/guest", "/libvm_image.so"].map(|end| {
             let found = files.iter().find(|name| name.ends_with(end));
             PathBuf::from(found.expect("cargo says where it is"))
         })

@@ -116,7 +116,7 @@ fn no_state_machine_has_tables_of_random_order() {
 fn arrows_between_crates_point_down_only() {
     let allowed: [(&str, &[&str]); 10] = [
         ("vmlib/wire", &[]),
-        ("vmlib/checkpoint", &[]),
+        ("vmlib/image", &[]),
         ("vmlib/local", &[]),
         ("vmlib/store", &["vm-wire"]),
         ("vmlib/bucket", &["vm-wire", "vm-store"]),
@@ -128,7 +128,7 @@ fn arrows_between_crates_point_down_only() {
                 "vm-wire",
                 "vm-local",
                 "vm-machine",
-                "vm-checkpoint",
+                "vm-image",
                 "vm-coordinator",
             ],
         ),
@@ -138,7 +138,7 @@ fn arrows_between_crates_point_down_only() {
                 "vm-wire",
                 "vm-local",
                 "vm-machine",
-                "vm-checkpoint",
+                "vm-image",
                 "vm-coordinator",
                 "vm-store",
                 "vm-bucket",
@@ -150,7 +150,7 @@ fn arrows_between_crates_point_down_only() {
                 "vm-wire",
                 "vm-local",
                 "vm-machine",
-                "vm-checkpoint",
+                "vm-image",
                 "vm-store",
                 "vm-bucket",
             ],
@@ -168,7 +168,7 @@ fn arrows_between_crates_point_down_only() {
             "vm-wire",
             "vm-local",
             "vm-machine",
-            "vm-checkpoint",
+            "vm-image",
             "vm-coordinator",
             "vm-store",
             "vm-bucket",
@@ -191,7 +191,7 @@ fn arrows_between_crates_point_down_only() {
 #[test]
 fn unsafe_stays_where_it_is_reviewed() {
     let homes = [
-        "vmlib/checkpoint/",
+        "vmlib/image/",
         "vmlib/src/coordinator.rs",
         "vmlib/src/interrupt.rs",
         "vmlib/src/link.rs",

@@ -42,7 +42,7 @@ use std::{
     process::{Command, Stdio},
 };
 #[cfg(target_arch = "x86_64")]
-use vm_checkpoint::image::room;
+use vm_image::image::room;
 use vm_store::{Base, CheckpointId, ImageWriter, PartReader, Store, StoreError, limits::BUFFER};
 use vm_wire::{Tid, checkpoint::Part, portable::EndSeen};
 
@@ -323,7 +323,7 @@ impl<R: Read> Read for Passed<R> {
 #[derive(Default)]
 struct Seen {
     #[cfg(target_arch = "x86_64")]
-    image: vm_checkpoint::image::EndSeen,
+    image: vm_image::image::EndSeen,
     state: EndSeen,
 }
 

@@ -28,7 +28,7 @@ use std::{
     thread,
 };
 #[cfg(target_arch = "x86_64")]
-use vm_checkpoint::image::room;
+use vm_image::image::room;
 use vm_machine::Time;
 use vm_wire::{Tid, limits};
 

@@ -470,12 +470,12 @@ fn restore_image(
     roll_back: bool,
     folders: Option<Renamed<'_>>,
 ) -> anyhow::Result<Infallible> {
-    let way = vm_checkpoint::Way {
+    let way = vm_image::Way {
         roll_back,
         folders: folders.as_slice(),
-        ..vm_checkpoint::Way::default()
+        ..vm_image::Way::default()
     };
-    Ok(vm_checkpoint::restore(image.as_fd(), way)?)
+    Ok(vm_image::restore(image.as_fd(), way)?)
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -1,5 +1,5 @@
 //! The checkpointer of images: all of the process, as it is, its program unchanged
-//! ([`vm_checkpoint`]).
+//! ([`vm_image`]).
 //!
 //! For a move, most of the image is written while the task runs, by a thread of the checkpointer's own;
 //! when little is left, or it does not get less, the daemon hears of it, and orders the stop. For a
@@ -19,13 +19,13 @@ use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicI64,
     Ordering::{Relaxed, SeqCst},
 };
-use vm_checkpoint::{Carry, Folders, Moment, Options, raw::sys};
+use vm_image::{Carry, Folders, Moment, Options, raw::sys};
 use vm_wire::{
     interrupt::{Freeze, Report},
     limits,
 };
 
-pub(crate) use vm_checkpoint::{Section, in_section, prepare};
+pub(crate) use vm_image::{Section, in_section, prepare};
 
 /// Where the image goes, and whether that was closed after the image was whole.
 static IMAGE: AtomicI32 = AtomicI32::new(-1);
@@ -55,7 +55,7 @@ pub(crate) fn clock_offset() -> i64 {
 pub(crate) fn give_up_begun() -> bool {
     let begun = COPIES.swap(false, SeqCst);
     if begun {
-        vm_checkpoint::give_up_in_handler();
+        vm_image::give_up_in_handler();
     }
     begun
 }
@@ -74,7 +74,7 @@ impl Checkpointer for Image {
         // What callbacks will have let go of by then is no reason to refuse it now.
         let checked = !callbacks::stop_in_calls();
         let image_fd = image.as_raw_fd();
-        let begun = vm_checkpoint::begin_in_handler(image_fd, options, checked, told, copied);
+        let begun = vm_image::begin_in_handler(image_fd, options, checked, told, copied);
         sys::close(image.into_raw_fd());
         match begun {
             Ok(()) => COPIES.store(true, SeqCst),
@@ -107,7 +107,7 @@ impl Checkpointer for Image {
             forked: way == Freeze::Copied,
             ..options(&own, folders(&mut room), compress, carry)
         };
-        let saved = vm_checkpoint::save_in_handler(image, options, begun);
+        let saved = vm_image::save_in_handler(image, options, begun);
         if !CLOSED.load(SeqCst) {
             sys::close(image);
         }
@@ -129,12 +129,12 @@ impl Checkpointer for Image {
     fn resume(&self) {}
 
     fn is_elsewhere(&self) -> bool {
-        vm_checkpoint::is_elsewhere()
+        vm_image::is_elsewhere()
     }
 }
 
 /// Why there is no image, as the daemon is told.
-fn refusal(text: &vm_checkpoint::Text) -> Report<&str> {
+fn refusal(text: &vm_image::Text) -> Report<&str> {
     match text.passes() {
         true => Report::Busy(text.as_str()),
         false => Report::Refused(text.as_str()),
@@ -175,7 +175,7 @@ fn copied(socket: RawFd, order: u64, bytes: u64, rounds: u32) {
 fn reap() {
     match WRITER.swap(0, SeqCst) {
         0 => {}
-        writer => vm_checkpoint::reap(writer),
+        writer => vm_image::reap(writer),
     }
 }
 

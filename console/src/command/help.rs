@@ -301,7 +301,7 @@ Example:
 pub(super) const IMAGE_HELP: &str = "\
 An image is a file that a process saved itself to, see docs/checkpoint.md.
 
-`save` asks a process that runs with LD_PRELOAD=PATH/libvm_checkpoint.so, waits
+`save` asks a process that runs with LD_PRELOAD=PATH/libvm_image.so, waits
 for its image, and gives it the name FILE. It first looks whether the process
 would answer: one that the signal would end is not sent it. Until the image is
 whole it is in a new file beside FILE, which is removed if there is none.
@@ -325,7 +325,7 @@ process's own, as if it were local, or 124 if it cannot be brought back here,
 125 if it could not go on.
 
 Example:
-  LD_PRELOAD=libvm_checkpoint.so ./program & vm image save $! saved.img
+  LD_PRELOAD=libvm_image.so ./program & vm image save $! saved.img
   vm image save --exit --carry 4711 saved.img
   vm image info saved.img
   vm image verify saved.img && vm image run saved.img

@@ -1,0 +1,89 @@
+//! The zoo: each program sets up one kind of process state, is saved and brought back, and looks
+//! whether it is as it was.
+//!
+//! `zoo NAME` runs a program, `zoo restore FILE [foreign]` brings one back, `zoo list` names all. A
+//! program that finds its state as it should be prints `ok NAME` and ends with 0. That is asked of
+//! the process that was saved and goes on, and of each that was brought back. `tests/zoo` does the
+//! asking; [`point`] says what the environment has to do with it.
+
+mod blocked;
+mod carried;
+mod descriptors;
+mod files;
+mod locks;
+mod memory;
+mod pending;
+mod point;
+mod process;
+mod refused_descriptors;
+mod refused_process;
+mod registers;
+mod shared;
+mod signals;
+mod stacks;
+mod stress;
+mod threads;
+mod timers;
+mod waits;
+
+use std::{env, fs::File, os::fd::AsFd as _, process::ExitCode};
+use vm_image::{Way, restore};
+
+type Program = (&'static str, fn());
+
+/// All of them.
+const PROGRAMS: &[&[Program]] = &[
+    memory::PROGRAMS,
+    shared::PROGRAMS,
+    stacks::PROGRAMS,
+    threads::PROGRAMS,
+    blocked::PROGRAMS,
+    waits::PROGRAMS,
+    registers::PROGRAMS,
+    signals::PROGRAMS,
+    pending::PROGRAMS,
+    timers::PROGRAMS,
+    process::PROGRAMS,
+    files::PROGRAMS,
+    carried::PROGRAMS,
+    locks::PROGRAMS,
+    descriptors::PROGRAMS,
+    refused_descriptors::PROGRAMS,
+    refused_process::PROGRAMS,
+    stress::PROGRAMS,
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().collect();
+    point::refuse_calls();
+    let all = || PROGRAMS.iter().flat_map(|programs| programs.iter());
+    match arguments.get(1).map(String::as_str) {
+        Some("restore") => {
+            let file = File::open(&arguments[2]).expect("the image can be opened");
+            let way = Way {
+                foreign_vdso: arguments.len() > 3,
+                ..Way::default()
+            };
+            let error = restore(file.as_fd(), way).expect_err("it does not return");
+            eprintln!("the restorer does not start: {error}");
+            ExitCode::FAILURE
+        }
+        Some("list") => {
+            all().for_each(|(name, _)| println!("{name}"));
+            ExitCode::SUCCESS
+        }
+        Some(wanted) => {
+            let (name, program) = all()
+                .find(|(name, _)| *name == wanted)
+                .expect("a program of the list");
+            point::begin_busy_threads();
+            program();
+            println!("ok {name}");
+            ExitCode::SUCCESS
+        }
+        None => {
+            eprintln!("zoo NAME | zoo restore FILE [foreign] | zoo list");
+            ExitCode::FAILURE
+        }
+    }
+}

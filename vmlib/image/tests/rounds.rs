@@ -1,0 +1,260 @@
+//! A program that maps, unmaps, writes, moves, protects and gives back memory at random while it is
+//! saved in rounds, compared page by page where it is brought back.
+
+#[path = "zoo/run.rs"]
+#[allow(dead_code, reason = "each test uses its part")]
+mod run;
+
+use run::{User, built, start};
+use std::{
+    fs,
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Once,
+};
+use vm_image::{
+    format::{CPU, Cpu, Plain as _, Prefix, Section},
+    image::Summary,
+};
+
+/// Builds the program once; where it is.
+fn program() -> PathBuf {
+    static BUILD: Once = Once::new();
+    BUILD.call_once(|| {
+        let cargo = std::env::var("CARGO").expect("cargo runs the tests");
+        let status = Command::new(cargo)
+            .args(["build", "--quiet", "--package", "vm-image"])
+            .args(["--example", "rounds"])
+            .status()
+            .expect("cargo can be started");
+        assert!(status.success(), "the program is built");
+    });
+    built().join("../examples/rounds")
+}
+
+fn command(arguments: &[&str], image: &Path) -> Command {
+    let mut command = Command::new(program());
+    command.arg(arguments[0]).arg(image).args(&arguments[1..]);
+    command
+}
+
+/// What it prints, and how it ends, if not well.
+fn output(mut command: Command, user: User) -> String {
+    let ended = start(&mut command, user).end();
+    let status = match ended.status.success() {
+        true => String::new(),
+        false => format!("{}\n", ended.status),
+    };
+    ended.output + &ended.errors + &status
+}
+
+/// Whether there are two users to try.
+fn users() -> &'static [User] {
+    // SAFETY: it only asks.
+    match unsafe { libc::geteuid() } {
+        0 if run::is_reachable(&program()) => &[User::Same, User::Ordinary],
+        _ => &[User::Same],
+    }
+}
+
+/// Saves it and brings it back, a few times, in turn as each user.
+fn check(seeds: u32, words: &str, rounds: &str) {
+    for (seed, &user) in (0..seeds).zip(users().iter().cycle()) {
+        let folder = run::open_folder();
+        let image = folder.path().join("image");
+        let seed = seed.to_string();
+        let mut save = vec!["save", &seed];
+        save.extend(words.split_whitespace());
+        let what = format!("{words}, seed {seed}, {user:?}");
+        let here = format!("here: 0 differences, {rounds} rounds\n");
+        assert_eq!(output(command(&save, &image), user), here, "{what}");
+        let file = fs::File::open(&image).expect("an image");
+        Summary::read(file).unwrap_or_else(|error| panic!("{what}: {error}"));
+        if !words.contains("chain") {
+            let back = format!("back: 0 differences, {rounds} rounds\n");
+            assert_eq!(output(command(&["restore"], &image), user), back, "{what}");
+            continue;
+        }
+        let second = image.with_extension("2");
+        let third = image.with_extension("3");
+        let back = format!("back: 0 differences, {rounds} rounds\n");
+        for (image, wanted) in [(image, &here), (second, &here), (third, &back)] {
+            let found = output(command(&["restore"], &image), user);
+            assert_eq!(&found, wanted, "{what}, {}", image.display());
+        }
+    }
+}
+
+#[test]
+fn every_page_is_what_it_was_when_the_process_stood_still() {
+    check(4, "", "5");
+}
+
+#[test]
+fn a_copy_can_write_the_last_round() {
+    check(4, "forked", "5");
+}
+
+#[test]
+fn no_thread_of_the_program_has_to_wait_for_the_rounds() {
+    check(6, "background", "5");
+}
+
+#[test]
+fn a_save_that_is_finished_late_has_another_round() {
+    check(2, "background late", "6");
+}
+
+#[test]
+fn children_have_no_part_in_it() {
+    check(4, "background children", "5");
+}
+
+#[test]
+fn a_save_that_is_given_up_is_in_nobodys_way() {
+    check(2, "background dropped", "5");
+}
+
+#[test]
+fn a_process_that_was_brought_back_is_saved_in_rounds_again() {
+    check(2, "background chain children forked", "5");
+}
+
+#[test]
+fn without_rounds_every_page_is_saved_too() {
+    check(4, "plain", "0");
+}
+
+#[test]
+fn another_program_in_its_place_finds_nothing_of_it() {
+    let folder = run::open_folder();
+    let found = output(command(&["exec"], &folder.path().join("image")), User::Same);
+    assert_eq!(found, "itself 0 1 2\n");
+}
+
+#[test]
+fn a_program_that_ends_meanwhile_ends() {
+    let folder = run::open_folder();
+    let found = output(command(&["end"], &folder.path().join("image")), User::Same);
+    assert_eq!(found, "ended\n");
+}
+
+#[test]
+fn a_child_of_a_process_that_is_being_saved_can_be_saved() {
+    let folder = run::open_folder();
+    let image = folder.path().join("image");
+    let found = output(command(&["child"], &image), User::Same);
+    let refused = "the save was begun by the process that this one is a child of";
+    let wanted = format!(
+        "child: this process cannot be saved: {refused}\nchild: saved\nsaved in 2 rounds\n"
+    );
+    assert_eq!(found, wanted);
+    let found = output(
+        command(&["restore"], &image.with_extension("child")),
+        User::Same,
+    );
+    assert_eq!(found, "child: back\n");
+    let found = output(command(&["restore"], &image), User::Same);
+    assert_eq!(found, "back\n");
+}
+
+#[test]
+fn with_files_whose_reads_leave_no_trace_all_memory_is_in_the_last_round() {
+    check(2, "direct", "5");
+}
+
+#[test]
+fn a_host_without_the_processors_features_says_so_before_memory_comes() {
+    let folder = run::open_folder();
+    let image = folder.path().join("image");
+    assert!(output(command(&["save", "1"], &image), User::Same).starts_with("here: 0"));
+    let mut bytes = fs::read(&image).expect("the image");
+    let start = Prefix::LEN + Section::LEN;
+    bytes.truncate(start + Cpu::LEN);
+    let mut cpu = Cpu::from_prefix(&bytes[start..]).expect("the processor");
+    cpu.leaf_7_ebx = !0;
+    cpu.leaf_7_ecx = !0;
+    let head = Section::new(CPU, 0, 0, cpu.bytes());
+    bytes[Prefix::LEN..start].copy_from_slice(head.bytes());
+    bytes[start..].copy_from_slice(cpu.bytes());
+    fs::write(&image, bytes).expect("it can be changed");
+    let found = output(command(&["restore"], &image), User::Same);
+    assert!(found.contains("this host's processor lacks"), "{found}");
+}
+
+const PROCESS_VM_READV: u32 = 310;
+const USERFAULTFD: u32 = 323;
+const IOCTL: u32 = 16;
+const PAGEMAP_SCAN: u32 = 0xc060_6610;
+
+/// Has the kernel refuse a call, if its second argument is this one.
+fn refuse(command: &mut Command, call: u32, argument: Option<u32>, error: i32) {
+    // Words of a program for the kernel: load, compare and skip, return.
+    let load = |at| libc::sock_filter {
+        code: 0x20,
+        jt: 0,
+        jf: 0,
+        k: at,
+    };
+    let compare = |jf, k| libc::sock_filter {
+        code: 0x15,
+        jt: 0,
+        jf,
+        k,
+    };
+    let end = |k| libc::sock_filter {
+        code: 0x06,
+        jt: 0,
+        jf: 0,
+        k,
+    };
+    let (compares_argument, value) = match argument {
+        Some(value) => (2, value),
+        None => (0, 0),
+    };
+    let mut filter = vec![load(0), compare(compares_argument + 1, call)];
+    if argument.is_some() {
+        filter.extend([load(24), compare(1, value)]);
+    }
+    filter.extend([end(0x0005_0000 | error as u32), end(0x7fff_0000)]);
+    // SAFETY: bare system calls between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            let program = libc::sock_fprog {
+                len: filter.len() as u16,
+                filter: filter.as_ptr().cast_mut(),
+            };
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            match libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const program) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        });
+    }
+}
+
+#[test]
+fn where_the_kernel_cannot_watch_memory_it_is_saved_without_rounds() {
+    for (call, argument, error) in [
+        (USERFAULTFD, None, libc::ENOSYS),
+        (USERFAULTFD, None, libc::EPERM),
+        (IOCTL, Some(PAGEMAP_SCAN), libc::ENOTTY),
+        (IOCTL, Some(PAGEMAP_SCAN), libc::EPERM),
+        (PROCESS_VM_READV, None, libc::EPERM),
+    ] {
+        for words in ["", "background", "background forked"] {
+            let folder = run::open_folder();
+            let image = folder.path().join("image");
+            let mut save = vec!["save", "1"];
+            save.extend(words.split_whitespace());
+            let mut save = command(&save, &image);
+            refuse(&mut save, call, argument, error);
+            let what = format!("{words}, call {call}, error {error}");
+            let here = "here: 0 differences, 0 rounds\n";
+            assert_eq!(output(save, User::Same), here, "{what}");
+            let back = output(command(&["restore"], &image), User::Same);
+            assert_eq!(back, "back: 0 differences, 0 rounds\n", "{what}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Saves that fail halfway: the process hears why, runs on, and can be saved again; what was written
+//! is not taken for an image.
+
+use crate::{Saver, make_pipe, verify};
+use std::{
+    ffi::CString,
+    fs::{self, File},
+    io::{Read, Write as _},
+    os::unix::{ffi::OsStrExt as _, net::UnixListener},
+    path::{Path, PathBuf},
+    thread::{self, JoinHandle},
+};
+use vm_image::{
+    CANNOT_RESTORE,
+    format::PAGES,
+    image::{ImageError, ImageReader, Summary},
+};
+
+/// Ways to save.
+const WAYS: [&str; 3] = ["", "forked", "rounds"];
+/// So much of an image is read before its reader goes: more than the heads, less than the memory.
+const READ: usize = 3 << 20;
+
+/// The process is as it was, and can be saved and brought back.
+fn assert_unharmed(saver: &mut Saver, folder: &Path) {
+    assert_eq!(saver.ask("look"), "well");
+    let image = folder.join("good");
+    assert_eq!(saver.save(&image, ""), "saved");
+    verify(&image).expect("it is whole");
+    let mut back = Saver::restore(&image);
+    assert_eq!(back.heard(), "back");
+    assert_eq!(back.ask("look"), "well");
+}
+
+/// Two write at once into a file, so that what lacks need not be its end.
+fn assert_no_image(image: &Path) {
+    match verify(image) {
+        Err(ImageError::Truncated { .. } | ImageError::Damaged { .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A file system of 8 MiB, which goes with this.
+pub struct Small(pub PathBuf);
+
+impl Small {
+    /// `None` where this user may make none.
+    pub fn mount(folder: &Path) -> Option<Self> {
+        let path = CString::new(folder.as_os_str().as_bytes()).expect("a path");
+        let kind = c"tmpfs".as_ptr();
+        let size = c"size=8m".as_ptr().cast();
+        // SAFETY: all texts are ended by NUL.
+        let made = unsafe { libc::mount(kind, path.as_ptr(), kind, 0, size) };
+        (made == 0).then(|| Small(folder.to_owned()))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let path = CString::new(self.0.as_os_str().as_bytes()).expect("a path");
+        // SAFETY: the path is ended by NUL.
+        unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+    }
+}
+
+#[test]
+fn a_disk_that_is_full() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let inside = folder.path().join("small");
+    fs::create_dir(&inside).expect("a folder");
+    let Some(small) = Small::mount(&inside) else {
+        return println!("note: this user cannot mount a file system");
+    };
+    let mut saver = Saver::start(None);
+    for way in WAYS {
+        let image = small.0.join("image");
+        let error = saver.save(&image, way);
+        assert!(error.contains("No space left on device"), "{way}: {error}");
+        assert_no_image(&image);
+        assert_unharmed(&mut saver, folder.path());
+    }
+    assert!(saver.end().status.success());
+}
+
+/// Nothing can be written at all.
+#[test]
+fn a_device_that_is_full() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut saver = Saver::start(None);
+    for way in WAYS {
+        let error = saver.save(Path::new("/dev/full"), way);
+        assert!(error.contains("No space left on device"), "{way}: {error}");
+    }
+    assert_unharmed(&mut saver, folder.path());
+}
+
+/// The system tells a program so by a signal that ends it; that is not for this one.
+#[test]
+fn files_that_may_grow_no_more() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut saver = Saver::start(None);
+    for way in WAYS {
+        let image = folder.path().join("image");
+        assert_eq!(saver.ask("limit 5000001"), "done");
+        let error = saver.save(&image, way);
+        assert!(error.contains("File too large"), "{way}: {error}");
+        assert_eq!(saver.ask(&format!("limit {}", libc::RLIM_INFINITY)), "done");
+        assert_no_image(&image);
+        assert_unharmed(&mut saver, folder.path());
+    }
+    assert!(saver.end().status.success());
+}
+
+/// As if the hardware had lost a page.
+#[test]
+fn memory_that_cannot_be_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    make_pipe(&pipe);
+    let mut saver = Saver::start(None);
+    for way in ["", "forked", "rounds", "compress", "rounds forked"] {
+        if saver.ask("poison") != "done" {
+            return println!("note: this kernel has no such memory");
+        }
+        let image = folder.path().join("image");
+        let error = saver.save(&image, way);
+        let is_told = error.contains("the memory at 0x") || error.contains("Bad address");
+        assert!(is_told, "{way}: {error}");
+        assert_no_image(&image);
+        let path = pipe.clone();
+        let reader = thread::spawn(move || fs::read(path).expect("a pipe"));
+        let error = saver.save(&pipe, &format!("lend {way}"));
+        assert!(error.contains("Bad address"), "lend {way}: {error}");
+        let read = reader.join().expect("it has read");
+        Summary::read(&read[..]).expect_err("it is not whole");
+        assert_eq!(saver.ask("cure"), "done");
+        assert_unharmed(&mut saver, folder.path());
+    }
+    assert!(saver.end().status.success());
+}
+
+/// Reads the beginning of an image, and goes away.
+fn leave<R: Read + Send + 'static>(
+    open: impl FnOnce() -> R + Send + 'static,
+) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = vec![0; READ];
+        open().read_exact(&mut bytes).expect("an image comes");
+        bytes
+    })
+}
+
+fn assert_truncated(reader: JoinHandle<Vec<u8>>) {
+    let bytes = reader.join().expect("it has read");
+    match Summary::read(&bytes[..]) {
+        Err(ImageError::Truncated { at, .. }) => assert_eq!(at, READ as u64),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_pipe_whose_reader_goes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    make_pipe(&pipe);
+    let mut saver = Saver::start(None);
+    for way in WAYS {
+        let path = pipe.clone();
+        let reader = leave(move || File::open(path).expect("a pipe"));
+        let error = saver.save(&pipe, way);
+        assert!(error.contains("Broken pipe"), "{way}: {error}");
+        assert_truncated(reader);
+        assert_unharmed(&mut saver, folder.path());
+    }
+    assert!(saver.end().status.success());
+}
+
+#[test]
+fn a_socket_whose_reader_goes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("socket");
+    let mut saver = Saver::start(None);
+    for way in WAYS {
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let reader = leave(move || listener.accept().expect("it connects").0);
+        let error = saver.save(&path, way);
+        let is_told = ["Broken pipe", "Connection reset"]
+            .iter()
+            .any(|text| error.contains(text));
+        assert!(is_told, "{way}: {error}");
+        assert_truncated(reader);
+        fs::remove_file(&path).expect("it is there");
+        assert_unharmed(&mut saver, folder.path());
+    }
+    assert!(saver.end().status.success());
+}
+
+/// An image that was cut off is refused by the restorer, too.
+#[test]
+fn what_was_written_of_an_image_brings_nothing_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let image = folder.path().join("image");
+    let mut saver = Saver::start(None);
+    assert_eq!(saver.save(&image, ""), "saved");
+    let bytes = fs::read(&image).expect("an image");
+    let mut file = File::create(&image).expect("it can be written");
+    file.write_all(&bytes[..bytes.len() - 100])
+        .expect("it can be written");
+    let ended = Saver::restore(&image).end();
+    assert_eq!(
+        ended.status.code(),
+        Some(vm_image::CANNOT_RESTORE),
+        "{ended:?}"
+    );
+    assert!(ended.errors.contains("it ends too early"), "{ended:?}");
+}
+
+/// Where heads of memory are in an image, each behind other memory.
+fn heads(image: &Path) -> Vec<u64> {
+    let mut reader = ImageReader::new(File::open(image).expect("an image")).expect("an image");
+    let (mut heads, mut behind_memory) = (Vec::new(), false);
+    loop {
+        let at = reader.position();
+        let Some((section, _)) = reader.next_section().expect("it is whole") else {
+            return heads;
+        };
+        if behind_memory && section.kind == PAGES {
+            heads.push(at);
+        }
+        behind_memory = section.kind == PAGES;
+    }
+}
+
+/// Two read at once from a file: while one sees that there is no good head the other still reads what
+/// is before it, and goes for that head then.
+#[test]
+fn nobody_who_brings_it_back_waits_for_one_who_saw_that_it_is_broken() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let image = folder.path().join("image");
+    let mut saver = Saver::start(None);
+    assert_eq!(saver.save(&image, ""), "saved");
+    let whole = fs::read(&image).expect("an image");
+    let heads = heads(&image);
+    assert!(heads.len() >= 20, "{} heads", heads.len());
+    for &at in heads.iter().step_by(heads.len() / 20) {
+        let at = at as usize;
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        let what = format!("it is damaged at byte {at}");
+        for (bytes, what) in [(&whole[..at], "it ends too early"), (&damaged, &what)] {
+            fs::write(&image, bytes).expect("room");
+            let ended = Saver::restore(&image).end();
+            assert_eq!(ended.status.code(), Some(CANNOT_RESTORE), "{ended:?}");
+            assert!(ended.errors.contains(what), "{what}: {ended:?}");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Whoever brings back an image may not be who the process was.
+
+use crate::run::{self, User, start};
+use std::process::Command;
+
+#[test]
+fn what_ran_as_root_is_not_brought_back_as_a_user() {
+    // SAFETY: it only asks.
+    if unsafe { libc::geteuid() } != 0 || !run::is_reachable(&run::zoo()) {
+        return println!("note: this takes root, and a folder that users may reach");
+    }
+    let folder = run::open_folder();
+    let image = folder.path().join("image");
+    let mut command = Command::new(run::zoo());
+    let command = command.arg("heap").env("ZOO_IMAGE", &image);
+    let ended = start(command, User::Same).end();
+    assert!(ended.is_well("ok heap"), "{ended:?}");
+    let ended = start(
+        &mut run::restore(&image.with_extension("1")),
+        User::Ordinary,
+    )
+    .end();
+    let code = Some(vm_image::CANNOT_GO_ON);
+    assert_eq!(
+        (ended.status.code(), &*ended.output),
+        (code, ""),
+        "{ended:?}"
+    );
+    let why = "it ran as user 0 (effective 0) and group 0, and user 65534, group 65534, who brings";
+    assert!(ended.errors.contains(why), "{ended:?}");
+}
