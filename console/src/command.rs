@@ -5,11 +5,13 @@
 //! its form here, before any daemon is asked; whether it exists only the daemon knows.
 
 mod help;
+mod map;
 mod policy;
 
-use crate::signal_name;
-use clap::{Args, Parser, Subcommand};
+use crate::{failure::UsageError, signal_name};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use help::*;
+pub use map::Map;
 pub use policy::{Interval, RecoverArg, policy};
 use policy::{interval, mtbf, suspended_for};
 use std::{
@@ -25,6 +27,10 @@ use vm_wire::{
     limits::{CHECKPOINTS_KEPT_MAX, SPAWN_COUNT_MAX},
     task::{Place, Spawn},
 };
+
+/// How `add` starts a daemon unless told otherwise.
+pub const DEFAULT_LAUNCHER: &str =
+    "ssh {host} vmd --detach --join {join} --name {name} --secret-stdin";
 
 /// Console of the virtual parallel machine.
 ///
@@ -401,7 +407,7 @@ pub enum Image {
         roll_back_files: bool,
         /// Files and the working folder below OLD are looked for below NEW; may be given again.
         #[arg(long, value_name = "OLD=NEW")]
-        map: Vec<crate::image::Map>,
+        map: Vec<Map>,
         /// The image; - is standard input.
         #[arg(value_name = "FILE")]
         file: PathBuf,
@@ -503,7 +509,7 @@ pub struct Program {
 pub struct Add {
     /// How to start a daemon elsewhere; see below.
     #[arg(long, env = "VM_LAUNCHER", value_name = "TEMPLATE")]
-    #[arg(default_value = crate::launch::DEFAULT_LAUNCHER)]
+    #[arg(default_value = DEFAULT_LAUNCHER)]
     pub launcher: String,
     /// The address that the new daemons join; otherwise that of this host's daemon.
     #[arg(long, value_name = "HOST:PORT")]
@@ -621,6 +627,19 @@ pub fn ask_for_json(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> bool 
         .any(|word| word.as_ref() == "--json")
 }
 
+/// The manual page of a command, given word by word, or the list of all.
+pub fn help(command: &[&str]) -> Result<String, UsageError> {
+    let mut grammar = Cli::command();
+    grammar.build();
+    let page = command.iter().try_fold(&mut grammar, |above, word| {
+        above.find_subcommand_mut(word).ok_or_else(|| {
+            let all = command.join(" ");
+            UsageError(format!("no command '{all}': 'help' lists them"))
+        })
+    })?;
+    Ok(page.render_long_help().to_string())
+}
+
 fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -645,7 +664,6 @@ fn launch_host(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(shell_words::split(&format!("vm {line}")).unwrap())
@@ -755,5 +773,18 @@ mod tests {
             (two.program.as_str(), two.place),
             ("prog", Place::Host("a".into()))
         );
+    }
+
+    #[test]
+    fn help_has_a_page_for_each_command_and_none_for_others() {
+        let help = |line: &str| help(&line.split_whitespace().collect::<Vec<_>>());
+        assert!(help("").unwrap().contains("Exit codes:"));
+        assert!(help("run").unwrap().contains("Usage: vm run"));
+        assert!(help("image").unwrap().contains("Usage: vm image"));
+        assert!(help("image run").unwrap().contains("Usage: vm image run"));
+        for unknown in ["frobnicate", "image frobnicate", "run run"] {
+            let none = help(unknown).unwrap_err();
+            assert!(none.to_string().contains(unknown), "{none}");
+        }
     }
 }

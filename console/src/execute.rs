@@ -4,17 +4,18 @@ use crate::{
     bucket,
     checkpoints::{self, Folder},
     client::Client,
-    command::{self, AppArg, Cli, Command, Run, TidArg},
+    command::{self, AppArg, Command, Run, TidArg},
+    event::Event,
+    exit,
     failure::{self, ClientError, UsageError},
-    image,
+    hosts, image,
     interrupt::Interrupt,
     launch,
-    moving::{self, Moving},
-    render::{Event, Renderer},
+    progress::{self, Moving},
+    render::{Audience, Renderer},
     run, terminal,
 };
 use anyhow::{Context, bail};
-use clap::CommandFactory;
 use std::{
     env,
     io::{self, BufRead, IsTerminal, Write},
@@ -25,9 +26,9 @@ use std::{
 };
 use vm_image::Modes;
 use vm_wire::{
-    HostId, MachineId, Tid,
+    MachineId, Tid,
     checkpoint::Policy,
-    console::{Answer, Conf, HostRow, HostState, Request, SuspendedRow, TaskRow},
+    console::{Answer, Conf, Request, SuspendedRow, TaskRow},
     peer::{DrainWay, MoveWay},
     task,
 };
@@ -99,7 +100,7 @@ impl Console {
                     return Err(ClientError::Unexpected.into());
                 };
                 self.renderer.show(&Event::Started(&tids))?;
-                Ok(failure::DONE)
+                Ok(exit::DONE)
             }
             Command::Ps { app } => {
                 let app = app.as_ref().map(|app| self.resolve(app)).transpose()?;
@@ -107,7 +108,7 @@ impl Console {
                 let mut suspended = self.suspended()?;
                 suspended.retain(|row| app.is_none_or(|app| row.app == app));
                 self.renderer.show(&Event::Tasks(&rows, &suspended))?;
-                Ok(failure::DONE)
+                Ok(exit::DONE)
             }
             Command::Kill { tids } => self.signal(libc::SIGKILL, tids),
             Command::Sig { signal, tids } => self.signal(*signal, tids),
@@ -118,9 +119,9 @@ impl Console {
                 };
                 self.renderer.show(&Event::Check(tid, &reasons))?;
                 Ok(if reasons.is_empty() {
-                    failure::DONE
+                    exit::DONE
                 } else {
-                    failure::FAILED
+                    exit::FAILED
                 })
             }
             Command::Move {
@@ -155,7 +156,7 @@ impl Console {
                     return Err(ClientError::Unexpected.into());
                 };
                 self.renderer.show(&Event::Policy(tid, policy))?;
-                Ok(failure::DONE)
+                Ok(exit::DONE)
             }
             Command::Checkpoint { tid, .. } => {
                 let tid = self.resolve(tid)?;
@@ -164,7 +165,7 @@ impl Console {
                     return Err(ClientError::Unexpected.into());
                 };
                 self.renderer.show(&Event::Checkpointed(&report))?;
-                Ok(failure::DONE)
+                Ok(exit::DONE)
             }
             Command::Stop { tid, .. } => {
                 let tid = self.resolve(tid)?;
@@ -173,7 +174,7 @@ impl Console {
                     return Err(ClientError::Unexpected.into());
                 };
                 self.renderer.show(&Event::Stopped(&report))?;
-                Ok(failure::DONE)
+                Ok(exit::DONE)
             }
             Command::Suspend { time, app } => {
                 let app = self.resolve(app)?;
@@ -190,7 +191,7 @@ impl Console {
                     }
                     _ => return Err(ClientError::Unexpected.into()),
                 }
-                Ok(failure::DONE)
+                Ok(exit::DONE)
             }
             Command::Resume { app, host } => {
                 let tid = self.resolve(app)?;
@@ -206,7 +207,7 @@ impl Console {
                     }
                     _ => return Err(ClientError::Unexpected.into()),
                 }
-                Ok(failure::DONE)
+                Ok(exit::DONE)
             }
             Command::Restart {
                 app,
@@ -256,11 +257,7 @@ impl Console {
                 if *verify && !damaged {
                     self.renderer.notice("all was read, and is whole")?;
                 }
-                Ok(if damaged {
-                    failure::FAILED
-                } else {
-                    failure::DONE
-                })
+                Ok(if damaged { exit::FAILED } else { exit::DONE })
             }
             Command::Store { action } => self.store(action),
             Command::Drain {
@@ -270,7 +267,7 @@ impl Console {
                     return Err(ClientError::Unexpected.into());
                 };
                 self.renderer.show(&Event::HostResumed(host))?;
-                Ok(failure::DONE)
+                Ok(exit::DONE)
             }
             Command::Drain {
                 undo: false,
@@ -289,16 +286,16 @@ impl Console {
             }
             Command::Conf { all } => {
                 let mut conf = self.conf(None)?;
-                conf.hosts.retain(|row| *all || is_present(row));
+                conf.hosts.retain(|row| *all || hosts::is_present(row));
                 self.renderer.show(&Event::Conf(&conf))?;
-                Ok(failure::DONE)
+                Ok(exit::DONE)
             }
             Command::Add(args) => {
                 self.client_or_start()?;
                 // `client_or_start` has just made sure that it is there.
                 let client = self.client.as_mut().ok_or(ClientError::Lost(None))?;
                 let ok = launch::add(client, args, &self.dir, &mut self.renderer)?;
-                Ok(if ok { failure::DONE } else { failure::FAILED })
+                Ok(if ok { exit::DONE } else { exit::FAILED })
             }
             Command::Delete { hosts } => self.delete(hosts),
             Command::Halt { yes } => self.halt(*yes),
@@ -310,15 +307,15 @@ impl Console {
                     Err(error) => return Err(error.into()),
                 };
                 self.renderer.show(&Event::Version(daemon.as_ref()))?;
-                Ok(failure::DONE)
+                Ok(exit::DONE)
             }
             Command::Help { command } => {
                 let command: Vec<&str> = command.iter().map(String::as_str).collect();
-                let text = help(&command)?;
+                let text = command::help(&command)?;
                 self.renderer.show(&Event::Help(&text))?;
-                Ok(failure::DONE)
+                Ok(exit::DONE)
             }
-            Command::Quit => Ok(failure::DONE),
+            Command::Quit => Ok(exit::DONE),
         }
     }
 
@@ -402,7 +399,7 @@ impl Console {
         };
         conf.hosts
             .into_iter()
-            .filter(is_present)
+            .filter(hosts::is_present)
             .map(|row| row.facts.name)
             .collect()
     }
@@ -424,7 +421,7 @@ impl Console {
         let cwd = current_dir()?;
         let mut request = args.program.spawn(1, task::Place::Any, &cwd);
         request.env = environment(env::vars_os(), &args.program.env);
-        let people = self.renderer.audience() == crate::render::Audience::People;
+        let people = self.renderer.audience() == Audience::People;
         let terminal =
             people && !args.no_terminal && terminal::is_ours() && io::stdin().is_terminal();
         let reads = terminal || !self.commands_on_stdin;
@@ -466,19 +463,19 @@ impl Console {
             )
         });
         match outcome {
-            Ok(failure::DONE) if args.resume_or_start => {
+            Ok(exit::DONE) if args.resume_or_start => {
                 let folder = Folder::of(&self.conf(None)?);
                 for app in checkpoints::of_program(&folder, &name)? {
                     self.remove_checkpoints(&folder, app)?;
                 }
-                Ok(failure::DONE)
+                Ok(exit::DONE)
             }
             Ok(code) => Ok(code),
             Err(error) => {
                 if !failure::is_broken_pipe(&error) {
                     report(&mut self.renderer, &error)?;
                 }
-                Ok(run::failure_code(&error, goes_on))
+                Ok(exit::of_failed_run(&error, goes_on))
             }
         }
     }
@@ -508,7 +505,7 @@ impl Console {
             return Err(ClientError::Unexpected.into());
         };
         self.renderer.show(&Event::Restarted(&report, &conf))?;
-        Ok(failure::DONE)
+        Ok(exit::DONE)
     }
 
     fn image(&mut self, action: &command::Image) -> anyhow::Result<u8> {
@@ -520,8 +517,8 @@ impl Console {
         match action {
             command::Image::Help { action } => {
                 let command: Vec<&str> = iter::once("image").chain(action.as_deref()).collect();
-                renderer.show(&Event::Help(&help(&command)?))?;
-                Ok(failure::DONE)
+                renderer.show(&Event::Help(&command::help(&command)?))?;
+                Ok(exit::DONE)
             }
             command::Image::Save {
                 rounds,
@@ -541,22 +538,22 @@ impl Console {
                 let modes = wanted.fold(Modes::default(), |all, (_, mode)| all.with(mode));
                 let made = image::save(*pid, file, modes, &self.interrupt)?;
                 renderer.show(&Event::ImageMade(&made))?;
-                Ok(failure::DONE)
+                Ok(exit::DONE)
             }
             command::Image::Info { file } => {
                 let report = image::look(file, &self.interrupt)?;
                 renderer.show(&Event::Image(&report))?;
                 Ok(match report.damage {
-                    None => failure::DONE,
-                    Some(_) => failure::FAILED,
+                    None => exit::DONE,
+                    Some(_) => exit::FAILED,
                 })
             }
             command::Image::Verify { file } => {
                 let verdict = image::verify(file, &self.interrupt)?;
                 renderer.show(&Event::ImageVerified(file, &verdict))?;
                 Ok(match verdict {
-                    Ok(_) => failure::DONE,
-                    Err(_) => failure::FAILED,
+                    Ok(_) => exit::DONE,
+                    Err(_) => exit::FAILED,
                 })
             }
             command::Image::Run {
@@ -568,7 +565,8 @@ impl Console {
                     roll_back: *roll_back_files,
                     maps: map.clone(),
                 };
-                image::run_apart(file, &how, &self.interrupt, renderer.audience())
+                let json = renderer.audience() == Audience::Programs;
+                image::run_apart(file, &how, &self.interrupt, json)
             }
             command::Image::Run {
                 file,
@@ -587,13 +585,13 @@ impl Console {
                     })?,
                     Err(error) => report(renderer, &error)?,
                 }
-                Ok(failure::NOT_RESTORED)
+                Ok(exit::NOT_RESTORED)
             }
         }
     }
 
     fn signal(&mut self, signal: i32, tids: &[TidArg]) -> anyhow::Result<u8> {
-        let mut code = failure::DONE;
+        let mut code = exit::DONE;
         for tid in tids {
             let tid = self.resolve(tid)?;
             match self.client()?.ask(&Request::Signal(tid, signal)) {
@@ -601,7 +599,7 @@ impl Console {
                 Ok(_) => return Err(ClientError::Unexpected.into()),
                 Err(error @ ClientError::Refused(_)) => {
                     self.renderer.failure(&error.kind(), &error.to_string())?;
-                    code = error.exit_code();
+                    code = exit::of_client_error(&error);
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -611,9 +609,9 @@ impl Console {
 
     fn delete(&mut self, hosts: &[String]) -> anyhow::Result<u8> {
         let conf = self.conf(None)?;
-        let mut code = failure::DONE;
+        let mut code = exit::DONE;
         for host in hosts {
-            let row = host_called(&conf, host);
+            let row = hosts::called(&conf, host);
             let is_here = row.is_some_and(|row| row.host == conf.here);
             let name = row.map_or(host, |row| &row.facts.name);
             match self.client()?.ask(&Request::Delete(host.clone())) {
@@ -624,7 +622,7 @@ impl Console {
                 Err(error) if is_here && error.is_lost() => self.client = None,
                 Err(error @ ClientError::Refused(_)) => {
                     self.renderer.failure(&error.kind(), &error.to_string())?;
-                    code = error.exit_code();
+                    code = exit::of_client_error(&error);
                     continue;
                 }
                 Err(error) => return Err(error.into()),
@@ -656,18 +654,18 @@ impl Console {
         };
         let conf = self.conf(None)?;
         self.renderer.show(&Event::Moved(tid, &report, &conf))?;
-        Ok(failure::DONE)
+        Ok(exit::DONE)
     }
 
     fn drain(&mut self, host: &str, way: DrainWay) -> anyhow::Result<u8> {
-        let bar = launch::progress_bar(self.renderer.audience(), host);
+        let bar = progress::of_host(self.renderer.audience(), host);
         let request = Request::Drain(host.to_owned(), way);
         let answer = self.client()?.ask_while(&request, LOOK, |client| {
             let Answer::Conf(conf) = client.ask(&Request::Conf)? else {
                 return Err(ClientError::Unexpected);
             };
-            if let Some(row) = host_called(&conf, host) {
-                bar.set_message(moving::left_there(row.tasks));
+            if let Some(row) = hosts::called(&conf, host) {
+                bar.set_message(progress::left_there(row.tasks));
             }
             Ok(())
         });
@@ -683,15 +681,15 @@ impl Console {
         let conf = self.conf(None)?;
         self.renderer.show(&Event::Drained(&report, &conf))?;
         Ok(match report.refused_count {
-            0 => failure::DONE,
-            _ => failure::FAILED,
+            0 => exit::DONE,
+            _ => exit::FAILED,
         })
     }
 
     fn halt(&mut self, yes: bool) -> anyhow::Result<u8> {
         let client = self.client()?;
         if !yes && io::stdin().is_terminal() && !confirmed()? {
-            return Ok(failure::FAILED);
+            return Ok(exit::FAILED);
         }
         match client.ask(&Request::Halt) {
             Ok(Answer::Done) => self.await_end()?,
@@ -701,7 +699,7 @@ impl Console {
             Err(error) => return Err(error.into()),
         }
         self.renderer.show(&Event::Halted)?;
-        Ok(failure::DONE)
+        Ok(exit::DONE)
     }
 
     /// Waits until the daemon that said it would end has done so.
@@ -726,25 +724,6 @@ impl Console {
 /// What writing said.
 pub fn report(renderer: &mut Renderer, error: &anyhow::Error) -> io::Result<()> {
     renderer.failure(&failure::kind(error), &format!("{error:#}"))
-}
-
-/// Whether the host is in the machine, and not only remembered.
-pub fn is_present(row: &HostRow) -> bool {
-    matches!(
-        row.state,
-        HostState::Live | HostState::Draining | HostState::Leaving
-    )
-}
-
-/// The host in the machine that the user means: by its name, or, if none has that, by its number
-/// (`h3`). As the daemon has it.
-fn host_called<'a>(conf: &'a Conf, text: &str) -> Option<&'a HostRow> {
-    let find = |is_it: &dyn Fn(&HostRow) -> bool| {
-        let mut present = conf.hosts.iter().filter(|row| is_present(row));
-        present.find(|row| is_it(row))
-    };
-    find(&|row| row.facts.name == text)
-        .or_else(|| find(&|row| HostId::parse(text) == Some(row.host)))
 }
 
 fn current_dir() -> anyhow::Result<PathBuf> {
@@ -774,19 +753,6 @@ fn environment(
         .collect()
 }
 
-/// The manual page of a command, given word by word, or the list of all.
-pub fn help(command: &[&str]) -> anyhow::Result<String> {
-    let mut grammar = Cli::command();
-    grammar.build();
-    let page = command.iter().try_fold(&mut grammar, |above, word| {
-        above.find_subcommand_mut(word).ok_or_else(|| {
-            let all = command.join(" ");
-            UsageError(format!("no command '{all}': 'help' lists them"))
-        })
-    })?;
-    Ok(page.render_long_help().to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -799,19 +765,5 @@ mod tests {
         let pairs = environment(ours.into_iter(), &set);
         let names: Vec<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["A", "B"]);
-    }
-
-    #[test]
-    fn help_has_a_page_for_each_command_and_none_for_others() {
-        let help = |line: &str| help(&line.split_whitespace().collect::<Vec<_>>());
-        assert!(help("").unwrap().contains("Exit codes:"));
-        assert!(help("run").unwrap().contains("Usage: vm run"));
-        assert!(help("image").unwrap().contains("Usage: vm image"));
-        assert!(help("image run").unwrap().contains("Usage: vm image run"));
-        for unknown in ["frobnicate", "image frobnicate", "run run"] {
-            let none = help(unknown).unwrap_err();
-            assert!(none.to_string().contains(unknown), "{none}");
-            assert_eq!(failure::exit_code(&none), failure::USAGE);
-        }
     }
 }

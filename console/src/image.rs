@@ -4,11 +4,7 @@
 //! bring a process back, this process becomes it, so that terminal, signals and exit code need no
 //! help. The prompt starts a console of its own for that, and waits.
 
-use crate::{
-    failure::{self, ClientError},
-    interrupt::Interrupt,
-    render::Audience,
-};
+use crate::{command::Map, exit, failure::ClientError, interrupt::Interrupt};
 use anyhow::{Context as _, anyhow};
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -21,14 +17,10 @@ use std::{
     io::{self, IsTerminal as _, Read, Seek, SeekFrom},
     os::{
         fd::AsFd as _,
-        unix::{
-            ffi::OsStrExt as _,
-            process::{CommandExt as _, ExitStatusExt as _},
-        },
+        unix::process::{CommandExt as _, ExitStatusExt as _},
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    str::FromStr,
     time::Duration,
 };
 use tempfile::Builder;
@@ -192,53 +184,6 @@ pub fn verify(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Result<Whole
     }
 }
 
-/// A folder that has another one in its place: `OLD=NEW`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Map {
-    old: PathBuf,
-    new: PathBuf,
-}
-
-impl FromStr for Map {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        let (old, new) = text
-            .split_once('=')
-            .context("give two folders with '=' between: OLD=NEW")?;
-        if !old.starts_with('/') {
-            return Err(anyhow!(
-                "'{old}' is no absolute path: give it as it was at the save"
-            ));
-        }
-        let new = std::path::absolute(new).context("the folder that takes its place")?;
-        // Without slashes at their ends.
-        let plain = |path: &Path| path.components().collect::<PathBuf>();
-        Ok(Map {
-            old: plain(Path::new(old)),
-            new: plain(&new),
-        })
-    }
-}
-
-impl Map {
-    fn folders(&self) -> Folders<'_> {
-        // A path goes on with a slash behind it.
-        let bytes = |path: &'_ Path| match path == Path::new("/") {
-            true => 0,
-            false => path.as_os_str().len(),
-        };
-        let (old, new) = (
-            self.old.as_os_str().as_bytes(),
-            self.new.as_os_str().as_bytes(),
-        );
-        Folders {
-            here: &old[..bytes(&self.old)],
-            there: &new[..bytes(&self.new)],
-        }
-    }
-}
-
 /// How a process is brought back.
 #[derive(Debug, Clone)]
 pub struct How {
@@ -284,20 +229,15 @@ pub fn run(file: &Path, how: &How, interrupt: &Interrupt) -> anyhow::Result<Vec<
     }
 }
 
-/// As [`run`], in a process of its own: the prompt is not to become another program. Returns its
-/// exit code.
+/// As [`run`], in a process of its own, which prints JSON if `json`: the prompt is not to become
+/// another program. Returns its exit code.
 ///
 /// # Errors
 /// When no process can be started.
-pub fn run_apart(
-    file: &Path,
-    how: &How,
-    interrupt: &Interrupt,
-    audience: Audience,
-) -> anyhow::Result<u8> {
+pub fn run_apart(file: &Path, how: &How, interrupt: &Interrupt, json: bool) -> anyhow::Result<u8> {
     let mut console = Command::new("/proc/self/exe");
     console.arg0("vm");
-    if audience == Audience::Programs {
+    if json {
         console.arg("--json");
     }
     console.args(["image", "run"]);
@@ -322,10 +262,8 @@ pub fn run_apart(
         // A terminal that is gone needs no care.
         let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &modes);
     }
-    let ended = status
-        .signal()
-        .map(|signal| failure::SIGNALLED + signal as u8);
-    Ok(ended.unwrap_or_else(|| status.code().map_or(failure::FAILED, |code| code as u8)))
+    let ended = status.signal().map(|signal| exit::SIGNALLED + signal as u8);
+    Ok(ended.unwrap_or_else(|| status.code().map_or(exit::FAILED, |code| code as u8)))
 }
 
 fn reasons(prefix: &Prefix, heads: &Heads, roll_back: bool, maps: &[Folders<'_>]) -> Vec<String> {

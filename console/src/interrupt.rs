@@ -148,7 +148,7 @@ fn on_signal(phase: &AtomicU8, mut raise: &UnixStream, terminal: Option<&Termios
                 // The process ends whether or not the terminal is still there.
                 let _ = tcsetattr(io::stdin(), OptionalActions::Now, terminal);
             }
-            process::exit(crate::failure::INTERRUPTED.into());
+            process::exit(crate::exit::INTERRUPTED.into());
         }
     }
 }

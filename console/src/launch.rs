@@ -7,17 +7,19 @@
 use crate::{
     client::{self, Client},
     command::Add,
-    execute::is_present,
+    event::Event,
     failure::ClientError,
-    render::{Audience, Event, Renderer},
+    hosts,
+    progress::Progress,
+    render::Renderer,
 };
 use anyhow::{Context, anyhow, bail};
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::{
     env,
     fs::{self, File},
-    io::{self, IsTerminal, Read, Seek, Write},
+    io::{self, Read, Seek, Write},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -27,10 +29,6 @@ use vm_wire::{
     console::{Answer, Conf, HostRow, Request},
     limits, place,
 };
-
-/// How `add` starts a daemon unless told otherwise.
-pub const DEFAULT_LAUNCHER: &str =
-    "ssh {host} vmd --detach --join {join} --name {name} --secret-stdin";
 
 /// How often the launchers are looked at while hosts are awaited.
 const LOOK: Duration = Duration::from_millis(100);
@@ -187,7 +185,7 @@ struct Launch {
 impl Launcher<'_> {
     fn start(&self, client: &mut Client, host: &str) -> anyhow::Result<Launch> {
         let name = host.rsplit('@').next().unwrap_or(host);
-        let there = |row: &HostRow| row.facts.name == name && is_present(row);
+        let there = |row: &HostRow| row.facts.name == name && hosts::is_present(row);
         if self.conf.hosts.iter().any(there) {
             bail!("a host of that name is in the machine already");
         }
@@ -258,7 +256,7 @@ impl Launcher<'_> {
         host: &str,
         outcome: anyhow::Result<()>,
     ) -> io::Result<bool> {
-        self.progress.bars.suspend(|| match &outcome {
+        self.progress.suspend(|| match &outcome {
             Ok(()) => renderer.show(&Event::HostAdded(host)),
             Err(error) => renderer.failure("NotAdded", &format!("{host}: {error:#}")),
         })?;
@@ -373,41 +371,10 @@ impl Words {
     }
 }
 
-/// Shows people, on a terminal, how far something is that is done to a host.
-pub fn progress_bar(audience: Audience, host: &str) -> ProgressBar {
-    Progress::new(audience).bar(host, "asking its daemon")
-}
-
-/// Shows people, on a terminal, which hosts are awaited.
-struct Progress {
-    bars: MultiProgress,
-    style: ProgressStyle,
-}
-
-impl Progress {
-    fn new(audience: Audience) -> Self {
-        let bars = MultiProgress::new();
-        if audience == Audience::Programs || !io::stderr().is_terminal() {
-            bars.set_draw_target(indicatif::ProgressDrawTarget::hidden());
-        }
-        let style = ProgressStyle::with_template("{spinner} {prefix}: {msg} ({elapsed})")
-            .unwrap_or_else(|_| ProgressStyle::default_spinner());
-        Progress { bars, style }
-    }
-
-    fn bar(&self, name: &str, message: &'static str) -> ProgressBar {
-        let bar = self.bars.add(ProgressBar::new_spinner());
-        bar.set_style(self.style.clone());
-        bar.set_prefix(name.to_owned());
-        bar.set_message(message);
-        bar.enable_steady_tick(LOOK);
-        bar
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::DEFAULT_LAUNCHER;
 
     #[test]
     fn values_fill_their_places_in_one_word() {

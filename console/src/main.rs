@@ -1,25 +1,40 @@
 //! `vm`, the console of the virtual parallel machine.
 //!
-//! A command, typed at the prompt or given on the command line, becomes questions to the daemon of
-//! this host, and their answers become events that are shown to people or, with `--json`, to
-//! programs. The console keeps no state of the machine: it can be killed at any time, also while
-//! it prints, and any number of them can look at one daemon.
+//! A command, typed at the prompt or given on the command line, becomes requests to the daemon of
+//! this host. The replies become events, which are shown to people or, with `--json`, to programs.
+//! The console keeps no state of the machine: it can be killed at any time, also while it prints,
+//! and any number of consoles can be connected to one daemon.
 //!
-//! Reading order: [`command`] (the grammar), [`execute`] (what each command does), [`client`] (the
-//! connection), [`launch`] (starting daemons), [`run`] (a program at this terminal), [`render`]
-//! (what is shown), [`image`] (images of processes, which need no daemon), [`checkpoints`]
-//! (the store), [`bucket`] (its copy in an object store), [`repl`] (the prompt), [`failure`] (errors and exit codes).
+//! Modules in reading order. None imports from a module below it that imports back.
+//!
+//! | module | concern |
+//! |---|---|
+//! | [`command`] | the grammar: parsing, help, the words that are checked before a daemon is asked |
+//! | [`execute`] | what each command does |
+//! | [`client`] | the connection to the daemon |
+//! | [`launch`] | daemons are started: here, and on the hosts that `add` names |
+//! | [`run`] | a program at this terminal |
+//! | [`image`] | images of processes, which need no daemon |
+//! | [`checkpoints`], [`bucket`] | the store, and its copy in an object store |
+//! | [`event`], [`render`] | what is shown, and how |
+//! | [`progress`] | bars on a terminal while hosts, moves and drains are awaited |
+//! | [`repl`] | the prompt, and files of commands |
+//! | [`hosts`], [`signal_name`], [`terminal`], [`interrupt`] | rows of hosts, names of signals, the terminal, Ctrl-C |
+//! | [`failure`], [`exit`] | errors, and the exit codes that say so |
 
 mod bucket;
 mod checkpoints;
 mod client;
 mod command;
+mod event;
 mod execute;
+mod exit;
 mod failure;
+mod hosts;
 mod image;
 mod interrupt;
 mod launch;
-mod moving;
+mod progress;
 mod render;
 mod repl;
 mod run;
@@ -59,11 +74,11 @@ fn main() -> ExitCode {
     match console(&cli, renderer(audience)) {
         Ok(code) => ExitCode::from(code),
         // Whoever read our output has seen enough.
-        Err(error) if failure::is_broken_pipe(&error) => ExitCode::from(failure::DONE),
+        Err(error) if failure::is_broken_pipe(&error) => ExitCode::from(exit::DONE),
         Err(error) => {
             // With standard error closed there is nobody left to tell.
             let _ = execute::report(&mut renderer(audience), &error);
-            ExitCode::from(failure::exit_code(&error))
+            ExitCode::from(exit::of_error(&error))
         }
     }
 }
@@ -74,7 +89,7 @@ fn not_understood(error: &clap::Error) -> ExitCode {
         let error = UsageError::of_parser(error).into();
         // With standard error closed there is nobody left to tell.
         let _ = execute::report(&mut renderer(Audience::Programs), &error);
-        return ExitCode::from(failure::USAGE);
+        return ExitCode::from(exit::USAGE);
     }
     // Shown by the parser, which knows whether it is help or an error and colours it.
     error.exit()

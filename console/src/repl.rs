@@ -9,6 +9,7 @@ pub mod complete;
 use crate::{
     command::{self, Command, Line},
     execute::{self, Console},
+    exit,
     failure::{self, UsageError},
     render::Audience,
 };
@@ -73,7 +74,7 @@ pub fn interactive(mut console: Console) -> anyhow::Result<u8> {
     {
         log::warn!("cannot save the history in {}: {error}", file.display());
     }
-    Ok(failure::DONE)
+    Ok(exit::DONE)
 }
 
 /// Carries out the commands in `lines`; returns the exit code of the first that failed.
@@ -84,11 +85,11 @@ pub fn script(mut console: Console, lines: impl io::BufRead) -> anyhow::Result<u
     for line in lines.lines() {
         match execute_line(&mut console, &line?)? {
             Next::Leave(code) => return Ok(code),
-            Next::Line(failure::DONE) => {}
+            Next::Line(exit::DONE) => {}
             Next::Line(code) => return Ok(code),
         }
     }
-    Ok(failure::DONE)
+    Ok(exit::DONE)
 }
 
 /// What follows a line.
@@ -101,13 +102,13 @@ enum Next {
 
 fn execute_line(console: &mut Console, line: &str) -> anyhow::Result<Next> {
     let words = match shell_words::split(line) {
-        Ok(words) if words.is_empty() => return Ok(Next::Line(failure::DONE)),
+        Ok(words) if words.is_empty() => return Ok(Next::Line(exit::DONE)),
         Ok(words) => words,
         Err(_) => {
             console
                 .renderer
                 .failure(UsageError::KIND, "the line's quotes do not match")?;
-            return Ok(Next::Line(failure::USAGE));
+            return Ok(Next::Line(exit::USAGE));
         }
     };
     let line = match Line::try_parse_from(&words) {
@@ -116,15 +117,15 @@ fn execute_line(console: &mut Console, line: &str) -> anyhow::Result<Next> {
             let audience = console.renderer.set_audience(Audience::Programs);
             execute::report(&mut console.renderer, &UsageError::of_parser(&error).into())?;
             console.renderer.set_audience(audience);
-            return Ok(Next::Line(failure::USAGE));
+            return Ok(Next::Line(exit::USAGE));
         }
         Err(error) => {
             // Shown by the parser, which knows whether it is help or an error and colours it.
             error.print()?;
             return Ok(Next::Line(if error.use_stderr() {
-                failure::USAGE
+                exit::USAGE
             } else {
-                failure::DONE
+                exit::DONE
             }));
         }
     };
@@ -138,13 +139,13 @@ fn execute_line(console: &mut Console, line: &str) -> anyhow::Result<Next> {
         Err(error) if failure::is_broken_pipe(&error) => return Err(error),
         Err(error) => {
             execute::report(&mut console.renderer, &error)?;
-            failure::exit_code(&error)
+            exit::of_error(&error)
         }
     };
     console.renderer.set_audience(audience);
     Ok(match line.command {
         Command::Quit => Next::Leave(code),
-        Command::Halt { .. } if code == failure::DONE => Next::Leave(code),
+        Command::Halt { .. } if code == exit::DONE => Next::Leave(code),
         _ => Next::Line(code),
     })
 }

@@ -11,9 +11,11 @@
 
 use crate::{
     client::{self, Client},
-    failure::{self, Begun, ClientError, RunFailure, UsageError},
+    event::Event,
+    exit,
+    failure::{Begun, ClientError},
     interrupt::Interrupt,
-    render::{Event, Renderer},
+    render::Renderer,
     terminal::{self, Raw},
 };
 use anyhow::Context;
@@ -111,7 +113,7 @@ pub fn restart(
         let mut relay = Relay::new(client, report.app, None, &signal_past)?;
         let status = relay.relay(renderer)?;
         renderer.show(&Event::RunEnded(report.app, status))?;
-        Ok(exit_code(status))
+        Ok(exit::of_run(status))
     };
     let followed: anyhow::Result<u8> = follow(renderer);
     followed.context(Begun)
@@ -176,50 +178,10 @@ fn run_over(
         renderer.set_raw_terminal(false);
         let status = end?;
         renderer.show(&Event::RunEnded(master, status))?;
-        Ok(exit_code(status))
+        Ok(exit::of_run(status))
     };
     let followed: anyhow::Result<u8> = follow(renderer);
     followed.context(Begun)
-}
-
-/// The exit code of a console whose master ended so; `None`: the application runs on.
-pub fn exit_code(status: Option<ExitStatus>) -> u8 {
-    let failure = match status {
-        // The kernel keeps the low eight bits of a process's own status, too.
-        Some(ExitStatus::Left(code) | ExitStatus::Code(code)) => return code as u8,
-        Some(ExitStatus::Signal(signal)) => return failure::SIGNALLED.wrapping_add(signal as u8),
-        // The program was found, and then not executed.
-        Some(ExitStatus::NotStarted) => RunFailure::NotExecutable,
-        Some(ExitStatus::Suspended) => RunFailure::Saved,
-        Some(ExitStatus::HostLost | ExitStatus::Unknown) => RunFailure::Machine,
-        Some(ExitStatus::RolledBack) => RunFailure::NotBroughtBack,
-        None => RunFailure::RunsOn,
-    };
-    failure.code()
-}
-
-/// The exit code of a `run` that failed before or beside its program. `goes_on`: it was to go on from a
-/// checkpoint.
-pub fn failure_code(error: &anyhow::Error, goes_on: bool) -> u8 {
-    let has_begun = error.downcast_ref::<Begun>().is_some();
-    let failure = match error.downcast_ref::<ClientError>() {
-        Some(ClientError::Refused(_)) if has_begun => RunFailure::Machine,
-        Some(ClientError::Refused(failed)) => match failed.kind {
-            _ if goes_on => RunFailure::NotBroughtBack,
-            FailKind::NoSuchProgram => RunFailure::NoSuchProgram,
-            FailKind::NotExecutable => RunFailure::NotExecutable,
-            FailKind::HostLost | FailKind::System => RunFailure::Machine,
-            _ => RunFailure::Refused,
-        },
-        Some(ClientError::Interrupted) => RunFailure::Interrupted,
-        // As a local program whose reader has gone.
-        _ if failure::is_broken_pipe(error) => RunFailure::ReaderGone,
-        None if error.is::<UsageError>() => RunFailure::Usage,
-        // What is in the store cannot be used.
-        None if goes_on && !has_begun => RunFailure::NotBroughtBack,
-        _ => RunFailure::Machine,
-    };
-    failure.code()
 }
 
 /// Sends a signal to the master over a connection of its own, past all input.
@@ -723,27 +685,6 @@ mod tests {
             });
             assert_eq!(result.unwrap(), code, "{status:?}");
         }
-        let refused = |kind| anyhow::Error::new(ClientError::from(Failed::new(kind, "no")));
-        let pipe = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe));
-        let failures = [
-            (refused(FailKind::Limit), false, 123),
-            (refused(FailKind::System), false, 125),
-            (refused(FailKind::HostLost), false, 125),
-            (refused(FailKind::System), true, 124),
-            (refused(FailKind::Limit), true, 124),
-            (anyhow::anyhow!("a damaged checkpoint"), true, 124),
-            (refused(FailKind::Refused).context(Begun), true, 125),
-            (refused(FailKind::NoSuchProgram).context(Begun), false, 125),
-            (anyhow::anyhow!("no terminal").context(Begun), true, 125),
-            (ClientError::Lost(None).into(), true, 125),
-            (refused(FailKind::NotExecutable), false, 126),
-            (refused(FailKind::NoSuchProgram), false, 127),
-            (ClientError::Interrupted.into(), false, 130),
-            (pipe.context(Begun), false, 141),
-        ];
-        for (error, goes_on, code) in failures {
-            assert_eq!(failure_code(&error, goes_on), code, "{error:#}");
-        }
     }
 
     #[test]
@@ -754,19 +695,19 @@ mod tests {
             daemon.send(&Answer::Failed(no).frame());
         });
         let error = result.unwrap_err();
-        assert_eq!(failure_code(&error, true), 125);
-        assert_eq!(failure::kind(&error), "Limit");
+        assert_eq!(exit::of_failed_run(&error, true), 125);
+        assert_eq!(crate::failure::kind(&error), "Limit");
     }
 
     #[test]
     fn a_lost_daemon_and_a_missing_program_have_codes_of_their_own() {
         let (lost, ..) = run_against(Audience::People, None, |mut daemon| started(&mut daemon));
-        assert_eq!(failure_code(&lost.unwrap_err(), false), 125);
+        assert_eq!(exit::of_failed_run(&lost.unwrap_err(), false), 125);
         let (missing, ..) = run_against(Audience::People, None, |mut daemon| {
             daemon.greet();
             let no = Failed::new(FailKind::NoSuchProgram, "no program prog");
             daemon.answer_next(&Answer::Failed(no));
         });
-        assert_eq!(failure_code(&missing.unwrap_err(), false), 127);
+        assert_eq!(exit::of_failed_run(&missing.unwrap_err(), false), 127);
     }
 }

@@ -1,12 +1,13 @@
 //! What has to do with checkpoints in the store and in its bucket, beside what the daemon is asked.
 
-use super::{Console, help};
+use super::Console;
 use crate::{
     bucket,
     checkpoints::{self, Folder},
-    command::{AppArg, Between, StoreAction},
-    failure::{self, ClientError, UsageError},
-    render::Event,
+    command::{self, AppArg, Between, StoreAction},
+    event::Event,
+    exit,
+    failure::{ClientError, UsageError},
 };
 use anyhow::{Context as _, bail};
 use std::iter;
@@ -155,8 +156,9 @@ impl Console {
         match action {
             StoreAction::Help { action } => {
                 let command: Vec<&str> = iter::once("store").chain(action.as_deref()).collect();
-                self.renderer.show(&Event::Help(&help(&command)?))?;
-                Ok(failure::DONE)
+                self.renderer
+                    .show(&Event::Help(&command::help(&command)?))?;
+                Ok(exit::DONE)
             }
             StoreAction::Push { between } => {
                 let mirror = self.mirror(between)?;
@@ -164,8 +166,8 @@ impl Console {
                 self.renderer
                     .show(&Event::Pushed(&pushed, mirror.address()))?;
                 Ok(match pushed.failed.is_empty() {
-                    true => failure::DONE,
-                    false => failure::FAILED,
+                    true => exit::DONE,
+                    false => exit::FAILED,
                 })
             }
             StoreAction::Pull { app, from, between } => {
@@ -178,8 +180,8 @@ impl Console {
                 self.renderer
                     .show(&Event::Pulled(app, &fetched, mirror.address()))?;
                 Ok(match fetched.good {
-                    Some(_) => failure::DONE,
-                    None => failure::FAILED,
+                    Some(_) => exit::DONE,
+                    None => exit::FAILED,
                 })
             }
             StoreAction::List { between } => {
@@ -189,8 +191,8 @@ impl Console {
                     .show(&Event::InBucket(&rows, mirror.address()))?;
                 let damaged = rows.iter().any(|it| it.row.damaged.is_some());
                 Ok(match damaged {
-                    true => failure::FAILED,
-                    false => failure::DONE,
+                    true => exit::FAILED,
+                    false => exit::DONE,
                 })
             }
         }

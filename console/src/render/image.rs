@@ -1,7 +1,7 @@
 //! What is in the image of a process, for people and as JSON. An image may come from anywhere, so
 //! nothing of it reaches a terminal as more than letters.
 
-use super::people::{count, memory};
+use super::words::{count, memory};
 use crate::image::{Made, Report, Whole};
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -1,9 +1,11 @@
 //! Events as JSON. Tids and hosts are strings as people write them, so that what one command
 //! prints another one takes.
 
-use super::Event;
-use crate::checkpoints::Row;
-use crate::run;
+use super::{
+    image,
+    words::{checkpoint_name, restarted_from, role, state, suspended_with, time},
+};
+use crate::{checkpoints::Row, event::Event, exit, hosts};
 use serde_json::{Value, json};
 use vm_store::CheckpointId;
 use vm_wire::{
@@ -32,8 +34,8 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
         }
         Event::Moved(task, report, conf) => json!({
             "tid": tid(task),
-            "from": super::host_name(conf, report.from),
-            "to": super::host_name(conf, report.to),
+            "from": hosts::name(conf, report.from),
+            "to": hosts::name(conf, report.to),
             "bytes": report.bytes,
             "total_us": report.total_us,
             "copied": report.copied,
@@ -50,7 +52,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
             "sent_again": report.sent_again,
         }),
         Event::Checkpointed(report) => json!({
-            "checkpoint": super::checkpoint_name(report),
+            "checkpoint": checkpoint_name(report),
             "tasks": report.tasks,
             "bytes": report.bytes,
             "stored": report.stored,
@@ -72,7 +74,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
             "blocking": policy.blocking,
         }),
         Event::Stopped(report) => json!({
-            "stopped": super::checkpoint_name(report),
+            "stopped": checkpoint_name(report),
             "tasks": report.tasks,
             "bytes": report.bytes,
             "stored": report.stored,
@@ -82,21 +84,21 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
         }),
         Event::TaskSuspended(task, report, conf) => json!({
             "suspended": tid(task),
-            "host": super::host_name(conf, report.from),
+            "host": hosts::name(conf, report.from),
             "bytes": report.bytes,
             "total_us": report.total_us,
         }),
         Event::TaskResumed(task, report, conf) => json!({
             "resumed": tid(task),
-            "from": super::host_name(conf, report.from),
-            "to": super::host_name(conf, report.to),
+            "from": hosts::name(conf, report.from),
+            "to": hosts::name(conf, report.to),
             "bytes": report.bytes,
             "total_us": report.total_us,
             "sent_again": report.sent_again,
         }),
         Event::Suspended(app, report) => json!({
             "suspended": tid(app),
-            "checkpoint": super::checkpoint_name(report),
+            "checkpoint": checkpoint_name(report),
             "tasks": report.tasks,
             "bytes": report.bytes,
             "stored": report.stored,
@@ -104,10 +106,10 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
             "total_us": report.total_us,
         }),
         Event::Restarted(report, conf) | Event::Resumed(report, conf) => {
-            let row = |(host, count): &(HostId, u32)| json!({ "host": super::host_name(conf, *host), "tasks": count });
+            let row = |(host, count): &(HostId, u32)| json!({ "host": hosts::name(conf, *host), "tasks": count });
             json!({
                 "restarted": report.app.show(machine),
-                "checkpoint": super::restarted_from(report),
+                "checkpoint": restarted_from(report),
                 "generation": report.generation,
                 "hosts": report.hosts.iter().map(row).collect::<Vec<_>>(),
                 "total_us": report.total_us,
@@ -170,7 +172,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
             let moved = report.moved.iter().map(|(task, moved)| {
                 json!({
                     "tid": tid(task),
-                    "to": super::host_name(conf, moved.to),
+                    "to": hosts::name(conf, moved.to),
                     "bytes": moved.bytes,
                     "total_us": moved.total_us,
                 })
@@ -179,7 +181,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
             let refused =
                 refused.map(|(task, why)| json!({ "tid": tid(task), "reason": why.text }));
             json!({
-                "drained": super::host_name(conf, report.host),
+                "drained": hosts::name(conf, report.host),
                 "total_us": report.total_us,
                 "moved_count": report.moved_count,
                 "refused_count": report.refused_count,
@@ -193,9 +195,9 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
         Event::HostAdded(host) => json!({ "added": host }),
         Event::HostDeleted(host) => json!({ "deleted": host }),
         Event::Halted => json!({ "halted": true }),
-        Event::ImageMade(made) => super::image::made_json(made),
-        Event::Image(report) => super::image::json(report),
-        Event::ImageVerified(file, verdict) => super::image::verdict_json(file, verdict),
+        Event::ImageMade(made) => image::made_json(made),
+        Event::Image(report) => image::json(report),
+        Event::ImageVerified(file, verdict) => image::verdict_json(file, verdict),
         Event::Version(daemon) => json!({
             "release": env!("CARGO_PKG_VERSION"),
             "protocol": version::CURRENT,
@@ -219,7 +221,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
             "event": "ended",
             "tid": tid(master),
             "status": status.map_or_else(|| "runs on".to_owned(), |status| status.to_string()),
-            "code": run::exit_code(*status),
+            "code": exit::of_run(*status),
         }),
     }
 }
@@ -234,7 +236,7 @@ pub(super) fn notice(kind: &str, text: &str) -> Value {
 
 fn conf(conf: &Conf) -> Value {
     let hosts: Vec<Value> = conf.hosts.iter().map(|row| host(conf, row)).collect();
-    let name = |host| super::host_name(conf, host);
+    let name = |host| hosts::name(conf, host);
     let down = conf.links_down.iter();
     let down: Vec<Value> = down.map(|(a, b)| json!([name(*a), name(*b)])).collect();
     json!({
@@ -254,8 +256,8 @@ fn host(conf: &Conf, row: &HostRow) -> Value {
         "tasks": row.tasks,
         "tasks_max": row.facts.tasks_max,
         "arch": row.facts.arch,
-        "role": super::people::role(conf, row),
-        "state": super::people::state(row),
+        "role": role(conf, row),
+        "state": state(row),
         "here": row.host == conf.here,
     })
 }
@@ -265,9 +267,9 @@ fn suspended(machine: MachineId, row: &SuspendedRow) -> Value {
         "app": row.app.show(machine),
         "program": row.program,
         "tasks": row.tasks,
-        "checkpoint": super::suspended_with(row),
-        "since": super::time(row.since_ms),
-        "until": (row.until_ms != 0).then(|| super::time(row.until_ms)),
+        "checkpoint": suspended_with(row),
+        "since": time(row.since_ms),
+        "until": (row.until_ms != 0).then(|| time(row.until_ms)),
         "drained": row.drained,
         "resuming": row.resuming,
     })
@@ -297,7 +299,7 @@ fn checkpoint(row: &Row) -> Value {
     json!({
         "application": row.app_name(),
         "checkpoint": row.id.to_string(),
-        "made": summary.map(|it| super::time(it.taken_ms)),
+        "made": summary.map(|it| time(it.taken_ms)),
         "tasks": summary.map(|it| it.tasks),
         "bytes": summary.map(|it| it.bytes),
         "stored": summary.map(|it| it.stored),

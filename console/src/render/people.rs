@@ -1,9 +1,13 @@
 //! Events as tables and sentences.
 
-use super::Event;
-use crate::bucket::BucketRow;
-use crate::checkpoints::Row;
-use crate::{execute::is_present, signal_name};
+use super::{
+    image,
+    words::{
+        UNKNOWN, checkpoint_name, count, memory, plain_name, restarted_from, role, state,
+        suspended_with, time,
+    },
+};
+use crate::{bucket::BucketRow, checkpoints::Row, event::Event, hosts, signal_name};
 use comfy_table::{CellAlignment, Table, presets};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_bucket::{Address, Fetched, Pushed};
@@ -12,7 +16,7 @@ use vm_wire::{
     HostId, MachineId, Tid,
     agreed::ExitStatus,
     checkpoint::{CheckpointReport, Policy, RestartReport},
-    console::{Conf, HostRow, HostState, Output, SuspendedRow, TaskRow},
+    console::{Conf, HostRow, Output, SuspendedRow, TaskRow},
     limits::CHECKPOINTS_KEPT,
     peer::{DrainReport, MoveReport},
     version,
@@ -20,8 +24,6 @@ use vm_wire::{
 
 /// Blanks between two columns.
 const GAP: u16 = 2;
-/// What stands for something that is not known.
-const UNKNOWN: &str = "-";
 
 pub(super) fn event(machine: MachineId, event: &Event) -> String {
     match event {
@@ -48,7 +50,7 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
         Event::Moved(tid, report, conf) => moved(machine, *tid, report, conf, " "),
         Event::Checkpointed(report) => format!(
             "checkpoint {}: {} in {:.1} ms; they stood still for {:.1} ms\n",
-            super::checkpoint_name(report),
+            checkpoint_name(report),
             saved(report),
             report.total_us as f64 / 1e3,
             report.freeze_us as f64 / 1e3,
@@ -73,28 +75,28 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
         },
         Event::Stopped(report) => format!(
             "stopped with checkpoint {}: {} in {:.1} ms\n",
-            super::checkpoint_name(report),
+            checkpoint_name(report),
             saved(report),
             report.total_us as f64 / 1e3,
         ),
         Event::Suspended(app, report) => format!(
             "{0} suspended with checkpoint {1}: {2} in {3:.1} ms; 'vm resume {0}' brings it back\n",
             app.show(machine),
-            super::checkpoint_name(report),
+            checkpoint_name(report),
             saved(report),
             report.total_us as f64 / 1e3,
         ),
         Event::TaskSuspended(task, report, conf) => format!(
             "{0} suspended on {1}: {2:.1} MB in {3:.1} ms; 'vm resume {0}' brings it back\n",
             task.show(machine),
-            super::host_name(conf, report.from),
+            hosts::name(conf, report.from),
             report.bytes as f64 / 1e6,
             report.total_us as f64 / 1e3,
         ),
         Event::TaskResumed(task, report, conf) => format!(
             "{} resumed on {}: {:.1} MB in {:.1} ms\n",
             task.show(machine),
-            super::host_name(conf, report.to),
+            hosts::name(conf, report.to),
             report.bytes as f64 / 1e6,
             report.total_us as f64 / 1e3,
         ),
@@ -117,9 +119,9 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
         Event::HostAdded(host) => format!("{host}: added\n"),
         Event::HostDeleted(host) => format!("{host}: deleted\n"),
         Event::Halted => "the machine has ended\n".to_owned(),
-        Event::ImageMade(made) => super::image::made(made),
-        Event::Image(report) => super::image::people(report),
-        Event::ImageVerified(file, verdict) => super::image::verdict(file, verdict),
+        Event::ImageMade(made) => image::made(made),
+        Event::Image(report) => image::people(report),
+        Event::ImageVerified(file, verdict) => image::verdict(file, verdict),
         Event::Version(daemon) => {
             let ours = format!(
                 "vm {}, protocol {}\n",
@@ -159,8 +161,8 @@ pub(super) fn moved(
          stood still for {:.1} ms{wrap}(interrupt {:.1}, save {:.1}, transfer {:.1}, restore \
          {:.1}, drain {:.1}, commit {:.1}){again}\n",
         tid.show(machine),
-        super::host_name(conf, report.from),
-        super::host_name(conf, report.to),
+        hosts::name(conf, report.from),
+        hosts::name(conf, report.to),
         report.bytes as f64 / 1e6,
         ms(report.total_us),
         report.copied as f64 / 1e6,
@@ -181,7 +183,7 @@ fn suspended(machine: MachineId, rows: &[SuspendedRow]) -> String {
         let app = row.app.show(machine);
         let until = match row.until_ms {
             0 => String::new(),
-            until => format!(" until {}", super::time(until)),
+            until => format!(" until {}", time(until)),
         };
         let drained = row.drained.as_ref();
         let drained = drained.map_or_else(String::new, |host| format!(", as {host} drained"));
@@ -191,10 +193,10 @@ fn suspended(machine: MachineId, rows: &[SuspendedRow]) -> String {
         };
         format!(
             "{app} ({}, {}) is suspended with {} since {}{until}{drained}; {how}\n",
-            super::plain_name(&row.program),
+            plain_name(&row.program),
             task_count(row.tasks),
-            super::suspended_with(row),
-            super::time(row.since_ms),
+            suspended_with(row),
+            time(row.since_ms),
         )
     };
     rows.iter().map(line).collect()
@@ -210,7 +212,7 @@ fn drained(machine: MachineId, report: &DrainReport, conf: &Conf) -> String {
         text += &format!(
             "{} moved to {}: {:.1} MB in {:.1} ms\n",
             tid.show(machine),
-            super::host_name(conf, moved.to),
+            hosts::name(conf, moved.to),
             moved.bytes as f64 / 1e6,
             moved.total_us as f64 / 1e3,
         );
@@ -230,7 +232,7 @@ fn drained(machine: MachineId, report: &DrainReport, conf: &Conf) -> String {
         0 => String::new(),
         _ => format!(", {stay} {} not", have(stay)),
     };
-    let host = super::host_name(conf, report.host);
+    let host = hosts::name(conf, report.host);
     let tasks = count(left as usize, "task");
     let seconds = report.total_us as f64 / 1e6;
     text + &format!(
@@ -314,28 +316,8 @@ pub(super) fn run_ended(
     }
 }
 
-pub(super) fn role(conf: &Conf, row: &HostRow) -> &'static str {
-    match row.state {
-        HostState::Gone | HostState::Dead => UNKNOWN,
-        _ if row.host == conf.leader => "leader",
-        _ if row.voter => "voter",
-        _ => "follower",
-    }
-}
-
-pub(super) fn state(row: &HostRow) -> &'static str {
-    match row.state {
-        HostState::Live => "live",
-        HostState::Draining if row.tasks == 0 => "drained",
-        HostState::Draining => "draining",
-        HostState::Leaving => "leaving",
-        HostState::Gone => "gone",
-        HostState::Dead => "dead",
-    }
-}
-
 fn conf(conf: &Conf) -> String {
-    let present = |row: &&HostRow| is_present(row);
+    let present = |row: &&HostRow| hosts::is_present(row);
     let hosts = conf.hosts.iter().filter(present).count();
     let tasks: u32 = conf.hosts.iter().filter(present).map(|row| row.tasks).sum();
     let mut table = table(&[
@@ -360,7 +342,7 @@ fn conf(conf: &Conf) -> String {
         ]);
     }
     let down = conf.links_down.iter().map(|(a, b)| {
-        let (a, b) = (super::host_name(conf, *a), super::host_name(conf, *b));
+        let (a, b) = (hosts::name(conf, *a), hosts::name(conf, *b));
         format!("{a} and {b} cannot reach each other\n")
     });
     let down: String = down.collect();
@@ -386,7 +368,7 @@ fn tasks(machine: MachineId, rows: &[TaskRow]) -> String {
         table.add_row([
             format!("{branch}{}", row.tid.show(machine)),
             row.host.clone(),
-            super::plain_name(&row.program),
+            plain_name(&row.program),
             or_unknown(usage.map(|usage| usage.pid.to_string())),
             match row.suspended {
                 true => "suspended".to_owned(),
@@ -459,11 +441,7 @@ pub(super) fn restarted(machine: MachineId, report: &RestartReport, conf: &Conf)
 
 fn brought_back(machine: MachineId, report: &RestartReport, conf: &Conf, how: &str) -> String {
     let on = |(host, count): &(HostId, u32)| {
-        format!(
-            "{} on {}",
-            task_count(*count),
-            super::host_name(conf, *host)
-        )
+        format!("{} on {}", task_count(*count), hosts::name(conf, *host))
     };
     let passed_over: String = report
         .passed_over
@@ -473,7 +451,7 @@ fn brought_back(machine: MachineId, report: &RestartReport, conf: &Conf, how: &s
     format!(
         "{passed_over}{} {how} from {} in {:.1} ms: {}\n",
         report.app.show(machine),
-        super::restarted_from(report),
+        restarted_from(report),
         report.total_us as f64 / 1e3,
         report.hosts.iter().map(on).collect::<Vec<_>>().join(", "),
     )
@@ -530,15 +508,15 @@ fn in_bucket(rows: &[BucketRow]) -> String {
         table.add_row([
             row.app_name(),
             row.id.to_string(),
-            of(&|it| super::time(it.taken_ms)),
+            of(&|it| time(it.taken_ms)),
             of(&|it| it.tasks.to_string()),
             of(&|it| format!("{:.1}", it.bytes as f64 / 1e6)),
             of(&|it| format!("{:.1}", it.stored as f64 / 1e6)),
             of(&|it| it.base.map(|base| base.to_string()).unwrap_or_default()),
             if *here { "yes" } else { "no" }.to_owned(),
             match &row.damaged {
-                Some(why) => super::plain_name(&format!("damaged: {why}")),
-                None => of(&|it| super::plain_name(&it.program)),
+                Some(why) => plain_name(&format!("damaged: {why}")),
+                None => of(&|it| plain_name(&it.program)),
             },
         ]);
     }
@@ -570,20 +548,20 @@ fn checkpoints(rows: &[Row]) -> String {
             summary.map(text).unwrap_or_default()
         };
         let program = match &row.damaged {
-            Some(why) => super::plain_name(&format!("damaged: {why}")),
+            Some(why) => plain_name(&format!("damaged: {why}")),
             None if row.alone > 0 => of(&|it| {
-                let (program, alone) = (super::plain_name(&it.program), row.alone);
+                let (program, alone) = (plain_name(&it.program), row.alone);
                 format!(
                     "{program} ({alone} of {} images on one disk alone)",
                     it.tasks
                 )
             }),
-            None => of(&|it| super::plain_name(&it.program)),
+            None => of(&|it| plain_name(&it.program)),
         };
         let mut cells = vec![
             row.app_name(),
             row.id.to_string(),
-            of(&|it| super::time(it.taken_ms)),
+            of(&|it| time(it.taken_ms)),
             of(&|it| it.tasks.to_string()),
             of(&|it| format!("{:.1}", it.bytes as f64 / 1e6)),
             of(&|it| format!("{:.1}", it.stored as f64 / 1e6)),
@@ -626,11 +604,6 @@ fn lines(table: &Table) -> String {
         .collect()
 }
 
-pub(super) fn count(number: usize, what: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{plural}")
-}
-
 fn cpu_time(ms: u64) -> String {
     let seconds = ms / 1000;
     let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -639,18 +612,6 @@ fn cpu_time(ms: u64) -> String {
         (0, _) => format!("{minutes}:{rest:02}"),
         _ => format!("{hours}:{minutes:02}:{rest:02}"),
     }
-}
-
-pub(super) fn memory(bytes: u64) -> String {
-    let mut amount = bytes as f64;
-    for unit in ["B", "KiB", "MiB", "GiB"] {
-        if amount < 1024.0 {
-            let digits = usize::from(unit != "B");
-            return format!("{amount:.digits$} {unit}");
-        }
-        amount /= 1024.0;
-    }
-    format!("{amount:.1} TiB")
 }
 
 #[cfg(test)]

@@ -1,13 +1,20 @@
 //! A sample machine, shown in both ways.
 
 use super::*;
-use crate::fake::{self, HERE, tid};
-use std::{cell::RefCell, rc::Rc};
+use crate::{
+    bucket::{BucketRow, Known},
+    checkpoints::Row,
+    client::DaemonFacts,
+    fake::{self, HERE, tid},
+};
+use std::{cell::RefCell, path::Path, rc::Rc};
+use vm_bucket::{Address, Fetched, Pushed};
 use vm_wire::{
-    HostId,
-    agreed::HostFacts,
-    console::{HostRow, HostState},
-    peer::UsageRow,
+    HostId, Tid,
+    agreed::{ExitStatus, HostFacts},
+    checkpoint::{CheckpointReport, Policy},
+    console::{HostRow, HostState, Output, SuspendedRow, TaskRow},
+    peer::{DrainReport, MoveReport, UsageRow},
     task::{FailKind, Failed},
 };
 

@@ -1,13 +1,59 @@
-//! What people see on a terminal while a task moves: its phase, and how much was sent of how much;
-//! and while a host is drained: how many tasks are left there.
+//! What people see on a terminal while they wait for hosts: while these are added; while a task moves:
+//! its phase, and how much was sent of how much; while a host is drained: how many tasks are left there.
 
-use crate::{launch, render::Audience};
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::render::Audience;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::{
+    io::{self, IsTerminal as _},
+    time::Duration,
+};
 use vm_wire::{
     Tid,
     console::MoveRow,
     peer::{MovePhase, Sent},
 };
+
+/// How often a bar turns.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Shows people, on a terminal, how far something is that is done to a host.
+pub fn of_host(audience: Audience, host: &str) -> ProgressBar {
+    Progress::new(audience).bar(host, "asking its daemon")
+}
+
+/// Bars on a terminal, one below the other; hidden where nobody would see them.
+pub struct Progress {
+    bars: MultiProgress,
+    style: ProgressStyle,
+}
+
+impl Progress {
+    /// No bar yet.
+    pub fn new(audience: Audience) -> Self {
+        let bars = MultiProgress::new();
+        if audience == Audience::Programs || !io::stderr().is_terminal() {
+            bars.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        let style = ProgressStyle::with_template("{spinner} {prefix}: {msg} ({elapsed})")
+            .unwrap_or_else(|_| ProgressStyle::default_spinner());
+        Progress { bars, style }
+    }
+
+    /// A bar more, for the host or task of that name.
+    pub fn bar(&self, name: &str, message: &'static str) -> ProgressBar {
+        let bar = self.bars.add(ProgressBar::new_spinner());
+        bar.set_style(self.style.clone());
+        bar.set_prefix(name.to_owned());
+        bar.set_message(message);
+        bar.enable_steady_tick(TICK);
+        bar
+    }
+
+    /// Does something that writes to the terminal, without the bars in its way.
+    pub fn suspend<R>(&self, write: impl FnOnce() -> R) -> R {
+        self.bars.suspend(write)
+    }
+}
 
 /// A move that is awaited.
 pub struct Moving {
@@ -20,7 +66,7 @@ pub struct Moving {
 impl Moving {
     /// One of which nothing is known yet.
     pub fn new(audience: Audience, tid: Tid, name: &str) -> Self {
-        let bar = launch::progress_bar(audience, name);
+        let bar = of_host(audience, name);
         bar.set_message("asking the coordinator of its application");
         Moving {
             tid,

@@ -1,0 +1,219 @@
+//! Exit codes: one for each way in which a command, or a run, ends.
+
+use crate::failure::{Begun, ClientError, UsageError, is_broken_pipe};
+use vm_wire::{agreed::ExitStatus, task::FailKind};
+
+/// All went well.
+pub const DONE: u8 = 0;
+/// The machine refused, or the task of `check` cannot be moved.
+pub const FAILED: u8 = 1;
+/// The command line is wrong.
+pub const USAGE: u8 = 2;
+/// No daemon could be reached, or the connection to it was lost.
+pub const UNREACHABLE: u8 = 3;
+/// `image run`: the process cannot be brought back here, and nothing was started.
+pub const NOT_RESTORED: u8 = vm_image::CANNOT_RESTORE as u8;
+/// A program that signal N ended: this plus N, as shells have it.
+pub const SIGNALLED: u8 = 128;
+/// Interrupted by the user.
+pub const INTERRUPTED: u8 = SIGNALLED + libc::SIGINT as u8;
+
+/// How a `run`, or a `restart` that shows what its application writes, ends otherwise than by the exit
+/// code or a signal of its program. Each way has an exit code of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunFailure {
+    /// The command line is wrong.
+    Usage,
+    /// The application has ended with a checkpoint and can go on later. The code is `EX_TEMPFAIL`.
+    Saved,
+    /// The console's host leaves the machine, and the application does not end with it.
+    RunsOn,
+    /// The machine did not take the program: a limit, a host that drains.
+    Refused,
+    /// There is a checkpoint to go on from, and it cannot be brought back.
+    NotBroughtBack,
+    /// There is no daemon, or it failed, or the master was lost with its host.
+    Machine,
+    /// The program is there, and this host cannot execute it.
+    NotExecutable,
+    /// The program, or its working directory, is not there.
+    NoSuchProgram,
+    /// Interrupted by the user before the program was started.
+    Interrupted,
+    /// Nobody reads what the application writes any more.
+    ReaderGone,
+}
+
+/// The exit code of each, and what it means: as the user guide and `vm help run` have it.
+const RUN_FAILURES: [(RunFailure, u8, &str); 10] = [
+    (RunFailure::Usage, USAGE, "the command line is wrong"),
+    (
+        RunFailure::Saved,
+        75,
+        "it ended with a checkpoint, and can go on later",
+    ),
+    (
+        RunFailure::RunsOn,
+        122,
+        "it runs on, but this host leaves the machine",
+    ),
+    (RunFailure::Refused, 123, "the machine refused to start it"),
+    (
+        RunFailure::NotBroughtBack,
+        NOT_RESTORED,
+        "its checkpoint cannot be brought back",
+    ),
+    (
+        RunFailure::Machine,
+        125,
+        "the machine failed: no daemon, or a lost one",
+    ),
+    (
+        RunFailure::NotExecutable,
+        126,
+        "the program is there and cannot be executed",
+    ),
+    (RunFailure::NoSuchProgram, 127, "there is no such program"),
+    (
+        RunFailure::Interrupted,
+        INTERRUPTED,
+        "interrupted before the program was started",
+    ),
+    (
+        RunFailure::ReaderGone,
+        SIGNALLED + libc::SIGPIPE as u8,
+        "nobody reads the output any more",
+    ),
+];
+
+impl RunFailure {
+    /// The console's exit code.
+    pub fn code(self) -> u8 {
+        let row = RUN_FAILURES.iter().find(|(way, ..)| *way == self);
+        row.map_or(FAILED, |(_, code, _)| *code)
+    }
+}
+
+/// The exit code of a console whose master ended so; `None`: the application runs on.
+pub fn of_run(status: Option<ExitStatus>) -> u8 {
+    let failure = match status {
+        // The kernel keeps the low eight bits of a process's own status, too.
+        Some(ExitStatus::Left(code) | ExitStatus::Code(code)) => return code as u8,
+        Some(ExitStatus::Signal(signal)) => return SIGNALLED.wrapping_add(signal as u8),
+        // The program was found, and then not executed.
+        Some(ExitStatus::NotStarted) => RunFailure::NotExecutable,
+        Some(ExitStatus::Suspended) => RunFailure::Saved,
+        Some(ExitStatus::HostLost | ExitStatus::Unknown) => RunFailure::Machine,
+        Some(ExitStatus::RolledBack) => RunFailure::NotBroughtBack,
+        None => RunFailure::RunsOn,
+    };
+    failure.code()
+}
+
+/// The exit code of a `run` that failed before or beside its program. `goes_on`: it was to go on from a
+/// checkpoint.
+pub fn of_failed_run(error: &anyhow::Error, goes_on: bool) -> u8 {
+    let has_begun = error.downcast_ref::<Begun>().is_some();
+    let failure = match error.downcast_ref::<ClientError>() {
+        Some(ClientError::Refused(_)) if has_begun => RunFailure::Machine,
+        Some(ClientError::Refused(failed)) => match failed.kind {
+            _ if goes_on => RunFailure::NotBroughtBack,
+            FailKind::NoSuchProgram => RunFailure::NoSuchProgram,
+            FailKind::NotExecutable => RunFailure::NotExecutable,
+            FailKind::HostLost | FailKind::System => RunFailure::Machine,
+            _ => RunFailure::Refused,
+        },
+        Some(ClientError::Interrupted) => RunFailure::Interrupted,
+        // As a local program whose reader has gone.
+        _ if is_broken_pipe(error) => RunFailure::ReaderGone,
+        None if error.is::<UsageError>() => RunFailure::Usage,
+        // What is in the store cannot be used.
+        None if goes_on && !has_begun => RunFailure::NotBroughtBack,
+        _ => RunFailure::Machine,
+    };
+    failure.code()
+}
+
+/// The exit code for an error of the talk with the daemon.
+pub fn of_client_error(error: &ClientError) -> u8 {
+    match error {
+        ClientError::Refused(_) | ClientError::Unexpected | ClientError::Late(_) => FAILED,
+        ClientError::Interrupted => INTERRUPTED,
+        _ => UNREACHABLE,
+    }
+}
+
+/// The exit code for an error of any command.
+pub fn of_error(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<ClientError>() {
+        Some(error) => of_client_error(error),
+        None if error.is::<UsageError>() => USAGE,
+        None => FAILED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::UsageError;
+    use std::io;
+    use vm_wire::task::Failed;
+
+    #[test]
+    fn each_end_of_a_run_has_a_code_of_its_own_which_guide_and_help_have_in_one_table() {
+        let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/user-guide.md");
+        let guide = std::fs::read_to_string(guide).expect("the guide");
+        let help = crate::command::help(&["run"]).expect("a page");
+        for (way, code, meaning) in RUN_FAILURES {
+            assert_eq!(way.code(), code);
+            assert!(guide.contains(&format!("| {code} | {meaning}")), "{code}");
+            assert!(help.contains(&format!("  {code:<4} {meaning}\n")), "{code}");
+        }
+        let codes = RUN_FAILURES.map(|(_, code, _)| code);
+        assert!(codes.is_sorted_by(|one, next| one < next), "{codes:?}");
+    }
+
+    #[test]
+    fn each_failure_has_its_documented_exit_code() {
+        let no = Failed::new(FailKind::NoSuchTask, "no task t1.9");
+        let code = |error: ClientError| of_error(&anyhow::Error::new(error).context("while"));
+        assert_eq!(code(ClientError::Refused(no)), 1);
+        assert_eq!(
+            code(ClientError::NoDaemon {
+                socket: "/x".into()
+            }),
+            3
+        );
+        assert_eq!(code(ClientError::Lost(None)), 3);
+        assert_eq!(code(ClientError::Interrupted), 130);
+        assert_eq!(of_error(&anyhow::anyhow!("other")), 1);
+        assert_eq!(of_error(&UsageError("what?".to_owned()).into()), 2);
+        let unknown = crate::command::help(&["frobnicate"]).expect_err("no page");
+        assert_eq!(of_error(&unknown.into()), 2);
+    }
+
+    #[test]
+    fn each_failure_of_a_run_has_its_exit_code() {
+        let refused = |kind| anyhow::Error::new(ClientError::from(Failed::new(kind, "no")));
+        let pipe = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe));
+        let failures = [
+            (refused(FailKind::Limit), false, 123),
+            (refused(FailKind::System), false, 125),
+            (refused(FailKind::HostLost), false, 125),
+            (refused(FailKind::System), true, 124),
+            (refused(FailKind::Limit), true, 124),
+            (anyhow::anyhow!("a damaged checkpoint"), true, 124),
+            (refused(FailKind::Refused).context(Begun), true, 125),
+            (refused(FailKind::NoSuchProgram).context(Begun), false, 125),
+            (anyhow::anyhow!("no terminal").context(Begun), true, 125),
+            (ClientError::Lost(None).into(), true, 125),
+            (refused(FailKind::NotExecutable), false, 126),
+            (refused(FailKind::NoSuchProgram), false, 127),
+            (ClientError::Interrupted.into(), false, 130),
+            (pipe.context(Begun), false, 141),
+        ];
+        for (error, goes_on, code) in failures {
+            assert_eq!(of_failed_run(&error, goes_on), code, "{error:#}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The words that several ways of showing an event have in common.
+
+use std::borrow::Cow;
+use vm_wire::{
+    checkpoint::{CheckpointReport, RestartReport},
+    console::{Conf, HostRow, HostState, SuspendedRow},
+};
+
+/// What stands for something that is not known.
+pub(super) const UNKNOWN: &str = "-";
+
+/// A text in which nothing commands a terminal: control characters, from the name of a program for
+/// example, are shown as `\u{1b}`. Lines stay lines.
+pub(super) fn plain(text: &str) -> Cow<'_, str> {
+    let commands = |letter: char| letter.is_control() && letter != '\n';
+    if !text.contains(commands) {
+        return Cow::Borrowed(text);
+    }
+    let letter = |letter: char| match commands(letter) {
+        true => letter.escape_unicode().to_string(),
+        false => letter.to_string(),
+    };
+    Cow::Owned(text.chars().map(letter).collect())
+}
+
+/// A name on one line, likewise.
+pub(super) fn plain_name(name: &str) -> String {
+    plain(name).replace('\n', "\\u{a}")
+}
+
+/// That from which an application was brought back, likewise.
+pub(super) fn restarted_from(report: &RestartReport) -> String {
+    let (generation, epoch) = report.from;
+    vm_store::CheckpointId::new(generation, epoch).to_string()
+}
+
+/// That with which an application was suspended.
+pub(super) fn suspended_with(row: &SuspendedRow) -> String {
+    vm_store::CheckpointId::new(row.from.0, row.from.1).to_string()
+}
+
+/// A checkpoint, as it is called in the store.
+pub(super) fn checkpoint_name(report: &CheckpointReport) -> String {
+    vm_store::CheckpointId::new(report.generation, report.epoch).to_string()
+}
+
+/// A moment, from milliseconds since 1970.
+pub(super) fn time(ms: u64) -> String {
+    let time = i64::try_from(ms / 1000).ok();
+    let time = time.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+    time.map(|time| time.to_string()).unwrap_or_default()
+}
+
+pub(super) fn role(conf: &Conf, row: &HostRow) -> &'static str {
+    match row.state {
+        HostState::Gone | HostState::Dead => UNKNOWN,
+        _ if row.host == conf.leader => "leader",
+        _ if row.voter => "voter",
+        _ => "follower",
+    }
+}
+
+pub(super) fn state(row: &HostRow) -> &'static str {
+    match row.state {
+        HostState::Live => "live",
+        HostState::Draining if row.tasks == 0 => "drained",
+        HostState::Draining => "draining",
+        HostState::Leaving => "leaving",
+        HostState::Gone => "gone",
+        HostState::Dead => "dead",
+    }
+}
+
+pub(super) fn count(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}
+
+pub(super) fn memory(bytes: u64) -> String {
+    let mut amount = bytes as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if amount < 1024.0 {
+            let digits = usize::from(unit != "B");
+            return format!("{amount:.digits$} {unit}");
+        }
+        amount /= 1024.0;
+    }
+    format!("{amount:.1} TiB")
+}
