@@ -1,17 +1,21 @@
 //! The console's connection to its daemon.
 //!
-//! Requests are numbered; an answer carries the number of its request, so answers that nobody
-//! waits for any more are recognised and dropped. Every wait ends when the daemon is gone, when
-//! the caller's time is over, or when the user interrupts it.
+//! Requests are numbered. A reply carries the number of its request, so a reply to a request that
+//! was given up is recognised and dropped. Every wait ends when the daemon is lost, when the
+//! caller's time is over, or when the user interrupts it.
 
-use crate::{failure::ClientError, interrupt::Interrupt};
+use crate::{
+    ask::{self, Ask, DaemonFacts},
+    connection::Connection,
+    failure::ClientError,
+    interrupt::Interrupt,
+};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
 };
 use std::{
-    collections::VecDeque,
-    io::{self, Read, Write},
+    io,
     os::unix::net::UnixStream,
     path::Path,
     rc::Rc,
@@ -19,62 +23,63 @@ use std::{
 };
 use vm_local::ConnectError;
 use vm_wire::{
-    Frame, FrameReader, HostId, MachineId, Message, Op,
+    Frame, HostId, MachineId, Message, Op,
     console::{Answer, Request},
     place,
-    version::Offer,
 };
 
-/// Bytes asked of the socket at a time.
-const READ_BYTES: usize = 64 * 1024;
-
-/// How a wait for the daemon went.
+/// How a wait for the daemon ended.
 enum Wait {
-    /// It sent something, or is gone.
+    /// The daemon sent something, or is lost.
     Readable,
     /// The time is over.
     Over,
     /// A signal woke the wait; nothing is known.
-    Again,
-}
-
-/// Who answered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DaemonFacts {
-    /// The version of the protocol that both speak.
-    pub protocol: u16,
-    /// Its release.
-    pub release: String,
-    /// Its machine.
-    pub machine: MachineId,
-    /// Its host.
-    pub host: HostId,
+    Woken,
 }
 
 /// A connection on which both ends know each other's version.
 #[derive(Debug)]
 pub struct Client {
-    stream: UnixStream,
-    reader: FrameReader,
-    /// Frames that came while another was awaited.
-    early: VecDeque<Frame>,
+    connection: Connection,
     last_request: u64,
-    /// The request whose answer is kept when it comes while another is awaited.
+    /// The request whose reply is kept if it comes while another reply is awaited.
     awaited: Option<u64>,
     interrupt: Rc<Interrupt>,
     daemon: DaemonFacts,
+}
+
+/// A request that was sent, and whose reply is taken when it comes.
+#[derive(Debug)]
+pub struct Pending<R> {
+    number: u64,
+    read: fn(Answer) -> Option<R>,
+}
+
+/// A reply to one of several requests.
+#[derive(Debug)]
+pub struct Reply {
+    number: u64,
+    answer: Answer,
+}
+
+impl<R> Pending<R> {
+    /// The value of `reply`, if that is the reply to this request.
+    pub fn take(&self, reply: &Reply) -> Option<Result<R, ClientError>> {
+        (reply.number == self.number).then(|| value(reply.answer.clone(), self.read))
+    }
 }
 
 impl Client {
     /// Connects to the daemon whose folder is `dir`.
     ///
     /// # Errors
-    /// [`ClientError::NoDaemon`] when nobody listens there, the others as they say.
+    /// [`ClientError::NoDaemon`] if no daemon listens there; the others as they say.
     pub fn connect(dir: &Path, interrupt: Rc<Interrupt>) -> Result<Self, ClientError> {
         Self::connect_within(dir, interrupt, None)
     }
 
-    /// As [`Client::connect`], but waits no longer than `time` for the daemon to speak.
+    /// As [`Client::connect`], but waits no longer than `time` for the daemon's version.
     ///
     /// # Errors
     /// Also [`ClientError::Late`].
@@ -85,7 +90,7 @@ impl Client {
     ) -> Result<Self, ClientError> {
         let socket = place::socket(dir);
         let stream = vm_local::connect(&socket).map_err(|error| match error {
-            // A daemon that died leaves its socket; the next one takes it over.
+            // A daemon that died leaves its socket; the next daemon takes it over.
             ConnectError::Connect(cause)
                 if matches!(
                     cause.kind(),
@@ -104,7 +109,7 @@ impl Client {
         Self::over(stream, interrupt, time)
     }
 
-    /// Asks the version over a connection that is there.
+    /// Requests the version over a connection that exists.
     ///
     /// # Errors
     /// As for [`Client::ask_within`].
@@ -114,9 +119,7 @@ impl Client {
         time: Option<Duration>,
     ) -> Result<Self, ClientError> {
         let mut client = Client {
-            stream,
-            reader: FrameReader::new(),
-            early: VecDeque::new(),
+            connection: Connection::new(stream),
             last_request: 0,
             awaited: None,
             interrupt,
@@ -127,140 +130,151 @@ impl Client {
                 host: HostId::NONE,
             },
         };
-        let number = client.send(&Request::Version(Offer::OURS))?;
-        match client.answer(number, time)? {
-            Answer::Version {
-                version,
-                release,
-                machine,
-                host,
-            } => {
-                client.daemon = DaemonFacts {
-                    protocol: version,
-                    release,
-                    machine,
-                    host,
-                };
-                Ok(client)
-            }
-            _ => Err(ClientError::Unexpected),
-        }
+        let pending = client.begin(ask::version())?;
+        client.daemon = client.reply(&pending, time)?;
+        Ok(client)
     }
 
-    /// Who answered.
+    /// The daemon at the other end.
     pub fn daemon(&self) -> &DaemonFacts {
         &self.daemon
     }
 
-    /// Sends a request and returns its number.
+    /// Sends a request and does not wait for the reply: see [`Client::next_reply`].
     ///
     /// # Errors
     /// [`ClientError::Lost`].
-    pub fn send(&mut self, request: &Request) -> Result<u64, ClientError> {
+    pub fn begin<R>(&mut self, ask: Ask<R>) -> Result<Pending<R>, ClientError> {
+        let number = self.send(&ask.request)?;
+        let read = ask.read;
+        Ok(Pending { number, read })
+    }
+
+    fn send(&mut self, request: &Request) -> Result<u64, ClientError> {
         self.last_request += 1;
         let number = self.last_request;
-        self.send_frame(&request.frame().asked(number))?;
+        self.connection.send(&request.frame().asked(number))?;
         Ok(number)
     }
 
-    /// Sends a frame of a run.
+    /// Sends a request and waits for its reply.
     ///
     /// # Errors
-    /// [`ClientError::Lost`].
-    pub fn send_frame(&mut self, frame: &Frame) -> Result<(), ClientError> {
-        let mut bytes = Vec::with_capacity(frame.len());
-        frame.write_to(&mut bytes);
-        self.stream
-            .write_all(&bytes)
-            .map_err(|cause| ClientError::Lost(Some(cause)))
-    }
-
-    /// Sends a request and waits for its answer.
-    ///
-    /// # Errors
-    /// [`ClientError::Refused`] when the daemon says no, the others when the talk itself fails.
-    pub fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
-        let number = self.send(request)?;
-        self.answer(number, None)
+    /// [`ClientError::Refused`] if the daemon refuses the request, the others if the connection
+    /// fails.
+    pub fn ask<R>(&mut self, ask: Ask<R>) -> Result<R, ClientError> {
+        let pending = self.begin(ask)?;
+        self.reply(&pending, None)
     }
 
     /// As [`Client::ask`], but waits no longer than `time`.
     ///
     /// # Errors
     /// Also [`ClientError::Late`].
-    pub fn ask_within(&mut self, request: &Request, time: Duration) -> Result<Answer, ClientError> {
-        let number = self.send(request)?;
-        self.answer(number, Some(time))
+    pub fn ask_within<R>(&mut self, ask: Ask<R>, time: Duration) -> Result<R, ClientError> {
+        let pending = self.begin(ask)?;
+        self.reply(&pending, Some(time))
     }
 
-    /// As [`Client::ask`], and every `pace` until the answer is there does something else.
+    /// As [`Client::ask`]; calls `meanwhile` every `pace` until the reply is there.
     ///
     /// # Errors
-    /// Also what that says.
-    pub fn ask_while(
+    /// Also those of `meanwhile`.
+    pub fn ask_while<R>(
         &mut self,
-        request: &Request,
+        ask: Ask<R>,
         pace: Duration,
         mut meanwhile: impl FnMut(&mut Self) -> Result<(), ClientError>,
-    ) -> Result<Answer, ClientError> {
-        // From before it is asked: who asked is told when the user does not wait for the answer.
+    ) -> Result<R, ClientError> {
+        // Begins before the request is sent, so that no interrupt between the waits is missed.
         let _waiting = self.interrupt.waiting();
-        let number = self.send(request)?;
-        self.awaited = Some(number);
-        let answer = loop {
-            match self.answer(number, Some(pace)) {
+        let pending = self.begin(ask)?;
+        self.awaited = Some(pending.number);
+        let reply = loop {
+            match self.reply(&pending, Some(pace)) {
                 Err(ClientError::Late(_)) => {}
-                answer => break answer,
+                reply => break reply,
             }
             if let Err(error) = meanwhile(self) {
                 break Err(error);
             }
         };
         self.awaited = None;
-        answer
+        reply
     }
 
-    /// Waits for the answer to request `number`; what else comes is for later.
-    fn answer(&mut self, number: u64, time: Option<Duration>) -> Result<Answer, ClientError> {
+    /// The next reply to any request that was begun, or `None` when `time` is over.
+    ///
+    /// # Errors
+    /// [`ClientError::Unexpected`] if something else than a reply comes, the others if the
+    /// connection fails.
+    pub fn next_reply(&mut self, time: Duration) -> Result<Option<Reply>, ClientError> {
+        let Some(frame) = self.next_frame(Some(time))? else {
+            return Ok(None);
+        };
+        if frame.header.op != Op::ConsoleAnswer {
+            return Err(ClientError::Unexpected);
+        }
+        refuse_if_final(&frame)?;
+        Ok(Some(Reply {
+            number: frame.header.request,
+            answer: Answer::read(&frame)?,
+        }))
+    }
+
+    /// Waits until the daemon has closed the connection.
+    ///
+    /// # Errors
+    /// [`ClientError::Late`] if it sends nothing for so long and stays.
+    pub fn await_end(mut self, time: Duration) -> Result<(), ClientError> {
+        loop {
+            match self.next_frame(Some(time)) {
+                Ok(Some(_)) => {}
+                Ok(None) => return Err(ClientError::Late(time)),
+                Err(error) if error.is_lost() => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The connection alone: for a run, which waits for more than the daemon.
+    pub fn into_connection(self) -> Connection {
+        self.connection
+    }
+
+    /// Waits for a reply; keeps other frames.
+    fn reply<R>(&mut self, ask: &Pending<R>, time: Option<Duration>) -> Result<R, ClientError> {
+        let number = ask.number;
         let end = time.map(|time| Instant::now() + time);
         loop {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            let early = self.early.iter().position(|frame| answers(frame, number));
-            let early = early.and_then(|place| self.early.remove(place));
-            let frame = match early {
+            let kept = self.connection.take_kept(|frame| replies(frame, number));
+            let frame = match kept {
                 Some(frame) => frame,
                 None => match self.fresh_frame(left)? {
                     Some(frame) => frame,
                     None => return Err(ClientError::Late(time.unwrap_or_default())),
                 },
             };
+            let is_awaited = |it| it != number && replies(&frame, it);
             match frame.header.op {
-                Op::ConsoleAnswer
-                    if self
-                        .awaited
-                        .is_some_and(|it| it != number && answers(&frame, it)) =>
-                {
-                    self.early.push_back(frame);
+                Op::ConsoleAnswer if self.awaited.is_some_and(is_awaited) => {
+                    self.connection.keep(frame);
                 }
                 Op::ConsoleAnswer if frame.header.request == number => {
-                    return match Answer::read(&frame)? {
-                        Answer::Failed(failed) => Err(ClientError::Refused(failed)),
-                        answer => Ok(answer),
-                    };
+                    return value(Answer::read(&frame)?, ask.read);
                 }
-                // To a request whose wait was given up; or why the daemon ends the talk.
+                // A reply to a request that was given up, or the reason why the daemon closes the
+                // connection.
                 Op::ConsoleAnswer => refuse_if_final(&frame)?,
-                _ => self.early.push_back(frame),
+                _ => self.connection.keep(frame),
             }
         }
     }
 
-    /// The next frame, or `None` when `time` is over.
-    ///
-    /// # Errors
-    /// When the talk itself fails.
-    pub fn next_frame(&mut self, time: Option<Duration>) -> Result<Option<Frame>, ClientError> {
-        match self.early.pop_front() {
+    /// The next frame, or `None` when `time` is over; kept frames first.
+    fn next_frame(&mut self, time: Option<Duration>) -> Result<Option<Frame>, ClientError> {
+        match self.connection.take_kept(|_| true) {
             Some(frame) => Ok(Some(frame)),
             None => self.fresh_frame(time),
         }
@@ -270,14 +284,14 @@ impl Client {
         let end = time.map(|time| Instant::now() + time);
         let _waiting = self.interrupt.waiting();
         loop {
-            if let Some(frame) = self.reader.next_frame()? {
+            if let Some(frame) = self.connection.fresh_frame()? {
                 return Ok(Some(frame));
             }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             match self.wait(left)? {
                 Wait::Over => return Ok(None),
-                Wait::Readable => self.read_some()?,
-                Wait::Again => {}
+                Wait::Readable => self.connection.read_some()?,
+                Wait::Woken => {}
             }
         }
     }
@@ -285,55 +299,37 @@ impl Client {
     fn wait(&self, left: Option<Duration>) -> Result<Wait, ClientError> {
         let left = left.map(|left| Timespec::try_from(left).expect("a wait of console length"));
         let mut fds = [
-            PollFd::new(&self.stream, PollFlags::IN),
+            PollFd::new(&self.connection, PollFlags::IN),
             self.interrupt.poll_fd(),
         ];
         match poll(&mut fds, left.as_ref()) {
             Ok(0) => Ok(Wait::Over),
             Ok(_) if !fds[1].revents().is_empty() => Err(ClientError::Interrupted),
             Ok(_) => Ok(Wait::Readable),
-            Err(Errno::INTR) => Ok(Wait::Again),
+            Err(Errno::INTR) => Ok(Wait::Woken),
             Err(cause) => Err(ClientError::Wait(cause.into())),
         }
     }
-
-    /// The socket, what was read of it, and the frames that came early: for a run, which waits for
-    /// more than the daemon.
-    pub fn into_parts(self) -> (UnixStream, FrameReader, VecDeque<Frame>) {
-        (self.stream, self.reader, self.early)
-    }
-
-    /// Reads what is there once; the end of the stream is an error here.
-    fn read_some(&mut self) -> Result<(), ClientError> {
-        let mut buffer = [0; READ_BYTES];
-        match self.stream.read(&mut buffer) {
-            Ok(0) => Err(ClientError::Lost(None)),
-            Ok(count) => {
-                self.reader.push(&buffer[..count]);
-                Ok(())
-            }
-            Err(cause)
-                if matches!(
-                    cause.kind(),
-                    io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
-                ) =>
-            {
-                Ok(())
-            }
-            Err(cause) => Err(ClientError::Lost(Some(cause))),
-        }
-    }
 }
 
-/// Whether a frame is the answer to request `number`.
-fn answers(frame: &Frame, number: u64) -> bool {
+/// Whether a frame is the reply to request `number`.
+fn replies(frame: &Frame, number: u64) -> bool {
     frame.header.op == Op::ConsoleAnswer && frame.header.request == number
 }
 
-/// An answer without a number is to no request: the daemon says why it closes the connection.
+/// The value in a reply.
+fn value<R>(answer: Answer, read: fn(Answer) -> Option<R>) -> Result<R, ClientError> {
+    match answer {
+        Answer::Failed(failed) => Err(ClientError::Refused(failed)),
+        answer => read(answer).ok_or(ClientError::Unexpected),
+    }
+}
+
+/// Fails if a reply has no number: then it belongs to no request, and says why the daemon closes
+/// the connection.
 ///
 /// # Errors
-/// [`ClientError::Refused`] with its words.
+/// [`ClientError::Refused`] with the daemon's reason.
 pub fn refuse_if_final(frame: &Frame) -> Result<(), ClientError> {
     match Answer::read(frame)? {
         Answer::Failed(failed) if frame.header.request == 0 => Err(ClientError::Refused(failed)),
@@ -367,8 +363,8 @@ mod tests {
         });
         let mut client = client.unwrap();
         assert_eq!(client.daemon().machine, fake::HERE);
-        assert_eq!(client.ask(&Request::Ps(None)).unwrap(), Answer::Ps(vec![]));
-        client.send(&Request::Halt).unwrap();
+        assert_eq!(client.ask(ask::tasks(None)).unwrap(), []);
+        client.begin(ask::halt()).unwrap();
         daemon.join().unwrap();
     }
 
@@ -381,7 +377,7 @@ mod tests {
                 "no task t1.9 is alive",
             )));
         });
-        let error = client.unwrap().ask(&Request::Check(tid(1, 9))).unwrap_err();
+        let error = client.unwrap().ask(ask::check(tid(1, 9))).unwrap_err();
         assert_eq!(error.to_string(), "no task t1.9 is alive");
         assert_eq!(error.kind(), "NoSuchTask");
         daemon.join().unwrap();
@@ -397,9 +393,20 @@ mod tests {
             daemon.answer(number, &Answer::Done);
         });
         let mut client = client.unwrap();
-        let late = client.ask_within(&Request::Ps(None), Duration::ZERO);
+        let late = client.ask_within(ask::tasks(None), Duration::ZERO);
         assert!(matches!(late, Err(ClientError::Late(_))));
-        assert_eq!(client.ask(&Request::Halt).unwrap(), Answer::Done);
+        client.ask(ask::halt()).unwrap();
+        daemon.join().unwrap();
+    }
+
+    #[test]
+    fn a_reply_of_another_kind_is_not_taken_for_the_one_that_belongs_to_the_request() {
+        let (client, daemon) = client(|mut daemon| {
+            daemon.greet();
+            daemon.answer_next(&Answer::Done);
+        });
+        let error = client.unwrap().ask(ask::tasks(None)).unwrap_err();
+        assert!(matches!(error, ClientError::Unexpected), "{error}");
         daemon.join().unwrap();
     }
 
@@ -420,7 +427,7 @@ mod tests {
         let (client, daemon) = client(|mut daemon| daemon.greet());
         let mut client = client.unwrap();
         daemon.join().unwrap();
-        assert!(client.ask(&Request::Conf).unwrap_err().is_lost());
+        assert!(client.ask(ask::conf()).unwrap_err().is_lost());
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! [`render`](crate::render) shows them.
 
 use crate::{
+    ask::DaemonFacts,
     bucket::{BucketRow, Known},
     checkpoints::Row,
-    client::DaemonFacts,
     image::{Made, Report, Whole},
 };
 use std::path::Path;

@@ -5,8 +5,9 @@
 //! of the host could read it. What it says on standard error is kept and shown only if it fails.
 
 use crate::{
-    client::{self, Client},
-    command::Add,
+    ask,
+    client::{Client, Pending},
+    command::AddArgs,
     event::Event,
     failure::ClientError,
     hosts,
@@ -25,8 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 use vm_wire::{
-    Message, Op,
-    console::{Answer, Conf, HostRow, Request},
+    console::{Conf, HostRow},
     limits, place,
 };
 
@@ -83,13 +83,11 @@ fn find_vmd() -> PathBuf {
 /// When nothing can be added at all: no secret, a wrong template, the daemon lost.
 pub fn add(
     client: &mut Client,
-    args: &Add,
+    args: &AddArgs,
     dir: &Path,
     renderer: &mut Renderer,
 ) -> anyhow::Result<bool> {
-    let Answer::Conf(conf) = client.ask(&Request::Conf)? else {
-        return Err(ClientError::Unexpected.into());
-    };
+    let conf = client.ask(ask::conf())?;
     let join = match &args.join {
         Some(join) => join.clone(),
         None => own_address(&conf)?,
@@ -128,22 +126,11 @@ pub fn add(
         if pending.is_empty() {
             return Ok(ok);
         }
-        let answered = match client.next_frame(Some(LOOK))? {
-            Some(frame) if frame.header.op == Op::ConsoleAnswer => {
-                client::refuse_if_final(&frame)?;
-                let answer = Answer::read(&frame).map_err(ClientError::from)?;
-                Some((frame.header.request, answer))
-            }
-            Some(_) => return Err(ClientError::Unexpected.into()),
-            None => None,
-        };
+        let reply = client.next_reply(LOOK)?;
         let mut still = Vec::with_capacity(pending.len());
         for mut launch in pending {
-            let answer = match &answered {
-                Some((request, answer)) if *request == launch.request => Some(answer),
-                _ => None,
-            };
-            match launcher.look(&mut launch, answer) {
+            let joined = reply.as_ref().and_then(|reply| launch.joining.take(reply));
+            match launcher.look(&mut launch, joined) {
                 None => still.push(launch),
                 Some(outcome) => {
                     launch.bar.finish_and_clear();
@@ -176,8 +163,8 @@ struct Launch {
     ended: Option<ExitStatus>,
     /// Whether the host is in the machine.
     joined: bool,
-    /// Number of the request that is answered when the host is in the machine.
-    request: u64,
+    /// The request whose reply comes when the host is in the machine.
+    joining: Pending<()>,
     deadline: Instant,
     bar: ProgressBar,
 }
@@ -211,21 +198,24 @@ impl Launcher<'_> {
             words,
             ended: None,
             joined: false,
-            request: client.send(&Request::AwaitHost(name.to_owned()))?,
+            joining: client.begin(ask::await_host(name.to_owned()))?,
             deadline: Instant::now() + self.time,
             bar: self.progress.bar(name, "starting its daemon"),
         })
     }
 
     /// What became of a launch: nothing yet, it is in the machine, or why not.
-    fn look(&self, launch: &mut Launch, answer: Option<&Answer>) -> Option<anyhow::Result<()>> {
-        match answer {
-            Some(Answer::Done) => {
+    fn look(
+        &self,
+        launch: &mut Launch,
+        joined: Option<Result<(), ClientError>>,
+    ) -> Option<anyhow::Result<()>> {
+        match joined {
+            Some(Ok(())) => {
                 launch.joined = true;
                 launch.deadline = Instant::now() + LAUNCHER_END;
             }
-            Some(Answer::Failed(failed)) => return Some(Err(failed.clone().into())),
-            Some(_) => return Some(Err(ClientError::Unexpected.into())),
+            Some(Err(error)) => return Some(Err(error.into())),
             None => {}
         }
         if launch.ended.is_none() {

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | [`command`] | the grammar: parsing, help, the words that are checked before a daemon is asked |
 //! | [`execute`] | what each command does |
-//! | [`client`] | the connection to the daemon |
+//! | [`ask`], [`client`], [`connection`] | requests with the types of their replies; waits for them; bytes |
 //! | [`launch`] | daemons are started: here, and on the hosts that `add` names |
 //! | [`run`] | a program at this terminal |
 //! | [`image`] | images of processes, which need no daemon |
@@ -22,10 +22,12 @@
 //! | [`hosts`], [`signal_name`], [`terminal`], [`interrupt`] | rows of hosts, names of signals, the terminal, Ctrl-C |
 //! | [`failure`], [`exit`] | errors, and the exit codes that say so |
 
+mod ask;
 mod bucket;
 mod checkpoints;
 mod client;
 mod command;
+mod connection;
 mod event;
 mod execute;
 mod exit;

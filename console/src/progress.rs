@@ -13,6 +13,8 @@ use vm_wire::{
     peer::{MovePhase, Sent},
 };
 
+/// How often the state of a move or a drain is requested, to show it.
+pub const LOOK: Duration = Duration::from_millis(200);
 /// How often a bar turns.
 const TICK: Duration = Duration::from_millis(100);
 

@@ -10,7 +10,9 @@
 //! read a console whose program does not read; so each signal takes a connection of its own.
 
 use crate::{
+    ask::{self, Restart},
     client::{self, Client},
+    connection::Connection,
     event::Event,
     exit,
     failure::{Begun, ClientError},
@@ -27,17 +29,17 @@ use rustix::{
 use signal_hook::iterator::{backend::SignalDelivery, exfiltrator::SignalOnly};
 use std::{
     collections::VecDeque,
-    io::{self, Read, Write},
+    io,
     os::{fd::BorrowedFd, unix::net::UnixStream},
     path::Path,
     rc::Rc,
     time::{Duration, Instant},
 };
 use vm_wire::{
-    Frame, FrameReader, Message, Op, Tid,
+    Frame, Message, Op, Tid,
     agreed::ExitStatus,
     checkpoint::Policy,
-    console::{Answer, Conf, Input, Output, Request, RunEnd, RunSignal, RunStopped, WindowSize},
+    console::{Conf, Input, Output, RunEnd, RunSignal, RunStopped, WindowSize},
     task::{FailKind, Spawn},
 };
 
@@ -97,15 +99,13 @@ pub fn run(
 pub fn restart(
     dir: &Path,
     interrupt: &Rc<Interrupt>,
-    (request, policy): (&Request, Option<Policy>),
+    (restart, policy): (Restart, Option<Policy>),
     conf: &Conf,
     renderer: &mut Renderer,
 ) -> anyhow::Result<u8> {
     let mut client = Client::connect(dir, interrupt.clone())?;
     let signal_past = signal_past(dir);
-    let Answer::Restarted(report) = client.ask(request)? else {
-        return Err(ClientError::Unexpected.into());
-    };
+    let report = client.ask(ask::restart(restart))?;
     let follow = |renderer: &mut Renderer| {
         renderer.restarted(&report, conf)?;
         set_policy(&mut client, report.app, policy)?;
@@ -124,22 +124,19 @@ fn set_policy(client: &mut Client, master: Tid, policy: Option<Policy>) -> Resul
     let Some(policy) = policy else {
         return Ok(());
     };
-    match client.ask(&Request::Policy(master, policy)) {
-        Ok(Answer::Done) => Ok(()),
+    match client.ask(ask::policy(master, policy)) {
         Err(ClientError::Refused(failed)) if failed.kind == FailKind::NoSuchTask => Ok(()),
-        Ok(_) => Err(ClientError::Unexpected),
-        Err(error) => Err(error),
+        set => set,
     }
 }
 
 /// Sends signals to a master.
 fn signal_past(dir: &Path) -> impl Fn(Tid, i32) -> Result<(), ClientError> {
     move |master, signal| {
-        let request = Request::Signal(master, signal);
         // The next signal waits until this one is on its way.
         let deaf = Rc::new(Interrupt::deaf().map_err(ClientError::Wait)?);
         let mut client = Client::connect_within(dir, deaf, Some(SIGNAL_TIME))?;
-        client.ask_within(&request, SIGNAL_TIME).map(drop)
+        client.ask_within(ask::signal(master, signal), SIGNAL_TIME)
     }
 }
 
@@ -158,13 +155,8 @@ fn run_over(
     } else {
         None
     };
-    let master = match client.ask(&Request::Run {
-        spawn,
-        terminal: size,
-    })? {
-        Answer::Started(tids) => *tids.first().ok_or(ClientError::Unexpected)?,
-        _ => return Err(ClientError::Unexpected.into()),
-    };
+    let master = client.ask(ask::run(spawn, size))?;
+    let master = master.ok_or(ClientError::Unexpected)?;
     let follow = |renderer: &mut Renderer| {
         set_policy(&mut client, master, policy)?;
         let _relaying = interrupt.relaying();
@@ -190,9 +182,7 @@ type SignalPast<'a> = dyn Fn(Tid, i32) -> Result<(), ClientError> + 'a;
 struct Relay<'a> {
     master: Tid,
     signal_past: &'a SignalPast<'a>,
-    stream: UnixStream,
-    reader: FrameReader,
-    early: VecDeque<Frame>,
+    connection: Connection,
     /// What the daemon has not taken yet.
     unsent: VecDeque<u8>,
     /// Standard input, until its end.
@@ -222,9 +212,9 @@ impl<'a> Relay<'a> {
         input: Option<BorrowedFd<'a>>,
         signal_past: &'a SignalPast<'a>,
     ) -> anyhow::Result<Self> {
-        let (stream, reader, early) = client.into_parts();
-        stream
-            .set_nonblocking(true)
+        let connection = client.into_connection();
+        connection
+            .set_nonblocking()
             .context("cannot use the connection")?;
         let (read, write) = UnixStream::pair().context("cannot handle signals")?;
         let handled = RELAYED.iter().chain(&[libc::SIGTSTP, libc::SIGWINCH]);
@@ -233,9 +223,7 @@ impl<'a> Relay<'a> {
         let mut relay = Relay {
             master,
             signal_past,
-            stream,
-            reader,
-            early,
+            connection,
             unsent: VecDeque::new(),
             input,
             signals,
@@ -275,7 +263,7 @@ impl<'a> Relay<'a> {
             }
             self.write_unsent();
             if ready.daemon {
-                self.read_daemon()?;
+                self.connection.read_some()?;
             }
         }
     }
@@ -289,7 +277,7 @@ impl<'a> Relay<'a> {
         let mut for_daemon = PollFlags::IN;
         for_daemon.set(PollFlags::OUT, !self.unsent.is_empty());
         let mut fds = vec![
-            PollFd::new(&self.stream, for_daemon),
+            PollFd::new(&self.connection, for_daemon),
             PollFd::new(self.signals.get_read(), PollFlags::IN),
         ];
         if let Some(input) = &input {
@@ -315,12 +303,8 @@ impl<'a> Relay<'a> {
     /// Shows what has come; how it ended once the run is over.
     fn take_frames(&mut self, renderer: &mut Renderer) -> anyhow::Result<Option<RunEnd>> {
         loop {
-            let frame = match self.early.pop_front() {
-                Some(frame) => frame,
-                None => match self.reader.next_frame().map_err(ClientError::from)? {
-                    Some(frame) => frame,
-                    None => return Ok(None),
-                },
+            let Some(frame) = self.connection.next_frame()? else {
+                return Ok(None);
             };
             match frame.header.op {
                 Op::Output => {
@@ -469,7 +453,7 @@ impl<'a> Relay<'a> {
 
     fn write_unsent(&mut self) {
         while !self.unsent.is_empty() {
-            match self.stream.write(self.unsent.as_slices().0) {
+            match self.connection.write(self.unsent.as_slices().0) {
                 Ok(count) => drop(self.unsent.drain(..count)),
                 Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => return,
                 Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
@@ -479,26 +463,6 @@ impl<'a> Relay<'a> {
                     self.input = None;
                 }
             }
-        }
-    }
-
-    fn read_daemon(&mut self) -> Result<(), ClientError> {
-        let mut buffer = [0; 64 * 1024];
-        match self.stream.read(&mut buffer) {
-            Ok(0) => Err(ClientError::Lost(None)),
-            Ok(count) => {
-                self.reader.push(&buffer[..count]);
-                Ok(())
-            }
-            Err(cause)
-                if matches!(
-                    cause.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) =>
-            {
-                Ok(())
-            }
-            Err(cause) => Err(ClientError::Lost(Some(cause))),
         }
     }
 }
@@ -518,8 +482,11 @@ mod tests {
         fake::{self, FakeDaemon, tid},
         render::{Audience, tests::renderer},
     };
-    use std::os::fd::AsFd;
-    use vm_wire::task::{Failed, Place};
+    use std::{io::Write as _, os::fd::AsFd};
+    use vm_wire::{
+        console::{Answer, Request},
+        task::{Failed, Place},
+    };
 
     fn spawn() -> Spawn {
         Spawn {

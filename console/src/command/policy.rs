@@ -57,7 +57,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 const MTBF: Duration = Duration::from_secs(86_400);
 
 /// A policy, as given by options; what checkpoints are is not among these.
-pub fn policy(
+pub(super) fn policy(
     every: Option<Interval>,
     mtbf: Option<Duration>,
     keep: Option<u32>,

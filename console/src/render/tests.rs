@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::{
+    ask::DaemonFacts,
     bucket::{BucketRow, Known},
     checkpoints::Row,
-    client::DaemonFacts,
     fake::{self, HERE, tid},
 };
 use std::{cell::RefCell, path::Path, rc::Rc};
