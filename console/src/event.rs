@@ -9,7 +9,7 @@ use crate::{
 };
 use std::path::Path;
 use vm_bucket::{Address, Fetched, Pushed};
-use vm_image::image::ImageError;
+use vm_image::format::ImageError;
 use vm_wire::{
     Tid,
     agreed::ExitStatus,

@@ -26,8 +26,8 @@ use std::{
 use tempfile::Builder;
 use vm_image::{
     AskError, Folders, Modes, Request, Way,
-    image::{Heads, Host, ImageError, ImageReader, Needs, Summary, check_files, compare},
-    raw::format::Prefix,
+    format::{Heads, ImageError, ImageReader, Prefix},
+    inspect::{Host, Needs, Summary, check_files, compare},
 };
 
 /// What is in an image, and what that means here.

@@ -17,9 +17,8 @@ use std::{
     thread::JoinHandle,
 };
 use tempfile::TempDir;
-use vm_image::{
-    format::{FACTS, Facts, PAGES, Plain as _, Prefix, Section},
-    image::{Codec, ImageReader, ImageWriter},
+use vm_image::format::{
+    Codec, FACTS, Facts, ImageReader, ImageWriter, PAGES, Plain as _, Prefix, Section,
 };
 
 /// The program that saves itself, and the library that is loaded before others, built once per test

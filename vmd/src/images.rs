@@ -42,7 +42,7 @@ use std::{
     process::{Command, Stdio},
 };
 #[cfg(target_arch = "x86_64")]
-use vm_image::image::room;
+use vm_image::image_memory;
 use vm_store::{Base, CheckpointId, ImageWriter, PartReader, Store, StoreError, limits::BUFFER};
 use vm_wire::{Tid, checkpoint::Part, portable::EndSeen};
 
@@ -281,7 +281,7 @@ fn take_out(bytes: u64, image: &mut ImageWriter) -> anyhow::Result<()> {
     {
         // SAFETY: the task has said that it is written, and the daemon has it written into again only
         // when this process has ended.
-        let written = unsafe { room::Written::of(io::stdin().as_fd(), bytes) };
+        let written = unsafe { image_memory::Written::of(io::stdin().as_fd(), bytes) };
         if let Some(written) = written.context("looking at the memory that has it")? {
             let mut seen = Seen::default();
             seen.passed(&written);
@@ -323,7 +323,7 @@ impl<R: Read> Read for Passed<R> {
 #[derive(Default)]
 struct Seen {
     #[cfg(target_arch = "x86_64")]
-    image: vm_image::image::EndSeen,
+    image: vm_image::format::EndSeen,
     state: EndSeen,
 }
 

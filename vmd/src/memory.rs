@@ -28,7 +28,7 @@ use std::{
     thread,
 };
 #[cfg(target_arch = "x86_64")]
-use vm_image::image::room;
+use vm_image::image_memory;
 use vm_machine::Time;
 use vm_wire::{Tid, limits};
 
@@ -256,7 +256,7 @@ fn lacks_room(file: &OwnedFd, bytes: u64) -> bool {
 /// Finds the memory that a file of so many bytes needs and has not, in large pages if it can be.
 fn make_room(file: &OwnedFd, bytes: u64) {
     #[cfg(target_arch = "x86_64")]
-    match room::make(file.as_fd(), bytes) {
+    match image_memory::make(file.as_fd(), bytes) {
         Ok(()) => return,
         Err(error) => log::debug!("no large pages for an image of {bytes} bytes: {error}"),
     }

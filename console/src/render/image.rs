@@ -6,7 +6,10 @@ use crate::image::{Made, Report, Whole};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt::Write as _, path::Path};
-use vm_image::image::{Codec, FileKind, FileSummary, ImageError, Needs, Summary, ThreadSummary};
+use vm_image::{
+    format::{Codec, ImageError},
+    inspect::{FileKind, FileSummary, Needs, Summary, ThreadSummary},
+};
 
 /// Letters of a line, names of lines included.
 const LINE: usize = 80;
@@ -250,7 +253,7 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vm_image::image::{Needs, Pages};
+    use vm_image::inspect::{Needs, Pages};
 
     fn report() -> Report {
         let file = |fd, kind, path: &str, duplicate_of| FileSummary {

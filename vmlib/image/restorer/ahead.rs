@@ -8,7 +8,7 @@
 use crate::{
     helper,
     raw::{
-        format::{FULL, Mapping},
+        records::{FULL, Mapping},
         sys::{self, nr},
     },
 };

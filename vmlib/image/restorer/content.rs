@@ -4,7 +4,7 @@
 use crate::{
     die,
     raw::{
-        format::CONTENT,
+        records::CONTENT,
         sys::{self, nr},
     },
     space,

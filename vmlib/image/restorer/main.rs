@@ -34,7 +34,7 @@ use core::{
 use raw::{
     features::state_name,
     folder_map::FolderMap,
-    format::*,
+    records::*,
     processor::{self, Lack, Layout},
     sys,
 };

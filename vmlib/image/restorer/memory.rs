@@ -4,7 +4,7 @@ use crate::{
     die,
     raw::{
         folder_map::PATH,
-        format::*,
+        records::*,
         sys::{self, nr},
     },
     space,

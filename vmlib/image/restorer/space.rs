@@ -1,7 +1,7 @@
 //! The restorer's own memory: fixed rooms for what it has to keep, and where it is itself. The
 //! functions on memory that compilers expect of a C library are here too.
 
-use crate::raw::format::{BLOCK, MAPPINGS_MAX, Mapping, NAMES_MAX};
+use crate::raw::records::{BLOCK, MAPPINGS_MAX, Mapping, NAMES_MAX};
 use core::ops::Range;
 
 #[repr(C, align(4096))]

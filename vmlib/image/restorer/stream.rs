@@ -5,7 +5,7 @@ use crate::{
     die, helper,
     raw::{
         checksum::{checksum, mixed},
-        format::*,
+        records::*,
         lz4,
         sys::{self, nr},
     },

@@ -9,7 +9,7 @@ use crate::{
     memory::Kernels,
     raw::{
         checksum::checksum,
-        format::Facts,
+        records::Facts,
         sys::{self, nr},
     },
 };

@@ -2,18 +2,28 @@
 //! brings it back in a new process, here or on another host. The program needs no change and
 //! nobody needs a privilege.
 //!
-//! [`save`] stops all threads where they are, writes the image, and lets them go on; or a copy of
+//! [`save()`] stops all threads where they are, writes the image, and lets them go on; or a copy of
 //! the process writes it while they go on ([`Options::forked`]); or most of it is written before,
-//! while they run ([`save_in_rounds`], [`begin_in_rounds`]). [`restore`] turns the calling
-//! process into the one of an image. To the saved program the call of [`save`] returns a second
+//! while they run ([`save_in_rounds`], [`begin_in_rounds`]). [`restore()`] turns the calling
+//! process into the one of an image. To the saved program the call of [`save()`] returns a second
 //! time, there with [`Saved::Back`].
 //!
 //! What cannot be brought back is refused before anything stops, by name.
 //!
-//! How it works, from the outside in: `save.rs` says what is done in which order; `stop` parks the
-//! threads; `process`, `files` and `memory` write down the state; `out` writes the image in the
-//! [`format`](mod@format); the restorer, a program of its own in `restorer/`, reads it; and `resume`
-//! is the first code of the image that runs again.
+//! | folder | what it owns |
+//! |---|---|
+//! | [`raw`] | what the library and the restorer share: system calls, records of the format, checksums |
+//! | `frozen` | memory, errors and signals for code that runs while threads are stopped |
+//! | `capture` | reads the state of the process, and stops its threads for that |
+//! | [`mod@format`] | reads, verifies and writes images in ordinary code |
+//! | [`inspect`] | the summary of an image; what this host lacks for the restore |
+//! | `restore` | starts the restorer; the first code of the image that runs again |
+//! | `save` | the order of a save, pre-copy rounds, the forked copy, the bytes of the image |
+//! | `trigger` | saves that a signal asks for, of programs that do not call this library |
+//! | `c_interface` | the functions of `include/vm_image.h` |
+//!
+//! The restorer is a program of its own, in `restorer/` beside `src/`. Begin to read in
+//! `save/sequence.rs`, then `restore/resume.rs`.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![expect(
@@ -21,71 +31,36 @@
     reason = "errors are made where there is no allocator, so their text is in them"
 )]
 
-mod advice;
-mod affinity;
-mod ahead;
-mod arena;
-mod ask;
-mod asked;
 mod c_interface;
-mod callbacks;
-mod content;
-mod copied;
-mod cpu_clocks;
-mod credentials;
-mod deadline;
-mod deaf;
-mod dirty;
-mod droppable;
-
-mod facts;
-mod fault;
-mod files;
-mod guards;
-pub mod image;
-mod in_rounds;
-mod interpose;
-mod kernel_files;
-mod locks;
-mod memory;
-mod out;
-mod owners;
-mod place;
-mod precopy;
-mod private;
-mod proc;
-mod process;
-mod program;
+mod capture;
+pub mod format;
+mod frozen;
+pub mod inspect;
 pub mod raw;
-mod recovery;
-mod refusals;
-mod reopen;
 mod restore;
-mod resume;
-mod rounds;
 mod save;
-mod scratch;
-mod signal;
-mod socket;
-mod spare;
-mod stop;
-mod terminal;
 mod trigger;
-mod vdso;
-mod window;
 
-pub use affinity::is_elsewhere;
-pub use ask::{AskError, Modes, News, Request};
-pub use callbacks::{Callbacks, register};
-pub use fault::Text;
-pub use in_rounds::{InRounds, Until, begin_in_rounds, save_in_rounds};
-pub use raw::format;
-pub use restore::{Way, restore};
-pub use save::{Hold, Moment};
-pub use signal::{SIGNAL, Section};
-pub use trigger::TRIGGER;
+pub use capture::affinity::is_elsewhere;
+pub use frozen::{
+    fault::Text,
+    signal::{SIGNAL, Section},
+};
+pub use restore::start::{Way, restore};
+pub use save::{
+    callbacks::{Callbacks, register},
+    image_memory,
+    in_rounds::{InRounds, Until, begin_in_rounds, save_in_rounds},
+    sequence::{Hold, Moment},
+};
+pub use trigger::{
+    handler::TRIGGER,
+    request::{AskError, Modes, News, Request},
+};
 
-use fault::Fault;
+use frozen::{fault::Fault, interpose, signal};
+use restore::resume;
+use save::{callbacks, forked_copy, precopy, sequence};
 use std::{
     io,
     os::fd::{AsRawFd as _, BorrowedFd, RawFd},
@@ -216,7 +191,7 @@ pub struct Options<'a> {
     /// back, the file's size and this checksum have to be the same.
     pub checked_max: u64,
     /// Descriptors that the program looks after itself: they are not checked, and closed where it
-    /// is brought back. The first four below 512 can be handed over: see [`restore`].
+    /// is brought back. The first four below 512 can be handed over: see [`restore()`].
     pub own: &'a [RawFd],
     /// How long threads may take to stop.
     pub limit: Duration,
@@ -243,8 +218,8 @@ impl Default for Options<'_> {
 }
 
 impl<'a> Options<'a> {
-    fn wanted(self, image: RawFd) -> save::Wanted<'a> {
-        save::Wanted {
+    fn wanted(self, image: RawFd) -> sequence::Wanted<'a> {
+        sequence::Wanted {
             image,
             forked: self.forked,
             compress: self.compress,
@@ -259,7 +234,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// What a call of [`save`] came to.
+/// What a call of [`save()`] came to.
 #[derive(Debug)]
 pub enum Saved {
     /// The image is whole.
@@ -294,7 +269,7 @@ impl Writer {
     /// # Errors
     /// What went wrong; the image is of no use.
     pub fn finish(self) -> Result<(), SaveError> {
-        copied::finish(self.pid).map_err(SaveError::from)
+        forked_copy::finish(self.pid).map_err(SaveError::from)
     }
 }
 
@@ -311,7 +286,7 @@ pub fn save(image: BorrowedFd<'_>, options: Options<'_>) -> Result<Saved, SaveEr
 fn try_save(image: BorrowedFd<'_>, options: Options<'_>) -> Result<Saved, SaveError> {
     resume::look_up();
     interpose::link();
-    save::save(options.wanted(image.as_raw_fd()))
+    sequence::save(options.wanted(image.as_raw_fd()))
         .map(saved)
         .map_err(SaveError::from)
 }
@@ -328,7 +303,7 @@ pub fn in_section() -> bool {
     signal::in_section()
 }
 
-/// Saves like [`save`], in place, from a signal handler: it allocates nothing, locks nothing, and
+/// Saves like [`save()`], in place, from a signal handler: it allocates nothing, locks nothing, and
 /// calls no callbacks. Not within a [`Section`]. After [`prepare`]. If [`begin_in_handler`] has begun
 /// the image, this writes the rest of it. A copy that writes is to be waited for by [`reap`].
 ///
@@ -337,15 +312,15 @@ pub fn in_section() -> bool {
 pub fn save_in_handler(image: RawFd, options: Options<'_>, begun: bool) -> Result<Moment, Text> {
     let wanted = options.wanted(image);
     let saved = match begun {
-        true => save::save_rest(wanted, false, |_| ()),
+        true => sequence::save_rest(wanted, false, |_| ()),
         false => {
             precopy::await_cancelled();
-            save::save(wanted)
+            sequence::save(wanted)
         }
     };
     match saved {
-        Ok(save::Now::Back) => Ok(Moment::Back),
-        Ok(save::Now::Here(saved)) => Ok(Moment::Saved {
+        Ok(sequence::Now::Back) => Ok(Moment::Back),
+        Ok(sequence::Now::Here(saved)) => Ok(Moment::Saved {
             bytes: saved.bytes,
             ns: saved.freeze_ns,
             writer: saved.writer,
@@ -373,7 +348,7 @@ pub fn begin_in_handler(
     let tell = precopy::Tell::Call(fd, mark, told);
     // Who gave up a save, and begins another one at once, finds no other in its way.
     precopy::await_cancelled();
-    save::begin_rounds(wanted, Until::default(), checked, tell).map_err(|fault| fault.text())
+    sequence::begin_rounds(wanted, Until::default(), checked, tell).map_err(|fault| fault.text())
 }
 
 /// Gives up what [`begin_in_handler`] has begun, without waiting for its end.
@@ -384,13 +359,13 @@ pub fn give_up_in_handler() {
 /// Ends a copy of this process that writes an image, if it has not ended, and waits for it. May be
 /// called in a signal handler. Whether the image is whole is known where it is read.
 pub fn reap(writer: i32) {
-    copied::reap(writer);
+    forked_copy::reap(writer);
 }
 
-fn saved(now: save::Now) -> Saved {
+fn saved(now: sequence::Now) -> Saved {
     match now {
-        save::Now::Back => Saved::Back,
-        save::Now::Here(saved) => {
+        sequence::Now::Back => Saved::Back,
+        sequence::Now::Here(saved) => {
             let freeze = Duration::from_nanos(saved.freeze_ns);
             match saved.writer {
                 0 => Saved::Whole {

@@ -15,7 +15,7 @@ use std::{
 };
 use vm_image::{
     format::{CPU, Cpu, Plain as _, Prefix, Section},
-    image::Summary,
+    inspect::Summary,
 };
 
 /// Builds the program once; where it is.

@@ -1,6 +1,6 @@
 //! New threads and processes by the bare system call, which the C library knows nothing of.
 
-use super::sys::{self, nr};
+use crate::raw::sys::{self, nr};
 use core::arch::asm;
 
 /// What a new thread is given besides its stack.

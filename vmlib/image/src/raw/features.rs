@@ -9,7 +9,7 @@
 //! hidden counts: better to refuse one host too many than to let a program run into an instruction
 //! that is missing.
 
-use super::format::Cpu;
+use crate::raw::records::Cpu;
 use core::fmt;
 
 /// A feature: a bit that CPUID reports.
@@ -203,7 +203,7 @@ static REGISTERS: [Register; 11] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::raw::format::Plain as _;
+    use crate::raw::records::Plain;
 
     #[test]
     fn no_bit_is_both_named_and_hidden_and_none_is_named_twice() {

@@ -4,7 +4,7 @@
 //! NUL. The restorer reads them for the files that it maps, and the image's own code, later, for those
 //! that it opens.
 
-use super::sys::{self, nr};
+use crate::raw::sys::{self, nr};
 
 /// All pairs together. Bytes.
 pub const ROOM: usize = 16 << 10;

@@ -1,11 +1,19 @@
-//! What the library and the restorer share. Nothing here needs an allocator, thread-locals or the
-//! C library, so that it may run in a signal handler, and in a process that has none of them.
+//! What the library and the restorer share: system calls, the records of the image format,
+//! checksums, and descriptions of the processor.
+//!
+//! Nothing here needs an allocator, thread-locals or the C library. So this code may run in a
+//! signal handler, and in the restorer, which has none of them.
 
-pub mod checksum;
+// The kernel.
 pub mod clone;
-pub mod features;
-pub mod folder_map;
-pub mod format;
-pub mod lz4;
-pub mod processor;
 pub mod sys;
+
+// The bytes of an image.
+pub mod checksum;
+pub mod folder_map;
+pub mod lz4;
+pub mod records;
+
+// What a program may expect of a processor.
+pub mod features;
+pub mod processor;

@@ -4,10 +4,10 @@
 //! `unsafe` is here for one instruction, which reads the parts of a thread's state that the kernel
 //! keeps.
 
-use super::{
+use crate::raw::{
     checksum::checksum,
     features::{self, Feature},
-    format::{Cpu, Plain as _},
+    records::{Cpu, Plain},
 };
 use core::{
     arch::x86_64::{__cpuid, __cpuid_count, _xgetbv, CpuidResult},

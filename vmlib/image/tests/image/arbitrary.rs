@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use vm_image::{
-    format::{self, Plain, Prefix, SECTION_MAX, Section},
-    image::{Codec, Host, Summary, compare},
+    format::{self, Codec, Plain, Prefix, SECTION_MAX, Section},
+    inspect::{Host, Summary, compare},
 };
 
 use crate::{

@@ -3,8 +3,8 @@
 use std::io::{self, Read};
 
 use vm_image::{
-    format::{END, Plain, Prefix, Section, VERSION},
-    image::{Codec, Damage, ImageError, ImageReader, Place, Summary},
+    format::{Codec, Damage, END, ImageError, ImageReader, Place, Plain, Prefix, Section, VERSION},
+    inspect::Summary,
 };
 
 use crate::made::{Made, Short, read, reseal};

@@ -3,8 +3,8 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use vm_image::{
-    format::{FD_DEVICE, FD_FILE, FILE, FileRecord, Mapping},
-    image::{Codec, FileProblem, ImageReader, check_files},
+    format::{Codec, FD_DEVICE, FD_FILE, FILE, FileRecord, ImageReader, Mapping},
+    inspect::{FileProblem, check_files},
     raw::checksum::{checksum, mixed},
 };
 

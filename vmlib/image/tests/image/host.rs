@@ -2,7 +2,7 @@
 
 use vm_image::{
     format::{Facts, Prefix, X86_64},
-    image::{Host, Obstacle, compare},
+    inspect::{Host, Obstacle, compare},
 };
 
 use crate::made::Made;

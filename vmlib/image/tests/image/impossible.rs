@@ -2,10 +2,9 @@
 
 use vm_image::{
     format::{
-        self, CONTENT, CPU, END, FD_UNNAMED, Facts, GONE, MAPPINGS, NAMES, Name, PAGES, Plain,
-        Prefix, SECTION_MAX, SPACE, Section,
+        self, CONTENT, CPU, Codec, Damage, END, FD_UNNAMED, Facts, GONE, ImageError, Impossible,
+        MAPPINGS, NAMES, Name, PAGES, Plain, Prefix, SECTION_MAX, SPACE, Section,
     },
-    image::{Codec, Damage, ImageError, Impossible},
     raw::checksum::checksum,
 };
 

@@ -4,10 +4,10 @@ use std::io::{self, Read};
 
 use vm_image::{
     format::{
-        self, END, End, FD_FILE, FD_INHERITED, FD_PIPE, Facts, FileRecord, LZ4, Mapping, PAGES,
-        Plain, Prefix, SECTION_MAX, Section, ThreadRecord,
+        self, Codec, END, End, FD_FILE, FD_INHERITED, FD_PIPE, Facts, FileRecord, ImageError,
+        ImageReader, ImageWriter, LZ4, Mapping, Names, PAGES, Plain, Prefix, SECTION_MAX, Section,
+        ThreadRecord,
     },
-    image::{Codec, ImageError, ImageReader, ImageWriter, Names},
     raw::checksum::{checksum, mixed},
 };
 

@@ -6,10 +6,7 @@ use std::{
     cell::Cell,
 };
 
-use vm_image::{
-    format::{PAGES, SECTION_MAX},
-    image::{Codec, ImageReader},
-};
+use vm_image::format::{Codec, ImageReader, PAGES, SECTION_MAX};
 
 use crate::made::{Made, STACK};
 

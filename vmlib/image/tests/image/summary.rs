@@ -4,10 +4,10 @@ use std::io::Cursor;
 
 use vm_image::{
     format::{
-        CPU, FD_KERNEL, FileRecord, GONE, Mapping, Name, PAGES, Plain as _, Prefix, SPACE, Section,
-        X86_64,
+        CPU, Codec, FD_KERNEL, FileRecord, GONE, ImageError, ImageReader, ImageWriter, Impossible,
+        Mapping, Name, PAGES, Plain as _, Prefix, SPACE, Section, X86_64,
     },
-    image::{Codec, FileKind, ImageError, ImageReader, ImageWriter, Impossible, Needs, Summary},
+    inspect::{FileKind, Needs, Summary},
 };
 
 use crate::made::{CODE, Made, PAGE};

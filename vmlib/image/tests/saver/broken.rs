@@ -12,8 +12,8 @@ use std::{
 };
 use vm_image::{
     CANNOT_RESTORE,
-    format::PAGES,
-    image::{ImageError, ImageReader, Summary},
+    format::{ImageError, ImageReader, PAGES},
+    inspect::Summary,
 };
 
 /// Ways to save.

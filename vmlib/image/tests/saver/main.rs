@@ -16,7 +16,7 @@ use std::{
     path::Path,
     process::{Command, Stdio},
 };
-use vm_image::image::{ImageError, Summary};
+use vm_image::{format::ImageError, inspect::Summary};
 
 /// A pipe with a name.
 fn make_pipe(path: &Path) {

@@ -1,0 +1,263 @@
+//! Locks on files. Each belongs to an open file or, of the POSIX kind, to the process and the open
+//! file through which it was taken; the kernel tells both in `/proc/self/fdinfo`. Where the process
+//! is brought back it takes them again, without waiting.
+//!
+//! **Runs in signal handlers**, and in a process that is being brought back: it allocates nothing
+//! and locks nothing.
+
+use crate::{
+    capture::proc::{self, NumberPath},
+    frozen::{
+        arena::{self, List},
+        fault::{Outcome, Shown, Step as _, Text, refuse},
+    },
+    raw::{
+        records::FileRecord,
+        sys::{self, Errno, nr},
+    },
+};
+
+/// Locks, at most.
+const LOCKS_MAX: usize = 1 << 16;
+
+/// Who a lock belongs to.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The process: `fcntl`.
+    Process,
+    /// The open file: `fcntl`, of Linux.
+    File,
+    /// The open file, and it is the whole file's: `flock`.
+    Whole,
+    /// It is no lock, but a promise of the kernel to tell when others open the file.
+    Lease,
+}
+
+/// A lock on a file.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lock {
+    fd: i32,
+    owner: Owner,
+    /// `F_RDLCK`, `F_WRLCK`.
+    kind: i16,
+    /// The file.
+    inode: u64,
+    start: u64,
+    /// The last byte; the largest number: up to the end, wherever that is.
+    last: u64,
+}
+
+/// The locks of all descriptors; those of duplicates are told for each of them.
+pub fn capture() -> Outcome<&'static [Lock]> {
+    // SAFETY: nothing reads beyond what was pushed.
+    let mut list = unsafe { List::<Lock>::new(LOCKS_MAX)? };
+    proc::for_each_number(b"/proc/self/fd\0", "listing the open files", |fd| {
+        let mark = arena::mark();
+        let path = NumberPath::new("/proc/self/fdinfo/", fd, "");
+        // Before threads are stopped, one may close what was just listed.
+        if let Ok(info) = proc::read_file(path.bytes(), "looking at an open file") {
+            for line in info.split(|byte| *byte == b'\n') {
+                if let Some(lock) = parse(fd, line) {
+                    list.push(lock, "locks on files")?;
+                }
+            }
+        }
+        // SAFETY: the file's bytes are not used any more.
+        unsafe { arena::release(mark) };
+        Ok(())
+    })?;
+    Ok(list.into_static())
+}
+
+/// Those of the open files that are brought back, each once.
+pub fn of(locks: &[Lock], records: &[FileRecord]) -> Outcome<&'static [Lock]> {
+    // SAFETY: nothing reads beyond what was pushed.
+    let mut list = unsafe { List::<Lock>::new(locks.len())? };
+    for lock in locks {
+        let is_first = |record: &FileRecord| lock.is_of(record) && record.original == record.fd;
+        if records.iter().any(is_first) {
+            list.push(*lock, "locks on files")?;
+        }
+    }
+    Ok(list.into_static())
+}
+
+/// Whether the process would lose locks by closing any descriptor of this file.
+pub fn would_end(locks: &[Lock], inode: u64) -> bool {
+    locks
+        .iter()
+        .any(|lock| lock.owner == Owner::Process && lock.inode == inode)
+}
+
+/// Whether a descriptor holds a lease.
+pub fn has_lease(locks: &[Lock], fd: i32) -> bool {
+    locks
+        .iter()
+        .any(|lock| lock.fd == fd && lock.owner == Owner::Lease)
+}
+
+/// A line as "lock:\t1: POSIX  ADVISORY  WRITE 911 fe:00:1001 10 14".
+fn parse(fd: i32, line: &[u8]) -> Option<Lock> {
+    let line = line.strip_prefix(b"lock:\t")?;
+    let mut words = proc::words(line).skip(1);
+    let owner = match words.next()? {
+        b"POSIX" => Owner::Process,
+        b"OFDLCK" => Owner::File,
+        b"FLOCK" => Owner::Whole,
+        _ => Owner::Lease,
+    };
+    let kind = match words.nth(1)? {
+        b"WRITE" => libc::F_WRLCK,
+        _ => libc::F_RDLCK,
+    };
+    let inode = words.nth(1)?.rsplit(|byte| *byte == b':').next();
+    let start = words.next().and_then(proc::decimal)?;
+    let last = match words.next()? {
+        b"EOF" => u64::MAX,
+        last => proc::decimal(last)?,
+    };
+    Some(Lock {
+        fd,
+        owner,
+        kind: kind as i16,
+        inode: inode.and_then(proc::decimal)?,
+        start,
+        last,
+    })
+}
+
+/// Takes them again. A process loses its locks on a file when it closes any descriptor of it, so
+/// this comes when all files are open and nothing is closed any more; and before, when nothing has been
+/// changed, to see whether they can be had.
+///
+/// # Errors
+/// Somebody else has a lock now.
+pub fn restore<'a, 'b>(
+    locks: impl Iterator<Item = &'b Lock>,
+    records: &[FileRecord],
+    name_of: impl Fn(&FileRecord) -> &'a [u8],
+) -> Outcome<()> {
+    for lock in locks {
+        let taken = match lock.owner {
+            Owner::Whole => take_whole(lock),
+            // Refused at the save.
+            Owner::Lease => continue,
+            Owner::Process => control(lock.fd, libc::F_SETLK, &mut lock.range()),
+            Owner::File => control(lock.fd, libc::F_OFD_SETLK, &mut lock.range()),
+        };
+        let record = records.iter().find(|record| lock.is_of(record));
+        let name = Shown(record.map_or(b"?", &name_of));
+        match taken {
+            Ok(_) => {}
+            Err(Errno(libc::EAGAIN | libc::EACCES)) => return taken_by_other(lock, &name),
+            Err(error) => {
+                let text = Text::of(format_args!("locking {name} again"));
+                return Err(error).step(text.as_str());
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Lock {
+    /// Whether it was taken through this descriptor.
+    pub fn is_of(&self, record: &FileRecord) -> bool {
+        self.fd == record.fd as i32
+    }
+
+    fn range(&self) -> libc::flock {
+        let len = match self.last {
+            u64::MAX => 0,
+            last => last - self.start + 1,
+        };
+        libc::flock {
+            l_type: self.kind,
+            l_whence: libc::SEEK_SET as i16,
+            l_start: self.start as i64,
+            l_len: len as i64,
+            l_pid: 0,
+        }
+    }
+}
+
+fn take_whole(lock: &Lock) -> sys::Result<usize> {
+    const FLOCK: usize = 73;
+    let operation = match i32::from(lock.kind) {
+        libc::F_RDLCK => libc::LOCK_SH,
+        _ => libc::LOCK_EX,
+    };
+    let operation = (operation | libc::LOCK_NB) as usize;
+    // SAFETY: it concerns only this open file.
+    sys::check(unsafe { sys::call2(FLOCK, lock.fd as usize, operation) })
+}
+
+fn control(fd: i32, command: i32, range: &mut libc::flock) -> sys::Result<usize> {
+    let range = &raw mut *range as usize;
+    // SAFETY: the kernel reads the range, or writes it.
+    sys::check(unsafe { sys::call3(nr::FCNTL, fd as usize, command as usize, range) })
+}
+
+/// Says who has it, if the kernel tells.
+fn taken_by_other(lock: &Lock, name: &Shown<'_>) -> Outcome<()> {
+    let mut range = lock.range();
+    let asked = match lock.owner {
+        Owner::Whole | Owner::Lease => Err(Errno(libc::EINVAL)),
+        Owner::Process => control(lock.fd, libc::F_GETLK, &mut range),
+        Owner::File => control(lock.fd, libc::F_OFD_GETLK, &mut range),
+    };
+    let fd = lock.fd;
+    match asked {
+        Ok(_) if range.l_pid > 0 => refuse!(
+            "{name}, descriptor {fd}, was locked, and process {} has locked it since",
+            range.l_pid
+        ),
+        _ => {
+            refuse!("{name}, descriptor {fd}, was locked, and another process has locked it since")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_are_read_as_the_kernel_tells_them() {
+        let posix = parse(
+            5,
+            b"lock:\t2: POSIX  ADVISORY  WRITE 20911 fe:00:10012680 10 14",
+        );
+        let posix = posix.expect("a lock");
+        assert_eq!(
+            posix,
+            Lock {
+                fd: 5,
+                owner: Owner::Process,
+                kind: libc::F_WRLCK as i16,
+                inode: 10012680,
+                start: 10,
+                last: 14
+            }
+        );
+        assert_eq!(posix.range().l_len, 5);
+        let own = parse(
+            5,
+            b"lock:\t1: OFDLCK ADVISORY  READ -1 fe:00:10012680 30 EOF",
+        );
+        let own = own.expect("a lock");
+        assert_eq!(
+            (own.owner, own.start, own.range().l_len),
+            (Owner::File, 30, 0)
+        );
+        let whole = parse(
+            5,
+            b"lock:\t1: FLOCK  ADVISORY  READ 20911 fe:00:10012680 0 EOF",
+        );
+        assert_eq!(whole.map(|lock| lock.owner), Some(Owner::Whole));
+        let lease = parse(5, b"lock:\t1: LEASE  ACTIVE    READ 7 fe:00:1 0 EOF");
+        assert!(has_lease(&[lease.expect("one")], 5));
+        assert_eq!(parse(5, b"pos:\t0"), None);
+    }
+}

@@ -1,0 +1,40 @@
+//! Reads the state of this process: `/proc`, mappings and pages, open files and locks, signals,
+//! timers, credentials, and the registers of all threads, which it stops for that.
+//!
+//! A module here owns one kind of state: how the state is read, what of it is refused, and, where
+//! that takes a few system calls, how it is set in the restored process. Nothing here writes an
+//! image.
+
+// The files of `/proc/self`, and the kernel's own mappings.
+pub mod proc;
+pub mod vdso;
+
+// Memory.
+pub mod droppable;
+pub mod guards;
+pub mod memory;
+pub mod memory_advice;
+pub mod written_pages;
+
+// Open files.
+pub mod file_content;
+pub mod file_locks;
+pub mod files;
+pub mod kernel_files;
+pub mod socket;
+pub mod terminal;
+
+// Threads: their registers, signals and processors.
+pub mod affinity;
+pub mod blocked_signals;
+pub mod stop;
+pub mod thread_signals;
+
+// The process as a whole.
+pub mod cpu_clocks;
+pub mod credentials;
+pub mod facts;
+pub mod kernel_settings;
+pub mod process;
+pub mod program;
+pub mod refusals;

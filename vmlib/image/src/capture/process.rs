@@ -1,0 +1,551 @@
+//! What belongs to the process as a whole: signal actions, timers, limits, working directory.
+//!
+//! **Runs in signal handlers**, and in a process that is being brought back: it allocates nothing
+//! and locks nothing.
+
+use crate::{
+    Folders,
+    capture::{
+        affinity, cpu_clocks,
+        credentials::{self, Credentials},
+        kernel_settings::{self, Asked},
+        proc,
+        stop::Thread,
+        terminal::{self, Terminals},
+    },
+    frozen::{
+        arena::{self, List},
+        fault::{Outcome, Shown, Step as _, Text, refuse},
+        signal::{self, Action},
+    },
+    raw::{
+        folder_map::{FolderMap, PATH},
+        sys::{self, Errno, nr},
+    },
+    save::precopy,
+};
+
+/// Signals there are.
+const SIGNALS: i32 = 64;
+/// Timers of `timer_create`, at most.
+const TIMERS_MAX: usize = 1024;
+/// Signals with their information that wait, at most.
+const PENDING_MAX: usize = 1024;
+/// Limits there are.
+const LIMITS: usize = 16;
+
+/// A timer of `timer_create`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Timer {
+    id: i32,
+    clock: i32,
+    signal: i32,
+    /// As in `struct sigevent`.
+    notify: i32,
+    /// The thread that gets the signal, or 0.
+    tid: i32,
+    value: u64,
+    /// Interval and time left, seconds and nanoseconds each.
+    times: [u64; 4],
+}
+
+/// A signal that waits.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Waiting {
+    /// `siginfo_t`.
+    info: [u64; 16],
+}
+
+/// The state of a process.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Process {
+    actions: [Action; SIGNALS as usize],
+    /// Real, virtual, profiling: interval and time left, seconds and microseconds each.
+    interval_timers: [[u64; 4]; 3],
+    timers: &'static [Timer],
+    /// Signals for the process as a whole.
+    pub waiting: &'static [Waiting],
+    umask: u32,
+    limits: [[u64; 2]; LIMITS],
+    subreaper: i32,
+    asked: Asked,
+    /// The modes of its terminal.
+    pub terminals: Terminals,
+    /// Its users, groups and capabilities.
+    pub credentials: Credentials,
+    /// Working directory, ended by NUL.
+    dir: &'static [u8],
+    /// Its id at the save.
+    pub pid: i32,
+    /// `CLOCK_MONOTONIC` at the save. Nanoseconds.
+    pub monotonic_ns: u64,
+}
+
+impl Process {
+    /// Signals that wait for it, and timers that have one each.
+    pub fn pending(&self) -> usize {
+        self.waiting.len() + self.timers.len()
+    }
+
+    /// The working directory.
+    pub fn directory(&self) -> &[u8] {
+        &self.dir[..self.dir.len() - 1]
+    }
+}
+
+/// Room for the signals that wait for the process.
+pub fn no_signals() -> Outcome<List<Waiting>> {
+    // SAFETY: zeros are values.
+    unsafe { List::new(PENDING_MAX) }
+}
+
+/// Writes down the state of this process. The signals that wait for it are taken out into `signals`,
+/// also if it fails, and are to be put back from there by [`put_back`].
+pub fn capture(
+    folders: Option<Folders<'_>>,
+    signals: &mut List<Waiting>,
+) -> Outcome<&'static mut Process> {
+    let mut actions = [Action::default(); SIGNALS as usize];
+    for signal in 1..=SIGNALS {
+        // SAFETY: it only reads.
+        if let Ok(action) = unsafe { signal::action(signal, None) } {
+            actions[signal as usize - 1] = action;
+        }
+    }
+    let mut interval_timers = [[0u64; 4]; 3];
+    let mut limits = [[0u64; 2]; LIMITS];
+    let mut subreaper = 0i32;
+    // SAFETY: each call writes into what it is given.
+    let umask = unsafe {
+        for (which, timer) in interval_timers.iter_mut().enumerate() {
+            sys::call2(nr::GETITIMER, which, timer.as_mut_ptr() as usize);
+        }
+        for (which, limit) in limits.iter_mut().enumerate() {
+            sys::call4(nr::PRLIMIT64, 0, which, 0, limit.as_mut_ptr() as usize);
+        }
+        let get_reaper = libc::PR_GET_CHILD_SUBREAPER as usize;
+        sys::call2(nr::PRCTL, get_reaper, &raw mut subreaper as usize);
+        // There is no call that only reads it.
+        let umask = sys::call1(nr::UMASK, 0o077) as u32;
+        sys::call1(nr::UMASK, umask as usize);
+        umask
+    };
+    // SAFETY: it is written before it is read.
+    let place = unsafe { &mut arena::take::<std::mem::MaybeUninit<Process>>(1)?[0] };
+    let (timers, dir, credentials) = (timers()?, directory(folders)?, credentials::capture()?);
+    take_out(signals)?;
+    Ok(place.write(Process {
+        actions,
+        interval_timers,
+        timers,
+        // SAFETY: the list stays in the arena, and nothing is added to it any more.
+        waiting: unsafe { &*(signals.all() as *const [Waiting]) },
+        umask,
+        limits,
+        subreaper,
+        asked: kernel_settings::capture(),
+        terminals: terminal::capture(),
+        credentials,
+        dir,
+        pid: sys::getpid(),
+        monotonic_ns: sys::clock_ns(libc::CLOCK_MONOTONIC),
+    }))
+}
+
+/// What is in the way of it, while the program runs.
+pub fn check() -> Outcome<()> {
+    directory_here()?;
+    timers().map(|_| ())
+}
+
+/// The working directory as it is where the process is brought back, ended by NUL.
+fn directory(folders: Option<Folders<'_>>) -> Outcome<&'static [u8]> {
+    let here = directory_here()?;
+    let (folder, rest) = Folders::there(folders, &here[..here.len() - 1]);
+    // SAFETY: bytes.
+    let room = unsafe { arena::take::<u8>(folder.len() + rest.len() + 1)? };
+    room[..folder.len()].copy_from_slice(folder);
+    room[folder.len()..][..rest.len()].copy_from_slice(rest);
+    Ok(room)
+}
+
+/// The working directory, ended by NUL.
+fn directory_here() -> Outcome<&'static [u8]> {
+    // SAFETY: bytes.
+    let room = unsafe { arena::take::<u8>(libc::PATH_MAX as usize + 1)? };
+    // SAFETY: the kernel writes into `room`.
+    let len = unsafe { sys::call2(nr::GETCWD, room.as_mut_ptr() as usize, room.len()) };
+    match sys::check(len) {
+        Ok(len) if room[0] == b'/' => Ok(&room[..len]),
+        Ok(_) | Err(Errno(libc::ENOENT)) => {
+            refuse!("the working directory was removed or cannot be reached")
+        }
+        Err(error) => Err(error).step("asking for the working directory"),
+    }
+}
+
+/// The timers of `timer_create`, as `/proc/self/timers` lists them.
+fn timers() -> Outcome<&'static [Timer]> {
+    // The file is there only if the kernel was built for it; so are the calls to restore them.
+    let Ok(file) = proc::read_file(b"/proc/self/timers\0", "reading the timers") else {
+        return Ok(&[]);
+    };
+    if file.is_empty() {
+        return Ok(&[]);
+    }
+    // SAFETY: zeros are values of all fields.
+    let mut list = unsafe { List::<Timer>::new(TIMERS_MAX)? };
+    for record in records(file) {
+        let text = |name| proc::field(record, name).unwrap_or_default();
+        let number = |name| proc::decimal(text(name)).unwrap_or(0);
+        // "10/0000000000000001": the signal and its value.
+        let mut signal = text("signal").split(|byte| *byte == b'/');
+        let signal_number = signal.next().and_then(proc::decimal).unwrap_or(0);
+        let value = signal.next().and_then(proc::hexadecimal).unwrap_or(0);
+        // "signal/pid.12", "signal/tid.13", "none/pid.12".
+        let notify = text("notify");
+        let tid = notify
+            .strip_prefix(b"signal/tid.")
+            .and_then(proc::decimal)
+            .unwrap_or(0);
+        let mut timer = Timer {
+            id: number("ID") as i32,
+            clock: clock_number(text("ClockID")),
+            signal: signal_number as i32,
+            notify: match (notify.starts_with(b"none"), tid) {
+                (true, _) => libc::SIGEV_NONE,
+                (false, 0) => libc::SIGEV_SIGNAL,
+                (false, _) => libc::SIGEV_THREAD_ID,
+            },
+            tid: tid as i32,
+            value,
+            times: [0; 4],
+        };
+        if timer.clock == libc::CLOCK_THREAD_CPUTIME_ID && !is_alone()? {
+            return refuse!(
+                "it has a timer of the processor time of one of its threads \
+                 (CLOCK_THREAD_CPUTIME_ID), and nobody tells of which"
+            );
+        }
+        let times = timer.times.as_mut_ptr() as usize;
+        // SAFETY: the kernel writes the times.
+        unsafe { sys::call2(nr::TIMER_GETTIME, timer.id as usize, times) };
+        list.push(timer, "timers")?;
+    }
+    // The kernel lists the newest first; numbers can only be had upwards.
+    let list = list.into_static();
+    list.sort_unstable_by_key(|timer| timer.id);
+    Ok(list)
+}
+
+/// Whether this process has one thread.
+fn is_alone() -> Outcome<bool> {
+    let mut count = 0;
+    proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
+        // The one that sends memory is not the program's.
+        count += u32::from(tid != precopy::tid());
+        Ok(())
+    })?;
+    Ok(count == 1)
+}
+
+/// The records of `/proc/self/timers`: each begins with "ID:".
+fn records(file: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = file;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let next = rest[1..].windows(4).position(|part| part == b"\nID:");
+        let (record, after) = rest.split_at(next.map_or(rest.len(), |at| at + 2));
+        rest = after;
+        Some(record)
+    })
+}
+
+/// Clocks of processes and threads have negative numbers.
+fn clock_number(text: &[u8]) -> i32 {
+    match text.strip_prefix(b"-") {
+        Some(text) => -(proc::decimal(text).unwrap_or(0) as i32),
+        None => proc::decimal(text).unwrap_or(0) as i32,
+    }
+}
+
+/// Takes out the signals that wait for the process, with all that comes with them. All signals are
+/// blocked in all threads, so these are all that came since they stopped, too.
+fn take_out(signals: &mut List<Waiting>) -> Outcome<()> {
+    let mut pending = 0u64;
+    // SAFETY: the kernel writes a set.
+    unsafe { sys::call2(nr::RT_SIGPENDING, &raw mut pending as usize, 8) };
+    if pending & !signal::bit(signal::SIGNAL) == 0 {
+        return Ok(());
+    }
+    let status = proc::read_file(b"/proc/thread-self/status\0", "looking at the signals")?;
+    let set = |name| {
+        proc::field(status, name)
+            .and_then(proc::hexadecimal)
+            .unwrap_or(0)
+    };
+    // What waits for this thread alone would come first.
+    pending = set("ShdPnd") & !set("SigPnd") & !signal::bit(signal::SIGNAL);
+    loop {
+        // Before the next one is taken, for which there might be no room.
+        if signals.all().len() == PENDING_MAX {
+            return refuse!("more than {PENDING_MAX} signals wait for the process");
+        }
+        let mut info = [0u64; 16];
+        let time = [0u64; 2];
+        // SAFETY: the kernel reads the set and the time and writes the information.
+        let taken = unsafe {
+            let (set, time) = (&raw const pending as usize, time.as_ptr() as usize);
+            sys::call4(
+                nr::RT_SIGTIMEDWAIT,
+                set,
+                info.as_mut_ptr() as usize,
+                time,
+                8,
+            )
+        };
+        if taken < 0 {
+            return Ok(());
+        }
+        signals.push(Waiting { info }, "signals that wait")?;
+    }
+}
+
+/// Puts back the signals that were taken out. By the first thread: to all others the kernel forbids to
+/// send what somebody else, or the kernel, has sent.
+///
+/// # Errors
+/// The limit on signals that wait is reached.
+pub fn put_back(signals: &[Waiting]) -> Outcome<()> {
+    for waiting in signals {
+        let signal = waiting.info[0] as u32 as usize;
+        let info = waiting.info.as_ptr() as usize;
+        // SAFETY: the information is as the kernel gave it. To oneself any may be sent.
+        let sent = unsafe { sys::call3(nr::RT_SIGQUEUEINFO, sys::getpid() as usize, signal, info) };
+        if sys::check(sent) == Err(Errno(libc::EAGAIN)) {
+            return too_many_signals();
+        }
+    }
+    Ok(())
+}
+
+fn too_many_signals() -> Outcome<()> {
+    refuse!(
+        "the limit on pending signals (RLIMIT_SIGPENDING), which is {} here, is reached: raise it",
+        hard_limit(libc::RLIMIT_SIGPENDING)
+    )
+}
+
+/// A limit that cannot be lifted.
+pub fn hard_limit(which: u32) -> u64 {
+    let mut here = [0u64; 2];
+    // SAFETY: the kernel writes two numbers.
+    unsafe {
+        sys::call4(
+            nr::PRLIMIT64,
+            0,
+            which as usize,
+            0,
+            here.as_mut_ptr() as usize,
+        )
+    };
+    here[1]
+}
+
+/// Lifts one soft limit.
+pub fn lift_limit(which: u32) {
+    let limit = [hard_limit(which); 2];
+    // SAFETY: the kernel reads two numbers.
+    unsafe { sys::call4(nr::PRLIMIT64, 0, which as usize, limit.as_ptr() as usize, 0) };
+}
+
+/// Changes the soft limits. The hard ones stay as they are here: soft ones go as far as these.
+fn set_limits(soft: impl Fn(usize) -> u64) {
+    for which in 0..LIMITS {
+        let mut here = [0u64; 2];
+        // SAFETY: the kernel writes two numbers, and reads them.
+        unsafe {
+            sys::call4(nr::PRLIMIT64, 0, which, 0, here.as_mut_ptr() as usize);
+            here[0] = soft(which).min(here[1]);
+            sys::call4(nr::PRLIMIT64, 0, which, here.as_ptr() as usize, 0);
+        }
+    }
+}
+
+/// Lifts the soft limits, until [`restore_limits`].
+pub fn lift_limits() {
+    set_limits(|_| u64::MAX);
+}
+
+/// Limits the process as it was: when it has all its files and threads, of which it may have more
+/// than it could get now.
+pub fn restore_limits(process: &Process) {
+    set_limits(|which| process.limits[which][0]);
+}
+
+/// Brings back what needs no thread. Some folders may have other names here.
+pub fn restore(process: &Process, folders: &FolderMap) -> Outcome<()> {
+    let mut room = [0; PATH];
+    let Some(path) = folders.put(process.directory(), &mut room) else {
+        return refuse!("the path of its working directory is too long here");
+    };
+    // SAFETY: each call is given what an earlier process was found to have.
+    unsafe {
+        for signal in 1..=SIGNALS {
+            if signal != libc::SIGKILL && signal != libc::SIGSTOP {
+                let action = &process.actions[signal as usize - 1];
+                signal::action(signal, Some(action)).step("setting signal actions")?;
+            }
+        }
+        sys::call1(nr::UMASK, process.umask as usize);
+        let set_reaper = libc::PR_SET_CHILD_SUBREAPER as usize;
+        sys::call2(nr::PRCTL, set_reaper, process.subreaper as usize);
+        let changed = sys::call1(nr::CHDIR, path.as_ptr() as usize);
+        let dir = Shown(&path[..path.len() - 1]);
+        match sys::check(changed) {
+            Ok(_) => {}
+            Err(Errno(libc::ENOENT)) => {
+                return refuse!("its working directory {dir} is missing here: make it first");
+            }
+            Err(error) => {
+                let text = Text::of(format_args!("going to the working directory {dir}"));
+                return Err(error).step(text.as_str());
+            }
+        }
+    }
+    process.asked.ask_again()
+}
+
+/// Starts the timers again; `renamed` gives the new id of a thread.
+pub fn restore_timers(process: &Process, renamed: impl Fn(i32) -> i32) -> Outcome<()> {
+    // SAFETY: each call is given what an earlier process was found to have.
+    unsafe {
+        for (which, timer) in process.interval_timers.iter().enumerate() {
+            let mut timer = *timer;
+            // While its signal waits the kernel's timer stands still, and begins its next interval
+            // when the signal is taken. There is no way to set that.
+            if which == libc::ITIMER_REAL as usize && timer[2..] == [0, 0] {
+                timer.copy_within(..2, 2);
+            }
+            if timer[2..] != [0, 0] {
+                sys::call3(nr::SETITIMER, which, timer.as_ptr() as usize, 0);
+            }
+        }
+    }
+    if process.timers.is_empty() {
+        return Ok(());
+    }
+    // So that a timer can be given its number (Linux 6.15); before, numbers count up.
+    const PR_TIMER_CREATE_RESTORE_IDS: usize = 77;
+    // SAFETY: it concerns only the creation of timers.
+    unsafe { sys::call5(nr::PRCTL, PR_TIMER_CREATE_RESTORE_IDS, 1, 0, 0, 0) };
+    let result = process.timers.iter().try_for_each(|timer| {
+        let now = |id| match id == process.pid {
+            true => Some(sys::getpid()),
+            false => Some(renamed(id)),
+        };
+        let clock = cpu_clocks::renamed(timer.clock, now);
+        restore_timer(&Timer { clock, ..*timer }, renamed(timer.tid))
+    });
+    // SAFETY: as above.
+    unsafe { sys::call5(nr::PRCTL, PR_TIMER_CREATE_RESTORE_IDS, 0, 0, 0, 0) };
+    result
+}
+
+fn restore_timer(timer: &Timer, tid: i32) -> Outcome<()> {
+    // struct sigevent: value, signal, notify, thread id.
+    let event = [
+        timer.value,
+        u64::from(timer.signal as u32) | (timer.notify as u64) << 32,
+        tid as u64,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ];
+    loop {
+        let mut id = timer.id;
+        // SAFETY: the kernel reads the event and writes the number.
+        let made = unsafe {
+            let (event, id) = (event.as_ptr() as usize, &raw mut id as usize);
+            sys::call3(nr::TIMER_CREATE, timer.clock as usize, event, id)
+        };
+        if sys::check(made) == Err(Errno(libc::EAGAIN)) {
+            return too_many_signals();
+        }
+        sys::check(made).step("making a timer again")?;
+        if id == timer.id {
+            break;
+        }
+        // SAFETY: it was just made.
+        unsafe { sys::call1(nr::TIMER_DELETE, id as usize) };
+        if id > timer.id {
+            return refuse!("a timer's number, {}, cannot be had here", timer.id);
+        }
+    }
+    // SAFETY: the kernel reads the times.
+    unsafe {
+        sys::call4(
+            nr::TIMER_SETTIME,
+            timer.id as usize,
+            0,
+            timer.times.as_ptr() as usize,
+            0,
+        )
+    };
+    Ok(())
+}
+
+/// Brings back what a thread sets for itself.
+pub fn restore_thread(thread: &Thread) {
+    // SAFETY: each call is given what an earlier thread was found to have. What is not allowed
+    // here - a processor that is missing, a better nice value - is not needed to be right.
+    unsafe {
+        const ARCH_SET_GS: usize = 0x1001;
+        if thread.gs != 0 {
+            sys::call2(nr::ARCH_PRCTL, ARCH_SET_GS, thread.gs);
+        }
+        sys::call2(
+            nr::PRCTL,
+            libc::PR_SET_NAME as usize,
+            thread.name.as_ptr() as usize,
+        );
+        // What whoever brings it back has set for the first thread stays, if that had none: a task
+        // ends with its daemon on every host.
+        if thread.death_signal != 0 {
+            let set_death = libc::PR_SET_PDEATHSIG as usize;
+            sys::call2(nr::PRCTL, set_death, thread.death_signal as usize);
+        }
+        if thread.robust != 0 {
+            sys::call2(nr::SET_ROBUST_LIST, thread.robust, thread.robust_len);
+        }
+        affinity::restore((&thread.processors, thread.processors_len));
+        sys::call3(
+            nr::SETPRIORITY,
+            libc::PRIO_PROCESS as usize,
+            0,
+            thread.nice as usize,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_are_listed_one_by_one() {
+        let file = b"ID: 0\nsignal: 60/0000000000000001\nnotify: signal/tid.7\nClockID: 1\n\
+                     ID: 11\nsignal: 14/000000000000000a\nnotify: none/pid.7\nClockID: -6\n";
+        let all: Vec<&[u8]> = records(file).collect();
+        assert_eq!(all.len(), 2);
+        assert!(all[0].starts_with(b"ID: 0\n") && all[1].starts_with(b"ID: 11\n"));
+        assert_eq!(proc::field(all[1], "ClockID").map(clock_number), Some(-6));
+    }
+}

@@ -1,0 +1,123 @@
+//! What the process as a whole must not have or be, if it is to be saved. Its descriptors are looked
+//! at in `files`, its memory in `memory`.
+//!
+//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+
+use crate::{
+    capture::{
+        credentials,
+        proc::{self, NumberPath},
+    },
+    frozen::fault::{Outcome, Shown, refuse, refuse_now},
+    raw::sys::{self, nr},
+};
+
+/// The first thing of these that is in the way.
+pub fn check() -> Outcome<()> {
+    refuse_without_leader()?;
+    refuse_children()?;
+    refuse_shadow_stack()?;
+    refuse_protection_keys()?;
+    refuse_tiles()?;
+    refuse_not_dumpable()?;
+    credentials::check()
+}
+
+fn refuse_not_dumpable() -> Outcome<()> {
+    // SAFETY: it only asks.
+    let dumpable = unsafe { sys::call1(nr::PRCTL, libc::PR_GET_DUMPABLE as usize) };
+    if dumpable != 1 {
+        return refuse!(
+            "the process is not dumpable (it changed its user), so its memory is closed"
+        );
+    }
+    Ok(())
+}
+
+/// A second stack, of return addresses alone, which only the kernel can make and write.
+fn refuse_shadow_stack() -> Outcome<()> {
+    const ARCH_SHSTK_STATUS: usize = 0x5005;
+    let mut features = 0u64;
+    let to = &raw mut features as usize;
+    // SAFETY: the kernel writes the features that this thread uses, if it knows of any.
+    let told = unsafe { sys::call2(nr::ARCH_PRCTL, ARCH_SHSTK_STATUS, to) };
+    match told == 0 && features != 0 {
+        true => refuse!("it has a shadow stack; GLIBC_TUNABLES=glibc.cpu.x86_shstk=off is without"),
+        false => Ok(()),
+    }
+}
+
+/// Keys that protect memory. The kernel gives the lowest that is free: the first, if there are none.
+fn refuse_protection_keys() -> Outcome<()> {
+    const PKEY_ALLOC: usize = 330;
+    const PKEY_FREE: usize = 331;
+    /// What a thread may do by a key at first: nothing.
+    const PKEY_DISABLE_ACCESS: usize = 1;
+    // SAFETY: nobody else knows the key, and no memory has it.
+    let key = unsafe {
+        let key = sys::call2(PKEY_ALLOC, 0, PKEY_DISABLE_ACCESS);
+        if key > 0 {
+            sys::call1(PKEY_FREE, key as usize);
+        }
+        key
+    };
+    match key > 1 {
+        true => refuse!("it uses protection keys for its memory"),
+        false => Ok(()),
+    }
+}
+
+/// Matrix registers (AMX). A process has to ask for them, and its threads' frames are larger from
+/// then on: in a process that has not asked they would lose all vector registers.
+fn refuse_tiles() -> Outcome<()> {
+    const ARCH_GET_XCOMP_PERM: usize = 0x1022;
+    const TILE_DATA: u64 = 1 << 18;
+    let mut permitted = 0u64;
+    let to = &raw mut permitted as usize;
+    // SAFETY: the kernel writes the features that this process may use, if it knows of the call.
+    let told = unsafe { sys::call2(nr::ARCH_PRCTL, ARCH_GET_XCOMP_PERM, to) };
+    match told == 0 && permitted & TILE_DATA != 0 {
+        true => refuse!(
+            "it has asked for the processor's matrix registers (AMX); \
+             ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 is without, for oneDNN"
+        ),
+        false => Ok(()),
+    }
+}
+
+/// Without its first thread a process knows little of itself: its table of mappings is empty.
+fn refuse_without_leader() -> Outcome<()> {
+    let stat = proc::read_file(b"/proc/self/stat\0", "reading the state of the process")?;
+    // The name is in brackets and may contain anything.
+    let name_end = stat.iter().rposition(|byte| *byte == b')');
+    match name_end.and_then(|at| stat.get(at + 2)) {
+        Some(b'Z') => refuse!("the first thread has ended, and the others go on without it"),
+        _ => Ok(()),
+    }
+}
+
+/// A child would be left behind. Without the list in `/proc` nothing is known of children.
+fn refuse_children() -> Outcome<()> {
+    proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
+        let path = NumberPath::new("/proc/self/task/", tid, "/children");
+        match proc::read_file(path.bytes(), "listing the children") {
+            Ok(children) => match proc::words(children).next() {
+                Some(child) => refuse_now!(
+                    "it has a child process, {} ({}), which has to end and be waited for first",
+                    Shown(child),
+                    Shown(name_of(child)),
+                ),
+                None => Ok(()),
+            },
+            Err(_) => Ok(()),
+        }
+    })
+}
+
+/// The name of a process; none if it has just ended.
+fn name_of(pid: &[u8]) -> &'static [u8] {
+    let pid = proc::decimal(pid).unwrap_or(0) as i32;
+    let path = NumberPath::new("/proc/", pid, "/comm");
+    let name = proc::read_file(path.bytes(), "reading the name of a child");
+    name.unwrap_or_default().trim_ascii_end()
+}

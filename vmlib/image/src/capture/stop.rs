@@ -1,0 +1,375 @@
+//! Stops all threads but one, and keeps them where they are.
+//!
+//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//!
+//! Each thread gets [`SIGNAL`](crate::frozen::signal::SIGNAL) and parks in the handler, where it writes
+//! down what only it can know of itself. The thread that saves signals itself last, so that its own
+//! registers are in a signal frame like those of all others: whoever brings the process back enters
+//! each of them by returning from that frame.
+
+use crate::{
+    capture::{
+        affinity,
+        proc::{self, NumberPath},
+        process::{self, Waiting},
+        thread_signals, vdso,
+    },
+    frozen::{
+        arena::{self, List},
+        fault::{Outcome, Shown, refuse},
+        signal,
+    },
+    raw::sys::{self, futex_wait, futex_wait_for, futex_wake, nr},
+    restore::resume,
+};
+use std::sync::atomic::{
+    AtomicI32, AtomicPtr, AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
+
+pub use crate::raw::records::THREADS_MAX;
+
+/// The bit of [`STATE`] that is set while threads that get the signal park.
+const PARK: u32 = 1;
+/// How long a wait for the others lasts before they are counted again. Nanoseconds.
+const LOOK_NS: u64 = 20_000;
+
+/// What is known of a thread, written by itself.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Thread {
+    /// Its id; 0 until all else is written.
+    pub tid: i32,
+    /// Nice value, as `getpriority` tells it.
+    pub nice: i32,
+    /// The frame to return from.
+    pub frame: usize,
+    /// Base of thread-local storage.
+    pub fs: usize,
+    /// Base of GS.
+    pub gs: usize,
+    /// Where the kernel clears the id at its end.
+    pub tid_address: usize,
+    /// Its robust mutexes.
+    pub robust: usize,
+    /// Length of that head.
+    pub robust_len: usize,
+    /// The signal that the process gets when this thread's parent ends, or 0. Each thread has its own.
+    pub death_signal: i32,
+    /// Name.
+    pub name: [u8; 16],
+    /// Processors that it may use.
+    pub processors: affinity::Set,
+    /// Bytes of these; none if they are those that its process was given.
+    pub processors_len: usize,
+    /// It is registered for restartable sequences. One that the C library has just made is not.
+    pub rseq: bool,
+}
+
+/// Counts up when threads are to stop, and when they are to go on. So a thread that is slow to go on
+/// is not taken for one that parked for the next stop.
+static STATE: AtomicU32 = AtomicU32::new(0);
+static PARKED: AtomicU32 = AtomicU32::new(0);
+/// Some thread could not park where it was.
+static AGAIN: AtomicU32 = AtomicU32::new(0);
+static SAVER: AtomicI32 = AtomicI32::new(0);
+static THREADS: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+static WORK: AtomicUsize = AtomicUsize::new(0);
+/// The signals that the first thread puts back when it goes on: where they are, how many.
+static SIGNALS: (AtomicPtr<Waiting>, AtomicU32) =
+    (AtomicPtr::new(std::ptr::null_mut()), AtomicU32::new(0));
+
+/// Times this process was brought back.
+static LIVES: AtomicU32 = AtomicU32::new(0);
+
+/// Times this process was brought back. The thread that saved returns from the save in each life; it
+/// may change nothing then that all threads share, for another may be saving already.
+pub fn lives() -> u32 {
+    LIVES.load(SeqCst)
+}
+
+/// Sets everything back, in a process that was just brought back.
+pub fn forget() {
+    LIVES.fetch_add(1, SeqCst);
+    STATE.fetch_add(1, Relaxed);
+    PARKED.store(0, Relaxed);
+    SAVER.store(0, Relaxed);
+}
+
+/// Has the first thread put signals back that were taken out for the save, when all go on.
+pub fn put_back_at_end(signals: &List<Waiting>) {
+    let signals = signals.all();
+    SIGNALS.0.store(signals.as_ptr().cast_mut(), SeqCst);
+    SIGNALS.1.store(signals.len() as u32, SeqCst);
+}
+
+/// In the first thread: does it.
+fn put_back_signals() {
+    let (start, count) = (SIGNALS.0.load(SeqCst), SIGNALS.1.load(SeqCst));
+    if count != 0 {
+        // SAFETY: they stay there until the count is 0.
+        // They were there, so that there is room for them.
+        let _ = process::put_back(unsafe { std::slice::from_raw_parts(start, count as usize) });
+        SIGNALS.1.store(0, SeqCst);
+        futex_wake(&SIGNALS.1);
+    }
+}
+
+/// The handler of the signal.
+pub extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+    let me = sys::gettid();
+    if SAVER.load(Relaxed) == me {
+        let own = claim(context, me);
+        let work = WORK.load(Relaxed);
+        if own && work != 0 {
+            // SAFETY: `with_stopped` put a function of this type there.
+            let work: extern "C" fn() = unsafe { std::mem::transmute::<usize, _>(work) };
+            work();
+        }
+        if me == sys::getpid() {
+            put_back_signals();
+        }
+        thread_signals::put_back(me);
+        return;
+    }
+    let stop = STATE.load(Acquire);
+    if stop & PARK == 0 || signal::put_off() {
+        return;
+    }
+    // SAFETY: the kernel's context.
+    let at = unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] as usize };
+    if vdso::contains(at) {
+        // In the middle of reading a clock: what it has read is of use on this host only.
+        AGAIN.store(1, Relaxed);
+        return;
+    }
+    if !claim(context, me) {
+        return;
+    }
+    // The kernel writes into that place whenever the thread changes its processor.
+    let rseq = resume::leave_rseq();
+    PARKED.fetch_add(1, SeqCst);
+    futex_wake(&PARKED);
+    while STATE.load(Acquire) == stop {
+        futex_wait(&STATE, stop);
+    }
+    if me == sys::getpid() {
+        put_back_signals();
+    }
+    if rseq {
+        resume::enter_rseq();
+    }
+    thread_signals::put_back(me);
+}
+
+/// Writes down what is to be known of this thread.
+fn claim(context: *mut libc::ucontext_t, me: i32) -> bool {
+    let index = TAKEN.fetch_add(1, Relaxed);
+    if index >= THREADS_MAX {
+        return false;
+    }
+    // SAFETY: there are THREADS_MAX records, and this one is nobody else's.
+    let thread = unsafe { &mut *THREADS.load(Acquire).add(index) };
+    thread.frame = context as usize;
+    // SAFETY: each call writes into the record what it is asked for.
+    unsafe {
+        const ARCH_GET_FS: usize = 0x1003;
+        const ARCH_GET_GS: usize = 0x1004;
+        sys::call2(nr::ARCH_PRCTL, ARCH_GET_FS, &raw mut thread.fs as usize);
+        sys::call2(nr::ARCH_PRCTL, ARCH_GET_GS, &raw mut thread.gs as usize);
+        let address = &raw mut thread.tid_address as usize;
+        sys::call2(nr::PRCTL, libc::PR_GET_TID_ADDRESS as usize, address);
+        let (head, len) = (&raw mut thread.robust, &raw mut thread.robust_len);
+        sys::call3(nr::GET_ROBUST_LIST, 0, head as usize, len as usize);
+        let (get_death, death) = (libc::PR_GET_PDEATHSIG, &raw mut thread.death_signal);
+        sys::call2(nr::PRCTL, get_death as usize, death as usize);
+        let name = thread.name.as_mut_ptr() as usize;
+        sys::call2(nr::PRCTL, libc::PR_GET_NAME as usize, name);
+        // The kernel tells 20 minus the nice value, so that it is no error.
+        thread.nice = 20 - sys::call2(nr::GETPRIORITY, libc::PRIO_PROCESS as usize, 0) as i32;
+    }
+    (thread.processors, thread.processors_len) = affinity::chosen();
+    thread.rseq = resume::has_rseq(thread.fs);
+    let mut waiting = 0u64;
+    // SAFETY: the kernel writes a set. All signals are blocked here, so it names all that wait.
+    unsafe { sys::call2(nr::RT_SIGPENDING, &raw mut waiting as usize, 8) };
+    if waiting & !signal::bit(signal::SIGNAL) != 0 {
+        thread_signals::take_out(me);
+    }
+    thread.tid = me;
+    true
+}
+
+/// All threads that are stopped, this one included.
+pub fn threads() -> &'static [Thread] {
+    let count = TAKEN.load(Relaxed).min(THREADS_MAX);
+    let start = THREADS.load(Relaxed);
+    if start.is_null() {
+        return &[];
+    }
+    // SAFETY: so many records were written, and none is while all are stopped.
+    unsafe { std::slice::from_raw_parts(start, count) }
+}
+
+/// Stops all other threads but `left_out`, which is none of the program's (0: there is none), runs
+/// `work` in this thread's handler, lets all go on.
+///
+/// # Errors
+/// A thread that does not answer within `limit_ns`; all others go on.
+pub fn with_stopped(work: extern "C" fn(), limit_ns: u64, left_out: i32) -> Outcome<()> {
+    signal::install(on_signal)?;
+    // SAFETY: zeros are values of all fields.
+    let records = unsafe { arena::take::<Thread>(THREADS_MAX)? };
+    THREADS.store(records.as_mut_ptr(), Release);
+    TAKEN.store(0, Relaxed);
+    PARKED.store(0, Relaxed);
+    WORK.store(work as usize, Relaxed);
+    let (pid, me) = (sys::getpid(), sys::gettid());
+    thread_signals::begin();
+    affinity::look_at_parent();
+    let lives = lives();
+    STATE.fetch_add(1, SeqCst);
+    let stopped = stop_others(pid, [me, left_out], limit_ns);
+    if stopped.is_ok() {
+        let blocked = signal::mask(libc::SIG_UNBLOCK, signal::bit(signal::SIGNAL));
+        SAVER.store(me, SeqCst);
+        signal::nudge(pid, me);
+        if blocked & signal::bit(signal::SIGNAL) != 0 {
+            signal::mask(libc::SIG_BLOCK, signal::bit(signal::SIGNAL));
+        }
+        if self::lives() != lives {
+            return stopped;
+        }
+        SAVER.store(0, SeqCst);
+    }
+    STATE.fetch_add(1, SeqCst);
+    futex_wake(&STATE);
+    loop {
+        match SIGNALS.1.load(SeqCst) {
+            0 => return stopped,
+            count => futex_wait(&SIGNALS.1, count),
+        }
+    }
+}
+
+fn stop_others(pid: i32, not: [i32; 2], limit_ns: u64) -> Outcome<()> {
+    let until = sys::clock_ns(libc::CLOCK_MONOTONIC).saturating_add(limit_ns);
+    let mut asked = unsafe {
+        // SAFETY: numbers.
+        List::<i32>::new(THREADS_MAX)?
+    };
+    loop {
+        // Counted before the directory is read: who parks in between is only waited for once more.
+        let parked = PARKED.load(SeqCst);
+        let again = AGAIN.swap(0, SeqCst) != 0;
+        let (mut others, mut news) = (0, false);
+        proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
+            if not.contains(&tid) {
+                return Ok(());
+            }
+            others += 1;
+            let known = asked.all().contains(&tid);
+            if !known {
+                news = true;
+                asked.push(tid, "threads")?;
+            }
+            let parked = || threads().iter().any(|thread| thread.tid == tid);
+            if !known || again && !parked() {
+                signal::nudge(pid, tid);
+            }
+            Ok(())
+        })?;
+        // Who has parked may still be on its way to the wait, and write on its stack.
+        let still = || sys::futex_waiters(&STATE, STATE.load(SeqCst)) == parked;
+        if !news && !again && others == parked && still() {
+            return Ok(());
+        }
+        if sys::clock_ns(libc::CLOCK_MONOTONIC) >= until {
+            return silent(not);
+        }
+        if again || others == parked {
+            sys::pause_ns(LOOK_NS);
+        } else if PARKED.load(SeqCst) == parked {
+            futex_wait_for(&PARKED, parked, 50 * LOOK_NS);
+        }
+    }
+}
+
+/// Names a thread that does not answer.
+fn silent(not: [i32; 2]) -> Outcome<()> {
+    proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
+        if not.contains(&tid) || threads().iter().any(|thread| thread.tid == tid) {
+            return Ok(());
+        }
+        let path = NumberPath::new("/proc/self/task/", tid, "/status");
+        let status = proc::read_file(path.bytes(), "looking at a thread")?;
+        let field = |name| Shown(proc::field(status, name).unwrap_or(b"?"));
+        let blocked = proc::field(status, "SigBlk").and_then(proc::hexadecimal);
+        let why = match blocked.map(|set| set & signal::bit(signal::SIGNAL) != 0) {
+            Some(true) => ": it blocks the signal",
+            _ => "",
+        };
+        refuse!(
+            "the thread {tid} ({}, state {}) does not stop{why}",
+            field("Name"),
+            field("State")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    /// Of all looks, how many threads were not asleep though they had stopped.
+    static AWAKE: AtomicU32 = AtomicU32::new(0);
+    static SEEN: AtomicU32 = AtomicU32::new(0);
+
+    extern "C" fn look() {
+        let me = sys::gettid();
+        for thread in threads().iter().filter(|thread| thread.tid != me) {
+            let path = NumberPath::new("/proc/self/task/", thread.tid, "/status");
+            let status = proc::read_file(path.bytes(), "looking at a thread");
+            let state = status.map(|status| proc::field(status, "State"));
+            let is_asleep = state.is_ok_and(|state| state.is_some_and(|it| it.starts_with(b"S")));
+            SEEN.fetch_add(1, SeqCst);
+            AWAKE.fetch_add(u32::from(!is_asleep), SeqCst);
+        }
+    }
+
+    #[test]
+    fn who_has_stopped_writes_nothing_any_more() {
+        let _alone = arena::ONE_TEST.lock();
+        let ended = AtomicBool::new(false);
+        // With one processor for all, who stops wakes who waits for that before it sleeps itself.
+        let mut before = [0u64; 16];
+        let use_only = |set: &[u64]| {
+            let at = set.as_ptr() as usize;
+            // SAFETY: the kernel reads the set.
+            unsafe { sys::call3(nr::SCHED_SETAFFINITY, 0, size_of_val(set), at) };
+        };
+        let at = before.as_mut_ptr() as usize;
+        // SAFETY: the kernel writes the set.
+        unsafe { sys::call3(nr::SCHED_GETAFFINITY, 0, size_of_val(&before), at) };
+        std::thread::scope(|scope| {
+            use_only(&[1]);
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !ended.load(SeqCst) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            for _ in 0..100 {
+                crate::save::sequence::prepare().expect("tables");
+                with_stopped(look, 60_000_000_000, 0).expect("all stop");
+            }
+            ended.store(true, SeqCst);
+        });
+        use_only(&before);
+        assert!(SEEN.load(SeqCst) >= 400, "{SEEN:?}");
+        assert_eq!(AWAKE.load(SeqCst), 0, "of {SEEN:?}");
+    }
+}

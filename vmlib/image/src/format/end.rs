@@ -1,0 +1,76 @@
+//! An image that somebody else only passes on, and whether all of it came.
+
+use crate::raw::records::{END, End, Plain, Section};
+
+/// Bytes of the last section.
+const LEN: usize = Section::LEN + End::LEN;
+
+/// Looks whether the last section of an image came, as the last thing: who writes an image may be ended
+/// at any moment. Nothing else of it is looked at.
+#[derive(Debug)]
+pub struct EndSeen {
+    bytes: u64,
+    /// What came last.
+    tail: [u8; LEN],
+}
+
+impl Default for EndSeen {
+    fn default() -> Self {
+        EndSeen {
+            bytes: 0,
+            tail: [0; LEN],
+        }
+    }
+}
+
+impl EndSeen {
+    /// Some more has come.
+    pub fn passed(&mut self, bytes: &[u8]) {
+        let last = &bytes[bytes.len().saturating_sub(LEN)..];
+        self.tail.rotate_left(last.len());
+        self.tail[LEN - last.len()..].copy_from_slice(last);
+        self.bytes += bytes.len() as u64;
+    }
+
+    /// Whether what has come is an image with its end.
+    pub fn is_whole(&self) -> bool {
+        let (head, content) = self.tail.split_at(Section::LEN);
+        let (Some(head), Some(end)) = (Section::from_prefix(head), End::from_prefix(content))
+        else {
+            return false;
+        };
+        let expected = Section::new(END, head.index, 0, content);
+        head.bytes() == expected.bytes() && end.bytes.checked_add(LEN as u64) == Some(self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Codec;
+    use crate::format::write::ImageWriter;
+
+    fn read(image: &[u8], at_once: usize) -> bool {
+        let mut seen = EndSeen::default();
+        image.chunks(at_once).for_each(|part| seen.passed(part));
+        seen.is_whole()
+    }
+
+    #[test]
+    fn an_image_that_was_cut_anywhere_has_no_end() {
+        let mut image = ImageWriter::new(Vec::new(), 4096, Codec::Plain).unwrap();
+        image.section(1, 0, &[7; 300]).unwrap();
+        let image = image.end().unwrap();
+        for at_once in [1, 7, LEN, 4096] {
+            assert!(read(&image, at_once));
+            for cut in 0..image.len() {
+                assert!(!read(&image[..cut], at_once), "{cut}");
+            }
+        }
+        let longer = [&image[..], b"x"].concat();
+        assert!(!read(&longer, 64));
+        // The end of another one.
+        let other = [b"x", &image[..]].concat();
+        assert!(!read(&other, 64));
+    }
+}

@@ -1,0 +1,192 @@
+//! The signal that stops threads: its number, its handler's installation, and the guarded sections
+//! in which it does not take effect.
+//!
+//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//!
+//! The signal stays open in threads that block all signals, because the library's
+//! [`pthread_sigmask`](crate::frozen::interpose) leaves it out; a process in which [others](crate::capture::blocked_signals) block it is refused.
+
+use crate::{
+    frozen::fault::{Outcome, Step as _},
+    raw::sys::{self, nr},
+};
+use std::{
+    arch::naked_asm,
+    cell::Cell,
+    ffi::c_void,
+    marker::PhantomData,
+    sync::atomic::{AtomicBool, Ordering::Relaxed, compiler_fence},
+};
+
+/// The signal. A real-time one that programs seldom use; the C library keeps 32 and 33 to itself.
+pub const SIGNAL: i32 = 62;
+
+/// `struct sigaction` as the kernel has it.
+#[repr(C)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Action {
+    /// Address, or 0 default, 1 ignore.
+    pub handler: usize,
+    /// `SA_RESTART` and so on.
+    pub flags: usize,
+    /// Where a handler returns to.
+    pub restorer: usize,
+    /// Blocked meanwhile.
+    pub mask: u64,
+}
+
+/// `SA_RESTORER`: the kernel needs to be told where a handler returns to.
+const SA_RESTORER: usize = 0x0400_0000;
+
+/// What a handler gets: signal, its information, the interrupted context.
+pub type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t);
+
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+/// Ends a handler: the kernel puts the registers back.
+#[unsafe(naked)]
+extern "C" fn restorer() {
+    naked_asm!("mov eax, {number}", "syscall", number = const nr::RT_SIGRETURN)
+}
+
+/// Reads or sets an action.
+///
+/// # Safety
+/// A handler that is set must be fit to run at any moment.
+pub unsafe fn action(signal: i32, new: Option<&Action>) -> sys::Result<Action> {
+    let mut old = Action::default();
+    let new = new.map_or(0, |new| &raw const *new as usize);
+    // SAFETY: both are kernel actions; the caller answers for the handler.
+    let value = unsafe {
+        sys::call4(
+            nr::RT_SIGACTION,
+            signal as usize,
+            new,
+            &raw mut old as usize,
+            8,
+        )
+    };
+    sys::check(value).map(|_| old)
+}
+
+/// Installs `handler` for [`SIGNAL`], once.
+pub fn install(handler: Handler) -> Outcome<()> {
+    if INSTALLED.load(Relaxed) {
+        return Ok(());
+    }
+    install_at(SIGNAL, handler)?;
+    INSTALLED.store(true, Relaxed);
+    Ok(())
+}
+
+/// Installs `handler` for a signal.
+pub fn install_at(signal: i32, handler: Handler) -> Outcome<()> {
+    let wanted = Action {
+        handler: handler as *const c_void as usize,
+        // Not SA_ONSTACK: the alternate stack may be in use.
+        flags: (libc::SA_SIGINFO | libc::SA_RESTART) as usize | SA_RESTORER,
+        restorer: restorer as *const c_void as usize,
+        mask: !0,
+    };
+    // SAFETY: the handler is written for it.
+    unsafe { action(signal, Some(&wanted)) }.step("installing a signal's handler")?;
+    Ok(())
+}
+
+/// Changes this thread's mask; returns the one before. `how` as for `sigprocmask`.
+pub fn mask(how: i32, set: u64) -> u64 {
+    let mut old = 0u64;
+    let (new, before) = (&raw const set as usize, &raw mut old as usize);
+    // SAFETY: both are sets of the kernel's size.
+    unsafe { sys::call4(nr::RT_SIGPROCMASK, how as usize, new, before, 8) };
+    old
+}
+
+/// The bit of a signal in a set.
+pub const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// Sends [`SIGNAL`] to a thread; `false` if there is no such thread.
+pub fn nudge(pid: i32, tid: i32) -> bool {
+    let signal = SIGNAL as usize;
+    // SAFETY: the handler is installed.
+    unsafe { sys::call3(nr::TGKILL, pid as usize, tid as usize, signal) >= 0 }
+}
+
+/// Whether any thread has ever entered a guarded section. Where none has, as in a program in another
+/// language into which this was loaded, the handler must not look at what is each thread's own: to reach
+/// it may take an allocation.
+static USED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Guarded sections that this thread is in, and whether it was to stop meanwhile.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static ASKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While one exists, its thread is not stopped: it stops when it leaves the outermost.
+///
+/// Costs a few instructions. A thread must not wait long inside: a wait should end when
+/// [`Section::is_asked`], be left, and be repeated.
+#[derive(Debug)]
+pub struct Section(PhantomData<*const ()>);
+
+impl Section {
+    /// Enters.
+    #[inline]
+    pub fn enter() -> Self {
+        if !USED.load(Relaxed) {
+            USED.store(true, Relaxed);
+        }
+        DEPTH.set(DEPTH.get() + 1);
+        compiler_fence(std::sync::atomic::Ordering::SeqCst);
+        Section(PhantomData)
+    }
+
+    /// One that was entered, and whose value was forgotten: for C.
+    ///
+    /// # Safety
+    /// This thread has entered it.
+    pub unsafe fn entered() -> Self {
+        Section(PhantomData)
+    }
+
+    /// Whether this thread is to stop. The signal has ended a system call that it was in.
+    #[inline]
+    pub fn is_asked(&self) -> bool {
+        ASKED.get()
+    }
+}
+
+impl Drop for Section {
+    #[inline]
+    fn drop(&mut self) {
+        compiler_fence(std::sync::atomic::Ordering::SeqCst);
+        DEPTH.set(DEPTH.get() - 1);
+        compiler_fence(std::sync::atomic::Ordering::SeqCst);
+        if ASKED.get() && DEPTH.get() == 0 {
+            stop_now();
+        }
+    }
+}
+
+#[cold]
+fn stop_now() {
+    ASKED.set(false);
+    nudge(sys::getpid(), sys::gettid());
+}
+
+/// Whether this thread is in a section.
+pub fn in_section() -> bool {
+    DEPTH.get() > 0
+}
+
+/// In the handler: whether the thread is in a section; then it is asked to stop at the end of it.
+pub fn put_off() -> bool {
+    let inside = USED.load(Relaxed) && DEPTH.get() > 0;
+    if inside {
+        ASKED.set(true);
+    }
+    inside
+}

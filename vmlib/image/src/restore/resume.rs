@@ -1,0 +1,593 @@
+//! The first code that runs in a process that was brought back: it is part of the image.
+//!
+//! The restorer has put the memory in its place and jumps to [`entry`], on a stack of its own, with
+//! all signals blocked. From here on descriptors, limits, signal actions and timers are set, the
+//! other threads are made, and each enters its old self by returning from the signal frame that it
+//! had when it was stopped.
+//!
+//! **Nothing here allocates, locks, or uses thread-locals or the C library**: there is none of it
+//! until the threads go on.
+
+use crate::{
+    Carry,
+    capture::{
+        affinity, cpu_clocks,
+        credentials::{self, Change, Credentials},
+        droppable,
+        file_locks::Lock,
+        files, guards,
+        memory_advice::{self, Advice},
+        process::{self, Process},
+        program,
+        stop::{self, Thread},
+        terminal, thread_signals,
+    },
+    frozen::{
+        arena::{self, List},
+        fault::{Fault, Outcome, Step as _, refuse},
+        scratch,
+    },
+    raw::{
+        clone::{self, Given},
+        folder_map::FolderMap,
+        records::{
+            FileRecord, GROWS_DOWN, MAP_SHIFT, Mapping, MemoryMap, NAMES_MAX, Name, ROLL_BACK,
+        },
+        sys::{self, Errno, futex_wait, futex_wake, nr},
+    },
+    restore::{lock_owners, reopen::Files, wait_deadlines},
+    save::sequence::{self, Hold, Moment},
+    trigger::handler,
+};
+use std::{
+    arch::asm,
+    cell::UnsafeCell,
+    sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, Ordering::SeqCst},
+};
+
+/// What is needed to go on; the image carries it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Plan {
+    /// The process as a whole.
+    pub process: &'static Process,
+    /// Its threads.
+    pub threads: &'static [Thread],
+    /// Its open descriptors.
+    pub files: &'static [FileRecord],
+    /// What was to be carried of these.
+    pub carry: Carry,
+    /// Its locks on these.
+    pub locks: &'static [Lock],
+    /// Its memory.
+    pub mappings: &'static [Mapping],
+    /// What the kernel was told of it.
+    pub advice: &'static [Advice],
+    /// What of it the kernel may empty.
+    pub droppable: &'static [[u64; 2]],
+    /// What of it is guard pages.
+    pub guards: &'static [[u64; 2]],
+    /// Texts.
+    pub names: &'static [u8],
+    /// What the kernel is told of its memory.
+    pub memory: MemoryMap,
+    /// The descriptor that the image was written to.
+    pub image: i32,
+    /// Descriptors that the program looks after itself, see [`OWN_MAX`]; unused ones are -1.
+    pub own: [i32; OWN_MAX],
+    /// Called when all is ready to go on.
+    pub hold: Option<Hold>,
+    /// The process's name.
+    pub comm: [u8; 16],
+}
+
+/// The rights of whoever brought the process back, and how a thread gets the process's.
+#[derive(Clone, Copy)]
+struct Rights {
+    here: Credentials,
+    change: Change,
+}
+
+/// So many of the descriptors that a program looks after itself can be handed over.
+pub const OWN_MAX: usize = 4;
+/// Descriptors from here on are for passing: an own one below is handed over.
+const PASSING: i32 = 512;
+
+/// Bytes of the stack on which all this runs.
+const STACK: usize = 128 << 10;
+
+#[repr(C, align(64))]
+struct Stack(UnsafeCell<[u8; STACK]>);
+// SAFETY: one thread uses it, and only while there is no other.
+unsafe impl Sync for Stack {}
+
+static STACK_ROOM: Stack = Stack(UnsafeCell::new([0; STACK]));
+
+/// The first address above that stack.
+pub fn stack_top() -> usize {
+    STACK_ROOM.0.get() as usize + STACK
+}
+
+/// Where a thread keeps its registration for restartable sequences, from the base of its
+/// thread-local storage; 0: the C library makes none.
+static RSEQ: AtomicIsize = AtomicIsize::new(0);
+/// Threads that are ready to go on.
+static READY: AtomicU32 = AtomicU32::new(0);
+/// 1: all go on.
+static GO: AtomicU32 = AtomicU32::new(0);
+static PLAN: AtomicPtr<Plan> = AtomicPtr::new(std::ptr::null_mut());
+/// How each thread gets the process's rights.
+static RIGHTS: AtomicPtr<Rights> = AtomicPtr::new(std::ptr::null_mut());
+/// Ids of the new threads, by index.
+static IDS: AtomicPtr<i32> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Asks the C library what only it knows. To be called once, where it may be used.
+pub fn look_up() {
+    program::remember();
+    cpu_clocks::look_up();
+    lock_owners::look_up();
+    look_up_rseq();
+}
+
+/// Asks it where threads are registered.
+pub fn look_up_rseq() {
+    // SAFETY: the names are ended by NUL; the symbols are of these types (glibc 2.35 and later).
+    unsafe {
+        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr());
+        let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr());
+        if !offset.is_null() && !size.is_null() && *size.cast::<u32>() > 0 {
+            RSEQ.store(*offset.cast::<isize>(), SeqCst);
+        }
+    }
+}
+
+/// Where the process goes on: `restorer` is memory of whoever brought it back, `image` what the image
+/// came from, `contents` its file with the content of carried files, or -1. `files` has [`ROLL_BACK`] in
+/// it, and a [`FolderMap`]'s descriptor.
+pub extern "C" fn entry(
+    plan: *mut Plan,
+    restorer: usize,
+    restorer_len: usize,
+    image: i32,
+    contents: i32,
+    files: u64,
+) -> ! {
+    // SAFETY: that code has done its work, and nobody returns to it.
+    let _ = unsafe { sys::unmap(restorer, restorer_len) };
+    // SAFETY: it is in the image, as it was written.
+    let known = unsafe { &*plan };
+    PLAN.store(plan, SeqCst);
+    match prepare(known, image, contents, files) {
+        Ok(leader) => live(leader),
+        Err(fault) => give_up(&fault),
+    }
+}
+
+/// There is nobody to go back to: says why, and ends.
+fn give_up(fault: &Fault) -> ! {
+    use std::fmt::Write as _;
+    struct Stderr;
+    impl std::fmt::Write for Stderr {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            // There is no other place to tell it.
+            let _ = sys::write(2, text.as_bytes());
+            Ok(())
+        }
+    }
+    let _ = match fault {
+        Fault::Refused(text) => writeln!(Stderr, "the process cannot go on: {}", text.as_str()),
+        Fault::Failed(text, errno) => {
+            let (text, errno) = (text.as_str(), errno.0);
+            writeln!(Stderr, "the process cannot go on: {text}: error {errno}")
+        }
+    };
+    sys::exit_group(crate::CANNOT_GO_ON)
+}
+
+/// Sets everything up but this thread itself. Returns its index.
+fn prepare(plan: &Plan, image: i32, contents: i32, files: u64) -> Outcome<usize> {
+    stop::forget();
+    scratch::forget();
+    sequence::came_back();
+    handler::came_back();
+    READY.store(0, SeqCst);
+    GO.store(0, SeqCst);
+    let memory = plan.memory;
+    // SAFETY: the addresses are those of the image. Without it `sbrk` fails and the process has
+    // another command line, which is no reason to end.
+    unsafe {
+        let (what, at) = (libc::PR_SET_MM as usize, &raw const memory as usize);
+        const PR_SET_MM_MAP: usize = 14;
+        sys::call5(
+            nr::PRCTL,
+            what,
+            PR_SET_MM_MAP,
+            at,
+            size_of::<MemoryMap>(),
+            0,
+        );
+    }
+    // Descriptors are passed by numbers that may be above the limit of whoever brought it back.
+    process::lift_limits();
+    droppable::make(plan.droppable)?;
+    memory_advice::give(plan.advice)?;
+    // Before a file is changed it may still be refused.
+    look_at_rights(plan)?;
+    look_at_limits(plan, contents >= 0)?;
+    read_folders((files >> MAP_SHIFT) as i32 - 1)?;
+    let contents = take_over(plan, image, contents)?;
+    shift_deadlines(plan);
+    // SAFETY: it was just written, and nobody writes it while this runs.
+    let folders = unsafe { &*FOLDERS.0.get() };
+    process::restore(plan.process, folders)?;
+    let (records, names) = here(folders, plan.files, plan.names)?;
+    let roll_back = files & ROLL_BACK != 0;
+    let files = Files {
+        records,
+        names,
+        locks: plan.locks,
+        contents,
+        carry: plan.carry,
+        roll_back,
+    };
+    files::restore(&files)?;
+    keep_place(plan);
+    files.lock(plan.locks.iter())?;
+    // SAFETY: numbers.
+    let ids = unsafe { arena::take::<i32>(plan.threads.len())? };
+    IDS.store(ids.as_mut_ptr(), SeqCst);
+    let first = leader(plan);
+    for (index, id) in ids.iter_mut().enumerate() {
+        if index != first {
+            *id = make_thread(plan, index)?;
+        }
+    }
+    become_leader(&plan.threads[first]);
+    ids[first] = sys::getpid();
+    while (READY.load(SeqCst) as usize) < plan.threads.len() - 1 {
+        let ready = READY.load(SeqCst);
+        if (ready as usize) < plan.threads.len() - 1 {
+            futex_wait(&READY, ready);
+        }
+    }
+    lock_owners::rename(plan.threads, ids, plan.mappings);
+    cpu_clocks::rename(plan.threads, ids);
+    // Nothing looks at memory any more that may be the program's.
+    guards::make(plan.guards)?;
+    process::restore_timers(plan.process, |tid| {
+        let index = plan.threads.iter().position(|thread| thread.tid == tid);
+        index.map_or(0, |index| ids[index])
+    })?;
+    process::restore_limits(plan.process);
+    let leader = &plan.threads[first];
+    process::restore_thread(leader);
+    take_rights(plan, leader)?;
+    affinity::try_all(plan.threads);
+    process::put_back(plan.process.waiting)?;
+    terminal::give_modes(&plan.process.terminals);
+    if let Some(hold) = plan.hold {
+        hold(Moment::Back);
+    }
+    Ok(first)
+}
+
+/// Names a limit that is too low for what the process has, and cannot be lifted.
+fn look_at_limits(plan: &Plan, has_contents: bool) -> Outcome<()> {
+    let highest = plan.files.iter().map(|record| u64::from(record.fd)).max();
+    // Ends of pipes are passed behind all others.
+    let mut files = highest.map_or(3, |fd| fd + 3);
+    if has_contents || plan.own.iter().any(|fd| *fd >= 0) {
+        files = files.max(PASSING as u64 + OWN_MAX as u64 + 1);
+    }
+    let is_stack = |mapping: &&Mapping| mapping.flags & GROWS_DOWN != 0;
+    let stacks = plan.mappings.iter().filter(is_stack);
+    let stack = stacks.map(|mapping| mapping.end - mapping.start).sum();
+    let process = plan.process;
+    let limits = [
+        (libc::RLIMIT_NOFILE, "open files (RLIMIT_NOFILE)", files),
+        (libc::RLIMIT_STACK, "the stack (RLIMIT_STACK)", stack),
+        (
+            libc::RLIMIT_SIGPENDING,
+            "pending signals (RLIMIT_SIGPENDING)",
+            process.pending() as u64,
+        ),
+    ];
+    for (which, name, wanted) in limits {
+        let here = process::hard_limit(which);
+        if here < wanted {
+            return refuse!("the limit on {name} is {here} here, and it takes {wanted}: raise it");
+        }
+    }
+    Ok(())
+}
+
+/// Finds out how this process gets the rights that it had.
+fn look_at_rights(plan: &Plan) -> Outcome<()> {
+    let here = credentials::capture()?;
+    let change = plan.process.credentials.change_from(&here)?;
+    // SAFETY: it is written before it is read.
+    let place = unsafe { &mut arena::take::<std::mem::MaybeUninit<Rights>>(1)?[0] };
+    RIGHTS.store(place.write(Rights { here, change }), SeqCst);
+    Ok(())
+}
+
+/// Gives this thread the rights that the process had.
+fn take_rights(plan: &Plan, thread: &Thread) -> Outcome<()> {
+    // SAFETY: `prepare` wrote it.
+    let rights = unsafe { &*RIGHTS.load(SeqCst) };
+    let credentials = &plan.process.credentials;
+    credentials.take(rights.change, &rights.here, thread.death_signal)
+}
+
+struct FolderRoom(UnsafeCell<FolderMap>);
+// SAFETY: one thread uses it, and only while there is no other.
+unsafe impl Sync for FolderRoom {}
+
+/// The folders that have other names here.
+static FOLDERS: FolderRoom = FolderRoom(UnsafeCell::new(FolderMap::none()));
+
+/// Reads them; without a descriptor there are none.
+fn read_folders(fd: i32) -> Outcome<()> {
+    // SAFETY: there is one thread yet.
+    let folders = unsafe { &mut *FOLDERS.0.get() };
+    folders.clear();
+    match fd {
+        ..0 => Ok(()),
+        fd => folders.read(fd).step("reading the other names of folders"),
+    }
+}
+
+/// Open files with the names that they have here.
+fn here(
+    folders: &FolderMap,
+    files: &'static [FileRecord],
+    names: &'static [u8],
+) -> Outcome<(&'static [FileRecord], &'static [u8])> {
+    if folders.is_none() {
+        return Ok((files, names));
+    }
+    // SAFETY: numbers, and zeros are values of all fields.
+    let (records, mut text) = unsafe {
+        let records = arena::take::<FileRecord>(files.len())?;
+        (records, List::<u8>::new(NAMES_MAX)?)
+    };
+    records.copy_from_slice(files);
+    for record in &mut *records {
+        let (at, len) = (record.name.at as usize, record.name.len as usize);
+        let (folder, rest) = folders.here(&names[at..at + len]);
+        record.name = Name {
+            at: text.all().len() as u32,
+            len: (folder.len() + rest.len()) as u32,
+        };
+        for part in [folder, rest, &[0]] {
+            text.extend(part, "names of files")?;
+        }
+    }
+    Ok((records, text.into_static()))
+}
+
+/// Closes the descriptors of whoever brought it back, but for those that it hands over: they follow
+/// the image's, in the order in which the program named its own, and get the numbers that these had.
+/// Returns where the contents of files are now: out of the way of all others.
+fn take_over(plan: &Plan, image: i32, contents: i32) -> Outcome<i32> {
+    let own = || plan.own.iter().filter(|fd| (0..PASSING).contains(*fd));
+    let mut passed = [-1; OWN_MAX];
+    for (place, index) in passed.iter_mut().zip(1..).take(own().count()) {
+        // Whoever brings back what has no such descriptors hands over none.
+        *place = files::control(image + index, libc::F_DUPFD_CLOEXEC, PASSING as usize)
+            .map_or(-1, |fd| fd as i32);
+    }
+    let mut kept = -1;
+    if contents >= 0 {
+        let moved = files::control(contents, libc::F_DUPFD_CLOEXEC, PASSING as usize);
+        kept = moved.step("moving the content of files")? as i32;
+    }
+    files::close_between(3, PASSING - 1);
+    for (from, to) in passed.into_iter().zip(own()).filter(|(from, _)| *from >= 0) {
+        move_to(from, *to).step("handing descriptors over")?;
+    }
+    if kept < 0 {
+        files::close_between(PASSING, i32::MAX);
+        return Ok(-1);
+    }
+    let is_free = |fd: &i32| {
+        let is_opened = plan.files.iter().any(|record| record.fd == *fd as u32);
+        !is_opened && !own().any(|own| own == fd)
+    };
+    let place = (3..).find(is_free).unwrap_or(kept);
+    move_to(kept, place).step("moving the content of files")?;
+    files::close_between(PASSING, (place - 1).max(PASSING - 1));
+    files::close_between((place + 1).max(PASSING), i32::MAX);
+    Ok(place)
+}
+
+fn move_to(from: i32, to: i32) -> sys::Result<()> {
+    if from == to {
+        return Ok(());
+    }
+    // SAFETY: nobody uses what is there.
+    sys::check(unsafe {
+        let flags = libc::O_CLOEXEC as usize;
+        sys::call3(nr::DUP3, from as usize, to as usize, flags)
+    })
+    .map(|_| ())
+}
+
+/// This host's clock shows another time.
+fn shift_deadlines(plan: &Plan) {
+    let now = sys::clock_ns(libc::CLOCK_MONOTONIC);
+    let then = plan.process.monotonic_ns;
+    for thread in plan.threads {
+        wait_deadlines::shift(
+            thread,
+            then,
+            i128::from(now) - i128::from(then),
+            plan.mappings,
+        );
+    }
+}
+
+/// The caller of the save still owns the descriptor of the image and may close it.
+fn keep_place(plan: &Plan) {
+    if let Ok(null) = sys::open(b"/dev/null\0", libc::O_RDWR | libc::O_CLOEXEC, 0)
+        && null != plan.image
+    {
+        // SAFETY: the number is free, as it was the image's.
+        unsafe {
+            let flags = libc::O_CLOEXEC as usize;
+            sys::call3(nr::DUP3, null as usize, plan.image as usize, flags)
+        };
+        sys::close(null);
+    }
+}
+
+/// The thread whose id was the process's: it becomes the first one again.
+fn leader(plan: &Plan) -> usize {
+    // The save made sure that there is one.
+    let is_leader = |thread: &Thread| thread.tid == plan.process.pid;
+    plan.threads.iter().position(is_leader).unwrap_or(0)
+}
+
+fn become_leader(thread: &Thread) {
+    const ARCH_SET_FS: usize = 0x1002;
+    // SAFETY: the addresses are those of the saved thread.
+    unsafe {
+        sys::call2(nr::ARCH_PRCTL, ARCH_SET_FS, thread.fs);
+        sys::call1(nr::SET_TID_ADDRESS, thread.tid_address);
+        if thread.tid_address != 0 {
+            (thread.tid_address as *mut i32).write(sys::getpid());
+        }
+    }
+}
+
+fn make_thread(plan: &Plan, index: usize) -> Outcome<i32> {
+    let thread = &plan.threads[index];
+    let mut flags = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM
+        | libc::CLONE_SETTLS;
+    if thread.tid_address != 0 {
+        flags |= libc::CLONE_CHILD_CLEARTID | libc::CLONE_CHILD_SETTID;
+    }
+    let given = Given {
+        flags: flags as usize,
+        tid_address: thread.tid_address,
+        tls: thread.fs,
+    };
+    // Below the frame the stack was the handler's, which nobody returns to.
+    let top = thread.frame - 512;
+    // SAFETY: the stack is that thread's own.
+    let made = sys::check(unsafe { clone::spawn(given, top, begin, index) });
+    match made {
+        Err(Errno(libc::EAGAIN)) => refuse!(
+            "a thread cannot be made again: the limit on processes (RLIMIT_NPROC, which is {} here, or \
+             pids.max of a control group) is reached",
+            process::hard_limit(libc::RLIMIT_NPROC)
+        ),
+        made => made.map(|tid| tid as i32).step("making a thread again"),
+    }
+}
+
+extern "C" fn begin(index: usize) {
+    live(index)
+}
+
+/// Goes on as the thread that was stopped.
+fn live(index: usize) -> ! {
+    // SAFETY: it is in the image.
+    let plan = unsafe { &*PLAN.load(SeqCst) };
+    let thread = &plan.threads[index];
+    if index != leader(plan) {
+        process::restore_thread(thread);
+        if let Err(fault) = take_rights(plan, thread) {
+            give_up(&fault);
+        }
+    }
+    register_rseq(thread);
+    // Whoever goes on first may save again at once, and the plan is not there any more then: the
+    // address is read here, and not where it is used.
+    // SAFETY: the plan is there now.
+    let frame = unsafe { (&raw const thread.frame).read_volatile() };
+    thread_signals::put_back(thread.tid);
+    if index == leader(plan) {
+        GO.store(1, SeqCst);
+        futex_wake(&GO);
+    } else {
+        READY.fetch_add(1, SeqCst);
+        futex_wake(&READY);
+        while GO.load(SeqCst) == 0 {
+            futex_wait(&GO, 0);
+        }
+    }
+    // SAFETY: the frame is as the kernel wrote it when the thread was stopped.
+    unsafe {
+        asm!(
+            "mov rsp, {frame}",
+            "mov eax, {number}",
+            "syscall",
+            "ud2",
+            frame = in(reg) frame,
+            number = const nr::RT_SIGRETURN,
+            options(noreturn),
+        )
+    }
+}
+
+fn register_rseq(thread: &Thread) {
+    if !thread.rseq {
+        return;
+    }
+    let at = thread.fs.wrapping_add_signed(RSEQ.load(SeqCst));
+    // SAFETY: the C library keeps 32 bytes there for it. What they say of the old processor is of
+    // no use; a critical section that was interrupted begins anew.
+    unsafe {
+        std::ptr::write_bytes(at as *mut u8, 0, RSEQ_LEN);
+        // The processor's number is not known yet.
+        (at as *mut u32).add(1).write(u32::MAX);
+    }
+    rseq(at, 0);
+}
+
+/// The signature that the C library registers with.
+const RSEQ_SIGNATURE: usize = 0x5305_3053;
+/// Bytes of the registration.
+const RSEQ_LEN: usize = 32;
+
+fn rseq(at: usize, flags: usize) -> bool {
+    // SAFETY: the place is the C library's for it.
+    unsafe { sys::call4(nr::RSEQ, at, RSEQ_LEN, flags, RSEQ_SIGNATURE) == 0 }
+}
+
+fn own_rseq() -> Option<usize> {
+    const ARCH_GET_FS: usize = 0x1003;
+    let offset = RSEQ.load(SeqCst);
+    let mut fs = 0usize;
+    // SAFETY: the kernel writes the address.
+    unsafe { sys::call2(nr::ARCH_PRCTL, ARCH_GET_FS, &raw mut fs as usize) };
+    (offset != 0).then(|| fs.wrapping_add_signed(offset))
+}
+
+/// Whether the thread with this thread-local storage is registered for restartable sequences.
+pub fn has_rseq(fs: usize) -> bool {
+    let offset = RSEQ.load(SeqCst);
+    let at = fs.wrapping_add_signed(offset);
+    // SAFETY: the C library keeps it there. Behind the first word is the processor's number, which
+    // is negative where there is no registration.
+    offset != 0 && unsafe { (at as *const i32).add(1).read_volatile() } >= 0
+}
+
+/// Ends this thread's registration for restartable sequences; whether there was one.
+pub fn leave_rseq() -> bool {
+    const UNREGISTER: usize = 1;
+    own_rseq().is_some_and(|at| rseq(at, UNREGISTER))
+}
+
+/// Begins it again.
+pub fn enter_rseq() {
+    if let Some(at) = own_rseq() {
+        rseq(at, 0);
+    }
+}

@@ -1,0 +1,330 @@
+//! Saves a program that knows nothing of it: by a signal from outside.
+//!
+//! A program into which this library was loaded by `LD_PRELOAD` saves itself when it gets [`TRIGGER`]
+//! from a [`Request`](crate::Request), which says where to and how: `vm image save` makes such.
+//!
+//! With `VM_IMAGE_FILE=PATTERN` in its environment, a program that has this library in it - linked
+//! or by `LD_PRELOAD` - saves itself to that file whenever anybody sends it the signal. The image
+//! appears under that name when it is whole; until then it is in a file of its own ([`crate::trigger::image_path`]).
+//! If the save fails, the reason is in `FILE.error`. `VM_IMAGE_MODE` says how, one or more of
+//! these with commas between: `rounds`, most is written while the program runs; `forked`, a copy writes
+//! the rest; `exit`, the program ends then; `carry`, the image has the content of open files.
+//!
+//! **Runs in signal handlers**: everything here allocates nothing and locks nothing. What is done before
+//! `main` does not allocate either: the program's own `malloc` may not be ready for it.
+
+use crate::{
+    Carry, Modes, Until,
+    frozen::{
+        fault::{Fault, Outcome, Shown, Text, refuse},
+        interpose, signal,
+    },
+    raw::sys,
+    restore::{resume, start},
+    save::{
+        forked_copy,
+        precopy::{self, Tell},
+        sequence::{self, Now, Saved, Turn, Wanted},
+    },
+    trigger::{
+        image_path::{PATTERN_MAX, Path},
+        request::{self, Asked},
+    },
+};
+use std::{
+    ffi::CStr,
+    os::raw::c_char,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+};
+
+/// The signal that asks for a save.
+pub const TRIGGER: i32 = 61;
+
+/// The pattern for the names of images, ended by NUL; empty: there is none.
+static mut PATTERN: [u8; PATTERN_MAX] = [0; PATTERN_MAX];
+/// Had until the image has its name.
+static UNDERWAY: Turn = Turn::new();
+/// How images go to files of that pattern: bits of [`Modes`].
+static MODES: AtomicU32 = AtomicU32::new(0);
+/// Of the save whose rounds are under way: the token of the request for it, or 0; the number of its
+/// file.
+static BEGUN: (AtomicU64, AtomicU64) = (AtomicU64::new(0), AtomicU64::new(0));
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = before_main;
+
+extern "C" fn before_main() {
+    start::become_other();
+    // SAFETY: the program has one thread yet.
+    let variable = |name: &CStr| unsafe {
+        let value: *const c_char = libc::getenv(name.as_ptr());
+        (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
+    };
+    let preloaded = variable(c"LD_PRELOAD").unwrap_or_default();
+    let is_preloaded = preloaded
+        .windows(request::LIBRARY.len())
+        .any(|part| part == request::LIBRARY.as_bytes());
+    let pattern = variable(c"VM_IMAGE_FILE").filter(|pattern| !pattern.is_empty());
+    if pattern.is_none() && !is_preloaded {
+        return;
+    }
+    if let Some(pattern) = pattern.filter(|pattern| pattern.len() < PATTERN_MAX) {
+        // SAFETY: no other thread is there, and the handler is not installed yet.
+        let place = unsafe {
+            let at = &raw mut PATTERN;
+            &mut *at
+        };
+        place[..pattern.len()].copy_from_slice(pattern);
+    } else if pattern.is_some() {
+        say(&Text::of(format_args!("VM_IMAGE_FILE is too long")));
+    }
+    let words = variable(c"VM_IMAGE_MODE").unwrap_or_default();
+    let words = words.split(|byte| *byte == b',');
+    for word in words.filter(|word| !word.is_empty()) {
+        match Modes::of_word(word) {
+            Some(mode) => MODES.store(MODES.load(Relaxed) | mode.bits(), Relaxed),
+            None => say(&Text::of(format_args!(
+                "VM_IMAGE_MODE: '{}' is not known; there are forked, exit, rounds, carry",
+                Shown(word)
+            ))),
+        }
+    }
+    resume::look_up();
+    interpose::keep_open(TRIGGER);
+    // The program runs without it, and whoever asks for an image is told.
+    let _ = signal::install_at(TRIGGER, on_trigger);
+}
+
+extern "C" fn on_trigger(_: i32, info: *mut libc::siginfo_t, _: *mut libc::ucontext_t) {
+    if precopy::is_told(info) {
+        return write_rest();
+    }
+    let target = match request::token_of(info) {
+        0 => Target::of_pattern(),
+        // Whoever has asked may be gone.
+        token => match Asked::answer(token) {
+            Some(asked) => Ok(Target::Asked(asked)),
+            None => return,
+        },
+    };
+    let mut target = match target {
+        Ok(target) => target,
+        Err(fault) => return say(&fault.text()),
+    };
+    if !UNDERWAY.take() && !sequence::give_up_if_ended() {
+        // Until the image has its name, another save would be in its way.
+        let text = format_args!("another save of this process is under way");
+        return target.fail(&Fault::Refused(Text::of(text)));
+    }
+    let step = match target.modes().has(Modes::ROUNDS) {
+        true => target.begin_rounds(),
+        false => target.save(),
+    };
+    finish(target, step);
+}
+
+/// The rounds are over.
+fn write_rest() {
+    let target = match BEGUN.0.load(Relaxed) {
+        0 => Target::of_pattern(),
+        token => match Asked::answer(token) {
+            Some(asked) => Ok(Target::Asked(asked)),
+            None => refuse!("whoever asked for the image is gone"),
+        },
+    };
+    match target {
+        Ok(mut target) => {
+            let step = target.save_rest();
+            finish(target, step);
+        }
+        Err(_) => {
+            sequence::give_up();
+            UNDERWAY.give_back();
+        }
+    }
+}
+
+fn finish(mut target: Target, step: Outcome<End>) {
+    match step {
+        // Another thread may be saving here already; or the rounds tell their end.
+        Ok(End::Back | End::Begun) => return,
+        Ok(End::Saved(saved)) => target.succeed(saved),
+        Err(fault) => target.fail(&fault),
+    }
+    UNDERWAY.give_back();
+}
+
+/// The process was just brought back.
+pub fn came_back() {
+    UNDERWAY.give_back();
+}
+
+/// What a step came to.
+enum End {
+    /// The rounds have begun.
+    Begun,
+    Saved(Saved),
+    Back,
+}
+
+/// Where an image goes, and who hears what becomes of it.
+#[expect(clippy::large_enum_variant, reason = "there is no allocator")]
+enum Target {
+    /// The file of this name; the number of the one that it is in until it is whole.
+    File(Path, Option<u64>),
+    /// Whoever asked has made a file.
+    Asked(Asked),
+}
+
+impl Target {
+    fn of_pattern() -> Outcome<Self> {
+        // SAFETY: nobody writes it any more.
+        let pattern = unsafe {
+            let at = &raw const PATTERN;
+            &*at
+        };
+        let len = pattern.iter().position(|byte| *byte == 0).unwrap_or(0);
+        match len {
+            0 => refuse!("signal {TRIGGER} asks for an image, and VM_IMAGE_FILE is not set"),
+            len => Ok(Target::File(Path::of(&pattern[..len])?, None)),
+        }
+    }
+
+    fn modes(&self) -> Modes {
+        match self {
+            Target::File(..) => Modes::from_bits(MODES.load(Relaxed)),
+            Target::Asked(asked) => asked.modes(),
+        }
+    }
+
+    /// A descriptor for the image.
+    fn open(&mut self) -> Outcome<i32> {
+        match self {
+            Target::File(path, number) => {
+                // What an earlier one failed of is true no more.
+                path.error()?.remove();
+                let (image, made) = path.make_part()?;
+                *number = Some(made);
+                Ok(image)
+            }
+            Target::Asked(asked) => asked.take_image(),
+        }
+    }
+
+    /// Does something with a descriptor for the image, and closes it.
+    fn with<T>(&mut self, image: i32, work: impl FnOnce(Wanted<'_>) -> Outcome<T>) -> Outcome<T> {
+        let own = match self {
+            Target::File(..) => [-1],
+            Target::Asked(asked) => [asked.socket()],
+        };
+        let modes = self.modes();
+        let result = work(Wanted {
+            image,
+            forked: modes.has(Modes::FORKED),
+            compress: false,
+            lend: false,
+            folders: None,
+            carry: match modes.has(Modes::CARRY) {
+                true => Carry::All,
+                false => Carry::Nothing,
+            },
+            checked_max: u64::MAX,
+            own: &own,
+            limit_ns: 2_000_000_000,
+            hold: None,
+        });
+        sys::close(image);
+        result
+    }
+
+    fn save(&mut self) -> Outcome<End> {
+        let image = self.open()?;
+        self.with(image, sequence::save).and_then(end_of)
+    }
+
+    /// The thread that sends has the file open; the program has no descriptor for it meanwhile.
+    fn begin_rounds(&mut self) -> Outcome<End> {
+        let image = self.open()?;
+        let (token, number) = match self {
+            Target::File(_, number) => (0, number.unwrap_or(0)),
+            Target::Asked(asked) => (asked.token(), 0),
+        };
+        BEGUN.0.store(token, Relaxed);
+        BEGUN.1.store(number, Relaxed);
+        self.with(image, |wanted| {
+            sequence::begin_rounds(wanted, Until::default(), true, Tell::Signal(TRIGGER))
+        })?;
+        if let Target::Asked(asked) = self {
+            asked.say_begun();
+        }
+        Ok(End::Begun)
+    }
+
+    fn save_rest(&mut self) -> Outcome<End> {
+        let image = match self {
+            Target::File(path, number) => {
+                let begun = BEGUN.1.load(Relaxed);
+                *number = Some(begun);
+                path.open_part(begun)
+            }
+            Target::Asked(asked) => asked.take_image(),
+        };
+        let image = image.inspect_err(|_| sequence::give_up())?;
+        let rest = |wanted: Wanted<'_>| sequence::save_rest(wanted, false, |_| ());
+        self.with(image, rest).and_then(end_of)
+    }
+
+    /// The image is whole.
+    fn succeed(&mut self, saved: Saved) {
+        let exits = self.modes().has(Modes::EXIT);
+        let is_named = match self {
+            Target::File(path, number) => {
+                let named = number.map_or(Ok(()), |number| path.take_part(number));
+                if let Err(fault) = named {
+                    return self.fail(&fault);
+                }
+                true
+            }
+            Target::Asked(asked) => asked.say_saved(saved, exits),
+        };
+        if exits && is_named {
+            // What is buffered is in the image: nothing may be written twice.
+            sys::exit_group(0);
+        }
+    }
+
+    /// There is none: tells why.
+    fn fail(&mut self, fault: &Fault) {
+        match self {
+            Target::File(path, number) => {
+                number.iter().for_each(|number| path.remove_part(*number));
+                let text = Text::of(format_args!("{}\n", fault.text().as_str()));
+                let told = path.error().and_then(|path| path.write(&text));
+                if told.is_err() {
+                    say(&fault.text());
+                }
+            }
+            Target::Asked(asked) => asked.say_refused(&fault.text()),
+        }
+    }
+}
+
+/// Waits for a copy that writes.
+fn end_of(now: Now) -> Outcome<End> {
+    match now {
+        Now::Back => Ok(End::Back),
+        Now::Here(saved) => {
+            if saved.writer != 0 {
+                forked_copy::finish(saved.writer)?;
+            }
+            Ok(End::Saved(saved))
+        }
+    }
+}
+
+fn say(text: &Text) {
+    let line = Text::of(format_args!("vm-image: {}\n", text.as_str()));
+    // Nobody can be told if not so.
+    let _ = sys::write(2, line.as_str().as_bytes());
+}

@@ -1,0 +1,9 @@
+//! Saves a program that contains no call of this library: a signal asks for the image, from
+//! another process (`request`) or by environment variables (`handler`, `image_path`).
+
+// In the process that is asked.
+pub mod handler;
+pub mod image_path;
+
+// Both ends of a request.
+pub mod request;
