@@ -196,12 +196,12 @@ fn unsafe_stays_where_it_is_reviewed() {
         "vmlib/src/interrupt.rs",
         "vmlib/src/link.rs",
         "vmlib/src/leave.rs",
-        "vmd/src/images.rs",
-        "vmd/src/inherited.rs",
-        "vmd/src/spawn.rs",
-        "vmd/src/lease.rs",
-        "vmd/src/lent.rs",
-        "vmd/src/transfer.rs",
+        "vmd/src/image/images.rs",
+        "vmd/src/start/inherited.rs",
+        "vmd/src/process/spawn.rs",
+        "vmd/src/process/lease.rs",
+        "vmd/src/image/lent.rs",
+        "vmd/src/image/transfer.rs",
     ];
     for folder in ["vmlib", "vmd", "console", "examples"] {
         for (name, text) in sources(folder) {

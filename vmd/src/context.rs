@@ -1,6 +1,6 @@
 //! What the parts of the event loop share: who is ready, who has something to write, what came in.
 
-use crate::{queue::Room, transfer::Helpers};
+use crate::{image::transfer::Helpers, net::queue::Room};
 use mio::{Interest, Registry, Token, event::Source as Register};
 use rustix::process::Pid;
 use std::{collections::VecDeque, io};

@@ -1,96 +1,62 @@
 //! `vmd`, the daemon of the virtual parallel machine: one per host.
 //!
-//! This crate is the I/O shell around [`vm_machine::Daemon`], which decides everything. Reading
-//! order: [`args`], [`dir`] and [`mod@secret`] (what a daemon starts with), [`join`], [`address`],
-//! [`interfaces`], [`reach`] and [`arrival`] (how it gets into a machine, and others), then [`event_loop`] and what it drives: [`locals`] (tasks and
-//! consoles), [`links`] with [`secure`] and [`hello`] (other daemons), [`queue`] (everything that
-//! is sent), [`processes`] with [`spawn`] and [`streams`] (the tasks' processes), [`lease`].
+//! This crate is the I/O shell around [`vm_machine::Daemon`], which makes every decision. Reading
+//! order: [`mod@start`] (what a daemon needs before it serves), [`event_loop`] (one turn: readiness in,
+//! system calls out), [`net`] (other daemons), [`local`] (tasks and consoles of this host),
+//! [`process`] (the processes of tasks), [`image`] (images of tasks, on their way and in the store).
+//! [`context`], [`clock`] and [`fault`] lie below all of them.
 //!
-//! Exit codes: 0 after an orderly end, 1 after an error, which is said on standard error and in the
-//! log, 2 for a wrong command line.
+//! Exit codes: 0 after an orderly end; 1 after an error, which goes to standard error and to the log;
+//! 2 for a wrong command line.
 
-mod args;
-mod dir;
-mod ended;
-mod secret;
+mod start;
 
-mod address;
-mod arrival;
-mod interfaces;
-mod join;
-mod last;
-mod reach;
+mod event_loop;
+
+mod net;
+
+mod local;
+
+mod process;
+
+mod image;
 
 mod clock;
 mod context;
-mod event_loop;
-mod signals;
-mod turns;
-
-mod connection;
-mod hello;
-mod interrupts;
-mod links;
-mod locals;
-mod queue;
-mod records;
-mod secure;
-mod sockets;
-
-mod consoles;
-mod guardian;
-mod launches;
-mod lease;
-mod lent;
-mod lines;
-mod processes;
-mod spawn;
-mod starter;
-mod streams;
-mod tokens;
-
-mod bucket;
-mod carriers;
-mod coordinators;
-mod images;
-mod memory;
-mod moves;
-mod news;
-mod portable;
-mod spare;
-mod store;
-mod suspended;
-mod transfer;
-
-mod format;
-mod jobs;
-mod program;
-mod usage;
-
-mod detach;
 mod fault;
-mod inherited;
-mod init;
-mod logging;
 
 use anyhow::{Context as _, bail};
-use args::{Args, OnTerm};
-use arrival::Arrival;
-use bucket::Pusher;
 use clap::Parser as _;
-use dir::Dir;
 use event_loop::{EventLoop, Parts};
-use guardian::Guardian;
-use hello::Identity;
-use inherited::Inherited;
-use join::{JOIN_TIME, Joiner};
-use lease::Probe;
-use logging::{Log, LogFile, Sink};
-use program::ProgramPath;
-use reach::Reach;
-use secret::{ENV_SECRET, Secret};
-use secure::Mode;
-use spawn::Spawner;
+use image::{
+    bucket::{self, Pusher},
+    images, store, suspended, transfer,
+};
+use net::{
+    address,
+    arrival::Arrival,
+    hello::Identity,
+    join::{JOIN_TIME, Joiner},
+    reach::Reach,
+    secure::Mode,
+    sockets,
+};
+use process::{
+    coordinators,
+    guardian::{self, Guardian},
+    lease::{self, Probe},
+    program::ProgramPath,
+    spawn::Spawner,
+};
+use start::{
+    args::{self, Args, OnTerm},
+    detach,
+    dir::Dir,
+    inherited::Inherited,
+    init, last,
+    logging::{Log, LogFile, Sink},
+    secret::{self, ENV_SECRET, Secret},
+};
 use std::{
     env, ffi::OsString, fs::DirBuilder, io, net::IpAddr, os::unix::fs::DirBuilderExt as _,
     path::PathBuf, process::ExitCode, sync::Arc, thread, time::Duration,

@@ -1,0 +1,218 @@
+//! Work that may wait for a disk, done by a thread beside the event loop.
+//!
+//! Looking up a program touches file systems that may be far away; measuring hundreds of processes
+//! takes long; the commit of a checkpoint waits until it is on a disk; a checkpoint is looked at
+//! before it is restarted, and all of it read if that has failed. One thread does each of them, from
+//! a bounded queue; the answers come back through a channel, and the event loop is woken.
+
+use crate::{
+    fault,
+    image::{store::Place, suspended},
+    process::{program::ProgramPath, usage},
+};
+use anyhow::Context as _;
+use mio::Waker;
+use std::{
+    io,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, Sender, SyncSender},
+    },
+    thread,
+};
+use vm_machine::Input;
+use vm_store::{CheckpointId, Depth};
+use vm_wire::{
+    Tid,
+    checkpoint::{Checkpoint, Committed},
+    task::{FailKind, Failed},
+};
+
+/// Jobs that may wait for one thread.
+const QUEUE_JOBS: usize = 8_192;
+
+enum Job {
+    Find {
+        question: u64,
+        program: String,
+        dir: Option<String>,
+    },
+    Measure {
+        question: u64,
+        tasks: Vec<(Tid, u32)>,
+    },
+    Commit(Box<Checkpoint>),
+    Drop(Tid, CheckpointId),
+    DropSuspended(Tid, String),
+    Load(u64, Look),
+    Stock(u64, Look),
+    Forget(Tid),
+}
+
+/// Which checkpoints are looked at, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Look {
+    /// Of that application.
+    pub app: Tid,
+    /// That one alone.
+    pub from: Option<(u32, u32)>,
+    /// How far.
+    pub depth: Depth,
+}
+
+/// The way to the threads and back.
+#[derive(Debug)]
+pub struct Jobs {
+    find: SyncSender<Job>,
+    measure: SyncSender<Job>,
+    commit: SyncSender<Job>,
+    load: SyncSender<Job>,
+    answers: Receiver<Input>,
+}
+
+impl Jobs {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn start(path: ProgramPath, store: Place, waker: &Arc<Waker>) -> anyhow::Result<Jobs> {
+        let (done, answers) = mpsc::channel();
+        let path = Arc::new(path);
+        let worker = |name: &str| -> anyhow::Result<SyncSender<Job>> {
+            let (queue, jobs) = mpsc::sync_channel(QUEUE_JOBS);
+            let (path, store) = (path.clone(), store.clone());
+            let (done, waker) = (done.clone(), waker.clone());
+            thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(move || work(&path, &store, &jobs, &done, &waker))
+                .context("cannot start a thread")?;
+            Ok(queue)
+        };
+        Ok(Jobs {
+            find: worker("find")?,
+            measure: worker("measure")?,
+            commit: worker("commit")?,
+            load: worker("load")?,
+            answers,
+        })
+    }
+
+    /// Looks a program up. If the thread is far behind, the answer is a failure at once.
+    pub fn find(&self, question: u64, program: String, dir: Option<String>) -> Option<Input> {
+        let job = Job::Find {
+            question,
+            program,
+            dir,
+        };
+        let failed = refused(&self.find, job, "look up more programs")?;
+        Some(Input::ProgramFound(question, Err(failed)))
+    }
+
+    /// Measures what tasks use. If the thread is far behind, nothing is known about them.
+    pub fn measure(&self, question: u64, tasks: Vec<(Tid, u32)>) -> Option<Input> {
+        match self.measure.try_send(Job::Measure { question, tasks }) {
+            Ok(()) => None,
+            Err(_) => Some(Input::Usage(question, Vec::new())),
+        }
+    }
+
+    /// Commits a checkpoint. If the thread is far behind, it is not committed.
+    pub fn commit(&self, checkpoint: Box<Checkpoint>) -> Option<Input> {
+        let (app, epoch) = (checkpoint.agreed.app, checkpoint.agreed.epoch);
+        let job = Job::Commit(checkpoint);
+        let result = Err(refused(&self.commit, job, "commit more checkpoints")?);
+        Some(Input::Committed(Committed { app, epoch, result }))
+    }
+
+    /// Removes what was written of a checkpoint. If the thread is far behind, it stays until the next
+    /// one is committed.
+    pub fn drop_checkpoint(&self, app: Tid, id: CheckpointId) {
+        let _ = self.commit.try_send(Job::Drop(app, id));
+    }
+
+    /// Removes the image of a task that is suspended no more. If the thread is far behind, it stays.
+    pub fn drop_suspended(&self, app: Tid, name: String) {
+        let _ = self.commit.try_send(Job::DropSuspended(app, name));
+    }
+
+    /// Reads what a checkpoint holds. If the thread is far behind, the answer is a failure at once.
+    pub fn load(&self, question: u64, look: Look) -> Option<Input> {
+        let failed = refused(
+            &self.load,
+            Job::Load(question, look),
+            "read more checkpoints",
+        )?;
+        Some(Input::Loaded(question, Err(failed)))
+    }
+
+    /// Looks what is in the store of an application. If the thread is far behind, the answer is a failure
+    /// at once.
+    pub fn stock(&self, question: u64, look: Look) -> Option<Input> {
+        let failed = refused(&self.load, Job::Stock(question, look), "look at its store")?;
+        Some(Input::Stocked(question, Err(failed)))
+    }
+
+    /// Removes all checkpoints of an application. If the thread is far behind, they stay.
+    pub fn forget(&self, app: Tid) {
+        if self.commit.try_send(Job::Forget(app)).is_err() {
+            log::warn!("the daemon waits for a disk: the checkpoints of {app} stay in its store");
+        }
+    }
+
+    /// The next answer that is there.
+    pub fn answer(&self) -> Option<Input> {
+        self.answers.try_recv().ok()
+    }
+}
+
+/// Gives a job to a thread. Why not, if that is far behind.
+fn refused(thread: &SyncSender<Job>, job: Job, what: &str) -> Option<Failed> {
+    thread.try_send(job).err()?;
+    let text = format!("the daemon waits for a disk and cannot {what} now");
+    Some(Failed::new(FailKind::System, text))
+}
+
+fn work(
+    path: &ProgramPath,
+    store: &Place,
+    jobs: &Receiver<Job>,
+    done: &Sender<Input>,
+    waker: &Waker,
+) {
+    for job in jobs {
+        let answer = match job {
+            Job::Find {
+                question,
+                program,
+                dir,
+            } => Input::ProgramFound(question, path.find(&program, dir.as_deref())),
+            Job::Measure { question, tasks } => Input::Usage(question, usage::measure(&tasks)),
+            Job::Commit(checkpoint) => {
+                fault::at("commit");
+                Input::Committed(store.commit(&checkpoint))
+            }
+            Job::Load(question, look) => Input::Loaded(question, store.load(look).map(Box::new)),
+            Job::Stock(question, look) => Input::Stocked(question, store.stock(look)),
+            Job::Forget(app) => {
+                store.forget(app);
+                continue;
+            }
+            Job::DropSuspended(app, name) => {
+                suspended::forget(store, app, &name);
+                continue;
+            }
+            Job::Drop(app, id) => {
+                store.drop_checkpoint(app, id);
+                continue;
+            }
+        };
+        let woken: Result<(), io::Error> = done
+            .send(answer)
+            .map_err(io::Error::other)
+            .and_then(|()| waker.wake());
+        if woken.is_err() {
+            // The event loop is gone.
+            return;
+        }
+    }
+}

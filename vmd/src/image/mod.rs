@@ -1,0 +1,14 @@
+//! Images of tasks. This folder owns the processes that transfer, store and read images, the memory
+//! that tasks write images into, the daemon's view of the store and its bucket, and the system's
+//! side of moves.
+
+pub mod bucket;
+pub mod carriers;
+pub mod images;
+pub mod lent;
+pub mod memory;
+pub mod moves;
+pub mod news;
+pub mod store;
+pub mod suspended;
+pub mod transfer;

@@ -1,0 +1,726 @@
+//! Tasks that leave this host, and tasks that arrive: the system's side of
+//! [`vm_machine`]'s moves.
+
+use crate::{
+    context::Context,
+    fault::{self, Strike},
+    image::{
+        carriers::{Carriers, Hand, News, Role},
+        images::Form,
+        memory::Memories,
+        news::{refuse, tell},
+        store::Place,
+        suspended,
+        transfer::{self, Back},
+    },
+    local::locals::Locals,
+    net::secure::Mode,
+    process::{processes::Processes, spare, usage},
+    start::secret::Secret,
+};
+use rustix::{
+    fd::{AsFd, OwnedFd},
+    net::{AddressFamily, SocketFlags, SocketType, socketpair},
+    pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
+    process::Pid,
+};
+use std::{collections::HashMap, fs::File, io, process::Command, time::Duration};
+use vm_machine::{Copies, Input, SavedBy, Time, Written};
+use vm_store::CheckpointId;
+use vm_wire::{
+    HostId, MachineId, Tid,
+    checkpoint::Part,
+    interrupt::{Folders, Freeze, Order, Report},
+    peer::MoveWay,
+    task::{FailKind, Failed},
+};
+
+/// The nudge: see `vmlib`.
+const NUDGE: i32 = libc::SIGURG;
+
+/// The moves under way.
+#[derive(Debug)]
+pub struct Moves {
+    secret: Secret,
+    mode: Mode,
+    here: (HostId, MachineId),
+    store: Place,
+    /// Tasks and parts of checkpoints that are awaited, by ticket.
+    expected: HashMap<u64, Expected>,
+    /// The images that are written.
+    images: HashMap<Tid, Image>,
+    /// Images that copies of tasks write, and that nobody reads yet: nothing takes processor time from
+    /// an application that stands.
+    unread: HashMap<Tid, Unread>,
+    /// Where tasks that stand leave theirs.
+    memories: Memories,
+    /// What copies of tasks cost.
+    copies: Copies,
+    /// The processes that carry images.
+    carriers: Carriers,
+    /// Whose restorers are being started, what those read, and since when.
+    starting: HashMap<Tid, (OwnedFd, Time)>,
+}
+
+/// An image in the store, of which a task is to be made.
+#[derive(Debug)]
+pub struct Stored<'a> {
+    /// The task's application.
+    pub app: Tid,
+    /// From which checkpoint of it.
+    pub from: CheckpointId,
+    /// The image.
+    pub image: &'a Part,
+    /// How its process is made.
+    pub how: Back,
+}
+
+/// What a connection is to bring.
+#[derive(Debug)]
+enum Expected {
+    /// The image of a task, which is made of it.
+    Task { tid: Tid, how: Back },
+    /// The file of a part, for a copy of it in the store.
+    Copy(Copied),
+}
+
+/// A part of a checkpoint in the store.
+#[derive(Debug)]
+pub struct Copied {
+    /// The application.
+    pub app: Tid,
+    /// Which checkpoint of it.
+    pub id: CheckpointId,
+    /// The part.
+    pub part: Part,
+}
+
+/// An image that nobody reads yet.
+#[derive(Debug)]
+struct Unread {
+    /// The end of the pipe that it comes out of; of one in memory there is none.
+    out: Option<OwnedFd>,
+    app: Tid,
+    id: CheckpointId,
+    form: Form,
+    by: SavedBy,
+}
+
+/// An image that a task is to write.
+#[derive(Debug)]
+struct Image {
+    /// Where it goes.
+    way: OwnedFd,
+    /// What for.
+    order: Freeze,
+    /// Where files are at the target, if elsewhere.
+    folders: Option<Folders>,
+}
+
+impl Moves {
+    /// None yet. The images travel like what links carry.
+    pub fn new(secret: Secret, mode: Mode, here: (HostId, MachineId), store: Place) -> Moves {
+        Moves {
+            secret,
+            mode,
+            here,
+            store,
+            expected: HashMap::new(),
+            images: HashMap::new(),
+            unread: HashMap::new(),
+            memories: Memories::default(),
+            copies: Copies::default(),
+            carriers: Carriers::default(),
+            starting: HashMap::new(),
+        }
+    }
+
+    /// Opens a connection to that address, with that ticket, for the image of a task, whose files
+    /// may be elsewhere there.
+    pub fn open(
+        &mut self,
+        tid: Tid,
+        (addr, ticket): (&str, u64),
+        folders: Option<Folders>,
+        context: &mut Context,
+    ) {
+        let begun = pipe().and_then(|(out, way)| Ok((out.try_clone()?, out, way)));
+        match begun {
+            Ok((input, out, way)) => {
+                let sender = transfer::sender(addr, ticket, &self.secret, self.mode, out);
+                self.start((tid, Role::Sender), sender, Some(input), context);
+                self.expect_image(tid, way, Freeze::Move, folders);
+            }
+            Err(error) => refuse(tid, &error, context),
+        }
+    }
+
+    /// Opens a way into the store for the image of a task, or of a copy of it, which is read when the
+    /// task goes on; that of a task which stands until it is stored is read at once.
+    pub fn store(
+        &mut self,
+        tid: Tid,
+        (app, id): (Tid, CheckpointId),
+        mut form: Form,
+        by: SavedBy,
+        process: Option<Pid>,
+        context: &mut Context,
+    ) {
+        let used = process.and_then(usage::memory);
+        let bytes = used.map(|(resident, _)| resident);
+        let bytes = bytes.filter(|bytes| self.copies.wants_memory(tid, by, *bytes));
+        let memory = bytes.and_then(|bytes| self.memories.open(tid, bytes, context.now));
+        let room = used.zip(spare::room());
+        let may_copy = |((_, own), room)| self.copies.may_copy(tid, own, room);
+        let is_copied = by.is_copy() && memory.is_none() && room.is_none_or(may_copy);
+        let order = match is_copied {
+            true => Freeze::Copied,
+            false => Freeze::Checkpoint,
+        };
+        let at_once = !is_copied && memory.is_none();
+        // What is in the cache has to be written before it makes room for others.
+        form.cached = at_once && room.is_none_or(|((all, _), room)| all <= room.least() / 2);
+        let (out, way) = match memory {
+            Some(memory) => (None, memory),
+            None => match pipe() {
+                Ok((out, way)) => (Some(out), way),
+                Err(error) => return refuse(tid, &error, context),
+            },
+        };
+        let unread = Unread {
+            out,
+            app,
+            id,
+            form,
+            by,
+        };
+        self.unread.insert(tid, unread);
+        self.expect_image(tid, way, order, None);
+        if at_once {
+            self.store_copy(tid, None, context);
+        }
+    }
+
+    /// Has the image of a task read into the store, which a copy of that `process` writes, or itself.
+    pub fn store_copy(&mut self, tid: Tid, process: Option<Pid>, context: &mut Context) {
+        let Some(unread) = self.unread.remove(&tid) else {
+            return;
+        };
+        let Unread {
+            out,
+            app,
+            id,
+            form,
+            by,
+        } = unread;
+        let image = match out {
+            Some(out) => {
+                self.copies.begun(tid, by, process.and_then(usage::faults));
+                Ok((out, None))
+            }
+            None => self.memories.written(tid),
+        };
+        let image = image.and_then(|(image, length)| {
+            let watched = match length {
+                None => image.try_clone()?,
+                // Memory, in which there are always bytes. Another hold on it would be let go here, and
+                // to give it back takes long.
+                Some(_) => File::open("/dev/null")?.into(),
+            };
+            Ok((watched, image, length))
+        });
+        match image {
+            Ok((input, image, length)) => {
+                let writer = self.store.writer((app, id), tid, &form, (image, length));
+                let role = Role::Writer(app, id.epoch);
+                self.start((tid, role), writer, Some(input), context);
+            }
+            Err(error) => {
+                let text = format!("what stores its image cannot be started: {error}");
+                let failed = Failed::new(FailKind::System, text);
+                let input = Input::Stored(tid, id.epoch, Err(failed));
+                context.inbox.push_back(input);
+            }
+        }
+    }
+
+    /// Opens a way into the store for the image of a task that is to be suspended alone.
+    pub fn suspend(&mut self, tid: Tid, app: Tid, image: (&str, u64), context: &mut Context) {
+        let (name, number) = image;
+        let begun = pipe().and_then(|(out, way)| Ok((out.try_clone()?, out, way)));
+        match begun {
+            Ok((input, out, way)) => {
+                let writer = suspended::writer(&self.store, app, name, out);
+                self.start((tid, Role::Suspender(number)), writer, Some(input), context);
+                // Its files stay, and those that its next host may lack go along.
+                self.expect_image(tid, way, Freeze::Move, None);
+            }
+            Err(error) => refuse(tid, &error, context),
+        }
+    }
+
+    /// Sends the image of a task that is suspended to that address, under that ticket.
+    pub fn send_suspended(
+        &mut self,
+        at: (&str, u64),
+        app: Tid,
+        image: &Part,
+        context: &mut Context,
+    ) {
+        let store = self.store.clone();
+        let read = |way| suspended::reader(&store, app, image, way);
+        self.send_what(at, read, context);
+    }
+
+    /// Has a process started that carries an image and reads `input`, if it is to be watched.
+    fn start(
+        &mut self,
+        of: (Tid, Role),
+        command: Command,
+        input: Option<OwnedFd>,
+        context: &mut Context,
+    ) {
+        let now = context.now;
+        self.carriers
+            .start(of, command, input, &mut context.helpers, now);
+    }
+
+    /// Takes in which of those processes were started, or cannot be. Returns whether there was one.
+    pub fn take_started(&mut self, processes: &Processes, context: &mut Context) -> bool {
+        let news = self.carriers.take_started(&mut context.helpers);
+        let some = news.is_some();
+        for news in news.into_iter().flatten() {
+            self.hear(news, processes, context);
+        }
+        some
+    }
+
+    /// A task is to write its image there.
+    fn expect_image(&mut self, tid: Tid, way: OwnedFd, order: Freeze, folders: Option<Folders>) {
+        let image = Image {
+            way,
+            order,
+            folders,
+        };
+        self.images.insert(tid, image);
+    }
+
+    /// Has a task write most of its image while it runs.
+    pub fn copy(
+        &mut self,
+        tid: Tid,
+        way: MoveWay,
+        locals: &mut Locals,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) {
+        let compress = way.compress;
+        self.order(tid, Order::Copy { compress }, locals, processes, context);
+    }
+
+    /// Has a task stop and write the rest of its image.
+    pub fn freeze(
+        &mut self,
+        tid: Tid,
+        way: MoveWay,
+        locals: &mut Locals,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) {
+        let order = Order::Freeze {
+            compress: way.compress,
+            way: self
+                .images
+                .get(&tid)
+                .map_or(Freeze::Move, |image| image.order),
+        };
+        self.order(tid, order, locals, processes, context);
+        self.images.remove(&tid);
+    }
+
+    /// A task that is not stopped wherever it is comes to where it can be, and stands there.
+    pub fn hold(&self, tid: Tid, locals: &mut Locals, processes: &mut Processes) {
+        // If it cannot be told it has ended, or comes to no safe point.
+        if locals
+            .interrupts
+            .order(tid, Order::Hold, None, None)
+            .is_ok()
+        {
+            processes.nudge(tid, NUDGE);
+        }
+    }
+
+    fn order(
+        &self,
+        tid: Tid,
+        order: Order,
+        locals: &mut Locals,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) {
+        let Some(image) = self.images.get(&tid) else {
+            // There is no way for it, which was told.
+            return;
+        };
+        let point = match order {
+            Order::Copy { .. } => "order.copy",
+            _ => "order.freeze",
+        };
+        if fault::at(point) == Strike::Task {
+            processes.signal(tid, libc::SIGKILL);
+        }
+        let (folders, way) = (image.folders.as_ref(), image.way.as_fd());
+        match locals.interrupts.order(tid, order, folders, Some(way)) {
+            Ok(()) => processes.nudge(tid, NUDGE),
+            Err(error) => refuse(tid, &error, context),
+        }
+    }
+
+    /// What was begun, or what a copy of the task writes, is of no use any more.
+    pub fn cancel(&mut self, tid: Tid, locals: &mut Locals, processes: &mut Processes) {
+        self.give_up(tid);
+        // It may have ended.
+        if self.images.remove(&tid).is_some()
+            && locals
+                .interrupts
+                .order(tid, Order::Cancel, None, None)
+                .is_ok()
+        {
+            processes.nudge(tid, NUDGE);
+        }
+    }
+
+    /// What is written or stored of a task is of no use any more.
+    fn give_up(&mut self, tid: Tid) {
+        self.carriers.cancel(tid);
+        self.unread.remove(&tid);
+        self.memories.drop_busy(tid);
+        self.copies.over(tid);
+    }
+
+    /// A frozen task, or one that was brought back, goes on here, in that generation. Unless a copy of
+    /// it `writes` its image, that is of no use any more.
+    pub fn go(&mut self, tid: Tid, generation: u32, writes: bool, locals: &mut Locals) {
+        if !writes {
+            self.give_up(tid);
+        }
+        let (host, machine) = self.here;
+        let order = Order::Go {
+            host,
+            machine,
+            generation,
+        };
+        if let Err(error) = locals.interrupts.order(tid, order, None, None) {
+            log::warn!("task {tid} cannot be told to go on: {error}");
+        }
+    }
+
+    /// Who comes with this ticket brings that task.
+    pub fn expect(&mut self, tid: Tid, ticket: u64, how: Back) {
+        self.forget(tid);
+        let task = Expected::Task { tid, how };
+        self.expected.insert(ticket, task);
+    }
+
+    /// Who comes with this ticket brings that part, for a copy of it in the store.
+    pub fn expect_copy(&mut self, ticket: u64, copied: Copied) {
+        self.expected.insert(ticket, Expected::Copy(copied));
+    }
+
+    /// What that ticket was to bring is of no use any more.
+    pub fn cancel_part(&mut self, ticket: u64) {
+        self.expected.remove(&ticket);
+        self.carriers.cancel_part(ticket);
+    }
+
+    /// Sends a part that is in the store to that address, under that ticket: the bytes of its `file`, or
+    /// what it holds.
+    pub fn send_part(&mut self, to: (&str, u64), part: &Copied, file: bool, context: &mut Context) {
+        let (store, at) = (self.store.clone(), (part.app, part.id));
+        let read = |way| match file {
+            true => store.file_reader(at, &part.part, way),
+            false => store.reader(at, &part.part, way),
+        };
+        self.send_what(to, read, context);
+    }
+
+    /// Sends what that process reads.
+    fn send_what(
+        &mut self,
+        (addr, ticket): (&str, u64),
+        read: impl FnOnce(OwnedFd) -> Command,
+        context: &mut Context,
+    ) {
+        match pipe() {
+            Ok((out, way)) => {
+                let sender = transfer::sender(addr, ticket, &self.secret, self.mode, out);
+                self.start(part(ticket, Hand::Reads), read(way), None, context);
+                self.start(part(ticket, Hand::Sends), sender, None, context);
+            }
+            Err(error) => {
+                let text = format!("what sends it cannot be started: {error}");
+                let failed = Failed::new(FailKind::System, text);
+                context
+                    .inbox
+                    .push_back(Input::PartSent(ticket, Err(failed)));
+            }
+        }
+    }
+
+    /// Has a part that comes over that connection written into the store.
+    fn take_copy(&mut self, ticket: u64, copied: &Copied, socket: OwnedFd, context: &mut Context) {
+        let begun = pipe().and_then(|(out, way)| Ok((out.try_clone()?, out, way)));
+        match begun {
+            Ok((input, out, way)) => {
+                let at = (copied.app, copied.id);
+                let taker = self.store.taker(at, &copied.part, out);
+                let receiver = transfer::receiver(socket, ticket, &self.secret, self.mode, way);
+                self.start(part(ticket, Hand::Takes), taker, Some(input), context);
+                self.start(part(ticket, Hand::Receives), receiver, None, context);
+            }
+            Err(error) => {
+                let text = format!("what stores it cannot be started: {error}");
+                let failed = Failed::new(FailKind::System, text);
+                context
+                    .inbox
+                    .push_back(Input::CopyTaken(ticket, Err(failed)));
+            }
+        }
+    }
+
+    /// The task is not awaited any more.
+    pub fn forget(&mut self, tid: Tid) {
+        let it =
+            |awaited: &Expected| matches!(awaited, Expected::Task { tid: of, .. } if *of == tid);
+        self.expected.retain(|_, awaited| !it(awaited));
+        self.starting.remove(&tid);
+        self.carriers.forget(tid);
+    }
+
+    /// A connection came that brings an image. Returns whether it was awaited; else it is closed.
+    pub fn arrive(
+        &mut self,
+        ticket: u64,
+        socket: OwnedFd,
+        locals: &mut Locals,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) -> bool {
+        let (tid, how) = match self.expected.remove(&ticket) {
+            Some(Expected::Task { tid, how }) => (tid, how),
+            Some(Expected::Copy(part)) => {
+                self.take_copy(ticket, &part, socket, context);
+                return true;
+            }
+            None => return false,
+        };
+        let (secret, mode) = (self.secret.clone(), self.mode);
+        let receive = |image| -> io::Result<(Command, Option<OwnedFd>)> {
+            let read = socket.try_clone()?;
+            let receiver = transfer::receiver(socket, ticket, &secret, mode, image);
+            Ok((receiver, Some(read)))
+        };
+        self.bring_back(tid, how, receive, locals, processes, context);
+        true
+    }
+
+    /// Makes the process of a task out of its image in the store.
+    pub fn restore(
+        &mut self,
+        tid: Tid,
+        stored: Stored<'_>,
+        locals: &mut Locals,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) {
+        self.forget(tid);
+        let store = self.store.clone();
+        // Whether a disk lets it wait is not told from whether it hangs.
+        let at = (stored.app, stored.from);
+        let read = |out| Ok((store.reader(at, stored.image, out), None));
+        let how = stored.how;
+        self.bring_back(tid, how, read, locals, processes, context);
+    }
+
+    /// Makes the process of a task out of what the process writes that `receiver` makes. It says what
+    /// that one reads, if it is to be watched.
+    fn bring_back(
+        &mut self,
+        tid: Tid,
+        how: Back,
+        receiver: impl FnOnce(OwnedFd) -> io::Result<(Command, Option<OwnedFd>)>,
+        locals: &mut Locals,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) {
+        let bring_back = || -> io::Result<()> {
+            let (out, image) = pipe()?;
+            let pair = |kind| {
+                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                socketpair(AddressFamily::UNIX, kind, flags, None)
+            };
+            let (data, their_data) = pair(SocketType::STREAM)?;
+            let (interrupt, their_interrupt) = pair(SocketType::SEQPACKET)?;
+            let into = out.try_clone()?;
+            let (receiver, read) = receiver(image)?;
+            self.start((tid, Role::Receiver), receiver, read, context);
+            locals.add_task(tid, data, context)?;
+            locals.interrupts.add(tid, interrupt, context)?;
+            let handed = [out, their_data, their_interrupt];
+            processes.bring_back(tid, how, handed);
+            self.starting.insert(tid, (into, context.now));
+            Ok(())
+        };
+        if let Err(error) = bring_back() {
+            let text = format!("the task cannot be brought back: {error}");
+            let failed = Failed::new(FailKind::System, text);
+            context.inbox.push_back(Input::Arrived(tid, Err(failed)));
+        }
+    }
+
+    /// Processes that become tasks were started, or cannot be.
+    pub fn brought_back(&mut self, context: &mut Context) {
+        for (tid, started) in std::mem::take(&mut context.brought_back) {
+            // Nobody awaits it any more, or it is back already.
+            let Some((into, since)) = self.starting.remove(&tid) else {
+                continue;
+            };
+            match started {
+                Ok(pid) => {
+                    // Looked at together with its receiver, which waits for it.
+                    let role = Role::Restorer;
+                    self.carriers.watch(tid, role, pid, into, since);
+                }
+                Err(failed) => context.inbox.push_back(Input::Arrived(tid, Err(failed))),
+            }
+        }
+    }
+
+    /// A task has reported something.
+    pub fn reported(
+        &mut self,
+        tid: Tid,
+        reported: Report<String>,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) {
+        let refused = |kind, text| Input::Frozen(tid, Err(Failed::new(kind, text)));
+        let point = match reported {
+            Report::Copied { .. } => "report.copied",
+            Report::Saved { .. } => "report.saved",
+            Report::Refused(_) | Report::Busy(_) => "report.refused",
+            Report::Back { .. } => "report.back",
+            Report::Writes => "report.writes",
+            Report::Portable => "report.portable",
+            Report::Held => "report.held",
+            Report::InCalls => "report.in_calls",
+        };
+        if fault::at(point) == Strike::Task {
+            processes.signal(tid, libc::SIGKILL);
+        }
+        let input = match reported {
+            Report::Copied { bytes, rounds } => Input::Copied(tid, bytes, rounds),
+            Report::Saved {
+                bytes,
+                micros,
+                unacknowledged,
+            } => {
+                // What it wrote before is this host's to deliver.
+                processes.read_all(tid, context);
+                let time = Duration::from_micros(micros.into());
+                let written = Written {
+                    bytes,
+                    time,
+                    unacknowledged,
+                };
+                Input::Frozen(tid, Ok(written))
+            }
+            Report::Refused(text) => refused(FailKind::Refused, text),
+            Report::Busy(text) => refused(FailKind::Busy, text),
+            Report::Writes => return self.store_copy(tid, None, context),
+            Report::Portable => Input::Portable(tid),
+            Report::Held => Input::Held(tid),
+            Report::InCalls => Input::InCalls(tid),
+            Report::Back { elsewhere } => {
+                if elsewhere {
+                    log::warn!(
+                        "task {tid} runs on other processors than its program has chosen: some of them \
+                         are not there, or not this daemon's"
+                    );
+                }
+                self.starting.remove(&tid);
+                self.carriers.arrived(tid);
+                if let Some(process) = processes.pid(tid) {
+                    spare::becomes_task(process);
+                }
+                processes.came_back(tid);
+                Input::Arrived(tid, Ok(()))
+            }
+        };
+        context.inbox.push_back(input);
+    }
+
+    /// Children have ended; some may have carried images.
+    pub fn reaped(&mut self, processes: &Processes, context: &mut Context) {
+        self.copies.forget(|tid| processes.pid(tid).is_none());
+        for (pid, status) in std::mem::take(&mut context.strangers) {
+            for news in self.carriers.ended(pid, status) {
+                self.hear(news, processes, context);
+            }
+        }
+    }
+
+    /// There is news of a process that carried an image.
+    fn hear(&mut self, news: News, processes: &Processes, context: &mut Context) {
+        match &news {
+            News::Stored(tid, _, part) => {
+                self.memories.stored(*tid, context.now);
+                let process = processes.pid(*tid);
+                let page = rustix::param::page_size() as u64;
+                let pages = (part.bytes / page, page);
+                let faults = process.and_then(usage::faults);
+                if self.copies.ended(*tid, faults, pages)
+                    && let Some(bytes) = process.and_then(usage::resident)
+                {
+                    self.memories.prepare(*tid, bytes, context.now);
+                }
+            }
+            News::Failed(failure) => {
+                self.memories.drop_busy(failure.tid);
+                if matches!(failure.role, Role::Writer(..)) {
+                    self.copies.lost(failure.tid);
+                }
+            }
+            _ => {}
+        }
+        tell(news, processes, context);
+    }
+
+    /// When [`Moves::tick`] has something to do.
+    pub fn deadline(&self) -> Option<Time> {
+        let deadlines = [self.carriers.deadline(), self.memories.deadline()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// Looks how far the processes that carry images are, and what memory was kept for too long.
+    pub fn tick(&mut self, processes: &Processes, context: &mut Context) {
+        let is_here = |tid| processes.pid(tid).is_some();
+        self.memories.tick(context.now, is_here);
+        for news in self.carriers.tick(context.now) {
+            tell(news, processes, context);
+        }
+    }
+}
+
+/// What a process does that brings a part. Whose images it is knows who gave the ticket.
+fn part(ticket: u64, hand: Hand) -> (Tid, Role) {
+    (Tid::NONE, Role::Part(ticket, hand))
+}
+
+/// Where an image goes through: large, so that both ends work at once.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (out, image) = pipe_with(PipeFlags::CLOEXEC)?;
+    // A user who has many pipes gets no large ones; then the move takes longer.
+    let _ = fcntl_setpipe_size(&image, transfer::READ_BYTES);
+    Ok((out, image))
+}

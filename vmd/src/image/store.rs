@@ -1,0 +1,364 @@
+//! Where checkpoints of applications are: what the daemon reads and writes of the folder itself, in
+//! the thread for jobs ([`crate::event_loop::jobs`]). Images come and go by processes of their own
+//! ([`crate::image::images`]).
+
+use crate::event_loop::jobs::Look;
+use anyhow::{Context as _, anyhow, bail, ensure};
+use std::{
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+use vm_bucket::Tie;
+use vm_machine::placement::ANY_ARCH;
+use vm_store::{CheckpointId, Depth, Flaw, Manifest, SavedTask, Stocked, Store, StoreError, name};
+use vm_wire::{
+    HostId, MachineId, Tid,
+    checkpoint::{AgreedPart, AgreedTask, Checkpoint, Committed, Loaded, SavedPart},
+    decode, encode, limits,
+    stores::StockRow,
+    task::{FailKind, Failed},
+};
+
+/// An error names at most so many applications.
+const APPS_SHOWN: usize = 16;
+
+/// Where this daemon's checkpoints are, and under which name it writes.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The folder.
+    pub root: PathBuf,
+    /// The host.
+    pub host: String,
+    /// How many bytes all that is there may have; 0: any.
+    pub quota: u64,
+    /// It is this host's own; else all hosts share it.
+    pub local: bool,
+    /// When this daemon started ([`now_ms`]).
+    pub started_ms: u64,
+}
+
+impl Place {
+    fn open(&self) -> Result<Store, StoreError> {
+        let store = Store::open(&self.root)?;
+        Ok(match self.local {
+            true => store.of_host(&self.host),
+            false => store,
+        })
+    }
+
+    /// What a checkpoint holds: that one, or the last one that is whole, as far as such a look can
+    /// tell.
+    ///
+    /// # Errors
+    /// Why it cannot be read, or that there is none.
+    pub fn load(&self, look: Look) -> Result<Loaded, Failed> {
+        load(&self.root, look).map_err(|error| {
+            let text = format!("the checkpoint cannot be read: {error}");
+            Failed::new(FailKind::System, text)
+        })
+    }
+
+    /// Removes what was written of a checkpoint.
+    pub fn drop_checkpoint(&self, app: Tid, id: CheckpointId) {
+        let dropped = self.open().and_then(|store| store.give_up(app, id));
+        if let Err(error) = dropped {
+            log::warn!("what is in the store of a checkpoint that was given up stays: {error}");
+        }
+    }
+
+    /// What is here of the checkpoints of an application, or of that one.
+    ///
+    /// # Errors
+    /// Why the store cannot be read.
+    pub fn stock(&self, look: Look) -> Result<Vec<StockRow>, Failed> {
+        let Look { app, from, depth } = look;
+        let only = from.map(|(generation, epoch)| CheckpointId::new(generation, epoch));
+        let stocked = self
+            .open()
+            .and_then(|store| store.stock(app, only, depth, limits::STOCK_MAX));
+        match stocked {
+            Ok(stocked) => Ok(stocked.into_iter().map(row).collect()),
+            Err(error) => Err(Failed::new(FailKind::System, error.to_string())),
+        }
+    }
+
+    /// Removes all checkpoints of an application.
+    pub fn forget(&self, app: Tid) {
+        let tie = Tie::new(&self.root);
+        if matches!(tie.address(), Ok(Some(_)))
+            && let Err(error) = tie.remove(app)
+        {
+            log::warn!(
+                "checkpoints of {} stay in the bucket: {error}",
+                name::app(app)
+            );
+        }
+        if let Err(error) = self.open().and_then(|store| store.forget(app)) {
+            log::warn!(
+                "checkpoints of {} stay in the store: {error}",
+                name::app(app)
+            );
+        }
+    }
+
+    /// Commits a checkpoint, all of whose parts were written.
+    pub fn commit(&self, checkpoint: &Checkpoint) -> Committed {
+        let agreed = &checkpoint.agreed;
+        let result = self.open().map_err(anyhow::Error::from);
+        let result = result.and_then(|store| {
+            check_alone(&store, agreed, self.started_ms)?;
+            commit(&store, checkpoint)
+        });
+        let result = result.map_err(|error| {
+            let mut text = format!("the checkpoint cannot be committed: {error}");
+            if let Some(StoreError::Part {
+                flaw: Flaw::Missing { place },
+                ..
+            }) = error.downcast_ref()
+                && *place != self.host
+                && !self.local
+            {
+                let (here, root) = (&self.host, self.root.display());
+                text = format!(
+                    "what '{place}' has saved is not in the store of '{here}', {root}: all daemons \
+                     of a machine have to be given the same folder (vmd --store), or each one of \
+                     its own (--store-local)"
+                );
+            }
+            if self.local {
+                // Nobody else may need it here.
+                log::warn!("{text}");
+            }
+            Failed::new(FailKind::System, text)
+        });
+        Committed {
+            app: agreed.app,
+            epoch: agreed.epoch,
+            result,
+        }
+    }
+}
+
+/// An application has its checkpoints from one machine at a time. Two may share a store, and one bring back
+/// what the other still runs, if it was taken for lost: then the former saves nothing there any more, and
+/// removes nothing.
+fn check_alone(store: &Store, agreed: &AgreedPart, started_ms: u64) -> anyhow::Result<()> {
+    let mut found = Vec::new();
+    for id in store.ids(agreed.app)? {
+        // Damaged ones say nothing.
+        if let Ok(manifest) = store.read(agreed.app, id) {
+            found.push((manifest.machine, manifest.generation, manifest.taken_ms));
+        }
+    }
+    let own = (agreed.machine, agreed.generation);
+    if let Some(machine) = taken_over(own, started_ms, &found) {
+        bail!(
+            "the application was brought back in machine {machine} meanwhile, and is saved there: end \
+             it in one of the two (vm kill)"
+        );
+    }
+    Ok(())
+}
+
+/// The machine that has brought an application back since this one last saved it, of what the store has:
+/// machine, generation, and when it was taken. Whoever brings one back gives it a higher generation than
+/// that from which it goes on.
+fn taken_over(
+    (machine, generation): (MachineId, u32),
+    started_ms: u64,
+    found: &[(MachineId, u32, u64)],
+) -> Option<MachineId> {
+    let own = found.iter().filter(|(of, ..)| *of == machine);
+    let since = own.map(|(.., taken)| *taken).fold(started_ms, u64::max);
+    let mut others = found.iter().filter(|(of, ..)| *of != machine);
+    let other = others.find(|(_, of, taken)| *of >= generation && *taken > since);
+    other.map(|(of, ..)| *of)
+}
+
+fn commit(store: &Store, checkpoint: &Checkpoint) -> anyhow::Result<()> {
+    let agreed = &checkpoint.agreed;
+    let id = CheckpointId::new(agreed.generation, agreed.epoch);
+    let manifest = manifest(checkpoint)?;
+    store.begin(agreed.app, id)?.commit(&manifest)?;
+    // It is there, whatever becomes of older ones.
+    let keep = match agreed.policy.keep {
+        0 => limits::CHECKPOINTS_KEPT,
+        keep => keep,
+    };
+    if let Err(error) = store.prune(agreed.app, keep as usize, Depth::Lengths) {
+        log::warn!("older checkpoints stay in the store: {error}");
+    }
+    Ok(())
+}
+
+fn manifest(checkpoint: &Checkpoint) -> anyhow::Result<Manifest> {
+    let agreed = &checkpoint.agreed;
+    ensure!(
+        agreed.tasks.len() == checkpoint.parts.len(),
+        "parts are missing"
+    );
+    let tasks = agreed.tasks.iter().zip(&checkpoint.parts);
+    let tasks = tasks.map(|(task, part)| SavedTask {
+        tid: task.tid,
+        host: task.place.0.clone(),
+        arch: match part.belongings.portable {
+            true => ANY_ARCH.to_owned(),
+            false => task.place.1.clone(),
+        },
+        incarnation: task.incarnation,
+        asker: task.asker,
+        request: task.request,
+        index: task.index,
+        program: task.program.clone(),
+        image: part.image.clone(),
+        freeze_us: part.freeze_us,
+        unacknowledged: part.unacknowledged,
+        belongings: encode(&part.belongings).into(),
+    });
+    let master = agreed.tasks.iter().find(|task| task.tid == agreed.app);
+    let first = master.or(agreed.tasks.first());
+    Ok(Manifest {
+        machine: agreed.machine,
+        app: agreed.app,
+        program: first.map(|task| task.program.clone()).unwrap_or_default(),
+        generation: agreed.generation,
+        epoch: agreed.epoch,
+        index: agreed.index,
+        taken_ms: now_ms(),
+        took_us: checkpoint.took_us,
+        policy: agreed.policy,
+        tasks: tasks.collect(),
+        groups: agreed.groups.clone(),
+        kept: checkpoint.kept.clone(),
+    })
+}
+
+/// What others are told of what is here.
+fn row(stocked: Stocked) -> StockRow {
+    let Stocked { id, here, .. } = stocked;
+    let (tasks, unread) = match stocked.manifest {
+        Ok(manifest) => (manifest.tasks.len() as u32, None),
+        Err(why) => (0, Some(why)),
+    };
+    let flaws = unread.into_iter().chain(stocked.flaws);
+    let flaws = flaws.take(limits::FLAWS_MAX).map(|why| why.to_string());
+    StockRow {
+        generation: id.generation,
+        epoch: id.epoch,
+        tasks,
+        here,
+        flaws: flaws.collect(),
+    }
+}
+
+fn load(root: &Path, Look { app, from, depth }: Look) -> anyhow::Result<Loaded> {
+    let store = Store::open(root)?;
+    let mut passed_over = Vec::new();
+    let manifest = match from {
+        Some((generation, epoch)) => store.read(app, CheckpointId::new(generation, epoch))?,
+        None => {
+            let last = store.last_good(app, depth)?;
+            let newer = last.passed_over.into_iter();
+            passed_over.extend(newer.map(|(id, why)| format!("{id}: {why}")));
+            last.good
+                .with_context(|| none_good(&store, app, &passed_over))?
+                .1
+        }
+    };
+    let mut tasks = Vec::new();
+    let mut parts = Vec::new();
+    for task in manifest.tasks {
+        parts.push(SavedPart {
+            image: task.image,
+            belongings: decode(&task.belongings)
+                .map_err(|cause| anyhow!("what belongs to task {}: {cause}", task.tid))?,
+            freeze_us: task.freeze_us,
+            unacknowledged: task.unacknowledged,
+        });
+        tasks.push(AgreedTask {
+            tid: task.tid,
+            // That was in another machine, perhaps.
+            host: HostId::NONE,
+            place: (task.host, task.arch),
+            incarnation: task.incarnation,
+            asker: task.asker,
+            request: task.request,
+            index: task.index,
+            program: task.program,
+        });
+    }
+    let agreed = AgreedPart {
+        machine: manifest.machine,
+        app,
+        generation: manifest.generation,
+        epoch: manifest.epoch,
+        index: manifest.index,
+        tasks,
+        keepers: Vec::new(),
+        groups: manifest.groups,
+        policy: manifest.policy,
+    };
+    let kept = manifest.kept;
+    let checkpoint = Checkpoint {
+        agreed,
+        parts,
+        kept,
+        took_us: manifest.took_us,
+    };
+    Ok(Loaded {
+        checkpoint,
+        passed_over,
+        age_ms: now_ms().saturating_sub(manifest.taken_ms),
+    })
+}
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Why no checkpoint of an application can be used, and what there is instead.
+fn none_good(store: &Store, app: Tid, damaged: &[String]) -> String {
+    let (name, root) = (name::app(app), store.root().display());
+    if let Some(first) = damaged.first() {
+        return format!("none of {name} is whole (vm checkpoints --verify): {first}");
+    }
+    let mut apps: Vec<Tid> = store
+        .list()
+        .into_iter()
+        .flatten()
+        .map(|it| it.app)
+        .collect();
+    apps.dedup();
+    let apps = apps.into_iter().take(APPS_SHOWN).map(name::app);
+    match &apps.collect::<Vec<_>>()[..] {
+        [] => format!("there is none of {name}, nor of another application, in {root}"),
+        names => format!(
+            "there is none of {name} in {root}, but of {}",
+            names.join(", ")
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_brought_an_application_back_last_saves_it() {
+        let [former, later] = [1, 2].map(MachineId::from_bits);
+        let began = 100;
+        // From its own last one, another machine went on.
+        let found = [(former, 7, 200), (later, 8, 300)];
+        assert_eq!(taken_over((former, 7), began, &found), Some(later));
+        assert_eq!(taken_over((later, 8), began, &found), None);
+        // Also once that has removed what was the former's.
+        assert_eq!(taken_over((former, 7), began, &found[1..]), Some(later));
+        // It came back: its generation is the next.
+        assert_eq!(taken_over((former, 9), began, &found), None);
+        // From an older one of a machine that is no more, in one that began after it.
+        assert_eq!(taken_over((later, 3), 250, &[(former, 7, 200)]), None);
+        assert_eq!(taken_over((former, 1), began, &[]), None);
+    }
+}

@@ -1,0 +1,242 @@
+//! The port that other daemons connect to, and the address that they are told.
+
+use crate::{
+    net::interfaces,
+    start::args::{Listen, Where},
+};
+use anyhow::{Context, bail};
+use socket2::{Domain, Socket, Type};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs},
+};
+use vm_wire::limits::BACKLOG;
+
+/// Listens on the first port of the range that is free.
+///
+/// # Errors
+/// When none is, or the name leads nowhere; the text names the range.
+pub fn listen(at: &Listen) -> anyhow::Result<TcpListener> {
+    let ips = match &at.at {
+        Where::Ip(ip) => vec![*ip],
+        Where::Name(name) => {
+            let found = (name.as_str(), at.ports.0).to_socket_addrs();
+            let found = found.with_context(|| format!("--listen {at}: no such host"))?;
+            reachable(name, found).with_context(|| format!("--listen {at}"))?
+        }
+    };
+    let mut failed = None;
+    for ip in &ips {
+        match listen_on(*ip, at) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    match failed {
+        Some(error) => Err(error),
+        None => bail!("--listen {at}: the host has no address"),
+    }
+}
+
+fn listen_on(ip: IpAddr, at: &Listen) -> anyhow::Result<TcpListener> {
+    for port in at.ports.0..=at.ports.1 {
+        match bind(SocketAddr::new(ip, port)) {
+            Ok(listener) => return Ok(listener),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && port < at.ports.1 => {}
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                bail!("no port is free at {at}: choose another --listen ADDR:PORT[-PORT]");
+            }
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot listen on {at} (--listen)"));
+            }
+        }
+    }
+    unreachable!("a range of ports has a last one")
+}
+
+/// Listens on one port. All addresses of IPv6 are those of IPv4, too; alone where there is no IPv6.
+fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
+    let open = |addr: SocketAddr| -> io::Result<TcpListener> {
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        if addr.is_ipv6() {
+            socket.set_only_v6(!addr.ip().is_unspecified())?;
+        }
+        socket.bind(&addr.into())?;
+        socket.listen(BACKLOG)?;
+        Ok(socket.into())
+    };
+    match open(addr) {
+        Err(error)
+            if error.kind() != io::ErrorKind::AddrInUse
+                && addr.is_ipv6()
+                && addr.ip().is_unspecified() =>
+        {
+            open((Ipv4Addr::UNSPECIFIED, addr.port()).into()).map_err(|_| error)
+        }
+        result => result,
+    }
+}
+
+/// The address to tell others: what the user says, or the one listened on, or, where that is any,
+/// `seen`: one that is known to lead here.
+///
+/// # Errors
+/// When what the user says is no address, or one that leads nobody here.
+pub fn advertised(
+    advertise: Option<&str>,
+    listening: SocketAddr,
+    seen: impl FnOnce() -> IpAddr,
+) -> anyhow::Result<SocketAddr> {
+    let port = listening.port();
+    match advertise {
+        Some(text) => resolve(text, port)
+            .with_context(|| format!("--advertise {text}: write it as ADDR or ADDR:PORT")),
+        None if listening.ip().is_unspecified() => Ok(SocketAddr::new(seen(), port)),
+        None => Ok(listening),
+    }
+}
+
+/// The port that is told with whichever address proves right, where the user has named none.
+pub fn learns(advertise: Option<&str>, listening: SocketAddr) -> Option<u16> {
+    let chosen = advertise.is_some() || !listening.ip().is_unspecified();
+    (!chosen).then_some(listening.port())
+}
+
+/// Names are resolved once, here: others are told numbers, so that no daemon ever waits for a name
+/// service.
+fn resolve(text: &str, port: u16) -> anyhow::Result<SocketAddr> {
+    // A number of IPv6 may stand in brackets without a port, too.
+    let bare = text.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    let found = text
+        .to_socket_addrs()
+        .or_else(|_| (bare.unwrap_or(text), port).to_socket_addrs())?;
+    let found: Vec<SocketAddr> = found.collect();
+    let port = found.first().map_or(port, SocketAddr::port);
+    let name = text.rsplit_once(':').map_or(text, |(name, _)| name);
+    let ips = reachable(name, found.into_iter())?;
+    let ip = ips.first().context("the name has no address")?;
+    Ok(SocketAddr::new(*ip, port))
+}
+
+/// Of the addresses of a name those that others may reach; of a number, and of `localhost`, all.
+///
+/// # Errors
+/// When the name stands for loopback alone, as that of the computer itself does in the hosts file of
+/// some systems.
+fn reachable(name: &str, found: impl Iterator<Item = SocketAddr>) -> anyhow::Result<Vec<IpAddr>> {
+    let all: Vec<IpAddr> = found.map(|addr| addr.ip()).collect();
+    let is_meant = name == "localhost" || all.iter().any(|ip| name.contains(&ip.to_string()));
+    let good: Vec<IpAddr> = match is_meant {
+        true => all.clone(),
+        false => all.iter().copied().filter(|ip| !ip.is_loopback()).collect(),
+    };
+    match (good.is_empty(), all.first()) {
+        (true, Some(ip)) => bail!(
+            "the name {name} stands for {ip} on this computer (see /etc/hosts), which no other \
+             computer reaches: give an address"
+        ),
+        _ => Ok(good),
+    }
+}
+
+/// The address of this computer to tell others, where nobody has reached it yet; loopback if it has no
+/// other.
+pub fn best(listening: SocketAddr) -> IpAddr {
+    let outward = interfaces::outward();
+    let best = interfaces::choose(&interfaces::own(), &outward, listening.is_ipv6());
+    best.unwrap_or(Ipv4Addr::LOCALHOST.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_free_port_of_a_range_is_taken() {
+        let any: Listen = "127.0.0.1:0".parse().expect("an address");
+        // Of two neighbouring ports the first is in use; other programs may get in the way.
+        for _ in 0..100 {
+            let taken = listen(&any).expect("any port");
+            let port = taken.local_addr().expect("an address").port();
+            let range = format!("127.0.0.1:{port}-{}", port.saturating_add(1));
+            let Ok(range) = range.parse::<Listen>() else {
+                continue;
+            };
+            let Ok(next) = listen(&range) else { continue };
+            assert_eq!(next.local_addr().expect("an address").port(), port + 1);
+            let error = listen(&range).expect_err("both are in use").to_string();
+            assert!(error.contains("--listen"), "{error}");
+            return;
+        }
+        panic!("no two neighbouring ports were free");
+    }
+
+    #[test]
+    fn what_others_are_told_is_numeric_and_reachable() {
+        let seen = || IpAddr::from([10, 0, 0, 7]);
+        let at = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let told = |advertise, listening| {
+            advertised(advertise, at(listening), seen).map(|addr| addr.to_string())
+        };
+        assert_eq!(
+            told(None, "127.0.0.1:5").ok().as_deref(),
+            Some("127.0.0.1:5")
+        );
+        assert_eq!(told(None, "0.0.0.0:5").ok().as_deref(), Some("10.0.0.7:5"));
+        assert_eq!(
+            told(Some("1.2.3.4"), "0.0.0.0:5").ok().as_deref(),
+            Some("1.2.3.4:5")
+        );
+        assert_eq!(
+            told(Some("1.2.3.4:6"), "0.0.0.0:5").ok().as_deref(),
+            Some("1.2.3.4:6")
+        );
+        for text in ["fd77::1", "[fd77::1]", "[fd77::1]:5"] {
+            let told = told(Some(text), "[::]:5").ok();
+            assert_eq!(told.as_deref(), Some("[fd77::1]:5"), "{text}");
+        }
+        assert!(told(Some("no such name"), "0.0.0.0:5").is_err());
+        assert!(!best(at("0.0.0.0:5")).is_unspecified());
+        assert_eq!(learns(None, at("[::]:5")), Some(5));
+        assert_eq!(learns(None, at("10.0.0.7:5")), None);
+        assert_eq!(learns(Some("1.2.3.4"), at("[::]:5")), None);
+    }
+
+    #[test]
+    fn a_name_that_leads_nobody_here_is_refused_and_numbers_are_taken_at_their_word() {
+        let addrs = |texts: &[&str]| {
+            let addr = |text: &&str| SocketAddr::new(text.parse().expect("an address"), 5);
+            texts.iter().map(addr).collect::<Vec<_>>().into_iter()
+        };
+        let good = |name, texts: &[&str]| {
+            reachable(name, addrs(texts))
+                .map(|ips| ips.iter().map(IpAddr::to_string).collect::<Vec<_>>())
+                .map_err(|error| error.to_string())
+        };
+        let one = |text: &str| Ok(vec![text.to_owned()]);
+        assert_eq!(good("node1", &["127.0.1.1", "10.97.0.1"]), one("10.97.0.1"));
+        assert_eq!(good("localhost", &["127.0.0.1"]), one("127.0.0.1"));
+        assert_eq!(good("127.0.1.1", &["127.0.1.1"]), one("127.0.1.1"));
+        let why = good("node1", &["127.0.1.1"]).expect_err("it leads to loopback");
+        assert!(
+            why.contains("127.0.1.1") && why.contains("/etc/hosts"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn all_addresses_are_those_of_both_protocols() {
+        let any: Listen = "[::]:0".parse().expect("an address");
+        let port = listen(&any).and_then(|it| Ok((it.local_addr()?.port(), it)));
+        let (port, _listener) = port.expect("a port");
+        std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
+    }
+
+    #[test]
+    fn a_name_can_be_listened_on() {
+        let named: Listen = "localhost:0".parse().expect("a name");
+        let listener = listen(&named).expect("there is such a host");
+        assert!(listener.local_addr().expect("bound").ip().is_loopback());
+    }
+}

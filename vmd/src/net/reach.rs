@@ -1,0 +1,223 @@
+//! Where this daemon is reached, and whom it lets in: an address that leads others elsewhere, to
+//! themselves most of all, would end them later, without a word to anybody who looks.
+//!
+//! A daemon that listens on all addresses and was not told which one to tell chooses one of those that
+//! its computer has ([`crate::net::interfaces`]). It learns better: a host that joins from another computer
+//! has reached it somewhere, and that address is right for others, too.
+
+use crate::net::interfaces::{Kind, Own, kind};
+use std::net::{IpAddr, SocketAddr};
+use vm_wire::{HostId, agreed::HostFacts};
+
+/// Somebody who wants to join.
+#[derive(Debug, Clone, Copy)]
+pub struct Asker<'a> {
+    /// Where it comes from.
+    pub from: IpAddr,
+    /// Where it has reached this daemon.
+    pub reached: IpAddr,
+    /// What it says of itself.
+    pub facts: &'a HostFacts,
+}
+
+/// The answer to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The machine may decide.
+    Ask,
+    /// Likewise, once others are told that address of this daemon.
+    Tell(SocketAddr),
+    /// It cannot work, and why.
+    Refuse(String),
+}
+
+/// What this daemon tells others of where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach {
+    /// The port on which it listens, if it may tell another address than it does.
+    pub learns: Option<u16>,
+}
+
+impl Reach {
+    /// Whether `asker` can be let in, where this computer has the addresses `own`, this daemon is the
+    /// host `me`, and `hosts` are in the machine.
+    pub fn judge<'a>(
+        self,
+        asker: Asker<'_>,
+        own: &[Own],
+        me: HostId,
+        hosts: impl Iterator<Item = (HostId, &'a HostFacts)>,
+    ) -> Verdict {
+        let is_here = |ip: IpAddr| kind(own, ip).is_some();
+        let hosts: Vec<_> = hosts
+            .map(|(host, facts)| (host, facts, ip_of(facts)))
+            .collect();
+        let loopback = |ip: &Option<IpAddr>| ip.is_some_and(|ip| ip.is_loopback());
+        let asker_ip = ip_of(asker.facts);
+        if is_here(asker.from) {
+            let far = hosts
+                .iter()
+                .find(|(_, _, ip)| ip.is_some_and(|ip| !is_here(ip)));
+            return match far {
+                Some((_, far, _)) if loopback(&asker_ip) => Verdict::Refuse(format!(
+                    "it is told to others at {}, which leads the host '{}' to itself: start it \
+                     with another --listen, or with --advertise ADDR",
+                    asker.facts.addr, far.name
+                )),
+                _ => Verdict::Ask,
+            };
+        }
+        if loopback(&asker_ip) {
+            return Verdict::Refuse(format!(
+                "it is told to others at {}, which leads them to themselves: start it with \
+                 another --listen, or with --advertise ADDR",
+                asker.facts.addr
+            ));
+        }
+        let alone = hosts.len() == 1;
+        let mine = hosts.iter().find(|(host, ..)| *host == me);
+        let mine = mine.and_then(|(_, _, ip)| *ip);
+        if let Some(port) = self.learns
+            && let Some(reached) = kind(own, asker.reached)
+            && reached > Kind::Loopback
+            && !is_of_one_cable(asker.reached)
+            && mine != Some(asker.reached)
+        {
+            let told = mine.and_then(|mine| kind(own, mine));
+            let better = told.is_none_or(|told| told == Kind::Loopback || alone && reached >= told);
+            if better {
+                return Verdict::Tell(SocketAddr::new(asker.reached, port));
+            }
+        }
+        match hosts.iter().find(|(_, _, ip)| loopback(ip)) {
+            Some((host, facts, _)) => Verdict::Refuse(format!(
+                "the host '{}' ({host}) is told to others at {}, which only its own computer \
+                 reaches: start that daemon with another --listen, or with --advertise ADDR",
+                facts.name, facts.addr
+            )),
+            None => Verdict::Ask,
+        }
+    }
+}
+
+/// The address that a host is told at.
+pub fn ip_of(facts: &HostFacts) -> Option<IpAddr> {
+    let addr: Option<SocketAddr> = facts.addr.parse().ok();
+    addr.map(|addr| addr.ip().to_canonical())
+}
+
+fn is_of_one_cable(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEARNS: Reach = Reach { learns: Some(7170) };
+    const TOLD: Reach = Reach { learns: None };
+
+    fn facts(name: &str, addr: &str) -> HostFacts {
+        HostFacts {
+            name: name.to_owned(),
+            addr: addr.to_owned(),
+            cpus: 1,
+            tasks_max: 1,
+            arch: "any".to_owned(),
+            store_local: false,
+        }
+    }
+
+    /// What a daemon of the machine of `hosts`, the first of which it is, says to one that comes from
+    /// `from`, has reached it at `reached`, and is told at `addr`.
+    fn judge(reach: Reach, hosts: &[&str], (from, reached, addr): (&str, &str, &str)) -> Verdict {
+        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let own = [
+            ("127.0.0.1", Kind::Loopback),
+            ("10.0.0.1", Kind::Network),
+            ("10.1.0.1", Kind::Network),
+            ("172.17.0.1", Kind::Containers),
+            ("fe80::1", Kind::Local),
+        ];
+        let own = own.map(|(text, kind)| Own { ip: ip(text), kind });
+        let facts_of = |(number, addr): (usize, &&str)| facts(&format!("n{}", number + 1), addr);
+        let all: Vec<HostFacts> = hosts.iter().enumerate().map(facts_of).collect();
+        let hosts = (1..).map(HostId).zip(&all);
+        let joiner = facts("joiner", addr);
+        let asker = Asker {
+            from: ip(from),
+            reached: ip(reached),
+            facts: &joiner,
+        };
+        reach.judge(asker, &own, HostId(1), hosts)
+    }
+
+    fn refusal(verdict: Verdict) -> String {
+        match verdict {
+            Verdict::Refuse(why) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn tells(text: &str) -> Verdict {
+        Verdict::Tell(text.parse().expect("an address"))
+    }
+
+    #[test]
+    fn loopback_is_told_until_somebody_comes_from_elsewhere() {
+        let far = ("10.0.0.2", "10.0.0.1", "10.0.0.2:7170");
+        let near = ("127.0.0.1", "127.0.0.1", "127.0.0.1:7171");
+        for hosts in [
+            &["127.0.0.1:7170"][..],
+            &["127.0.0.1:7170", "127.0.0.1:7171"],
+        ] {
+            assert_eq!(judge(LEARNS, hosts, near), Verdict::Ask);
+            assert_eq!(judge(LEARNS, hosts, far), tells("10.0.0.1:7170"));
+            let why = refusal(judge(TOLD, hosts, far));
+            assert!(
+                why.contains("'n1'") && why.contains("127.0.0.1:7170"),
+                "{why}"
+            );
+        }
+        // The other daemon of this computer has not learned it yet.
+        let why = refusal(judge(LEARNS, &["10.0.0.1:7170", "127.0.0.1:7171"], far));
+        assert!(why.contains("'n2'") && why.contains("--listen"), "{why}");
+    }
+
+    #[test]
+    fn who_is_told_at_loopback_joins_no_machine_of_several_computers() {
+        let far = ("10.0.0.2", "10.0.0.1", "127.0.0.1:7170");
+        let why = refusal(judge(LEARNS, &["10.0.0.1:7170"], far));
+        assert!(why.contains("--listen"), "{why}");
+        let near = ("10.0.0.1", "10.0.0.1", "127.0.0.1:7171");
+        assert_eq!(judge(LEARNS, &["10.0.0.1:7170"], near), Verdict::Ask);
+        let hosts = ["10.0.0.1:7170", "10.0.0.2:7170"];
+        let why = refusal(judge(LEARNS, &hosts, near));
+        assert!(why.contains("'n2'"), "{why}");
+        let near = ("127.0.0.1", "127.0.0.1", "10.0.0.1:7171");
+        assert_eq!(judge(LEARNS, &hosts, near), Verdict::Ask);
+    }
+
+    #[test]
+    fn the_first_who_comes_shows_which_address_is_reached() {
+        let by = |reached| ("10.1.0.2", reached, "10.1.0.2:7170");
+        let alone = ["10.0.0.1:7170"];
+        assert_eq!(judge(LEARNS, &alone, by("10.0.0.1")), Verdict::Ask);
+        assert_eq!(
+            judge(LEARNS, &alone, by("10.1.0.1")),
+            tells("10.1.0.1:7170")
+        );
+        assert_eq!(judge(TOLD, &alone, by("10.1.0.1")), Verdict::Ask);
+        // A container of this computer, and a neighbour on the cable, are no measure for others.
+        assert_eq!(judge(LEARNS, &alone, by("172.17.0.1")), Verdict::Ask);
+        assert_eq!(judge(LEARNS, &alone, by("fe80::1")), Verdict::Ask);
+        let containers = ["172.17.0.1:7170"];
+        assert_eq!(
+            judge(LEARNS, &containers, by("10.0.0.1")),
+            tells("10.0.0.1:7170")
+        );
+        // Others have used the address that is told.
+        let several = ["10.0.0.1:7170", "10.0.0.2:7170"];
+        assert_eq!(judge(LEARNS, &several, by("10.1.0.1")), Verdict::Ask);
+    }
+}

@@ -1,0 +1,156 @@
+//! The content of a link's records, sealed and opened where it lies.
+//!
+//! What is said here is what the crate `snow`, which makes the handshake, says after it: section 5.1
+//! and, for the cipher, section 12.4 of the Noise specification, revision 34. But `snow` seals and
+//! opens from one place into another and copies each byte once more for that, which an image of a
+//! GiB notices.
+
+use crate::net::secure::SecureError;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use snow::HandshakeState;
+
+/// What sealing adds to a content. Bytes.
+pub const TAG: usize = 16;
+
+/// Both ways of a link.
+pub struct Records {
+    sealing: Way,
+    opening: Way,
+}
+
+/// The key of one way, and how many records it has sealed or opened.
+struct Way {
+    key: LessSafeKey,
+    count: u64,
+}
+
+impl Way {
+    fn new(key: [u8; 32]) -> Way {
+        let key = UnboundKey::new(&AES_256_GCM, &key).expect("a key of 32 bytes");
+        Way {
+            key: LessSafeKey::new(key),
+            count: 0,
+        }
+    }
+
+    /// The nonce of the next record.
+    fn nonce(&self) -> Nonce {
+        let mut nonce = [0; NONCE_LEN];
+        nonce[NONCE_LEN - 8..].copy_from_slice(&self.count.to_be_bytes());
+        Nonce::assume_unique_for_key(nonce)
+    }
+}
+
+impl Records {
+    /// What follows a handshake that is over.
+    pub fn after(noise: &mut HandshakeState) -> Records {
+        assert!(noise.is_handshake_finished());
+        let (first, second) = noise.dangerously_get_raw_split();
+        let (sealing, opening) = match noise.is_initiator() {
+            true => (first, second),
+            false => (second, first),
+        };
+        Records {
+            sealing: Way::new(sealing),
+            opening: Way::new(opening),
+        }
+    }
+
+    /// Seals all but the last [`TAG`] bytes, and writes these.
+    pub fn seal(&mut self, content: &mut [u8]) {
+        let way = &mut self.sealing;
+        let (content, room) = content.split_at_mut(content.len() - TAG);
+        let tag = way
+            .key
+            .seal_in_place_separate_tag(way.nonce(), Aad::empty(), content)
+            .expect("a record is shorter than the cipher allows");
+        room.copy_from_slice(tag.as_ref());
+        way.count += 1;
+    }
+
+    /// Opens what is sealed from `sealed` on to the end of `bytes`; the content is at their beginning
+    /// then. Returns its length.
+    ///
+    /// # Errors
+    /// [`SecureError::Record`]: it is not the next one of the other end, unchanged.
+    pub fn open(&mut self, bytes: &mut [u8], sealed: usize) -> Result<usize, SecureError> {
+        let way = &mut self.opening;
+        let content = way
+            .key
+            .open_within(way.nonce(), Aad::empty(), bytes, sealed..)
+            .map_err(|_| SecureError::Record)?;
+        way.count += 1;
+        Ok(content.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use snow::{Builder, TransportState};
+
+    /// Both ends after a handshake: one with records, the other as `snow` has it.
+    fn ends(initiates: bool) -> (Records, TransportState) {
+        let builder = || Builder::new("Noise_NN_25519_AESGCM_SHA256".parse().expect("a pattern"));
+        let mut maker = builder().build_initiator().expect("nothing is missing");
+        let mut other = builder().build_responder().expect("nothing is missing");
+        let (mut said, mut heard) = ([0; 64], [0; 64]);
+        let length = maker.write_message(&[], &mut said).expect("it fits");
+        other
+            .read_message(&said[..length], &mut heard)
+            .expect("it is whole");
+        let length = other.write_message(&[], &mut said).expect("it fits");
+        maker
+            .read_message(&said[..length], &mut heard)
+            .expect("it is whole");
+        let (mut ours, theirs) = match initiates {
+            true => (maker, other),
+            false => (other, maker),
+        };
+        let theirs = theirs.into_transport_mode().expect("it is over");
+        (Records::after(&mut ours), theirs)
+    }
+
+    #[test]
+    fn another_implementation_opens_what_is_sealed_here_and_seals_what_is_opened_here() {
+        for initiates in [true, false] {
+            let (mut records, mut snow) = ends(initiates);
+            for (round, length) in [0, 1, 15, 16, 17, 4096, 65_519].into_iter().enumerate() {
+                let content: Vec<u8> = (0..length).map(|at| (at * 7 + round) as u8).collect();
+                let mut sealed = content.clone();
+                sealed.resize(length + TAG, 0);
+                records.seal(&mut sealed);
+                let mut opened = vec![0; length + TAG];
+                let count = snow
+                    .read_message(&sealed, &mut opened)
+                    .expect("it is sealed");
+                assert_eq!(opened[..count], content);
+
+                // It lies behind what is before it, by any distance.
+                let before = 3 * round;
+                let mut bytes = vec![9; before + length + TAG];
+                let count = snow.write_message(&content, &mut bytes[before..]);
+                assert_eq!(count, Ok(length + TAG));
+                assert_eq!(records.open(&mut bytes, before), Ok(length));
+                assert_eq!(bytes[..length], content);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_changed_or_is_too_short_is_not_opened() {
+        let (mut records, mut snow) = ends(true);
+        let mut bytes = vec![0; 20 + TAG];
+        snow.write_message(&[5; 20], &mut bytes).expect("it fits");
+        for at in [0, 19, 20, 35] {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert_eq!(records.open(&mut changed, 0), Err(SecureError::Record));
+        }
+        assert_eq!(
+            records.open(&mut bytes[..TAG - 1], 0),
+            Err(SecureError::Record)
+        );
+        assert_eq!(records.open(&mut [], 0), Err(SecureError::Record));
+    }
+}

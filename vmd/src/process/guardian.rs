@@ -1,0 +1,520 @@
+//! The guardian: a small process that outlives its daemon for a moment and ends what that left.
+//!
+//! A daemon ends with all its descendants: a task by its parent-death signal, what tasks have
+//! started by the daemon itself. One that is killed ends only the tasks, since that signal is not
+//! inherited; their children would go on and write beside a successor. So each daemon starts a
+//! guardian, in a session of its own, and tells it which processes it started as tasks. The end of
+//! the pipe between the two is the end of the daemon. Then the guardian kills
+//!
+//! - all processes of the sessions of those tasks: each task leads one,
+//! - all processes whose parent is one of these, as long as it is there,
+//! - all processes that have the token of one of those tasks in their environment: they began a
+//!   session of their own, and their parent is gone. These are looked for last, by threads that may
+//!   be held up ([`crate::process::tokens`]).
+//!
+//! What is left is a process that began a session of its own, has lost its parent and has no such
+//! variable, since it was started with another environment.
+//!
+//! Until that is done the guardian keeps the lock of the daemon's folder, so no successor begins
+//! there before. At last it leaves word of what happened ([`crate::start::ended`]).
+//!
+//! A guardian that has ended, or has the lock of a folder that was removed, is replaced, by a thread of
+//! its own ([`crate::process::starter`]): the event loop does not wait for the start of a process.
+
+use crate::{
+    clock,
+    image::transfer,
+    process::{
+        signals,
+        starter::Answer,
+        tokens,
+        usage::{self, Process},
+    },
+    start::ended,
+};
+use rustix::{
+    fd::{AsFd, OwnedFd},
+    fs::MemfdFlags,
+    process::{Pid, Signal, getpid, getppid, kill_process},
+};
+use std::{
+    collections::{HashMap, HashSet},
+    env,
+    fs::{self, File},
+    io::{self, BufRead, BufReader, PipeWriter, Write},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::AtomicBool,
+        mpsc::{self, Receiver, Sender},
+    },
+    time::{Duration, Instant},
+};
+use vm_machine::Time;
+use vm_wire::limits;
+
+/// The first argument of the process; the number of its daemon's follows.
+const GUARDIAN: &str = "guardian";
+/// What it is called in lists of processes: `pkill vmd` does not mean it.
+const NAME: &std::ffi::CStr = c"vm-guardian";
+/// How long it tries to end processes: one that waits for a disk that is gone does not.
+const KILL_TIME: Duration = Duration::from_secs(2);
+/// How long it waits until it looks again.
+const KILL_LOOK: Duration = Duration::from_millis(2);
+/// Bytes that the pipe holds: what is told of thousands of tasks.
+const PIPE_BYTES: usize = 1 << 20;
+/// A guardian that has ended is replaced after so long at the earliest.
+const REPLACE_TIME: Duration = Duration::from_secs(1);
+
+/// The daemon's side.
+#[derive(Debug)]
+pub struct Guardian {
+    /// Where the guardian leaves word.
+    dir: PathBuf,
+    /// When the lease ends, for the guardian to see: microseconds of the daemon's clock.
+    lease: Option<File>,
+    told: Mutex<Told>,
+}
+
+/// What the guardian is told, by whatever thread.
+#[derive(Debug)]
+struct Told {
+    /// The lock of the daemon's folder.
+    lock: OwnedFd,
+    watch: Option<Watch>,
+    need: Need,
+    /// When one was begun last.
+    begun: Instant,
+    /// The living tasks: their sessions, and their tokens as far as they are known.
+    tasks: Tasks,
+}
+
+/// The leaders of sessions, and the tokens that their descendants may have.
+type Tasks = HashMap<Pid, Option<u64>>;
+
+/// The guardian that there is.
+#[derive(Debug)]
+struct Watch {
+    process: Pid,
+    pipe: PipeWriter,
+}
+
+/// Whether another guardian is to be begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// There is one, or it is being begun.
+    Nothing,
+    /// There is none, or one that has not the lock of the folder.
+    Another,
+    /// The daemon ends.
+    Never,
+}
+
+impl Watch {
+    /// It was not waited for, so its number means nobody else.
+    fn end(self) {
+        // First, so that the guardian takes the end of the pipe for nothing else.
+        let _ = kill_process(self.process, Signal::KILL);
+        drop(self.pipe);
+    }
+}
+
+impl Guardian {
+    /// Starts the guardian of the daemon whose folder is `dir`, locked by `lock`.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn start(dir: &Path, lock: OwnedFd) -> io::Result<Arc<Guardian>> {
+        let lease = rustix::fs::memfd_create("lease", MemfdFlags::CLOEXEC);
+        let guardian = Guardian {
+            dir: dir.to_owned(),
+            lease: lease.ok().map(File::from),
+            told: Mutex::new(Told {
+                lock,
+                watch: None,
+                need: Need::Nothing,
+                begun: Instant::now(),
+                tasks: Tasks::new(),
+            }),
+        };
+        guardian.note_lease(None);
+        let (process, pipe) = guardian.begin()?;
+        guardian.told().install(Watch { process, pipe })?;
+        Ok(Arc::new(guardian))
+    }
+
+    /// A process was started as a task, and leads a session; or its token is known now.
+    pub fn add(&self, task: Pid, token: Option<u64>) {
+        let mut told = self.told();
+        told.tasks.insert(task, token);
+        told.tell(&added(task, token));
+    }
+
+    /// The process of a task has ended, and so has all that it left.
+    pub fn remove(&self, task: Pid) {
+        let mut told = self.told();
+        if told.tasks.remove(&task).is_some() {
+            told.tell(&format!("- {task}\n"));
+        }
+    }
+
+    /// A child of this daemon has ended, and is to be waited for. Returns whether it was the guardian:
+    /// then another one is needed.
+    pub fn ended(&self, child: Pid) -> bool {
+        let mut told = self.told();
+        let was = told.watch.take_if(|watch| watch.process == child);
+        if was.is_some() {
+            told.want();
+        }
+        was.is_some()
+    }
+
+    /// The folder was made again, and its lock is another one.
+    pub fn relock(&self, lock: OwnedFd) {
+        let mut told = self.told();
+        told.lock = lock;
+        told.want();
+    }
+
+    /// Whether another guardian is to be begun now.
+    pub fn is_due(&self) -> bool {
+        let mut told = self.told();
+        let due = told.need == Need::Another && told.begun.elapsed() >= REPLACE_TIME;
+        if due {
+            told.need = Need::Nothing;
+            told.begun = Instant::now();
+        }
+        due
+    }
+
+    /// Another guardian was begun, or cannot be.
+    pub fn begun(&self, answer: Answer<PipeWriter, io::Error>) {
+        let mut told = self.told();
+        let installed = answer.and_then(|(process, pipe)| told.install(Watch { process, pipe }));
+        if let Err(error) = installed {
+            told.want();
+            log::error!(
+                "a guardian cannot be started: if this daemon is killed, what its tasks have \
+                 started may live on: {error}"
+            );
+        }
+    }
+
+    /// Its process.
+    pub fn process(&self) -> Option<Pid> {
+        self.told().watch.as_ref().map(|watch| watch.process)
+    }
+
+    /// When the daemon's lease ends; it may have none.
+    pub fn note_lease(&self, end: Option<Time>) {
+        let end = end.map_or(u64::MAX, |end| end.0);
+        if let Some(lease) = &self.lease {
+            // Memory takes it.
+            let _ = lease.write_all_at(&end.to_le_bytes(), 0);
+        }
+    }
+
+    /// The daemon ends by itself and has ended all its descendants.
+    pub fn dismiss(&self) {
+        let mut told = self.told();
+        told.need = Need::Never;
+        if let Some(watch) = told.watch.take() {
+            let process = watch.process;
+            watch.end();
+            let _ = rustix::process::waitpid(Some(process), rustix::process::WaitOptions::empty());
+        }
+    }
+
+    /// Starts a guardian, which knows nothing of tasks yet: see [`Guardian::begun`]. It waits until the
+    /// process has become its program.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn begin(&self) -> Answer<PipeWriter, io::Error> {
+        let (read, pipe) = io::pipe()?;
+        // As much as an ordinary user may have.
+        let _ = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE_BYTES);
+        rustix::io::ioctl_fionbio(&pipe, true)?;
+        let mut command = transfer::this_program();
+        // It says nothing: these are the descriptors that every program can hand over.
+        let lock = self.told().lock.try_clone()?;
+        let lease = self.lease.as_ref().map(File::try_clone).transpose()?;
+        let child = command
+            .args([GUARDIAN, &getpid().to_string()])
+            .env_clear()
+            .current_dir(&self.dir)
+            .stdin(read)
+            .stdout(lock)
+            .stderr(lease.map_or_else(Stdio::null, Stdio::from))
+            .spawn()?;
+        if self.told().need == Need::Never {
+            // The pipe ends with the daemon: that has removed its `pid` then, or has killed this child.
+            std::mem::forget(pipe);
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        Ok((Pid::from_child(&child), pipe))
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Told {
+    fn want(&mut self) {
+        if self.need == Need::Nothing {
+            self.need = Need::Another;
+        }
+    }
+
+    /// A guardian is told all, and takes the place of the one before.
+    fn install(&mut self, mut watch: Watch) -> io::Result<()> {
+        for (task, token) in &self.tasks {
+            if let Err(error) = watch.pipe.write_all(added(*task, *token).as_bytes()) {
+                watch.end();
+                return Err(error);
+            }
+        }
+        if let Some(before) = self.watch.replace(watch) {
+            before.end();
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, line: &str) {
+        let written = |watch: &mut Watch| watch.pipe.write_all(line.as_bytes()).is_ok();
+        // It has ended, or does not read.
+        if let Some(watch) = self.watch.take_if(|watch| !written(watch)) {
+            watch.end();
+            self.want();
+        }
+    }
+}
+
+fn added(task: Pid, token: Option<u64>) -> String {
+    match token {
+        Some(token) => format!("+ {task} {token}\n"),
+        None => format!("+ {task}\n"),
+    }
+}
+
+/// If this process was started as a guardian: does its work.
+pub fn run_if_asked() -> Option<anyhow::Result<()>> {
+    let mut words = env::args().skip(1);
+    if words.next().as_deref() != Some(GUARDIAN) {
+        return None;
+    }
+    let daemon = words.next().unwrap_or_default();
+    guard(&daemon);
+    Some(Ok(()))
+}
+
+fn guard(daemon: &str) {
+    let _ = rustix::process::setsid();
+    let _ = rustix::thread::set_name(NAME);
+    // What is sent to all processes of a job asks the daemon to end, not those that look after it.
+    let heard = Arc::new(AtomicBool::new(false));
+    for signal in signals::catchable() {
+        let _ = signal_hook::flag::register(signal, Arc::clone(&heard));
+    }
+    let tasks = hear(BufReader::new(io::stdin()));
+    let now = clock::now();
+    let killed = kill(daemon.parse().ok().and_then(Pid::from_raw), &tasks);
+    let lease = io::stderr().as_fd().try_clone_to_owned();
+    let lease = lease.ok().and_then(|lease| lease_end(&File::from(lease)));
+    // Only where the daemon's own file is, which a daemon removes that ends by itself.
+    let own = fs::read_to_string(crate::start::dir::PID_FILE);
+    if own.is_ok_and(|own| own.trim() == daemon) {
+        let _ = ended::note(Path::new("."), &verdict(lease, now, &killed));
+    }
+}
+
+/// What the daemon tells, until its end: the tasks that are left.
+fn hear(pipe: impl BufRead) -> Tasks {
+    let mut tasks = Tasks::new();
+    for line in pipe.lines().map_while(Result::ok) {
+        let mut words = line.split(' ');
+        let sign = words.next();
+        let task = words.next().and_then(|word| word.parse().ok());
+        let Some(task) = task.and_then(Pid::from_raw) else {
+            continue;
+        };
+        match sign {
+            Some("+") => drop(tasks.insert(task, words.next().and_then(|word| word.parse().ok()))),
+            _ => drop(tasks.remove(&task)),
+        }
+    }
+    tasks
+}
+
+fn lease_end(file: &File) -> Option<Time> {
+    let mut bytes = [0; 8];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    let end = u64::from_le_bytes(bytes);
+    (end != u64::MAX).then_some(Time(end))
+}
+
+/// What became of what a daemon left.
+#[derive(Debug, Default)]
+struct Killed {
+    killed: HashSet<Pid>,
+    left: usize,
+}
+
+fn verdict(lease: Option<Time>, now: Time, killed: &Killed) -> String {
+    let mut text = match lease.is_some_and(|end| now >= end) {
+        true => format!(
+            "was killed at the end of its lease: it had been stopped, or had got no processor, for \
+             longer than {:?} (a computer that slept, Ctrl-Z, a container that was paused)",
+            limits::LEASE
+        ),
+        false => "was killed by a signal, or crashed".to_owned(),
+    };
+    if !killed.killed.is_empty() {
+        let count = killed.killed.len();
+        text += &format!("; {count} processes that its tasks had started were ended");
+    }
+    if killed.left > 0 {
+        text += &format!("; {} do not end", killed.left);
+    }
+    text
+}
+
+fn kill(daemon: Option<Pid>, tasks: &Tasks) -> Killed {
+    // Where /proc shows another namespace, its numbers mean other processes.
+    let own = fs::read_link("/proc/self").ok();
+    let own = own.and_then(|own| own.to_str()?.parse().ok());
+    if tasks.is_empty() || own != Some(getpid().as_raw_nonzero().get()) {
+        return Killed::default();
+    }
+    kill_left(daemon, tasks, usage::token)
+}
+
+/// Kills what is left of tasks, with tokens as `token` says, for a limited time.
+fn kill_left(
+    daemon: Option<Pid>,
+    tasks: &Tasks,
+    token: impl Fn(Pid) -> Option<u64> + Clone + Send + 'static,
+) -> Killed {
+    let mut killed = Killed::default();
+    let mut looks = Looks::new(tasks, token);
+    let end = Instant::now() + KILL_TIME;
+    loop {
+        // The daemon's threads end one after the other, and the children of each with it.
+        let gone = getppid() != daemon;
+        let all = usage::all();
+        // What the daemon left goes to the same parent as this process: the daemon first, which may
+        // not be quite gone, then whoever takes in its orphans.
+        let orphans = orphans([daemon, getppid()], &all);
+        let found = victims(tasks, orphans.intersection(&looks.found), &all);
+        for pid in &found {
+            // It may have ended meanwhile.
+            if kill_process(*pid, Signal::KILL).is_ok() && !tasks.contains_key(pid) {
+                killed.killed.insert(*pid);
+            }
+        }
+        looks.begin(orphans.difference(&found));
+        killed.left = found.len();
+        let done = gone && found.is_empty() && looks.open == 0;
+        if done || Instant::now() > end {
+            return killed;
+        }
+        looks.hear();
+    }
+}
+
+/// Looks at tokens, each by a thread that may be held up.
+struct Looks<T> {
+    token: T,
+    /// The tokens of the tasks.
+    wanted: HashSet<u64>,
+    /// Processes that were looked at, each once.
+    begun: HashSet<Pid>,
+    /// Looks that have not ended.
+    open: usize,
+    /// Those of them that have such a token.
+    found: HashSet<Pid>,
+    tell: Sender<(Pid, Option<u64>)>,
+    told: Receiver<(Pid, Option<u64>)>,
+}
+
+impl<T: Fn(Pid) -> Option<u64> + Clone + Send + 'static> Looks<T> {
+    fn new(tasks: &Tasks, token: T) -> Looks<T> {
+        let (tell, told) = mpsc::channel();
+        Looks {
+            token,
+            wanted: tasks.values().flatten().copied().collect(),
+            begun: HashSet::new(),
+            open: 0,
+            found: HashSet::new(),
+            tell,
+            told,
+        }
+    }
+
+    fn begin<'a>(&mut self, pids: impl Iterator<Item = &'a Pid>) {
+        if self.wanted.is_empty() {
+            return;
+        }
+        let new: Vec<Pid> = pids
+            .copied()
+            .filter(|pid| self.begun.insert(*pid))
+            .collect();
+        let (count, tell) = (new.len(), self.tell.clone());
+        let tell = move |pid, token| {
+            // Nobody hears it any more at the end.
+            let _ = tell.send((pid, token));
+        };
+        if tokens::read_all(new, self.token.clone(), tell).is_ok() {
+            self.open += count;
+        }
+    }
+
+    /// Takes in what was found, or waits a moment.
+    fn hear(&mut self) {
+        let mut answer = self.told.recv_timeout(KILL_LOOK).ok();
+        while let Some((pid, token)) = answer {
+            self.open -= 1;
+            if token.is_some_and(|token| self.wanted.contains(&token)) {
+                self.found.insert(pid);
+            }
+            answer = self.told.try_recv().ok();
+        }
+    }
+}
+
+/// The living children of `reapers`. Of other processes a token says nothing: a task that has moved to
+/// another daemon of this computer has its token still.
+fn orphans(reapers: [Option<Pid>; 2], all: &[Process]) -> HashSet<Pid> {
+    let own = getpid();
+    let is_one =
+        |it: &&Process| it.pid != own && it.parent.is_some() && reapers.contains(&it.parent);
+    all.iter().filter(is_one).map(|it| it.pid).collect()
+}
+
+/// The living processes that belong to tasks: by their sessions, or by their tokens.
+fn victims<'a>(
+    tasks: &Tasks,
+    by_token: impl Iterator<Item = &'a Pid>,
+    all: &[Process],
+) -> HashSet<Pid> {
+    let of_session = |it: &&Process| it.session.is_some_and(|it| tasks.contains_key(&it));
+    let by_session = all.iter().filter(of_session).map(|it| it.pid);
+    let mut found: HashSet<Pid> = by_session.chain(by_token.copied()).collect();
+    // The children of their children, too.
+    loop {
+        let before = found.len();
+        let of_found = |process: &&Process| process.parent.is_some_and(|it| found.contains(&it));
+        let children: Vec<Pid> = all.iter().filter(of_found).map(|it| it.pid).collect();
+        found.extend(children);
+        if found.len() == before {
+            found.remove(&getpid());
+            return found;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! The lease, enforced by the kernel: a timer that kills this daemon at the lease's end.
+//!
+//! A daemon that hangs or was stopped cannot end itself, yet its tasks must be dead before the
+//! others declare the host dead. So a POSIX timer on CLOCK_BOOTTIME is set to the end of the lease
+//! and sends SIGKILL to the process; each renewal pushes it on. The tasks go with their daemon by
+//! their parent-death signal. The `unsafe` here is three calls of the C library.
+//!
+//! All rests on that timer, so a daemon does not start where it does not work: not as process 1 of
+//! a namespace, which its own SIGKILL cannot end ([`crate::start::init`]), and not before another process
+//! of this program has been ended by such a timer while it was stopped ([`Probe`]).
+
+use crate::{clock, image::transfer};
+use anyhow::{Context as _, bail, ensure};
+use rustix::process::{Pid, Signal, getpid, kill_process};
+use std::{
+    env, io, mem,
+    os::unix::process::ExitStatusExt as _,
+    process::{Child, Stdio},
+    ptr, thread,
+    time::{Duration, Instant},
+};
+use vm_machine::Time;
+
+/// The first argument of the process that is to be ended by its timer.
+const PROBE: &str = "lease-probe";
+/// How long that process has its lease.
+const PROBE_LEASE: Duration = Duration::from_millis(1);
+/// How long its end is awaited: far longer than a process takes to begin on a busy host.
+const PROBE_TIME: Duration = Duration::from_secs(10);
+
+/// The timer. Disarmed until the first lease.
+#[derive(Debug)]
+pub struct LeaseTimer(libc::timer_t);
+
+impl LeaseTimer {
+    /// A timer that is not set.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new() -> io::Result<LeaseTimer> {
+        // SAFETY: a sigevent is plain data, for which zeroes are valid.
+        let mut event: libc::sigevent = unsafe { mem::zeroed() };
+        event.sigev_notify = libc::SIGEV_SIGNAL;
+        event.sigev_signo = libc::SIGKILL;
+        let mut timer: libc::timer_t = ptr::null_mut();
+        // SAFETY: both pointers are to live values of the types that the call wants.
+        let result = unsafe { libc::timer_create(libc::CLOCK_BOOTTIME, &mut event, &mut timer) };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(LeaseTimer(timer))
+    }
+
+    /// From now on the daemon is killed at `end`, or never, not at any time that was set before.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set(&self, end: Option<Time>) -> io::Result<()> {
+        // Zeroes disarm it.
+        let end = end.unwrap_or(Time(0));
+        let setting = libc::itimerspec {
+            it_interval: libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: libc::timespec {
+                tv_sec: (end.0 / 1_000_000) as libc::time_t,
+                tv_nsec: (end.0 % 1_000_000 * 1_000) as libc::c_long,
+            },
+        };
+        // SAFETY: the timer is ours until drop, the setting is a live value, no old setting is
+        // asked for.
+        let result =
+            unsafe { libc::timer_settime(self.0, libc::TIMER_ABSTIME, &setting, ptr::null_mut()) };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+}
+
+/// A process that has stopped itself and that its timer is to end.
+#[derive(Debug)]
+pub struct Probe(Child);
+
+/// If this process was started as a probe: waits for its end, stopped.
+pub fn run_if_asked() -> Option<anyhow::Result<()>> {
+    let asked = env::args().nth(1).as_deref() == Some(PROBE);
+    asked.then(|| {
+        let timer = LeaseTimer::new()?;
+        timer.set(Some(clock::now() + PROBE_LEASE))?;
+        kill_process(getpid(), Signal::STOP)?;
+        bail!("the process was stopped, and goes on")
+    })
+}
+
+impl Probe {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn start() -> anyhow::Result<Probe> {
+        ensure!(
+            getpid() != Pid::INIT,
+            "process 1 of a namespace cannot be ended by the timer of its lease"
+        );
+        let mut command = transfer::tied_program();
+        command.arg(PROBE).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn();
+        Ok(Probe(child.context("cannot try the lease's timer")?))
+    }
+
+    /// Waits until the timer has ended it.
+    ///
+    /// # Errors
+    /// When it has not: the lease of a daemon could not be enforced here.
+    pub fn finish(mut self) -> anyhow::Result<()> {
+        let start = Instant::now();
+        let ended = loop {
+            match self.0.try_wait()? {
+                Some(status) => break status.signal() == Some(Signal::KILL.as_raw()),
+                None if start.elapsed() > PROBE_TIME => break false,
+                None => thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        ensure!(
+            ended,
+            "this system does not end a stopped process by a timer (timer_create(2) on \
+             CLOCK_BOOTTIME with SIGKILL), so a daemon that hangs would outlive its lease and its \
+             tasks would run twice; run vmd outside of the sandbox or emulator that it is in"
+        );
+        Ok(())
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        // It has ended, unless the timer does not work.
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+impl Drop for LeaseTimer {
+    fn drop(&mut self) {
+        // SAFETY: the timer is ours and not used after this.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}

@@ -1,0 +1,557 @@
+//! Starting a task's process, and the few calls about processes that need `unsafe`.
+//!
+//! The parent-death signal that ties a task to the daemon belongs to the thread that forked, so that has
+//! to live as long ([`crate::process::starter`]). Each task has a session of its own, so that what it starts can
+//! be ended with it. `unsafe` here: the code between fork and exec, which makes system calls only, the
+//! program's arguments as it hands them to the kernel, and two calls of the C library that rustix does not
+//! have.
+
+use crate::{
+    image::transfer::{self, Back},
+    process::{
+        format::{self, Refused},
+        guardian::Guardian,
+        portable::{self, ENV_PROGRAMS},
+        program::ProgramPath,
+        signals,
+        spare::{self, Digits},
+    },
+};
+use rustix::{
+    fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    process::{Pid, PidfdFlags, Resource, Rlimit, Signal},
+    pty::OpenptFlags,
+    termios::Winsize,
+};
+use std::{
+    collections::BTreeMap,
+    env,
+    ffi::{CString, OsStr, OsString, c_char},
+    io,
+    os::unix::{ffi::OsStrExt, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    ptr,
+    sync::Arc,
+};
+use vm_machine::LaunchSpec;
+use vm_wire::{
+    console::WindowSize,
+    portable::{ENV_NAMES, ENV_STATE},
+    task::{ENV_SOCKET, ENV_TOKEN, FailKind, Failed},
+};
+
+/// Executes texts whose first line names no other program.
+const SHELL: &str = "/bin/sh";
+/// The name of the companions of a task with a terminal ([`keep_job_control`]).
+const COMPANION: &std::ffi::CStr = c"vm-terminal";
+
+/// What every task's process starts with.
+#[derive(Debug, Clone)]
+pub struct Spawner {
+    /// The daemon's socket.
+    pub socket: PathBuf,
+    /// Where a task starts for which nobody says otherwise; where the daemon did, if there is none.
+    pub work_dir: Option<String>,
+    /// Where programs are looked up by name.
+    pub path: ProgramPath,
+    /// The limit of open files as the daemon found it.
+    pub file_limit: Rlimit,
+    /// Variables of the daemon's environment that tasks do not get, unless who starts them says so.
+    pub hidden: Option<[&'static str; 3]>,
+    /// Ends what is left of tasks when the daemon is killed.
+    pub guardian: Arc<Guardian>,
+}
+
+/// A process that was started.
+#[derive(Debug)]
+pub struct Started {
+    /// Its number, of its session and process group too.
+    pub pid: Pid,
+    /// What it has in its environment, and what it starts inherits; not if it is brought back.
+    pub token: Option<u64>,
+    /// Becomes readable when it ends.
+    pub pidfd: OwnedFd,
+    /// Our ends of its standard streams.
+    pub streams: Streams,
+}
+
+/// Our ends of a process's standard streams; they do not block.
+#[derive(Debug)]
+pub enum Streams {
+    /// Pipes; its input is open only for a master with a console.
+    Pipes {
+        /// Where its input comes from.
+        input: Option<OwnedFd>,
+        /// What it writes to standard output.
+        output: OwnedFd,
+        /// What it writes to standard error.
+        error: OwnedFd,
+    },
+    /// A terminal.
+    Terminal(OwnedFd),
+}
+
+impl Spawner {
+    /// Starts the process of a task: of its program, or of the shell that executes it.
+    ///
+    /// # Errors
+    /// When the system says no; the text names the program, and why this host cannot execute it.
+    pub fn spawn(&self, spec: &LaunchSpec) -> Result<Started, Failed> {
+        let program = spec.program.as_str();
+        let failed = |error: io::Error| {
+            let kind = match error.kind() {
+                io::ErrorKind::NotFound => FailKind::NoSuchProgram,
+                io::ErrorKind::PermissionDenied => FailKind::NotExecutable,
+                _ => FailKind::System,
+            };
+            Failed::new(kind, format!("cannot start {program}: {error}"))
+        };
+        self.start(spec, &[program]).or_else(|error| {
+            match format::refused(Path::new(program), &error) {
+                Refused::Text => self.start(spec, &[SHELL, program]).map_err(failed),
+                Refused::Misfit(misfit) => {
+                    let text = format!("{program}: {misfit}");
+                    Err(Failed::new(FailKind::NotExecutable, text))
+                }
+                Refused::Other => Err(failed(error)),
+            }
+        })
+    }
+
+    /// Starts the process that becomes a task that was saved on another host. `handed`: where its
+    /// image comes from, its data socket, its interrupt socket.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn bring_back(&self, how: &Back, handed: &[OwnedFd; 3]) -> io::Result<Started> {
+        let mut command = transfer::restorer(how);
+        command
+            .env(ENV_SOCKET, &self.socket)
+            .env(ENV_PROGRAMS, self.path.joined())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let handed = handed.each_ref().map(|fd| fd.as_raw_fd());
+        self.run(command, None, None, Some(handed), None)
+    }
+
+    /// Executes these words, and the task's arguments behind them.
+    fn start(&self, spec: &LaunchSpec, words: &[&str]) -> io::Result<Started> {
+        let words = words.iter().copied();
+        let words = words.chain(spec.args.iter().map(String::as_str));
+        let call = Call::new(words, &self.environment(spec))?;
+        let mut command = Command::new(&spec.program);
+        if let Some(dir) = spec.dir.as_ref().or(self.work_dir.as_ref()) {
+            command.current_dir(dir);
+        }
+        let terminal = match spec.console {
+            Some(Some(size)) => Some(open_terminal(&mut command, size)?),
+            Some(None) => {
+                command.stdin(Stdio::piped());
+                None
+            }
+            None => {
+                command.stdin(Stdio::null());
+                None
+            }
+        };
+        if terminal.is_none() {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        self.run(command, Some(call), terminal, None, Some(spec.token))
+    }
+
+    /// The environment of a task.
+    fn environment(&self, spec: &LaunchSpec) -> BTreeMap<OsString, OsString> {
+        let mut all: BTreeMap<OsString, OsString> = env::vars_os().collect();
+        let hidden = self.hidden.iter().flatten().copied();
+        for name in hidden.chain([crate::start::secret::ENV_SECRET, ENV_STATE]) {
+            all.remove(OsStr::new(name));
+        }
+        let given = spec.env.iter();
+        all.extend(given.map(|(name, value)| (name.into(), value.into())));
+        let names = portable::names(&spec.env);
+        all.extend([
+            (ENV_SOCKET.into(), self.socket.clone().into()),
+            (ENV_TOKEN.into(), spec.token.to_string().into()),
+            (ENV_NAMES.into(), names.into()),
+        ]);
+        all
+    }
+
+    /// Starts a process that dies with this daemon: of that call, or of the command's own program.
+    fn run(
+        &self,
+        mut command: Command,
+        call: Option<Call>,
+        terminal: Option<OwnedFd>,
+        handed: Option<[RawFd; 3]>,
+        token: Option<u64>,
+    ) -> io::Result<Started> {
+        let daemon = rustix::process::getpid();
+        let (file_limit, has_terminal) = (self.file_limit, terminal.is_some());
+        // One that is to become a task can be started again as long as it is none.
+        let score = Digits::from(match handed {
+            Some(_) => spare::SCORE_MAX,
+            None => spare::task_score(),
+        });
+        // SAFETY: the closure runs between fork and exec, where other threads of the daemon may
+        // have held locks. It makes system calls only: no allocation, no lock.
+        unsafe {
+            command.pre_exec(move || {
+                keep_descriptors();
+                spare::begin_with(score);
+                // Before the limit is lowered: the daemon may have open what the task may not.
+                handed.map_or(Ok(()), hand_over)?;
+                tie_to_daemon(daemon, file_limit, has_terminal)?;
+                // The C library would hand what the kernel does not execute to the shell.
+                call.as_ref().map_or(Ok(()), |call| Err(call.execute()))
+            });
+        }
+        let mut child = command.spawn()?;
+        let pid = Pid::from_child(&child);
+        self.guardian.add(pid, token);
+        let streams = match terminal {
+            Some(terminal) => Ok(Streams::Terminal(terminal)),
+            None => pipes(&mut child),
+        };
+        let open = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|error| {
+            let error = io::Error::from(error);
+            let text = format!("pidfd_open, which watches the process, is refused: {error}");
+            io::Error::new(error.kind(), text)
+        });
+        match (streams, open) {
+            (Ok(streams), Ok(pidfd)) => Ok(Started {
+                pid,
+                token,
+                pidfd,
+                streams,
+            }),
+            (Err(error), _) | (_, Err(error)) => {
+                // Nobody could watch it.
+                child.kill()?;
+                child.wait()?;
+                self.guardian.remove(pid);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Words as the kernel takes them: pointers to them, and a null one.
+struct Words {
+    /// What the pointers lead to.
+    _texts: Vec<CString>,
+    pointers: Vec<*const c_char>,
+}
+
+// SAFETY: the pointers lead into allocations that belong to the texts beside them, which nobody changes or
+// moves apart from them; a text may be read by any thread.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
+
+impl Words {
+    fn new(texts: impl Iterator<Item = Vec<u8>>) -> io::Result<Words> {
+        let texts = texts.map(CString::new).collect::<Result<Vec<_>, _>>()?;
+        let pointers = texts.iter().map(|text| text.as_ptr());
+        let pointers = pointers.chain([ptr::null()]).collect();
+        Ok(Words {
+            _texts: texts,
+            pointers,
+        })
+    }
+}
+
+/// A program with its arguments and its environment, ready to be executed in a child.
+struct Call {
+    arguments: Words,
+    environment: Words,
+}
+
+impl Call {
+    /// The first word is the program's path.
+    fn new<'a>(
+        words: impl Iterator<Item = &'a str>,
+        environment: &BTreeMap<OsString, OsString>,
+    ) -> io::Result<Call> {
+        let pair = |(name, value): (&OsString, &OsString)| {
+            [name.as_bytes(), b"=", value.as_bytes()].concat()
+        };
+        Ok(Call {
+            arguments: Words::new(words.map(|word| word.as_bytes().to_vec()))?,
+            environment: Words::new(environment.iter().map(pair))?,
+        })
+    }
+
+    /// In the child: returns only if the system says no.
+    fn execute(&self) -> io::Error {
+        let (arguments, environment) = (&self.arguments.pointers, &self.environment.pointers);
+        // SAFETY: both end with a null pointer, so that the first of them is there; the others lead to
+        // texts that end with a null byte.
+        unsafe { libc::execve(arguments[0], arguments.as_ptr(), environment.as_ptr()) };
+        io::Error::last_os_error()
+    }
+}
+
+/// In the child: a session of its own, its terminal, and death together with the daemon.
+fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, terminal: bool) -> io::Result<()> {
+    rustix::process::setsid()?;
+    ignore_nothing();
+    if terminal {
+        rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+        keep_job_control(daemon);
+    }
+    rustix::process::setrlimit(Resource::Nofile, file_limit)?;
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // It may have ended before it could be tied to.
+    if rustix::process::getppid() != Some(daemon) {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    }
+    Ok(())
+}
+
+/// In the child, which leads a session with a terminal: has Ctrl-Z stop it.
+///
+/// The kernel lets a terminal stop no process group that nobody in its session would continue, an
+/// *orphaned* one: one of whose members none has its parent in another group of the session. The
+/// child's own parent is the daemon, in another session. So two processes are added that do nothing
+/// until they are killed: a parent in a group of its own, and its child in the group of this process.
+/// The first one's parent ends at once, so it is the daemon's, as whatever a task leaves behind; both
+/// end with the daemon, and with this process, also if that never becomes its program. Without them,
+/// Ctrl-Z does nothing, so this process waits until both are there. They have a name of their own ([`COMPANION`]), by which `ps` and `pgrep` tell them
+/// from a daemon.
+fn keep_job_control(daemon: Pid) {
+    let (daemon, leader) = (
+        daemon.as_raw_nonzero().get(),
+        rustix::process::getpid().as_raw_nonzero().get(),
+    );
+    // SAFETY: bare system calls that take numbers, or write into memory of this function. Without flags a
+    // clone is a fork that sends its parent no signal when it ends; this process has one thread, and the
+    // copies call nothing but the system before they end or wait for ever.
+    unsafe {
+        let between = libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0);
+        if between == 0 {
+            let mut ends = [-1; 2];
+            libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC);
+            let between = libc::getpid();
+            if libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) == 0 {
+                be_companion(daemon, leader, between);
+            }
+            // Ends when both companions are where they belong, or are gone: then the program may begin.
+            libc::close(ends[1]);
+            libc::read(ends[0], [0_u8].as_mut_ptr().cast(), 1);
+            libc::_exit(0);
+        }
+        if between > 0 {
+            libc::waitpid(between as i32, std::ptr::null_mut(), libc::__WALL);
+        }
+    }
+}
+
+/// In the companions of a session's leader: never returns.
+///
+/// # Safety
+/// The process is a copy of one with one thread, for which nobody waits any more.
+unsafe fn be_companion(daemon: i32, leader: i32, between: i32) -> ! {
+    // SAFETY: system calls that take numbers, and a set that is filled before it is used.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_NAME, COMPANION.as_ptr());
+        libc::setpgid(0, 0);
+        let first = libc::getpid();
+        if libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) == 0 {
+            libc::setpgid(0, leader);
+            let watched = watch_alone(leader);
+            stay_with(first, watched);
+        }
+        let watched = watch_alone(leader);
+        while libc::getppid() == between {
+            libc::sched_yield();
+        }
+        stay_with(daemon, watched);
+    }
+}
+
+/// Closes all descriptors, for the pipe by which the daemon learns that the task's program runs is open
+/// here, too; returns a pidfd of that process. It is negative where pidfds are refused: then the daemon ends
+/// the companions, once it sees that the leader has ended.
+///
+/// # Safety
+/// The process uses no descriptor.
+unsafe fn watch_alone(leader: i32) -> i32 {
+    // SAFETY: system calls that take numbers.
+    unsafe {
+        if libc::close_range(0, u32::MAX, 0) != 0 {
+            libc::_exit(0);
+        }
+        libc::syscall(libc::SYS_pidfd_open, leader, 0) as i32
+    }
+}
+
+/// Waits for the end of a process that has this pidfd, but not longer than the parent lives. A negative
+/// number is no pidfd: then the parent's end alone is waited for.
+///
+/// # Safety
+/// The process runs no other code.
+unsafe fn stay_with(parent: i32, watched: i32) -> ! {
+    let mut end = libc::pollfd {
+        fd: watched,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: system calls that take numbers, and one that writes into `end`.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        // It may have ended before.
+        while libc::getppid() == parent && libc::poll(&mut end, 1, -1) <= 0 {}
+        libc::_exit(0)
+    }
+}
+
+/// In the child: what the daemon was started to ignore, as SIGHUP by `nohup`, its tasks do not, which
+/// are ended by such signals.
+fn ignore_nothing() {
+    for number in signals::catchable() {
+        // SAFETY: it sets the kernel's default, and no handler of this program.
+        unsafe { libc::signal(number, libc::SIG_DFL) };
+    }
+}
+
+/// Where `close_range` is refused, numbers of descriptors below this one are looked at.
+const NUMBERS_MAX: u64 = 1 << 16;
+
+/// In the child: whatever the daemon itself was started with is not the task's, which could not be
+/// moved with it.
+fn keep_descriptors() {
+    // SAFETY: it takes numbers.
+    let set = unsafe { libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32) };
+    if set == 0 {
+        return;
+    }
+    // A sandbox, or an old kernel, refuses it.
+    // SAFETY: the C library writes the limit.
+    let limit = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        limit.rlim_cur.min(NUMBERS_MAX) as i32
+    };
+    for fd in 3..limit {
+        // SAFETY: it changes a flag, if there is such a descriptor.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
+
+/// In the child: the descriptors get the numbers under which a restorer finds them.
+fn hand_over(handed: [RawFd; 3]) -> io::Result<()> {
+    // First out of the way of those numbers.
+    let mut aside = [-1; 3];
+    for (place, fd) in aside.iter_mut().zip(handed) {
+        // SAFETY: these commands take numbers.
+        *place = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, transfer::IMAGE + 3) };
+        if *place < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    for (fd, to) in aside.into_iter().zip(transfer::IMAGE..) {
+        // SAFETY: numbers, too.
+        if unsafe { libc::dup2(fd, to) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Gives the command a new terminal; returns the daemon's end.
+fn open_terminal(command: &mut Command, size: WindowSize) -> io::Result<OwnedFd> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let ours = rustix::pty::openpt(flags)?;
+    rustix::pty::grantpt(&ours)?;
+    rustix::pty::unlockpt(&ours)?;
+    resize(&ours, size)?;
+    let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, flags)?;
+    command
+        .stdin(Stdio::from(theirs.try_clone()?))
+        .stdout(Stdio::from(theirs.try_clone()?))
+        .stderr(Stdio::from(theirs));
+    rustix::io::ioctl_fionbio(&ours, true)?;
+    Ok(ours)
+}
+
+fn pipes(child: &mut std::process::Child) -> io::Result<Streams> {
+    let input = child.stdin.take().map(OwnedFd::from);
+    let output = child.stdout.take().map(OwnedFd::from);
+    let error = child.stderr.take().map(OwnedFd::from);
+    let (Some(output), Some(error)) = (output, error) else {
+        return Err(io::ErrorKind::Unsupported.into());
+    };
+    for stream in [Some(&output), Some(&error), input.as_ref()]
+        .into_iter()
+        .flatten()
+    {
+        rustix::io::ioctl_fionbio(stream, true)?;
+    }
+    Ok(Streams::Pipes {
+        input,
+        output,
+        error,
+    })
+}
+
+/// Sets the size of a terminal; its processes get SIGWINCH.
+///
+/// # Errors
+/// What the system says.
+pub fn resize(terminal: impl AsFd, size: WindowSize) -> io::Result<()> {
+    let size = Winsize {
+        ws_row: size.rows,
+        ws_col: size.columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    Ok(rustix::termios::tcsetwinsize(terminal, size)?)
+}
+
+/// The signal of that number, real-time ones among them.
+pub fn signal(number: i32) -> Option<Signal> {
+    if let Some(signal) = Signal::from_named_raw(number) {
+        return Some(signal);
+    }
+    let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
+    // SAFETY: the C library leaves the signals of this range to the program, and the number is
+    // only passed to other processes.
+    real_time
+        .contains(&number)
+        .then(|| unsafe { Signal::from_raw_unchecked(number) })
+}
+
+/// A child that was stopped by a signal, or goes on, which is told once, and whether it is stopped.
+pub fn take_stopped() -> Option<(Pid, bool)> {
+    let flags = libc::WSTOPPED | libc::WCONTINUED | libc::WNOHANG;
+    // SAFETY: as below.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        if libc::waitid(libc::P_ALL, 0, &mut info, flags) != 0 {
+            return None;
+        }
+        let pid = Pid::from_raw(info.si_pid())?;
+        Some((pid, info.si_code != libc::CLD_CONTINUED))
+    }
+}
+
+/// A child that has ended and was not waited for; it stays so.
+pub fn peek_ended() -> Option<Pid> {
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: a siginfo_t is plain data, for which zeroes are valid; the call fills it in, and
+    // leaves the process number zero where no child has ended.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        if libc::waitid(libc::P_ALL, 0, &mut info, flags) != 0 {
+            return None;
+        }
+        Pid::from_raw(info.si_pid())
+    }
+}

@@ -1,0 +1,226 @@
+//! What the system says of processes in /proc: what tasks use, whose session a process is in, and
+//! with which task's token it began.
+
+use rustix::process::Pid;
+use std::{fs, str::FromStr, thread, time::Duration};
+use vm_wire::{Tid, peer::UsageRow, task::ENV_TOKEN};
+
+/// How often, and after which pause, an environment is read again that is empty: that of a process which
+/// becomes another program is, for a moment.
+const EMPTY_LOOKS: u32 = 20;
+const EMPTY_PAUSE: Duration = Duration::from_millis(5);
+
+/// A living process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: Pid,
+    /// Who waits for it; nobody of this namespace, perhaps.
+    pub parent: Option<Pid>,
+    /// See [`session`].
+    pub session: Option<Pid>,
+}
+
+/// All processes that have not ended, as far as they could be read.
+pub fn all() -> Vec<Process> {
+    let folders = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = folders.filter_map(|folder| folder.file_name().to_str()?.parse().ok());
+    numbers
+        .filter_map(Pid::from_raw)
+        .filter_map(living)
+        .collect()
+}
+
+/// A process that has not ended.
+pub fn living(pid: Pid) -> Option<Process> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    process(pid, &stat)
+}
+
+/// Reads the fields of proc(5): the state is the third, the parent the fourth, the session the sixth,
+/// the number of threads the twentieth.
+fn process(pid: Pid, stat: &str) -> Option<Process> {
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let number = |field: usize| fields.get(field - 3)?.parse::<i32>().ok();
+    // Nobody has waited for the others yet. Of a first thread that has ended the process lives on as
+    // long as another thread does.
+    let lives = !matches!(*fields.first()?, "Z" | "X") || number(20)? > 1;
+    lives.then_some(Process {
+        pid,
+        parent: Pid::from_raw(number(4)?),
+        session: Pid::from_raw(number(6)?),
+    })
+}
+
+/// The token of a task in the environment that a process began with. It may take long, and for ever: see
+/// [`crate::process::tokens`].
+pub fn token(pid: Pid) -> Option<u64> {
+    let read = || fs::read(format!("/proc/{pid}/environ")).ok();
+    let mut environment = read()?;
+    for _ in 0..EMPTY_LOOKS {
+        if environment.is_empty() {
+            thread::sleep(EMPTY_PAUSE);
+            environment = read()?;
+        }
+    }
+    let mut variables = environment.split(|byte| *byte == 0);
+    let value =
+        variables.find_map(|it| it.strip_prefix(ENV_TOKEN.as_bytes())?.strip_prefix(b"="))?;
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// One row per process that is still there.
+pub fn measure(tasks: &[(Tid, u32)]) -> Vec<UsageRow> {
+    let tick_ms = 1000 / rustix::param::clock_ticks_per_second().max(1);
+    let page = rustix::param::page_size() as u64;
+    tasks
+        .iter()
+        .filter_map(|(tid, pid)| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            parse(*tid, *pid, &stat, tick_ms, page)
+        })
+        .collect()
+}
+
+/// The session of a process; nothing where the process is gone or its session is of no number here
+/// (getsid(2) calls one 0 that began outside our namespace of processes).
+pub fn session(pid: Pid) -> Option<Pid> {
+    Pid::from_raw(field(pid, 6)?)
+}
+
+/// The memory that a process has. Bytes.
+pub fn resident(pid: Pid) -> Option<u64> {
+    memory(pid).map(|(resident, _)| resident)
+}
+
+/// The memory that a process has, and how much of that is its own, neither of files nor shared. Bytes.
+pub fn memory(pid: Pid) -> Option<(u64, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let mut pages = text.split(' ').skip(1).map(|word| word.parse::<u64>().ok());
+    let (resident, shared) = (pages.next()??, pages.next()??);
+    let page = rustix::param::page_size() as u64;
+    Some((resident * page, resident.saturating_sub(shared) * page))
+}
+
+/// How often a process had the kernel act to write to a page, among others to one that it shared with a
+/// copy of itself.
+pub fn faults(pid: Pid) -> Option<u64> {
+    field(pid, 10)
+}
+
+/// Whether a process ends or has ended, also before its parent can wait for it: what it had open is
+/// closed by then.
+pub fn is_ending(pid: Pid) -> bool {
+    const PF_EXITING: u32 = 0x4;
+    field(pid, 9).is_none_or(|flags: u32| flags & PF_EXITING != 0)
+}
+
+/// A number of proc(5) that comes after the name of the program.
+fn field<T: FromStr>(pid: Pid, number: usize) -> Option<T> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split_ascii_whitespace().nth(number - 3)?.parse().ok()
+}
+
+/// Reads the fields of proc(5): state is the third, user and system time 14 and 15, resident pages
+/// 24. The second is the program's name in parentheses, which may itself hold spaces and more.
+fn parse(tid: Tid, pid: u32, stat: &str, tick_ms: u64, page: u64) -> Option<UsageRow> {
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    Some(UsageRow {
+        tid,
+        pid,
+        cpu_ms: (number(14)? + number(15)?) * tick_ms,
+        memory: number(24)? * page,
+        state: fields.first()?.chars().next()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_living_process_is_measured_and_a_dead_one_left_out() {
+        let me = std::process::id();
+        let rows = measure(&[(Tid(1), me), (Tid(2), u32::MAX)]);
+        assert_eq!(rows.len(), 1);
+        assert_eq!((rows[0].tid, rows[0].pid), (Tid(1), me));
+        assert!(rows[0].memory > 0 && "RS".contains(rows[0].state));
+    }
+
+    #[test]
+    fn a_process_ends_from_when_its_files_are_closed() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("cat runs");
+        let pid = Pid::from_child(&child);
+        assert!(!is_ending(pid));
+        child.kill().expect("it can be killed");
+        let mut output = child.stdout.take().expect("a pipe");
+        let read = std::io::Read::read(&mut output, &mut [0]);
+        assert_eq!(read.expect("the end"), 0);
+        // Nobody has waited for it.
+        assert!(is_ending(pid));
+        child.wait().expect("it has ended");
+        assert!(is_ending(pid));
+    }
+
+    #[test]
+    fn what_a_process_shares_with_files_is_not_its_own() {
+        let (resident, own) = memory(rustix::process::getpid()).expect("numbers");
+        assert!(0 < own && own < resident);
+    }
+
+    #[test]
+    fn the_session_of_a_process_is_its_own_or_its_parents() {
+        let me = rustix::process::getpid();
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("cat runs");
+        assert_eq!(session(Pid::from_child(&child)), session(me));
+        child.kill().and_then(|()| child.wait()).expect("it ends");
+        assert_eq!(session(Pid::from_child(&child)), None);
+    }
+
+    #[test]
+    fn a_child_is_found_with_its_parent_and_the_token_of_its_environment() {
+        let me = rustix::process::getpid();
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .env(ENV_TOKEN, "77")
+            .spawn()
+            .expect("cat runs");
+        let pid = Pid::from_child(&child);
+        let found = all().into_iter().find(|process| process.pid == pid);
+        let found = found.expect("it lives");
+        assert_eq!((found.parent, found.session), (Some(me), session(me)));
+        assert_eq!(token(pid), Some(77));
+        child.kill().and_then(|()| child.wait()).expect("it ends");
+        assert!(living(pid).is_none() && token(pid).is_none());
+    }
+
+    #[test]
+    fn a_process_lives_as_long_as_one_of_its_threads() {
+        let pid = Pid::from_raw(7).expect("a number");
+        let lives = |state: &str, threads: u32| {
+            let between = "0 ".repeat(13);
+            process(pid, &format!("7 (a) {state} 3 5 4 {between}{threads} 0 0")).is_some()
+        };
+        assert!(lives("S", 1) && lives("Z", 2));
+        assert!(!lives("Z", 1) && !lives("X", 0));
+    }
+
+    #[test]
+    fn a_name_with_parentheses_and_spaces_does_not_confuse() {
+        let numbers: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
+        let stat = format!("7 (a) S (b) R {}", numbers.join(" "));
+        let row = parse(Tid(1), 7, &stat, 10, 4096).expect("a row");
+        assert_eq!((row.cpu_ms, row.memory, row.state), (290, 24 * 4096, 'R'));
+    }
+}

@@ -1,0 +1,861 @@
+//! The daemon's folder: who may use it, that one daemon at a time does, and what it leaves there.
+//!
+//! The folder has mode 0700 and belongs to the daemon's user, so nobody else reaches the socket in
+//! it. The folder itself and the file `pid` in it are locked as long as the daemon lives, and its
+//! guardian after it ([`crate::process::guardian`]). The locks go with the processes, so a socket found by a
+//! daemon that got them is that of a dead one and is replaced; and a `pid` that somebody removes
+//! lets no second daemon in.
+//!
+//! Files may be removed under a living daemon, by a cleaner of temporary folders or a mistaken
+//! `rm`. What is gone is made again ([`Dir::look_after`]). What is there and is not this daemon's
+//! own, by device and inode, belongs to another daemon in a folder that was made again, and is
+//! left alone, also at the end. On a normal end the daemon's own socket, `address` and `pid` are
+//! removed; the secret and the log stay, and the file `ended` tells the next daemon how this one
+//! ended ([`crate::start::ended`]).
+
+use crate::{
+    process::usage,
+    start::{
+        ended::{self, LastEnd},
+        last,
+    },
+};
+use anyhow::{Context, anyhow, bail, ensure};
+use rustix::{
+    fd::{AsFd, OwnedFd},
+    fs::{FlockOperation, OFlags, flock},
+    process::Pid,
+};
+use std::{
+    fs::{self, DirBuilder, File, Metadata, OpenOptions},
+    io::{self, Read, Seek, Write},
+    os::unix::{
+        fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+use vm_local::NotPrivate;
+use vm_wire::place;
+
+/// Name of the file with `address:port` for those who want to join.
+const ADDRESS_FILE: &str = "address";
+/// Name of the locked file with the daemon's process id.
+pub const PID_FILE: &str = "pid";
+/// How long the end of the daemon that has the folder, and of what its tasks left, is awaited.
+const END_WAIT: Duration = Duration::from_secs(3);
+/// How often it is tried meanwhile.
+const END_LOOK: Duration = Duration::from_millis(5);
+/// How often it is looked whether the files are still there.
+const LOOK: Duration = Duration::from_secs(2);
+/// Longest path of a UNIX socket: `sun_path` without its final zero. Bytes.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// The identity of a file, whatever its name: device and inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity(u64, u64);
+
+impl Identity {
+    fn of(found: &Metadata) -> Identity {
+        Identity(found.dev(), found.ino())
+    }
+
+    /// That of what has the name; nothing if there is nothing.
+    fn at(path: &Path) -> io::Result<Option<Identity>> {
+        match fs::symlink_metadata(path) {
+            Ok(found) => Ok(Some(Identity::of(&found))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A folder that this daemon has for itself.
+#[derive(Debug)]
+pub struct Dir {
+    path: PathBuf,
+    last: Option<LastEnd>,
+    held: Arc<Mutex<Held>>,
+}
+
+/// By this a running daemon changes its folder, from any thread. A folder that is another daemon's by
+/// now is left alone, and so is its own once the daemon ends.
+#[derive(Debug, Clone)]
+pub struct Handle(Arc<Mutex<Held>>);
+
+impl Handle {
+    /// As [`Dir::publish_address`]; what is made again later says this address, too.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn publish_address(&self, address: &str) -> anyhow::Result<()> {
+        lock(&self.0).publish_address(address)
+    }
+
+    /// The machine is no more: the note about it goes ([`crate::start::last`]).
+    pub fn forget_machine(&self) {
+        let held = lock(&self.0);
+        if held.is_in_place() {
+            last::forget(&held.path);
+        }
+    }
+}
+
+/// What this daemon has in the folder. Files stay open, so that no later one gets their inodes.
+#[derive(Debug)]
+struct Held {
+    path: PathBuf,
+    /// The folder, locked where its file system can.
+    folder: File,
+    folder_locked: bool,
+    /// The locked file.
+    pid: File,
+    socket: Option<Identity>,
+    /// What others are told.
+    address: Option<String>,
+    /// What was written of it, and the file.
+    written: Option<(String, File)>,
+    /// The lock that was handed over.
+    handed: Option<Identity>,
+    /// The folder that has its name now, if that was said.
+    displaced: Option<Identity>,
+    /// The daemon ends: nothing is made again.
+    left: bool,
+}
+
+impl Dir {
+    /// Takes `path` for this daemon; makes it if there is none.
+    ///
+    /// # Errors
+    /// When the path is too long for a socket, the folder is not the user's own or open to others,
+    /// or another daemon has it. Each says what to do.
+    pub fn take(path: &Path) -> anyhow::Result<Dir> {
+        check_length(path)?;
+        make(path)?;
+        check_private(path)?;
+        let path = path
+            .canonicalize()
+            .with_context(|| format!("cannot resolve {}", path.display()))?;
+        // Again, because the real path may be longer than what the user wrote.
+        check_length(&path)?;
+        let (held, last) = Held::take(&path)?;
+        Ok(Dir {
+            path,
+            last,
+            held: Arc::new(Mutex::new(held)),
+        })
+    }
+
+    /// The folder, absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How the last daemon here ended, if it left a trace.
+    pub fn last_end(&self) -> Option<&LastEnd> {
+        self.last.as_ref()
+    }
+
+    /// For who changes something in it later.
+    pub fn handle(&self) -> Handle {
+        Handle(Arc::clone(&self.held))
+    }
+
+    /// The socket of tasks and consoles.
+    pub fn socket(&self) -> PathBuf {
+        place::socket(&self.path)
+    }
+
+    /// A descriptor of what is locked: as long as some process has it, no other daemon comes in.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn lock(&self) -> io::Result<OwnedFd> {
+        let mut held = self.held();
+        held.handed = Some(held.lock_identity()?);
+        held.lock_again()
+    }
+
+    /// Listens on the socket: from now on tasks and consoles are heard.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn listen(&self) -> anyhow::Result<UnixListener> {
+        self.held().listen()
+    }
+
+    /// Tells those who want to join where this daemon listens.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn publish_address(&self, address: &str) -> anyhow::Result<()> {
+        self.held().publish_address(address)
+    }
+
+    /// Has the files looked after by a thread of its own, since the folder may lie on a disk that
+    /// is far away. `heard` is given each socket that had to be made again, and `relocked` what is
+    /// locked instead of what [`Dir::lock`] gave.
+    ///
+    /// # Errors
+    /// When there is no thread.
+    pub fn look_after(
+        &self,
+        heard: impl Fn(UnixListener) + Send + 'static,
+        relocked: impl Fn(OwnedFd) + Send + 'static,
+    ) -> anyhow::Result<()> {
+        let held = Arc::clone(&self.held);
+        let look = move || {
+            let mut said = String::new();
+            loop {
+                thread::sleep(LOOK);
+                let mut text = String::new();
+                let mut fails = |error: anyhow::Error| text = format!("{error:#}");
+                let mut held = lock(&held);
+                match held.mend() {
+                    Ok(socket) => socket.into_iter().for_each(&heard),
+                    Err(error) => fails(error),
+                }
+                // Also of a folder of which only a part was made again.
+                match held.take_other_lock() {
+                    Ok(lock) => lock.into_iter().for_each(&relocked),
+                    Err(error) => fails(error.into()),
+                }
+                drop(held);
+                // Once: the folder may be gone for good.
+                if !text.is_empty() && text != said {
+                    log::error!("{text}");
+                }
+                said = text;
+            }
+        };
+        let thread = thread::Builder::new().name("folder".to_owned());
+        thread.spawn(look).context("cannot start a thread")?;
+        Ok(())
+    }
+
+    /// Leaves word for the next daemon here of how this one ends.
+    pub fn note_end(&self, text: &str) {
+        if self.held().is_in_place()
+            && let Err(error) = ended::note(&self.path, text)
+        {
+            log::warn!("cannot write how this daemon ended: {error}");
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        lock(&self.held)
+    }
+}
+
+/// A panic while it was held leaves what the system says, which is looked at anew.
+fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Dir {
+    /// Removes what another daemon would take for a living one, as far as it is this one's own. The
+    /// lock goes last, with the file that holds it.
+    fn drop(&mut self) {
+        let mut held = self.held();
+        held.left = true;
+        held.remove_own();
+    }
+}
+
+impl Held {
+    fn take(path: &Path) -> anyhow::Result<(Held, Option<LastEnd>)> {
+        let end = Instant::now() + END_WAIT;
+        let folder = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        let folder_locked = loop {
+            match try_lock(&folder) {
+                Ok(true) => break true,
+                Ok(false) => wait_for_other(path, end)?,
+                // Not every file system locks folders (NFS does not): the file is enough.
+                Err(error) => {
+                    log::debug!("cannot lock {}: {error}", path.display());
+                    break false;
+                }
+            }
+        };
+        let (pid, before) = lock_pid_file(path, end)?;
+        let held = Held {
+            path: path.to_owned(),
+            folder,
+            folder_locked,
+            pid,
+            socket: None,
+            address: None,
+            written: None,
+            handed: None,
+            displaced: None,
+            left: false,
+        };
+        ensure!(
+            held.is_in_place(),
+            "{} was removed while this daemon took it; try again",
+            path.display()
+        );
+        remove(&place::socket(path))?;
+        remove(&path.join(ADDRESS_FILE))?;
+        Ok((held, ended::take(path, &before)))
+    }
+
+    /// What is locked.
+    fn lock(&self) -> &File {
+        match self.folder_locked {
+            true => &self.folder,
+            false => &self.pid,
+        }
+    }
+
+    fn lock_again(&self) -> io::Result<OwnedFd> {
+        self.lock().as_fd().try_clone_to_owned()
+    }
+
+    fn lock_identity(&self) -> io::Result<Identity> {
+        Ok(Identity::of(&self.lock().metadata()?))
+    }
+
+    /// What is locked, if that is not what was handed over.
+    fn take_other_lock(&mut self) -> io::Result<Option<OwnedFd>> {
+        let identity = self.lock_identity()?;
+        if self.handed.is_none_or(|handed| handed == identity) {
+            return Ok(None);
+        }
+        let lock = self.lock_again()?;
+        self.handed = Some(identity);
+        Ok(Some(lock))
+    }
+
+    /// Whether the folder's name still stands for the folder that was taken.
+    fn is_in_place(&self) -> bool {
+        let own = self.folder.metadata().map(|found| Identity::of(&found));
+        let found = Identity::at(&self.path);
+        matches!((own, found), (Ok(own), Ok(Some(found))) if own == found)
+    }
+
+    fn listen(&mut self) -> anyhow::Result<UnixListener> {
+        let socket = place::socket(&self.path);
+        let listener = UnixListener::bind(&socket)
+            .with_context(|| format!("cannot listen on {}", socket.display()))?;
+        listener.set_nonblocking(true)?;
+        self.socket = Identity::at(&socket)?;
+        Ok(listener)
+    }
+
+    fn publish_address(&mut self, address: &str) -> anyhow::Result<()> {
+        self.address = Some(address.to_owned());
+        if self.left || !self.is_in_place() {
+            // It is written when the folder is made again, if it is.
+            return Ok(());
+        }
+        let name = self.path.join(ADDRESS_FILE);
+        let file = write_whole(&name, format!("{address}\n").as_bytes())
+            .with_context(|| format!("cannot write {}", name.display()))?;
+        self.written = Some((address.to_owned(), file));
+        Ok(())
+    }
+
+    /// Makes again what is gone. Returns the socket, if that was.
+    fn mend(&mut self) -> anyhow::Result<Option<UnixListener>> {
+        if self.left || self.is_displaced()? {
+            return Ok(None);
+        }
+        if self.is_gone(PID_FILE)? {
+            self.pid = make_pid_file(&self.path)?;
+            self.say(PID_FILE);
+        }
+        if let Some(address) = self.address.clone() {
+            let gone = self.is_gone(ADDRESS_FILE)?;
+            let written = self.written.as_ref().map(|(text, _)| text);
+            if gone || written != Some(&address) {
+                self.publish_address(&address)?;
+            }
+            if gone {
+                self.say(ADDRESS_FILE);
+            }
+        }
+        if self.socket.is_some() && self.is_gone(place::SOCKET_FILE)? {
+            let listener = self.listen()?;
+            self.say(place::SOCKET_FILE);
+            return Ok(Some(listener));
+        }
+        Ok(None)
+    }
+
+    fn is_gone(&self, name: &str) -> io::Result<bool> {
+        Ok(Identity::at(&self.path.join(name))?.is_none())
+    }
+
+    fn say(&self, name: &str) {
+        let path = self.path.join(name);
+        log::warn!("{} was removed: it is made again", path.display());
+    }
+
+    /// Whether the folder is another one's now, which is said once; one that is gone is made again.
+    fn is_displaced(&mut self) -> anyhow::Result<bool> {
+        if self.is_in_place() {
+            return Ok(false);
+        }
+        if let Some(found) = Identity::at(&self.path)? {
+            if self.displaced.replace(found) != Some(found) {
+                log::error!(
+                    "{} is not the folder any more in which this daemon began: no console and no \
+                     new task reaches it; end it with `kill {}`",
+                    self.path.display(),
+                    std::process::id()
+                );
+            }
+            return Ok(true);
+        }
+        make(&self.path)?;
+        check_private(&self.path)?;
+        let folder = File::open(&self.path)?;
+        if self.folder_locked && !try_lock(&folder)? {
+            // Another daemon was quicker.
+            return Ok(true);
+        }
+        self.folder = folder;
+        log::warn!(
+            "{} was removed: it is made again, without the machine's secret",
+            self.path.display()
+        );
+        Ok(false)
+    }
+
+    fn remove_own(&self) {
+        if !self.is_in_place() {
+            return;
+        }
+        let of = |file: &File| file.metadata().ok().map(|found| Identity::of(&found));
+        let address = self.written.as_ref().and_then(|(_, file)| of(file));
+        let own = [
+            (place::SOCKET_FILE, self.socket),
+            (ADDRESS_FILE, address),
+            (PID_FILE, of(&self.pid)),
+        ];
+        for (name, identity) in own {
+            let path = self.path.join(name);
+            let found = Identity::at(&path).ok().flatten();
+            if found.is_some()
+                && found == identity
+                && let Err(error) = remove(&path)
+            {
+                log::warn!("{error:#}");
+            }
+        }
+    }
+}
+
+fn make(path: &Path) -> anyhow::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .with_context(|| format!("cannot make the folder {}", path.display()))
+}
+
+fn check_length(dir: &Path) -> anyhow::Result<()> {
+    let socket = place::socket(dir);
+    let length = socket.as_os_str().len();
+    if length > SOCKET_PATH_MAX {
+        bail!(
+            "the path {} is too long for a socket: {length} bytes, at most {SOCKET_PATH_MAX} are \
+             possible; choose a shorter --dir",
+            socket.display()
+        );
+    }
+    Ok(())
+}
+
+fn check_private(path: &Path) -> anyhow::Result<()> {
+    vm_local::check_private(path).map_err(|why| {
+        let dir = path.display();
+        let advice = match why {
+            NotPrivate::Open { .. } => format!("run `chmod 700 {dir}` or choose another --dir"),
+            _ => "choose another --dir".to_owned(),
+        };
+        anyhow!("cannot use {dir}: {why}; {advice}")
+    })
+}
+
+/// Whether the lock is this process's now; not if another one has it.
+fn try_lock(file: &File) -> io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Opens and locks the pid file; a daemon that ends removes it, so what was locked must still be
+/// what the name stands for. Returns what was in it, too.
+fn lock_pid_file(dir: &Path, end: Instant) -> anyhow::Result<(File, String)> {
+    let name = dir.join(PID_FILE);
+    loop {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+            .open(&name)
+            .with_context(|| format!("cannot open {}", name.display()))?;
+        if !try_lock(&file).with_context(|| format!("cannot lock {}", name.display()))? {
+            wait_for_other(dir, end)?;
+            continue;
+        }
+        let own = Identity::of(&file.metadata()?);
+        if Identity::at(&name)? == Some(own) {
+            let before = read_pid(&file);
+            write_pid(&mut file).with_context(|| format!("cannot write {}", name.display()))?;
+            return Ok((file, before));
+        }
+    }
+}
+
+/// A pid file in the place of one that is gone.
+fn make_pid_file(dir: &Path) -> anyhow::Result<File> {
+    let name = dir.join(PID_FILE);
+    let make = || -> anyhow::Result<File> {
+        let mut file = make_new(&name)?;
+        // Where folders are not locked it is all that keeps others out.
+        ensure!(try_lock(&file)?, "another process has locked it");
+        write_pid(&mut file)?;
+        Ok(file)
+    };
+    make().with_context(|| format!("cannot make {} again", name.display()))
+}
+
+fn write_pid(file: &mut File) -> io::Result<()> {
+    file.set_len(0)?;
+    // What was in it was read: that moved on.
+    file.rewind()?;
+    writeln!(file, "{}", std::process::id())
+}
+
+fn read_pid(file: &File) -> String {
+    let mut text = String::new();
+    let _ = file.take(32).read_to_string(&mut text);
+    text.trim().to_owned()
+}
+
+/// Another process has the folder: a daemon that runs, or one that ends in a moment, or the
+/// guardian of one that was killed.
+fn wait_for_other(dir: &Path, end: Instant) -> anyhow::Result<()> {
+    if Instant::now() < end {
+        thread::sleep(END_LOOK);
+        return Ok(());
+    }
+    let file = File::open(dir.join(PID_FILE)).ok();
+    let named = file.and_then(|file| Pid::from_raw(read_pid(&file).parse().ok()?));
+    // Without the file, the socket knows who listens.
+    let by_socket = || {
+        let socket = UnixStream::connect(place::socket(dir)).ok()?;
+        vm_local::peer(&socket).ok()?.process
+    };
+    let living = named.filter(|pid| usage::living(*pid).is_some());
+    let living = living.or_else(by_socket);
+    let dir = dir.display();
+    if let (None, Some(pid)) = (living, named) {
+        bail!(
+            "the daemon that had {dir} (process {pid}) has ended, and its guardian (vm-guardian) is \
+             still ending what its tasks have started; try again in a moment, or give this daemon \
+             another --dir and --name"
+        );
+    }
+    let pid = living.map_or_else(|| "PID".to_owned(), |pid| pid.to_string());
+    bail!(
+        "a daemon (process {pid}) runs in {dir} already; give this one another --dir and --name, \
+         or take that one out of its machine with `kill {pid}` (`vm --dir {dir} halt` ends the \
+         machine on all its hosts)"
+    )
+}
+
+/// A file that was not there before. Nothing that has its name already is followed or opened.
+fn make_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Writes a small file so that readers see all of it or none. The folder is this daemon's alone.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<File> {
+    let draft = path.with_extension("new");
+    // Of a daemon that was killed meanwhile.
+    match fs::remove_file(&draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = make_new(&draft)?;
+    file.write_all(bytes)?;
+    fs::rename(&draft, path)?;
+    Ok(file)
+}
+
+fn remove(path: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn refusal(path: &Path) -> String {
+        format!("{:#}", Dir::take(path).expect_err("must be refused"))
+    }
+
+    #[test]
+    fn a_new_folder_is_private_and_left_without_traces() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("a/vm");
+        let dir = Dir::take(&path).expect("a new folder");
+        assert_eq!(fs::metadata(&path).expect("made").mode() & 0o777, 0o700);
+        let listener = dir.listen().expect("a socket");
+        dir.publish_address("127.0.0.1:7170").expect("an address");
+        drop((dir, listener));
+        assert_eq!(fs::read_dir(&path).expect("kept").count(), 0);
+    }
+
+    #[test]
+    fn one_daemon_at_a_time_has_a_folder() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("vm");
+        let first = Dir::take(&path).expect("free");
+        let refusal = refusal(&path);
+        assert!(
+            refusal.contains(&std::process::id().to_string()),
+            "{refusal}"
+        );
+        drop(first);
+        Dir::take(&path).expect("free again");
+    }
+
+    #[test]
+    fn without_its_pid_file_a_daemon_still_has_its_folder_alone() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("vm");
+        let first = Dir::take(&path).expect("free");
+        let _listener = first.listen().expect("a socket");
+        fs::remove_file(path.join(PID_FILE)).expect("it was there");
+        let refusal = refusal(&path);
+        assert!(
+            refusal.contains(&std::process::id().to_string()),
+            "{refusal}"
+        );
+    }
+
+    #[test]
+    fn a_folder_that_a_guardian_still_has_is_said_to_be_that() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("vm");
+        let first = Dir::take(&path).expect("free");
+        let mut daemon = std::process::Command::new("true").spawn().expect("it runs");
+        let pid = daemon.id().to_string();
+        fs::write(path.join(PID_FILE), &pid).expect("it is ours");
+        // It is not waited for: its number means it still.
+        while usage::living(Pid::from_child(&daemon)).is_some() {
+            thread::yield_now();
+        }
+        let refusal = refusal(&path);
+        assert!(
+            refusal.contains(&pid) && refusal.contains("guardian") && !refusal.contains("kill"),
+            "{refusal}"
+        );
+        daemon.wait().expect("it is our child");
+        drop(first);
+    }
+
+    #[test]
+    fn the_lock_of_a_folder_that_is_made_again_is_told() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("vm");
+        let first = Dir::take(&path).expect("free");
+        let old = first.lock().expect("a lock");
+        let relock = || first.held().take_other_lock().expect("a lock");
+        assert!(relock().is_none());
+        fs::remove_dir_all(&path).expect("removed");
+        first.held().mend().expect("it can be made again");
+        let new = relock().expect("another one");
+        assert!(relock().is_none());
+        let of = |lock: &OwnedFd| {
+            let file = File::from(lock.try_clone().expect("a descriptor"));
+            Identity::of(&file.metadata().expect("open"))
+        };
+        assert_ne!(of(&new), of(&old));
+        assert_eq!(Identity::at(&path).expect("there"), Some(of(&new)));
+        // As long as somebody has it, no other daemon comes in.
+        drop(first);
+        assert!(Dir::take(&path).is_err());
+        drop(new);
+        Dir::take(&path).expect("free again");
+    }
+
+    #[test]
+    fn a_pid_file_that_is_made_again_is_locked_or_none() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("vm");
+        let first = Dir::take(&path).expect("free");
+        // As on a file system that locks no folders.
+        {
+            let mut held = first.held();
+            held.folder_locked = false;
+            flock(&held.folder, FlockOperation::Unlock).expect("it was locked");
+        }
+        let _old = first.lock().expect("a lock");
+        fs::remove_dir_all(&path).expect("removed");
+        first.held().mend().expect("it can be made again");
+        assert!(first.held().take_other_lock().expect("a lock").is_some());
+        let again = File::open(path.join(PID_FILE)).expect("it is there");
+        assert!(!try_lock(&again).expect("a lock"));
+        fs::remove_file(path.join(PID_FILE)).expect("it was there");
+        assert!(make_pid_file(&path).is_ok());
+        // Another daemon's.
+        assert!(make_pid_file(&path).is_err());
+    }
+
+    #[test]
+    fn a_daemon_leaves_alone_what_another_one_made_in_its_place() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("vm");
+        let first = Dir::take(&path).expect("free");
+        let old = first.listen().expect("a socket");
+        first.publish_address("127.0.0.1:1").expect("an address");
+        fs::remove_dir_all(&path).expect("removed");
+        let second = Dir::take(&path).expect("another folder");
+        let _new = second.listen().expect("a socket");
+        second.publish_address("127.0.0.1:2").expect("an address");
+        let mended = first.held().mend().expect("nothing to be done");
+        assert!(mended.is_none());
+        drop((old, first));
+        let names = [place::SOCKET_FILE, ADDRESS_FILE, PID_FILE];
+        assert!(names.iter().all(|name| path.join(name).exists()));
+        drop(second);
+        assert!(!names.iter().any(|name| path.join(name).exists()));
+    }
+
+    #[test]
+    fn what_is_gone_is_made_again() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("vm");
+        let dir = Dir::take(&path).expect("free");
+        let _old = dir.listen().expect("a socket");
+        dir.publish_address("127.0.0.1:1").expect("an address");
+        let connects = || UnixStream::connect(place::socket(&path)).is_ok();
+        for remove in [
+            &|| fs::remove_file(place::socket(&path)) as io::Result<()>,
+            &|| fs::remove_file(path.join(PID_FILE)),
+            &|| fs::remove_file(path.join(ADDRESS_FILE)),
+            &|| fs::remove_dir_all(&path),
+        ] as [&dyn Fn() -> io::Result<()>; 4]
+        {
+            assert!(dir.held().mend().expect("all is well").is_none());
+            remove().expect("it was there");
+            let again = dir.held().mend().expect("it can be made again");
+            let own = std::process::id().to_string();
+            let pid = fs::read_to_string(path.join(PID_FILE)).expect("a pid file");
+            let address = fs::read_to_string(path.join(ADDRESS_FILE)).expect("an address");
+            assert_eq!((pid.trim(), address.trim()), (&*own, "127.0.0.1:1"));
+            assert!(again.is_none() || connects());
+            // The next round begins with one that listens.
+            std::mem::forget(again);
+        }
+        assert!(connects());
+        drop(dir);
+        assert_eq!(fs::read_dir(&path).expect("kept").count(), 0);
+    }
+
+    #[test]
+    fn the_address_that_is_made_again_is_the_last_one_and_no_other_daemons() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("vm");
+        let dir = Dir::take(&path).expect("free");
+        let handle = dir.handle();
+        let address = || fs::read_to_string(path.join(ADDRESS_FILE)).expect("an address");
+        dir.publish_address("127.0.0.1:1").expect("an address");
+        handle.publish_address("10.0.0.1:1").expect("an address");
+        assert_eq!(address(), "10.0.0.1:1\n");
+        fs::remove_file(path.join(ADDRESS_FILE)).expect("it was there");
+        dir.held().mend().expect("it can be made again");
+        assert_eq!(address(), "10.0.0.1:1\n");
+        // Told while there was no folder.
+        fs::remove_dir_all(&path).expect("removed");
+        handle.publish_address("10.0.0.2:1").expect("later");
+        dir.held().mend().expect("it can be made again");
+        assert_eq!(address(), "10.0.0.2:1\n");
+        // The folder is another one's.
+        fs::remove_dir_all(&path).expect("removed");
+        let second = Dir::take(&path).expect("another folder");
+        second.publish_address("10.0.0.3:1").expect("an address");
+        handle.publish_address("10.0.0.4:1").expect("nothing");
+        assert_eq!(address(), "10.0.0.3:1\n");
+        drop(second);
+        drop(dir);
+        handle.publish_address("10.0.0.5:1").expect("nothing");
+        assert_eq!(fs::read_dir(&path).expect("kept").count(), 0);
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_file_is_not_followed() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let (path, other) = (temp.path().join("vm"), temp.path().join("other"));
+        fs::write(&other, "kept").expect("a file");
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .expect("a folder");
+        std::os::unix::fs::symlink(&other, path.join("address.new")).expect("a link");
+        let dir = Dir::take(&path).expect("free");
+        dir.publish_address("127.0.0.1:1").expect("an address");
+        drop(dir);
+        std::os::unix::fs::symlink(&other, path.join(PID_FILE)).expect("a link");
+        assert!(refusal(&path).contains(PID_FILE));
+        assert_eq!(fs::read_to_string(&other).expect("there"), "kept");
+    }
+
+    #[test]
+    fn the_socket_of_a_dead_daemon_is_taken_over() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("vm");
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .expect("a folder");
+        drop(UnixListener::bind(path.join(place::SOCKET_FILE)).expect("a socket"));
+        let dir = Dir::take(&path).expect("nobody lives there");
+        dir.listen().expect("the stale socket is gone");
+    }
+
+    #[test]
+    fn what_is_not_private_is_refused() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let open = temp.path().join("open");
+        fs::create_dir(&open).expect("a folder");
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).expect("a mode");
+        assert!(refusal(&open).contains("chmod 700"));
+        let file = temp.path().join("file");
+        fs::write(&file, "").expect("a file");
+        assert!(refusal(&file).contains("folder"));
+    }
+
+    #[test]
+    fn a_path_too_long_for_a_socket_is_refused_before_anything_is_made() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let path = temp.path().join("x".repeat(SOCKET_PATH_MAX));
+        assert!(refusal(&path).contains("too long for a socket"));
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,13 @@
+//! What a daemon needs before it serves: its command line, its folder and its secret, the log, the
+//! background (`--detach`), process 1 of a container. This folder owns the files in the daemon's
+//! folder, and what the daemon inherits from the process that starts it.
+
+pub mod args;
+pub mod detach;
+pub mod dir;
+pub mod ended;
+pub mod inherited;
+pub mod init;
+pub mod last;
+pub mod logging;
+pub mod secret;
