@@ -275,7 +275,7 @@ fn start(args: &Args, dir: &Dir, guardian: &Arc<Guardian>) -> anyhow::Result<Eve
             store_local: args.store_local,
         })
     };
-    let store = store::Place {
+    let store = store::StoreLocation {
         root: store_root(args, dir, &name)?,
         host: name.clone(),
         quota: args.store_quota.unwrap_or(0),

@@ -7,7 +7,10 @@
 
 use crate::{
     fault,
-    image::{store::Place, suspended},
+    image::{
+        store::{CheckpointQuery, StoreLocation},
+        suspended,
+    },
     process::{program::ProgramPath, usage},
 };
 use anyhow::Context as _;
@@ -21,7 +24,7 @@ use std::{
     thread,
 };
 use vm_machine::Input;
-use vm_store::{CheckpointId, Depth};
+use vm_store::CheckpointId;
 use vm_wire::{
     Tid,
     checkpoint::{Checkpoint, Committed},
@@ -44,20 +47,9 @@ enum Job {
     Commit(Box<Checkpoint>),
     Drop(Tid, CheckpointId),
     DropSuspended(Tid, String),
-    Load(u64, Look),
-    Stock(u64, Look),
+    Load(u64, CheckpointQuery),
+    Stock(u64, CheckpointQuery),
     Forget(Tid),
-}
-
-/// Which checkpoints are looked at, and how.
-#[derive(Debug, Clone, Copy)]
-pub struct Look {
-    /// Of that application.
-    pub app: Tid,
-    /// That one alone.
-    pub from: Option<(u32, u32)>,
-    /// How far.
-    pub depth: Depth,
 }
 
 /// The way to the threads and back.
@@ -75,7 +67,11 @@ impl Jobs {
     ///
     /// # Errors
     /// What the system says.
-    pub fn start(path: ProgramPath, store: Place, waker: &Arc<Waker>) -> anyhow::Result<Jobs> {
+    pub fn start(
+        path: ProgramPath,
+        store: StoreLocation,
+        waker: &Arc<Waker>,
+    ) -> anyhow::Result<Jobs> {
         let (done, answers) = mpsc::channel();
         let path = Arc::new(path);
         let worker = |name: &str| -> anyhow::Result<SyncSender<Job>> {
@@ -136,7 +132,7 @@ impl Jobs {
     }
 
     /// Reads what a checkpoint holds. If the thread is far behind, the answer is a failure at once.
-    pub fn load(&self, question: u64, look: Look) -> Option<Input> {
+    pub fn load(&self, question: u64, look: CheckpointQuery) -> Option<Input> {
         let failed = refused(
             &self.load,
             Job::Load(question, look),
@@ -147,7 +143,7 @@ impl Jobs {
 
     /// Looks what is in the store of an application. If the thread is far behind, the answer is a failure
     /// at once.
-    pub fn stock(&self, question: u64, look: Look) -> Option<Input> {
+    pub fn stock(&self, question: u64, look: CheckpointQuery) -> Option<Input> {
         let failed = refused(&self.load, Job::Stock(question, look), "look at its store")?;
         Some(Input::Stocked(question, Err(failed)))
     }
@@ -174,7 +170,7 @@ fn refused(thread: &SyncSender<Job>, job: Job, what: &str) -> Option<Failed> {
 
 fn work(
     path: &ProgramPath,
-    store: &Place,
+    store: &StoreLocation,
     jobs: &Receiver<Job>,
     done: &Sender<Input>,
     waker: &Waker,

@@ -10,16 +10,13 @@
 use crate::{
     clock,
     context::{Context, Source},
-    event_loop::{
-        jobs::{Jobs, Look},
-        turns::Turns,
-    },
+    event_loop::{jobs::Jobs, turns::Turns},
     fault::{self, Strike},
     image::{
         bucket::Pusher,
         images,
         moves::{Copied, Moves, Stored},
-        store,
+        store::{self, CheckpointQuery},
         transfer::{self, Back, Helpers},
     },
     local::{consoles::Consoles, locals::Locals},
@@ -82,7 +79,7 @@ pub struct Parts {
     /// Where programs are.
     pub path: ProgramPath,
     /// Where checkpoints are.
-    pub store: store::Place,
+    pub store: store::StoreLocation,
     /// What copies checkpoints to the store's bucket, if it has one.
     pub pusher: Option<Pusher>,
 }
@@ -743,10 +740,10 @@ fn poll(poll: &mut Poll, events: &mut Events, time: Duration) -> anyhow::Result<
 }
 
 /// Which checkpoints are looked at, and how closely.
-fn look(app: vm_wire::Tid, from: Option<(u32, u32)>, verify: bool) -> Look {
+fn look(app: vm_wire::Tid, from: Option<(u32, u32)>, verify: bool) -> CheckpointQuery {
     let depth = match verify {
         true => Depth::Hashes,
         false => Depth::Lengths,
     };
-    Look { app, from, depth }
+    CheckpointQuery { app, from, depth }
 }

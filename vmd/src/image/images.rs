@@ -32,7 +32,7 @@
 
 use crate::{
     fault,
-    image::{lent::Lender, store::Place, transfer},
+    image::{lent::Lender, store::StoreLocation, transfer},
 };
 use anyhow::{Context as _, ensure};
 use rustix::{
@@ -355,7 +355,7 @@ pub fn receipt(name: String, said: &str) -> Option<Part> {
     parse_facts(name, said.trim().strip_prefix(RECEIPT)?)
 }
 
-impl Place {
+impl StoreLocation {
     /// The process that writes what comes out of `image`: all of a pipe, or so many bytes of
     /// memory.
     pub fn writer(

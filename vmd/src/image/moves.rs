@@ -9,7 +9,7 @@ use crate::{
         images::Form,
         memory::Memories,
         news::{refuse, tell},
-        store::Place,
+        store::StoreLocation,
         suspended,
         transfer::{self, Back},
     },
@@ -44,7 +44,7 @@ pub struct Moves {
     secret: Secret,
     mode: Mode,
     here: (HostId, MachineId),
-    store: Place,
+    store: StoreLocation,
     /// Tasks and parts of checkpoints that are awaited, by ticket.
     expected: HashMap<u64, Expected>,
     /// The images that are written.
@@ -119,7 +119,12 @@ struct Image {
 
 impl Moves {
     /// None yet. The images travel like what links carry.
-    pub fn new(secret: Secret, mode: Mode, here: (HostId, MachineId), store: Place) -> Moves {
+    pub fn new(
+        secret: Secret,
+        mode: Mode,
+        here: (HostId, MachineId),
+        store: StoreLocation,
+    ) -> Moves {
         Moves {
             secret,
             mode,

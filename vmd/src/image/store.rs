@@ -2,7 +2,6 @@
 //! the thread for jobs ([`crate::event_loop::jobs`]). Images come and go by processes of their own
 //! ([`crate::image::images`]).
 
-use crate::event_loop::jobs::Look;
 use anyhow::{Context as _, anyhow, bail, ensure};
 use std::{
     path::{Path, PathBuf},
@@ -22,9 +21,20 @@ use vm_wire::{
 /// An error names at most so many applications.
 const APPS_SHOWN: usize = 16;
 
+/// A request for checkpoints of one application, and how closely each is examined.
+#[derive(Debug, Clone, Copy)]
+pub struct CheckpointQuery {
+    /// The application.
+    pub app: Tid,
+    /// Only this checkpoint, by generation and epoch; none: the last one that is whole.
+    pub from: Option<(u32, u32)>,
+    /// Whether lengths or hashes are compared.
+    pub depth: Depth,
+}
+
 /// Where this daemon's checkpoints are, and under which name it writes.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct StoreLocation {
     /// The folder.
     pub root: PathBuf,
     /// The host.
@@ -37,7 +47,7 @@ pub struct Place {
     pub started_ms: u64,
 }
 
-impl Place {
+impl StoreLocation {
     fn open(&self) -> Result<Store, StoreError> {
         let store = Store::open(&self.root)?;
         Ok(match self.local {
@@ -51,7 +61,7 @@ impl Place {
     ///
     /// # Errors
     /// Why it cannot be read, or that there is none.
-    pub fn load(&self, look: Look) -> Result<Loaded, Failed> {
+    pub fn load(&self, look: CheckpointQuery) -> Result<Loaded, Failed> {
         load(&self.root, look).map_err(|error| {
             let text = format!("the checkpoint cannot be read: {error}");
             Failed::new(FailKind::System, text)
@@ -70,8 +80,8 @@ impl Place {
     ///
     /// # Errors
     /// Why the store cannot be read.
-    pub fn stock(&self, look: Look) -> Result<Vec<StockRow>, Failed> {
-        let Look { app, from, depth } = look;
+    pub fn stock(&self, look: CheckpointQuery) -> Result<Vec<StockRow>, Failed> {
+        let CheckpointQuery { app, from, depth } = look;
         let only = from.map(|(generation, epoch)| CheckpointId::new(generation, epoch));
         let stocked = self
             .open()
@@ -251,7 +261,10 @@ fn row(stocked: Stocked) -> StockRow {
     }
 }
 
-fn load(root: &Path, Look { app, from, depth }: Look) -> anyhow::Result<Loaded> {
+fn load(
+    root: &Path,
+    CheckpointQuery { app, from, depth }: CheckpointQuery,
+) -> anyhow::Result<Loaded> {
     let store = Store::open(root)?;
     let mut passed_over = Vec::new();
     let manifest = match from {

@@ -9,7 +9,7 @@
 //! The writer stores all of an image, in full, syncs it, and says as its last word what it is: only
 //! then the log may say that the task is suspended.
 
-use crate::image::{images, store::Place};
+use crate::image::{images, store::StoreLocation};
 use anyhow::Context as _;
 use rustix::fd::OwnedFd;
 use std::process::{Command, Stdio};
@@ -49,7 +49,7 @@ fn read(root: &str, app: &str, name: &str, facts: &str) -> anyhow::Result<()> {
 }
 
 /// The process that writes what comes out of `image`.
-pub fn writer(place: &Place, app: Tid, name: &str, image: OwnedFd) -> Command {
+pub fn writer(place: &StoreLocation, app: Tid, name: &str, image: OwnedFd) -> Command {
     let words = [
         &place.host,
         &place.quota.to_string(),
@@ -60,13 +60,13 @@ pub fn writer(place: &Place, app: Tid, name: &str, image: OwnedFd) -> Command {
 }
 
 /// The process that writes an image to `out`.
-pub fn reader(place: &Place, app: Tid, image: &Part, out: OwnedFd) -> Command {
+pub fn reader(place: &StoreLocation, app: Tid, image: &Part, out: OwnedFd) -> Command {
     let words = [&app.0.to_string(), &image.name, &images::facts(image)];
     place.command("reader", &[READER], words, Stdio::null(), out.into())
 }
 
 /// Removes an image that is of no use any more.
-pub fn forget(place: &Place, app: Tid, name: &str) {
+pub fn forget(place: &StoreLocation, app: Tid, name: &str) {
     let dropped = Store::open(&place.root)
         .and_then(|store| store.drop_suspended(app, |other, _| other == name));
     if let Err(error) = dropped {

@@ -10,7 +10,8 @@
 use crate::{
     net::{
         interfaces,
-        secure::{Mode, SEALED_MAX, Secure, SecureError},
+        secure::{Mode, SEALED_MAX, Secure},
+        secure_error::SecureError,
         sockets::tune_link,
     },
     start::secret::Secret,

@@ -12,4 +12,5 @@ pub mod queue;
 pub mod reach;
 pub mod records;
 pub mod secure;
+pub mod secure_error;
 pub mod sockets;

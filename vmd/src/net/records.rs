@@ -5,7 +5,7 @@
 //! opens from one place into another and copies each byte once more for that, which an image of a
 //! GiB notices.
 
-use crate::net::secure::SecureError;
+use crate::net::secure_error::SecureError;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use snow::HandshakeState;
 

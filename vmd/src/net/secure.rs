@@ -22,7 +22,10 @@
 //! found and named. This module does no I/O.
 
 use crate::{
-    net::records::{Records, TAG},
+    net::{
+        records::{Records, TAG},
+        secure_error::SecureError,
+    },
     start::secret::Secret,
 };
 use bytes::{Buf, BytesMut};
@@ -58,46 +61,6 @@ impl Mode {
         match self {
             Mode::Encrypted => b'e',
             Mode::Plain => b'p',
-        }
-    }
-}
-
-/// Why a link is of no use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum SecureError {
-    /// The first bytes are no link's, or one of another handshake version.
-    #[error("it does not speak this protocol of links")]
-    Foreign,
-    /// One end encrypts, the other does not.
-    #[error(
-        "one end encrypts its links and the other does not: use --unencrypted-links on every \
-         daemon of the machine, or on none"
-    )]
-    Mode,
-    /// The other end does not know the secret.
-    #[error("it has another secret: give both daemons the same one (see --secret-file)")]
-    Secret,
-    /// A record that cannot be opened, or an impossible length.
-    #[error("it sent a bad record")]
-    Record,
-}
-
-impl SecureError {
-    const fn alert(self) -> u8 {
-        match self {
-            SecureError::Foreign => 1,
-            SecureError::Mode => 2,
-            SecureError::Secret => 3,
-            SecureError::Record => 4,
-        }
-    }
-
-    const fn from_alert(alert: u8) -> SecureError {
-        match alert {
-            2 => SecureError::Mode,
-            3 => SecureError::Secret,
-            4 => SecureError::Record,
-            _ => SecureError::Foreign,
         }
     }
 }

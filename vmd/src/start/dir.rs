@@ -17,6 +17,7 @@ use crate::{
     process::usage,
     start::{
         ended::{self, LastEnd},
+        files::{make_new, write_whole},
         last,
     },
 };
@@ -574,30 +575,6 @@ fn wait_for_other(dir: &Path, end: Instant) -> anyhow::Result<()> {
          or take that one out of its machine with `kill {pid}` (`vm --dir {dir} halt` ends the \
          machine on all its hosts)"
     )
-}
-
-/// A file that was not there before. Nothing that has its name already is followed or opened.
-fn make_new(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-}
-
-/// Writes a small file so that readers see all of it or none. The folder is this daemon's alone.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<File> {
-    let draft = path.with_extension("new");
-    // Of a daemon that was killed meanwhile.
-    match fs::remove_file(&draft) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = make_new(&draft)?;
-    file.write_all(bytes)?;
-    fs::rename(&draft, path)?;
-    Ok(file)
 }
 
 fn remove(path: &Path) -> anyhow::Result<()> {

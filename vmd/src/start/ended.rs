@@ -5,7 +5,7 @@
 //! ([`crate::process::guardian`]); the next daemon takes it away. A `pid` that was left without it is that of
 //! a daemon that was killed together with its guardian, or with its host.
 
-use crate::start::dir::write_whole;
+use crate::start::files::write_whole;
 use std::{fmt, fs, io, path::Path, time::SystemTime};
 
 /// Name of the file with how the last daemon ended.

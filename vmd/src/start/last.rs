@@ -4,7 +4,7 @@
 //! another one, of this host alone, and see programs of a cluster run on it. So a daemon that joins
 //! leaves a note, which is removed when the machine is halted, or when the user wants a new one.
 
-use crate::start::dir::write_whole;
+use crate::start::files::write_whole;
 use anyhow::{Context as _, bail};
 use std::{
     fs, io,

@@ -6,6 +6,7 @@ pub mod args;
 pub mod detach;
 pub mod dir;
 pub mod ended;
+pub mod files;
 pub mod inherited;
 pub mod init;
 pub mod last;

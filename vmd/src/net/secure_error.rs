@@ -1,0 +1,43 @@
+//! Why a link cannot be used: the errors of its handshake and of its records.
+
+/// Why a link is of no use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SecureError {
+    /// The first bytes are no link's, or one of another handshake version.
+    #[error("it does not speak this protocol of links")]
+    Foreign,
+    /// One end encrypts, the other does not.
+    #[error(
+        "one end encrypts its links and the other does not: use --unencrypted-links on every \
+         daemon of the machine, or on none"
+    )]
+    Mode,
+    /// The other end does not know the secret.
+    #[error("it has another secret: give both daemons the same one (see --secret-file)")]
+    Secret,
+    /// A record that cannot be opened, or an impossible length.
+    #[error("it sent a bad record")]
+    Record,
+}
+
+impl SecureError {
+    /// The byte that tells it to the other end.
+    pub const fn alert(self) -> u8 {
+        match self {
+            SecureError::Foreign => 1,
+            SecureError::Mode => 2,
+            SecureError::Secret => 3,
+            SecureError::Record => 4,
+        }
+    }
+
+    /// What the other end has told by a byte; an unknown one means [`SecureError::Foreign`].
+    pub const fn from_alert(alert: u8) -> SecureError {
+        match alert {
+            2 => SecureError::Mode,
+            3 => SecureError::Secret,
+            4 => SecureError::Record,
+            _ => SecureError::Foreign,
+        }
+    }
+}
