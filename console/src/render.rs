@@ -3,9 +3,17 @@
 //! A [`Renderer`] shows [`Event`]s as tables and sentences for people, or as one JSON value a line
 //! for programs. The JSON is a contract: keys are only ever added.
 
+mod checkpoints;
+mod hosts;
 mod image;
 mod json;
+mod moves;
 mod people;
+mod run;
+mod store;
+mod table;
+mod tasks;
+mod version;
 mod words;
 
 use crate::event::Event;
@@ -84,7 +92,7 @@ impl Renderer {
                 writeln!(self.out, "{value}")?;
             }
             (Audience::People, Event::RunOutput { master, output }) => {
-                let bytes = people::run_output(self.machine, *master, output, self.raw_terminal);
+                let bytes = run::output_bytes(self.machine, *master, output, self.raw_terminal);
                 let stream = match output.stream {
                     2 => &mut self.errors,
                     _ => &mut self.out,
@@ -93,12 +101,12 @@ impl Renderer {
                 stream.flush()?;
             }
             (Audience::People, Event::RunEnded(tid, status)) => {
-                if let Some(line) = people::run_ended(self.machine, *tid, *status) {
+                if let Some(line) = run::ended_text(self.machine, *tid, *status) {
                     self.notice(&line)?;
                 }
             }
             (Audience::People, Event::Moved(tid, report, conf)) if self.to_terminal => {
-                let text = people::moved(self.machine, *tid, report, conf, "\n  ");
+                let text = moves::moved_text(self.machine, *tid, report, conf, "\n  ");
                 self.out.write_all(plain(&text).as_bytes())?;
             }
             (Audience::People, _) => {
@@ -143,7 +151,7 @@ impl Renderer {
     pub fn restarted(&mut self, report: &RestartReport, conf: &Conf) -> io::Result<()> {
         match self.audience {
             Audience::People => {
-                let text = people::restarted(self.machine, report, conf);
+                let text = checkpoints::restarted_text(self.machine, report, conf);
                 self.notice(text.trim_end())
             }
             Audience::Programs => self.show(&Event::Restarted(report, conf)),

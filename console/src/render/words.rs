@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use vm_wire::{
     checkpoint::{CheckpointReport, RestartReport},
-    console::{Conf, HostRow, HostState, SuspendedRow},
+    console::SuspendedRow,
 };
 
 /// What stands for something that is not known.
@@ -51,26 +51,6 @@ pub(super) fn time(ms: u64) -> String {
     time.map(|time| time.to_string()).unwrap_or_default()
 }
 
-pub(super) fn role(conf: &Conf, row: &HostRow) -> &'static str {
-    match row.state {
-        HostState::Gone | HostState::Dead => UNKNOWN,
-        _ if row.host == conf.leader => "leader",
-        _ if row.voter => "voter",
-        _ => "follower",
-    }
-}
-
-pub(super) fn state(row: &HostRow) -> &'static str {
-    match row.state {
-        HostState::Live => "live",
-        HostState::Draining if row.tasks == 0 => "drained",
-        HostState::Draining => "draining",
-        HostState::Leaving => "leaving",
-        HostState::Gone => "gone",
-        HostState::Dead => "dead",
-    }
-}
-
 pub(super) fn count(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
@@ -86,4 +66,8 @@ pub(super) fn memory(bytes: u64) -> String {
         amount /= 1024.0;
     }
     format!("{amount:.1} TiB")
+}
+
+pub(super) fn task_count(count: u32) -> String {
+    format!("{count} task{}", if count == 1 { "" } else { "s" })
 }
