@@ -4,6 +4,10 @@
 //! gets the machine's secret on its standard input, never on its command line, where every user
 //! of the host could read it. What it says on standard error is kept and shown only if it fails.
 
+mod child_output;
+mod local;
+mod template;
+
 use crate::{
     ask,
     client::{Client, Pending},
@@ -15,16 +19,17 @@ use crate::{
     render::Renderer,
 };
 use anyhow::{Context, anyhow, bail};
+use child_output::ChildOutput;
 use indicatif::ProgressBar;
-use rustix::fs::{MemfdFlags, memfd_create};
+pub use local::start_local;
 use std::{
-    env,
-    fs::{self, File},
-    io::{self, Read, Seek, Write},
-    path::{Path, PathBuf},
+    fs,
+    io::{self, Write},
+    path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
+use template::command_line;
 use vm_wire::{
     console::{Conf, HostRow},
     limits, place,
@@ -36,46 +41,6 @@ const LOOK: Duration = Duration::from_millis(100);
 const LAUNCHER_END: Duration = Duration::from_secs(5);
 /// How many hosts are on their way at the same time.
 const AT_ONCE: usize = limits::CONSOLE_REQUESTS_MAX / 2;
-/// How much of a launcher's words is shown. Bytes.
-const WORDS_MAX: u64 = 4096;
-
-/// Starts a daemon in the folder `dir`; returns when it answers there.
-///
-/// # Errors
-/// When there is no `vmd`, or it did not start: with its own words.
-pub fn start_local(dir: &Path) -> anyhow::Result<()> {
-    let vmd = find_vmd();
-    let mut words = Words::new()?;
-    let status = Command::new(&vmd)
-        .arg("--detach")
-        .arg("--dir")
-        .arg(dir)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(words.writer()?)
-        .status()
-        .with_context(|| {
-            format!(
-                "no daemon runs here and none could be started: cannot run {}",
-                vmd.display()
-            )
-        })?;
-    if !status.success() {
-        bail!(
-            "no daemon runs here and none could be started: {}",
-            words.of_failure(status)
-        );
-    }
-    Ok(())
-}
-
-/// The `vmd` that was installed with this console, else the one in PATH.
-fn find_vmd() -> PathBuf {
-    let beside = env::current_exe().ok().map(|exe| exe.with_file_name("vmd"));
-    beside
-        .filter(|path| path.is_file())
-        .unwrap_or_else(|| PathBuf::from("vmd"))
-}
 
 /// Adds hosts, many at the same time; returns whether all are in the machine.
 ///
@@ -158,7 +123,7 @@ struct Launcher<'a> {
 struct Launch {
     name: String,
     child: Child,
-    words: Words,
+    output: ChildOutput,
     /// How the launcher ended, once it has.
     ended: Option<ExitStatus>,
     /// Whether the host is in the machine.
@@ -180,12 +145,12 @@ impl Launcher<'_> {
         let (program, rest) = words
             .split_first()
             .ok_or_else(|| anyhow!("the launcher is empty"))?;
-        let words = Words::new()?;
+        let output = ChildOutput::new()?;
         let mut child = Command::new(program)
             .args(rest)
             .stdin(Stdio::piped())
-            .stdout(words.writer()?)
-            .stderr(words.writer()?)
+            .stdout(output.writer()?)
+            .stderr(output.writer()?)
             .spawn()
             .with_context(|| format!("cannot run the launcher {program}"))?;
         if let Some(mut stdin) = child.stdin.take() {
@@ -195,7 +160,7 @@ impl Launcher<'_> {
         Ok(Launch {
             name: name.to_owned(),
             child,
-            words,
+            output,
             ended: None,
             joined: false,
             joining: client.begin(ask::await_host(name.to_owned()))?,
@@ -231,7 +196,7 @@ impl Launcher<'_> {
         match launch.ended {
             // Also of a host that got in: it has no links to the others, and leaves again.
             Some(status) if !status.success() => {
-                let why = launch.words.of_failure(status);
+                let why = launch.output.of_failure(status);
                 Some(Err(anyhow!("the launcher failed: {why}")))
             }
             _ if launch.joined => (late || launch.ended.is_some()).then_some(Ok(())),
@@ -266,33 +231,6 @@ impl Drop for Launch {
     }
 }
 
-/// The template's words with the places filled in. A value fills its place in one word, whatever
-/// characters it has.
-fn command_line(template: &str, host: &str, name: &str, join: &str) -> anyhow::Result<Vec<String>> {
-    let words = shell_words::split(template).context("the launcher's quotes do not match")?;
-    if let Some(place) = unknown_place(template) {
-        bail!("the launcher has '{place}'; there are {{host}}, {{name}} and {{join}}");
-    }
-    let fill = |word: String| {
-        word.replace("{host}", host)
-            .replace("{name}", name)
-            .replace("{join}", join)
-    };
-    Ok(words.into_iter().map(fill).collect())
-}
-
-/// The first of the template's places that nothing fills. Other braces are the launcher's own.
-fn unknown_place(template: &str) -> Option<&str> {
-    template.match_indices('{').find_map(|(at, _)| {
-        let len = template[at..].find('}')?;
-        let (before, place) = (&template[..at], &template[at..=at + len]);
-        let word = &place[1..len];
-        let is_word = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase());
-        let is_known = ["host", "name", "join"].contains(&word);
-        (is_word && !is_known && !before.ends_with('$')).then_some(place)
-    })
-}
-
 /// Where other daemons reach the one that answered.
 fn own_address(conf: &Conf) -> anyhow::Result<String> {
     conf.hosts
@@ -319,88 +257,4 @@ fn is_loopback(address: &str) -> bool {
     address
         .parse::<std::net::SocketAddr>()
         .is_ok_and(|address| address.ip().is_loopback())
-}
-
-/// What a child writes, kept in memory. A file and not a pipe, so that a daemon which keeps it
-/// open holds nobody up.
-struct Words(File);
-
-impl Words {
-    fn new() -> io::Result<Self> {
-        // Some systems forbid memory files that could be executed; older ones do not know the flag.
-        let file = memfd_create("launcher", MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL)
-            .or_else(|_| memfd_create("launcher", MemfdFlags::CLOEXEC));
-        let file = file.map_err(|error| {
-            let error = io::Error::from(error);
-            let text = format!("memfd_create, which keeps what a child says, is refused: {error}");
-            io::Error::new(error.kind(), text)
-        });
-        Ok(Words(file?.into()))
-    }
-
-    fn writer(&self) -> io::Result<Stdio> {
-        Ok(self.0.try_clone()?.into())
-    }
-
-    /// The child's last words, or else how it ended.
-    fn of_failure(&mut self, status: ExitStatus) -> String {
-        let text = self.last().unwrap_or_default();
-        match text.trim() {
-            "" => status.to_string(),
-            text => text.to_owned(),
-        }
-    }
-
-    fn last(&mut self) -> io::Result<String> {
-        let length = self.0.seek(io::SeekFrom::End(0))?;
-        self.0
-            .seek(io::SeekFrom::Start(length.saturating_sub(WORDS_MAX)))?;
-        let mut bytes = Vec::new();
-        (&self.0).take(WORDS_MAX).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::command::DEFAULT_LAUNCHER;
-
-    #[test]
-    fn values_fill_their_places_in_one_word() {
-        let words = command_line(DEFAULT_LAUNCHER, "me@node1", "node1", "10.0.0.1:7000").unwrap();
-        assert_eq!(
-            words,
-            [
-                "ssh",
-                "me@node1",
-                "vmd",
-                "--detach",
-                "--join",
-                "10.0.0.1:7000",
-                "--name",
-                "node1",
-                "--secret-stdin"
-            ]
-        );
-        assert_eq!(unknown_place("awk '{ print }' ${host} {a} x"), Some("{a}"));
-        assert_eq!(unknown_place("awk '{ print }' ${dir} {host}"), None);
-        let words = command_line("sh -c 'exec vmd --name {name}'", "a b", "$(x)", "j").unwrap();
-        assert_eq!(words, ["sh", "-c", "exec vmd --name $(x)"]);
-        assert!(command_line("ssh 'x", "h", "h", "j").is_err());
-    }
-
-    #[test]
-    fn the_last_words_of_a_launcher_are_kept() {
-        let mut words = Words::new().unwrap();
-        let status = Command::new("sh")
-            .args(["-c", "echo first; echo last >&2; exit 3"])
-            .stdout(words.writer().unwrap())
-            .stderr(words.writer().unwrap())
-            .status()
-            .unwrap();
-        assert_eq!(words.of_failure(status), "first\nlast");
-        let mut silent = Words::new().unwrap();
-        assert_eq!(silent.of_failure(status), "exit status: 3");
-    }
 }

@@ -11,7 +11,8 @@ use crate::{
     command::RunArgs,
     exit, failure,
     render::Audience,
-    run, terminal,
+    run::{self, Program},
+    terminal,
 };
 use std::{
     env,
@@ -74,18 +75,16 @@ impl Console {
                 policy: args.policy(),
             });
         }
-        let input = is_read.then(rustix::stdio::stdin);
         let (dir, interrupt) = (self.dir().to_owned(), self.interrupt());
         // A run has a connection of its own, so that the daemon sees its end even if this console
         // runs on.
-        run::run(
-            &dir,
-            &interrupt,
-            (spawn, args.policy()),
-            terminal,
-            input,
-            &mut self.renderer,
-        )
+        let program = Program {
+            spawn,
+            policy: args.policy(),
+            with_terminal: terminal,
+            input: is_read.then(rustix::stdio::stdin),
+        };
+        run::run(&dir, &interrupt, program, &mut self.renderer)
     }
 
     /// The application with the last checkpoint of a program of that name: in the store, else in its
