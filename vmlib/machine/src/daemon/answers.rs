@@ -14,7 +14,6 @@ use super::{
     moves::{frame_of, whole},
     requests::Waiting,
 };
-use crate::Outbox;
 use vm_wire::{
     Frame, HostId, Message, Tid,
     console::Answer,
@@ -30,7 +29,6 @@ impl Daemon {
         generation: u32,
         request: u64,
         answer: &Answer,
-        out: &mut Outbox,
     ) {
         let frame = match answer.clone() {
             Answer::Moved(report) => Moved { report }.frame(),
@@ -42,84 +40,70 @@ impl Daemon {
             // Nothing else is asked for a task.
             _ => return,
         };
-        let frame = frame.between(self.tid, tid).asked(request);
-        self.pass_answer(tid, generation, request, frame, out);
+        let frame = frame.between(self.cx.tid, tid).asked(request);
+        self.pass_answer(tid, generation, request, frame);
     }
 
     /// The answer goes to the task, here or where it is, unless its application has gone back since.
-    fn pass_answer(
-        &mut self,
-        tid: Tid,
-        generation: u32,
-        request: u64,
-        answer: Frame,
-        out: &mut Outbox,
-    ) {
-        if self.life_of(tid) != generation {
+    fn pass_answer(&mut self, tid: Tid, generation: u32, request: u64, answer: Frame) {
+        if self.cx.life_of(tid) != generation {
             return;
         }
         if self.tasks.contains_key(&tid) {
-            self.answer_task(tid, request, answer, out);
+            self.answer_task(tid, request, answer);
         } else {
             self.send_answer_after(tid, request, &answer);
         }
     }
 
-    /// The life in which the application of a task is, as the log here knows it.
-    pub(super) fn life_of(&self, tid: Tid) -> u32 {
-        let state = self.agreement.state();
-        let task = state.living_task(tid);
-        task.map_or(0, |task| state.epochs(task.app).generation)
-    }
-
     /// The task has moved: its answer goes after it.
     pub(super) fn send_answer_after(&mut self, tid: Tid, request: u64, answer: &Frame) {
-        let Some(task) = self.agreement.state().living_task(tid) else {
+        let Some(task) = self.cx.agreement.state().living_task(tid) else {
             return;
         };
         let (host, incarnation) = (task.host, task.incarnation);
         let answer = TaskAnswer {
             tid,
             incarnation,
-            generation: self.life_of(tid),
+            generation: self.cx.life_of(tid),
             request,
             answer: whole(answer),
         };
-        if host == self.me {
+        if host == self.cx.me {
             self.early_answers.insert(tid, answer);
         } else {
-            self.send_order(host, &Order::TaskAnswer(answer));
+            self.cx.send_order(host, &Order::TaskAnswer(answer));
         }
     }
 
     /// An answer has come for a task that is here, was here, or will be.
-    pub(super) fn on_task_answer(&mut self, answer: TaskAnswer, out: &mut Outbox) {
+    pub(super) fn on_task_answer(&mut self, answer: TaskAnswer) {
         let tid = answer.tid;
-        let known = self.agreement.state().task(tid);
+        let known = self.cx.agreement.state().task(tid);
         if known.is_none_or(|task| task.incarnation < answer.incarnation) {
             self.early_answers.insert(tid, answer);
             return;
         }
         if let Some(frame) = frame_of(&answer.answer) {
-            self.pass_answer(tid, answer.generation, answer.request, frame, out);
+            self.pass_answer(tid, answer.generation, answer.request, frame);
         }
     }
 
     /// The log has come to know where a task is.
-    pub(super) fn review_answer(&mut self, tid: Tid, out: &mut Outbox) {
+    pub(super) fn review_answer(&mut self, tid: Tid) {
         if let Some(answer) = self.early_answers.remove(&tid) {
-            self.on_task_answer(answer, out);
+            self.on_task_answer(answer);
         }
     }
 
     /// The daemon of `host` will not answer that task any more: what it asks again is carried out.
-    pub(super) fn ask_anew(&mut self, tid: Tid, host: HostId, out: &mut Outbox) {
+    pub(super) fn ask_anew(&mut self, tid: Tid, host: HostId) {
         if let Some(task) = self.tasks.get_mut(&tid)
             && task.waiting == Some(Waiting::Elsewhere(host))
         {
             task.waiting = None;
             task.asked = task.asked.saturating_sub(1);
-            self.release_task(tid, out);
+            self.release_task(tid);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Moves at their target: the offer, the image, the release (see `moves`).
 
 use super::Daemon;
-use crate::{Outbox, Output, placement};
+use crate::{Output, placement};
 use vm_wire::{
     HostId, Tid,
     agreed::{Change, ExitStatus},
@@ -27,25 +27,19 @@ pub(super) struct Arriving {
 impl Daemon {
     /// At the target: is there room? Where a task was is forgotten before it comes back, so an offer
     /// that is ahead of the log here waits for it.
-    pub(super) fn on_move_offer(&mut self, from: HostId, offer: &MoveOffer, out: &mut Outbox) {
-        let known = self.agreement.state().task(offer.tid);
+    pub(super) fn on_move_offer(&mut self, from: HostId, offer: &MoveOffer) {
+        let known = self.cx.agreement.state().task(offer.tid);
         if known.is_none_or(|task| task.incarnation < offer.incarnation) {
             self.early_offers.insert(offer.tid, (from, offer.clone()));
         } else {
-            self.answer_offer(from, offer, out);
+            self.answer_offer(from, offer);
         }
     }
 
     /// The log has come to know where a task is.
-    pub(super) fn review_offer(
-        &mut self,
-        tid: Tid,
-        host: HostId,
-        incarnation: u32,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn review_offer(&mut self, tid: Tid, host: HostId, incarnation: u32) {
         if let Some(offer) = self.take_early_offer(tid, host, incarnation) {
-            self.answer_offer(host, &offer, out);
+            self.answer_offer(host, &offer);
         }
     }
 
@@ -62,23 +56,23 @@ impl Daemon {
         self.early_offers.remove(&tid).map(|(_, offer)| offer)
     }
 
-    pub(super) fn answer_offer(&mut self, from: HostId, offer: &MoveOffer, out: &mut Outbox) {
+    pub(super) fn answer_offer(&mut self, from: HostId, offer: &MoveOffer) {
         let MoveOffer {
             tid,
             incarnation,
             number,
         } = *offer;
-        let ticket = self.accept_offer(from, tid, incarnation, out);
+        let ticket = self.accept_offer(from, tid, incarnation);
         let ready = MoveReady {
             tid,
             incarnation,
             number,
             ticket,
-            work_dir: self.config.work_dir.clone(),
+            work_dir: self.cx.config.work_dir.clone(),
         };
-        match from == self.me {
-            true => self.on_move_ready(from, ready, out),
-            false => drop(self.send_order(from, &Order::MoveReady(ready))),
+        match from == self.cx.me {
+            true => self.on_move_ready(from, ready),
+            false => drop(self.cx.send_order(from, &Order::MoveReady(ready))),
         }
     }
 
@@ -87,22 +81,21 @@ impl Daemon {
         from: HostId,
         tid: Tid,
         incarnation: u32,
-        out: &mut Outbox,
     ) -> Result<u64, Failed> {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let known = state.living_task(tid);
         if known.is_none_or(|task| (task.host, task.incarnation) != (from, incarnation)) {
-            return Err(self.no_such_task(tid));
+            return Err(self.cx.no_such_task(tid));
         }
-        let stays = from == self.me && self.departure.is_none();
+        let stays = from == self.cx.me && self.departure.is_none();
         if self.is_departing() && !stays {
-            let text = placement::takes_no_tasks(state, self.me);
+            let text = placement::takes_no_tasks(state, self.cx.me);
             return Err(Failed::new(FailKind::Refused, text));
         }
         // One that is suspended here has its room.
-        if from != self.me && self.room() <= self.arriving.len() as u64 {
-            let name = &self.config.facts.name;
-            let max = self.config.facts.tasks_max;
+        if from != self.cx.me && self.room() <= self.arriving.len() as u64 {
+            let name = &self.cx.config.facts.name;
+            let max = self.cx.config.facts.tasks_max;
             let text = format!("host '{name}' runs {max} tasks, its limit (see vmd --max-tasks)");
             return Err(Failed::new(FailKind::Limit, text));
         }
@@ -116,11 +109,11 @@ impl Daemon {
         };
         if self.arriving.insert(tid, arriving).is_some() {
             // An earlier move of it that was taken back.
-            out.push_back(Output::Discard(tid));
+            self.cx.emit(Output::Discard(tid));
         }
         // Its files are in use.
         let roll_back = false;
-        out.push_back(Output::Expect {
+        self.cx.emit(Output::Expect {
             tid,
             ticket,
             roll_back,
@@ -152,7 +145,7 @@ impl Daemon {
     }
 
     /// At the target: the process of the image stands ready, or there is none.
-    pub(super) fn on_arrived(&mut self, tid: Tid, result: Result<(), Failed>, out: &mut Outbox) {
+    pub(super) fn on_arrived(&mut self, tid: Tid, result: Result<(), Failed>) {
         let Some(arriving) = self.arriving.get_mut(&tid) else {
             return;
         };
@@ -165,7 +158,7 @@ impl Daemon {
         if result.is_err() && arriving.belongings.is_some() {
             // Released: whoever is first in the log decides.
             if !std::mem::replace(&mut arriving.lost, true) {
-                self.agreement.propose(Change::Stay {
+                self.cx.agreement.propose(Change::Stay {
                     tid,
                     host: from,
                     incarnation,
@@ -174,21 +167,21 @@ impl Daemon {
             return;
         }
         if result.is_err() {
-            self.discard(tid, out);
+            self.discard(tid);
         }
         let loaded = MoveLoaded {
             tid,
             incarnation,
             result,
         };
-        match from == self.me {
-            true => self.on_move_loaded(from, loaded, out),
-            false => drop(self.send_order(from, &Order::MoveLoaded(loaded))),
+        match from == self.cx.me {
+            true => self.on_move_loaded(from, loaded),
+            false => drop(self.cx.send_order(from, &Order::MoveLoaded(loaded))),
         }
     }
 
     pub(super) fn on_move_release(&mut self, from: HostId, release: MoveRelease) {
-        let me = self.me;
+        let me = self.cx.me;
         let tid = release.tid;
         let Some(arriving) = self.arriving.get_mut(&tid).filter(|arriving| {
             (arriving.from, arriving.incarnation) == (from, release.incarnation)
@@ -198,7 +191,7 @@ impl Daemon {
         let incarnation = arriving.incarnation;
         let suspended = release.belongings.suspended.is_some();
         arriving.belongings = Some(release.belongings);
-        self.agreement.propose(Change::Relocate {
+        self.cx.agreement.propose(Change::Relocate {
             tid,
             from,
             to: me,
@@ -207,28 +200,28 @@ impl Daemon {
         });
     }
 
-    pub(super) fn on_move_abort(&mut self, from: HostId, abort: &MoveAbort, out: &mut Outbox) {
+    pub(super) fn on_move_abort(&mut self, from: HostId, abort: &MoveAbort) {
         self.take_early_offer(abort.tid, from, abort.incarnation);
         if self.arriving.get(&abort.tid).is_some_and(|arriving| {
             (arriving.from, arriving.incarnation) == (from, abort.incarnation)
         }) {
-            self.discard(abort.tid, out);
+            self.discard(abort.tid);
         }
     }
 
     /// The target's copy is of no use.
-    pub(super) fn discard(&mut self, tid: Tid, out: &mut Outbox) {
+    pub(super) fn discard(&mut self, tid: Tid) {
         if self.arriving.remove(&tid).is_some() {
-            out.push_back(Output::Discard(tid));
+            self.cx.emit(Output::Discard(tid));
         }
     }
 
     pub(super) fn lose_arrived(&mut self, tid: Tid, incarnation: u32) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.exiting = true;
-            self.agreement.propose(Change::Exit {
+            self.cx.agreement.propose(Change::Exit {
                 tid,
-                host: self.me,
+                host: self.cx.me,
                 incarnation,
                 status: ExitStatus::HostLost,
                 killed: false,

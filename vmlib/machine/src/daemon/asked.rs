@@ -1,7 +1,7 @@
 //! Wishes for moves, at the daemon where they were made: of consoles, of tasks, of a drain.
 
-use super::{Daemon, Timer};
-use crate::{Outbox, Time, placement};
+use super::{Daemon, context::Timer};
+use crate::{Time, placement};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     HostId, Tid,
@@ -83,15 +83,14 @@ impl Daemon {
         tid: Tid,
         name: Option<&str>,
         way: MoveWay,
-        out: &mut Outbox,
     ) -> Result<(), Failed> {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let Some(task) = state.living_task(tid) else {
-            return Err(self.no_such_task(tid));
+            return Err(self.cx.no_such_task(tid));
         };
         let owner = task.host;
         if task.suspended {
-            let name = tid.show(self.machine);
+            let name = tid.show(self.cx.machine);
             let text =
                 format!("task {name} is suspended: 'vm resume {name} HOST' brings it back there");
             return Err(Failed::new(FailKind::Refused, text));
@@ -106,7 +105,7 @@ impl Daemon {
                 .ok_or_else(|| placement::no_such_host(state, name))?,
             None => self.choose_target(owner, &BTreeSet::new())?,
         };
-        self.want_move(asker, tid, owner, to, way, out);
+        self.want_move(asker, tid, owner, to, way);
         Ok(())
     }
 
@@ -118,12 +117,11 @@ impl Daemon {
         from: HostId,
         to: HostId,
         way: MoveWay,
-        out: &mut Outbox,
     ) {
-        let (request, asked_at) = (self.note_asked(asker, from, Some(tid)), self.now);
-        let known = self.agreement.state().living_task(tid);
+        let (request, asked_at) = (self.note_asked(asker, from, Some(tid)), self.cx.now);
+        let known = self.cx.agreement.state().living_task(tid);
         let incarnation = known.map_or(0, |task| task.incarnation);
-        let generation = self.life_of(tid);
+        let generation = self.cx.life_of(tid);
         if let Some(asked) = self.asked_moves.get_mut(&request) {
             asked.driven = Some(Driven {
                 ask: MoveAsk {
@@ -141,16 +139,16 @@ impl Daemon {
                 sent: None,
             });
         }
-        self.ask_coordinator(request, out);
+        self.ask_coordinator(request);
     }
 
     /// A number for a wish that the daemon of `host` will answer.
     pub(super) fn note_asked(&mut self, asker: MoveAsker, host: HostId, tid: Option<Tid>) -> u64 {
-        let request = self.next_request;
-        self.next_request += 1;
+        let request = self.cx.next_request;
+        self.cx.next_request += 1;
         let asked = MoveAsked {
             asker,
-            since: self.now,
+            since: self.cx.now,
             tries: 1,
             host,
             tid,
@@ -161,9 +159,9 @@ impl Daemon {
     }
 
     /// Asks the coordinator for a move that is wanted here: the first time, or again.
-    pub(super) fn ask_coordinator(&mut self, number: u64, out: &mut Outbox) {
-        let now = self.now;
-        let state = self.agreement.state();
+    pub(super) fn ask_coordinator(&mut self, number: u64) {
+        let now = self.cx.now;
+        let state = self.cx.agreement.state();
         let asked = self.asked_moves.get_mut(&number);
         let driven = asked.and_then(|asked| asked.driven.as_mut());
         let Some(driven) = driven.filter(|driven| driven.ended.is_none()) else {
@@ -172,11 +170,12 @@ impl Daemon {
         (driven.asked_at, driven.phase) = (now, None);
         let ask = driven.ask.clone();
         let app = state.task(ask.tid).map(|task| task.app);
-        self.set_timer(now + limits::COORDINATOR_WAIT, Timer::Asked(number));
+        self.cx
+            .set_timer(now + limits::COORDINATOR_WAIT, Timer::Asked(number));
         match app.and_then(|app| self.where_to_ask(app)) {
-            Some(host) if host == self.me => self.on_move_ask(host, &ask, out),
+            Some(host) if host == self.cx.me => self.on_move_ask(host, &ask),
             Some(host) => {
-                self.send_order(host, &Order::MoveAsk(ask));
+                self.cx.send_order(host, &Order::MoveAsk(ask));
             }
             None => {}
         }
@@ -185,45 +184,45 @@ impl Daemon {
     /// The host of an application's coordinator; where there was none yet, of whoever has to start
     /// one now. None while it is gone: the log will tell of its follower, and it is asked again.
     pub(super) fn where_to_ask(&self, app: Tid) -> Option<HostId> {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let agreed = state.coordinator(app).map(|agreed| agreed.host);
         let host = agreed.or_else(|| state.coordinating_host(app))?;
-        (host == self.me || state.is_present(host)).then_some(host)
+        (host == self.cx.me || state.is_present(host)).then_some(host)
     }
 
     /// Perhaps no coordinator has taken up a move that is wanted here.
-    pub(super) fn on_asked_due(&mut self, number: u64, out: &mut Outbox) {
+    pub(super) fn on_asked_due(&mut self, number: u64) {
         let asked = self.asked_moves.get(&number);
         let waits = asked
             .and_then(|asked| asked.driven.as_ref())
             .filter(|driven| {
-                driven.phase.is_none() && self.now >= driven.asked_at + limits::COORDINATOR_WAIT
+                driven.phase.is_none() && self.cx.now >= driven.asked_at + limits::COORDINATOR_WAIT
             });
         if let Some(tid) = waits.map(|driven| driven.ask.tid) {
-            let task = self.agreement.state().task(tid);
+            let task = self.cx.agreement.state().task(tid);
             let failed = self.not_taken_up(task.map_or(tid, |task| task.app));
-            self.end_asked(number, tid, failed, out);
+            self.end_asked(number, tid, failed);
         }
     }
 
     /// A move that is wanted here ends without having been made.
-    pub(super) fn end_asked(&mut self, request: u64, tid: Tid, failed: Failed, out: &mut Outbox) {
+    pub(super) fn end_asked(&mut self, request: u64, tid: Tid, failed: Failed) {
         let end = MoveEnd {
             request,
             tid,
             result: Err(failed),
         };
-        self.on_move_end(end, out);
+        self.on_move_end(end);
     }
 
     /// Moves that are wanted here end: their tasks have.
-    pub(super) fn end_moves(&mut self, which: impl Fn(&Driven) -> bool, out: &mut Outbox) {
+    pub(super) fn end_moves(&mut self, which: impl Fn(&Driven) -> bool) {
         let asked = self.asked_moves.iter();
         let driven = asked.filter_map(|(number, asked)| Some((*number, asked.driven.as_ref()?)));
         let over = driven.filter(|(_, driven)| which(driven));
         let over: Vec<(u64, Tid)> = over.map(|(number, it)| (number, it.ask.tid)).collect();
         for (number, tid) in over {
-            self.end_asked(number, tid, self.no_such_task(tid), out);
+            self.end_asked(number, tid, self.cx.no_such_task(tid));
         }
     }
 
@@ -235,30 +234,30 @@ impl Daemon {
     }
 
     /// Tells whoever had that wish what came of it.
-    pub(super) fn answer_asked(&mut self, request: u64, answer: &Answer, out: &mut Outbox) {
+    pub(super) fn answer_asked(&mut self, request: u64, answer: &Answer) {
         if let Some(asked) = self.asked_moves.remove(&request) {
-            self.answer_asker(asked.asker, answer, out);
+            self.answer_asker(asked.asker, answer);
         }
     }
 
-    pub(super) fn answer_asker(&mut self, asker: MoveAsker, answer: &Answer, out: &mut Outbox) {
+    pub(super) fn answer_asker(&mut self, asker: MoveAsker, answer: &Answer) {
         match asker {
-            MoveAsker::Console(conn, number) => self.answer_console(conn, number, answer, out),
+            MoveAsker::Console(conn, number) => self.answer_console(conn, number, answer),
             MoveAsker::Task {
                 tid,
                 generation,
                 request,
-            } => self.answer_far_task(tid, generation, request, answer, out),
+            } => self.answer_far_task(tid, generation, request, answer),
             // Its moves end where it is.
             MoveAsker::Drain => {}
-            MoveAsker::Policy(app) => self.on_policy_answer(app, answer, out),
+            MoveAsker::Policy(app) => self.on_policy_answer(app, answer),
             MoveAsker::Recovery(app, generation) => {
                 self.on_recovery_answer(app, generation, answer);
             }
-            MoveAsker::DrainSave(app) => self.on_drain_saved(app, answer, out),
+            MoveAsker::DrainSave(app) => self.on_drain_saved(app, answer),
             MoveAsker::DrainSuspend(app) => self.on_drain_suspended(app, answer),
             MoveAsker::Resume(app, generation) => {
-                self.on_resume_answer(app, generation, answer, out);
+                self.on_resume_answer(app, generation, answer);
             }
         }
     }
@@ -283,10 +282,10 @@ impl Daemon {
                 *coming.entry(driven.ask.to).or_default() += 1;
             }
         }
-        placement::best_target(self.agreement.state(), from, except, &coming)
+        placement::best_target(self.cx.agreement.state(), from, except, &coming)
     }
 
-    pub(super) fn on_move_end(&mut self, end: MoveEnd, out: &mut Outbox) {
+    pub(super) fn on_move_end(&mut self, end: MoveEnd) {
         let asked = self.asked_moves.get(&end.request);
         if asked.is_some_and(|asked| asked.asker == MoveAsker::Drain) {
             self.asked_moves.remove(&end.request);
@@ -295,7 +294,7 @@ impl Daemon {
         let answer = match end.result {
             Ok(report) => {
                 // Who hears of it may ask for the next at once, and is to be understood then.
-                let state = self.agreement.state();
+                let state = self.cx.agreement.state();
                 let known = state.living_task(end.tid).map(|task| task.incarnation);
                 let asked = self.asked_moves.get_mut(&end.request);
                 let driven = asked.and_then(|asked| asked.driven.as_mut());
@@ -310,7 +309,7 @@ impl Daemon {
             Err(failed) if failed.kind == FailKind::Busy && self.ask_later(end.request) => return,
             Err(failed) => Answer::Failed(failed),
         };
-        self.answer_asked(end.request, &answer, out);
+        self.answer_asked(end.request, &answer);
     }
 
     /// A task could not be moved for a reason that passes by itself: that is wanted again in a moment,
@@ -319,37 +318,37 @@ impl Daemon {
         let Some(mut asked) = self.asked_moves.remove(&request) else {
             return false;
         };
-        let due = self.now + limits::busy_pause(asked.tries);
+        let due = self.cx.now + limits::busy_pause(asked.tries);
         let driven = asked.driven.as_mut();
         let Some(driven) = driven.filter(|_| due < asked.since + limits::MOVE_PATIENCE) else {
             self.asked_moves.insert(request, asked);
             return false;
         };
-        let number = self.next_request;
-        self.next_request += 1;
+        let number = self.cx.next_request;
+        self.cx.next_request += 1;
         (driven.ask.request, driven.phase) = (number, None);
         asked.tries += 1;
         self.asked_moves.insert(number, asked);
-        self.set_timer(due, Timer::AskAgain(number));
+        self.cx.set_timer(due, Timer::AskAgain(number));
         true
     }
 
     /// It is time for that. The task may be elsewhere by now.
-    pub(super) fn on_ask_again(&mut self, number: u64, out: &mut Outbox) {
+    pub(super) fn on_ask_again(&mut self, number: u64) {
         let Some(asked) = self.asked_moves.get_mut(&number) else {
             return;
         };
         if let Some(driven) = &mut asked.driven
-            && let Some(task) = self.agreement.state().living_task(driven.ask.tid)
+            && let Some(task) = self.cx.agreement.state().living_task(driven.ask.tid)
         {
             asked.host = task.host;
             (driven.ask.from, driven.ask.incarnation) = (task.host, task.incarnation);
         }
-        self.ask_coordinator(number, out);
+        self.ask_coordinator(number);
     }
 
     /// The log has come to know where a task is, or that it has ended: who wanted it there is told.
-    pub(super) fn review_ends(&mut self, tid: Tid, out: &mut Outbox) {
+    pub(super) fn review_ends(&mut self, tid: Tid) {
         let mut ends = Vec::new();
         for (request, asked) in &mut self.asked_moves {
             if let Some(driven) = &mut asked.driven
@@ -360,14 +359,14 @@ impl Daemon {
             }
         }
         for (request, report) in ends {
-            self.answer_asked(request, &Answer::Moved(report), out);
+            self.answer_asked(request, &Answer::Moved(report));
         }
     }
 
     /// What whoever has a wish is told if no coordinator of the application took it up.
     pub(super) fn not_taken_up(&self, app: Tid) -> Failed {
         let host = self.where_to_ask(app);
-        let cut_off = host.filter(|host| self.unreachable.from(self.me).contains(host));
+        let cut_off = host.filter(|host| self.unreachable.from(self.cx.me).contains(host));
         let text = match cut_off {
             Some(host) => format!(
                 "the coordinator of its application is out of reach: {}",

@@ -2,7 +2,7 @@
 //! would refuse the move, so that both say the same.
 
 use super::{Daemon, LocalTask, asked::MoveAsker, cut::CUT, runs::Run};
-use crate::{Outbox, Time};
+use crate::Time;
 use std::collections::BTreeSet;
 use vm_wire::{
     HostId, Tid,
@@ -47,59 +47,54 @@ impl Objection {
 
 impl Daemon {
     /// Somebody here wants to know whether a task can be moved.
-    pub(super) fn ask_check(
-        &mut self,
-        asker: MoveAsker,
-        tid: Tid,
-        out: &mut Outbox,
-    ) -> Result<(), Failed> {
-        let Some(task) = self.agreement.state().living_task(tid) else {
-            return Err(self.no_such_task(tid));
+    pub(super) fn ask_check(&mut self, asker: MoveAsker, tid: Tid) -> Result<(), Failed> {
+        let Some(task) = self.cx.agreement.state().living_task(tid) else {
+            return Err(self.cx.no_such_task(tid));
         };
         let owner = task.host;
         let request = self.note_asked(asker, owner, Some(tid));
         let ask = CheckAsk { request, tid };
-        if owner == self.me {
-            self.on_check_ask(self.me, &ask, out);
+        if owner == self.cx.me {
+            self.on_check_ask(self.cx.me, &ask);
         } else {
-            self.send_order(owner, &Order::CheckAsk(ask));
+            self.cx.send_order(owner, &Order::CheckAsk(ask));
         }
         Ok(())
     }
 
-    pub(super) fn on_check_ask(&mut self, from: HostId, ask: &CheckAsk, out: &mut Outbox) {
+    pub(super) fn on_check_ask(&mut self, from: HostId, ask: &CheckAsk) {
         let end = CheckEnd {
             request: ask.request,
             result: self.reasons_against(ask.tid),
         };
-        if from == self.me {
-            self.on_check_end(end, out);
+        if from == self.cx.me {
+            self.on_check_end(end);
         } else {
-            self.send_order(from, &Order::CheckEnd(end));
+            self.cx.send_order(from, &Order::CheckEnd(end));
         }
     }
 
-    pub(super) fn on_check_end(&mut self, end: CheckEnd, out: &mut Outbox) {
+    pub(super) fn on_check_end(&mut self, end: CheckEnd) {
         let answer = end.result.map_or_else(Answer::Failed, Answer::Check);
-        self.answer_asked(end.request, &answer, out);
+        self.answer_asked(end.request, &answer);
     }
 
     /// All that is known to speak against moving a task of this host: its own reasons, and that no
     /// host could take it.
     fn reasons_against(&self, tid: Tid) -> Result<Vec<String>, Failed> {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         if state.living_task(tid).is_none() {
-            return Err(self.no_such_task(tid));
+            return Err(self.cx.no_such_task(tid));
         }
         let objections = self.objections(tid).into_iter();
         let mut reasons: Vec<String> = objections.map(|it| it.text).collect();
         if self.is_suspended(tid) {
-            let name = tid.show(self.machine);
+            let name = tid.show(self.cx.machine);
             reasons.push(format!(
                 "it is suspended; 'vm resume {name}' brings it back"
             ));
         }
-        if let Err(nowhere) = self.choose_target(self.me, &BTreeSet::new()) {
+        if let Err(nowhere) = self.choose_target(self.cx.me, &BTreeSet::new()) {
             reasons.push(nowhere.text);
         }
         Ok(reasons)
@@ -112,7 +107,7 @@ impl Daemon {
             let text = "it is being resumed, or handed on, already; try again";
             return Vec::from_iter(busy.then(|| Objection::lasting(text)));
         }
-        let agreed = self.agreement.state().living_task(tid);
+        let agreed = self.cx.agreement.state().living_task(tid);
         let mut reasons = Vec::new();
         if agreed.is_some_and(|task| task.enrolled) {
             let text = "it was started from a shell; start it with 'vm run'";
@@ -127,7 +122,7 @@ impl Daemon {
         if task.is_some_and(|task| task.token.is_some() && task.pid != 0) {
             let text = "it has not called vmlib::init: only programs that use vmlib can be moved; \
                         if it has just started, try again";
-            let new = |since: Time| self.now < since + limits::CUT_START;
+            let new = |since: Time| self.cx.now < since + limits::CUT_START;
             reasons.push(match task.and_then(|task| task.launched).is_some_and(new) {
                 true => Objection::passing(text),
                 false => Objection::lasting(text),

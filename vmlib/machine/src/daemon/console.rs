@@ -6,7 +6,7 @@
 //! gone.
 
 use super::{Daemon, asked::MoveAsker, revive::Restart, runs::RunAsked, spawn::Asker};
-use crate::{ConnId, HostPhase, Outbox, Output, placement};
+use crate::{ConnId, HostPhase, Output, placement};
 use std::collections::BTreeMap;
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
@@ -71,55 +71,50 @@ impl From<Failed> for Reply {
 }
 
 impl Daemon {
-    pub(super) fn on_console(&mut self, conn: ConnId, frame: Frame, out: &mut Outbox) {
+    pub(super) fn on_console(&mut self, conn: ConnId, frame: Frame) {
         match frame.header.op {
             Op::ConsoleRequest => match Request::read(&frame) {
-                Ok(request) => self.on_console_request(conn, frame.header.request, request, out),
-                Err(error) => self.refuse_console(conn, &error.to_string(), out),
+                Ok(request) => self.on_console_request(conn, frame.header.request, request),
+                Err(error) => self.refuse_console(conn, &error.to_string()),
             },
-            Op::Input | Op::WindowSize | Op::RunSignal => self.on_run_frame(conn, &frame, out),
+            Op::Input | Op::WindowSize | Op::RunSignal => self.on_run_frame(conn, &frame),
             other => {
-                self.refuse_console(conn, &format!("{other:?} is not for a console to say"), out);
+                self.refuse_console(conn, &format!("{other:?} is not for a console to say"));
             }
         }
     }
 
     /// A console broke the protocol, or there are too many.
-    pub(super) fn refuse_console(&mut self, conn: ConnId, why: &str, out: &mut Outbox) {
-        self.counters.refused_local += 1;
+    pub(super) fn refuse_console(&mut self, conn: ConnId, why: &str) {
+        self.cx.counters.refused_local += 1;
         let failed = Failed::new(FailKind::BadRequest, why);
-        out.push_back(Output::Reject(conn, Answer::Failed(failed).frame()));
-        self.on_conn_gone(conn, out);
+        self.cx
+            .emit(Output::Reject(conn, Answer::Failed(failed).frame()));
+        self.on_conn_gone(conn);
     }
 
-    fn on_console_request(
-        &mut self,
-        conn: ConnId,
-        number: u64,
-        request: Request,
-        out: &mut Outbox,
-    ) {
+    fn on_console_request(&mut self, conn: ConnId, number: u64, request: Request) {
         if !self.consoles.contains_key(&conn) && self.consoles.len() >= limits::CONSOLES_MAX {
-            return self.refuse_console(conn, "too many consoles are connected", out);
+            return self.refuse_console(conn, "too many consoles are connected");
         }
         let console = self.consoles.entry(conn).or_default();
         if number == 0 {
-            return self.refuse_console(conn, "a request without a number", out);
+            return self.refuse_console(conn, "a request without a number");
         }
         if number <= console.highest {
             let repeat = |answer: &&Frame| answer.header.request == number;
             if let Some(answer) = console.last.as_ref().filter(repeat) {
-                out.push_back(Output::Console(conn, answer.clone()));
+                self.cx.emit(Output::Console(conn, answer.clone()));
             }
             return;
         }
         if console.pending.len() >= limits::CONSOLE_REQUESTS_MAX {
-            return self.refuse_console(conn, "too many requests are under way", out);
+            return self.refuse_console(conn, "too many requests are under way");
         }
         console.highest = number;
         console.pending.insert(number, Awaited::Result);
-        match self.console_reply(conn, number, request, out) {
-            Reply::Now(answer) => self.answer_console(conn, number, &answer, out),
+        match self.console_reply(conn, number, request) {
+            Reply::Now(answer) => self.answer_console(conn, number, &answer),
             Reply::Later(awaited) => {
                 let console = self.consoles.get_mut(&conn);
                 if let Some(pending) = console.and_then(|console| console.pending.get_mut(&number))
@@ -130,57 +125,49 @@ impl Daemon {
         }
     }
 
-    fn console_reply(
-        &mut self,
-        conn: ConnId,
-        number: u64,
-        request: Request,
-        out: &mut Outbox,
-    ) -> Reply {
+    fn console_reply(&mut self, conn: ConnId, number: u64, request: Request) -> Reply {
         match request {
             Request::Version(offer) => Reply::Now(self.version(offer)),
             Request::Conf => Reply::Now(Answer::Conf(self.conf())),
-            Request::Ps(app) => match self.list(conn, number, app, out) {
+            Request::Ps(app) => match self.list(conn, number, app) {
                 Ok(()) => Reply::Later(Awaited::Result),
                 Err(failed) => failed.into(),
             },
             Request::Run { spawn, terminal } => {
                 let run = RunAsked { terminal };
                 match self.run_place(conn, &spawn) {
-                    Ok(()) => self.console_spawn(conn, number, spawn, Some(run), out),
+                    Ok(()) => self.console_spawn(conn, number, spawn, Some(run)),
                     Err(failed) => failed.into(),
                 }
             }
-            Request::Spawn(spawn) => self.console_spawn(conn, number, spawn, None, out),
-            Request::Signal(tid, signal) => match self.signal(tid, signal, out) {
+            Request::Spawn(spawn) => self.console_spawn(conn, number, spawn, None),
+            Request::Signal(tid, signal) => match self.signal(tid, signal) {
                 Ok(()) => Reply::Now(Answer::Done),
                 Err(failed) => failed.into(),
             },
             Request::Delete(name) => self.delete(&name),
-            Request::AwaitHost(name) => match self.agreement.state().host_named(&name) {
+            Request::AwaitHost(name) => match self.cx.agreement.state().host_named(&name) {
                 Some(_) => Reply::Now(Answer::Done),
                 None => Reply::Later(Awaited::Host(name)),
             },
-            Request::Check(tid) => {
-                later(self.ask_check(MoveAsker::Console(conn, number), tid, out))
-            }
+            Request::Check(tid) => later(self.ask_check(MoveAsker::Console(conn, number), tid)),
             Request::Move(tid, to, way) => {
                 let asker = MoveAsker::Console(conn, number);
-                later(self.ask_move(asker, tid, to.as_deref(), way, out))
+                later(self.ask_move(asker, tid, to.as_deref(), way))
             }
             Request::Moves => Reply::Now(Answer::Moves(self.move_rows())),
             Request::Checkpoint(tid, stop) => {
                 let asker = MoveAsker::Console(conn, number);
                 let stop = stop.then_some(Stop::End);
-                later(self.ask_checkpoint(asker, tid, stop, out))
+                later(self.ask_checkpoint(asker, tid, stop))
             }
             Request::Suspend(app, for_ms) => {
                 let asker = MoveAsker::Console(conn, number);
-                later(self.ask_suspend(asker, app, for_ms, out))
+                later(self.ask_suspend(asker, app, for_ms))
             }
             Request::Resume(tid, host) => {
                 let asker = MoveAsker::Console(conn, number);
-                later(self.ask_resume(asker, tid, host.as_deref(), out))
+                later(self.ask_resume(asker, tid, host.as_deref()))
             }
             Request::Suspended => Reply::Now(Answer::Suspended(self.suspended_rows())),
             Request::Policy(tid, policy) => match self.set_policy(tid, policy) {
@@ -205,10 +192,10 @@ impl Daemon {
                     verify: false,
                     resumes: false,
                 };
-                later(self.ask_restart(asker, wish, out))
+                later(self.ask_restart(asker, wish))
             }
             Request::Stock(app, verify) => {
-                self.list_stock((conn, number), app, verify, out);
+                self.list_stock((conn, number), app, verify);
                 later(Ok(()))
             }
             Request::ForgetStored(app) => {
@@ -216,14 +203,14 @@ impl Daemon {
                 Reply::Now(Answer::Done)
             }
             Request::Drain(name, way) => {
-                later(self.ask_drain(MoveAsker::Console(conn, number), &name, way, out))
+                later(self.ask_drain(MoveAsker::Console(conn, number), &name, way))
             }
             Request::Undrain(name) => match self.ask_undrain(&name) {
                 Ok(host) => Reply::Later(Awaited::Resumed(host)),
                 Err(failed) => failed.into(),
             },
             Request::Halt => {
-                self.agreement.propose(Change::Halt);
+                self.cx.agreement.propose(Change::Halt);
                 Reply::Later(Awaited::End)
             }
         }
@@ -233,17 +220,17 @@ impl Daemon {
         match Offer::OURS.choose(offer) {
             Ok(version) => Answer::Version {
                 version,
-                release: self.config.release.clone(),
-                machine: self.machine,
-                host: self.me,
+                release: self.cx.config.release.clone(),
+                machine: self.cx.machine,
+                host: self.cx.me,
             },
             Err(error) => Answer::Failed(Failed::new(FailKind::Version, error.to_string())),
         }
     }
 
     fn conf(&self) -> Conf {
-        let state = self.agreement.state();
-        let voters = self.agreement.voters();
+        let state = self.cx.agreement.state();
+        let voters = self.cx.agreement.voters();
         let row = |(id, host): (HostId, &crate::Host)| HostRow {
             host: id,
             facts: host.facts.clone(),
@@ -258,11 +245,11 @@ impl Daemon {
             },
         };
         Conf {
-            machine: self.machine,
-            here: self.me,
-            leader: self.agreement.leader(),
+            machine: self.cx.machine,
+            here: self.cx.me,
+            leader: self.cx.agreement.leader(),
             applied: state.index(),
-            store: self.config.store.clone(),
+            store: self.cx.config.store.clone(),
             hosts: state.remembered_hosts().map(row).collect(),
             links_down: self.unreachable.pairs().into_iter().collect(),
         }
@@ -270,7 +257,7 @@ impl Daemon {
 
     /// A run starts where its console is, one task, and one per console.
     fn run_place(&self, conn: ConnId, spawn: &Spawn) -> Result<(), Failed> {
-        let here = &self.config.facts.name;
+        let here = &self.cx.config.facts.name;
         let elsewhere = match &spawn.place {
             Place::Any => None,
             Place::Host(name) => Some(name),
@@ -306,17 +293,16 @@ impl Daemon {
         number: u64,
         mut spawn: Spawn,
         run: Option<RunAsked>,
-        out: &mut Outbox,
     ) -> Reply {
         let mut console = HostId::NONE;
         if run.is_some() {
-            spawn.place = Place::Host(self.config.facts.name.clone());
-            console = self.me;
+            spawn.place = Place::Host(self.cx.config.facts.name.clone());
+            console = self.cx.me;
         }
-        let request = self.next_request;
-        self.next_request += 1;
+        let request = self.cx.next_request;
+        self.cx.next_request += 1;
         let who = Asker::Console(conn, number, run);
-        match self.spawn(self.tid, request, Tid::NONE, console, spawn, who, out) {
+        match self.spawn(self.cx.tid, request, Tid::NONE, console, spawn, who) {
             Ok(()) => Reply::Later(Awaited::Result),
             Err(failed) => failed.into(),
         }
@@ -330,125 +316,109 @@ impl Daemon {
         request: u64,
         tids: Vec<Tid>,
         failures: Vec<(String, Failed)>,
-        out: &mut Outbox,
     ) {
         let Some((_, first)) = failures.first() else {
-            return self.answer_console(conn, request, &Answer::Started(tids), out);
+            return self.answer_console(conn, request, &Answer::Started(tids));
         };
         let kind = first.kind;
         let each = failures.iter().map(|(host, why)| format!("{host}: {why}"));
         let mut text = each.collect::<Vec<_>>().join("; ");
         if !tids.is_empty() {
-            let shown = tids.iter().map(|tid| tid.show(self.machine));
+            let shown = tids.iter().map(|tid| tid.show(self.cx.machine));
             let shown = shown.collect::<Vec<_>>().join(" ");
             text = format!("only {shown} started; {text}");
         }
         let failed = Failed::new(kind, text);
-        self.answer_console(conn, request, &Answer::Failed(failed), out);
+        self.answer_console(conn, request, &Answer::Failed(failed));
     }
 
     fn delete(&mut self, name: &str) -> Reply {
-        let Some(host) = self.agreement.state().host_called(name) else {
-            return placement::no_such_host(self.agreement.state(), name).into();
+        let Some(host) = self.cx.agreement.state().host_called(name) else {
+            return placement::no_such_host(self.cx.agreement.state(), name).into();
         };
-        if self.agreement.state().is_staying(host) {
-            self.agreement.propose(Change::HostLeaving(host));
+        if self.cx.agreement.state().is_staying(host) {
+            self.cx.agreement.propose(Change::HostLeaving(host));
         }
-        Reply::Later(match host == self.me {
+        Reply::Later(match host == self.cx.me {
             true => Awaited::End,
             false => Awaited::Deleted(host),
         })
     }
 
     /// Answers a request of a console, if that is still there.
-    pub(super) fn answer_console(
-        &mut self,
-        conn: ConnId,
-        request: u64,
-        answer: &Answer,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn answer_console(&mut self, conn: ConnId, request: u64, answer: &Answer) {
         if let Some(console) = self.consoles.get_mut(&conn)
             && console.pending.remove(&request).is_some()
         {
             let frame = answer.frame().asked(request);
             console.last = Some(frame.clone());
-            out.push_back(Output::Console(conn, frame));
+            self.cx.emit(Output::Console(conn, frame));
         }
     }
 
-    fn answer_all(&mut self, answer: &Answer, done: impl Fn(&Awaited) -> bool, out: &mut Outbox) {
+    fn answer_all(&mut self, answer: &Answer, done: impl Fn(&Awaited) -> bool) {
         let mut ready = Vec::new();
         for (conn, console) in &self.consoles {
             let numbers = console.pending.iter().filter(|(_, awaited)| done(awaited));
             ready.extend(numbers.map(|(number, _)| (*conn, *number)));
         }
         for (conn, number) in ready {
-            self.answer_console(conn, number, answer, out);
+            self.answer_console(conn, number, answer);
         }
     }
 
-    pub(super) fn answer_deleted(&mut self, host: HostId, out: &mut Outbox) {
-        self.answer_all(
-            &Answer::Done,
-            |awaited| *awaited == Awaited::Deleted(host),
-            out,
-        );
+    pub(super) fn answer_deleted(&mut self, host: HostId) {
+        self.answer_all(&Answer::Done, |awaited| *awaited == Awaited::Deleted(host));
     }
 
-    pub(super) fn answer_resumed(&mut self, host: HostId, out: &mut Outbox) {
-        self.answer_all(&Answer::Done, |it| *it == Awaited::Resumed(host), out);
+    pub(super) fn answer_resumed(&mut self, host: HostId) {
+        self.answer_all(&Answer::Done, |it| *it == Awaited::Resumed(host));
     }
 
     /// A host that was to take tasks again leaves, or is lost.
-    pub(super) fn fail_resumed(&mut self, host: HostId, out: &mut Outbox) {
-        let text = placement::takes_no_tasks(self.agreement.state(), host);
+    pub(super) fn fail_resumed(&mut self, host: HostId) {
+        let text = placement::takes_no_tasks(self.cx.agreement.state(), host);
         let failed = Answer::Failed(Failed::new(FailKind::Refused, text));
-        self.answer_all(&failed, |it| *it == Awaited::Resumed(host), out);
+        self.answer_all(&failed, |it| *it == Awaited::Resumed(host));
     }
 
     /// Nothing of this daemon is on its way into the log any more: what it had wanted of
     /// checkpoints was agreed, for those who are alive. (See [`Daemon::sweep_lost_births`].)
-    pub(super) fn sweep_lost_policies(&mut self, out: &mut Outbox) {
+    pub(super) fn sweep_lost_policies(&mut self) {
         let pending = self.consoles.values().flat_map(|it| it.pending.values());
         let waiting = pending.filter_map(|awaited| match awaited {
             Awaited::Policy(app, policy) => Some((*app, *policy)),
             _ => None,
         });
         for (app, policy) in waiting.collect::<Vec<_>>() {
-            let is_alive = self.agreement.state().tasks_of(app).next().is_some();
+            let is_alive = self.cx.agreement.state().tasks_of(app).next().is_some();
             let answer = match is_alive {
                 true => Answer::Done,
-                false => Answer::Failed(self.no_such_task(app)),
+                false => Answer::Failed(self.cx.no_such_task(app)),
             };
-            self.answer_policy((app, policy), &answer, out);
+            self.answer_policy((app, policy), &answer);
         }
     }
 
     /// It is agreed how checkpoints of an application are made, or that they cannot be made so.
-    pub(super) fn answer_policy(
-        &mut self,
-        (app, policy): (Tid, Policy),
-        answer: &Answer,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn answer_policy(&mut self, (app, policy): (Tid, Policy), answer: &Answer) {
         let awaited = Awaited::Policy(app, policy);
-        self.answer_all(answer, |it| *it == awaited, out);
+        self.answer_all(answer, |it| *it == awaited);
     }
 
-    pub(super) fn answer_awaited_host(&mut self, host: HostId, out: &mut Outbox) {
-        let name = self.host_name(host);
+    pub(super) fn answer_awaited_host(&mut self, host: HostId) {
+        let name = self.cx.host_name(host);
         let came = |awaited: &Awaited| matches!(awaited, Awaited::Host(asked) if *asked == name);
-        self.answer_all(&Answer::Done, came, out);
+        self.answer_all(&Answer::Done, came);
     }
 
-    pub(super) fn answer_at_end(&mut self, out: &mut Outbox) {
-        self.answer_all(&Answer::Done, |awaited| *awaited == Awaited::End, out);
+    pub(super) fn answer_at_end(&mut self) {
+        self.answer_all(&Answer::Done, |awaited| *awaited == Awaited::End);
     }
 
     /// A console, a joiner or a connection that wanted to enrol is gone.
-    pub(super) fn on_conn_gone(&mut self, conn: ConnId, out: &mut Outbox) {
-        self.agreement.joiner_gone(conn);
+    pub(super) fn on_conn_gone(&mut self, conn: ConnId) {
+        self.cx.agreement.joiner_gone(conn);
         for enrolling in self.enrolling.values_mut() {
             if enrolling.conn == Some(conn) {
                 enrolling.conn = None;
@@ -457,7 +427,7 @@ impl Daemon {
         if let Some(console) = self.consoles.remove(&conn)
             && let Some(tid) = console.run
         {
-            self.abandon_run(conn, tid, out);
+            self.abandon_run(conn, tid);
         }
     }
 }

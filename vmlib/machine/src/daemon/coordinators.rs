@@ -17,8 +17,8 @@
 //! A coordinator hangs if it has not acted on a frame for [`limits::COORDINATOR_SILENT`]. One that has
 //! nothing to do is not asked.
 
-use super::{Daemon, Timer};
-use crate::{Agreed, Coordinated, MoveKey, Outbox, Output, Time};
+use super::{Daemon, context::Timer};
+use crate::{Agreed, Coordinated, MoveKey, Output, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     Body, Frame, HostId, Message, Op, Tid,
@@ -85,8 +85,8 @@ impl Daemon {
 
     /// A master is welcomed: the number of the process that its library may fork.
     pub(super) fn await_coordinator(&mut self, master: Tid) -> Option<u64> {
-        let state = self.agreement.state();
-        let here = state.coordinating_host(master) == Some(self.me);
+        let state = self.cx.agreement.state();
+        let here = state.coordinating_host(master) == Some(self.cx.me);
         if !here || self.coordinators.processes.contains_key(&master) {
             return None;
         }
@@ -98,137 +98,140 @@ impl Daemon {
         let number = self.coordinators.last;
         let process = Process {
             number,
-            generation: self.agreement.state().epochs(app).generation,
-            started: self.now,
+            generation: self.cx.agreement.state().epochs(app).generation,
+            started: self.cx.now,
             stage: Life::Starting,
             sent: 0,
             heard: 0,
             silent: None,
         };
         self.coordinators.processes.insert(app, process);
-        let due = self.now + limits::COORDINATOR_START;
-        self.set_timer(due, Timer::Coordinator(app, number));
+        let due = self.cx.now + limits::COORDINATOR_START;
+        self.cx.set_timer(due, Timer::Coordinator(app, number));
         number
     }
 
     /// Likewise, of the application of a task to which something happened.
-    pub(super) fn review_coordinator_of(&mut self, tid: Tid, out: &mut Outbox) {
-        let task = self.agreement.state().task(tid);
+    pub(super) fn review_coordinator_of(&mut self, tid: Tid) {
+        let task = self.cx.agreement.state().task(tid);
         if let Some(app) = task.map(|task| task.app) {
-            self.review_coordinator(app, out);
-            self.forget_application(app, out);
+            self.review_coordinator(app);
+            self.forget_application(app);
         }
     }
 
     /// Something changed that all applications may have to do with.
-    pub(super) fn review_coordinators(&mut self, out: &mut Outbox) {
-        let mut apps: BTreeSet<Tid> = self.agreement.state().apps().collect();
+    pub(super) fn review_coordinators(&mut self) {
+        let mut apps: BTreeSet<Tid> = self.cx.agreement.state().apps().collect();
         apps.extend(self.coordinators.processes.keys());
         for app in apps {
-            self.review_coordinator(app, out);
+            self.review_coordinator(app);
         }
     }
 
     /// Does what is to be done about the coordinator of an application.
-    pub(super) fn review_coordinator(&mut self, app: Tid, out: &mut Outbox) {
-        let state = self.agreement.state();
+    pub(super) fn review_coordinator(&mut self, app: Tid) {
+        let state = self.cx.agreement.state();
         let generation = state.epochs(app).generation;
         let process = self.coordinators.processes.get(&app);
         if process.is_some_and(|process| process.generation != generation) {
             // What it knows is of a life of the application that has ended.
-            self.end_coordinator(app, out);
+            self.end_coordinator(app);
         }
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let agreed = state.coordinator(app);
         let lives = state.tasks_of(app).next().is_some() && !state.halted();
-        let mine = lives && state.coordinating_host(app) == Some(self.me);
+        let mine = lives && state.coordinating_host(app) == Some(self.cx.me);
         let process = self.coordinators.processes.get(&app);
         let serves = process.is_some_and(|process| {
-            let term = agreed.filter(|agreed| agreed.host == self.me);
+            let term = agreed.filter(|agreed| agreed.host == self.cx.me);
             term.is_some_and(|agreed| process.stage == Life::Serving(agreed.term))
         });
         if serves {
             return;
         }
         if !mine {
-            return self.end_coordinator(app, out);
+            return self.end_coordinator(app);
         }
         // The process of a master brings one along when it is welcomed, which one that does not use
         // vmlib never is. (The state may know of its birth before that was carried out here.)
         let enrols = |master: &super::LocalTask| master.token.is_some();
-        let master_here = state.living_task(app).is_some_and(|it| it.host == self.me);
+        let master_here = state
+            .living_task(app)
+            .is_some_and(|it| it.host == self.cx.me);
         let wanted = self.coordinators.waiting.keys().any(|(of, _)| *of == app);
         if master_here && !wanted && self.tasks.get(&app).is_none_or(enrols) {
             return;
         }
         let last = agreed.map_or(0, |agreed| agreed.term);
         match process.map(|process| (process.stage, process.started)) {
-            None => self.start_coordinator(app, out),
-            Some((Life::Gone, started)) if self.now < started + limits::COORDINATOR_PAUSE => {}
-            Some((Life::Gone, _)) => self.start_coordinator(app, out),
+            None => self.start_coordinator(app),
+            Some((Life::Gone, started)) if self.cx.now < started + limits::COORDINATOR_PAUSE => {}
+            Some((Life::Gone, _)) => self.start_coordinator(app),
             Some((Life::Starting, _)) => {}
             Some((Life::Proposed(term), _))
                 if agreed
                     == Some(Coordinated {
-                        host: self.me,
+                        host: self.cx.me,
                         term,
                     }) =>
             {
-                self.serve(app, term, out);
+                self.serve(app, term);
             }
-            Some((Life::Proposed(term), _)) if term > last && self.agreement.is_pending() => {}
+            Some((Life::Proposed(term), _)) if term > last && self.cx.agreement.is_pending() => {}
             Some(_) => self.propose_coordinator(app, last + 1),
         }
     }
 
-    fn start_coordinator(&mut self, app: Tid, out: &mut Outbox) {
+    fn start_coordinator(&mut self, app: Tid) {
         let number = self.new_process(app);
-        out.push_back(Output::StartCoordinator { number, app });
+        self.cx.emit(Output::StartCoordinator { number, app });
     }
 
     fn propose_coordinator(&mut self, app: Tid, term: u32) {
         if let Some(process) = self.coordinators.processes.get_mut(&app) {
             process.stage = Life::Proposed(term);
             self.coordinators.proposed.insert(app);
-            let host = self.me;
-            self.agreement
+            let host = self.cx.me;
+            self.cx
+                .agreement
                 .propose(Change::Coordinator { app, host, term });
         }
     }
 
     /// The log has made the process here the coordinator.
-    fn serve(&mut self, app: Tid, term: u32, out: &mut Outbox) {
+    fn serve(&mut self, app: Tid, term: u32) {
         if let Some(process) = self.coordinators.processes.get_mut(&app) {
             process.stage = Life::Serving(term);
         }
-        let host = self.me;
-        self.tell_coordinator(app, Serve { app, term, host }.frame(), out);
+        let host = self.cx.me;
+        self.tell_coordinator(app, Serve { app, term, host }.frame());
         let all = (app, (HostId(0), 0))..=(app, (HostId(u16::MAX), u64::MAX));
         let waiting = self.coordinators.waiting.range(all);
         for key in waiting.map(|(key, _)| *key).collect::<Vec<_>>() {
             if let Some((since, life, ask)) = self.coordinators.waiting.remove(&key)
-                && self.now < since + limits::COORDINATOR_WAIT
-                && life == self.agreement.state().epochs(app).generation
+                && self.cx.now < since + limits::COORDINATOR_WAIT
+                && life == self.cx.agreement.state().epochs(app).generation
             {
                 let (_, (asker, _)) = key;
-                self.mail_to_coordinator(app, asker, &ask, out);
+                self.mail_to_coordinator(app, asker, &ask);
             }
         }
         self.end_cut_of_others(app, term);
     }
 
     /// This host has none to look after.
-    fn end_coordinator(&mut self, app: Tid, out: &mut Outbox) {
+    fn end_coordinator(&mut self, app: Tid) {
         self.coordinators.proposed.remove(&app);
         if let Some(process) = self.coordinators.processes.remove(&app)
             && process.stage != Life::Gone
         {
-            out.push_back(Output::EndCoordinator(process.number));
+            self.cx.emit(Output::EndCoordinator(process.number));
         }
     }
 
     /// The process is of no use, or gone.
-    fn lose_coordinator(&mut self, app: Tid, out: &mut Outbox) {
+    fn lose_coordinator(&mut self, app: Tid) {
         let Some(process) = self.coordinators.processes.get_mut(&app) else {
             return;
         };
@@ -238,11 +241,11 @@ impl Daemon {
         process.stage = Life::Gone;
         process.silent = None;
         let (number, due) = (process.number, process.started + limits::COORDINATOR_PAUSE);
-        out.push_back(Output::EndCoordinator(number));
-        if due > self.now {
-            self.set_timer(due, Timer::Coordinator(app, number));
+        self.cx.emit(Output::EndCoordinator(number));
+        if due > self.cx.now {
+            self.cx.set_timer(due, Timer::Coordinator(app, number));
         }
-        self.review_coordinator(app, out);
+        self.review_coordinator(app);
     }
 
     fn app_of_process(&self, number: u64) -> Option<Tid> {
@@ -253,16 +256,16 @@ impl Daemon {
     }
 
     /// The process of a coordinator is gone, or could not be started.
-    pub(super) fn on_coordinator_gone(&mut self, number: u64, out: &mut Outbox) {
+    pub(super) fn on_coordinator_gone(&mut self, number: u64) {
         if let Some(app) = self.app_of_process(number) {
-            self.counters.moves.coordinators_lost += 1;
-            self.lose_coordinator(app, out);
+            self.cx.counters.moves.coordinators_lost += 1;
+            self.lose_coordinator(app);
         }
     }
 
     /// Something about the process of a coordinator takes too long.
-    pub(super) fn on_coordinator_due(&mut self, app: Tid, number: u64, out: &mut Outbox) {
-        let now = self.now;
+    pub(super) fn on_coordinator_due(&mut self, app: Tid, number: u64) {
+        let now = self.cx.now;
         let Some(process) = self.coordinators.processes.get(&app) else {
             return;
         };
@@ -273,62 +276,62 @@ impl Daemon {
             .silent
             .map(|since| since + limits::COORDINATOR_SILENT);
         match process.stage {
-            Life::Gone => self.review_coordinator(app, out),
+            Life::Gone => self.review_coordinator(app),
             Life::Starting if now >= process.started + limits::COORDINATOR_START => {
-                self.counters.moves.coordinators_lost += 1;
-                self.lose_coordinator(app, out);
+                self.cx.counters.moves.coordinators_lost += 1;
+                self.lose_coordinator(app);
             }
             _ => match silent {
                 Some(due) if due <= now => {
-                    self.counters.moves.coordinators_hung += 1;
-                    out.push_back(Output::Note(format!(
+                    self.cx.counters.moves.coordinators_hung += 1;
+                    self.cx.emit(Output::Note(format!(
                         "the coordinator of {app} does not answer: another takes its place"
                     )));
-                    self.lose_coordinator(app, out);
+                    self.lose_coordinator(app);
                 }
-                Some(due) => self.set_timer(due, Timer::Coordinator(app, number)),
+                Some(due) => self.cx.set_timer(due, Timer::Coordinator(app, number)),
                 None => {}
             },
         }
     }
 
     /// The process of a coordinator says something.
-    pub(super) fn on_coordinator(&mut self, number: u64, frame: &Frame, out: &mut Outbox) {
+    pub(super) fn on_coordinator(&mut self, number: u64, frame: &Frame) {
         let Some(app) = self.app_of_process(number) else {
             return;
         };
         let understood = match frame.header.op {
             Op::CoordinatorReady => CoordinatorReady::read(frame).is_ok_and(|_| {
-                self.on_coordinator_ready(app, out);
+                self.on_coordinator_ready(app);
                 true
             }),
             Op::Heard => Heard::read(frame).is_ok_and(|_| {
                 self.on_heard(app, frame.header.request);
                 true
             }),
-            Op::Mail => self.on_coordinator_mail(app, frame, out),
+            Op::Mail => self.on_coordinator_mail(app, frame),
             _ => false,
         };
         if !understood {
-            self.counters.refused_local += 1;
-            out.push_back(Output::Note(format!(
+            self.cx.counters.refused_local += 1;
+            self.cx.emit(Output::Note(format!(
                 "the coordinator of {app} broke the protocol: another takes its place"
             )));
-            self.lose_coordinator(app, out);
+            self.lose_coordinator(app);
         }
     }
 
-    fn on_coordinator_ready(&mut self, app: Tid, out: &mut Outbox) {
+    fn on_coordinator_ready(&mut self, app: Tid) {
         if let Some(process) = self.coordinators.processes.get_mut(&app)
             && process.stage == Life::Starting
         {
             process.stage = Life::Ready;
-            self.review_coordinator(app, out);
+            self.review_coordinator(app);
         }
     }
 
     fn on_heard(&mut self, app: Tid, number: u64) {
-        let now = self.now;
+        let now = self.cx.now;
         if let Some(process) = self.coordinators.processes.get_mut(&app)
             && (process.heard + 1..=process.sent).contains(&number)
         {
@@ -338,25 +341,25 @@ impl Daemon {
     }
 
     /// A coordinator has mail for a daemon; whether it may say that.
-    fn on_coordinator_mail(&mut self, app: Tid, frame: &Frame, out: &mut Outbox) -> bool {
+    fn on_coordinator_mail(&mut self, app: Tid, frame: &Frame) -> bool {
         let Ok(mail) = Mail::read(frame) else {
             return false;
         };
         let Ok(order) = Order::from_payload(&mail.order) else {
             return false;
         };
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let Some((_, term)) = self.serving_coordinator(app) else {
             return true;
         };
         let agreed = Coordinated {
-            host: self.me,
+            host: self.cx.me,
             term,
         };
         if state.coordinator(app) != Some(agreed) {
             return true;
         }
-        let (to, here) = (mail.host, mail.host == self.me);
+        let (to, here) = (mail.host, mail.host == self.cx.me);
         let owner_gone = !state.may_be_present(to);
         match order {
             Order::MoveOrder(MoveOrder {
@@ -375,10 +378,10 @@ impl Daemon {
                 // its application that has ended.
                 let failed = match owner_gone {
                     true => {
-                        let text = format!("host '{}' was lost", self.host_name(to));
+                        let text = format!("host '{}' was lost", self.cx.host_name(to));
                         Failed::new(FailKind::HostLost, text)
                     }
-                    false => self.no_such_task(tid),
+                    false => self.cx.no_such_task(tid),
                 };
                 let reported = MoveReported {
                     asker,
@@ -386,49 +389,43 @@ impl Daemon {
                     tid,
                     state: MoveState::Ended(Err(failed)),
                 };
-                self.mail_to_coordinator(app, to, &Order::MoveReported(reported), out);
+                self.mail_to_coordinator(app, to, &Order::MoveReported(reported));
             }
-            Order::MoveOrder(order) if here => self.on_move_order(to, order, out),
-            Order::MoveCancel(cancel) if here => self.on_move_cancel(to, cancel, out),
+            Order::MoveOrder(order) if here => self.on_move_order(to, order),
+            Order::MoveCancel(cancel) if here => self.on_move_cancel(to, cancel),
             Order::MoveProgress(progress) if here => self.on_move_progress(&progress),
-            Order::MoveEnd(end) if here => self.on_move_end(end, out),
-            Order::CheckpointEnd(end) if here => self.on_checkpoint_end(end, out),
-            Order::CutAsk(ask) if here && ask.app == app => self.on_cut_ask(&ask, out),
-            Order::CutGo(go) if here && go.app == app => self.on_cut_go(go, out),
+            Order::MoveEnd(end) if here => self.on_move_end(end),
+            Order::CheckpointEnd(end) if here => self.on_checkpoint_end(end),
+            Order::CutAsk(ask) if here && ask.app == app => self.on_cut_ask(&ask),
+            Order::CutGo(go) if here && go.app == app => self.on_cut_go(go),
             Order::CommitAsk(ask) if here && ask.checkpoint.agreed.app == app => {
-                self.on_commit_ask(ask, out);
+                self.on_commit_ask(ask);
             }
-            Order::CutClose(close) if here && close.app == app => self.on_cut_close(close, out),
+            Order::CutClose(close) if here && close.app == app => self.on_cut_close(close),
             Order::MoveOrder(_)
             | Order::MoveCancel(_)
             | Order::MoveProgress(_)
             | Order::CheckpointEnd(_)
             | Order::MoveEnd(_) => {
                 // If too many wait, it is said again.
-                self.send_order(to, &order);
+                self.cx.send_order(to, &order);
             }
             _ => return false,
         }
         true
     }
 
-    pub(super) fn mail_to_coordinator(
-        &mut self,
-        app: Tid,
-        from: HostId,
-        order: &Order,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn mail_to_coordinator(&mut self, app: Tid, from: HostId, order: &Order) {
         let mail = Mail {
             host: from,
             order: Body::from(order.to_payload()),
         };
-        self.tell_coordinator(app, mail.frame(), out);
+        self.tell_coordinator(app, mail.frame());
     }
 
     /// Sends a frame to the process of a coordinator, which is to answer.
-    fn tell_coordinator(&mut self, app: Tid, frame: Frame, out: &mut Outbox) {
-        let now = self.now;
+    fn tell_coordinator(&mut self, app: Tid, frame: Frame) {
+        let now = self.cx.now;
         let Some(process) = self.coordinators.processes.get_mut(&app) else {
             return;
         };
@@ -436,18 +433,18 @@ impl Daemon {
         let (number, sent) = (process.number, process.sent);
         let first = process.silent.is_none();
         process.silent.get_or_insert(now);
-        out.push_back(Output::Coordinator(number, frame.asked(sent)));
+        self.cx.emit(Output::Coordinator(number, frame.asked(sent)));
         if first {
             let due = now + limits::COORDINATOR_SILENT;
-            self.set_timer(due, Timer::Coordinator(app, number));
+            self.cx.set_timer(due, Timer::Coordinator(app, number));
         }
     }
 
     /// The log has another coordinator of an application.
-    pub(super) fn on_coordinated(&mut self, app: Tid, out: &mut Outbox) {
+    pub(super) fn on_coordinated(&mut self, app: Tid) {
         self.coordinators.proposed.remove(&app);
-        self.review_coordinator(app, out);
-        let state = self.agreement.state();
+        self.review_coordinator(app);
+        let state = self.cx.agreement.state();
         let of_app = |tid: Tid| state.task(tid).is_some_and(|task| task.app == app);
         let asked = self.asked_moves.iter();
         let asked: Vec<u64> = asked
@@ -455,33 +452,33 @@ impl Daemon {
             .map(|(number, _)| *number)
             .collect();
         let of_app = |state: &Agreed, tid| state.task(tid).is_some_and(|task| task.app == app);
-        self.review_early(of_app, out);
+        self.review_early(of_app);
         for number in asked {
-            self.ask_coordinator(number, out);
+            self.ask_coordinator(number);
         }
-        self.ask_checkpoints_again(app, out);
+        self.ask_checkpoints_again(app);
         self.review_policy(app);
     }
 
     /// The log did not take a term.
-    pub(super) fn on_not_coordinated(&mut self, app: Tid, host: HostId, out: &mut Outbox) {
-        if host == self.me {
+    pub(super) fn on_not_coordinated(&mut self, app: Tid, host: HostId) {
+        if host == self.cx.me {
             self.coordinators.proposed.remove(&app);
-            self.review_coordinator(app, out);
+            self.review_coordinator(app);
         }
     }
 
     /// Nothing of this daemon is on its way into the log any more: terms that it has not heard of
     /// were void. (See [`Daemon::sweep_lost_births`].)
-    pub(super) fn sweep_lost_terms(&mut self, out: &mut Outbox) {
+    pub(super) fn sweep_lost_terms(&mut self) {
         for app in std::mem::take(&mut self.coordinators.proposed) {
-            self.review_coordinator(app, out);
+            self.review_coordinator(app);
         }
     }
 
     /// A task has ended. Without its application there is no coordinator that would answer or order.
-    pub(super) fn forget_application(&mut self, app: Tid, out: &mut Outbox) {
-        let state = self.agreement.state();
+    pub(super) fn forget_application(&mut self, app: Tid) {
+        let state = self.cx.agreement.state();
         if state.tasks_of(app).next().is_some() {
             return;
         }
@@ -497,62 +494,49 @@ impl Daemon {
         let tids = self.asked_moves.values();
         let tids = tids.filter_map(|asked| Some(asked.driven.as_ref()?.ask.tid));
         let over: BTreeSet<Tid> = tids.filter(|tid| of_app(*tid)).collect();
-        self.end_moves(
-            |driven| over.contains(&driven.ask.tid) && driven.phase.is_none(),
-            out,
-        );
-        self.forget_checkpoints(app, out);
+        self.end_moves(|driven| over.contains(&driven.ask.tid) && driven.phase.is_none());
+        self.forget_checkpoints(app);
     }
 
     /// Somebody wants a move driven by the coordinator here, which may not serve yet.
-    pub(super) fn on_move_ask(&mut self, asker: HostId, ask: &MoveAsk, out: &mut Outbox) {
-        let state = self.agreement.state();
+    pub(super) fn on_move_ask(&mut self, asker: HostId, ask: &MoveAsk) {
+        let state = self.cx.agreement.state();
         let app = state.task(ask.tid).map(|task| task.app);
         let is_over = |app: &Tid| ask.generation < state.epochs(*app).generation;
         let Some(app) = app.filter(|app| !is_over(app)) else {
-            let result = Err(self.no_such_task(ask.tid));
-            return self.send_move_end((asker, ask.request), ask.tid, result, out);
+            let result = Err(self.cx.no_such_task(ask.tid));
+            return self.send_move_end((asker, ask.request), ask.tid, result);
         };
         let (key, of) = ((asker, ask.request), (app, ask.generation));
-        self.ask_or_wait(of, key, Order::MoveAsk(ask.clone()), out);
+        self.ask_or_wait(of, key, Order::MoveAsk(ask.clone()));
     }
 
     /// Hands a wish of a life of an application to its coordinator here, which may not serve yet.
-    pub(super) fn ask_or_wait(
-        &mut self,
-        (app, life): (Tid, u32),
-        key: MoveKey,
-        ask: Order,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn ask_or_wait(&mut self, (app, life): (Tid, u32), key: MoveKey, ask: Order) {
         // The log here may be behind the asker's.
-        let is_known = life == self.agreement.state().epochs(app).generation;
+        let is_known = life == self.cx.agreement.state().epochs(app).generation;
         if is_known && self.serving_coordinator(app).is_some() {
-            return self.mail_to_coordinator(app, key.0, &ask, out);
+            return self.mail_to_coordinator(app, key.0, &ask);
         }
-        let now = self.now;
+        let now = self.cx.now;
         let waiting = &mut self.coordinators.waiting;
         waiting.retain(|_, (since, ..)| now < *since + limits::COORDINATOR_WAIT);
         if waiting.len() < limits::MOVES_WAITING_MAX {
             waiting.insert((app, key), (now, life, ask));
         }
-        self.review_coordinator(app, out);
+        self.review_coordinator(app);
     }
 
     /// An owner tells the coordinator here how a move stands.
-    pub(super) fn on_move_reported(
-        &mut self,
-        owner: HostId,
-        reported: MoveReported,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn on_move_reported(&mut self, owner: HostId, reported: MoveReported) {
         let app = self
+            .cx
             .agreement
             .state()
             .task(reported.tid)
             .map(|task| task.app);
         if let Some(app) = app.filter(|app| self.serving_coordinator(*app).is_some()) {
-            self.mail_to_coordinator(app, owner, &Order::MoveReported(reported), out);
+            self.mail_to_coordinator(app, owner, &Order::MoveReported(reported));
         }
     }
 }

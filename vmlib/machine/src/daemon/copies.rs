@@ -16,8 +16,8 @@
 //! as committed when those have done so that have parts of it: everything was on two disks before the
 //! first of them began, so whichever of them is lost meanwhile, the others have a whole checkpoint.
 
-use super::{Daemon, Timer};
-use crate::{Outbox, Output, Time};
+use super::{Daemon, context::Timer};
+use crate::{Output, Time};
 use std::collections::BTreeSet;
 use vm_wire::{
     HostId, Tid,
@@ -53,24 +53,12 @@ pub(super) struct Committing {
 }
 
 impl Daemon {
-    /// Whether each host has a store of its own.
-    pub(super) fn has_own_stores(&self) -> bool {
-        self.config.facts.store_local
-    }
-
-    /// The other hosts of the machine.
-    pub(super) fn other_hosts(&self) -> Vec<HostId> {
-        let hosts = self.agreement.state().hosts();
-        let others = hosts.map(|(host, _)| host).filter(|host| *host != self.me);
-        others.collect()
-    }
-
     /// Asks the second host for a copy of an image that is in the store here.
     pub(super) fn ask_copy(&mut self, host: HostId, ask: CopyAsk) -> Result<(), Failed> {
-        match self.send_order(host, &Order::CopyAsk(ask)) {
+        match self.cx.send_order(host, &Order::CopyAsk(ask)) {
             true => Ok(()),
             false => {
-                let name = self.host_name(host);
+                let name = self.cx.host_name(host);
                 let text = format!("too much waits to be told to '{name}' for a copy there");
                 Err(Failed::new(FailKind::Limit, text))
             }
@@ -78,7 +66,7 @@ impl Daemon {
     }
 
     /// An owner wants a copy of an image to be here, too.
-    pub(super) fn on_copy_ask(&mut self, host: HostId, ask: CopyAsk, out: &mut Outbox) {
+    pub(super) fn on_copy_ask(&mut self, host: HostId, ask: CopyAsk) {
         let CopyAsk {
             app,
             generation,
@@ -86,10 +74,10 @@ impl Daemon {
             tid,
             part,
         } = ask;
-        let epochs = self.agreement.state().epochs(app);
+        let epochs = self.cx.agreement.state().epochs(app);
         // The log here may be behind the owner's.
         let is_over = epochs.epoch == epoch && epochs.cut.is_none() || epochs.epoch > epoch;
-        let refused = if !self.has_own_stores() || is_over {
+        let refused = if !self.cx.has_own_stores() || is_over {
             Some((FailKind::Refused, "that checkpoint is not being made"))
         } else if self.coming.len() >= limits::PARTS_MAX {
             Some((FailKind::Limit, "it takes too many copies at the moment"))
@@ -103,7 +91,7 @@ impl Daemon {
         let from = (generation, epoch);
         let what = What::Copy(app, tid, epoch);
         let ticket = self.expect_part(host, what);
-        out.push_back(Output::ExpectCopy {
+        self.cx.emit(Output::ExpectCopy {
             ticket,
             tid,
             app,
@@ -117,7 +105,7 @@ impl Daemon {
             part,
             file: true,
         };
-        self.ask_part(host, ask, out);
+        self.ask_part(host, ask);
     }
 
     /// Brings a task back of its image in the store of another host.
@@ -127,10 +115,9 @@ impl Daemon {
         tid: Tid,
         (app, from): (Tid, (u32, u32)),
         (part, keep_files, folders): (Part, bool, Option<Folders>),
-        out: &mut Outbox,
     ) {
         let ticket = self.expect_part(host, What::Task(tid));
-        out.push_back(Output::Expect {
+        self.cx.emit(Output::Expect {
             tid,
             ticket,
             roll_back: !keep_files,
@@ -143,7 +130,7 @@ impl Daemon {
             part,
             file: false,
         };
-        self.ask_part(host, ask, out);
+        self.ask_part(host, ask);
     }
 
     fn expect_part(&mut self, from: HostId, what: What) -> u64 {
@@ -152,19 +139,19 @@ impl Daemon {
         ticket
     }
 
-    fn ask_part(&mut self, host: HostId, ask: PartAsk, out: &mut Outbox) {
+    fn ask_part(&mut self, host: HostId, ask: PartAsk) {
         let ticket = ask.ticket;
-        let present = self.agreement.state().may_be_present(host);
-        if !present || !self.send_order(host, &Order::PartAsk(ask)) {
-            let name = self.host_name(host);
+        let present = self.cx.agreement.state().may_be_present(host);
+        if !present || !self.cx.send_order(host, &Order::PartAsk(ask)) {
+            let name = self.cx.host_name(host);
             let text = format!("host '{name}' cannot be asked for it");
-            self.lose_part(ticket, Failed::new(FailKind::HostLost, text), out);
+            self.lose_part(ticket, Failed::new(FailKind::HostLost, text));
         }
     }
 
     /// Another host wants a part that is in the store here.
-    pub(super) fn on_part_ask(&mut self, host: HostId, ask: PartAsk, out: &mut Outbox) {
-        let found = self.agreement.state().host(host);
+    pub(super) fn on_part_ask(&mut self, host: HostId, ask: PartAsk) {
+        let found = self.cx.agreement.state().host(host);
         let Some(addr) = found.map(|host| host.facts.addr.clone()) else {
             return;
         };
@@ -172,11 +159,12 @@ impl Daemon {
         if self.lent.len() >= limits::PARTS_MAX {
             let text = "it sends too many parts of checkpoints at the moment";
             let why = Failed::new(FailKind::Limit, text);
-            self.send_order(host, &Order::PartLost(PartLost { ticket, why }));
+            self.cx
+                .send_order(host, &Order::PartLost(PartLost { ticket, why }));
             return;
         }
         self.lent.insert(ticket, host);
-        out.push_back(Output::SendPart {
+        self.cx.emit(Output::SendPart {
             ticket,
             addr,
             app: ask.app,
@@ -187,42 +175,38 @@ impl Daemon {
     }
 
     /// A part was sent to another host, or not as a whole.
-    pub(super) fn on_part_sent(
-        &mut self,
-        ticket: u64,
-        result: Result<(), Failed>,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn on_part_sent(&mut self, ticket: u64, result: Result<(), Failed>) {
         if let Err(why) = &result {
-            self.on_image_not_sent(ticket, why, out);
+            self.on_image_not_sent(ticket, why);
         }
         if let Some(host) = self.lent.remove(&ticket)
             && let Err(why) = result
         {
-            self.send_order(host, &Order::PartLost(PartLost { ticket, why }));
+            self.cx
+                .send_order(host, &Order::PartLost(PartLost { ticket, why }));
         }
     }
 
     /// The host that was to send a part cannot.
-    pub(super) fn on_part_lost(&mut self, host: HostId, lost: PartLost, out: &mut Outbox) {
+    pub(super) fn on_part_lost(&mut self, host: HostId, lost: PartLost) {
         let coming = self.coming.get(&lost.ticket);
         if coming.is_some_and(|coming| coming.from == host) {
-            let name = self.host_name(host);
+            let name = self.cx.host_name(host);
             let text = format!("host '{name}' cannot send it: {}", lost.why.text);
-            self.lose_part(lost.ticket, Failed::new(lost.why.kind, text), out);
+            self.lose_part(lost.ticket, Failed::new(lost.why.kind, text));
         }
     }
 
-    fn lose_part(&mut self, ticket: u64, why: Failed, out: &mut Outbox) {
+    fn lose_part(&mut self, ticket: u64, why: Failed) {
         let Some(Coming { from, what }) = self.coming.remove(&ticket) else {
             return;
         };
         match what {
             What::Copy(app, tid, epoch) => {
-                out.push_back(Output::CancelPart(ticket));
+                self.cx.emit(Output::CancelPart(ticket));
                 self.end_copy(from, (app, tid, epoch), Err(why));
             }
-            What::Task(tid) => self.on_arrived(tid, Err(why), out),
+            What::Task(tid) => self.on_arrived(tid, Err(why)),
         }
     }
 
@@ -243,14 +227,16 @@ impl Daemon {
             tid,
             result,
         };
-        self.send_order(owner, &Order::CopyEnd(end));
+        self.cx.send_order(owner, &Order::CopyEnd(end));
     }
 
     /// A cut has ended without a checkpoint: nobody needs its copies.
-    pub(super) fn cancel_copies(&mut self, app: Tid, epoch: u32, out: &mut Outbox) {
+    pub(super) fn cancel_copies(&mut self, app: Tid, epoch: u32) {
         let of_it = |_: &u64, coming: &mut Coming| matches!(coming.what, What::Copy(of, _, at) if (of, at) == (app, epoch));
         let gone = self.coming.extract_if(.., of_it);
-        out.extend(gone.map(|(ticket, _)| Output::CancelPart(ticket)));
+        self.cx
+            .out
+            .extend(gone.map(|(ticket, _)| Output::CancelPart(ticket)));
     }
 
     /// A task that was brought back goes on, or does not: what was to bring it is nobody's matter.
@@ -260,14 +246,14 @@ impl Daemon {
     }
 
     /// A host is lost: nothing comes from it, and nobody there waits for anything.
-    pub(super) fn lose_stores_of(&mut self, host: HostId, out: &mut Outbox) {
+    pub(super) fn lose_stores_of(&mut self, host: HostId) {
         self.lent.retain(|_, to| *to != host);
         self.commits.retain(|_, asker| *asker != host);
         let from = self.coming.iter().filter(|(_, it)| it.from == host);
         for ticket in from.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
-            let name = self.host_name(host);
+            let name = self.cx.host_name(host);
             let text = format!("host '{name}' is lost, which was to send it");
-            self.lose_part(ticket, Failed::new(FailKind::HostLost, text), out);
+            self.lose_part(ticket, Failed::new(FailKind::HostLost, text));
         }
         let apps: Vec<_> = self
             .cuts
@@ -275,27 +261,27 @@ impl Daemon {
             .map(|(app, cut)| (*app, cut.epoch))
             .collect();
         for (app, epoch) in apps {
-            self.end_commit_at(host, app, epoch, Ok(()), out);
+            self.end_commit_at(host, app, epoch, Ok(()));
         }
-        self.lose_stock_of(host, out);
+        self.lose_stock_of(host);
     }
 
     /// The hosts whose commits a checkpoint needs, this one among them. All others are asked, too: so
     /// each knows what there is, and removes what is old.
     pub(super) fn begin_commit(&mut self, checkpoint: &Checkpoint) -> Committing {
-        let mut awaited = BTreeSet::from([self.me]);
+        let mut awaited = BTreeSet::from([self.cx.me]);
         let mut failed = None;
-        if self.has_own_stores() {
-            let state = self.agreement.state();
+        if self.cx.has_own_stores() {
+            let state = self.cx.agreement.state();
             let images = checkpoint.parts.iter().map(|part| &part.image);
             let names = images.flat_map(|image| [Some(&image.place), image.copy.as_ref()]);
             let holders = names.flatten().filter_map(|name| state.host_named(name));
             awaited.extend(holders);
-            for host in self.other_hosts() {
+            for host in self.cx.other_hosts() {
                 let checkpoint = checkpoint.clone();
                 let order = Order::CommitHere(CommitHere { checkpoint });
-                if !self.send_order(host, &order) && awaited.remove(&host) {
-                    let name = self.host_name(host);
+                if !self.cx.send_order(host, &order) && awaited.remove(&host) {
+                    let name = self.cx.host_name(host);
                     let text = format!("too much waits to be told to '{name}' for a commit there");
                     failed = Some(Failed::new(FailKind::Limit, text));
                 }
@@ -305,30 +291,30 @@ impl Daemon {
     }
 
     /// The daemon of a coordinator wants a checkpoint committed here, too.
-    pub(super) fn on_commit_here(&mut self, host: HostId, order: CommitHere, out: &mut Outbox) {
+    pub(super) fn on_commit_here(&mut self, host: HostId, order: CommitHere) {
         let agreed = &order.checkpoint.agreed;
         let (app, epoch) = (agreed.app, agreed.epoch);
-        let epochs = self.agreement.state().epochs(app);
+        let epochs = self.cx.agreement.state().epochs(app);
         let is_over = epochs.epoch > epoch || epochs.epoch == epoch && epochs.cut.is_none();
-        if !self.has_own_stores() || is_over {
+        if !self.cx.has_own_stores() || is_over {
             let text = "that checkpoint is not being made";
             let result = Err(Failed::new(FailKind::Refused, text));
             let committed = Committed { app, epoch, result };
-            self.send_order(host, &Order::Committed(committed));
+            self.cx.send_order(host, &Order::Committed(committed));
             return;
         }
         self.commits.insert((app, epoch), host);
-        out.push_back(Output::Commit(Box::new(order.checkpoint)));
+        self.cx.emit(Output::Commit(Box::new(order.checkpoint)));
     }
 
     /// A host has committed a checkpoint, or has not.
-    pub(super) fn on_committed_at(&mut self, host: HostId, end: Committed, out: &mut Outbox) {
-        let name = self.host_name(host);
+    pub(super) fn on_committed_at(&mut self, host: HostId, end: Committed) {
+        let name = self.cx.host_name(host);
         let result = end.result.map_err(|why| {
             let text = format!("on host '{name}': {}", why.text);
             Failed::new(why.kind, text)
         });
-        self.end_commit_at(host, end.app, end.epoch, result, out);
+        self.end_commit_at(host, end.app, end.epoch, result);
     }
 
     /// One host less is awaited. When none is left, the coordinator hears of it.
@@ -338,7 +324,6 @@ impl Daemon {
         app: Tid,
         epoch: u32,
         result: Result<(), Failed>,
-        out: &mut Outbox,
     ) {
         let cut = self.cuts.get_mut(&app).filter(|cut| cut.epoch == epoch);
         let Some(commit) = cut.and_then(|cut| cut.committing.as_mut()) else {
@@ -350,15 +335,16 @@ impl Daemon {
         commit.failed = commit.failed.take().or(result.err());
         if commit.awaited.is_empty() {
             let result = commit.failed.take().map_or(Ok(()), Err);
-            self.tell_committed(Committed { app, epoch, result }, out);
+            self.tell_committed(Committed { app, epoch, result });
         }
     }
 
     /// Checkpoints of an application are to be removed from the stores of all other hosts. Whoever wants
     /// that does it here.
     pub(super) fn forget_stored(&mut self, app: Tid) {
-        for host in self.other_hosts() {
-            self.send_order(host, &Order::ForgetStored(ForgetStored { app }));
+        for host in self.cx.other_hosts() {
+            self.cx
+                .send_order(host, &Order::ForgetStored(ForgetStored { app }));
         }
     }
 
@@ -368,7 +354,7 @@ impl Daemon {
             true => limits::REVIVE_TIME,
             false => limits::STOCK_WAIT,
         };
-        let due: Time = self.now + wait;
-        self.set_timer(due, Timer::Stock(question));
+        let due: Time = self.cx.now + wait;
+        self.cx.set_timer(due, Timer::Stock(question));
     }
 }

@@ -27,11 +27,12 @@
 //! next one ends the cut, and so does any daemon after [`limits::CUT_TIME`].
 
 use super::{
-    Daemon, Timer,
+    Daemon,
+    context::Timer,
     copies::Committing,
     part::{Saving, stop_part},
 };
-use crate::{LaunchSpec, Outbox, Output, Time, checkpointing::too_much_kept};
+use crate::{LaunchSpec, Output, Time, checkpointing::too_much_kept};
 use std::collections::BTreeMap;
 use vm_wire::{
     HostId, Tid,
@@ -87,15 +88,13 @@ pub(super) enum Stage {
 impl Daemon {
     /// The log has cut an application. A coordinator whose daemon does not know what was agreed then
     /// begins again.
-    pub(super) fn on_cut(
-        &mut self,
-        app: Tid,
-        epoch: u32,
-        agreed: Option<AgreedPart>,
-        out: &mut Outbox,
-    ) {
-        let state = self.agreement.state();
-        let here = |tid: &Tid| state.living_task(*tid).is_some_and(|it| it.host == self.me);
+    pub(super) fn on_cut(&mut self, app: Tid, epoch: u32, agreed: Option<AgreedPart>) {
+        let state = self.cx.agreement.state();
+        let here = |tid: &Tid| {
+            state
+                .living_task(*tid)
+                .is_some_and(|it| it.host == self.cx.me)
+        };
         let mut tids: Vec<Tid> = state.tasks_of(app).filter(here).collect();
         let epochs = state.epochs(app);
         let cut = Cut {
@@ -103,7 +102,7 @@ impl Daemon {
             epoch,
             blocks: epochs.cut.is_some_and(|cut| cut.stop.is_some()),
             gone: false,
-            began: self.now,
+            began: self.cx.now,
             parts: BTreeMap::new(),
             launches: Vec::new(),
             agreed,
@@ -111,41 +110,44 @@ impl Daemon {
             ends: Vec::new(),
         };
         self.cuts.insert(app, cut);
-        self.warn_of_single_disk(&tids, out);
-        self.tell_cut_made(app, out);
-        self.save_kept(app, epoch, out);
+        self.warn_of_single_disk(&tids);
+        self.tell_cut_made(app);
+        self.save_kept(app, epoch);
         // The ways into the store take longer to open than tasks to stop.
-        tids.retain(|tid| self.open_part(*tid, out));
+        tids.retain(|tid| self.open_part(*tid));
         for tid in tids {
-            stop_part(tid, out);
+            stop_part(tid, &mut self.cx.out);
         }
-        self.end_holding(app, out);
+        self.end_holding(app);
         for (tid, request, answer) in std::mem::take(&mut self.postponed) {
-            self.answer_task(tid, request, answer, out);
+            self.answer_task(tid, request, answer);
         }
-        let now = self.now;
-        self.set_timer(now + limits::CUT_START, Timer::Cut(app, epoch));
-        self.set_timer(now + limits::SAFE_POINT, Timer::Cut(app, epoch));
-        self.set_timer(now + limits::CUT_TIME, Timer::Cut(app, epoch));
+        let now = self.cx.now;
+        self.cx
+            .set_timer(now + limits::CUT_START, Timer::Cut(app, epoch));
+        self.cx
+            .set_timer(now + limits::SAFE_POINT, Timer::Cut(app, epoch));
+        self.cx
+            .set_timer(now + limits::CUT_TIME, Timer::Cut(app, epoch));
     }
 
     /// There is one disk for what is to be on two.
-    fn warn_of_single_disk(&self, tids: &[Tid], out: &mut Outbox) {
-        let second = self.agreement.state().second_host(self.me);
-        if self.has_own_stores() && second.is_none() && !tids.is_empty() {
+    fn warn_of_single_disk(&mut self, tids: &[Tid]) {
+        let second = self.cx.agreement.state().second_host(self.cx.me);
+        if self.cx.has_own_stores() && second.is_none() && !tids.is_empty() {
             let text = "the images of this checkpoint are on the disk of this host alone: there is no \
                         second one that takes tasks (vm add)";
-            out.push_back(Output::Note(text.to_owned()));
+            self.cx.emit(Output::Note(text.to_owned()));
         }
     }
 
     /// This daemon's first state may be of after a cut that waits for what this host keeps.
-    pub(super) fn take_part_in_cuts(&mut self, out: &mut Outbox) {
-        let state = self.agreement.state();
+    pub(super) fn take_part_in_cuts(&mut self) {
+        let state = self.cx.agreement.state();
         let cut: Vec<Tid> = state.apps().filter(|app| state.is_standing(*app)).collect();
         for app in cut {
-            let epoch = self.agreement.state().epochs(app).epoch;
-            self.on_cut(app, epoch, None, out);
+            let epoch = self.cx.agreement.state().epochs(app).epoch;
+            self.on_cut(app, epoch, None);
         }
     }
 
@@ -155,13 +157,13 @@ impl Daemon {
         let Some(app) = self.tasks.get(&tid).map(|task| task.app) else {
             return false;
         };
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let known = self.cuts.get(&app).map(|cut| cut.epoch);
         state.is_standing(app) && known != Some(state.epochs(app).epoch)
     }
 
     /// Its own coordinator learns of the cut.
-    fn tell_cut_made(&mut self, app: Tid, out: &mut Outbox) {
+    fn tell_cut_made(&mut self, app: Tid) {
         if self.serving_coordinator(app).is_none() {
             return;
         }
@@ -169,7 +171,7 @@ impl Daemon {
             Some((_, Some(agreed))) => {
                 let agreed = agreed.clone();
                 let made = Order::CutMade(CutMade { agreed });
-                self.mail_to_coordinator(app, self.me, &made, out);
+                self.mail_to_coordinator(app, self.cx.me, &made);
             }
             Some((epoch, None)) => self.end_cut(app, epoch),
             None => {}
@@ -177,9 +179,9 @@ impl Daemon {
     }
 
     /// All tasks of a cut stand: those of this host go on.
-    pub(super) fn on_cut_gone(&mut self, app: Tid, epoch: u32, out: &mut Outbox) {
-        let now = self.now;
-        let generation = self.agreement.state().epochs(app).generation;
+    pub(super) fn on_cut_gone(&mut self, app: Tid, epoch: u32) {
+        let now = self.cx.now;
+        let generation = self.cx.agreement.state().epochs(app).generation;
         let Some(cut) = self.cuts.get_mut(&app).filter(|cut| cut.epoch == epoch) else {
             return;
         };
@@ -197,61 +199,63 @@ impl Daemon {
         }
         let launches = std::mem::take(&mut cut.launches);
         for tid in &tids {
-            self.go_on(*tid, true, out);
+            self.go_on(*tid, true);
         }
-        out.extend(tids.iter().map(|tid| Output::StoreCopy(*tid)));
+        self.cx
+            .out
+            .extend(tids.iter().map(|tid| Output::StoreCopy(*tid)));
         for tid in tids {
-            self.review_part(tid, out);
+            self.review_part(tid);
         }
-        self.launch_waiting(launches, out);
-        self.tell_cut_gone(app, epoch, out);
+        self.launch_waiting(launches);
+        self.tell_cut_gone(app, epoch);
     }
 
     /// Starts what was born while its application stood.
-    fn launch_waiting(&mut self, launches: Vec<LaunchSpec>, out: &mut Outbox) {
-        let lives = |spec: &LaunchSpec| self.agreement.state().living_task(spec.tid).is_some();
+    fn launch_waiting(&mut self, launches: Vec<LaunchSpec>) {
+        let lives = |spec: &LaunchSpec| self.cx.agreement.state().living_task(spec.tid).is_some();
         let (born, ended): (Vec<_>, Vec<_>) = launches.into_iter().partition(lives);
         for spec in born {
-            self.start(spec, out);
+            self.start(spec);
         }
         for spec in ended {
             let status = ExitStatus::NotStarted;
-            self.on_process_ended(spec.tid, status, out);
+            self.on_process_ended(spec.tid, status);
         }
     }
 
     /// Says something about the cut to the coordinator, wherever that is. Who comes next ends the cut.
-    pub(super) fn tell_coordinator_of(&mut self, app: Tid, order: &Order, out: &mut Outbox) {
-        match self.agreement.state().coordinator(app) {
-            Some(agreed) if agreed.host == self.me => self.on_saved(self.me, app, order, out),
+    pub(super) fn tell_coordinator_of(&mut self, app: Tid, order: &Order) {
+        match self.cx.agreement.state().coordinator(app) {
+            Some(agreed) if agreed.host == self.cx.me => self.on_saved(self.cx.me, app, order),
             Some(agreed) => {
-                self.send_order(agreed.host, order);
+                self.cx.send_order(agreed.host, order);
             }
             None => {}
         }
     }
 
     /// A host tells the coordinator here what came of a task, or what it keeps.
-    pub(super) fn on_saved(&mut self, host: HostId, app: Tid, order: &Order, out: &mut Outbox) {
+    pub(super) fn on_saved(&mut self, host: HostId, app: Tid, order: &Order) {
         if self.serving_coordinator(app).is_some() {
-            self.mail_to_coordinator(app, host, order, out);
+            self.mail_to_coordinator(app, host, order);
         }
     }
 
     /// Tells the coordinator what is kept here of tasks that have ended for those of its application.
     /// They acknowledge nothing until the cut ends, so it is as good as at the cut.
-    fn save_kept(&mut self, app: Tid, epoch: u32, out: &mut Outbox) {
-        let tids: Vec<Tid> = self.agreement.state().tasks_of(app).collect();
+    fn save_kept(&mut self, app: Tid, epoch: u32) {
+        let tids: Vec<Tid> = self.cx.agreement.state().tasks_of(app).collect();
         let of_each = tids.iter().flat_map(|tid| self.keeper.kept_for(*tid));
         let kept = of_each.map(|(order, chunks)| KeptChunks {
-            host: self.me,
+            host: self.cx.me,
             order,
             chunks: chunks.iter().map(super::moves::whole).collect(),
         });
         let kept: Vec<KeptChunks> = kept.collect();
         let bytes = kept.iter().map(KeptChunks::bytes).sum();
         let result = if self.departure.is_some() {
-            let name = &self.config.facts.name;
+            let name = &self.cx.config.facts.name;
             let text = format!("host '{name}' is leaving the machine; try again");
             Err(Failed::new(FailKind::Busy, text))
         } else if bytes > limits::KEPT_SAVED_MAX {
@@ -262,14 +266,14 @@ impl Daemon {
         let saved = KeptSaved {
             app,
             epoch,
-            host: self.me,
+            host: self.cx.me,
             result,
         };
-        self.tell_coordinator_of(app, &Order::KeptSaved(saved), out);
+        self.tell_coordinator_of(app, &Order::KeptSaved(saved));
     }
 
     /// A host is lost, with what it kept and what was being written there.
-    pub(super) fn lose_parts_of(&mut self, host: HostId, out: &mut Outbox) {
+    pub(super) fn lose_parts_of(&mut self, host: HostId) {
         let cuts: Vec<_> = self
             .cuts
             .iter()
@@ -277,15 +281,15 @@ impl Daemon {
             .collect();
         for (app, epoch) in cuts {
             let lost = CutLost { app, epoch, host };
-            self.on_saved(self.me, app, &Order::CutLost(lost), out);
+            self.on_saved(self.cx.me, app, &Order::CutLost(lost));
         }
-        self.lose_copies_on(host, out);
+        self.lose_copies_on(host);
     }
 
     /// The coordinator here wants a cut.
-    pub(super) fn on_cut_ask(&mut self, ask: &CutAsk, out: &mut Outbox) {
+    pub(super) fn on_cut_ask(&mut self, ask: &CutAsk) {
         let (app, term, stop) = (ask.app, ask.term, ask.stop);
-        let epochs = self.agreement.state().epochs(app);
+        let epochs = self.cx.agreement.state().epochs(app);
         if epochs.cut.is_none()
             && let Err(failed) = self.no_task_suspended(app)
         {
@@ -294,15 +298,15 @@ impl Daemon {
                 app,
                 result: Err(failed),
             };
-            return self.mail_to_coordinator(app, self.me, &Order::CheckpointEnd(end), out);
+            return self.mail_to_coordinator(app, self.cx.me, &Order::CheckpointEnd(end));
         }
         match epochs.cut {
-            Some(cut) if cut.term == term => self.tell_cut_made(app, out),
+            Some(cut) if cut.term == term => self.tell_cut_made(app),
             Some(_) => self.end_cut(app, epochs.epoch),
-            None if !self.is_prepared(ask, out) || self.agreement.is_pending() => {}
+            None if !self.is_prepared(ask) || self.cx.agreement.is_pending() => {}
             None => {
                 let epoch = epochs.epoch + 1;
-                self.agreement.propose(Change::Cut {
+                self.cx.agreement.propose(Change::Cut {
                     app,
                     epoch,
                     term,
@@ -313,27 +317,27 @@ impl Daemon {
     }
 
     /// The coordinator here knows that all tasks stand.
-    pub(super) fn on_cut_go(&mut self, go: CutGo, out: &mut Outbox) {
+    pub(super) fn on_cut_go(&mut self, go: CutGo) {
         let CutGo { app, epoch } = go;
-        let epochs = self.agreement.state().epochs(app);
+        let epochs = self.cx.agreement.state().epochs(app);
         match epochs.cut.filter(|_| epochs.epoch == epoch) {
-            Some(cut) if cut.gone => self.tell_cut_gone(app, epoch, out),
-            Some(_) if !self.agreement.is_pending() => {
-                self.agreement.propose(Change::CutGo { app, epoch });
+            Some(cut) if cut.gone => self.tell_cut_gone(app, epoch),
+            Some(_) if !self.cx.agreement.is_pending() => {
+                self.cx.agreement.propose(Change::CutGo { app, epoch });
             }
             _ => {}
         }
     }
 
-    fn tell_cut_gone(&mut self, app: Tid, epoch: u32, out: &mut Outbox) {
+    fn tell_cut_gone(&mut self, app: Tid, epoch: u32) {
         if self.serving_coordinator(app).is_some() {
             let gone = CutGone { app, epoch };
-            self.mail_to_coordinator(app, self.me, &Order::CutGone(gone), out);
+            self.mail_to_coordinator(app, self.cx.me, &Order::CutGone(gone));
         }
     }
 
     /// The coordinator here has all parts.
-    pub(super) fn on_commit_ask(&mut self, ask: CommitAsk, out: &mut Outbox) {
+    pub(super) fn on_commit_ask(&mut self, ask: CommitAsk) {
         let agreed = &ask.checkpoint.agreed;
         let (app, epoch) = (agreed.app, agreed.epoch);
         let begins = |cut: &Cut| cut.epoch == epoch && cut.committing.is_none();
@@ -344,32 +348,32 @@ impl Daemon {
         if let Some(cut) = self.cuts.get_mut(&app) {
             cut.committing = Some(committing);
         }
-        out.push_back(Output::Commit(Box::new(ask.checkpoint)));
+        self.cx.emit(Output::Commit(Box::new(ask.checkpoint)));
     }
 
     /// A checkpoint is in the store here, or is not.
-    pub(super) fn on_committed(&mut self, committed: Committed, out: &mut Outbox) {
+    pub(super) fn on_committed(&mut self, committed: Committed) {
         let Committed { app, epoch, result } = committed;
         match self.commits.remove(&(app, epoch)) {
             Some(asker) => {
                 let committed = Committed { app, epoch, result };
-                self.send_order(asker, &Order::Committed(committed));
+                self.cx.send_order(asker, &Order::Committed(committed));
             }
-            None => self.end_commit_at(self.me, app, epoch, result, out),
+            None => self.end_commit_at(self.cx.me, app, epoch, result),
         }
     }
 
     /// It is in the stores where it has to be, or not in all of them.
-    pub(super) fn tell_committed(&mut self, committed: Committed, out: &mut Outbox) {
+    pub(super) fn tell_committed(&mut self, committed: Committed) {
         if self.serving_coordinator(committed.app).is_some() {
             let app = committed.app;
             let order = Order::Committed(committed);
-            self.mail_to_coordinator(app, self.me, &order, out);
+            self.mail_to_coordinator(app, self.cx.me, &order);
         }
     }
 
     /// The coordinator here ends the cut.
-    pub(super) fn on_cut_close(&mut self, close: CutClose, out: &mut Outbox) {
+    pub(super) fn on_cut_close(&mut self, close: CutClose) {
         let CutClose {
             app,
             epoch,
@@ -377,14 +381,14 @@ impl Daemon {
             cost_us,
             ends,
         } = close;
-        let epochs = self.agreement.state().epochs(app);
+        let epochs = self.cx.agreement.state().epochs(app);
         if epochs.cut.is_some() && epochs.epoch == epoch {
             if let Some(cut) = self.cuts.get_mut(&app) {
                 cut.ends = ends;
                 cut.ends.truncate(1 + limits::CHECKPOINTS_WAITING_MAX);
             }
-            if !self.agreement.is_pending() {
-                self.agreement.propose(Change::CutEnd {
+            if !self.cx.agreement.is_pending() {
+                self.cx.agreement.propose(Change::CutEnd {
                     app,
                     epoch,
                     saved,
@@ -393,20 +397,20 @@ impl Daemon {
             }
         } else {
             let saved = epochs.saved == epoch;
-            self.tell_cut_closed(app, epoch, saved, out);
+            self.tell_cut_closed(app, epoch, saved);
         }
     }
 
-    fn tell_cut_closed(&mut self, app: Tid, epoch: u32, saved: bool, out: &mut Outbox) {
+    fn tell_cut_closed(&mut self, app: Tid, epoch: u32, saved: bool) {
         if self.serving_coordinator(app).is_some() {
             let closed = CutClosed { app, epoch, saved };
-            self.mail_to_coordinator(app, self.me, &Order::CutClosed(closed), out);
+            self.mail_to_coordinator(app, self.cx.me, &Order::CutClosed(closed));
         }
     }
 
     /// Has the log end a cut without a checkpoint.
     fn end_cut(&mut self, app: Tid, epoch: u32) {
-        self.agreement.propose(Change::CutEnd {
+        self.cx.agreement.propose(Change::CutEnd {
             app,
             epoch,
             saved: false,
@@ -416,14 +420,14 @@ impl Daemon {
 
     /// Another coordinator serves here: a cut of the last one's is no use to it.
     pub(super) fn end_cut_of_others(&mut self, app: Tid, term: u32) {
-        let epochs = self.agreement.state().epochs(app);
+        let epochs = self.cx.agreement.state().epochs(app);
         if epochs.cut.is_some_and(|cut| cut.term != term) {
             self.end_cut(app, epochs.epoch);
         }
     }
 
     /// A cut has lasted for some time.
-    pub(super) fn on_cut_due(&mut self, app: Tid, epoch: u32, out: &mut Outbox) {
+    pub(super) fn on_cut_due(&mut self, app: Tid, epoch: u32) {
         let Some(cut) = self.cuts.get(&app).filter(|cut| cut.epoch == epoch) else {
             return;
         };
@@ -432,7 +436,7 @@ impl Daemon {
             .iter()
             .filter(|(_, it)| matches!(it, Stage::Waits));
         let waits: Vec<Tid> = waits.map(|(tid, _)| *tid).collect();
-        let late = cut.began + limits::SAFE_POINT <= self.now;
+        let late = cut.began + limits::SAFE_POINT <= self.cx.now;
         let runs = |(tid, it): &(&Tid, &Stage)| {
             let is_on_its_way = |saving: &Saving| saving.held.is_none() && saving.stood.is_none();
             let on_its_way = matches!(it, Stage::Saving(it) if is_on_its_way(it));
@@ -442,15 +446,15 @@ impl Daemon {
         for tid in &waits {
             let why = "it has not called vmlib::init, or is being moved; if it has just started, \
                        try again";
-            self.cannot_save(app, *tid, FailKind::Refused, why, out);
+            self.cannot_save(app, *tid, FailKind::Refused, why);
         }
         for tid in &run {
             let why = self.stops(*tid).why_late();
-            self.cannot_save(app, *tid, FailKind::Refused, &why, out);
+            self.cannot_save(app, *tid, FailKind::Refused, &why);
         }
         // The third timer of a cut is the last one.
         let timer = Timer::Cut(app, epoch);
-        if !self.timers.iter().any(|(_, other)| *other == timer) {
+        if !self.cx.timers.iter().any(|(_, other)| *other == timer) {
             self.end_cut(app, epoch);
         }
     }
@@ -465,91 +469,91 @@ impl Daemon {
     }
 
     /// The log has ended a cut.
-    pub(super) fn on_cut_ended(&mut self, app: Tid, epoch: u32, saved: bool, out: &mut Outbox) {
-        let coordinator = self.agreement.state().coordinator(app);
-        let mut clears = coordinator.is_some_and(|it| it.host == self.me);
-        let mut generation = self.agreement.state().epochs(app).generation;
+    pub(super) fn on_cut_ended(&mut self, app: Tid, epoch: u32, saved: bool) {
+        let coordinator = self.cx.agreement.state().coordinator(app);
+        let mut clears = coordinator.is_some_and(|it| it.host == self.cx.me);
+        let mut generation = self.cx.agreement.state().epochs(app).generation;
         if self.cuts.get(&app).is_some_and(|cut| cut.epoch == epoch)
             && let Some(cut) = self.cuts.remove(&app)
         {
-            self.timers.retain(|(_, it)| *it != Timer::Cut(app, epoch));
+            self.cx.cancel_timer(Timer::Cut(app, epoch));
             generation = cut.generation;
             for (asker, end) in cut.ends.into_iter().filter(|_| saved) {
-                self.send_checkpoint_end(asker, end, out);
+                self.send_checkpoint_end(asker, end);
             }
             // Where the stores of hosts prove not to be one after all, each clears up what it wrote.
             clears |= !cut.parts.is_empty();
             for tid in cut.parts.into_keys() {
                 // Also of one that has ended there may be a way into the store.
                 if !saved && !self.leaving.contains_key(&tid) {
-                    out.push_back(Output::CancelCopy(tid));
+                    self.cx.emit(Output::CancelCopy(tid));
                 }
-                let state = self.agreement.state();
+                let state = self.cx.agreement.state();
                 let status = state.task(tid).and_then(|task| task.status);
                 // If this daemon was given a later state, the application may be back already.
                 let is_back = state.epochs(app).generation > cut.generation;
                 if is_back || status == Some(ExitStatus::Suspended) {
-                    out.push_back(Output::Signal(tid, super::exit::SIGKILL));
+                    self.cx.emit(Output::Signal(tid, super::exit::SIGKILL));
                 } else if !self.leaving.contains_key(&tid) {
                     // Of one that is being moved the log says where it goes on.
-                    self.thaw(tid, out);
+                    self.thaw(tid);
                 }
             }
-            self.launch_waiting(cut.launches, out);
+            self.launch_waiting(cut.launches);
             if let Some(agreed) = cut.agreed.filter(|_| coordinator.is_none()) {
                 // The application has ended: one of its hosts clears up.
-                let state = self.agreement.state();
+                let state = self.cx.agreement.state();
                 let hosts = agreed.tasks.iter().map(|task| task.host);
-                clears |= hosts.filter(|host| state.is_present(*host)).min() == Some(self.me);
+                clears |= hosts.filter(|host| state.is_present(*host)).min() == Some(self.cx.me);
             }
         }
         if !saved {
-            self.cancel_copies(app, epoch, out);
+            self.cancel_copies(app, epoch);
         }
-        if !saved && (clears || self.has_own_stores()) {
-            out.push_back(Output::Drop {
+        if !saved && (clears || self.cx.has_own_stores()) {
+            self.cx.emit(Output::Drop {
                 app,
                 generation,
                 epoch,
             });
         }
-        self.tell_cut_closed(app, epoch, saved, out);
-        self.review_held(app, out);
+        self.tell_cut_closed(app, epoch, saved);
+        self.review_held(app);
         self.drain_on();
         self.review_policy(app);
     }
 
     /// Starts the process of a task that was born; not while its application stands.
-    pub(super) fn launch(&mut self, app: Tid, spec: LaunchSpec, out: &mut Outbox) {
+    pub(super) fn launch(&mut self, app: Tid, spec: LaunchSpec) {
         match self.cuts.get_mut(&app) {
             Some(cut) if !cut.gone => cut.launches.push(spec),
-            _ => self.start(spec, out),
+            _ => self.start(spec),
         }
     }
 
-    fn start(&mut self, spec: LaunchSpec, out: &mut Outbox) {
+    fn start(&mut self, spec: LaunchSpec) {
         if let Some(task) = self.tasks.get_mut(&spec.tid) {
-            task.starting = Some(self.now);
+            task.starting = Some(self.cx.now);
         }
-        out.push_back(Output::Launch(Box::new(spec)));
+        self.cx.emit(Output::Launch(Box::new(spec)));
     }
 
     /// A task has ended: if it was to be saved, it cannot be any more, unless a copy of it writes its
     /// image.
-    pub(super) fn end_part_of(&mut self, tid: Tid, out: &mut Outbox) {
-        let app = self.agreement.state().task(tid).map(|task| task.app);
+    pub(super) fn end_part_of(&mut self, tid: Tid) {
+        let app = self.cx.agreement.state().task(tid).map(|task| task.app);
         if let Some(app) = app
             && let Some(cut) = self.cuts.get(&app).filter(|cut| !cut.gone)
         {
             let epoch = cut.epoch;
-            let result = Err(self.no_such_task(tid));
+            let result = Err(self.cx.no_such_task(tid));
             let saved = PartSaved {
                 app,
                 epoch,
                 tid,
                 result,
             };
-            self.on_saved(self.me, app, &Order::PartSaved(saved), out);
+            self.on_saved(self.cx.me, app, &Order::PartSaved(saved));
         }
     }
 }

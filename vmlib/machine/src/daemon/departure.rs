@@ -11,8 +11,8 @@
 //! **Halt**: every daemon ends its tasks and itself. The leader stays until all others have said
 //! that they know; the others stay for a moment so that it is not left without a majority.
 
-use super::{Daemon, Timer, exit::SIGKILL};
-use crate::{Outbox, Output, Time, agreed::Agreed};
+use super::{Daemon, context::Timer, exit::SIGKILL};
+use crate::{Output, Time, agreed::Agreed};
 use bytes::BytesMut;
 use vm_wire::{
     Body, Frame, HostId, Tid,
@@ -57,44 +57,44 @@ pub(super) fn is_alone(state: &Agreed, host: HostId) -> bool {
 
 impl Daemon {
     /// The user asks this daemon to leave; the second time, at once.
-    pub(super) fn on_stop(&mut self, out: &mut Outbox) {
+    pub(super) fn on_stop(&mut self) {
         self.finished.clear();
-        let leaves = !self.agreement.state().is_staying(self.me) || self.departure.is_some();
+        let leaves = !self.cx.agreement.state().is_staying(self.cx.me) || self.departure.is_some();
         if leaves || self.is_stopping() {
-            return self.end(Ok(AT_ONCE.to_owned()), out);
+            return self.end(Ok(AT_ONCE.to_owned()));
         }
-        match self.config.drain_at_stop {
-            Some(grace) => self.drain_at_stop(self.now + grace, out),
-            None => self.agreement.propose(Change::HostLeaving(self.me)),
-        }
-    }
-
-    pub(super) fn on_host_leaving(&mut self, host: HostId, out: &mut Outbox) {
-        self.fail_resumed(host, out);
-        if host == self.me {
-            self.end_drain_at_leave(out);
-            self.depart(Why::Leave, out);
+        match self.cx.config.drain_at_stop {
+            Some(grace) => self.drain_at_stop(self.cx.now + grace),
+            None => self.cx.agreement.propose(Change::HostLeaving(self.cx.me)),
         }
     }
 
-    pub(super) fn on_halted(&mut self, index: u64, out: &mut Outbox) {
+    pub(super) fn on_host_leaving(&mut self, host: HostId) {
+        self.fail_resumed(host);
+        if host == self.cx.me {
+            self.end_drain_at_leave();
+            self.depart(Why::Leave);
+        }
+    }
+
+    pub(super) fn on_halted(&mut self, index: u64) {
         self.departure = None;
         for app in self.finished.clone() {
-            self.clear_finished(app, out);
+            self.clear_finished(app);
         }
-        self.depart(Why::Halt(index), out);
+        self.depart(Why::Halt(index));
     }
 
-    fn depart(&mut self, why: Why, out: &mut Outbox) {
+    fn depart(&mut self, why: Why) {
         for (tid, task) in &self.tasks {
             if task.process {
-                out.push_back(Output::Signal(*tid, SIGTERM));
+                self.cx.emit(Output::Signal(*tid, SIGTERM));
             }
         }
-        self.end_suspended(out);
+        self.end_suspended();
         self.departure = Some(Departure {
             why,
-            begun: self.now,
+            begun: self.cx.now,
             killed: false,
             gone: false,
         });
@@ -105,12 +105,12 @@ impl Daemon {
             limits::LEAVE_TIME,
         ];
         for wait in waits {
-            self.set_timer(self.now + wait, Timer::Departure);
+            self.cx.set_timer(self.cx.now + wait, Timer::Departure);
         }
     }
 
     /// Does the next step of this daemon's end, if its time has come.
-    pub(super) fn review_departure(&mut self, out: &mut Outbox) {
+    pub(super) fn review_departure(&mut self) {
         let Some(departure) = &mut self.departure else {
             return;
         };
@@ -119,56 +119,58 @@ impl Daemon {
             Why::Leave => limits::LEAVE_TIME,
             Why::Halt(_) => limits::HALT_TIME,
         };
-        if self.now >= begun + most {
+        if self.cx.now >= begun + most {
             let why = "leaving took too long";
-            return self.end(Ok(why.to_owned()), out);
+            return self.end(Ok(why.to_owned()));
         }
-        if self.now >= begun + limits::END_GRACE && !std::mem::replace(&mut departure.killed, true)
+        if self.cx.now >= begun + limits::END_GRACE
+            && !std::mem::replace(&mut departure.killed, true)
         {
             for (tid, task) in &self.tasks {
                 if task.process {
-                    out.push_back(Output::Signal(*tid, SIGKILL));
+                    self.cx.emit(Output::Signal(*tid, SIGKILL));
                 }
             }
         }
         match why {
-            Why::Halt(index) => self.review_halt(begun, index, out),
-            Why::Leave => self.review_leave(out),
+            Why::Halt(index) => self.review_halt(begun, index),
+            Why::Leave => self.review_leave(),
         }
     }
 
-    fn review_halt(&mut self, begun: Time, index: u64, out: &mut Outbox) {
+    fn review_halt(&mut self, begun: Time, index: u64) {
         let ended = !self.tasks.values().any(|task| task.process);
-        let alone = is_alone(self.agreement.state(), self.me);
-        let told = self.now >= begun + limits::HALT_LINGER && self.agreement.all_have(index);
+        let alone = is_alone(self.cx.agreement.state(), self.cx.me);
+        let told = self.cx.now >= begun + limits::HALT_LINGER && self.cx.agreement.all_have(index);
         if ended && (alone || told) {
-            self.end(Ok(HALTED.to_owned()), out);
+            self.end(Ok(HALTED.to_owned()));
         }
     }
 
-    fn review_leave(&mut self, out: &mut Outbox) {
+    fn review_leave(&mut self) {
         if !self.tasks.is_empty() || !self.ordered.is_empty() || !self.enrolling.is_empty() {
             return;
         }
-        if is_alone(self.agreement.state(), self.me) {
+        if is_alone(self.cx.agreement.state(), self.cx.me) {
             let why = "the last host has left, and with it the machine ends";
-            return self.end(Ok(why.to_owned()), out);
+            return self.end(Ok(why.to_owned()));
         }
         // The review comes again with the acknowledgements.
-        if self.endpoint.is_drained() && !self.keeper.is_empty() {
+        if self.cx.endpoint.is_drained() && !self.keeper.is_empty() {
             self.hand_over();
             // What was queued goes out now.
-            while let Some(frame) = self.frames.pop_front() {
-                self.forward(frame, false, out);
+            while let Some(frame) = self.cx.frames.pop_front() {
+                self.forward(frame, false);
             }
         }
-        if !self.endpoint.is_drained() || !self.keeper.is_empty() || !self.agreement.may_go() {
+        if !self.cx.endpoint.is_drained() || !self.keeper.is_empty() || !self.cx.agreement.may_go()
+        {
             return;
         }
         if let Some(departure) = &mut self.departure
             && !std::mem::replace(&mut departure.gone, true)
         {
-            self.agreement.propose(Change::HostGone(self.me));
+            self.cx.agreement.propose(Change::HostGone(self.cx.me));
         }
     }
 
@@ -177,9 +179,9 @@ impl Daemon {
     fn hand_over(&mut self) {
         while let Some((order, chunks)) = self.keeper.first() {
             let (to, from) = (order.to, order.from);
-            let receiver = self.agreement.state().living_task(to);
+            let receiver = self.cx.agreement.state().living_task(to);
             let host = receiver.map(|task| task.host);
-            if let Some(host) = host.filter(|host| *host != self.me)
+            if let Some(host) = host.filter(|host| *host != self.cx.me)
                 && !self.hand_to(host, order, chunks)
             {
                 return;
@@ -198,20 +200,20 @@ impl Daemon {
             Order::Kept(Kept { frame })
         };
         // In order: after a gap the rest would not be taken any more.
-        self.send_order(host, &Order::KeepOrder(order))
+        self.cx.send_order(host, &Order::KeepOrder(order))
             && chunks
                 .into_iter()
-                .all(|chunk| self.send_order(host, &handed(chunk)))
+                .all(|chunk| self.cx.send_order(host, &handed(chunk)))
     }
 
     /// What hosts that have left gave to this one, as the receiver's, goes to the daemon of the host
     /// where the receiver is going to be: whoever asks there for the last number finds it. Returns
     /// the ended tasks of which all is on its way.
     pub(super) fn hand_over_with(&mut self, tid: Tid, to: HostId) -> Vec<Tid> {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let has_left = |ended: Tid| {
             let task = state.task(ended).filter(|task| !task.is_alive());
-            task.is_some_and(|task| task.host != self.me && !state.is_present(task.host))
+            task.is_some_and(|task| task.host != self.cx.me && !state.is_present(task.host))
         };
         let kept = self.keeper.kept_for(tid);
         let kept: Vec<_> = kept.filter(|(order, _)| has_left(order.from)).collect();
@@ -223,20 +225,21 @@ impl Daemon {
         handed
     }
 
-    pub(super) fn on_host_joined(&mut self, host: HostId, out: &mut Outbox) {
-        if host != self.me {
-            let name = self.host_name(host);
-            out.push_back(Output::Note(format!("host '{name}' has joined")));
+    pub(super) fn on_host_joined(&mut self, host: HostId) {
+        if host != self.cx.me {
+            let name = self.cx.host_name(host);
+            self.cx
+                .emit(Output::Note(format!("host '{name}' has joined")));
         }
-        self.notify_host(host, true, out);
-        self.answer_awaited_host(host, out);
+        self.notify_host(host, true);
+        self.answer_awaited_host(host);
         self.tell_links_down(host);
-        self.release_held(out);
+        self.release_held();
     }
 
     /// A host left or was declared dead. The ends of its tasks came just before.
-    pub(super) fn on_host_lost(&mut self, host: HostId, out: &mut Outbox) {
-        if host == self.me {
+    pub(super) fn on_host_lost(&mut self, host: HostId) {
+        if host == self.cx.me {
             let orderly = self
                 .departure
                 .as_ref()
@@ -245,10 +248,10 @@ impl Daemon {
                 true => Ok(LEFT.to_owned()),
                 false => Err("this host was declared dead by the others".to_owned()),
             };
-            return self.end(end, out);
+            return self.end(end);
         }
-        let name = self.host_name(host);
-        out.push_back(Output::Note(match self.died(host) {
+        let name = self.cx.host_name(host);
+        self.cx.emit(Output::Note(match self.died(host) {
             true => format!(
                 "host '{name}' is lost: it was not heard of for longer than its lease; its tasks \
                  have ended, or go back to their last checkpoint"
@@ -256,62 +259,60 @@ impl Daemon {
             false => format!("host '{name}' has left"),
         }));
         let located = Located {
-            peer: Some(Tid::daemon(self.machine, host)),
+            peer: Some(Tid::daemon(self.cx.machine, host)),
             host: HostId::NONE,
             incarnation: 0,
         };
-        self.endpoint
-            .located(self.now, &located, 0, &mut self.frames);
-        self.cut_link(host, out);
-        self.lose_spawns_of(host, out);
-        self.lose_numbers_of(host, out);
-        self.lose_parts_of(host, out);
-        self.lose_preparations_of(host, out);
-        self.lose_stores_of(host, out);
-        self.lose_listings_of(host, out);
-        self.lose_flushes_of(host, out);
-        self.lose_far_console(host, out);
-        self.lose_moves_of(host, out);
-        self.notify_kept(host, out);
-        self.notify_host(host, false, out);
-        self.fail_resumed(host, out);
-        self.answer_deleted(host, out);
+        self.cx
+            .endpoint
+            .located(self.cx.now, &located, 0, &mut self.cx.frames);
+        self.cut_link(host);
+        self.lose_spawns_of(host);
+        self.lose_numbers_of(host);
+        self.lose_parts_of(host);
+        self.lose_preparations_of(host);
+        self.lose_stores_of(host);
+        self.lose_listings_of(host);
+        self.lose_flushes_of(host);
+        self.lose_far_console(host);
+        self.lose_moves_of(host);
+        self.notify_kept(host);
+        self.notify_host(host, false);
+        self.fail_resumed(host);
+        self.answer_deleted(host);
     }
 
     /// This host is not in the machine any more, or no majority is left.
-    pub(super) fn on_lost(&mut self, why: String, out: &mut Outbox) {
-        let halted = self.agreement.state().halted();
-        self.end(
-            if halted {
-                Ok(HALTED.to_owned())
-            } else {
-                Err(why)
-            },
-            out,
-        );
+    pub(super) fn on_lost(&mut self, why: String) {
+        let halted = self.cx.agreement.state().halted();
+        self.end(if halted {
+            Ok(HALTED.to_owned())
+        } else {
+            Err(why)
+        });
     }
 
     /// The last link broke. Who has said that it goes is thus told that the others know: a host
     /// that applies `HostGone` closes its link.
-    pub(super) fn on_last_link_down(&mut self, out: &mut Outbox) {
+    pub(super) fn on_last_link_down(&mut self) {
         if self
             .departure
             .as_ref()
             .is_some_and(|departure| departure.gone)
         {
-            self.end(Ok(LEFT.to_owned()), out);
+            self.end(Ok(LEFT.to_owned()));
         }
     }
 
     /// The last thing that this daemon decides.
-    pub(super) fn end(&mut self, how: Result<String, String>, out: &mut Outbox) {
+    pub(super) fn end(&mut self, how: Result<String, String>) {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
         if how.is_ok() {
-            self.answer_at_end(out);
+            self.answer_at_end();
         }
-        self.end_all_runs(how.is_err(), out);
-        out.push_back(Output::End(how));
+        self.end_all_runs(how.is_err());
+        self.cx.emit(Output::End(how));
     }
 }

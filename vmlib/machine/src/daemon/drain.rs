@@ -29,8 +29,8 @@
 //! ([`DaemonConfig::drain_at_stop`](crate::DaemonConfig)): then it leaves when the drain is over, or
 //! the time for it is.
 
-use super::{Daemon, LocalTask, Timer, asked::MoveAsker};
-use crate::{Outbox, Output, Time, placement};
+use super::{Daemon, LocalTask, asked::MoveAsker, context::Timer};
+use crate::{Output, Time, placement};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{
     HostId, Tid,
@@ -206,24 +206,24 @@ impl Daemon {
         asker: MoveAsker,
         name: &str,
         way: DrainWay,
-        out: &mut Outbox,
     ) -> Result<(), Failed> {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let host = state
             .host_called(name)
             .ok_or_else(|| placement::no_such_host(state, name))?;
         let request = self.note_asked(asker, host, None);
-        if host == self.me {
-            self.on_drain_ask(self.me, DrainAsk { request, way }, out);
+        if host == self.cx.me {
+            self.on_drain_ask(self.cx.me, DrainAsk { request, way });
         } else {
-            self.send_order(host, &Order::DrainAsk(DrainAsk { request, way }));
+            self.cx
+                .send_order(host, &Order::DrainAsk(DrainAsk { request, way }));
         }
         Ok(())
     }
 
     /// Somebody here wants a host to take tasks again.
     pub(super) fn ask_undrain(&mut self, name: &str) -> Result<HostId, Failed> {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let host = state
             .host_called(name)
             .ok_or_else(|| placement::no_such_host(state, name))?;
@@ -231,25 +231,25 @@ impl Daemon {
             let text = format!("host '{name}' is not draining");
             return Err(Failed::new(FailKind::Refused, text));
         }
-        self.agreement.propose(Change::HostResumed(host));
+        self.cx.agreement.propose(Change::HostResumed(host));
         Ok(host)
     }
 
-    pub(super) fn on_drain_ask(&mut self, from: HostId, ask: DrainAsk, out: &mut Outbox) {
-        let (now, me, DrainAsk { request, way }) = (self.now, self.me, ask);
+    pub(super) fn on_drain_ask(&mut self, from: HostId, ask: DrainAsk) {
+        let (now, me, DrainAsk { request, way }) = (self.cx.now, self.cx.me, ask);
         let apps = match way.checkpoint {
             true => self.apps_here(),
             false => BTreeSet::new(),
         };
         let drain = self.drain.get_or_insert_with(|| Drain::new(now));
         if way.checkpoint && drain.active {
-            let name = &self.config.facts.name;
+            let name = &self.cx.config.facts.name;
             let text = format!(
                 "the drain of host '{name}' has begun, so nothing can be saved before it; ask without \
                  --checkpoint"
             );
             let result = Err(Failed::new(FailKind::Refused, text));
-            return self.send_drain_end(from, DrainEnd { request, result }, out);
+            return self.send_drain_end(from, DrainEnd { request, result });
         }
         drain.askers.insert((from, request));
         if drain.active && way.suspend {
@@ -265,30 +265,30 @@ impl Daemon {
             drain.not_saved.clear();
         }
         if !drain.saves {
-            self.want_drain(out);
-        } else if self.agreement.state().is_staying(me) {
+            self.want_drain();
+        } else if self.cx.agreement.state().is_staying(me) {
             // `review_drain` goes on.
-            self.set_timer(now + limits::DRAIN_LOOK, Timer::Drain);
+            self.cx.set_timer(now + limits::DRAIN_LOOK, Timer::Drain);
         }
     }
 
     /// The applications with tasks here.
     fn apps_here(&self) -> BTreeSet<Tid> {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let app = |tid: Tid| state.living_task(tid).map(|task| task.app);
-        state.tasks_on(self.me).filter_map(app).collect()
+        state.tasks_on(self.cx.me).filter_map(app).collect()
     }
 
     /// Has the applications saved that are to be saved before the host drains. One of which another
     /// checkpoint is being made waits for its end.
-    fn review_saves(&mut self, out: &mut Outbox) {
+    fn review_saves(&mut self) {
         let waiting = self.drain.iter().filter(|drain| drain.saves);
         for app in waiting
             .flat_map(|it| it.to_save.clone())
             .collect::<Vec<_>>()
         {
-            let any = self.agreement.state().tasks_of(app).next();
-            let is_cut = self.agreement.state().is_cut(app);
+            let any = self.cx.agreement.state().tasks_of(app).next();
+            let is_cut = self.cx.agreement.state().is_cut(app);
             let Some(drain) = self.drain.as_mut().filter(|drain| drain.saves) else {
                 return;
             };
@@ -304,8 +304,8 @@ impl Daemon {
             };
             drain.saving.insert(app);
             let asker = MoveAsker::DrainSave(app);
-            if let Err(failed) = self.ask_checkpoint(asker, tid, None, out) {
-                self.on_drain_saved(app, &Answer::Failed(failed), out);
+            if let Err(failed) = self.ask_checkpoint(asker, tid, None) {
+                self.on_drain_saved(app, &Answer::Failed(failed));
             }
         }
         let Some(drain) = self.drain.as_mut().filter(|drain| drain.saves) else {
@@ -314,12 +314,12 @@ impl Daemon {
         drain.looks = false;
         if drain.to_save.is_empty() && drain.saving.is_empty() {
             drain.saves = false;
-            self.want_drain(out);
+            self.want_drain();
         }
     }
 
     /// What came of saving an application first.
-    pub(super) fn on_drain_saved(&mut self, app: Tid, answer: &Answer, out: &mut Outbox) {
+    pub(super) fn on_drain_saved(&mut self, app: Tid, answer: &Answer) {
         let Some(drain) = self.drain.as_mut().filter(|drain| drain.saves) else {
             return;
         };
@@ -337,20 +337,20 @@ impl Daemon {
                     drain.to_save.insert(app);
                     return;
                 }
-                let shown = app.show(self.machine);
+                let shown = app.show(self.cx.machine);
                 let text = format!(
                     "application {shown} cannot be saved, so the drain was not begun: {failed}; ask \
                      without --checkpoint to have its tasks leave all the same"
                 );
-                self.give_up_drain(Failed::new(failed.kind, text), out);
+                self.give_up_drain(Failed::new(failed.kind, text));
             }
             _ => drain.saved += 1,
         }
     }
 
     /// Begins the drain of this host, unless it has begun.
-    fn want_drain(&mut self, out: &mut Outbox) {
-        let (state, me) = (self.agreement.state(), self.me);
+    fn want_drain(&mut self) {
+        let (state, me) = (self.cx.agreement.state(), self.cx.me);
         if self.drain.as_ref().is_some_and(|drain| drain.active) {
             return;
         }
@@ -359,81 +359,82 @@ impl Daemon {
             self.begin_drain();
         } else if !state.is_living(me) || self.departure.is_some() {
             let text = placement::takes_no_tasks(state, me);
-            self.give_up_drain(Failed::new(FailKind::Refused, text), out);
+            self.give_up_drain(Failed::new(FailKind::Refused, text));
         } else if !suspend && !state.hosts().any(|(id, _)| id != me && state.is_living(id)) {
-            self.give_up_drain(nowhere(), out);
+            self.give_up_drain(nowhere());
         } else {
             let host = me;
-            self.agreement
+            self.cx
+                .agreement
                 .propose(Change::HostDraining { host, suspend });
         }
     }
 
     pub(super) fn on_host_draining(&mut self, host: HostId) {
-        if host == self.me {
+        if host == self.cx.me {
             self.begin_drain();
         }
     }
 
     /// The log did not take it: another host began to drain, or this one did by another's wish.
-    pub(super) fn on_not_draining(&mut self, host: HostId, out: &mut Outbox) {
-        if host != self.me || self.drain.is_none() {
+    pub(super) fn on_not_draining(&mut self, host: HostId) {
+        if host != self.cx.me || self.drain.is_none() {
             return;
         }
-        match self.agreement.state().is_draining(host) {
+        match self.cx.agreement.state().is_draining(host) {
             true => self.begin_drain(),
-            false => self.give_up_drain(nowhere(), out),
+            false => self.give_up_drain(nowhere()),
         }
     }
 
     /// The host takes tasks again. Who is on his way goes on.
-    pub(super) fn on_host_resumed(&mut self, host: HostId, out: &mut Outbox) {
-        self.answer_resumed(host, out);
-        if host == self.me {
-            self.give_up_drain(taken_back(), out);
+    pub(super) fn on_host_resumed(&mut self, host: HostId) {
+        self.answer_resumed(host);
+        if host == self.cx.me {
+            self.give_up_drain(taken_back());
         }
     }
 
     /// A drain that is wanted and for which nothing is on its way into the log any more has begun, or was
     /// taken back: this daemon may have been given a state of after both.
-    fn sweep_lost_drain(&mut self, out: &mut Outbox) {
+    fn sweep_lost_drain(&mut self) {
         let waits = |drain: &Drain| !drain.active && !drain.saves && !drain.askers.is_empty();
-        let settled = self.decisions.is_empty() && !self.agreement.is_pending();
+        let settled = self.cx.decisions.is_empty() && !self.cx.agreement.is_pending();
         if !self.drain.as_ref().is_some_and(waits) || !settled {
             return;
         }
-        match self.agreement.state().is_draining(self.me) {
+        match self.cx.agreement.state().is_draining(self.cx.me) {
             true => self.begin_drain(),
-            false => self.give_up_drain(taken_back(), out),
+            false => self.give_up_drain(taken_back()),
         }
     }
 
     /// This host leaves, whether its tasks have left or not.
-    pub(super) fn end_drain_at_leave(&mut self, out: &mut Outbox) {
+    pub(super) fn end_drain_at_leave(&mut self) {
         let leave_by = self.drain.as_ref().and_then(|drain| drain.leave_by);
-        let left = self.agreement.state().task_count(self.me);
-        if leave_by.is_some_and(|by| self.now >= by) && left > 0 {
+        let left = self.cx.agreement.state().task_count(self.cx.me);
+        if leave_by.is_some_and(|by| self.cx.now >= by) && left > 0 {
             let what = match left {
                 1 => "1 task has not left and ends now".to_owned(),
                 _ => format!("{left} tasks have not left and end now"),
             };
             let text = format!("the time for the drain is over (--grace): {what}");
-            out.push_back(Output::Note(text));
+            self.cx.emit(Output::Note(text));
         }
         let text = "the host is leaving the machine, and its other tasks end";
-        self.give_up_drain(Failed::new(FailKind::Refused, text), out);
+        self.give_up_drain(Failed::new(FailKind::Refused, text));
     }
 
     /// The user asked this daemon to end, which is to drain its host first.
-    pub(super) fn drain_at_stop(&mut self, leave_by: Time, out: &mut Outbox) {
-        let now = self.now;
+    pub(super) fn drain_at_stop(&mut self, leave_by: Time) {
+        let now = self.cx.now;
         let drain = self.drain.get_or_insert_with(|| Drain::new(now));
         drain.leave_by = Some(leave_by);
-        drain.way.suspend |= self.config.suspend_at_stop;
+        drain.way.suspend |= self.cx.config.suspend_at_stop;
         // There is no time to save what can leave.
         drain.saves = false;
-        self.set_timer(leave_by, Timer::Drain);
-        self.want_drain(out);
+        self.cx.set_timer(leave_by, Timer::Drain);
+        self.want_drain();
     }
 
     /// Whether this daemon was asked to end, and drains its host first.
@@ -443,13 +444,13 @@ impl Daemon {
     }
 
     fn begin_drain(&mut self) {
-        let (now, me) = (self.now, self.me);
+        let (now, me) = (self.cx.now, self.cx.me);
         let drain = self.drain.get_or_insert_with(|| Drain::new(now));
         if drain.active {
             return;
         }
         drain.active = true;
-        drain.waiting = self.agreement.state().tasks_on(me).collect();
+        drain.waiting = self.cx.agreement.state().tasks_on(me).collect();
         drain.refused.clear();
         drain.tried.clear();
         drain.cut_short.clear();
@@ -457,21 +458,21 @@ impl Daemon {
         drain.not_suspended.clear();
         if !drain.waiting.is_empty() {
             (drain.begun, drain.ended) = (now, now);
-            self.set_timer(now + limits::DRAIN_LOOK, Timer::Drain);
+            self.cx.set_timer(now + limits::DRAIN_LOOK, Timer::Drain);
         }
     }
 
     /// Does the next steps of this host's drain.
-    pub(super) fn review_drain(&mut self, out: &mut Outbox) {
-        self.sweep_lost_drain(out);
-        self.review_saves(out);
+    pub(super) fn review_drain(&mut self) {
+        self.sweep_lost_drain();
+        self.review_saves();
         while let Some(drain) = self.drain.as_mut().filter(|drain| drain.active)
             && drain.underway.len() < limits::DRAIN_MOVES
             && let Some(tid) = drain.waiting.pop_front()
         {
-            self.drain_task(tid, out);
+            self.drain_task(tid);
         }
-        let me = self.me;
+        let me = self.cx.me;
         let Some(drain) = self.drain.as_mut().filter(|drain| drain.active) else {
             return;
         };
@@ -489,20 +490,20 @@ impl Daemon {
                 count => format!("; {count} applications were suspended"),
             };
             let text = format!("drained: {went} tasks have left, {stay} have not{suspended}");
-            out.push_back(Output::Note(text));
+            self.cx.emit(Output::Note(text));
             for (tid, why) in &drain.refused {
-                let shown = tid.show(self.machine);
-                out.push_back(Output::Note(format!("{shown} stays: {why}")));
+                let shown = tid.show(self.cx.machine);
+                self.cx.emit(Output::Note(format!("{shown} stays: {why}")));
             }
-            self.answer_drain(Ok(report), out);
+            self.answer_drain(Ok(report));
             self.leave_if_stopping();
         }
     }
 
     /// A task's turn to leave.
-    fn drain_task(&mut self, tid: Tid, out: &mut Outbox) {
-        let (now, me) = (self.now, self.me);
-        let state = self.agreement.state();
+    fn drain_task(&mut self, tid: Tid) {
+        let (now, me) = (self.cx.now, self.cx.me);
+        let state = self.cx.agreement.state();
         let Some(drain) = &mut self.drain else {
             return;
         };
@@ -552,33 +553,33 @@ impl Daemon {
                     suspended,
                     ..MoveWay::default()
                 };
-                self.want_move(MoveAsker::Drain, tid, me, to, way, out);
+                self.want_move(MoveAsker::Drain, tid, me, to, way);
             }
             Err(failed) if failed.kind == FailKind::Busy && drain.waits_for(now, tid) => {
                 drain.later.insert(tid);
             }
             // Of its application no checkpoint is made.
             Err(failed) if drain.way.suspend && !suspended => {
-                self.suspend_at_drain(app, tid, failed, out)
+                self.suspend_at_drain(app, tid, failed)
             }
             Err(failed) => {
-                let shown = tid.show(self.machine).to_string();
+                let shown = tid.show(self.cx.machine).to_string();
                 drain.refuse(now, tid, &shown, failed);
             }
         }
     }
 
     /// A task cannot leave: its application is suspended, if it can be.
-    fn suspend_at_drain(&mut self, app: Tid, tid: Tid, why: Failed, out: &mut Outbox) {
-        let now = self.now;
-        let is_cut = self.agreement.state().is_cut(app);
+    fn suspend_at_drain(&mut self, app: Tid, tid: Tid, why: Failed) {
+        let now = self.cx.now;
+        let is_cut = self.cx.agreement.state().is_cut(app);
         let Some(drain) = &mut self.drain else {
             return;
         };
         let tries = drain.not_suspended.get(&app);
         if let Some((_, failed)) = tries.filter(|(tries, _)| *tries >= limits::DRAIN_TRIES) {
             let text = format!("{why}; and its application cannot be suspended: {failed}");
-            let shown = tid.show(self.machine).to_string();
+            let shown = tid.show(self.cx.machine).to_string();
             return drain.refuse(now, tid, &shown, Failed::new(failed.kind, text));
         }
         drain.later.insert(tid);
@@ -586,14 +587,14 @@ impl Daemon {
             return;
         }
         drain.suspending.insert(app);
-        if let Err(failed) = self.suspend_drained(MoveAsker::DrainSuspend(app), tid, out) {
+        if let Err(failed) = self.suspend_drained(MoveAsker::DrainSuspend(app), tid) {
             self.on_drain_suspended(app, &Answer::Failed(failed));
         }
     }
 
     /// What came of suspending an application with a task that cannot leave.
     pub(super) fn on_drain_suspended(&mut self, app: Tid, answer: &Answer) {
-        let now = self.now;
+        let now = self.cx.now;
         let Some(drain) = &mut self.drain else {
             return;
         };
@@ -615,7 +616,7 @@ impl Daemon {
 
     /// A task that was to leave has left, or not.
     pub(super) fn on_drain_move_end(&mut self, end: MoveEnd) {
-        let (now, tid) = (self.now, end.tid);
+        let (now, tid) = (self.cx.now, end.tid);
         let task = self.tasks.get(&tid);
         let is_cut = task.is_some_and(|task| self.cuts.contains_key(&task.app));
         let Some(drain) = &mut self.drain else {
@@ -653,7 +654,7 @@ impl Daemon {
 
     /// Looks again at the tasks that could not be moved, and at the clock.
     pub(super) fn on_drain_due(&mut self) {
-        let now = self.now;
+        let now = self.cx.now;
         let Some(drain) = &mut self.drain else {
             return;
         };
@@ -663,7 +664,7 @@ impl Daemon {
         drain.looks = true;
         if drain.active || drain.saves {
             drain.waiting.extend(std::mem::take(&mut drain.later));
-            self.set_timer(now + limits::DRAIN_LOOK, Timer::Drain);
+            self.cx.set_timer(now + limits::DRAIN_LOOK, Timer::Drain);
         }
     }
 
@@ -675,17 +676,17 @@ impl Daemon {
     }
 
     fn leave_if_stopping(&mut self) {
-        if self.is_stopping() && self.agreement.state().is_staying(self.me) {
-            self.agreement.propose(Change::HostLeaving(self.me));
+        if self.is_stopping() && self.cx.agreement.state().is_staying(self.cx.me) {
+            self.cx.agreement.propose(Change::HostLeaving(self.cx.me));
         }
     }
 
     /// There is no drain, or none any more.
-    fn give_up_drain(&mut self, failed: Failed, out: &mut Outbox) {
+    fn give_up_drain(&mut self, failed: Failed) {
         if self.drain.is_none() {
             return;
         }
-        self.answer_drain(Err(failed), out);
+        self.answer_drain(Err(failed));
         self.leave_if_stopping();
         let stopping = self.is_stopping();
         self.drain = self.drain.take().filter(|_| stopping).map(|mut drain| {
@@ -694,26 +695,26 @@ impl Daemon {
         });
     }
 
-    fn answer_drain(&mut self, result: Result<DrainReport, Failed>, out: &mut Outbox) {
+    fn answer_drain(&mut self, result: Result<DrainReport, Failed>) {
         let Some(drain) = &mut self.drain else {
             return;
         };
         for (host, request) in std::mem::take(&mut drain.askers) {
             let result = result.clone();
-            self.send_drain_end(host, DrainEnd { request, result }, out);
+            self.send_drain_end(host, DrainEnd { request, result });
         }
     }
 
-    fn send_drain_end(&mut self, host: HostId, end: DrainEnd, out: &mut Outbox) {
-        if host == self.me {
-            self.on_drain_end(end, out);
-        } else if self.agreement.state().may_be_present(host) {
-            self.send_order(host, &Order::DrainEnd(end));
+    fn send_drain_end(&mut self, host: HostId, end: DrainEnd) {
+        if host == self.cx.me {
+            self.on_drain_end(end);
+        } else if self.cx.agreement.state().may_be_present(host) {
+            self.cx.send_order(host, &Order::DrainEnd(end));
         }
     }
 
-    pub(super) fn on_drain_end(&mut self, end: DrainEnd, out: &mut Outbox) {
+    pub(super) fn on_drain_end(&mut self, end: DrainEnd) {
         let answer = end.result.map_or_else(Answer::Failed, Answer::Drained);
-        self.answer_asked(end.request, &answer, out);
+        self.answer_asked(end.request, &answer);
     }
 }

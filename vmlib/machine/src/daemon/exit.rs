@@ -12,7 +12,7 @@ use super::{
     Daemon,
     requests::{Reply, Waiting},
 };
-use crate::{Outbox, Output, Void};
+use crate::{Output, Void};
 use vm_wire::{
     Frame, HostId, Message, Tid,
     agreed::{Change, ExitStatus},
@@ -25,7 +25,7 @@ pub(super) const SIGKILL: i32 = 9;
 impl Daemon {
     /// A chunk that a task leaves behind.
     pub(super) fn on_last_chunk(&mut self, tid: Tid, frame: Frame) {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let forgotten = state
             .task(frame.header.to)
             .is_some_and(|task| !task.is_alive());
@@ -33,7 +33,7 @@ impl Daemon {
             return;
         };
         if !forgotten {
-            let kept = self.keeper.keep(self.now, frame, &mut self.frames);
+            let kept = self.keeper.keep(self.cx.now, frame, &mut self.cx.frames);
             task.not_kept |= kept.is_err();
         }
     }
@@ -51,15 +51,15 @@ impl Daemon {
         task.leaving = true;
         self.keeper.left(tid, exit.last);
         // Acknowledgements of what it sent go to the keeper from now on.
-        self.routes.set_connected(tid, false);
+        self.cx.routes.set_connected(tid, false);
         self.propose_exit(tid, ExitStatus::Left(exit.status));
         Reply::Later(Waiting::Exit)
     }
 
     /// Has the end of a task here in the log, once.
     pub(super) fn propose_exit(&mut self, tid: Tid, status: ExitStatus) {
-        let incarnation = match self.agreement.state().living_task(tid) {
-            Some(task) if task.host == self.me => task.incarnation,
+        let incarnation = match self.cx.agreement.state().living_task(tid) {
+            Some(task) if task.host == self.cx.me => task.incarnation,
             _ => return,
         };
         // What has ended in the log may live again, as another process than the one that is seen to end.
@@ -79,9 +79,9 @@ impl Daemon {
             .is_some_and(|task| task.was_killed(status));
         let signalled = self.tasks.get(&tid).and_then(|task| task.signalled);
         let unasked = signalled.is_none() && self.departure.is_none() && !self.is_stopping();
-        self.agreement.propose(Change::Exit {
+        self.cx.agreement.propose(Change::Exit {
             tid,
-            host: self.me,
+            host: self.cx.me,
             incarnation,
             status,
             killed,
@@ -89,30 +89,30 @@ impl Daemon {
         });
     }
 
-    pub(super) fn on_launched(&mut self, tid: Tid, pid: u32, out: &mut Outbox) {
+    pub(super) fn on_launched(&mut self, tid: Tid, pid: u32) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.pid = pid;
             task.starting = None;
-            task.launched = Some(self.now);
+            task.launched = Some(self.cx.now);
         }
-        self.review_measurements(tid, out);
+        self.review_measurements(tid);
     }
 
-    pub(super) fn on_launch_failed(&mut self, tid: Tid, failed: &Failed, out: &mut Outbox) {
+    pub(super) fn on_launch_failed(&mut self, tid: Tid, failed: &Failed) {
         let text = format!("{tid} could not be started: {failed}\n");
-        self.on_task_output(tid, 2, text.into_bytes(), out);
-        self.on_process_ended(tid, ExitStatus::NotStarted, out);
+        self.on_task_output(tid, 2, text.into_bytes());
+        self.on_process_ended(tid, ExitStatus::NotStarted);
     }
 
-    pub(super) fn on_process_ended(&mut self, tid: Tid, status: ExitStatus, out: &mut Outbox) {
+    pub(super) fn on_process_ended(&mut self, tid: Tid, status: ExitStatus) {
         if self.tasks.get(&tid).is_none_or(|task| task.image.is_some()) {
             let failed = self.restorer_ended(tid, status);
-            return self.on_arrived(tid, Err(failed), out);
+            return self.on_arrived(tid, Err(failed));
         }
         if self.tasks.get(&tid).is_none_or(|task| !task.process) {
             return;
         }
-        self.send_last(tid, out);
+        self.send_last(tid);
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
@@ -120,34 +120,28 @@ impl Daemon {
         task.starting = None;
         task.connected = false;
         let (app, together) = (task.app, task.together);
-        self.routes.set_connected(tid, false);
+        self.cx.routes.set_connected(tid, false);
         self.propose_exit(tid, status);
         match together {
             // It goes on, or already does.
             Some(ExitStatus::RolledBack) => {}
             // Its console waits.
-            Some(_) if self.agreement.state().suspended(app).is_some() => {}
+            Some(_) if self.cx.agreement.state().suspended(app).is_some() => {}
             // The log knows better why it ended.
-            Some(suspended) => self.end_run(tid, suspended, out),
-            None => self.end_run(tid, status, out),
+            Some(suspended) => self.end_run(tid, suspended),
+            None => self.end_run(tid, status),
         }
-        self.review_flush(app, out);
-        self.review_measurements(tid, out);
-        self.forget_task(tid, out);
+        self.review_flush(app);
+        self.review_measurements(tid);
+        self.forget_task(tid);
     }
 
     /// A task ended, here or elsewhere.
-    pub(super) fn on_exited(
-        &mut self,
-        tid: Tid,
-        host: HostId,
-        status: ExitStatus,
-        out: &mut Outbox,
-    ) {
-        self.routes.ended(tid);
-        self.end_moves_of(tid, status, out);
-        self.end_part_of(tid, out);
-        self.hold_no_more(tid, out);
+    pub(super) fn on_exited(&mut self, tid: Tid, host: HostId, status: ExitStatus) {
+        self.cx.routes.ended(tid);
+        self.end_moves_of(tid, status);
+        self.end_part_of(tid);
+        self.hold_no_more(tid);
         self.keeper.ended(tid);
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.ended = true;
@@ -155,39 +149,39 @@ impl Daemon {
                 task.together = Some(status);
             }
             if status == ExitStatus::RolledBack && task.process {
-                out.push_back(Output::Signal(tid, SIGKILL));
+                self.cx.emit(Output::Signal(tid, SIGKILL));
             }
-            self.drop_image(tid, out);
+            self.drop_image(tid);
         }
         if let Some(task) = self.tasks.get_mut(&tid) {
             if task.waiting == Some(Waiting::Exit) {
                 let request = task.asked;
-                self.answer_task(tid, request, Done {}.frame(), out);
+                self.answer_task(tid, request, Done {}.frame());
             }
-            self.forget_task(tid, out);
+            self.forget_task(tid);
         } else if self.ends_for_good(tid, status) {
             // The master of a run that was brought back on another host.
-            self.end_run(tid, status, out);
+            self.end_run(tid, status);
         }
-        self.notify_ended(tid, host, status, out);
+        self.notify_ended(tid, host, status);
         if status != ExitStatus::Left(0) {
-            self.kill_application(tid, out);
+            self.kill_application(tid);
         }
-        self.release_held(out);
+        self.release_held();
     }
 
     /// Whether the end of a master is that of its application's run here.
     fn ends_for_good(&self, tid: Tid, status: ExitStatus) -> bool {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let waits = state.suspended(tid).is_some() || state.recovering(tid).is_some();
         status != ExitStatus::RolledBack && !waits
     }
 
     /// The master of an application ended badly.
-    fn kill_application(&mut self, master: Tid, out: &mut Outbox) {
+    fn kill_application(&mut self, master: Tid) {
         for (tid, task) in &self.tasks {
             if task.app == master && task.process && *tid != master {
-                out.push_back(Output::Signal(*tid, SIGKILL));
+                self.cx.emit(Output::Signal(*tid, SIGKILL));
             }
         }
         self.end_suspended_of(master);
@@ -195,7 +189,7 @@ impl Daemon {
 
     /// Forgets what belongs to a task that has ended: its watches with its end in the log, all of
     /// it once its process has ended, too.
-    fn forget_task(&mut self, tid: Tid, out: &mut Outbox) {
+    fn forget_task(&mut self, tid: Tid) {
         let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.ended) else {
             return;
         };
@@ -205,7 +199,7 @@ impl Daemon {
         let (waited, _) = task.absent.leave(&mut self.absent_bytes);
         // Their senders hear that it has ended.
         for frame in waited {
-            self.forward(frame, false, out);
+            self.forward(frame, false);
         }
         let Some(task) = self.tasks.get(&tid) else {
             return;
@@ -216,38 +210,36 @@ impl Daemon {
             self.parked.remove(&tid);
             self.drop_unsent(tid);
             self.tasks.remove(&tid);
-            self.review_revived(app, out);
+            self.review_revived(app);
         }
     }
 
     /// A change was void.
-    pub(super) fn on_void(&mut self, change: Change, why: Void, out: &mut Outbox) {
+    pub(super) fn on_void(&mut self, change: Change, why: Void) {
         match change {
-            Change::Spawn(record) => self.on_not_spawned(&record, why, out),
-            Change::GroupJoin { group, tid, .. } => {
-                self.on_membership_void(tid, &group, true, why, out)
-            }
+            Change::Spawn(record) => self.on_not_spawned(&record, why),
+            Change::GroupJoin { group, tid, .. } => self.on_membership_void(tid, &group, true, why),
             Change::GroupLeave { group, tid, .. } => {
-                self.on_membership_void(tid, &group, false, why, out);
+                self.on_membership_void(tid, &group, false, why);
             }
-            Change::Coordinator { app, host, .. } => self.on_not_coordinated(app, host, out),
+            Change::Coordinator { app, host, .. } => self.on_not_coordinated(app, host),
             Change::Unsuspend {
                 app, over: false, ..
             } => self.on_not_unsuspended(app),
-            Change::HostDraining { host, .. } => self.on_not_draining(host, out),
+            Change::HostDraining { host, .. } => self.on_not_draining(host),
             Change::Relocate {
                 tid,
                 incarnation,
                 suspended: true,
                 ..
-            } => self.on_not_suspended(tid, incarnation, out),
+            } => self.on_not_suspended(tid, incarnation),
             Change::Abandon {
                 app,
                 for_good: true,
                 ..
-            } => self.on_not_abandoned(app, out),
-            Change::Revive(revival) => self.on_not_revived(&revival, why, out),
-            Change::Policy { app, policy } => self.on_no_policy(app, policy, why, out),
+            } => self.on_not_abandoned(app),
+            Change::Revive(revival) => self.on_not_revived(&revival, why),
+            Change::Policy { app, policy } => self.on_no_policy(app, policy, why),
             // The others are wishes that came true otherwise: a host that is gone, a task that
             // ended before.
             _ => {}

@@ -13,8 +13,8 @@
 //! Tasks that live on are not waited for, and nothing is waited for longer than
 //! [`limits::FLUSH_WAIT`]: a process may live on after it left.
 
-use super::{Daemon, Timer, departure::is_alone};
-use crate::{Outbox, Output, agreed};
+use super::{Daemon, context::Timer, departure::is_alone};
+use crate::{Output, agreed};
 use std::collections::BTreeSet;
 use vm_wire::{
     HostId, Message, Tid,
@@ -37,7 +37,7 @@ pub(super) struct RunEnding {
 
 impl Daemon {
     /// The process of a task ended: if it is the master of a run, so does the run.
-    pub(super) fn end_run(&mut self, tid: Tid, status: ExitStatus, out: &mut Outbox) {
+    pub(super) fn end_run(&mut self, tid: Tid, status: ExitStatus) {
         let Some(run) = self.runs.get(&tid).filter(|run| run.ending.is_none()) else {
             return;
         };
@@ -46,15 +46,18 @@ impl Daemon {
             app: tid,
             number: NO_MOVE,
         });
-        awaited.retain(|host| match *host == self.me {
+        awaited.retain(|host| match *host == self.cx.me {
             true => self.is_unfinished(tid),
-            false => self.agreement.state().is_present(*host) && self.send_order(*host, &question),
+            false => {
+                self.cx.agreement.state().is_present(*host) && self.cx.send_order(*host, &question)
+            }
         });
         if let Some(run) = self.runs.get_mut(&tid) {
             run.ending = Some(RunEnding { status, awaited });
         }
-        self.set_timer(self.now + limits::FLUSH_WAIT, Timer::Flush(tid));
-        self.finish_run_if_flushed(tid, out);
+        self.cx
+            .set_timer(self.cx.now + limits::FLUSH_WAIT, Timer::Flush(tid));
+        self.finish_run_if_flushed(tid);
     }
 
     /// Whether a process of the application is here whose task has left, or is leaving.
@@ -75,11 +78,12 @@ impl Daemon {
     }
 
     fn tell_flushed(&mut self, host: HostId, app: Tid, number: u64) {
-        self.send_order(host, &Order::Flushed(Flushed { app, number }));
+        self.cx
+            .send_order(host, &Order::Flushed(Flushed { app, number }));
     }
 
     /// A process of the application has ended here.
-    pub(super) fn review_flush(&mut self, app: Tid, out: &mut Outbox) {
+    pub(super) fn review_flush(&mut self, app: Tid) {
         let asked = self.flushes.contains_key(&app) || self.runs.contains_key(&app);
         if !asked || self.is_unfinished(app) {
             return;
@@ -87,31 +91,31 @@ impl Daemon {
         for host in self.flushes.remove(&app).unwrap_or_default() {
             self.tell_flushed(host, app, NO_MOVE);
         }
-        self.on_last_lines(self.me, app, out);
+        self.on_last_lines(self.cx.me, app);
     }
 
     /// A host has sent, or has, all that it was asked about.
-    pub(super) fn on_flushed(&mut self, host: HostId, flushed: &Flushed, out: &mut Outbox) {
+    pub(super) fn on_flushed(&mut self, host: HostId, flushed: &Flushed) {
         match flushed.number {
-            NO_MOVE => self.on_last_lines(host, flushed.app, out),
-            _ => self.on_delivered(host, flushed, out),
+            NO_MOVE => self.on_last_lines(host, flushed.app),
+            _ => self.on_delivered(host, flushed),
         }
     }
 
     /// No lines of tasks that left come from that host any more.
-    fn on_last_lines(&mut self, host: HostId, app: Tid, out: &mut Outbox) {
+    fn on_last_lines(&mut self, host: HostId, app: Tid) {
         if let Some(run) = self.runs.get_mut(&app)
             && let Some(ending) = &mut run.ending
         {
             ending.awaited.remove(&host);
-            self.finish_run_if_flushed(app, out);
+            self.finish_run_if_flushed(app);
         }
     }
 
     /// A host is lost: no lines come from there, and none are wanted there.
-    pub(super) fn lose_flushes_of(&mut self, host: HostId, out: &mut Outbox) {
+    pub(super) fn lose_flushes_of(&mut self, host: HostId) {
         for app in self.runs.keys().copied().collect::<Vec<_>>() {
-            self.on_last_lines(host, app, out);
+            self.on_last_lines(host, app);
         }
         self.flushes.retain(|_, hosts| {
             hosts.remove(&host);
@@ -119,16 +123,16 @@ impl Daemon {
         });
     }
 
-    pub(super) fn on_flush_over(&mut self, app: Tid, out: &mut Outbox) {
+    pub(super) fn on_flush_over(&mut self, app: Tid) {
         if let Some(run) = self.runs.get_mut(&app)
             && let Some(ending) = &mut run.ending
         {
             ending.awaited.clear();
-            self.finish_run_if_flushed(app, out);
+            self.finish_run_if_flushed(app);
         }
     }
 
-    fn finish_run_if_flushed(&mut self, app: Tid, out: &mut Outbox) {
+    fn finish_run_if_flushed(&mut self, app: Tid) {
         if let Some(run) = self.runs.get_mut(&app)
             && let Some(ending) = &run.ending
             && ending.awaited.is_empty()
@@ -136,24 +140,24 @@ impl Daemon {
         {
             let status = Some(ending.status);
             let end = RunEnd { status }.frame();
-            out.push_back(Output::Console(run.conn, end));
+            self.cx.emit(Output::Console(run.conn, end));
         }
     }
 
     /// This daemon ends: the consoles of runs are told what has become of those. One whose run is lost
     /// with a daemon that fails sees the connection close.
-    pub(super) fn end_all_runs(&mut self, fails: bool, out: &mut Outbox) {
+    pub(super) fn end_all_runs(&mut self, fails: bool) {
         for app in self.runs.keys().copied().collect::<Vec<_>>() {
             let Some(run) = self.runs.get(&app).filter(|run| !run.told) else {
                 continue;
             };
             let conn = run.conn;
-            let state = self.agreement.state();
-            let elsewhere = |task: &agreed::Task| task.host != self.me;
+            let state = self.cx.agreement.state();
+            let elsewhere = |task: &agreed::Task| task.host != self.cx.me;
             // A machine that ends kills its tasks without a word in the log.
             let goes_on = !state.halted()
                 && (state.living_task(app).is_some_and(elsewhere)
-                    || (state.recovering(app).is_some() && !is_alone(state, self.me)));
+                    || (state.recovering(app).is_some() && !is_alone(state, self.cx.me)));
             let status = match &run.ending {
                 Some(ending) => Some(ending.status),
                 None if state.suspended(app).is_some() => {
@@ -163,7 +167,7 @@ impl Daemon {
                          the store: the same command with --resume-or-start, or 'vm restart {name}', \
                          brings it back"
                     );
-                    self.tell_run(app, &text, out);
+                    self.tell_run(app, &text);
                     Some(ExitStatus::Suspended)
                 }
                 None if fails => continue,
@@ -173,7 +177,8 @@ impl Daemon {
             if let Some(run) = self.runs.get_mut(&app) {
                 run.told = true;
             }
-            out.push_back(Output::Console(conn, RunEnd { status }.frame()));
+            self.cx
+                .emit(Output::Console(conn, RunEnd { status }.frame()));
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{
     Daemon,
     requests::{Reply, Waiting},
 };
-use crate::{Outbox, Void};
+use crate::Void;
 use vm_wire::{
     Frame, Message, Tid,
     agreed::Change,
@@ -23,17 +23,10 @@ impl Daemon {
         Reply::Later(Waiting::Membership(change))
     }
 
-    /// Of the application of a task here.
-    fn generation_of(&self, tid: Tid) -> u32 {
-        let state = self.agreement.state();
-        let app = state.task(tid).map(|task| task.app);
-        app.map_or(0, |app| state.epochs(app).generation)
-    }
-
     pub(super) fn propose_membership(&mut self, tid: Tid, change: &GroupChange) {
         let group = change.group.clone();
-        let generation = self.generation_of(tid);
-        self.agreement.propose(match change.join {
+        let generation = self.cx.generation_of(tid);
+        self.cx.agreement.propose(match change.join {
             true => Change::GroupJoin {
                 group,
                 tid,
@@ -77,9 +70,11 @@ impl Daemon {
     /// all groups, so a group that vanished stays vanished for those who ask for a version that it
     /// had; a group not made yet, as far as is known here, is waited for.
     fn view_since(&self, ask: &GroupAsk) -> Option<Frame> {
-        match self.agreement.state().group(&ask.group) {
+        match self.cx.agreement.state().group(&ask.group) {
             Some(group) if group.version >= ask.version => Some(self.view(&ask.group).frame()),
-            None if ask.version == 0 || ask.version <= self.agreement.state().group_version() => {
+            None if ask.version == 0
+                || ask.version <= self.cx.agreement.state().group_version() =>
+            {
                 let text = format!("there is no group '{}'", ask.group);
                 Some(Failed::new(FailKind::NoSuchGroup, text).frame())
             }
@@ -88,7 +83,7 @@ impl Daemon {
     }
 
     fn view(&self, name: &str) -> GroupView {
-        let group = self.agreement.state().group(name);
+        let group = self.cx.agreement.state().group(name);
         let members = group.map(|group| group.members.iter().map(|(i, tid)| (*i, *tid)).collect());
         GroupView {
             group: name.to_owned(),
@@ -98,7 +93,7 @@ impl Daemon {
     }
 
     /// A group changed: who waited for that is answered.
-    pub(super) fn on_group_changed(&mut self, name: &str, out: &mut Outbox) {
+    pub(super) fn on_group_changed(&mut self, name: &str) {
         let Some(waiting) = self.awaiting_group.remove(name) else {
             return;
         };
@@ -115,7 +110,7 @@ impl Daemon {
                 _ => continue,
             };
             match answer {
-                Some(answer) => self.answer_task(tid, request, answer, out),
+                Some(answer) => self.answer_task(tid, request, answer),
                 None => {
                     let waiting = self.awaiting_group.entry(name.to_owned());
                     waiting.or_default().insert(tid);
@@ -126,20 +121,13 @@ impl Daemon {
 
     /// The answer to a join or leave that the log has.
     fn membership_reached(&self, tid: Tid, change: &GroupChange) -> Option<Frame> {
-        let group = self.agreement.state().group(&change.group);
+        let group = self.cx.agreement.state().group(&change.group);
         let member = group.is_some_and(|group| group.instance(tid).is_some());
         (member == change.join).then(|| self.view(&change.group).frame())
     }
 
     /// The log says that a membership did not change.
-    pub(super) fn on_membership_void(
-        &mut self,
-        tid: Tid,
-        name: &str,
-        join: bool,
-        why: Void,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn on_membership_void(&mut self, tid: Tid, name: &str, join: bool, why: Void) {
         // Whoever asked in an earlier life is not there any more: who waits now has asked itself.
         let task = self.tasks.get(&tid).filter(|_| why != Void::Generation);
         let Some(task) = task else {
@@ -171,7 +159,7 @@ impl Daemon {
                 self.awaiting_group.remove(&change.group);
             }
         }
-        self.answer_task(tid, request, answer, out);
+        self.answer_task(tid, request, answer);
     }
 }
 

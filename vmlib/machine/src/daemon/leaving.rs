@@ -1,7 +1,9 @@
 //! Moves at their source: the task runs, is frozen, is released, or taken back (see `moves`).
 
-use super::{Daemon, Timer, check::STOPPED, moves::whole, requests::Waiting, streams::Delivery};
-use crate::{Outbox, Output, Time, Written, placement};
+use super::{
+    Daemon, check::STOPPED, context::Timer, moves::whole, requests::Waiting, streams::Delivery,
+};
+use crate::{Output, Time, Written, placement};
 use vm_wire::{
     HostId, Tid,
     agreed::Change,
@@ -139,41 +141,40 @@ impl Daemon {
         tid: Tid,
         to: HostId,
         way: MoveWay,
-        out: &mut Outbox,
     ) -> Result<(), Failed> {
         let refuse = |text: String| Failed::new(FailKind::Refused, text);
-        let shown = tid.show(self.machine).to_string();
-        let state = self.agreement.state();
+        let shown = tid.show(self.cx.machine).to_string();
+        let state = self.cx.agreement.state();
         let Some(agreed) = state.living_task(tid) else {
-            return Err(self.no_such_task(tid));
+            return Err(self.cx.no_such_task(tid));
         };
-        if agreed.host != self.me {
-            let name = self.host_name(agreed.host);
+        if agreed.host != self.cx.me {
+            let name = self.cx.host_name(agreed.host);
             let text = format!("task {shown} has just moved to '{name}'");
             return Err(Failed::new(FailKind::Busy, text));
         }
         let suspended = self.is_suspended(tid);
         if way.suspended && !suspended {
-            return self.begin_suspension(asker, tid, way, out);
+            return self.begin_suspension(asker, tid, way);
         }
         if suspended {
             self.check_suspended_move(tid, to, way)?;
-        } else if to == self.me {
-            let name = &self.config.facts.name;
+        } else if to == self.cx.me {
+            let name = &self.cx.config.facts.name;
             return Err(refuse(format!("task {shown} is on '{name}' already")));
         }
         // What is suspended here may go on here while the host drains.
-        let stays = to == self.me && self.departure.is_none();
+        let stays = to == self.cx.me && self.departure.is_none();
         if !stays && !state.is_living(to) {
             return Err(refuse(placement::takes_no_tasks(state, to)));
         }
         let portable = self.stops(tid).is_portable();
-        if !portable && let Some(text) = placement::unlike(state, self.me, to) {
+        if !portable && let Some(text) = placement::unlike(state, self.cx.me, to) {
             return Err(refuse(format!(
                 "task {shown} cannot be moved there: {text}"
             )));
         }
-        if self.unreachable.from(self.me).contains(&to) {
+        if self.unreachable.from(self.cx.me).contains(&to) {
             return Err(refuse(format!(
                 "task {shown} cannot be moved: {}",
                 self.cannot_reach(to)
@@ -187,30 +188,31 @@ impl Daemon {
         // What a program gives is not there before a safe point.
         let precopy = way.precopy && !portable;
         let way = MoveWay { precopy, ..way };
-        let number = self.next_request;
-        self.next_request += 1;
+        let number = self.cx.next_request;
+        self.cx.next_request += 1;
         let offer = MoveOffer {
             tid,
             incarnation,
             number,
         };
-        let now = self.now;
+        let now = self.cx.now;
         let moving = Leaving::new(now, (to, incarnation), way, number, asker);
-        if to != self.me && !self.send_order(to, &Order::MoveOffer(offer.clone())) {
+        if to != self.cx.me && !self.cx.send_order(to, &Order::MoveOffer(offer.clone())) {
             let text = "too many orders wait to be sent to that host; try again";
             return Err(Failed::new(FailKind::Limit, text));
         }
         self.leaving.insert(tid, moving);
-        self.set_timer(now + limits::MOVE_OFFER_TIME, Timer::Move(tid, incarnation));
-        if to == self.me {
+        self.cx
+            .set_timer(now + limits::MOVE_OFFER_TIME, Timer::Move(tid, incarnation));
+        if to == self.cx.me {
             self.report_phase(tid);
-            self.on_move_offer(to, &offer, out);
+            self.on_move_offer(to, &offer);
         }
         Ok(())
     }
 
-    pub(super) fn on_move_ready(&mut self, from: HostId, ready: MoveReady, out: &mut Outbox) {
-        let (now, tid) = (self.now, ready.tid);
+    pub(super) fn on_move_ready(&mut self, from: HostId, ready: MoveReady) {
+        let (now, tid) = (self.cx.now, ready.tid);
         let Some(moving) = self.leaving.get_mut(&tid).filter(|moving| {
             (moving.to, moving.number, moving.stage) == (from, ready.number, Stage::Offered)
         }) else {
@@ -219,11 +221,11 @@ impl Daemon {
         let ticket = match ready.ticket {
             Ok(ticket) => ticket,
             Err(failed) => {
-                self.counters.moves.offers_refused += 1;
-                return self.give_up_move(tid, failed, out);
+                self.cx.counters.moves.offers_refused += 1;
+                return self.give_up_move(tid, failed);
             }
         };
-        let Some(host) = self.agreement.state().host(from) else {
+        let Some(host) = self.cx.agreement.state().host(from) else {
             return;
         };
         if self
@@ -232,14 +234,15 @@ impl Daemon {
             .is_some_and(|task| task.image.is_some())
         {
             let addr = host.facts.addr.clone();
-            return self.bring_image(tid, addr, ticket, out);
+            return self.bring_image(tid, addr, ticket);
         }
         (moving.stage, moving.prepared) = (Stage::Copying, now);
         let (addr, incarnation, way) = (host.facts.addr.clone(), moving.incarnation, moving.way);
-        self.set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
-        let folders = self.config.work_dir.clone().zip(ready.work_dir);
+        self.cx
+            .set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
+        let folders = self.cx.config.work_dir.clone().zip(ready.work_dir);
         let folders = folders.map(|(here, there)| Folders { here, there });
-        out.push_back(Output::Copy {
+        self.cx.emit(Output::Copy {
             tid,
             addr,
             ticket,
@@ -248,35 +251,35 @@ impl Daemon {
         });
         self.report_phase(tid);
         if !way.precopy {
-            self.on_copied(tid, 0, 0, out);
+            self.on_copied(tid, 0, 0);
         }
     }
 
     /// What is left of the task's memory is to be written while it stands.
-    pub(super) fn on_copied(&mut self, tid: Tid, bytes: u64, rounds: u32, out: &mut Outbox) {
+    pub(super) fn on_copied(&mut self, tid: Tid, bytes: u64, rounds: u32) {
         let Some(moving) = self.leaving.get_mut(&tid) else {
             return;
         };
         if moving.stage != Stage::Copying {
             return;
         }
-        (moving.stage, moving.copied) = (Stage::Saving, self.now);
+        (moving.stage, moving.copied) = (Stage::Saving, self.cx.now);
         moving.rounds = (bytes, rounds);
         let way = moving.way;
-        let (due, incarnation) = (self.now + limits::SAFE_POINT, moving.incarnation);
+        let (due, incarnation) = (self.cx.now + limits::SAFE_POINT, moving.incarnation);
         match self.stops(tid).at_once() {
             true => self.hold_back(tid),
             // It goes on to a safe point, for which it may need messages and answers, or to a call.
-            false => self.set_timer(due, Timer::Move(tid, incarnation)),
+            false => self.cx.set_timer(due, Timer::Move(tid, incarnation)),
         }
-        out.push_back(Output::Freeze(tid, way));
+        self.cx.emit(Output::Freeze(tid, way));
         self.report_phase(tid);
     }
 
     /// A task that is to be stopped has come to a call of the library, and is about to save itself;
     /// whether it is one of these.
     pub(super) fn on_held_to_move(&mut self, tid: Tid) -> bool {
-        let now = self.now;
+        let now = self.cx.now;
         let moving = self.leaving.get_mut(&tid);
         let moving = moving.filter(|moving| moving.stage == Stage::Saving);
         let is_leaving = moving.map(|moving| moving.held = Some(now)).is_some();
@@ -291,19 +294,14 @@ impl Daemon {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.frozen = true;
         }
-        self.routes.set_connected(tid, false);
+        self.cx.routes.set_connected(tid, false);
     }
 
     /// The task has stopped and written its image, or says why it cannot: then it runs on.
-    pub(super) fn on_frozen(
-        &mut self,
-        tid: Tid,
-        result: Result<Written, Failed>,
-        out: &mut Outbox,
-    ) {
-        let now = self.now;
+    pub(super) fn on_frozen(&mut self, tid: Tid, result: Result<Written, Failed>) {
+        let now = self.cx.now;
         if self.is_saving(tid) {
-            return self.on_part_written(tid, result, out);
+            return self.on_part_written(tid, result);
         }
         let Some(moving) = self.leaving.get_mut(&tid) else {
             return;
@@ -313,18 +311,18 @@ impl Daemon {
                 (moving.stage, moving.saved, moving.written) = (Stage::Loading, now, written);
                 self.hold_back(tid);
                 self.report_phase(tid);
-                self.release_task(tid, out);
+                self.release_task(tid);
             }
             (Err(failed), Stage::Copying | Stage::Saving) => {
-                self.counters.moves.saves_refused += 1;
+                self.cx.counters.moves.saves_refused += 1;
                 let failed = self.cannot_move(tid, failed.kind, &failed.text);
-                self.take_back(tid, failed, out);
+                self.take_back(tid, failed);
             }
             // It was written, but not sent.
             (Err(failed), Stage::Loading) if moving.loaded.is_none() => {
-                self.counters.moves.images_lost += 1;
+                self.cx.counters.moves.images_lost += 1;
                 let failed = self.cannot_move(tid, failed.kind, &failed.text);
-                self.take_back(tid, failed, out);
+                self.take_back(tid, failed);
             }
             _ => {}
         }
@@ -332,8 +330,8 @@ impl Daemon {
 
     /// The process of a task was stopped by a signal, or goes on. One that is stopped does not write
     /// its image.
-    pub(super) fn on_stopped(&mut self, tid: Tid, stopped: bool, out: &mut Outbox) {
-        self.tell_stopped(tid, stopped, out);
+    pub(super) fn on_stopped(&mut self, tid: Tid, stopped: bool) {
+        self.tell_stopped(tid, stopped);
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
@@ -341,13 +339,13 @@ impl Daemon {
         let writes = |moving: &Leaving| matches!(moving.stage, Stage::Copying | Stage::Saving);
         if stopped && (self.is_saving(tid) || self.leaving.get(&tid).is_some_and(writes)) {
             let failed = Failed::new(FailKind::Refused, STOPPED);
-            self.on_frozen(tid, Err(failed), out);
+            self.on_frozen(tid, Err(failed));
         }
     }
 
     /// What whoever asked is told when a task is taken back.
     pub(super) fn cannot_move(&self, tid: Tid, kind: FailKind, why: &str) -> Failed {
-        let shown = tid.show(self.machine);
+        let shown = tid.show(self.cx.machine);
         let suspends = self.leaving.get(&tid).map(|moving| moving.way.suspended);
         let (verb, stays) = match (self.is_suspended(tid), suspends) {
             (false, Some(true)) => ("suspended", "runs"),
@@ -358,13 +356,13 @@ impl Daemon {
         let mut text = format!("task {shown} cannot be {verb}: {why}");
         // Unless it is about to end.
         if kind != FailKind::NoSuchTask {
-            text = format!("{text}; it {stays} on '{}'", self.config.facts.name);
+            text = format!("{text}; it {stays} on '{}'", self.cx.config.facts.name);
         }
         Failed::new(kind, text)
     }
 
-    pub(super) fn on_move_loaded(&mut self, from: HostId, loaded: MoveLoaded, out: &mut Outbox) {
-        let (now, tid) = (self.now, loaded.tid);
+    pub(super) fn on_move_loaded(&mut self, from: HostId, loaded: MoveLoaded) {
+        let (now, tid) = (self.cx.now, loaded.tid);
         let Some(moving) = self.leaving.get_mut(&tid).filter(|moving| {
             (moving.to, moving.incarnation) == (from, loaded.incarnation)
                 && matches!(
@@ -377,14 +375,14 @@ impl Daemon {
         match loaded.result {
             Ok(()) => {
                 moving.loaded = Some(now);
-                self.release_task(tid, out);
+                self.release_task(tid);
             }
             Err(failed) => {
-                self.counters.moves.images_lost += 1;
-                let name = self.host_name(from);
+                self.cx.counters.moves.images_lost += 1;
+                let name = self.cx.host_name(from);
                 let why = format!("host '{name}' could not bring it back: {}", failed.text);
                 let failed = self.cannot_move(tid, failed.kind, &why);
-                self.take_back(tid, failed, out);
+                self.take_back(tid, failed);
             }
         }
     }
@@ -398,7 +396,7 @@ impl Daemon {
     /// At the source: the right to resume the task goes to the log, once its image is whole and
     /// its request answered. Only a request that changes nothing may go on there, as a new one. A task
     /// whose process has ended meanwhile has ended: it is not released.
-    pub(super) fn release_task(&mut self, tid: Tid, out: &mut Outbox) {
+    pub(super) fn release_task(&mut self, tid: Tid) {
         if self.suspends(tid) {
             return self.release_to_store(tid);
         }
@@ -409,7 +407,7 @@ impl Daemon {
         let (asks_again, awaits) = match task.waiting {
             None => (false, HostId::NONE),
             Some(Waiting::GroupVersion(_)) => (true, HostId::NONE),
-            Some(Waiting::Asked) => (false, self.me),
+            Some(Waiting::Asked) => (false, self.cx.me),
             Some(Waiting::Elsewhere(host)) => (false, host),
             Some(_) => return,
         };
@@ -417,13 +415,13 @@ impl Daemon {
         if moving.stage != Stage::Loading || moving.loaded.is_none() || !there || task.exiting {
             return;
         }
-        if !self.is_delivered(tid, out) {
+        if !self.is_delivered(tid) {
             return;
         }
         let (Some(moving), Some(task)) = (self.leaving.get_mut(&tid), self.tasks.get(&tid)) else {
             return;
         };
-        (moving.stage, moving.released) = (Stage::Released, self.now);
+        (moving.stage, moving.released) = (Stage::Released, self.cx.now);
         moving.unanswered = awaits != HostId::NONE;
         let (to, incarnation) = (moving.to, moving.incarnation);
         let belongings = Belongings {
@@ -445,53 +443,56 @@ impl Daemon {
             incarnation,
             belongings,
         };
-        match to == self.me {
+        match to == self.cx.me {
             true => self.on_move_release(to, release),
             false => {
                 self.hand_over_with(tid, to);
-                self.send_order(to, &Order::MoveRelease(release));
+                self.cx.send_order(to, &Order::MoveRelease(release));
             }
         }
         self.report_phase(tid);
-        self.set_timer(self.now + limits::MOVE_DOUBT, Timer::Move(tid, incarnation));
+        self.cx.set_timer(
+            self.cx.now + limits::MOVE_DOUBT,
+            Timer::Move(tid, incarnation),
+        );
     }
 
     /// Before the release: the task runs on here.
-    pub(super) fn take_back(&mut self, tid: Tid, failed: Failed, out: &mut Outbox) {
+    pub(super) fn take_back(&mut self, tid: Tid, failed: Failed) {
         if let Some(moving) = self.leaving.get(&tid) {
             let (to, incarnation) = (moving.to, moving.incarnation);
             let abort = MoveAbort { tid, incarnation };
-            self.send_abort(to, abort, out);
+            self.send_abort(to, abort);
         }
-        self.call_off(tid, failed, out);
+        self.call_off(tid, failed);
     }
 
     /// Likewise, if the target need not be told.
-    pub(super) fn call_off(&mut self, tid: Tid, failed: Failed, out: &mut Outbox) {
+    pub(super) fn call_off(&mut self, tid: Tid, failed: Failed) {
         let moving = self.leaving.get(&tid);
         if moving.is_some_and(|moving| moving.stage == Stage::Saving) {
             // A task that did not stop at once may have come to where it does by now.
             self.hold_back(tid);
         }
-        self.thaw(tid, out);
-        self.give_up_move(tid, failed, out);
+        self.thaw(tid);
+        self.give_up_move(tid, failed);
     }
 
-    pub(super) fn send_abort(&mut self, to: HostId, abort: MoveAbort, out: &mut Outbox) {
-        match to == self.me {
-            true => self.on_move_abort(to, &abort, out),
-            false => drop(self.send_order(to, &Order::MoveAbort(abort))),
+    pub(super) fn send_abort(&mut self, to: HostId, abort: MoveAbort) {
+        match to == self.cx.me {
+            true => self.on_move_abort(to, &abort),
+            false => drop(self.cx.send_order(to, &Order::MoveAbort(abort))),
         }
     }
 
     /// The task goes on here, under whatever incarnation; its image is of no use. One that is suspended
     /// stays so.
-    pub(super) fn thaw(&mut self, tid: Tid, out: &mut Outbox) {
-        self.go_on(tid, false, out);
+    pub(super) fn thaw(&mut self, tid: Tid) {
+        self.go_on(tid, false);
     }
 
     /// The task goes on here. A copy of it may still be writing its image.
-    pub(super) fn go_on(&mut self, tid: Tid, writes: bool, out: &mut Outbox) {
+    pub(super) fn go_on(&mut self, tid: Tid, writes: bool) {
         let task = self.tasks.get_mut(&tid);
         let Some(task) = task.filter(|task| task.image.is_none()) else {
             return;
@@ -500,25 +501,25 @@ impl Daemon {
             return;
         }
         let connected = task.connected && !task.leaving;
-        let generation = self.agreement.state().epochs(task.app).generation;
+        let generation = self.cx.agreement.state().epochs(task.app).generation;
         let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
-        self.routes.set_connected(tid, connected);
-        out.push_back(Output::Resume {
+        self.cx.routes.set_connected(tid, connected);
+        self.cx.emit(Output::Resume {
             tid,
             generation,
             writes,
         });
-        self.tell_again(tid, out);
-        self.send_on(tid, waited, missed, out);
+        self.tell_again(tid);
+        self.send_on(tid, waited, missed);
     }
 
-    pub(super) fn give_up_move(&mut self, tid: Tid, failed: Failed, out: &mut Outbox) {
+    pub(super) fn give_up_move(&mut self, tid: Tid, failed: Failed) {
         if let Some(moving) = self.leaving.remove(&tid) {
             if moving.stage == Stage::Copying {
-                out.push_back(Output::CancelCopy(tid));
+                self.cx.emit(Output::CancelCopy(tid));
             }
-            self.drop_unused(tid, &moving, out);
-            self.tell_move_end(moving.asker, tid, Err(failed), out);
+            self.drop_unused(tid, &moving);
+            self.tell_move_end(moving.asker, tid, Err(failed));
         }
     }
 
@@ -528,14 +529,13 @@ impl Daemon {
         asker: (HostId, u64),
         tid: Tid,
         result: Result<MoveReport, Failed>,
-        out: &mut Outbox,
     ) {
-        let shown = tid.show(self.machine);
-        out.push_back(Output::Note(match &result {
+        let shown = tid.show(self.cx.machine);
+        self.cx.emit(Output::Note(match &result {
             Err(failed) => failed.text.clone(),
-            Ok(report) if report.to != self.me => format!(
+            Ok(report) if report.to != self.cx.me => format!(
                 "{shown} has moved to '{}': {:.1} MB in {:.1} ms, of which it stood for {:.1} ms",
-                self.host_name(report.to),
+                self.cx.host_name(report.to),
                 report.bytes as f64 / 1e6,
                 report.total_us as f64 / 1e3,
                 report.freeze_us() as f64 / 1e3
@@ -544,11 +544,11 @@ impl Daemon {
             Ok(_) => format!("{shown} is resumed"),
         }));
         self.remember_move_end(asker, tid, &result);
-        self.send_move_end(asker, tid, result, out);
+        self.send_move_end(asker, tid, result);
     }
 
     /// A stage takes too long.
-    pub(super) fn on_move_due(&mut self, tid: Tid, incarnation: u32, out: &mut Outbox) {
+    pub(super) fn on_move_due(&mut self, tid: Tid, incarnation: u32) {
         let Some(moving) = self.leaving.get_mut(&tid) else {
             return;
         };
@@ -559,52 +559,56 @@ impl Daemon {
         let stage = moving.stage;
         let (copied, held) = (moving.copied, moving.held.is_some());
         // Timers of earlier stages come, too.
-        let in_doubt = stage == Stage::Released && self.now >= moving.released + limits::MOVE_DOUBT;
+        let in_doubt =
+            stage == Stage::Released && self.cx.now >= moving.released + limits::MOVE_DOUBT;
         moving.doubted |= in_doubt;
-        let name = self.host_name(to);
+        let name = self.cx.host_name(to);
         let late = |why: &str| self.cannot_move(tid, FailKind::System, why);
         let no_link = self.links_lost.get(&to);
-        let no_link = no_link.is_some_and(|since| self.now >= *since + limits::MOVE_NO_LINK);
+        let no_link = no_link.is_some_and(|since| self.cx.now >= *since + limits::MOVE_NO_LINK);
         let stops = self.stops(tid);
-        let is_late = !stops.at_once() && !held && self.now >= copied + limits::SAFE_POINT;
+        let is_late = !stops.at_once() && !held && self.cx.now >= copied + limits::SAFE_POINT;
         match stage {
             Stage::Saving if is_late => {
-                self.counters.moves.saves_refused += 1;
+                self.cx.counters.moves.saves_refused += 1;
                 let failed = self.cannot_move(tid, FailKind::Refused, &stops.why_late());
-                self.take_back(tid, failed, out);
+                self.take_back(tid, failed);
             }
-            Stage::Offered if self.now >= begun + limits::MOVE_OFFER_TIME => {
-                let here = &self.config.facts.name;
+            Stage::Offered if self.cx.now >= begun + limits::MOVE_OFFER_TIME => {
+                let here = &self.cx.config.facts.name;
                 let failed = late(&format!("host '{name}' does not answer host '{here}'"));
-                self.counters.moves.offers_refused += 1;
-                self.take_back(tid, failed, out);
+                self.cx.counters.moves.offers_refused += 1;
+                self.take_back(tid, failed);
             }
             Stage::Copying | Stage::Saving | Stage::Loading if no_link => {
                 let time = limits::MOVE_NO_LINK;
-                let here = &self.config.facts.name;
+                let here = &self.cx.config.facts.name;
                 let why = format!("host '{here}' cannot reach host '{name}' for {time:?}");
                 let failed = late(&why);
-                self.counters.moves.images_lost += 1;
-                self.take_back(tid, failed, out);
+                self.cx.counters.moves.images_lost += 1;
+                self.take_back(tid, failed);
             }
             Stage::Copying | Stage::Saving | Stage::Loading
-                if self.now >= prepared + limits::MOVE_TIME =>
+                if self.cx.now >= prepared + limits::MOVE_TIME =>
             {
                 let time = limits::MOVE_TIME;
-                let failed = late(&match to == self.me {
+                let failed = late(&match to == self.cx.me {
                     true => format!("its image took longer than {time:?}"),
                     false => format!("its image did not arrive at host '{name}' within {time:?}"),
                 });
-                self.counters.moves.images_lost += 1;
-                self.take_back(tid, failed, out);
+                self.cx.counters.moves.images_lost += 1;
+                self.take_back(tid, failed);
             }
             Stage::Released if in_doubt => {
-                self.agreement.propose(Change::Stay {
+                self.cx.agreement.propose(Change::Stay {
                     tid,
-                    host: self.me,
+                    host: self.cx.me,
                     incarnation,
                 });
-                self.set_timer(self.now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
+                self.cx.set_timer(
+                    self.cx.now + limits::MOVE_TIME,
+                    Timer::Move(tid, incarnation),
+                );
             }
             _ => {}
         }
@@ -612,13 +616,13 @@ impl Daemon {
 
     /// There is no link to the target of moves, perhaps for long: they are looked at in time.
     pub(super) fn await_link(&mut self, host: HostId) {
-        let due = self.now + limits::MOVE_NO_LINK;
+        let due = self.cx.now + limits::MOVE_NO_LINK;
         let there = self.leaving.iter().filter(|(_, moving)| moving.to == host);
         let there: Vec<Timer> = there
             .map(|(tid, moving)| Timer::Move(*tid, moving.incarnation))
             .collect();
         for timer in there {
-            self.set_timer(due, timer);
+            self.cx.set_timer(due, timer);
         }
     }
 }

@@ -36,7 +36,7 @@ use super::{
     requests::{Waiting, past},
     tasks::{LocalTask, Stops},
 };
-use crate::{Outbox, Output};
+use crate::Output;
 use vm_wire::{
     Body, Frame, HostId, Message, Tid,
     agreed::{Change, ExitStatus},
@@ -137,55 +137,53 @@ impl Daemon {
         to: HostId,
         incarnation: u32,
         suspended: Option<bool>,
-        out: &mut Outbox,
     ) {
-        self.routes.moved(tid, to, incarnation);
-        if to == self.me {
-            self.settle_here(tid, incarnation, suspended, out);
+        self.cx.routes.moved(tid, to, incarnation);
+        if to == self.cx.me {
+            self.settle_here(tid, incarnation, suspended);
         } else {
-            self.settle_there(tid, to, suspended, out);
+            self.settle_there(tid, to, suspended);
             // It was sent ahead, or is there still; what came since goes after it.
             for ended in self.hand_over_with(tid, to) {
                 self.keeper.forget(tid, ended);
             }
         }
-        let app = self.agreement.state().living_task(tid).map(|task| task.app);
+        let app = self
+            .cx
+            .agreement
+            .state()
+            .living_task(tid)
+            .map(|task| task.app);
         if let Some(run) = app.and_then(|app| self.runs.get_mut(&app)) {
             run.hosts.insert(to);
         }
         if self.is_console_full(tid) {
             self.hold_far(tid, true);
         }
-        self.tell_located(tid, to, incarnation, out);
-        self.review_offer(tid, to, incarnation, out);
-        self.review_ends(tid, out);
-        self.review_early(|_, about| about == tid, out);
-        self.review_answer(tid, out);
-        self.release_held(out);
+        self.tell_located(tid, to, incarnation);
+        self.review_offer(tid, to, incarnation);
+        self.review_ends(tid);
+        self.review_early(|_, about| about == tid);
+        self.review_answer(tid);
+        self.release_held();
     }
 
     /// It is this host's: it arrives, or stays, or is suspended or resumed here.
-    pub(super) fn settle_here(
-        &mut self,
-        tid: Tid,
-        incarnation: u32,
-        suspended: Option<bool>,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn settle_here(&mut self, tid: Tid, incarnation: u32, suspended: Option<bool>) {
         let known = self.tasks.get(&tid).map(|task| task.image.is_some());
         match (known, suspended) {
-            (Some(false), Some(true)) => return self.settle_suspended(tid, incarnation, out),
-            (Some(true), Some(false)) => return self.settle_resumed(tid, incarnation, out),
+            (Some(false), Some(true)) => return self.settle_suspended(tid, incarnation),
+            (Some(true), Some(false)) => return self.settle_resumed(tid, incarnation),
             _ => {}
         }
         if let Some(task) = self.tasks.get(&tid) {
             let connected = task.connected && !task.leaving && !task.frozen;
-            self.routes.set_connected(tid, connected);
+            self.cx.routes.set_connected(tid, connected);
             if let Some(status) = task.status {
                 // It ended meanwhile; what was proposed then is void.
-                self.agreement.propose(Change::Exit {
+                self.cx.agreement.propose(Change::Exit {
                     tid,
-                    host: self.me,
+                    host: self.cx.me,
                     incarnation,
                     status,
                     killed: task.was_killed(status),
@@ -193,16 +191,16 @@ impl Daemon {
                 });
             }
             if self.leaving.contains_key(&tid) {
-                self.counters.moves.stayed += 1;
+                self.cx.counters.moves.stayed += 1;
                 // If it was to be resumed here.
-                self.discard(tid, out);
-                self.thaw(tid, out);
+                self.discard(tid);
+                self.thaw(tid);
                 let to = self.leaving.get(&tid).map(|moving| moving.to);
-                let name = self.host_name(to.unwrap_or_default());
+                let name = self.cx.host_name(to.unwrap_or_default());
                 let why = format!("host '{name}' did not take it in time");
                 let failed = self.cannot_move(tid, FailKind::System, &why);
-                self.give_up_move(tid, failed, out);
-                self.save_part(tid, out);
+                self.give_up_move(tid, failed);
+                self.save_part(tid);
             }
             return;
         }
@@ -210,13 +208,19 @@ impl Daemon {
             return;
         };
         if arrived.from != HostId::NONE && !arrived.lost {
-            let (shown, from) = (tid.show(self.machine), self.host_name(arrived.from));
-            out.push_back(Output::Note(format!("{shown} has come from '{from}'")));
+            let (shown, from) = (tid.show(self.cx.machine), self.cx.host_name(arrived.from));
+            self.cx
+                .emit(Output::Note(format!("{shown} has come from '{from}'")));
         }
         let belongings = arrived.belongings.unwrap_or_default();
-        let app = self.agreement.state().living_task(tid).map(|task| task.app);
+        let app = self
+            .cx
+            .agreement
+            .state()
+            .living_task(tid)
+            .map(|task| task.app);
         // The host of its console may have been lost since it was released.
-        let console = match self.agreement.state().may_be_present(belongings.console) {
+        let console = match self.cx.agreement.state().may_be_present(belongings.console) {
             true => belongings.console,
             false => HostId::NONE,
         };
@@ -245,30 +249,30 @@ impl Daemon {
             task.watches.insert(what);
             self.watchers.entry(what).or_default().insert(tid);
         }
-        self.counters.moves.came += 1;
+        self.cx.counters.moves.came += 1;
         self.tasks.insert(tid, task);
-        self.routes.set_connected(tid, !arrived.lost && !rests);
-        let generation = self.life_of(tid);
+        self.cx.routes.set_connected(tid, !arrived.lost && !rests);
+        let generation = self.cx.life_of(tid);
         match rests {
             // No image comes.
-            true => out.push_back(Output::Discard(tid)),
+            true => self.cx.emit(Output::Discard(tid)),
             false => {
-                out.push_back(Output::Begin {
+                self.cx.emit(Output::Begin {
                     tid,
                     incarnation,
                     generation,
                     raw: app == Some(tid) && console != HostId::NONE,
                 });
-                self.tell_again(tid, out);
+                self.tell_again(tid);
             }
         }
-        self.tell_hosts_since(tid, &belongings.hosts, out);
-        self.save_part(tid, out);
-        if !self.agreement.state().is_present(belongings.awaits) {
-            self.ask_anew(tid, belongings.awaits, out);
+        self.tell_hosts_since(tid, &belongings.hosts);
+        self.save_part(tid);
+        if !self.cx.agreement.state().is_present(belongings.awaits) {
+            self.ask_anew(tid, belongings.awaits);
         }
-        if app.is_some_and(|app| self.agreement.state().is_forsaken(app)) {
-            self.kill(tid, out);
+        if app.is_some_and(|app| self.cx.agreement.state().is_forsaken(app)) {
+            self.kill(tid);
         }
         if arrived.lost {
             // It ended here before the log gave it to this host.
@@ -277,9 +281,9 @@ impl Daemon {
     }
 
     /// It is another host's.
-    fn settle_there(&mut self, tid: Tid, to: HostId, suspended: Option<bool>, out: &mut Outbox) {
+    fn settle_there(&mut self, tid: Tid, to: HostId, suspended: Option<bool>) {
         if self.arriving.contains_key(&tid) {
-            self.discard(tid, out);
+            self.discard(tid);
         }
         let mut sent_again = 0;
         if self.tasks.contains_key(&tid) {
@@ -288,10 +292,10 @@ impl Daemon {
             self.drop_unsent(tid);
             let was_suspended = self.is_suspended(tid);
             match suspended {
-                Some(true) => self.counters.moves.handed_on += 1,
+                Some(true) => self.cx.counters.moves.handed_on += 1,
                 _ => {
-                    self.counters.moves.resumed += u64::from(was_suspended);
-                    self.drop_image(tid, out);
+                    self.cx.counters.moves.resumed += u64::from(was_suspended);
+                    self.drop_image(tid);
                 }
             }
             if let Some(mut task) = self.tasks.remove(&tid) {
@@ -307,33 +311,27 @@ impl Daemon {
                     // It was ended while it was suspended here, or stood. What this host does to a
                     // process that it leaves behind is not meant for the task.
                     let order = SignalOrder { tid, signal };
-                    self.send_order(to, &Order::SignalOrder(order));
+                    self.cx.send_order(to, &Order::SignalOrder(order));
                 }
                 sent_again = task.absent.missed_chunks();
                 let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
-                self.send_on(tid, waited, missed, out);
+                self.send_on(tid, waited, missed);
             }
-            out.push_back(Output::Discard(tid));
+            self.cx.emit(Output::Discard(tid));
         }
         self.leave_cut(tid);
-        self.hold_no_more(tid, out);
+        self.hold_no_more(tid);
         if let Some(moving) = self.leaving.remove(&tid) {
-            self.counters.moves.went += 1;
-            self.counters.moves.went_in_doubt += u64::from(moving.doubted);
+            self.cx.counters.moves.went += 1;
+            self.cx.counters.moves.went_in_doubt += u64::from(moving.doubted);
             let asker = moving.asker;
-            let report = moving.report(self.now, (self.me, to), sent_again);
-            self.tell_move_end(asker, tid, Ok(report), out);
+            let report = moving.report(self.cx.now, (self.cx.me, to), sent_again);
+            self.tell_move_end(asker, tid, Ok(report));
         }
     }
 
     /// Tells the tasks here, and this daemon's own ends of channels, where a task is.
-    pub(super) fn tell_located(
-        &mut self,
-        tid: Tid,
-        host: HostId,
-        incarnation: u32,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn tell_located(&mut self, tid: Tid, host: HostId, incarnation: u32) {
         let located = Located {
             peer: Some(tid),
             host,
@@ -342,62 +340,63 @@ impl Daemon {
         let frame = located.frame();
         for (other, task) in &self.tasks {
             if task.connected && !task.frozen && *other != tid {
-                let frame = frame.clone().between(self.tid, *other);
-                out.push_back(Output::Task(*other, frame));
+                let frame = frame.clone().between(self.cx.tid, *other);
+                self.cx.emit(Output::Task(*other, frame));
             }
         }
-        self.keeper.located(self.now, &located, 0, &mut self.frames);
+        self.keeper
+            .located(self.cx.now, &located, 0, &mut self.cx.frames);
     }
 
     /// A task here ended while it was on its way, or the log says so.
-    pub(super) fn end_moves_of(&mut self, tid: Tid, status: ExitStatus, out: &mut Outbox) {
+    pub(super) fn end_moves_of(&mut self, tid: Tid, status: ExitStatus) {
         if let Some(moving) = self.leaving.get(&tid) {
             let abort = MoveAbort {
                 tid,
                 incarnation: moving.incarnation,
             };
             let to = moving.to;
-            self.send_abort(to, abort, out);
-            let text = format!("task {} has {}", tid.show(self.machine), past(status));
-            self.give_up_move(tid, Failed::new(FailKind::NoSuchTask, text), out);
+            self.send_abort(to, abort);
+            let text = format!("task {} has {}", tid.show(self.cx.machine), past(status));
+            self.give_up_move(tid, Failed::new(FailKind::NoSuchTask, text));
         }
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         if let Some(arriving) = self.arriving.get(&tid)
             && arriving.from != HostId::NONE
             && !state.is_present(arriving.from)
         {
             match arriving.belongings {
-                Some(_) => self.counters.moves.sources_lost_released += 1,
-                None => self.counters.moves.sources_lost += 1,
+                Some(_) => self.cx.counters.moves.sources_lost_released += 1,
+                None => self.cx.counters.moves.sources_lost += 1,
             }
         }
-        self.review_ends(tid, out);
-        self.review_early(|_, about| about == tid, out);
+        self.review_ends(tid);
+        self.review_early(|_, about| about == tid);
         self.early_offers.remove(&tid);
         self.early_answers.remove(&tid);
-        self.discard(tid, out);
+        self.discard(tid);
     }
 
     /// A host is gone: what was on its way there stays, what was awaited from it does not come.
-    pub(super) fn lose_moves_of(&mut self, host: HostId, out: &mut Outbox) {
+    pub(super) fn lose_moves_of(&mut self, host: HostId) {
         self.early_offers.retain(|_, (from, _)| *from != host);
         for tid in self.tasks.keys().copied().collect::<Vec<_>>() {
-            self.ask_anew(tid, host, out);
+            self.ask_anew(tid, host);
         }
-        let name = self.host_name(host);
+        let name = self.cx.host_name(host);
         let there = self.leaving.iter().filter(|(_, moving)| moving.to == host);
         for tid in there.map(|(tid, _)| *tid).collect::<Vec<_>>() {
-            self.counters.moves.targets_lost += 1;
+            self.cx.counters.moves.targets_lost += 1;
             let why = format!("host '{name}' was lost");
             let failed = self.cannot_move(tid, FailKind::HostLost, &why);
-            self.call_off(tid, failed, out);
+            self.call_off(tid, failed);
         }
         let here = self
             .arriving
             .iter()
             .filter(|(_, arriving)| arriving.from == host);
         for tid in here.map(|(tid, _)| *tid).collect::<Vec<_>>() {
-            self.discard(tid, out);
+            self.discard(tid);
         }
         let lost = self
             .asked_moves
@@ -405,9 +404,9 @@ impl Daemon {
             .filter(|(_, asked)| asked.host == host && !asked.has_ended());
         for number in lost.map(|(number, _)| *number).collect::<Vec<_>>() {
             if let Some(asked) = self.asked_moves.remove(&number) {
-                let state = self.agreement.state();
+                let state = self.cx.agreement.state();
                 let owner = asked.tid.and_then(|tid| state.living_task(tid));
-                let text = match owner.map(|task| self.host_name(task.host)) {
+                let text = match owner.map(|task| self.cx.host_name(task.host)) {
                     None => format!("host '{name}' was lost, and what ran there"),
                     Some(owner) => format!(
                         "host '{name}' was lost before it told how the move went; the task runs on \
@@ -415,7 +414,7 @@ impl Daemon {
                     ),
                 };
                 let failed = Failed::new(FailKind::HostLost, text);
-                self.answer_asker(asked.asker, &Answer::Failed(failed), out);
+                self.answer_asker(asked.asker, &Answer::Failed(failed));
             }
         }
     }

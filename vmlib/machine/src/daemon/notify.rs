@@ -9,11 +9,12 @@
 //! that task fail, once all of its messages were received. The program is not told.
 
 use super::{
-    Daemon, Timer,
+    Daemon,
+    context::Timer,
     moves::{frame_of, whole},
     requests::Reply,
 };
-use crate::{HostPhase, Outbox, Output};
+use crate::{HostPhase, Output};
 use std::collections::BTreeSet;
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
@@ -39,13 +40,7 @@ pub(super) struct LastAsked {
 
 impl Daemon {
     /// Begins or ends a watch. Of a task that has ended the watcher is told after the answer.
-    pub(super) fn watch(
-        &mut self,
-        tid: Tid,
-        watch: &Watch,
-        request: u64,
-        out: &mut Outbox,
-    ) -> Reply {
+    pub(super) fn watch(&mut self, tid: Tid, watch: &Watch, request: u64) -> Reply {
         if !watch.on {
             if let Some(task) = self.tasks.get_mut(&tid) {
                 task.watches.remove(&watch.what);
@@ -54,9 +49,9 @@ impl Daemon {
             return Reply::done();
         }
         let ended = match watch.what {
-            Watched::Task(about) => match self.agreement.state().task(about) {
+            Watched::Task(about) => match self.cx.agreement.state().task(about) {
                 Some(task) => task.status.map(|status| (about, task.host, status)),
-                None => return Reply::Now(self.no_such_task(about).frame()),
+                None => return Reply::Now(self.cx.no_such_task(about).frame()),
             },
             Watched::HostAdded | Watched::HostDeleted => None,
             Watched::Source(_) => {
@@ -68,8 +63,8 @@ impl Daemon {
         };
         if let Some((about, host, status)) = ended {
             let done = vm_wire::task::Done {}.frame();
-            self.answer_task(tid, request, done.clone(), out);
-            self.tell_ended_to(tid, about, host, status, true, out);
+            self.answer_task(tid, request, done.clone());
+            self.tell_ended_to(tid, about, host, status, true);
             return Reply::Now(done);
         }
         let watches = task.watches.len() - sources(&task.watches).count();
@@ -84,24 +79,24 @@ impl Daemon {
     }
 
     /// A task waits for messages of `about`.
-    pub(super) fn on_await(&mut self, tid: Tid, about: Tid, out: &mut Outbox) {
+    pub(super) fn on_await(&mut self, tid: Tid, about: Tid) {
         // Its library says it again when it goes on, to whoever owns it then.
         if self.is_released(tid) || !self.tasks.get(&tid).is_some_and(|task| task.connected) {
             return;
         }
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         if state.living_task(tid).is_none() {
             return;
         }
         let ended = state.task(about).map(|task| (task.host, task.status));
         match ended {
-            Some((host, Some(status))) => self.tell_ended_to(tid, about, host, status, false, out),
-            None if !self.may_be_born(about) => self.tell_unknown(tid, about, out),
+            Some((host, Some(status))) => self.tell_ended_to(tid, about, host, status, false),
+            None if !self.may_be_born(about) => self.tell_unknown(tid, about),
             ended => {
                 self.await_source(tid, about);
                 if ended.is_none() {
-                    let due = self.now + limits::HELD_TIME;
-                    self.set_timer(due, Timer::Awaited(tid, about));
+                    let due = self.cx.now + limits::HELD_TIME;
+                    self.cx.set_timer(due, Timer::Awaited(tid, about));
                 }
             }
         }
@@ -124,21 +119,21 @@ impl Daemon {
     }
 
     /// The log had time to come to know the task.
-    pub(super) fn on_awaited_due(&mut self, tid: Tid, about: Tid, out: &mut Outbox) {
+    pub(super) fn on_awaited_due(&mut self, tid: Tid, about: Tid) {
         let what = Watched::Source(about);
         let task = self.tasks.get_mut(&tid);
-        if self.agreement.state().task(about).is_none()
+        if self.cx.agreement.state().task(about).is_none()
             && task.is_some_and(|task| task.watches.remove(&what))
         {
             self.unwatch(tid, what);
-            self.tell_unknown(tid, about, out);
+            self.tell_unknown(tid, about);
         }
     }
 
     /// There is no such task, or none is remembered: nothing comes from it.
-    fn tell_unknown(&mut self, watcher: Tid, tid: Tid, out: &mut Outbox) {
+    fn tell_unknown(&mut self, watcher: Tid, tid: Tid) {
         let how = (ExitStatus::Unknown, false);
-        self.send_ended(watcher, tid, how, (None, self.me), out);
+        self.send_ended(watcher, tid, how, (None, self.cx.me));
     }
 
     fn unwatch(&mut self, tid: Tid, what: Watched) {
@@ -162,16 +157,10 @@ impl Daemon {
         self.asked_last.retain(|(_, watcher), _| *watcher != tid);
     }
 
-    pub(super) fn notify_ended(
-        &mut self,
-        tid: Tid,
-        host: HostId,
-        status: ExitStatus,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn notify_ended(&mut self, tid: Tid, host: HostId, status: ExitStatus) {
         let what = [Watched::Task(tid), Watched::Source(tid)];
         let [watching, awaiting] = what.map(|what| self.watchers.remove(&what).unwrap_or_default());
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let app = |tid| state.task(tid).map(|task| task.app);
         // Those that go back with it, or stop, are not to fail for it before they end.
         let together = matches!(status, ExitStatus::RolledBack | ExitStatus::Suspended);
@@ -190,7 +179,7 @@ impl Daemon {
         }
         for watcher in told {
             let watched = watching.contains(&watcher);
-            self.tell_ended_to(watcher, tid, host, status, watched, out);
+            self.tell_ended_to(watcher, tid, host, status, watched);
         }
     }
 
@@ -201,18 +190,17 @@ impl Daemon {
         host: HostId,
         status: ExitStatus,
         watched: bool,
-        out: &mut Outbox,
     ) {
         let last = self.keeper.last(tid, watcher);
         let ask = status.in_order()
             && last.is_none()
-            && host != self.me
-            && self.agreement.state().is_present(host);
+            && host != self.cx.me
+            && self.cx.agreement.state().is_present(host);
         let question = Order::LastAsk(LastAsk {
             ended: tid,
             watcher,
         });
-        if ask && self.send_order(host, &question) {
+        if ask && self.cx.send_order(host, &question) {
             let asked = LastAsked {
                 host,
                 status,
@@ -222,7 +210,7 @@ impl Daemon {
             of_it.watched |= watched;
         } else {
             let last = last.filter(|_| status.in_order());
-            self.send_ended(watcher, tid, (status, watched), (last, self.me), out);
+            self.send_ended(watcher, tid, (status, watched), (last, self.cx.me));
         }
     }
 
@@ -233,7 +221,6 @@ impl Daemon {
         tid: Tid,
         (status, watched): (ExitStatus, bool),
         (last, keeper): (Option<u64>, HostId),
-        out: &mut Outbox,
     ) {
         let ended = Ended {
             tid,
@@ -242,24 +229,24 @@ impl Daemon {
             keeper,
             watched,
         };
-        self.tell_task(watcher, ended.frame(), out);
+        self.tell_task(watcher, ended.frame());
     }
 
     /// Tells a task something, now or when it goes on. It is numbered, and kept until the task has
     /// acknowledged it: what is unread in its socket does not move with it.
-    fn tell_task(&mut self, tid: Tid, frame: Frame, out: &mut Outbox) {
+    fn tell_task(&mut self, tid: Tid, frame: Frame) {
         let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.connected) else {
             return;
         };
         task.told += 1;
-        let mut frame = frame.between(self.tid, tid);
+        let mut frame = frame.between(self.cx.tid, tid);
         frame.header.seq = task.told;
         task.untaken.push_back(frame.clone());
         if task.untaken.len() > UNTAKEN_MAX {
             task.untaken.pop_front();
         }
         if !task.frozen {
-            out.push_back(Output::Task(tid, frame));
+            self.cx.emit(Output::Task(tid, frame));
         }
     }
 
@@ -276,15 +263,19 @@ impl Daemon {
 
     /// A task goes on, here or as one that arrived: what it may not have been told is told again,
     /// and what it watches and the log says has come about meanwhile.
-    pub(super) fn tell_again(&mut self, tid: Tid, out: &mut Outbox) {
+    pub(super) fn tell_again(&mut self, tid: Tid) {
         let Some(task) = self.tasks.get(&tid) else {
             return;
         };
         let untaken = task.untaken.iter();
-        out.extend(untaken.map(|frame| Output::Task(tid, self.still_true(frame))));
+        let untaken = untaken.map(|frame| Output::Task(tid, self.still_true(frame)));
+        let untaken: Vec<_> = untaken.collect();
+        self.cx.out.extend(untaken);
         let answer = task.answer.iter().cloned();
-        out.extend(answer.map(|answer| Output::Task(tid, answer)));
-        let state = self.agreement.state();
+        self.cx
+            .out
+            .extend(answer.map(|answer| Output::Task(tid, answer)));
+        let state = self.cx.agreement.state();
         let ended = task.watches.iter().filter_map(|what| match *what {
             Watched::Task(about) | Watched::Source(about) => match state.task(about) {
                 Some(task) => Some((*what, about, task.host, task.status?)),
@@ -302,13 +293,13 @@ impl Daemon {
             }
             self.unwatch(tid, what);
             let watched = matches!(what, Watched::Task(_));
-            self.tell_ended_to(tid, about, host, status, watched, out);
+            self.tell_ended_to(tid, about, host, status, watched);
         }
     }
 
     /// Whether what that host kept of tasks that ended died with it.
     pub(super) fn died(&self, host: HostId) -> bool {
-        let host = self.agreement.state().host(host);
+        let host = self.cx.agreement.state().host(host);
         host.is_none_or(|host| host.phase == HostPhase::Dead)
     }
 
@@ -342,13 +333,13 @@ impl Daemon {
     }
 
     /// A task arrived that knows of these hosts.
-    pub(super) fn tell_hosts_since(&mut self, tid: Tid, hosts: &[HostId], out: &mut Outbox) {
+    pub(super) fn tell_hosts_since(&mut self, tid: Tid, hosts: &[HostId]) {
         let before: BTreeSet<HostId> = hosts.iter().copied().collect();
         let changed: Vec<HostId> = before.symmetric_difference(&self.known).copied().collect();
         for host in changed {
             let added = self.known.contains(&host);
             if !added {
-                self.tell_kept_by(tid, host, out);
+                self.tell_kept_by(tid, host);
             }
             let what = match added {
                 true => Watched::HostAdded,
@@ -356,8 +347,8 @@ impl Daemon {
             };
             let watches = |task: &super::LocalTask| task.watches.contains(&what);
             if self.tasks.get(&tid).is_some_and(watches) {
-                let name = self.host_name(host);
-                self.tell_task(tid, HostEvent { host, name, added }.frame(), out);
+                let name = self.cx.host_name(host);
+                self.tell_task(tid, HostEvent { host, name, added }.frame());
             }
         }
     }
@@ -370,41 +361,41 @@ impl Daemon {
             watcher: ask.watcher,
             last: self.keeper.last(ask.ended, ask.watcher),
         };
-        self.send_order(host, &Order::Last(last));
+        self.cx.send_order(host, &Order::Last(last));
     }
 
-    pub(super) fn on_last(&mut self, last: &Last, out: &mut Outbox) {
+    pub(super) fn on_last(&mut self, last: &Last) {
         if let Some(asked) = self.asked_last.remove(&(last.ended, last.watcher)) {
             let kept = (last.last, asked.host);
             let how = (asked.status, asked.watched);
-            self.send_ended(last.watcher, last.ended, how, kept, out);
+            self.send_ended(last.watcher, last.ended, how, kept);
         }
     }
 
     /// A host that was asked for last numbers will not answer. If it left in order, what it kept
     /// for tasks here is kept here.
-    pub(super) fn lose_numbers_of(&mut self, host: HostId, out: &mut Outbox) {
+    pub(super) fn lose_numbers_of(&mut self, host: HostId) {
         let lost = |_: &(Tid, Tid), asked: &mut LastAsked| asked.host == host;
         let lost: Vec<_> = self.asked_last.extract_if(.., lost).collect();
         for ((tid, watcher), asked) in lost {
             let last = self.keeper.last(tid, watcher);
             let how = (asked.status, asked.watched);
-            self.send_ended(watcher, tid, how, (last, self.me), out);
+            self.send_ended(watcher, tid, how, (last, self.cx.me));
         }
     }
 
     /// A host is gone: who waits for a last chunk that was kept there learns where it is kept now.
-    pub(super) fn notify_kept(&mut self, host: HostId, out: &mut Outbox) {
+    pub(super) fn notify_kept(&mut self, host: HostId) {
         let tids: Vec<Tid> = self.tasks.keys().copied().collect();
         for tid in tids {
-            self.tell_kept_by(tid, host, out);
+            self.tell_kept_by(tid, host);
         }
     }
 
     /// Who left in order gave what it kept to the hosts of the receivers.
-    fn tell_kept_by(&mut self, tid: Tid, host: HostId, out: &mut Outbox) {
-        let by = (!self.died(host)).then_some(self.me);
-        self.tell_task(tid, KeptBy { host, by }.frame(), out);
+    fn tell_kept_by(&mut self, tid: Tid, host: HostId) {
+        let by = (!self.died(host)).then_some(self.cx.me);
+        self.tell_task(tid, KeptBy { host, by }.frame());
     }
 
     /// What other hosts had kept for a task that is brought back here is kept here: it learns so before
@@ -421,14 +412,14 @@ impl Daemon {
                 && let Ok(mut ended) = Ended::read(&frame)
                 && of_it().any(|kept| kept.order.from == ended.tid)
             {
-                ended.keeper = self.me;
+                ended.keeper = self.cx.me;
                 frame.body = ended.frame().body;
                 *bytes = whole(&frame);
             }
         }
-        let by = Some(self.me);
+        let by = Some(self.cx.me);
         for host in of_it().map(|kept| kept.host).collect::<BTreeSet<_>>() {
-            let mut frame = KeptBy { host, by }.frame().between(self.tid, tid);
+            let mut frame = KeptBy { host, by }.frame().between(self.cx.tid, tid);
             belongings.told += 1;
             frame.header.seq = belongings.told;
             belongings.untaken.push(whole(&frame));
@@ -436,7 +427,7 @@ impl Daemon {
     }
 
     /// A host came, or went.
-    pub(super) fn notify_host(&mut self, host: HostId, added: bool, out: &mut Outbox) {
+    pub(super) fn notify_host(&mut self, host: HostId, added: bool) {
         match added {
             true => self.known.insert(host),
             false => self.known.remove(&host),
@@ -447,12 +438,12 @@ impl Daemon {
         };
         let event = HostEvent {
             host,
-            name: self.host_name(host),
+            name: self.cx.host_name(host),
             added,
         };
         let watchers = self.watchers.get(&what).cloned().unwrap_or_default();
         for watcher in watchers {
-            self.tell_task(watcher, event.frame(), out);
+            self.tell_task(watcher, event.frame());
         }
     }
 }

@@ -9,7 +9,7 @@ use super::{
     cut::CUT,
     leaving::{Leaving, Stage},
 };
-use crate::{Agreed, Coordinated, MoveKey, Outbox, Time};
+use crate::{Agreed, Coordinated, MoveKey, Time};
 use std::collections::{BTreeMap, VecDeque};
 use vm_wire::{
     HostId, Tid, limits,
@@ -51,7 +51,7 @@ enum Fence {
 impl Daemon {
     /// Whether an order about that task comes from the coordinator that the log knows here.
     fn fence(&self, host: HostId, term: u32, tid: Tid) -> Fence {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let app = state.task(tid).map(|task| task.app);
         match app.and_then(|app| state.coordinator(app)) {
             Some(agreed) if agreed == (Coordinated { host, term }) => Fence::Agreed,
@@ -67,11 +67,11 @@ impl Daemon {
             Order::MoveOrder(order) => order.incarnation,
             _ => 0,
         };
-        let known = self.agreement.state().living_task(tid);
+        let known = self.cx.agreement.state().living_task(tid);
         let is_behind = known.is_some_and(|task| task.incarnation < incarnation);
         match self.fence(host, term, tid) {
             Fence::Agreed if !is_behind => return true,
-            Fence::Stale => self.counters.moves.orders_stale += 1,
+            Fence::Stale => self.cx.counters.moves.orders_stale += 1,
             Fence::Early | Fence::Agreed => {
                 let early = &mut self.move_orders.early;
                 if early.len() < limits::MOVES_WAITING_MAX {
@@ -83,8 +83,8 @@ impl Daemon {
     }
 
     /// What was ahead of the log about some tasks is carried out, if it is not any more.
-    pub(super) fn review_early(&mut self, of: impl Fn(&Agreed, Tid) -> bool, out: &mut Outbox) {
-        let state = self.agreement.state();
+    pub(super) fn review_early(&mut self, of: impl Fn(&Agreed, Tid) -> bool) {
+        let state = self.cx.agreement.state();
         let early = self.move_orders.early.iter();
         let early: Vec<MoveKey> = early
             .filter(|(_, (_, order))| match order {
@@ -96,15 +96,15 @@ impl Daemon {
             .collect();
         for key in early {
             match self.move_orders.early.remove(&key) {
-                Some((host, Order::MoveOrder(order))) => self.on_move_order(host, order, out),
-                Some((host, Order::MoveCancel(cancel))) => self.on_move_cancel(host, cancel, out),
+                Some((host, Order::MoveOrder(order))) => self.on_move_order(host, order),
+                Some((host, Order::MoveCancel(cancel))) => self.on_move_cancel(host, cancel),
                 _ => {}
             }
         }
     }
 
     /// A coordinator orders a task of this host's moved, or asks how far that is.
-    pub(super) fn on_move_order(&mut self, host: HostId, order: MoveOrder, out: &mut Outbox) {
+    pub(super) fn on_move_order(&mut self, host: HostId, order: MoveOrder) {
         let MoveOrder {
             term,
             asker,
@@ -122,9 +122,9 @@ impl Daemon {
         {
             return;
         }
-        match self.begin_move(key, tid, to, way, out) {
+        match self.begin_move(key, tid, to, way) {
             Ok(()) => self.report_phase(tid),
-            Err(failed) => self.tell_move_end(key, tid, Err(failed), out),
+            Err(failed) => self.tell_move_end(key, tid, Err(failed)),
         }
     }
 
@@ -136,7 +136,7 @@ impl Daemon {
         let is_cut = task.is_some_and(|task| self.cuts.contains_key(&task.app));
         let objections = self.objections(order.tid);
         let only_cut = is_cut && objections.iter().all(|it| it.text == CUT);
-        let (now, held) = (self.now, &mut self.move_orders.held);
+        let (now, held) = (self.cx.now, &mut self.move_orders.held);
         let since = held.get(&key).map_or(now, |(since, ..)| *since);
         let waits = only_cut
             && now < since + limits::MOVE_HELD
@@ -149,19 +149,19 @@ impl Daemon {
     }
 
     /// A checkpoint has ended: the moves that waited for that are begun.
-    pub(super) fn review_held(&mut self, app: Tid, out: &mut Outbox) {
-        let state = self.agreement.state();
+    pub(super) fn review_held(&mut self, app: Tid) {
+        let state = self.cx.agreement.state();
         let of_app = |_: &MoveKey, (_, _, order): &mut (Time, HostId, MoveOrder)| {
             state.task(order.tid).is_none_or(|task| task.app == app)
         };
         let held: Vec<_> = self.move_orders.held.extract_if(.., of_app).collect();
         for (_, (_, host, order)) in held {
-            self.on_move_order(host, order, out);
+            self.on_move_order(host, order);
         }
     }
 
     /// A coordinator calls a move off.
-    pub(super) fn on_move_cancel(&mut self, host: HostId, cancel: MoveCancel, out: &mut Outbox) {
+    pub(super) fn on_move_cancel(&mut self, host: HostId, cancel: MoveCancel) {
         let (term, tid) = (cancel.term, cancel.tid);
         let key = (cancel.asker, cancel.request);
         let why = cancel.why.clone();
@@ -171,13 +171,13 @@ impl Daemon {
         self.move_orders.held.remove(&key);
         let moving = self.leaving.get(&tid);
         if moving.is_some_and(|moving| moving.asker == key) && !self.is_released(tid) {
-            self.counters.moves.called_off += 1;
-            let shown = tid.show(self.machine);
+            self.cx.counters.moves.called_off += 1;
+            let shown = tid.show(self.cx.machine);
             let text = format!("the move of {shown} was called off: {why}");
-            return self.take_back(tid, Failed::new(FailKind::System, text), out);
+            return self.take_back(tid, Failed::new(FailKind::System, text));
         }
         if !self.report(key, tid) {
-            let result = Err(self.no_such_task(tid));
+            let result = Err(self.cx.no_such_task(tid));
             self.report_state(key, tid, MoveState::Ended(result));
         }
     }
@@ -238,16 +238,17 @@ impl Daemon {
 
     /// Sends what is to be reported to the coordinators that the log knows now: to those that follow
     /// them nothing is owed, they ask.
-    pub(super) fn send_reports(&mut self, out: &mut Outbox) {
+    pub(super) fn send_reports(&mut self) {
         while let Some(reported) = self.move_orders.reports.pop_front() {
-            let state = self.agreement.state();
+            let state = self.cx.agreement.state();
             let app = state.task(reported.tid).map(|task| task.app);
             match app.and_then(|app| state.coordinator(app)) {
-                Some(agreed) if agreed.host == self.me => {
-                    self.on_move_reported(self.me, reported, out);
+                Some(agreed) if agreed.host == self.cx.me => {
+                    self.on_move_reported(self.cx.me, reported);
                 }
                 Some(agreed) => {
-                    self.send_order(agreed.host, &Order::MoveReported(reported));
+                    self.cx
+                        .send_order(agreed.host, &Order::MoveReported(reported));
                 }
                 None => {}
             }
@@ -260,7 +261,6 @@ impl Daemon {
         asker: MoveKey,
         tid: Tid,
         result: Result<MoveReport, Failed>,
-        out: &mut Outbox,
     ) {
         let (host, request) = asker;
         let end = MoveEnd {
@@ -268,10 +268,10 @@ impl Daemon {
             tid,
             result,
         };
-        if host == self.me {
-            self.on_move_end(end, out);
+        if host == self.cx.me {
+            self.on_move_end(end);
         } else {
-            self.send_order(host, &Order::MoveEnd(end));
+            self.cx.send_order(host, &Order::MoveEnd(end));
         }
     }
 }

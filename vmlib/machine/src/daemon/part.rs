@@ -57,16 +57,21 @@ pub(super) fn stop_part(tid: Tid, out: &mut Outbox) {
 impl Daemon {
     /// Has a task of this host saved that has started or arrived, if its application is cut and it
     /// was not saved yet.
-    pub(super) fn save_part(&mut self, tid: Tid, out: &mut Outbox) {
-        if self.open_part(tid, out) {
-            stop_part(tid, out);
+    pub(super) fn save_part(&mut self, tid: Tid) {
+        if self.open_part(tid) {
+            stop_part(tid, &mut self.cx.out);
         }
     }
 
     /// Opens a way into the store for the image of a task, if it is to be saved; whether it is to
     /// stop now.
-    pub(super) fn open_part(&mut self, tid: Tid, out: &mut Outbox) -> bool {
-        let app = self.agreement.state().living_task(tid).map(|task| task.app);
+    pub(super) fn open_part(&mut self, tid: Tid) -> bool {
+        let app = self
+            .cx
+            .agreement
+            .state()
+            .living_task(tid)
+            .map(|task| task.app);
         let Some((app, cut)) = app.and_then(|app| Some((app, self.cuts.get_mut(&app)?))) else {
             return false;
         };
@@ -81,31 +86,34 @@ impl Daemon {
         }
         if self.leaving.contains_key(&tid) {
             let failed = self.cannot_move(tid, FailKind::Refused, CUT);
-            self.take_back(tid, failed, out);
+            self.take_back(tid, failed);
         }
         let Some(task) = self.tasks.get(&tid) else {
             return false;
         };
-        let enrolled = self.agreement.state().living_task(tid);
+        let enrolled = self.cx.agreement.state().living_task(tid);
         let why = match enrolled.is_some_and(|task| task.enrolled) {
             true => Some("it was started from a shell; start it with 'vm run'"),
             false if task.stopped => Some(STOPPED),
             false if task.leaving || task.exiting => {
-                self.tell_part(app, tid, Err(self.no_such_task(tid)), out);
+                self.tell_part(app, tid, Err(self.cx.no_such_task(tid)));
                 return false;
             }
             false => None,
         };
         if let Some(why) = why {
-            self.cannot_save(app, tid, FailKind::Refused, why, out);
+            self.cannot_save(app, tid, FailKind::Refused, why);
             return false;
         }
         if !task.connected {
             // It is starting.
             return false;
         }
-        let state = self.agreement.state();
-        let second = self.has_own_stores().then(|| state.second_host(self.me));
+        let state = self.cx.agreement.state();
+        let second = self
+            .cx
+            .has_own_stores()
+            .then(|| state.second_host(self.cx.me));
         let second = second.flatten();
         let saving = Box::new(Saving {
             belongings: self.belongings_of(tid),
@@ -123,22 +131,23 @@ impl Daemon {
             task.frozen = true;
         }
         // It needs messages to come to a safe point.
-        self.routes
+        self.cx
+            .routes
             .set_connected(tid, self.stops(tid).is_portable());
-        let epochs = self.agreement.state().epochs(app);
+        let epochs = self.cx.agreement.state().epochs(app);
         let by = match epochs.policy {
             _ if blocks => SavedBy::Standing,
             policy if policy.blocking => SavedBy::Memory,
             policy if policy.comes_soon() => SavedBy::CopyOrMemory,
             _ => SavedBy::Copy,
         };
-        out.push_back(Output::Store {
+        self.cx.emit(Output::Store {
             tid,
             app,
             generation: epochs.generation,
             epoch,
             by,
-            second: second.map(|host| self.host_name(host)),
+            second: second.map(|host| self.cx.host_name(host)),
             full: self.tasks.get(&tid).is_some_and(|task| task.stored_in_full),
             compress: epochs.policy.compress,
         });
@@ -164,7 +173,7 @@ impl Daemon {
             hosts: self.known.iter().copied().collect(),
             portable: task.stops.is_portable(),
             suspended: None,
-            work_dir: self.config.work_dir.clone(),
+            work_dir: self.cx.config.work_dir.clone(),
         }
     }
 
@@ -195,41 +204,36 @@ impl Daemon {
     }
 
     /// A task stands and has written its image, or a copy of it does; or it says why it cannot.
-    pub(super) fn on_part_written(
-        &mut self,
-        tid: Tid,
-        result: Result<Written, Failed>,
-        out: &mut Outbox,
-    ) {
-        let now = self.now;
+    pub(super) fn on_part_written(&mut self, tid: Tid, result: Result<Written, Failed>) {
+        let now = self.cx.now;
         let Some((app, cut, saving)) = self.saving(tid) else {
             return;
         };
         match result {
             Ok(written) => {
                 saving.stood = Some((now, written));
-                self.routes.set_connected(tid, false);
+                self.cx.routes.set_connected(tid, false);
                 if cut.blocks {
-                    return self.review_part(tid, out);
+                    return self.review_part(tid);
                 }
                 let stands = PartStands {
                     app,
                     epoch: cut.epoch,
                     tid,
-                    host: self.me,
+                    host: self.cx.me,
                 };
-                self.tell_coordinator_of(app, &Order::PartStands(stands), out);
+                self.tell_coordinator_of(app, &Order::PartStands(stands));
             }
             Err(failed) if failed.kind == FailKind::NoSuchTask => {
-                self.tell_part(app, tid, Err(failed), out);
+                self.tell_part(app, tid, Err(failed));
             }
-            Err(failed) => self.cannot_save(app, tid, failed.kind, &failed.text, out),
+            Err(failed) => self.cannot_save(app, tid, failed.kind, &failed.text),
         }
     }
 
     /// A task that was told to stop has come to a call of the library, and is about to save itself.
     pub(super) fn on_held_to_save(&mut self, tid: Tid) {
-        let now = self.now;
+        let now = self.cx.now;
         if let Some((.., saving)) = self.saving(tid) {
             saving.held = Some(now);
         }
@@ -261,18 +265,12 @@ impl Daemon {
             && saving.stood.is_none()
         {
             saving.belongings.portable = true;
-            self.routes.set_connected(tid, true);
+            self.cx.routes.set_connected(tid, true);
         }
     }
 
     /// The image of a task is in the store, or is not.
-    pub(super) fn on_stored(
-        &mut self,
-        tid: Tid,
-        epoch: u32,
-        result: Result<Part, Failed>,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn on_stored(&mut self, tid: Tid, epoch: u32, result: Result<Part, Failed>) {
         let Some((app, cut, saving)) = self.saving(tid) else {
             return;
         };
@@ -281,7 +279,7 @@ impl Daemon {
             _ if cut.epoch != epoch => {}
             (Ok(part), None) => {
                 saving.stored = Some(part);
-                self.review_part(tid, out);
+                self.review_part(tid);
             }
             (Ok(part), Some(host)) => {
                 saving.copied = Some(part.clone());
@@ -293,16 +291,16 @@ impl Daemon {
                     part,
                 };
                 if let Err(failed) = self.ask_copy(host, ask) {
-                    self.cannot_save(app, tid, failed.kind, &failed.text, out);
+                    self.cannot_save(app, tid, failed.kind, &failed.text);
                 }
             }
-            (Err(failed), _) => self.cannot_save(app, tid, failed.kind, &failed.text, out),
+            (Err(failed), _) => self.cannot_save(app, tid, failed.kind, &failed.text),
         }
     }
 
     /// The second host has a copy of an image, or not.
-    pub(super) fn on_copy_end(&mut self, host: HostId, end: CopyEnd, out: &mut Outbox) {
-        let (tid, name) = (end.tid, self.host_name(host));
+    pub(super) fn on_copy_end(&mut self, host: HostId, end: CopyEnd) {
+        let (tid, name) = (end.tid, self.cx.host_name(host));
         let Some((app, cut, saving)) = self.saving(tid) else {
             return;
         };
@@ -316,7 +314,7 @@ impl Daemon {
             Ok(()) => {
                 part.copy = Some(name);
                 saving.stored = Some(part);
-                self.review_part(tid, out);
+                self.review_part(tid);
             }
             Err(failed) => {
                 // Perhaps it does not have the base.
@@ -326,13 +324,13 @@ impl Daemon {
                     task.stored_in_full = true;
                 }
                 let why = format!("it cannot be copied to host '{name}': {}", failed.text);
-                self.cannot_save(app, tid, failed.kind, &why, out);
+                self.cannot_save(app, tid, failed.kind, &why);
             }
         }
     }
 
     /// The host is lost that was to have copies of images: the checkpoint is begun again, with another.
-    pub(super) fn lose_copies_on(&mut self, host: HostId, out: &mut Outbox) {
+    pub(super) fn lose_copies_on(&mut self, host: HostId) {
         let to_it = |(tid, stage): (&Tid, &Stage)| match stage {
             Stage::Saving(saving) if saving.second == Some(host) => Some(*tid),
             _ => None,
@@ -345,14 +343,14 @@ impl Daemon {
         for (app, tid) in lost.collect::<Vec<_>>() {
             let text = "a host is lost to which a part of it was to be copied";
             let failed = Failed::new(FailKind::NoSuchTask, text);
-            self.tell_part(app, tid, Err(failed), out);
+            self.tell_part(app, tid, Err(failed));
         }
     }
 
     /// Tells of a part that is in the store, once it is known for how long its task stood; of one that
     /// ends with it, until now.
-    pub(super) fn review_part(&mut self, tid: Tid, out: &mut Outbox) {
-        let now = self.now;
+    pub(super) fn review_part(&mut self, tid: Tid) {
+        let now = self.cx.now;
         let Some((app, cut, saving)) = self.saving(tid) else {
             return;
         };
@@ -366,37 +364,24 @@ impl Daemon {
                 freeze_us: (written.time + until.since(stood)).as_micros() as u64,
                 unacknowledged: written.unacknowledged,
             };
-            self.tell_part(app, tid, Ok(part), out);
+            self.tell_part(app, tid, Ok(part));
         }
     }
 
     /// A task is not saved. Only if the reason passes by itself is it worth another try.
-    pub(super) fn cannot_save(
-        &mut self,
-        app: Tid,
-        tid: Tid,
-        kind: FailKind,
-        why: &str,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn cannot_save(&mut self, app: Tid, tid: Tid, kind: FailKind, why: &str) {
         let kind = match kind {
             FailKind::Busy => FailKind::Busy,
             _ => FailKind::Refused,
         };
-        let shown = tid.show(self.machine);
-        let name = &self.config.facts.name;
+        let shown = tid.show(self.cx.machine);
+        let name = &self.cx.config.facts.name;
         let text = format!("task {shown} on '{name}' cannot be saved: {why}");
-        self.tell_part(app, tid, Err(Failed::new(kind, text)), out);
+        self.tell_part(app, tid, Err(Failed::new(kind, text)));
     }
 
     /// Tells the coordinator what came of a task.
-    pub(super) fn tell_part(
-        &mut self,
-        app: Tid,
-        tid: Tid,
-        result: Result<SavedPart, Failed>,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn tell_part(&mut self, app: Tid, tid: Tid, result: Result<SavedPart, Failed>) {
         let Some(cut) = self.cuts.get_mut(&app) else {
             return;
         };
@@ -408,6 +393,6 @@ impl Daemon {
             tid,
             result,
         };
-        self.tell_coordinator_of(app, &Order::PartSaved(saved), out);
+        self.tell_coordinator_of(app, &Order::PartSaved(saved));
     }
 }

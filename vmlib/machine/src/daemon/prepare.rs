@@ -18,8 +18,8 @@
 //! preparation ([`super::cut`]). A task does not stand for want of a word: its daemon lets it go on after
 //! some time.
 
-use super::{Daemon, Timer};
-use crate::{Outbox, Output, Time};
+use super::{Daemon, context::Timer};
+use crate::{Output, Time};
 use std::{collections::BTreeSet, time::Duration};
 use vm_wire::{
     HostId, Tid,
@@ -59,12 +59,12 @@ pub(super) struct Holding {
 impl Daemon {
     /// Whether the portable tasks of an application stand, so that it can be cut; if they were not told to,
     /// they are now. The coordinator asks again and again.
-    pub(super) fn is_prepared(&mut self, ask: &CutAsk, out: &mut Outbox) -> bool {
+    pub(super) fn is_prepared(&mut self, ask: &CutAsk) -> bool {
         let app = ask.app;
-        let generation = self.agreement.state().epochs(app).generation;
+        let generation = self.cx.agreement.state().epochs(app).generation;
         let known = self.preparing.get(&app);
         if !known.is_some_and(|it| it.ask == *ask && it.generation == generation) {
-            let state = self.agreement.state();
+            let state = self.cx.agreement.state();
             let tasks = state.tasks_of(app).filter_map(|tid| state.task(tid));
             let awaited: BTreeSet<HostId> = tasks.map(|task| task.host).collect();
             let preparing = Preparing {
@@ -74,7 +74,7 @@ impl Daemon {
                 asking: true,
             };
             self.preparing.insert(app, preparing);
-            self.say_prepare(awaited, (app, generation), false, out);
+            self.say_prepare(awaited, (app, generation), false);
         }
         let preparing = self.preparing.get_mut(&app);
         preparing.is_some_and(|preparing| {
@@ -83,33 +83,22 @@ impl Daemon {
         })
     }
 
-    fn say_prepare(
-        &mut self,
-        hosts: BTreeSet<HostId>,
-        (app, generation): (Tid, u32),
-        off: bool,
-        out: &mut Outbox,
-    ) {
+    fn say_prepare(&mut self, hosts: BTreeSet<HostId>, (app, generation): (Tid, u32), off: bool) {
         let prepare = CutPrepare {
             app,
             generation,
             off,
         };
         for host in hosts {
-            match host == self.me {
-                true => self.on_cut_prepare(host, prepare, out),
-                false => drop(self.send_order(host, &Order::CutPrepare(prepare))),
+            match host == self.cx.me {
+                true => self.on_cut_prepare(host, prepare),
+                false => drop(self.cx.send_order(host, &Order::CutPrepare(prepare))),
             }
         }
     }
 
     /// The portable tasks of a host stand, or one of them does not come to that.
-    pub(super) fn on_cut_prepared(
-        &mut self,
-        host: HostId,
-        prepared: CutPrepared,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn on_cut_prepared(&mut self, host: HostId, prepared: CutPrepared) {
         let app = prepared.app;
         let known = self.preparing.get_mut(&app);
         let Some(preparing) = known.filter(|it| it.generation == prepared.generation) else {
@@ -120,35 +109,35 @@ impl Daemon {
             Ok(()) => {
                 let last = preparing.awaited.remove(&host) && preparing.awaited.is_empty();
                 if last && !preparing.asking {
-                    self.on_cut_ask(&ask, out);
+                    self.on_cut_ask(&ask);
                 }
             }
             Err(failed) => {
-                self.give_up_preparing(app, out);
+                self.give_up_preparing(app);
                 let end = CheckpointEnd {
                     request: 0,
                     app,
                     result: Err(failed),
                 };
                 if self.serving_coordinator(app).is_some() {
-                    self.mail_to_coordinator(app, self.me, &Order::CheckpointEnd(end), out);
+                    self.mail_to_coordinator(app, self.cx.me, &Order::CheckpointEnd(end));
                 }
             }
         }
     }
 
     /// There will be no such cut.
-    pub(super) fn give_up_preparing(&mut self, app: Tid, out: &mut Outbox) {
+    pub(super) fn give_up_preparing(&mut self, app: Tid) {
         if let Some(preparing) = self.preparing.remove(&app) {
-            let state = self.agreement.state();
+            let state = self.cx.agreement.state();
             let tasks = state.tasks_of(app).filter_map(|tid| state.task(tid));
             let hosts: BTreeSet<HostId> = tasks.map(|task| task.host).collect();
-            self.say_prepare(hosts, (app, preparing.generation), true, out);
+            self.say_prepare(hosts, (app, preparing.generation), true);
         }
     }
 
     /// A host is lost that prepares a cut.
-    pub(super) fn lose_preparations_of(&mut self, host: HostId, out: &mut Outbox) {
+    pub(super) fn lose_preparations_of(&mut self, host: HostId) {
         let mut asks = Vec::new();
         for preparing in self.preparing.values_mut() {
             if preparing.awaited.remove(&host) && preparing.awaited.is_empty() {
@@ -156,25 +145,25 @@ impl Daemon {
             }
         }
         for ask in asks {
-            self.on_cut_ask(&ask, out);
+            self.on_cut_ask(&ask);
         }
     }
 
     /// The portable tasks here of an application are to stand, or need not any more.
-    pub(super) fn on_cut_prepare(&mut self, from: HostId, prepare: CutPrepare, out: &mut Outbox) {
+    pub(super) fn on_cut_prepare(&mut self, from: HostId, prepare: CutPrepare) {
         let CutPrepare {
             app,
             generation,
             off,
         } = prepare;
         if off {
-            return self.release_held_tasks(app, out);
+            return self.release_held_tasks(app);
         }
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let stands = |(tid, task): &(&Tid, &super::LocalTask)| {
             let here = state
                 .living_task(**tid)
-                .is_some_and(|it| it.host == self.me);
+                .is_some_and(|it| it.host == self.cx.me);
             here && task.app == app && !task.stops.at_once() && task.is_settled() && !task.frozen
         };
         let tids = self.tasks.iter().filter(stands).map(|(tid, _)| *tid);
@@ -183,37 +172,39 @@ impl Daemon {
         let before = self.holding.remove(&app);
         let held = before.map_or_else(BTreeSet::new, |before| before.held);
         awaited.retain(|tid| !held.contains(tid));
-        out.extend(awaited.iter().map(|tid| Output::Hold(*tid)));
+        self.cx
+            .out
+            .extend(awaited.iter().map(|tid| Output::Hold(*tid)));
         let holding = Holding {
             asker: from,
             generation,
-            since: self.now,
+            since: self.cx.now,
             awaited,
             held,
             told: false,
         };
         self.holding.insert(app, holding);
         for wait in [limits::SAFE_POINT, limits::SAFE_POINT + FORGOTTEN] {
-            self.set_timer(self.now + wait, Timer::Hold(app));
+            self.cx.set_timer(self.cx.now + wait, Timer::Hold(app));
         }
-        self.review_holding(app, out);
+        self.review_holding(app);
     }
 
     /// A portable task stands at a safe point.
-    pub(super) fn on_held(&mut self, tid: Tid, out: &mut Outbox) {
+    pub(super) fn on_held(&mut self, tid: Tid) {
         let mut of_it = self.holding.iter_mut();
         let of_it = of_it.find(|(_, it)| it.awaited.contains(&tid));
         let Some((app, holding)) = of_it.map(|(app, holding)| (*app, holding)) else {
             // It stands now as it was told to, or nobody waits for it any more.
             self.on_held_to_save(tid);
             if !self.on_held_to_move(tid) && !self.is_held(tid) {
-                out.push_back(Output::CancelCopy(tid));
+                self.cx.emit(Output::CancelCopy(tid));
             }
             return;
         };
         holding.awaited.remove(&tid);
         holding.held.insert(tid);
-        self.review_holding(app, out);
+        self.review_holding(app);
     }
 
     fn is_held(&self, tid: Tid) -> bool {
@@ -222,17 +213,17 @@ impl Daemon {
     }
 
     /// A task has ended, or is another host's.
-    pub(super) fn hold_no_more(&mut self, tid: Tid, out: &mut Outbox) {
+    pub(super) fn hold_no_more(&mut self, tid: Tid) {
         let mut of_it = self.holding.iter_mut();
         let of_it = of_it.find(|(_, it)| it.awaited.contains(&tid) || it.held.contains(&tid));
         if let Some((app, holding)) = of_it.map(|(app, holding)| (*app, holding)) {
             holding.held.remove(&tid);
             holding.awaited.remove(&tid);
-            self.review_holding(app, out);
+            self.review_holding(app);
         }
     }
 
-    fn review_holding(&mut self, app: Tid, out: &mut Outbox) {
+    fn review_holding(&mut self, app: Tid) {
         let holding = self.holding.get_mut(&app);
         let Some(holding) = holding.filter(|it| it.awaited.is_empty() && !it.told) else {
             return;
@@ -242,7 +233,7 @@ impl Daemon {
         if holding.held.is_empty() {
             self.holding.remove(&app);
         }
-        self.say_prepared(asker, (app, generation), Ok(()), out);
+        self.say_prepared(asker, (app, generation), Ok(()));
     }
 
     fn say_prepared(
@@ -250,56 +241,55 @@ impl Daemon {
         asker: HostId,
         (app, generation): (Tid, u32),
         result: Result<(), Failed>,
-        out: &mut Outbox,
     ) {
         let prepared = CutPrepared {
             app,
             generation,
             result,
         };
-        match asker == self.me {
-            true => self.on_cut_prepared(asker, prepared, out),
-            false => drop(self.send_order(asker, &Order::CutPrepared(prepared))),
+        match asker == self.cx.me {
+            true => self.on_cut_prepared(asker, prepared),
+            false => drop(self.cx.send_order(asker, &Order::CutPrepared(prepared))),
         }
     }
 
     /// Tasks have had the time to come to their safe points, or stand for a cut that does not come.
-    pub(super) fn on_hold_due(&mut self, app: Tid, out: &mut Outbox) {
+    pub(super) fn on_hold_due(&mut self, app: Tid) {
         let Some(holding) = self.holding.get(&app) else {
             return;
         };
-        let waited = self.now.since(holding.since);
+        let waited = self.cx.now.since(holding.since);
         let (asker, generation) = (holding.asker, holding.generation);
         if waited >= limits::SAFE_POINT
             && let Some(tid) = holding.awaited.first()
         {
-            let (shown, name) = (tid.show(self.machine), &self.config.facts.name);
+            let (shown, name) = (tid.show(self.cx.machine), &self.cx.config.facts.name);
             let why = self.stops(*tid).why_late();
             let text = format!("task {shown} on '{name}' cannot be saved: {why}");
-            self.release_held_tasks(app, out);
+            self.release_held_tasks(app);
             let failed = Failed::new(FailKind::Refused, text);
-            self.say_prepared(asker, (app, generation), Err(failed), out);
+            self.say_prepared(asker, (app, generation), Err(failed));
         } else if waited >= limits::SAFE_POINT + FORGOTTEN {
-            self.release_held_tasks(app, out);
+            self.release_held_tasks(app);
         }
     }
 
     /// They go on, or need not come to a safe point.
-    fn release_held_tasks(&mut self, app: Tid, out: &mut Outbox) {
+    fn release_held_tasks(&mut self, app: Tid) {
         let Some(holding) = self.holding.remove(&app) else {
             return;
         };
         for tid in holding.held.into_iter().chain(holding.awaited) {
             let task = self.tasks.get(&tid).filter(|task| !task.frozen);
             if task.is_some() && !self.leaving.contains_key(&tid) {
-                out.push_back(Output::CancelCopy(tid));
+                self.cx.emit(Output::CancelCopy(tid));
             }
         }
     }
 
     /// The application is cut: those that are saved by it go on with it, the others now.
-    pub(super) fn end_holding(&mut self, app: Tid, out: &mut Outbox) {
+    pub(super) fn end_holding(&mut self, app: Tid) {
         self.preparing.remove(&app);
-        self.release_held_tasks(app, out);
+        self.release_held_tasks(app);
     }
 }

@@ -19,11 +19,11 @@ impl Daemon {
         };
         let (host, request) = moving.asker;
         let told = MoveSent { request, tid, sent };
-        match host == self.me {
+        match host == self.cx.me {
             true => self.on_move_sent(&told),
             // If too many orders wait, the next one tells.
             false => {
-                self.send_news(host, &Order::MoveSent(told));
+                self.cx.send_news(host, &Order::MoveSent(told));
             }
         }
     }
@@ -31,7 +31,7 @@ impl Daemon {
     /// At the source: its sender has ended. What ends before the image was written has failed, of
     /// which others tell.
     pub(super) fn on_sent_all(&mut self, tid: Tid) {
-        let now = self.now;
+        let now = self.cx.now;
         if let Some(moving) = self.leaving.get_mut(&tid)
             && matches!(moving.stage, Stage::Saving | Stage::Loading)
         {
@@ -55,8 +55,8 @@ impl Daemon {
         let driven = driven.filter_map(|asked| asked.driven.as_ref());
         let row = |driven: &super::asked::Driven| MoveRow {
             tid: driven.ask.tid,
-            from: self.host_name(driven.ask.from),
-            to: self.host_name(driven.ask.to),
+            from: self.cx.host_name(driven.ask.from),
+            to: self.cx.host_name(driven.ask.to),
             phase: driven.phase,
             sent: driven.sent,
         };

@@ -5,8 +5,8 @@
 //! on. Where the answer depends on the log, it comes when the log has it; so what a task was told
 //! has happened everywhere before it or will.
 
-use super::{Daemon, Timer, asked::MoveAsker, spawn::Asker};
-use crate::{Outbox, Output};
+use super::{Daemon, asked::MoveAsker, context::Timer, spawn::Asker};
+use crate::Output;
 use vm_wire::{
     CodecError, Frame, HostId, Message, Op, Tid,
     agreed::ExitStatus,
@@ -77,24 +77,24 @@ impl From<Result<(), Failed>> for Reply {
 
 impl Daemon {
     /// A frame came from a task.
-    pub(super) fn on_task(&mut self, tid: Tid, mut frame: Frame, out: &mut Outbox) {
+    pub(super) fn on_task(&mut self, tid: Tid, mut frame: Frame) {
         match frame.header.op {
             Op::Ack if frame.header.to.is_none() => self.on_told(tid, frame.header.ack),
             Op::Await => match Await::read(&frame) {
-                Ok(awaited) => self.on_await(tid, awaited.tid, out),
-                Err(error) => self.close_task(tid, &error.to_string(), out),
+                Ok(awaited) => self.on_await(tid, awaited.tid),
+                Err(error) => self.close_task(tid, &error.to_string()),
             },
             Op::Data | Op::Ack | Op::Resend => {
                 if frame.header.from != tid {
-                    self.close_task(tid, "a message in another task's name", out);
+                    self.close_task(tid, "a message in another task's name");
                 } else if frame.header.to.is_daemon() {
                     // No task has that id: as to one that has ended.
-                    self.tell_ended(&frame, out);
+                    self.tell_ended(&frame);
                 } else if frame.header.flags != 0 {
                     self.on_last_chunk(tid, frame);
                 } else {
                     frame.header.hops = 0;
-                    self.forward(frame, false, out);
+                    self.forward(frame, false);
                 }
             }
             Op::Spawn
@@ -110,12 +110,12 @@ impl Daemon {
             | Op::DrainHost
             | Op::SaveApp
             | Op::SuspendApp
-            | Op::ResumeApp => self.on_request(tid, &frame, out),
-            other => self.close_task(tid, &format!("{other:?} is not for a task to say"), out),
+            | Op::ResumeApp => self.on_request(tid, &frame),
+            other => self.close_task(tid, &format!("{other:?} is not for a task to say")),
         }
     }
 
-    fn on_request(&mut self, tid: Tid, frame: &Frame, out: &mut Outbox) {
+    fn on_request(&mut self, tid: Tid, frame: &Frame) {
         // Whoever owns it in the end is asked again.
         if self.is_released(tid) {
             return;
@@ -126,25 +126,27 @@ impl Daemon {
         let number = frame.header.request;
         if number == task.asked && number != 0 {
             let repeat = task.answer.clone();
-            out.extend(repeat.map(|answer| Output::Task(tid, answer)));
+            self.cx
+                .out
+                .extend(repeat.map(|answer| Output::Task(tid, answer)));
             return;
         }
         if number < task.asked {
             return;
         }
         if number == 0 {
-            return self.close_task(tid, "a request without a number", out);
+            return self.close_task(tid, "a request without a number");
         }
         task.asked = number;
         task.answer = None;
         task.waiting = None;
-        self.answer_request(tid, frame, out);
+        self.answer_request(tid, frame);
     }
 
-    fn answer_request(&mut self, tid: Tid, frame: &Frame, out: &mut Outbox) {
+    fn answer_request(&mut self, tid: Tid, frame: &Frame) {
         let number = frame.header.request;
-        match self.reply(tid, frame, out) {
-            Ok(Reply::Now(answer)) => self.answer_task(tid, number, answer, out),
+        match self.reply(tid, frame) {
+            Ok(Reply::Now(answer)) => self.answer_task(tid, number, answer),
             Ok(Reply::Later(waiting)) => {
                 if let Some(task) = self.tasks.get_mut(&tid)
                     && task.answer.is_none()
@@ -152,20 +154,20 @@ impl Daemon {
                     task.waiting = Some(waiting);
                 }
             }
-            Err(error) => self.close_task(tid, &error.to_string(), out),
+            Err(error) => self.close_task(tid, &error.to_string()),
         }
     }
 
     /// Carries out a request.
-    fn reply(&mut self, tid: Tid, frame: &Frame, out: &mut Outbox) -> Result<Reply, CodecError> {
+    fn reply(&mut self, tid: Tid, frame: &Frame) -> Result<Reply, CodecError> {
         Ok(match frame.header.op {
-            Op::Spawn => self.spawn_for_task(tid, Spawn::read(frame)?, frame.header.request, out),
+            Op::Spawn => self.spawn_for_task(tid, Spawn::read(frame)?, frame.header.request),
             Op::Exit => self.exit(tid, Exit::read(frame)?),
             Op::Signal => {
                 let signal = Signal::read(frame)?;
                 match self.waits_for(signal.tid) {
                     true => self.park(tid, signal.tid, frame),
-                    false => self.signal(signal.tid, signal.signal, out).into(),
+                    false => self.signal(signal.tid, signal.signal).into(),
                 }
             }
             Op::Watch => {
@@ -174,7 +176,7 @@ impl Daemon {
                     Watched::Task(about) if watch.on && self.waits_for(about) => {
                         self.park(tid, about, frame)
                     }
-                    _ => self.watch(tid, &watch, frame.header.request, out),
+                    _ => self.watch(tid, &watch, frame.header.request),
                 }
             }
             Op::MoveTask => {
@@ -182,7 +184,7 @@ impl Daemon {
                 let asker = self.asker_of(tid, frame.header.request);
                 match self.waits_for(ask.tid) {
                     true => self.park(tid, ask.tid, frame),
-                    false => asked(self.ask_move(asker, ask.tid, ask.to.as_deref(), ask.way, out)),
+                    false => asked(self.ask_move(asker, ask.tid, ask.to.as_deref(), ask.way)),
                 }
             }
             Op::CheckTask => {
@@ -190,20 +192,20 @@ impl Daemon {
                 let asker = self.asker_of(tid, frame.header.request);
                 match self.waits_for(ask.tid) {
                     true => self.park(tid, ask.tid, frame),
-                    false => asked(self.ask_check(asker, ask.tid, out)),
+                    false => asked(self.ask_check(asker, ask.tid)),
                 }
             }
             Op::DrainHost => {
                 let ask = DrainHost::read(frame)?;
                 let asker = self.asker_of(tid, frame.header.request);
-                asked(self.ask_drain(asker, &ask.host, DrainWay::default(), out))
+                asked(self.ask_drain(asker, &ask.host, DrainWay::default()))
             }
             Op::SaveApp => {
                 SaveApp::read(frame)?;
                 let asker = self.asker_of(tid, frame.header.request);
                 match self.waits_for(tid) {
                     true => self.park(tid, tid, frame),
-                    false => asked(self.ask_checkpoint(asker, tid, None, out)),
+                    false => asked(self.ask_checkpoint(asker, tid, None)),
                 }
             }
             Op::SuspendApp => {
@@ -211,13 +213,13 @@ impl Daemon {
                 let asker = self.asker_of(tid, frame.header.request);
                 match self.waits_for(app) {
                     true => self.park(tid, app, frame),
-                    false => asked(self.ask_suspend(asker, app, for_ms, out)),
+                    false => asked(self.ask_suspend(asker, app, for_ms)),
                 }
             }
             Op::ResumeApp => {
                 let ResumeApp { app } = ResumeApp::read(frame)?;
                 let asker = self.asker_of(tid, frame.header.request);
-                asked(self.ask_resume(asker, app, None, out))
+                asked(self.ask_resume(asker, app, None))
             }
             Op::GroupChange => self.change_group(tid, GroupChange::read(frame)?),
             Op::GroupAsk => self.ask_group(tid, GroupAsk::read(frame)?),
@@ -235,24 +237,24 @@ impl Daemon {
     fn asker_of(&self, tid: Tid, request: u64) -> MoveAsker {
         MoveAsker::Task {
             tid,
-            generation: self.life_of(tid),
+            generation: self.cx.life_of(tid),
             request,
         }
     }
 
-    fn spawn_for_task(&mut self, tid: Tid, spawn: Spawn, request: u64, out: &mut Outbox) -> Reply {
+    fn spawn_for_task(&mut self, tid: Tid, spawn: Spawn, request: u64) -> Reply {
         let Some(task) = self.tasks.get(&tid) else {
             return Reply::failed(FailKind::Refused, "this task has ended");
         };
         let (app, console) = (task.app, task.console);
-        match self.spawn(tid, request, app, console, spawn, Asker::Task, out) {
+        match self.spawn(tid, request, app, console, spawn, Asker::Task) {
             Ok(()) => Reply::Later(Waiting::Spawn),
             Err(failed) => Reply::Now(failed.frame()),
         }
     }
 
     fn hosts(&self) -> Hosts {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let row =
             |(id, host): (_, &crate::Host)| (id, host.facts.clone(), state.task_count(id) as u32);
         Hosts {
@@ -261,7 +263,7 @@ impl Daemon {
     }
 
     fn siblings(&self, tid: Tid) -> Tids {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let tids = match state.task(tid) {
             Some(task) => state
                 .born(task.asker, task.request)
@@ -282,7 +284,7 @@ impl Daemon {
     /// Sends the answer to a task's request, and keeps it, unless that is no longer its last one. One that
     /// is to stand gets it when it goes on: it may not have stopped yet, and the answer is of after
     /// its cut.
-    pub(super) fn answer_task(&mut self, tid: Tid, request: u64, answer: Frame, out: &mut Outbox) {
+    pub(super) fn answer_task(&mut self, tid: Tid, request: u64, answer: Frame) {
         if self.is_cut_ahead(tid) {
             // It may be of after the cut.
             self.postponed.push((tid, request, answer));
@@ -292,30 +294,31 @@ impl Daemon {
             return;
         };
         if task.asked == request && task.answer.is_none() {
-            let answer = answer.between(self.tid, tid).asked(request);
+            let answer = answer.between(self.cx.tid, tid).asked(request);
             task.answer = Some(answer.clone());
             task.waiting = None;
             if !task.frozen {
-                out.push_back(Output::Task(tid, answer));
+                self.cx.emit(Output::Task(tid, answer));
             }
-            self.release_task(tid, out);
+            self.release_task(tid);
         }
     }
 
     /// Whether a request about that task should wait for the log.
     fn waits_for(&self, about: Tid) -> bool {
-        self.agreement.state().task(about).is_none() && self.may_be_born(about)
+        self.cx.agreement.state().task(about).is_none() && self.may_be_born(about)
     }
 
     fn park(&mut self, tid: Tid, about: Tid, frame: &Frame) -> Reply {
         self.parked.insert(tid);
-        let due = self.now + limits::HELD_TIME;
-        self.set_timer(due, Timer::Parked(tid, frame.header.request));
+        let due = self.cx.now + limits::HELD_TIME;
+        self.cx
+            .set_timer(due, Timer::Parked(tid, frame.header.request));
         Reply::Later(Waiting::Task(about, frame.clone()))
     }
 
     /// The log has moved: requests that waited for it go on.
-    pub(super) fn release_parked(&mut self, out: &mut Outbox) {
+    pub(super) fn release_parked(&mut self) {
         if self.parked.is_empty() {
             return;
         }
@@ -333,52 +336,25 @@ impl Daemon {
             if waits {
                 self.parked.insert(tid);
             } else {
-                self.answer_request(tid, &frame, out);
+                self.answer_request(tid, &frame);
             }
         }
     }
 
     /// The log has not come to know the task: it does not exist. Siblings that are not known by
     /// now could not be started.
-    pub(super) fn on_parked_too_long(&mut self, tid: Tid, request: u64, out: &mut Outbox) {
+    pub(super) fn on_parked_too_long(&mut self, tid: Tid, request: u64) {
         if let Some(task) = self.tasks.get(&tid)
             && task.asked == request
             && let Some(Waiting::Task(about, frame)) = &task.waiting
         {
             let answer = match frame.header.op {
                 Op::Siblings => self.siblings(tid).frame(),
-                _ => self.no_such_task(*about).frame(),
+                _ => self.cx.no_such_task(*about).frame(),
             };
             self.parked.remove(&tid);
-            self.answer_task(tid, request, answer, out);
+            self.answer_task(tid, request, answer);
         }
-    }
-
-    /// The failure that names a task which is not there.
-    pub(super) fn no_such_task(&self, tid: Tid) -> Failed {
-        let shown = tid.show(self.machine);
-        let text = match self
-            .agreement
-            .state()
-            .task(tid)
-            .and_then(|task| task.status)
-        {
-            Some(status) => {
-                let app = self
-                    .agreement
-                    .state()
-                    .task(tid)
-                    .map_or(tid, |task| task.app);
-                let suspended = self.agreement.state().suspended(app).map(|_| {
-                    let app = app.show(self.machine);
-                    format!("; its application is suspended: 'vm resume {app}' brings it back")
-                });
-                let how = suspended.unwrap_or_default();
-                format!("task {shown} has {}{how}", past(status))
-            }
-            None => format!("there is no task {shown}"),
-        };
-        Failed::new(FailKind::NoSuchTask, text)
     }
 }
 

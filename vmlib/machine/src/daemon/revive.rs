@@ -21,19 +21,23 @@
 //! still be here, from before: the new one is made when that has ended.
 
 use super::{
-    Daemon, Question, Timer, arriving::Arriving, asked::MoveAsker, moves::frame_of, recover::Again,
+    Daemon,
+    arriving::Arriving,
+    asked::MoveAsker,
+    context::{Question, Timer},
+    effect::Effect,
+    moves::frame_of,
+    recover::Again,
     stock::Holders,
 };
-use crate::{Agreed, Outbox, Output, Reviving, Time, Void, placement};
+use crate::{Agreed, Output, Reviving, Time, Void, placement};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     HostId, Tid,
     agreed::{Change, Revival, RevivedTask},
     checkpoint::{Checkpoint, KeptChunks, Loaded, RestartReport},
     console::Answer,
-    encode,
-    interrupt::Folders,
-    limits,
+    encode, limits,
     task::{FailKind, Failed},
 };
 
@@ -125,20 +129,15 @@ pub(super) struct Revived {
 
 impl Daemon {
     /// Somebody here wants an application brought back. The answer comes when it runs, or does not.
-    pub(super) fn ask_restart(
-        &mut self,
-        asker: MoveAsker,
-        wish: Restart,
-        out: &mut Outbox,
-    ) -> Result<(), Failed> {
+    pub(super) fn ask_restart(&mut self, asker: MoveAsker, wish: Restart) -> Result<(), Failed> {
         let app = wish.app;
-        let shown = app.show(self.machine);
+        let shown = app.show(self.cx.machine);
         let by_itself = matches!(asker, MoveAsker::Recovery(..));
-        if !by_itself && self.agreement.state().recovering(app).is_some() {
+        if !by_itself && self.cx.agreement.state().recovering(app).is_some() {
             let text = format!("application {shown} lost a host and is going back by itself");
             return Err(Failed::new(FailKind::Refused, text));
         }
-        if self.agreement.state().tasks_of(app).next().is_some() {
+        if self.cx.agreement.state().tasks_of(app).next().is_some() {
             let text = format!(
                 "application {shown} runs in this machine, or is just ending: end it first, or try \
                  again"
@@ -149,12 +148,12 @@ impl Daemon {
             let text = format!("application {shown} is just being restarted");
             return Err(Failed::new(FailKind::Refused, text));
         }
-        let request = self.next_request;
-        self.next_request += 1;
+        let request = self.cx.next_request;
+        self.cx.next_request += 1;
         let asked = RestartAsked {
             asker,
             wish,
-            began: self.now,
+            began: self.cx.now,
             passed_over: Vec::new(),
             chosen: None,
             holders: Holders::new(),
@@ -163,16 +162,16 @@ impl Daemon {
             proposed: false,
         };
         self.asked_restarts.insert(request, asked);
-        self.choose_checkpoint(request, wish, out);
+        self.choose_checkpoint(request, wish);
         Ok(())
     }
 
-    fn choose_checkpoint(&mut self, request: u64, wish: Restart, out: &mut Outbox) {
-        if self.has_own_stores() {
-            return self.gather(request, (wish.app, wish.from), wish.verify, out);
+    fn choose_checkpoint(&mut self, request: u64, wish: Restart) {
+        if self.cx.has_own_stores() {
+            return self.gather(request, (wish.app, wish.from), wish.verify);
         }
-        let question = self.question(Question::Restart(request));
-        out.push_back(Output::Load {
+        let question = self.cx.question(Question::Restart(request));
+        self.cx.emit(Output::Load {
             question,
             app: wish.app,
             from: wish.from,
@@ -188,8 +187,8 @@ impl Daemon {
     }
 
     /// A wish comes to nothing.
-    pub(super) fn fail_restart(&mut self, request: u64, failed: Failed, out: &mut Outbox) {
-        self.answer_restart(request, &Answer::Failed(failed), out);
+    pub(super) fn fail_restart(&mut self, request: u64, failed: Failed) {
+        self.answer_restart(request, &Answer::Failed(failed));
     }
 
     /// What the manifest of a checkpoint says that is just being restarted from here, and how old it is.
@@ -214,25 +213,20 @@ impl Daemon {
     }
 
     /// What a checkpoint holds, or why that cannot be read.
-    pub(super) fn on_loaded(
-        &mut self,
-        question: u64,
-        result: Result<Box<Loaded>, Failed>,
-        out: &mut Outbox,
-    ) {
-        match self.questions.remove(&question) {
+    pub(super) fn on_loaded(&mut self, question: u64, result: Result<Box<Loaded>, Failed>) {
+        match self.cx.questions.remove(&question) {
             Some(Question::Restart(request)) => {
                 let begun = result.and_then(|loaded| self.begin_restart(request, *loaded));
                 if let Err(failed) = begun {
-                    self.answer_restart(request, &Answer::Failed(failed), out);
+                    self.answer_restart(request, &Answer::Failed(failed));
                 }
             }
             Some(Question::Revive(app, generation)) => {
-                if result.is_err() && self.ask_asker(app, generation, out) {
+                if result.is_err() && self.ask_asker(app, generation) {
                     return;
                 }
-                let brought = result
-                    .and_then(|loaded| self.bring_back(app, generation, loaded.checkpoint, out));
+                let brought =
+                    result.and_then(|loaded| self.bring_back(app, generation, loaded.checkpoint));
                 if let Err(failed) = brought {
                     self.abandon(app, generation, &failed.text);
                 }
@@ -246,9 +240,9 @@ impl Daemon {
 
     /// Asks for the manifest where the restart was asked for, if it is not in the store here. Whether
     /// that was possible, and new.
-    fn ask_asker(&mut self, app: Tid, generation: u32, out: &mut Outbox) -> bool {
-        let (own, me) = (self.has_own_stores(), self.me);
-        let asker = self.agreement.state().reviving(app).map(|it| it.asker.0);
+    fn ask_asker(&mut self, app: Tid, generation: u32) -> bool {
+        let (own, me) = (self.cx.has_own_stores(), self.cx.me);
+        let asker = self.cx.agreement.state().reviving(app).map(|it| it.asker.0);
         let revived = self.revived.get_mut(&app);
         let Some(revived) = revived.filter(|it| own && it.generation == generation) else {
             return false;
@@ -258,8 +252,8 @@ impl Daemon {
             return false;
         };
         let from = revived.from;
-        let question = self.question(Question::Revive(app, generation));
-        self.ask_manifest(asker, question, (app, from), out);
+        let question = self.cx.question(Question::Revive(app, generation));
+        self.ask_manifest(asker, question, (app, from));
         true
     }
 
@@ -282,8 +276,8 @@ impl Daemon {
             let text = "the master of the application had ended: use --detach";
             return Err(Failed::new(FailKind::Refused, text));
         }
-        let at_console = wish.attach.then_some(self.me);
-        let state = self.agreement.state();
+        let at_console = wish.attach.then_some(self.cx.me);
+        let state = self.cx.agreement.state();
         let places = tasks.iter().map(|task| {
             let near = near(state, &task.place.0, holders.get(&task.tid));
             (near, &*task.place.1)
@@ -318,11 +312,15 @@ impl Daemon {
         }
         let revival = Change::Revive(Revival {
             app,
-            asker: (self.me, request),
+            asker: (self.cx.me, request),
             from: (agreed.generation, agreed.epoch),
             age_ms,
-            cut: (agreed.machine == self.machine).then_some(agreed.index),
-            console: if wish.attach { self.me } else { HostId::NONE },
+            cut: (agreed.machine == self.cx.machine).then_some(agreed.index),
+            console: if wish.attach {
+                self.cx.me
+            } else {
+                HostId::NONE
+            },
             tasks: revived,
             groups: agreed.groups.clone(),
             policy: agreed.policy,
@@ -339,8 +337,8 @@ impl Daemon {
             );
             return Err(Failed::new(FailKind::Limit, text));
         }
-        self.agreement.propose(revival);
-        let manifest = self.has_own_stores().then_some((checkpoint, age_ms));
+        self.cx.agreement.propose(revival);
+        let manifest = self.cx.has_own_stores().then_some((checkpoint, age_ms));
         if let Some(asked) = self.asked_restarts.get_mut(&request) {
             (asked.proposed, asked.manifest) = (true, manifest);
         }
@@ -350,47 +348,47 @@ impl Daemon {
     /// Nothing of this daemon is on its way into the log any more: what became of a restart of which
     /// the log says nothing now was in entries that this daemon was spared. (See
     /// [`Daemon::sweep_lost_births`].)
-    pub(super) fn sweep_lost_restarts(&mut self, out: &mut Outbox) {
-        let state = self.agreement.state();
+    pub(super) fn sweep_lost_restarts(&mut self) {
+        let state = self.cx.agreement.state();
         let is_lost = |(request, asked): &(&u64, &RestartAsked)| {
             let reviving = state.reviving(asked.wish.app);
-            let asker = (self.me, **request);
+            let asker = (self.cx.me, **request);
             asked.proposed && reviving.is_none_or(|reviving| reviving.asker != asker)
         };
         let lost = self.asked_restarts.iter().filter(is_lost);
         let lost: Vec<_> = lost.map(|(number, it)| (*number, it.wish.app)).collect();
         for (request, app) in lost {
-            let shown = app.show(self.machine);
+            let shown = app.show(self.cx.machine);
             let text = format!(
                 "this daemon was behind and does not know what became of application {shown}: \
                  'vm ps' shows whether it runs"
             );
-            self.fail_restart(request, Failed::new(FailKind::System, text), out);
-            self.review_recovery(app, out);
-            self.review_suspension(app, out);
+            self.fail_restart(request, Failed::new(FailKind::System, text));
+            self.review_recovery(app);
+            self.review_suspension(app);
         }
     }
 
     /// The log did not take it.
-    pub(super) fn on_not_revived(&mut self, revival: &Revival, why: Void, out: &mut Outbox) {
+    pub(super) fn on_not_revived(&mut self, revival: &Revival, why: Void) {
         let (host, request) = revival.asker;
-        if host == self.me {
-            let shown = revival.app.show(self.machine);
+        if host == self.cx.me {
+            let shown = revival.app.show(self.cx.machine);
             let text = format!("application {shown} cannot be restarted: {why}; try again");
             let failed = Failed::new(FailKind::Refused, text);
-            self.answer_restart(request, &Answer::Failed(failed), out);
+            self.answer_restart(request, &Answer::Failed(failed));
         }
     }
 
-    fn answer_restart(&mut self, request: u64, answer: &Answer, out: &mut Outbox) {
+    fn answer_restart(&mut self, request: u64, answer: &Answer) {
         if let Some(asked) = self.asked_restarts.remove(&request) {
-            self.answer_asker(asked.asker, answer, out);
+            self.cx.effect(Effect::Reply(asked.asker, answer.clone()));
         }
     }
 
     /// The log says where the tasks of an application are to live again.
-    pub(super) fn on_revived(&mut self, app: Tid, generation: u32, out: &mut Outbox) {
-        let state = self.agreement.state();
+    pub(super) fn on_revived(&mut self, app: Tid, generation: u32) {
+        let state = self.cx.agreement.state();
         let owned = |tid: Tid| {
             state
                 .living_task(tid)
@@ -399,18 +397,18 @@ impl Daemon {
         let tasks: Vec<_> = state.tasks_of(app).filter_map(owned).collect();
         let awaited = state
             .reviving(app)
-            .filter(|it| it.awaited.contains(&self.me));
+            .filter(|it| it.awaited.contains(&self.cx.me));
         let how = awaited.cloned();
         if let Some(run) = self.runs.get_mut(&app) {
             run.hosts.extend(tasks.iter().map(|(_, host, _)| *host));
         }
         for (tid, host, incarnation) in &tasks {
             self.keeper.lives_again(*tid);
-            self.routes.moved(*tid, *host, *incarnation);
-            self.tell_located(*tid, *host, *incarnation, out);
+            self.cx.routes.moved(*tid, *host, *incarnation);
+            self.tell_located(*tid, *host, *incarnation);
         }
-        self.release_held(out);
-        let here = tasks.iter().filter(|(_, host, _)| *host == self.me);
+        self.release_held();
+        let here = tasks.iter().filter(|(_, host, _)| *host == self.cx.me);
         let here: BTreeMap<Tid, bool> = here.map(|(tid, ..)| (*tid, false)).collect();
         if let Some(how) = how {
             let revived = Revived {
@@ -423,14 +421,14 @@ impl Daemon {
                 kept: Vec::new(),
             };
             self.revived.insert(app, revived);
-            let due = self.now + limits::REVIVE_TIME;
-            self.set_timer(due, Timer::Revive(app, generation));
-            self.review_revived(app, out);
+            let due = self.cx.now + limits::REVIVE_TIME;
+            self.cx.set_timer(due, Timer::Revive(app, generation));
+            self.review_revived(app);
         }
     }
 
     /// Reads the manifest once no process of before is here. Where no task is to be, that is all.
-    pub(super) fn review_revived(&mut self, app: Tid, out: &mut Outbox) {
+    pub(super) fn review_revived(&mut self, app: Tid) {
         let Some(revived) = self.revived.get_mut(&app) else {
             return;
         };
@@ -443,8 +441,8 @@ impl Daemon {
             return self.stand(app, generation);
         }
         let (generation, from) = (revived.generation, revived.from);
-        let question = self.question(Question::Revive(app, generation));
-        out.push_back(Output::Load {
+        let question = self.cx.question(Question::Revive(app, generation));
+        self.cx.emit(Output::Load {
             question,
             app,
             from: Some(from),
@@ -458,15 +456,14 @@ impl Daemon {
         app: Tid,
         generation: u32,
         checkpoint: Checkpoint,
-        out: &mut Outbox,
     ) -> Result<(), Failed> {
         let revived = self.revived.get(&app);
         let Some(revived) = revived.filter(|revived| revived.generation == generation) else {
             return Ok(());
         };
         let (from, keep_files) = (revived.from, revived.keep_files);
-        let console = self.agreement.state().console_of(app);
-        let reviving = self.agreement.state().reviving(app);
+        let console = self.cx.agreement.state().console_of(app);
+        let reviving = self.cx.agreement.state().reviving(app);
         let sources = reviving.map(|it| it.sources.clone()).unwrap_or_default();
         let mut awaited: BTreeSet<Tid> = revived.tasks.keys().copied().collect();
         let mut kept = checkpoint.kept;
@@ -482,11 +479,11 @@ impl Daemon {
                 continue;
             }
             let mut belongings = part.belongings;
-            let folders = self.folders_here(belongings.work_dir.take());
+            let folders = self.cx.folders_here(belongings.work_dir.take());
             belongings.console = console;
             belongings.awaits = HostId::NONE;
             self.tell_kept_here(tid, &mut belongings, &kept);
-            let incarnation = self.agreement.state().living_task(tid);
+            let incarnation = self.cx.agreement.state().living_task(tid);
             let arriving = Arriving {
                 from: HostId::NONE,
                 incarnation: incarnation.map_or(0, |task| task.incarnation),
@@ -497,10 +494,10 @@ impl Daemon {
             self.arriving.insert(tid, arriving);
             if let Some(host) = sources.get(&tid) {
                 let (image, from) = ((part.image, keep_files, folders), (app, from));
-                self.fetch_task(*host, tid, from, image, out);
+                self.fetch_task(*host, tid, from, image);
                 continue;
             }
-            out.push_back(Output::Restore {
+            self.cx.emit(Output::Restore {
                 tid,
                 app,
                 from,
@@ -513,29 +510,28 @@ impl Daemon {
             revived.kept = kept;
         }
         if let Some(tid) = awaited.first() {
-            let shown = tid.show(self.machine);
+            let shown = tid.show(self.cx.machine);
             let text = format!("task {shown} is not in the checkpoint");
             return Err(Failed::new(FailKind::System, text));
         }
         Ok(())
     }
 
-    /// What takes the place of the working folder of the host where a task was saved.
-    fn folders_here(&self, saved: Option<String>) -> Option<Folders> {
-        let (here, there) = saved.zip(self.config.work_dir.clone())?;
-        (here != there).then_some(Folders { here, there })
-    }
-
     /// The process of a task that is brought back stands, or there is none.
     pub(super) fn on_brought_back(&mut self, tid: Tid, result: Result<(), Failed>) {
-        let app = self.agreement.state().living_task(tid).map(|task| task.app);
+        let app = self
+            .cx
+            .agreement
+            .state()
+            .living_task(tid)
+            .map(|task| task.app);
         let Some((app, revived)) = app.and_then(|app| Some((app, self.revived.get_mut(&app)?)))
         else {
             return;
         };
         let generation = revived.generation;
         if let Err(failed) = result {
-            let (shown, name) = (tid.show(self.machine), &self.config.facts.name);
+            let (shown, name) = (tid.show(self.cx.machine), &self.cx.config.facts.name);
             let why = format!("task {shown} on '{name}': {}", failed.text);
             return self.abandon(app, generation, &why);
         }
@@ -547,8 +543,8 @@ impl Daemon {
 
     /// All of an application that is to be here stands, and nothing else of it runs here.
     fn stand(&mut self, app: Tid, generation: u32) {
-        let host = self.me;
-        self.agreement.propose(Change::Standing {
+        let host = self.cx.me;
+        self.cx.agreement.propose(Change::Standing {
             app,
             generation,
             host,
@@ -561,7 +557,7 @@ impl Daemon {
 
     pub(super) fn propose_abandon(&mut self, app: Tid, generation: u32, for_good: bool, why: &str) {
         let end = why.floor_char_boundary(limits::REASON_MAX);
-        self.agreement.propose(Change::Abandon {
+        self.cx.agreement.propose(Change::Abandon {
             app,
             generation,
             for_good,
@@ -579,58 +575,52 @@ impl Daemon {
     }
 
     /// All of an application stands: it goes on.
-    pub(super) fn on_started(
-        &mut self,
-        app: Tid,
-        generation: u32,
-        reviving: Option<Reviving>,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn on_started(&mut self, app: Tid, generation: u32, reviving: Option<Reviving>) {
         let (here, kept) = self.forget_revived(app, generation);
-        self.on_recovered(app, reviving.as_ref(), out);
+        self.on_recovered(app, reviving.as_ref());
         let again = Again {
-            at: self.now,
+            at: self.cx.now,
             by_itself: reviving.as_ref().is_some_and(|how| how.lost.is_some()),
         };
         self.again.insert(app, again);
-        let mine = reviving.filter(|reviving| reviving.asker.0 == self.me);
+        let mine = reviving.filter(|reviving| reviving.asker.0 == self.cx.me);
         if let Some(reviving) = mine {
-            self.end_restart(app, generation, &reviving, out);
+            self.end_restart(app, generation, &reviving);
         }
         // Whoever is told of an end hears up to which number to wait.
         for kept in &kept {
             self.keeper.take_over(&kept.order);
         }
         for tid in here {
-            let task = self.agreement.state().living_task(tid);
+            let task = self.cx.agreement.state().living_task(tid);
             if let Some(incarnation) = task.map(|task| task.incarnation) {
-                self.settle_here(tid, incarnation, None, out);
-                self.release_held(out);
+                self.settle_here(tid, incarnation, None);
+                self.release_held();
             }
         }
         for kept in kept {
             self.keep_again(&kept, generation);
         }
-        self.review_coordinator(app, out);
+        self.review_coordinator(app);
         self.review_policy(app);
     }
 
     /// What a task that had ended left for one that lives again here is kept here from now on.
     fn keep_again(&mut self, kept: &KeptChunks, generation: u32) {
         let to = kept.order.to;
-        let incarnation = self.agreement.state().living_task(to);
+        let incarnation = self.cx.agreement.state().living_task(to);
         let incarnation = incarnation.map_or(0, |task| task.incarnation);
         for mut frame in kept.chunks.iter().filter_map(|bytes| frame_of(bytes)) {
             frame.header.generation = generation;
             frame.header.incarnation = incarnation;
             // There is room: that was looked at.
-            let _ = self.keeper.keep(self.now, frame, &mut self.frames);
+            let _ = self.keeper.keep(self.cx.now, frame, &mut self.cx.frames);
         }
     }
 
     /// The hosts on which tasks of an application live, and how many.
     pub(super) fn places_of(&self, app: Tid) -> BTreeMap<HostId, u32> {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let mut hosts = BTreeMap::new();
         for task in state.tasks_of(app).filter_map(|tid| state.task(tid)) {
             *hosts.entry(task.host).or_default() += 1;
@@ -639,7 +629,7 @@ impl Daemon {
     }
 
     /// Who asked for it is told, and becomes its console.
-    fn end_restart(&mut self, app: Tid, generation: u32, reviving: &Reviving, out: &mut Outbox) {
+    fn end_restart(&mut self, app: Tid, generation: u32, reviving: &Reviving) {
         let request = reviving.asker.1;
         let Some(asked) = self.asked_restarts.get(&request) else {
             return;
@@ -650,15 +640,15 @@ impl Daemon {
             from: reviving.from,
             generation,
             hosts: hosts.iter().map(|(host, count)| (*host, *count)).collect(),
-            total_us: self.now.since(asked.began).as_micros() as u64,
+            total_us: self.cx.now.since(asked.began).as_micros() as u64,
             passed_over: asked.passed_over.clone(),
         };
         if let MoveAsker::Console(conn, _) = asked.asker
             && asked.wish.attach
         {
-            self.make_console(conn, app, hosts.into_keys().collect(), out);
+            self.make_console(conn, app, hosts.into_keys().collect());
         }
-        self.answer_restart(request, &Answer::Restarted(report), out);
+        self.answer_restart(request, &Answer::Restarted(report));
     }
 
     /// An application is not brought back.
@@ -668,16 +658,15 @@ impl Daemon {
         generation: u32,
         asker: (HostId, u64),
         why: &str,
-        out: &mut Outbox,
     ) {
         for tid in self.forget_revived(app, generation).0 {
-            self.discard(tid, out);
+            self.discard(tid);
         }
         let (host, request) = asker;
-        if host != self.me {
+        if host != self.cx.me {
             return;
         }
-        let shown = app.show(self.machine);
+        let shown = app.show(self.cx.machine);
         let text = format!(
             "application {shown} cannot be brought back: {why}; its checkpoints are in the store as \
              before: try again, or another one with --from"
@@ -690,9 +679,9 @@ impl Daemon {
                 asked.wish.verify = true;
                 asked.proposed = false;
                 let wish = asked.wish;
-                self.choose_checkpoint(request, wish, out);
+                self.choose_checkpoint(request, wish);
             }
-            None => self.answer_restart(request, &Answer::Failed(failed), out),
+            None => self.answer_restart(request, &Answer::Failed(failed)),
         }
     }
 
@@ -701,8 +690,7 @@ impl Daemon {
         let of_it = |revived: &Revived| revived.generation == generation;
         match self.revived.get(&app).is_some_and(of_it) {
             true => {
-                self.timers
-                    .retain(|(_, it)| *it != Timer::Revive(app, generation));
+                self.cx.cancel_timer(Timer::Revive(app, generation));
                 let revived = self.revived.remove(&app);
                 for tid in revived.iter().flat_map(|it| it.tasks.keys()) {
                     self.forget_fetched(*tid);

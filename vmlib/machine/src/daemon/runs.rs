@@ -12,7 +12,7 @@
 //! hosts is dropped and counted ([`vm_wire::limits::OUTPUT_QUEUE_BYTES`] is what the shell holds).
 
 use super::{Daemon, flush::RunEnding, signals::SIGHUP};
-use crate::{ConnId, Outbox, Output};
+use crate::{ConnId, Output};
 use std::collections::BTreeSet;
 use vm_wire::{
     Body, CodecError, Frame, HostId, Message, Op, Tid,
@@ -76,34 +76,29 @@ impl Run {
 
 impl Daemon {
     /// The master of a run was launched.
-    pub(super) fn begin_run(&mut self, conn: ConnId, tid: Tid, asked: RunAsked, out: &mut Outbox) {
-        self.make_console(conn, tid, BTreeSet::new(), out);
+    pub(super) fn begin_run(&mut self, conn: ConnId, tid: Tid, asked: RunAsked) {
+        self.make_console(conn, tid, BTreeSet::new());
         if let Some(run) = self.runs.get_mut(&tid) {
             run.has_terminal = asked.terminal.is_some();
             run.input = RunInput::Open;
         }
-        out.push_back(Output::Attach(conn, tid));
+        self.cx.emit(Output::Attach(conn, tid));
     }
 
     /// The process of a task was stopped by a signal, or goes on: the console of a run whose terminal it
     /// has stops, too.
-    pub(super) fn tell_stopped(&self, tid: Tid, stopped: bool, out: &mut Outbox) {
+    pub(super) fn tell_stopped(&mut self, tid: Tid, stopped: bool) {
         if let Some(run) = self.runs.get(&tid).filter(|run| run.has_terminal) {
-            out.push_back(Output::Console(run.conn, RunStopped { stopped }.frame()));
+            self.cx
+                .emit(Output::Console(run.conn, RunStopped { stopped }.frame()));
         }
     }
 
     /// A console runs a master, whose application has tasks on these hosts.
-    pub(super) fn make_console(
-        &mut self,
-        conn: ConnId,
-        tid: Tid,
-        hosts: BTreeSet<HostId>,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn make_console(&mut self, conn: ConnId, tid: Tid, hosts: BTreeSet<HostId>) {
         let Some(console) = self.consoles.get_mut(&conn) else {
             // The console did not wait for it.
-            out.push_back(Output::Signal(tid, SIGHUP));
+            self.cx.emit(Output::Signal(tid, SIGHUP));
             return;
         };
         console.run = Some(tid);
@@ -112,7 +107,8 @@ impl Daemon {
         {
             // It was stopped, and its last lines were still waited for.
             let status = Some(ExitStatus::Suspended);
-            out.push_back(Output::Console(before.conn, RunEnd { status }.frame()));
+            self.cx
+                .emit(Output::Console(before.conn, RunEnd { status }.frame()));
         }
         let run = Run {
             conn,
@@ -128,7 +124,7 @@ impl Daemon {
     }
 
     /// The console of a run is gone.
-    pub(super) fn abandon_run(&mut self, conn: ConnId, tid: Tid, out: &mut Outbox) {
+    pub(super) fn abandon_run(&mut self, conn: ConnId, tid: Tid) {
         let Some(run) = self.runs.remove(&tid) else {
             return;
         };
@@ -137,22 +133,22 @@ impl Daemon {
             self.runs.insert(tid, run);
             return;
         }
-        self.pause_outputs(tid, false, out);
+        self.pause_outputs(tid, false);
         if run.ending.is_none() {
-            self.signal_run(tid, SIGHUP, out);
+            self.signal_run(tid, SIGHUP);
         }
     }
 
     /// A console says something about its run.
-    pub(super) fn on_run_frame(&mut self, conn: ConnId, frame: &Frame, out: &mut Outbox) {
+    pub(super) fn on_run_frame(&mut self, conn: ConnId, frame: &Frame) {
         let run = self.consoles.get(&conn).and_then(|console| console.run);
         let Some(tid) = run else {
-            return self.refuse_console(conn, "this console runs no program", out);
+            return self.refuse_console(conn, "this console runs no program");
         };
         // The run may have ended while this was on its way.
         let alive = self.tasks.get(&tid).is_some_and(|task| task.process);
         match run_output(tid, frame) {
-            Ok(Output::Signal(tid, signal)) => self.signal_run(tid, signal, out),
+            Ok(Output::Signal(tid, signal)) => self.signal_run(tid, signal),
             Ok(Output::StandardInput(tid, bytes)) if alive => {
                 if let Some(run) = self.runs.get_mut(&tid) {
                     run.input = match (bytes.is_empty(), run.input) {
@@ -161,40 +157,34 @@ impl Daemon {
                         (false, _) => RunInput::Fed,
                     };
                 }
-                out.push_back(Output::StandardInput(tid, bytes));
+                self.cx.emit(Output::StandardInput(tid, bytes));
             }
-            Ok(output) if alive => out.push_back(output),
+            Ok(output) if alive => self.cx.emit(output),
             Ok(_) => {}
-            Err(error) => self.refuse_console(conn, &error.to_string(), out),
+            Err(error) => self.refuse_console(conn, &error.to_string()),
         }
     }
 
     /// A task here wrote something.
-    pub(super) fn on_task_output(
-        &mut self,
-        tid: Tid,
-        stream: u8,
-        bytes: Vec<u8>,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn on_task_output(&mut self, tid: Tid, stream: u8, bytes: Vec<u8>) {
         let task = self.tasks.get_mut(&tid);
         let Some(task) = task.filter(|task| task.image.is_none()) else {
             self.on_restorer_said(tid, stream, &bytes);
-            return out.push_back(Output::LogOutput(tid, stream, bytes));
+            return self.cx.emit(Output::LogOutput(tid, stream, bytes));
         };
         let (app, console) = (task.app, task.console);
         if console == HostId::NONE {
-            return out.push_back(Output::LogOutput(tid, stream, bytes));
+            return self.cx.emit(Output::LogOutput(tid, stream, bytes));
         }
-        if console == self.me {
-            self.show(app, tid, stream, bytes, 0, out);
+        if console == self.cx.me {
+            self.show(app, tid, stream, bytes, 0);
             // It may have been started since the others were told.
             if self.is_console_full(app) {
-                out.push_back(Output::PauseOutput(tid));
+                self.cx.emit(Output::PauseOutput(tid));
             }
             return;
         }
-        let Some((stream, bytes)) = self.send_far(tid, (stream, bytes), out) else {
+        let Some((stream, bytes)) = self.send_far(tid, (stream, bytes)) else {
             return;
         };
         let Some(task) = self.tasks.get_mut(&tid) else {
@@ -208,8 +198,8 @@ impl Daemon {
             bytes: Body::from(bytes),
             dropped,
         };
-        if !self.send_news(console, &Order::OutputLines(lines)) {
-            self.counters.output_dropped += len;
+        if !self.cx.send_news(console, &Order::OutputLines(lines)) {
+            self.cx.counters.output_dropped += len;
             if let Some(task) = self.tasks.get_mut(&tid) {
                 task.dropped = dropped + len;
             }
@@ -217,14 +207,14 @@ impl Daemon {
     }
 
     /// A task elsewhere, whose console is here, wrote something.
-    pub(super) fn on_output_lines(&mut self, lines: OutputLines, out: &mut Outbox) {
+    pub(super) fn on_output_lines(&mut self, lines: OutputLines) {
         let OutputLines {
             tid,
             stream,
             bytes,
             dropped,
         } = lines;
-        let task = self.agreement.state().task(tid);
+        let task = self.cx.agreement.state().task(tid);
         let app = task.map_or(Tid::NONE, |task| task.app);
         let full = self.is_console_full(app);
         // A master waits as long as its console does not read: what still comes of it is little.
@@ -238,9 +228,9 @@ impl Daemon {
         {
             let len = bytes.len() as u64;
             run.dropped += dropped + len;
-            self.counters.output_dropped += len;
+            self.cx.counters.output_dropped += len;
         } else {
-            self.show(app, tid, stream, bytes.into_vec(), dropped, out);
+            self.show(app, tid, stream, bytes.into_vec(), dropped);
         }
     }
 
@@ -251,17 +241,9 @@ impl Daemon {
         console.is_some_and(|console| console.full)
     }
 
-    pub(super) fn show(
-        &mut self,
-        app: Tid,
-        tid: Tid,
-        stream: u8,
-        bytes: Vec<u8>,
-        dropped: u64,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn show(&mut self, app: Tid, tid: Tid, stream: u8, bytes: Vec<u8>, dropped: u64) {
         let Some(run) = self.runs.get_mut(&app) else {
-            return out.push_back(Output::LogOutput(tid, stream, bytes));
+            return self.cx.emit(Output::LogOutput(tid, stream, bytes));
         };
         let output = console::Output {
             tid,
@@ -269,23 +251,23 @@ impl Daemon {
             bytes: Body::from(bytes),
             dropped: dropped + std::mem::take(&mut run.dropped),
         };
-        out.push_back(Output::Console(run.conn, output.frame()));
+        self.cx.emit(Output::Console(run.conn, output.frame()));
     }
 
     /// A console does not read, or reads again.
-    pub(super) fn on_console_full(&mut self, conn: ConnId, full: bool, out: &mut Outbox) {
+    pub(super) fn on_console_full(&mut self, conn: ConnId, full: bool) {
         if let Some(console) = self.consoles.get_mut(&conn) {
             console.full = full;
             if let Some(app) = console.run {
-                self.pause_outputs(app, full, out);
+                self.pause_outputs(app, full);
             }
         }
     }
 
-    fn pause_outputs(&mut self, app: Tid, pause: bool, out: &mut Outbox) {
+    fn pause_outputs(&mut self, app: Tid, pause: bool) {
         for (tid, task) in &self.tasks {
-            if task.app == app && task.console == self.me && task.process {
-                out.push_back(match pause {
+            if task.app == app && task.console == self.cx.me && task.process {
+                self.cx.emit(match pause {
                     true => Output::PauseOutput(*tid),
                     false => Output::ResumeOutput(*tid),
                 });

@@ -1,7 +1,7 @@
 //! Signals to tasks, wherever they run.
 
 use super::{Daemon, exit::SIGKILL};
-use crate::{Outbox, Output};
+use crate::Output;
 use vm_wire::{
     Tid,
     agreed::ExitStatus,
@@ -20,37 +20,40 @@ const SIGTERM: i32 = 15;
 
 impl Daemon {
     /// Sends a signal to a living task; 0 only asks whether it lives.
-    pub(super) fn signal(&mut self, tid: Tid, signal: i32, out: &mut Outbox) -> Result<(), Failed> {
+    pub(super) fn signal(&mut self, tid: Tid, signal: i32) -> Result<(), Failed> {
         if !(0..=SIGNAL_MAX).contains(&signal) {
             let text = format!("{signal} is no signal; they are numbered from 1 to {SIGNAL_MAX}");
             return Err(Failed::new(FailKind::BadRequest, text));
         }
         let ends = [SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM].contains(&signal);
-        if ends && self.agreement.state().recovering(tid).is_some() {
+        if ends && self.cx.agreement.state().recovering(tid).is_some() {
             // Its master has no process, or one that stands.
             self.end_recovery(tid, &format!("it was ended by signal {signal}"));
             return Ok(());
         }
-        if ends && self.agreement.state().suspended(tid).is_some() {
+        if ends && self.cx.agreement.state().suspended(tid).is_some() {
             // A terminal that is closed is no reason: nothing of it runs there.
             if signal != SIGHUP {
                 self.end_suspension(tid, &format!("it was ended by signal {signal}"));
             }
             return Ok(());
         }
-        let Some(task) = self.agreement.state().living_task(tid) else {
-            return Err(self.no_such_task(tid));
+        let Some(task) = self.cx.agreement.state().living_task(tid) else {
+            return Err(self.cx.no_such_task(tid));
         };
         let host = task.host;
         if task.suspended && signal != 0 && !ends {
-            let name = tid.show(self.machine);
+            let name = tid.show(self.cx.machine);
             let text = format!("task {name} is suspended: resume it first ('vm resume {name}')");
             return Err(Failed::new(FailKind::Refused, text));
         }
         if signal == 0 {
-        } else if host == self.me {
-            self.signal_process(tid, signal, out);
-        } else if !self.send_order(host, &Order::SignalOrder(SignalOrder { tid, signal })) {
+        } else if host == self.cx.me {
+            self.signal_process(tid, signal);
+        } else if !self
+            .cx
+            .send_order(host, &Order::SignalOrder(SignalOrder { tid, signal }))
+        {
             let text = "too many orders wait to be sent to the task's host; try again";
             return Err(Failed::new(FailKind::Limit, text));
         }
@@ -58,29 +61,29 @@ impl Daemon {
     }
 
     /// Sends a signal to the master of a run, whose process may be here after the task has left.
-    pub(super) fn signal_run(&mut self, tid: Tid, signal: i32, out: &mut Outbox) {
-        let state = self.agreement.state();
+    pub(super) fn signal_run(&mut self, tid: Tid, signal: i32) {
+        let state = self.cx.agreement.state();
         let goes_back = state.recovering(tid).is_some() || state.suspended(tid).is_some();
         match self.tasks.get(&tid).filter(|task| task.process) {
-            Some(_) if !goes_back => self.signal_process(tid, signal, out),
+            Some(_) if !goes_back => self.signal_process(tid, signal),
             // It may be elsewhere, or have ended while this was on its way.
-            _ => drop(self.signal(tid, signal, out)),
+            _ => drop(self.signal(tid, signal)),
         }
     }
 
-    pub(super) fn signal_process(&mut self, tid: Tid, signal: i32, out: &mut Outbox) {
+    pub(super) fn signal_process(&mut self, tid: Tid, signal: i32) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.signalled = Some(signal);
             if task.image.is_some() {
                 return self.propose_exit(tid, ExitStatus::Signal(signal));
             }
         }
-        out.push_back(Output::Signal(tid, signal));
+        self.cx.emit(Output::Signal(tid, signal));
     }
 
     /// Another daemon wants a signal sent here. The task may have ended or moved meanwhile.
-    pub(super) fn on_signal_order(&mut self, order: &SignalOrder, out: &mut Outbox) {
+    pub(super) fn on_signal_order(&mut self, order: &SignalOrder) {
         // Whoever ordered it was told that the task lived then; there is nobody to tell more.
-        let _ = self.signal(order.tid, order.signal, out);
+        let _ = self.signal(order.tid, order.signal);
     }
 }

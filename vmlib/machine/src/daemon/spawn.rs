@@ -9,12 +9,13 @@
 //! is told.
 
 use super::{
-    Daemon, Question,
+    Daemon,
+    context::Question,
     runs::RunAsked,
     tasks::{LocalTask, program_name},
 };
 use crate::{
-    ConnId, LaunchSpec, Outbox, Output, Void,
+    ConnId, LaunchSpec, Output, Void,
     placement::{self, Runs},
 };
 use std::collections::BTreeMap;
@@ -89,12 +90,11 @@ impl Daemon {
         console: HostId,
         spawn: Spawn,
         who: Asker,
-        out: &mut Outbox,
     ) -> Result<(), Failed> {
         check_spawn(&spawn)?;
         // A task asks for it again that went back to a checkpoint while some had been born, or whose
         // daemon was lost then.
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let born: BTreeMap<u32, Tid> = match who {
             Asker::Task => state.born(asker, request).collect(),
             Asker::Console(..) => BTreeMap::new(),
@@ -105,7 +105,7 @@ impl Daemon {
         let mut taken = self.underway();
         if spawn.place == Place::Any {
             // Hosts without a link to this one: no order would reach them.
-            let cut_off = self.unreachable.from(self.me).iter();
+            let cut_off = self.unreachable.from(self.cx.me).iter();
             taken.extend(cut_off.map(|host| (*host, u64::from(u32::MAX))));
         }
         let placed = match missing.len() as u32 {
@@ -113,7 +113,7 @@ impl Daemon {
             count => placement::place(state, &spawn.place, count, &taken)?,
         };
         let siblings = spawn.count;
-        let generation = self.agreement.state().epochs(app).generation;
+        let generation = self.cx.agreement.state().epochs(app).generation;
         let spawning = Spawning {
             who,
             generation,
@@ -143,10 +143,10 @@ impl Daemon {
                 env: env.clone(),
                 dir: dir.clone(),
             };
-            self.order_spawn(host, order, out);
+            self.order_spawn(host, order);
         }
         if missing.is_empty() {
-            self.finish_spawning((asker, request), out);
+            self.finish_spawning((asker, request));
         }
         Ok(())
     }
@@ -160,14 +160,14 @@ impl Daemon {
         underway
     }
 
-    fn order_spawn(&mut self, host: HostId, order: SpawnOrder, out: &mut Outbox) {
-        if host == self.me {
-            return self.on_spawn_order(host, order, out);
+    fn order_spawn(&mut self, host: HostId, order: SpawnOrder) {
+        if host == self.cx.me {
+            return self.on_spawn_order(host, order);
         }
         let (asker, request, generation) = (order.asker, order.request, order.generation);
-        let failed = if self.unreachable.from(self.me).contains(&host) {
+        let failed = if self.unreachable.from(self.cx.me).contains(&host) {
             Some(Failed::new(FailKind::Refused, self.cannot_reach(host)))
-        } else if !self.send_order(host, &Order::SpawnOrder(order)) {
+        } else if !self.cx.send_order(host, &Order::SpawnOrder(order)) {
             let text = "too many orders wait to be sent there; try again";
             Some(Failed::new(FailKind::Limit, text))
         } else {
@@ -181,12 +181,12 @@ impl Daemon {
                 tids: Vec::new(),
                 failed,
             };
-            self.on_spawn_result(host, result, out);
+            self.on_spawn_result(host, result);
         }
     }
 
     /// Another daemon, or this one, orders tasks here.
-    pub(super) fn on_spawn_order(&mut self, from: HostId, order: SpawnOrder, out: &mut Outbox) {
+    pub(super) fn on_spawn_order(&mut self, from: HostId, order: SpawnOrder) {
         let key = (order.asker, order.request);
         // What was asked in an earlier life will not be born.
         let known = self.ordered.get(&key);
@@ -206,10 +206,10 @@ impl Daemon {
         let refused = ordered.failed.is_some();
         self.ordered.insert(key, ordered);
         if refused {
-            return self.finish_order(key, out);
+            return self.finish_order(key);
         }
-        let question = self.question(Question::Program(key.0, key.1));
-        out.push_back(Output::FindProgram {
+        let question = self.cx.question(Question::Program(key.0, key.1));
+        self.cx.emit(Output::FindProgram {
             question,
             program,
             dir,
@@ -225,7 +225,7 @@ impl Daemon {
             return Err(Failed::new(FailKind::BadRequest, text));
         }
         if self.is_departing() {
-            let text = placement::takes_no_tasks(self.agreement.state(), self.me);
+            let text = placement::takes_no_tasks(self.cx.agreement.state(), self.cx.me);
             return Err(Failed::new(FailKind::Refused, text));
         }
         let room = self.room();
@@ -238,13 +238,8 @@ impl Daemon {
         Ok(())
     }
 
-    pub(super) fn on_program_found(
-        &mut self,
-        question: u64,
-        found: Result<String, Failed>,
-        out: &mut Outbox,
-    ) {
-        let Some(Question::Program(asker, request)) = self.questions.remove(&question) else {
+    pub(super) fn on_program_found(&mut self, question: u64, found: Result<String, Failed>) {
+        let Some(Question::Program(asker, request)) = self.cx.questions.remove(&question) else {
             return;
         };
         let key = (asker, request);
@@ -255,7 +250,7 @@ impl Daemon {
             Ok(program) => program,
             Err(failed) => {
                 ordered.failed = Some(failed);
-                return self.finish_order(key, out);
+                return self.finish_order(key);
             }
         };
         let name = program_name(&program);
@@ -263,20 +258,15 @@ impl Daemon {
         let (app, runs) = (ordered.order.app, ordered.order.runs.clone());
         let (generation, console) = (ordered.order.generation, ordered.order.console);
         for (index, count) in runs {
-            let Some(first) = self.number_tasks(count) else {
+            let Some(first) = self.cx.number_tasks(count) else {
                 let text = "the host has no task numbers left; restart its daemon";
-                self.not_born(
-                    key,
-                    u64::from(count),
-                    Failed::new(FailKind::Limit, text),
-                    out,
-                );
+                self.not_born(key, u64::from(count), Failed::new(FailKind::Limit, text));
                 continue;
             };
-            self.agreement.propose(Change::Spawn(SpawnRecord {
+            self.cx.agreement.propose(Change::Spawn(SpawnRecord {
                 asker,
                 request,
-                host: self.me,
+                host: self.cx.me,
                 index,
                 first,
                 count,
@@ -290,41 +280,41 @@ impl Daemon {
     }
 
     /// Tasks of an order will not be born.
-    fn not_born(&mut self, key: (Tid, u64), count: u64, failed: Failed, out: &mut Outbox) {
+    fn not_born(&mut self, key: (Tid, u64), count: u64, failed: Failed) {
         if let Some(ordered) = self.ordered.get_mut(&key) {
             ordered.left = ordered.left.saturating_sub(count);
             ordered.failed = Some(failed);
             if ordered.left == 0 {
-                self.finish_order(key, out);
+                self.finish_order(key);
             }
         }
     }
 
     /// Tasks were born, here or elsewhere.
-    pub(super) fn on_spawned(&mut self, record: &SpawnRecord, out: &mut Outbox) {
+    pub(super) fn on_spawned(&mut self, record: &SpawnRecord) {
         let key = (record.asker, record.request);
-        for tid in tids_of(self.machine, record).map(|(_, tid)| tid) {
-            self.routes.born(tid, record.host);
-            self.review_offer(tid, record.host, 1, out);
+        for tid in tids_of(self.cx.machine, record).map(|(_, tid)| tid) {
+            self.cx.routes.born(tid, record.host);
+            self.review_offer(tid, record.host, 1);
         }
         if let Some(run) = self.runs.get_mut(&record.app) {
             run.hosts.insert(record.host);
         }
-        if record.host == self.me {
+        if record.host == self.cx.me {
             match record.enrolled {
-                true => self.on_enrolled(record, out),
-                false => self.launch_born(record, out),
+                true => self.on_enrolled(record),
+                false => self.launch_born(record),
             }
         }
-        self.finish_spawning(key, out);
-        self.release_held(out);
-        self.release_parked(out);
+        self.finish_spawning(key);
+        self.release_held();
+        self.release_parked();
     }
 
-    fn launch_born(&mut self, record: &SpawnRecord, out: &mut Outbox) {
+    fn launch_born(&mut self, record: &SpawnRecord) {
         let key = (record.asker, record.request);
-        let doomed = self.agreement.state().is_forsaken(record.app);
-        for (index, tid) in tids_of(self.machine, record) {
+        let doomed = self.cx.agreement.state().is_forsaken(record.app);
+        for (index, tid) in tids_of(self.cx.machine, record) {
             let app = if record.app.is_none() {
                 tid
             } else {
@@ -334,7 +324,7 @@ impl Daemon {
                 // Nobody waits for it any more, or its application is being ended.
                 self.tasks
                     .insert(tid, LocalTask::new(app, HostId::NONE, None));
-                self.on_process_ended(tid, ExitStatus::NotStarted, out);
+                self.on_process_ended(tid, ExitStatus::NotStarted);
                 continue;
             };
             let mut task = LocalTask::new(app, HostId::NONE, Some(spec.token));
@@ -345,13 +335,13 @@ impl Daemon {
             }
             self.tokens.insert(spec.token, tid);
             self.tasks.insert(tid, task);
-            self.launch(app, spec, out);
-            self.attach_run(key, tid, out);
+            self.launch(app, spec);
+            self.attach_run(key, tid);
         }
         if let Some(ordered) = self.ordered.get_mut(&key) {
             ordered.left = ordered.left.saturating_sub(u64::from(record.count));
             if ordered.left == 0 {
-                self.finish_order(key, out);
+                self.finish_order(key);
             }
         }
     }
@@ -375,19 +365,19 @@ impl Daemon {
     }
 
     /// The master that a console here wants to run has been launched.
-    fn attach_run(&mut self, key: (Tid, u64), tid: Tid, out: &mut Outbox) {
+    fn attach_run(&mut self, key: (Tid, u64), tid: Tid) {
         if let Some(spawning) = self.spawnings.get(&key)
             && let Asker::Console(conn, _, Some(asked)) = spawning.who
         {
-            self.begin_run(conn, tid, asked, out);
+            self.begin_run(conn, tid, asked);
         }
     }
 
     /// A birth that was void.
-    pub(super) fn on_not_spawned(&mut self, record: &SpawnRecord, why: Void, out: &mut Outbox) {
-        if record.host != self.me {
+    pub(super) fn on_not_spawned(&mut self, record: &SpawnRecord, why: Void) {
+        if record.host != self.cx.me {
         } else if record.enrolled {
-            self.on_not_enrolled(record.request, &why.to_string(), out);
+            self.on_not_enrolled(record.request, &why.to_string());
         } else {
             let kind = match why {
                 Void::Limit => FailKind::Limit,
@@ -397,7 +387,7 @@ impl Daemon {
             let key = (record.asker, record.request);
             let ordered = self.ordered.get(&key);
             if ordered.is_some_and(|it| it.order.generation == record.generation) {
-                self.not_born(key, u64::from(record.count), failed, out);
+                self.not_born(key, u64::from(record.count), failed);
             }
         }
     }
@@ -405,7 +395,7 @@ impl Daemon {
     /// Nothing of this daemon is on its way into the log any more: births that it has not heard of
     /// were void. (A daemon that is far behind is given the state at once, without what each change
     /// came to.)
-    pub(super) fn sweep_lost_births(&mut self, out: &mut Outbox) {
+    pub(super) fn sweep_lost_births(&mut self) {
         if self.ordered.is_empty() && self.enrolling.is_empty() {
             return;
         }
@@ -418,14 +408,14 @@ impl Daemon {
             .map(|(key, ordered)| (*key, ordered.left))
             .collect();
         for (key, left) in lost {
-            self.not_born(key, left, Failed::new(FailKind::Refused, why), out);
+            self.not_born(key, left, Failed::new(FailKind::Refused, why));
         }
         for request in self.enrolling.keys().copied().collect::<Vec<_>>() {
-            self.on_not_enrolled(request, why, out);
+            self.on_not_enrolled(request, why);
         }
     }
 
-    fn finish_order(&mut self, key: (Tid, u64), out: &mut Outbox) {
+    fn finish_order(&mut self, key: (Tid, u64)) {
         let Some(ordered) = self.ordered.remove(&key) else {
             return;
         };
@@ -436,17 +426,18 @@ impl Daemon {
             tids: ordered.tids,
             failed: ordered.failed,
         };
-        if ordered.from == self.me {
-            self.on_spawn_result(self.me, result, out);
+        if ordered.from == self.cx.me {
+            self.on_spawn_result(self.cx.me, result);
         } else {
-            self.send_order(ordered.from, &Order::SpawnResult(result));
+            self.cx
+                .send_order(ordered.from, &Order::SpawnResult(result));
         }
     }
 
     /// A host reports on what was ordered from it.
-    pub(super) fn on_spawn_result(&mut self, host: HostId, result: SpawnResult, out: &mut Outbox) {
+    pub(super) fn on_spawn_result(&mut self, host: HostId, result: SpawnResult) {
         let key = (result.asker, result.request);
-        let name = self.host_name(host);
+        let name = self.cx.host_name(host);
         let asked = |it: &&mut Spawning| it.generation == result.generation;
         let Some(spawning) = self.spawnings.get_mut(&key).filter(asked) else {
             return;
@@ -458,11 +449,11 @@ impl Daemon {
         spawning
             .failures
             .extend(result.failed.map(|failed| (name, failed)));
-        self.finish_spawning(key, out);
+        self.finish_spawning(key);
     }
 
     /// A host that was to report never will.
-    pub(super) fn lose_spawns_of(&mut self, host: HostId, out: &mut Outbox) {
+    pub(super) fn lose_spawns_of(&mut self, host: HostId) {
         let waits = |spawning: &Spawning| spawning.awaited.contains_key(&host);
         let keys: Vec<_> = self
             .spawnings
@@ -479,16 +470,16 @@ impl Daemon {
                 tids: Vec::new(),
                 failed: Some(failed),
             };
-            self.on_spawn_result(host, result, out);
+            self.on_spawn_result(host, result);
         }
     }
 
     /// Answers a spawn if all have reported and all tasks are known here.
-    fn finish_spawning(&mut self, key: (Tid, u64), out: &mut Outbox) {
+    fn finish_spawning(&mut self, key: (Tid, u64)) {
         let Some(spawning) = self.spawnings.get(&key) else {
             return;
         };
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         // A task is unknown only if the log here is behind: then its host is still present here.
         let known = |tid: Tid| state.task(tid).is_some() || !state.is_present(tid.host());
         let complete = spawning.awaited.is_empty();
@@ -504,17 +495,17 @@ impl Daemon {
         match spawning.who {
             Asker::Task => {
                 let answer = Spawned { tids, failures }.frame();
-                self.answer_task(key.0, key.1, answer, out);
+                self.answer_task(key.0, key.1, answer);
             }
             Asker::Console(conn, request, _) => {
-                self.answer_spawn(conn, request, tids, failures, out);
+                self.answer_spawn(conn, request, tids, failures);
             }
         }
     }
 
     /// An application goes back: what its tasks here asked for is asked again in its next life.
     pub(super) fn forget_spawns_of(&mut self, app: Tid) {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let is_of = |tid: Tid| state.task(tid).is_some_and(|task| task.app == app);
         self.spawnings.retain(|(asker, _), _| !is_of(*asker));
     }

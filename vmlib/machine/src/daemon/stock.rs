@@ -9,8 +9,13 @@
 //! Each image is read where it is: by the host where the task is to live, or by another one, which
 //! sends it (`copies`). Which one it is says the log, in the entry that brings the application back.
 
-use super::{Daemon, Question};
-use crate::{ConnId, Outbox, Output};
+use super::{
+    Daemon,
+    asked::MoveAsker,
+    context::{Question, Timer},
+    effect::Effect,
+};
+use crate::{ConnId, Output};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     HostId, Tid,
@@ -99,13 +104,7 @@ impl Gathering {
 
 impl Daemon {
     /// Asks all hosts which checkpoints of an application they have.
-    pub(super) fn gather(
-        &mut self,
-        request: u64,
-        (app, from): (Tid, Option<Id>),
-        verify: bool,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn gather(&mut self, request: u64, (app, from): (Tid, Option<Id>), verify: bool) {
         let gathering = Gathering {
             whose: Whose::Restart(request),
             app,
@@ -116,17 +115,11 @@ impl Daemon {
             said: BTreeMap::new(),
             passed_over: Vec::new(),
         };
-        self.ask_stores(gathering, from, false, out);
+        self.ask_stores(gathering, from, false);
     }
 
     /// A console wants to know what all hosts have of an application.
-    pub(super) fn list_stock(
-        &mut self,
-        (conn, number): (ConnId, u64),
-        app: Tid,
-        verify: bool,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn list_stock(&mut self, (conn, number): (ConnId, u64), app: Tid, verify: bool) {
         let gathering = Gathering {
             whose: Whose::Console(conn, number),
             app,
@@ -137,34 +130,28 @@ impl Daemon {
             said: BTreeMap::new(),
             passed_over: Vec::new(),
         };
-        self.ask_stores(gathering, None, verify, out);
+        self.ask_stores(gathering, None, verify);
     }
 
-    fn ask_stores(
-        &mut self,
-        mut gathering: Gathering,
-        from: Option<Id>,
-        verify: bool,
-        out: &mut Outbox,
-    ) {
+    fn ask_stores(&mut self, mut gathering: Gathering, from: Option<Id>, verify: bool) {
         let app = gathering.app;
-        let question = self.question(Question::OwnStock);
+        let question = self.cx.question(Question::OwnStock);
         gathering.said.clear();
-        gathering.awaited = BTreeSet::from([self.me]);
-        out.push_back(Output::Stock {
+        gathering.awaited = BTreeSet::from([self.cx.me]);
+        self.cx.emit(Output::Stock {
             question,
             app,
             from,
             verify,
         });
-        for host in self.other_hosts() {
+        for host in self.cx.other_hosts() {
             let ask = StockAsk {
                 question,
                 app,
                 from,
                 verify,
             };
-            if self.send_order(host, &Order::StockAsk(ask)) {
+            if self.cx.send_order(host, &Order::StockAsk(ask)) {
                 gathering.awaited.insert(host);
             }
         }
@@ -172,9 +159,9 @@ impl Daemon {
         self.gatherings.insert(question, gathering);
     }
 
-    pub(super) fn on_stock_ask(&mut self, host: HostId, ask: StockAsk, out: &mut Outbox) {
-        let question = self.question(Question::Stock(host, ask.question));
-        out.push_back(Output::Stock {
+    pub(super) fn on_stock_ask(&mut self, host: HostId, ask: StockAsk) {
+        let question = self.cx.question(Question::Stock(host, ask.question));
+        self.cx.emit(Output::Stock {
             question,
             app: ask.app,
             from: ask.from,
@@ -183,26 +170,22 @@ impl Daemon {
     }
 
     /// What is in the store here.
-    pub(super) fn on_stocked(
-        &mut self,
-        question: u64,
-        result: Result<Vec<StockRow>, Failed>,
-        out: &mut Outbox,
-    ) {
-        match self.questions.remove(&question) {
-            Some(Question::OwnStock) => self.on_stock(self.me, Stock { question, result }, out),
+    pub(super) fn on_stocked(&mut self, question: u64, result: Result<Vec<StockRow>, Failed>) {
+        match self.cx.questions.remove(&question) {
+            Some(Question::OwnStock) => self.on_stock(self.cx.me, Stock { question, result }),
             Some(Question::Stock(host, question)) => {
-                self.send_order(host, &Order::Stock(Stock { question, result }));
+                self.cx
+                    .send_order(host, &Order::Stock(Stock { question, result }));
             }
             Some(other) => {
-                self.questions.insert(question, other);
+                self.cx.questions.insert(question, other);
             }
             None => {}
         }
     }
 
     /// What is in the store of a host.
-    pub(super) fn on_stock(&mut self, host: HostId, stock: Stock, out: &mut Outbox) {
+    pub(super) fn on_stock(&mut self, host: HostId, stock: Stock) {
         let Some(gathering) = self.gatherings.get_mut(&stock.question) else {
             return;
         };
@@ -215,27 +198,26 @@ impl Daemon {
         });
         gathering.said.insert(host, said);
         if gathering.awaited.is_empty() {
-            self.choose_of_stock(stock.question, out);
+            self.choose_of_stock(stock.question);
         }
     }
 
     /// Hosts have been waited for long enough.
-    pub(super) fn on_stock_due(&mut self, question: u64, out: &mut Outbox) {
+    pub(super) fn on_stock_due(&mut self, question: u64) {
         if let Some(gathering) = self.gatherings.get_mut(&question) {
             for host in std::mem::take(&mut gathering.awaited) {
                 let text = "it did not say in time what is in its store";
                 let why = Failed::new(FailKind::System, text);
                 gathering.said.insert(host, Err(why));
             }
-            self.choose_of_stock(question, out);
+            self.choose_of_stock(question);
         }
     }
 
     /// All have said what they have.
-    fn choose_of_stock(&mut self, question: u64, out: &mut Outbox) {
-        self.questions.remove(&question);
-        self.timers
-            .retain(|(_, timer)| *timer != super::Timer::Stock(question));
+    fn choose_of_stock(&mut self, question: u64) {
+        self.cx.questions.remove(&question);
+        self.cx.cancel_timer(Timer::Stock(question));
         let Some(mut gathering) = self.gatherings.remove(&question) else {
             return;
         };
@@ -243,7 +225,9 @@ impl Daemon {
             let said = gathering.said.into_iter();
             let stock = said.map(|(host, result)| HostStock { host, result });
             let answer = Answer::Stock(stock.collect());
-            return self.answer_console(conn, number, &answer, out);
+            return self
+                .cx
+                .effect(Effect::Reply(MoveAsker::Console(conn, number), answer));
         }
         let read = gathering.candidates.pop();
         let ids = match read {
@@ -269,36 +253,36 @@ impl Daemon {
         if gathering.verify && read.is_none() {
             gathering.candidates = whole.iter().rev().map(|(id, _)| *id).collect();
         } else if let Some((id, holders)) = whole.into_iter().next() {
-            return self.take_of_stock(gathering, id, holders, out);
+            return self.take_of_stock(gathering, id, holders);
         }
         match gathering.candidates.last().copied() {
-            Some(next) => self.ask_stores(gathering, Some(next), true, out),
-            None => self.none_in_stock(&gathering, out),
+            Some(next) => self.ask_stores(gathering, Some(next), true),
+            None => self.none_in_stock(&gathering),
         }
     }
 
     /// That is the one: its manifest is read.
-    fn take_of_stock(&mut self, gathering: Gathering, id: Id, holders: Holders, out: &mut Outbox) {
-        let (app, host) = (gathering.app, gathering.manifest_of(id, self.me));
+    fn take_of_stock(&mut self, gathering: Gathering, id: Id, holders: Holders) {
+        let (app, host) = (gathering.app, gathering.manifest_of(id, self.cx.me));
         let (Some(host), Whose::Restart(request)) = (host, gathering.whose) else {
-            return self.none_in_stock(&gathering, out);
+            return self.none_in_stock(&gathering);
         };
         self.found_stock(request, holders, gathering.passed_over);
-        let question = self.question(Question::Restart(request));
-        if host == self.me {
-            out.push_back(Output::Load {
+        let question = self.cx.question(Question::Restart(request));
+        if host == self.cx.me {
+            self.cx.emit(Output::Load {
                 question,
                 app,
                 from: Some(id),
                 verify: false,
             });
         } else {
-            self.ask_manifest(host, question, (app, id), out);
+            self.ask_manifest(host, question, (app, id));
         }
     }
 
-    fn none_in_stock(&mut self, gathering: &Gathering, out: &mut Outbox) {
-        let shown = gathering.app.show(self.machine);
+    fn none_in_stock(&mut self, gathering: &Gathering) {
+        let shown = gathering.app.show(self.cx.machine);
         let found = match (gathering.passed_over.first(), gathering.from) {
             (Some(first), _) => format!("it is not whole (vm checkpoints --verify): {first}"),
             (None, Some((generation, epoch))) => {
@@ -313,53 +297,47 @@ impl Daemon {
         let mut text = format!("the checkpoint cannot be read: {found}");
         for (host, said) in &gathering.said {
             if let Err(why) = said {
-                let name = self.host_name(*host);
+                let name = self.cx.host_name(*host);
                 text.push_str(&format!("; host '{name}': {}", why.text));
             }
         }
         if let Whose::Restart(request) = gathering.whose {
-            self.fail_restart(request, Failed::new(FailKind::System, text), out);
+            self.fail_restart(request, Failed::new(FailKind::System, text));
         }
     }
 
     /// Asks another host for the manifest of a checkpoint; the answer is that to `question`.
-    pub(super) fn ask_manifest(
-        &mut self,
-        host: HostId,
-        question: u64,
-        (app, from): (Tid, Id),
-        out: &mut Outbox,
-    ) {
+    pub(super) fn ask_manifest(&mut self, host: HostId, question: u64, (app, from): (Tid, Id)) {
         let ask = ManifestAsk {
             question,
             app,
             from,
         };
         self.manifests.insert(question, host);
-        let present = self.agreement.state().is_present(host);
-        if !present || !self.send_order(host, &Order::ManifestAsk(ask)) {
-            self.lose_manifest(question, host, out);
+        let present = self.cx.agreement.state().is_present(host);
+        if !present || !self.cx.send_order(host, &Order::ManifestAsk(ask)) {
+            self.lose_manifest(question, host);
         }
     }
 
-    fn lose_manifest(&mut self, question: u64, host: HostId, out: &mut Outbox) {
-        let name = self.host_name(host);
+    fn lose_manifest(&mut self, question: u64, host: HostId) {
+        let name = self.cx.host_name(host);
         let text = format!("host '{name}' cannot be asked for the manifest of the checkpoint");
         let result = Err(Failed::new(FailKind::HostLost, text));
-        self.on_manifest_end(host, ManifestEnd { question, result }, out);
+        self.on_manifest_end(host, ManifestEnd { question, result });
     }
 
-    pub(super) fn on_manifest_ask(&mut self, host: HostId, ask: ManifestAsk, out: &mut Outbox) {
+    pub(super) fn on_manifest_ask(&mut self, host: HostId, ask: ManifestAsk) {
         if let Some(known) = self.manifest_at_hand(ask.app, ask.from) {
             let end = ManifestEnd {
                 question: ask.question,
                 result: Ok(known),
             };
-            self.send_order(host, &Order::ManifestEnd(end));
+            self.cx.send_order(host, &Order::ManifestEnd(end));
             return;
         }
-        let question = self.question(Question::Manifest(host, ask.question));
-        out.push_back(Output::Load {
+        let question = self.cx.question(Question::Manifest(host, ask.question));
+        self.cx.emit(Output::Load {
             question,
             app: ask.app,
             from: Some(ask.from),
@@ -375,10 +353,11 @@ impl Daemon {
         result: Result<Box<Loaded>, Failed>,
     ) {
         let result = result.map(|loaded| (loaded.checkpoint, loaded.age_ms));
-        self.send_order(host, &Order::ManifestEnd(ManifestEnd { question, result }));
+        self.cx
+            .send_order(host, &Order::ManifestEnd(ManifestEnd { question, result }));
     }
 
-    pub(super) fn on_manifest_end(&mut self, host: HostId, end: ManifestEnd, out: &mut Outbox) {
+    pub(super) fn on_manifest_end(&mut self, host: HostId, end: ManifestEnd) {
         if self.manifests.get(&end.question) != Some(&host) {
             return;
         }
@@ -390,19 +369,19 @@ impl Daemon {
                 age_ms,
             })
         });
-        self.on_loaded(end.question, result, out);
+        self.on_loaded(end.question, result);
     }
 
     /// A host is lost: it says nothing of its store any more.
-    pub(super) fn lose_stock_of(&mut self, host: HostId, out: &mut Outbox) {
+    pub(super) fn lose_stock_of(&mut self, host: HostId) {
         for question in self.gatherings.keys().copied().collect::<Vec<_>>() {
             let result = Ok(Vec::new());
-            self.on_stock(host, Stock { question, result }, out);
+            self.on_stock(host, Stock { question, result });
         }
         let of_it = |(_, from): &(&u64, &HostId)| **from == host;
         let asked = self.manifests.iter().filter(of_it);
         for question in asked.map(|(question, _)| *question).collect::<Vec<_>>() {
-            self.lose_manifest(question, host, out);
+            self.lose_manifest(question, host);
         }
     }
 }

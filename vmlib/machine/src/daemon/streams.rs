@@ -14,7 +14,7 @@
 //! What is typed does not go on: a master whose input is a console's stays where it is.
 
 use super::{Daemon, LocalTask, leaving::Leaving};
-use crate::{Outbox, Output};
+use crate::Output;
 use std::collections::VecDeque;
 use vm_wire::{
     Body, HostId, Tid, limits,
@@ -56,9 +56,8 @@ impl Daemon {
         &mut self,
         tid: Tid,
         (stream, bytes): (u8, Vec<u8>),
-        out: &mut Outbox,
     ) -> Option<(u8, Vec<u8>)> {
-        let me = self.me;
+        let me = self.cx.me;
         let Some(task) = self
             .tasks
             .get_mut(&tid)
@@ -68,12 +67,12 @@ impl Daemon {
         };
         task.unsent.pieces.push_back((stream, bytes));
         self.unsent.insert(tid);
-        self.send_unsent(tid, limits::RUN_QUEUE_BYTES, out);
+        self.send_unsent(tid, limits::RUN_QUEUE_BYTES);
         None
     }
 
     /// Sends what waits of a master's output as far as the channel to its console's host takes it.
-    fn send_unsent(&mut self, tid: Tid, limit: usize, out: &mut Outbox) {
+    fn send_unsent(&mut self, tid: Tid, limit: usize) {
         while let Some(task) = self.tasks.get(&tid)
             && let Some((stream, bytes)) = task.unsent.pieces.front()
         {
@@ -84,24 +83,27 @@ impl Daemon {
                 bytes: Body::from(bytes.clone()),
                 dropped: 0,
             };
-            if !self.send_within(limit, console, &Order::OutputLines(lines)) {
+            if !self
+                .cx
+                .send_within(limit, console, &Order::OutputLines(lines))
+            {
                 break;
             }
             if let Some(task) = self.tasks.get_mut(&tid) {
                 task.unsent.pieces.pop_front();
             }
         }
-        self.review_pause(tid, out);
+        self.review_pause(tid);
     }
 
     /// Reads what a master writes, or does not.
-    fn review_pause(&mut self, tid: Tid, out: &mut Outbox) {
+    fn review_pause(&mut self, tid: Tid) {
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
         let waits = task.unsent.held || !task.unsent.pieces.is_empty();
         if std::mem::replace(&mut task.unsent.paused, waits) != waits {
-            out.push_back(match waits {
+            self.cx.emit(match waits {
                 true => Output::PauseOutput(tid),
                 false => Output::ResumeOutput(tid),
             });
@@ -109,21 +111,21 @@ impl Daemon {
     }
 
     /// There may be room in channels.
-    pub(super) fn review_unsent(&mut self, out: &mut Outbox) {
+    pub(super) fn review_unsent(&mut self) {
         for tid in self.unsent.iter().copied().collect::<Vec<_>>() {
-            self.send_unsent(tid, limits::RUN_QUEUE_BYTES, out);
+            self.send_unsent(tid, limits::RUN_QUEUE_BYTES);
             let task = self.tasks.get(&tid);
             if task.is_none_or(|task| task.unsent.pieces.is_empty()) {
                 self.unsent.remove(&tid);
             }
             // It may wait for that room.
-            self.release_task(tid, out);
+            self.release_task(tid);
         }
     }
 
     /// A master ends: all that it wrote goes into the channel. That is not much more than its pipes hold.
-    pub(super) fn send_last(&mut self, tid: Tid, out: &mut Outbox) {
-        self.send_unsent(tid, limits::QUEUE_BYTES, out);
+    pub(super) fn send_last(&mut self, tid: Tid) {
+        self.send_unsent(tid, limits::QUEUE_BYTES);
     }
 
     /// A task is forgotten here: what was not sent is lost.
@@ -132,22 +134,22 @@ impl Daemon {
         if let Some(task) = self.tasks.get_mut(&tid) {
             let pieces = std::mem::take(&mut task.unsent.pieces);
             let bytes = pieces.iter().map(|(_, bytes)| bytes.len() as u64);
-            self.counters.output_dropped += bytes.sum::<u64>();
+            self.cx.counters.output_dropped += bytes.sum::<u64>();
         }
     }
 
     /// The process of a master is another one than before: its output is read.
-    pub(super) fn renew_output(&mut self, tid: Tid, out: &mut Outbox) {
+    pub(super) fn renew_output(&mut self, tid: Tid) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.unsent.paused = false;
-            self.review_pause(tid, out);
+            self.review_pause(tid);
         }
     }
 
     /// Whether all that a master wrote, which stands, is at its console's host before anything that it
     /// writes at its new host. If not, [`Daemon::release_task`] is called when it may be.
-    pub(super) fn is_delivered(&mut self, tid: Tid, out: &mut Outbox) -> bool {
-        let me = self.me;
+    pub(super) fn is_delivered(&mut self, tid: Tid) -> bool {
+        let me = self.cx.me;
         let Some(task) = self.tasks.get(&tid) else {
             return true;
         };
@@ -156,11 +158,11 @@ impl Daemon {
             return true;
         };
         let (to, number, delivery) = (moving.to, moving.number, moving.delivery);
-        if !far || to == me || !self.agreement.state().is_present(console) {
+        if !far || to == me || !self.cx.agreement.state().is_present(console) {
             return true;
         }
         // The release has to find room behind it.
-        self.send_unsent(tid, limits::QUEUE_BYTES / 2, out);
+        self.send_unsent(tid, limits::QUEUE_BYTES / 2);
         let task = self.tasks.get(&tid);
         if task.is_some_and(|task| !task.unsent.pieces.is_empty()) {
             return false;
@@ -171,7 +173,7 @@ impl Daemon {
             Delivery::Asked(host) if host == console => false,
             _ => {
                 let ask = Order::FlushAsk(FlushAsk { app: tid, number });
-                match self.send_order(console, &ask) {
+                match self.cx.send_order(console, &ask) {
                     true => self.set_delivery(tid, Delivery::Asked(console)),
                     false => drop(self.unsent.insert(tid)),
                 }
@@ -187,19 +189,19 @@ impl Daemon {
     }
 
     /// The daemon of a console has all that a master wrote here before the move of that number.
-    pub(super) fn on_delivered(&mut self, host: HostId, flushed: &Flushed, out: &mut Outbox) {
+    pub(super) fn on_delivered(&mut self, host: HostId, flushed: &Flushed) {
         let tid = flushed.app;
         let asked = |moving: &Leaving| {
             (moving.delivery, moving.number) == (Delivery::Asked(host), flushed.number)
         };
         if self.leaving.get(&tid).is_some_and(asked) {
             self.set_delivery(tid, Delivery::Done);
-            self.release_task(tid, out);
+            self.release_task(tid);
         }
     }
 
     /// The host of consoles is lost: what waits for them goes to the log, and nobody is waited for.
-    pub(super) fn lose_far_console(&mut self, host: HostId, out: &mut Outbox) {
+    pub(super) fn lose_far_console(&mut self, host: HostId) {
         let there = self.tasks.iter().filter(|(_, task)| task.console == host);
         for tid in there.map(|(tid, _)| *tid).collect::<Vec<_>>() {
             self.unsent.remove(&tid);
@@ -207,30 +209,31 @@ impl Daemon {
                 task.console = HostId::NONE;
                 task.unsent.held = false;
                 for (stream, bytes) in std::mem::take(&mut task.unsent.pieces) {
-                    out.push_back(Output::LogOutput(tid, stream, bytes));
+                    self.cx.emit(Output::LogOutput(tid, stream, bytes));
                 }
             }
-            self.review_pause(tid, out);
-            self.release_task(tid, out);
+            self.review_pause(tid);
+            self.release_task(tid);
         }
     }
 
     /// The console of a master, on another host, does not read, or reads again.
-    pub(super) fn on_run_hold(&mut self, host: HostId, hold: RunHold, out: &mut Outbox) {
+    pub(super) fn on_run_hold(&mut self, host: HostId, hold: RunHold) {
         if let Some(task) = self.tasks.get_mut(&hold.tid)
             && task.console == host
         {
             task.unsent.held = hold.hold;
-            self.review_pause(hold.tid, out);
+            self.review_pause(hold.tid);
         }
     }
 
     /// Tells the host of a master, if that is another one, whether the console here reads.
     pub(super) fn hold_far(&mut self, tid: Tid, hold: bool) {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let host = state.living_task(tid).map(|task| task.host);
-        if let Some(host) = host.filter(|host| *host != self.me) {
-            self.send_order(host, &Order::RunHold(RunHold { tid, hold }));
+        if let Some(host) = host.filter(|host| *host != self.cx.me) {
+            self.cx
+                .send_order(host, &Order::RunHold(RunHold { tid, hold }));
         }
     }
 }

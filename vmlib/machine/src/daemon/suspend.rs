@@ -5,8 +5,8 @@
 //! is here: who may want it, who does it when nobody asks, when the time for it is over, and what the
 //! console of the application is told, which waits meanwhile.
 
-use super::{Daemon, Timer, asked::MoveAsker, revive::Restart};
-use crate::{Outbox, Output, Time, Unsuspended};
+use super::{Daemon, asked::MoveAsker, context::Timer, revive::Restart};
+use crate::{Output, Time, Unsuspended};
 use vm_wire::{
     HostId, Tid,
     agreed::{Change, ExitStatus},
@@ -22,28 +22,22 @@ fn shown((generation, epoch): (u32, u32)) -> String {
 }
 
 impl Daemon {
-    /// The time of day. Milliseconds since 1970.
-    fn clock_ms(&self) -> u64 {
-        self.config.clock_ms.saturating_add(self.now.0 / 1_000)
-    }
-
     /// Somebody here wants an application suspended. The answer comes when it has ended, or runs on.
     pub(super) fn ask_suspend(
         &mut self,
         asker: MoveAsker,
         app: Tid,
         for_ms: u64,
-        out: &mut Outbox,
     ) -> Result<(), Failed> {
-        let state = self.agreement.state();
-        let name = app.show(self.machine);
+        let state = self.cx.agreement.state();
+        let name = app.show(self.cx.machine);
         if state.suspended(app).is_some() {
             let text =
                 format!("application {name} is suspended: 'vm resume {name}' brings it back");
             return Err(Failed::new(FailKind::Refused, text));
         }
         if let Some(task) = state.living_task(app).filter(|task| task.app != app) {
-            let whole = task.app.show(self.machine);
+            let whole = task.app.show(self.cx.machine);
             let refuse = |text: String| Err(Failed::new(FailKind::Refused, text));
             if matches!(asker, MoveAsker::Task { .. }) {
                 return refuse(format!(
@@ -57,11 +51,11 @@ impl Daemon {
                      resumed; ask without a time (--for)"
                 ));
             }
-            return self.ask_suspend_task(asker, app, out);
+            return self.ask_suspend_task(asker, app);
         }
         // Its master may have ended: any task of it will do.
         let Some(any) = state.tasks_of(app).next() else {
-            return Err(self.no_such_task(app));
+            return Err(self.cx.no_such_task(app));
         };
         if u128::from(for_ms) > limits::SUSPENDED_FOR_MAX.as_millis() {
             let days = limits::SUSPENDED_FOR_MAX.as_secs() / 86_400;
@@ -70,36 +64,25 @@ impl Daemon {
             return Err(Failed::new(FailKind::BadRequest, text));
         }
         let suspend = Suspend {
-            asked_ms: self.clock_ms(),
+            asked_ms: self.cx.clock_ms(),
             for_ms,
             drained: HostId::NONE,
         };
-        self.suspend(asker, any, suspend, out)
+        self.suspend(asker, any, suspend)
     }
 
     /// The application of a task that cannot leave this host, which drains, is suspended.
-    pub(super) fn suspend_drained(
-        &mut self,
-        asker: MoveAsker,
-        tid: Tid,
-        out: &mut Outbox,
-    ) -> Result<(), Failed> {
+    pub(super) fn suspend_drained(&mut self, asker: MoveAsker, tid: Tid) -> Result<(), Failed> {
         let how = Suspend {
-            asked_ms: self.clock_ms(),
-            for_ms: self.config.suspended_for_ms,
-            drained: self.me,
+            asked_ms: self.cx.clock_ms(),
+            for_ms: self.cx.config.suspended_for_ms,
+            drained: self.cx.me,
         };
-        self.suspend(asker, tid, how, out)
+        self.suspend(asker, tid, how)
     }
 
-    fn suspend(
-        &mut self,
-        asker: MoveAsker,
-        any: Tid,
-        how: Suspend,
-        out: &mut Outbox,
-    ) -> Result<(), Failed> {
-        if self.agreement.state().suspends_too_many() {
+    fn suspend(&mut self, asker: MoveAsker, any: Tid, how: Suspend) -> Result<(), Failed> {
+        if self.cx.agreement.state().suspends_too_many() {
             let text = format!(
                 "{} applications are suspended in this machine, more are not possible: resume or end \
                  one (vm ps)",
@@ -107,7 +90,7 @@ impl Daemon {
             );
             return Err(Failed::new(FailKind::Limit, text));
         }
-        self.ask_checkpoint(asker, any, Some(Stop::Suspend(how)), out)
+        self.ask_checkpoint(asker, any, Some(Stop::Suspend(how)))
     }
 
     /// Somebody here wants an application resumed. The answer comes when it runs, or does not.
@@ -116,13 +99,12 @@ impl Daemon {
         asker: MoveAsker,
         app: Tid,
         host: Option<&str>,
-        out: &mut Outbox,
     ) -> Result<(), Failed> {
-        let state = self.agreement.state();
-        let name = app.show(self.machine);
+        let state = self.cx.agreement.state();
+        let name = app.show(self.cx.machine);
         let by_task = matches!(asker, MoveAsker::Task { .. });
         if !by_task && state.living_task(app).is_some_and(|task| task.suspended) {
-            return self.ask_resume_task(asker, app, host, out);
+            return self.ask_resume_task(asker, app, host);
         }
         if host.is_some() {
             let text = format!(
@@ -145,12 +127,12 @@ impl Daemon {
             return Err(Failed::new(FailKind::Refused, text));
         }
         let wish = Restart::suspended(app, suspension.from);
-        self.ask_restart(asker, wish, out)
+        self.ask_restart(asker, wish)
     }
 
     /// The applications that are suspended, as people see them.
     pub(super) fn suspended_rows(&self) -> Vec<SuspendedRow> {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let rows = state.all_suspended().map(|(app, it)| SuspendedRow {
             app,
             program: it.program.to_string(),
@@ -158,21 +140,21 @@ impl Daemon {
             from: it.from,
             since_ms: it.how.asked_ms,
             until_ms: it.until_ms().unwrap_or(0),
-            drained: (it.how.drained != HostId::NONE).then(|| self.host_name(it.how.drained)),
+            drained: (it.how.drained != HostId::NONE).then(|| self.cx.host_name(it.how.drained)),
             resuming: state.reviving(app).is_some(),
         });
         rows.collect()
     }
 
     /// An application was suspended.
-    pub(super) fn on_suspended(&mut self, app: Tid, out: &mut Outbox) {
+    pub(super) fn on_suspended(&mut self, app: Tid) {
         self.forget_spawns_of(app);
         self.await_end_report(app);
-        let Some(it) = self.agreement.state().suspended(app) else {
+        let Some(it) = self.cx.agreement.state().suspended(app) else {
             // It runs again already.
             return;
         };
-        let name = app.show(self.machine);
+        let name = app.show(self.cx.machine);
         let saved = shown(it.from);
         let text = match it.how.drained {
             HostId::NONE => format!(
@@ -181,49 +163,50 @@ impl Daemon {
             drained => format!(
                 "{name} is suspended with checkpoint {saved}, because host '{}' drains; it is \
                  resumed when there is room, or by 'vm resume {name}'",
-                self.host_name(drained)
+                self.cx.host_name(drained)
             ),
         };
-        if it.how.drained == self.me {
-            out.push_back(Output::Note(text.clone()));
+        if it.how.drained == self.cx.me {
+            self.cx.emit(Output::Note(text.clone()));
         }
-        self.tell_run(app, &text, out);
-        self.review_suspension(app, out);
+        self.tell_run(app, &text);
+        self.review_suspension(app);
     }
 
     /// An application that is suspended could not be resumed.
-    pub(super) fn on_not_resumed(&mut self, app: Tid, why: &str, out: &mut Outbox) {
-        let Some(it) = self.agreement.state().suspended(app) else {
+    pub(super) fn on_not_resumed(&mut self, app: Tid, why: &str) {
+        let Some(it) = self.cx.agreement.state().suspended(app) else {
             return;
         };
         if it.failures == limits::RECOVERIES_MAX {
-            let name = app.show(self.machine);
+            let name = app.show(self.cx.machine);
             let text = format!("{name} stays suspended: {why}; try 'vm resume {name}'");
-            self.tell_run(app, &text, out);
+            self.tell_run(app, &text);
         }
-        self.set_timer(self.now + limits::RECOVERY_PAUSE, Timer::Suspension(app));
+        self.cx
+            .set_timer(self.cx.now + limits::RECOVERY_PAUSE, Timer::Suspension(app));
     }
 
     /// An application is suspended no more.
-    pub(super) fn on_unsuspended(&mut self, app: Tid, why: Unsuspended, out: &mut Outbox) {
-        self.room_may_be(out);
-        let name = app.show(self.machine);
+    pub(super) fn on_unsuspended(&mut self, app: Tid, why: Unsuspended) {
+        self.room_may_be();
+        let name = app.show(self.cx.machine);
         let over = format!(
             "the time for which {name} was suspended is over; its checkpoint is in the store: \
              'vm restart {name}' brings it back"
         );
         if matches!(why, Unsuspended::Over) {
-            out.push_back(Output::Note(over.clone()));
+            self.cx.emit(Output::Note(over.clone()));
         }
         if !self.runs.contains_key(&app) {
             return;
         }
         let text = match why {
-            Unsuspended::Resumed if self.agreement.state().console_of(app) == self.me => {
+            Unsuspended::Resumed if self.cx.agreement.state().console_of(app) == self.cx.me => {
                 let hosts = self.places_of(app).into_keys();
-                let names: Vec<String> = hosts.map(|host| self.host_name(host)).collect();
+                let names: Vec<String> = hosts.map(|host| self.cx.host_name(host)).collect();
                 let text = format!("{name} is resumed on {}", names.join(", "));
-                return self.tell_run(app, &text, out);
+                return self.tell_run(app, &text);
             }
             Unsuspended::Resumed => format!("{name} goes on at another console"),
             Unsuspended::Over => over,
@@ -232,75 +215,72 @@ impl Daemon {
                  brings it back"
             ),
         };
-        self.tell_run(app, &text, out);
-        self.end_run(app, ExitStatus::Suspended, out);
+        self.tell_run(app, &text);
+        self.end_run(app, ExitStatus::Suspended);
     }
 
     /// Something changed that decides who looks after the applications that are suspended.
-    pub(super) fn review_suspensions(&mut self, out: &mut Outbox) {
-        let suspended = self.agreement.state().all_suspended();
+    pub(super) fn review_suspensions(&mut self) {
+        let suspended = self.cx.agreement.state().all_suspended();
         for app in suspended.map(|(app, _)| app).collect::<Vec<_>>() {
-            self.review_suspension(app, out);
+            self.review_suspension(app);
         }
     }
 
     /// There may be room for an application that is suspended: it is looked whether there is, but not
     /// for each task that ends.
-    pub(super) fn room_may_be(&mut self, out: &mut Outbox) {
-        let state = self.agreement.state();
+    pub(super) fn room_may_be(&mut self) {
+        let state = self.cx.agreement.state();
         if state.all_suspended().next().is_none() {
             return;
         }
         match self.room_looked {
-            Some(looked) if self.now < looked + limits::RESUME_LOOK => {
-                self.set_timer(looked + limits::RESUME_LOOK, Timer::Room);
+            Some(looked) if self.cx.now < looked + limits::RESUME_LOOK => {
+                self.cx.set_timer(looked + limits::RESUME_LOOK, Timer::Room);
             }
             _ => {
-                self.room_looked = Some(self.now);
-                self.review_suspensions(out);
+                self.room_looked = Some(self.cx.now);
+                self.review_suspensions();
             }
         }
     }
 
     /// Resumes an application, or ends its suspension, if that is for this daemon to do, and now.
-    pub(super) fn review_suspension(&mut self, app: Tid, out: &mut Outbox) {
-        let state = self.agreement.state();
-        let mine = state.suspension_host(app) == Some(self.me);
+    pub(super) fn review_suspension(&mut self, app: Tid) {
+        let state = self.cx.agreement.state();
+        let mine = state.suspension_host(app) == Some(self.cx.me);
         let Some(it) = state.suspended(app).filter(|_| mine && !state.halted()) else {
             return;
         };
         let (from, generation) = (it.from, it.generation);
         if let Some(until) = it.until_ms() {
-            if until > self.clock_ms() {
-                let since_start = until.saturating_sub(self.config.clock_ms);
+            if until > self.cx.clock_ms() {
+                let since_start = until.saturating_sub(self.cx.config.clock_ms);
                 let due = Time(since_start.saturating_mul(1_000));
-                self.set_timer(due, Timer::Suspension(app));
+                self.cx.set_timer(due, Timer::Suspension(app));
             } else if state.reviving(app).is_none() {
                 let over = true;
-                self.agreement
+                self.cx
+                    .agreement
                     .propose(Change::Unsuspend { app, from, over });
                 // If it was lost, or void.
-                return self.set_timer(self.now + limits::REQUEST_RETRY, Timer::Suspension(app));
+                return self
+                    .cx
+                    .set_timer(self.cx.now + limits::REQUEST_RETRY, Timer::Suspension(app));
             }
         }
         if !self.resumes_now(app) {
             return;
         }
         let asker = MoveAsker::Resume(app, generation);
-        if let Err(failed) = self.ask_restart(asker, Restart::suspended(app, from), out) {
+        if let Err(failed) = self.ask_restart(asker, Restart::suspended(app, from)) {
             self.abandon(app, generation, &failed.text);
         }
     }
 
     /// What came of a resumption that nobody asked for.
-    pub(super) fn on_resume_answer(
-        &mut self,
-        app: Tid,
-        generation: u32,
-        answer: &Answer,
-        out: &mut Outbox,
-    ) {
-        let name = app.show(self.machine);
+    pub(super) fn on_resume_answer(&mut self, app: Tid, generation: u32, answer: &Answer) {
+        let name = app.show(self.cx.machine);
         let text = match answer {
             Answer::Failed(failed) => {
                 self.abandon(app, generation, &failed.text);
@@ -308,36 +288,37 @@ impl Daemon {
             }
             _ => format!("{name} is resumed"),
         };
-        out.push_back(Output::Note(text));
-        self.room_may_be(out);
+        self.cx.emit(Output::Note(text));
+        self.room_may_be();
     }
 
     /// Somebody ended an application that was just being resumed, as the log knew before the daemon
     /// did that was asked: it ends nevertheless.
     pub(super) fn on_not_unsuspended(&mut self, app: Tid) {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let resumes = state.suspended(app).is_some() && state.reviving(app).is_some();
-        if resumes && state.suspension_host(app) == Some(self.me) {
+        if resumes && state.suspension_host(app) == Some(self.cx.me) {
             self.end_suspension(app, "it was ended by a signal");
         }
     }
 
     /// Somebody ends an application that is suspended.
     pub(super) fn end_suspension(&mut self, app: Tid, why: &str) {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         if state.reviving(app).is_some() {
             let generation = state.epochs(app).generation;
             self.propose_abandon(app, generation, true, why);
         } else if let Some(from) = state.suspended(app).map(|it| it.from) {
             let over = false;
-            self.agreement
+            self.cx
+                .agreement
                 .propose(Change::Unsuspend { app, from, over });
         }
     }
 
     /// Whether this daemon is to resume an application now: one at a time.
     fn resumes_now(&self, app: Tid) -> bool {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         state.resumes_by_itself(app) && !self.is_restart_asked(app) && !self.resumes_one()
     }
 }

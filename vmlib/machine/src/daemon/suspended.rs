@@ -20,12 +20,13 @@
 //! No checkpoint of its application is made while a task is suspended.
 
 use super::{
-    Daemon, Timer,
+    Daemon,
     asked::MoveAsker,
+    context::Timer,
     exit::SIGKILL,
     leaving::{Leaving, Stage},
 };
-use crate::{Outbox, Output, placement};
+use crate::{Output, placement};
 use std::collections::BTreeSet;
 use vm_wire::{
     HostId, Tid,
@@ -46,10 +47,10 @@ impl Daemon {
 
     /// No checkpoint is made of an application with a task that is suspended alone.
     pub(super) fn no_task_suspended(&self, app: Tid) -> Result<(), Failed> {
-        match self.agreement.state().suspended_task(app) {
+        match self.cx.agreement.state().suspended_task(app) {
             None => Ok(()),
             Some(tid) => {
-                let name = tid.show(self.machine);
+                let name = tid.show(self.cx.machine);
                 let text = format!(
                     "its task {name} is suspended, and is in no checkpoint: resume it first (vm resume \
                      {name})"
@@ -60,18 +61,13 @@ impl Daemon {
     }
 
     /// Somebody here wants a single task suspended.
-    pub(super) fn ask_suspend_task(
-        &mut self,
-        asker: MoveAsker,
-        tid: Tid,
-        out: &mut Outbox,
-    ) -> Result<(), Failed> {
-        let Some(task) = self.agreement.state().living_task(tid) else {
-            return Err(self.no_such_task(tid));
+    pub(super) fn ask_suspend_task(&mut self, asker: MoveAsker, tid: Tid) -> Result<(), Failed> {
+        let Some(task) = self.cx.agreement.state().living_task(tid) else {
+            return Err(self.cx.no_such_task(tid));
         };
         let owner = task.host;
         if task.suspended {
-            let name = tid.show(self.machine);
+            let name = tid.show(self.cx.machine);
             let text = format!("task {name} is suspended: 'vm resume {name}' brings it back");
             return Err(Failed::new(FailKind::Refused, text));
         }
@@ -80,7 +76,7 @@ impl Daemon {
             suspended: true,
             ..MoveWay::default()
         };
-        self.want_move(asker, tid, owner, owner, way, out);
+        self.want_move(asker, tid, owner, owner, way);
         Ok(())
     }
 
@@ -91,11 +87,10 @@ impl Daemon {
         asker: MoveAsker,
         tid: Tid,
         host: Option<&str>,
-        out: &mut Outbox,
     ) -> Result<(), Failed> {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let Some(task) = state.living_task(tid) else {
-            return Err(self.no_such_task(tid));
+            return Err(self.cx.no_such_task(tid));
         };
         let owner = task.host;
         let to = match host {
@@ -108,7 +103,7 @@ impl Daemon {
                 other.unwrap_or(owner)
             }
         };
-        self.want_move(asker, tid, owner, to, MoveWay::default(), out);
+        self.want_move(asker, tid, owner, to, MoveWay::default());
         Ok(())
     }
 
@@ -118,21 +113,20 @@ impl Daemon {
         asker: (HostId, u64),
         tid: Tid,
         way: MoveWay,
-        out: &mut Outbox,
     ) -> Result<(), Failed> {
-        let shown = tid.show(self.machine).to_string();
+        let shown = tid.show(self.cx.machine).to_string();
         if let Some(reason) = self.objections(tid).into_iter().next() {
             let text = format!("task {shown} cannot be suspended: {}", reason.text);
             return Err(Failed::new(reason.kind(), text));
         }
-        let Some(task) = self.agreement.state().living_task(tid) else {
-            return Err(self.no_such_task(tid));
+        let Some(task) = self.cx.agreement.state().living_task(tid) else {
+            return Err(self.cx.no_such_task(tid));
         };
         let (app, incarnation) = (task.app, task.incarnation);
-        let (now, number) = (self.now, self.next_request);
-        self.next_request += 1;
-        let mut moving = Leaving::new(now, (self.me, incarnation), way, number, asker);
-        let generation = self.agreement.state().epochs(app).generation;
+        let (now, number) = (self.cx.now, self.cx.next_request);
+        self.cx.next_request += 1;
+        let mut moving = Leaving::new(now, (self.cx.me, incarnation), way, number, asker);
+        let generation = self.cx.agreement.state().epochs(app).generation;
         let name = suspended_image(app, tid, generation, incarnation, number);
         moving.name = Some(name.clone());
         self.leaving.insert(tid, moving);
@@ -141,7 +135,7 @@ impl Daemon {
             // Nobody else has to be asked.
             moving.stage = Stage::Saving;
         }
-        out.push_back(Output::Suspend {
+        self.cx.emit(Output::Suspend {
             tid,
             app,
             name,
@@ -150,10 +144,13 @@ impl Daemon {
         match self.stops(tid).at_once() {
             true => self.hold_back(tid),
             // It goes on to a safe point, for which it may need messages and answers, or to a call.
-            false => self.set_timer(now + limits::SAFE_POINT, Timer::Move(tid, incarnation)),
+            false => self
+                .cx
+                .set_timer(now + limits::SAFE_POINT, Timer::Move(tid, incarnation)),
         }
-        self.set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
-        out.push_back(Output::Freeze(tid, way));
+        self.cx
+            .set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
+        self.cx.emit(Output::Freeze(tid, way));
         Ok(())
     }
 
@@ -169,9 +166,8 @@ impl Daemon {
         tid: Tid,
         number: u64,
         result: Result<Part, Failed>,
-        out: &mut Outbox,
     ) {
-        let now = self.now;
+        let now = self.cx.now;
         let Some(moving) = self.leaving.get_mut(&tid).filter(|moving| {
             let writes = matches!(moving.stage, Stage::Saving | Stage::Loading);
             moving.number == number && writes
@@ -183,12 +179,12 @@ impl Daemon {
                 let name = moving.name.clone().unwrap_or_default();
                 moving.image = Some(Part { name, ..part });
                 moving.loaded = Some(now);
-                self.release_task(tid, out);
+                self.release_task(tid);
             }
             Err(failed) => {
-                self.counters.moves.images_lost += 1;
+                self.cx.counters.moves.images_lost += 1;
                 let failed = self.cannot_move(tid, failed.kind, &failed.text);
-                self.take_back(tid, failed, out);
+                self.take_back(tid, failed);
             }
         }
     }
@@ -196,7 +192,7 @@ impl Daemon {
     /// The log is to say that a task is suspended, once it stands and its image is whole. One whose
     /// process has ended meanwhile has ended.
     pub(super) fn release_to_store(&mut self, tid: Tid) {
-        let (now, me) = (self.now, self.me);
+        let (now, me) = (self.cx.now, self.cx.me);
         let process = self.tasks.get(&tid).is_some_and(|task| task.process);
         let Some(moving) = self.leaving.get_mut(&tid) else {
             return;
@@ -206,7 +202,7 @@ impl Daemon {
         }
         (moving.stage, moving.released) = (Stage::Released, now);
         let incarnation = moving.incarnation;
-        self.agreement.propose(Change::Relocate {
+        self.cx.agreement.propose(Change::Relocate {
             tid,
             from: me,
             to: me,
@@ -214,11 +210,12 @@ impl Daemon {
             suspended: true,
         });
         self.report_phase(tid);
-        self.set_timer(now + limits::MOVE_DOUBT, Timer::Move(tid, incarnation));
+        self.cx
+            .set_timer(now + limits::MOVE_DOUBT, Timer::Move(tid, incarnation));
     }
 
     /// The log did not take it: a checkpoint of the application came first.
-    pub(super) fn on_not_suspended(&mut self, tid: Tid, incarnation: u32, out: &mut Outbox) {
+    pub(super) fn on_not_suspended(&mut self, tid: Tid, incarnation: u32) {
         let moving = self.leaving.get(&tid);
         let released =
             |moving: &Leaving| (moving.stage, moving.incarnation) == (Stage::Released, incarnation);
@@ -226,35 +223,35 @@ impl Daemon {
             return;
         }
         let failed = self.cannot_move(tid, FailKind::Refused, super::cut::CUT);
-        self.thaw(tid, out);
-        self.give_up_move(tid, failed, out);
-        self.save_part(tid, out);
+        self.thaw(tid);
+        self.give_up_move(tid, failed);
+        self.save_part(tid);
     }
 
     /// The log says that a task of this host is suspended: its process ends.
-    pub(super) fn settle_suspended(&mut self, tid: Tid, incarnation: u32, out: &mut Outbox) {
+    pub(super) fn settle_suspended(&mut self, tid: Tid, incarnation: u32) {
         let Some(moving) = self.leaving.remove(&tid) else {
             return;
         };
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
-        self.counters.moves.suspended += 1;
+        self.cx.counters.moves.suspended += 1;
         task.image = moving.image.clone();
         (task.process, task.pid, task.frozen, task.connected) = (false, 0, true, true);
         let killed = task.signalled == Some(SIGKILL);
         let (app, status) = (task.app, task.status);
-        self.routes.set_connected(tid, false);
-        out.push_back(Output::Discard(tid));
+        self.cx.routes.set_connected(tid, false);
+        self.cx.emit(Output::Discard(tid));
         if let Some(status) = status {
             // It ended meanwhile; what was proposed then is void.
             self.propose_end(tid, incarnation, status);
-        } else if killed || self.agreement.state().is_forsaken(app) {
-            self.kill(tid, out);
+        } else if killed || self.cx.agreement.state().is_forsaken(app) {
+            self.kill(tid);
         }
         let asker = moving.asker;
-        let report = moving.report(self.now, (self.me, self.me), 0);
-        self.tell_move_end(asker, tid, Ok(report), out);
+        let report = moving.report(self.cx.now, (self.cx.me, self.cx.me), 0);
+        self.tell_move_end(asker, tid, Ok(report));
     }
 
     /// What speaks against resuming a task that is suspended there, or handing it on.
@@ -264,8 +261,8 @@ impl Daemon {
         to: HostId,
         way: MoveWay,
     ) -> Result<(), Failed> {
-        if way.suspended && to == self.me {
-            let text = format!("task {} is suspended already", tid.show(self.machine));
+        if way.suspended && to == self.cx.me {
+            let text = format!("task {} is suspended already", tid.show(self.cx.machine));
             return Err(Failed::new(FailKind::Refused, text));
         }
         match way.suspended {
@@ -276,22 +273,22 @@ impl Daemon {
 
     /// Whether another host could keep a task that is suspended here.
     pub(super) fn check_hand_on(&self, tid: Tid) -> Result<(), Failed> {
-        if !self.has_own_stores() {
+        if !self.cx.has_own_stores() {
             return Ok(());
         }
-        let name = tid.show(self.machine);
+        let name = tid.show(self.cx.machine);
         let text = format!(
             "task {name} cannot be handed on: it is suspended, and its image is in the store of host \
              '{}' alone; resume it on another one ('vm resume {name} HOST')",
-            self.config.facts.name
+            self.cx.config.facts.name
         );
         Err(Failed::new(FailKind::Refused, text))
     }
 
     /// A host is ready for a task that is suspended: its image is sent there, or only what this daemon
     /// knows of it.
-    pub(super) fn bring_image(&mut self, tid: Tid, addr: String, ticket: u64, out: &mut Outbox) {
-        let now = self.now;
+    pub(super) fn bring_image(&mut self, tid: Tid, addr: String, ticket: u64) {
+        let now = self.cx.now;
         let Some(task) = self.tasks.get(&tid) else {
             return;
         };
@@ -307,34 +304,35 @@ impl Daemon {
             moving.loaded = Some(now);
         } else {
             moving.ticket = Some(ticket);
-            out.push_back(Output::SendSuspended {
+            self.cx.emit(Output::SendSuspended {
                 ticket,
                 addr,
                 app,
                 image,
             });
         }
-        self.set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
+        self.cx
+            .set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
         self.report_phase(tid);
-        self.release_task(tid, out);
+        self.release_task(tid);
     }
 
     /// The image of a task that is suspended was not sent, or not as a whole.
-    pub(super) fn on_image_not_sent(&mut self, ticket: u64, why: &Failed, out: &mut Outbox) {
+    pub(super) fn on_image_not_sent(&mut self, ticket: u64, why: &Failed) {
         let mut leaving = self.leaving.iter();
         let of_it = |moving: &Leaving| moving.ticket == Some(ticket) && moving.loaded.is_none();
         let Some(tid) = leaving.find(|(_, it)| of_it(it)).map(|(tid, _)| *tid) else {
             return;
         };
-        self.counters.moves.images_lost += 1;
+        self.cx.counters.moves.images_lost += 1;
         let failed = self.cannot_move(tid, why.kind, &why.text);
-        self.take_back(tid, failed, out);
+        self.take_back(tid, failed);
     }
 
     /// The log says that a task that was suspended here goes on here.
-    pub(super) fn settle_resumed(&mut self, tid: Tid, incarnation: u32, out: &mut Outbox) {
-        self.counters.moves.resumed += 1;
-        self.drop_image(tid, out);
+    pub(super) fn settle_resumed(&mut self, tid: Tid, incarnation: u32) {
+        self.cx.counters.moves.resumed += 1;
+        self.drop_image(tid);
         let arrived = self.arriving.remove(&tid);
         let lost = arrived.is_none_or(|arrived| arrived.lost);
         let Some(task) = self.tasks.get_mut(&tid) else {
@@ -345,39 +343,39 @@ impl Daemon {
         let raw = app == tid && task.console != HostId::NONE;
         let sent_again = task.absent.missed_chunks();
         let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
-        self.routes.set_connected(tid, !lost);
-        let generation = self.agreement.state().epochs(app).generation;
-        out.push_back(Output::Begin {
+        self.cx.routes.set_connected(tid, !lost);
+        let generation = self.cx.agreement.state().epochs(app).generation;
+        self.cx.emit(Output::Begin {
             tid,
             incarnation,
             generation,
             raw,
         });
-        self.renew_output(tid, out);
-        self.tell_again(tid, out);
-        self.send_on(tid, waited, missed, out);
+        self.renew_output(tid);
+        self.tell_again(tid);
+        self.send_on(tid, waited, missed);
         if let Some(status) = status.filter(|_| exiting) {
             // It was ended meanwhile; what was proposed then is void.
-            out.push_back(Output::Signal(tid, SIGKILL));
+            self.cx.emit(Output::Signal(tid, SIGKILL));
             self.propose_end(tid, incarnation, status);
         } else if lost {
             self.lose_arrived(tid, incarnation);
-        } else if self.agreement.state().is_forsaken(app) {
-            self.kill(tid, out);
+        } else if self.cx.agreement.state().is_forsaken(app) {
+            self.kill(tid);
         }
-        self.save_part(tid, out);
+        self.save_part(tid);
         if let Some(moving) = self.leaving.remove(&tid) {
             let asker = moving.asker;
-            let report = moving.report(self.now, (self.me, self.me), sent_again);
-            self.tell_move_end(asker, tid, Ok(report), out);
+            let report = moving.report(self.cx.now, (self.cx.me, self.cx.me), sent_again);
+            self.tell_move_end(asker, tid, Ok(report));
         }
     }
 
     /// Kills a task of this host, whether it has a process or not.
-    pub(super) fn kill(&mut self, tid: Tid, out: &mut Outbox) {
+    pub(super) fn kill(&mut self, tid: Tid) {
         match self.is_suspended(tid) {
             true => self.end_suspended_task(tid),
-            false => out.push_back(Output::Signal(tid, SIGKILL)),
+            false => self.cx.emit(Output::Signal(tid, SIGKILL)),
         }
     }
 
@@ -398,31 +396,31 @@ impl Daemon {
     }
 
     /// This host leaves, or ends with its machine: what is suspended here ends.
-    pub(super) fn end_suspended(&mut self, out: &mut Outbox) {
+    pub(super) fn end_suspended(&mut self) {
         let suspended = self.tasks.iter().filter(|(_, task)| task.image.is_some());
         for tid in suspended.map(|(tid, _)| *tid).collect::<Vec<_>>() {
-            match self.agreement.state().halted() {
-                true => self.drop_image(tid, out),
+            match self.cx.agreement.state().halted() {
+                true => self.drop_image(tid),
                 false => self.propose_exit(tid, ExitStatus::HostLost),
             }
         }
     }
 
     /// What was written of a task that was to be suspended and is not is of no use.
-    pub(super) fn drop_unused(&self, tid: Tid, moving: &Leaving, out: &mut Outbox) {
+    pub(super) fn drop_unused(&mut self, tid: Tid, moving: &Leaving) {
         let app = self.tasks.get(&tid).map(|task| task.app);
         if let (Some(app), Some(name)) = (app, moving.name.clone()) {
-            out.push_back(Output::DropSuspended { app, name });
+            self.cx.emit(Output::DropSuspended { app, name });
         }
     }
 
     /// A task is suspended no more: its image is of no use.
-    pub(super) fn drop_image(&mut self, tid: Tid, out: &mut Outbox) {
+    pub(super) fn drop_image(&mut self, tid: Tid) {
         if let Some(task) = self.tasks.get_mut(&tid)
             && let Some(image) = task.image.take()
         {
             let (app, name) = (task.app, image.name);
-            out.push_back(Output::DropSuspended { app, name });
+            self.cx.emit(Output::DropSuspended { app, name });
         }
     }
 }

@@ -5,7 +5,7 @@
 //! master: its birth goes through the log like any other.
 
 use super::{Daemon, absent::Absent, requests::Waiting, spawn::Enrolling, streams::Unsent};
-use crate::{ConnId, Outbox, Output, Time, placement};
+use crate::{ConnId, Output, Time, placement};
 use std::collections::{BTreeSet, VecDeque};
 use vm_wire::{
     Frame, Header, HostId, Message, Op, Tid,
@@ -180,8 +180,8 @@ impl Daemon {
     /// A token that nobody else can know: a step of splitmix64 over the secret seed.
     pub(super) fn token(&mut self) -> u64 {
         loop {
-            self.config.seed = self.config.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.config.seed;
+            self.cx.config.seed = self.cx.config.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = self.cx.config.seed;
             z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
             z ^= z >> 31;
@@ -195,23 +195,17 @@ impl Daemon {
     pub(super) fn room(&self) -> u64 {
         let ordered = self.ordered.values().map(|ordered| ordered.left());
         let underway = ordered.sum::<u64>() + self.enrolling.len() as u64;
-        let alive = self.agreement.state().task_count(self.me) as u64;
-        u64::from(self.config.facts.tasks_max).saturating_sub(alive + underway)
+        let alive = self.cx.agreement.state().task_count(self.cx.me) as u64;
+        u64::from(self.cx.config.facts.tasks_max).saturating_sub(alive + underway)
     }
 
-    pub(super) fn on_enrol(&mut self, conn: ConnId, pid: u32, enrol: Enrol, out: &mut Outbox) {
-        if let Err(failed) = self.enrol(conn, pid, enrol, out) {
-            out.push_back(Output::Reject(conn, failed.frame()));
+    pub(super) fn on_enrol(&mut self, conn: ConnId, pid: u32, enrol: Enrol) {
+        if let Err(failed) = self.enrol(conn, pid, enrol) {
+            self.cx.emit(Output::Reject(conn, failed.frame()));
         }
     }
 
-    fn enrol(
-        &mut self,
-        conn: ConnId,
-        pid: u32,
-        enrol: Enrol,
-        out: &mut Outbox,
-    ) -> Result<(), Failed> {
+    fn enrol(&mut self, conn: ConnId, pid: u32, enrol: Enrol) -> Result<(), Failed> {
         if let Err(error) = Offer::OURS.choose(enrol.offer) {
             return Err(Failed::new(FailKind::Version, error.to_string()));
         }
@@ -221,34 +215,34 @@ impl Daemon {
                             VM_TOKEN was used before, or its task has ended";
                 return Err(Failed::new(FailKind::Refused, text));
             };
-            self.welcome(tid, conn, enrol.offer, pid, out);
+            self.welcome(tid, conn, enrol.offer, pid);
             return Ok(());
         }
         if self.is_departing() {
-            let text = placement::takes_no_tasks(self.agreement.state(), self.me);
+            let text = placement::takes_no_tasks(self.cx.agreement.state(), self.cx.me);
             return Err(Failed::new(FailKind::Refused, text));
         }
         if self.room() == 0 {
-            let max = self.config.facts.tasks_max;
+            let max = self.cx.config.facts.tasks_max;
             let text = format!("this host runs {max} tasks, its limit (see vmd --max-tasks)");
             return Err(Failed::new(FailKind::Limit, text));
         }
-        let Some(first) = self.number_tasks(1) else {
+        let Some(first) = self.cx.number_tasks(1) else {
             let text = "this host has no task numbers left";
             return Err(Failed::new(FailKind::Limit, text));
         };
-        let request = self.next_request;
-        self.next_request += 1;
+        let request = self.cx.next_request;
+        self.cx.next_request += 1;
         let enrolling = Enrolling {
             conn: Some(conn),
             pid,
             offer: enrol.offer,
         };
         self.enrolling.insert(request, enrolling);
-        self.agreement.propose(Change::Spawn(SpawnRecord {
-            asker: self.tid,
+        self.cx.agreement.propose(Change::Spawn(SpawnRecord {
+            asker: self.cx.tid,
             request,
-            host: self.me,
+            host: self.cx.me,
             index: 0,
             first,
             count: 1,
@@ -261,20 +255,9 @@ impl Daemon {
         Ok(())
     }
 
-    /// Sequence numbers for `count` new tasks: the first one.
-    pub(super) fn number_tasks(&mut self, count: u32) -> Option<u32> {
-        let first = self.next_sequence;
-        let next = first.checked_add(count)?;
-        if next - 1 > Tid::SEQUENCE_MAX {
-            return None;
-        }
-        self.next_sequence = next;
-        Some(first)
-    }
-
     /// The log bore the master that a process from a shell wants to be.
-    pub(super) fn on_enrolled(&mut self, record: &SpawnRecord, out: &mut Outbox) {
-        let tid = Tid::new(self.machine, self.me, record.first);
+    pub(super) fn on_enrolled(&mut self, record: &SpawnRecord) {
+        let tid = Tid::new(self.cx.machine, self.cx.me, record.first);
         let Some(enrolling) = self.enrolling.remove(&record.request) else {
             return;
         };
@@ -282,30 +265,30 @@ impl Daemon {
             .insert(tid, LocalTask::new(tid, HostId::NONE, None));
         match enrolling.conn {
             Some(conn) => {
-                out.push_back(Output::Adopt(tid, enrolling.pid));
-                self.welcome(tid, conn, enrolling.offer, enrolling.pid, out);
+                self.cx.emit(Output::Adopt(tid, enrolling.pid));
+                self.welcome(tid, conn, enrolling.offer, enrolling.pid);
             }
             // It gave up meanwhile. Its process, if it lives, is no task.
-            None => self.on_process_ended(tid, vm_wire::agreed::ExitStatus::NotStarted, out),
+            None => self.on_process_ended(tid, vm_wire::agreed::ExitStatus::NotStarted),
         }
     }
 
     /// The log did not.
-    pub(super) fn on_not_enrolled(&mut self, request: u64, why: &str, out: &mut Outbox) {
+    pub(super) fn on_not_enrolled(&mut self, request: u64, why: &str) {
         let enrolling = self.enrolling.remove(&request);
         if let Some(conn) = enrolling.and_then(|enrolling| enrolling.conn) {
             let text = format!("this process cannot become a task: {why}");
             let failed = Failed::new(FailKind::Refused, text);
-            out.push_back(Output::Reject(conn, failed.frame()));
+            self.cx.emit(Output::Reject(conn, failed.frame()));
         }
     }
 
-    fn welcome(&mut self, tid: Tid, conn: ConnId, offer: Offer, pid: u32, out: &mut Outbox) {
-        let state = self.agreement.state();
+    fn welcome(&mut self, tid: Tid, conn: ConnId, offer: Offer, pid: u32) {
+        let state = self.cx.agreement.state();
         let (Some(task), Some(local)) = (state.living_task(tid), self.tasks.get_mut(&tid)) else {
             let text = "this task has ended";
             let failed = Failed::new(FailKind::Refused, text);
-            out.push_back(Output::Reject(conn, failed.frame()));
+            self.cx.emit(Output::Reject(conn, failed.frame()));
             return;
         };
         let epochs = state.epochs(task.app);
@@ -314,8 +297,8 @@ impl Daemon {
         local.pid = pid;
         let welcome = Welcome {
             version: Offer::OURS.choose(offer).unwrap_or_default(),
-            machine: self.machine,
-            host: self.me,
+            machine: self.cx.machine,
+            host: self.cx.me,
             tid,
             parent: task.parent().unwrap_or(Tid::NONE),
             app: task.app,
@@ -323,43 +306,37 @@ impl Daemon {
             epoch: epochs.epoch,
             generation: epochs.generation,
             incarnation: task.incarnation,
-            window_bytes: self.config.window_bytes,
-            inbox_bytes: self.config.inbox_bytes,
+            window_bytes: self.cx.config.window_bytes,
+            inbox_bytes: self.cx.config.inbox_bytes,
         };
         let (waited, missed) = local.absent.leave(&mut self.absent_bytes);
-        self.routes.set_connected(tid, true);
-        let frame = welcome.frame().between(self.tid, tid);
+        self.cx.routes.set_connected(tid, true);
+        let frame = welcome.frame().between(self.cx.tid, tid);
         let coordinator = match welcome.app == tid {
             true => self.await_coordinator(tid),
             false => None,
         };
-        out.push_back(Output::Welcome {
+        self.cx.emit(Output::Welcome {
             conn,
             tid,
             frame,
             coordinator,
         });
         if welcome.app == tid {
-            self.review_coordinator(tid, out);
+            self.review_coordinator(tid);
         }
-        self.send_on(tid, waited, missed, out);
-        self.save_part(tid, out);
+        self.send_on(tid, waited, missed);
+        self.save_part(tid);
     }
 
     /// What waited for a task goes its way; those whose frames found no room send them again.
-    pub(super) fn send_on(
-        &mut self,
-        tid: Tid,
-        waited: VecDeque<Frame>,
-        missed: BTreeSet<Tid>,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn send_on(&mut self, tid: Tid, waited: VecDeque<Frame>, missed: BTreeSet<Tid>) {
         for frame in waited {
-            self.forward(frame, false, out);
+            self.forward(frame, false);
         }
         for sender in missed {
             let resend = Frame::new(Header::new(Op::Resend), bytes::Bytes::new());
-            self.forward(resend.between(tid, sender), false, out);
+            self.forward(resend.between(tid, sender), false);
         }
     }
 
@@ -368,18 +345,18 @@ impl Daemon {
         let task = self.tasks.get_mut(&tid);
         if let Some(task) = task.filter(|task| task.image.is_none()) {
             task.connected = false;
-            self.routes.set_connected(tid, false);
+            self.cx.routes.set_connected(tid, false);
         }
     }
 
     /// A task broke the protocol: its connection is closed; that ends it.
-    pub(super) fn close_task(&mut self, tid: Tid, why: &str, out: &mut Outbox) {
-        self.counters.refused_local += 1;
+    pub(super) fn close_task(&mut self, tid: Tid, why: &str) {
+        self.cx.counters.refused_local += 1;
         self.on_task_gone(tid);
-        out.push_back(Output::Note(format!(
+        self.cx.emit(Output::Note(format!(
             "closed the connection of {tid}: {why}"
         )));
-        out.push_back(Output::CloseTask(tid));
+        self.cx.emit(Output::CloseTask(tid));
     }
 }
 

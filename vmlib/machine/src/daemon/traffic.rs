@@ -5,7 +5,7 @@
 
 use super::{Daemon, moves::MoveCounters};
 use crate::{
-    Outbox, Output,
+    Output,
     route::{Route, Way},
 };
 use vm_wire::{Frame, Header, HostId, Message, Op, Tid, limits, task::Located};
@@ -29,26 +29,26 @@ pub struct Counters {
 
 impl Daemon {
     /// Sends a frame between tasks on its way. One lookup, nothing allocated.
-    pub(super) fn forward(&mut self, mut frame: Frame, from_peer: bool, out: &mut Outbox) {
+    pub(super) fn forward(&mut self, mut frame: Frame, from_peer: bool) {
         let believed = frame.header.incarnation;
-        match self.routes.way(&mut frame.header, from_peer) {
-            Way::Task => out.push_back(Output::Task(frame.header.to, frame)),
+        match self.cx.routes.way(&mut frame.header, from_peer) {
+            Way::Task => self.cx.emit(Output::Task(frame.header.to, frame)),
             Way::Peer(host) => {
                 if believed < frame.header.incarnation && !from_peer {
-                    self.tell_moved(&frame, out);
+                    self.tell_moved(&frame);
                 }
-                out.push_back(Output::Peer(host, frame));
+                self.cx.emit(Output::Peer(host, frame));
             }
-            way => self.forward_slowly(way, frame, from_peer, out),
+            way => self.forward_slowly(way, frame, from_peer),
         }
     }
 
     /// Whoever sends to a task that has moved, and was not told, is told where it is: one that began
     /// to send afterwards, or stood still meanwhile, believes it elsewhere, and would not know that a
     /// new link to its host concerns it.
-    fn tell_moved(&mut self, frame: &Frame, out: &mut Outbox) {
+    fn tell_moved(&mut self, frame: &Frame) {
         let to = frame.header.to;
-        if let Some(Route::There { host, incarnation }) = self.routes.of(to)
+        if let Some(Route::There { host, incarnation }) = self.cx.routes.of(to)
             && incarnation > 1
         {
             let located = Located {
@@ -56,16 +56,16 @@ impl Daemon {
                 host,
                 incarnation,
             };
-            self.tell_sender(frame, &located, out);
+            self.tell_sender(frame, &located);
         }
     }
 
-    fn forward_slowly(&mut self, way: Way, frame: Frame, from_peer: bool, out: &mut Outbox) {
+    fn forward_slowly(&mut self, way: Way, frame: Frame, from_peer: bool) {
         match way {
-            Way::Task => out.push_back(Output::Task(frame.header.to, frame)),
-            Way::Peer(host) => out.push_back(Output::Peer(host, frame)),
+            Way::Task => self.cx.emit(Output::Task(frame.header.to, frame)),
+            Way::Peer(host) => self.cx.emit(Output::Peer(host, frame)),
             Way::NoLink(host) => {
-                self.want_link(host, out);
+                self.want_link(host);
                 // Other senders are told once the link is there (`on_link_up`).
                 if !from_peer && self.links.contains_key(&host) {
                     let absent = self.absent_links.entry(host).or_default();
@@ -74,15 +74,15 @@ impl Daemon {
             }
             Way::Absent => self.await_socket(frame, from_peer),
             Way::Behind => self.hold(frame, from_peer),
-            Way::Circling => self.counters.circling += 1,
-            Way::Unknown => self.route_unknown(frame, from_peer, out),
+            Way::Circling => self.cx.counters.circling += 1,
+            Way::Unknown => self.route_unknown(frame, from_peer),
         }
     }
 
     fn hold(&mut self, frame: Frame, from_peer: bool) {
-        let until = self.now + limits::HELD_TIME;
+        let until = self.cx.now + limits::HELD_TIME;
         if !self.held.hold(until, frame, from_peer) {
-            self.counters.behind += 1;
+            self.cx.counters.behind += 1;
         }
     }
 
@@ -95,10 +95,10 @@ impl Daemon {
             return;
         };
         if task.frozen {
-            self.counters.moves.frames_kept += 1;
+            self.cx.counters.moves.frames_kept += 1;
         }
         if task.leaving {
-            self.keeper.handle(self.now, &frame, &mut self.frames);
+            self.keeper.handle(self.cx.now, &frame, &mut self.cx.frames);
         } else if task.token.is_some() || task.frozen {
             task.absent.take(&frame, &mut self.absent_bytes);
         }
@@ -107,7 +107,7 @@ impl Daemon {
     /// Whether a message, or the acknowledgement of one, is for a task that is brought back here and
     /// stands until the log says that all do: on other hosts it may say so already.
     fn is_of_next_life(&self, header: &Header) -> bool {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let task = state.living_task(header.to);
         matches!(header.op, Op::Data | Op::Ack)
             && self.arriving.contains_key(&header.to)
@@ -116,44 +116,44 @@ impl Daemon {
 
     /// The receiver is no living task of the table: a daemon, a task that ended, or one that the
     /// log here does not know.
-    fn route_unknown(&mut self, mut frame: Frame, from_peer: bool, out: &mut Outbox) {
+    fn route_unknown(&mut self, mut frame: Frame, from_peer: bool) {
         let to = frame.header.to;
-        if to == self.tid {
+        if to == self.cx.tid {
             return self.deliver_here(frame);
         }
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let birth = to.host();
         if to.is_daemon() {
             // Only this daemon's own endpoint speaks to other daemons.
-            if frame.header.from == self.tid && state.may_be_present(birth) {
-                let way = self.routes.onward(&mut frame.header, birth, 0);
-                self.forward_slowly(way, frame, from_peer, out);
+            if frame.header.from == self.cx.tid && state.may_be_present(birth) {
+                let way = self.cx.routes.onward(&mut frame.header, birth, 0);
+                self.forward_slowly(way, frame, from_peer);
             }
         } else if let Some(task) = state.task(to) {
             let ended_at = task.host;
-            self.divert_ended(frame, ended_at, from_peer, out);
+            self.divert_ended(frame, ended_at, from_peer);
         } else if self.may_be_born(to) {
-            if birth == self.me || birth > state.last_host() || from_peer {
+            if birth == self.cx.me || birth > state.last_host() || from_peer {
                 self.hold(frame, from_peer);
             } else {
-                let way = self.routes.onward(&mut frame.header, birth, 0);
-                self.forward_slowly(way, frame, from_peer, out);
+                let way = self.cx.routes.onward(&mut frame.header, birth, 0);
+                self.forward_slowly(way, frame, from_peer);
             }
         } else {
-            self.keeper.handle(self.now, &frame, &mut self.frames);
-            self.tell_ended(&frame, out);
+            self.keeper.handle(self.cx.now, &frame, &mut self.cx.frames);
+            self.tell_ended(&frame);
         }
     }
 
     /// Whether a task that the log here does not know may exist: it was born on another host, or
     /// it was numbered here and the log has not answered yet.
     pub(super) fn may_be_born(&self, tid: Tid) -> bool {
-        let state = self.agreement.state();
+        let state = self.cx.agreement.state();
         let birth = tid.host();
-        if tid.machine() != self.machine || tid.is_daemon() || birth == HostId::NONE {
+        if tid.machine() != self.cx.machine || tid.is_daemon() || birth == HostId::NONE {
             false
-        } else if birth == self.me {
-            tid.sequence() < self.next_sequence && self.agreement.is_pending()
+        } else if birth == self.cx.me {
+            tid.sequence() < self.cx.next_sequence && self.cx.agreement.is_pending()
         } else {
             state.may_be_present(birth)
         }
@@ -162,24 +162,26 @@ impl Daemon {
     /// A frame for this daemon itself.
     pub(super) fn deliver_here(&mut self, frame: Frame) {
         self.mail |= frame.header.op == Op::Data;
-        self.endpoint.handle(self.now, frame, &mut self.frames);
+        self.cx
+            .endpoint
+            .handle(self.cx.now, frame, &mut self.cx.frames);
     }
 
     /// The receiver ended. Its keeper wants what the frame acknowledges; the sender of data is to
     /// forget what it retains.
-    fn divert_ended(&mut self, frame: Frame, ended_at: HostId, from_peer: bool, out: &mut Outbox) {
-        self.keeper.handle(self.now, &frame, &mut self.frames);
+    fn divert_ended(&mut self, frame: Frame, ended_at: HostId, from_peer: bool) {
+        self.keeper.handle(self.cx.now, &frame, &mut self.cx.frames);
         if frame.header.op == Op::Data {
-            self.tell_ended(&frame, out);
+            self.tell_ended(&frame);
         } else if frame.header.op == Op::Located
             && let Ok(located) = Located::read(&frame)
         {
             // It is about a task for which this one has left something.
             let generation = frame.header.generation;
             self.keeper
-                .located(self.now, &located, generation, &mut self.frames);
+                .located(self.cx.now, &located, generation, &mut self.cx.frames);
         }
-        if ended_at == self.me || from_peer || !self.agreement.state().is_present(ended_at) {
+        if ended_at == self.cx.me || from_peer || !self.cx.agreement.state().is_present(ended_at) {
             return;
         }
         let mut header = Header {
@@ -198,52 +200,54 @@ impl Daemon {
             Op::Located => frame.body,
             _ => bytes::Bytes::new(),
         };
-        if let Way::Peer(host) = self.routes.onward(&mut header, ended_at, 0) {
-            out.push_back(Output::Peer(host, Frame::new(header, body)));
+        if let Way::Peer(host) = self.cx.routes.onward(&mut header, ended_at, 0) {
+            self.cx.emit(Output::Peer(host, Frame::new(header, body)));
         }
     }
 
     /// Tells the sender of a frame that its receiver has ended.
-    pub(super) fn tell_ended(&mut self, frame: &Frame, out: &mut Outbox) {
+    pub(super) fn tell_ended(&mut self, frame: &Frame) {
         let located = Located {
             peer: Some(frame.header.to),
             host: HostId::NONE,
             incarnation: 0,
         };
-        self.tell_sender(frame, &located, out);
+        self.tell_sender(frame, &located);
     }
 
     /// Tells the sender of data about its receiver.
-    fn tell_sender(&mut self, frame: &Frame, located: &Located, out: &mut Outbox) {
+    fn tell_sender(&mut self, frame: &Frame, located: &Located) {
         let from = frame.header.from;
-        let ended = self.agreement.state().task(from);
+        let ended = self.cx.agreement.state().task(from);
         let kept_at = ended.filter(|task| !task.is_alive()).map(|task| task.host);
-        let mut told = located.frame().between(self.tid, from);
+        let mut told = located.frame().between(self.cx.tid, from);
         // What was sent in one life of its application is answered in no later one.
         told.header.generation = frame.header.generation;
         if frame.header.op != Op::Data {
-        } else if self.routes.of(from).is_some() || kept_at.is_some_and(|host| host != self.me) {
-            self.forward(told, false, out);
+        } else if self.cx.routes.of(from).is_some()
+            || kept_at.is_some_and(|host| host != self.cx.me)
+        {
+            self.forward(told, false);
         } else {
             // What an ended task has left for it.
             let generation = frame.header.generation;
             self.keeper
-                .located(self.now, located, generation, &mut self.frames);
+                .located(self.cx.now, located, generation, &mut self.cx.frames);
         }
     }
 
     /// Routes again what was held: the log has moved.
-    pub(super) fn release_held(&mut self, out: &mut Outbox) {
+    pub(super) fn release_held(&mut self) {
         if self.held.is_empty() {
             return;
         }
         for (until, mut frame, from_peer) in self.held.take() {
-            match self.routes.way(&mut frame.header, from_peer) {
+            match self.cx.routes.way(&mut frame.header, from_peer) {
                 Way::Behind => self.hold_until(until, frame, from_peer),
                 Way::Unknown if self.may_be_born(frame.header.to) => {
                     self.hold_until(until, frame, from_peer);
                 }
-                way => self.forward_slowly(way, frame, from_peer, out),
+                way => self.forward_slowly(way, frame, from_peer),
             }
         }
     }
@@ -255,32 +259,33 @@ impl Daemon {
 
     /// The log has not come to know these receivers. A daemon whose log stood still for so long
     /// has lost its lease, so they do not exist.
-    pub(super) fn on_held_expired(&mut self, out: &mut Outbox) {
-        for frame in self.held.expired(self.now) {
-            self.counters.behind += 1;
-            if self.routes.of(frame.header.to).is_none() {
-                self.tell_ended(&frame, out);
+    pub(super) fn on_held_expired(&mut self) {
+        for frame in self.held.expired(self.cx.now) {
+            self.cx.counters.behind += 1;
+            if self.cx.routes.of(frame.header.to).is_none() {
+                self.tell_ended(&frame);
             }
         }
     }
 
     /// A frame came over a link.
-    pub(super) fn on_peer(&mut self, host: HostId, frame: Frame, out: &mut Outbox) {
+    pub(super) fn on_peer(&mut self, host: HostId, frame: Frame) {
         match frame.header.op {
             Op::Data | Op::Ack | Op::Resend => {
-                if frame.header.to != self.tid {
-                    self.forward(frame, true, out);
-                } else if frame.header.from == Tid::daemon(self.machine, host) {
+                if frame.header.to != self.cx.tid {
+                    self.forward(frame, true);
+                } else if frame.header.from == Tid::daemon(self.cx.machine, host) {
                     self.deliver_here(frame);
                 } else {
-                    self.refuse_peer(host, "a message to this daemon from no daemon", out);
+                    self.cx
+                        .refuse_peer(host, "a message to this daemon from no daemon");
                 }
             }
             Op::Located => {
                 if frame.header.to.is_daemon() {
-                    self.refuse_peer(host, "Located to a daemon", out);
+                    self.cx.refuse_peer(host, "Located to a daemon");
                 } else {
-                    self.forward(frame, true, out);
+                    self.forward(frame, true);
                 }
             }
             Op::Raft
@@ -290,30 +295,23 @@ impl Daemon {
             | Op::Snapshot
             | Op::Alive
             | Op::Grant => {
-                let read = self
-                    .agreement
-                    .handle(self.now, host, &frame, &mut self.decisions);
+                let read =
+                    self.cx
+                        .agreement
+                        .handle(self.cx.now, host, &frame, &mut self.cx.decisions);
                 if let Err(error) = read {
-                    self.refuse_peer(host, &error.to_string(), out);
+                    self.cx.refuse_peer(host, &error.to_string());
                 }
             }
-            other => self.refuse_peer(host, &format!("{other:?} over a link"), out),
+            other => self.cx.refuse_peer(host, &format!("{other:?} over a link")),
         }
     }
 
-    /// A peer broke the protocol.
-    pub(super) fn refuse_peer(&mut self, host: HostId, why: &str, out: &mut Outbox) {
-        self.counters.refused_peer += 1;
-        let name = self.host_name(host);
-        out.push_back(Output::Note(format!("closed the link to {name}: {why}")));
-        out.push_back(Output::Disconnect(host));
-    }
-
     /// Frames were dropped on their way out of here, and there is room again.
-    pub(super) fn on_dropped(&mut self, pairs: Vec<(Tid, Tid)>, out: &mut Outbox) {
+    pub(super) fn on_dropped(&mut self, pairs: Vec<(Tid, Tid)>) {
         for (from, to) in pairs {
             let resend = Frame::new(Header::new(Op::Resend), bytes::Bytes::new());
-            self.forward(resend.between(to, from), false, out);
+            self.forward(resend.between(to, from), false);
         }
     }
 }
