@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn each_end_of_a_run_has_a_code_of_its_own_which_guide_and_help_have_in_one_table() {
-        let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/user-guide.md");
+        let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide/run.md");
         let guide = std::fs::read_to_string(guide).expect("the guide");
         let help = crate::command::help(&["run"]).expect("a page");
         for (way, code, meaning) in RUN_FAILURES {

@@ -10,5 +10,5 @@ pub mod sim;
 
 /// The programs in the user guide, which must compile.
 #[cfg(doctest)]
-#[doc = include_str!("../../docs/user-guide.md")]
+#[doc = include_str!("../../docs/guide/program.md")]
 pub struct UserGuide;
