@@ -2,13 +2,18 @@
 //! that tasks write images into, the daemon's view of the store and its bucket, and the system's
 //! side of moves.
 
-pub mod bucket;
-pub mod carriers;
-pub mod images;
 pub mod lent;
-pub mod memory;
-pub mod moves;
-pub mod news;
-pub mod store;
-pub mod suspended;
 pub mod transfer;
+
+pub mod store;
+
+pub mod images;
+pub mod suspended;
+
+pub mod bucket;
+pub mod memory;
+
+pub mod carriers;
+pub mod news;
+
+pub mod moves;

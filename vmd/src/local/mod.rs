@@ -2,6 +2,8 @@
 //! consoles to it, the interrupt sockets of tasks, and the flow from a console's keyboard to a
 //! task's standard input.
 
-pub mod consoles;
-pub mod interrupts;
 pub mod locals;
+
+pub mod interrupts;
+
+pub mod consoles;

@@ -3,12 +3,16 @@
 //! folder, and what the daemon inherits from the process that starts it.
 
 pub mod args;
-pub mod detach;
 pub mod dir;
-pub mod ended;
 pub mod files;
-pub mod inherited;
-pub mod init;
+
+pub mod ended;
 pub mod last;
-pub mod logging;
 pub mod secret;
+
+pub mod inherited;
+
+pub mod detach;
+pub mod logging;
+
+pub mod init;

@@ -1,0 +1,349 @@
+//! What the state machine wants, as system calls: each output is handed to the part that carries it
+//! out.
+
+use crate::{
+    event_loop::shell::EventLoop,
+    fault::{self, Strike},
+    image::{
+        images::Form,
+        moves::{Copied, Stored},
+        store::CheckpointQuery,
+        transfer::Back,
+    },
+};
+use vm_machine::{Output, Time};
+use vm_store::{CheckpointId, Depth};
+use vm_wire::{Frame, HostId, Tid, interrupt::Folders, peer::MoveWay};
+
+impl EventLoop {
+    /// Carries out one output.
+    pub(super) fn perform(&mut self, output: Output) {
+        let context = &mut self.context;
+        match output {
+            // Other daemons.
+            Output::Peer(host, frame) => self.send_to_peer(host, frame),
+            Output::Connect(host, addr) => self.links.connect(host, &addr, context),
+            Output::Disconnect(host) => self.links.disconnect(host, context),
+            Output::Joiner(conn, frame) => self.links.send_to_joiner(conn, frame, context),
+            Output::Linked => self.arrival.linked(),
+            Output::NotLinked(hosts) => self.arrival.not_linked(&hosts, &self.links, context),
+            Output::Address(addr) => {
+                let (daemon, links) = (&self.daemon, &mut self.links);
+                self.arrival.told(&addr, daemon, links, context);
+            }
+            // Tasks and consoles of this host.
+            Output::Task(tid, frame) => self.locals.send_to_task(tid, frame, context),
+            Output::CloseTask(tid) => self.locals.close_task(tid, context),
+            Output::Welcome {
+                conn,
+                tid,
+                frame,
+                coordinator,
+            } => {
+                let socket = coordinator.and_then(|number| self.coordinators.open(number, context));
+                self.locals.welcome(conn, tid, &frame, socket, context);
+            }
+            Output::Reject(conn, frame) => self.locals.reject(conn, &frame, context),
+            Output::Console(conn, frame) => self.locals.send_to_console(conn, frame, context),
+            Output::Attach(conn, tid) => self.consoles.attach(conn, tid),
+            Output::StandardInput(tid, bytes) => self.type_in(tid, &bytes),
+            // Processes.
+            Output::FindProgram {
+                question,
+                program,
+                dir,
+            } => context.inbox.extend(self.jobs.find(question, program, dir)),
+            Output::Launch(spec) => self.processes.launch(spec),
+            Output::Adopt(tid, pid) => self.processes.adopt(tid, pid, context),
+            Output::Signal(tid, signal) => self.processes.signal(tid, signal),
+            Output::Resize(tid, size) => self.processes.resize(tid, size),
+            Output::PauseOutput(tid) => self.processes.pause(tid, true, context),
+            Output::ResumeOutput(tid) => self.processes.pause(tid, false, context),
+            Output::LogOutput(tid, stream, bytes) => log_output(tid, stream, &bytes),
+            Output::MeasureUsage(question) => self.measure(question),
+            Output::StartCoordinator { number, app } => {
+                self.coordinators.start(number, app, context);
+            }
+            Output::Coordinator(number, frame) => {
+                self.coordinators.send(number, &frame, context);
+            }
+            Output::EndCoordinator(number) => self.coordinators.end(number),
+            // The daemon itself.
+            Output::Lease(end) => self.set_lease(end),
+            Output::Note(text) => log::info!("{text}"),
+            Output::End(result) => self.ended = Some(self.arrival.end(result, &self.links)),
+            // Images.
+            move_step @ (Output::Copy { .. }
+            | Output::Hold(_)
+            | Output::Freeze(..)
+            | Output::CancelCopy(_)
+            | Output::Expect { .. }
+            | Output::Begin { .. }
+            | Output::Resume { .. }
+            | Output::Discard(_)
+            | Output::Restore { .. }) => self.perform_move(move_step),
+            part_step @ (Output::Store { .. }
+            | Output::StoreCopy(_)
+            | Output::ExpectCopy { .. }
+            | Output::CancelPart(_)
+            | Output::SendPart { .. }
+            | Output::Suspend { .. }
+            | Output::SendSuspended { .. }) => self.perform_part(part_step),
+            store_step @ (Output::Commit(_)
+            | Output::Drop { .. }
+            | Output::DropSuspended { .. }
+            | Output::ForgetStored(_)
+            | Output::Load { .. }
+            | Output::Stock { .. }) => self.perform_store(store_step),
+        }
+    }
+
+    /// Carries out a step of a task that leaves this host, arrives at it, or stands here.
+    fn perform_move(&mut self, output: Output) {
+        match output {
+            Output::Copy {
+                tid,
+                addr,
+                ticket,
+                way,
+                folders,
+            } => self.open_move(tid, (&addr, ticket), way, folders),
+            Output::Hold(tid) => self.moves.hold(tid, &mut self.locals, &mut self.processes),
+            Output::Freeze(tid, way) => self.freeze(tid, way),
+            Output::CancelCopy(tid) => {
+                self.moves
+                    .cancel(tid, &mut self.locals, &mut self.processes);
+            }
+            Output::Expect {
+                tid,
+                ticket,
+                roll_back,
+                folders,
+            } => self.moves.expect(tid, ticket, Back { roll_back, folders }),
+            Output::Begin {
+                tid,
+                generation,
+                raw,
+                ..
+            } => self.begin(tid, generation, raw),
+            Output::Resume {
+                tid,
+                generation,
+                writes,
+            } => self.moves.go(tid, generation, writes, &mut self.locals),
+            Output::Discard(tid) => self.discard(tid),
+            Output::Restore {
+                tid,
+                app,
+                from,
+                image,
+                keep_files,
+                folders,
+            } => {
+                let stored = Stored {
+                    app,
+                    from: checkpoint(from),
+                    image: &image,
+                    how: Back {
+                        roll_back: !keep_files,
+                        folders,
+                    },
+                };
+                self.restore(tid, stored);
+            }
+            other => unreachable!("{other:?} is no step of a move"),
+        }
+    }
+
+    /// Carries out a step of one image on its way into a store, or out of it.
+    fn perform_part(&mut self, output: Output) {
+        let context = &mut self.context;
+        match output {
+            Output::Store {
+                tid,
+                app,
+                generation,
+                epoch,
+                by,
+                second,
+                full,
+                compress,
+            } => {
+                let form = Form {
+                    second,
+                    full,
+                    compress,
+                    cached: false,
+                };
+                let process = self.processes.pid(tid);
+                let at = (app, CheckpointId::new(generation, epoch));
+                self.moves.store(tid, at, form, by, process, context);
+            }
+            Output::StoreCopy(tid) => {
+                let process = self.processes.pid(tid);
+                self.moves.store_copy(tid, process, context);
+            }
+            Output::ExpectCopy {
+                ticket,
+                app,
+                from,
+                part,
+                ..
+            } => {
+                let id = checkpoint(from);
+                self.moves.expect_copy(ticket, Copied { app, id, part });
+            }
+            Output::CancelPart(ticket) => self.moves.cancel_part(ticket),
+            Output::SendPart {
+                ticket,
+                addr,
+                app,
+                from,
+                part,
+                file,
+            } => {
+                let id = checkpoint(from);
+                let part = Copied { app, id, part };
+                self.moves.send_part((&addr, ticket), &part, file, context);
+            }
+            Output::Suspend {
+                tid,
+                app,
+                name,
+                number,
+            } => self.moves.suspend(tid, app, (&name, number), context),
+            Output::SendSuspended {
+                ticket,
+                addr,
+                app,
+                image,
+            } => self
+                .moves
+                .send_suspended((&addr, ticket), app, &image, context),
+            other => unreachable!("{other:?} is no step of an image"),
+        }
+    }
+
+    /// Hands work on the store's folder to the threads for jobs.
+    fn perform_store(&mut self, output: Output) {
+        let reply = match output {
+            Output::Commit(checkpoint) => self.jobs.commit(checkpoint),
+            Output::Drop {
+                app,
+                generation,
+                epoch,
+            } => {
+                let id = CheckpointId::new(generation, epoch);
+                self.jobs.drop_checkpoint(app, id);
+                None
+            }
+            Output::DropSuspended { app, name } => {
+                self.jobs.drop_suspended(app, name);
+                None
+            }
+            Output::ForgetStored(app) => {
+                self.jobs.forget(app);
+                None
+            }
+            Output::Load {
+                question,
+                app,
+                from,
+                verify,
+            } => self.jobs.load(question, query(app, from, verify)),
+            Output::Stock {
+                question,
+                app,
+                from,
+                verify,
+            } => self.jobs.stock(question, query(app, from, verify)),
+            other => unreachable!("{other:?} is no work on the store"),
+        };
+        self.context.inbox.extend(reply);
+    }
+
+    fn send_to_peer(&mut self, host: HostId, frame: Frame) {
+        if let Strike::Delay(time) = fault::at_frame("send", &frame) {
+            self.links.hold(host, self.context.now + time);
+        }
+        self.links.send(host, frame, &mut self.context);
+    }
+
+    fn type_in(&mut self, tid: Tid, bytes: &[u8]) {
+        let (processes, locals) = (&mut self.processes, &mut self.locals);
+        self.consoles
+            .type_in(tid, bytes, processes, locals, &mut self.context);
+    }
+
+    fn measure(&mut self, question: u64) {
+        let reply = self.jobs.measure(question, self.processes.living());
+        self.context.inbox.extend(reply);
+    }
+
+    /// The kernel's timer and the guardian learn when the lease ends. A daemon whose timer cannot be set
+    /// has to end: nothing would end its tasks in time.
+    fn set_lease(&mut self, end: Option<Time>) {
+        self.guardian.note_lease(end);
+        if let Err(error) = self.lease.set(end) {
+            let why = format!("the lease's timer cannot be set: {error}");
+            self.ended = Some(Err(why));
+        }
+    }
+
+    /// Opens the way of a task's image to another host; with pre-copy, the task begins to write.
+    fn open_move(&mut self, tid: Tid, to: (&str, u64), way: MoveWay, folders: Option<Folders>) {
+        let context = &mut self.context;
+        self.moves.open(tid, to, folders, context);
+        if way.precopy {
+            let (locals, processes) = (&mut self.locals, &mut self.processes);
+            self.moves.copy(tid, way, locals, processes, context);
+        }
+    }
+
+    fn freeze(&mut self, tid: Tid, way: MoveWay) {
+        let (locals, processes) = (&mut self.locals, &mut self.processes);
+        self.moves
+            .freeze(tid, way, locals, processes, &mut self.context);
+    }
+
+    /// A task that arrived runs from now on: it belongs to this host.
+    fn begin(&mut self, tid: Tid, generation: u32, raw: bool) {
+        fault::at("begin");
+        self.processes.begin(tid, raw);
+        self.moves.go(tid, generation, false, &mut self.locals);
+    }
+
+    fn restore(&mut self, tid: Tid, stored: Stored<'_>) {
+        let (locals, processes) = (&mut self.locals, &mut self.processes);
+        self.moves
+            .restore(tid, stored, locals, processes, &mut self.context);
+    }
+
+    /// Ends the process of a task that belongs to another host, or to none.
+    fn discard(&mut self, tid: Tid) {
+        fault::at("discard");
+        self.moves.forget(tid);
+        self.locals.discard(tid, &mut self.context);
+        self.processes.discard(tid, self.context.now);
+    }
+}
+
+/// Logs what a task without a console has written, line by line.
+fn log_output(tid: Tid, stream: u8, bytes: &[u8]) {
+    for line in String::from_utf8_lossy(bytes).lines() {
+        log::info!(target: "task", "{tid} {stream}> {line}");
+    }
+}
+
+fn checkpoint((generation, epoch): (u32, u32)) -> CheckpointId {
+    CheckpointId::new(generation, epoch)
+}
+
+/// All bytes are read only to `verify`; else lengths are compared.
+fn query(app: Tid, from: Option<(u32, u32)>, verify: bool) -> CheckpointQuery {
+    let depth = match verify {
+        true => Depth::Hashes,
+        false => Depth::Lengths,
+    };
+    CheckpointQuery { app, from, depth }
+}
