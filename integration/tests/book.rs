@@ -1,5 +1,5 @@
 //! The pages of `docs/` are one book: `SUMMARY.md` lists each page once, and every link of these
-//! pages, the README and the CHANGELOG leads to a file, and to a heading of that file.
+//! pages, the README, the CHANGELOG and CONTRIBUTING leads to a file, and to a heading of that file.
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use std::{
@@ -9,7 +9,7 @@ use std::{
 };
 
 /// Pages beside the book, relative to the workspace.
-const BESIDE: [&str; 2] = ["README.md", "CHANGELOG.md"];
+const BESIDE: [&str; 3] = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"];
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
