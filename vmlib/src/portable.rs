@@ -1,5 +1,5 @@
-//! Portable tasks: the program gives its state itself, at its safe points, and a new process of the
-//! program goes on from it, on a host of any architecture (DESIGN section 7).
+//! Portable tasks: the program supplies its state as a value at safe points, and a new process of the
+//! program continues from that value, on a host of any architecture (`docs/portable.md`).
 //!
 //! [`Task::portable`] declares it. From then on the task is not saved as an image: an order of the
 //! daemon waits in the interrupt socket until the program comes to a *safe point*, by

@@ -18,15 +18,16 @@
 //!
 //! The phases are those of TotalCheckpoint (Kovács 2008): initialisation until `CutMade`, interruption
 //! and draining until the last `PartStands`, saving until the last `PartSaved`, resumption from `CutGo`
-//! on. Each task's own cut is the moment at which it stands, and all stand until all do: so nothing is
-//! received that was sent after the cut, and what was sent before it and not received is with its
-//! sender (DESIGN section 6).
+//! on. Each task's own cut is the moment of its freeze, and no task resumes before all are frozen. So no
+//! task receives a message that was sent after the cut, and an in-transit message is in its sender's
+//! image (`docs/protocol.md`, "Checkpoints").
 //!
-//! If the application is to be stopped with it, there is no CutGo: its tasks stand, write their images
-//! themselves, and end with CutEnd.
+//! If the application is stopped with the checkpoint, there is no CutGo: its tasks stay frozen, write
+//! their images themselves, and end with CutEnd.
 //!
-//! It either ends with a committed checkpoint, or the cut is closed without one and all go on. Who
-//! takes the coordinator's place closes a cut that it finds, and is asked anew.
+//! Either a checkpoint is committed, or the cut is closed without one and all tasks resume. A
+//! coordinator that replaces another closes a cut that it finds, and the requesters repeat their
+//! requests.
 
 use crate::{MoveKey, Time};
 use std::{

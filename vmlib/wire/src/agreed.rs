@@ -77,10 +77,10 @@ pub enum Change {
         /// Nobody has asked it to end: it sent no signal to it, and its host is not leaving.
         unasked: bool,
     },
-    /// A task moves (AGREEMENT, "Who owns a task"). Void if it is not at `(from, incarnation)`.
-    /// After it the task is at `to` with the next incarnation. It may be suspended with that, or be
-    /// resumed, also where it is: then `from` is `to`. It is not suspended while its application is cut
-    /// or brought back.
+    /// The target becomes the owner of a task (`docs/protocol.md`, "Moves"). Void if the task is not at
+    /// `(from, incarnation)`. Afterwards the task is at `to` with the next incarnation. The entry may
+    /// also suspend the task, or resume it, on the same host too: then `from` is `to`. It is void if
+    /// it would suspend the task while the application is cut or restarted.
     Relocate {
         /// The task.
         tid: Tid,

@@ -1,12 +1,13 @@
-//! Applications that go back to their last checkpoint by themselves (AGREEMENT, "Rollback").
+//! Recovery: applications restart from their last checkpoint by themselves (`docs/failure-model.md`).
 //!
-//! When a host goes, each application that had tasks there and has a checkpoint *goes back*, unless
-//! its policy says otherwise: in the same entry all its tasks end ([`ExitStatus::RolledBack`]), and it
-//! gets the next generation, so nothing that was asked, sent or proposed before counts any more. What
-//! is agreed about it stays: its epochs, its policy, its console, the term of its coordinator. A
-//! daemon then brings it back ([`Change::Revive`](vm_wire::agreed::Change)), like one that a person
-//! restarts. If that fails it is tried again, [`limits::RECOVERIES_MAX`] times. A task that is killed
-//! from outside does the same, if the policy says so.
+//! When a host is lost or leaves, each application that had tasks there and has a checkpoint recovers,
+//! unless its policy says otherwise. In the same entry all tasks of the application end
+//! ([`ExitStatus::RolledBack`]), and the application gets the next generation: requests, messages and
+//! proposals of the previous generation are void. The application's epochs, policy, console and
+//! coordinator term stay. A daemon then restarts the application
+//! ([`Change::Revive`](vm_wire::agreed::Change)), as for a user's request. A failed restart is tried
+//! again, [`limits::RECOVERIES_MAX`] times. The death of a task by a signal from outside has the same
+//! effect, if the policy says so.
 
 use super::{Agreed, Applied};
 use serde::{Deserialize, Serialize};

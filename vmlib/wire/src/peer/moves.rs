@@ -142,7 +142,8 @@ pub struct MoveLoaded {
     pub result: Result<(), Failed>,
 }
 
-/// The source gives up its right to resume the task by itself (AGREEMENT, "Who owns a task").
+/// The release: the source gives up its right to resume the task, and from then on the log decides
+/// the owner (`docs/protocol.md`, "Moves").
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveRelease {
     /// The task.
