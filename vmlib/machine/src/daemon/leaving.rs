@@ -1,7 +1,7 @@
 //! Moves at their source: the task runs, is frozen, is released, or taken back (see `moves`).
 
 use super::{
-    Daemon, check::STOPPED, context::Timer, moves::whole, requests::Waiting, streams::Delivery,
+    Daemon, check::STOPPED, console::Delivery, context::Timer, moves::whole, requests::Waiting,
 };
 use crate::{Output, Time, Written, placement};
 use vm_wire::{

@@ -10,8 +10,8 @@
 
 use super::{
     Daemon,
+    console::RunAsked,
     context::Question,
-    runs::RunAsked,
     tasks::{LocalTask, program_name},
 };
 use crate::{

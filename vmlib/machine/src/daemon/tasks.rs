@@ -4,7 +4,7 @@
 //! starts itself inherits the token, but is refused. A process from a shell has none and becomes a
 //! master: its birth goes through the log like any other.
 
-use super::{Daemon, absent::Absent, requests::Waiting, spawn::Enrolling, streams::Unsent};
+use super::{Daemon, absent::Absent, console::Unsent, requests::Waiting, spawn::Enrolling};
 use crate::{ConnId, Output, Time, placement};
 use std::collections::{BTreeSet, VecDeque};
 use vm_wire::{

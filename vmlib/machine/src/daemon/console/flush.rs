@@ -13,7 +13,7 @@
 //! Tasks that live on are not waited for, and nothing is waited for longer than
 //! [`limits::FLUSH_WAIT`]: a process may live on after it left.
 
-use super::{Daemon, context::Timer, departure::is_alone};
+use crate::daemon::{Daemon, LocalTask, context::Timer, departure::is_alone};
 use crate::{Output, agreed};
 use std::collections::BTreeSet;
 use vm_wire::{
@@ -29,7 +29,7 @@ const NO_MOVE: u64 = 0;
 
 /// A run whose master has ended.
 #[derive(Debug)]
-pub(super) struct RunEnding {
+pub(in crate::daemon) struct RunEnding {
     status: ExitStatus,
     /// The hosts from which lines may still come.
     awaited: BTreeSet<HostId>,
@@ -37,7 +37,7 @@ pub(super) struct RunEnding {
 
 impl Daemon {
     /// The process of a task ended: if it is the master of a run, so does the run.
-    pub(super) fn end_run(&mut self, tid: Tid, status: ExitStatus) {
+    pub(in crate::daemon) fn end_run(&mut self, tid: Tid, status: ExitStatus) {
         let Some(run) = self.runs.get(&tid).filter(|run| run.ending.is_none()) else {
             return;
         };
@@ -62,14 +62,14 @@ impl Daemon {
 
     /// Whether a process of the application is here whose task has left, or is leaving.
     fn is_unfinished(&self, app: Tid) -> bool {
-        let left = |task: &super::LocalTask| task.process && (task.exiting || task.ended);
+        let left = |task: &LocalTask| task.process && (task.exiting || task.ended);
         let mut tasks = self.tasks.values();
         tasks.any(|task| task.app == app && left(task))
     }
 
     /// Another daemon has a run that ends, or a master that moves and whose console is here: that waits for
     /// nobody.
-    pub(super) fn on_flush_ask(&mut self, host: HostId, ask: FlushAsk) {
+    pub(in crate::daemon) fn on_flush_ask(&mut self, host: HostId, ask: FlushAsk) {
         if ask.number == NO_MOVE && self.is_unfinished(ask.app) {
             self.flushes.entry(ask.app).or_default().insert(host);
         } else {
@@ -83,7 +83,7 @@ impl Daemon {
     }
 
     /// A process of the application has ended here.
-    pub(super) fn review_flush(&mut self, app: Tid) {
+    pub(in crate::daemon) fn review_flush(&mut self, app: Tid) {
         let asked = self.flushes.contains_key(&app) || self.runs.contains_key(&app);
         if !asked || self.is_unfinished(app) {
             return;
@@ -95,7 +95,7 @@ impl Daemon {
     }
 
     /// A host has sent, or has, all that it was asked about.
-    pub(super) fn on_flushed(&mut self, host: HostId, flushed: &Flushed) {
+    pub(in crate::daemon) fn on_flushed(&mut self, host: HostId, flushed: &Flushed) {
         match flushed.number {
             NO_MOVE => self.on_last_lines(host, flushed.app),
             _ => self.on_delivered(host, flushed),
@@ -113,7 +113,7 @@ impl Daemon {
     }
 
     /// A host is lost: no lines come from there, and none are wanted there.
-    pub(super) fn lose_flushes_of(&mut self, host: HostId) {
+    pub(in crate::daemon) fn lose_flushes_of(&mut self, host: HostId) {
         for app in self.runs.keys().copied().collect::<Vec<_>>() {
             self.on_last_lines(host, app);
         }
@@ -123,7 +123,7 @@ impl Daemon {
         });
     }
 
-    pub(super) fn on_flush_over(&mut self, app: Tid) {
+    pub(in crate::daemon) fn on_flush_over(&mut self, app: Tid) {
         if let Some(run) = self.runs.get_mut(&app)
             && let Some(ending) = &mut run.ending
         {
@@ -146,7 +146,7 @@ impl Daemon {
 
     /// This daemon ends: the consoles of runs are told what has become of those. One whose run is lost
     /// with a daemon that fails sees the connection close.
-    pub(super) fn end_all_runs(&mut self, fails: bool) {
+    pub(in crate::daemon) fn end_all_runs(&mut self, fails: bool) {
         for app in self.runs.keys().copied().collect::<Vec<_>>() {
             let Some(run) = self.runs.get(&app).filter(|run| !run.told) else {
                 continue;

@@ -11,7 +11,8 @@
 //! While a console does not read, tasks here wait as they would for a pipe; what comes from other
 //! hosts is dropped and counted ([`vm_wire::limits::OUTPUT_QUEUE_BYTES`] is what the shell holds).
 
-use super::{Daemon, flush::RunEnding, signals::SIGHUP};
+use super::flush::RunEnding;
+use crate::daemon::{Daemon, signals::SIGHUP};
 use crate::{ConnId, Output};
 use std::collections::BTreeSet;
 use vm_wire::{
@@ -23,14 +24,14 @@ use vm_wire::{
 
 /// What a console wants of a run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RunAsked {
+pub(in crate::daemon) struct RunAsked {
     /// Its terminal, if the master shall have one.
     pub terminal: Option<WindowSize>,
 }
 
 /// A master that a console here runs.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(in crate::daemon) struct Run {
     pub conn: ConnId,
     /// Whether its master has a terminal, which is the console's.
     pub has_terminal: bool,
@@ -47,7 +48,7 @@ pub(super) struct Run {
 
 /// What has come for the standard input of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RunInput {
+pub(in crate::daemon) enum RunInput {
     /// Nothing yet.
     Open,
     /// Something; its master may not have read all of it.
@@ -76,7 +77,7 @@ impl Run {
 
 impl Daemon {
     /// The master of a run was launched.
-    pub(super) fn begin_run(&mut self, conn: ConnId, tid: Tid, asked: RunAsked) {
+    pub(in crate::daemon) fn begin_run(&mut self, conn: ConnId, tid: Tid, asked: RunAsked) {
         self.make_console(conn, tid, BTreeSet::new());
         if let Some(run) = self.runs.get_mut(&tid) {
             run.has_terminal = asked.terminal.is_some();
@@ -87,7 +88,7 @@ impl Daemon {
 
     /// The process of a task was stopped by a signal, or goes on: the console of a run whose terminal it
     /// has stops, too.
-    pub(super) fn tell_stopped(&mut self, tid: Tid, stopped: bool) {
+    pub(in crate::daemon) fn tell_stopped(&mut self, tid: Tid, stopped: bool) {
         if let Some(run) = self.runs.get(&tid).filter(|run| run.has_terminal) {
             self.cx
                 .emit(Output::Console(run.conn, RunStopped { stopped }.frame()));
@@ -95,7 +96,12 @@ impl Daemon {
     }
 
     /// A console runs a master, whose application has tasks on these hosts.
-    pub(super) fn make_console(&mut self, conn: ConnId, tid: Tid, hosts: BTreeSet<HostId>) {
+    pub(in crate::daemon) fn make_console(
+        &mut self,
+        conn: ConnId,
+        tid: Tid,
+        hosts: BTreeSet<HostId>,
+    ) {
         let Some(console) = self.consoles.get_mut(&conn) else {
             // The console did not wait for it.
             self.cx.emit(Output::Signal(tid, SIGHUP));
@@ -124,7 +130,7 @@ impl Daemon {
     }
 
     /// The console of a run is gone.
-    pub(super) fn abandon_run(&mut self, conn: ConnId, tid: Tid) {
+    pub(in crate::daemon) fn abandon_run(&mut self, conn: ConnId, tid: Tid) {
         let Some(run) = self.runs.remove(&tid) else {
             return;
         };
@@ -140,7 +146,7 @@ impl Daemon {
     }
 
     /// A console says something about its run.
-    pub(super) fn on_run_frame(&mut self, conn: ConnId, frame: &Frame) {
+    pub(in crate::daemon) fn on_run_frame(&mut self, conn: ConnId, frame: &Frame) {
         let run = self.consoles.get(&conn).and_then(|console| console.run);
         let Some(tid) = run else {
             return self.refuse_console(conn, "this console runs no program");
@@ -166,7 +172,7 @@ impl Daemon {
     }
 
     /// A task here wrote something.
-    pub(super) fn on_task_output(&mut self, tid: Tid, stream: u8, bytes: Vec<u8>) {
+    pub(in crate::daemon) fn on_task_output(&mut self, tid: Tid, stream: u8, bytes: Vec<u8>) {
         let task = self.tasks.get_mut(&tid);
         let Some(task) = task.filter(|task| task.image.is_none()) else {
             self.on_restorer_said(tid, stream, &bytes);
@@ -207,7 +213,7 @@ impl Daemon {
     }
 
     /// A task elsewhere, whose console is here, wrote something.
-    pub(super) fn on_output_lines(&mut self, lines: OutputLines) {
+    pub(in crate::daemon) fn on_output_lines(&mut self, lines: OutputLines) {
         let OutputLines {
             tid,
             stream,
@@ -235,13 +241,20 @@ impl Daemon {
     }
 
     /// Whether the console of an application is here and does not read.
-    pub(super) fn is_console_full(&self, app: Tid) -> bool {
+    pub(in crate::daemon) fn is_console_full(&self, app: Tid) -> bool {
         let run = self.runs.get(&app);
         let console = run.and_then(|run| self.consoles.get(&run.conn));
         console.is_some_and(|console| console.full)
     }
 
-    pub(super) fn show(&mut self, app: Tid, tid: Tid, stream: u8, bytes: Vec<u8>, dropped: u64) {
+    pub(in crate::daemon) fn show(
+        &mut self,
+        app: Tid,
+        tid: Tid,
+        stream: u8,
+        bytes: Vec<u8>,
+        dropped: u64,
+    ) {
         let Some(run) = self.runs.get_mut(&app) else {
             return self.cx.emit(Output::LogOutput(tid, stream, bytes));
         };
@@ -255,7 +268,7 @@ impl Daemon {
     }
 
     /// A console does not read, or reads again.
-    pub(super) fn on_console_full(&mut self, conn: ConnId, full: bool) {
+    pub(in crate::daemon) fn on_console_full(&mut self, conn: ConnId, full: bool) {
         if let Some(console) = self.consoles.get_mut(&conn) {
             console.full = full;
             if let Some(app) = console.run {

@@ -5,7 +5,8 @@
 //! machine (a host to come or go, its end) is kept with the console and forgotten when that is
 //! gone.
 
-use super::{Daemon, asked::MoveAsker, revive::Restart, runs::RunAsked, spawn::Asker};
+use super::RunAsked;
+use crate::daemon::{Daemon, asked::MoveAsker, revive::Restart, spawn::Asker};
 use crate::{ConnId, HostPhase, Output, placement};
 use std::collections::BTreeMap;
 use vm_wire::{
@@ -20,7 +21,7 @@ use vm_wire::{
 
 /// A connection of a console.
 #[derive(Debug, Default)]
-pub(super) struct Console {
+pub(in crate::daemon) struct Console {
     /// The highest number of a request so far.
     highest: u64,
     /// What is under way.
@@ -71,7 +72,7 @@ impl From<Failed> for Reply {
 }
 
 impl Daemon {
-    pub(super) fn on_console(&mut self, conn: ConnId, frame: Frame) {
+    pub(in crate::daemon) fn on_console(&mut self, conn: ConnId, frame: Frame) {
         match frame.header.op {
             Op::ConsoleRequest => match Request::read(&frame) {
                 Ok(request) => self.on_console_request(conn, frame.header.request, request),
@@ -85,7 +86,7 @@ impl Daemon {
     }
 
     /// A console broke the protocol, or there are too many.
-    pub(super) fn refuse_console(&mut self, conn: ConnId, why: &str) {
+    pub(in crate::daemon) fn refuse_console(&mut self, conn: ConnId, why: &str) {
         self.cx.counters.refused_local += 1;
         let failed = Failed::new(FailKind::BadRequest, why);
         self.cx
@@ -310,7 +311,7 @@ impl Daemon {
 
     /// A spawn or run that a console asked for is complete. All of it was started, or it failed;
     /// what was started nevertheless is named.
-    pub(super) fn answer_spawn(
+    pub(in crate::daemon) fn answer_spawn(
         &mut self,
         conn: ConnId,
         request: u64,
@@ -346,7 +347,12 @@ impl Daemon {
     }
 
     /// Answers a request of a console, if that is still there.
-    pub(super) fn answer_console(&mut self, conn: ConnId, request: u64, answer: &Answer) {
+    pub(in crate::daemon) fn answer_console(
+        &mut self,
+        conn: ConnId,
+        request: u64,
+        answer: &Answer,
+    ) {
         if let Some(console) = self.consoles.get_mut(&conn)
             && console.pending.remove(&request).is_some()
         {
@@ -367,16 +373,16 @@ impl Daemon {
         }
     }
 
-    pub(super) fn answer_deleted(&mut self, host: HostId) {
+    pub(in crate::daemon) fn answer_deleted(&mut self, host: HostId) {
         self.answer_all(&Answer::Done, |awaited| *awaited == Awaited::Deleted(host));
     }
 
-    pub(super) fn answer_resumed(&mut self, host: HostId) {
+    pub(in crate::daemon) fn answer_resumed(&mut self, host: HostId) {
         self.answer_all(&Answer::Done, |it| *it == Awaited::Resumed(host));
     }
 
     /// A host that was to take tasks again leaves, or is lost.
-    pub(super) fn fail_resumed(&mut self, host: HostId) {
+    pub(in crate::daemon) fn fail_resumed(&mut self, host: HostId) {
         let text = placement::takes_no_tasks(self.cx.agreement.state(), host);
         let failed = Answer::Failed(Failed::new(FailKind::Refused, text));
         self.answer_all(&failed, |it| *it == Awaited::Resumed(host));
@@ -384,7 +390,7 @@ impl Daemon {
 
     /// Nothing of this daemon is on its way into the log any more: what it had wanted of
     /// checkpoints was agreed, for those who are alive. (See [`Daemon::sweep_lost_births`].)
-    pub(super) fn sweep_lost_policies(&mut self) {
+    pub(in crate::daemon) fn sweep_lost_policies(&mut self) {
         let pending = self.consoles.values().flat_map(|it| it.pending.values());
         let waiting = pending.filter_map(|awaited| match awaited {
             Awaited::Policy(app, policy) => Some((*app, *policy)),
@@ -401,23 +407,27 @@ impl Daemon {
     }
 
     /// It is agreed how checkpoints of an application are made, or that they cannot be made so.
-    pub(super) fn answer_policy(&mut self, (app, policy): (Tid, Policy), answer: &Answer) {
+    pub(in crate::daemon) fn answer_policy(
+        &mut self,
+        (app, policy): (Tid, Policy),
+        answer: &Answer,
+    ) {
         let awaited = Awaited::Policy(app, policy);
         self.answer_all(answer, |it| *it == awaited);
     }
 
-    pub(super) fn answer_awaited_host(&mut self, host: HostId) {
+    pub(in crate::daemon) fn answer_awaited_host(&mut self, host: HostId) {
         let name = self.cx.host_name(host);
         let came = |awaited: &Awaited| matches!(awaited, Awaited::Host(asked) if *asked == name);
         self.answer_all(&Answer::Done, came);
     }
 
-    pub(super) fn answer_at_end(&mut self) {
+    pub(in crate::daemon) fn answer_at_end(&mut self) {
         self.answer_all(&Answer::Done, |awaited| *awaited == Awaited::End);
     }
 
     /// A console, a joiner or a connection that wanted to enrol is gone.
-    pub(super) fn on_conn_gone(&mut self, conn: ConnId) {
+    pub(in crate::daemon) fn on_conn_gone(&mut self, conn: ConnId) {
         self.cx.agreement.joiner_gone(conn);
         for enrolling in self.enrolling.values_mut() {
             if enrolling.conn == Some(conn) {

@@ -5,7 +5,7 @@
 //! which processes are just being started measures when they are there, or [`limits::START_WAIT`] after
 //! their starts: who lists a task that was spawned a moment ago is to see its process.
 
-use super::{
+use crate::daemon::{
     Daemon,
     context::{Question, Timer},
 };
@@ -21,7 +21,7 @@ use vm_wire::{
 
 /// A listing that waits for hosts.
 #[derive(Debug)]
-pub(super) struct Listing {
+pub(in crate::daemon) struct Listing {
     conn: ConnId,
     request: u64,
     app: Option<Tid>,
@@ -31,7 +31,7 @@ pub(super) struct Listing {
 
 impl Daemon {
     /// Begins a listing of the application of a task, or of all.
-    pub(super) fn list(
+    pub(in crate::daemon) fn list(
         &mut self,
         conn: ConnId,
         request: u64,
@@ -82,7 +82,7 @@ impl Daemon {
     }
 
     /// Measures what the tasks here use, those too whose processes are just being started.
-    pub(super) fn measure(&mut self, question: u64) {
+    pub(in crate::daemon) fn measure(&mut self, question: u64) {
         let (mut starting, mut due) = (BTreeSet::new(), self.cx.now);
         for (tid, task) in &self.tasks {
             let until = task.starting.map(|since| since + limits::START_WAIT);
@@ -99,7 +99,7 @@ impl Daemon {
     }
 
     /// The process of a task was started, or will not be.
-    pub(super) fn review_measurements(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn review_measurements(&mut self, tid: Tid) {
         self.measurements.retain(|question, starting| {
             starting.remove(&tid);
             if starting.is_empty() {
@@ -109,14 +109,14 @@ impl Daemon {
         });
     }
 
-    pub(super) fn on_measure_due(&mut self, question: u64) {
+    pub(in crate::daemon) fn on_measure_due(&mut self, question: u64) {
         if self.measurements.remove(&question).is_some() {
             self.cx.emit(Output::MeasureUsage(question));
         }
     }
 
     /// The shell measured what the tasks here use.
-    pub(super) fn on_usage(&mut self, question: u64, rows: Vec<UsageRow>) {
+    pub(in crate::daemon) fn on_usage(&mut self, question: u64, rows: Vec<UsageRow>) {
         match self.cx.questions.remove(&question) {
             Some(Question::Listing) => self.on_listing_rows(question, self.cx.me, rows),
             Some(Question::Usage(host, question)) => {
@@ -131,7 +131,12 @@ impl Daemon {
     }
 
     /// A host answered.
-    pub(super) fn on_listing_rows(&mut self, question: u64, host: HostId, rows: Vec<UsageRow>) {
+    pub(in crate::daemon) fn on_listing_rows(
+        &mut self,
+        question: u64,
+        host: HostId,
+        rows: Vec<UsageRow>,
+    ) {
         let Some(listing) = self.listings.get_mut(&question) else {
             return;
         };
@@ -144,13 +149,13 @@ impl Daemon {
     }
 
     /// A host will not answer.
-    pub(super) fn lose_listings_of(&mut self, host: HostId) {
+    pub(in crate::daemon) fn lose_listings_of(&mut self, host: HostId) {
         for question in self.listings.keys().copied().collect::<Vec<_>>() {
             self.on_listing_rows(question, host, Vec::new());
         }
     }
 
-    pub(super) fn on_listing_over(&mut self, question: u64) {
+    pub(in crate::daemon) fn on_listing_over(&mut self, question: u64) {
         if let Some(listing) = self.listings.get_mut(&question) {
             listing.awaited.clear();
             self.finish_listing_if_complete(question);

@@ -13,8 +13,8 @@
 //!
 //! What is typed does not go on: a master whose input is a console's stays where it is.
 
-use super::{Daemon, LocalTask, leaving::Leaving};
 use crate::Output;
+use crate::daemon::{Daemon, LocalTask, leaving::Leaving};
 use std::collections::VecDeque;
 use vm_wire::{
     Body, HostId, Tid, limits,
@@ -23,7 +23,7 @@ use vm_wire::{
 
 /// What of a master's output waits, and why it may not write more.
 #[derive(Debug, Default)]
-pub(super) struct Unsent {
+pub(in crate::daemon) struct Unsent {
     pieces: VecDeque<(u8, Vec<u8>)>,
     /// Its console does not read.
     held: bool,
@@ -33,7 +33,7 @@ pub(super) struct Unsent {
 
 /// How far the last output of a master that leaves is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Delivery {
+pub(in crate::daemon) enum Delivery {
     /// Nobody was asked yet, perhaps because the channel has no room.
     #[default]
     NotAsked,
@@ -52,7 +52,7 @@ impl LocalTask {
 
 impl Daemon {
     /// Takes what a master wrote whose console is on another host; gives it back if it is another task.
-    pub(super) fn send_far(
+    pub(in crate::daemon) fn send_far(
         &mut self,
         tid: Tid,
         (stream, bytes): (u8, Vec<u8>),
@@ -111,7 +111,7 @@ impl Daemon {
     }
 
     /// There may be room in channels.
-    pub(super) fn review_unsent(&mut self) {
+    pub(in crate::daemon) fn review_unsent(&mut self) {
         for tid in self.unsent.iter().copied().collect::<Vec<_>>() {
             self.send_unsent(tid, limits::RUN_QUEUE_BYTES);
             let task = self.tasks.get(&tid);
@@ -124,12 +124,12 @@ impl Daemon {
     }
 
     /// A master ends: all that it wrote goes into the channel. That is not much more than its pipes hold.
-    pub(super) fn send_last(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn send_last(&mut self, tid: Tid) {
         self.send_unsent(tid, limits::QUEUE_BYTES);
     }
 
     /// A task is forgotten here: what was not sent is lost.
-    pub(super) fn drop_unsent(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn drop_unsent(&mut self, tid: Tid) {
         self.unsent.remove(&tid);
         if let Some(task) = self.tasks.get_mut(&tid) {
             let pieces = std::mem::take(&mut task.unsent.pieces);
@@ -139,7 +139,7 @@ impl Daemon {
     }
 
     /// The process of a master is another one than before: its output is read.
-    pub(super) fn renew_output(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn renew_output(&mut self, tid: Tid) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.unsent.paused = false;
             self.review_pause(tid);
@@ -148,7 +148,7 @@ impl Daemon {
 
     /// Whether all that a master wrote, which stands, is at its console's host before anything that it
     /// writes at its new host. If not, [`Daemon::release_task`] is called when it may be.
-    pub(super) fn is_delivered(&mut self, tid: Tid) -> bool {
+    pub(in crate::daemon) fn is_delivered(&mut self, tid: Tid) -> bool {
         let me = self.cx.me;
         let Some(task) = self.tasks.get(&tid) else {
             return true;
@@ -189,7 +189,7 @@ impl Daemon {
     }
 
     /// The daemon of a console has all that a master wrote here before the move of that number.
-    pub(super) fn on_delivered(&mut self, host: HostId, flushed: &Flushed) {
+    pub(in crate::daemon) fn on_delivered(&mut self, host: HostId, flushed: &Flushed) {
         let tid = flushed.app;
         let asked = |moving: &Leaving| {
             (moving.delivery, moving.number) == (Delivery::Asked(host), flushed.number)
@@ -201,7 +201,7 @@ impl Daemon {
     }
 
     /// The host of consoles is lost: what waits for them goes to the log, and nobody is waited for.
-    pub(super) fn lose_far_console(&mut self, host: HostId) {
+    pub(in crate::daemon) fn lose_far_console(&mut self, host: HostId) {
         let there = self.tasks.iter().filter(|(_, task)| task.console == host);
         for tid in there.map(|(tid, _)| *tid).collect::<Vec<_>>() {
             self.unsent.remove(&tid);
@@ -218,7 +218,7 @@ impl Daemon {
     }
 
     /// The console of a master, on another host, does not read, or reads again.
-    pub(super) fn on_run_hold(&mut self, host: HostId, hold: RunHold) {
+    pub(in crate::daemon) fn on_run_hold(&mut self, host: HostId, hold: RunHold) {
         if let Some(task) = self.tasks.get_mut(&hold.tid)
             && task.console == host
         {
@@ -228,7 +228,7 @@ impl Daemon {
     }
 
     /// Tells the host of a master, if that is another one, whether the console here reads.
-    pub(super) fn hold_far(&mut self, tid: Tid, hold: bool) {
+    pub(in crate::daemon) fn hold_far(&mut self, tid: Tid, hold: bool) {
         let state = self.cx.agreement.state();
         let host = state.living_task(tid).map(|task| task.host);
         if let Some(host) = host.filter(|host| *host != self.cx.me) {
