@@ -1,7 +1,7 @@
 //! Whether a task can be moved, and what speaks against it: asked beforehand, of the daemon that
 //! would refuse the move, so that both say the same.
 
-use super::{Daemon, LocalTask, asked::MoveAsker, console::Run, cut::CUT};
+use super::{Daemon, LocalTask, asked::MoveAsker, checkpoint::cut::CUT, console::Run};
 use crate::Time;
 use std::collections::BTreeSet;
 use vm_wire::{

@@ -18,11 +18,11 @@
 //! | `exit` | how tasks end |
 //! | `moves` | tasks that leave for another host, tasks that arrive |
 //! | `coordinators` | the processes that drive moves, and whose orders count |
-//! | `prepare` | portable tasks that come to their safe points before a cut |
+//! | `checkpoint/` | checkpoints: requests, policies, cuts, parts, and their copies on the disks of two hosts |
 //! | `check`, `drain` | what speaks against a move; all tasks of a host leave |
 //! | `answers` | answers to tasks that have moved since they asked |
 //! | `revive`, `recover` | applications that are brought back, by a person or by themselves |
-//! | `copies`, `stock` | images on the disks of two hosts; which checkpoint is whole on all disks |
+//! | `stock` | which checkpoint is whole on all disks |
 //! | `suspend`, `suspended` | applications that are suspended, and resumed; single tasks likewise |
 //! | `notify` | who is told of it, after which message |
 //! | `signals`, `groups` | what they say |
@@ -56,13 +56,11 @@ mod arrival;
 mod arriving;
 mod asked;
 mod check;
-mod checkpoints;
+mod checkpoint;
 mod config;
 mod console;
 mod context;
 mod coordinators;
-mod copies;
-mod cut;
 mod departure;
 mod drain;
 mod effect;
@@ -74,8 +72,6 @@ mod moves;
 mod notify;
 mod orders;
 mod owner;
-mod part;
-mod prepare;
 mod progress;
 mod recover;
 mod requests;
@@ -99,19 +95,21 @@ use crate::{Agreement, Input, Keeper, Outbox, Time, agreed::SnapshotError, route
 use absent::Absent;
 use arriving::Arriving;
 use asked::MoveAsked;
-use checkpoints::CheckpointAsked;
+use checkpoint::{
+    copies::Coming,
+    cut::Cuts,
+    prepare::{Holding, Preparing},
+    requests::CheckpointAsked,
+};
 use console::{Console, Listing, Run};
 use context::Context;
 use coordinators::Coordinators;
-use copies::Coming;
-use cut::Cuts;
 use departure::Departure;
 use drain::Drain;
 use leaving::Leaving;
 use links::Link;
 use notify::LastAsked;
 use owner::MoveOrders;
-use prepare::{Holding, Preparing};
 use recover::Again;
 use revive::{RestartAsked, Revived};
 use spawn::{Enrolling, Ordered, Spawning};

@@ -6,7 +6,7 @@
 
 use super::{
     Daemon,
-    cut::CUT,
+    checkpoint::cut::CUT,
     leaving::{Leaving, Stage},
 };
 use crate::{Agreed, Coordinated, MoveKey, Time};

@@ -7,7 +7,7 @@
 //! another.
 //!
 //! Each image is read where it is: by the host where the task is to live, or by another one, which
-//! sends it (`copies`). Which one it is says the log, in the entry that brings the application back.
+//! sends it (`checkpoint/copies.rs`). Which one it is says the log, in the entry that brings the application back.
 
 use super::{
     Daemon,

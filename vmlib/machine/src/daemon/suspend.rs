@@ -1,7 +1,7 @@
 //! Applications that are suspended, and resumed.
 //!
 //! What that means is in the log ([`crate::agreed`]). To suspend is to make a checkpoint with which the
-//! application ends (`checkpoints`); to resume is to restart it from exactly that one (`revive`). What
+//! application ends (`checkpoint/requests.rs`); to resume is to restart it from exactly that one (`revive`). What
 //! is here: who may want it, who does it when nobody asks, when the time for it is over, and what the
 //! console of the application is told, which waits meanwhile.
 

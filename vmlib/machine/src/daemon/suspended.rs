@@ -222,7 +222,7 @@ impl Daemon {
         if !moving.is_some_and(released) || !self.suspends(tid) {
             return;
         }
-        let failed = self.cannot_move(tid, FailKind::Refused, super::cut::CUT);
+        let failed = self.cannot_move(tid, FailKind::Refused, super::checkpoint::cut::CUT);
         self.thaw(tid);
         self.give_up_move(tid, failed);
         self.save_part(tid);

@@ -1,7 +1,7 @@
 //! Wishes for checkpoints, at the daemon where they were made: by consoles, by tasks, or by itself,
 //! where an application's policy says so.
 
-use super::{Daemon, asked::MoveAsker, context::Timer};
+use crate::daemon::{Daemon, asked::MoveAsker, context::Timer};
 use crate::{Output, Time, Void};
 use std::time::Duration;
 use vm_wire::{
@@ -16,7 +16,7 @@ use vm_wire::{
 
 /// A wish for a checkpoint, by the number that this daemon gave it.
 #[derive(Debug)]
-pub(super) struct CheckpointAsked {
+pub(in crate::daemon) struct CheckpointAsked {
     asker: MoveAsker,
     ask: CheckpointAsk,
     /// When it was last asked, and the application's last epoch then.
@@ -31,7 +31,7 @@ pub(super) struct CheckpointAsked {
 
 impl Daemon {
     /// Somebody here wants a checkpoint of the application of a task. The answer comes with its end.
-    pub(super) fn ask_checkpoint(
+    pub(in crate::daemon) fn ask_checkpoint(
         &mut self,
         asker: MoveAsker,
         tid: Tid,
@@ -81,7 +81,7 @@ impl Daemon {
 
     /// Perhaps no coordinator has taken up a wish for a checkpoint. One that did has made a cut, or it
     /// waits for the end of another one.
-    pub(super) fn on_checkpoint_asked_due(&mut self, request: u64) {
+    pub(in crate::daemon) fn on_checkpoint_asked_due(&mut self, request: u64) {
         let state = self.cx.agreement.state();
         let Some(asked) = self.asked_checkpoints.get_mut(&request) else {
             return;
@@ -132,7 +132,7 @@ impl Daemon {
 
     /// An application has ended with a checkpoint. The daemon of its coordinator tells who wanted that
     /// how it went, unless it is lost.
-    pub(super) fn await_end_report(&mut self, app: Tid) {
+    pub(in crate::daemon) fn await_end_report(&mut self, app: Tid) {
         let due = self.cx.now + limits::COORDINATOR_WAIT;
         let mut requests = Vec::new();
         for (request, asked) in &mut self.asked_checkpoints {
@@ -159,7 +159,7 @@ impl Daemon {
     }
 
     /// Somebody wants a checkpoint made by the coordinator here.
-    pub(super) fn on_checkpoint_ask(&mut self, asker: HostId, ask: CheckpointAsk) {
+    pub(in crate::daemon) fn on_checkpoint_ask(&mut self, asker: HostId, ask: CheckpointAsk) {
         let state = self.cx.agreement.state();
         let is_over = ask.generation < state.epochs(ask.app).generation;
         if is_over || state.tasks_of(ask.app).next().is_none() {
@@ -176,7 +176,7 @@ impl Daemon {
     }
 
     /// Tells who asked what came of it.
-    pub(super) fn send_checkpoint_end(&mut self, asker: HostId, end: CheckpointEnd) {
+    pub(in crate::daemon) fn send_checkpoint_end(&mut self, asker: HostId, end: CheckpointEnd) {
         if asker == self.cx.me {
             self.on_checkpoint_end(end);
         } else {
@@ -186,7 +186,7 @@ impl Daemon {
 
     /// An application has another coordinator: it knows nothing of what the last one was asked. What
     /// was asked in an earlier life of it is over.
-    pub(super) fn ask_checkpoints_again(&mut self, app: Tid) {
+    pub(in crate::daemon) fn ask_checkpoints_again(&mut self, app: Tid) {
         let life = self.cx.agreement.state().epochs(app).generation;
         let is_over = |asked: &CheckpointAsked| asked.ask.generation != life && !asked.ended;
         self.end_checkpoints(app, is_over);
@@ -202,7 +202,7 @@ impl Daemon {
 
     /// How a wish of this daemon went. If its application has ended with it, who wanted that is told
     /// when the log here says so, too: what he asks of this daemon next may depend on it.
-    pub(super) fn on_checkpoint_end(&mut self, end: CheckpointEnd) {
+    pub(in crate::daemon) fn on_checkpoint_end(&mut self, end: CheckpointEnd) {
         let state = self.cx.agreement.state();
         if let Some(asked) = self.asked_checkpoints.get_mut(&end.request)
             && asked.ask.stop.is_some()
@@ -227,7 +227,7 @@ impl Daemon {
 
     /// An application has ended, and with it its coordinator. If it was stopped with a checkpoint,
     /// that one's daemon tells.
-    pub(super) fn forget_checkpoints(&mut self, app: Tid) {
+    pub(in crate::daemon) fn forget_checkpoints(&mut self, app: Tid) {
         if self.cx.agreement.state().recovering(app).is_none() {
             self.again.remove(&app);
         }
@@ -240,7 +240,7 @@ impl Daemon {
 
     /// All of an application has ended, and well: its checkpoints go, but not at once. Who ends tasks by a
     /// signal may be about to end their daemons too, and that is no good end.
-    pub(super) fn on_finished(&mut self, app: Tid, host: HostId) {
+    pub(in crate::daemon) fn on_finished(&mut self, app: Tid, host: HostId) {
         if host == self.cx.me || self.cx.has_own_stores() {
             self.finished.insert(app);
             self.cx
@@ -249,7 +249,7 @@ impl Daemon {
     }
 
     /// Some time has passed since, or the machine ends in order. Unless it was brought back meanwhile.
-    pub(super) fn clear_finished(&mut self, app: Tid) {
+    pub(in crate::daemon) fn clear_finished(&mut self, app: Tid) {
         let lives = self.cx.agreement.state().tasks_of(app).next().is_some();
         if self.finished.remove(&app) && !lives {
             self.cx.emit(Output::ForgetStored(app));
@@ -273,7 +273,11 @@ impl Daemon {
 
     /// Somebody here wants checkpoints of the application of a task to be made so. The answer says
     /// whose.
-    pub(super) fn set_policy(&mut self, tid: Tid, policy: Policy) -> Result<Tid, Failed> {
+    pub(in crate::daemon) fn set_policy(
+        &mut self,
+        tid: Tid,
+        policy: Policy,
+    ) -> Result<Tid, Failed> {
         let Some(task) = self.cx.agreement.state().living_task(tid) else {
             return Err(self.cx.no_such_task(tid));
         };
@@ -285,14 +289,14 @@ impl Daemon {
         Ok(app)
     }
 
-    pub(super) fn on_policy(&mut self, app: Tid) {
+    pub(in crate::daemon) fn on_policy(&mut self, app: Tid) {
         let policy = self.cx.agreement.state().epochs(app).policy;
         self.answer_policy((app, policy), &Answer::Done);
         self.review_policy(app);
     }
 
     /// The application ended before that was agreed, or the machine keeps that of no more of them.
-    pub(super) fn on_no_policy(&mut self, app: Tid, policy: Policy, why: Void) {
+    pub(in crate::daemon) fn on_no_policy(&mut self, app: Tid, policy: Policy, why: Void) {
         let failed = match why {
             // Of a host that is lost, which wanted the same.
             Void::Proposer => return,
@@ -304,7 +308,7 @@ impl Daemon {
 
     /// Something changed that decides when this daemon makes the next checkpoint by itself: only that
     /// of the host whose coordinator it is does, and counts from the last one, or from now.
-    pub(super) fn review_policy(&mut self, app: Tid) {
+    pub(in crate::daemon) fn review_policy(&mut self, app: Tid) {
         let state = self.cx.agreement.state();
         let epochs = state.epochs(app);
         let cost = match epochs.cost_us {
@@ -327,7 +331,7 @@ impl Daemon {
 
     /// It may be time for one. Not while another is made, with whose end the time is counted anew, nor
     /// while the last one is not over: wishes would queue up behind each other for ever.
-    pub(super) fn on_policy_due(&mut self, app: Tid) {
+    pub(in crate::daemon) fn on_policy_due(&mut self, app: Tid) {
         if self.policies.get(&app).is_none_or(|due| *due > self.cx.now) {
             return;
         }
@@ -347,7 +351,7 @@ impl Daemon {
     }
 
     /// One that was made by itself, or was not. The next one is made all the same.
-    pub(super) fn on_policy_answer(&mut self, app: Tid, answer: &Answer) {
+    pub(in crate::daemon) fn on_policy_answer(&mut self, app: Tid, answer: &Answer) {
         let shown = app.show(self.cx.machine);
         let text = match answer {
             Answer::Checkpointed(report) => {

@@ -18,7 +18,7 @@
 //! preparation ([`super::cut`]). A task does not stand for want of a word: its daemon lets it go on after
 //! some time.
 
-use super::{Daemon, context::Timer};
+use crate::daemon::{Daemon, context::Timer};
 use crate::{Output, Time};
 use std::{collections::BTreeSet, time::Duration};
 use vm_wire::{
@@ -34,7 +34,7 @@ const FORGOTTEN: Duration = Duration::from_secs(5);
 
 /// A cut that the coordinator here wants, and for which other hosts prepare.
 #[derive(Debug)]
-pub(super) struct Preparing {
+pub(in crate::daemon) struct Preparing {
     ask: CutAsk,
     generation: u32,
     /// Hosts that have not answered.
@@ -45,7 +45,7 @@ pub(super) struct Preparing {
 
 /// Portable tasks of this host that are told to stand at safe points.
 #[derive(Debug)]
-pub(super) struct Holding {
+pub(in crate::daemon) struct Holding {
     /// Whose daemon wants to know.
     asker: HostId,
     generation: u32,
@@ -59,7 +59,7 @@ pub(super) struct Holding {
 impl Daemon {
     /// Whether the portable tasks of an application stand, so that it can be cut; if they were not told to,
     /// they are now. The coordinator asks again and again.
-    pub(super) fn is_prepared(&mut self, ask: &CutAsk) -> bool {
+    pub(in crate::daemon) fn is_prepared(&mut self, ask: &CutAsk) -> bool {
         let app = ask.app;
         let generation = self.cx.agreement.state().epochs(app).generation;
         let known = self.preparing.get(&app);
@@ -98,7 +98,7 @@ impl Daemon {
     }
 
     /// The portable tasks of a host stand, or one of them does not come to that.
-    pub(super) fn on_cut_prepared(&mut self, host: HostId, prepared: CutPrepared) {
+    pub(in crate::daemon) fn on_cut_prepared(&mut self, host: HostId, prepared: CutPrepared) {
         let app = prepared.app;
         let known = self.preparing.get_mut(&app);
         let Some(preparing) = known.filter(|it| it.generation == prepared.generation) else {
@@ -127,7 +127,7 @@ impl Daemon {
     }
 
     /// There will be no such cut.
-    pub(super) fn give_up_preparing(&mut self, app: Tid) {
+    pub(in crate::daemon) fn give_up_preparing(&mut self, app: Tid) {
         if let Some(preparing) = self.preparing.remove(&app) {
             let state = self.cx.agreement.state();
             let tasks = state.tasks_of(app).filter_map(|tid| state.task(tid));
@@ -137,7 +137,7 @@ impl Daemon {
     }
 
     /// A host is lost that prepares a cut.
-    pub(super) fn lose_preparations_of(&mut self, host: HostId) {
+    pub(in crate::daemon) fn lose_preparations_of(&mut self, host: HostId) {
         let mut asks = Vec::new();
         for preparing in self.preparing.values_mut() {
             if preparing.awaited.remove(&host) && preparing.awaited.is_empty() {
@@ -150,7 +150,7 @@ impl Daemon {
     }
 
     /// The portable tasks here of an application are to stand, or need not any more.
-    pub(super) fn on_cut_prepare(&mut self, from: HostId, prepare: CutPrepare) {
+    pub(in crate::daemon) fn on_cut_prepare(&mut self, from: HostId, prepare: CutPrepare) {
         let CutPrepare {
             app,
             generation,
@@ -160,7 +160,7 @@ impl Daemon {
             return self.release_held_tasks(app);
         }
         let state = self.cx.agreement.state();
-        let stands = |(tid, task): &(&Tid, &super::LocalTask)| {
+        let stands = |(tid, task): &(&Tid, &crate::daemon::LocalTask)| {
             let here = state
                 .living_task(**tid)
                 .is_some_and(|it| it.host == self.cx.me);
@@ -191,7 +191,7 @@ impl Daemon {
     }
 
     /// A portable task stands at a safe point.
-    pub(super) fn on_held(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn on_held(&mut self, tid: Tid) {
         let mut of_it = self.holding.iter_mut();
         let of_it = of_it.find(|(_, it)| it.awaited.contains(&tid));
         let Some((app, holding)) = of_it.map(|(app, holding)| (*app, holding)) else {
@@ -213,7 +213,7 @@ impl Daemon {
     }
 
     /// A task has ended, or is another host's.
-    pub(super) fn hold_no_more(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn hold_no_more(&mut self, tid: Tid) {
         let mut of_it = self.holding.iter_mut();
         let of_it = of_it.find(|(_, it)| it.awaited.contains(&tid) || it.held.contains(&tid));
         if let Some((app, holding)) = of_it.map(|(app, holding)| (*app, holding)) {
@@ -254,7 +254,7 @@ impl Daemon {
     }
 
     /// Tasks have had the time to come to their safe points, or stand for a cut that does not come.
-    pub(super) fn on_hold_due(&mut self, app: Tid) {
+    pub(in crate::daemon) fn on_hold_due(&mut self, app: Tid) {
         let Some(holding) = self.holding.get(&app) else {
             return;
         };
@@ -288,7 +288,7 @@ impl Daemon {
     }
 
     /// The application is cut: those that are saved by it go on with it, the others now.
-    pub(super) fn end_holding(&mut self, app: Tid) {
+    pub(in crate::daemon) fn end_holding(&mut self, app: Tid) {
         self.preparing.remove(&app);
         self.release_held_tasks(app);
     }

@@ -16,7 +16,7 @@
 //! as committed when those have done so that have parts of it: everything was on two disks before the
 //! first of them began, so whichever of them is lost meanwhile, the others have a whole checkpoint.
 
-use super::{Daemon, context::Timer};
+use crate::daemon::{Daemon, context::Timer};
 use crate::{Output, Time};
 use std::collections::BTreeSet;
 use vm_wire::{
@@ -31,7 +31,7 @@ use vm_wire::{
 
 /// A part that another host sends here.
 #[derive(Debug)]
-pub(super) struct Coming {
+pub(in crate::daemon) struct Coming {
     from: HostId,
     what: What,
 }
@@ -47,14 +47,14 @@ enum What {
 
 /// A commit that waits for hosts.
 #[derive(Debug)]
-pub(super) struct Committing {
+pub(in crate::daemon) struct Committing {
     awaited: BTreeSet<HostId>,
     failed: Option<Failed>,
 }
 
 impl Daemon {
     /// Asks the second host for a copy of an image that is in the store here.
-    pub(super) fn ask_copy(&mut self, host: HostId, ask: CopyAsk) -> Result<(), Failed> {
+    pub(in crate::daemon) fn ask_copy(&mut self, host: HostId, ask: CopyAsk) -> Result<(), Failed> {
         match self.cx.send_order(host, &Order::CopyAsk(ask)) {
             true => Ok(()),
             false => {
@@ -66,7 +66,7 @@ impl Daemon {
     }
 
     /// An owner wants a copy of an image to be here, too.
-    pub(super) fn on_copy_ask(&mut self, host: HostId, ask: CopyAsk) {
+    pub(in crate::daemon) fn on_copy_ask(&mut self, host: HostId, ask: CopyAsk) {
         let CopyAsk {
             app,
             generation,
@@ -109,7 +109,7 @@ impl Daemon {
     }
 
     /// Brings a task back of its image in the store of another host.
-    pub(super) fn fetch_task(
+    pub(in crate::daemon) fn fetch_task(
         &mut self,
         host: HostId,
         tid: Tid,
@@ -150,7 +150,7 @@ impl Daemon {
     }
 
     /// Another host wants a part that is in the store here.
-    pub(super) fn on_part_ask(&mut self, host: HostId, ask: PartAsk) {
+    pub(in crate::daemon) fn on_part_ask(&mut self, host: HostId, ask: PartAsk) {
         let found = self.cx.agreement.state().host(host);
         let Some(addr) = found.map(|host| host.facts.addr.clone()) else {
             return;
@@ -175,7 +175,7 @@ impl Daemon {
     }
 
     /// A part was sent to another host, or not as a whole.
-    pub(super) fn on_part_sent(&mut self, ticket: u64, result: Result<(), Failed>) {
+    pub(in crate::daemon) fn on_part_sent(&mut self, ticket: u64, result: Result<(), Failed>) {
         if let Err(why) = &result {
             self.on_image_not_sent(ticket, why);
         }
@@ -188,7 +188,7 @@ impl Daemon {
     }
 
     /// The host that was to send a part cannot.
-    pub(super) fn on_part_lost(&mut self, host: HostId, lost: PartLost) {
+    pub(in crate::daemon) fn on_part_lost(&mut self, host: HostId, lost: PartLost) {
         let coming = self.coming.get(&lost.ticket);
         if coming.is_some_and(|coming| coming.from == host) {
             let name = self.cx.host_name(host);
@@ -211,7 +211,7 @@ impl Daemon {
     }
 
     /// A copy is whole and on the disk here, or is not.
-    pub(super) fn on_copy_taken(&mut self, ticket: u64, result: Result<(), Failed>) {
+    pub(in crate::daemon) fn on_copy_taken(&mut self, ticket: u64, result: Result<(), Failed>) {
         if let Some(Coming { from, what }) = self.coming.remove(&ticket)
             && let What::Copy(app, tid, epoch) = what
         {
@@ -231,7 +231,7 @@ impl Daemon {
     }
 
     /// A cut has ended without a checkpoint: nobody needs its copies.
-    pub(super) fn cancel_copies(&mut self, app: Tid, epoch: u32) {
+    pub(in crate::daemon) fn cancel_copies(&mut self, app: Tid, epoch: u32) {
         let of_it = |_: &u64, coming: &mut Coming| matches!(coming.what, What::Copy(of, _, at) if (of, at) == (app, epoch));
         let gone = self.coming.extract_if(.., of_it);
         self.cx
@@ -240,13 +240,13 @@ impl Daemon {
     }
 
     /// A task that was brought back goes on, or does not: what was to bring it is nobody's matter.
-    pub(super) fn forget_fetched(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn forget_fetched(&mut self, tid: Tid) {
         self.coming
             .retain(|_, coming| coming.what != What::Task(tid));
     }
 
     /// A host is lost: nothing comes from it, and nobody there waits for anything.
-    pub(super) fn lose_stores_of(&mut self, host: HostId) {
+    pub(in crate::daemon) fn lose_stores_of(&mut self, host: HostId) {
         self.lent.retain(|_, to| *to != host);
         self.commits.retain(|_, asker| *asker != host);
         let from = self.coming.iter().filter(|(_, it)| it.from == host);
@@ -268,7 +268,7 @@ impl Daemon {
 
     /// The hosts whose commits a checkpoint needs, this one among them. All others are asked, too: so
     /// each knows what there is, and removes what is old.
-    pub(super) fn begin_commit(&mut self, checkpoint: &Checkpoint) -> Committing {
+    pub(in crate::daemon) fn begin_commit(&mut self, checkpoint: &Checkpoint) -> Committing {
         let mut awaited = BTreeSet::from([self.cx.me]);
         let mut failed = None;
         if self.cx.has_own_stores() {
@@ -291,7 +291,7 @@ impl Daemon {
     }
 
     /// The daemon of a coordinator wants a checkpoint committed here, too.
-    pub(super) fn on_commit_here(&mut self, host: HostId, order: CommitHere) {
+    pub(in crate::daemon) fn on_commit_here(&mut self, host: HostId, order: CommitHere) {
         let agreed = &order.checkpoint.agreed;
         let (app, epoch) = (agreed.app, agreed.epoch);
         let epochs = self.cx.agreement.state().epochs(app);
@@ -308,7 +308,7 @@ impl Daemon {
     }
 
     /// A host has committed a checkpoint, or has not.
-    pub(super) fn on_committed_at(&mut self, host: HostId, end: Committed) {
+    pub(in crate::daemon) fn on_committed_at(&mut self, host: HostId, end: Committed) {
         let name = self.cx.host_name(host);
         let result = end.result.map_err(|why| {
             let text = format!("on host '{name}': {}", why.text);
@@ -318,7 +318,7 @@ impl Daemon {
     }
 
     /// One host less is awaited. When none is left, the coordinator hears of it.
-    pub(super) fn end_commit_at(
+    pub(in crate::daemon) fn end_commit_at(
         &mut self,
         host: HostId,
         app: Tid,
@@ -341,7 +341,7 @@ impl Daemon {
 
     /// Checkpoints of an application are to be removed from the stores of all other hosts. Whoever wants
     /// that does it here.
-    pub(super) fn forget_stored(&mut self, app: Tid) {
+    pub(in crate::daemon) fn forget_stored(&mut self, app: Tid) {
         for host in self.cx.other_hosts() {
             self.cx
                 .send_order(host, &Order::ForgetStored(ForgetStored { app }));
@@ -349,7 +349,7 @@ impl Daemon {
     }
 
     /// So long a wait for other hosts' stores ends at the latest.
-    pub(super) fn await_stores(&mut self, question: u64, verify: bool) {
+    pub(in crate::daemon) fn await_stores(&mut self, question: u64, verify: bool) {
         let wait = match verify {
             true => limits::REVIVE_TIME,
             false => limits::STOCK_WAIT,

@@ -27,12 +27,14 @@
 //! next one ends the cut, and so does any daemon after [`limits::CUT_TIME`].
 
 use super::{
-    Daemon,
-    context::Timer,
     copies::Committing,
     part::{Saving, stop_part},
 };
-use crate::{LaunchSpec, Output, Time, checkpointing::too_much_kept};
+use crate::{
+    LaunchSpec, Output, Time,
+    checkpointing::too_much_kept,
+    daemon::{Daemon, context::Timer},
+};
 use std::collections::BTreeMap;
 use vm_wire::{
     HostId, Tid,
@@ -47,36 +49,36 @@ use vm_wire::{
 };
 
 /// Why a task is not moved.
-pub(super) const CUT: &str = "a checkpoint of its application is being made; try again";
+pub(in crate::daemon) const CUT: &str = "a checkpoint of its application is being made; try again";
 
 /// The cuts that are under way, by application.
-pub(super) type Cuts = BTreeMap<Tid, Cut>;
+pub(in crate::daemon) type Cuts = BTreeMap<Tid, Cut>;
 
 /// One of them.
 #[derive(Debug)]
-pub(super) struct Cut {
-    pub(super) generation: u32,
-    pub(super) epoch: u32,
+pub(in crate::daemon) struct Cut {
+    pub(in crate::daemon) generation: u32,
+    pub(in crate::daemon) epoch: u32,
     /// The application ends with it.
-    pub(super) blocks: bool,
+    pub(in crate::daemon) blocks: bool,
     /// The tasks have gone on.
-    pub(super) gone: bool,
+    pub(in crate::daemon) gone: bool,
     began: Time,
     /// The tasks here.
-    pub(super) parts: BTreeMap<Tid, Stage>,
+    pub(in crate::daemon) parts: BTreeMap<Tid, Stage>,
     /// What was born meanwhile.
     launches: Vec<LaunchSpec>,
     /// What was agreed when it was made, for the coordinator; none if this daemon does not know.
     agreed: Option<AgreedPart>,
     /// The coordinator has asked for the commit.
-    pub(super) committing: Option<Committing>,
+    pub(in crate::daemon) committing: Option<Committing>,
     /// If the application is to end with it, who is to be told what then.
     ends: Vec<(HostId, CheckpointEnd)>,
 }
 
 /// How far a task is.
 #[derive(Debug)]
-pub(super) enum Stage {
+pub(in crate::daemon) enum Stage {
     /// It starts, or is being moved here.
     Waits,
     /// It was told to stop, and its image is being written.
@@ -88,7 +90,7 @@ pub(super) enum Stage {
 impl Daemon {
     /// The log has cut an application. A coordinator whose daemon does not know what was agreed then
     /// begins again.
-    pub(super) fn on_cut(&mut self, app: Tid, epoch: u32, agreed: Option<AgreedPart>) {
+    pub(in crate::daemon) fn on_cut(&mut self, app: Tid, epoch: u32, agreed: Option<AgreedPart>) {
         let state = self.cx.agreement.state();
         let here = |tid: &Tid| {
             state
@@ -142,7 +144,7 @@ impl Daemon {
     }
 
     /// This daemon's first state may be of after a cut that waits for what this host keeps.
-    pub(super) fn take_part_in_cuts(&mut self) {
+    pub(in crate::daemon) fn take_part_in_cuts(&mut self) {
         let state = self.cx.agreement.state();
         let cut: Vec<Tid> = state.apps().filter(|app| state.is_standing(*app)).collect();
         for app in cut {
@@ -153,7 +155,7 @@ impl Daemon {
 
     /// Whether the application of a task was cut in the log, and that is still to be carried out here:
     /// the agreed state is ahead of what this daemon does by the entries that came together.
-    pub(super) fn is_cut_ahead(&self, tid: Tid) -> bool {
+    pub(in crate::daemon) fn is_cut_ahead(&self, tid: Tid) -> bool {
         let Some(app) = self.tasks.get(&tid).map(|task| task.app) else {
             return false;
         };
@@ -179,7 +181,7 @@ impl Daemon {
     }
 
     /// All tasks of a cut stand: those of this host go on.
-    pub(super) fn on_cut_gone(&mut self, app: Tid, epoch: u32) {
+    pub(in crate::daemon) fn on_cut_gone(&mut self, app: Tid, epoch: u32) {
         let now = self.cx.now;
         let generation = self.cx.agreement.state().epochs(app).generation;
         let Some(cut) = self.cuts.get_mut(&app).filter(|cut| cut.epoch == epoch) else {
@@ -225,7 +227,7 @@ impl Daemon {
     }
 
     /// Says something about the cut to the coordinator, wherever that is. Who comes next ends the cut.
-    pub(super) fn tell_coordinator_of(&mut self, app: Tid, order: &Order) {
+    pub(in crate::daemon) fn tell_coordinator_of(&mut self, app: Tid, order: &Order) {
         match self.cx.agreement.state().coordinator(app) {
             Some(agreed) if agreed.host == self.cx.me => self.on_saved(self.cx.me, app, order),
             Some(agreed) => {
@@ -236,7 +238,7 @@ impl Daemon {
     }
 
     /// A host tells the coordinator here what came of a task, or what it keeps.
-    pub(super) fn on_saved(&mut self, host: HostId, app: Tid, order: &Order) {
+    pub(in crate::daemon) fn on_saved(&mut self, host: HostId, app: Tid, order: &Order) {
         if self.serving_coordinator(app).is_some() {
             self.mail_to_coordinator(app, host, order);
         }
@@ -250,7 +252,7 @@ impl Daemon {
         let kept = of_each.map(|(order, chunks)| KeptChunks {
             host: self.cx.me,
             order,
-            chunks: chunks.iter().map(super::moves::whole).collect(),
+            chunks: chunks.iter().map(crate::daemon::moves::whole).collect(),
         });
         let kept: Vec<KeptChunks> = kept.collect();
         let bytes = kept.iter().map(KeptChunks::bytes).sum();
@@ -273,7 +275,7 @@ impl Daemon {
     }
 
     /// A host is lost, with what it kept and what was being written there.
-    pub(super) fn lose_parts_of(&mut self, host: HostId) {
+    pub(in crate::daemon) fn lose_parts_of(&mut self, host: HostId) {
         let cuts: Vec<_> = self
             .cuts
             .iter()
@@ -287,7 +289,7 @@ impl Daemon {
     }
 
     /// The coordinator here wants a cut.
-    pub(super) fn on_cut_ask(&mut self, ask: &CutAsk) {
+    pub(in crate::daemon) fn on_cut_ask(&mut self, ask: &CutAsk) {
         let (app, term, stop) = (ask.app, ask.term, ask.stop);
         let epochs = self.cx.agreement.state().epochs(app);
         if epochs.cut.is_none()
@@ -317,7 +319,7 @@ impl Daemon {
     }
 
     /// The coordinator here knows that all tasks stand.
-    pub(super) fn on_cut_go(&mut self, go: CutGo) {
+    pub(in crate::daemon) fn on_cut_go(&mut self, go: CutGo) {
         let CutGo { app, epoch } = go;
         let epochs = self.cx.agreement.state().epochs(app);
         match epochs.cut.filter(|_| epochs.epoch == epoch) {
@@ -337,7 +339,7 @@ impl Daemon {
     }
 
     /// The coordinator here has all parts.
-    pub(super) fn on_commit_ask(&mut self, ask: CommitAsk) {
+    pub(in crate::daemon) fn on_commit_ask(&mut self, ask: CommitAsk) {
         let agreed = &ask.checkpoint.agreed;
         let (app, epoch) = (agreed.app, agreed.epoch);
         let begins = |cut: &Cut| cut.epoch == epoch && cut.committing.is_none();
@@ -352,7 +354,7 @@ impl Daemon {
     }
 
     /// A checkpoint is in the store here, or is not.
-    pub(super) fn on_committed(&mut self, committed: Committed) {
+    pub(in crate::daemon) fn on_committed(&mut self, committed: Committed) {
         let Committed { app, epoch, result } = committed;
         match self.commits.remove(&(app, epoch)) {
             Some(asker) => {
@@ -364,7 +366,7 @@ impl Daemon {
     }
 
     /// It is in the stores where it has to be, or not in all of them.
-    pub(super) fn tell_committed(&mut self, committed: Committed) {
+    pub(in crate::daemon) fn tell_committed(&mut self, committed: Committed) {
         if self.serving_coordinator(committed.app).is_some() {
             let app = committed.app;
             let order = Order::Committed(committed);
@@ -373,7 +375,7 @@ impl Daemon {
     }
 
     /// The coordinator here ends the cut.
-    pub(super) fn on_cut_close(&mut self, close: CutClose) {
+    pub(in crate::daemon) fn on_cut_close(&mut self, close: CutClose) {
         let CutClose {
             app,
             epoch,
@@ -419,7 +421,7 @@ impl Daemon {
     }
 
     /// Another coordinator serves here: a cut of the last one's is no use to it.
-    pub(super) fn end_cut_of_others(&mut self, app: Tid, term: u32) {
+    pub(in crate::daemon) fn end_cut_of_others(&mut self, app: Tid, term: u32) {
         let epochs = self.cx.agreement.state().epochs(app);
         if epochs.cut.is_some_and(|cut| cut.term != term) {
             self.end_cut(app, epochs.epoch);
@@ -427,7 +429,7 @@ impl Daemon {
     }
 
     /// A cut has lasted for some time.
-    pub(super) fn on_cut_due(&mut self, app: Tid, epoch: u32) {
+    pub(in crate::daemon) fn on_cut_due(&mut self, app: Tid, epoch: u32) {
         let Some(cut) = self.cuts.get(&app).filter(|cut| cut.epoch == epoch) else {
             return;
         };
@@ -460,7 +462,7 @@ impl Daemon {
     }
 
     /// A task is another host's: if it was cut before that, it is saved there.
-    pub(super) fn leave_cut(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn leave_cut(&mut self, tid: Tid) {
         for cut in self.cuts.values_mut() {
             if matches!(cut.parts.get(&tid), Some(Stage::Waits)) {
                 cut.parts.remove(&tid);
@@ -469,7 +471,7 @@ impl Daemon {
     }
 
     /// The log has ended a cut.
-    pub(super) fn on_cut_ended(&mut self, app: Tid, epoch: u32, saved: bool) {
+    pub(in crate::daemon) fn on_cut_ended(&mut self, app: Tid, epoch: u32, saved: bool) {
         let coordinator = self.cx.agreement.state().coordinator(app);
         let mut clears = coordinator.is_some_and(|it| it.host == self.cx.me);
         let mut generation = self.cx.agreement.state().epochs(app).generation;
@@ -493,7 +495,8 @@ impl Daemon {
                 // If this daemon was given a later state, the application may be back already.
                 let is_back = state.epochs(app).generation > cut.generation;
                 if is_back || status == Some(ExitStatus::Suspended) {
-                    self.cx.emit(Output::Signal(tid, super::exit::SIGKILL));
+                    self.cx
+                        .emit(Output::Signal(tid, crate::daemon::exit::SIGKILL));
                 } else if !self.leaving.contains_key(&tid) {
                     // Of one that is being moved the log says where it goes on.
                     self.thaw(tid);
@@ -524,7 +527,7 @@ impl Daemon {
     }
 
     /// Starts the process of a task that was born; not while its application stands.
-    pub(super) fn launch(&mut self, app: Tid, spec: LaunchSpec) {
+    pub(in crate::daemon) fn launch(&mut self, app: Tid, spec: LaunchSpec) {
         match self.cuts.get_mut(&app) {
             Some(cut) if !cut.gone => cut.launches.push(spec),
             _ => self.start(spec),
@@ -540,7 +543,7 @@ impl Daemon {
 
     /// A task has ended: if it was to be saved, it cannot be any more, unless a copy of it writes its
     /// image.
-    pub(super) fn end_part_of(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn end_part_of(&mut self, tid: Tid) {
         let app = self.cx.agreement.state().task(tid).map(|task| task.app);
         if let Some(app) = app
             && let Some(cut) = self.cuts.get(&app).filter(|cut| !cut.gone)

@@ -3,13 +3,11 @@
 //! The way into the store is opened, the task stops, its image or that of a copy of it is written, is
 //! copied to a second host where each has a store of its own, and the coordinator is told.
 
-use super::{
-    Daemon,
-    check::STOPPED,
-    cut::{CUT, Stage},
-    tasks::Stops,
+use super::cut::{CUT, Stage};
+use crate::{
+    Outbox, Output, SavedBy, Time, Written,
+    daemon::{Daemon, check::STOPPED, tasks::Stops},
 };
-use crate::{Outbox, Output, SavedBy, Time, Written};
 use vm_wire::{
     HostId, Tid,
     checkpoint::{Part, PartSaved, PartStands, SavedPart},
@@ -20,13 +18,13 @@ use vm_wire::{
 
 /// What is known of a task that was told to stop, until its part is told.
 #[derive(Debug)]
-pub(super) struct Saving {
-    pub(super) belongings: Belongings,
+pub(in crate::daemon) struct Saving {
+    pub(in crate::daemon) belongings: Belongings,
     /// When it had come to a call of the library, if it stops in these alone.
-    pub(super) held: Option<Time>,
+    pub(in crate::daemon) held: Option<Time>,
     /// When it was known to stand, and what it said; when it went on.
-    pub(super) stood: Option<(Time, Written)>,
-    pub(super) went: Option<Time>,
+    pub(in crate::daemon) stood: Option<(Time, Written)>,
+    pub(in crate::daemon) went: Option<Time>,
     /// The host that gets a copy of its image, if any does.
     second: Option<HostId>,
     /// Its image is in the store here, and is being copied.
@@ -45,7 +43,7 @@ struct For {
 }
 
 /// Has a task stop, once there is a way for its image.
-pub(super) fn stop_part(tid: Tid, out: &mut Outbox) {
+pub(in crate::daemon) fn stop_part(tid: Tid, out: &mut Outbox) {
     let way = MoveWay {
         precopy: false,
         compress: false,
@@ -57,7 +55,7 @@ pub(super) fn stop_part(tid: Tid, out: &mut Outbox) {
 impl Daemon {
     /// Has a task of this host saved that has started or arrived, if its application is cut and it
     /// was not saved yet.
-    pub(super) fn save_part(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn save_part(&mut self, tid: Tid) {
         if self.open_part(tid) {
             stop_part(tid, &mut self.cx.out);
         }
@@ -65,7 +63,7 @@ impl Daemon {
 
     /// Opens a way into the store for the image of a task, if it is to be saved; whether it is to
     /// stop now.
-    pub(super) fn open_part(&mut self, tid: Tid) -> bool {
+    pub(in crate::daemon) fn open_part(&mut self, tid: Tid) -> bool {
         let app = self
             .cx
             .agreement
@@ -160,7 +158,7 @@ impl Daemon {
         let Some(task) = self.tasks.get(&tid) else {
             return Belongings::default();
         };
-        let whole = super::moves::whole;
+        let whole = crate::daemon::moves::whole;
         Belongings {
             siblings: task.siblings as u32,
             console: HostId::NONE,
@@ -178,7 +176,7 @@ impl Daemon {
     }
 
     /// Whether a task stands, or is to, because its application is cut.
-    pub(super) fn is_saving(&self, tid: Tid) -> bool {
+    pub(in crate::daemon) fn is_saving(&self, tid: Tid) -> bool {
         self.tasks.get(&tid).is_some_and(|task| {
             let cut = self.cuts.get(&task.app);
             let cut = cut.filter(|cut| !cut.gone);
@@ -204,7 +202,7 @@ impl Daemon {
     }
 
     /// A task stands and has written its image, or a copy of it does; or it says why it cannot.
-    pub(super) fn on_part_written(&mut self, tid: Tid, result: Result<Written, Failed>) {
+    pub(in crate::daemon) fn on_part_written(&mut self, tid: Tid, result: Result<Written, Failed>) {
         let now = self.cx.now;
         let Some((app, cut, saving)) = self.saving(tid) else {
             return;
@@ -232,7 +230,7 @@ impl Daemon {
     }
 
     /// A task that was told to stop has come to a call of the library, and is about to save itself.
-    pub(super) fn on_held_to_save(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn on_held_to_save(&mut self, tid: Tid) {
         let now = self.cx.now;
         if let Some((.., saving)) = self.saving(tid) {
             saving.held = Some(now);
@@ -240,14 +238,14 @@ impl Daemon {
     }
 
     /// Where a task stops; one that is not here, anywhere.
-    pub(super) fn stops(&self, tid: Tid) -> Stops {
+    pub(in crate::daemon) fn stops(&self, tid: Tid) -> Stops {
         let task = self.tasks.get(&tid);
         task.map_or(Stops::Anywhere, |task| task.stops)
     }
 
     /// Tasks of the program have callbacks around saves: they stop in calls of the library alone from now
     /// on. Nothing is different for one that has just been told to stop: it does so once it can.
-    pub(super) fn on_in_calls(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn on_in_calls(&mut self, tid: Tid) {
         let task = self.tasks.get_mut(&tid);
         if let Some(task) = task.filter(|task| task.stops.at_once()) {
             task.stops = Stops::InCalls;
@@ -256,7 +254,7 @@ impl Daemon {
 
     /// A task is saved by what its program gives, from now on. If it was just told to stop, it does so
     /// at a safe point, too.
-    pub(super) fn on_portable(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn on_portable(&mut self, tid: Tid) {
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
@@ -270,7 +268,12 @@ impl Daemon {
     }
 
     /// The image of a task is in the store, or is not.
-    pub(super) fn on_stored(&mut self, tid: Tid, epoch: u32, result: Result<Part, Failed>) {
+    pub(in crate::daemon) fn on_stored(
+        &mut self,
+        tid: Tid,
+        epoch: u32,
+        result: Result<Part, Failed>,
+    ) {
         let Some((app, cut, saving)) = self.saving(tid) else {
             return;
         };
@@ -299,7 +302,7 @@ impl Daemon {
     }
 
     /// The second host has a copy of an image, or not.
-    pub(super) fn on_copy_end(&mut self, host: HostId, end: CopyEnd) {
+    pub(in crate::daemon) fn on_copy_end(&mut self, host: HostId, end: CopyEnd) {
         let (tid, name) = (end.tid, self.cx.host_name(host));
         let Some((app, cut, saving)) = self.saving(tid) else {
             return;
@@ -330,7 +333,7 @@ impl Daemon {
     }
 
     /// The host is lost that was to have copies of images: the checkpoint is begun again, with another.
-    pub(super) fn lose_copies_on(&mut self, host: HostId) {
+    pub(in crate::daemon) fn lose_copies_on(&mut self, host: HostId) {
         let to_it = |(tid, stage): (&Tid, &Stage)| match stage {
             Stage::Saving(saving) if saving.second == Some(host) => Some(*tid),
             _ => None,
@@ -349,7 +352,7 @@ impl Daemon {
 
     /// Tells of a part that is in the store, once it is known for how long its task stood; of one that
     /// ends with it, until now.
-    pub(super) fn review_part(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn review_part(&mut self, tid: Tid) {
         let now = self.cx.now;
         let Some((app, cut, saving)) = self.saving(tid) else {
             return;
@@ -369,7 +372,7 @@ impl Daemon {
     }
 
     /// A task is not saved. Only if the reason passes by itself is it worth another try.
-    pub(super) fn cannot_save(&mut self, app: Tid, tid: Tid, kind: FailKind, why: &str) {
+    pub(in crate::daemon) fn cannot_save(&mut self, app: Tid, tid: Tid, kind: FailKind, why: &str) {
         let kind = match kind {
             FailKind::Busy => FailKind::Busy,
             _ => FailKind::Refused,
@@ -381,7 +384,12 @@ impl Daemon {
     }
 
     /// Tells the coordinator what came of a task.
-    pub(super) fn tell_part(&mut self, app: Tid, tid: Tid, result: Result<SavedPart, Failed>) {
+    pub(in crate::daemon) fn tell_part(
+        &mut self,
+        app: Tid,
+        tid: Tid,
+        result: Result<SavedPart, Failed>,
+    ) {
         let Some(cut) = self.cuts.get_mut(&app) else {
             return;
         };
