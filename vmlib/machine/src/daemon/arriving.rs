@@ -153,7 +153,7 @@ impl Daemon {
         if from == HostId::NONE {
             // All may stand in the log by now: then it is a task that has ended.
             arriving.lost |= result.is_err();
-            return self.on_brought_back(tid, result);
+            return self.restarts.on_restored(&mut self.cx, tid, result);
         }
         if result.is_err() && arriving.belongings.is_some() {
             // Released: whoever is first in the log decides.

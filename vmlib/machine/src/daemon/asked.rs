@@ -252,12 +252,14 @@ impl Daemon {
             MoveAsker::Drain => {}
             MoveAsker::Policy(app) => self.on_policy_answer(app, answer),
             MoveAsker::Recovery(app, generation) => {
-                self.on_recovery_answer(app, generation, answer);
+                self.restarts
+                    .on_recovery_answer(&mut self.cx, app, generation, answer);
             }
             MoveAsker::DrainSave(app) => self.on_drain_saved(app, answer),
             MoveAsker::DrainSuspend(app) => self.on_drain_suspended(app, answer),
             MoveAsker::Resume(app, generation) => {
-                self.on_resume_answer(app, generation, answer);
+                self.suspensions
+                    .on_resume_answer(&mut self.cx, app, generation, answer);
             }
         }
     }

@@ -5,7 +5,8 @@
 
 use super::{config::DaemonConfig, effect::Effect, requests::past, traffic::Counters};
 use crate::{
-    Agreement, AgreementOutput, Endpoint, EndpointConfig, Outbox, Output, Time, route::Routes,
+    Agreement, AgreementOutput, Endpoint, EndpointConfig, Keeper, Outbox, Output, Time,
+    route::Routes,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -102,6 +103,8 @@ pub(super) struct Context {
     pub now: Time,
     pub agreement: Agreement,
     pub endpoint: Endpoint,
+    /// What ended tasks left for others.
+    pub keeper: Keeper,
     pub routes: Routes,
     /// Sequence number of the next task born here.
     pub next_sequence: u32,
@@ -146,6 +149,7 @@ impl Context {
             now,
             agreement,
             endpoint,
+            keeper: Keeper::new(),
             routes,
             next_sequence: 1,
             next_request: 1,
@@ -306,5 +310,25 @@ impl Context {
     pub fn folders_here(&self, saved: Option<String>) -> Option<Folders> {
         let (here, there) = saved.zip(self.config.work_dir.clone())?;
         (here != there).then_some(Folders { here, there })
+    }
+
+    /// The hosts on which tasks of an application live, and how many.
+    pub fn places_of(&self, app: Tid) -> BTreeMap<HostId, u32> {
+        let state = self.agreement.state();
+        let mut hosts = BTreeMap::new();
+        for task in state.tasks_of(app).filter_map(|tid| state.task(tid)) {
+            *hosts.entry(task.host).or_default() += 1;
+        }
+        hosts
+    }
+
+    /// So long a wait for other hosts' stores ends at the latest.
+    pub fn await_stores(&mut self, question: u64, verify: bool) {
+        let wait = match verify {
+            true => limits::REVIVE_TIME,
+            false => limits::STOCK_WAIT,
+        };
+        let due: Time = self.now + wait;
+        self.set_timer(due, Timer::Stock(question));
     }
 }

@@ -156,14 +156,16 @@ impl Daemon {
             return self.end(Ok(why.to_owned()));
         }
         // The review comes again with the acknowledgements.
-        if self.cx.endpoint.is_drained() && !self.keeper.is_empty() {
+        if self.cx.endpoint.is_drained() && !self.cx.keeper.is_empty() {
             self.hand_over();
             // What was queued goes out now.
             while let Some(frame) = self.cx.frames.pop_front() {
                 self.forward(frame, false);
             }
         }
-        if !self.cx.endpoint.is_drained() || !self.keeper.is_empty() || !self.cx.agreement.may_go()
+        if !self.cx.endpoint.is_drained()
+            || !self.cx.keeper.is_empty()
+            || !self.cx.agreement.may_go()
         {
             return;
         }
@@ -177,7 +179,7 @@ impl Daemon {
     /// Makes the daemons of the receivers' hosts the keepers of what is kept here, as much as may be on
     /// its way at once. One pair always may: it is no longer than a window.
     fn hand_over(&mut self) {
-        while let Some((order, chunks)) = self.keeper.first() {
+        while let Some((order, chunks)) = self.cx.keeper.first() {
             let (to, from) = (order.to, order.from);
             let receiver = self.cx.agreement.state().living_task(to);
             let host = receiver.map(|task| task.host);
@@ -186,7 +188,7 @@ impl Daemon {
             {
                 return;
             }
-            self.keeper.forget(to, from);
+            self.cx.keeper.forget(to, from);
         }
     }
 
@@ -215,7 +217,7 @@ impl Daemon {
             let task = state.task(ended).filter(|task| !task.is_alive());
             task.is_some_and(|task| task.host != self.cx.me && !state.is_present(task.host))
         };
-        let kept = self.keeper.kept_for(tid);
+        let kept = self.cx.keeper.kept_for(tid);
         let kept: Vec<_> = kept.filter(|(order, _)| has_left(order.from)).collect();
         let mut handed = Vec::new();
         for (order, chunks) in kept {

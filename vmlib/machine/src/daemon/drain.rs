@@ -20,7 +20,7 @@
 //! A drain may do more than move tasks ([`DrainWay`]). *Save first*: each application with a task here
 //! is saved before the host drains; if one cannot be, nothing is begun. *Suspend*: the application of
 //! a task that cannot leave, because no host takes it or for any other reason, is suspended
-//! (`suspend`); then the host drains also if no other one takes tasks.
+//! (`suspension`); then the host drains also if no other one takes tasks.
 //!
 //! The host goes on draining until that is taken back, or it leaves. Whoever asks meanwhile waits
 //! for the same end; whoever asks later has those tried again that stayed, and is told of all.

@@ -33,7 +33,7 @@ impl Daemon {
             return;
         };
         if !forgotten {
-            let kept = self.keeper.keep(self.cx.now, frame, &mut self.cx.frames);
+            let kept = self.cx.keeper.keep(self.cx.now, frame, &mut self.cx.frames);
             task.not_kept |= kept.is_err();
         }
     }
@@ -49,7 +49,7 @@ impl Daemon {
             return Reply::failed(FailKind::Limit, text);
         }
         task.leaving = true;
-        self.keeper.left(tid, exit.last);
+        self.cx.keeper.left(tid, exit.last);
         // Acknowledgements of what it sent go to the keeper from now on.
         self.cx.routes.set_connected(tid, false);
         self.propose_exit(tid, ExitStatus::Left(exit.status));
@@ -142,7 +142,7 @@ impl Daemon {
         self.end_moves_of(tid, status);
         self.end_part_of(tid);
         self.hold_no_more(tid);
-        self.keeper.ended(tid);
+        self.cx.keeper.ended(tid);
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.ended = true;
             if matches!(status, ExitStatus::Suspended | ExitStatus::RolledBack) {
@@ -210,7 +210,7 @@ impl Daemon {
             self.parked.remove(&tid);
             self.drop_unsent(tid);
             self.tasks.remove(&tid);
-            self.review_revived(app);
+            self.review_restoring(app);
         }
     }
 
@@ -225,7 +225,7 @@ impl Daemon {
             Change::Coordinator { app, host, .. } => self.on_not_coordinated(app, host),
             Change::Unsuspend {
                 app, over: false, ..
-            } => self.on_not_unsuspended(app),
+            } => self.suspensions.on_not_unsuspended(&mut self.cx, app),
             Change::HostDraining { host, .. } => self.on_not_draining(host),
             Change::Relocate {
                 tid,
@@ -237,8 +237,8 @@ impl Daemon {
                 app,
                 for_good: true,
                 ..
-            } => self.on_not_abandoned(app),
-            Change::Revive(revival) => self.on_not_revived(&revival, why),
+            } => self.restarts.on_not_abandoned(&mut self.cx, app),
+            Change::Revive(revival) => self.restarts.on_not_revived(&mut self.cx, &revival, why),
             Change::Policy { app, policy } => self.on_no_policy(app, policy, why),
             // The others are wishes that came true otherwise: a host that is gone, a task that
             // ended before.

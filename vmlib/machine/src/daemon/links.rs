@@ -87,7 +87,8 @@ impl Daemon {
         self.cx
             .endpoint
             .located(self.cx.now, &located, 0, &mut self.cx.frames);
-        self.keeper
+        self.cx
+            .keeper
             .located(self.cx.now, &located, 0, &mut self.cx.frames);
         self.cx
             .agreement

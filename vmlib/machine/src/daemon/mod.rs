@@ -21,9 +21,9 @@
 //! | `checkpoint/` | checkpoints: requests, policies, cuts, parts, and their copies on the disks of two hosts |
 //! | `check`, `drain` | what speaks against a move; all tasks of a host leave |
 //! | `answers` | answers to tasks that have moved since they asked |
-//! | `revive`, `recover` | applications that are brought back, by a person or by themselves |
-//! | `stock` | which checkpoint is whole on all disks |
-//! | `suspend`, `suspended` | applications that are suspended, and resumed; single tasks likewise |
+//! | `restart/` | restarts of applications, by request or after a loss; which checkpoint is whole on all disks |
+//! | `suspension`, `suspended` | suspended applications, and how they are resumed; single tasks likewise |
+//! | `flow` | steps that several of these take part in, in their order |
 //! | `notify` | who is told of it, after which message |
 //! | `signals`, `groups` | what they say |
 //! | `orders` | reliable messages between daemons |
@@ -65,6 +65,7 @@ mod departure;
 mod drain;
 mod effect;
 mod exit;
+mod flow;
 mod groups;
 mod leaving;
 mod links;
@@ -73,15 +74,13 @@ mod notify;
 mod orders;
 mod owner;
 mod progress;
-mod recover;
 mod requests;
-mod revive;
+mod restart;
 mod settle;
 mod signals;
 mod spawn;
-mod stock;
-mod suspend;
 mod suspended;
+mod suspension;
 mod tasks;
 mod traffic;
 mod unreachable;
@@ -91,7 +90,7 @@ pub use departure::AT_ONCE;
 pub use moves::{MoveCounters, MovesUnderway};
 pub use traffic::Counters;
 
-use crate::{Agreement, Input, Keeper, Outbox, Time, agreed::SnapshotError, route::Held};
+use crate::{Agreement, Input, Outbox, Time, agreed::SnapshotError, route::Held};
 use absent::Absent;
 use arriving::Arriving;
 use asked::MoveAsked;
@@ -110,11 +109,10 @@ use leaving::Leaving;
 use links::Link;
 use notify::LastAsked;
 use owner::MoveOrders;
-use recover::Again;
-use revive::{RestartAsked, Revived};
+use restart::Restarts;
 use spawn::{Enrolling, Ordered, Spawning};
 use std::collections::{BTreeMap, BTreeSet};
-use stock::Gathering;
+use suspension::Suspensions;
 use tasks::LocalTask;
 use unreachable::Unreachable;
 use vm_wire::{
@@ -127,7 +125,6 @@ use vm_wire::{
 #[derive(Debug)]
 pub struct Daemon {
     cx: Context,
-    keeper: Keeper,
     held: Held,
     /// What waits for links.
     absent_links: BTreeMap<HostId, Absent>,
@@ -191,25 +188,13 @@ pub struct Daemon {
     policies: BTreeMap<Tid, Time>,
     /// Applications that have ended well, whose checkpoints this daemon is to remove.
     finished: BTreeSet<Tid>,
-    /// Restarts that were asked for here.
-    asked_restarts: BTreeMap<u64, RestartAsked>,
-    /// Applications that are being brought back, and wait for this host.
-    revived: BTreeMap<Tid, Revived>,
-    /// Wishes that wait for what hosts have in their stores, by the question that these were asked.
-    gatherings: BTreeMap<u64, Gathering>,
-    /// Manifests that other hosts were asked for, by question.
-    manifests: BTreeMap<u64, HostId>,
     /// Parts of checkpoints that other hosts send here, and that are sent to others, by ticket.
     coming: BTreeMap<u64, Coming>,
     lent: BTreeMap<u64, HostId>,
     /// Commits that other hosts' daemons wait for, by application and epoch.
     commits: BTreeMap<(Tid, u32), HostId>,
-    /// Applications that go back, since when.
-    recoveries: BTreeMap<Tid, Time>,
-    /// Applications that were brought back, since when they run again.
-    again: BTreeMap<Tid, Again>,
-    /// When it was last looked whether there is room for applications that are suspended.
-    room_looked: Option<Time>,
+    restarts: Restarts,
+    suspensions: Suspensions,
     drain: Option<Drain>,
     departure: Option<Departure>,
     /// Whether the endpoint may have got a message.
@@ -255,7 +240,6 @@ impl Daemon {
         let known = present.filter(|host| state.is_present(*host)).collect();
         let mut daemon = Daemon {
             cx,
-            keeper: Keeper::new(),
             held: Held::default(),
             absent_links: BTreeMap::new(),
             absent_bytes: 0,
@@ -292,16 +276,11 @@ impl Daemon {
             asked_checkpoints: BTreeMap::new(),
             policies: BTreeMap::new(),
             finished: BTreeSet::new(),
-            asked_restarts: BTreeMap::new(),
-            revived: BTreeMap::new(),
-            gatherings: BTreeMap::new(),
-            manifests: BTreeMap::new(),
             coming: BTreeMap::new(),
             lent: BTreeMap::new(),
             commits: BTreeMap::new(),
-            recoveries: BTreeMap::new(),
-            again: BTreeMap::new(),
-            room_looked: None,
+            restarts: Restarts::default(),
+            suspensions: Suspensions::default(),
             drain: None,
             departure: None,
             mail: false,
@@ -309,7 +288,7 @@ impl Daemon {
             over: false,
         };
         daemon.take_part_in_cuts();
-        daemon.review_recoveries();
+        daemon.restarts.review_recoveries(&mut daemon.cx);
         daemon.review_suspensions();
         daemon.arrive();
         daemon.tick();
@@ -335,7 +314,7 @@ impl Daemon {
 
     /// Payload and overhead of the messages that tasks which have ended left here. Bytes.
     pub fn kept_bytes(&self) -> u64 {
-        self.keeper.bytes()
+        self.cx.keeper.bytes()
     }
 
     /// The tasks whose processes or ends are this daemon's matter.
@@ -347,7 +326,7 @@ impl Daemon {
     pub fn deadline(&self) -> Time {
         let due = [
             self.cx.endpoint.deadline(),
-            self.keeper.deadline(),
+            self.cx.keeper.deadline(),
             self.held.deadline(),
             self.cx.timers.first().map(|(due, _)| *due),
         ];
@@ -395,7 +374,9 @@ impl Daemon {
             Input::Sent(tid, sent) => self.on_sent(tid, sent),
             Input::SentAll(tid) => self.on_sent_all(tid),
             Input::Stopped(tid, stopped) => self.on_stopped(tid, stopped),
-            Input::Loaded(question, result) => self.on_loaded(question, result),
+            Input::Loaded(question, result) => {
+                self.restarts.on_loaded(&mut self.cx, question, result)
+            }
             Input::Portable(tid) => self.on_portable(tid),
             Input::InCalls(tid) => self.on_in_calls(tid),
             Input::Held(tid) => self.on_held(tid),
@@ -407,7 +388,9 @@ impl Daemon {
             }
             Input::CopyTaken(ticket, result) => self.on_copy_taken(ticket, result),
             Input::PartSent(ticket, result) => self.on_part_sent(ticket, result),
-            Input::Stocked(question, result) => self.on_stocked(question, result),
+            Input::Stocked(question, result) => {
+                self.restarts.on_stocked(&mut self.cx, question, result)
+            }
             Input::Committed(committed) => self.on_committed(committed),
             Input::Coordinator(number, frame) => self.on_coordinator(number, &frame),
             Input::CoordinatorGone(number) => self.on_coordinator_gone(number),

@@ -145,7 +145,7 @@ impl Daemon {
             self.settle_there(tid, to, suspended);
             // It was sent ahead, or is there still; what came since goes after it.
             for ended in self.hand_over_with(tid, to) {
-                self.keeper.forget(tid, ended);
+                self.cx.keeper.forget(tid, ended);
             }
         }
         let app = self
@@ -344,7 +344,8 @@ impl Daemon {
                 self.cx.emit(Output::Task(*other, frame));
             }
         }
-        self.keeper
+        self.cx
+            .keeper
             .located(self.cx.now, &located, 0, &mut self.cx.frames);
     }
 

@@ -8,20 +8,14 @@
 //! A library whose program waits for messages of one task asks likewise ([`Await`]): its receives from
 //! that task fail, once all of its messages were received. The program is not told.
 
-use super::{
-    Daemon,
-    context::Timer,
-    moves::{frame_of, whole},
-    requests::Reply,
-};
+use super::{Daemon, context::Timer, requests::Reply};
 use crate::{HostPhase, Output};
 use std::collections::BTreeSet;
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
     agreed::ExitStatus,
-    checkpoint::KeptChunks,
     limits,
-    peer::{Belongings, Last, LastAsk, Order},
+    peer::{Last, LastAsk, Order},
     task::{Ended, FailKind, HostEvent, KeptBy, Watch, Watched},
 };
 
@@ -191,7 +185,7 @@ impl Daemon {
         status: ExitStatus,
         watched: bool,
     ) {
-        let last = self.keeper.last(tid, watcher);
+        let last = self.cx.keeper.last(tid, watcher);
         let ask = status.in_order()
             && last.is_none()
             && host != self.cx.me
@@ -359,7 +353,7 @@ impl Daemon {
         let last = Last {
             ended: ask.ended,
             watcher: ask.watcher,
-            last: self.keeper.last(ask.ended, ask.watcher),
+            last: self.cx.keeper.last(ask.ended, ask.watcher),
         };
         self.cx.send_order(host, &Order::Last(last));
     }
@@ -378,7 +372,7 @@ impl Daemon {
         let lost = |_: &(Tid, Tid), asked: &mut LastAsked| asked.host == host;
         let lost: Vec<_> = self.asked_last.extract_if(.., lost).collect();
         for ((tid, watcher), asked) in lost {
-            let last = self.keeper.last(tid, watcher);
+            let last = self.cx.keeper.last(tid, watcher);
             let how = (asked.status, asked.watched);
             self.send_ended(watcher, tid, how, (last, self.cx.me));
         }
@@ -396,34 +390,6 @@ impl Daemon {
     fn tell_kept_by(&mut self, tid: Tid, host: HostId) {
         let by = (!self.died(host)).then_some(self.cx.me);
         self.tell_task(tid, KeptBy { host, by }.frame());
-    }
-
-    /// What other hosts had kept for a task that is brought back here is kept here: it learns so before
-    /// all else, also that they are gone.
-    pub(super) fn tell_kept_here(
-        &self,
-        tid: Tid,
-        belongings: &mut Belongings,
-        kept: &[KeptChunks],
-    ) {
-        let of_it = || kept.iter().filter(|kept| kept.order.to == tid);
-        for bytes in &mut belongings.untaken {
-            if let Some(mut frame) = frame_of(bytes).filter(|frame| frame.header.op == Op::Ended)
-                && let Ok(mut ended) = Ended::read(&frame)
-                && of_it().any(|kept| kept.order.from == ended.tid)
-            {
-                ended.keeper = self.cx.me;
-                frame.body = ended.frame().body;
-                *bytes = whole(&frame);
-            }
-        }
-        let by = Some(self.cx.me);
-        for host in of_it().map(|kept| kept.host).collect::<BTreeSet<_>>() {
-            let mut frame = KeptBy { host, by }.frame().between(self.cx.tid, tid);
-            belongings.told += 1;
-            frame.header.seq = belongings.told;
-            belongings.untaken.push(whole(&frame));
-        }
     }
 
     /// A host came, or went.

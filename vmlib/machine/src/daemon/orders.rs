@@ -41,7 +41,7 @@ impl Daemon {
             Ok(Order::Last(last)) => self.on_last(&last),
             Ok(Order::OutputLines(lines)) => self.on_output_lines(lines),
             Ok(Order::RunHold(hold)) => self.on_run_hold(host, hold),
-            Ok(Order::KeepOrder(order)) => self.keeper.take_over(&order),
+            Ok(Order::KeepOrder(order)) => self.cx.keeper.take_over(&order),
             Ok(Order::Kept(kept)) => self.on_kept(host, &kept.frame),
             Ok(Order::UsageAsk(ask)) => {
                 let question = self.cx.question(Question::Usage(host, ask.question));
@@ -82,10 +82,10 @@ impl Daemon {
             Ok(Order::CopyEnd(end)) => self.on_copy_end(host, end),
             Ok(Order::PartAsk(ask)) => self.on_part_ask(host, ask),
             Ok(Order::PartLost(lost)) => self.on_part_lost(host, lost),
-            Ok(Order::StockAsk(ask)) => self.on_stock_ask(host, ask),
-            Ok(Order::Stock(stock)) => self.on_stock(host, stock),
-            Ok(Order::ManifestAsk(ask)) => self.on_manifest_ask(host, ask),
-            Ok(Order::ManifestEnd(end)) => self.on_manifest_end(host, end),
+            Ok(Order::StockAsk(ask)) => self.restarts.on_stock_ask(&mut self.cx, host, ask),
+            Ok(Order::Stock(stock)) => self.restarts.on_stock(&mut self.cx, host, stock),
+            Ok(Order::ManifestAsk(ask)) => self.restarts.on_manifest_ask(&mut self.cx, host, ask),
+            Ok(Order::ManifestEnd(end)) => self.restarts.on_manifest_end(&mut self.cx, host, end),
             Ok(Order::CutPrepare(prepare)) => self.on_cut_prepare(host, prepare),
             Ok(Order::CutPrepared(prepared)) => self.on_cut_prepared(host, prepared),
             Ok(Order::LinksDown(down)) => self.on_links_down(host, down),
@@ -132,6 +132,6 @@ impl Daemon {
         }
         // A full keeper cannot refuse: who hands over is about to go, or the receiver is. The limit is far above what
         // the receivers of one host can have granted.
-        let _ = self.keeper.keep(self.cx.now, frame, &mut self.cx.frames);
+        let _ = self.cx.keeper.keep(self.cx.now, frame, &mut self.cx.frames);
     }
 }

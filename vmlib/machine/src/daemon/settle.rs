@@ -12,7 +12,7 @@ impl Daemon {
             self.cx.agreement.tick(now, &mut self.cx.decisions);
         }
         self.cx.endpoint.tick(now, &mut self.cx.frames);
-        self.keeper.tick(now, &mut self.cx.frames);
+        self.cx.keeper.tick(now, &mut self.cx.frames);
         if self.held.deadline().is_some_and(|due| due <= now) {
             self.on_held_expired();
         }
@@ -38,9 +38,11 @@ impl Daemon {
                 Timer::Hold(app) => self.on_hold_due(app),
                 Timer::Finished(app) => self.clear_finished(app),
                 Timer::Cut(app, epoch) => self.on_cut_due(app, epoch),
-                Timer::Revive(app, generation) => self.on_revive_due(app, generation),
-                Timer::Recover(app) => self.review_recovery(app),
-                Timer::Stock(question) => self.on_stock_due(question),
+                Timer::Revive(app, generation) => {
+                    self.restarts.on_restore_due(&mut self.cx, app, generation)
+                }
+                Timer::Recover(app) => self.restarts.review_recovery(&mut self.cx, app),
+                Timer::Stock(question) => self.restarts.on_stock_due(&mut self.cx, question),
                 Timer::Suspension(app) => self.review_suspension(app),
                 Timer::Room => self.room_may_be(),
                 Timer::Drain => self.on_drain_due(),
@@ -76,10 +78,17 @@ impl Daemon {
             self.sweep_lost_terms();
             self.sweep_lost_memberships();
             self.sweep_lost_policies();
-            self.sweep_lost_restarts();
+            self.restarts.sweep_lost_restarts(&mut self.cx);
         }
         if self.departure.is_some() && !self.over {
             self.review_departure();
+        }
+    }
+
+    /// Delivers the effects that are there, where a step goes on after them.
+    pub(super) fn deliver_effects(&mut self) {
+        while let Some(effect) = self.cx.effects.pop_front() {
+            self.deliver(effect);
         }
     }
 
@@ -88,6 +97,41 @@ impl Daemon {
         let behind = std::mem::take(&mut self.cx.effects);
         match effect {
             Effect::Reply(asker, answer) => self.answer_asker(asker, &answer),
+            Effect::TellRun(app, text) => self.tell_run(app, &text),
+            Effect::EndRun(app, status) => self.end_run(app, status),
+            Effect::AttachConsole { conn, app, hosts } => self.make_console(conn, app, hosts),
+            Effect::ForgetSpawns(app) => self.forget_spawns_of(app),
+            Effect::ForgetApplication(app) => self.forget_application(app),
+            Effect::ReviewCoordinator(app) => self.review_coordinator(app),
+            Effect::AwaitEndReport(app) => self.await_end_report(app),
+            Effect::RoomMayBe => self.room_may_be(),
+            Effect::Resume {
+                app,
+                generation,
+                from,
+            } => self.resume(app, generation, from),
+            Effect::AbandonRestart {
+                app,
+                generation,
+                for_good,
+                why,
+            } => self
+                .restarts
+                .propose_abandon(&mut self.cx, app, generation, for_good, &why),
+            Effect::ReviewSuspension(app) => self.review_suspension(app),
+            Effect::SignalProcess(tid, signal) => self.signal_process(tid, signal),
+            Effect::ExpectRestored(tid, arriving) => {
+                self.arriving.insert(tid, arriving);
+            }
+            Effect::FetchImage {
+                host,
+                tid,
+                from,
+                image,
+                keep_files,
+                folders,
+            } => self.fetch_task(host, tid, from, (image, keep_files, folders)),
+            Effect::ForgetFetched(tid) => self.forget_fetched(tid),
         }
         self.cx.effects.extend(behind);
     }
@@ -113,7 +157,7 @@ impl Daemon {
         match applied {
             Applied::HostJoined { host, .. } => {
                 self.on_host_joined(host);
-                self.review_recoveries();
+                self.restarts.review_recoveries(&mut self.cx);
                 self.review_suspensions();
             }
             Applied::HostAddress(host) => self.on_host_address(host),
@@ -125,14 +169,14 @@ impl Daemon {
             Applied::HostLeaving(host) => {
                 self.on_host_leaving(host);
                 self.review_coordinators();
-                self.review_recoveries();
+                self.restarts.review_recoveries(&mut self.cx);
                 self.review_suspensions();
             }
             Applied::HostGone(host) | Applied::HostDead(host) => {
                 self.on_host_lost(host);
                 self.review_arrival();
                 self.review_coordinators();
-                self.review_recoveries();
+                self.restarts.review_recoveries(&mut self.cx);
                 self.review_suspensions();
             }
             Applied::Spawned(record) => {
@@ -190,12 +234,17 @@ impl Daemon {
                 asker,
                 why,
             } => self.on_abandoned(app, generation, asker, &why),
-            Applied::RolledBack(app) => self.on_rolled_back(app),
+            Applied::RolledBack(app) => self.restarts.on_rolled_back(&mut self.cx, app),
             Applied::Finished { app, host } => self.on_finished(app, host),
-            Applied::GivenUp { app, why } => self.on_given_up(app, &why),
-            Applied::Suspended(app) => self.on_suspended(app),
-            Applied::NotResumed { app, why } => self.on_not_resumed(app, &why),
-            Applied::Unsuspended { app, why } => self.on_unsuspended(app, why),
+            Applied::GivenUp { app, why } => self.restarts.on_given_up(&mut self.cx, app, &why),
+            Applied::Suspended(app) => self.suspensions.on_suspended(&mut self.cx, app),
+            Applied::NotResumed { app, why } => {
+                self.suspensions.on_not_resumed(&mut self.cx, app, &why)
+            }
+            Applied::Unsuspended { app, why } => {
+                self.room_may_be();
+                self.suspensions.on_unsuspended(&mut self.cx, app, why);
+            }
             Applied::Halted => self.on_halted(index),
             Applied::Void(change, why) => self.on_void(change, why),
         }

@@ -28,13 +28,21 @@ impl Daemon {
         let ends = [SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM].contains(&signal);
         if ends && self.cx.agreement.state().recovering(tid).is_some() {
             // Its master has no process, or one that stands.
-            self.end_recovery(tid, &format!("it was ended by signal {signal}"));
+            self.restarts.end_recovery(
+                &mut self.cx,
+                tid,
+                &format!("it was ended by signal {signal}"),
+            );
             return Ok(());
         }
         if ends && self.cx.agreement.state().suspended(tid).is_some() {
             // A terminal that is closed is no reason: nothing of it runs there.
             if signal != SIGHUP {
-                self.end_suspension(tid, &format!("it was ended by signal {signal}"));
+                self.suspensions.end_suspension(
+                    &mut self.cx,
+                    tid,
+                    &format!("it was ended by signal {signal}"),
+                );
             }
             return Ok(());
         }

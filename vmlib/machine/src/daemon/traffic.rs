@@ -98,7 +98,9 @@ impl Daemon {
             self.cx.counters.moves.frames_kept += 1;
         }
         if task.leaving {
-            self.keeper.handle(self.cx.now, &frame, &mut self.cx.frames);
+            self.cx
+                .keeper
+                .handle(self.cx.now, &frame, &mut self.cx.frames);
         } else if task.token.is_some() || task.frozen {
             task.absent.take(&frame, &mut self.absent_bytes);
         }
@@ -140,7 +142,9 @@ impl Daemon {
                 self.forward_slowly(way, frame, from_peer);
             }
         } else {
-            self.keeper.handle(self.cx.now, &frame, &mut self.cx.frames);
+            self.cx
+                .keeper
+                .handle(self.cx.now, &frame, &mut self.cx.frames);
             self.tell_ended(&frame);
         }
     }
@@ -170,7 +174,9 @@ impl Daemon {
     /// The receiver ended. Its keeper wants what the frame acknowledges; the sender of data is to
     /// forget what it retains.
     fn divert_ended(&mut self, frame: Frame, ended_at: HostId, from_peer: bool) {
-        self.keeper.handle(self.cx.now, &frame, &mut self.cx.frames);
+        self.cx
+            .keeper
+            .handle(self.cx.now, &frame, &mut self.cx.frames);
         if frame.header.op == Op::Data {
             self.tell_ended(&frame);
         } else if frame.header.op == Op::Located
@@ -178,7 +184,8 @@ impl Daemon {
         {
             // It is about a task for which this one has left something.
             let generation = frame.header.generation;
-            self.keeper
+            self.cx
+                .keeper
                 .located(self.cx.now, &located, generation, &mut self.cx.frames);
         }
         if ended_at == self.cx.me || from_peer || !self.cx.agreement.state().is_present(ended_at) {
@@ -231,7 +238,8 @@ impl Daemon {
         } else {
             // What an ended task has left for it.
             let generation = frame.header.generation;
-            self.keeper
+            self.cx
+                .keeper
                 .located(self.cx.now, located, generation, &mut self.cx.frames);
         }
     }

@@ -16,8 +16,8 @@
 //! as committed when those have done so that have parts of it: everything was on two disks before the
 //! first of them began, so whichever of them is lost meanwhile, the others have a whole checkpoint.
 
-use crate::daemon::{Daemon, context::Timer};
-use crate::{Output, Time};
+use crate::Output;
+use crate::daemon::Daemon;
 use std::collections::BTreeSet;
 use vm_wire::{
     HostId, Tid,
@@ -263,7 +263,7 @@ impl Daemon {
         for (app, epoch) in apps {
             self.end_commit_at(host, app, epoch, Ok(()));
         }
-        self.lose_stock_of(host);
+        self.restarts.lose_stock_of(&mut self.cx, host);
     }
 
     /// The hosts whose commits a checkpoint needs, this one among them. All others are asked, too: so
@@ -346,15 +346,5 @@ impl Daemon {
             self.cx
                 .send_order(host, &Order::ForgetStored(ForgetStored { app }));
         }
-    }
-
-    /// So long a wait for other hosts' stores ends at the latest.
-    pub(in crate::daemon) fn await_stores(&mut self, question: u64, verify: bool) {
-        let wait = match verify {
-            true => limits::REVIVE_TIME,
-            false => limits::STOCK_WAIT,
-        };
-        let due: Time = self.cx.now + wait;
-        self.cx.set_timer(due, Timer::Stock(question));
     }
 }

@@ -248,7 +248,7 @@ impl Daemon {
     /// They acknowledge nothing until the cut ends, so it is as good as at the cut.
     fn save_kept(&mut self, app: Tid, epoch: u32) {
         let tids: Vec<Tid> = self.cx.agreement.state().tasks_of(app).collect();
-        let of_each = tids.iter().flat_map(|tid| self.keeper.kept_for(*tid));
+        let of_each = tids.iter().flat_map(|tid| self.cx.keeper.kept_for(*tid));
         let kept = of_each.map(|(order, chunks)| KeptChunks {
             host: self.cx.me,
             order,

@@ -229,7 +229,7 @@ impl Daemon {
     /// that one's daemon tells.
     pub(in crate::daemon) fn forget_checkpoints(&mut self, app: Tid) {
         if self.cx.agreement.state().recovering(app).is_none() {
-            self.again.remove(&app);
+            self.restarts.forget(app);
         }
         if self.cx.agreement.state().was_stopped(app) {
             self.end_checkpoints(app, |asked| asked.told.is_some());

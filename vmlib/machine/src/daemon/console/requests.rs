@@ -6,7 +6,7 @@
 //! gone.
 
 use super::RunAsked;
-use crate::daemon::{Daemon, asked::MoveAsker, revive::Restart, spawn::Asker};
+use crate::daemon::{Daemon, asked::MoveAsker, restart::Restart, spawn::Asker};
 use crate::{ConnId, HostPhase, Output, placement};
 use std::collections::BTreeMap;
 use vm_wire::{
@@ -170,7 +170,9 @@ impl Daemon {
                 let asker = MoveAsker::Console(conn, number);
                 later(self.ask_resume(asker, tid, host.as_deref()))
             }
-            Request::Suspended => Reply::Now(Answer::Suspended(self.suspended_rows())),
+            Request::Suspended => {
+                Reply::Now(Answer::Suspended(crate::daemon::suspension::rows(&self.cx)))
+            }
             Request::Policy(tid, policy) => match self.set_policy(tid, policy) {
                 Ok(app) => Reply::Later(Awaited::Policy(app, policy)),
                 Err(failed) => failed.into(),
@@ -193,10 +195,11 @@ impl Daemon {
                     verify: false,
                     resumes: false,
                 };
-                later(self.ask_restart(asker, wish))
+                later(self.restarts.request(&mut self.cx, asker, wish))
             }
             Request::Stock(app, verify) => {
-                self.list_stock((conn, number), app, verify);
+                self.restarts
+                    .list_stock(&mut self.cx, (conn, number), app, verify);
                 later(Ok(()))
             }
             Request::ForgetStored(app) => {

@@ -9,13 +9,15 @@
 //! Each image is read where it is: by the host where the task is to live, or by another one, which
 //! sends it (`checkpoint/copies.rs`). Which one it is says the log, in the entry that brings the application back.
 
-use super::{
-    Daemon,
-    asked::MoveAsker,
-    context::{Question, Timer},
-    effect::Effect,
+use super::Restarts;
+use crate::{
+    ConnId, Output,
+    daemon::{
+        asked::MoveAsker,
+        context::{Context, Question, Timer},
+        effect::Effect,
+    },
 };
-use crate::{ConnId, Output};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     HostId, Tid,
@@ -28,14 +30,14 @@ use vm_wire::{
 };
 
 /// The hosts that have the image of each task.
-pub(super) type Holders = BTreeMap<Tid, Vec<HostId>>;
+pub type Holders = BTreeMap<Tid, Vec<HostId>>;
 /// A checkpoint: its generation and epoch.
 type Id = (u32, u32);
 
 /// A wish to bring an application back that waits for what hosts have in their stores.
 #[derive(Debug)]
-pub(super) struct Gathering {
-    whose: Whose,
+pub struct InventoryQuery {
+    requester: Requester,
     app: Tid,
     from: Option<Id>,
     /// All of the checkpoint that is chosen is read.
@@ -51,14 +53,14 @@ pub(super) struct Gathering {
 
 /// Who wants to know.
 #[derive(Debug, Clone, Copy)]
-enum Whose {
+enum Requester {
     /// The wish for a restart of that number.
     Restart(u64),
     /// A console, by its number.
     Console(ConnId, u64),
 }
 
-impl Gathering {
+impl InventoryQuery {
     /// What is there of a checkpoint, if it can be brought back; else why not.
     fn whole(&self, id: Id) -> Result<Holders, String> {
         let mut holders = Holders::new();
@@ -93,7 +95,7 @@ impl Gathering {
         rows.flat_map(|(host, rows)| rows.map(|row| (*host, row)))
     }
 
-    /// A host whose store has its manifest; this one, if it has it.
+    /// A host requester store has its manifest; this one, if it has it.
     fn manifest_of(&self, id: Id, me: HostId) -> Option<HostId> {
         let readable = self.rows_of(id).filter(|(_, row)| row.tasks > 0);
         readable
@@ -102,11 +104,17 @@ impl Gathering {
     }
 }
 
-impl Daemon {
+impl Restarts {
     /// Asks all hosts which checkpoints of an application they have.
-    pub(super) fn gather(&mut self, request: u64, (app, from): (Tid, Option<Id>), verify: bool) {
-        let gathering = Gathering {
-            whose: Whose::Restart(request),
+    pub fn gather(
+        &mut self,
+        cx: &mut Context,
+        request: u64,
+        (app, from): (Tid, Option<Id>),
+        verify: bool,
+    ) {
+        let query = InventoryQuery {
+            requester: Requester::Restart(request),
             app,
             from,
             verify,
@@ -115,13 +123,19 @@ impl Daemon {
             said: BTreeMap::new(),
             passed_over: Vec::new(),
         };
-        self.ask_stores(gathering, from, false);
+        self.ask_stores(cx, query, from, false);
     }
 
     /// A console wants to know what all hosts have of an application.
-    pub(super) fn list_stock(&mut self, (conn, number): (ConnId, u64), app: Tid, verify: bool) {
-        let gathering = Gathering {
-            whose: Whose::Console(conn, number),
+    pub fn list_stock(
+        &mut self,
+        cx: &mut Context,
+        (conn, number): (ConnId, u64),
+        app: Tid,
+        verify: bool,
+    ) {
+        let query = InventoryQuery {
+            requester: Requester::Console(conn, number),
             app,
             from: None,
             verify,
@@ -130,38 +144,44 @@ impl Daemon {
             said: BTreeMap::new(),
             passed_over: Vec::new(),
         };
-        self.ask_stores(gathering, None, verify);
+        self.ask_stores(cx, query, None, verify);
     }
 
-    fn ask_stores(&mut self, mut gathering: Gathering, from: Option<Id>, verify: bool) {
-        let app = gathering.app;
-        let question = self.cx.question(Question::OwnStock);
-        gathering.said.clear();
-        gathering.awaited = BTreeSet::from([self.cx.me]);
-        self.cx.emit(Output::Stock {
+    fn ask_stores(
+        &mut self,
+        cx: &mut Context,
+        mut query: InventoryQuery,
+        from: Option<Id>,
+        verify: bool,
+    ) {
+        let app = query.app;
+        let question = cx.question(Question::OwnStock);
+        query.said.clear();
+        query.awaited = BTreeSet::from([cx.me]);
+        cx.emit(Output::Stock {
             question,
             app,
             from,
             verify,
         });
-        for host in self.cx.other_hosts() {
+        for host in cx.other_hosts() {
             let ask = StockAsk {
                 question,
                 app,
                 from,
                 verify,
             };
-            if self.cx.send_order(host, &Order::StockAsk(ask)) {
-                gathering.awaited.insert(host);
+            if cx.send_order(host, &Order::StockAsk(ask)) {
+                query.awaited.insert(host);
             }
         }
-        self.await_stores(question, verify);
-        self.gatherings.insert(question, gathering);
+        cx.await_stores(question, verify);
+        self.queries.insert(question, query);
     }
 
-    pub(super) fn on_stock_ask(&mut self, host: HostId, ask: StockAsk) {
-        let question = self.cx.question(Question::Stock(host, ask.question));
-        self.cx.emit(Output::Stock {
+    pub fn on_stock_ask(&mut self, cx: &mut Context, host: HostId, ask: StockAsk) {
+        let question = cx.question(Question::Stock(host, ask.question));
+        cx.emit(Output::Stock {
             question,
             app: ask.app,
             from: ask.from,
@@ -170,120 +190,122 @@ impl Daemon {
     }
 
     /// What is in the store here.
-    pub(super) fn on_stocked(&mut self, question: u64, result: Result<Vec<StockRow>, Failed>) {
-        match self.cx.questions.remove(&question) {
-            Some(Question::OwnStock) => self.on_stock(self.cx.me, Stock { question, result }),
+    pub fn on_stocked(
+        &mut self,
+        cx: &mut Context,
+        question: u64,
+        result: Result<Vec<StockRow>, Failed>,
+    ) {
+        match cx.questions.remove(&question) {
+            Some(Question::OwnStock) => self.on_stock(cx, cx.me, Stock { question, result }),
             Some(Question::Stock(host, question)) => {
-                self.cx
-                    .send_order(host, &Order::Stock(Stock { question, result }));
+                cx.send_order(host, &Order::Stock(Stock { question, result }));
             }
             Some(other) => {
-                self.cx.questions.insert(question, other);
+                cx.questions.insert(question, other);
             }
             None => {}
         }
     }
 
     /// What is in the store of a host.
-    pub(super) fn on_stock(&mut self, host: HostId, stock: Stock) {
-        let Some(gathering) = self.gatherings.get_mut(&stock.question) else {
+    pub fn on_stock(&mut self, cx: &mut Context, host: HostId, stock: Stock) {
+        let Some(query) = self.queries.get_mut(&stock.question) else {
             return;
         };
-        if !gathering.awaited.remove(&host) {
+        if !query.awaited.remove(&host) {
             return;
         }
         let said = stock.result.map(|mut rows| {
             rows.truncate(limits::STOCK_MAX);
             rows
         });
-        gathering.said.insert(host, said);
-        if gathering.awaited.is_empty() {
-            self.choose_of_stock(stock.question);
+        query.said.insert(host, said);
+        if query.awaited.is_empty() {
+            self.choose_of_stock(cx, stock.question);
         }
     }
 
     /// Hosts have been waited for long enough.
-    pub(super) fn on_stock_due(&mut self, question: u64) {
-        if let Some(gathering) = self.gatherings.get_mut(&question) {
-            for host in std::mem::take(&mut gathering.awaited) {
+    pub fn on_stock_due(&mut self, cx: &mut Context, question: u64) {
+        if let Some(query) = self.queries.get_mut(&question) {
+            for host in std::mem::take(&mut query.awaited) {
                 let text = "it did not say in time what is in its store";
                 let why = Failed::new(FailKind::System, text);
-                gathering.said.insert(host, Err(why));
+                query.said.insert(host, Err(why));
             }
-            self.choose_of_stock(question);
+            self.choose_of_stock(cx, question);
         }
     }
 
     /// All have said what they have.
-    fn choose_of_stock(&mut self, question: u64) {
-        self.cx.questions.remove(&question);
-        self.cx.cancel_timer(Timer::Stock(question));
-        let Some(mut gathering) = self.gatherings.remove(&question) else {
+    fn choose_of_stock(&mut self, cx: &mut Context, question: u64) {
+        cx.questions.remove(&question);
+        cx.cancel_timer(Timer::Stock(question));
+        let Some(mut query) = self.queries.remove(&question) else {
             return;
         };
-        if let Whose::Console(conn, number) = gathering.whose {
-            let said = gathering.said.into_iter();
+        if let Requester::Console(conn, number) = query.requester {
+            let said = query.said.into_iter();
             let stock = said.map(|(host, result)| HostStock { host, result });
             let answer = Answer::Stock(stock.collect());
-            return self
-                .cx
-                .effect(Effect::Reply(MoveAsker::Console(conn, number), answer));
+            return cx.effect(Effect::Reply(MoveAsker::Console(conn, number), answer));
         }
-        let read = gathering.candidates.pop();
+        let read = query.candidates.pop();
         let ids = match read {
             Some(id) => vec![id],
             None => {
-                let ids = gathering.rows().map(|(_, row)| (row.generation, row.epoch));
+                let ids = query.rows().map(|(_, row)| (row.generation, row.epoch));
                 let ids: BTreeSet<Id> = ids.collect();
                 ids.into_iter().rev().collect()
             }
         };
         let mut whole = Vec::new();
         for id in ids {
-            match gathering.whole(id) {
+            match query.whole(id) {
                 Ok(holders) => whole.push((id, holders)),
                 // What is older than one that will do is nobody's matter.
                 Err(why) if whole.is_empty() => {
                     let id = format!("g{}-e{}", id.0, id.1);
-                    gathering.passed_over.push(format!("{id}: {why}"));
+                    query.passed_over.push(format!("{id}: {why}"));
                 }
                 Err(_) => {}
             }
         }
-        if gathering.verify && read.is_none() {
-            gathering.candidates = whole.iter().rev().map(|(id, _)| *id).collect();
+        if query.verify && read.is_none() {
+            query.candidates = whole.iter().rev().map(|(id, _)| *id).collect();
         } else if let Some((id, holders)) = whole.into_iter().next() {
-            return self.take_of_stock(gathering, id, holders);
+            return self.take_of_stock(cx, query, id, holders);
         }
-        match gathering.candidates.last().copied() {
-            Some(next) => self.ask_stores(gathering, Some(next), true),
-            None => self.none_in_stock(&gathering),
+        match query.candidates.last().copied() {
+            Some(next) => self.ask_stores(cx, query, Some(next), true),
+            None => self.none_in_stock(cx, &query),
         }
     }
 
     /// That is the one: its manifest is read.
-    fn take_of_stock(&mut self, gathering: Gathering, id: Id, holders: Holders) {
-        let (app, host) = (gathering.app, gathering.manifest_of(id, self.cx.me));
-        let (Some(host), Whose::Restart(request)) = (host, gathering.whose) else {
-            return self.none_in_stock(&gathering);
+    fn take_of_stock(&mut self, cx: &mut Context, query: InventoryQuery, id: Id, holders: Holders) {
+        let (app, host) = (query.app, query.manifest_of(id, cx.me));
+        let (Some(host), Requester::Restart(request)) = (host, query.requester) else {
+            return self.none_in_stock(cx, &query);
         };
-        self.found_stock(request, holders, gathering.passed_over);
-        let question = self.cx.question(Question::Restart(request));
-        if host == self.cx.me {
-            self.cx.emit(Output::Load {
+        self.found_stock(request, holders, query.passed_over);
+        let question = cx.question(Question::Restart(request));
+        if host == cx.me {
+            cx.emit(Output::Load {
                 question,
                 app,
                 from: Some(id),
                 verify: false,
             });
         } else {
-            self.ask_manifest(host, question, (app, id));
+            self.ask_manifest(cx, host, question, (app, id));
         }
     }
 
-    fn none_in_stock(&mut self, gathering: &Gathering) {
-        let shown = gathering.app.show(self.cx.machine);
-        let found = match (gathering.passed_over.first(), gathering.from) {
+    fn none_in_stock(&mut self, cx: &mut Context, query: &InventoryQuery) {
+        let shown = query.app.show(cx.machine);
+        let found = match (query.passed_over.first(), query.from) {
             (Some(first), _) => format!("it is not whole (vm checkpoints --verify): {first}"),
             (None, Some((generation, epoch))) => {
                 format!(
@@ -295,49 +317,55 @@ impl Daemon {
             }
         };
         let mut text = format!("the checkpoint cannot be read: {found}");
-        for (host, said) in &gathering.said {
+        for (host, said) in &query.said {
             if let Err(why) = said {
-                let name = self.cx.host_name(*host);
+                let name = cx.host_name(*host);
                 text.push_str(&format!("; host '{name}': {}", why.text));
             }
         }
-        if let Whose::Restart(request) = gathering.whose {
-            self.fail_restart(request, Failed::new(FailKind::System, text));
+        if let Requester::Restart(request) = query.requester {
+            self.fail(cx, request, Failed::new(FailKind::System, text));
         }
     }
 
     /// Asks another host for the manifest of a checkpoint; the answer is that to `question`.
-    pub(super) fn ask_manifest(&mut self, host: HostId, question: u64, (app, from): (Tid, Id)) {
+    pub fn ask_manifest(
+        &mut self,
+        cx: &mut Context,
+        host: HostId,
+        question: u64,
+        (app, from): (Tid, Id),
+    ) {
         let ask = ManifestAsk {
             question,
             app,
             from,
         };
         self.manifests.insert(question, host);
-        let present = self.cx.agreement.state().is_present(host);
-        if !present || !self.cx.send_order(host, &Order::ManifestAsk(ask)) {
-            self.lose_manifest(question, host);
+        let present = cx.agreement.state().is_present(host);
+        if !present || !cx.send_order(host, &Order::ManifestAsk(ask)) {
+            self.lose_manifest(cx, question, host);
         }
     }
 
-    fn lose_manifest(&mut self, question: u64, host: HostId) {
-        let name = self.cx.host_name(host);
+    fn lose_manifest(&mut self, cx: &mut Context, question: u64, host: HostId) {
+        let name = cx.host_name(host);
         let text = format!("host '{name}' cannot be asked for the manifest of the checkpoint");
         let result = Err(Failed::new(FailKind::HostLost, text));
-        self.on_manifest_end(host, ManifestEnd { question, result });
+        self.on_manifest_end(cx, host, ManifestEnd { question, result });
     }
 
-    pub(super) fn on_manifest_ask(&mut self, host: HostId, ask: ManifestAsk) {
+    pub fn on_manifest_ask(&mut self, cx: &mut Context, host: HostId, ask: ManifestAsk) {
         if let Some(known) = self.manifest_at_hand(ask.app, ask.from) {
             let end = ManifestEnd {
                 question: ask.question,
                 result: Ok(known),
             };
-            self.cx.send_order(host, &Order::ManifestEnd(end));
+            cx.send_order(host, &Order::ManifestEnd(end));
             return;
         }
-        let question = self.cx.question(Question::Manifest(host, ask.question));
-        self.cx.emit(Output::Load {
+        let question = cx.question(Question::Manifest(host, ask.question));
+        cx.emit(Output::Load {
             question,
             app: ask.app,
             from: Some(ask.from),
@@ -346,18 +374,18 @@ impl Daemon {
     }
 
     /// The manifest that another host asked for was read here, or cannot be.
-    pub(super) fn send_manifest(
+    pub fn send_manifest(
         &mut self,
+        cx: &mut Context,
         host: HostId,
         question: u64,
         result: Result<Box<Loaded>, Failed>,
     ) {
         let result = result.map(|loaded| (loaded.checkpoint, loaded.age_ms));
-        self.cx
-            .send_order(host, &Order::ManifestEnd(ManifestEnd { question, result }));
+        cx.send_order(host, &Order::ManifestEnd(ManifestEnd { question, result }));
     }
 
-    pub(super) fn on_manifest_end(&mut self, host: HostId, end: ManifestEnd) {
+    pub fn on_manifest_end(&mut self, cx: &mut Context, host: HostId, end: ManifestEnd) {
         if self.manifests.get(&end.question) != Some(&host) {
             return;
         }
@@ -369,19 +397,19 @@ impl Daemon {
                 age_ms,
             })
         });
-        self.on_loaded(end.question, result);
+        self.on_loaded(cx, end.question, result);
     }
 
     /// A host is lost: it says nothing of its store any more.
-    pub(super) fn lose_stock_of(&mut self, host: HostId) {
-        for question in self.gatherings.keys().copied().collect::<Vec<_>>() {
+    pub fn lose_stock_of(&mut self, cx: &mut Context, host: HostId) {
+        for question in self.queries.keys().copied().collect::<Vec<_>>() {
             let result = Ok(Vec::new());
-            self.on_stock(host, Stock { question, result });
+            self.on_stock(cx, host, Stock { question, result });
         }
         let of_it = |(_, from): &(&u64, &HostId)| **from == host;
         let asked = self.manifests.iter().filter(of_it);
         for question in asked.map(|(question, _)| *question).collect::<Vec<_>>() {
-            self.lose_manifest(question, host);
+            self.lose_manifest(cx, question, host);
         }
     }
 }

@@ -1,0 +1,175 @@
+//! Steps that several subsystems take part in, in their order.
+
+use super::{
+    Daemon,
+    asked::MoveAsker,
+    restart::Restart,
+    suspension::{ToResume, ToSuspend, check_resume, check_suspend, check_suspend_drained},
+};
+use crate::Reviving;
+use vm_wire::{
+    Frame, HostId, Tid,
+    checkpoint::{KeptChunks, Stop},
+    task::Failed,
+};
+
+impl Daemon {
+    /// The log says where the tasks of a restarted application live.
+    pub(super) fn on_revived(&mut self, app: Tid, generation: u32) {
+        let state = self.cx.agreement.state();
+        let living = |tid| {
+            state
+                .living_task(tid)
+                .map(|it| (tid, it.host, it.incarnation))
+        };
+        let tasks: Vec<_> = state.tasks_of(app).filter_map(living).collect();
+        if let Some(run) = self.runs.get_mut(&app) {
+            run.hosts.extend(tasks.iter().map(|(_, host, _)| *host));
+        }
+        for (tid, host, incarnation) in &tasks {
+            self.cx.keeper.lives_again(*tid);
+            self.cx.routes.moved(*tid, *host, *incarnation);
+            self.tell_located(*tid, *host, *incarnation);
+        }
+        self.release_held();
+        let lingers = self.has_processes_of(app);
+        self.restarts
+            .on_revived(&mut self.cx, app, generation, lingers);
+    }
+
+    /// A process of an application may have been the last one of its earlier generation here.
+    pub(super) fn review_restoring(&mut self, app: Tid) {
+        let lingers = self.has_processes_of(app);
+        self.restarts.review_restoring(&mut self.cx, app, lingers);
+    }
+
+    fn has_processes_of(&self, app: Tid) -> bool {
+        self.tasks.values().any(|task| task.app == app)
+    }
+
+    /// All of a restarted application stands: its tasks go on.
+    pub(super) fn on_started(&mut self, app: Tid, generation: u32, reviving: Option<Reviving>) {
+        let (here, kept) = self
+            .restarts
+            .on_started(&mut self.cx, app, generation, reviving);
+        self.deliver_effects();
+        // A task that is told of an end hears up to which number to wait.
+        for kept in &kept {
+            self.cx.keeper.take_over(&kept.order);
+        }
+        for tid in here {
+            let task = self.cx.agreement.state().living_task(tid);
+            if let Some(incarnation) = task.map(|task| task.incarnation) {
+                self.settle_here(tid, incarnation, None);
+                self.release_held();
+            }
+        }
+        for kept in kept {
+            self.keep_again(&kept, generation);
+        }
+        self.review_coordinator(app);
+        self.review_policy(app);
+    }
+
+    /// A restart failed before its tasks went on.
+    pub(super) fn on_abandoned(
+        &mut self,
+        app: Tid,
+        generation: u32,
+        asker: (HostId, u64),
+        why: &str,
+    ) {
+        let (here, _) = self
+            .restarts
+            .forget_restoring(&mut self.cx, app, generation);
+        self.deliver_effects();
+        for tid in here {
+            self.discard(tid);
+        }
+        self.restarts.on_abandoned(&mut self.cx, app, asker, why);
+    }
+
+    /// What an ended task left for a restarted task here is kept here from now on.
+    fn keep_again(&mut self, kept: &KeptChunks, generation: u32) {
+        let to = kept.order.to;
+        let incarnation = self.cx.agreement.state().living_task(to);
+        let incarnation = incarnation.map_or(0, |task| task.incarnation);
+        for mut frame in kept.chunks.iter().filter_map(|bytes| Frame::of_body(bytes)) {
+            frame.header.generation = generation;
+            frame.header.incarnation = incarnation;
+            // There is room: that was looked at.
+            let _ = self.cx.keeper.keep(self.cx.now, frame, &mut self.cx.frames);
+        }
+    }
+
+    /// Tells the console of an application, if that is here.
+    pub(super) fn tell_run(&mut self, app: Tid, text: &str) {
+        if self.runs.contains_key(&app) {
+            let line = format!("vm: {text}\n").into_bytes();
+            self.show(app, app, 2, line, 0);
+        }
+    }
+
+    /// Suspends an application or a single task for this requester. The reply comes when it has
+    /// ended, or runs on.
+    pub(super) fn ask_suspend(
+        &mut self,
+        asker: MoveAsker,
+        app: Tid,
+        for_ms: u64,
+    ) -> Result<(), Failed> {
+        match check_suspend(&self.cx, asker, app, for_ms)? {
+            ToSuspend::Task(tid) => self.ask_suspend_task(asker, tid),
+            ToSuspend::Application(any, how) => {
+                self.ask_checkpoint(asker, any, Some(Stop::Suspend(how)))
+            }
+        }
+    }
+
+    /// Suspends the application of a task that cannot leave this host, which drains.
+    pub(super) fn suspend_drained(&mut self, asker: MoveAsker, tid: Tid) -> Result<(), Failed> {
+        let how = check_suspend_drained(&self.cx)?;
+        self.ask_checkpoint(asker, tid, Some(Stop::Suspend(how)))
+    }
+
+    /// Resumes an application or a single task for this requester. The reply comes when it runs, or
+    /// does not.
+    pub(super) fn ask_resume(
+        &mut self,
+        asker: MoveAsker,
+        app: Tid,
+        host: Option<&str>,
+    ) -> Result<(), Failed> {
+        match check_resume(&self.cx, asker, app, host)? {
+            ToResume::Task => self.ask_resume_task(asker, app, host),
+            ToResume::Application(wish) => self.restarts.request(&mut self.cx, asker, wish),
+        }
+    }
+
+    /// Resumes an application without a request: one application at a time.
+    pub(super) fn resume(&mut self, app: Tid, generation: u32, from: (u32, u32)) {
+        if self.restarts.is_requested(app) || self.restarts.is_resuming() {
+            return;
+        }
+        let (asker, wish) = (
+            MoveAsker::Resume(app, generation),
+            Restart::suspended(app, from),
+        );
+        if let Err(failed) = self.restarts.request(&mut self.cx, asker, wish) {
+            self.restarts
+                .abandon(&mut self.cx, app, generation, &failed.text);
+        }
+    }
+
+    pub(super) fn review_suspension(&mut self, app: Tid) {
+        self.suspensions.review(&mut self.cx, app, &self.restarts);
+    }
+
+    pub(super) fn review_suspensions(&mut self) {
+        self.suspensions.review_all(&mut self.cx, &self.restarts);
+    }
+
+    pub(super) fn room_may_be(&mut self) {
+        self.suspensions.room_may_be(&mut self.cx, &self.restarts);
+    }
+}

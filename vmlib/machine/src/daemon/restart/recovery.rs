@@ -1,0 +1,158 @@
+//! Recovery: an application restarts from its last checkpoint without a request, after a host was
+//! lost or a task was killed.
+//!
+//! The log says which applications recover ([`crate::agreed`]): their tasks have ended there, and
+//! their processes are killed here. The daemon of the lowest host then restarts the application as if
+//! a person had requested it (`request`). If that daemon cannot (there is no room, or the checkpoint
+//! is not on its disk), another daemon tries after a pause. The console of the application stays, and
+//! is told what happens.
+
+use super::{Restart, Restarts};
+use crate::{
+    Lost, Output, Reviving, Time,
+    daemon::{
+        asked::MoveAsker,
+        context::{Context, Timer},
+        effect::Effect,
+        exit::SIGKILL,
+    },
+};
+use std::time::Duration;
+use vm_wire::{Tid, agreed::ExitStatus, console::Answer, limits};
+
+/// When an application was last brought back.
+#[derive(Debug)]
+pub struct LastRestart {
+    pub at: Time,
+    /// It was not a person who wanted that.
+    pub by_itself: bool,
+}
+
+impl Restarts {
+    /// An application goes back, or could not be brought back and is tried again.
+    pub fn on_rolled_back(&mut self, cx: &mut Context, app: Tid) {
+        cx.effect(Effect::ForgetSpawns(app));
+        cx.effect(Effect::ReviewCoordinator(app));
+        let recovering = cx.agreement.state().recovering(app);
+        let Some((lost, failures)) = recovering.map(|it| (it.lost, it.failures)) else {
+            return;
+        };
+        let is_new = !self.recoveries.contains_key(&app);
+        if is_new {
+            self.recoveries.insert(app, cx.now);
+            let (lost, shown) = (name_of(cx, lost), app.show(cx.machine));
+            let text = format!("{lost} is lost: {shown} goes back to its last checkpoint");
+            cx.effect(Effect::TellRun(app, text));
+        }
+        match failures {
+            0 => self.review_recovery(cx, app),
+            _ => cx.set_timer(cx.now + limits::RECOVERY_PAUSE, Timer::Recover(app)),
+        }
+    }
+
+    /// Something changed that decides who brings applications back.
+    pub fn review_recoveries(&mut self, cx: &mut Context) {
+        for app in cx.agreement.state().all_recovering().collect::<Vec<_>>() {
+            self.review_recovery(cx, app);
+        }
+    }
+
+    /// Brings an application back, if that is for this daemon to do.
+    pub fn review_recovery(&mut self, cx: &mut Context, app: Tid) {
+        let state = cx.agreement.state();
+        let mine = state.recovering_host(app) == Some(cx.me);
+        if !mine || self.is_requested(app) || state.reviving(app).is_some() || state.halted() {
+            return;
+        }
+        let generation = state.epochs(app).generation;
+        let failures = state.recovering(app).map_or(0, |it| it.failures);
+        let asker = MoveAsker::Recovery(app, generation);
+        if let Err(failed) = self.request(cx, asker, Restart::of(app, failures)) {
+            self.abandon(cx, app, generation, &failed.text);
+        }
+    }
+
+    /// What came of it.
+    pub fn on_recovery_answer(
+        &mut self,
+        cx: &mut Context,
+        app: Tid,
+        generation: u32,
+        answer: &Answer,
+    ) {
+        if let Answer::Failed(failed) = answer {
+            self.abandon(cx, app, generation, &failed.text);
+        }
+    }
+
+    /// Somebody ends an application that goes back.
+    pub fn end_recovery(&mut self, cx: &mut Context, app: Tid, why: &str) {
+        let generation = cx.agreement.state().epochs(app).generation;
+        self.propose_abandon(cx, app, generation, true, why);
+    }
+
+    /// Somebody ended an application that was just being brought back, as the log knew before the daemon
+    /// did that was asked: it ends nevertheless, also if it is back. What a person has restarted since
+    /// is not meant.
+    pub fn on_not_abandoned(&mut self, cx: &mut Context, app: Tid) {
+        const WHY: &str = "it was ended by a signal";
+        let state = cx.agreement.state();
+        let master = state.living_task(app).map(|master| master.host);
+        let is_back = self.last.get(&app).is_some_and(|again| again.by_itself);
+        if state.recovering(app).is_some() {
+            if state.recovering_host(app) == Some(cx.me) {
+                self.end_recovery(cx, app, WHY);
+            }
+        } else if is_back && master == Some(cx.me) {
+            cx.effect(Effect::SignalProcess(app, SIGKILL));
+        }
+    }
+
+    /// An application is back.
+    pub fn on_recovered(&mut self, cx: &mut Context, app: Tid, how: Option<&Reviving>) {
+        let Some(began) = self.recoveries.remove(&app) else {
+            return;
+        };
+        let Some((reviving, lost)) = how.and_then(|how| Some((how, how.lost?))) else {
+            return;
+        };
+        let hosts = cx.places_of(app).into_keys();
+        let names: Vec<String> = hosts.map(|host| cx.host_name(host)).collect();
+        // What had been lost before with another host is not lost once more.
+        let ran = self.last.get(&app).map(|again| began.since(again.at));
+        let age = Duration::from_millis(reviving.age_ms);
+        let lost_work = ran.map_or(age, |ran| ran.min(age));
+        let text = format!(
+            "{} runs again on {} after {:.1?}; of its work {:.1} s were lost with {}",
+            app.show(cx.machine),
+            names.join(", "),
+            cx.now.since(began),
+            lost_work.as_secs_f64(),
+            name_of(cx, lost),
+        );
+        if reviving.asker.0 == cx.me {
+            cx.emit(Output::Note(text.clone()));
+        }
+        cx.effect(Effect::TellRun(app, text));
+    }
+
+    /// An application that went back cannot be brought back.
+    pub fn on_given_up(&mut self, cx: &mut Context, app: Tid, why: &str) {
+        self.recoveries.remove(&app);
+        let shown = app.show(cx.machine);
+        let text =
+            format!("{shown} cannot go on: {why}; 'vm checkpoints' shows what is in the store");
+        cx.emit(Output::Note(text.clone()));
+        cx.effect(Effect::TellRun(app, text));
+        cx.effect(Effect::EndRun(app, ExitStatus::RolledBack));
+        cx.effect(Effect::ForgetApplication(app));
+    }
+}
+
+/// The lost host or task, for people.
+fn name_of(cx: &Context, lost: Lost) -> String {
+    match lost {
+        Lost::Host(host) => format!("host '{}'", cx.host_name(host)),
+        Lost::Task(tid) => format!("task {}", tid.show(cx.machine)),
+    }
+}

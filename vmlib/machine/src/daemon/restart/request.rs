@@ -1,0 +1,440 @@
+//! The daemon that was asked to restart an application: it chooses the checkpoint, places the tasks,
+//! proposes the restart to the log, and reports what came of it.
+
+use super::{Holders, Restarts, recovery::LastRestart};
+use crate::{
+    Agreed, Output, Reviving, Time, Void,
+    daemon::{
+        asked::MoveAsker,
+        context::{Context, Question},
+        effect::Effect,
+    },
+    placement,
+};
+use vm_wire::{
+    HostId, Tid,
+    agreed::{Change, Revival, RevivedTask},
+    checkpoint::{Checkpoint, KeptChunks, Loaded, RestartReport},
+    console::Answer,
+    encode, limits,
+    task::{FailKind, Failed},
+};
+
+/// How an application is to be brought back.
+#[derive(Debug, Clone, Copy)]
+pub struct Restart {
+    pub app: Tid,
+    /// From the checkpoint of that generation and epoch; none: from the last one that is whole.
+    pub from: Option<(u32, u32)>,
+    /// The asker is its console from then on.
+    pub attach: bool,
+    /// Files that its tasks write are used as they are.
+    pub keep_files: bool,
+    /// The last whole one is found by reading all of it: the choice by a look has failed.
+    pub verify: bool,
+    /// Only if it is suspended with that checkpoint.
+    pub resumes: bool,
+}
+
+impl Restart {
+    /// As it goes back by itself, after so many failures.
+    pub fn of(app: Tid, failures: u32) -> Self {
+        Restart {
+            app,
+            from: None,
+            attach: false,
+            keep_files: false,
+            verify: failures > 0,
+            resumes: false,
+        }
+    }
+
+    /// From the checkpoint with which it was suspended.
+    pub fn suspended(app: Tid, from: (u32, u32)) -> Self {
+        Restart {
+            app,
+            from: Some(from),
+            attach: false,
+            keep_files: false,
+            verify: false,
+            resumes: true,
+        }
+    }
+}
+
+/// A wish to bring an application back, by the number that this daemon gave it.
+#[derive(Debug)]
+pub struct RestartRequest {
+    asker: MoveAsker,
+    wish: Restart,
+    began: Time,
+    /// Newer checkpoints that are not whole.
+    passed_over: Vec<String>,
+    /// The checkpoint that was chosen, and, if hosts have stores of their own, on which of them the image
+    /// of each task is read.
+    chosen: Option<((u32, u32), Vec<HostId>)>,
+    /// If hosts have stores of their own: what they have of it, and its manifest.
+    holders: Holders,
+    manifest: Option<(Checkpoint, u64)>,
+    /// Why that was not brought back, while all of it is read.
+    failed: Option<Failed>,
+    /// The log is to bring it back.
+    proposed: bool,
+}
+
+impl RestartRequest {
+    /// Whether it may be that another checkpoint has to be chosen. Where the application goes back by
+    /// itself, the next trial does that.
+    fn may_choose_again(&self) -> bool {
+        let by_itself = matches!(self.asker, MoveAsker::Recovery(..));
+        !by_itself && self.wish.from.is_none() && !self.wish.verify
+    }
+}
+
+impl Restarts {
+    /// Somebody here wants an application brought back. The answer comes when it runs, or does not.
+    pub fn request(
+        &mut self,
+        cx: &mut Context,
+        asker: MoveAsker,
+        wish: Restart,
+    ) -> Result<(), Failed> {
+        let app = wish.app;
+        let shown = app.show(cx.machine);
+        let by_itself = matches!(asker, MoveAsker::Recovery(..));
+        if !by_itself && cx.agreement.state().recovering(app).is_some() {
+            let text = format!("application {shown} lost a host and is going back by itself");
+            return Err(Failed::new(FailKind::Refused, text));
+        }
+        if cx.agreement.state().tasks_of(app).next().is_some() {
+            let text = format!(
+                "application {shown} runs in this machine, or is just ending: end it first, or try \
+                 again"
+            );
+            return Err(Failed::new(FailKind::Refused, text));
+        }
+        if self.is_requested(app) {
+            let text = format!("application {shown} is just being restarted");
+            return Err(Failed::new(FailKind::Refused, text));
+        }
+        let request = cx.next_request;
+        cx.next_request += 1;
+        let asked = RestartRequest {
+            asker,
+            wish,
+            began: cx.now,
+            passed_over: Vec::new(),
+            chosen: None,
+            holders: Holders::new(),
+            manifest: None,
+            failed: None,
+            proposed: false,
+        };
+        self.requests.insert(request, asked);
+        self.choose_checkpoint(cx, request, wish);
+        Ok(())
+    }
+
+    fn choose_checkpoint(&mut self, cx: &mut Context, request: u64, wish: Restart) {
+        if cx.has_own_stores() {
+            return self.gather(cx, request, (wish.app, wish.from), wish.verify);
+        }
+        let question = cx.question(Question::Restart(request));
+        cx.emit(Output::Load {
+            question,
+            app: wish.app,
+            from: wish.from,
+            verify: wish.verify,
+        });
+    }
+
+    /// What hosts have in their stores of the checkpoint that was chosen.
+    pub fn found_stock(&mut self, request: u64, holders: Holders, passed_over: Vec<String>) {
+        if let Some(asked) = self.requests.get_mut(&request) {
+            (asked.holders, asked.passed_over) = (holders, passed_over);
+        }
+    }
+
+    /// A wish comes to nothing.
+    pub fn fail(&mut self, cx: &mut Context, request: u64, failed: Failed) {
+        self.reply(cx, request, &Answer::Failed(failed));
+    }
+
+    /// What the manifest of a checkpoint says that is just being restarted from here, and how old it is.
+    pub fn manifest_at_hand(&self, app: Tid, from: (u32, u32)) -> Option<(Checkpoint, u64)> {
+        let mut asked = self.requests.values();
+        let asked = asked.find(|asked| asked.wish.app == app)?;
+        let (checkpoint, _) = asked.manifest.as_ref()?;
+        let id = (checkpoint.agreed.generation, checkpoint.agreed.epoch);
+        (id == from).then(|| asked.manifest.clone()).flatten()
+    }
+
+    /// Whether somebody here wants that application brought back.
+    pub fn is_requested(&self, app: Tid) -> bool {
+        let mut asked = self.requests.values();
+        asked.any(|asked| asked.wish.app == app)
+    }
+
+    /// Whether this daemon resumes an application that nobody asked it to.
+    pub fn is_resuming(&self) -> bool {
+        let mut asked = self.requests.values();
+        asked.any(|asked| matches!(asked.asker, MoveAsker::Resume(..)))
+    }
+
+    /// The checkpoint that is wanted is there: its tasks get places.
+    fn begin_restart(
+        &mut self,
+        cx: &mut Context,
+        request: u64,
+        loaded: Loaded,
+    ) -> Result<(), Failed> {
+        let Some(asked) = self.requests.get_mut(&request) else {
+            return Ok(());
+        };
+        asked.passed_over.extend(loaded.passed_over);
+        let age_ms = loaded.age_ms;
+        let (checkpoint, wish) = (loaded.checkpoint, asked.wish);
+        let (agreed, app) = (&checkpoint.agreed, wish.app);
+        let holders = std::mem::take(&mut asked.holders);
+        let failed = asked.failed.take();
+        let mut tasks: Vec<_> = agreed.tasks.iter().collect();
+        // The master first: it may have to be where its console is.
+        tasks.sort_by_key(|task| (task.tid != app, task.tid));
+        let has_master = tasks.first().is_some_and(|task| task.tid == app);
+        if wish.attach && !has_master {
+            let text = "the master of the application had ended: use --detach";
+            return Err(Failed::new(FailKind::Refused, text));
+        }
+        let at_console = wish.attach.then_some(cx.me);
+        let state = cx.agreement.state();
+        let places = tasks.iter().map(|task| {
+            let near = near(state, &task.place.0, holders.get(&task.tid));
+            (near, &*task.place.1)
+        });
+        let hosts = placement::place_again(state, places, at_console)?;
+        let placed = tasks.into_iter().zip(hosts);
+        let revived = placed.map(|(task, host)| RevivedTask {
+            tid: task.tid,
+            host,
+            incarnation: task.incarnation,
+            asker: task.asker,
+            request: task.request,
+            index: task.index,
+            program: task.program.clone(),
+            source: source(host, holders.get(&task.tid)),
+        });
+        let revived: Vec<RevivedTask> = revived.collect();
+        let read = |task: &RevivedTask| match task.source {
+            HostId::NONE => task.host,
+            source => source,
+        };
+        let own = revived.iter().filter(|_| !holders.is_empty());
+        let chosen = ((agreed.generation, agreed.epoch), own.map(read).collect());
+        let chosen = Some(chosen);
+        if let Some(asked) = self.requests.get_mut(&request) {
+            let again = asked.chosen == chosen;
+            asked.chosen = chosen;
+            if let Some(failed) = failed.filter(|_| again) {
+                // It is whole: that was not the reason.
+                return Err(failed);
+            }
+        }
+        let revival = Change::Revive(Revival {
+            app,
+            asker: (cx.me, request),
+            from: (agreed.generation, agreed.epoch),
+            age_ms,
+            cut: (agreed.machine == cx.machine).then_some(agreed.index),
+            console: if wish.attach { cx.me } else { HostId::NONE },
+            tasks: revived,
+            groups: agreed.groups.clone(),
+            policy: agreed.policy,
+            keep_files: wish.keep_files,
+            resumes: wish.resumes,
+        });
+        let bytes = encode(&revival).len();
+        if bytes > limits::REVIVAL_MAX {
+            let count = agreed.tasks.len();
+            let text = format!(
+                "the application has {count} tasks and takes {bytes} bytes in the log, more than \
+                 the {} that are possible",
+                limits::REVIVAL_MAX
+            );
+            return Err(Failed::new(FailKind::Limit, text));
+        }
+        cx.agreement.propose(revival);
+        let manifest = cx.has_own_stores().then_some((checkpoint, age_ms));
+        if let Some(asked) = self.requests.get_mut(&request) {
+            (asked.proposed, asked.manifest) = (true, manifest);
+        }
+        Ok(())
+    }
+
+    /// Nothing of this daemon is on its way into the log any more: what became of a restart of which
+    /// the log says nothing now was in entries that this daemon was spared. (See
+    /// [`Daemon::sweep_lost_births`].)
+    pub fn sweep_lost_restarts(&mut self, cx: &mut Context) {
+        let state = cx.agreement.state();
+        let is_lost = |(request, asked): &(&u64, &RestartRequest)| {
+            let reviving = state.reviving(asked.wish.app);
+            let asker = (cx.me, **request);
+            asked.proposed && reviving.is_none_or(|reviving| reviving.asker != asker)
+        };
+        let lost = self.requests.iter().filter(is_lost);
+        let lost: Vec<_> = lost.map(|(number, it)| (*number, it.wish.app)).collect();
+        for (request, app) in lost {
+            let shown = app.show(cx.machine);
+            let text = format!(
+                "this daemon was behind and does not know what became of application {shown}: \
+                 'vm ps' shows whether it runs"
+            );
+            self.fail(cx, request, Failed::new(FailKind::System, text));
+            self.review_recovery(cx, app);
+            cx.effect(Effect::ReviewSuspension(app));
+        }
+    }
+
+    /// The log did not take it.
+    pub fn on_not_revived(&mut self, cx: &mut Context, revival: &Revival, why: Void) {
+        let (host, request) = revival.asker;
+        if host == cx.me {
+            let shown = revival.app.show(cx.machine);
+            let text = format!("application {shown} cannot be restarted: {why}; try again");
+            let failed = Failed::new(FailKind::Refused, text);
+            self.reply(cx, request, &Answer::Failed(failed));
+        }
+    }
+
+    fn reply(&mut self, cx: &mut Context, request: u64, answer: &Answer) {
+        if let Some(asked) = self.requests.remove(&request) {
+            cx.effect(Effect::Reply(asked.asker, answer.clone()));
+        }
+    }
+
+    /// Who asked for it is told, and becomes its console.
+    fn report(&mut self, cx: &mut Context, app: Tid, generation: u32, reviving: &Reviving) {
+        let request = reviving.asker.1;
+        let Some(asked) = self.requests.get(&request) else {
+            return;
+        };
+        let hosts = cx.places_of(app);
+        let report = RestartReport {
+            app,
+            from: reviving.from,
+            generation,
+            hosts: hosts.iter().map(|(host, count)| (*host, *count)).collect(),
+            total_us: cx.now.since(asked.began).as_micros() as u64,
+            passed_over: asked.passed_over.clone(),
+        };
+        if let MoveAsker::Console(conn, _) = asked.asker
+            && asked.wish.attach
+        {
+            let hosts = hosts.into_keys().collect();
+            cx.effect(Effect::AttachConsole { conn, app, hosts });
+        }
+        self.reply(cx, request, &Answer::Restarted(report));
+    }
+
+    /// What a checkpoint holds, or why that cannot be read.
+    pub fn on_loaded(
+        &mut self,
+        cx: &mut Context,
+        question: u64,
+        result: Result<Box<Loaded>, Failed>,
+    ) {
+        match cx.questions.remove(&question) {
+            Some(Question::Restart(request)) => {
+                let begun = result.and_then(|loaded| self.begin_restart(cx, request, *loaded));
+                if let Err(failed) = begun {
+                    self.reply(cx, request, &Answer::Failed(failed));
+                }
+            }
+            Some(Question::Revive(app, generation)) => {
+                if result.is_err() && self.ask_asker(cx, app, generation) {
+                    return;
+                }
+                let brought = result
+                    .and_then(|loaded| self.restore_tasks(cx, app, generation, loaded.checkpoint));
+                if let Err(failed) = brought {
+                    self.abandon(cx, app, generation, &failed.text);
+                }
+            }
+            Some(Question::Manifest(host, question)) => {
+                self.send_manifest(cx, host, question, result);
+            }
+            _ => {}
+        }
+    }
+
+    /// All of an application stands. Returns its tasks here, and what is kept for them.
+    pub fn on_started(
+        &mut self,
+        cx: &mut Context,
+        app: Tid,
+        generation: u32,
+        reviving: Option<Reviving>,
+    ) -> (Vec<Tid>, Vec<KeptChunks>) {
+        let restored = self.forget_restoring(cx, app, generation);
+        self.on_recovered(cx, app, reviving.as_ref());
+        let last = LastRestart {
+            at: cx.now,
+            by_itself: reviving.as_ref().is_some_and(|how| how.lost.is_some()),
+        };
+        self.last.insert(app, last);
+        let mine = reviving.filter(|reviving| reviving.asker.0 == cx.me);
+        if let Some(reviving) = mine {
+            self.report(cx, app, generation, &reviving);
+        }
+        restored
+    }
+
+    /// An application is not brought back.
+    pub fn on_abandoned(&mut self, cx: &mut Context, app: Tid, asker: (HostId, u64), why: &str) {
+        let (host, request) = asker;
+        if host != cx.me {
+            return;
+        }
+        let shown = app.show(cx.machine);
+        let text = format!(
+            "application {shown} cannot be brought back: {why}; its checkpoints are in the store as \
+             before: try again, or another one with --from"
+        );
+        let failed = Failed::new(FailKind::System, text);
+        let asked = self.requests.get_mut(&request);
+        match asked.filter(|asked| asked.may_choose_again()) {
+            Some(asked) => {
+                asked.failed = Some(failed);
+                asked.wish.verify = true;
+                asked.proposed = false;
+                let wish = asked.wish;
+                self.choose_checkpoint(cx, request, wish);
+            }
+            None => self.reply(cx, request, &Answer::Failed(failed)),
+        }
+    }
+}
+
+/// The name of the host where a task is best brought back that was on the host of name `before`: there,
+/// if its image is there or that is no matter, else where its image is.
+fn near<'a>(state: &'a Agreed, before: &'a str, holders: Option<&Vec<HostId>>) -> &'a str {
+    let named = |host: &HostId| state.host(*host).map(|host| host.facts.name.as_str());
+    let living = holders
+        .into_iter()
+        .flatten()
+        .filter(|host| state.is_living(**host));
+    let names: Vec<&str> = living.filter_map(named).collect();
+    match names.first() {
+        Some(first) if !names.contains(&before) => first,
+        _ => before,
+    }
+}
+
+/// Where the image of a task is read that is brought back on `host`: there, or on the first of those
+/// that have it.
+fn source(host: HostId, holders: Option<&Vec<HostId>>) -> HostId {
+    match holders {
+        Some(holders) if !holders.contains(&host) => holders.first().copied(),
+        _ => None,
+    }
+    .unwrap_or(HostId::NONE)
+}
