@@ -242,7 +242,9 @@ impl Daemon {
 
     pub(super) fn answer_asker(&mut self, asker: MoveAsker, answer: &Answer) {
         match asker {
-            MoveAsker::Console(conn, number) => self.answer_console(conn, number, answer),
+            MoveAsker::Console(conn, number) => {
+                self.consoles.reply(&mut self.cx, conn, number, answer);
+            }
             MoveAsker::Task {
                 tid,
                 generation,

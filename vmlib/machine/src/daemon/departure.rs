@@ -70,7 +70,7 @@ impl Daemon {
     }
 
     pub(super) fn on_host_leaving(&mut self, host: HostId) {
-        self.fail_resumed(host);
+        self.consoles.on_host_leaving(&mut self.cx, host);
         if host == self.cx.me {
             self.end_drain_at_leave();
             self.depart(Why::Leave);
@@ -234,7 +234,7 @@ impl Daemon {
                 .emit(Output::Note(format!("host '{name}' has joined")));
         }
         self.notify_host(host, true);
-        self.answer_awaited_host(host);
+        self.consoles.on_host_joined(&mut self.cx, host);
         self.tell_links_down(host);
         self.release_held();
     }
@@ -274,14 +274,13 @@ impl Daemon {
         self.lose_parts_of(host);
         self.lose_preparations_of(host);
         self.lose_stores_of(host);
-        self.lose_listings_of(host);
+        self.consoles.lose_listings_of(&mut self.cx, host);
         self.lose_flushes_of(host);
         self.lose_far_console(host);
         self.lose_moves_of(host);
         self.notify_kept(host);
         self.notify_host(host, false);
-        self.fail_resumed(host);
-        self.answer_deleted(host);
+        self.consoles.on_host_gone(&mut self.cx, host);
     }
 
     /// This host is not in the machine any more, or no majority is left.
@@ -312,7 +311,7 @@ impl Daemon {
             return;
         }
         if how.is_ok() {
-            self.answer_at_end();
+            self.consoles.on_end(&mut self.cx);
         }
         self.end_all_runs(how.is_err());
         self.cx.emit(Output::End(how));

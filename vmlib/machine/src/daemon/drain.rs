@@ -389,7 +389,7 @@ impl Daemon {
 
     /// The host takes tasks again. Who is on his way goes on.
     pub(super) fn on_host_resumed(&mut self, host: HostId) {
-        self.answer_resumed(host);
+        self.consoles.on_host_resumed(&mut self.cx, host);
         if host == self.cx.me {
             self.give_up_drain(taken_back());
         }

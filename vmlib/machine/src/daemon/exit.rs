@@ -95,7 +95,7 @@ impl Daemon {
             task.starting = None;
             task.launched = Some(self.cx.now);
         }
-        self.review_measurements(tid);
+        self.consoles.on_process_started(&mut self.cx, tid);
     }
 
     pub(super) fn on_launch_failed(&mut self, tid: Tid, failed: &Failed) {
@@ -132,7 +132,7 @@ impl Daemon {
             None => self.end_run(tid, status),
         }
         self.review_flush(app);
-        self.review_measurements(tid);
+        self.consoles.on_process_started(&mut self.cx, tid);
         self.forget_task(tid);
     }
 

@@ -28,7 +28,8 @@
 //! | `signals`, `groups` | what they say |
 //! | `orders` | reliable messages between daemons |
 //! | `departure` | how this host leaves, or ends with its machine |
-//! | `console`, `listing`, `runs`, `flush` | what a person asks, is shown, and runs, to the last line |
+//! | `console` | the consoles: replies, listings, the programs that they run, to the last line |
+//! | `consoles` | which subsystem carries out a request of a console |
 //! | `context` | what all of these need: clock, identity, agreement, routes, timers, outbox |
 //! | `effect`, `settle` | what one of these has another do, and its delivery |
 //!
@@ -59,6 +60,7 @@ mod check;
 mod checkpoint;
 mod config;
 mod console;
+mod consoles;
 mod context;
 mod coordinators;
 mod departure;
@@ -100,7 +102,7 @@ use checkpoint::{
     prepare::{Holding, Preparing},
     requests::CheckpointAsked,
 };
-use console::{Console, Listing, Run};
+use console::{Consoles, Run};
 use context::Context;
 use coordinators::Coordinators;
 use departure::Departure;
@@ -153,14 +155,11 @@ pub struct Daemon {
     awaiting_group: BTreeMap<String, BTreeSet<Tid>>,
     /// The local tasks with a request about a task that the log does not know yet.
     parked: BTreeSet<Tid>,
-    consoles: BTreeMap<crate::ConnId, Console>,
+    consoles: Consoles,
     /// Masters that a console here runs.
     runs: BTreeMap<Tid, Run>,
     /// The hosts that wait for the last lines of an application's tasks here.
     flushes: BTreeMap<Tid, BTreeSet<HostId>>,
-    listings: BTreeMap<u64, Listing>,
-    /// Measurements that wait for processes here that are being started, by their questions.
-    measurements: BTreeMap<u64, BTreeSet<Tid>>,
     /// Masters here that wait for room in the channels to the hosts of their consoles.
     unsent: BTreeSet<Tid>,
     /// Tasks here that are on their way to other hosts.
@@ -256,11 +255,9 @@ impl Daemon {
             asked_last: BTreeMap::new(),
             awaiting_group: BTreeMap::new(),
             parked: BTreeSet::new(),
-            consoles: BTreeMap::new(),
+            consoles: Consoles::default(),
             runs: BTreeMap::new(),
             flushes: BTreeMap::new(),
-            listings: BTreeMap::new(),
-            measurements: BTreeMap::new(),
             unsent: BTreeSet::new(),
             leaving: BTreeMap::new(),
             arriving: BTreeMap::new(),
@@ -368,7 +365,7 @@ impl Daemon {
             Input::ConsoleRoom(conn) => self.on_console_full(conn, false),
             Input::ConnGone(conn) => self.on_conn_gone(conn),
             Input::Dropped(pairs) => self.on_dropped(pairs),
-            Input::Usage(question, rows) => self.on_usage(question, rows),
+            Input::Usage(question, rows) => self.consoles.on_measured(&mut self.cx, question, rows),
             Input::ProgramFound(question, found) => self.on_program_found(question, found),
             Input::Copied(tid, bytes, rounds) => self.on_copied(tid, bytes, rounds),
             Input::Sent(tid, sent) => self.on_sent(tid, sent),

@@ -1,12 +1,12 @@
 //! Reliable messages between daemons: each is an [`Order`], carried by the same channels as the
 //! messages of tasks, so it arrives once and in order however often the link breaks.
 
-use super::{Daemon, context::Question};
+use super::Daemon;
 use crate::{Filter, Output, Received};
 use vm_wire::{
     Frame, FrameReader, Header, HostId,
     checkpoint::{KeptSaved, PartSaved, PartStands},
-    peer::{Order, Usage},
+    peer::Order,
 };
 
 /// Daemons speak in one conversation.
@@ -44,12 +44,10 @@ impl Daemon {
             Ok(Order::KeepOrder(order)) => self.cx.keeper.take_over(&order),
             Ok(Order::Kept(kept)) => self.on_kept(host, &kept.frame),
             Ok(Order::UsageAsk(ask)) => {
-                let question = self.cx.question(Question::Usage(host, ask.question));
-                self.measure(question);
+                let (cx, tasks) = (&mut self.cx, &self.tasks);
+                self.consoles.on_usage_ask(cx, tasks, host, ask);
             }
-            Ok(Order::Usage(Usage { question, rows })) => {
-                self.on_listing_rows(question, host, rows);
-            }
+            Ok(Order::Usage(usage)) => self.consoles.on_usage(&mut self.cx, host, usage),
             Ok(Order::FlushAsk(ask)) => self.on_flush_ask(host, ask),
             Ok(Order::Flushed(flushed)) => self.on_flushed(host, &flushed),
             Ok(Order::MoveAsk(ask)) => self.on_move_ask(host, &ask),

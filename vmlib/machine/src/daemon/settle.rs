@@ -26,8 +26,8 @@ impl Daemon {
                 Timer::LinkDown(host) => self.on_link_down_due(host),
                 Timer::Parked(tid, request) => self.on_parked_too_long(tid, request),
                 Timer::Awaited(tid, about) => self.on_awaited_due(tid, about),
-                Timer::Listing(question) => self.on_listing_over(question),
-                Timer::Measure(question) => self.on_measure_due(question),
+                Timer::Listing(question) => self.consoles.on_listing_due(&mut self.cx, question),
+                Timer::Measure(question) => self.consoles.on_measure_due(&mut self.cx, question),
                 Timer::Flush(app) => self.on_flush_over(app),
                 Timer::Move(tid, incarnation) => self.on_move_due(tid, incarnation),
                 Timer::Coordinator(app, number) => self.on_coordinator_due(app, number),
@@ -77,7 +77,7 @@ impl Daemon {
             self.sweep_lost_births();
             self.sweep_lost_terms();
             self.sweep_lost_memberships();
-            self.sweep_lost_policies();
+            self.consoles.sweep_lost_policies(&mut self.cx);
             self.restarts.sweep_lost_restarts(&mut self.cx);
         }
         if self.departure.is_some() && !self.over {

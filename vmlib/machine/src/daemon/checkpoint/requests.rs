@@ -291,7 +291,8 @@ impl Daemon {
 
     pub(in crate::daemon) fn on_policy(&mut self, app: Tid) {
         let policy = self.cx.agreement.state().epochs(app).policy;
-        self.answer_policy((app, policy), &Answer::Done);
+        let (consoles, cx) = (&mut self.consoles, &mut self.cx);
+        consoles.on_policy(cx, (app, policy), &Answer::Done);
         self.review_policy(app);
     }
 
@@ -303,7 +304,8 @@ impl Daemon {
             Void::NoTask(_) => self.cx.no_such_task(app),
             why => Failed::new(FailKind::Refused, why.to_string()),
         };
-        self.answer_policy((app, policy), &Answer::Failed(failed));
+        let (consoles, cx) = (&mut self.consoles, &mut self.cx);
+        consoles.on_policy(cx, (app, policy), &Answer::Failed(failed));
     }
 
     /// Something changed that decides when this daemon makes the next checkpoint by itself: only that

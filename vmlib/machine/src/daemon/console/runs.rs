@@ -102,12 +102,11 @@ impl Daemon {
         tid: Tid,
         hosts: BTreeSet<HostId>,
     ) {
-        let Some(console) = self.consoles.get_mut(&conn) else {
+        if !self.consoles.set_run(conn, tid) {
             // The console did not wait for it.
             self.cx.emit(Output::Signal(tid, SIGHUP));
             return;
-        };
-        console.run = Some(tid);
+        }
         if let Some(before) = self.runs.remove(&tid)
             && !before.told
         {
@@ -147,8 +146,7 @@ impl Daemon {
 
     /// A console says something about its run.
     pub(in crate::daemon) fn on_run_frame(&mut self, conn: ConnId, frame: &Frame) {
-        let run = self.consoles.get(&conn).and_then(|console| console.run);
-        let Some(tid) = run else {
+        let Some(tid) = self.consoles.run_of(conn) else {
             return self.refuse_console(conn, "this console runs no program");
         };
         // The run may have ended while this was on its way.
@@ -243,8 +241,7 @@ impl Daemon {
     /// Whether the console of an application is here and does not read.
     pub(in crate::daemon) fn is_console_full(&self, app: Tid) -> bool {
         let run = self.runs.get(&app);
-        let console = run.and_then(|run| self.consoles.get(&run.conn));
-        console.is_some_and(|console| console.full)
+        run.is_some_and(|run| self.consoles.is_full(run.conn))
     }
 
     pub(in crate::daemon) fn show(
@@ -269,11 +266,8 @@ impl Daemon {
 
     /// A console does not read, or reads again.
     pub(in crate::daemon) fn on_console_full(&mut self, conn: ConnId, full: bool) {
-        if let Some(console) = self.consoles.get_mut(&conn) {
-            console.full = full;
-            if let Some(app) = console.run {
-                self.pause_outputs(app, full);
-            }
+        if let Some(app) = self.consoles.set_full(conn, full) {
+            self.pause_outputs(app, full);
         }
     }
 

@@ -1,55 +1,25 @@
-//! What consoles ask.
+//! Requests of consoles are handed to the subsystems that carry them out.
 //!
-//! Requests are numbered by the console and answered once; one that is asked again while it is
-//! under way goes on, and the last one that was answered is answered again. What waits for the
-//! machine (a host to come or go, its end) is kept with the console and forgotten when that is
-//! gone.
+//! A request gets its reply at once, or waits for a result of a subsystem, or for an event of the
+//! machine (a host that joins or leaves, the end of this daemon). The requests that wait belong to
+//! `console` and are forgotten when their console is gone.
 
-use super::RunAsked;
-use crate::daemon::{Daemon, asked::MoveAsker, restart::Restart, spawn::Asker};
+use super::{
+    Daemon,
+    asked::MoveAsker,
+    console::{Awaited, Begun, RunAsked},
+    restart::Restart,
+    spawn::Asker,
+};
 use crate::{ConnId, HostPhase, Output, placement};
-use std::collections::BTreeMap;
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
     agreed::Change,
-    checkpoint::{Policy, Stop},
+    checkpoint::Stop,
     console::{Answer, Conf, HostRow, HostState, Request},
-    limits,
     task::{FailKind, Failed, Place, Spawn},
     version::Offer,
 };
-
-/// A connection of a console.
-#[derive(Debug, Default)]
-pub(in crate::daemon) struct Console {
-    /// The highest number of a request so far.
-    highest: u64,
-    /// What is under way.
-    pending: BTreeMap<u64, Awaited>,
-    /// The last answer.
-    last: Option<Frame>,
-    /// The master that it runs.
-    pub run: Option<Tid>,
-    /// Whether its queue is full.
-    pub full: bool,
-}
-
-/// What the answer to a request waits for.
-#[derive(Debug, PartialEq, Eq)]
-enum Awaited {
-    /// Another part of this daemon, which knows the console and the number.
-    Result,
-    /// A host to be gone.
-    Deleted(HostId),
-    /// A host to take tasks again.
-    Resumed(HostId),
-    /// The checkpoints of an application to be made so.
-    Policy(Tid, Policy),
-    /// A host of that name.
-    Host(String),
-    /// The end of this daemon.
-    End,
-}
 
 /// How a request goes on.
 enum Reply {
@@ -72,7 +42,7 @@ impl From<Failed> for Reply {
 }
 
 impl Daemon {
-    pub(in crate::daemon) fn on_console(&mut self, conn: ConnId, frame: Frame) {
+    pub(super) fn on_console(&mut self, conn: ConnId, frame: Frame) {
         match frame.header.op {
             Op::ConsoleRequest => match Request::read(&frame) {
                 Ok(request) => self.on_console_request(conn, frame.header.request, request),
@@ -86,7 +56,7 @@ impl Daemon {
     }
 
     /// A console broke the protocol, or there are too many.
-    pub(in crate::daemon) fn refuse_console(&mut self, conn: ConnId, why: &str) {
+    pub(super) fn refuse_console(&mut self, conn: ConnId, why: &str) {
         self.cx.counters.refused_local += 1;
         let failed = Failed::new(FailKind::BadRequest, why);
         self.cx
@@ -95,34 +65,14 @@ impl Daemon {
     }
 
     fn on_console_request(&mut self, conn: ConnId, number: u64, request: Request) {
-        if !self.consoles.contains_key(&conn) && self.consoles.len() >= limits::CONSOLES_MAX {
-            return self.refuse_console(conn, "too many consoles are connected");
+        match self.consoles.begin(&mut self.cx, conn, number) {
+            Begun::New => {}
+            Begun::Repeated => return,
+            Begun::Refused(why) => return self.refuse_console(conn, why),
         }
-        let console = self.consoles.entry(conn).or_default();
-        if number == 0 {
-            return self.refuse_console(conn, "a request without a number");
-        }
-        if number <= console.highest {
-            let repeat = |answer: &&Frame| answer.header.request == number;
-            if let Some(answer) = console.last.as_ref().filter(repeat) {
-                self.cx.emit(Output::Console(conn, answer.clone()));
-            }
-            return;
-        }
-        if console.pending.len() >= limits::CONSOLE_REQUESTS_MAX {
-            return self.refuse_console(conn, "too many requests are under way");
-        }
-        console.highest = number;
-        console.pending.insert(number, Awaited::Result);
         match self.console_reply(conn, number, request) {
-            Reply::Now(answer) => self.answer_console(conn, number, &answer),
-            Reply::Later(awaited) => {
-                let console = self.consoles.get_mut(&conn);
-                if let Some(pending) = console.and_then(|console| console.pending.get_mut(&number))
-                {
-                    *pending = awaited;
-                }
-            }
+            Reply::Now(answer) => self.consoles.reply(&mut self.cx, conn, number, &answer),
+            Reply::Later(awaited) => self.consoles.wait_for(conn, number, awaited),
         }
     }
 
@@ -130,10 +80,10 @@ impl Daemon {
         match request {
             Request::Version(offer) => Reply::Now(self.version(offer)),
             Request::Conf => Reply::Now(Answer::Conf(self.conf())),
-            Request::Ps(app) => match self.list(conn, number, app) {
-                Ok(()) => Reply::Later(Awaited::Result),
-                Err(failed) => failed.into(),
-            },
+            Request::Ps(app) => {
+                let (cx, tasks) = (&mut self.cx, &self.tasks);
+                later(self.consoles.list(cx, tasks, (conn, number), app))
+            }
             Request::Run { spawn, terminal } => {
                 let run = RunAsked { terminal };
                 match self.run_place(conn, &spawn) {
@@ -183,7 +133,7 @@ impl Daemon {
                 attach,
                 keep_files,
             } => {
-                if attach && let Err(failed) = self.no_run(conn) {
+                if attach && let Err(failed) = self.consoles.runs_nothing(conn) {
                     return failed.into();
                 }
                 let asker = MoveAsker::Console(conn, number);
@@ -278,17 +228,7 @@ impl Daemon {
             let text = "run starts one program; use 'vm spawn' for several";
             return Err(Failed::new(FailKind::BadRequest, text));
         }
-        self.no_run(conn)
-    }
-
-    /// A console runs one program.
-    fn no_run(&self, conn: ConnId) -> Result<(), Failed> {
-        let runs = |console: &Console| console.run.is_some();
-        if self.consoles.get(&conn).is_some_and(runs) {
-            let text = "this console runs a program already";
-            return Err(Failed::new(FailKind::Refused, text));
-        }
-        Ok(())
+        self.consoles.runs_nothing(conn)
     }
 
     fn console_spawn(
@@ -314,7 +254,7 @@ impl Daemon {
 
     /// A spawn or run that a console asked for is complete. All of it was started, or it failed;
     /// what was started nevertheless is named.
-    pub(in crate::daemon) fn answer_spawn(
+    pub(super) fn answer_spawn(
         &mut self,
         conn: ConnId,
         request: u64,
@@ -322,7 +262,8 @@ impl Daemon {
         failures: Vec<(String, Failed)>,
     ) {
         let Some((_, first)) = failures.first() else {
-            return self.answer_console(conn, request, &Answer::Started(tids));
+            let started = Answer::Started(tids);
+            return self.consoles.reply(&mut self.cx, conn, request, &started);
         };
         let kind = first.kind;
         let each = failures.iter().map(|(host, why)| format!("{host}: {why}"));
@@ -333,7 +274,8 @@ impl Daemon {
             text = format!("only {shown} started; {text}");
         }
         let failed = Failed::new(kind, text);
-        self.answer_console(conn, request, &Answer::Failed(failed));
+        let failed = Answer::Failed(failed);
+        self.consoles.reply(&mut self.cx, conn, request, &failed);
     }
 
     fn delete(&mut self, name: &str) -> Reply {
@@ -349,97 +291,15 @@ impl Daemon {
         })
     }
 
-    /// Answers a request of a console, if that is still there.
-    pub(in crate::daemon) fn answer_console(
-        &mut self,
-        conn: ConnId,
-        request: u64,
-        answer: &Answer,
-    ) {
-        if let Some(console) = self.consoles.get_mut(&conn)
-            && console.pending.remove(&request).is_some()
-        {
-            let frame = answer.frame().asked(request);
-            console.last = Some(frame.clone());
-            self.cx.emit(Output::Console(conn, frame));
-        }
-    }
-
-    fn answer_all(&mut self, answer: &Answer, done: impl Fn(&Awaited) -> bool) {
-        let mut ready = Vec::new();
-        for (conn, console) in &self.consoles {
-            let numbers = console.pending.iter().filter(|(_, awaited)| done(awaited));
-            ready.extend(numbers.map(|(number, _)| (*conn, *number)));
-        }
-        for (conn, number) in ready {
-            self.answer_console(conn, number, answer);
-        }
-    }
-
-    pub(in crate::daemon) fn answer_deleted(&mut self, host: HostId) {
-        self.answer_all(&Answer::Done, |awaited| *awaited == Awaited::Deleted(host));
-    }
-
-    pub(in crate::daemon) fn answer_resumed(&mut self, host: HostId) {
-        self.answer_all(&Answer::Done, |it| *it == Awaited::Resumed(host));
-    }
-
-    /// A host that was to take tasks again leaves, or is lost.
-    pub(in crate::daemon) fn fail_resumed(&mut self, host: HostId) {
-        let text = placement::takes_no_tasks(self.cx.agreement.state(), host);
-        let failed = Answer::Failed(Failed::new(FailKind::Refused, text));
-        self.answer_all(&failed, |it| *it == Awaited::Resumed(host));
-    }
-
-    /// Nothing of this daemon is on its way into the log any more: what it had wanted of
-    /// checkpoints was agreed, for those who are alive. (See [`Daemon::sweep_lost_births`].)
-    pub(in crate::daemon) fn sweep_lost_policies(&mut self) {
-        let pending = self.consoles.values().flat_map(|it| it.pending.values());
-        let waiting = pending.filter_map(|awaited| match awaited {
-            Awaited::Policy(app, policy) => Some((*app, *policy)),
-            _ => None,
-        });
-        for (app, policy) in waiting.collect::<Vec<_>>() {
-            let is_alive = self.cx.agreement.state().tasks_of(app).next().is_some();
-            let answer = match is_alive {
-                true => Answer::Done,
-                false => Answer::Failed(self.cx.no_such_task(app)),
-            };
-            self.answer_policy((app, policy), &answer);
-        }
-    }
-
-    /// It is agreed how checkpoints of an application are made, or that they cannot be made so.
-    pub(in crate::daemon) fn answer_policy(
-        &mut self,
-        (app, policy): (Tid, Policy),
-        answer: &Answer,
-    ) {
-        let awaited = Awaited::Policy(app, policy);
-        self.answer_all(answer, |it| *it == awaited);
-    }
-
-    pub(in crate::daemon) fn answer_awaited_host(&mut self, host: HostId) {
-        let name = self.cx.host_name(host);
-        let came = |awaited: &Awaited| matches!(awaited, Awaited::Host(asked) if *asked == name);
-        self.answer_all(&Answer::Done, came);
-    }
-
-    pub(in crate::daemon) fn answer_at_end(&mut self) {
-        self.answer_all(&Answer::Done, |awaited| *awaited == Awaited::End);
-    }
-
     /// A console, a joiner or a connection that wanted to enrol is gone.
-    pub(in crate::daemon) fn on_conn_gone(&mut self, conn: ConnId) {
+    pub(super) fn on_conn_gone(&mut self, conn: ConnId) {
         self.cx.agreement.joiner_gone(conn);
         for enrolling in self.enrolling.values_mut() {
             if enrolling.conn == Some(conn) {
                 enrolling.conn = None;
             }
         }
-        if let Some(console) = self.consoles.remove(&conn)
-            && let Some(tid) = console.run
-        {
+        if let Some(tid) = self.consoles.remove(conn) {
             self.abandon_run(conn, tid);
         }
     }
