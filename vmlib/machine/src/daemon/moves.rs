@@ -1,4 +1,4 @@
-//! Moves of tasks from host to host (AGREEMENT, "Who owns a task").
+//! Moves of tasks from host to host (`docs/failure-model.md`, "Moves").
 //!
 //! ```text
 //! source                                   target
