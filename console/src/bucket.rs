@@ -1,4 +1,4 @@
-//! The bucket that a store has in an object store, if it has one: no daemon is asked for it.
+//! The bucket of a store in an object store, read without a daemon.
 
 use crate::checkpoints::{Folder, Row};
 use anyhow::Context as _;
@@ -7,21 +7,21 @@ use vm_bucket::{Address, Fetched, Mirror, Tie};
 use vm_store::{CheckpointId, Depth};
 use vm_wire::Tid;
 
-/// What is known of the bucket of a store without asking it.
+/// What the store's folder says of its bucket.
 #[derive(Debug)]
 pub struct Known {
-    /// Where it is.
+    /// The address of the bucket.
     pub address: Address,
-    /// Why the last copying failed, if it did.
+    /// Why the last copy to the bucket failed, if it did.
     pub failed: Option<String>,
 }
 
 /// A checkpoint in a bucket.
 #[derive(Debug)]
 pub struct BucketRow {
-    /// As in a listing of the folder.
+    /// The checkpoint, as in a list of the folder.
     pub row: Row,
-    /// It is in the folder as well.
+    /// Whether it is in the folder too.
     pub here: bool,
 }
 
@@ -30,21 +30,21 @@ pub fn has(folder: &Folder) -> bool {
     !matches!(Tie::new(&folder.root).address(), Ok(None))
 }
 
-/// The store in folder `root` with the bucket of that address, or, without one, with its own, if it has
-/// one.
+/// The store in folder `root` with the bucket at `address` or, without an address, with its own
+/// bucket; `None` if it has none.
 ///
 /// # Errors
-/// When there are no credentials, say, or the folder is not safe.
+/// For example, if there are no credentials, or the folder is not safe.
 pub fn mirror(root: &Path, address: Option<Address>) -> anyhow::Result<Option<Mirror>> {
     let opened = Mirror::open(root, address);
     opened.with_context(|| format!("the bucket of the store {}", root.display()))
 }
 
-/// Says of the checkpoints in a folder which of them are in its bucket too, if it has one, by what the
-/// last copying left there.
+/// Sets, for each checkpoint in a folder, whether the bucket has it, from the folder's own record of
+/// the last copy.
 ///
 /// # Errors
-/// When that cannot be read.
+/// If that record cannot be read.
 pub fn mark(rows: &mut [Row], folder: &Folder) -> anyhow::Result<Option<Known>> {
     let tie = Tie::new(&folder.root);
     let Some(address) = tie.address()? else {
@@ -58,10 +58,10 @@ pub fn mark(rows: &mut [Row], folder: &Folder) -> anyhow::Result<Option<Known>> 
     Ok(Some(Known { address, failed }))
 }
 
-/// Sees to it that a checkpoint is in the folder, and says what was fetched for that.
+/// Fetches a checkpoint into the folder if it is not there; returns also sentences that say so.
 ///
 /// # Errors
-/// When the bucket cannot be asked and the folder has none either.
+/// If the bucket cannot be read and the folder does not have the checkpoint either.
 pub fn fetch(
     mirror: &Mirror,
     app: Tid,
@@ -80,7 +80,7 @@ pub fn fetch(
 /// All checkpoints in a bucket.
 ///
 /// # Errors
-/// When it cannot be asked.
+/// If the bucket cannot be read.
 pub fn list(mirror: &Mirror) -> anyhow::Result<Vec<BucketRow>> {
     let row = |found: vm_bucket::Found| {
         let (summary, damaged) = match found.manifest {

@@ -1,5 +1,5 @@
-//! The checkpoints in a store, which needs no daemon. Where hosts have stores of their own, each has the
-//! manifests of all checkpoints, and images of some tasks: of these the daemons say what is there.
+//! The checkpoints in a store, read without a daemon. If each host has a store of its own, each has the
+//! manifests of all checkpoints and the parts of some tasks; the daemons reply which parts they have.
 
 use anyhow::{Context as _, bail};
 use std::{
@@ -13,23 +13,23 @@ use vm_wire::{
     stores::{HostStock, StockRow},
 };
 
-/// A folder of checkpoints.
+/// The folder of a store.
 #[derive(Debug, Clone)]
 pub struct Folder {
-    /// Where it is.
+    /// The path of the folder.
     pub root: PathBuf,
-    /// The host whose own it is; none if all hosts share it.
+    /// The host, if each host has a store of its own; none if all hosts share the store.
     pub host: Option<String>,
 }
 
 impl Folder {
-    /// All that somebody has gathered in a folder.
+    /// A folder that the user named, taken for a shared store.
     pub fn at(root: &Path) -> Self {
         let root = root.to_owned();
         Folder { root, host: None }
     }
 
-    /// That of the daemon here.
+    /// The store of this host's daemon.
     pub fn of(conf: &Conf) -> Self {
         let here = conf.hosts.iter().find(|row| row.host == conf.here);
         let here = here.filter(|row| row.facts.store_local);
@@ -43,28 +43,28 @@ impl Folder {
         let store = Store::open(&self.root);
         let store = store.with_context(|| format!("the store {}", self.root.display()))?;
         Ok(match &self.host {
-            // No images are looked for: the daemons do that.
+            // No parts are looked for here: the daemons do that.
             Some(_) => store.of_host(""),
             None => store,
         })
     }
 }
 
-/// One of them.
+/// A checkpoint.
 #[derive(Debug)]
 pub struct Row {
     /// The application.
     pub app: Tid,
-    /// Which of its checkpoints.
+    /// Its generation and epoch.
     pub id: CheckpointId,
-    /// What is in it, if that can be known.
+    /// The summary of its manifest, unless that is damaged.
     pub summary: Option<Summary>,
-    /// Why it is of no use.
+    /// Why it cannot be used.
     pub damaged: Option<String>,
-    /// If hosts have stores of their own: the images that are on one disk alone, of those hosts that are
-    /// in the machine.
+    /// If hosts have stores of their own: the number of images of which only one host in the machine has
+    /// a part.
     pub alone: usize,
-    /// If the store has a bucket: it is in that as well.
+    /// If the store has a bucket: whether the checkpoint is there too.
     pub in_bucket: Option<bool>,
 }
 
@@ -75,11 +75,11 @@ impl Row {
     }
 }
 
-/// All that are in the store, by application, oldest first; each is read whole if `verify`. One that
-/// is just being made is left out.
+/// All checkpoints in the store, by application, oldest first; with `verify`, all parts are read.
+/// Checkpoints that are not committed are left out.
 ///
 /// # Errors
-/// When there is no such folder, or it cannot be read.
+/// If the folder cannot be read.
 pub fn list(folder: &Folder, verify: bool) -> anyhow::Result<Vec<Row>> {
     if !folder.root.exists() {
         return Ok(Vec::new());
@@ -110,8 +110,8 @@ pub fn list(folder: &Folder, verify: bool) -> anyhow::Result<Vec<Row>> {
     Ok(entries.into_iter().filter_map(row).collect())
 }
 
-/// Says of the checkpoints of an application whether the hosts have all of them together, by what these
-/// have said of their own stores.
+/// Sets, for each checkpoint of an application, whether the hosts together have all parts, from the
+/// inventories of their stores.
 pub fn merge(rows: &mut [Row], app: Tid, stock: &[HostStock]) {
     let of_all: Vec<&StockRow> = stock
         .iter()
@@ -134,16 +134,16 @@ pub fn merge(rows: &mut [Row], app: Tid, stock: &[HostStock]) {
         row.damaged = match (missing, tasks) {
             (0, 1..) => None,
             _ => flaw.or(Some(format!(
-                "{missing} of its {tasks} images are on the disk of no host that is here"
+                "{missing} of its {tasks} images are on no host of the machine"
             ))),
         };
     }
 }
 
-/// The application of which these are checkpoints, if it is the only one.
+/// The only application with a checkpoint among `rows`.
 ///
 /// # Errors
-/// When there is none, or there are several: then their names are said.
+/// If there is none, or there are several: then the error has their names.
 pub fn only(folder: &Folder, rows: &[Row]) -> anyhow::Result<Tid> {
     let mut apps: Vec<Tid> = rows.iter().map(|row| row.app).collect();
     apps.dedup();
@@ -153,14 +153,14 @@ pub fn only(folder: &Folder, rows: &[Row]) -> anyhow::Result<Tid> {
         _ => {
             let names: Vec<String> = apps.iter().map(|app| name::app(*app)).collect();
             bail!(
-                "checkpoints of several applications are in the store: say which of {}",
+                "checkpoints of several applications are in the store: give one of {}",
                 names.join(", ")
             )
         }
     }
 }
 
-/// The applications whose masters ran a program of that name, by the times of their last checkpoints.
+/// The applications whose masters ran a program of that name, by the time of their last checkpoint.
 ///
 /// # Errors
 /// As [`list`].
@@ -178,7 +178,7 @@ pub fn of_program(folder: &Folder, program: &str) -> anyhow::Result<Vec<Tid>> {
     Ok(apps.into_iter().map(|(_, app)| app).collect())
 }
 
-/// Whether anything in the store is called a checkpoint of that application.
+/// Whether the store has a checkpoint of that application, damaged or not.
 ///
 /// # Errors
 /// As [`list`].
@@ -186,10 +186,10 @@ pub fn knows(folder: &Folder, app: Tid) -> anyhow::Result<bool> {
     Ok(list(folder, false)?.iter().any(|row| row.app == app))
 }
 
-/// What whoever names an application is told of which the store has nothing.
+/// The error text for an application without a checkpoint in the store.
 pub fn none_of(folder: &Folder, app: Tid) -> String {
     format!(
-        "no checkpoint of {} is in the store {}: 'vm checkpoints' lists those that are",
+        "no checkpoint of {} is in the store {}: 'vm checkpoints' lists the store",
         name::app(app),
         folder.root.display()
     )
@@ -198,7 +198,7 @@ pub fn none_of(folder: &Folder, app: Tid) -> String {
 /// Removes all checkpoints of an application.
 ///
 /// # Errors
-/// When there is no such store, or something in it cannot be removed.
+/// If the store cannot be opened, or something in it cannot be removed.
 pub fn remove(folder: &Folder, app: Tid) -> anyhow::Result<()> {
     let shown = folder.root.display();
     let removed = folder.open()?.forget(app);

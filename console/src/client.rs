@@ -106,7 +106,15 @@ impl Client {
             },
             ConnectError::Foreign { uid, .. } => ClientError::Foreign { socket, uid },
         })?;
-        Self::over(stream, interrupt, time)
+        Self::over(stream, interrupt, time).map_err(|error| match error {
+            ClientError::Frame(_) => ClientError::NotDaemon {
+                socket: place::socket(dir),
+            },
+            ClientError::Codec(_) => ClientError::OtherRelease {
+                socket: place::socket(dir),
+            },
+            error => error,
+        })
     }
 
     /// Requests the version over a connection that exists.

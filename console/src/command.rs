@@ -1,8 +1,8 @@
 //! The console's one grammar: what can be typed after `vm`, and at its prompt.
 //!
 //! Parsing, help, the manual pages that `help COMMAND` prints and the completion at the prompt all
-//! come from the definitions below. A word that stands for something in the machine is checked for
-//! its form here, before any daemon is asked; whether it exists only the daemon knows.
+//! come from these definitions. A word that stands for something in the machine is checked for its
+//! form here, before any request; only the daemon knows whether the thing exists.
 
 mod actions;
 mod args;
@@ -31,7 +31,6 @@ pub use words::{AppArg, TidArg};
 #[derive(Debug, Parser)]
 #[command(name = "vm", version, after_long_help = TOP_HELP, disable_help_subcommand = true)]
 pub struct Cli {
-    /// How and where.
     #[command(flatten)]
     pub format: Format,
 
@@ -41,7 +40,7 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 
-    /// What to do; interactive if absent.
+    /// The command; the prompt if absent.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -51,11 +50,11 @@ pub struct Cli {
 #[command(name = "vm", no_binary_name = true, disable_help_subcommand = true)]
 #[command(override_usage = "COMMAND [OPTIONS]")]
 pub struct Line {
-    /// How.
+    /// Options of every command.
     #[command(flatten)]
     pub format: Format,
 
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -68,7 +67,7 @@ pub struct Format {
     pub json: bool,
 }
 
-/// What a user can ask for. The order is that of the help.
+/// The commands, in the order of the help.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a program as the master of a new application, as if it were started here.
@@ -108,7 +107,7 @@ pub enum Command {
         tids: Vec<TidArg>,
     },
 
-    /// Say whether a task could be moved to another host, and if not, why.
+    /// Show whether a task can be moved to another host, and if not, why.
     #[command(after_long_help = CHECK_HELP)]
     Check {
         /// The task.
@@ -116,18 +115,18 @@ pub enum Command {
         tid: TidArg,
     },
 
-    /// Move a task to another host, while it and all others run.
+    /// Move a task to another host, while it and all other tasks run.
     #[command(after_long_help = MOVE_HELP)]
     Move(MoveArgs),
 
-    /// Save all tasks of an application together, while it stands still for a moment.
+    /// Make a checkpoint of an application, whose tasks are frozen for a moment.
     #[command(after_long_help = CHECKPOINT_HELP)]
     Checkpoint(CheckpointArgs),
 
-    /// End an application so that `restart` can bring it back.
+    /// End an application with a checkpoint, for `restart`.
     #[command(after_long_help = STOP_HELP)]
     Stop {
-        /// Save it: required, since without that it would be `kill`.
+        /// Make a checkpoint: required, since `stop` without it would be `kill`.
         #[arg(long, required = true)]
         checkpoint: bool,
         /// The application: its master, or any task of it.
@@ -135,12 +134,11 @@ pub enum Command {
         tid: TidArg,
     },
 
-    /// End an application with a checkpoint for a while: the machine remembers it, and `resume` brings
-    /// it back.
+    /// Suspend an application: it ends with a checkpoint, and the machine keeps it for `resume`.
     #[command(after_long_help = SUSPEND_HELP)]
     Suspend {
-        /// After so long it has ended, as with `stop --checkpoint`: 90s, 5m, 2h. Otherwise it waits until
-        /// it is resumed.
+        /// After so long the application ends for good, as with `stop --checkpoint`: 90s, 5m, 2h.
+        /// Otherwise it waits until it is resumed.
         #[arg(long = "for", value_name = "TIME", value_parser = suspended_for)]
         time: Option<Duration>,
         /// The application: its master. Another task is suspended alone.
@@ -148,18 +146,18 @@ pub enum Command {
         app: TidArg,
     },
 
-    /// Bring an application or a task back that is suspended.
+    /// Resume an application or a task that is suspended.
     #[command(after_long_help = RESUME_HELP)]
     Resume {
         /// The application: its master, as `ps` shows it; or a task that is suspended alone.
         #[arg(value_name = "TID")]
         app: TidArg,
-        /// Where a single task goes on; otherwise on the host that it is on, unless that drains.
+        /// Where a single task resumes; otherwise on the host that has its image, unless that drains.
         #[arg(value_name = "HOST")]
         host: Option<String>,
     },
 
-    /// Bring an application back from a checkpoint, on whatever hosts there are.
+    /// Restart an application from a checkpoint, on whatever hosts there are.
     #[command(after_long_help = RESTART_HELP)]
     Restart(RestartArgs),
 
@@ -167,19 +165,19 @@ pub enum Command {
     #[command(after_long_help = CHECKPOINTS_HELP)]
     Checkpoints(CheckpointsArgs),
 
-    /// Copy checkpoints between the store and its bucket in an object store, or list what is there.
+    /// Copy checkpoints between the store and its bucket in an object store, or list the bucket.
     #[command(after_long_help = STORE_HELP, disable_help_subcommand = true)]
     Store {
-        /// What to do.
+        /// The command on the bucket.
         #[command(subcommand)]
         action: StoreAction,
     },
 
-    /// Have all tasks of a host leave for other hosts; it takes no more.
+    /// Move all tasks off a host, and place no new task there.
     #[command(after_long_help = DRAIN_HELP)]
     Drain(DrainArgs),
 
-    /// Show the machine: its hosts, who leads, who votes.
+    /// Show the machine: its hosts, the leader, the voters.
     #[command(after_long_help = CONF_HELP)]
     Conf {
         /// Also hosts that have left or were lost.
@@ -191,7 +189,7 @@ pub enum Command {
     #[command(after_long_help = ADD_HELP)]
     Add(AddArgs),
 
-    /// Take hosts out of the machine: their tasks end, then their daemons.
+    /// Remove hosts from the machine: their tasks end, then their daemons.
     #[command(after_long_help = DELETE_HELP)]
     Delete {
         /// Names or numbers, as `conf` shows them.
@@ -207,10 +205,10 @@ pub enum Command {
         yes: bool,
     },
 
-    /// Save a running process to a file, look into such an image, verify it, or bring its process back.
+    /// Save a running process to an image, describe or verify an image, or restore its process.
     #[command(after_long_help = IMAGE_HELP, disable_help_subcommand = true)]
     Image {
-        /// What to do with it.
+        /// The command on an image.
         #[command(subcommand)]
         action: ImageAction,
     },
@@ -232,8 +230,7 @@ pub enum Command {
     Quit,
 }
 
-/// Whether the words, which could not be parsed, ask for JSON. The option may stand after what is
-/// wrong with them.
+/// Whether words that could not be parsed contain the option for JSON, before or after the error.
 pub fn ask_for_json(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> bool {
     words
         .into_iter()

@@ -18,74 +18,74 @@ use vm_wire::{
     peer::{DrainReport, MoveReport},
 };
 
-/// Something that a user wanted to know.
+/// A result of a command, or of a run, that is shown.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// The machine.
     Conf(&'a Conf),
-    /// Its tasks, and applications that are suspended.
+    /// Tasks, and applications that are suspended.
     Tasks(&'a [TaskRow], &'a [SuspendedRow]),
     /// Tasks that were started in the background.
     Started(&'a [Tid]),
     /// A signal was sent.
     Signalled(Tid, i32),
-    /// Whether a task can be moved: each reason why not.
+    /// The reasons why a task cannot be moved; none if it can.
     Check(Tid, &'a [String]),
-    /// A task was moved, and how that went; the machine, for the names.
+    /// A task was moved. The machine is there for the names of its hosts, here and below.
     Moved(Tid, &'a MoveReport, &'a Conf),
     /// A checkpoint was made.
     Checkpointed(&'a CheckpointReport),
-    /// When checkpoints of a task's application are made by themselves, from now on.
+    /// The checkpoint policy of a task's application from now on.
     Policy(Tid, Policy),
     /// An application was stopped with a checkpoint.
     Stopped(&'a CheckpointReport),
-    /// One was suspended.
+    /// An application was suspended.
     Suspended(Tid, &'a CheckpointReport),
-    /// A single task was; the machine, for the names.
+    /// A single task was suspended.
     TaskSuspended(Tid, &'a MoveReport, &'a Conf),
-    /// It was resumed.
+    /// A single task was resumed.
     TaskResumed(Tid, &'a MoveReport, &'a Conf),
-    /// An application was brought back; the machine, for the names.
+    /// An application was restarted.
     Restarted(&'a RestartReport, &'a Conf),
-    /// A suspended application was brought back; the machine, for the names.
+    /// A suspended application was resumed.
     Resumed(&'a RestartReport, &'a Conf),
-    /// What is in the store.
+    /// The checkpoints in a store, what is known of its bucket, and the folder.
     Checkpoints(&'a [Row], Option<&'a Known>, &'a Path),
-    /// What was copied to a bucket.
+    /// Checkpoints were copied to a bucket.
     Pushed(&'a Pushed, &'a Address),
-    /// What was fetched from a bucket.
+    /// A checkpoint was fetched from a bucket.
     Pulled(Tid, &'a Fetched, &'a Address),
-    /// The checkpoints that are in a bucket.
+    /// The checkpoints in a bucket.
     InBucket(&'a [BucketRow], &'a Address),
-    /// The tasks of a host have left it, or not; the machine, for the names.
+    /// A drain has ended, with or without tasks that stay.
     Drained(&'a DrainReport, &'a Conf),
-    /// A host takes tasks again.
+    /// A drained host takes tasks again.
     HostResumed(&'a str),
-    /// A host is in the machine now.
+    /// A host has joined the machine.
     HostAdded(&'a str),
-    /// A host is in the machine no more.
+    /// A host has left the machine.
     HostDeleted(&'a str),
     /// The machine has ended.
     Halted,
     /// A process has saved itself.
     ImageMade(&'a Made),
-    /// What is in the image of a process.
+    /// The content of an image.
     Image(&'a Report),
-    /// Whether an image is whole: what it takes to bring it back, or where it is damaged.
+    /// An image was verified: what its process needs of a host, or where the image is damaged.
     ImageVerified(&'a Path, &'a Result<Whole, ImageError>),
-    /// Our release, and the daemon's if there is one.
+    /// The releases of this console, and of the daemon if one runs.
     Version(Option<&'a DaemonFacts>),
     /// A manual page.
     Help(&'a str),
     /// A program runs at this console.
     RunStarted(Tid),
-    /// It, or a task that it spawned, wrote something; `master` is the first.
+    /// A task of the application that runs at this console wrote something.
     RunOutput {
-        /// Who runs at this console.
+        /// The master of the application.
         master: Tid,
-        /// What was written, and by whom.
+        /// The bytes, and the task that wrote them.
         output: &'a Output,
     },
-    /// It has ended.
+    /// The run has ended; without a status, the application runs on.
     RunEnded(Tid, Option<ExitStatus>),
 }

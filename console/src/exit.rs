@@ -3,7 +3,7 @@
 use crate::failure::{Begun, ClientError, UsageError, is_broken_pipe};
 use vm_wire::{agreed::ExitStatus, task::FailKind};
 
-/// All went well.
+/// The command succeeded.
 pub const DONE: u8 = 0;
 /// The machine refused, or the task of `check` cannot be moved.
 pub const FAILED: u8 = 1;
@@ -11,32 +11,32 @@ pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
 /// No daemon could be reached, or the connection to it was lost.
 pub const UNREACHABLE: u8 = 3;
-/// `image run`: the process cannot be brought back here, and nothing was started.
+/// `image run`: the process cannot be restored here, and nothing was started.
 pub const NOT_RESTORED: u8 = vm_image::CANNOT_RESTORE as u8;
-/// A program that signal N ended: this plus N, as shells have it.
+/// A program that signal N ended: this plus N, as in shells.
 pub const SIGNALLED: u8 = 128;
 /// Interrupted by the user.
 pub const INTERRUPTED: u8 = SIGNALLED + libc::SIGINT as u8;
 
-/// How a `run`, or a `restart` that shows what its application writes, ends otherwise than by the exit
-/// code or a signal of its program. Each way has an exit code of its own.
+/// How a `run`, or an attached `restart`, ends otherwise than by the exit code or a signal of its
+/// program. Each way has an exit code of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunFailure {
     /// The command line is wrong.
     Usage,
-    /// The application has ended with a checkpoint and can go on later. The code is `EX_TEMPFAIL`.
+    /// The application has ended with a checkpoint and can be restarted. The code is `EX_TEMPFAIL`.
     Saved,
     /// The console's host leaves the machine, and the application does not end with it.
     RunsOn,
-    /// The machine did not take the program: a limit, a host that drains.
+    /// The machine refused to start the program: a limit, a draining host.
     Refused,
-    /// There is a checkpoint to go on from, and it cannot be brought back.
-    NotBroughtBack,
-    /// There is no daemon, or it failed, or the master was lost with its host.
+    /// The application has a checkpoint, and cannot be restarted from it.
+    NotRestarted,
+    /// There is no daemon, or the daemon failed, or the master was lost with its host.
     Machine,
-    /// The program is there, and this host cannot execute it.
+    /// The program exists, and this host cannot execute it.
     NotExecutable,
-    /// The program, or its working directory, is not there.
+    /// The program, or its working directory, does not exist.
     NoSuchProgram,
     /// Interrupted by the user before the program was started.
     Interrupted,
@@ -44,34 +44,38 @@ pub enum RunFailure {
     ReaderGone,
 }
 
-/// The exit code of each, and what it means: as the user guide and `vm help run` have it.
+/// The exit code of each failure, and its meaning as in the user guide and in `vm help run`.
 const RUN_FAILURES: [(RunFailure, u8, &str); 10] = [
     (RunFailure::Usage, USAGE, "the command line is wrong"),
     (
         RunFailure::Saved,
         75,
-        "it ended with a checkpoint, and can go on later",
+        "the application ended with a checkpoint, and can be restarted",
     ),
     (
         RunFailure::RunsOn,
         122,
-        "it runs on, but this host leaves the machine",
+        "the application runs on, but this host leaves the machine",
     ),
-    (RunFailure::Refused, 123, "the machine refused to start it"),
     (
-        RunFailure::NotBroughtBack,
+        RunFailure::Refused,
+        123,
+        "the machine refused to start the program",
+    ),
+    (
+        RunFailure::NotRestarted,
         NOT_RESTORED,
-        "its checkpoint cannot be brought back",
+        "the application cannot be restarted from its checkpoint",
     ),
     (
         RunFailure::Machine,
         125,
-        "the machine failed: no daemon, or a lost one",
+        "the machine failed: no daemon, or a lost daemon",
     ),
     (
         RunFailure::NotExecutable,
         126,
-        "the program is there and cannot be executed",
+        "the program exists and cannot be executed",
     ),
     (RunFailure::NoSuchProgram, 127, "there is no such program"),
     (
@@ -94,30 +98,30 @@ impl RunFailure {
     }
 }
 
-/// The exit code of a console whose master ended so; `None`: the application runs on.
+/// The exit code of a run whose master ended with `status`; without one, the application runs on.
 pub fn of_run(status: Option<ExitStatus>) -> u8 {
     let failure = match status {
-        // The kernel keeps the low eight bits of a process's own status, too.
+        // As the kernel does with the status of a process, only the low eight bits are kept.
         Some(ExitStatus::Left(code) | ExitStatus::Code(code)) => return code as u8,
         Some(ExitStatus::Signal(signal)) => return SIGNALLED.wrapping_add(signal as u8),
         // The program was found, and then not executed.
         Some(ExitStatus::NotStarted) => RunFailure::NotExecutable,
         Some(ExitStatus::Suspended) => RunFailure::Saved,
         Some(ExitStatus::HostLost | ExitStatus::Unknown) => RunFailure::Machine,
-        Some(ExitStatus::RolledBack) => RunFailure::NotBroughtBack,
+        Some(ExitStatus::RolledBack) => RunFailure::NotRestarted,
         None => RunFailure::RunsOn,
     };
     failure.code()
 }
 
-/// The exit code of a `run` that failed before or beside its program. `goes_on`: it was to go on from a
-/// checkpoint.
-pub fn of_failed_run(error: &anyhow::Error, goes_on: bool) -> u8 {
+/// The exit code of a `run` that failed before its program ran, or because of the machine.
+/// `is_restart`: the application was to be restarted from a checkpoint.
+pub fn of_failed_run(error: &anyhow::Error, is_restart: bool) -> u8 {
     let has_begun = error.downcast_ref::<Begun>().is_some();
     let failure = match error.downcast_ref::<ClientError>() {
         Some(ClientError::Refused(_)) if has_begun => RunFailure::Machine,
         Some(ClientError::Refused(failed)) => match failed.kind {
-            _ if goes_on => RunFailure::NotBroughtBack,
+            _ if is_restart => RunFailure::NotRestarted,
             FailKind::NoSuchProgram => RunFailure::NoSuchProgram,
             FailKind::NotExecutable => RunFailure::NotExecutable,
             FailKind::HostLost | FailKind::System => RunFailure::Machine,
@@ -127,14 +131,14 @@ pub fn of_failed_run(error: &anyhow::Error, goes_on: bool) -> u8 {
         // As a local program whose reader has gone.
         _ if is_broken_pipe(error) => RunFailure::ReaderGone,
         None if error.is::<UsageError>() => RunFailure::Usage,
-        // What is in the store cannot be used.
-        None if goes_on && !has_begun => RunFailure::NotBroughtBack,
+        // Damage in the store, for example.
+        None if is_restart && !has_begun => RunFailure::NotRestarted,
         _ => RunFailure::Machine,
     };
     failure.code()
 }
 
-/// The exit code for an error of the talk with the daemon.
+/// The exit code for an error of the connection to the daemon.
 pub fn of_client_error(error: &ClientError) -> u8 {
     match error {
         ClientError::Refused(_) | ClientError::Unexpected | ClientError::Late(_) => FAILED,
@@ -212,8 +216,8 @@ mod tests {
             (ClientError::Interrupted.into(), false, 130),
             (pipe.context(Begun), false, 141),
         ];
-        for (error, goes_on, code) in failures {
-            assert_eq!(of_failed_run(&error, goes_on), code, "{error:#}");
+        for (error, is_restart, code) in failures {
+            assert_eq!(of_failed_run(&error, is_restart), code, "{error:#}");
         }
     }
 }

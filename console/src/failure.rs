@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf, time::Duration};
 use vm_wire::{CodecError, FrameError, task::Failed};
 
-/// The words before the cause where a `run` failed after its program had started.
+/// The context of an error of a `run` whose program had started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Begun;
 
@@ -13,78 +13,90 @@ impl std::fmt::Display for Begun {
     }
 }
 
-/// A talk with the daemon that came to no good end.
+/// Why a request to the daemon failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens, or nothing is there.
+    /// No process listens at the socket, or there is no socket.
     #[error(
         "no daemon at {}: start one with 'vmd', or give its folder with --dir",
         socket.display()
     )]
     NoDaemon {
-        /// Where it should be.
+        /// The socket of the daemon.
         socket: PathBuf,
     },
-    /// The socket is there but cannot be used.
+    /// The socket exists but cannot be used.
     #[error("cannot use {}: {cause}", socket.display())]
     Socket {
-        /// Where it is.
+        /// The socket of the daemon.
         socket: PathBuf,
-        /// What the system said.
+        /// The error of the system call.
         cause: io::Error,
     },
-    /// Others could have put a socket of their own there.
-    #[error("the folder {} is not safe: {why}; make it yours alone (chmod 700), or give another --dir", dir.display())]
+    /// Another user could have put a socket there.
+    #[error("the folder {} is not safe: {why}; make it private (chmod 700), or give another --dir", dir.display())]
     Folder {
         /// The daemon's folder.
         dir: PathBuf,
-        /// What is wrong with it.
+        /// Why the folder is not private.
         why: vm_local::NotPrivate,
     },
-    /// Another user's daemon. It would see the secret and run this user's commands as its own.
+    /// The daemon of another user, which would run this user's programs as that user.
     #[error("the daemon at {} belongs to user {uid}, not to you: give another --dir", socket.display())]
     Foreign {
-        /// Where it is.
+        /// The socket of the daemon.
         socket: PathBuf,
-        /// Who runs it.
+        /// The user of that daemon.
         uid: u32,
     },
-    /// The daemon closed the connection, or it broke.
-    #[error("the daemon has ended or closed the connection; its log tells why{}", .0.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default())]
+    /// The daemon closed the connection, or the connection failed.
+    #[error("the daemon has ended or closed the connection: see its log{}", .0.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default())]
     Lost(Option<io::Error>),
-    /// It does not speak our protocol.
-    #[error("what answers is no vmd")]
+    /// The process behind the socket does not speak the protocol of daemons.
+    #[error("the process listening on {} is not a vmd daemon", socket.display())]
+    NotDaemon {
+        /// The socket of the process.
+        socket: PathBuf,
+    },
+    /// The daemon's first reply cannot be read.
+    #[error("the process listening on {} is not a vmd daemon of this release", socket.display())]
+    OtherRelease {
+        /// The socket of the daemon.
+        socket: PathBuf,
+    },
+    /// The daemon sent bytes that are no frame.
+    #[error("the daemon sent an invalid frame: {0}")]
     Frame(#[from] FrameError),
-    /// It does not speak our protocol.
-    #[error("what answers is no vmd of this release")]
+    /// The daemon sent a frame whose body is not valid.
+    #[error("the daemon sent an invalid message: {0}")]
     Codec(#[from] CodecError),
-    /// An answer that does not belong to the question.
-    #[error("the daemon answered something else than was asked: is it of another release?")]
+    /// A reply that does not belong to the request.
+    #[error("the daemon's reply does not belong to the request: is the daemon of another release?")]
     Unexpected,
-    /// No answer in the time that the caller gave.
-    #[error("no answer within {} s", .0.as_secs())]
+    /// No reply within the caller's time.
+    #[error("no reply within {} s", .0.as_secs())]
     Late(Duration),
-    /// The user does not want to wait any longer.
+    /// The user interrupted the wait.
     #[error("interrupted")]
     Interrupted,
-    /// The machine said no.
+    /// The machine refused the request.
     #[error(transparent)]
     Refused(#[from] Failed),
-    /// The system said no while the console waited.
+    /// A wait for the daemon failed.
     #[error("cannot wait for the daemon: {0}")]
     Wait(io::Error),
 }
 
-/// A command line that says nothing that can be done.
+/// A command line that cannot be carried out as it is.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);
 
 impl UsageError {
-    /// A word for programs.
+    /// The kind of this error, for programs.
     pub const KIND: &str = "Usage";
 
-    /// What the parser has against a line, as one sentence.
+    /// The parser's error as one sentence.
     pub fn of_parser(error: &clap::Error) -> Self {
         let text = error.render().to_string();
         let what = text.split("\n\n").next().unwrap_or_default();
@@ -94,12 +106,12 @@ impl UsageError {
 }
 
 impl ClientError {
-    /// Whether the daemon is there no more. After an order to end, that is success.
+    /// Whether the daemon is lost. After a request to end it, that is success.
     pub fn is_lost(&self) -> bool {
         matches!(self, ClientError::Lost(_))
     }
 
-    /// A word for programs: the daemon's kind of failure, or ours.
+    /// The kind of this error, for programs: the daemon's, or this console's.
     pub fn kind(&self) -> String {
         match self {
             ClientError::NoDaemon { .. } => "NoDaemon".to_owned(),
@@ -107,9 +119,11 @@ impl ClientError {
             ClientError::Folder { .. } => "Folder".to_owned(),
             ClientError::Foreign { .. } => "Foreign".to_owned(),
             ClientError::Lost(_) => "Lost".to_owned(),
-            ClientError::Frame(_) | ClientError::Codec(_) | ClientError::Unexpected => {
-                "Protocol".to_owned()
-            }
+            ClientError::NotDaemon { .. }
+            | ClientError::OtherRelease { .. }
+            | ClientError::Frame(_)
+            | ClientError::Codec(_)
+            | ClientError::Unexpected => "Protocol".to_owned(),
             ClientError::Late(_) => "Late".to_owned(),
             ClientError::Interrupted => "Interrupted".to_owned(),
             ClientError::Refused(failed) => format!("{:?}", failed.kind),
@@ -118,7 +132,7 @@ impl ClientError {
     }
 }
 
-/// A word for programs, for an error of any command.
+/// The kind of an error of any command, for programs.
 pub fn kind(error: &anyhow::Error) -> String {
     match error.downcast_ref::<ClientError>() {
         Some(error) => error.kind(),
@@ -127,8 +141,8 @@ pub fn kind(error: &anyhow::Error) -> String {
     }
 }
 
-/// Whether the error is that whoever read our output has stopped reading: then there is nobody
-/// to tell, and nothing went wrong.
+/// Whether the error is that the reader of the output has gone: then nothing is shown, and the
+/// command has not failed.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()

@@ -1,9 +1,9 @@
-//! Ctrl-C, and what else asks the console to stop.
+//! Ctrl-C, and other signals that end the console.
 //!
-//! What a signal means depends on what the console does just then. While it waits for an answer,
-//! the wait ends and the command fails as interrupted. At the prompt, where Ctrl-C is a mere key,
-//! a signal can only have been sent by somebody else: the terminal is put in order and the console
-//! ends. During `run` signals belong to the program; see the `run` module.
+//! The effect of a signal depends on what the console does at that time. During a wait for a reply,
+//! the wait ends and the command fails as interrupted. At the prompt Ctrl-C is a mere key, so a
+//! signal comes from another process: the terminal is put in order and the console ends. During a
+//! run, signals belong to the program; see [`run`](crate::run).
 
 use anyhow::Context;
 use rustix::{
@@ -27,11 +27,11 @@ const IDLE: u8 = 0;
 const WAITING: u8 = 1;
 const RELAYING: u8 = 2;
 
-/// Where a wait learns that the user wants it to end. One in the process hears signals.
+/// Ends waits when a signal comes. Only one in the process handles signals.
 #[derive(Debug)]
 pub struct Interrupt {
     phase: Arc<AtomicU8>,
-    /// There is one command.
+    /// Whether the console ends after one command.
     once: bool,
     /// Readable once a signal came during a wait.
     signalled: UnixStream,
@@ -43,29 +43,28 @@ impl Interrupt {
     /// Takes over SIGINT, SIGTERM and SIGHUP. The console ends after one command, or has a prompt.
     ///
     /// # Errors
-    /// When they are taken already, or descriptors are short.
+    /// If the signals have a handler already, or descriptors are short.
     pub fn install(once: bool) -> anyhow::Result<Self> {
         let (mut interrupt, raise) = Self::pair()?;
         interrupt.once = once;
         let phase = interrupt.phase.clone();
         let terminal = tcgetattr(io::stdin()).ok();
         match ctrlc::try_set_handler(move || on_signal(&phase, &raise, terminal.as_ref())) {
-            // Whoever started the console has one of the signals ignored (nohup, a script's
-            // background): then they stay as they are.
+            // One of the signals is ignored (nohup, a script's background): all stay as they are.
             Ok(()) | Err(ctrlc::Error::MultipleHandlers) => Ok(interrupt),
             Err(error) => Err(error).context("cannot handle signals"),
         }
     }
 
-    /// One that no signal reaches, for a wait that a signal must not end.
+    /// An interrupt that no signal reaches, for a wait that a signal must not end.
     ///
     /// # Errors
-    /// When descriptors are short.
+    /// If descriptors are short.
     pub fn deaf() -> io::Result<Self> {
         Ok(Self::pair()?.0)
     }
 
-    /// One that no signal reaches.
+    /// An interrupt that no signal reaches.
     #[cfg(test)]
     pub fn none() -> Self {
         Self::deaf().expect("a socket pair")
@@ -85,17 +84,18 @@ impl Interrupt {
     }
 
     /// For as long as the returned value lives, a signal makes [`Interrupt::poll_fd`] readable. A wait
-    /// that is part of a longer one hears of the signals to that.
+    /// within a longer wait is ended by signals since the beginning of the longer one.
     pub fn waiting(&self) -> Phase {
         if self.phase.load(Ordering::SeqCst) != WAITING {
-            // What came before this wait was meant for another.
+            // Signals before this wait were meant for another one.
             while matches!((&self.signalled).read(&mut [0; 16]), Ok(1..)) {}
         }
         Phase::enter(&self.phase, WAITING)
     }
 
-    /// For as long as the returned value lives, signals are somebody else's. To the end of the process if
-    /// that comes next: one that has ended the program may be heard of here only after that.
+    /// For as long as the returned value lives, signals have no effect here, because a run passes them
+    /// on. If the console ends after this command, until its end: the signal that ended the program may
+    /// arrive here after the program's end.
     pub fn relaying(&self) -> Phase {
         let mut phase = Phase::enter(&self.phase, RELAYING);
         if self.once {
@@ -109,13 +109,13 @@ impl Interrupt {
         self.signalled.as_fd()
     }
 
-    /// To be polled in a wait.
+    /// For the poll of a wait.
     pub fn poll_fd(&self) -> PollFd<'_> {
         PollFd::from_borrowed_fd(self.signalled.as_fd(), PollFlags::IN)
     }
 }
 
-/// What a signal means, until dropped.
+/// The effect of signals, until dropped.
 #[derive(Debug)]
 pub struct Phase {
     phase: Arc<AtomicU8>,
@@ -141,7 +141,7 @@ impl Drop for Phase {
 fn on_signal(phase: &AtomicU8, mut raise: &UnixStream, terminal: Option<&Termios>) {
     match phase.load(Ordering::SeqCst) {
         RELAYING => {}
-        // A full pipe says the same already.
+        // A full socket is readable already.
         WAITING => drop(raise.write(&[1])),
         _ => {
             if let Some(terminal) = terminal {
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_that_is_heard_of_after_its_program_has_ended_ends_no_command() {
+    fn a_signal_that_arrives_after_its_program_has_ended_ends_no_command() {
         let mut interrupt = Interrupt::none();
         let is_relaying = |interrupt: &Interrupt| {
             drop(interrupt.relaying());

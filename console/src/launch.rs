@@ -1,8 +1,8 @@
 //! Starting daemons: one here when there is none, and one on each host that `add` names.
 //!
-//! Elsewhere a *launcher* starts the daemon: a command made from a template, ssh by default. It
-//! gets the machine's secret on its standard input, never on its command line, where every user
-//! of the host could read it. What it says on standard error is kept and shown only if it fails.
+//! On other hosts a *launcher* starts the daemon: a command made from a template, ssh by default. The
+//! launcher gets the machine's secret on its standard input, never on its command line, where every
+//! user of the host could read it. Its output is shown only if it fails.
 
 mod child_output;
 mod local;
@@ -35,17 +35,17 @@ use vm_wire::{
     limits, place,
 };
 
-/// How often the launchers are looked at while hosts are awaited.
+/// How often the launchers are checked while hosts are awaited.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a launcher may go on when its host is in the machine, before it is left alone.
+/// How long the end of a launcher is awaited after its host has joined.
 const LAUNCHER_END: Duration = Duration::from_secs(5);
-/// How many hosts are on their way at the same time.
+/// How many hosts are added at the same time.
 const AT_ONCE: usize = limits::CONSOLE_REQUESTS_MAX / 2;
 
-/// Adds hosts, many at the same time; returns whether all are in the machine.
+/// Adds hosts, several at the same time; returns whether all have joined.
 ///
 /// # Errors
-/// When nothing can be added at all: no secret, a wrong template, the daemon lost.
+/// If no host can be added: no secret, no address, the daemon is lost.
 pub fn add(
     client: &mut Client,
     args: &AddArgs,
@@ -107,28 +107,28 @@ pub fn add(
     }
 }
 
-/// What all launches of one `add` have in common.
+/// The parameters of all launches of one `add`.
 struct Launcher<'a> {
     template: &'a str,
     join: &'a str,
     secret: &'a [u8],
-    /// The machine before anything was added.
+    /// The machine before the first host was added.
     conf: &'a Conf,
     progress: Progress,
     /// How long each host has.
     time: Duration,
 }
 
-/// One host on its way into the machine.
+/// A host whose daemon was started, until it has joined.
 struct Launch {
     name: String,
     child: Child,
     output: ChildOutput,
-    /// How the launcher ended, once it has.
+    /// The exit status of the launcher, once it has ended.
     ended: Option<ExitStatus>,
-    /// Whether the host is in the machine.
+    /// Whether the host has joined.
     joined: bool,
-    /// The request whose reply comes when the host is in the machine.
+    /// The request whose reply comes when the host has joined.
     joining: Pending<()>,
     deadline: Instant,
     bar: ProgressBar,
@@ -139,7 +139,7 @@ impl Launcher<'_> {
         let name = host.rsplit('@').next().unwrap_or(host);
         let there = |row: &HostRow| row.facts.name == name && hosts::is_present(row);
         if self.conf.hosts.iter().any(there) {
-            bail!("a host of that name is in the machine already");
+            bail!("a host of that name is already in the machine");
         }
         let words = command_line(self.template, host, name, self.join)?;
         let (program, rest) = words
@@ -154,7 +154,7 @@ impl Launcher<'_> {
             .spawn()
             .with_context(|| format!("cannot run the launcher {program}"))?;
         if let Some(mut stdin) = child.stdin.take() {
-            // A launcher that does not read it has failed, and says so itself.
+            // A launcher that does not read the secret fails and reports that itself.
             let _ = stdin.write_all(self.secret);
         }
         Ok(Launch {
@@ -169,7 +169,7 @@ impl Launcher<'_> {
         })
     }
 
-    /// What became of a launch: nothing yet, it is in the machine, or why not.
+    /// The outcome of a launch; `None` as long as it is open.
     fn look(
         &self,
         launch: &mut Launch,
@@ -194,7 +194,7 @@ impl Launcher<'_> {
         }
         let late = Instant::now() >= launch.deadline;
         match launch.ended {
-            // Also of a host that got in: it has no links to the others, and leaves again.
+            // Also of a host that has joined: it has no links to the others, and leaves again.
             Some(status) if !status.success() => {
                 let why = launch.output.of_failure(status);
                 Some(Err(anyhow!("the launcher failed: {why}")))
@@ -220,18 +220,17 @@ impl Launcher<'_> {
 }
 
 impl Drop for Launch {
-    /// A launcher is ended with the wish for its host, but not if the host is there: the daemon
-    /// may be that very process.
+    /// Ends the launcher, but not if the host has joined: the daemon may be that very process.
     fn drop(&mut self) {
         if self.ended.is_none() && !self.joined {
-            // Both fail only for a process that has ended.
+            // Both calls fail only for a process that has ended.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
     }
 }
 
-/// Where other daemons reach the one that answered.
+/// The address at which other daemons reach this host's daemon.
 fn own_address(conf: &Conf) -> anyhow::Result<String> {
     conf.hosts
         .iter()
@@ -240,17 +239,17 @@ fn own_address(conf: &Conf) -> anyhow::Result<String> {
         .ok_or_else(|| anyhow!("the daemon does not know its own address: give --join"))
 }
 
-/// Why a host that was started, as far as we know, is still not there.
+/// Why a host whose launcher did not fail has not joined in time.
 fn late_error(time: Duration, join: &str) -> anyhow::Error {
     let hint = if is_loopback(join) {
         format!(
-            "this machine listens on {join}, which only this computer reaches: start its daemon \
-             with another --listen"
+            "the daemon here listens on {join}, which only this host can reach: start it with \
+             another --listen"
         )
     } else {
-        format!("can it reach {join}? The daemon's log on that host tells more")
+        format!("can it reach {join}? See the daemon's log on that host")
     };
-    anyhow!("not in the machine after {} s: {hint}", time.as_secs())
+    anyhow!("not joined within {} s: {hint}", time.as_secs())
 }
 
 fn is_loopback(address: &str) -> bool {

@@ -5,7 +5,7 @@
 //! The console keeps no state of the machine: it can be killed at any time, also while it prints,
 //! and any number of consoles can be connected to one daemon.
 //!
-//! Modules in reading order. None imports from a module below it that imports back.
+//! Modules in reading order; the imports have no circles.
 //!
 //! | module | concern |
 //! |---|---|
@@ -75,25 +75,25 @@ fn main() -> ExitCode {
     };
     match console(&cli, renderer(audience)) {
         Ok(code) => ExitCode::from(code),
-        // Whoever read our output has seen enough.
+        // The reader of the output has gone.
         Err(error) if failure::is_broken_pipe(&error) => ExitCode::from(exit::DONE),
         Err(error) => {
-            // With standard error closed there is nobody left to tell.
+            // Fails only if standard error is closed.
             let _ = execute::report(&mut renderer(audience), &error);
             ExitCode::from(exit::of_error(&error))
         }
     }
 }
 
-/// Says what is wrong with the command line, or shows the help that it asks for.
+/// Shows an error of the command line, or the help that the command line requests.
 fn not_understood(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && command::ask_for_json(env::args_os()) {
         let error = UsageError::of_parser(error).into();
-        // With standard error closed there is nobody left to tell.
+        // Fails only if standard error is closed.
         let _ = execute::report(&mut renderer(Audience::Programs), &error);
         return ExitCode::from(exit::USAGE);
     }
-    // Shown by the parser, which knows whether it is help or an error and colours it.
+    // The parser knows whether this is help or an error, and colours it.
     error.exit()
 }
 

@@ -1,5 +1,5 @@
-//! What people see on a terminal while they wait for hosts: while these are added; while a task moves:
-//! its phase, and how much was sent of how much; while a host is drained: how many tasks are left there.
+//! Bars on a terminal: for hosts that are added; for a move, with its phase and the bytes that were
+//! sent; for a drain, with the number of tasks that are left on the host.
 
 use crate::render::Audience;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -15,15 +15,15 @@ use vm_wire::{
 
 /// How often the state of a move or a drain is requested, to show it.
 pub const LOOK: Duration = Duration::from_millis(200);
-/// How often a bar turns.
+/// How often the sign of a bar turns.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Shows people, on a terminal, how far something is that is done to a host.
+/// A bar for a host or task of that name, whose daemon was sent a request.
 pub fn of_host(audience: Audience, host: &str) -> ProgressBar {
     Progress::new(audience).bar(host, "asking its daemon")
 }
 
-/// Bars on a terminal, one below the other; hidden where nobody would see them.
+/// Bars on a terminal, one below the other. Hidden if standard error is no terminal.
 pub struct Progress {
     bars: MultiProgress,
     style: ProgressStyle,
@@ -41,7 +41,7 @@ impl Progress {
         Progress { bars, style }
     }
 
-    /// A bar more, for the host or task of that name.
+    /// Adds a bar for the host or task of that name.
     pub fn bar(&self, name: &str, message: &'static str) -> ProgressBar {
         let bar = self.bars.add(ProgressBar::new_spinner());
         bar.set_style(self.style.clone());
@@ -51,22 +51,22 @@ impl Progress {
         bar
     }
 
-    /// Does something that writes to the terminal, without the bars in its way.
+    /// Hides the bars while `write` writes to the terminal.
     pub fn suspend<R>(&self, write: impl FnOnce() -> R) -> R {
         self.bars.suspend(write)
     }
 }
 
-/// A move that is awaited.
+/// The bar of a move.
 pub struct Moving {
     tid: Tid,
     bar: ProgressBar,
-    /// Whether the bar has a length.
+    /// Whether the bar has a length yet.
     is_long: bool,
 }
 
 impl Moving {
-    /// One of which nothing is known yet.
+    /// A move of which no phase is known yet.
     pub fn new(audience: Audience, tid: Tid, name: &str) -> Self {
         let bar = of_host(audience, name);
         bar.set_message("asking the coordinator of its application");
@@ -77,7 +77,7 @@ impl Moving {
         }
     }
 
-    /// Shows how far it is.
+    /// Shows the phase of the move, and how much was sent.
     pub fn show(&mut self, rows: &[MoveRow]) {
         let Some(row) = rows.iter().find(|row| row.tid == self.tid) else {
             return;
@@ -99,14 +99,14 @@ impl Moving {
         }
     }
 
-    /// It is over.
+    /// Removes the bar.
     pub fn end(self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// How far a drain is. Tasks that cannot be moved are among those that are left there; and when none
-/// is, the end of the last move may still be awaited.
+/// How far a drain is. Tasks that cannot be moved are among those that are left. If none is left, the
+/// end of the last move may still be awaited.
 pub fn left_there(tasks: u32) -> String {
     match tasks {
         0 => "no task is left there".to_owned(),
@@ -115,20 +115,21 @@ pub fn left_there(tasks: u32) -> String {
     }
 }
 
-/// What is written again while the task runs is sent again: then that is more than its memory.
+/// The length of the bar. Pages that are written while the task runs are sent again, so more bytes
+/// than the task's memory may be sent.
 fn length(sent: Sent) -> u64 {
     sent.memory.max(sent.bytes)
 }
 
-/// A phase, for people.
+/// The phase of a move, for people.
 fn doing(phase: MovePhase) -> &'static str {
     match phase {
         MovePhase::Initialisation => "preparing",
         MovePhase::Copying => "copying while it runs",
-        MovePhase::Interruption => "stopping",
+        MovePhase::Interruption => "freezing",
         MovePhase::Draining => "draining",
         MovePhase::Saving => "sending the rest",
-        MovePhase::Resumption => "going on",
+        MovePhase::Resumption => "resuming",
     }
 }
 

@@ -21,7 +21,7 @@ use std::io::{self, Write};
 use vm_wire::{MachineId, checkpoint::RestartReport, console::Conf};
 use words::plain;
 
-/// For whom.
+/// The readers of what is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
     /// Tables and sentences.
@@ -35,7 +35,7 @@ pub struct Renderer {
     audience: Audience,
     /// Tids of this machine are shown without its number.
     machine: MachineId,
-    /// Whether the terminal is raw, so that a new line does not also go back to its beginning.
+    /// Whether the terminal is raw: then a line feed does not return to the start of the line.
     raw_terminal: bool,
     /// Whether results go to a terminal, whose lines are short.
     to_terminal: bool,
@@ -44,7 +44,7 @@ pub struct Renderer {
 }
 
 impl Renderer {
-    /// Shows results on `out`, and what must not be mixed with them on `errors`.
+    /// Shows results on `out`; notices and errors on `errors`.
     pub fn new(audience: Audience, out: Box<dyn Write>, errors: Box<dyn Write>) -> Self {
         Renderer {
             audience,
@@ -56,35 +56,35 @@ impl Renderer {
         }
     }
 
-    /// Whether results go to a terminal.
+    /// States whether results go to a terminal.
     pub fn set_to_terminal(&mut self, to_terminal: bool) {
         self.to_terminal = to_terminal;
     }
 
-    /// For whom this shows.
+    /// The readers.
     pub fn audience(&self) -> Audience {
         self.audience
     }
 
-    /// Changes for whom, and returns for whom it was.
+    /// Changes the readers; returns the former ones.
     pub fn set_audience(&mut self, audience: Audience) -> Audience {
         std::mem::replace(&mut self.audience, audience)
     }
 
-    /// Which machine's tids are shown short.
+    /// Shows the tids of that machine without its number from now on.
     pub fn set_machine(&mut self, machine: MachineId) {
         self.machine = machine;
     }
 
-    /// Whether the terminal is raw from now on.
+    /// States whether the terminal is raw from now on.
     pub fn set_raw_terminal(&mut self, raw: bool) {
         self.raw_terminal = raw;
     }
 
-    /// Shows an event, to the last byte.
+    /// Shows an event and flushes it.
     ///
     /// # Errors
-    /// What writing said; a broken pipe is for the caller to take as the reader's wish to stop.
+    /// The error of writing. A broken pipe means that the reader has gone, and is no failure.
     pub fn show(&mut self, event: &Event) -> io::Result<()> {
         match (self.audience, event) {
             (Audience::Programs, _) => {
@@ -117,10 +117,10 @@ impl Renderer {
         self.out.flush()
     }
 
-    /// Tells people something by the way; programs are not told.
+    /// Shows people a notice; programs see none.
     ///
     /// # Errors
-    /// What writing said.
+    /// The error of writing.
     pub fn notice(&mut self, text: &str) -> io::Result<()> {
         if self.audience == Audience::People {
             let end = if self.raw_terminal { "\r\n" } else { "\n" };
@@ -130,10 +130,10 @@ impl Renderer {
         Ok(())
     }
 
-    /// Tells everybody of something that was done unasked. `kind` is for programs.
+    /// Shows that something was done without a request. `kind` is for programs.
     ///
     /// # Errors
-    /// What writing said.
+    /// The error of writing.
     pub fn announce(&mut self, kind: &str, text: &str) -> io::Result<()> {
         match self.audience {
             Audience::People => self.notice(text),
@@ -144,10 +144,10 @@ impl Renderer {
         }
     }
 
-    /// Shows that an application was brought back which writes to this console from now on.
+    /// Shows that an application was restarted that writes to this console from now on.
     ///
     /// # Errors
-    /// What writing said.
+    /// The error of writing.
     pub fn restarted(&mut self, report: &RestartReport, conf: &Conf) -> io::Result<()> {
         match self.audience {
             Audience::People => {
@@ -161,7 +161,7 @@ impl Renderer {
     /// Shows that a command failed. `kind` is for programs.
     ///
     /// # Errors
-    /// What writing said.
+    /// The error of writing.
     pub fn failure(&mut self, kind: &str, text: &str) -> io::Result<()> {
         match self.audience {
             Audience::People => writeln!(self.errors, "vm: {}", plain(text))?,

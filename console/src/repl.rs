@@ -1,8 +1,8 @@
 //! Commands one after the other: typed at a prompt, or read from a file or pipe.
 //!
-//! Both use the grammar of the command line. At the prompt there is a history and completion
-//! (see [`complete`]), and an error is shown and forgotten. A file of commands ends at the first
-//! one that fails, with its exit code.
+//! Both use the grammar of the command line. The prompt has a history and completion (see
+//! [`complete`]), and continues after an error. A file of commands ends at the first command that
+//! fails, with the exit code of that command.
 
 pub mod complete;
 
@@ -35,7 +35,7 @@ const HISTORY_LINES: usize = 1000;
 /// Reads commands at a prompt until the user leaves; returns the exit code.
 ///
 /// # Errors
-/// When the terminal cannot be used, or no daemon can be reached or started.
+/// If the terminal cannot be used, or no daemon can be reached or started.
 pub fn interactive(mut console: Console) -> anyhow::Result<u8> {
     let daemon = console.client_or_start()?.daemon().clone();
     console.renderer.notice(&format!(
@@ -53,7 +53,7 @@ pub fn interactive(mut console: Console) -> anyhow::Result<u8> {
     editor.set_helper(Some(Completer::new(console.clone())));
     let history = history_file();
     if let Some(file) = &history {
-        // The first time there is none.
+        // Fails the first time, when there is no file.
         let _ = editor.load_history(file);
     }
     loop {
@@ -77,10 +77,10 @@ pub fn interactive(mut console: Console) -> anyhow::Result<u8> {
     Ok(exit::DONE)
 }
 
-/// Carries out the commands in `lines`; returns the exit code of the first that failed.
+/// Carries out the commands in `lines`; returns the exit code of the first that fails.
 ///
 /// # Errors
-/// When reading or writing fails.
+/// If reading or writing fails.
 pub fn script(mut console: Console, lines: impl io::BufRead) -> anyhow::Result<u8> {
     for line in lines.lines() {
         match execute_line(&mut console, &line?)? {
@@ -94,9 +94,9 @@ pub fn script(mut console: Console, lines: impl io::BufRead) -> anyhow::Result<u
 
 /// What follows a line.
 enum Next {
-    /// The next line; this one had that exit code.
+    /// The next line. Holds the exit code of this line.
     Line(u8),
-    /// Nothing: the user left, or the machine has ended.
+    /// Nothing: the user left, or the machine has ended. Holds the exit code of this line.
     Leave(u8),
 }
 
@@ -120,7 +120,7 @@ fn execute_line(console: &mut Console, line: &str) -> anyhow::Result<Next> {
             return Ok(Next::Line(exit::USAGE));
         }
         Err(error) => {
-            // Shown by the parser, which knows whether it is help or an error and colours it.
+            // The parser knows whether this is help or an error, and colours it.
             error.print()?;
             return Ok(Next::Line(if error.use_stderr() {
                 exit::USAGE
@@ -150,13 +150,13 @@ fn execute_line(console: &mut Console, line: &str) -> anyhow::Result<Next> {
     })
 }
 
-/// Whether what is wrong with these words is to be said in JSON.
+/// Whether an error of parsing these words is shown as JSON.
 fn wants_json(console: &Console, words: &[String]) -> bool {
     console.renderer.audience() == Audience::Programs || command::ask_for_json(words)
 }
 
-/// Puts a new file in the place of the history: no file that has its name is followed or written to.
-/// A device there, as /dev/null, stays, and nothing is saved.
+/// Replaces the file of the history by a new one: no link of that name is followed. If the name is
+/// that of a device, as /dev/null, nothing is saved.
 fn save_history<H: Helper>(editor: &mut Editor<H, FileHistory>, file: &Path) -> anyhow::Result<()> {
     if fs::metadata(file).is_ok_and(|found| !found.is_file()) {
         return Ok(());
@@ -164,7 +164,7 @@ fn save_history<H: Helper>(editor: &mut Editor<H, FileHistory>, file: &Path) -> 
     let mut draft = file.as_os_str().to_owned();
     draft.push(format!(".{}", process::id()));
     let draft = Path::new(&draft);
-    // Of a console that was killed and had that number, or a link that somebody put there.
+    // Left by a killed console with this process id, or a link that another user put there.
     let _ = fs::remove_file(draft);
     let made = OpenOptions::new()
         .write(true)
@@ -174,13 +174,13 @@ fn save_history<H: Helper>(editor: &mut Editor<H, FileHistory>, file: &Path) -> 
     made?;
     let saved = editor.save_history(draft).map_err(anyhow::Error::from);
     let saved = saved.and_then(|()| {
-        // The editor writes nothing if no line is new: the file stays as it is.
+        // The editor writes nothing if no line is new: the history stays as it is.
         if fs::metadata(draft)?.len() > 0 {
             fs::rename(draft, file)?;
         }
         Ok(())
     });
-    // It is still there if it did not become the history.
+    // The draft is still there if it did not become the history.
     let _ = fs::remove_file(draft);
     saved
 }

@@ -18,9 +18,7 @@ pub fn parse(text: &str) -> Result<i32, String> {
     let unknown = || format!("no signal '{text}': give a number from 1 to 64, or a name as TERM");
     if let Ok(number) = text.parse::<i32>() {
         if number == 0 {
-            return Err(
-                "0 is no signal that could be sent; 'ps' shows which tasks live".to_owned(),
-            );
+            return Err("signal 0 cannot be sent; 'ps' shows which tasks live".to_owned());
         }
         return if (1..=REAL_TIME.1).contains(&number) {
             Ok(number)
@@ -50,7 +48,7 @@ pub fn parse(text: &str) -> Result<i32, String> {
         .ok_or_else(unknown)
 }
 
-/// The name of a signal: `SIGTERM`, `SIGRTMIN+3`; just the number where it has none.
+/// The name of a signal: `SIGTERM`, `SIGRTMIN+3`; the number if it has no name.
 pub fn show(number: i32) -> String {
     match usize::try_from(number - 1)
         .ok()

@@ -1,4 +1,4 @@
-//! The terminal that the console has, if any: its size, its raw mode, whether it is ours to read.
+//! The terminal of the console, if any: its size, its raw mode, whether this process may read it.
 
 use rustix::{
     process::getpgrp,
@@ -12,7 +12,7 @@ pub fn is_ours() -> bool {
     isatty(io::stdin()) && isatty(io::stdout()) && in_foreground()
 }
 
-/// Whether reading the terminal would not stop this process. True where there is no terminal.
+/// Whether this process may read the terminal without being stopped. True without a terminal.
 pub fn in_foreground() -> bool {
     match tcgetpgrp(io::stdin()) {
         Ok(group) => group == getpgrp(),
@@ -20,8 +20,8 @@ pub fn in_foreground() -> bool {
     }
 }
 
-/// Whether nothing but a signal would let this process go on once it is stopped: the kernel does not let
-/// a terminal stop the processes of such a group, which has no shell that could continue it.
+/// Whether the process group is orphaned: no shell could continue this process after a stop. The kernel
+/// lets no terminal stop such a group.
 pub fn is_orphaned() -> bool {
     let group = getpgrp().as_raw_nonzero().get();
     let processes: HashMap<i32, Stat> = fs::read_dir("/proc")
@@ -30,7 +30,7 @@ pub fn is_orphaned() -> bool {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter_map(|pid| Some((pid, Stat::of(pid)?)))
         .collect();
-    // Without /proc a shell is taken for granted.
+    // Without /proc a shell is assumed.
     let mut members = processes.values().filter(|it| it.group == group).peekable();
     members.peek().is_some()
         && members.all(|member| {
@@ -49,7 +49,7 @@ struct Stat {
 impl Stat {
     fn of(pid: i32) -> Option<Stat> {
         let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name before may have blanks and brackets.
+        // The name before the bracket may contain blanks and brackets.
         let mut words = text.rsplit_once(')')?.1.split_ascii_whitespace().skip(1);
         let mut number = || words.next()?.parse().ok();
         Some(Stat {
@@ -69,7 +69,7 @@ pub fn size() -> Option<WindowSize> {
     })
 }
 
-/// The terminal in raw mode: every key, Ctrl-C too, is a byte. Put back when dropped.
+/// The terminal in raw mode: every key, Ctrl-C too, is a byte. Dropping it restores the former mode.
 #[derive(Debug)]
 pub struct Raw {
     before: Termios,
@@ -81,7 +81,7 @@ impl Raw {
     /// Enters raw mode.
     ///
     /// # Errors
-    /// When standard input is no terminal.
+    /// If standard input is no terminal.
     pub fn enter() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut raw = Raw {
@@ -96,7 +96,7 @@ impl Raw {
     /// modes from the background would stop it.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// If the terminal is gone.
     pub fn again(&mut self) -> io::Result<()> {
         if !self.paused || !in_foreground() {
             return Ok(());
@@ -108,10 +108,10 @@ impl Raw {
         Ok(())
     }
 
-    /// Gives the terminal back for a while.
+    /// Restores the former mode for a while.
     pub fn pause(&mut self) {
         if !self.paused {
-            // A terminal that is gone needs no care.
+            // Fails only for a terminal that is gone.
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
             self.paused = true;
         }

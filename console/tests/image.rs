@@ -1,4 +1,4 @@
-//! The console and images: looked into, verified, and their processes brought back.
+//! The console and images: looked into, verified, and their processes restored.
 
 mod fake;
 mod image_save;
@@ -172,7 +172,7 @@ fn info_tells_what_was_saved_and_that_this_host_can_bring_it_back() {
         " saved\n",
         "/data, 25 B, at byte 0\n",
         "\nneeds    x86_64, pages of 4096 bytes; x87 sse ",
-        "\nhere     it can be brought back\n",
+        "\nhere     it can be restored\n",
     ] {
         assert!(shown.contains(part), "no '{part}' in:\n{shown}");
     }
@@ -217,7 +217,7 @@ fn verify_says_where_an_image_is_damaged() {
         ", group ",
         &format!("\n         {}\n", data.display()),
         &format!("\nwants    {}\n", guest().display()),
-        "\nhere     it can be brought back\n",
+        "\nhere     it can be restored\n",
     ] {
         assert!(shown.contains(part), "no '{part}' in:\n{shown}");
     }
@@ -429,7 +429,7 @@ fn a_process_whose_file_has_changed_is_not_started() {
         assert_eq!(refused.status.code(), Some(124));
         assert_eq!(text(&refused.stdout), "");
         let error = text(&refused.stderr);
-        assert!(error.contains("cannot be brought back here"), "{error}");
+        assert!(error.contains("cannot be restored here"), "{error}");
         assert!(error.contains("it no longer holds what it held"), "{error}");
     }
 }
@@ -498,7 +498,7 @@ fn what_this_host_lacks_is_told_before_and_by_the_restorer() {
         assert!(value["reasons"][0].as_str().unwrap().contains(expected));
         let refused = output(&image, &["image", "run"]);
         assert_eq!(refused.status.code(), Some(124));
-        assert!(text(&refused.stderr).contains("cannot be brought back here"));
+        assert!(text(&refused.stderr).contains("cannot be restored here"));
         assert!(text(&refused.stderr).contains(expected));
         // From a pipe nothing is known before.
         let (reader, feeder) = fed(&image);

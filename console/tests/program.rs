@@ -685,7 +685,7 @@ fn a_launcher_that_fails_is_quoted() {
         "{error}"
     );
     assert!(
-        error.contains("alpha: a host of that name is in the machine already"),
+        error.contains("alpha: a host of that name is already in the machine"),
         "{error}"
     );
     daemon.join().unwrap();

@@ -130,7 +130,10 @@ fn whoever_removes_the_checkpoints_of_an_application_that_runs_is_told() {
     let remove = ["--remove", &name::app(master)];
     let output = checkpoints(&cluster, &remove);
     let said = String::from_utf8(output.stderr).expect("text");
-    assert!(said.contains("has nothing to go back to"), "{said}");
+    assert!(
+        said.contains("cannot be restarted until its next checkpoint"),
+        "{said}"
+    );
     assert!(held(&cluster, "n1", master, 1).1.is_none());
     console.save(master, true).expect("it can be stopped");
     assert_eq!(run.finish().status, ExitStatus::Suspended);

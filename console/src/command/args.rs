@@ -27,39 +27,40 @@ pub struct RunArgs {
     /// Do not give the program a terminal, even if the console has one.
     #[arg(long)]
     pub no_terminal: bool,
-    /// If there are checkpoints of a program of that name in the store, go on from the last one instead;
-    /// when the application has ended well, remove them.
+    /// If the store has checkpoints of a program of that name, restart from the last one instead; when
+    /// the application has ended with code 0, remove them.
     #[arg(long)]
     pub resume_or_start: bool,
-    /// If it goes on: do not roll back the files that its tasks had open for writing.
+    /// On a restart: do not roll back the files that its tasks had open for writing.
     #[arg(long, requires = "resume_or_start")]
     pub keep_files: bool,
-    /// Make a checkpoint of the application again and again, after so long each: 90s, 5m, 1h; auto: with
+    /// Make checkpoints of the application, each so long after the last: 90s, 5m, 1h; auto: with
     /// --mtbf.
     #[arg(long, value_name = "TIME", value_parser = interval)]
     pub checkpoint_every: Option<Interval>,
-    /// The mean time between failures of hosts: 12h, 30d. Of it and of what a checkpoint costs the best
-    /// interval follows.
+    /// The mean time between failures of hosts: 12h, 30d. The best interval follows from it and from
+    /// the cost of a checkpoint.
     #[arg(long, value_name = "TIME", requires = "checkpoint_every", value_parser = mtbf)]
     pub mtbf: Option<Duration>,
     /// How many of these checkpoints are kept; otherwise three.
     #[arg(long, value_name = "COUNT", requires = "checkpoint_every")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(CHECKPOINTS_KEPT_MAX)))]
     pub keep: Option<u32>,
-    /// When the application goes back to its last checkpoint by itself; otherwise when a host is lost.
+    /// When the application is restarted from its last checkpoint automatically; otherwise when a host
+    /// is lost.
     #[arg(long, value_name = "WHEN")]
     pub recover: Option<RecoverArg>,
-    /// Compress what its checkpoints store, also those that are asked for by hand: for slow or small disks.
+    /// Compress its checkpoints, also those by `checkpoint`: for slow or small disks.
     #[arg(long)]
     pub compress: bool,
-    /// Have tasks stand while they are written into memory, and no copies of them write: half the
-    /// processor time, for programs that write to all of their memory again and again.
+    /// Freeze tasks while their images are written into memory, instead of having copies of them write:
+    /// half the processor time, for programs that keep writing to all of their memory.
     #[arg(long)]
     pub blocking: bool,
-    /// Refused, with a word on what to do instead.
+    /// Refused with a hint at `spawn --on`.
     #[arg(long = "on", hide = true, value_name = "HOST", value_parser = not_elsewhere)]
     _on: Option<String>,
-    /// What to run.
+    /// The program.
     #[command(flatten)]
     pub program: Program,
 }
@@ -67,19 +68,19 @@ pub struct RunArgs {
 /// The arguments of `spawn`.
 #[derive(Debug, Args)]
 pub struct SpawnArgs {
-    /// How many, each the master of an application of its own.
+    /// How many to start, each the master of an application of its own.
     #[arg(long, short = 'n', default_value_t = 1, value_name = "COUNT")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(SPAWN_COUNT_MAX)))]
     pub count: u32,
-    /// Where: one host, or several in turn, separated by commas. Otherwise by free cores.
+    /// Where: one host, or several in turn, separated by commas; otherwise by free cores.
     #[arg(long, value_name = "HOST", value_delimiter = ',')]
     pub on: Vec<String>,
-    /// What to run.
+    /// The program.
     #[command(flatten)]
     pub program: Program,
 }
 
-/// A program and what it gets.
+/// A program, its arguments and its environment.
 #[derive(Debug, Args)]
 pub struct Program {
     /// Set a variable of its environment. May be repeated.
@@ -119,8 +120,8 @@ pub struct AddArgs {
 impl Program {
     /// The request for `count` of this program at `place`, started from the folder `cwd`.
     ///
-    /// A program given by a relative path is meant from the console's folder, whatever the
-    /// program's own working directory is.
+    /// A relative path of the program starts from the console's folder, whatever the program's own
+    /// working directory is.
     pub fn spawn(&self, count: u32, place: Place, cwd: &Path) -> Spawn {
         let (program, args) = match self.words.split_first() {
             Some((program, args)) => (program.clone(), args.to_vec()),
@@ -148,7 +149,7 @@ impl Program {
 }
 
 impl SpawnArgs {
-    /// Where the user wants the tasks.
+    /// The placement that the user wants.
     pub fn place(&self) -> Place {
         match self.on.as_slice() {
             [] => Place::Any,
@@ -167,10 +168,10 @@ pub struct MoveArgs {
     /// Where to: a name or number that `conf` shows; else the machine chooses.
     #[arg(value_name = "HOST")]
     pub host: Option<String>,
-    /// Send all of its memory while it stands still: the shortest move, the longest freeze.
+    /// Send all memory while the task is frozen: the shortest move, the longest freeze time.
     #[arg(long)]
     pub no_precopy: bool,
-    /// Compress what is sent, where that makes it smaller: for slow links.
+    /// Compress the memory that is sent, where that makes it smaller: for slow links.
     #[arg(long)]
     pub compress: bool,
 }
@@ -178,25 +179,26 @@ pub struct MoveArgs {
 /// The arguments of `checkpoint`.
 #[derive(Debug, Args)]
 pub struct CheckpointArgs {
-    /// Not now, but again and again from now on, after so long each: 90s, 5m, 1h; 0s: no more; auto:
-    /// with --mtbf.
+    /// Not now, but from now on, each so long after the last: 90s, 5m, 1h; 0s: no more; auto: with
+    /// --mtbf.
     #[arg(long, visible_alias = "interval", value_name = "TIME", value_parser = interval)]
     pub every: Option<Interval>,
     /// The mean time between failures of hosts: 12h, 30d. Of it and of what a checkpoint costs the
     /// best interval follows.
     #[arg(long, value_name = "TIME", requires = "every", value_parser = mtbf)]
     pub mtbf: Option<Duration>,
-    /// How many of these are kept; otherwise three.
+    /// How many of these checkpoints are kept; otherwise three.
     #[arg(long, value_name = "COUNT", requires = "every")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(CHECKPOINTS_KEPT_MAX)))]
     pub keep: Option<u32>,
-    /// When the application goes back to the last one by itself; otherwise when a host is lost.
+    /// When the application is restarted from the last one automatically; otherwise when a host is
+    /// lost.
     #[arg(long, value_name = "WHEN", requires = "every")]
     pub recover: Option<RecoverArg>,
-    /// Compress what is stored of the application from now on, also when it is asked for by hand.
+    /// Compress checkpoints of the application from now on, also those made by hand.
     #[arg(long, requires = "every")]
     pub compress: bool,
-    /// Have tasks stand while they are written into memory from now on, and no copies of them write.
+    /// Freeze tasks while their images are written into memory, instead of having copies of them write.
     #[arg(long, requires = "every")]
     pub blocking: bool,
     /// The application: its master, or any task of it.
@@ -207,7 +209,7 @@ pub struct CheckpointArgs {
 /// The arguments of `restart`.
 #[derive(Debug, Args)]
 pub struct RestartArgs {
-    /// Its master, or its name in the store; otherwise the only one that is there.
+    /// The application: its master, or its name in the store; otherwise the only one in the store.
     #[arg(value_name = "APPLICATION")]
     pub app: Option<AppArg>,
     /// Which of its checkpoints; otherwise the last one that is undamaged.
@@ -227,10 +229,11 @@ pub struct CheckpointsArgs {
     /// The folder of the store; otherwise that of the daemon here.
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
-    /// Read all of each, to see whether it is undamaged.
+    /// Read all checkpoints, to see whether they are undamaged.
     #[arg(long)]
     pub verify: bool,
-    /// Remove all of that application, as they are called here: it cannot be restarted any more.
+    /// Remove all checkpoints of that application, named as in this list: it cannot be restarted any
+    /// more.
     #[arg(long, value_name = "APPLICATION", value_parser = stored_app)]
     pub remove: Option<Tid>,
 }
@@ -238,16 +241,16 @@ pub struct CheckpointsArgs {
 /// The arguments of `drain`.
 #[derive(Debug, Args)]
 pub struct DrainArgs {
-    /// The host takes tasks again. Those that have left do not come back.
+    /// The host takes tasks again. Tasks that have left do not move back.
     #[arg(long)]
     pub undo: bool,
-    /// First save each application that has a task there. If one cannot be saved, nothing is begun.
+    /// First make a checkpoint of each application with a task there. If one fails, the drain is refused.
     #[arg(long, conflicts_with = "undo")]
     pub checkpoint: bool,
-    /// Suspend the application of each task that cannot leave; it is resumed when there is room.
+    /// Suspend the application of each task that cannot be moved; it is resumed when there is room.
     #[arg(long, conflicts_with = "undo")]
     pub suspend: bool,
-    /// Its name or number, as `conf` shows them.
+    /// The host: a name or number, as `conf` shows them.
     #[arg(value_name = "HOST")]
     pub host: String,
 }

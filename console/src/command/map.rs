@@ -1,4 +1,4 @@
-//! Folders that stand in the place of others when a process is brought back.
+//! Folders that take the place of others when a process is restored.
 
 use anyhow::{Context as _, anyhow};
 use std::{
@@ -8,7 +8,7 @@ use std::{
 };
 use vm_image::Folders;
 
-/// A folder that has another one in its place: `OLD=NEW`.
+/// A folder, and the folder that takes its place: `OLD=NEW`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Map {
     /// The folder as it was at the save.
@@ -26,11 +26,11 @@ impl FromStr for Map {
             .context("give two folders with '=' between: OLD=NEW")?;
         if !old.starts_with('/') {
             return Err(anyhow!(
-                "'{old}' is no absolute path: give it as it was at the save"
+                "'{old}' is no absolute path: give the folder's path at the save"
             ));
         }
         let new = std::path::absolute(new).context("the folder that takes its place")?;
-        // Without slashes at their ends.
+        // Removes slashes at the end.
         let plain = |path: &Path| path.components().collect::<PathBuf>();
         Ok(Map {
             old: plain(Path::new(old)),
@@ -40,9 +40,9 @@ impl FromStr for Map {
 }
 
 impl Map {
-    /// As the image's own paths are compared with them.
+    /// The prefixes by which paths in the image are replaced.
     pub fn folders(&self) -> Folders<'_> {
-        // A path goes on with a slash behind it.
+        // Behind the prefix a path continues with a slash, so the root's own slash is left out.
         let bytes = |path: &'_ Path| match path == Path::new("/") {
             true => 0,
             false => path.as_os_str().len(),

@@ -1,4 +1,4 @@
-//! Options that say when checkpoints are made by themselves, and when an application goes back.
+//! Options that state a checkpoint policy, and times on the command line.
 
 use std::time::Duration;
 use vm_wire::{
@@ -6,42 +6,43 @@ use vm_wire::{
     limits::{CHECKPOINT_EVERY_MIN, MTBF_MAX, SUSPENDED_FOR_MAX},
 };
 
-/// When checkpoints are made.
+/// The time between checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interval {
-    /// After so long each; 0: none are.
+    /// Each so long after the last; 0: no checkpoints.
     Fixed(Duration),
-    /// As follows from what they cost.
+    /// The best interval for the cost of a checkpoint.
     Auto,
 }
 
-/// A time between checkpoints: 0, or not less than the least.
+/// Reads a time between checkpoints: `auto`, 0, or at least [`CHECKPOINT_EVERY_MIN`].
 pub(super) fn interval(text: &str) -> Result<Interval, String> {
     if text == "auto" {
         return Ok(Interval::Auto);
     }
     match duration(text)? {
         time if time.is_zero() || time >= CHECKPOINT_EVERY_MIN => Ok(Interval::Fixed(time)),
-        _ => Err(format!("it is at least {CHECKPOINT_EVERY_MIN:?}")),
+        _ => Err(format!("the interval is at least {CHECKPOINT_EVERY_MIN:?}")),
     }
 }
 
+/// Reads a mean time between failures: more than 0, and at most [`MTBF_MAX`].
 pub(super) fn mtbf(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         time if time.is_zero() || time > MTBF_MAX => {
             let days = MTBF_MAX.as_secs() / 86_400;
-            Err(format!("it is more than 0 and at most {days} days"))
+            Err(format!("the time is more than 0 and at most {days} days"))
         }
         time => Ok(time),
     }
 }
 
-/// For how long an application is suspended.
+/// Reads how long an application may be suspended: more than 0, and at most [`SUSPENDED_FOR_MAX`].
 pub(super) fn suspended_for(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         time if time < Duration::from_millis(1) || time > SUSPENDED_FOR_MAX => {
             let days = SUSPENDED_FOR_MAX.as_secs() / 86_400;
-            Err(format!("it is more than 0 and at most {days} days"))
+            Err(format!("the time is more than 0 and at most {days} days"))
         }
         time => Ok(time),
     }
@@ -53,10 +54,10 @@ fn duration(text: &str) -> Result<Duration, String> {
     time.ok_or_else(|| "a time is written like 90s, 5m or 1h".to_owned())
 }
 
-/// The mean time between failures for which the interval is chosen if nobody says more: a day.
+/// The mean time between failures that `auto` assumes without `--mtbf`: a day.
 const MTBF: Duration = Duration::from_secs(86_400);
 
-/// A policy, as given by options; what checkpoints are is not among these.
+/// A checkpoint policy, without the options that say how images are written.
 pub(super) fn policy(
     every: Option<Interval>,
     mtbf: Option<Duration>,
@@ -82,13 +83,13 @@ pub(super) fn policy(
     }
 }
 
-/// When an application goes back to its last checkpoint by itself.
+/// When an application is restarted from its last checkpoint automatically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum RecoverArg {
-    /// A host is lost on which it has a task.
+    /// When a host is lost on which it has a task.
     Host,
     /// Also when a task is killed by a signal that `vm` did not send.
     Kill,
-    /// Never: what is left of it runs on.
+    /// Never: its remaining tasks run on.
     Never,
 }

@@ -1,11 +1,11 @@
-//! Words that stand for something in the machine: their form is checked here, before any daemon is
-//! asked; whether the thing exists, only the daemon knows.
+//! Words that stand for something in the machine. Their form is checked here, before any request;
+//! only the daemon knows whether the thing exists.
 
 use std::str::FromStr;
 use vm_store::CheckpointId;
 use vm_wire::{MachineId, Tid, id::TidError};
 
-/// A tid as typed: well formed, but of a machine that is known only once a daemon has answered.
+/// A tid as typed: well formed. A short tid is complete once the machine of the daemon is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TidArg(String);
 
@@ -24,12 +24,12 @@ impl FromStr for TidArg {
     }
 }
 
-/// An application: by its master, or as it is called in the store.
+/// An application: by its master, or by its name in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AppArg {
     /// Its master.
     Master(TidArg),
-    /// It, as known from its name.
+    /// Its master's tid, read from its name in the store.
     Named(Tid),
 }
 
@@ -40,7 +40,7 @@ impl FromStr for AppArg {
         match vm_store::name::parse_app(text) {
             Some(app) => Ok(AppArg::Named(app)),
             None => text.parse().map(AppArg::Master).map_err(|_: TidError| {
-                "an application is called by its master, as t1.1, or as `vm checkpoints` shows it"
+                "give the application's master, as t1.1, or its name, as `vm checkpoints` shows it"
                     .to_owned()
             }),
         }
@@ -49,11 +49,11 @@ impl FromStr for AppArg {
 
 pub(super) fn stored_app(text: &str) -> Result<Tid, String> {
     vm_store::name::parse_app(text)
-        .ok_or_else(|| "write the application as `vm checkpoints` shows it".to_owned())
+        .ok_or_else(|| "give the application's name, as `vm checkpoints` shows it".to_owned())
 }
 
 pub(super) fn checkpoint_id(text: &str) -> Result<CheckpointId, String> {
-    CheckpointId::parse(text).ok_or_else(|| "a checkpoint is called like g0-e2".to_owned())
+    CheckpointId::parse(text).ok_or_else(|| "give the checkpoint's name, as g0-e2".to_owned())
 }
 
 pub(super) fn variable(text: &str) -> Result<(String, String), String> {
@@ -69,10 +69,12 @@ pub(super) fn not_elsewhere(host: &str) -> Result<String, String> {
     ))
 }
 
-/// A host that begins with a dash would reach the launcher as one of its options.
+/// The launcher would take a host that begins with a dash for an option.
 pub(super) fn launch_host(text: &str) -> Result<String, String> {
     if text.is_empty() || text.starts_with('-') || text.contains(char::is_whitespace) {
-        return Err("a host's name is not empty, has no blanks and no dash before it".to_owned());
+        return Err(
+            "a host's name must not be empty, contain blanks or begin with a dash".to_owned(),
+        );
     }
     Ok(text.to_owned())
 }

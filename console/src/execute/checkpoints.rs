@@ -54,7 +54,8 @@ impl Console {
             .show(&Event::Checkpoints(&rows, known.as_ref(), &folder.root))?;
         let is_damaged = rows.iter().any(|row| row.damaged.is_some());
         if args.verify && !is_damaged {
-            self.renderer.notice("all was read, and is whole")?;
+            self.renderer
+                .notice("all checkpoints were read, and are undamaged")?;
         }
         Ok(code_of(!is_damaged))
     }
@@ -123,8 +124,7 @@ impl Console {
         }
         // An application whose master has ended is about to end, and needs no checkpoint.
         if rows.iter().any(|row| row.tid == app) {
-            let text =
-                format!("{shown} runs, and has nothing to go back to until its next checkpoint");
+            let text = format!("{shown} runs, and cannot be restarted until its next checkpoint");
             self.renderer.notice(&text)?;
         }
         Ok(())

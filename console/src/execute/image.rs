@@ -15,7 +15,7 @@ use vm_image::Modes;
 impl Console {
     pub(super) fn image(&mut self, action: &ImageAction) -> anyhow::Result<u8> {
         if self.commands_on_stdin() && action.file().is_some_and(image::is_stdin) {
-            let text = "commands are read from standard input here: give the image's file";
+            let text = "standard input contains the commands here: give the image's file";
             return Err(UsageError(text.to_owned()).into());
         }
         match action {
@@ -77,7 +77,7 @@ impl Console {
         let renderer = &mut self.renderer;
         match image::run(file, &how, &interrupt) {
             Ok(reasons) => reasons.iter().try_for_each(|reason| {
-                let text = format!("{} cannot be brought back here: {reason}", file.display());
+                let text = format!("{} cannot be restored here: {reason}", file.display());
                 renderer.failure("Obstacle", &text)
             })?,
             Err(error) => report(renderer, &error)?,

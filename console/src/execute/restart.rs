@@ -93,7 +93,7 @@ impl Console {
                 if !rows.iter().any(is_it) {
                     return Err(error);
                 }
-                let text = format!("only the folder is looked at: {error:#}");
+                let text = format!("the bucket is not used, only the folder: {error:#}");
                 self.renderer.announce("Bucket", &text)?;
                 return self.restart_from(stored, from);
             }

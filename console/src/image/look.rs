@@ -1,6 +1,6 @@
 //! What is in an image, and whether it is whole.
 
-use super::source::{Watched, failed, is_seekable, not_interrupted, open, reasons};
+use super::source::{Watched, failed, is_seekable, not_interrupted, open, reader, reasons};
 use crate::interrupt::Interrupt;
 use std::path::{Path, PathBuf};
 use vm_image::{
@@ -8,33 +8,29 @@ use vm_image::{
     inspect::{Needs, Summary},
 };
 
-/// What is in an image, and what that means here.
+/// What is in an image, and whether its process can be restored on this host.
 #[derive(Debug)]
 pub struct Report {
     /// The image.
     pub file: PathBuf,
     /// What is in it.
     pub summary: Summary,
-    /// Which hosts it is good for.
+    /// What the process needs of a host.
     pub needs: Needs,
-    /// Why it cannot be brought back on this one; none if it can.
+    /// Why the process cannot be restored on this host; none if it can.
     pub reasons: Vec<String>,
-    /// Why the image is not whole, as far as it was read.
+    /// Where the image is damaged, as far as it was read.
     pub damage: Option<ImageError>,
 }
 
-/// Looks into an image; its memory is passed over where the file allows it.
+/// Reads the heads of an image; skips its memory if the file is seekable.
 ///
 /// # Errors
-/// When the file cannot be opened, or not even the heads are good.
+/// If the file cannot be opened, or the heads are damaged.
 pub fn look(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Report> {
     let opened = open(file)?;
     let _phase = interrupt.waiting();
-    let source = Watched {
-        file: &opened,
-        interrupt,
-    };
-    let mut image = ImageReader::new(source).map_err(|error| failed(file, error))?;
+    let mut image = reader(file, &opened, interrupt)?;
     let prefix = *image.prefix();
     let seekable = is_seekable(&opened);
     let heads = match seekable {
@@ -61,21 +57,21 @@ pub fn look(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Report> {
     })
 }
 
-/// A whole image, and what it takes to bring its process back.
+/// A whole image, and what restoring its process takes.
 #[derive(Debug)]
 pub struct Whole {
     /// Bytes of the image.
     pub bytes: u64,
-    /// Which hosts it is good for, and what has to be there.
+    /// What the process needs of a host.
     pub needs: Needs,
-    /// Why it cannot be brought back on this one; none if it can.
+    /// Why the process cannot be restored on this host; none if it can.
     pub reasons: Vec<String>,
 }
 
-/// Reads all of an image. The inner error says where it is damaged.
+/// Reads a whole image. The inner error says where the image is damaged.
 ///
 /// # Errors
-/// When the file cannot be opened or read.
+/// If the file cannot be opened or read.
 pub fn verify(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Result<Whole, ImageError>> {
     let opened = open(file)?;
     let _phase = interrupt.waiting();

@@ -1,6 +1,6 @@
 //! This process becomes the process of an image.
 
-use super::source::{Watched, failed, is_seekable, open, reasons};
+use super::source::{failed, is_seekable, open, reader, reasons};
 use crate::{command::Map, exit, interrupt::Interrupt};
 use anyhow::Context as _;
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
@@ -14,33 +14,29 @@ use std::{
     path::Path,
     process::{Command, Stdio},
 };
-use vm_image::{Folders, Way, format::ImageReader, inspect::Summary};
+use vm_image::{Folders, Way, inspect::Summary};
 
-/// How a process is brought back.
+/// How a process is restored.
 #[derive(Debug, Clone)]
 pub struct How {
-    /// The files that it writes become what they were.
+    /// Whether the files that it had open for writing are rolled back.
     pub roll_back: bool,
-    /// Where files and the working directory are looked for.
+    /// Folders that take the place of others.
     pub maps: Vec<Map>,
 }
 
-/// Becomes the process of an image, if nothing is in the way; otherwise returns what is.
+/// Becomes the process of an image; returns only the reasons why that process cannot be restored here.
 ///
 /// # Errors
-/// When the image is not whole, or cannot be read; nothing was started.
+/// If the image is damaged or cannot be read; nothing was started.
 pub fn run(file: &Path, how: &How, interrupt: &Interrupt) -> anyhow::Result<Vec<String>> {
     let maps: Vec<Folders<'_>> = how.maps.iter().map(Map::folders).collect();
     let folders: Vec<(&Path, &Path)> = how.maps.iter().map(|map| (&*map.old, &*map.new)).collect();
     let mut opened = open(file)?;
-    // What is read from a pipe can be read once: then only the restorer verifies it.
+    // A pipe can be read only once: then only the restorer verifies the image.
     if is_seekable(&opened) {
         let _phase = interrupt.waiting();
-        let source = Watched {
-            file: &opened,
-            interrupt,
-        };
-        let mut image = ImageReader::new(source).map_err(|error| failed(file, error))?;
+        let mut image = reader(file, &opened, interrupt)?;
         let prefix = *image.prefix();
         let heads = image.read_heads().map_err(|error| failed(file, error))?;
         let reasons = reasons(&prefix, heads, how.roll_back, &maps);
@@ -61,11 +57,11 @@ pub fn run(file: &Path, how: &How, interrupt: &Interrupt) -> anyhow::Result<Vec<
     }
 }
 
-/// As [`run`], in a process of its own, which prints JSON if `json`: the prompt is not to become
-/// another program. Returns its exit code.
+/// As [`run`], in a process of its own, which prints JSON if `json`, so that the prompt stays. Returns
+/// the exit code of that process.
 ///
 /// # Errors
-/// When no process can be started.
+/// If no process can be started.
 pub fn run_apart(file: &Path, how: &How, interrupt: &Interrupt, json: bool) -> anyhow::Result<u8> {
     let mut console = Command::new("/proc/self/exe");
     console.arg0("vm");
@@ -83,15 +79,15 @@ pub fn run_apart(file: &Path, how: &How, interrupt: &Interrupt, json: bool) -> a
     }
     console.arg("--").arg(file);
     if !io::stdin().is_terminal() {
-        // There are commands.
+        // Standard input has commands.
         console.stdin(Stdio::null());
     }
-    // A signal of the terminal reaches both, and is the other's.
+    // A signal of the terminal reaches both processes, and is meant for the other one.
     let _phase = interrupt.relaying();
     let modes = tcgetattr(io::stdin()).ok();
     let status = console.status().context("cannot start a console for it")?;
     if let Some(modes) = modes {
-        // A terminal that is gone needs no care.
+        // Fails only for a terminal that is gone.
         let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &modes);
     }
     let ended = status.signal().map(|signal| exit::SIGNALLED + signal as u8);

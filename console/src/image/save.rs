@@ -16,24 +16,24 @@ use vm_image::{AskError, Modes, Request};
 pub struct Made {
     /// The image.
     pub file: PathBuf,
-    /// Of which process.
+    /// The process.
     pub pid: i32,
-    /// Its bytes.
+    /// Bytes of the image.
     pub bytes: u64,
-    /// How long the process stood still.
+    /// The freeze time of the process.
     pub freeze: Duration,
 }
 
-/// Has a process save itself. Until its image is whole it is in a file of its own, which nobody can
-/// foresee and only this user may read: others may write to the folder.
+/// Has a process save itself. Until the image is whole it is in a part file whose name cannot be
+/// guessed and which only this user may read, because others may write to the folder.
 ///
 /// # Errors
-/// Why there is no image; whatever has that name is as it was.
+/// Why there is no image. A file of that name has not changed.
 pub fn save(pid: i32, file: &Path, modes: Modes, interrupt: &Interrupt) -> anyhow::Result<Made> {
     let _phase = interrupt.waiting();
     let name = file
         .file_name()
-        .with_context(|| format!("{} is no name of a file", file.display()))?;
+        .with_context(|| format!("{} is not the name of a file", file.display()))?;
     let folder = match file.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
@@ -54,7 +54,7 @@ pub fn save(pid: i32, file: &Path, modes: Modes, interrupt: &Interrupt) -> anyho
     })?;
     let kept = || {
         let bytes = part.as_file().metadata()?.len();
-        // Only what is on the disk takes the place of an image that may be there.
+        // An older image is replaced only when the new one is on the disk.
         part.as_file().sync_all()?;
         io::Result::Ok(bytes)
     };

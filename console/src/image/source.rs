@@ -13,17 +13,17 @@ use std::{
 };
 use vm_image::{
     Folders,
-    format::{Heads, ImageError, Prefix},
+    format::{Heads, ImageError, ImageReader, Prefix},
     inspect::{Host, check_files, compare},
 };
 
-/// Whether that is no file, but the word for standard input.
+/// Whether the file stands for standard input.
 pub fn is_stdin(file: &Path) -> bool {
     file == Path::new("-")
 }
 
 pub(super) fn open(file: &Path) -> anyhow::Result<File> {
-    // Opened anew, so that its position, if it has one, is nobody else's.
+    // Standard input is opened anew, so that its position is not shared.
     let path = match is_stdin(file) {
         true => Path::new("/dev/stdin"),
         false => file,
@@ -35,7 +35,17 @@ pub(super) fn is_seekable(mut file: &File) -> bool {
     file.stream_position().is_ok()
 }
 
-/// The error of a command that could not do its work because of an image.
+/// Reads an image from a file that was opened with the name `path`.
+pub(super) fn reader<'a>(
+    path: &Path,
+    file: &'a File,
+    interrupt: &'a Interrupt,
+) -> anyhow::Result<ImageReader<Watched<'a>>> {
+    let source = Watched { file, interrupt };
+    ImageReader::new(source).map_err(|error| failed(path, error))
+}
+
+/// The error of a command for which an image could not be read.
 pub(super) fn failed(file: &Path, error: ImageError) -> anyhow::Error {
     match not_interrupted(error) {
         Ok(error) => anyhow!("{}: {error}", file.display()),
@@ -43,7 +53,7 @@ pub(super) fn failed(file: &Path, error: ImageError) -> anyhow::Error {
     }
 }
 
-/// An error of the image itself, or that the user did not want to wait for it.
+/// Takes the interrupt of a user out of an error of reading.
 pub(super) fn not_interrupted(error: ImageError) -> Result<ImageError, ClientError> {
     match &error {
         ImageError::Io { source, .. }

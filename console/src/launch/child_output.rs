@@ -1,4 +1,4 @@
-//! What a child process writes, kept for the case that it fails.
+//! The output of a child process, kept for the case that it fails.
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::{
@@ -10,18 +10,18 @@ use std::{
 /// Bytes at the end of a child's output that are shown.
 const SHOWN_MAX: u64 = 4096;
 
-/// What a child writes, kept in memory. A file and not a pipe, so that a daemon which keeps it
-/// open holds nobody up.
+/// The output of a child, in a file in memory. With a pipe, a daemon that keeps the other end open
+/// would block its reader.
 pub(super) struct ChildOutput(File);
 
 impl ChildOutput {
     pub(super) fn new() -> io::Result<Self> {
-        // Some systems forbid memory files that could be executed; older ones do not know the flag.
+        // Some systems forbid memory files that can be executed; older kernels do not know the flag.
         let file = memfd_create("launcher", MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL)
             .or_else(|_| memfd_create("launcher", MemfdFlags::CLOEXEC));
         let file = file.map_err(|error| {
             let error = io::Error::from(error);
-            let text = format!("memfd_create, which keeps what a child says, is refused: {error}");
+            let text = format!("cannot keep the output of a child (memfd_create): {error}");
             io::Error::new(error.kind(), text)
         });
         Ok(ChildOutput(file?.into()))
@@ -31,7 +31,7 @@ impl ChildOutput {
         Ok(self.0.try_clone()?.into())
     }
 
-    /// The child's last words, or else how it ended.
+    /// The end of the child's output or, without output, its exit status.
     pub(super) fn of_failure(&mut self, status: ExitStatus) -> String {
         let text = self.last().unwrap_or_default();
         match text.trim() {
@@ -56,7 +56,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn the_last_words_of_a_launcher_are_kept() {
+    fn the_end_of_a_launchers_output_is_kept() {
         let mut output = ChildOutput::new().unwrap();
         let status = Command::new("sh")
             .args(["-c", "echo first; echo last >&2; exit 3"])

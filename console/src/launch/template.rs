@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail};
 
-/// The template's words with the places filled in. A value fills its place in one word, whatever
+/// The template's words with the places filled in. A value stays within its word, whatever
 /// characters it has.
 pub(super) fn command_line(
     template: &str,
@@ -22,7 +22,7 @@ pub(super) fn command_line(
     Ok(words.into_iter().map(fill).collect())
 }
 
-/// The first of the template's places that nothing fills. Other braces are the launcher's own.
+/// The first place in the template that has no value. Other braces belong to the launcher.
 fn unknown_place(template: &str) -> Option<&str> {
     template.match_indices('{').find_map(|(at, _)| {
         let len = template[at..].find('}')?;

@@ -12,7 +12,7 @@ use vm_wire::{
 
 pub(super) fn made_text(report: &CheckpointReport) -> String {
     format!(
-        "checkpoint {}: {}; they stood still for {:.1} ms\n",
+        "checkpoint {}: {}; frozen for {:.1} ms\n",
         checkpoint_name(report),
         saved(report),
         report.freeze_us as f64 / 1e3,
@@ -41,7 +41,7 @@ pub(super) fn stopped_json(report: &CheckpointReport) -> Value {
 pub(super) fn suspended_text(machine: MachineId, app: Tid, report: &CheckpointReport) -> String {
     let (app, name) = (app.show(machine), checkpoint_name(report));
     let saved = saved(report);
-    format!("{app} suspended with checkpoint {name}: {saved}; 'vm resume {app}' brings it back\n")
+    format!("{app} suspended with checkpoint {name}: {saved}; 'vm resume {app}' resumes it\n")
 }
 
 pub(super) fn suspended_json(machine: MachineId, app: Tid, report: &CheckpointReport) -> Value {
@@ -76,7 +76,7 @@ fn saved(report: &CheckpointReport) -> String {
 pub(super) fn policy_text(machine: MachineId, tid: Tid, policy: Policy) -> String {
     let (tid, kept) = (tid.show(machine), kept(&policy));
     match (policy.every_ms, policy.mtbf_ms) {
-        (0, 0) => format!("{tid}: no more checkpoints by themselves\n"),
+        (0, 0) => format!("{tid}: no automatic checkpoints any more\n"),
         (every, 0) => format!(
             "{tid}: a checkpoint every {} s, {kept}\n",
             every as f64 / 1e3
@@ -87,8 +87,8 @@ pub(super) fn policy_text(machine: MachineId, tid: Tid, policy: Policy) -> Strin
                 ms => format!("{:.1} hours", ms as f64 / 3.6e6),
             };
             format!(
-                "{tid}: checkpoints at the interval that fits one failure in {mtbf} and what the \
-                 last one took, {kept}\n"
+                "{tid}: checkpoints at the best interval for one failure in {mtbf} and the cost of \
+                 the last checkpoint, {kept}\n"
             )
         }
     }
@@ -110,7 +110,7 @@ pub(super) fn policy_json(machine: MachineId, tid: Tid, policy: Policy) -> Value
     })
 }
 
-/// How many checkpoints are kept by a policy, and how.
+/// How many checkpoints a policy keeps, and how they are written.
 fn kept(policy: &Policy) -> String {
     let count = match policy.keep {
         0 => CHECKPOINTS_KEPT,
@@ -118,18 +118,18 @@ fn kept(policy: &Policy) -> String {
     };
     let packed = if policy.compress { ", compressed" } else { "" };
     let stood = match policy.blocking {
-        true => ", tasks stand meanwhile",
+        true => ", tasks are frozen while they are saved",
         false => "",
     };
     format!("{count} are kept{packed}{stood}")
 }
 
-/// Where an application goes on that was restarted.
+/// Where the tasks of a restarted application run.
 pub(super) fn restarted_text(machine: MachineId, report: &RestartReport, conf: &Conf) -> String {
     runs_again(machine, report, conf, "restarted")
 }
 
-/// Where the tasks of a suspended application run that was resumed.
+/// Where the tasks of a resumed application run.
 pub(super) fn resumed_text(machine: MachineId, report: &RestartReport, conf: &Conf) -> String {
     runs_again(machine, report, conf, "resumed")
 }

@@ -1,5 +1,5 @@
-//! What is in the image of a process, for people and as JSON. An image may come from anywhere, so
-//! nothing of it reaches a terminal as more than letters.
+//! Images of processes. An image may come from anywhere, so no control character in it reaches a
+//! terminal.
 
 use super::words::{count, memory};
 use crate::image::{Made, Report, Whole};
@@ -21,7 +21,7 @@ pub(super) fn made(made: &Made) -> String {
     let ms = freeze.as_secs_f64() * 1e3;
     let bytes = memory(made.bytes);
     format!(
-        "{file}: {bytes} of process {}, which stood still for {ms:.1} ms\n",
+        "{file}: {bytes} of process {}, frozen for {ms:.1} ms\n",
         made.pid
     )
 }
@@ -126,7 +126,7 @@ fn saved_line(summary: &Summary) -> String {
     )
 }
 
-/// How many, and their names: each once.
+/// The number of threads, and each name once.
 fn threads(threads: &[ThreadSummary]) -> String {
     let mut names: BTreeMap<&str, usize> = BTreeMap::new();
     for thread in threads {
@@ -156,7 +156,7 @@ fn memory_line(summary: &Summary) -> String {
 
 fn file_line(file: &FileSummary) -> String {
     let mut line = format!("{:>3} ", file.fd);
-    // It cannot fail.
+    // Writing to a string does not fail.
     let _ = match (file.duplicate_of, file.kind) {
         (Some(original), _) => write!(line, "as {original}"),
         (None, FileKind::File) => write!(
@@ -167,7 +167,7 @@ fn file_line(file: &FileSummary) -> String {
             file.offset
         ),
         (None, FileKind::Device | FileKind::Kernel) => write!(line, "{}", file.path),
-        (None, FileKind::Inherited) => write!(line, "from where it is brought back"),
+        (None, FileKind::Inherited) => write!(line, "from the restoring process"),
         (None, FileKind::Pipe) => write!(line, "{} within the process", file.path),
         (None, FileKind::Unnamed) => {
             let size = memory(file.size);
@@ -180,7 +180,7 @@ fn file_line(file: &FileSummary) -> String {
     line
 }
 
-/// A text in which nothing commands a terminal.
+/// A text without control characters, which could control a terminal.
 fn plain(text: &str) -> String {
     let letter = |letter: char| match letter.is_control() {
         true => char::REPLACEMENT_CHARACTER,
@@ -199,7 +199,7 @@ impl Page {
         self.0 += "\n";
     }
 
-    /// What a host has to have.
+    /// The lines that say what a host has to have.
     fn needs(&mut self, needs: &Needs) {
         let basics = format!("{}, pages of {} bytes;", needs.arch, needs.page_bytes);
         let words = needs.states.iter().copied();
@@ -220,12 +220,12 @@ impl Page {
         }
     }
 
-    /// Whether it can be brought back on this host.
+    /// The lines that say whether the process can be restored on this host.
     fn here(&mut self, reasons: &[String], is_damaged: bool) {
         let here = match (reasons, is_damaged) {
-            ([], false) => "it can be brought back",
-            ([], true) => "it cannot be brought back: it is damaged",
-            _ => "it cannot be brought back:",
+            ([], false) => "it can be restored",
+            ([], true) => "it cannot be restored: it is damaged",
+            _ => "it cannot be restored:",
         };
         self.line("here", here);
         for reason in reasons {
@@ -233,7 +233,7 @@ impl Page {
         }
     }
 
-    /// Words, on as many lines as they take.
+    /// Words on as many lines as needed.
     fn words<'a>(&mut self, name: &str, words: impl Iterator<Item = &'a str>) {
         let (mut name, mut line) = (name, String::new());
         for word in words {
@@ -326,7 +326,7 @@ folder   /home/u
 saved    2023-11-14 22:13:20 UTC on alpha, Linux 6.18.0, process 4711
 threads  3: dream, 2 sheep
 memory   3.0 MiB in 1 mapping, 1.0 MiB saved
-files      0 from where it is brought back
+files      0 from the restoring process
            3 /var/log/dream, 2.0 KiB, at byte 10, in the image
            4 as 3
            5 pipe:[77] within the process
@@ -337,7 +337,7 @@ needs    x86_64, pages of 4096 bytes; x87 sse sse0 sse1 sse2 sse3 sse4 sse5 sse6
          /var/log/dream
          /home/u
 wants    /usr/bin/dream
-here     it cannot be brought back:
+here     it cannot be restored:
          it is cold
          it is dark
 "
@@ -357,7 +357,7 @@ here     it cannot be brought back:
         let text = people(&report);
         assert!(text.starts_with("image    saved.img, damaged\n"), "{text}");
         assert!(
-            text.contains("\nhere     it cannot be brought back: it is damaged\n"),
+            text.contains("\nhere     it cannot be restored: it is damaged\n"),
             "{text}"
         );
     }

@@ -9,7 +9,7 @@ use vm_wire::{
     peer::{DrainReport, MoveReport},
 };
 
-/// How a move went: one sentence, with `wrap` where a terminal's line ends.
+/// The report of a move: one sentence, with `wrap` where a line of a terminal ends.
 pub(super) fn moved_text(
     machine: MachineId,
     tid: Tid,
@@ -23,8 +23,8 @@ pub(super) fn moved_text(
         chunks => format!(";{wrap}{} sent again", count(chunks as usize, "chunk")),
     };
     format!(
-        "{} moved from {} to {}: {:.1} MB in {:.1} ms,{wrap}{:.1} MB of them while it ran ({}); it \
-         stood still for {:.1} ms{wrap}(interrupt {:.1}, save {:.1}, transfer {:.1}, restore \
+        "{} moved from {} to {}: {:.1} MB in {:.1} ms,{wrap}{:.1} MB of them while it ran ({}); \
+         frozen for {:.1} ms{wrap}(interrupt {:.1}, save {:.1}, transfer {:.1}, restore \
          {:.1}, drain {:.1}, commit {:.1}){again}\n",
         tid.show(machine),
         hosts::name(conf, report.from),
@@ -65,7 +65,7 @@ pub(super) fn moved_json(machine: MachineId, tid: Tid, report: &MoveReport, conf
     })
 }
 
-/// How much was moved, and in which time.
+/// How much was sent or saved, and in which time.
 fn amount(report: &MoveReport) -> String {
     let (bytes, total_us) = (report.bytes as f64, report.total_us as f64);
     format!("{:.1} MB in {:.1} ms", bytes / 1e6, total_us / 1e3)
@@ -79,7 +79,7 @@ pub(super) fn suspended_text(
 ) -> String {
     let (tid, host) = (tid.show(machine), hosts::name(conf, report.from));
     let amount = amount(report);
-    format!("{tid} suspended on {host}: {amount}; 'vm resume {tid}' brings it back\n")
+    format!("{tid} suspended on {host}: {amount}; 'vm resume {tid}' resumes it\n")
 }
 
 pub(super) fn suspended_json(
@@ -125,8 +125,8 @@ pub(super) fn resumed_json(
 pub(super) fn drained_text(machine: MachineId, report: &DrainReport, conf: &Conf) -> String {
     let mut text = match report.saved_count {
         0 => String::new(),
-        1 => "1 application was saved first\n".to_owned(),
-        count => format!("{count} applications were saved first\n"),
+        1 => "a checkpoint of 1 application was made first\n".to_owned(),
+        count => format!("checkpoints of {count} applications were made first\n"),
     };
     for (tid, moved) in &report.moved {
         let (tid, to) = (tid.show(machine), hosts::name(conf, moved.to));

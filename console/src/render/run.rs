@@ -4,8 +4,8 @@ use crate::{exit, signal_name};
 use serde_json::{Value, json};
 use vm_wire::{MachineId, Tid, agreed::ExitStatus, console::Output};
 
-/// What a task of the run wrote, as it goes to the terminal. The master's bytes pass as they are;
-/// each line of another task begins with its tid.
+/// The output of a task of the run, as it is written to the terminal. The master's bytes are not
+/// changed; each line of another task begins with its tid.
 pub(super) fn output_bytes(
     machine: MachineId,
     master: Tid,
@@ -47,7 +47,7 @@ pub(super) fn output_json(machine: MachineId, output: &Output) -> Value {
     })
 }
 
-/// What a shell would say of a program that ended so, if anything.
+/// What a shell would print about a program that ended with `status`, if anything.
 pub(super) fn ended_text(
     machine: MachineId,
     tid: Tid,
@@ -56,8 +56,8 @@ pub(super) fn ended_text(
     let tid = tid.show(machine);
     let Some(status) = status else {
         return Some(format!(
-            "{tid} runs on, but this host leaves the machine: what it writes goes to the logs of its \
-             hosts, and 'vm ps' there shows it"
+            "{tid} runs on, but this host leaves the machine: the output goes to the logs of the other \
+             hosts, and 'vm ps' there shows {tid}"
         ));
     };
     match status {
@@ -70,8 +70,8 @@ pub(super) fn ended_text(
         | ExitStatus::HostLost
         | ExitStatus::Suspended
         | ExitStatus::Unknown => Some(format!("{tid} {status}")),
-        // Why, was said before; while it goes back to a checkpoint, its run has not ended.
-        ExitStatus::RolledBack => Some(format!("{tid} could not be brought back")),
+        // The reason was shown before. While the application is restarted, its run has not ended.
+        ExitStatus::RolledBack => Some(format!("{tid} could not be restarted")),
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) fn list_text(rows: &[Row], known: Option<&Known>, store: &Path) -> St
     let failed = known.and_then(|known| known.failed.as_ref().map(|why| (known, why)));
     let failed = failed.map(|(known, why)| {
         let address = &known.address;
-        format!("not all is in {address}: {why}; 'vm store push' tries it again\n")
+        format!("the last copy to {address} failed: {why}; 'vm store push' tries it again\n")
     });
     let store = format!("in the store {}\n", store.display());
     lines(&checkpoints(rows)) + &store + &failed.unwrap_or_default()
@@ -56,7 +56,7 @@ pub(super) fn pushed_text(pushed: &Pushed, address: &Address) -> String {
         text += &format!("{} not copied: {why}\n", named(app, id));
     }
     match text.is_empty() {
-        true => format!("all is in {address}\n"),
+        true => format!("all checkpoints are in {address}\n"),
         false => text,
     }
 }
@@ -85,8 +85,8 @@ pub(super) fn pulled_text(app: Tid, fetched: &Fetched, address: &Address) -> Str
     let app = name::app(app);
     let last = match (fetched.good, fetched.fetched) {
         (Some(id), true) => format!("{app} {id} fetched from {address}\n"),
-        (Some(id), false) => format!("{app} {id} is in the folder, undamaged\n"),
-        (None, _) => format!("no checkpoint of {app} can be had from {address}\n"),
+        (Some(id), false) => format!("{app} {id} is undamaged in the folder\n"),
+        (None, _) => format!("no undamaged checkpoint of {app} is in {address}\n"),
     };
     over + &last
 }
@@ -144,7 +144,7 @@ fn checkpoints(rows: &[Row]) -> Table {
         "MB",
         "STORED",
         "TOOK",
-        "STOOD",
+        "FROZEN",
         "BASE",
     ];
     columns.extend(has_bucket.then_some("BUCKET"));

@@ -23,7 +23,7 @@ pub(super) fn align_right(table: &mut Table, columns: &[usize]) {
     }
 }
 
-/// The table's lines without the blanks at their ends.
+/// The table's lines without blanks at their ends.
 pub(super) fn lines(table: &Table) -> String {
     table
         .lines()

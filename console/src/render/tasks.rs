@@ -75,8 +75,8 @@ fn tasks(machine: MachineId, rows: &[TaskRow]) -> String {
     lines(&table)
 }
 
-/// The rows with children below their parents, each with the branch that leads to it. A task
-/// whose parent has ended stands by itself.
+/// The rows with children below their parents, each with the branch that leads to it. A task whose
+/// parent has ended is a root.
 fn tree(rows: &[TaskRow]) -> Vec<(String, &TaskRow)> {
     let by_tid: BTreeMap<Tid, &TaskRow> = rows.iter().map(|row| (row.tid, row)).collect();
     let mut children: BTreeMap<Tid, Vec<Tid>> = BTreeMap::new();
@@ -88,7 +88,7 @@ fn tree(rows: &[TaskRow]) -> Vec<(String, &TaskRow)> {
             roots.push(row.tid);
         }
     }
-    // What is still to be shown, last first: task, its own branch, the branch of its children.
+    // Rows to be shown, in reverse order: the task, its own branch, the branch of its children.
     let mut stack: Vec<(Tid, String, String)> = roots
         .into_iter()
         .rev()
@@ -142,8 +142,8 @@ fn suspended_line(machine: MachineId, row: &SuspendedRow) -> String {
     let drained = row.drained.as_ref();
     let drained = drained.map_or_else(String::new, |host| format!(", as {host} drained"));
     let how = match row.resuming {
-        true => "it is just being resumed".to_owned(),
-        false => format!("'vm resume {app}' brings it back"),
+        true => "it is being resumed".to_owned(),
+        false => format!("'vm resume {app}' resumes it"),
     };
     format!(
         "{app} ({}, {}) is suspended with {} since {}{until}{drained}; {how}\n",

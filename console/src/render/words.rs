@@ -1,4 +1,4 @@
-//! The words that several ways of showing an event have in common.
+//! Names, times and amounts, as several subjects show them.
 
 use std::borrow::Cow;
 use vm_wire::{
@@ -6,11 +6,11 @@ use vm_wire::{
     console::SuspendedRow,
 };
 
-/// What stands for something that is not known.
+/// Shown for a value that is not known.
 pub(super) const UNKNOWN: &str = "-";
 
-/// A text in which nothing commands a terminal: control characters, from the name of a program for
-/// example, are shown as `\u{1b}`. Lines stay lines.
+/// A text without control characters, which could control a terminal: one in the name of a program,
+/// for example, is shown as `\u{1b}`. Line feeds stay.
 pub(super) fn plain(text: &str) -> Cow<'_, str> {
     let commands = |letter: char| letter.is_control() && letter != '\n';
     if !text.contains(commands) {
@@ -23,28 +23,28 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(letter).collect())
 }
 
-/// A name on one line, likewise.
+/// As [`plain`], on one line.
 pub(super) fn plain_name(name: &str) -> String {
     plain(name).replace('\n', "\\u{a}")
 }
 
-/// That from which an application was brought back, likewise.
+/// The checkpoint from which an application was restarted.
 pub(super) fn restarted_from(report: &RestartReport) -> String {
     let (generation, epoch) = report.from;
     vm_store::CheckpointId::new(generation, epoch).to_string()
 }
 
-/// That with which an application was suspended.
+/// The checkpoint with which an application was suspended.
 pub(super) fn suspended_with(row: &SuspendedRow) -> String {
     vm_store::CheckpointId::new(row.from.0, row.from.1).to_string()
 }
 
-/// A checkpoint, as it is called in the store.
+/// The name of a checkpoint in the store.
 pub(super) fn checkpoint_name(report: &CheckpointReport) -> String {
     vm_store::CheckpointId::new(report.generation, report.epoch).to_string()
 }
 
-/// A moment, from milliseconds since 1970.
+/// A time, from milliseconds since 1970; empty beyond the calendar.
 pub(super) fn time(ms: u64) -> String {
     let time = i64::try_from(ms / 1000).ok();
     let time = time.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());

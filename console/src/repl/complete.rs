@@ -1,5 +1,5 @@
-//! Completion at the prompt, out of the grammar: which words can follow is read from the same
-//! definitions that parse the line; tids and hosts are asked of the daemon.
+//! Completion at the prompt. The words that can follow are read from the definitions that parse the
+//! line; tids and hosts are requested from the daemon.
 
 use crate::{command::Line, execute::Console, signal_name};
 use clap::{Arg, CommandFactory};
@@ -25,12 +25,12 @@ enum Wanted {
     Signal,
     /// A file.
     File,
-    /// Nobody knows.
+    /// Not known.
     Anything,
 }
 
 impl Wanted {
-    /// From the name that the help shows for a value.
+    /// Derived from the name that the help shows for the value.
     fn of_value(arg: &Arg) -> Self {
         let name = arg
             .get_value_names()
@@ -47,14 +47,14 @@ impl Wanted {
     }
 }
 
-/// The prompt's helper.
+/// The completion of the line editor.
 pub struct Completer {
     console: Rc<RefCell<Console>>,
     files: FilenameCompleter,
 }
 
 impl Completer {
-    /// Asks the daemon of `console`.
+    /// Completes with names that the daemon of `console` knows.
     pub fn new(console: Rc<RefCell<Console>>) -> Self {
         Completer {
             console,
@@ -113,7 +113,7 @@ fn names(command: &clap::Command) -> Vec<String> {
         .collect()
 }
 
-/// What can stand at the end of `line`, whose last word may have begun.
+/// What can be at the end of `line`, whose last word may be unfinished.
 fn wanted(line: &str) -> Wanted {
     let mut grammar = Line::command();
     grammar.build();
@@ -133,7 +133,7 @@ fn wanted(line: &str) -> Wanted {
         Some((_, None)) => return Wanted::Anything,
         Some((index, Some(command))) => (command, &words[index + 1..]),
     };
-    // Some commands have commands of their own.
+    // Some commands have subcommands.
     while command.has_subcommands() {
         let Some(index) = rest.iter().position(|word| !word.starts_with('-')) else {
             return match last.starts_with('-') {
@@ -157,11 +157,11 @@ fn wanted(line: &str) -> Wanted {
         } else if !word.starts_with('-')
             && let Some(positional) = positionals.peek()
         {
-            // What follows a program is its own, options too.
+            // All words behind a program are the program's, options too.
             if positional.is_trailing_var_arg_set() {
                 return Wanted::File;
             }
-            // One that takes many takes all that follow.
+            // An argument with several values takes all words that follow.
             if !takes_many(positional) {
                 positionals.next();
             }

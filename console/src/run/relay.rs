@@ -33,7 +33,7 @@ use vm_wire::{
     task::FailKind,
 };
 
-/// Signals that the master gets in the console's stead. SIGTSTP is treated on its own.
+/// Signals that are passed on to the master. SIGTSTP is handled apart.
 const RELAYED: [i32; 6] = [
     libc::SIGINT,
     libc::SIGQUIT,
@@ -46,9 +46,9 @@ const RELAYED: [i32; 6] = [
 const INPUT_BYTES: usize = 32 * 1024;
 /// Standard input is not read while this much waits for the daemon. Bytes.
 const UNSENT_MAX: usize = 256 * 1024;
-/// How long the master may take to be stopped before the console stops without it.
+/// How long the console waits for the stop of the master before it stops without the master.
 const STOP_TIME: Duration = Duration::from_secs(1);
-/// How often a console in the background looks whether it is in the foreground again.
+/// How often a console in the background checks whether it is in the foreground again.
 const BACKGROUND_LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 500_000_000,
@@ -62,7 +62,7 @@ pub(super) struct Relay<'a> {
     master: Tid,
     signal_past: &'a SignalPast<'a>,
     connection: Connection,
-    /// What the daemon has not taken yet.
+    /// Bytes that the socket has not taken yet.
     unsent: VecDeque<u8>,
     /// Standard input, until its end.
     input: Option<BorrowedFd<'a>>,
@@ -72,16 +72,16 @@ pub(super) struct Relay<'a> {
     stopping: Stopping,
 }
 
-/// How far a stop of the master and of this console is, which share a terminal.
+/// The stop of a master and of this console, which share a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stopping {
-    /// Both go on.
+    /// Both run.
     No,
-    /// The console was told to stop, and the master is to be stopped first; until then at the latest.
+    /// The console got a stop signal, and waits until the master is stopped; at most until then.
     Asked(Instant),
-    /// The master is stopped, and this console's whole job was told to stop.
+    /// The master is stopped, and the console's whole job got a stop signal.
     Told,
-    /// The console was stopped without the master: what comes of that stop afterwards is undone.
+    /// The console was stopped without the master: a late stop of the master is undone.
     Missed,
 }
 
@@ -161,7 +161,7 @@ impl<'a> Relay<'a> {
     }
 
     fn wait(&self) -> anyhow::Result<Ready> {
-        // A terminal is not read from the background: that would stop us, as it does any program.
+        // Reading a terminal from the background would stop this process.
         let background = self.input.is_some() && !terminal::in_foreground();
         let input = self
             .input
@@ -192,7 +192,7 @@ impl<'a> Relay<'a> {
         })
     }
 
-    /// Shows what has come; how it ended once the run is over.
+    /// Shows the frames that have come; returns the end of the run if it is among them.
     fn take_frames(&mut self, renderer: &mut Renderer) -> anyhow::Result<Option<RunEnd>> {
         loop {
             let Some(frame) = self.connection.next_frame()? else {
@@ -233,10 +233,10 @@ impl<'a> Relay<'a> {
         Ok(())
     }
 
-    /// This console was told to stop.
+    /// This console got a stop signal.
     ///
-    /// A master without a terminal has no shell of its own that would continue it, and the kernel ignores
-    /// a SIGTSTP for such a process: hence SIGSTOP.
+    /// The master gets SIGSTOP: a master without a terminal has no shell of its own, and the kernel
+    /// ignores a SIGTSTP for such a process.
     fn on_stop_signal(&mut self) -> anyhow::Result<()> {
         if self.stopping == Stopping::Told {
             return self.stop();
@@ -246,17 +246,17 @@ impl<'a> Relay<'a> {
         if self.terminal.is_none() {
             return self.stop();
         }
-        // It is told when the master is stopped: its last output is shown before.
+        // The daemon reports the stop of the master after the master's last output.
         self.stopping = Stopping::Asked(Instant::now() + STOP_TIME);
         Ok(())
     }
 
-    /// The master, which has a terminal, was stopped, by Ctrl-Z for example, or goes on.
+    /// The master, which has a terminal, was stopped, by Ctrl-Z for example, or continued.
     fn on_master_stopped(&mut self, stopped: bool) -> anyhow::Result<()> {
         match (stopped, self.stopping) {
             (true, Stopping::Asked(_)) => self.stop()?,
-            // As the terminal of a local program would: a script that runs this console stops, too, and
-            // its shell notices.
+            // As for a local program on a terminal, a script that runs this console stops too, and its
+            // shell notices.
             (true, Stopping::No) => {
                 self.stopping = Stopping::Told;
                 // The shell may notice the script before this console has taken its own signal.
@@ -265,7 +265,7 @@ impl<'a> Relay<'a> {
                 }
                 kill_current_process_group(Signal::TSTP).context("cannot stop")?;
             }
-            // The stop came late, after this console went on; or it never came, and this is a new one.
+            // A late stop, after this console was continued, or a new stop.
             (true, Stopping::Missed) => {
                 self.stopping = Stopping::No;
                 self.send_signal(libc::SIGCONT);
@@ -276,8 +276,8 @@ impl<'a> Relay<'a> {
         Ok(())
     }
 
-    /// Stops this process; goes on, together with the master, when the shell says so. At once if there is
-    /// no shell.
+    /// Stops this process. When the shell continues it, the master is continued too. Without a shell,
+    /// only continues the master.
     fn stop(&mut self) -> anyhow::Result<()> {
         if !terminal::is_orphaned() {
             if let Some(terminal) = &mut self.terminal {
@@ -300,9 +300,10 @@ impl<'a> Relay<'a> {
             Err(ClientError::Refused(failed)) if failed.kind == FailKind::NoSuchTask => {
                 log::debug!("signal {signal} came after the end: {failed}");
             }
-            // It may have been sent.
+            // The signal may have been sent.
             Err(error @ ClientError::Late(_)) => log::warn!("signal {signal}: {error}"),
-            // No connection can be had, for there are too many: behind the input, then.
+            // No connection for the signal, for example because there are too many: the signal is sent
+            // behind the input.
             Err(error) => {
                 log::debug!("signal {signal} goes behind the input: {error}");
                 self.send(&RunSignal { signal }.frame());
@@ -324,7 +325,7 @@ impl<'a> Relay<'a> {
         match rustix::io::read(input, &mut buffer) {
             Ok(count @ 1..) => self.send_input(&buffer[..count]),
             Err(Errno::INTR | Errno::AGAIN) => {}
-            // The end; or the terminal is gone, which is the end as well.
+            // The end of the input. A terminal that is gone has ended too.
             Ok(0) | Err(_) => {
                 self.input = None;
                 self.send_input(&[]);
@@ -349,7 +350,7 @@ impl<'a> Relay<'a> {
                 Ok(count) => drop(self.unsent.drain(..count)),
                 Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => return,
                 Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
-                // The daemon is gone, perhaps after the end of the run: reading will tell.
+                // The daemon is lost, perhaps after the end of the run: the next read shows it.
                 Err(_) => {
                     self.unsent.clear();
                     self.input = None;
@@ -359,7 +360,7 @@ impl<'a> Relay<'a> {
     }
 }
 
-/// What a wait found.
+/// What is ready after a wait.
 #[derive(Debug, Default)]
 struct Ready {
     daemon: bool,

@@ -38,7 +38,7 @@ fn checkpoints_and_restarts_are_shown_in_both_ways() {
     assert_both([
         (
             Event::Checkpointed(&saved),
-            "checkpoint g0-e2: 4 tasks, 80.0 MB (0.9 stored) in 60.0 ms; they stood still for 45.0 ms\n",
+            "checkpoint g0-e2: 4 tasks, 80.0 MB (0.9 stored) in 60.0 ms; frozen for 45.0 ms\n",
             r#"{"bytes":80000000,"checkpoint":"g0-e2","freeze_us":45000,"in_transit":7,"stored":900000,"tasks":4,"total_us":60000}"#,
         ),
         (
@@ -48,12 +48,12 @@ fn checkpoints_and_restarts_are_shown_in_both_ways() {
         ),
         (
             Event::Policy(tid(1, 1), compressed),
-            "t1.1: a checkpoint every 300 s, 3 are kept, compressed, tasks stand meanwhile\n",
+            "t1.1: a checkpoint every 300 s, 3 are kept, compressed, tasks are frozen while they are saved\n",
             r#"{"blocking":true,"compress":true,"every_ms":300000,"keep":null,"mtbf_ms":null,"recover":"host","tid":"t1.1"}"#,
         ),
         (
             Event::Policy(tid(1, 1), Policy::default()),
-            "t1.1: no more checkpoints by themselves\n",
+            "t1.1: no automatic checkpoints any more\n",
             r#"{"blocking":false,"compress":false,"every_ms":0,"keep":null,"mtbf_ms":null,"recover":"host","tid":"t1.1"}"#,
         ),
         (
@@ -64,7 +64,7 @@ fn checkpoints_and_restarts_are_shown_in_both_ways() {
         (
             Event::Suspended(tid(1, 1), &saved),
             "t1.1 suspended with checkpoint g0-e2: 4 tasks, 80.0 MB (0.9 stored) in 60.0 ms; \
-             'vm resume t1.1' brings it back\n",
+             'vm resume t1.1' resumes it\n",
             r#"{"bytes":80000000,"checkpoint":"g0-e2","freeze_us":45000,"stored":900000,"suspended":"t1.1","tasks":4,"total_us":60000}"#,
         ),
         (

@@ -37,7 +37,7 @@ fn on_a_terminal_no_line_of_a_move_is_long() {
         out.text(),
         "\
 t2.1 moved from beta to alpha: 5.0 MB in 40.0 ms,
-  4.0 MB of them while it ran (2 rounds); it stood still for 30.0 ms
+  4.0 MB of them while it ran (2 rounds); frozen for 30.0 ms
   (interrupt 1.0, save 9.0, transfer 4.0, restore 6.0, drain 1.0, commit 9.0);
   2 chunks sent again
 "
@@ -74,13 +74,13 @@ fn moves_and_drains_are_shown_in_both_ways() {
         (
             Event::Moved(tid(2, 1), &moved, &machine),
             "t2.1 moved from beta to alpha: 5.0 MB in 40.0 ms, 4.0 MB of them while it ran (2 \
-             rounds); it stood still for 30.0 ms (interrupt 1.0, save 9.0, transfer 4.0, \
+             rounds); frozen for 30.0 ms (interrupt 1.0, save 9.0, transfer 4.0, \
              restore 6.0, drain 1.0, commit 9.0); 2 chunks sent again\n",
             r#"{"bytes":5000000,"commit_us":9000,"copied":4000000,"copy_us":5000,"drain_us":1000,"freeze_us":30000,"from":"beta","interrupt_us":1000,"prepare_us":5000,"restore_us":6000,"rounds":2,"save_us":9000,"sent_again":2,"tid":"t2.1","to":"alpha","total_us":40000,"transfer_us":4000}"#,
         ),
         (
             Event::TaskSuspended(tid(2, 1), &moved, &machine),
-            "t2.1 suspended on beta: 5.0 MB in 40.0 ms; 'vm resume t2.1' brings it back\n",
+            "t2.1 suspended on beta: 5.0 MB in 40.0 ms; 'vm resume t2.1' resumes it\n",
             r#"{"bytes":5000000,"host":"beta","suspended":"t2.1","total_us":40000}"#,
         ),
         (
@@ -90,7 +90,7 @@ fn moves_and_drains_are_shown_in_both_ways() {
         ),
         (
             Event::Drained(&emptied, &machine),
-            "2 applications were saved first\n\
+            "checkpoints of 2 applications were made first\n\
              t1.1 suspended: it is resumed when there is room, or by 'vm resume t1.1'\n\
              beta: 0 tasks have left in 0.250 s\n",
             r#"{"drained":"beta","moved":[],"moved_count":0,"refused":[],"refused_count":0,"saved_count":2,"suspended":["t1.1"],"total_us":250000}"#,

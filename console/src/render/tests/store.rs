@@ -62,10 +62,10 @@ fn a_store_and_its_bucket_are_shown_in_both_ways() {
         (
             Event::Checkpoints(&rows, None, Path::new("/saved")),
             "\
-APPLICATION  CHECKPOINT  MADE                  TASKS    MB  STORED     TOOK  STOOD  BASE   PROGRAM
-00beef-t1.1  g0-e2       2001-09-09T01:46:40Z      4  80.0     0.9  1060 ms  45 ms  g0-e1  heat
-00beef-t1.1  g0-e3                                                                         damaged: it is half as long
-00beef-t1.1  g0-e4       2001-09-09T01:46:40Z      4  80.0     0.9  1060 ms  45 ms  g0-e1  heat (2 of 4 images on one disk alone)
+APPLICATION  CHECKPOINT  MADE                  TASKS    MB  STORED     TOOK  FROZEN  BASE   PROGRAM
+00beef-t1.1  g0-e2       2001-09-09T01:46:40Z      4  80.0     0.9  1060 ms   45 ms  g0-e1  heat
+00beef-t1.1  g0-e3                                                                          damaged: it is half as long
+00beef-t1.1  g0-e4       2001-09-09T01:46:40Z      4  80.0     0.9  1060 ms   45 ms  g0-e1  heat (2 of 4 images on one disk alone)
 in the store /saved
 ",
             r#"{"checkpoints":[{"alone":0,"application":"00beef-t1.1","base":"g0-e1","bytes":80000000,"checkpoint":"g0-e2","damaged":null,"freeze_us":45000,"in_transit":7,"made":"2001-09-09T01:46:40Z","program":"heat","stored":900000,"tasks":4,"took_us":1060000},{"alone":0,"application":"00beef-t1.1","base":null,"bytes":null,"checkpoint":"g0-e3","damaged":"it is half as long","freeze_us":null,"in_transit":null,"made":null,"program":null,"stored":null,"tasks":null,"took_us":null},{"alone":2,"application":"00beef-t1.1","base":"g0-e1","bytes":80000000,"checkpoint":"g0-e4","damaged":null,"freeze_us":45000,"in_transit":7,"made":"2001-09-09T01:46:40Z","program":"heat","stored":900000,"tasks":4,"took_us":1060000}],"store":"/saved"}"#,
@@ -73,10 +73,10 @@ in the store /saved
         (
             Event::Checkpoints(&copied, Some(&known), Path::new("/saved")),
             "\
-APPLICATION  CHECKPOINT  MADE  TASKS  MB  STORED  TOOK  STOOD  BASE  BUCKET  PROGRAM
-00beef-t1.1  g0-e3                                                   no      damaged: it is half as long
+APPLICATION  CHECKPOINT  MADE  TASKS  MB  STORED  TOOK  FROZEN  BASE  BUCKET  PROGRAM
+00beef-t1.1  g0-e3                                                    no      damaged: it is half as long
 in the store /saved
-not all is in s3://saved/x: it is away; 'vm store push' tries it again
+the last copy to s3://saved/x failed: it is away; 'vm store push' tries it again
 ",
             r#"{"bucket":{"address":"s3://saved/x","failed":"it is away"},"checkpoints":[{"alone":0,"application":"00beef-t1.1","base":null,"bytes":null,"checkpoint":"g0-e3","damaged":"it is half as long","freeze_us":null,"in_bucket":false,"in_transit":null,"made":null,"program":null,"stored":null,"tasks":null,"took_us":null}],"store":"/saved"}"#,
         ),

@@ -93,9 +93,9 @@ fn people_and_programs_see_what_is_suspended() {
         shown(Audience::People, &Event::Tasks(&[], &rows)),
         "\
 no tasks
-t1.1 (heat, 3 tasks) is suspended with g1-e4 since 2001-09-09T01:46:40Z; 'vm resume t1.1' brings it back
-t1.2 (heat, 3 tasks) is suspended with g1-e4 since 2001-09-09T01:46:40Z until 2001-09-09T03:46:40Z; 'vm resume t1.2' brings it back
-t1.3 (heat, 3 tasks) is suspended with g1-e4 since 2001-09-09T01:46:40Z, as beta drained; it is just being resumed
+t1.1 (heat, 3 tasks) is suspended with g1-e4 since 2001-09-09T01:46:40Z; 'vm resume t1.1' resumes it
+t1.2 (heat, 3 tasks) is suspended with g1-e4 since 2001-09-09T01:46:40Z until 2001-09-09T03:46:40Z; 'vm resume t1.2' resumes it
+t1.3 (heat, 3 tasks) is suspended with g1-e4 since 2001-09-09T01:46:40Z, as beta drained; it is being resumed
 "
     );
     let text = shown(Audience::Programs, &Event::Tasks(&[], &rows));
