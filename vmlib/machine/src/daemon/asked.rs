@@ -172,22 +172,13 @@ impl Daemon {
         let app = state.task(ask.tid).map(|task| task.app);
         self.cx
             .set_timer(now + limits::COORDINATOR_WAIT, Timer::Asked(number));
-        match app.and_then(|app| self.where_to_ask(app)) {
+        match app.and_then(|app| self.cx.where_to_ask(app)) {
             Some(host) if host == self.cx.me => self.on_move_ask(host, &ask),
             Some(host) => {
                 self.cx.send_order(host, &Order::MoveAsk(ask));
             }
             None => {}
         }
-    }
-
-    /// The host of an application's coordinator; where there was none yet, of whoever has to start
-    /// one now. None while it is gone: the log will tell of its follower, and it is asked again.
-    pub(super) fn where_to_ask(&self, app: Tid) -> Option<HostId> {
-        let state = self.cx.agreement.state();
-        let agreed = state.coordinator(app).map(|agreed| agreed.host);
-        let host = agreed.or_else(|| state.coordinating_host(app))?;
-        (host == self.cx.me || state.is_present(host)).then_some(host)
     }
 
     /// Perhaps no coordinator has taken up a move that is wanted here.
@@ -369,7 +360,7 @@ impl Daemon {
 
     /// What whoever has a wish is told if no coordinator of the application took it up.
     pub(super) fn not_taken_up(&self, app: Tid) -> Failed {
-        let host = self.where_to_ask(app);
+        let host = self.cx.where_to_ask(app);
         let cut_off = host.filter(|host| self.unreachable.from(self.cx.me).contains(host));
         let text = match cut_off {
             Some(host) => format!(

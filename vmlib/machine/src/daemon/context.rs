@@ -299,6 +299,15 @@ impl Context {
         self.config.facts.store_local
     }
 
+    /// The host of an application's coordinator; if the application has none yet, the host that has to
+    /// start one. None while the host of the coordinator is lost: the log will name the next one.
+    pub fn where_to_ask(&self, app: Tid) -> Option<HostId> {
+        let state = self.agreement.state();
+        let agreed = state.coordinator(app).map(|agreed| agreed.host);
+        let host = agreed.or_else(|| state.coordinating_host(app))?;
+        (host == self.me || state.is_present(host)).then_some(host)
+    }
+
     /// The other hosts of the machine.
     pub fn other_hosts(&self) -> Vec<HostId> {
         let hosts = self.agreement.state().hosts();

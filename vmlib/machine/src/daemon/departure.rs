@@ -58,7 +58,7 @@ pub(super) fn is_alone(state: &Agreed, host: HostId) -> bool {
 impl Daemon {
     /// The user asks this daemon to leave; the second time, at once.
     pub(super) fn on_stop(&mut self) {
-        self.finished.clear();
+        self.checkpoints.finished.keep_all();
         let leaves = !self.cx.agreement.state().is_staying(self.cx.me) || self.departure.is_some();
         if leaves || self.is_stopping() {
             return self.end(Ok(AT_ONCE.to_owned()));
@@ -79,9 +79,7 @@ impl Daemon {
 
     pub(super) fn on_halted(&mut self, index: u64) {
         self.departure = None;
-        for app in self.finished.clone() {
-            self.clear_finished(app);
-        }
+        self.checkpoints.finished.clear_all(&mut self.cx);
         self.depart(Why::Halt(index));
     }
 

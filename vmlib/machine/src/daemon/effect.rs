@@ -5,10 +5,11 @@
 //! those that waited behind it, as if the subsystem had called its sibling.
 
 use super::{arriving::Arriving, asked::MoveAsker};
-use crate::ConnId;
+use crate::{ConnId, MoveKey};
 use std::collections::BTreeSet;
 use vm_wire::{
     HostId, Tid, agreed::ExitStatus, checkpoint::Part, console::Answer, interrupt::Folders,
+    peer::Order,
 };
 
 /// See the module.
@@ -82,4 +83,16 @@ pub(super) enum Effect {
     },
     /// The image of that task is not fetched any more, or has been restored.
     ForgetFetched(Tid),
+    /// A daemon requests something of the coordinator of an application, whose process is on this
+    /// host, or is started now.
+    AskCoordinator {
+        /// The application.
+        app: Tid,
+        /// Its generation, as the requester knows it.
+        generation: u32,
+        /// The request.
+        key: MoveKey,
+        /// The request as it is forwarded.
+        order: Order,
+    },
 }

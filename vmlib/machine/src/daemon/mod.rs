@@ -97,10 +97,10 @@ use absent::Absent;
 use arriving::Arriving;
 use asked::MoveAsked;
 use checkpoint::{
+    Checkpoints,
     copies::Coming,
     cut::Cuts,
     prepare::{Holding, Preparing},
-    requests::CheckpointAsked,
 };
 use console::{Consoles, Run};
 use context::Context;
@@ -181,12 +181,7 @@ pub struct Daemon {
     holding: BTreeMap<Tid, Holding>,
     /// Answers to tasks whose cut is in the log and was not carried out here yet.
     postponed: Vec<(Tid, u64, Frame)>,
-    /// Checkpoints that were asked for here.
-    asked_checkpoints: BTreeMap<u64, CheckpointAsked>,
-    /// When this daemon makes checkpoints by itself, of which applications.
-    policies: BTreeMap<Tid, Time>,
-    /// Applications that have ended well, whose checkpoints this daemon is to remove.
-    finished: BTreeSet<Tid>,
+    checkpoints: Checkpoints,
     /// Parts of checkpoints that other hosts send here, and that are sent to others, by ticket.
     coming: BTreeMap<u64, Coming>,
     lent: BTreeMap<u64, HostId>,
@@ -270,9 +265,7 @@ impl Daemon {
             preparing: BTreeMap::new(),
             holding: BTreeMap::new(),
             postponed: Vec::new(),
-            asked_checkpoints: BTreeMap::new(),
-            policies: BTreeMap::new(),
-            finished: BTreeSet::new(),
+            checkpoints: Checkpoints::default(),
             coming: BTreeMap::new(),
             lent: BTreeMap::new(),
             commits: BTreeMap::new(),

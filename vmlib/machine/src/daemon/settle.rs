@@ -36,7 +36,7 @@ impl Daemon {
                 Timer::CheckpointAsked(number) => self.on_checkpoint_asked_due(number),
                 Timer::Policy(app) => self.on_policy_due(app),
                 Timer::Hold(app) => self.on_hold_due(app),
-                Timer::Finished(app) => self.clear_finished(app),
+                Timer::Finished(app) => self.checkpoints.finished.clear(&mut self.cx, app),
                 Timer::Cut(app, epoch) => self.on_cut_due(app, epoch),
                 Timer::Revive(app, generation) => {
                     self.restarts.on_restore_due(&mut self.cx, app, generation)
@@ -132,6 +132,12 @@ impl Daemon {
                 folders,
             } => self.fetch_task(host, tid, from, (image, keep_files, folders)),
             Effect::ForgetFetched(tid) => self.forget_fetched(tid),
+            Effect::AskCoordinator {
+                app,
+                generation,
+                key,
+                order,
+            } => self.ask_or_wait((app, generation), key, order),
         }
         self.cx.effects.extend(behind);
     }
@@ -235,7 +241,10 @@ impl Daemon {
                 why,
             } => self.on_abandoned(app, generation, asker, &why),
             Applied::RolledBack(app) => self.restarts.on_rolled_back(&mut self.cx, app),
-            Applied::Finished { app, host } => self.on_finished(app, host),
+            Applied::Finished { app, host } => {
+                let finished = &mut self.checkpoints.finished;
+                finished.on_finished(&mut self.cx, app, host);
+            }
             Applied::GivenUp { app, why } => self.restarts.on_given_up(&mut self.cx, app, &why),
             Applied::Suspended(app) => self.suspensions.on_suspended(&mut self.cx, app),
             Applied::NotResumed { app, why } => {

@@ -3,13 +3,27 @@
 //! | file | concern |
 //! |---|---|
 //! | `requests` | requests for checkpoints that were made on this host |
+//! | `policies` | checkpoints that this daemon makes without a request |
+//! | `finished` | checkpoints that are removed, since their application has ended well |
 //! | `prepare` | portable tasks come to their safe points before a cut |
 //! | `cut` | a cut of an application, from its log entry to its end |
 //! | `part` | the image of one task of a cut |
 //! | `copies` | parts that are sent between the stores of hosts, and commits on all of them |
+//! | `steps` | the steps in which other subsystems have a part |
 
 pub(super) mod copies;
 pub(super) mod cut;
+mod finished;
 pub(super) mod part;
+mod policies;
 pub(super) mod prepare;
-pub(super) mod requests;
+mod requests;
+mod steps;
+
+/// What this daemon knows of checkpoints. Each table is private to the struct that owns it.
+#[derive(Debug, Default)]
+pub(super) struct Checkpoints {
+    pub requests: requests::CheckpointRequests,
+    pub policies: policies::Policies,
+    pub finished: finished::Finished,
+}
