@@ -99,7 +99,7 @@ impl Daemon {
             let text = format!("host '{name}' runs {max} tasks, its limit (see vmd --max-tasks)");
             return Err(Failed::new(FailKind::Limit, text));
         }
-        let ticket = self.token();
+        let ticket = self.cx.token();
         let arriving = Arriving {
             from,
             incarnation,

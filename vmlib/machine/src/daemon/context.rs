@@ -283,6 +283,16 @@ impl Context {
         self.config.clock_ms.saturating_add(self.now.0 / 1_000)
     }
 
+    /// A token that no other process can know: a step of splitmix64 over the secret seed. No token is
+    /// given out twice, because a step maps different seeds to different tokens.
+    pub fn token(&mut self) -> u64 {
+        self.config.seed = self.config.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.config.seed;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
     /// Sequence numbers for `count` new tasks: the first one.
     pub fn number_tasks(&mut self, count: u32) -> Option<u32> {
         let first = self.next_sequence;

@@ -9,7 +9,7 @@ use crate::{ConnId, MoveKey};
 use std::collections::BTreeSet;
 use vm_wire::{
     HostId, Tid, agreed::ExitStatus, checkpoint::Part, console::Answer, interrupt::Folders,
-    peer::Order,
+    peer::Order, task::Failed,
 };
 
 /// See the module.
@@ -95,4 +95,6 @@ pub(super) enum Effect {
         /// The request as it is forwarded.
         order: Order,
     },
+    /// The part of a checkpoint that a task is restored from does not come from its host.
+    PartLost(Tid, Failed),
 }

@@ -98,7 +98,6 @@ use arriving::Arriving;
 use asked::MoveAsked;
 use checkpoint::{
     Checkpoints,
-    copies::Coming,
     cut::Cuts,
     prepare::{Holding, Preparing},
 };
@@ -182,11 +181,6 @@ pub struct Daemon {
     /// Answers to tasks whose cut is in the log and was not carried out here yet.
     postponed: Vec<(Tid, u64, Frame)>,
     checkpoints: Checkpoints,
-    /// Parts of checkpoints that other hosts send here, and that are sent to others, by ticket.
-    coming: BTreeMap<u64, Coming>,
-    lent: BTreeMap<u64, HostId>,
-    /// Commits that other hosts' daemons wait for, by application and epoch.
-    commits: BTreeMap<(Tid, u32), HostId>,
     restarts: Restarts,
     suspensions: Suspensions,
     drain: Option<Drain>,
@@ -266,9 +260,6 @@ impl Daemon {
             holding: BTreeMap::new(),
             postponed: Vec::new(),
             checkpoints: Checkpoints::default(),
-            coming: BTreeMap::new(),
-            lent: BTreeMap::new(),
-            commits: BTreeMap::new(),
             restarts: Restarts::default(),
             suspensions: Suspensions::default(),
             drain: None,
@@ -376,7 +367,11 @@ impl Daemon {
             Input::Suspended(tid, number, result) => {
                 self.on_suspended_image(tid, number, result);
             }
-            Input::CopyTaken(ticket, result) => self.on_copy_taken(ticket, result),
+            Input::CopyTaken(ticket, result) => {
+                self.checkpoints
+                    .copies
+                    .on_copy_taken(&mut self.cx, ticket, result);
+            }
             Input::PartSent(ticket, result) => self.on_part_sent(ticket, result),
             Input::Stocked(question, result) => {
                 self.restarts.on_stocked(&mut self.cx, question, result)

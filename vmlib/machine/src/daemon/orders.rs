@@ -75,11 +75,24 @@ impl Daemon {
                 self.on_saved(host, app, &order);
             }
             Ok(Order::Committed(committed)) => self.on_committed_at(host, committed),
-            Ok(Order::CommitHere(order)) => self.on_commit_here(host, order),
-            Ok(Order::CopyAsk(ask)) => self.on_copy_ask(host, ask),
+            Ok(Order::CommitHere(order)) => {
+                self.checkpoints
+                    .copies
+                    .on_commit_here(&mut self.cx, host, order);
+            }
+            Ok(Order::CopyAsk(ask)) => {
+                self.checkpoints.copies.on_copy_ask(&mut self.cx, host, ask);
+            }
             Ok(Order::CopyEnd(end)) => self.on_copy_end(host, end),
-            Ok(Order::PartAsk(ask)) => self.on_part_ask(host, ask),
-            Ok(Order::PartLost(lost)) => self.on_part_lost(host, lost),
+            Ok(Order::PartAsk(ask)) => {
+                self.checkpoints.copies.on_part_ask(&mut self.cx, host, ask);
+            }
+            Ok(Order::PartLost(lost)) => {
+                self.checkpoints
+                    .copies
+                    .on_part_lost(&mut self.cx, host, lost);
+                self.deliver_effects();
+            }
             Ok(Order::StockAsk(ask)) => self.restarts.on_stock_ask(&mut self.cx, host, ask),
             Ok(Order::Stock(stock)) => self.restarts.on_stock(&mut self.cx, host, stock),
             Ok(Order::ManifestAsk(ask)) => self.restarts.on_manifest_ask(&mut self.cx, host, ask),

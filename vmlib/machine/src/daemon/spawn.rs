@@ -347,7 +347,7 @@ impl Daemon {
     }
 
     fn launch_spec(&mut self, key: (Tid, u64), tid: Tid) -> Option<LaunchSpec> {
-        let token = self.token();
+        let token = self.cx.token();
         let ordered = self.ordered.get(&key)?;
         let run = match self.spawnings.get(&key).map(|spawning| spawning.who) {
             Some(Asker::Console(_, _, run)) => run,

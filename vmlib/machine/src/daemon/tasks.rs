@@ -177,20 +177,6 @@ impl LocalTask {
 }
 
 impl Daemon {
-    /// A token that nobody else can know: a step of splitmix64 over the secret seed.
-    pub(super) fn token(&mut self) -> u64 {
-        loop {
-            self.cx.config.seed = self.cx.config.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.cx.config.seed;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^= z >> 31;
-            if !self.tokens.contains_key(&z) {
-                return z;
-            }
-        }
-    }
-
     /// How many more tasks may be born here.
     pub(super) fn room(&self) -> u64 {
         let ordered = self.ordered.values().map(|ordered| ordered.left());

@@ -21,13 +21,13 @@
 //! cut without a checkpoint: it was a member.
 //!
 //! Where each host has a store of its own, a part counts as saved when it is on a second host, too
-//! (`copies`), and all hosts commit.
+//! ([`super::copies`]), and all hosts commit.
 //!
 //! A coordinator that is lost, or one that forgets, does not leave tasks standing: the host of the
 //! next one ends the cut, and so does any daemon after [`limits::CUT_TIME`].
 
 use super::{
-    copies::Committing,
+    commits::Commit,
     part::{Saving, stop_part},
 };
 use crate::{
@@ -71,7 +71,7 @@ pub(in crate::daemon) struct Cut {
     /// What was agreed when it was made, for the coordinator; none if this daemon does not know.
     agreed: Option<AgreedPart>,
     /// The coordinator has asked for the commit.
-    pub(in crate::daemon) committing: Option<Committing>,
+    pub(in crate::daemon) committing: Option<Commit>,
     /// If the application is to end with it, who is to be told what then.
     ends: Vec<(HostId, CheckpointEnd)>,
 }
@@ -346,7 +346,7 @@ impl Daemon {
         if !self.cuts.get(&app).is_some_and(begins) {
             return;
         }
-        let committing = self.begin_commit(&ask.checkpoint);
+        let committing = Commit::begin(&mut self.cx, &ask.checkpoint);
         if let Some(cut) = self.cuts.get_mut(&app) {
             cut.committing = Some(committing);
         }
@@ -356,7 +356,7 @@ impl Daemon {
     /// A checkpoint is in the store here, or is not.
     pub(in crate::daemon) fn on_committed(&mut self, committed: Committed) {
         let Committed { app, epoch, result } = committed;
-        match self.commits.remove(&(app, epoch)) {
+        match self.checkpoints.copies.take_commit(app, epoch) {
             Some(asker) => {
                 let committed = Committed { app, epoch, result };
                 self.cx.send_order(asker, &Order::Committed(committed));
@@ -365,8 +365,39 @@ impl Daemon {
         }
     }
 
+    /// A host has committed a checkpoint, or has not.
+    pub(in crate::daemon) fn on_committed_at(&mut self, host: HostId, end: Committed) {
+        let name = self.cx.host_name(host);
+        let result = end.result.map_err(|why| {
+            let text = format!("on host '{name}': {}", why.text);
+            Failed::new(why.kind, text)
+        });
+        self.end_commit_at(host, end.app, end.epoch, result);
+    }
+
+    /// A host has committed, has failed to, or is lost. The coordinator learns the result of the last
+    /// one.
+    fn end_commit_at(&mut self, host: HostId, app: Tid, epoch: u32, result: Result<(), Failed>) {
+        let cut = self.cuts.get_mut(&app).filter(|cut| cut.epoch == epoch);
+        let Some(commit) = cut.and_then(|cut| cut.committing.as_mut()) else {
+            return;
+        };
+        if let Some(result) = commit.end_at(host, result) {
+            self.tell_committed(Committed { app, epoch, result });
+        }
+    }
+
+    /// A host is lost: no commit there is awaited any more.
+    pub(super) fn end_commits_at(&mut self, host: HostId) {
+        let cuts = self.cuts.iter();
+        let apps: Vec<_> = cuts.map(|(app, cut)| (*app, cut.epoch)).collect();
+        for (app, epoch) in apps {
+            self.end_commit_at(host, app, epoch, Ok(()));
+        }
+    }
+
     /// It is in the stores where it has to be, or not in all of them.
-    pub(in crate::daemon) fn tell_committed(&mut self, committed: Committed) {
+    fn tell_committed(&mut self, committed: Committed) {
         if self.serving_coordinator(committed.app).is_some() {
             let app = committed.app;
             let order = Order::Committed(committed);
@@ -511,7 +542,7 @@ impl Daemon {
             }
         }
         if !saved {
-            self.cancel_copies(app, epoch);
+            self.checkpoints.copies.cancel(&mut self.cx, app, epoch);
         }
         if !saved && (clears || self.cx.has_own_stores()) {
             self.cx.emit(Output::Drop {

@@ -8,10 +8,12 @@
 //! | `prepare` | portable tasks come to their safe points before a cut |
 //! | `cut` | a cut of an application, from its log entry to its end |
 //! | `part` | the image of one task of a cut |
-//! | `copies` | parts that are sent between the stores of hosts, and commits on all of them |
+//! | `copies` | parts that are sent between the stores of hosts |
+//! | `commits` | the commit of a checkpoint on all hosts |
 //! | `steps` | the steps in which other subsystems have a part |
 
-pub(super) mod copies;
+mod commits;
+mod copies;
 pub(super) mod cut;
 mod finished;
 pub(super) mod part;
@@ -26,4 +28,5 @@ pub(super) struct Checkpoints {
     pub requests: requests::CheckpointRequests,
     pub policies: policies::Policies,
     pub finished: finished::Finished,
+    pub copies: copies::Copies,
 }

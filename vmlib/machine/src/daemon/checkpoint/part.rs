@@ -3,7 +3,10 @@
 //! The way into the store is opened, the task stops, its image or that of a copy of it is written, is
 //! copied to a second host where each has a store of its own, and the coordinator is told.
 
-use super::cut::{CUT, Stage};
+use super::{
+    copies::Copies,
+    cut::{CUT, Stage},
+};
 use crate::{
     Outbox, Output, SavedBy, Time, Written,
     daemon::{Daemon, check::STOPPED, tasks::Stops},
@@ -293,7 +296,7 @@ impl Daemon {
                     tid,
                     part,
                 };
-                if let Err(failed) = self.ask_copy(host, ask) {
+                if let Err(failed) = Copies::ask(&mut self.cx, host, ask) {
                     self.cannot_save(app, tid, failed.kind, &failed.text);
                 }
             }

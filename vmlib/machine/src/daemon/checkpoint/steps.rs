@@ -1,6 +1,6 @@
 //! The steps of checkpoints in which other subsystems have a part.
 
-use super::policies::Policies;
+use super::{copies::Restored, policies::Policies};
 use crate::{
     Void,
     daemon::{Daemon, asked::MoveAsker},
@@ -9,6 +9,8 @@ use vm_wire::{
     HostId, Tid,
     checkpoint::{CheckpointAsk, CheckpointEnd, Policy, Stop},
     console::Answer,
+    peer::Order,
+    stores::ForgetStored,
     task::{FailKind, Failed},
 };
 
@@ -151,5 +153,46 @@ impl Daemon {
             _ => return,
         };
         self.checkpoints.policies.report(&mut self.cx, app, result);
+    }
+
+    /// Restores a task from its part in the store of another host.
+    pub(in crate::daemon) fn fetch_task(
+        &mut self,
+        host: HostId,
+        tid: Tid,
+        of: (Tid, (u32, u32)),
+        restored: Restored,
+    ) {
+        let copies = &mut self.checkpoints.copies;
+        copies.fetch(&mut self.cx, host, tid, of, restored);
+        self.deliver_effects();
+    }
+
+    /// A part, or the image of a suspended task, was sent to another host, or not as a whole.
+    pub(in crate::daemon) fn on_part_sent(&mut self, ticket: u64, result: Result<(), Failed>) {
+        if let Err(why) = &result {
+            self.on_image_not_sent(ticket, why);
+        }
+        let copies = &mut self.checkpoints.copies;
+        copies.on_part_sent(&mut self.cx, ticket, result);
+    }
+
+    /// A host is lost, with its store.
+    pub(in crate::daemon) fn lose_stores_of(&mut self, host: HostId) {
+        for ticket in self.checkpoints.copies.forget_host(host) {
+            let copies = &mut self.checkpoints.copies;
+            copies.lose_with_host(&mut self.cx, host, ticket);
+            self.deliver_effects();
+        }
+        self.end_commits_at(host);
+        self.restarts.lose_stock_of(&mut self.cx, host);
+    }
+
+    /// Has the daemons of all other hosts remove the checkpoints of an application.
+    pub(in crate::daemon) fn forget_stored(&mut self, app: Tid) {
+        for host in self.cx.other_hosts() {
+            let order = Order::ForgetStored(ForgetStored { app });
+            self.cx.send_order(host, &order);
+        }
     }
 }
