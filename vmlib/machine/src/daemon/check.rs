@@ -1,7 +1,7 @@
 //! Whether a task can be moved, and what speaks against it: asked beforehand, of the daemon that
 //! would refuse the move, so that both say the same.
 
-use super::{Daemon, LocalTask, asked::MoveAsker, checkpoint::cut::CUT, console::Run};
+use super::{Daemon, LocalTask, asked::MoveAsker, checkpoint::cut::CUT};
 use crate::Time;
 use std::collections::BTreeSet;
 use vm_wire::{
@@ -113,8 +113,8 @@ impl Daemon {
             let text = "it was started from a shell; start it with 'vm run'";
             reasons.push(Objection::lasting(text));
         }
-        let run = self.runs.get(&tid);
-        reasons.extend(run.and_then(Run::ties_master).map(Objection::lasting));
+        let ties = self.consoles.ties_master(tid);
+        reasons.extend(ties.map(Objection::lasting));
         let task = self.tasks.get(&tid);
         if task.is_some_and(|task| task.stopped) {
             reasons.push(Objection::lasting(STOPPED));

@@ -7,16 +7,18 @@
 use super::{
     Daemon,
     asked::MoveAsker,
-    console::{Awaited, Begun, RunAsked},
+    console::{Awaited, Begun, NO_MOVE, RunAsked},
     restart::Restart,
+    signals::SIGHUP,
     spawn::Asker,
 };
 use crate::{ConnId, HostPhase, Output, placement};
 use vm_wire::{
-    Frame, HostId, Message, Op, Tid,
+    Body, Frame, HostId, Message, Op, Tid,
     agreed::Change,
     checkpoint::Stop,
     console::{Answer, Conf, HostRow, HostState, Request},
+    peer::{Flushed, Order, OutputLines},
     task::{FailKind, Failed, Place, Spawn},
     version::Offer,
 };
@@ -299,8 +301,69 @@ impl Daemon {
                 enrolling.conn = None;
             }
         }
-        if let Some(tid) = self.consoles.remove(conn) {
-            self.abandon_run(conn, tid);
+        let (cx, tasks) = (&mut self.cx, &self.tasks);
+        if let Some(tid) = self.consoles.on_conn_gone(cx, tasks, conn) {
+            self.signal_run(tid, SIGHUP);
+        }
+    }
+
+    /// A console sends something to the master of its run.
+    fn on_run_frame(&mut self, conn: ConnId, frame: &Frame) {
+        let (cx, tasks) = (&mut self.cx, &self.tasks);
+        match self.consoles.on_run_frame(cx, tasks, conn, frame) {
+            Ok(Some((tid, signal))) => self.signal_run(tid, signal),
+            Ok(None) => {}
+            Err(why) => self.refuse_console(conn, &why),
+        }
+    }
+
+    /// A task here wrote something.
+    pub(super) fn on_task_output(&mut self, tid: Tid, stream: u8, bytes: Vec<u8>) {
+        let task = self.tasks.get_mut(&tid);
+        let Some(task) = task.filter(|task| task.image.is_none()) else {
+            self.on_restorer_said(tid, stream, &bytes);
+            return self.cx.emit(Output::LogOutput(tid, stream, bytes));
+        };
+        let (app, console) = (task.app, task.console);
+        if console == HostId::NONE {
+            return self.cx.emit(Output::LogOutput(tid, stream, bytes));
+        }
+        if console == self.cx.me {
+            let lines = OutputLines {
+                tid,
+                stream,
+                bytes: Body::from(bytes),
+                dropped: 0,
+            };
+            return self.consoles.on_output_here(&mut self.cx, app, lines);
+        }
+        let Some((stream, bytes)) = self.send_far(tid, (stream, bytes)) else {
+            return;
+        };
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        let len = bytes.len() as u64;
+        let dropped = std::mem::take(&mut task.dropped);
+        let lines = OutputLines {
+            tid,
+            stream,
+            bytes: Body::from(bytes),
+            dropped,
+        };
+        if !self.cx.send_news(console, &Order::OutputLines(lines)) {
+            self.cx.counters.output_dropped += len;
+            if let Some(task) = self.tasks.get_mut(&tid) {
+                task.dropped = dropped + len;
+            }
+        }
+    }
+
+    /// A host has sent, or has, all that it was asked about.
+    pub(super) fn on_flushed(&mut self, host: HostId, flushed: &Flushed) {
+        match flushed.number {
+            NO_MOVE => self.consoles.on_last_lines(&mut self.cx, host, flushed.app),
+            _ => self.on_delivered(host, flushed),
         }
     }
 }

@@ -318,6 +318,12 @@ impl Context {
         (host == self.me || state.is_present(host)).then_some(host)
     }
 
+    /// Whether this host is the only one of the machine.
+    pub fn is_alone(&self) -> bool {
+        let mut hosts = self.agreement.state().hosts();
+        hosts.all(|(other, _)| other == self.me)
+    }
+
     /// The other hosts of the machine.
     pub fn other_hosts(&self) -> Vec<HostId> {
         let hosts = self.agreement.state().hosts();

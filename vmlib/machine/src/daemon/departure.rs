@@ -12,7 +12,7 @@
 //! that they know; the others stay for a moment so that it is not left without a majority.
 
 use super::{Daemon, context::Timer, exit::SIGKILL};
-use crate::{Output, Time, agreed::Agreed};
+use crate::{Output, Time};
 use bytes::BytesMut;
 use vm_wire::{
     Body, Frame, HostId, Tid,
@@ -48,11 +48,6 @@ enum Why {
     Leave,
     /// With the index of the entry that says so.
     Halt(u64),
-}
-
-/// Whether `host` is the only one left.
-pub(super) fn is_alone(state: &Agreed, host: HostId) -> bool {
-    state.hosts().all(|(other, _)| other == host)
 }
 
 impl Daemon {
@@ -138,7 +133,7 @@ impl Daemon {
 
     fn review_halt(&mut self, begun: Time, index: u64) {
         let ended = !self.tasks.values().any(|task| task.process);
-        let alone = is_alone(self.cx.agreement.state(), self.cx.me);
+        let alone = self.cx.is_alone();
         let told = self.cx.now >= begun + limits::HALT_LINGER && self.cx.agreement.all_have(index);
         if ended && (alone || told) {
             self.end(Ok(HALTED.to_owned()));
@@ -149,7 +144,7 @@ impl Daemon {
         if !self.tasks.is_empty() || !self.ordered.is_empty() || !self.enrolling.is_empty() {
             return;
         }
-        if is_alone(self.cx.agreement.state(), self.cx.me) {
+        if self.cx.is_alone() {
             let why = "the last host has left, and with it the machine ends";
             return self.end(Ok(why.to_owned()));
         }
@@ -273,7 +268,7 @@ impl Daemon {
         self.lose_preparations_of(host);
         self.lose_stores_of(host);
         self.consoles.lose_listings_of(&mut self.cx, host);
-        self.lose_flushes_of(host);
+        self.consoles.lose_flushes_of(&mut self.cx, host);
         self.lose_far_console(host);
         self.lose_moves_of(host);
         self.notify_kept(host);
@@ -311,7 +306,7 @@ impl Daemon {
         if how.is_ok() {
             self.consoles.on_end(&mut self.cx);
         }
-        self.end_all_runs(how.is_err());
+        self.consoles.end_all_runs(&mut self.cx, how.is_err());
         self.cx.emit(Output::End(how));
     }
 }

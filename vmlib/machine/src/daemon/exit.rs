@@ -131,8 +131,9 @@ impl Daemon {
             Some(suspended) => self.end_run(tid, suspended),
             None => self.end_run(tid, status),
         }
-        self.review_flush(app);
-        self.consoles.on_process_started(&mut self.cx, tid);
+        let (consoles, cx) = (&mut self.consoles, &mut self.cx);
+        consoles.on_process_ended(cx, &self.tasks, app);
+        consoles.on_process_started(cx, tid);
         self.forget_task(tid);
     }
 

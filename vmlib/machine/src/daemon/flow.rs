@@ -9,6 +9,7 @@ use super::{
 use crate::Reviving;
 use vm_wire::{
     Frame, HostId, Tid,
+    agreed::ExitStatus,
     checkpoint::{KeptChunks, Stop},
     task::Failed,
 };
@@ -23,9 +24,8 @@ impl Daemon {
                 .map(|it| (tid, it.host, it.incarnation))
         };
         let tasks: Vec<_> = state.tasks_of(app).filter_map(living).collect();
-        if let Some(run) = self.runs.get_mut(&app) {
-            run.hosts.extend(tasks.iter().map(|(_, host, _)| *host));
-        }
+        let hosts = tasks.iter().map(|(_, host, _)| *host);
+        self.consoles.add_hosts(app, hosts);
         for (tid, host, incarnation) in &tasks {
             self.cx.keeper.lives_again(*tid);
             self.cx.routes.moved(*tid, *host, *incarnation);
@@ -102,12 +102,10 @@ impl Daemon {
         }
     }
 
-    /// Tells the console of an application, if that is here.
-    pub(super) fn tell_run(&mut self, app: Tid, text: &str) {
-        if self.runs.contains_key(&app) {
-            let line = format!("vm: {text}\n").into_bytes();
-            self.show(app, app, 2, line, 0);
-        }
+    /// The process of a task ended: if it is the master of a run of a console here, so does the run.
+    pub(super) fn end_run(&mut self, tid: Tid, status: ExitStatus) {
+        let (consoles, cx) = (&mut self.consoles, &mut self.cx);
+        consoles.end_run(cx, &self.tasks, tid, status);
     }
 
     /// Suspends an application or a single task for this requester. The reply comes when it has

@@ -331,7 +331,7 @@ impl Daemon {
     /// The process of a task was stopped by a signal, or goes on. One that is stopped does not write
     /// its image.
     pub(super) fn on_stopped(&mut self, tid: Tid, stopped: bool) {
-        self.tell_stopped(tid, stopped);
+        self.consoles.on_stopped(&mut self.cx, tid, stopped);
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };

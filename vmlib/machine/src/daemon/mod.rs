@@ -101,7 +101,7 @@ use checkpoint::{
     cut::Cuts,
     prepare::{Holding, Preparing},
 };
-use console::{Consoles, Run};
+use console::Consoles;
 use context::Context;
 use coordinators::Coordinators;
 use departure::Departure;
@@ -155,10 +155,6 @@ pub struct Daemon {
     /// The local tasks with a request about a task that the log does not know yet.
     parked: BTreeSet<Tid>,
     consoles: Consoles,
-    /// Masters that a console here runs.
-    runs: BTreeMap<Tid, Run>,
-    /// The hosts that wait for the last lines of an application's tasks here.
-    flushes: BTreeMap<Tid, BTreeSet<HostId>>,
     /// Masters here that wait for room in the channels to the hosts of their consoles.
     unsent: BTreeSet<Tid>,
     /// Tasks here that are on their way to other hosts.
@@ -245,8 +241,6 @@ impl Daemon {
             awaiting_group: BTreeMap::new(),
             parked: BTreeSet::new(),
             consoles: Consoles::default(),
-            runs: BTreeMap::new(),
-            flushes: BTreeMap::new(),
             unsent: BTreeSet::new(),
             leaving: BTreeMap::new(),
             arriving: BTreeMap::new(),
@@ -345,8 +339,13 @@ impl Daemon {
                 self.on_task_output(tid, stream, bytes);
             }
             Input::Console(conn, frame) => self.on_console(conn, frame),
-            Input::ConsoleFull(conn) => self.on_console_full(conn, true),
-            Input::ConsoleRoom(conn) => self.on_console_full(conn, false),
+            Input::ConsoleFull(conn) => {
+                self.consoles.on_full(&mut self.cx, &self.tasks, conn, true)
+            }
+            Input::ConsoleRoom(conn) => {
+                self.consoles
+                    .on_full(&mut self.cx, &self.tasks, conn, false)
+            }
             Input::ConnGone(conn) => self.on_conn_gone(conn),
             Input::Dropped(pairs) => self.on_dropped(pairs),
             Input::Usage(question, rows) => self.consoles.on_measured(&mut self.cx, question, rows),

@@ -148,18 +148,7 @@ impl Daemon {
                 self.cx.keeper.forget(tid, ended);
             }
         }
-        let app = self
-            .cx
-            .agreement
-            .state()
-            .living_task(tid)
-            .map(|task| task.app);
-        if let Some(run) = app.and_then(|app| self.runs.get_mut(&app)) {
-            run.hosts.insert(to);
-        }
-        if self.is_console_full(tid) {
-            self.hold_far(tid, true);
-        }
+        self.consoles.on_moved(&mut self.cx, tid, to);
         self.tell_located(tid, to, incarnation);
         self.review_offer(tid, to, incarnation);
         self.review_ends(tid);

@@ -39,7 +39,7 @@ impl Daemon {
             Ok(Order::SignalOrder(order)) => self.on_signal_order(&order),
             Ok(Order::LastAsk(ask)) => self.on_last_ask(host, &ask),
             Ok(Order::Last(last)) => self.on_last(&last),
-            Ok(Order::OutputLines(lines)) => self.on_output_lines(lines),
+            Ok(Order::OutputLines(lines)) => self.consoles.on_output_lines(&mut self.cx, lines),
             Ok(Order::RunHold(hold)) => self.on_run_hold(host, hold),
             Ok(Order::KeepOrder(order)) => self.cx.keeper.take_over(&order),
             Ok(Order::Kept(kept)) => self.on_kept(host, &kept.frame),
@@ -48,7 +48,10 @@ impl Daemon {
                 self.consoles.on_usage_ask(cx, tasks, host, ask);
             }
             Ok(Order::Usage(usage)) => self.consoles.on_usage(&mut self.cx, host, usage),
-            Ok(Order::FlushAsk(ask)) => self.on_flush_ask(host, ask),
+            Ok(Order::FlushAsk(ask)) => {
+                let (cx, tasks) = (&mut self.cx, &self.tasks);
+                self.consoles.on_flush_ask(cx, tasks, host, ask);
+            }
             Ok(Order::Flushed(flushed)) => self.on_flushed(host, &flushed),
             Ok(Order::MoveAsk(ask)) => self.on_move_ask(host, &ask),
             Ok(Order::MoveEnd(end)) => self.on_move_end(end),

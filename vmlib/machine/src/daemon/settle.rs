@@ -28,7 +28,7 @@ impl Daemon {
                 Timer::Awaited(tid, about) => self.on_awaited_due(tid, about),
                 Timer::Listing(question) => self.consoles.on_listing_due(&mut self.cx, question),
                 Timer::Measure(question) => self.consoles.on_measure_due(&mut self.cx, question),
-                Timer::Flush(app) => self.on_flush_over(app),
+                Timer::Flush(app) => self.consoles.on_flush_due(&mut self.cx, app),
                 Timer::Move(tid, incarnation) => self.on_move_due(tid, incarnation),
                 Timer::Coordinator(app, number) => self.on_coordinator_due(app, number),
                 Timer::Asked(number) => self.on_asked_due(number),
@@ -97,9 +97,11 @@ impl Daemon {
         let behind = std::mem::take(&mut self.cx.effects);
         match effect {
             Effect::Reply(asker, answer) => self.answer_asker(asker, &answer),
-            Effect::TellRun(app, text) => self.tell_run(app, &text),
+            Effect::TellRun(app, text) => self.consoles.tell_run(&mut self.cx, app, &text),
             Effect::EndRun(app, status) => self.end_run(app, status),
-            Effect::AttachConsole { conn, app, hosts } => self.make_console(conn, app, hosts),
+            Effect::AttachConsole { conn, app, hosts } => {
+                self.consoles.attach(&mut self.cx, conn, app, hosts);
+            }
             Effect::ForgetSpawns(app) => self.forget_spawns_of(app),
             Effect::ForgetApplication(app) => self.forget_application(app),
             Effect::ReviewCoordinator(app) => self.review_coordinator(app),

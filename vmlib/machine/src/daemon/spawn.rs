@@ -297,9 +297,7 @@ impl Daemon {
             self.cx.routes.born(tid, record.host);
             self.review_offer(tid, record.host, 1);
         }
-        if let Some(run) = self.runs.get_mut(&record.app) {
-            run.hosts.insert(record.host);
-        }
+        self.consoles.add_hosts(record.app, [record.host]);
         if record.host == self.cx.me {
             match record.enrolled {
                 true => self.on_enrolled(record),
@@ -369,7 +367,7 @@ impl Daemon {
         if let Some(spawning) = self.spawnings.get(&key)
             && let Asker::Console(conn, _, Some(asked)) = spawning.who
         {
-            self.begin_run(conn, tid, asked);
+            self.consoles.begin_run(&mut self.cx, conn, tid, asked);
         }
     }
 

@@ -168,11 +168,11 @@ impl Daemon {
         }
         let state = self.cx.agreement.state();
         let mut now = BTreeSet::new();
-        for app in self.runs.keys() {
-            let hosts = state.tasks_of(*app).filter_map(|tid| state.task(tid));
+        for app in self.consoles.applications() {
+            let hosts = state.tasks_of(app).filter_map(|tid| state.task(tid));
             let hosts: BTreeSet<HostId> = hosts.map(|task| task.host).collect();
             let of_it = |(a, b): &&(HostId, HostId)| hosts.contains(a) && hosts.contains(b);
-            now.extend(pairs.iter().filter(of_it).map(|pair| (*app, *pair)));
+            now.extend(pairs.iter().filter(of_it).map(|pair| (app, *pair)));
         }
         let before = std::mem::replace(&mut self.unreachable.told, now.clone());
         for (app, (a, b)) in now.difference(&before) {
@@ -181,14 +181,14 @@ impl Daemon {
                 "hosts '{a}' and '{b}' cannot reach each other: what tasks on the two send to each \
                  other waits until they can (see 'vm conf')"
             );
-            self.tell_run(*app, &text);
+            self.consoles.tell_run(&mut self.cx, *app, &text);
         }
         for (app, (a, b)) in before.difference(&now) {
             let present = |host: &HostId| self.cx.agreement.state().is_present(*host);
             if !pairs.contains(&(*a, *b)) && present(a) && present(b) {
                 let (a, b) = (self.cx.host_name(*a), self.cx.host_name(*b));
                 let text = format!("hosts '{a}' and '{b}' reach each other again");
-                self.tell_run(*app, &text);
+                self.consoles.tell_run(&mut self.cx, *app, &text);
             }
         }
     }

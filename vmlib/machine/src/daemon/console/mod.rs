@@ -16,22 +16,27 @@ mod runs;
 mod streams;
 
 pub(super) use connections::{Awaited, Begun};
-pub(super) use runs::{Run, RunAsked};
+pub(super) use flush::NO_MOVE;
+pub(super) use runs::RunAsked;
 pub(super) use streams::{Delivery, Unsent};
 
 use super::{
     context::{Context, Question},
+    signals::SIGHUP,
     tasks::LocalTask,
 };
-use crate::{ConnId, placement};
+use crate::{ConnId, Output, placement};
 use connections::Connections;
+use flush::Flushes;
 use listing::{Listed, Listings, Measurements};
-use std::collections::BTreeMap;
+use runs::{RunState, Runs, run_output};
+use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
-    HostId, Tid,
+    Frame, HostId, Tid,
+    agreed::ExitStatus,
     checkpoint::Policy,
     console::Answer,
-    peer::{Order, Usage, UsageAsk, UsageRow},
+    peer::{FlushAsk, Order, OutputLines, RunHold, Usage, UsageAsk, UsageRow},
     task::{FailKind, Failed},
 };
 
@@ -41,6 +46,8 @@ pub(super) struct Consoles {
     connections: Connections,
     listings: Listings,
     measurements: Measurements,
+    runs: Runs,
+    flushes: Flushes,
 }
 
 /// Requests and their replies.
@@ -58,11 +65,6 @@ impl Consoles {
     /// Replies to a request, if its console is still connected.
     pub fn reply(&mut self, cx: &mut Context, conn: ConnId, number: u64, answer: &Answer) {
         self.connections.reply(cx, conn, number, answer);
-    }
-
-    /// A console is gone: the master of its run.
-    pub fn remove(&mut self, conn: ConnId) -> Option<Tid> {
-        self.connections.remove(conn)
     }
 
     /// A host has joined.
@@ -223,23 +225,228 @@ impl Consoles {
         }
     }
 
-    /// The master of the run of a console.
-    pub fn run_of(&self, conn: ConnId) -> Option<Tid> {
-        self.connections.run_of(conn)
+    /// The master of a run was launched.
+    pub fn begin_run(&mut self, cx: &mut Context, conn: ConnId, tid: Tid, asked: RunAsked) {
+        if self.attach(cx, conn, tid, BTreeSet::new()) {
+            let has_terminal = asked.terminal.is_some();
+            self.runs.set_fed_by_console(tid, has_terminal);
+        }
+        cx.emit(Output::Attach(conn, tid));
     }
 
-    /// A console runs this master; `false` if the console is gone.
-    pub fn set_run(&mut self, conn: ConnId, master: Tid) -> bool {
-        self.connections.set_run(conn, master)
+    /// A console runs a restarted master, whose application has tasks on these hosts; `false` if the
+    /// console is gone.
+    pub fn attach(
+        &mut self,
+        cx: &mut Context,
+        conn: ConnId,
+        tid: Tid,
+        hosts: BTreeSet<HostId>,
+    ) -> bool {
+        let waits = self.connections.set_run(conn, tid);
+        match waits {
+            true => self.runs.attach(cx, conn, tid, hosts),
+            // The console did not wait for it.
+            false => cx.emit(Output::Signal(tid, SIGHUP)),
+        }
+        waits
     }
 
-    /// Whether the send queue of a console is full.
-    pub fn is_full(&self, conn: ConnId) -> bool {
-        self.connections.is_full(conn)
+    /// A console is gone: the master of its run, if that has not ended.
+    pub fn on_conn_gone(
+        &mut self,
+        cx: &mut Context,
+        tasks: &BTreeMap<Tid, LocalTask>,
+        conn: ConnId,
+    ) -> Option<Tid> {
+        let tid = self.connections.remove(conn)?;
+        let run = self.runs.remove_of(conn, tid)?;
+        pause_outputs(cx, tasks, tid, false);
+        matches!(run.state, RunState::Running).then_some(tid)
     }
 
-    /// The send queue of a console is full, or has room again: the master of its run.
-    pub fn set_full(&mut self, conn: ConnId, full: bool) -> Option<Tid> {
-        self.connections.set_full(conn, full)
+    /// A console sends something to the master of its run: a signal is given back.
+    ///
+    /// # Errors
+    /// The console breaks the protocol.
+    pub fn on_run_frame(
+        &mut self,
+        cx: &mut Context,
+        tasks: &BTreeMap<Tid, LocalTask>,
+        conn: ConnId,
+        frame: &Frame,
+    ) -> Result<Option<(Tid, i32)>, String> {
+        let Some(tid) = self.connections.run_of(conn) else {
+            return Err("this console runs no program".to_owned());
+        };
+        // The run may have ended while this was on its way.
+        let alive = tasks.get(&tid).is_some_and(|task| task.process);
+        match run_output(tid, frame) {
+            Ok(Output::Signal(tid, signal)) => return Ok(Some((tid, signal))),
+            Ok(Output::StandardInput(tid, bytes)) if alive => self.runs.on_input(cx, tid, bytes),
+            Ok(output) if alive => cx.emit(output),
+            Ok(_) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        Ok(None)
+    }
+
+    /// The process of a task was stopped by a signal, or continues.
+    pub fn on_stopped(&mut self, cx: &mut Context, tid: Tid, stopped: bool) {
+        self.runs.on_stopped(cx, tid, stopped);
+    }
+
+    /// A task here, whose console is here, wrote something.
+    pub fn on_output_here(&mut self, cx: &mut Context, app: Tid, lines: OutputLines) {
+        let tid = lines.tid;
+        self.runs.show(cx, app, lines);
+        // It may have been started since the others were told.
+        if self.is_full(app) {
+            cx.emit(Output::PauseOutput(tid));
+        }
+    }
+
+    /// A task elsewhere, whose console is here, wrote something.
+    pub fn on_output_lines(&mut self, cx: &mut Context, lines: OutputLines) {
+        let task = cx.agreement.state().task(lines.tid);
+        let app = task.map_or(Tid::NONE, |task| task.app);
+        let (is_master, full) = (lines.tid == app, self.is_full(app));
+        // A master waits as long as its console does not read: what still comes of it is little.
+        if full && is_master {
+            // It may have come to its host after that was told.
+            hold_far(cx, app, true);
+        }
+        match full && !is_master {
+            true => self.runs.drop_lines(cx, app, &lines),
+            false => self.runs.show(cx, app, lines),
+        }
+    }
+
+    /// The send queue of a console is full, or has room again.
+    pub fn on_full(
+        &mut self,
+        cx: &mut Context,
+        tasks: &BTreeMap<Tid, LocalTask>,
+        conn: ConnId,
+        full: bool,
+    ) {
+        if let Some(app) = self.connections.set_full(conn, full) {
+            pause_outputs(cx, tasks, app, full);
+        }
+    }
+
+    /// Whether the console of an application is here and does not read.
+    fn is_full(&self, app: Tid) -> bool {
+        let conn = self.runs.conn_of(app);
+        conn.is_some_and(|conn| self.connections.is_full(conn))
+    }
+
+    /// The console of an application, if it is here, shows a line of the daemon.
+    pub fn tell_run(&mut self, cx: &mut Context, app: Tid, text: &str) {
+        self.runs.tell(cx, app, text);
+    }
+
+    /// There are tasks of an application on these hosts.
+    pub fn add_hosts(&mut self, app: Tid, hosts: impl IntoIterator<Item = HostId>) {
+        self.runs.add_hosts(app, hosts);
+    }
+
+    /// The log says that a task is on this host from now on.
+    pub fn on_moved(&mut self, cx: &mut Context, tid: Tid, to: HostId) {
+        if let Some(task) = cx.agreement.state().living_task(tid) {
+            self.runs.add_hosts(task.app, [to]);
+        }
+        if self.is_full(tid) {
+            hold_far(cx, tid, true);
+        }
+    }
+
+    /// The process of a task ended: if it is the master of a run, so does the run.
+    pub fn end_run(
+        &mut self,
+        cx: &mut Context,
+        tasks: &BTreeMap<Tid, LocalTask>,
+        tid: Tid,
+        status: ExitStatus,
+    ) {
+        self.runs.end(cx, tasks, tid, status);
+    }
+
+    /// Another daemon waits for the last lines of an application's tasks here.
+    pub fn on_flush_ask(
+        &mut self,
+        cx: &mut Context,
+        tasks: &BTreeMap<Tid, LocalTask>,
+        host: HostId,
+        ask: FlushAsk,
+    ) {
+        self.flushes.on_ask(cx, tasks, host, ask);
+    }
+
+    /// A process of the application has ended here.
+    pub fn on_process_ended(
+        &mut self,
+        cx: &mut Context,
+        tasks: &BTreeMap<Tid, LocalTask>,
+        app: Tid,
+    ) {
+        let is_run_here = self.runs.contains(app);
+        if self.flushes.on_process_ended(cx, tasks, app, is_run_here) {
+            self.runs.on_last_lines(cx, cx.me, app);
+        }
+    }
+
+    /// A host has sent all lines of the tasks of an application that have left.
+    pub fn on_last_lines(&mut self, cx: &mut Context, host: HostId, app: Tid) {
+        self.runs.on_last_lines(cx, host, app);
+    }
+
+    /// A host is lost: no lines come from there, and none are wanted there.
+    pub fn lose_flushes_of(&mut self, cx: &mut Context, host: HostId) {
+        self.runs.on_host_lost(cx, host);
+        self.flushes.on_host_lost(host);
+    }
+
+    /// The last lines of an ended run have been waited for long enough.
+    pub fn on_flush_due(&mut self, cx: &mut Context, app: Tid) {
+        self.runs.on_flush_due(cx, app);
+    }
+
+    /// This daemon ends: the consoles of runs are told what has become of their runs.
+    pub fn end_all_runs(&mut self, cx: &mut Context, fails: bool) {
+        self.runs.end_all(cx, fails);
+    }
+
+    /// The applications whose consoles are here.
+    pub fn applications(&self) -> impl Iterator<Item = Tid> {
+        self.runs.masters()
+    }
+
+    /// The reason why a master cannot leave the host of its console.
+    pub fn ties_master(&self, tid: Tid) -> Option<&'static str> {
+        self.runs.ties_master(tid)
+    }
+}
+
+/// The console of an application does not read, or reads again: its tasks here wait, and so does
+/// its master.
+fn pause_outputs(cx: &mut Context, tasks: &BTreeMap<Tid, LocalTask>, app: Tid, pause: bool) {
+    for (tid, task) in tasks {
+        if task.app == app && task.console == cx.me && task.process {
+            cx.emit(match pause {
+                true => Output::PauseOutput(*tid),
+                false => Output::ResumeOutput(*tid),
+            });
+        }
+    }
+    hold_far(cx, app, pause);
+}
+
+/// Tells the host of a master, if that is another one, whether the console here reads.
+fn hold_far(cx: &mut Context, tid: Tid, hold: bool) {
+    let state = cx.agreement.state();
+    let host = state.living_task(tid).map(|task| task.host);
+    if let Some(host) = host.filter(|host| *host != cx.me) {
+        cx.send_order(host, &Order::RunHold(RunHold { tid, hold }));
     }
 }

@@ -1,65 +1,72 @@
 //! Programs that a console runs as if they were local, and where the output of tasks goes.
 //!
-//! The master of a run is a child of this daemon; what is typed at the console goes to its standard
-//! input, what it writes comes back as it is. What other tasks of its application write comes line
-//! by line, from whatever host: the daemons there know the host of the console from the order that
-//! bore the task. Output of tasks without a console goes to the log of their host.
+//! The master of a run is a child of this daemon. Input of the console goes to its standard input;
+//! its output reaches the console unchanged. Output of other tasks of its application reaches the
+//! console line by line, from any host: the daemons there know the host of the console from the
+//! order that bore the task. Output of tasks without a console goes to the log of their host.
 //!
-//! The streams of a master that has moved are relayed (`streams`); one with a terminal, or whose input a
-//! console feeds, stays.
+//! The streams of a master that has moved are relayed (`streams`). A master with a terminal, or
+//! with input from a console, stays on its host.
 //!
-//! While a console does not read, tasks here wait as they would for a pipe; what comes from other
-//! hosts is dropped and counted ([`vm_wire::limits::OUTPUT_QUEUE_BYTES`] is what the shell holds).
+//! While a console does not read, tasks here wait as they would for a pipe; output from other hosts
+//! is dropped and counted ([`vm_wire::limits::OUTPUT_QUEUE_BYTES`] is the send queue of the shell).
 
-use super::flush::RunEnding;
-use crate::daemon::{Daemon, signals::SIGHUP};
-use crate::{ConnId, Output};
-use std::collections::BTreeSet;
+use super::flush::Ending;
+use crate::{ConnId, Output, daemon::context::Context};
+use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     Body, CodecError, Frame, HostId, Message, Op, Tid,
     agreed::ExitStatus,
     console::{self, RunEnd, RunSignal, RunStopped, WindowSize},
-    peer::{Order, OutputLines},
+    peer::OutputLines,
 };
 
-/// What a console wants of a run.
+/// A request of a console to run a program.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::daemon) struct RunAsked {
-    /// Its terminal, if the master shall have one.
+    /// The terminal of the console, if the master shall have one.
     pub terminal: Option<WindowSize>,
 }
 
 /// A master that a console here runs.
 #[derive(Debug)]
-pub(in crate::daemon) struct Run {
+pub(super) struct Run {
     pub conn: ConnId,
     /// Whether its master has a terminal, which is the console's.
-    pub has_terminal: bool,
-    pub input: RunInput,
+    has_terminal: bool,
+    input: RunInput,
     /// Bytes that were dropped and not reported yet.
     dropped: u64,
     /// The hosts that bore tasks of the application.
     pub hosts: BTreeSet<HostId>,
-    /// What its end waits for, once its master has ended.
-    pub ending: Option<RunEnding>,
-    /// Whether the console was told of the end.
-    pub told: bool,
+    pub state: RunState,
+}
+
+/// How far a run is.
+#[derive(Debug)]
+pub(super) enum RunState {
+    /// Its master lives, or will live again.
+    Running,
+    /// Its master has ended; lines of other tasks may follow.
+    Ending(Ending),
+    /// The console was told of the end.
+    Reported,
 }
 
 /// What has come for the standard input of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::daemon) enum RunInput {
+enum RunInput {
     /// Nothing yet.
     Open,
-    /// Something; its master may not have read all of it.
+    /// Bytes; its master may not have read all of them.
     Fed,
     /// Nothing but its end.
     Empty,
 }
 
 impl Run {
-    /// Why its master cannot leave the host of its console.
-    pub fn ties_master(&self) -> Option<&'static str> {
+    /// The reason why its master cannot leave the host of its console.
+    fn ties_master(&self) -> Option<&'static str> {
         match (self.has_terminal, self.input) {
             (true, _) => Some(
                 "its terminal is a console of this host; end the run and start the program with 'vm \
@@ -73,219 +80,148 @@ impl Run {
             (false, RunInput::Empty) => None,
         }
     }
+
+    /// Tells the console of the end of its run; no status: the run goes on elsewhere.
+    pub fn report_end(&mut self, cx: &mut Context, status: Option<ExitStatus>) {
+        self.state = RunState::Reported;
+        cx.emit(Output::Console(self.conn, RunEnd { status }.frame()));
+    }
 }
 
-impl Daemon {
-    /// The master of a run was launched.
-    pub(in crate::daemon) fn begin_run(&mut self, conn: ConnId, tid: Tid, asked: RunAsked) {
-        self.make_console(conn, tid, BTreeSet::new());
-        if let Some(run) = self.runs.get_mut(&tid) {
-            run.has_terminal = asked.terminal.is_some();
-            run.input = RunInput::Open;
-        }
-        self.cx.emit(Output::Attach(conn, tid));
-    }
+/// The runs of the consoles here, by their masters.
+#[derive(Debug, Default)]
+pub(super) struct Runs {
+    pub runs: BTreeMap<Tid, Run>,
+}
 
-    /// The process of a task was stopped by a signal, or goes on: the console of a run whose terminal it
-    /// has stops, too.
-    pub(in crate::daemon) fn tell_stopped(&mut self, tid: Tid, stopped: bool) {
-        if let Some(run) = self.runs.get(&tid).filter(|run| run.has_terminal) {
-            self.cx
-                .emit(Output::Console(run.conn, RunStopped { stopped }.frame()));
-        }
-    }
-
-    /// A console runs a master, whose application has tasks on these hosts.
-    pub(in crate::daemon) fn make_console(
-        &mut self,
-        conn: ConnId,
-        tid: Tid,
-        hosts: BTreeSet<HostId>,
-    ) {
-        if !self.consoles.set_run(conn, tid) {
-            // The console did not wait for it.
-            self.cx.emit(Output::Signal(tid, SIGHUP));
-            return;
-        }
-        if let Some(before) = self.runs.remove(&tid)
-            && !before.told
+impl Runs {
+    /// A console runs a restarted master, whose application has tasks on these hosts.
+    pub fn attach(&mut self, cx: &mut Context, conn: ConnId, tid: Tid, hosts: BTreeSet<HostId>) {
+        if let Some(mut before) = self.runs.remove(&tid)
+            && !matches!(before.state, RunState::Reported)
         {
             // It was stopped, and its last lines were still waited for.
-            let status = Some(ExitStatus::Suspended);
-            self.cx
-                .emit(Output::Console(before.conn, RunEnd { status }.frame()));
+            before.report_end(cx, Some(ExitStatus::Suspended));
         }
         let run = Run {
             conn,
             has_terminal: false,
-            // One that was brought back has none.
+            // A restarted master has none.
             input: RunInput::Empty,
             dropped: 0,
             hosts,
-            ending: None,
-            told: false,
+            state: RunState::Running,
         };
         self.runs.insert(tid, run);
     }
 
-    /// The console of a run is gone.
-    pub(in crate::daemon) fn abandon_run(&mut self, conn: ConnId, tid: Tid) {
-        let Some(run) = self.runs.remove(&tid) else {
-            return;
-        };
-        if run.conn != conn {
-            // Another console runs the program by now.
-            self.runs.insert(tid, run);
-            return;
-        }
-        self.pause_outputs(tid, false);
-        if run.ending.is_none() {
-            self.signal_run(tid, SIGHUP);
+    /// The master of a run that was just attached was launched: its console feeds it.
+    pub fn set_fed_by_console(&mut self, tid: Tid, has_terminal: bool) {
+        if let Some(run) = self.runs.get_mut(&tid) {
+            run.has_terminal = has_terminal;
+            run.input = RunInput::Open;
         }
     }
 
-    /// A console says something about its run.
-    pub(in crate::daemon) fn on_run_frame(&mut self, conn: ConnId, frame: &Frame) {
-        let Some(tid) = self.consoles.run_of(conn) else {
-            return self.refuse_console(conn, "this console runs no program");
-        };
-        // The run may have ended while this was on its way.
-        let alive = self.tasks.get(&tid).is_some_and(|task| task.process);
-        match run_output(tid, frame) {
-            Ok(Output::Signal(tid, signal)) => self.signal_run(tid, signal),
-            Ok(Output::StandardInput(tid, bytes)) if alive => {
-                if let Some(run) = self.runs.get_mut(&tid) {
-                    run.input = match (bytes.is_empty(), run.input) {
-                        (true, RunInput::Open) => RunInput::Empty,
-                        (true, input) => input,
-                        (false, _) => RunInput::Fed,
-                    };
-                }
-                self.cx.emit(Output::StandardInput(tid, bytes));
-            }
-            Ok(output) if alive => self.cx.emit(output),
-            Ok(_) => {}
-            Err(error) => self.refuse_console(conn, &error.to_string()),
+    /// The masters.
+    pub fn masters(&self) -> impl Iterator<Item = Tid> {
+        self.runs.keys().copied()
+    }
+
+    /// Whether the console of this application is here.
+    pub fn contains(&self, app: Tid) -> bool {
+        self.runs.contains_key(&app)
+    }
+
+    /// The connection of the console of an application.
+    pub fn conn_of(&self, app: Tid) -> Option<ConnId> {
+        self.runs.get(&app).map(|run| run.conn)
+    }
+
+    /// The reason why a master cannot leave the host of its console.
+    pub fn ties_master(&self, tid: Tid) -> Option<&'static str> {
+        self.runs.get(&tid).and_then(Run::ties_master)
+    }
+
+    /// There are, or were, tasks of an application on these hosts.
+    pub fn add_hosts(&mut self, app: Tid, hosts: impl IntoIterator<Item = HostId>) {
+        if let Some(run) = self.runs.get_mut(&app) {
+            run.hosts.extend(hosts);
         }
     }
 
-    /// A task here wrote something.
-    pub(in crate::daemon) fn on_task_output(&mut self, tid: Tid, stream: u8, bytes: Vec<u8>) {
-        let task = self.tasks.get_mut(&tid);
-        let Some(task) = task.filter(|task| task.image.is_none()) else {
-            self.on_restorer_said(tid, stream, &bytes);
-            return self.cx.emit(Output::LogOutput(tid, stream, bytes));
-        };
-        let (app, console) = (task.app, task.console);
-        if console == HostId::NONE {
-            return self.cx.emit(Output::LogOutput(tid, stream, bytes));
-        }
-        if console == self.cx.me {
-            self.show(app, tid, stream, bytes, 0);
-            // It may have been started since the others were told.
-            if self.is_console_full(app) {
-                self.cx.emit(Output::PauseOutput(tid));
-            }
-            return;
-        }
-        let Some((stream, bytes)) = self.send_far(tid, (stream, bytes)) else {
-            return;
-        };
-        let Some(task) = self.tasks.get_mut(&tid) else {
-            return;
-        };
-        let len = bytes.len() as u64;
-        let dropped = std::mem::take(&mut task.dropped);
-        let lines = OutputLines {
-            tid,
-            stream,
-            bytes: Body::from(bytes),
-            dropped,
-        };
-        if !self.cx.send_news(console, &Order::OutputLines(lines)) {
-            self.cx.counters.output_dropped += len;
-            if let Some(task) = self.tasks.get_mut(&tid) {
-                task.dropped = dropped + len;
-            }
+    /// The process of a task was stopped by a signal, or continues: the console of a run whose
+    /// terminal it has stops, too.
+    pub fn on_stopped(&self, cx: &mut Context, tid: Tid, stopped: bool) {
+        if let Some(run) = self.runs.get(&tid).filter(|run| run.has_terminal) {
+            cx.emit(Output::Console(run.conn, RunStopped { stopped }.frame()));
         }
     }
 
-    /// A task elsewhere, whose console is here, wrote something.
-    pub(in crate::daemon) fn on_output_lines(&mut self, lines: OutputLines) {
+    /// The console of a run is gone: the run, unless another console has it by now.
+    pub fn remove_of(&mut self, conn: ConnId, tid: Tid) -> Option<Run> {
+        let is_its = |run: &Run| run.conn == conn;
+        self.runs.get(&tid).filter(|run| is_its(run))?;
+        self.runs.remove(&tid)
+    }
+
+    /// The console of a master has sent this to its standard input.
+    pub fn on_input(&mut self, cx: &mut Context, tid: Tid, bytes: Vec<u8>) {
+        if let Some(run) = self.runs.get_mut(&tid) {
+            run.input = match (bytes.is_empty(), run.input) {
+                (true, RunInput::Open) => RunInput::Empty,
+                (true, input) => input,
+                (false, _) => RunInput::Fed,
+            };
+        }
+        cx.emit(Output::StandardInput(tid, bytes));
+    }
+
+    /// Lines of a task on another host are dropped: the console of its application does not read.
+    pub fn drop_lines(&mut self, cx: &mut Context, app: Tid, lines: &OutputLines) {
+        if let Some(run) = self.runs.get_mut(&app) {
+            let len = lines.bytes.len() as u64;
+            run.dropped += lines.dropped + len;
+            cx.counters.output_dropped += len;
+        }
+    }
+
+    /// Output of a task goes to the console of its application, or to the log of this host.
+    pub fn show(&mut self, cx: &mut Context, app: Tid, lines: OutputLines) {
         let OutputLines {
             tid,
             stream,
             bytes,
             dropped,
         } = lines;
-        let task = self.cx.agreement.state().task(tid);
-        let app = task.map_or(Tid::NONE, |task| task.app);
-        let full = self.is_console_full(app);
-        // A master waits as long as its console does not read: what still comes of it is little.
-        if full && tid == app {
-            // It may have come to its host after that was told.
-            self.hold_far(tid, true);
-        }
-        if tid != app
-            && full
-            && let Some(run) = self.runs.get_mut(&app)
-        {
-            let len = bytes.len() as u64;
-            run.dropped += dropped + len;
-            self.cx.counters.output_dropped += len;
-        } else {
-            self.show(app, tid, stream, bytes.into_vec(), dropped);
-        }
-    }
-
-    /// Whether the console of an application is here and does not read.
-    pub(in crate::daemon) fn is_console_full(&self, app: Tid) -> bool {
-        let run = self.runs.get(&app);
-        run.is_some_and(|run| self.consoles.is_full(run.conn))
-    }
-
-    pub(in crate::daemon) fn show(
-        &mut self,
-        app: Tid,
-        tid: Tid,
-        stream: u8,
-        bytes: Vec<u8>,
-        dropped: u64,
-    ) {
         let Some(run) = self.runs.get_mut(&app) else {
-            return self.cx.emit(Output::LogOutput(tid, stream, bytes));
+            return cx.emit(Output::LogOutput(tid, stream, bytes.into_vec()));
         };
         let output = console::Output {
             tid,
             stream,
-            bytes: Body::from(bytes),
+            bytes,
             dropped: dropped + std::mem::take(&mut run.dropped),
         };
-        self.cx.emit(Output::Console(run.conn, output.frame()));
+        cx.emit(Output::Console(run.conn, output.frame()));
     }
 
-    /// A console does not read, or reads again.
-    pub(in crate::daemon) fn on_console_full(&mut self, conn: ConnId, full: bool) {
-        if let Some(app) = self.consoles.set_full(conn, full) {
-            self.pause_outputs(app, full);
+    /// The console of an application, if it is here, shows a line of the daemon.
+    pub fn tell(&mut self, cx: &mut Context, app: Tid, text: &str) {
+        if self.contains(app) {
+            let lines = OutputLines {
+                tid: app,
+                stream: 2,
+                bytes: Body::from(format!("vm: {text}\n").into_bytes()),
+                dropped: 0,
+            };
+            self.show(cx, app, lines);
         }
-    }
-
-    fn pause_outputs(&mut self, app: Tid, pause: bool) {
-        for (tid, task) in &self.tasks {
-            if task.app == app && task.console == self.cx.me && task.process {
-                self.cx.emit(match pause {
-                    true => Output::PauseOutput(*tid),
-                    false => Output::ResumeOutput(*tid),
-                });
-            }
-        }
-        self.hold_far(app, pause);
     }
 }
 
 /// What a frame of a console means for the master that it runs.
-fn run_output(tid: Tid, frame: &Frame) -> Result<Output, CodecError> {
+pub(super) fn run_output(tid: Tid, frame: &Frame) -> Result<Output, CodecError> {
     Ok(match frame.header.op {
         Op::Input => {
             let bytes = console::Input::read(frame)?.bytes.into_vec();

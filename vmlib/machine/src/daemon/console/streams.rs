@@ -226,14 +226,4 @@ impl Daemon {
             self.review_pause(hold.tid);
         }
     }
-
-    /// Tells the host of a master, if that is another one, whether the console here reads.
-    pub(in crate::daemon) fn hold_far(&mut self, tid: Tid, hold: bool) {
-        let state = self.cx.agreement.state();
-        let host = state.living_task(tid).map(|task| task.host);
-        if let Some(host) = host.filter(|host| *host != self.cx.me) {
-            self.cx
-                .send_order(host, &Order::RunHold(RunHold { tid, hold }));
-        }
-    }
 }
