@@ -28,260 +28,261 @@ impl Message for Answer {
     const OP: Op = Op::ConsoleAnswer;
 }
 
-/// What a console asks.
+/// A request of a console.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Versions; always the first question.
+    /// The versions that the console speaks; always the first request.
     Version(Offer),
-    /// Hosts, leader, voters.
+    /// The hosts, the leader and the voters.
     Conf,
     /// Tasks, of one application or of all.
     Ps(Option<Tid>),
     /// Start a master whose terminal is this console. `count` is 1.
     Run {
-        /// What and where.
+        /// The program and its host. `count` is 1.
         spawn: Spawn,
         /// The size of the console's terminal, if the master shall have a terminal too.
         terminal: Option<WindowSize>,
     },
     /// Start masters; their output goes to the daemon's log.
     Spawn(Spawn),
-    /// Send a signal.
+    /// Send a signal, by number, to a task.
     Signal(Tid, i32),
-    /// Take a host out of the machine: its tasks end, its daemon ends.
+    /// Make a host leave the machine: its tasks end, then its daemon ends.
     Delete(String),
-    /// Answered once a host of that name is in the machine.
+    /// Wait for a host: the reply comes once a host of that name is in the machine.
     AwaitHost(String),
     /// Whether a task can be moved, and why not.
     Check(Tid),
     /// Move a task to the host of that name, or to the one that the machine chooses.
     Move(Tid, Option<String>, MoveWay),
-    /// The moves that were asked for at this daemon and are not over.
+    /// The moves that were requested at this daemon and have not ended.
     Moves,
-    /// Make a checkpoint of the application of that task; with `true`, end it with that.
+    /// Make a checkpoint of the application of that task; with `true`, end the application with it.
     Checkpoint(Tid, bool),
-    /// Suspend the application of that master: make a checkpoint and end it with that, to be resumed.
-    /// For so many milliseconds; 0: until somebody resumes it. Answered with `Checkpointed`. Another
-    /// task is suspended alone, until somebody resumes it: answered with `Moved`.
+    /// Suspend the application of that master: make a checkpoint, end the application with it, and
+    /// remember it. For that many milliseconds; 0: until a request resumes it. The reply is
+    /// `Checkpointed`. A task that is no master is suspended alone, until a request resumes it: the
+    /// reply is `Moved`.
     Suspend(Tid, u64),
-    /// Resume that application, which is suspended. Answered with `Restarted` when all its tasks run.
-    /// Or that task alone, on the host of that name or on the one that the machine chooses: answered
-    /// with `Moved`.
+    /// Resume that suspended application. The reply is `Restarted`, when all its tasks run. Or
+    /// resume that single task, on the host of that name or on one that the machine chooses: the
+    /// reply is `Moved`.
     Resume(Tid, Option<String>),
-    /// The applications that are suspended.
+    /// The suspended applications.
     Suspended,
-    /// From now on make checkpoints of the application of that task so.
+    /// Set the checkpoint policy of the application of that task.
     Policy(Tid, Policy),
-    /// Bring back the application of that master from a checkpoint in the store of the asked daemon:
-    /// that of this generation and epoch, or the last one. Answered with `Restarted` when all its
-    /// tasks run.
+    /// Restart the application of that master from a checkpoint in the daemon's store: that of this
+    /// generation and epoch, or the last one. The reply is `Restarted`, when all its tasks run.
     Restart {
         /// The application, its master's tid.
         app: Tid,
-        /// Generation and epoch.
+        /// Generation and epoch; `None`: the last checkpoint that is whole.
         from: Option<(u32, u32)>,
-        /// This console is its terminal from then on, as that of a run.
+        /// Whether this console becomes the application's console, as after `Run`.
         attach: bool,
-        /// Files that its tasks had open for writing are used as they are, and not rolled back to what
-        /// they were.
+        /// Whether files that its tasks had open for writing are used as they are, and not rolled
+        /// back.
         keep_files: bool,
     },
-    /// What all hosts have in their stores of the checkpoints of an application, if each has its own;
-    /// with `true`, all of it is read.
+    /// The store inventories of all hosts for the checkpoints of an application, if each host has
+    /// its own store; with `true`, the hosts read and verify all of it.
     Stock(Tid, bool),
-    /// Have all checkpoints of an application removed from the stores of all other hosts, if each has its
-    /// own. Answered when they have been told.
+    /// Remove all checkpoints of an application from the stores of all other hosts, if each host
+    /// has its own. The reply comes when these hosts have been told.
     ForgetStored(Tid),
-    /// Have all tasks of the host of that name leave; it takes no more. Answered with `Drained`
-    /// when each has left, or refused to.
+    /// Drain the host of that name. The reply is `Drained`, when each task has left or was refused.
     Drain(String, DrainWay),
-    /// The host of that name takes tasks again.
+    /// End the drain of the host of that name: it takes tasks again.
     Undrain(String),
     /// End the machine.
     Halt,
 }
 
-/// What the daemon answers.
+/// The reply of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// To `Version`.
+    /// Reply to `Version`.
     Version {
-        /// The chosen version.
+        /// The version chosen for this connection.
         version: u16,
         /// The daemon's release.
         release: String,
         /// The machine.
         machine: MachineId,
-        /// The daemon's host.
+        /// The host of the daemon.
         host: HostId,
     },
-    /// To `Conf`.
+    /// Reply to `Conf`.
     Conf(Conf),
-    /// To `Ps`.
+    /// Reply to `Ps`.
     Ps(Vec<TaskRow>),
-    /// To `Run` and `Spawn`.
+    /// Reply to `Run` and `Spawn`.
     Started(Vec<Tid>),
-    /// To requests without a result.
+    /// Reply to requests without a result.
     Done,
-    /// To `Move`.
+    /// Reply to `Move`, and to `Suspend` and `Resume` of a single task.
     Moved(MoveReport),
-    /// To `Moves`.
+    /// Reply to `Moves`.
     Moves(Vec<MoveRow>),
-    /// To `Checkpoint` and `Suspend`.
+    /// Reply to `Checkpoint`, and to `Suspend` of an application.
     Checkpointed(CheckpointReport),
-    /// To `Restart` and `Resume`.
+    /// Reply to `Restart`, and to `Resume` of an application.
     Restarted(RestartReport),
-    /// To `Stock`.
+    /// Reply to `Stock`.
     Stock(Vec<HostStock>),
-    /// To `Suspended`, by application.
+    /// Reply to `Suspended`, ordered by application.
     Suspended(Vec<SuspendedRow>),
-    /// To `Drain`.
+    /// Reply to `Drain`.
     Drained(DrainReport),
-    /// To `Check`: empty if the task can be moved, else each reason why not.
+    /// Reply to `Check`: empty if the task can be moved, else each reason why not.
     Check(Vec<String>),
-    /// The request failed.
+    /// Reply to any request that failed.
     Failed(Failed),
 }
 
-/// The machine as the asked daemon sees it.
+/// The machine as the replying daemon sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conf {
     /// The machine.
     pub machine: MachineId,
-    /// The asked daemon's host.
+    /// The host of the replying daemon.
     pub here: HostId,
-    /// Who leads, or [`HostId::NONE`].
+    /// The leader, or [`HostId::NONE`].
     pub leader: HostId,
-    /// The last entry that the asked daemon has applied.
+    /// Index of the last entry that the replying daemon has applied.
     pub applied: u64,
-    /// Where the asked daemon's checkpoints are.
+    /// Path of the replying daemon's store.
     pub store: String,
-    /// All hosts, those that are gone too, by number.
+    /// All hosts by number, those that left or were lost included.
     pub hosts: Vec<HostRow>,
-    /// Pairs of hosts that cannot reach each other, as one of them has said; the lower number first.
+    /// Pairs of hosts that cannot reach each other, as one of the two reports; the lower number
+    /// first.
     pub links_down: Vec<(HostId, HostId)>,
 }
 
-/// One host.
+/// One host of [`Conf`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostRow {
-    /// Its number.
+    /// Number of the host.
     pub host: HostId,
-    /// What it said of itself.
+    /// Facts that the host stated when it joined.
     pub facts: HostFacts,
-    /// Tasks alive there.
+    /// Number of living tasks on the host.
     pub tasks: u32,
-    /// Whether it votes.
+    /// Whether the host votes on the log.
     pub voter: bool,
-    /// How it is.
+    /// State of the host.
     pub state: HostState,
 }
 
-/// How a host is.
+/// The state of a host in the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HostState {
-    /// In the machine.
+    /// In the machine, and takes tasks.
     Live,
-    /// In the machine, but its tasks leave and it takes none.
+    /// In the machine; its tasks move away, and it takes none.
     Draining,
-    /// On its way out in order.
+    /// Leaving the machine in order.
     Leaving,
-    /// It left in order.
+    /// Has left in order.
     Gone,
-    /// It was declared dead.
+    /// Was declared dead.
     Dead,
 }
 
-/// One task.
+/// One task in the reply to [`Request::Ps`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRow {
-    /// The task.
+    /// Id of the task.
     pub tid: Tid,
-    /// Its parent, or [`Tid::NONE`].
+    /// The task that spawned it, or [`Tid::NONE`].
     pub parent: Tid,
-    /// Its application.
+    /// Its application: the tid of the master.
     pub app: Tid,
-    /// Where it runs.
+    /// Name of its owner.
     pub host: String,
-    /// Its incarnation there.
+    /// Its incarnation on that host.
     pub incarnation: u32,
-    /// Its program.
+    /// Name of its program.
     pub program: String,
-    /// What it uses; `None` if its host did not answer in time.
+    /// Processor time and memory; `None` if the host did not reply in time.
     pub usage: Option<UsageRow>,
-    /// It is suspended: it has no process, and its image is in the store.
+    /// Whether the task is suspended alone: it has no process, and its image is in the store.
     pub suspended: bool,
 }
 
-/// One application that is suspended.
+/// One suspended application.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuspendedRow {
-    /// Its master's tid.
+    /// Tid of the master.
     pub app: Tid,
-    /// Its master's program.
+    /// Name of the master's program.
     pub program: String,
-    /// The tasks in its checkpoint.
+    /// Number of tasks in the checkpoint.
     pub tasks: u32,
-    /// That checkpoint: its generation and epoch.
+    /// Generation and epoch of the checkpoint.
     pub from: (u32, u32),
-    /// Since when. Milliseconds since 1970.
+    /// Start of the suspension. Milliseconds since 1970.
     pub since_ms: u64,
-    /// Until when, then it has ended; 0: until somebody resumes it. Milliseconds since 1970.
+    /// End of the suspension; then the application has ended. 0: no end. Milliseconds since 1970.
     pub until_ms: u64,
-    /// The host that drained, if it was suspended because of that: then it is resumed by itself.
+    /// Name of the host whose drain suspended it; the machine resumes such an application.
     pub drained: Option<String>,
-    /// It is just being resumed.
+    /// Whether it is being resumed.
     pub resuming: bool,
 }
 
-/// One move that is under way.
+/// One move that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveRow {
-    /// The task.
+    /// The task that moves.
     pub tid: Tid,
-    /// Where it was when the move was asked for.
+    /// Name of the owner at the time of the request.
     pub from: String,
-    /// Where to.
+    /// Name of the target.
     pub to: String,
-    /// How far it is; `None` if no coordinator has said so yet.
+    /// Phase of the move; `None` before the first report of a coordinator.
     pub phase: Option<MovePhase>,
-    /// What has been sent; `None` as long as that is not known.
+    /// Progress of the image; `None` before the first report of the source.
     pub sent: Option<Sent>,
 }
 
-/// Bytes typed at the console; an end of file if empty.
+/// Bytes typed at the console; empty: the end of file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
-    /// The bytes.
+    /// Typed bytes.
     pub bytes: Body,
 }
 
 /// Bytes written by a task of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
-    /// Who wrote them: the master's pass through as they are, others' as whole lines.
+    /// The task that wrote the bytes. The master's bytes are unchanged, those of other tasks are
+    /// whole lines.
     pub tid: Tid,
     /// 1: standard output, 2: standard error.
     pub stream: u8,
-    /// The bytes.
+    /// Written bytes.
     pub bytes: Body,
-    /// Bytes that were dropped before these because the way was full.
+    /// Bytes that were dropped before these because the queue was full.
     pub dropped: u64,
 }
 
 /// The size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowSize {
-    /// In characters.
+    /// Height in characters.
     pub rows: u16,
-    /// In characters.
+    /// Width in characters.
     pub columns: u16,
 }
 
-/// A signal for the master of the run, sent to the console.
+/// A signal that the console passes on to the master of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunSignal {
-    /// Its number.
+    /// Number of the signal.
     pub signal: i32,
 }
 
@@ -293,10 +294,10 @@ pub struct RunEnd {
     pub status: Option<ExitStatus>,
 }
 
-/// The process of the run's master, which has a terminal, was stopped by a signal, or goes on: the
-/// console stops, too, as the shell that started it expects.
+/// A signal stopped the process of the run's master, which has a terminal, or the process
+/// continues. The console stops, too, as the shell that started it expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunStopped {
-    /// Whether it is stopped.
+    /// `true`: stopped; `false`: continued.
     pub stopped: bool,
 }

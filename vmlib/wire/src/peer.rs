@@ -43,64 +43,65 @@ message! {
 /// The first frame of both ends of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Versions spoken.
+    /// Versions that the sender speaks.
     pub offer: Offer,
     /// The machine; `None` for a daemon that has not joined yet.
     pub machine: Option<MachineId>,
     /// The sender's host number; [`HostId::NONE`] before it joined.
     pub host: HostId,
-    /// The sender's name.
+    /// Name of the sender's host.
     pub name: String,
 }
 
-/// "Let me in"; answered with [`Joined`] or [`Refused`]. Asked again until answered.
+/// Request to join the machine. The reply is [`Joined`] or [`Refused`]. Repeated until the reply
+/// comes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Join {
-    /// Drawn at the daemon's start; makes asking twice one host.
+    /// Random number of the daemon's start: a repeated request yields one host.
     pub nonce: u64,
-    /// What it says of itself.
+    /// Facts about the new host.
     pub facts: HostFacts,
 }
 
-/// The answer to [`Join`], once the log has it.
+/// Reply to [`Join`], once the log has the new host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joined {
     /// The number of the new host.
     pub host: HostId,
-    /// The state at or after its join.
+    /// The agreed state at or after its join.
     pub snapshot: SnapshotAt,
 }
 
-/// The answer to [`Join`] that failed for good, or to a bad [`Hello`].
+/// Reply to a [`Join`] that failed for good, or to a bad [`Hello`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
-    /// Why.
+    /// Reason of the refusal.
     pub why: Failed,
 }
 
 /// A message of raft, as raft encodes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Raft {
-    /// Protobuf.
+    /// The message in protobuf.
     pub message: Body,
 }
 
-/// Changes that a daemon wants in the log; to the leader, or to any voter, which passes them on.
-/// Proposed again until applied.
+/// Changes that a daemon proposes for the log; to the leader, or to any voter, which passes them
+/// on. Repeated until applied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Propose {
-    /// See [`crate::agreed::Entry`].
+    /// As in [`crate::agreed::Entry`].
     pub proposer: HostId,
-    /// See [`crate::agreed::Entry`].
+    /// As in [`crate::agreed::Entry`].
     pub number: u64,
-    /// The changes.
+    /// The proposed changes.
     pub changes: Vec<Change>,
 }
 
-/// "My log has reached `after`: send me what follows, now and as it comes."
+/// Request of a follower for all entries after `after`, existing and future ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeedAsk {
-    /// Index of the last entry that the asker has applied.
+    /// Index of the last entry that the requester has applied.
     pub after: u64,
 }
 
@@ -111,31 +112,31 @@ pub struct Feed {
     pub first: u64,
     /// Encoded [`crate::agreed::Entry`]; empty where raft has an entry of its own.
     pub entries: Vec<Body>,
-    /// The voters now, for the next question.
+    /// The current voters, to which the next request may go.
     pub voters: Vec<HostId>,
 }
 
-/// The state, for a follower whose place in the log was compacted away.
+/// The agreed state, for a follower whose position in the log was compacted away.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The state.
+    /// The agreed state.
     pub snapshot: SnapshotAt,
 }
 
-/// "I am alive": asks the leader for the lease.
+/// A beat: requests the lease from the leader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alive {
-    /// Goes up with each beat; the sender knows when it sent which.
+    /// Goes up with each beat; the sender notes the time of each number.
     pub number: u64,
     /// The last entry that the sender has applied.
     pub applied: u64,
 }
 
-/// The answer to [`Alive`].
+/// Reply to [`Alive`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// The beat to which a majority has agreed: the lease runs from when it was sent. 0: nothing
-    /// is granted, the receiver is only told who leads.
+    /// The beat that a majority has confirmed: the lease runs from the time when it was sent. 0: no
+    /// lease is granted, and the reply only names the leader.
     pub number: u64,
     /// The leader as far as known, or [`HostId::NONE`].
     pub leader: HostId,
@@ -146,32 +147,32 @@ pub struct Grant {
 /// Start tasks on the receiver's host. Carried out once per `(asker, request)`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnOrder {
-    /// The task that asked, or the daemon that a console asked.
+    /// The requesting task, or the daemon of the requesting console.
     pub asker: Tid,
-    /// Its request number.
+    /// The requester's number of the request.
     pub request: u64,
     /// The application, or [`Tid::NONE`]: each is a master of its own.
     pub app: Tid,
-    /// Its generation when the task asked.
+    /// Generation of the application at the time of the request.
     pub generation: u32,
-    /// Which of the tasks of the request: index of the first and how many, one entry for each
-    /// stretch without a gap, rising.
+    /// The ordered tasks of the request: first index and count, one pair for each stretch without a
+    /// gap, ascending.
     pub runs: Vec<(u32, u32)>,
-    /// How many tasks the whole request asks for, on all hosts: how many siblings to expect.
+    /// Number of tasks of the whole request, on all hosts.
     pub siblings: u32,
     /// The host whose daemon serves the console of the application, or [`HostId::NONE`].
     pub console: HostId,
-    /// See [`crate::task::Spawn`].
+    /// As in [`crate::task::Spawn`].
     pub program: String,
-    /// See [`crate::task::Spawn`].
+    /// As in [`crate::task::Spawn`].
     pub args: Vec<String>,
-    /// See [`crate::task::Spawn`].
+    /// As in [`crate::task::Spawn`].
     pub env: Vec<(String, String)>,
-    /// See [`crate::task::Spawn`].
+    /// As in [`crate::task::Spawn`].
     pub dir: Option<String>,
 }
 
-/// The answer to [`SpawnOrder`].
+/// Reply to [`SpawnOrder`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnResult {
     /// As in the order.
@@ -180,71 +181,73 @@ pub struct SpawnResult {
     pub request: u64,
     /// As in the order.
     pub generation: u32,
-    /// The tasks with their index.
+    /// The started tasks, each with its index.
     pub tids: Vec<(u32, Tid)>,
-    /// Why those that were ordered and are not among the tasks do not exist.
+    /// Why the other ordered tasks were not started.
     pub failed: Option<Failed>,
 }
 
-/// Send a signal to a task of the receiver's.
+/// Send a signal to a task of the receiver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignalOrder {
-    /// The task.
+    /// The task that gets the signal.
     pub tid: Tid,
-    /// The signal's number.
+    /// Number of the signal.
     pub signal: i32,
 }
 
-/// "What was the last chunk that `ended` sent to `watcher`?" To the daemon where `ended` was.
+/// To the daemon where `ended` ended: request the number of the last chunk that it sent to
+/// `watcher`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastAsk {
-    /// The task that ended.
+    /// The ended task.
     pub ended: Tid,
-    /// The one that watches it.
+    /// The task that watches it.
     pub watcher: Tid,
 }
 
-/// The answer to [`LastAsk`].
+/// Reply to [`LastAsk`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Last {
-    /// As asked.
+    /// As in the request.
     pub ended: Tid,
-    /// As asked.
+    /// As in the request.
     pub watcher: Tid,
-    /// 0: it sent none. `None`: it did not leave in order, or is forgotten.
+    /// Number of the chunk. 0: there is none. `None`: the task did not leave in order, or is
+    /// forgotten.
     pub last: Option<u64>,
 }
 
 /// Output of a task, for the host where its application's console is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputLines {
-    /// The task.
+    /// The task that wrote the bytes.
     pub tid: Tid,
     /// 1: standard output, 2: standard error.
     pub stream: u8,
-    /// Whole lines, or a line cut at its limit; of a master, as it wrote them.
+    /// Whole lines, or a line cut at its limit; of a master, its raw output.
     pub bytes: Body,
-    /// Bytes that were dropped before these because the way was full.
+    /// Bytes that were dropped before these because the queue was full.
     pub dropped: u64,
 }
 
-/// From the host of a console to that of its master: whether the console does not read, so that what the
-/// master writes is not read either.
+/// From the host of a console to that of its master: whether the console does not read, so that the
+/// master's output is not read either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunHold {
-    /// The master.
+    /// The master of the run.
     pub tid: Tid,
-    /// Whether it is to wait.
+    /// `true`: stop reading the master's output; `false`: continue.
     pub hold: bool,
 }
 
-/// The sender's host leaves: the receiver's daemon becomes the keeper of what an ended task sent to
-/// a task of the receiver's. The chunks follow, each in a [`Kept`].
+/// The sender's host leaves: the receiver's daemon becomes the keeper of the messages from an ended
+/// task to a task of the receiver. The chunks follow, each in a [`Kept`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeepOrder {
-    /// The task that ended.
+    /// The ended task.
     pub from: Tid,
-    /// The task that will receive.
+    /// The receiving task.
     pub to: Tid,
     /// Number of the last chunk.
     pub last: u64,
@@ -253,52 +256,53 @@ pub struct KeepOrder {
 /// One retained chunk of an ended task, handed over after its [`KeepOrder`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// The whole data frame, header and payload, as it travels on a socket.
+    /// The whole data frame, header and payload, as on a socket.
     pub frame: Body,
 }
 
-/// Say so ([`Flushed`]): the master of a run on the sender's console has ended, when all output of those
-/// tasks of the application that ended on the receiver's host was sent; or the master moves, and its
-/// console is the receiver's: at once, as what it wrote came before.
+/// Request for a confirmation ([`Flushed`]) that output is complete. After the end of a run: the
+/// receiver replies when all output of the application's tasks that ended on its host was sent.
+/// Before the release of a master: the receiver has the master's console, and replies at once,
+/// because the master's output came before this order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlushAsk {
     /// The application.
     pub app: Tid,
-    /// Of the move ([`MoveOffer::number`]); 0: the run ends.
+    /// Number of the move ([`MoveOffer::number`]); 0: the run ends.
     pub number: u64,
 }
 
-/// The answer to [`FlushAsk`].
+/// Reply to [`FlushAsk`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flushed {
-    /// As asked.
+    /// As in the request.
     pub app: Tid,
-    /// As asked.
+    /// As in the request.
     pub number: u64,
 }
 
-/// Ask what the tasks on a host use; answered with [`Usage`].
+/// Request for the usage of all tasks on a host. The reply is [`Usage`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageAsk {
-    /// Chosen by the asker.
+    /// Number chosen by the requester; the reply bears it.
     pub question: u64,
 }
 
-/// The answer to [`UsageAsk`].
+/// Reply to [`UsageAsk`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// As asked.
+    /// As in the request.
     pub question: u64,
     /// One row per living task.
     pub rows: Vec<UsageRow>,
 }
 
-/// What one task uses.
+/// Processor time, memory and state of one task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageRow {
-    /// The task.
+    /// Id of the task.
     pub tid: Tid,
-    /// Its process.
+    /// Id of its process.
     pub pid: u32,
     /// User and system time. Milliseconds.
     pub cpu_ms: u64,
@@ -308,97 +312,100 @@ pub struct UsageRow {
     pub state: char,
 }
 
-/// To a host's daemon: have all tasks of your host leave. Answered with [`DrainEnd`].
+/// Drain the receiver's host. The reply is [`DrainEnd`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainAsk {
-    /// Chosen by the asker.
+    /// Number chosen by the requester; the reply bears it.
     pub request: u64,
-    /// How.
+    /// Steps beside moving the tasks.
     pub way: DrainWay,
 }
 
 /// What a drain does beside moving tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainWay {
-    /// Each application with a task there is saved first; if one cannot be, nothing is begun.
+    /// Save each application with a task on the host first; if one cannot be saved, nothing is
+    /// begun.
     pub checkpoint: bool,
-    /// The application of a task that cannot leave is suspended, and resumed when there is room.
+    /// Suspend the application of a task that cannot leave, and resume it when there is room.
     pub suspend: bool,
 }
 
-/// What became of a drain.
+/// Reply to [`DrainAsk`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainEnd {
-    /// As asked.
+    /// As in the request.
     pub request: u64,
-    /// How it went, or why there was none.
+    /// The report, or why nothing was drained.
     pub result: Result<DrainReport, Failed>,
 }
 
-/// How a drain went: of every task that was on the host, where it is or why it stayed.
+/// The report of a drain: for every task that was on the host, its new host or why it stayed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainReport {
-    /// The host.
+    /// The drained host.
     pub host: HostId,
-    /// From the first wish to the end of the last move. Microseconds.
+    /// From the first request to the end of the last move. Microseconds.
     pub total_us: u64,
-    /// How many left.
+    /// Number of tasks that left.
     pub moved_count: u32,
-    /// How many are still there.
+    /// Number of tasks that stayed.
     pub refused_count: u32,
-    /// How many applications were saved first.
+    /// Number of applications that were saved first.
     pub saved_count: u32,
-    /// Those that left, at most [`crate::limits::DRAIN_NAMED_MAX`].
+    /// Tasks that left, at most [`crate::limits::DRAIN_NAMED_MAX`].
     pub moved: Vec<(Tid, MoveReport)>,
-    /// Those that are still there, and why; at most as many.
+    /// Tasks that stayed, with reasons; at most as many.
     pub refused: Vec<(Tid, Failed)>,
-    /// Applications that were suspended because a task of theirs could not leave; at most as many.
+    /// Applications that were suspended because one of their tasks could not leave; at most as
+    /// many.
     pub suspended: Vec<Tid>,
 }
 
-/// To the owner of a task: what speaks against moving it? Answered with [`CheckEnd`].
+/// To the owner of a task: request the reasons against moving it. The reply is [`CheckEnd`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckAsk {
-    /// Chosen by the asker.
+    /// Number chosen by the requester; the reply bears it.
     pub request: u64,
-    /// The task.
+    /// The task to check.
     pub tid: Tid,
 }
 
-/// The answer to [`CheckAsk`].
+/// Reply to [`CheckAsk`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckEnd {
-    /// As asked.
+    /// As in the request.
     pub request: u64,
-    /// Each reason why it cannot be moved, none if it can; or why that is not known.
+    /// Each reason why the task cannot be moved, none if it can; or why that is not known.
     pub result: Result<Vec<String>, Failed>,
 }
 
-/// The answer to a request of a task that has moved since: to where the task is now.
+/// The reply to a request of a task that has moved since, sent to the task's new owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskAnswer {
-    /// The task.
+    /// The task that made the request.
     pub tid: Tid,
-    /// Its incarnation there, as far as the sender knows.
+    /// Its incarnation on the new owner, as far as the sender knows.
     pub incarnation: u32,
-    /// The life of its application in which it asked: the next one may ask by the same number.
+    /// Generation of its application at the time of the request: in the next one the task may use
+    /// the same number.
     pub generation: u32,
-    /// The number of the request.
+    /// Number of the request.
     pub request: u64,
-    /// The answer, a whole frame.
+    /// The reply, a whole frame.
     pub answer: Body,
 }
 
-/// To all: which hosts of the machine one of them cannot link to, for longer than
-/// [`crate::limits::LINK_DOWN`]. It takes the place of what that one said before. Those that it cannot
-/// link to hear it from another host.
+/// To all hosts: the hosts that one host could not link to for longer than
+/// [`crate::limits::LINK_DOWN`]. Replaces the former report of that host. The hosts in the report
+/// receive it from another host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinksDown {
-    /// Who says so.
+    /// The reporting host.
     pub of: HostId,
-    /// Goes up with each time that it does.
+    /// Goes up with each report of that host.
     pub number: u64,
-    /// Those hosts.
+    /// The hosts that the reporting host cannot link to.
     pub hosts: Vec<HostId>,
 }
 

@@ -16,137 +16,137 @@ use serde::{Deserialize, Serialize};
 
 message! { CopyAsk CopyEnd PartAsk PartLost StockAsk Stock ManifestAsk ManifestEnd CommitHere ForgetStored }
 
-/// An owner, to a second host: take a copy of an image that is in the owner's store. Answered with
-/// [`CopyEnd`].
+/// An owner to a second host: take a second copy of an image that is in the owner's store. The
+/// reply is [`CopyEnd`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyAsk {
     /// The application.
     pub app: Tid,
-    /// Its generation.
+    /// Generation of the application.
     pub generation: u32,
     /// The epoch of the cut.
     pub epoch: u32,
-    /// The task.
+    /// The task whose image is copied.
     pub tid: Tid,
-    /// Its image.
+    /// The image in the owner's store.
     pub part: Part,
 }
 
-/// The answer to [`CopyAsk`].
+/// Reply to [`CopyAsk`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyEnd {
-    /// As asked.
+    /// As in the request.
     pub app: Tid,
-    /// As asked.
+    /// As in the request.
     pub epoch: u32,
-    /// As asked.
+    /// As in the request.
     pub tid: Tid,
-    /// The copy is whole and on the disk, or why there is none.
+    /// The second copy is whole and on the disk, or why there is none.
     pub result: Result<(), Failed>,
 }
 
-/// To a host that has a part in its store: send it to this host, under this ticket. If it cannot be
-/// sent as a whole, [`PartLost`] follows.
+/// To a host with a part in its store: send the part to the requesting host, under this ticket. If
+/// it cannot be sent completely, [`PartLost`] follows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartAsk {
-    /// By which the connection that brings it is known here.
+    /// Number that admits the connection with the part.
     pub ticket: u64,
     /// The application.
     pub app: Tid,
-    /// Of which checkpoint: generation and epoch.
+    /// Generation and epoch of the checkpoint.
     pub from: (u32, u32),
-    /// The part.
+    /// The requested part.
     pub part: Part,
-    /// The bytes of its file, for a copy of that; else what the part holds, verified.
+    /// `true`: the bytes of its file, for a second copy; `false`: its content, verified.
     pub file: bool,
 }
 
-/// A part that was asked for cannot be sent, or not as a whole.
+/// A requested part cannot be sent, or not completely.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartLost {
-    /// As asked.
+    /// As in the request.
     pub ticket: u64,
-    /// Why.
+    /// Reason of the failure.
     pub why: Failed,
 }
 
-/// Which checkpoints of an application are in your store? Answered with [`Stock`].
+/// Request for the store inventory of an application. The reply is [`Stock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StockAsk {
-    /// Chosen by the asker.
+    /// Number chosen by the requester; the reply bears it.
     pub question: u64,
     /// The application.
     pub app: Tid,
-    /// Only this one: generation and epoch.
+    /// Only the checkpoint of this generation and epoch.
     pub from: Option<(u32, u32)>,
-    /// All of it is read, not only looked at.
+    /// Whether the host reads and verifies all of it, not only lengths.
     pub verify: bool,
 }
 
-/// The answer to [`StockAsk`].
+/// Reply to [`StockAsk`]: the store inventory of one host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stock {
-    /// As asked.
+    /// As in the request.
     pub question: u64,
-    /// At most [`crate::limits::STOCK_MAX`], the newest ones, newest first; or why the store cannot be
+    /// At most [`crate::limits::STOCK_MAX`] checkpoints, newest first; or why the store cannot be
     /// read.
     pub result: Result<Vec<StockRow>, Failed>,
 }
 
-/// What a host said of its store, for consoles.
+/// The store inventory of one host, for consoles.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostStock {
-    /// The host.
+    /// The host with the store.
     pub host: HostId,
     /// As in [`Stock`].
     pub result: Result<Vec<StockRow>, Failed>,
 }
 
-/// What is in one host's store of a checkpoint.
+/// One checkpoint in the store inventory of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StockRow {
-    /// Its generation.
+    /// Generation of the checkpoint.
     pub generation: u32,
-    /// Its epoch.
+    /// Epoch of the checkpoint.
     pub epoch: u32,
-    /// Tasks in it; 0: its manifest cannot be read there.
+    /// Number of its tasks; 0: its manifest cannot be read on that host.
     pub tasks: u32,
-    /// Those whose images are there, and nothing wrong with them was seen.
+    /// Tasks whose images are in that store, without damage that was seen.
     pub here: Vec<Tid>,
-    /// What is wrong with what that host has or should have, for people; at most
+    /// Missing or damaged files of that host, as text for users; at most
     /// [`crate::limits::FLAWS_MAX`].
     pub flaws: Vec<String>,
 }
 
-/// What does the manifest of that checkpoint say? Answered with [`ManifestEnd`].
+/// Request for the manifest of a checkpoint. The reply is [`ManifestEnd`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestAsk {
-    /// Chosen by the asker.
+    /// Number chosen by the requester; the reply bears it.
     pub question: u64,
     /// The application.
     pub app: Tid,
-    /// Which checkpoint: generation and epoch.
+    /// Generation and epoch of the checkpoint.
     pub from: (u32, u32),
 }
 
-/// The answer to [`ManifestAsk`].
+/// Reply to [`ManifestAsk`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestEnd {
-    /// As asked.
+    /// As in the request.
     pub question: u64,
-    /// What it says, and for how long it has been there in milliseconds; or why it cannot be read.
+    /// The content of the manifest, and its age in milliseconds; or why it cannot be read.
     pub result: Result<(Checkpoint, u64), Failed>,
 }
 
-/// The daemon of a coordinator, to all others: all parts and copies are there, commit the checkpoint in
-/// your store. Answered with [`crate::checkpoint::Committed`].
+/// The daemon of a coordinator to all others: all parts and second copies exist, commit the
+/// checkpoint in your store. The reply is [`crate::checkpoint::Committed`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitHere {
-    /// The checkpoint.
+    /// Content of the manifest.
     pub checkpoint: Checkpoint,
 }
 
-/// All checkpoints of an application are of no use any more: remove them from your store.
+/// Remove all checkpoints of an application from the receiver's store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForgetStored {
     /// The application.
