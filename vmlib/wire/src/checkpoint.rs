@@ -15,26 +15,26 @@ use std::time::Duration;
 
 message! { CheckpointAsk CheckpointEnd CutAsk CutMade PartStands CutLost CutGo CutGone PartSaved CommitAsk Committed CutClose CutClosed KeptSaved CutPrepare CutPrepared }
 
-/// A committed, consistent set of images of one application, with what the machine had agreed on
-/// about it: all that is needed to bring it back.
+/// The content of a manifest: a committed, consistent set of images of one application, with the
+/// agreed facts about it. It has everything that a restart needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// What was agreed at the cut.
+    /// The agreed facts at the cut.
     pub agreed: AgreedPart,
-    /// What was saved of each of its tasks, in the same order.
+    /// The saved state of each task, in the same order.
     pub parts: Vec<SavedPart>,
-    /// What hosts kept for them of tasks that had ended.
+    /// Messages of ended tasks that hosts kept for these tasks.
     pub kept: Vec<KeptChunks>,
-    /// From the wish until all of it was saved. Microseconds.
+    /// From the request until everything was saved. Microseconds.
     pub took_us: u64,
 }
 
-/// What a task that had ended left behind for one that lived, and had not acknowledged it.
+/// Unacknowledged messages from one ended task to one living task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptChunks {
-    /// Who kept it.
+    /// The keeper.
     pub host: HostId,
-    /// Of whom, for whom, up to which number.
+    /// The ended task, the receiver, and the number of the last chunk.
     pub order: KeepOrder,
     /// The data frames, each whole.
     pub chunks: Vec<Body>,
@@ -77,45 +77,46 @@ pub struct AgreedPart {
     pub epoch: u32,
     /// The index of the cut in the machine's log.
     pub index: u64,
-    /// Its tasks that were alive, by tid.
+    /// Its living tasks, by tid.
     pub tasks: Vec<AgreedTask>,
-    /// The hosts of the machine: each says what it keeps.
+    /// The hosts of the machine: each reports what it keeps.
     pub keepers: Vec<HostId>,
-    /// Groups that have them as members.
+    /// Groups with these tasks as members.
     pub groups: Vec<SavedGroup>,
-    /// When checkpoints of it are made by themselves.
+    /// The checkpoint policy of the application.
     pub policy: Policy,
 }
 
-/// When checkpoints of an application are made by themselves, and how many stay.
+/// When the machine makes checkpoints of an application, and how many are kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
-    /// From the end of one to the beginning of the next. Milliseconds; 0: none is made, unless the next
-    /// says otherwise.
+    /// From the end of one checkpoint to the beginning of the next. Milliseconds; 0: none is made,
+    /// unless `mtbf_ms` is set.
     pub every_ms: u64,
     /// The mean time between failures, for which the best interval is chosen. Milliseconds; 0: not
     /// known.
     pub mtbf_ms: u64,
-    /// How many are kept; 0: the store's own number.
+    /// How many checkpoints are kept; 0: the store's default.
     pub keep: u32,
-    /// When the application goes back to the last one by itself.
+    /// When the application recovers from the last checkpoint.
     pub recover: Recover,
-    /// The files of all checkpoints of it are compressed, also of those that somebody asks for.
+    /// Whether the files of its checkpoints are compressed, also of requested ones.
     pub compress: bool,
-    /// Its tasks stand while their images are written, and no copies of them ever write: less work for
-    /// tasks that write to all of their memory again and again.
+    /// Whether its tasks stay frozen while their images are written, and no copies ever write: less
+    /// work for tasks that write to all of their memory again and again.
     pub blocking: bool,
 }
 
-/// When an application that has a checkpoint goes back to it by itself.
+/// When an application with a checkpoint recovers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Recover {
     /// When a host is lost on which it has a task.
     #[default]
+    /// When a host with a task of the application is lost.
     Host,
-    /// Also when the process of a task is ended by a signal that nobody sent through the machine.
+    /// Also when the process of a task is ended by a signal that did not come through the machine.
     Kill,
-    /// Never: what is left runs on.
+    /// Never: the remaining tasks run on.
     Never,
 }
 
@@ -167,11 +168,11 @@ pub struct AgreedTask {
     pub host: HostId,
     /// The owner's name and architecture.
     pub place: (String, String),
-    /// Its incarnation there.
+    /// Its incarnation on the owner.
     pub incarnation: u32,
-    /// Who asked for it.
+    /// The requester of its spawn.
     pub asker: Tid,
-    /// The asker's number for that.
+    /// The requester's number of that request.
     pub request: u64,
     /// Its index among all tasks of the request.
     pub index: u32,
@@ -184,22 +185,22 @@ pub struct AgreedTask {
 pub struct SavedGroup {
     /// Its name, which users choose freely. It is never part of a path.
     pub name: String,
-    /// Of the group, at the cut.
+    /// Version of the group at the cut.
     pub version: u64,
-    /// Instance numbers and who has them, each of both once.
+    /// Instance numbers and members, each of both once.
     pub members: Vec<(u32, Tid)>,
 }
 
-/// What was saved of a task.
+/// The saved state of one task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedPart {
     /// Its image.
     pub image: Part,
-    /// What its daemon knew of it.
+    /// Its daemon's state about it.
     pub belongings: Belongings,
-    /// How long it stood. Microseconds.
+    /// Its freeze time. Microseconds.
     pub freeze_us: u64,
-    /// Chunks of messages that it had sent, and of which it did not know that they had been taken.
+    /// Chunks that it had sent and that were not acknowledged.
     pub unacknowledged: u32,
 }
 
@@ -208,21 +209,22 @@ pub struct SavedPart {
 pub struct Part {
     /// Its name in the folder of the checkpoint.
     pub name: String,
-    /// Length of what it holds. Bytes.
+    /// Length of its content. Bytes.
     pub bytes: u64,
     /// The XXH3 hash of all that it holds, 128 bits, little-endian.
     #[serde(with = "serde_bytes")]
+    /// The XXH3 hash of its content, 128 bits, little-endian.
     pub hash: [u8; 16],
     /// Name of the host that wrote it, on whose disk it is unless all hosts share the folder.
     pub place: String,
-    /// Length of what its file holds: less than `bytes` if that is only what differs from a base. Bytes.
+    /// Length of the content of its file: less than `bytes` for an increment. Bytes.
     pub stored: u64,
     /// Length of its file, if that is compressed; none: it is not. Bytes.
     pub packed: Option<u64>,
-    /// What its file is an increment of; none if that holds all.
+    /// The base, if its file is an increment.
     pub base: Option<Base>,
-    /// Name of the second host that has it on its disk; none if all hosts share the folder, or if there
-    /// was no second one.
+    /// Name of the second host with its file; `None` if all hosts share the folder, or if there was
+    /// no second host.
     pub copy: Option<String>,
 }
 
@@ -242,16 +244,16 @@ pub fn suspended_image(
     format!("{task}-g{generation}-i{incarnation}-n{number}.image")
 }
 
-/// The part of an earlier checkpoint, of the same name, that an increment takes the rest from.
+/// The part of the same name in an earlier checkpoint that an increment refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Base {
     /// Generation of that checkpoint.
     pub generation: u32,
-    /// Its epoch.
+    /// Epoch of that checkpoint.
     pub epoch: u32,
     /// Length of its part. Bytes.
     pub bytes: u64,
-    /// Length of the file of that, if it is compressed; none: it is not. Bytes.
+    /// Length of the file of that part, if it is compressed; `None`: it is not. Bytes.
     pub packed: Option<u64>,
 }
 
@@ -269,100 +271,100 @@ impl Base {
     }
 }
 
-/// How an application was brought back.
+/// The report of a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestartReport {
     /// The application, its master's tid.
     pub app: Tid,
-    /// From which checkpoint: its generation and epoch.
+    /// Generation and epoch of the checkpoint.
     pub from: (u32, u32),
-    /// Its generation from now on.
+    /// The new generation of the application.
     pub generation: u32,
-    /// The hosts on which its tasks run, and how many on each.
+    /// The hosts of its tasks, and the number of tasks on each.
     pub hosts: Vec<(HostId, u32)>,
-    /// From the wish to the moment when all of them ran. Microseconds.
+    /// From the request until all tasks ran. Microseconds.
     pub total_us: u64,
     /// Newer checkpoints that are not whole, each with the reason.
     pub passed_over: Vec<String>,
 }
 
-/// A checkpoint that was read.
+/// A checkpoint that was read from a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
-    /// What it holds.
+    /// Content of the manifest.
     pub checkpoint: Checkpoint,
-    /// Newer ones that are not whole, each with the reason, for people.
+    /// Newer checkpoints that are not whole, each with the reason, as text for users.
     pub passed_over: Vec<String>,
-    /// For how long it has been in the store. Milliseconds.
+    /// Time that it has been in the store. Milliseconds.
     pub age_ms: u64,
 }
 
-/// To the coordinator of an application, by a daemon: make a checkpoint. Answered with
-/// [`CheckpointEnd`]. Asked again, with the same number, of each coordinator that takes its place.
+/// To the coordinator of an application, by a daemon: make a checkpoint. The reply is
+/// [`CheckpointEnd`]. Repeated, with the same number, to each coordinator that replaces another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointAsk {
-    /// Chosen by the asker.
+    /// Number chosen by the requester; the reply bears it.
     pub request: u64,
     /// The application.
     pub app: Tid,
-    /// Its generation when it was asked: nothing is carried out in another one.
+    /// Generation of the application at the time of the request; in another generation the request
+    /// is refused.
     pub generation: u32,
-    /// The application is to end with it, and how.
+    /// Whether, and how, the application ends with the checkpoint.
     pub stop: Option<Stop>,
 }
 
 /// How an application ends with a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stop {
-    /// The machine remembers nothing of it.
+    /// The machine forgets the application.
     End,
-    /// The machine remembers it as suspended, to be resumed from that checkpoint.
+    /// The machine remembers the application as suspended, to be resumed from that checkpoint.
     Suspend(Suspend),
 }
 
-/// A wish to suspend an application.
+/// A request to suspend an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspend {
-    /// When it was asked. Milliseconds since 1970, by the clock of the daemon that was asked.
+    /// Time of the request. Milliseconds since 1970, by the clock of the daemon that received it.
     pub asked_ms: u64,
-    /// For so long from then on; after that it has ended, and its checkpoint stays. Milliseconds; 0:
-    /// until somebody resumes it.
+    /// Length of the suspension from then on; afterwards the application has ended, and its
+    /// checkpoint stays. Milliseconds; 0: until a request resumes it.
     pub for_ms: u64,
-    /// The host that drains and from which its tasks cannot leave otherwise: it is resumed by itself
-    /// when there is room. [`HostId::NONE`]: somebody asked for it.
+    /// The draining host that its tasks cannot leave otherwise: the machine resumes the application
+    /// when there is room. [`HostId::NONE`]: a user requested the suspension.
     pub drained: HostId,
 }
 
-/// What became of a checkpoint.
+/// The result of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointEnd {
-    /// As asked.
+    /// As in the request.
     pub request: u64,
     /// The application.
     pub app: Tid,
-    /// How it went, or why there is none: then the application runs on.
+    /// The report, or why there is no checkpoint: then the application runs on.
     pub result: Result<CheckpointReport, Failed>,
 }
 
-/// How a checkpoint went.
+/// The report of a checkpoint that was committed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointReport {
-    /// The generation of the application.
+    /// Generation of the application.
     pub generation: u32,
-    /// The epoch that it began.
+    /// Epoch of the checkpoint.
     pub epoch: u32,
-    /// Tasks in it.
+    /// Number of its tasks.
     pub tasks: u32,
-    /// Of all images.
+    /// Length of all images. Bytes.
     pub bytes: u64,
-    /// Of their files in the store: less, if these hold only what differs from an earlier one, or are
-    /// compressed.
+    /// Length of their files in the store: less for increments and compressed files. Bytes.
     pub stored: u64,
-    /// How long the task stood that stood longest. Microseconds, as what follows.
+    /// Longest freeze time of a task. Microseconds, as what follows.
     pub freeze_us: u64,
-    /// From the wish to the commit.
+    /// From the request to the commit.
     pub total_us: u64,
-    /// Chunks of messages in transit: sent, and not known to have been taken.
+    /// Chunks in transit: sent, and not acknowledged.
     pub in_transit: u64,
 }
 
@@ -373,41 +375,41 @@ pub struct CutAsk {
     pub app: Tid,
     /// The term of the coordinator.
     pub term: u32,
-    /// The application ends with it, and how.
+    /// Whether, and how, the application ends with the checkpoint.
     pub stop: Option<Stop>,
 }
 
-/// The daemon of a coordinator to those of its application's tasks: a cut will follow, so bring the
-/// portable ones to their safe points. Answered with [`CutPrepared`].
+/// The daemon of a coordinator to the owners: a cut will follow, bring portable tasks to their safe
+/// points. The reply is [`CutPrepared`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutPrepare {
     /// The application.
     pub app: Tid,
     /// Its generation.
     pub generation: u32,
-    /// No cut will follow: they go on.
+    /// `true`: no cut will follow, and the tasks continue.
     pub off: bool,
 }
 
-/// The answer to [`CutPrepare`]: the portable tasks of that host stand at safe points.
+/// Reply to [`CutPrepare`]: the portable tasks of that host are at safe points.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutPrepared {
     /// The application.
     pub app: Tid,
     /// Its generation.
     pub generation: u32,
-    /// Or one does not come to such a point.
+    /// Whether they are; or the task that comes to no safe point.
     pub result: Result<(), Failed>,
 }
 
-/// Its daemon: the log has made the cut.
+/// A daemon to its coordinator: the log has made the cut.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutMade {
-    /// What was agreed then.
+    /// The agreed facts at the cut.
     pub agreed: AgreedPart,
 }
 
-/// An owner, to the host of the coordinator: a task stands, and a copy of it is being written.
+/// An owner to the host of the coordinator: a task is frozen, and its copy writes the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartStands {
     /// The application.
@@ -416,22 +418,23 @@ pub struct PartStands {
     pub epoch: u32,
     /// The task.
     pub tid: Tid,
-    /// Where it is.
+    /// Its owner.
     pub host: HostId,
 }
 
-/// A coordinator's own daemon: a host is lost, with what it kept and what was being written there.
+/// A daemon to its coordinator: a host is lost, with the messages that it kept and the images that
+/// were being written there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutLost {
     /// The application.
     pub app: Tid,
     /// The epoch of the cut.
     pub epoch: u32,
-    /// The host.
+    /// The lost host.
     pub host: HostId,
 }
 
-/// A coordinator to its own daemon: all tasks stand, they may go on.
+/// A coordinator to its own daemon: all tasks are frozen, resume them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutGo {
     /// The application.
@@ -440,7 +443,7 @@ pub struct CutGo {
     pub epoch: u32,
 }
 
-/// Its daemon: the log lets them go on.
+/// A daemon to its coordinator: the log has resumed the tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutGone {
     /// The application.
@@ -449,7 +452,7 @@ pub struct CutGone {
     pub epoch: u32,
 }
 
-/// An owner, to the host of the coordinator: what came of saving a task.
+/// An owner to the host of the coordinator: the result of saving a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartSaved {
     /// The application.
@@ -458,7 +461,7 @@ pub struct PartSaved {
     pub epoch: u32,
     /// The task.
     pub tid: Tid,
-    /// What was saved, or why it was not.
+    /// The saved state, or why there is none.
     pub result: Result<SavedPart, Failed>,
 }
 

@@ -39,34 +39,34 @@ pub const ENV_TOKEN: &str = "VM_TOKEN";
 pub struct Enrol {
     /// Versions that the library speaks.
     pub offer: Offer,
-    /// What [`ENV_TOKEN`] held; `None` for a program started from a shell, a new master.
+    /// The value of [`ENV_TOKEN`]; `None` for a program started from a shell, a new master.
     pub token: Option<u64>,
-    /// The program's name, for people.
+    /// Name of the program, for users.
     pub program: String,
 }
 
-/// The answer to [`Enrol`].
+/// Reply to [`Enrol`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The chosen version.
+    /// The version chosen for this connection.
     pub version: u16,
     /// The machine.
     pub machine: MachineId,
-    /// Where the task runs.
+    /// The task's host.
     pub host: HostId,
-    /// Who it is.
+    /// The task's id.
     pub tid: Tid,
-    /// Who spawned it; [`Tid::NONE`] for a master.
+    /// The task that spawned it; [`Tid::NONE`] for a master.
     pub parent: Tid,
     /// Its application, the master's tid.
     pub app: Tid,
-    /// Which of the tasks of its spawn request it is, from 0.
+    /// Its index among the tasks of its spawn request, from 0.
     pub index: u32,
     /// Epoch of the entry that created it.
     pub epoch: u32,
     /// Generation of its application.
     pub generation: u32,
-    /// Its incarnation.
+    /// Incarnation of the task.
     pub incarnation: u32,
     /// Unacknowledged bytes that it may have towards one receiver.
     pub window_bytes: u64,
@@ -74,7 +74,7 @@ pub struct Welcome {
     pub inbox_bytes: u64,
 }
 
-/// What kind of failure, for programs.
+/// The kind of a failure, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FailKind {
     /// No living host of that name.
@@ -97,21 +97,21 @@ pub enum FailKind {
     Refused,
     /// Not now, for a reason that passes by itself; try again.
     Busy,
-    /// The host was lost meanwhile.
+    /// A host was lost meanwhile.
     HostLost,
-    /// The operating system said no.
+    /// A call of the operating system failed.
     System,
-    /// The program is there, and this host cannot execute it.
+    /// The program exists, and this host cannot execute it.
     NotExecutable,
 }
 
-/// The answer to a request that failed.
+/// Reply to a request that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{text}")]
 pub struct Failed {
-    /// For programs.
+    /// The kind, for programs.
     pub kind: FailKind,
-    /// For people: what failed, why, and what to do.
+    /// For users: what failed, why, and what to do.
     pub text: String,
 }
 
@@ -125,7 +125,7 @@ impl Failed {
     }
 }
 
-/// The answer to a request that has no result.
+/// Reply to a request without a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {}
 
@@ -141,58 +141,58 @@ pub enum Place {
     Hosts(Vec<String>),
 }
 
-/// Start tasks; answered with [`Spawned`].
+/// Start tasks. The reply is [`Spawned`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spawn {
     /// A path, or a name that is looked up in the target daemon's program path.
     pub program: String,
     /// Arguments after the program's name.
     pub args: Vec<String>,
-    /// Set in addition to the daemon's environment.
+    /// Variables in addition to the daemon's environment.
     pub env: Vec<(String, String)>,
-    /// Working directory; the asker's if `None` and it exists on the target.
+    /// Working directory; the requester's if `None` and it exists on the target.
     pub dir: Option<String>,
-    /// How many.
+    /// Number of tasks.
     pub count: u32,
-    /// Where.
+    /// Hosts of the tasks.
     pub place: Place,
 }
 
-/// The answer to [`Spawn`].
+/// Reply to [`Spawn`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spawned {
     /// The tasks that were started, in the order of their index.
     pub tids: Vec<Tid>,
-    /// Hosts where some could not be started, and why.
+    /// Hosts where tasks could not be started, and why.
     pub failures: Vec<(String, Failed)>,
 }
 
-/// Leave the machine. What is retained came before it in data frames with
-/// [`crate::Header::KEEP`]. Answered with [`Done`] when the log has it.
+/// Leave the machine. The retained chunks come before it, in data frames with
+/// [`crate::Header::KEEP`]. The reply is [`Done`], when the log has the exit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// The status to report to those who watch.
+    /// Status that watchers are told.
     pub status: i32,
     /// The last chunk number sent to each peer, for notify in order.
     pub last: Vec<(Tid, u64)>,
 }
 
-/// Send a signal to a task (kill is SIGKILL); answered with [`Done`].
+/// Send a signal to a task (kill is SIGKILL). The reply is [`Done`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signal {
-    /// The task.
+    /// The task that gets the signal.
     pub tid: Tid,
-    /// The signal's number.
+    /// Number of the signal.
     pub signal: i32,
 }
 
-/// Ask to be notified, or no more; answered with [`Done`]. Asking for a task that has ended
-/// notifies at once. After a resume the library asks again for all that it has.
+/// Begin or end a watch. The reply is [`Done`]. The watch of an ended task notifies at once. After
+/// a resume the library repeats all its watches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watch {
-    /// Of what.
+    /// The watched task or event.
     pub what: Watched,
-    /// Begin or end.
+    /// `true`: begin; `false`: end.
     pub on: bool,
 }
 
@@ -201,75 +201,77 @@ pub struct Watch {
 pub enum Watched {
     /// The end of a task.
     Task(Tid),
-    /// Hosts that are added.
+    /// Hosts that join.
     HostAdded,
-    /// Hosts that are deleted or die.
+    /// Hosts that leave or are lost.
     HostDeleted,
     /// The end of a task of which messages are awaited ([`Await`]).
     Source(Tid),
 }
 
-/// A receive waits for messages of one task: the asker wants to know when that has ended. No request:
-/// it has no number, and no answer but [`Ended`]. A library says it again when it may have been lost.
+/// A receive waits for messages of one task, and its library is to be told when that task has
+/// ended. Not a request: it has no number, and its only reply is [`Ended`]. A library repeats it
+/// when it may have been lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Await {
-    /// The task.
+    /// The task whose messages are awaited.
     pub tid: Tid,
 }
 
-/// Notify: a task ended.
+/// Notification: a task has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// Who ended.
+    /// The ended task.
     pub tid: Tid,
-    /// How.
+    /// Its exit status.
     pub status: ExitStatus,
-    /// Number of the last chunk that it sent to the watcher: the library delivers this notify
-    /// after it. `None`: not known; deliver after what has arrived in order, drop what comes later.
+    /// Number of the last chunk that it sent to the watcher: the library delivers this notification
+    /// after it. `None`: not known; deliver after the chunks that have arrived in order, and drop
+    /// later ones.
     pub last: Option<u64>,
-    /// The host whose daemon keeps what the watcher has not taken yet.
+    /// The host that keeps the messages that the watcher has not taken yet.
     pub keeper: HostId,
-    /// The watcher asked with [`Watch`]; else with [`Await`] alone, and its program is not told.
+    /// `true`: after [`Watch`]; `false`: after [`Await`] alone, and the program is not told.
     pub watched: bool,
 }
 
-/// What a host kept of tasks that ended has another keeper, or none: it died with the host. Then a
-/// notify that waits for a last chunk from there waits no longer.
+/// The messages of ended tasks that a host kept have another keeper, or none: they were lost with
+/// the host. Then a notification that waits for a last chunk from that host waits no longer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptBy {
-    /// The host that is gone.
+    /// The host that left or is lost.
     pub host: HostId,
-    /// Who keeps it now.
+    /// The new keeper; `None`: the messages are lost.
     pub by: Option<HostId>,
 }
 
-/// Notify: a host was added or deleted.
+/// Notification: a host has joined, left or is lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostEvent {
     /// The host.
     pub host: HostId,
-    /// Its name.
+    /// Name of the host.
     pub name: String,
-    /// Added, or gone.
+    /// `true`: joined; `false`: left or lost.
     pub added: bool,
 }
 
-/// Join or leave a group; answered with [`GroupView`] after the change.
+/// Join or leave a group. The reply is [`GroupView`], after the change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupChange {
     /// The group's name.
     pub group: String,
-    /// Join, or leave.
+    /// `true`: join; `false`: leave.
     pub join: bool,
 }
 
-/// Ask for a group's members; answered with [`GroupView`] once the daemon's log has reached
-/// `version` of the group.
+/// Request for the members of a group. The reply is [`GroupView`], once the daemon's log has
+/// reached `version` of the group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupAsk {
     /// The group's name.
     pub group: String,
-    /// The least version that answers; 0 for what is known now.
+    /// Least version for the reply; 0 for the version known now.
     pub version: u64,
 }
 
@@ -284,118 +286,118 @@ pub struct GroupView {
     pub members: Vec<(u32, Tid)>,
 }
 
-/// Where peers are and that their channels start anew: announce, then send again from the first
-/// chunk not acknowledged.
+/// The hosts of peers, whose channels start anew: announce, then send again from the first chunk
+/// not acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Located {
     /// The peer; `None`: every peer on `host` (a link to it was made again).
     pub peer: Option<Tid>,
-    /// Where it is; [`HostId::NONE`]: it has ended, forget what is retained for it.
+    /// Its host; [`HostId::NONE`]: it has ended, drop the chunks retained for it.
     pub host: HostId,
-    /// Its incarnation there.
+    /// Its incarnation on that host.
     pub incarnation: u32,
 }
 
-/// Ask for the hosts; answered with [`Hosts`].
+/// Request for the hosts. The reply is [`Hosts`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostsAsk {}
 
 /// The living hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hosts {
-    /// Number, facts, tasks alive there.
+    /// Number, facts and living tasks of each host.
     pub hosts: Vec<(HostId, HostFacts, u32)>,
 }
 
-/// Ask for the tasks of the spawn request that bore the asker; answered with [`Tids`].
+/// Request for the tasks of the requester's own spawn request. The reply is [`Tids`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Siblings {}
 
-/// Tasks, in the order of their index; those that have ended too.
+/// Tasks, in the order of their index; ended tasks included.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tids {
     /// The tasks.
     pub tids: Vec<Tid>,
 }
 
-/// Move a task, which may be the asker; answered with [`Moved`].
+/// Move a task, perhaps the requester itself. The reply is [`Moved`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveTask {
     /// The task.
     pub tid: Tid,
-    /// To the host of that name, or to the one that the machine chooses.
+    /// Name of the target; `None`: the machine chooses.
     pub to: Option<String>,
-    /// How.
+    /// Options of the move.
     pub way: MoveWay,
 }
 
-/// The answer to [`MoveTask`].
+/// Reply to [`MoveTask`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved {
-    /// How it went.
+    /// The report of the move.
     pub report: MoveReport,
 }
 
-/// Ask whether a task can be moved; answered with [`Checked`].
+/// Test whether a task can be moved. The reply is [`Checked`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckTask {
     /// The task.
     pub tid: Tid,
 }
 
-/// The answer to [`CheckTask`].
+/// Reply to [`CheckTask`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checked {
     /// Each reason why it cannot be moved; none if it can.
     pub reasons: Vec<String>,
 }
 
-/// Have all tasks of a host leave, the asker too if it is there; answered with [`Drained`].
+/// Drain a host, perhaps the requester's own. The reply is [`Drained`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainHost {
-    /// Its name.
+    /// Name of the host.
     pub host: String,
 }
 
-/// The answer to [`DrainHost`].
+/// Reply to [`DrainHost`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drained {
-    /// How it went.
+    /// The report of the drain.
     pub report: DrainReport,
 }
 
-/// Make a checkpoint of the asker's application; answered with [`Saved`]. The asker is in it as one
-/// that has asked and has no answer yet.
+/// Make a checkpoint of the requester's application. The reply is [`Saved`]. In the checkpoint, the
+/// requester has sent this request and has no reply yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SaveApp {}
 
-/// The answer to [`SaveApp`] and [`SuspendApp`]: the checkpoint is committed.
+/// Reply to [`SaveApp`] and [`SuspendApp`]: the checkpoint is committed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
-    /// How it went.
+    /// The report of the checkpoint.
     pub report: CheckpointReport,
 }
 
-/// Suspend an application, which may be the asker's: then the asker is in its checkpoint as one that
-/// has asked and has no answer yet, and gets none. Answered with [`Saved`].
+/// Suspend an application. The reply is [`Saved`]. If the application is the requester's own, the
+/// requester is in the checkpoint without a reply, and gets none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuspendApp {
-    /// Its master.
+    /// Tid of the master.
     pub app: Tid,
-    /// For so long; 0: until somebody resumes it. Milliseconds.
+    /// Length of the suspension; 0: until a request resumes it. Milliseconds.
     pub for_ms: u64,
 }
 
-/// Resume an application that is suspended; answered with [`Resumed`] when all its tasks run.
+/// Resume a suspended application. The reply is [`Resumed`], when all its tasks run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResumeApp {
-    /// Its master.
+    /// Tid of the master.
     pub app: Tid,
 }
 
-/// The answer to [`ResumeApp`].
+/// Reply to [`ResumeApp`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resumed {
-    /// How it went.
+    /// The report of the restart.
     pub report: RestartReport,
 }

@@ -12,31 +12,34 @@ use serde::{Deserialize, Serialize};
 /// Asked again, with the same number, of each coordinator that takes its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveAsk {
-    /// Chosen by the asker.
+    /// Number chosen by the requester; the reply bears it.
     pub request: u64,
     /// The task.
     pub tid: Tid,
-    /// Its owner when it was asked first: that daemon knows what became of this request.
+    /// Its owner at the time of the first request: that daemon knows the result of the request.
     pub from: HostId,
-    /// Its incarnation there: the owner's own log may be behind.
+    /// Its incarnation on that owner: the owner's own log may be behind.
     pub incarnation: u32,
-    /// The generation of its application in which it was asked: nothing is carried out in another one.
+    /// Generation of its application at the time of the request; in another generation the request
+    /// is refused.
     pub generation: u32,
-    /// Where to.
+    /// The target.
     pub to: HostId,
-    /// How.
+    /// Options of the move.
     pub way: MoveWay,
 }
 
-/// How the memory of a task travels that moves.
+/// Options of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveWay {
-    /// Most of it while the task runs, in rounds; else all of it while the task stands still.
+    /// `true`: most memory is sent while the task runs, in pre-copy rounds; `false`: all of it is
+    /// sent during the freeze.
     pub precopy: bool,
-    /// Compressed with LZ4 where that makes it smaller: for links that are slower than that.
+    /// Compress memory with LZ4 where that makes it smaller: for links that are slower than the
+    /// compression.
     pub compress: bool,
-    /// The task does not go on there, but is suspended: its image is in the store. It stays with its
-    /// owner then, unless it was suspended before.
+    /// Suspend the task: its image goes into the store, and it has no process. It stays with its
+    /// owner, unless it was suspended before.
     pub suspended: bool,
 }
 
@@ -50,50 +53,51 @@ impl Default for MoveWay {
     }
 }
 
-/// What became of a move.
+/// The result of a move.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveEnd {
-    /// As asked.
+    /// As in the request.
     pub request: u64,
     /// The task.
     pub tid: Tid,
-    /// How it went, or why the task is where it was.
+    /// The report, or why the task is where it was.
     pub result: Result<MoveReport, Failed>,
 }
 
-/// How a move went.
+/// The report of a move that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveReport {
-    /// Where the task was.
+    /// The source.
     pub from: HostId,
-    /// Where it is.
+    /// The target.
     pub to: HostId,
     /// Bytes of the image.
     pub bytes: u64,
-    /// Of these, what was sent while the task ran.
+    /// Bytes of these that were sent while the task ran.
     pub copied: u64,
-    /// In so many rounds.
+    /// Number of pre-copy rounds.
     pub rounds: u32,
-    /// From the wish to the first instruction at the target. Microseconds, as all that follow.
+    /// From the request to the first instruction at the target. Microseconds, as all that follow.
     pub total_us: u64,
     /// Until the target was prepared: the task ran.
     pub prepare_us: u64,
-    /// Until the rounds were over: the task ran.
+    /// Until the pre-copy rounds were over: the task ran.
     pub copy_us: u64,
-    /// Until all threads stood. Here the freeze begins.
+    /// Until all threads were stopped. The freeze begins here.
     pub interrupt_us: u64,
     /// Until the image was written.
     pub save_us: u64,
     /// Until the last of it was handed to the network.
     pub transfer_us: u64,
-    /// Until the target had it whole and verified, and the process stood there.
+    /// Until the target had the image whole and verified, and the process was ready, frozen.
     pub restore_us: u64,
-    /// Until nothing that the task had asked for was under way any more.
+    /// Until no request of the task was under way.
     pub drain_us: u64,
-    /// Until the log said who owns the task.
+    /// Until the log had decided the owner.
     pub commit_us: u64,
-    /// Chunks for the task that came while it stood and found no room at the source's daemon: their
-    /// senders were asked to send them again. All others waited there and followed it.
+    /// Chunks for the task that came during the freeze and found no room at the source's daemon:
+    /// their senders were asked to send them again. All others waited at the source and followed
+    /// the task.
     pub sent_again: u64,
 }
 
@@ -105,40 +109,42 @@ impl MoveReport {
     }
 }
 
-/// A move's source to its target: take this task?
+/// The source of a move offers the task to the target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveOffer {
     /// The task.
     pub tid: Tid,
     /// Its incarnation at the source.
     pub incarnation: u32,
-    /// The source's number for this offer: one that was taken back may be answered after another.
+    /// The source's number for this offer: the reply to a withdrawn offer may come after another
+    /// offer.
     pub number: u64,
 }
 
-/// The answer to [`MoveOffer`].
+/// Reply to [`MoveOffer`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveReady {
     /// The task.
     pub tid: Tid,
-    /// As offered.
+    /// As in the offer.
     pub incarnation: u32,
-    /// As offered.
+    /// As in the offer.
     pub number: u64,
-    /// By which the connection that brings the image is known, or why there can be none.
+    /// Number that admits the connection with the image, or why the target refuses.
     pub ticket: Result<u64, Failed>,
     /// The target's working folder, if its daemon has one.
     pub work_dir: Option<String>,
 }
 
-/// The image is whole and verified, and its process stands ready; or why not.
+/// The target reports that the image is whole and verified and its process is ready, frozen; or why
+/// not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveLoaded {
     /// The task.
     pub tid: Tid,
-    /// As offered.
+    /// As in the offer.
     pub incarnation: u32,
-    /// Whether it is.
+    /// Whether the process is ready.
     pub result: Result<(), Failed>,
 }
 
@@ -148,102 +154,106 @@ pub struct MoveLoaded {
 pub struct MoveRelease {
     /// The task.
     pub tid: Tid,
-    /// As offered.
+    /// As in the offer.
     pub incarnation: u32,
-    /// What the source's daemon knows of it.
+    /// The source daemon's state about the task.
     pub belongings: Belongings,
 }
 
-/// What a daemon knows of a task beside the agreed state.
+/// A daemon's state about a task beside the agreed state. It moves with the task.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Belongings {
-    /// How many tasks its spawn request asked for.
+    /// Number of tasks of its spawn request.
     pub siblings: u32,
     /// The host whose daemon serves the console of its application, or none.
     pub console: HostId,
-    /// What it watches.
+    /// Its watches.
     pub watches: Vec<Watched>,
     /// Number of its last request.
     pub asked: u64,
-    /// The answer to that, a whole frame; none while it is under way.
+    /// The reply to that request, a whole frame; `None` while the request is under way.
     pub answer: Option<Body>,
-    /// Whose daemon will send that answer after it ([`TaskAnswer`](super::TaskAnswer)), or none.
+    /// The host whose daemon will send that reply after it ([`TaskAnswer`](super::TaskAnswer)), or
+    /// none.
     pub awaits: HostId,
-    /// Number of the last notify that it was told.
+    /// Number of the last notification sent to it.
     pub told: u64,
-    /// Those that it has not acknowledged, whole frames.
+    /// Notifications that it has not acknowledged, whole frames.
     pub untaken: Vec<Body>,
-    /// The hosts of the machine, as far as it was or will be told.
+    /// The hosts of the machine that it was or will be notified of.
     pub hosts: Vec<HostId>,
-    /// It is saved by what its program gives, so that it can go on on any host.
+    /// Whether it is a portable task.
     pub portable: bool,
     /// Its image in the store, if it is suspended and stays so.
     #[serde(default)]
+    /// Its image in the store, if it is suspended and stays so.
     pub suspended: Option<Part>,
     /// The working folder of its host, if the daemon there has one.
     #[serde(default)]
+    /// The working folder of its host, if the daemon there has one.
     pub work_dir: Option<String>,
 }
 
-/// The source takes its offer back: the task stays there.
+/// The source withdraws its offer: the task stays at the source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveAbort {
     /// The task.
     pub tid: Tid,
-    /// As offered.
+    /// As in the offer.
     pub incarnation: u32,
 }
 
-/// A coordinator to the owner of a task: move it. Answered with [`MoveReported`]: a repeated order
-/// with the phase that the move is in, or with its end. Does nothing if another term is agreed.
+/// A coordinator to the owner of a task: move the task. The reply is [`MoveReported`]: to a
+/// repeated order with the current phase of the move, or with its end. Without effect if another
+/// term is agreed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveOrder {
     /// The term of the coordinator.
     pub term: u32,
-    /// Whose daemon asked for it.
+    /// The host of the requester.
     pub asker: HostId,
-    /// That daemon's number for it.
+    /// The requester's number of the request.
     pub request: u64,
     /// The task.
     pub tid: Tid,
-    /// Its incarnation at the owner: one whose log does not know it yet waits until it does.
+    /// Its incarnation on the owner; an owner whose log does not know it yet waits until it does.
     pub incarnation: u32,
-    /// Where to.
+    /// The target.
     pub to: HostId,
-    /// How.
+    /// Options of the move.
     pub way: MoveWay,
 }
 
-/// A coordinator to the owner of a task: take that move back, if it can be. Does nothing if another
-/// term is agreed.
+/// A coordinator to the owner of a task: cancel that move, if it is not released. Without effect if
+/// another term is agreed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveCancel {
     /// The term of the coordinator.
     pub term: u32,
-    /// Whose daemon asked for it.
+    /// The host of the requester.
     pub asker: HostId,
-    /// That daemon's number for it.
+    /// The requester's number of the request.
     pub request: u64,
     /// The task.
     pub tid: Tid,
-    /// Why, for people.
+    /// Reason, as text for users.
     pub why: String,
 }
 
 /// The phases of a move in their order: those of a checkpoint (TotalCheckpoint), and copying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum MovePhase {
-    /// The target is asked whether it is prepared; the task runs.
+    /// The source offers the task to the target; the task runs.
     Initialisation,
-    /// Most of its memory goes to the target, in rounds; the task runs.
+    /// Most memory goes to the target, in pre-copy rounds; the task runs.
     Copying,
-    /// The task is brought to a stand.
+    /// The task is being frozen.
     Interruption,
-    /// No frame reaches the task any more.
+    /// No frame reaches the frozen task any more.
     Draining,
-    /// The rest of its image goes to the target, until it is whole there.
+    /// The rest of the image goes to the target, until the image is whole there.
     Saving,
-    /// The log decides where it goes on, and there it does.
+    /// The log decides the owner, and the task resumes there.
     Resumption,
 }
 
@@ -272,57 +282,56 @@ impl std::fmt::Display for MovePhase {
     }
 }
 
-/// How a move stands, as its owner sees it.
+/// The state of a move, as its owner sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MoveState {
-    /// It is in that phase; those before are over.
+    /// The move is in that phase.
     In(MovePhase),
-    /// It is over. The asker was told.
+    /// The move has ended, and the requester was told.
     Ended(Result<MoveReport, Failed>),
 }
 
-/// The owner of a task to the coordinator of its application: how a move stands.
+/// The owner of a task to the coordinator of its application: the state of a move.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveReported {
-    /// Whose daemon asked for it.
+    /// The host of the requester.
     pub asker: HostId,
-    /// That daemon's number for it.
+    /// The requester's number of the request.
     pub request: u64,
     /// The task.
     pub tid: Tid,
-    /// How it stands.
+    /// State of the move.
     pub state: MoveState,
 }
 
-/// A coordinator to who asked for a move: it has come to that phase.
+/// A coordinator to the requester of a move: the move has come to that phase.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveProgress {
-    /// As asked.
+    /// As in the request.
     pub request: u64,
     /// The task.
     pub tid: Tid,
-    /// The phase.
+    /// The current phase.
     pub phase: MovePhase,
 }
 
-/// The source of a move to who asked for it: so much of the image is under way. Comes about once a
-/// second; one that is lost is not missed.
+/// The source of a move to its requester: progress of the image. Sent about once a second; a lost
+/// one does no harm.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveSent {
-    /// As asked.
+    /// As in the request.
     pub request: u64,
     /// The task.
     pub tid: Tid,
-    /// How much.
+    /// The progress.
     pub sent: Sent,
 }
 
-/// How much of the image of a task has left its host.
+/// Progress of the image of a task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
-    /// Bytes that the process that sends has taken so far, with all that was sent more than once
-    /// because the task has written it meanwhile.
+    /// Bytes that the sending process has taken so far; pages that were sent again count again.
     pub bytes: u64,
-    /// Bytes of memory that the task has now.
+    /// Current memory of the task. Bytes.
     pub memory: u64,
 }
