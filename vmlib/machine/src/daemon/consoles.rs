@@ -18,7 +18,7 @@ use vm_wire::{
     agreed::Change,
     checkpoint::Stop,
     console::{Answer, Conf, HostRow, HostState, Request},
-    peer::{Flushed, Order, OutputLines},
+    peer::{Flushed, OutputLines},
     task::{FailKind, Failed, Place, Spawn},
     version::Offer,
 };
@@ -319,43 +319,38 @@ impl Daemon {
 
     /// A task here wrote something.
     pub(super) fn on_task_output(&mut self, tid: Tid, stream: u8, bytes: Vec<u8>) {
-        let task = self.tasks.get_mut(&tid);
+        let task = self.tasks.get(&tid);
         let Some(task) = task.filter(|task| task.image.is_none()) else {
             self.on_restorer_said(tid, stream, &bytes);
             return self.cx.emit(Output::LogOutput(tid, stream, bytes));
         };
         let (app, console) = (task.app, task.console);
-        if console == HostId::NONE {
-            return self.cx.emit(Output::LogOutput(tid, stream, bytes));
-        }
-        if console == self.cx.me {
-            let lines = OutputLines {
-                tid,
-                stream,
-                bytes: Body::from(bytes),
-                dropped: 0,
-            };
-            return self.consoles.on_output_here(&mut self.cx, app, lines);
-        }
-        let Some((stream, bytes)) = self.send_far(tid, (stream, bytes)) else {
-            return;
-        };
-        let Some(task) = self.tasks.get_mut(&tid) else {
-            return;
-        };
-        let len = bytes.len() as u64;
-        let dropped = std::mem::take(&mut task.dropped);
         let lines = OutputLines {
             tid,
             stream,
             bytes: Body::from(bytes),
-            dropped,
+            dropped: 0,
         };
-        if !self.cx.send_news(console, &Order::OutputLines(lines)) {
-            self.cx.counters.output_dropped += len;
+        self.consoles.on_output(&mut self.cx, app, console, lines);
+    }
+
+    /// There may be room in channels for output of masters, and for the releases behind it.
+    pub(super) fn review_unsent(&mut self) {
+        for tid in self.consoles.waiting_masters() {
+            self.consoles.on_room(&mut self.cx, tid);
+            self.release_task(tid);
+        }
+    }
+
+    /// The host of consoles is lost: no daemon there is waited for.
+    pub(super) fn lose_far_console(&mut self, host: HostId) {
+        let there = self.tasks.iter().filter(|(_, task)| task.console == host);
+        for tid in there.map(|(tid, _)| *tid).collect::<Vec<_>>() {
             if let Some(task) = self.tasks.get_mut(&tid) {
-                task.dropped = dropped + len;
+                task.console = HostId::NONE;
             }
+            self.consoles.on_console_lost(&mut self.cx, tid);
+            self.release_task(tid);
         }
     }
 
@@ -363,7 +358,9 @@ impl Daemon {
     pub(super) fn on_flushed(&mut self, host: HostId, flushed: &Flushed) {
         match flushed.number {
             NO_MOVE => self.consoles.on_last_lines(&mut self.cx, host, flushed.app),
-            _ => self.on_delivered(host, flushed),
+            _ if !self.leaving.contains_key(&flushed.app) => {}
+            _ if self.consoles.on_delivered(host, flushed) => self.release_task(flushed.app),
+            _ => {}
         }
     }
 }

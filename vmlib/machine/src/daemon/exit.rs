@@ -112,7 +112,7 @@ impl Daemon {
         if self.tasks.get(&tid).is_none_or(|task| !task.process) {
             return;
         }
-        self.send_last(tid);
+        self.consoles.send_last(&mut self.cx, tid);
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
@@ -209,7 +209,7 @@ impl Daemon {
         self.forget_watches(tid);
         if gone {
             self.parked.remove(&tid);
-            self.drop_unsent(tid);
+            self.consoles.forget_output(&mut self.cx, tid);
             self.tasks.remove(&tid);
             self.review_restoring(app);
         }

@@ -1,8 +1,6 @@
 //! Moves at their source: the task runs, is frozen, is released, or taken back (see `moves`).
 
-use super::{
-    Daemon, check::STOPPED, console::Delivery, context::Timer, moves::whole, requests::Waiting,
-};
+use super::{Daemon, check::STOPPED, context::Timer, moves::whole, requests::Waiting};
 use crate::{Output, Time, Written, placement};
 use vm_wire::{
     HostId, Tid,
@@ -48,8 +46,6 @@ pub(super) struct Leaving {
     /// What was sent while the task ran: bytes and rounds.
     pub rounds: (u64, u32),
     pub written: Written,
-    /// Of a master whose console is elsewhere: whether all that it wrote is there.
-    pub delivery: Delivery,
     /// It was released before its request was answered: the answer is to follow it.
     pub unanswered: bool,
     /// It was released, and then proposed that it stays.
@@ -99,7 +95,6 @@ impl Leaving {
             released: now,
             rounds: (0, 0),
             written: Written::default(),
-            delivery: Delivery::default(),
             unanswered: false,
             doubted: false,
         }
@@ -202,6 +197,7 @@ impl Daemon {
             return Err(Failed::new(FailKind::Limit, text));
         }
         self.leaving.insert(tid, moving);
+        self.consoles.begin_delivery(tid);
         self.cx
             .set_timer(now + limits::MOVE_OFFER_TIME, Timer::Move(tid, incarnation));
         if to == self.cx.me {
@@ -415,7 +411,8 @@ impl Daemon {
         if moving.stage != Stage::Loading || moving.loaded.is_none() || !there || task.exiting {
             return;
         }
-        if !self.is_delivered(tid) {
+        let (consoles, cx) = (&mut self.consoles, &mut self.cx);
+        if !consoles.is_delivered(cx, tid, task, (moving.to, moving.number)) {
             return;
         }
         let (Some(moving), Some(task)) = (self.leaving.get_mut(&tid), self.tasks.get(&tid)) else {

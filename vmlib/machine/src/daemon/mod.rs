@@ -155,8 +155,6 @@ pub struct Daemon {
     /// The local tasks with a request about a task that the log does not know yet.
     parked: BTreeSet<Tid>,
     consoles: Consoles,
-    /// Masters here that wait for room in the channels to the hosts of their consoles.
-    unsent: BTreeSet<Tid>,
     /// Tasks here that are on their way to other hosts.
     leaving: BTreeMap<Tid, Leaving>,
     /// Tasks of other hosts that are on their way here.
@@ -241,7 +239,6 @@ impl Daemon {
             awaiting_group: BTreeMap::new(),
             parked: BTreeSet::new(),
             consoles: Consoles::default(),
-            unsent: BTreeSet::new(),
             leaving: BTreeMap::new(),
             arriving: BTreeMap::new(),
             early_offers: BTreeMap::new(),

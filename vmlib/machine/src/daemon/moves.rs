@@ -278,7 +278,7 @@ impl Daemon {
         if self.tasks.contains_key(&tid) {
             self.forget_watches(tid);
             self.parked.remove(&tid);
-            self.drop_unsent(tid);
+            self.consoles.forget_output(&mut self.cx, tid);
             let was_suspended = self.is_suspended(tid);
             match suspended {
                 Some(true) => self.cx.counters.moves.handed_on += 1,

@@ -40,7 +40,10 @@ impl Daemon {
             Ok(Order::LastAsk(ask)) => self.on_last_ask(host, &ask),
             Ok(Order::Last(last)) => self.on_last(&last),
             Ok(Order::OutputLines(lines)) => self.consoles.on_output_lines(&mut self.cx, lines),
-            Ok(Order::RunHold(hold)) => self.on_run_hold(host, hold),
+            Ok(Order::RunHold(hold)) => {
+                let (cx, tasks) = (&mut self.cx, &self.tasks);
+                self.consoles.on_run_hold(cx, tasks, host, hold);
+            }
             Ok(Order::KeepOrder(order)) => self.cx.keeper.take_over(&order),
             Ok(Order::Kept(kept)) => self.on_kept(host, &kept.frame),
             Ok(Order::UsageAsk(ask)) => {

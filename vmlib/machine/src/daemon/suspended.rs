@@ -351,7 +351,7 @@ impl Daemon {
             generation,
             raw,
         });
-        self.renew_output(tid);
+        self.consoles.renew_output(&mut self.cx, tid);
         self.tell_again(tid);
         self.send_on(tid, waited, missed);
         if let Some(status) = status.filter(|_| exiting) {

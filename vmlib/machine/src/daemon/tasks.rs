@@ -4,7 +4,7 @@
 //! starts itself inherits the token, but is refused. A process from a shell has none and becomes a
 //! master: its birth goes through the log like any other.
 
-use super::{Daemon, absent::Absent, console::Unsent, requests::Waiting, spawn::Enrolling};
+use super::{Daemon, absent::Absent, requests::Waiting, spawn::Enrolling};
 use crate::{ConnId, Output, Time, placement};
 use std::collections::{BTreeSet, VecDeque};
 use vm_wire::{
@@ -75,10 +75,6 @@ pub(super) struct LocalTask {
     pub answer: Option<Frame>,
     /// What that waits for.
     pub waiting: Option<Waiting>,
-    /// Bytes of its output that were dropped and not reported yet.
-    pub dropped: u64,
-    /// Of a master whose console is on another host: its output that waits to be sent there.
-    pub unsent: Unsent,
 }
 
 /// Where a task can be stopped to be saved.
@@ -170,8 +166,6 @@ impl LocalTask {
             asked: 0,
             answer: None,
             waiting: None,
-            dropped: 0,
-            unsent: Unsent::default(),
         }
     }
 }

@@ -18,7 +18,6 @@ mod streams;
 pub(super) use connections::{Awaited, Begun};
 pub(super) use flush::NO_MOVE;
 pub(super) use runs::RunAsked;
-pub(super) use streams::{Delivery, Unsent};
 
 use super::{
     context::{Context, Question},
@@ -31,12 +30,13 @@ use flush::Flushes;
 use listing::{Listed, Listings, Measurements};
 use runs::{RunState, Runs, run_output};
 use std::collections::{BTreeMap, BTreeSet};
+use streams::Streams;
 use vm_wire::{
     Frame, HostId, Tid,
     agreed::ExitStatus,
     checkpoint::Policy,
     console::Answer,
-    peer::{FlushAsk, Order, OutputLines, RunHold, Usage, UsageAsk, UsageRow},
+    peer::{FlushAsk, Flushed, Order, OutputLines, RunHold, Usage, UsageAsk, UsageRow},
     task::{FailKind, Failed},
 };
 
@@ -48,6 +48,7 @@ pub(super) struct Consoles {
     measurements: Measurements,
     runs: Runs,
     flushes: Flushes,
+    streams: Streams,
 }
 
 /// Requests and their replies.
@@ -296,9 +297,15 @@ impl Consoles {
         self.runs.on_stopped(cx, tid, stopped);
     }
 
-    /// A task here, whose console is here, wrote something.
-    pub fn on_output_here(&mut self, cx: &mut Context, app: Tid, lines: OutputLines) {
+    /// A task here, whose console is on the host `console`, wrote something.
+    pub fn on_output(&mut self, cx: &mut Context, app: Tid, console: HostId, lines: OutputLines) {
         let tid = lines.tid;
+        if console == HostId::NONE {
+            return cx.emit(Output::LogOutput(tid, lines.stream, lines.bytes.into_vec()));
+        }
+        if console != cx.me {
+            return self.streams.on_output(cx, app, console, lines);
+        }
         self.runs.show(cx, app, lines);
         // It may have been started since the others were told.
         if self.is_full(app) {
@@ -425,6 +432,81 @@ impl Consoles {
     /// The reason why a master cannot leave the host of its console.
     pub fn ties_master(&self, tid: Tid) -> Option<&'static str> {
         self.runs.ties_master(tid)
+    }
+}
+
+/// Output of masters here whose consoles are on other hosts.
+impl Consoles {
+    /// The masters that wait for room in the channels to the hosts of their consoles.
+    pub fn waiting_masters(&self) -> Vec<Tid> {
+        self.streams.waiting()
+    }
+
+    /// There may be room in the channel for the output of a master.
+    pub fn on_room(&mut self, cx: &mut Context, tid: Tid) {
+        self.streams.on_room(cx, tid);
+    }
+
+    /// A process ends: all its output goes into the channel.
+    pub fn send_last(&mut self, cx: &mut Context, tid: Tid) {
+        self.streams.send_last(cx, tid);
+    }
+
+    /// A task is forgotten here: output that was not sent is lost.
+    pub fn forget_output(&mut self, cx: &mut Context, tid: Tid) {
+        self.streams.forget(cx, tid);
+    }
+
+    /// The process of a task is another one than before: its output is read.
+    pub fn renew_output(&mut self, cx: &mut Context, tid: Tid) {
+        self.streams.renew(cx, tid);
+    }
+
+    /// A move of a task begins.
+    pub fn begin_delivery(&mut self, tid: Tid) {
+        self.streams.begin_delivery(tid);
+    }
+
+    /// Whether all output of a frozen task is at its console's host before any output from the host
+    /// `to`, in the move of that number. If not, the task is to be released when it may be.
+    pub fn is_delivered(
+        &mut self,
+        cx: &mut Context,
+        tid: Tid,
+        task: &LocalTask,
+        (to, number): (HostId, u64),
+    ) -> bool {
+        let console = task.console;
+        let far_master = task.app == tid && console != HostId::NONE && console != cx.me;
+        if !far_master || to == cx.me || !cx.agreement.state().is_present(console) {
+            return true;
+        }
+        self.streams.is_delivered(cx, tid, console, (to, number))
+    }
+
+    /// The daemon of a console has all output of a master from before a move; `false` if it was not
+    /// asked.
+    pub fn on_delivered(&mut self, host: HostId, flushed: &Flushed) -> bool {
+        self.streams.on_delivered(host, flushed)
+    }
+
+    /// The host of the console of a task is lost.
+    pub fn on_console_lost(&mut self, cx: &mut Context, tid: Tid) {
+        self.streams.on_console_lost(cx, tid);
+    }
+
+    /// The console of a master, on another host, does not read, or reads again.
+    pub fn on_run_hold(
+        &mut self,
+        cx: &mut Context,
+        tasks: &BTreeMap<Tid, LocalTask>,
+        host: HostId,
+        hold: RunHold,
+    ) {
+        let RunHold { tid, hold } = hold;
+        if tasks.get(&tid).is_some_and(|task| task.console == host) {
+            self.streams.on_hold(cx, tid, host, hold);
+        }
     }
 }
 

@@ -1,229 +1,242 @@
-//! The streams of a master that runs elsewhere than its console, because it has moved or was brought
-//! back there.
+//! The output of tasks whose console is on another host.
 //!
-//! What it writes goes on as it is, in the channel between the two daemons, which loses and doubles
-//! nothing and keeps the order. While the channel has much to send, or the console does not read
-//! ([`RunHold`]), the master waits as it would for a pipe. Lines of other tasks are dropped then, and
-//! counted (`runs`).
+//! Output of a master, which has moved or was restarted on another host than its console, is relayed
+//! unchanged in the channel between the two daemons, which loses and doubles nothing and keeps the
+//! order. While the channel has much to send, or the console does not read ([`RunHold`]), the master
+//! waits as it would for a pipe. Lines of other tasks are dropped then, and counted.
 //!
-//! When the master moves on, its old host does not release it before the daemon of the console has said
-//! that it has all ([`FlushAsk`], [`Flushed`](vm_wire::peer::Flushed), under the number of the move): what
-//! the new host sends comes after it. If the console is at the new host, it is enough that all is in the
-//! channel, where the release comes after it. What the channel has no room for yet, the master waits for.
+//! When the master moves on, its old host does not release it before the daemon of the console has
+//! said that it has all output ([`FlushAsk`], [`Flushed`], under the number of the move): output from
+//! the new host comes after it. If the console is at the new host, it is enough that all output is in
+//! the channel, where the release comes after it. The move waits for output for which the channel
+//! has no room yet.
 //!
-//! What is typed does not go on: a master whose input is a console's stays where it is.
+//! Input of the console is not relayed: a master whose input is a console's stays where it is.
+//!
+//! [`RunHold`]: vm_wire::peer::RunHold
 
-use crate::Output;
-use crate::daemon::{Daemon, LocalTask, leaving::Leaving};
-use std::collections::VecDeque;
+use crate::{Output, daemon::context::Context};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{
     Body, HostId, Tid, limits,
-    peer::{FlushAsk, Flushed, Order, OutputLines, RunHold},
+    peer::{FlushAsk, Flushed, Order, OutputLines},
 };
 
-/// What of a master's output waits, and why it may not write more.
-#[derive(Debug, Default)]
-pub(in crate::daemon) struct Unsent {
+/// Output of a master here that waits, and why the master may not write more.
+#[derive(Debug)]
+struct Relayed {
+    console: HostId,
     pieces: VecDeque<(u8, Vec<u8>)>,
     /// Its console does not read.
     held: bool,
     /// Its output is not read.
     paused: bool,
+    delivery: Delivery,
 }
 
 /// How far the last output of a master that leaves is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::daemon) enum Delivery {
-    /// Nobody was asked yet, perhaps because the channel has no room.
-    #[default]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Delivery {
+    /// The daemon of the console was not asked yet, perhaps because the channel has no room.
     NotAsked,
-    /// The question whether it has all is in the channel to that host.
-    Asked(HostId),
+    /// The request whether it has all is in the channel to that host.
+    Asked {
+        host: HostId,
+        /// Of the move.
+        number: u64,
+    },
     /// It is where it should be.
     Done,
 }
 
-impl LocalTask {
-    /// Whether it is a master whose console is elsewhere than on `here`.
-    fn is_far_master(&self, tid: Tid, here: HostId) -> bool {
-        self.app == tid && self.console != HostId::NONE && self.console != here
-    }
-}
-
-impl Daemon {
-    /// Takes what a master wrote whose console is on another host; gives it back if it is another task.
-    pub(in crate::daemon) fn send_far(
-        &mut self,
-        tid: Tid,
-        (stream, bytes): (u8, Vec<u8>),
-    ) -> Option<(u8, Vec<u8>)> {
-        let me = self.cx.me;
-        let Some(task) = self
-            .tasks
-            .get_mut(&tid)
-            .filter(|task| task.is_far_master(tid, me))
-        else {
-            return Some((stream, bytes));
-        };
-        task.unsent.pieces.push_back((stream, bytes));
-        self.unsent.insert(tid);
-        self.send_unsent(tid, limits::RUN_QUEUE_BYTES);
-        None
+impl Relayed {
+    fn new(console: HostId) -> Self {
+        Relayed {
+            console,
+            pieces: VecDeque::new(),
+            held: false,
+            paused: false,
+            delivery: Delivery::NotAsked,
+        }
     }
 
-    /// Sends what waits of a master's output as far as the channel to its console's host takes it.
-    fn send_unsent(&mut self, tid: Tid, limit: usize) {
-        while let Some(task) = self.tasks.get(&tid)
-            && let Some((stream, bytes)) = task.unsent.pieces.front()
-        {
-            let (console, stream) = (task.console, *stream);
+    /// Sends what waits, as far as the channel to the console's host takes it.
+    fn send(&mut self, cx: &mut Context, tid: Tid, limit: usize) {
+        while let Some((stream, bytes)) = self.pieces.front() {
             let lines = OutputLines {
                 tid,
-                stream,
+                stream: *stream,
                 bytes: Body::from(bytes.clone()),
                 dropped: 0,
             };
-            if !self
-                .cx
-                .send_within(limit, console, &Order::OutputLines(lines))
-            {
+            if !cx.send_within(limit, self.console, &Order::OutputLines(lines)) {
                 break;
             }
-            if let Some(task) = self.tasks.get_mut(&tid) {
-                task.unsent.pieces.pop_front();
-            }
+            self.pieces.pop_front();
         }
-        self.review_pause(tid);
+        self.review_pause(cx, tid);
     }
 
-    /// Reads what a master writes, or does not.
-    fn review_pause(&mut self, tid: Tid) {
-        let Some(task) = self.tasks.get_mut(&tid) else {
-            return;
-        };
-        let waits = task.unsent.held || !task.unsent.pieces.is_empty();
-        if std::mem::replace(&mut task.unsent.paused, waits) != waits {
-            self.cx.emit(match waits {
+    /// Has the shell read what the master writes, or not.
+    fn review_pause(&mut self, cx: &mut Context, tid: Tid) {
+        let waits = self.held || !self.pieces.is_empty();
+        if std::mem::replace(&mut self.paused, waits) != waits {
+            cx.emit(match waits {
                 true => Output::PauseOutput(tid),
                 false => Output::ResumeOutput(tid),
             });
         }
     }
+}
 
-    /// There may be room in channels.
-    pub(in crate::daemon) fn review_unsent(&mut self) {
-        for tid in self.unsent.iter().copied().collect::<Vec<_>>() {
-            self.send_unsent(tid, limits::RUN_QUEUE_BYTES);
-            let task = self.tasks.get(&tid);
-            if task.is_none_or(|task| task.unsent.pieces.is_empty()) {
-                self.unsent.remove(&tid);
-            }
-            // It may wait for that room.
-            self.release_task(tid);
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    /// Masters here, as soon as one of them has written something or was held.
+    masters: BTreeMap<Tid, Relayed>,
+    /// Masters that wait for room in the channels to the hosts of their consoles.
+    waiting: BTreeSet<Tid>,
+    /// Bytes of other tasks here that were dropped and not reported yet.
+    dropped: BTreeMap<Tid, u64>,
+}
+
+impl Streams {
+    /// A task here wrote something; its console is on the host `console`.
+    pub fn on_output(&mut self, cx: &mut Context, app: Tid, console: HostId, lines: OutputLines) {
+        let tid = lines.tid;
+        if tid == app {
+            let new = || Relayed::new(console);
+            let master = self.masters.entry(tid).or_insert_with(new);
+            let piece = (lines.stream, lines.bytes.into_vec());
+            master.pieces.push_back(piece);
+            self.waiting.insert(tid);
+            return master.send(cx, tid, limits::RUN_QUEUE_BYTES);
+        }
+        let len = lines.bytes.len() as u64;
+        let dropped = self.dropped.remove(&tid).unwrap_or(0);
+        let lines = OutputLines { dropped, ..lines };
+        if !cx.send_news(console, &Order::OutputLines(lines)) {
+            cx.counters.output_dropped += len;
+            self.dropped.insert(tid, dropped + len);
         }
     }
 
-    /// A master ends: all that it wrote goes into the channel. That is not much more than its pipes hold.
-    pub(in crate::daemon) fn send_last(&mut self, tid: Tid) {
-        self.send_unsent(tid, limits::QUEUE_BYTES);
+    /// The masters that wait for room in channels.
+    pub fn waiting(&self) -> Vec<Tid> {
+        self.waiting.iter().copied().collect()
     }
 
-    /// A task is forgotten here: what was not sent is lost.
-    pub(in crate::daemon) fn drop_unsent(&mut self, tid: Tid) {
-        self.unsent.remove(&tid);
-        if let Some(task) = self.tasks.get_mut(&tid) {
-            let pieces = std::mem::take(&mut task.unsent.pieces);
-            let bytes = pieces.iter().map(|(_, bytes)| bytes.len() as u64);
-            self.cx.counters.output_dropped += bytes.sum::<u64>();
+    /// There may be room in the channel for the output of a master.
+    pub fn on_room(&mut self, cx: &mut Context, tid: Tid) {
+        self.send(cx, tid, limits::RUN_QUEUE_BYTES);
+        if !self.has_pieces(tid) {
+            self.waiting.remove(&tid);
+        }
+    }
+
+    fn send(&mut self, cx: &mut Context, tid: Tid, limit: usize) {
+        if let Some(master) = self.masters.get_mut(&tid) {
+            master.send(cx, tid, limit);
+        }
+    }
+
+    fn has_pieces(&self, tid: Tid) -> bool {
+        let master = self.masters.get(&tid);
+        master.is_some_and(|master| !master.pieces.is_empty())
+    }
+
+    /// A master ends: all its output goes into the channel. That is not much more than its pipes hold.
+    pub fn send_last(&mut self, cx: &mut Context, tid: Tid) {
+        self.send(cx, tid, limits::QUEUE_BYTES);
+    }
+
+    /// A task is forgotten here: output that was not sent is lost.
+    pub fn forget(&mut self, cx: &mut Context, tid: Tid) {
+        self.waiting.remove(&tid);
+        self.dropped.remove(&tid);
+        if let Some(master) = self.masters.remove(&tid) {
+            let bytes = master.pieces.iter().map(|(_, bytes)| bytes.len() as u64);
+            cx.counters.output_dropped += bytes.sum::<u64>();
         }
     }
 
     /// The process of a master is another one than before: its output is read.
-    pub(in crate::daemon) fn renew_output(&mut self, tid: Tid) {
-        if let Some(task) = self.tasks.get_mut(&tid) {
-            task.unsent.paused = false;
-            self.review_pause(tid);
+    pub fn renew(&mut self, cx: &mut Context, tid: Tid) {
+        if let Some(master) = self.masters.get_mut(&tid) {
+            master.paused = false;
+            master.review_pause(cx, tid);
         }
     }
 
-    /// Whether all that a master wrote, which stands, is at its console's host before anything that it
-    /// writes at its new host. If not, [`Daemon::release_task`] is called when it may be.
-    pub(in crate::daemon) fn is_delivered(&mut self, tid: Tid) -> bool {
-        let me = self.cx.me;
-        let Some(task) = self.tasks.get(&tid) else {
-            return true;
-        };
-        let (far, console) = (task.is_far_master(tid, me), task.console);
-        let Some(moving) = self.leaving.get(&tid) else {
-            return true;
-        };
-        let (to, number, delivery) = (moving.to, moving.number, moving.delivery);
-        if !far || to == me || !self.cx.agreement.state().is_present(console) {
-            return true;
+    /// A move of a task begins.
+    pub fn begin_delivery(&mut self, tid: Tid) {
+        if let Some(master) = self.masters.get_mut(&tid) {
+            master.delivery = Delivery::NotAsked;
         }
+    }
+
+    /// Whether all output of a frozen master, whose console is on the host `console`, is there before
+    /// any output from the host `to`, in the move of that number.
+    pub fn is_delivered(
+        &mut self,
+        cx: &mut Context,
+        tid: Tid,
+        console: HostId,
+        (to, number): (HostId, u64),
+    ) -> bool {
         // The release has to find room behind it.
-        self.send_unsent(tid, limits::QUEUE_BYTES / 2);
-        let task = self.tasks.get(&tid);
-        if task.is_some_and(|task| !task.unsent.pieces.is_empty()) {
+        self.send(cx, tid, limits::QUEUE_BYTES / 2);
+        if self.has_pieces(tid) {
             return false;
         }
-        match delivery {
-            _ if to == console => true,
+        if to == console {
+            return true;
+        }
+        let new = || Relayed::new(console);
+        let master = self.masters.entry(tid).or_insert_with(new);
+        match master.delivery {
             Delivery::Done => true,
-            Delivery::Asked(host) if host == console => false,
+            Delivery::Asked { host, .. } if host == console => false,
             _ => {
-                let ask = Order::FlushAsk(FlushAsk { app: tid, number });
-                match self.cx.send_order(console, &ask) {
-                    true => self.set_delivery(tid, Delivery::Asked(console)),
-                    false => drop(self.unsent.insert(tid)),
+                let ask = FlushAsk { app: tid, number };
+                let host = console;
+                match cx.send_order(host, &Order::FlushAsk(ask)) {
+                    true => master.delivery = Delivery::Asked { host, number },
+                    false => drop(self.waiting.insert(tid)),
                 }
                 false
             }
         }
     }
 
-    fn set_delivery(&mut self, tid: Tid, delivery: Delivery) {
-        if let Some(moving) = self.leaving.get_mut(&tid) {
-            moving.delivery = delivery;
-        }
+    /// The daemon of a console has all output of a master from before the move of that number;
+    /// `false` if it was not asked.
+    pub fn on_delivered(&mut self, host: HostId, flushed: &Flushed) -> bool {
+        let number = flushed.number;
+        let asked = |master: &&mut Relayed| master.delivery == Delivery::Asked { host, number };
+        let master = self.masters.get_mut(&flushed.app).filter(asked);
+        master
+            .map(|master| master.delivery = Delivery::Done)
+            .is_some()
     }
 
-    /// The daemon of a console has all that a master wrote here before the move of that number.
-    pub(in crate::daemon) fn on_delivered(&mut self, host: HostId, flushed: &Flushed) {
-        let tid = flushed.app;
-        let asked = |moving: &Leaving| {
-            (moving.delivery, moving.number) == (Delivery::Asked(host), flushed.number)
-        };
-        if self.leaving.get(&tid).is_some_and(asked) {
-            self.set_delivery(tid, Delivery::Done);
-            self.release_task(tid);
-        }
-    }
-
-    /// The host of consoles is lost: what waits for them goes to the log, and nobody is waited for.
-    pub(in crate::daemon) fn lose_far_console(&mut self, host: HostId) {
-        let there = self.tasks.iter().filter(|(_, task)| task.console == host);
-        for tid in there.map(|(tid, _)| *tid).collect::<Vec<_>>() {
-            self.unsent.remove(&tid);
-            if let Some(task) = self.tasks.get_mut(&tid) {
-                task.console = HostId::NONE;
-                task.unsent.held = false;
-                for (stream, bytes) in std::mem::take(&mut task.unsent.pieces) {
-                    self.cx.emit(Output::LogOutput(tid, stream, bytes));
-                }
+    /// The host of the console of a task is lost: waiting output goes to the log of this host.
+    pub fn on_console_lost(&mut self, cx: &mut Context, tid: Tid) {
+        self.waiting.remove(&tid);
+        if let Some(mut master) = self.masters.remove(&tid) {
+            master.held = false;
+            for (stream, bytes) in std::mem::take(&mut master.pieces) {
+                cx.emit(Output::LogOutput(tid, stream, bytes));
             }
-            self.review_pause(tid);
-            self.release_task(tid);
+            master.review_pause(cx, tid);
         }
     }
 
     /// The console of a master, on another host, does not read, or reads again.
-    pub(in crate::daemon) fn on_run_hold(&mut self, host: HostId, hold: RunHold) {
-        if let Some(task) = self.tasks.get_mut(&hold.tid)
-            && task.console == host
-        {
-            task.unsent.held = hold.hold;
-            self.review_pause(hold.tid);
-        }
+    pub fn on_hold(&mut self, cx: &mut Context, tid: Tid, console: HostId, hold: bool) {
+        let new = || Relayed::new(console);
+        let master = self.masters.entry(tid).or_insert_with(new);
+        master.held = hold;
+        master.review_pause(cx, tid);
     }
 }
