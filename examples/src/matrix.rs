@@ -13,9 +13,9 @@ const BLOCK: usize = 32;
 /// Some rows of a matrix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Band {
-    /// Which.
+    /// Numbers of its rows.
     pub rows: Range<usize>,
-    /// Row after row.
+    /// Its cells, row after row.
     pub cells: Vec<f64>,
 }
 

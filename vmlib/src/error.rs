@@ -24,7 +24,7 @@ pub enum InitError {
          of your daemon in {}, or start one with `vmd --dir`", vm_wire::place::ENV_DIR, path = path.display()
     )]
     NotOurs {
-        /// Where it is.
+        /// Path of the socket.
         path: PathBuf,
         /// What is wrong with it.
         #[source]
@@ -33,7 +33,7 @@ pub enum InitError {
     /// The daemon took the connection and said nothing.
     #[error("the daemon at {path} did not answer within {time:?}: see its log", path = path.display())]
     Silent {
-        /// Where it listens.
+        /// Path of the socket.
         path: PathBuf,
         /// How long was waited.
         time: Duration,
@@ -47,21 +47,21 @@ pub enum InitError {
         vm_wire::task::ENV_TOKEN
     )]
     Token {
-        /// What it holds.
+        /// Value of the variable.
         text: String,
     },
     /// The signal by which the library learns of its daemon's end is blocked.
     #[error("SIGURG is blocked: unblock it before `init`, the library needs it")]
     NudgeBlocked,
-    /// The daemon said no.
+    /// The daemon refuses the program.
     #[error("the daemon refuses this program: {0}")]
     Refused(#[source] Failed),
     /// The two ends do not understand each other.
     #[error("the daemon at {path} answered with what is no welcome ({what}): is it a vmd of this release?", path = path.display())]
     Protocol {
-        /// Where it listens.
+        /// Path of the socket.
         path: PathBuf,
-        /// What came.
+        /// The unexpected frame.
         what: String,
     },
     /// This process was to go on from a saved state of a portable task.
@@ -73,12 +73,12 @@ pub enum InitError {
         /// What is wrong with it.
         what: String,
     },
-    /// The operating system said no.
+    /// A call of the operating system failed.
     #[error("cannot become a task: {step}")]
     System {
-        /// At what.
+        /// The step that failed.
         step: &'static str,
-        /// What it said.
+        /// Error of the system.
         #[source]
         cause: io::Error,
     },
@@ -129,9 +129,9 @@ pub enum LinkError {
     /// A system call failed.
     #[error("{step}: {cause}")]
     System {
-        /// Which one.
+        /// The step that failed.
         step: &'static str,
-        /// How.
+        /// Error of the system.
         cause: rustix::io::Errno,
     },
     /// The daemon sent what is no frame.
@@ -155,7 +155,7 @@ pub enum SendError {
         limits::MESSAGE_MAX
     )]
     TooLong {
-        /// Its length.
+        /// Length of the message. Bytes.
         len: u64,
     },
     /// The value cannot be written as MessagePack.
@@ -164,7 +164,7 @@ pub enum SendError {
     /// No task has that id: it is that of a daemon, or none.
     #[error("{to} is the id of no task: send to a tid that `spawn`, `parent` or a message told")]
     NoTask {
-        /// To whom the message was to go.
+        /// The id without a task.
         to: Tid,
     },
     /// The receiver is not reading, and this task's own inbox became full while it waited.
@@ -173,13 +173,13 @@ pub enum SendError {
          {bytes} of them from {from}): receive from {from} before you send more"
     )]
     InboxFull {
-        /// The receiver of the message that was given up.
+        /// The receiver of the message that was not sent.
         to: Tid,
-        /// Who has most bytes in the inbox.
+        /// The sender with most unread bytes.
         from: Tid,
-        /// How many.
+        /// Unread bytes from that sender.
         bytes: u64,
-        /// All unread bytes.
+        /// Bytes of all unread messages.
         unread: u64,
     },
     /// No calls any more.
@@ -196,20 +196,20 @@ pub enum RecvError {
          message that is waited for: receive from {from} first"
     )]
     InboxFull {
-        /// Who has most bytes in it.
+        /// The sender with most unread bytes.
         from: Tid,
-        /// How many.
+        /// Unread bytes from that sender.
         bytes: u64,
-        /// All unread bytes.
+        /// Bytes of all unread messages.
         unread: u64,
     },
     /// The task of which a message is waited for has ended. All that it sent was received, or is in the
     /// inbox and is not what was asked for.
     #[error("no message can come from {from}: {}", ended(*status))]
     Ended {
-        /// Who.
+        /// The ended task.
         from: Tid,
-        /// How; [`ExitStatus::Unknown`] if there is no such task.
+        /// Its exit status; [`ExitStatus::Unknown`] if there is no such task.
         status: ExitStatus,
     },
     /// No calls any more.
@@ -233,9 +233,9 @@ pub enum ValueError {
     /// It is no MessagePack of such a value.
     #[error("the message (tag {tag}, {len} bytes, from {from}) is not a {wanted}: {cause}")]
     Value {
-        /// Who sent it.
+        /// The sender of the message.
         from: Tid,
-        /// With which tag.
+        /// Tag of the message.
         tag: i32,
         /// How long it is.
         len: usize,
@@ -250,9 +250,9 @@ pub enum ValueError {
         .count.map(|count| format!(", {count} of them")).unwrap_or_default()
     )]
     Slice {
-        /// Who sent it.
+        /// The sender of the message.
         from: Tid,
-        /// With which tag.
+        /// Tag of the message.
         tag: i32,
         /// How long it is.
         len: usize,
@@ -279,12 +279,12 @@ pub enum RequestError {
 /// Why tasks were not started.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SpawnError {
-    /// None was started.
+    /// No task was started.
     #[error("cannot start {program}: {cause}")]
     Refused {
         /// What was to be started.
         program: String,
-        /// Why not.
+        /// The reason.
         #[source]
         cause: Failed,
     },
@@ -322,7 +322,7 @@ pub enum GroupError {
     NoInstance {
         /// The group's name.
         group: String,
-        /// The number.
+        /// The instance number.
         instance: u32,
     },
     /// What a member sent is not what this call expects.
@@ -330,7 +330,7 @@ pub enum GroupError {
     Value {
         /// The group's name.
         group: String,
-        /// The member.
+        /// The sender of the message.
         from: Tid,
         /// What the decoder said.
         cause: String,

@@ -288,7 +288,7 @@ pub(crate) fn next_order(packet: &mut [u8; ORDER_MAX]) -> (usize, Option<OwnedFd
 
 /// How far orders were read.
 enum Read {
-    /// None is left.
+    /// No order is left.
     All,
     /// The next one is left for a call of the library, and noted.
     Left,

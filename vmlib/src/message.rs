@@ -61,7 +61,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Who sent it.
+    /// The task that sent the message.
     pub fn from(&self) -> Tid {
         self.from
     }
@@ -162,7 +162,7 @@ impl From<Received> for Message {
 /// All of a waiting message but its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Envelope {
-    /// Who sent it.
+    /// The task that sent the message.
     pub from: Tid,
     /// The tag that the sender gave it.
     pub tag: i32,

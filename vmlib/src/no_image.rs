@@ -62,7 +62,7 @@ thread_local! {
 pub(crate) struct Section(PhantomData<*const ()>);
 
 impl Section {
-    /// Enters.
+    /// Enters the section.
     pub(crate) fn enter() -> Self {
         DEPTH.set(DEPTH.get() + 1);
         Section(PhantomData)

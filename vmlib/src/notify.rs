@@ -24,23 +24,23 @@ pub enum Event {
     /// A task has ended. All that it sent to this one before is in the inbox; if it did not leave
     /// in order, all that arrived.
     TaskEnded {
-        /// Who.
+        /// The ended task.
         tid: Tid,
-        /// How.
+        /// Its exit status.
         status: ExitStatus,
     },
     /// A host was added to the machine.
     HostAdded {
-        /// Its number.
+        /// Number of the host.
         host: HostId,
-        /// Its name.
+        /// Name of the host.
         name: String,
     },
     /// A host was deleted, or was lost.
     HostDeleted {
-        /// Its number.
+        /// Number of the host.
         host: HostId,
-        /// Its name.
+        /// Name of the host.
         name: String,
     },
 }

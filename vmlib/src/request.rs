@@ -18,7 +18,7 @@ pub(crate) struct Requests {
     last: u64,
     /// Whether it is under way.
     open: bool,
-    /// Its answer.
+    /// The reply, once it has come.
     answer: Option<Frame>,
     /// It is to be asked again at once.
     again: bool,

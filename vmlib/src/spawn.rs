@@ -128,11 +128,11 @@ impl Spawn {
 /// A living host of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// Its number.
+    /// Number of the host.
     pub id: HostId,
     /// Its name, address, cores.
     pub facts: HostFacts,
-    /// Tasks alive there.
+    /// Number of living tasks on the host.
     pub tasks: u32,
 }
 

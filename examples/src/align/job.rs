@@ -121,13 +121,13 @@ pub enum JobError {
         start: usize,
         /// What was asked for.
         length: usize,
-        /// What there is.
+        /// Number of bases of the record.
         bases: usize,
     },
     /// The query is too long for the positions to be found again.
     #[error("the query has {bases} bases; with this scoring at most {max} can be aligned")]
     Query {
-        /// What there is.
+        /// Number of bases of the query.
         bases: usize,
         /// The limit.
         max: usize,
@@ -159,7 +159,7 @@ impl Setup {
 /// All that is needed to compute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// What to do.
+    /// The comparison to make.
     pub setup: Setup,
     /// The stretch of the target.
     pub target: Vec<u8>,

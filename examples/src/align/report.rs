@@ -17,10 +17,10 @@ use std::{
 /// One run of `align` or `align-serial`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// What was aligned.
+    /// The two records.
     #[serde(flatten)]
     pub origin: Origin,
-    /// Best first.
+    /// The alignments, best first.
     pub alignments: Vec<Row>,
     /// Cells of the matrices.
     pub cells: u64,
@@ -28,7 +28,7 @@ pub struct Report {
     pub seconds: f64,
     /// Cells over seconds.
     pub cells_per_second: f64,
-    /// By number.
+    /// The work of each worker, by number.
     pub workers: Vec<Work>,
 }
 
@@ -58,9 +58,9 @@ pub struct Row {
 /// What one worker has done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Work {
-    /// Who.
+    /// Id of its task.
     pub worker: String,
-    /// Where.
+    /// Name of its host.
     pub host: String,
     /// Blocks computed.
     pub blocks: u64,

@@ -40,14 +40,14 @@ pub struct Grid {
 pub struct Block {
     /// Which rows of the matrix.
     pub rows: Range<usize>,
-    /// Which columns.
+    /// Its columns.
     pub columns: Range<usize>,
     /// Its place in the grid: row, then column.
     pub place: (usize, usize),
 }
 
 impl Block {
-    /// Cells in it.
+    /// Number of its cells.
     pub fn cells(&self) -> u64 {
         self.rows.len() as u64 * self.columns.len() as u64
     }

@@ -81,7 +81,7 @@ impl Node {
         self.dir.join("address")
     }
 
-    /// Where it logs.
+    /// Path of its log.
     pub fn log_file(&self) -> PathBuf {
         self.dir.with_extension("log")
     }

@@ -17,13 +17,13 @@ pub struct Address {
 /// The words are no address of a bucket.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// Of the bucket.
+    /// The address of the bucket is malformed.
     #[error(
         "'{0}' is no bucket: write s3://BUCKET or s3://BUCKET/PREFIX, of letters, digits and -_.!*'() \
          (and / in the prefix)"
     )]
     Bucket(String),
-    /// Of the endpoint.
+    /// The URL of the endpoint is malformed.
     #[error("'{0}' is no endpoint: write http://HOST:PORT or https://HOST:PORT, with nothing else")]
     Endpoint(String),
     /// The endpoint has a name or password before its host.

@@ -16,15 +16,15 @@ pub enum BucketError {
          environment (and AWS_SESSION_TOKEN, AWS_REGION where they are needed)"
     )]
     Credentials {
-        /// For what.
+        /// The bucket that needs them.
         bucket: String,
     },
     /// The certificates that were named cannot be used.
     #[error("no certificates in {path} (AWS_CA_BUNDLE): {cause}", path = path.display())]
     Certificates {
-        /// Their file.
+        /// Path of their file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         cause: String,
     },
     /// The object store cannot be asked, or answers half.
@@ -33,21 +33,21 @@ pub enum BucketError {
          --store-endpoint)"
     )]
     Unreachable {
-        /// At what.
+        /// The step that failed.
         step: &'static str,
-        /// With which object.
+        /// Name of the object.
         at: String,
-        /// Who was asked.
+        /// Address of the object store.
         endpoint: String,
-        /// What happened.
+        /// The reason.
         cause: String,
     },
     /// The object store said no.
     #[error("cannot {step} {at}: it says {status} {code}{said}; {}", advice(*.status, .code))]
     Refused {
-        /// At what.
+        /// The step that failed.
         step: &'static str,
-        /// With which object.
+        /// Name of the object.
         at: String,
         /// The status of its answer.
         status: u16,
@@ -59,25 +59,25 @@ pub enum BucketError {
     /// What answers is no object store.
     #[error("cannot {step} {at}: what answers is no object store; look at the endpoint")]
     Answer {
-        /// At what.
+        /// The step that failed.
         step: &'static str,
-        /// With which object.
+        /// Name of the object.
         at: String,
     },
     /// A part in the bucket is not what its manifest says.
     #[error("{at}: {flaw}; use another checkpoint")]
     Damaged {
-        /// The object.
+        /// Name of the object.
         at: String,
-        /// What differs.
+        /// The difference.
         flaw: Flaw,
     },
     /// A manifest in the bucket cannot be used.
     #[error("{at}: {cause}")]
     Manifest {
-        /// The object.
+        /// Name of the object.
         at: String,
-        /// Why.
+        /// The reason.
         cause: ManifestError,
     },
     /// A checkpoint of this name is in the folder, and another one in the bucket.
@@ -89,15 +89,15 @@ pub enum BucketError {
     Differs {
         /// The one in the bucket.
         at: String,
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
     },
     /// A file of the store cannot be read while it is sent.
     #[error("cannot send {at}: {cause}")]
     Source {
-        /// As which object.
+        /// Name of the object.
         at: String,
-        /// Why.
+        /// Error of the system.
         cause: io::Error,
     },
     /// What is in the folder.
@@ -106,11 +106,11 @@ pub enum BucketError {
     /// What the folder remembers of its bucket cannot be read or written.
     #[error("cannot {step} {path}: {cause}", path = path.display())]
     Tie {
-        /// At what.
+        /// The step that failed.
         step: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         cause: io::Error,
     },
 }

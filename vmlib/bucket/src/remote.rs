@@ -125,7 +125,7 @@ impl Remote {
         })
     }
 
-    /// Where it is.
+    /// The address of the bucket.
     pub fn address(&self) -> &Address {
         &self.address
     }

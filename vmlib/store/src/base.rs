@@ -19,7 +19,7 @@ use vm_wire::Tid;
 pub(crate) enum Way {
     /// As what it has that the base has not.
     Increment(Base, Index),
-    /// In full.
+    /// The whole image.
     Full {
         /// With what the writer of an increment needs of it.
         index: bool,
@@ -28,9 +28,9 @@ pub(crate) enum Way {
 
 /// By what the next checkpoint can be an incremental one.
 enum Full {
-    /// By this one.
+    /// The base can be in this checkpoint.
     Last(CheckpointId, Manifest),
-    /// By none.
+    /// No checkpoint can have the base.
     None {
         /// Whether the one after it can.
         index: bool,

@@ -95,7 +95,7 @@ impl Compressor {
 }
 
 impl Out {
-    /// Before anything else.
+    /// Writes the magic and the version, before anything else.
     fn begin(&mut self, file: &mut impl Write) -> io::Result<()> {
         if self.bytes > 0 {
             return Ok(());
@@ -264,7 +264,7 @@ impl<F: Read + Seek> Read for BaseFile<F> {
 #[derive(Debug)]
 pub(crate) struct Frames<F> {
     file: F,
-    /// Of the content.
+    /// Length of the content. Bytes.
     bytes: u64,
     at: u64,
     /// Where the first frames begin, as far as that is known: of the next one the head was not read.

@@ -26,7 +26,7 @@ use vm_wire::Tid;
 /// What one store has of a checkpoint.
 #[derive(Debug)]
 pub struct Stocked {
-    /// Which checkpoint.
+    /// Generation and epoch of the checkpoint.
     pub id: CheckpointId,
     /// Its manifest, or why that cannot be used here.
     pub manifest: Result<Manifest, StoreError>,

@@ -13,11 +13,11 @@ pub enum StoreError {
     /// The operating system said no.
     #[error("cannot {step} {path}: {cause}; {}", advice(.cause), path = path.display())]
     System {
-        /// At what.
+        /// The step that failed.
         step: &'static str,
         /// With which file or folder.
         path: PathBuf,
-        /// What it said.
+        /// Error of the system.
         #[source]
         cause: io::Error,
     },
@@ -33,11 +33,11 @@ pub enum StoreError {
         path = path.display()
     )]
     Owner {
-        /// The root.
+        /// Path of the root.
         path: PathBuf,
-        /// Whose it is.
+        /// User id of the owner.
         owner: u32,
-        /// Who asks.
+        /// User id of the process.
         user: u32,
     },
     /// Others may write into the root, and could exchange what is in it.
@@ -47,9 +47,9 @@ pub enum StoreError {
         path = path.display()
     )]
     Mode {
-        /// The root.
+        /// Path of the root.
         path: PathBuf,
-        /// Its mode.
+        /// Its mode bits.
         mode: u32,
     },
     /// A name that is none of the layout's.
@@ -109,7 +109,7 @@ pub enum StoreError {
     Manifest {
         /// The manifest.
         path: PathBuf,
-        /// What.
+        /// The reason.
         #[source]
         cause: ManifestError,
     },
@@ -118,7 +118,7 @@ pub enum StoreError {
     Part {
         /// The part.
         path: PathBuf,
-        /// What differs.
+        /// The difference.
         flaw: Flaw,
     },
     /// There is something wrong with the part that an increment was written against.
@@ -133,7 +133,7 @@ pub enum StoreError {
         path: PathBuf,
         /// The part of an earlier checkpoint.
         base: PathBuf,
-        /// What differs there.
+        /// The difference in the base.
         flaw: Flaw,
     },
     /// There is no room in the store for another checkpoint.
@@ -144,7 +144,7 @@ pub enum StoreError {
         root = root.display()
     )]
     Full {
-        /// The store.
+        /// Path of the store's root.
         root: PathBuf,
         /// All its files together. Bytes.
         used: u64,
@@ -163,7 +163,7 @@ pub enum Flaw {
     },
     /// It is shorter or longer. Bytes.
     Length {
-        /// What it has.
+        /// Length that was found.
         found: u64,
         /// What the manifest says.
         expected: u64,
@@ -177,12 +177,12 @@ pub enum Flaw {
     },
     /// It is no increment, or one that contradicts itself.
     Increment {
-        /// In what.
+        /// The contradiction.
         what: &'static str,
     },
     /// It is no compressed file, or not what was compressed.
     Compressed {
-        /// In what.
+        /// The contradiction.
         what: &'static str,
     },
     /// It is not any more what an increment was written against.
@@ -218,7 +218,7 @@ pub enum ManifestError {
     /// Longer than any may be.
     #[error("a manifest of {bytes} bytes: {MANIFEST_MAX} are the most; use another checkpoint")]
     TooLong {
-        /// Its length.
+        /// Its length. Bytes.
         bytes: u64,
     },
     /// The first bytes are not those of a manifest.
@@ -233,7 +233,7 @@ pub enum ManifestError {
          release that wrote it"
     )]
     OtherVersion {
-        /// Its version.
+        /// Version of the file.
         found: u32,
     },
     /// The hash holds, but the value is none.
@@ -242,7 +242,7 @@ pub enum ManifestError {
     /// The value says what cannot be.
     #[error("the manifest contradicts itself: {what}; use another checkpoint, and report it")]
     Impossible {
-        /// What.
+        /// The contradiction, as text for users.
         what: String,
     },
     /// It is the manifest of another checkpoint than its folder's.

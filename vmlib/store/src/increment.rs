@@ -39,7 +39,7 @@ pub(crate) struct IncrementWriter<D: Disk> {
     file: PartWriter<D>,
     index: Index,
     base: Base,
-    /// Of the image.
+    /// Hash of the image.
     hasher: Hasher,
     bytes: u64,
     out: Vec<u8>,

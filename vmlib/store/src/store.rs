@@ -52,7 +52,7 @@ pub struct Entry {
     pub app: Tid,
     /// Which of its checkpoints.
     pub id: CheckpointId,
-    /// What is there.
+    /// State of the checkpoint.
     pub state: State,
 }
 
@@ -81,7 +81,7 @@ pub struct Summary {
     pub stored: u64,
     /// The full checkpoint that it is an increment of.
     pub base: Option<CheckpointId>,
-    /// Tasks in it.
+    /// Number of its tasks.
     pub tasks: usize,
     /// How long the task stood still that stood longest. Microseconds, as what follows.
     pub freeze_us: u64,

@@ -38,7 +38,7 @@ pub struct Order {
 pub struct Outcome {
     /// The best cells of its blocks.
     pub candidates: Vec<Candidate>,
-    /// Where it ran.
+    /// Host of the worker.
     pub host: HostId,
     /// Blocks computed.
     pub blocks: u64,
