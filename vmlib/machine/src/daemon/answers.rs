@@ -9,11 +9,7 @@
 //! earlier life of the application is dropped: what went back asks anew, perhaps something else by the
 //! same number.
 
-use super::{
-    Daemon,
-    moves::{frame_of, whole},
-    requests::Waiting,
-};
+use super::{Daemon, requests::Waiting};
 use vm_wire::{
     Frame, HostId, Message, Tid,
     console::Answer,
@@ -67,7 +63,7 @@ impl Daemon {
             incarnation,
             generation: self.cx.life_of(tid),
             request,
-            answer: whole(answer),
+            answer: answer.to_body(),
         };
         if host == self.cx.me {
             self.early_answers.insert(tid, answer);
@@ -84,7 +80,7 @@ impl Daemon {
             self.early_answers.insert(tid, answer);
             return;
         }
-        if let Some(frame) = frame_of(&answer.answer) {
+        if let Some(frame) = Frame::of_body(&answer.answer) {
             self.pass_answer(tid, answer.generation, answer.request, frame);
         }
     }

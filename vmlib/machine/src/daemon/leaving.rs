@@ -1,9 +1,9 @@
 //! Moves at their source: the task runs, is frozen, is released, or taken back (see `moves`).
 
-use super::{Daemon, check::STOPPED, context::Timer, moves::whole, requests::Waiting};
+use super::{Daemon, check::STOPPED, context::Timer, requests::Waiting};
 use crate::{Output, Time, Written, placement};
 use vm_wire::{
-    HostId, Tid,
+    Frame, HostId, Tid,
     agreed::Change,
     checkpoint::Part,
     interrupt::Folders,
@@ -426,10 +426,10 @@ impl Daemon {
             console: task.console,
             watches,
             asked: task.asked.saturating_sub(u64::from(asks_again)),
-            answer: task.answer.as_ref().map(whole),
+            answer: task.answer.as_ref().map(Frame::to_body),
             awaits,
             told: task.told,
-            untaken: task.untaken.iter().map(whole).collect(),
+            untaken: task.untaken.iter().map(Frame::to_body).collect(),
             hosts: self.known.iter().copied().collect(),
             portable: task.stops.is_portable(),
             suspended: task.image.clone().filter(|_| moving.way.suspended),

@@ -30,30 +30,15 @@
 //! offer that is ahead of the target's log waits until that has caught up: a task may come back
 //! before its old host knows that it went.
 
-use super::{
-    Daemon,
-    leaving::Leaving,
-    requests::{Waiting, past},
-    tasks::{LocalTask, Stops},
-};
+use super::{Daemon, arriving::Arriving, leaving::Leaving, requests::past, tasks::LocalTask};
 use crate::Output;
 use vm_wire::{
-    Body, Frame, HostId, Message, Tid,
+    HostId, Message, Tid,
     agreed::{Change, ExitStatus},
     console::Answer,
     peer::{MoveAbort, Order, SignalOrder},
     task::{FailKind, Failed, Located},
 };
-
-/// A frame as bytes that travel.
-pub(super) fn whole(frame: &Frame) -> Body {
-    frame.to_body()
-}
-
-/// A frame that travelled as bytes.
-pub(super) fn frame_of(bytes: &[u8]) -> Option<Frame> {
-    Frame::of_body(bytes)
-}
 
 /// What became of the moves that this daemon had a part in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -157,86 +142,80 @@ impl Daemon {
         self.release_held();
     }
 
-    /// It is this host's: it arrives, or stays, or is suspended or resumed here.
+    /// A task is this host's: it arrives, or stays, or is suspended or resumed here.
     pub(super) fn settle_here(&mut self, tid: Tid, incarnation: u32, suspended: Option<bool>) {
         let known = self.tasks.get(&tid).map(|task| task.image.is_some());
         match (known, suspended) {
-            (Some(false), Some(true)) => return self.settle_suspended(tid, incarnation),
-            (Some(true), Some(false)) => return self.settle_resumed(tid, incarnation),
-            _ => {}
-        }
-        if let Some(task) = self.tasks.get(&tid) {
-            let connected = task.connected && !task.leaving && !task.frozen;
-            self.cx.routes.set_connected(tid, connected);
-            if let Some(status) = task.status {
-                // It ended meanwhile; what was proposed then is void.
-                self.cx.agreement.propose(Change::Exit {
-                    tid,
-                    host: self.cx.me,
-                    incarnation,
-                    status,
-                    killed: task.was_killed(status),
-                    unasked: false,
-                });
+            (Some(false), Some(true)) => self.settle_suspended(tid, incarnation),
+            (Some(true), Some(false)) => self.settle_resumed(tid, incarnation),
+            (Some(_), _) => self.settle_known(tid, incarnation),
+            (None, _) => {
+                if let Some(arrived) = self.arriving.remove(&tid) {
+                    self.settle_arrived(tid, incarnation, arrived, suspended == Some(true));
+                }
             }
-            if self.leaving.contains_key(&tid) {
-                self.cx.counters.moves.stayed += 1;
-                // If it was to be resumed here.
-                self.discard(tid);
-                self.thaw(tid);
-                let to = self.leaving.get(&tid).map(|moving| moving.to);
-                let name = self.cx.host_name(to.unwrap_or_default());
-                let why = format!("host '{name}' did not take it in time");
-                let failed = self.cannot_move(tid, FailKind::System, &why);
-                self.give_up_move(tid, failed);
-                self.save_part(tid);
-            }
-            return;
         }
-        let Some(arrived) = self.arriving.remove(&tid) else {
+    }
+
+    /// A task of this host's table stays here.
+    fn settle_known(&mut self, tid: Tid, incarnation: u32) {
+        let Some(task) = self.tasks.get(&tid) else {
             return;
         };
+        let connected = task.connected && !task.leaving && !task.frozen;
+        self.cx.routes.set_connected(tid, connected);
+        if let Some(status) = task.status {
+            // It ended meanwhile; what was proposed then is void.
+            self.cx.agreement.propose(Change::Exit {
+                tid,
+                host: self.cx.me,
+                incarnation,
+                status,
+                killed: task.was_killed(status),
+                unasked: false,
+            });
+        }
+        if self.leaving.contains_key(&tid) {
+            self.cx.counters.moves.stayed += 1;
+            // If it was to be resumed here.
+            self.discard(tid);
+            self.thaw(tid);
+            let to = self.leaving.get(&tid).map(|moving| moving.to);
+            let name = self.cx.host_name(to.unwrap_or_default());
+            let why = format!("host '{name}' did not take it in time");
+            let failed = self.cannot_move(tid, FailKind::System, &why);
+            self.give_up_move(tid, failed);
+            self.save_part(tid);
+        }
+    }
+
+    /// A task that has arrived, or was restored, enters this host's table and resumes; or it `rests`:
+    /// a suspended task arrives without a process.
+    fn settle_arrived(&mut self, tid: Tid, incarnation: u32, arrived: Arriving, rests: bool) {
         if arrived.from != HostId::NONE && !arrived.lost {
             let (shown, from) = (tid.show(self.cx.machine), self.cx.host_name(arrived.from));
             self.cx
                 .emit(Output::Note(format!("{shown} has come from '{from}'")));
         }
-        let belongings = arrived.belongings.unwrap_or_default();
-        let app = self
-            .cx
-            .agreement
-            .state()
-            .living_task(tid)
-            .map(|task| task.app);
+        let mut belongings = arrived.belongings.unwrap_or_default();
+        let task = self.cx.agreement.state().living_task(tid);
+        let app = task.map(|task| task.app);
         // The host of its console may have been lost since it was released.
         let console = match self.cx.agreement.state().may_be_present(belongings.console) {
             true => belongings.console,
             false => HostId::NONE,
         };
+        let (hosts, awaits) = (std::mem::take(&mut belongings.hosts), belongings.awaits);
         let mut task = LocalTask::new(app.unwrap_or(tid), console, None);
-        task.siblings = belongings.siblings as usize;
-        task.asked = belongings.asked;
-        task.answer = belongings.answer.as_ref().and_then(|bytes| frame_of(bytes));
-        if belongings.awaits != HostId::NONE {
-            task.waiting = Some(Waiting::Elsewhere(belongings.awaits));
-        }
-        task.told = belongings.told;
-        task.stops = Stops::arrived(belongings.portable);
-        task.untaken = belongings
-            .untaken
-            .iter()
-            .filter_map(|bytes| frame_of(bytes))
-            .collect();
-        task.connected = !arrived.lost;
-        task.process = !arrived.lost;
-        let rests = suspended == Some(true);
+        task.take_up(belongings);
+        (task.connected, task.process) = (!arrived.lost, !arrived.lost);
         if rests {
-            task.image = belongings.suspended;
             (task.connected, task.process, task.frozen) = (true, false, true);
+        } else {
+            task.image = None;
         }
-        for what in belongings.watches {
-            task.watches.insert(what);
-            self.watchers.entry(what).or_default().insert(tid);
+        for what in &task.watches {
+            self.watchers.entry(*what).or_default().insert(tid);
         }
         self.cx.counters.moves.came += 1;
         self.tasks.insert(tid, task);
@@ -255,10 +234,10 @@ impl Daemon {
                 self.tell_again(tid);
             }
         }
-        self.tell_hosts_since(tid, &belongings.hosts);
+        self.tell_hosts_since(tid, &hosts);
         self.save_part(tid);
-        if !self.cx.agreement.state().is_present(belongings.awaits) {
-            self.ask_anew(tid, belongings.awaits);
+        if !self.cx.agreement.state().is_present(awaits) {
+            self.ask_anew(tid, awaits);
         }
         if app.is_some_and(|app| self.cx.agreement.state().is_forsaken(app)) {
             self.kill(tid);

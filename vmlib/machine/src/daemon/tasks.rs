@@ -12,6 +12,7 @@ use vm_wire::{
     agreed::{Change, ExitStatus, SpawnRecord},
     checkpoint::Part,
     limits,
+    peer::Belongings,
     task::{Enrol, FailKind, Failed, Watched, Welcome},
     version::Offer,
 };
@@ -125,6 +126,23 @@ impl Stops {
 }
 
 impl LocalTask {
+    /// Takes up what the daemon of its former host, or a checkpoint, knows of it.
+    pub fn take_up(&mut self, belongings: Belongings) {
+        self.siblings = belongings.siblings as usize;
+        self.asked = belongings.asked;
+        let answer = belongings.answer.as_ref();
+        self.answer = answer.and_then(|bytes| Frame::of_body(bytes));
+        if belongings.awaits != HostId::NONE {
+            self.waiting = Some(Waiting::Elsewhere(belongings.awaits));
+        }
+        self.told = belongings.told;
+        self.stops = Stops::arrived(belongings.portable);
+        let untaken = belongings.untaken.iter();
+        self.untaken = untaken.filter_map(|bytes| Frame::of_body(bytes)).collect();
+        self.image = belongings.suspended;
+        self.watches = belongings.watches.into_iter().collect();
+    }
+
     /// Whether it runs: neither starts nor ends.
     pub fn is_settled(&self) -> bool {
         self.connected && !self.leaving && !self.exiting

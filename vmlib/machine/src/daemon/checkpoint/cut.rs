@@ -37,7 +37,7 @@ use crate::{
 };
 use std::collections::BTreeMap;
 use vm_wire::{
-    HostId, Tid,
+    Frame, HostId, Tid,
     agreed::{Change, ExitStatus},
     checkpoint::{
         AgreedPart, CheckpointEnd, CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutGo,
@@ -252,7 +252,7 @@ impl Daemon {
         let kept = of_each.map(|(order, chunks)| KeptChunks {
             host: self.cx.me,
             order,
-            chunks: chunks.iter().map(crate::daemon::moves::whole).collect(),
+            chunks: chunks.iter().map(Frame::to_body).collect(),
         });
         let kept: Vec<KeptChunks> = kept.collect();
         let bytes = kept.iter().map(KeptChunks::bytes).sum();

@@ -12,7 +12,7 @@ use crate::{
     daemon::{Daemon, check::STOPPED, tasks::Stops},
 };
 use vm_wire::{
-    HostId, Tid,
+    Frame, HostId, Tid,
     checkpoint::{Part, PartSaved, PartStands, SavedPart},
     peer::{Belongings, MoveWay, Order},
     stores::{CopyAsk, CopyEnd},
@@ -161,16 +161,15 @@ impl Daemon {
         let Some(task) = self.tasks.get(&tid) else {
             return Belongings::default();
         };
-        let whole = crate::daemon::moves::whole;
         Belongings {
             siblings: task.siblings as u32,
             console: HostId::NONE,
             watches,
             asked: task.asked.saturating_sub(u64::from(task.waiting.is_some())),
-            answer: task.answer.as_ref().map(whole),
+            answer: task.answer.as_ref().map(Frame::to_body),
             awaits: HostId::NONE,
             told: task.told,
-            untaken: task.untaken.iter().map(whole).collect(),
+            untaken: task.untaken.iter().map(Frame::to_body).collect(),
             hosts: self.known.iter().copied().collect(),
             portable: task.stops.is_portable(),
             suspended: None,
