@@ -315,6 +315,7 @@ impl Daemon {
         std::mem::swap(&mut self.cx.out, out);
         self.dispatch(input);
         self.settle();
+        debug_assert!(self.over || self.cx.effects.is_empty());
         std::mem::swap(&mut self.cx.out, out);
     }
 

@@ -53,6 +53,17 @@ impl Daemon {
 
     /// Carries out all that follows from an input.
     pub(super) fn settle(&mut self) {
+        self.settle_queues();
+        self.sweep();
+        // Sweeps leave effects too.
+        while !self.over && !self.cx.effects.is_empty() {
+            self.settle_queues();
+            self.sweep();
+        }
+    }
+
+    /// Carries out what waits in the queues of the context, until nothing is left.
+    fn settle_queues(&mut self) {
         while !self.over {
             if let Some(effect) = self.cx.effects.pop_front() {
                 self.deliver(effect);
@@ -73,6 +84,10 @@ impl Daemon {
                 }
             }
         }
+    }
+
+    /// Ends what the log will not decide any more, and looks how far a departure is.
+    fn sweep(&mut self) {
         if !self.over && !self.cx.agreement.is_pending() {
             self.sweep_lost_births();
             self.sweep_lost_terms();
