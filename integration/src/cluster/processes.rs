@@ -31,7 +31,7 @@ pub fn children(pid: i32) -> Vec<i32> {
     let lists: String = lists.collect();
     let pids = lists.split_whitespace().map(|pid| pid.parse());
     let pids = pids.map(|pid| pid.expect("a number"));
-    let guards = |pid: i32| words(pid).nth(1).is_some_and(|word| word == "guardian");
+    let guards = |pid: i32| words(pid).nth(2).is_some_and(|word| word == "guardian");
     pids.filter(|pid| !guards(*pid)).collect()
 }
 

@@ -5,11 +5,11 @@ use crate::{
     event_loop::shell::EventLoop,
     fault::{self, Strike},
     image::{
-        images::Form,
         moves::{Copied, Stored},
         store::CheckpointQuery,
         transfer::Back,
     },
+    process::helper_job::Form,
 };
 use vm_machine::{Output, Time};
 use vm_store::{CheckpointId, Depth};

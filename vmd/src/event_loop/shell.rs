@@ -12,17 +12,12 @@ use crate::{
     context::{Context, Source},
     event_loop::{jobs::Jobs, turns::Turns},
     fault,
-    image::{
-        bucket::Pusher,
-        moves::Moves,
-        store,
-        transfer::{self, Helpers},
-    },
+    image::{bucket::Pusher, moves::Moves, store, transfer::Helpers},
     local::{consoles::Consoles, locals::Locals},
     net::{arrival::Arrival, hello::Identity, links::Links},
     process::{
-        coordinators::Coordinators, guardian::Guardian, lease::LeaseTimer, processes::Processes,
-        program::ProgramPath, signals::Signals, spawn::Spawner,
+        coordinators::Coordinators, guardian::Guardian, helper, lease::LeaseTimer,
+        processes::Processes, program::ProgramPath, signals::Signals, spawn::Spawner,
     },
 };
 use anyhow::Context as _;
@@ -112,7 +107,7 @@ impl EventLoop {
         let registry = poll.registry().try_clone().context("no epoll")?;
         let waker = Waker::new(poll.registry(), Source::Jobs.token()).context("no eventfd")?;
         let waker = Arc::new(waker);
-        let helpers = Helpers::new("carry", transfer::spawn, Arc::clone(&waker))
+        let helpers = Helpers::new("carry", helper::spawn, Arc::clone(&waker))
             .context("cannot start a thread")?;
         let context = Context::new(registry, helpers, clock::now());
         let cuts_links = fault::is_on("link-cut");

@@ -9,7 +9,10 @@
 //! commit -> this thread -> pusher: STORE == HTTPS ==> bucket
 //! ```
 
-use crate::{fault, image::transfer};
+use crate::{
+    fault,
+    process::{helper, helper_job::HelperJob},
+};
 use anyhow::Context as _;
 use rustix::process::nice;
 use std::{
@@ -24,8 +27,6 @@ use std::{
 use vm_bucket::{Address, BucketError, Mirror, Pushed, Remote, Tie};
 use vm_store::{Store, name};
 
-/// The first argument of the process.
-const PUSHER: &str = "bucket-pusher";
 /// How its last word begins if all went well.
 const DONE: &str = "done ";
 /// Added to its nice value.
@@ -33,17 +34,11 @@ const LATER: i32 = 10;
 /// What it says is read up to so many bytes.
 const WORDS_MAX: u64 = 64 << 10;
 
-/// If this process was started as one: runs it, and says how it ended.
-pub fn run_if_asked() -> Option<anyhow::Result<()>> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words[..] {
-        [PUSHER, root] => Some(push(Path::new(root)).context("copying checkpoints")),
-        _ => None,
-    }
-}
-
-fn push(root: &Path) -> anyhow::Result<()> {
+/// The work of a pusher: copies what the store in folder `root` has and its bucket has not.
+///
+/// # Errors
+/// Why not all of it is there.
+pub fn push(root: &Path) -> anyhow::Result<()> {
     // Where that is not allowed, it is as urgent as others.
     let _ = nice(LATER);
     fault::at_carrier("pusher");
@@ -114,15 +109,14 @@ fn work(root: &PathBuf, place: &str, wishes: &Receiver<()>) {
 }
 
 /// Runs one to its end. Its process is reaped by the daemon, like all that it did not expect.
-fn run(root: &PathBuf) -> anyhow::Result<String> {
-    let mut command = transfer::tied_program();
+fn run(root: &Path) -> anyhow::Result<String> {
+    let job = HelperJob::BucketPusher {
+        root: root.to_owned(),
+    };
+    let mut command = helper::tied_command(&job);
     fault::pass_on(&mut command, "pusher");
-    command
-        .arg(PUSHER)
-        .arg(root)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null());
-    let (_, words) = transfer::spawn(command).context("cannot start a process")?;
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let (_, words) = helper::spawn(command).context("cannot start a process")?;
     let mut said = String::new();
     if let Some(words) = words {
         File::from(words)

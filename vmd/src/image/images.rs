@@ -32,7 +32,11 @@
 
 use crate::{
     fault,
-    image::{lent::Lender, store::StoreLocation, transfer},
+    image::{lent::Lender, store::StoreLocation},
+    process::{
+        helper,
+        helper_job::{CheckpointJob, Form, HelperJob, ReaderJob, StoreJob, TakerJob, WriterJob},
+    },
 };
 use anyhow::{Context as _, ensure};
 use rustix::{
@@ -49,65 +53,26 @@ use vm_image::image_memory;
 use vm_store::{Base, CheckpointId, ImageWriter, PartReader, Store, StoreError, limits::BUFFER};
 use vm_wire::{Tid, checkpoint::Part, portable::EndSeen};
 
-/// The first arguments of the processes.
-const WRITER: &str = "store-writer";
-const READER: &str = "store-reader";
-const TAKER: &str = "store-taker";
-/// What a reader reads: what a part holds, or its file.
-const CONTENT: &str = "content";
-const FILE: &str = "file";
-/// How the form of an image begins in words, if the store is this host's own.
-const LOCAL: &str = "local";
-/// How it ends, in this order, if the image is stored in full, if it is compressed, and if it goes
-/// through the kernel's cache: no name of a host has any of these.
-const FULL: &str = "!";
-const COMPRESSED: &str = "%";
-const CACHED: &str = "=";
-/// The source of an image that comes out of a pipe; that of one in memory is how many bytes it has.
-const PIPE: &str = "pipe";
 /// Added to the nice value of a writer: it goes on beside the tasks whose copies it writes, and gets a
 /// quarter of the time that one of them gets, where processors are short.
 pub(crate) const LATER: i32 = 5;
 /// How its last word begins.
 const RECEIPT: &str = "stored ";
 
-/// If this process was started as one of them: runs it, and says how it ended.
-pub fn run_if_asked() -> Option<anyhow::Result<()>> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words[..] {
-        [WRITER, root, host, quota, form, source, app, id, tid] => {
-            let place = (root, host, quota);
-            Some(write(place, form, source, app, id, tid).context("storing an image"))
-        }
-        [READER, what, root, app, id, name, facts] => {
-            Some(read(what, root, app, id, name, facts).context("reading an image"))
-        }
-        [TAKER, root, host, quota, app, id, name, facts] => {
-            let place = (root, host, quota);
-            Some(take(place, app, id, name, facts).context("storing a copy of an image"))
-        }
-        _ => None,
-    }
-}
-
-fn read(
-    what: &str,
-    root: &str,
-    app: &str,
-    id: &str,
-    name: &str,
-    facts: &str,
-) -> anyhow::Result<()> {
-    let (app, id, part) = parse_part(app, id, name, facts)?;
-    let store = Store::open(root)?;
-    if what == FILE {
-        let mut file = store.open_file(app, id, &part)?;
+/// The work of a reader: writes a part, or the image that it holds, to standard output.
+///
+/// # Errors
+/// Why not all of it was written.
+pub fn read(job: &ReaderJob) -> anyhow::Result<()> {
+    let store = Store::open(&job.root)?;
+    let (app, id) = (job.checkpoint.app, job.checkpoint.id());
+    if job.file {
+        let mut file = store.open_file(app, id, &job.part)?;
         fault::at_carrier("reader");
         io::copy(&mut file, &mut io::stdout().lock())?;
         return Ok(());
     }
-    hand_out(store.open_part(app, id, &part)?)
+    hand_out(store.open_part(app, id, &job.part)?)
 }
 
 /// Writes an image to standard output.
@@ -120,30 +85,16 @@ pub(crate) fn hand_out(image: PartReader) -> anyhow::Result<()> {
     }
 }
 
-/// Writes a copy of a part of another host's.
-fn take(
-    (root, host, quota): (&str, &str, &str),
-    app: &str,
-    id: &str,
-    name: &str,
-    facts: &str,
-) -> anyhow::Result<()> {
-    let (app, id, part) = parse_part(app, id, name, facts)?;
-    let store = Store::open(root)?.of_host(host).within(quota.parse()?);
+/// The work of a taker: stores a copy of a part of another host.
+///
+/// # Errors
+/// Why it is not stored.
+pub fn take(job: &TakerJob) -> anyhow::Result<()> {
+    let store = Store::open(&job.store.root)?.of_host(&job.store.host);
+    let store = store.within(job.store.quota);
     fault::at_carrier("taker");
-    let writer = store.begin(app, id)?;
-    Ok(writer.take_copy(&part, &mut io::stdin().lock(), None)?)
-}
-
-fn parse_part(
-    app: &str,
-    id: &str,
-    name: &str,
-    facts: &str,
-) -> anyhow::Result<(Tid, CheckpointId, Part)> {
-    let id = CheckpointId::parse(id).context("no name of a checkpoint")?;
-    let part = parse_facts(name.to_owned(), facts).context("no part of a checkpoint")?;
-    Ok((Tid(app.parse()?), id, part))
+    let writer = store.begin(job.checkpoint.app, job.checkpoint.id())?;
+    Ok(writer.take_copy(&job.part, &mut io::stdin().lock(), None)?)
 }
 
 /// Writes an image to a pipe; its end only if all of it is whole.
@@ -160,7 +111,7 @@ fn hand_on(mut image: PartReader, pipe: OwnedFd) -> anyhow::Result<()> {
 }
 
 /// All of a part but its name, in words: that of the host comes last and may have spaces.
-pub(crate) fn facts(part: &Part) -> String {
+fn facts(part: &Part) -> String {
     let hash = u128::from_le_bytes(part.hash);
     let base = part.base.map_or("-".to_owned(), |base| {
         let id = CheckpointId::new(base.generation, base.epoch);
@@ -184,7 +135,7 @@ fn parse_length(word: &str) -> Option<(u64, Option<u64>)> {
     }
 }
 
-pub(crate) fn parse_facts(name: String, words: &str) -> Option<Part> {
+fn parse_facts(name: String, words: &str) -> Option<Part> {
     let mut words = words.splitn(5, ' ');
     let mut next = || words.next();
     let bytes = next()?.parse().ok()?;
@@ -215,44 +166,27 @@ pub(crate) fn parse_facts(name: String, words: &str) -> Option<Part> {
     })
 }
 
-/// How an image is stored.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Form {
-    /// If this host's store is its own, the host that gets a copy, if any does.
-    pub second: Option<String>,
-    /// It is stored in full, whatever is there.
-    pub full: bool,
-    /// Its file is compressed.
-    pub compress: bool,
-    /// It goes through the kernel's cache: its task stands until this is written, and there is room.
-    pub cached: bool,
-}
-
-fn write(
-    (root, host, quota): (&str, &str, &str),
-    form: &str,
-    source: &str,
-    app: &str,
-    id: &str,
-    tid: &str,
-) -> anyhow::Result<()> {
-    let (app, tid) = (Tid(app.parse()?), Tid(tid.parse()?));
-    let id = CheckpointId::parse(id).context("no name of a checkpoint")?;
+/// The work of a writer: stores the image that is standard input.
+///
+/// # Errors
+/// Why it is not stored.
+pub fn write(job: &WriterJob) -> anyhow::Result<()> {
     // Where that is not allowed, it is as urgent as others.
     let _ = nice(LATER);
-    let (form, cached) = ending(form, CACHED);
-    let (form, compress) = ending(form, COMPRESSED);
-    let (form, full) = ending(form, FULL);
-    let mut store = Store::open(root)?.in_full(full).compressed(compress);
-    store = store.within(quota.parse()?);
-    store = store.cached(cached);
-    if let Some(second) = form.strip_prefix(LOCAL) {
-        store = store.of_host(host).copied_to(second.strip_prefix(':'));
+    let (form, host) = (&job.form, &job.store.host);
+    let mut store = Store::open(&job.store.root)?
+        .in_full(form.full)
+        .compressed(form.compress)
+        .within(job.store.quota)
+        .cached(form.cached);
+    if job.local {
+        store = store.of_host(host).copied_to(form.second.as_deref());
     }
-    let mut image = store.begin(app, id)?.image(tid, host, None)?;
-    match source {
-        PIPE => take_in(|source| image.copy(source))?,
-        bytes => take_out(bytes.parse()?, &mut image)?,
+    let writer = store.begin(job.checkpoint.app, job.checkpoint.id())?;
+    let mut image = writer.image(job.tid, host, None)?;
+    match job.length {
+        None => take_in(|source| image.copy(source))?,
+        Some(bytes) => take_out(bytes, &mut image)?,
     }
     acknowledge(&image.finish()?);
     Ok(())
@@ -298,14 +232,6 @@ fn take_out(bytes: u64, image: &mut ImageWriter) -> anyhow::Result<()> {
 /// The last word of a writer.
 pub(crate) fn acknowledge(part: &Part) {
     eprintln!("{RECEIPT}{}", facts(part));
-}
-
-/// What comes before such an end, and whether there is one.
-fn ending<'a>(form: &'a str, end: &str) -> (&'a str, bool) {
-    match form.strip_suffix(end) {
-        None => (form, false),
-        Some(form) => (form, true),
-    }
 }
 
 /// Passes on what a task writes, and looks whether all of it came.
@@ -356,6 +282,15 @@ pub fn receipt(name: String, said: &str) -> Option<Part> {
 }
 
 impl StoreLocation {
+    /// The store, as a helper that writes to it is told.
+    pub fn job(&self) -> StoreJob {
+        StoreJob {
+            root: self.root.clone(),
+            host: self.host.clone(),
+            quota: self.quota,
+        }
+    }
+
     /// The process that writes what comes out of `image`: all of a pipe, or so many bytes of
     /// memory.
     pub fn writer(
@@ -365,81 +300,60 @@ impl StoreLocation {
         form: &Form,
         (image, length): (OwnedFd, Option<u64>),
     ) -> Command {
-        let mut words = match (self.local, &form.second) {
-            (false, _) => String::new(),
-            (true, None) => LOCAL.to_owned(),
-            (true, Some(second)) => format!("{LOCAL}:{second}"),
-        };
-        words.push_str(if form.full { FULL } else { "" });
-        words.push_str(if form.compress { COMPRESSED } else { "" });
-        words.push_str(if form.cached { CACHED } else { "" });
-        let words = [
-            &self.host,
-            &self.quota.to_string(),
-            &words,
-            &length.map_or(PIPE.to_owned(), |length| length.to_string()),
-            &app.0.to_string(),
-            &id.to_string(),
-            &tid.0.to_string(),
-        ];
-        self.command("writer", &[WRITER], words, image.into(), Stdio::null())
+        let job = HelperJob::StoreWriter(WriterJob {
+            store: self.job(),
+            checkpoint: CheckpointJob::new(app, id),
+            tid,
+            form: form.clone(),
+            local: self.local,
+            length,
+        });
+        command("writer", &job, image.into(), Stdio::null())
     }
 
     /// The process that writes an image of a checkpoint to `out`.
     pub fn reader(&self, at: (Tid, CheckpointId), image: &Part, out: OwnedFd) -> Command {
-        self.reader_of(CONTENT, at, image, out)
+        self.reader_of(at, image, false, out)
     }
 
-    /// Likewise, that writes the bytes of its file.
+    /// The process that writes the bytes of the image's file to `out`.
     pub fn file_reader(&self, at: (Tid, CheckpointId), image: &Part, out: OwnedFd) -> Command {
-        self.reader_of(FILE, at, image, out)
-    }
-
-    /// The process that writes what comes out of `file` as a copy of an image of another host.
-    pub fn taker(&self, (app, id): (Tid, CheckpointId), image: &Part, file: OwnedFd) -> Command {
-        let words = [
-            &self.host,
-            &self.quota.to_string(),
-            &app.0.to_string(),
-            &id.to_string(),
-            &image.name,
-            &facts(image),
-        ];
-        self.command("taker", &[TAKER], words, file.into(), Stdio::null())
+        self.reader_of(at, image, true, out)
     }
 
     fn reader_of(
         &self,
-        what: &str,
         (app, id): (Tid, CheckpointId),
         image: &Part,
+        file: bool,
         out: OwnedFd,
     ) -> Command {
-        let words = [
-            &app.0.to_string(),
-            &id.to_string(),
-            &image.name,
-            &facts(image),
-        ];
-        let kind = [READER, what];
-        self.command("reader", &kind, words, Stdio::null(), out.into())
+        let job = HelperJob::StoreReader(ReaderJob {
+            root: self.root.clone(),
+            checkpoint: CheckpointJob::new(app, id),
+            part: image.clone(),
+            file,
+        });
+        command("reader", &job, Stdio::null(), out.into())
     }
 
-    /// This program as a process that works with the folder, between two files.
-    pub fn command<const N: usize>(
-        &self,
-        name: &str,
-        kind: &[&str],
-        words: [&String; N],
-        stdin: Stdio,
-        stdout: Stdio,
-    ) -> Command {
-        let mut command = transfer::tied_program();
-        fault::pass_on(&mut command, name);
-        command.args(kind).arg(&self.root).args(words);
-        command.stdin(stdin).stdout(stdout);
-        command
+    /// The process that writes what comes out of `file` as a copy of an image of another host.
+    pub fn taker(&self, (app, id): (Tid, CheckpointId), image: &Part, file: OwnedFd) -> Command {
+        let job = HelperJob::StoreTaker(TakerJob {
+            store: self.job(),
+            checkpoint: CheckpointJob::new(app, id),
+            part: image.clone(),
+        });
+        command("taker", &job, file.into(), Stdio::null())
     }
+}
+
+/// A helper that works with the store's folder, between two files.
+pub fn command(point: &str, job: &HelperJob, stdin: Stdio, stdout: Stdio) -> Command {
+    let mut command = helper::tied_command(job);
+    fault::pass_on(&mut command, point);
+    command.stdin(stdin).stdout(stdout);
+    command
 }
 
 #[cfg(test)]

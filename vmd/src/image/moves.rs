@@ -6,7 +6,6 @@ use crate::{
     fault::{self, Strike},
     image::{
         carriers::{Carriers, Hand, News, Role},
-        images::Form,
         memory::Memories,
         news::{refuse, tell},
         store::StoreLocation,
@@ -15,7 +14,7 @@ use crate::{
     },
     local::locals::Locals,
     net::secure::Mode,
-    process::{processes::Processes, spare, usage},
+    process::{helper_job::Form, processes::Processes, spare, usage},
     start::secret::Secret,
 };
 use rustix::{

@@ -9,60 +9,55 @@
 //! The writer stores all of an image, in full, syncs it, and says as its last word what it is: only
 //! then the log may say that the task is suspended.
 
-use crate::image::{images, store::StoreLocation};
-use anyhow::Context as _;
+use crate::{
+    image::{images, store::StoreLocation},
+    process::helper_job::{HelperJob, SuspendedReaderJob, SuspendedWriterJob},
+};
 use rustix::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use vm_store::Store;
 use vm_wire::{Tid, checkpoint::Part};
 
-/// The first arguments of the processes.
-const WRITER: &str = "suspended-writer";
-const READER: &str = "suspended-reader";
-
-/// If this process was started as one of them: runs it, and says how it ended.
-pub fn run_if_asked() -> Option<anyhow::Result<()>> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words[..] {
-        [WRITER, root, host, quota, app, name] => {
-            Some(write((root, host, quota), app, name).context("storing an image"))
-        }
-        [READER, root, app, name, facts] => {
-            Some(read(root, app, name, facts).context("reading an image"))
-        }
-        _ => None,
-    }
-}
-
-fn write((root, host, quota): (&str, &str, &str), app: &str, name: &str) -> anyhow::Result<()> {
-    let store = Store::open(root)?.within(quota.parse()?);
-    let mut image = store.suspend(Tid(app.parse()?), name, host, None)?;
+/// The work of a writer: stores the image that is standard input.
+///
+/// # Errors
+/// Why it is not stored.
+pub fn write(job: &SuspendedWriterJob) -> anyhow::Result<()> {
+    let SuspendedWriterJob { store, app, name } = job;
+    let host = &store.host;
+    let store = Store::open(&store.root)?.within(store.quota);
+    let mut image = store.suspend(*app, name, host, None)?;
     images::take_in(|source| image.copy(source))?;
     images::acknowledge(&image.finish()?);
     Ok(())
 }
 
-fn read(root: &str, app: &str, name: &str, facts: &str) -> anyhow::Result<()> {
-    let part = images::parse_facts(name.to_owned(), facts).context("no image")?;
-    images::hand_out(Store::open(root)?.open_suspended(Tid(app.parse()?), &part)?)
+/// The work of a reader: writes an image to standard output.
+///
+/// # Errors
+/// Why not all of it was written.
+pub fn read(job: &SuspendedReaderJob) -> anyhow::Result<()> {
+    images::hand_out(Store::open(&job.root)?.open_suspended(job.app, &job.image)?)
 }
 
 /// The process that writes what comes out of `image`.
 pub fn writer(place: &StoreLocation, app: Tid, name: &str, image: OwnedFd) -> Command {
-    let words = [
-        &place.host,
-        &place.quota.to_string(),
-        &app.0.to_string(),
-        &name.to_owned(),
-    ];
-    place.command("writer", &[WRITER], words, image.into(), Stdio::null())
+    let job = HelperJob::SuspendedWriter(SuspendedWriterJob {
+        store: place.job(),
+        app,
+        name: name.to_owned(),
+    });
+    images::command("writer", &job, image.into(), Stdio::null())
 }
 
 /// The process that writes an image to `out`.
 pub fn reader(place: &StoreLocation, app: Tid, image: &Part, out: OwnedFd) -> Command {
-    let words = [&app.0.to_string(), &image.name, &images::facts(image)];
-    place.command("reader", &[READER], words, Stdio::null(), out.into())
+    let job = HelperJob::SuspendedReader(SuspendedReaderJob {
+        root: place.root.clone(),
+        app,
+        image: image.clone(),
+    });
+    images::command("reader", &job, Stdio::null(), out.into())
 }
 
 /// Removes an image that is of no use any more.

@@ -19,24 +19,23 @@ use crate::{
         sockets::tune_bulk,
     },
     process::{
+        helper,
+        helper_job::{HelperJob, ReceiverJob, RenamedFolder, RestorerJob, SenderJob},
         portable,
-        spare::{self, Digits},
-        starter::{Answer, Starter},
+        starter::Starter,
     },
-    start::secret::Secret,
+    start::secret::{ENV_SECRET, Secret},
 };
 use anyhow::{Context as _, bail, ensure};
 use rustix::{
     fd::{AsFd, FromRawFd as _, OwnedFd},
     io::Errno,
-    process::{Pid, Signal},
 };
 use std::{
     convert::Infallible,
     env,
     io::{self, IoSliceMut, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
-    os::unix::process::CommandExt as _,
     path::Path,
     process::{Command, Stdio},
     thread,
@@ -48,15 +47,6 @@ use vm_wire::{FrameReader, interrupt::Folders, limits};
 pub const MAGIC: &[u8; 8] = b"vm-move\x01";
 /// [`MAGIC`] and the ticket.
 pub const OPENING: usize = MAGIC.len() + 8;
-/// The first arguments of the two processes.
-const SENDER: &str = "transfer-sender";
-const RECEIVER: &str = "transfer-receiver";
-/// The first argument of the process that becomes a task.
-const RESTORER: &str = "transfer-restorer";
-/// Its second one: whether the files that the task writes are to be rolled back. Then come the folder
-/// where files were and the one where they are here, if that is another one.
-const ROLL_BACK: &str = "roll-back";
-const KEEP: &str = "keep";
 /// Environment variable of the two processes: the key of the links.
 const ENV_KEY: &str = "VM_TRANSFER_KEY";
 /// Bytes that are read at once, and that a pipe holds.
@@ -77,33 +67,19 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// Under these numbers the restorer finds the image; the data and the interrupt socket follow.
 pub const IMAGE: i32 = 200;
 
-/// If this process was started as one of them: runs it, and says how it ended.
-pub fn run_if_asked() -> Option<anyhow::Result<()>> {
-    let words: Vec<String> = env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words[..] {
-        [SENDER, addr, ticket, mode] => Some(send(addr, ticket, mode).context("sending an image")),
-        [RECEIVER, ticket, mode] => Some(receive(ticket, mode).context("receiving an image")),
-        [RESTORER, files] => Some(restore(files == ROLL_BACK, None)),
-        [RESTORER, files, there, here] => {
-            let folders = (Path::new(there), Path::new(here));
-            Some(restore(files == ROLL_BACK, Some(folders)))
-        }
-        _ => None,
-    }
-}
-
 /// Starts processes that carry images, each with where it says why it fails. The daemon reaps them
 /// like all that it did not expect.
 pub type Helpers = Starter<Command, Option<OwnedFd>, io::Error>;
 
 /// The process that sends what comes out of `image`.
 pub fn sender(addr: &str, ticket: u64, secret: &Secret, mode: Mode, image: OwnedFd) -> Command {
-    let mut command = helper(secret, "sender");
-    command
-        .args([SENDER, addr, &ticket.to_string(), mode_word(mode)])
-        .stdin(image)
-        .stdout(Stdio::null());
+    let job = HelperJob::TransferSender(SenderJob {
+        addr: addr.to_owned(),
+        ticket,
+        mode,
+    });
+    let mut command = transfer_command(&job, secret, "sender");
+    command.stdin(image).stdout(Stdio::null());
     command
 }
 
@@ -115,22 +91,18 @@ pub fn receiver(
     mode: Mode,
     image: OwnedFd,
 ) -> Command {
-    let mut command = helper(secret, "receiver");
-    command
-        .args([RECEIVER, &ticket.to_string(), mode_word(mode)])
-        .stdin(socket)
-        .stdout(image);
+    let job = HelperJob::TransferReceiver(ReceiverJob { ticket, mode });
+    let mut command = transfer_command(&job, secret, "receiver");
+    command.stdin(socket).stdout(image);
     command
 }
 
-/// Starts a process that says on its standard error why it fails.
-///
-/// # Errors
-/// What the system says.
-pub fn spawn(mut command: Command) -> Answer<Option<OwnedFd>, io::Error> {
-    let mut child = command.stderr(Stdio::piped()).spawn()?;
-    let words = child.stderr.take().map(OwnedFd::from);
-    Ok((Pid::from_child(&child), words))
+/// The key goes through the environment, which other users cannot read.
+fn transfer_command(job: &HelperJob, secret: &Secret, point: &str) -> Command {
+    let mut command = helper::tied_command(job);
+    fault::pass_on(&mut command, point);
+    command.env(ENV_KEY, secret.to_hex());
+    command
 }
 
 /// How a process is made of what was saved.
@@ -142,71 +114,21 @@ pub struct Back {
     pub folders: Option<Folders>,
 }
 
-/// A process that becomes a task: what the spawner still gives it are its streams. Of its environment, which is the daemon's, a process of an image sees nothing.
+/// The process that becomes a task. The spawner still gives it its streams. It has the daemon's
+/// environment; a process that is restored from an image sees nothing of that.
 pub fn restorer(how: &Back) -> Command {
-    let mut command = this_program();
-    command
-        .arg(RESTORER)
-        .env_remove(crate::start::secret::ENV_SECRET);
-    command.arg(if how.roll_back { ROLL_BACK } else { KEEP });
-    if let Some(folders) = &how.folders {
-        command.args([&folders.here, &folders.there]);
-    }
+    let folder = how.folders.as_ref().map(|folders| RenamedFolder {
+        saved: (&folders.here).into(),
+        here: (&folders.there).into(),
+    });
+    let job = HelperJob::TransferRestorer(RestorerJob {
+        roll_back: how.roll_back,
+        folder,
+    });
+    let mut command = helper::command(&job);
+    command.env_remove(ENV_SECRET);
     fault::pass_on(&mut command, "restorer");
     command
-}
-
-/// This daemon's own program, also after its file was replaced.
-pub fn this_program() -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("vmd");
-    command
-}
-
-fn helper(secret: &Secret, point: &str) -> Command {
-    let mut command = tied_program();
-    fault::pass_on(&mut command, point);
-    command.env(ENV_KEY, secret.to_hex());
-    command
-}
-
-/// Likewise, to run as a process that dies with this daemon.
-pub fn tied_program() -> Command {
-    let mut command = this_program();
-    let daemon = rustix::process::getpid();
-    let score = Digits::from(spare::SCORE_MAX);
-    // SAFETY: the closure runs between fork and exec and makes system calls only.
-    unsafe {
-        command.pre_exec(move || {
-            // What it does can be done again.
-            spare::begin_with(score);
-            tie_to(daemon)
-        });
-    }
-    command
-}
-
-/// In the child: death together with the daemon.
-fn tie_to(daemon: Pid) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    match rustix::process::getppid() == Some(daemon) {
-        true => Ok(()),
-        false => Err(io::ErrorKind::BrokenPipe.into()),
-    }
-}
-
-fn mode_word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Encrypted => "encrypted",
-        Mode::Plain => "plain",
-    }
-}
-
-fn mode_of(word: &str) -> Mode {
-    match word {
-        "plain" => Mode::Plain,
-        _ => Mode::Encrypted,
-    }
 }
 
 fn key() -> anyhow::Result<Secret> {
@@ -214,10 +136,16 @@ fn key() -> anyhow::Result<Secret> {
     Secret::from_hex(&hex)
 }
 
-fn send(addr: &str, ticket: &str, mode: &str) -> anyhow::Result<()> {
-    let (secret, mode) = (key()?, mode_of(mode));
-    let addr: SocketAddr = addr.parse()?;
-    let ticket: u64 = ticket.parse()?;
+/// Sends the image that is standard input.
+///
+/// # Errors
+/// Why it did not arrive, as far as that is known here.
+pub fn send(job: &SenderJob) -> anyhow::Result<()> {
+    let SenderJob { addr, ticket, mode } = job;
+    let (secret, ticket, mode) = (key()?, *ticket, *mode);
+    let addr: SocketAddr = addr
+        .parse()
+        .with_context(|| format!("the address '{addr}'"))?;
     let image = io::stdin();
     let (start, mut tries) = (Instant::now(), 1);
     let (mut socket, mut secure) = loop {
@@ -332,9 +260,13 @@ fn again(mut call: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<usiz
     }
 }
 
-fn receive(ticket: &str, mode: &str) -> anyhow::Result<()> {
-    let (secret, mode) = (key()?, mode_of(mode));
-    let ticket: u64 = ticket.parse()?;
+/// Receives an image over the socket that is standard input, and writes it to standard output.
+///
+/// # Errors
+/// Why not all of it came.
+pub fn receive(job: &ReceiverJob) -> anyhow::Result<()> {
+    let ReceiverJob { ticket, mode } = *job;
+    let secret = key()?;
     let mut socket = TcpStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut image = Lender::new(io::stdout().as_fd().try_clone_to_owned()?, 2 * PIECE)?;
     socket.set_nonblocking(false)?;
@@ -455,17 +387,22 @@ fn take(
     Ok(count > 0)
 }
 
-/// Becomes the task.
 /// A folder that has another name here, and that name.
 type Renamed<'a> = (&'a Path, &'a Path);
 
-fn restore(roll_back: bool, folders: Option<Renamed<'_>>) -> anyhow::Result<()> {
+/// Becomes the task. Returns only if it cannot.
+///
+/// # Errors
+/// Why not.
+pub fn restore(job: &RestorerJob) -> anyhow::Result<()> {
+    let folder = job.folder.as_ref();
+    let folders = folder.map(|folder| (&*folder.saved, &*folder.here));
     fault::at_carrier("restorer");
     // SAFETY: the daemon has put the image there, for this process alone.
     let image = unsafe { OwnedFd::from_raw_fd(IMAGE) };
     let how = match portable::is_state(&image)? {
         true => portable::go_on(image, folders),
-        false => restore_image(image, roll_back, folders),
+        false => restore_image(image, job.roll_back, folders),
     };
     match how.context("bringing a task back")? {}
 }

@@ -29,6 +29,7 @@ use crate::{
     start::secret::Secret,
 };
 use bytes::{Buf, BytesMut};
+use serde::{Deserialize, Serialize};
 use snow::{Builder, HandshakeState};
 use vm_wire::FrameReader;
 
@@ -48,7 +49,8 @@ pub const SEALED: usize = LENGTH + TAG;
 pub const SEALED_MAX: usize = 65_535 - TAG;
 
 /// What happens to the bytes after Hello.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// They are encrypted and authenticated.
     Encrypted,

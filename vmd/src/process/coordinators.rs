@@ -2,16 +2,15 @@
 //!
 //! Each has a socket pair. One end stays here; the other goes with the Welcome to a master, whose
 //! library forks the process, or to a process that is started from this daemon's own program
-//! (`vmd coordinator`). The end of the socket is the end of the process, for both sides. One that is
+//! (`vmd helper coordinator`). The end of the socket is the end of the process, for both sides. One that is
 //! not wanted any more, and may be stopped, is killed, if it is a child of this daemon; else it ends
 //! when it reads the end of its socket.
 
 use crate::{
     context::{Context, Source},
     fault::{self, Strike},
-    image::transfer,
     net::sockets::{READ_MIN, Read, read_into},
-    process::starter::Starter,
+    process::{helper, helper_job::HelperJob, starter::Starter},
 };
 use mio::{Waker, unix::SourceFd};
 use rustix::{
@@ -30,8 +29,6 @@ use std::{
 use vm_machine::Input;
 use vm_wire::{Frame, FrameReader, Message, Op, Tid, coordinator::CoordinatorReady, limits};
 
-/// The first argument of the process.
-const COORDINATOR: &str = "coordinator";
 /// Bytes that wait for one that does not read, at most: then it is as good as gone.
 const WAITING_MAX: usize = limits::SNAPSHOT_MAX;
 
@@ -56,17 +53,13 @@ pub struct Coordinators {
     places: HashMap<u64, usize>,
 }
 
-/// If this process was started as a coordinator: runs it, and says how it ended.
-pub fn run_if_asked() -> Option<anyhow::Result<()>> {
-    let mut words = std::env::args().skip(1);
-    if words.next().as_deref() != Some(COORDINATOR) {
-        return None;
-    }
-    let run = || -> io::Result<()> {
-        let socket = io::stdin().as_fd().try_clone_to_owned()?;
-        vm_coordinator::run(&socket)
-    };
-    Some(run().map_err(|error| anyhow::anyhow!("coordinating an application: {error}")))
+/// The work of a coordinator's process, over the socket that is standard input.
+///
+/// # Errors
+/// What the system says.
+pub fn coordinate() -> io::Result<()> {
+    let socket = io::stdin().as_fd().try_clone_to_owned()?;
+    vm_coordinator::run(&socket)
 }
 
 impl Coordinators {
@@ -123,9 +116,10 @@ impl Coordinators {
         let Some(socket) = self.open(number, context) else {
             return;
         };
-        let mut command = transfer::this_program();
+        let mut command = helper::command(&HelperJob::Coordinator {
+            app: app.to_string(),
+        });
         command
-            .args([COORDINATOR, &app.to_string()])
             .env_clear()
             .stdin(socket)
             .stdout(Stdio::null())

@@ -23,8 +23,9 @@
 
 use crate::{
     clock,
-    image::transfer,
     process::{
+        helper,
+        helper_job::HelperJob,
         signals,
         starter::Answer,
         tokens,
@@ -39,7 +40,6 @@ use rustix::{
 };
 use std::{
     collections::{HashMap, HashSet},
-    env,
     fs::{self, File},
     io::{self, BufRead, BufReader, PipeWriter, Write},
     os::unix::fs::FileExt,
@@ -55,8 +55,6 @@ use std::{
 use vm_machine::Time;
 use vm_wire::limits;
 
-/// The first argument of the process; the number of its daemon's follows.
-const GUARDIAN: &str = "guardian";
 /// What it is called in lists of processes: `pkill vmd` does not mean it.
 const NAME: &std::ffi::CStr = c"vm-guardian";
 /// How long it tries to end processes: one that waits for a disk that is gone does not.
@@ -237,12 +235,13 @@ impl Guardian {
         // As much as an ordinary user may have.
         let _ = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE_BYTES);
         rustix::io::ioctl_fionbio(&pipe, true)?;
-        let mut command = transfer::this_program();
+        let mut command = helper::command(&HelperJob::Guardian {
+            daemon: std::process::id(),
+        });
         // It says nothing: these are the descriptors that every program can hand over.
         let lock = self.told().lock.try_clone()?;
         let lease = self.lease.as_ref().map(File::try_clone).transpose()?;
         let child = command
-            .args([GUARDIAN, &getpid().to_string()])
             .env_clear()
             .current_dir(&self.dir)
             .stdin(read)
@@ -300,18 +299,8 @@ fn added(task: Pid, token: Option<u64>) -> String {
     }
 }
 
-/// If this process was started as a guardian: does its work.
-pub fn run_if_asked() -> Option<anyhow::Result<()>> {
-    let mut words = env::args().skip(1);
-    if words.next().as_deref() != Some(GUARDIAN) {
-        return None;
-    }
-    let daemon = words.next().unwrap_or_default();
-    guard(&daemon);
-    Some(Ok(()))
-}
-
-fn guard(daemon: &str) {
+/// The work of a guardian of that daemon, from its start until both have ended.
+pub fn guard(daemon: u32) {
     let _ = rustix::process::setsid();
     let _ = rustix::thread::set_name(NAME);
     // What is sent to all processes of a job asks the daemon to end, not those that look after it.
@@ -321,12 +310,12 @@ fn guard(daemon: &str) {
     }
     let tasks = hear(BufReader::new(io::stdin()));
     let now = clock::now();
-    let killed = kill(daemon.parse().ok().and_then(Pid::from_raw), &tasks);
+    let killed = kill(Pid::from_raw(daemon as i32), &tasks);
     let lease = io::stderr().as_fd().try_clone_to_owned();
     let lease = lease.ok().and_then(|lease| lease_end(&File::from(lease)));
     // Only where the daemon's own file is, which a daemon removes that ends by itself.
     let own = fs::read_to_string(crate::start::dir::PID_FILE);
-    if own.is_ok_and(|own| own.trim() == daemon) {
+    if own.is_ok_and(|own| own.trim() == daemon.to_string()) {
         let _ = ended::note(Path::new("."), &verdict(lease, now, &killed));
     }
 }

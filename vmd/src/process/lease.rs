@@ -9,11 +9,14 @@
 //! a namespace, which its own SIGKILL cannot end ([`crate::start::init`]), and not before another process
 //! of this program has been ended by such a timer while it was stopped ([`Probe`]).
 
-use crate::{clock, image::transfer};
+use crate::{
+    clock,
+    process::{helper, helper_job::HelperJob},
+};
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use std::{
-    env, io, mem,
+    io, mem,
     os::unix::process::ExitStatusExt as _,
     process::{Child, Stdio},
     ptr, thread,
@@ -21,8 +24,6 @@ use std::{
 };
 use vm_machine::Time;
 
-/// The first argument of the process that is to be ended by its timer.
-const PROBE: &str = "lease-probe";
 /// How long that process has its lease.
 const PROBE_LEASE: Duration = Duration::from_millis(1);
 /// How long its end is awaited: far longer than a process takes to begin on a busy host.
@@ -83,15 +84,15 @@ impl LeaseTimer {
 #[derive(Debug)]
 pub struct Probe(Child);
 
-/// If this process was started as a probe: waits for its end, stopped.
-pub fn run_if_asked() -> Option<anyhow::Result<()>> {
-    let asked = env::args().nth(1).as_deref() == Some(PROBE);
-    asked.then(|| {
-        let timer = LeaseTimer::new()?;
-        timer.set(Some(clock::now() + PROBE_LEASE))?;
-        kill_process(getpid(), Signal::STOP)?;
-        bail!("the process was stopped, and goes on")
-    })
+/// The work of a probe: waits for its end, stopped.
+///
+/// # Errors
+/// When the timer did not end it.
+pub fn probe() -> anyhow::Result<()> {
+    let timer = LeaseTimer::new()?;
+    timer.set(Some(clock::now() + PROBE_LEASE))?;
+    kill_process(getpid(), Signal::STOP)?;
+    bail!("the process was stopped, and goes on")
 }
 
 impl Probe {
@@ -104,8 +105,8 @@ impl Probe {
             getpid() != Pid::INIT,
             "process 1 of a namespace cannot be ended by the timer of its lease"
         );
-        let mut command = transfer::tied_program();
-        command.arg(PROBE).stdin(Stdio::null());
+        let mut command = helper::tied_command(&HelperJob::LeaseProbe);
+        command.stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn();
         Ok(Probe(child.context("cannot try the lease's timer")?))

@@ -20,6 +20,10 @@ pub mod streams;
 
 pub mod starter;
 
+pub mod helper_job;
+
+pub mod helper;
+
 pub mod spawn;
 
 pub mod launches;

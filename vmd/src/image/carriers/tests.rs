@@ -1,7 +1,7 @@
 //! Carriers that fail, hang, or are of no use any more.
 
 use super::*;
-use crate::image::transfer;
+use crate::process::helper;
 use mio::{Events, Poll, Token, Waker};
 use rustix::{
     pipe::{PipeFlags, pipe_with},
@@ -43,7 +43,7 @@ impl HeldUp {
         let (tell, started) = mpsc::channel();
         let start = move |command| {
             hold.recv().expect("it may");
-            let answer = transfer::spawn(command);
+            let answer = helper::spawn(command);
             if let Ok((pid, _)) = &answer {
                 tell.send(*pid).expect("it is heard");
             }
