@@ -361,11 +361,11 @@ impl Daemon {
     /// What whoever has a wish is told if no coordinator of the application took it up.
     pub(super) fn not_taken_up(&self, app: Tid) -> Failed {
         let host = self.cx.where_to_ask(app);
-        let cut_off = host.filter(|host| self.unreachable.from(self.cx.me).contains(host));
+        let cut_off = host.filter(|host| self.unreachable.from_here(&self.cx).contains(host));
         let text = match cut_off {
             Some(host) => format!(
                 "the coordinator of its application is out of reach: {}",
-                self.cannot_reach(host)
+                self.cx.cannot_reach(host)
             ),
             None => format!(
                 "the coordinator of its application has not answered within {:?}; try again",

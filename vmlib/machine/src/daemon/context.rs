@@ -182,6 +182,12 @@ impl Context {
         }
     }
 
+    /// The reason why nothing is requested of a host to which this one has no link.
+    pub fn cannot_reach(&self, host: HostId) -> String {
+        let (here, name) = (&self.config.facts.name, self.host_name(host));
+        format!("host '{here}' cannot reach host '{name}' (see 'vm conf')")
+    }
+
     pub fn set_timer(&mut self, due: Time, timer: Timer) {
         self.timers.insert((due, timer));
     }

@@ -228,7 +228,7 @@ impl Daemon {
         }
         self.notify_host(host, true);
         self.consoles.on_host_joined(&mut self.cx, host);
-        self.tell_links_down(host);
+        self.unreachable.on_host_joined(&mut self.cx, host);
         self.release_held();
     }
 

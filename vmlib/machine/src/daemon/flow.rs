@@ -108,6 +108,13 @@ impl Daemon {
         consoles.end_run(cx, &self.tasks, tid, status);
     }
 
+    /// An application may have tasks on two hosts that cannot reach each other, or none any more.
+    pub(super) fn tell_runs_of_links(&mut self) {
+        let (cx, apps) = (&mut self.cx, self.consoles.applications());
+        self.unreachable.tell_consoles(cx, apps);
+        self.deliver_effects();
+    }
+
     /// Suspends an application or a single task for this requester. The reply comes when it has
     /// ended, or runs on.
     pub(super) fn ask_suspend(

@@ -169,10 +169,10 @@ impl Daemon {
                 "task {shown} cannot be moved there: {text}"
             )));
         }
-        if self.unreachable.from(self.cx.me).contains(&to) {
+        if self.unreachable.from_here(&self.cx).contains(&to) {
             return Err(refuse(format!(
                 "task {shown} cannot be moved: {}",
-                self.cannot_reach(to)
+                self.cx.cannot_reach(to)
             )));
         }
         if let Some(reason) = self.objections(tid).into_iter().next() {
@@ -561,8 +561,8 @@ impl Daemon {
         moving.doubted |= in_doubt;
         let name = self.cx.host_name(to);
         let late = |why: &str| self.cannot_move(tid, FailKind::System, why);
-        let no_link = self.links_lost.get(&to);
-        let no_link = no_link.is_some_and(|since| self.cx.now >= *since + limits::MOVE_NO_LINK);
+        let no_link = self.unreachable.lost_since(to);
+        let no_link = no_link.is_some_and(|since| self.cx.now >= since + limits::MOVE_NO_LINK);
         let stops = self.stops(tid);
         let is_late = !stops.at_once() && !held && self.cx.now >= copied + limits::SAFE_POINT;
         match stage {

@@ -9,7 +9,9 @@ use super::{Daemon, context::Timer};
 use crate::{ConnId, Output};
 use std::time::Duration;
 use vm_wire::{
-    Frame, HostId, Message, Op, limits,
+    Frame, HostId, Message, Op,
+    agreed::Change,
+    limits,
     peer::{Join, Refused},
     task::{FailKind, Failed, Located},
 };
@@ -32,6 +34,14 @@ enum LinkState {
 }
 
 impl Daemon {
+    /// This host has just been let in: makes links, if its shell wants to know of them.
+    pub(super) fn arrive(&mut self) {
+        for host in self.arrival.begin(&mut self.cx) {
+            self.want_link(host);
+        }
+        self.arrival.review(&mut self.cx);
+    }
+
     /// Has a link made unless there is one, or one is under way.
     pub(super) fn want_link(&mut self, host: HostId) {
         if !self.links.contains_key(&host) {
@@ -69,8 +79,9 @@ impl Daemon {
         let retry = self.first_retry(host);
         let state = LinkState::Up;
         self.links.insert(host, Link { state, retry });
-        self.links_lost.remove(&host);
-        self.on_link_again(host);
+        let (cx, apps) = (&mut self.cx, self.consoles.applications());
+        self.unreachable.on_link_up(cx, host, apps);
+        self.deliver_effects();
         self.cx.routes.set_link(host, true);
         let located = Located {
             peer: None,
@@ -100,7 +111,7 @@ impl Daemon {
                 self.forward(frame, false);
             }
         }
-        self.review_arrival();
+        self.arrival.review(&mut self.cx);
     }
 
     pub(super) fn on_link_down(&mut self, host: HostId) {
@@ -111,13 +122,11 @@ impl Daemon {
         }
         if !self.cx.agreement.state().is_present(host) {
             self.links.remove(&host);
-            self.links_lost.remove(&host);
+            self.unreachable.forget_link(host);
             return;
         }
-        if !self.links_lost.contains_key(&host) {
-            self.links_lost.insert(host, self.cx.now);
+        if self.unreachable.on_link_down(&mut self.cx, host) {
             self.await_link(host);
-            self.await_link_again(host);
         }
         let first = self.first_retry(host);
         let link = self.links.entry(host).or_insert(Link {
@@ -146,14 +155,40 @@ impl Daemon {
     /// A host is no longer in the machine.
     pub(super) fn cut_link(&mut self, host: HostId) {
         self.cx.routes.set_link(host, false);
-        self.links_lost.remove(&host);
-        self.forget_links_of(host);
+        let (cx, apps) = (&mut self.cx, self.consoles.applications());
+        self.unreachable.on_host_gone(cx, host, apps);
+        self.deliver_effects();
         if let Some(mut absent) = self.absent_links.remove(&host) {
             absent.leave(&mut self.absent_bytes);
         }
         if self.links.remove(&host).is_some() {
             self.cx.agreement.link_down(host);
             self.cx.emit(Output::Disconnect(host));
+        }
+    }
+
+    /// The shell has found a better address of this host.
+    pub(super) fn on_address(&mut self, addr: String) {
+        let host = self.cx.me;
+        self.cx
+            .agreement
+            .propose(Change::HostAddress { host, addr });
+    }
+
+    /// A host is reached at another address from now on.
+    pub(super) fn on_host_address(&mut self, host: HostId) {
+        let Some(found) = self.cx.agreement.state().host(host) else {
+            return;
+        };
+        let (name, addr) = (&found.facts.name, found.facts.addr.clone());
+        self.cx.emit(Output::Note(format!(
+            "host '{name}' is told to others at {addr} from now on"
+        )));
+        if host == self.cx.me {
+            self.cx.emit(Output::Address(addr));
+        } else if !self.cx.routes.has_link(host) && self.links.remove(&host).is_some() {
+            self.cx.emit(Output::Disconnect(host));
+            self.want_link(host);
         }
     }
 

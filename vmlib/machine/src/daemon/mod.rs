@@ -10,8 +10,7 @@
 //! |---|---|
 //! | `traffic` | where frames between tasks go: the hot path, and all that is not |
 //! | `links` | which links there shall be, and what follows when one is made or broken |
-//! | `arrival` | when a host that has joined is there; where it is reached |
-//! | `unreachable` | hosts that cannot reach each other while others reach both: who is told |
+//! | `host` | how this host arrives; hosts that cannot reach each other |
 //! | `tasks` | the table of the processes here; how a process becomes a task |
 //! | `requests` | what a task asks; each request is answered once, a repeated one likewise |
 //! | `spawn` | tasks that are asked for here, tasks that are ordered here |
@@ -53,7 +52,6 @@
 
 mod absent;
 mod answers;
-mod arrival;
 mod arriving;
 mod asked;
 mod check;
@@ -69,6 +67,7 @@ mod effect;
 mod exit;
 mod flow;
 mod groups;
+mod host;
 mod leaving;
 mod links;
 mod moves;
@@ -85,7 +84,6 @@ mod suspended;
 mod suspension;
 mod tasks;
 mod traffic;
-mod unreachable;
 
 pub use config::DaemonConfig;
 pub use departure::AT_ONCE;
@@ -106,6 +104,7 @@ use context::Context;
 use coordinators::Coordinators;
 use departure::Departure;
 use drain::Drain;
+use host::{Arrival, Unreachable};
 use leaving::Leaving;
 use links::Link;
 use notify::LastAsked;
@@ -115,7 +114,6 @@ use spawn::{Enrolling, Ordered, Spawning};
 use std::collections::{BTreeMap, BTreeSet};
 use suspension::Suspensions;
 use tasks::LocalTask;
-use unreachable::Unreachable;
 use vm_wire::{
     Frame, HostId, MachineId, Tid,
     peer::{Joined, MoveOffer, TaskAnswer},
@@ -132,8 +130,6 @@ pub struct Daemon {
     /// Bytes that wait for links, and for tasks here without a data socket.
     absent_bytes: usize,
     links: BTreeMap<HostId, Link>,
-    /// Since when a host of the machine cannot be linked to.
-    links_lost: BTreeMap<HostId, Time>,
     unreachable: Unreachable,
     tasks: BTreeMap<Tid, LocalTask>,
     /// Tokens of tasks that have not enrolled yet.
@@ -181,8 +177,7 @@ pub struct Daemon {
     departure: Option<Departure>,
     /// Whether the endpoint may have got a message.
     mail: bool,
-    /// To which hosts this one has to have links before it has arrived.
-    arrival: Option<BTreeSet<HostId>>,
+    arrival: Arrival,
     /// Nothing is decided any more.
     over: bool,
 }
@@ -226,7 +221,6 @@ impl Daemon {
             absent_links: BTreeMap::new(),
             absent_bytes: 0,
             links: BTreeMap::new(),
-            links_lost: BTreeMap::new(),
             unreachable: Unreachable::default(),
             tasks: BTreeMap::new(),
             tokens: BTreeMap::new(),
@@ -256,7 +250,7 @@ impl Daemon {
             drain: None,
             departure: None,
             mail: false,
-            arrival: None,
+            arrival: Arrival::default(),
             over: false,
         };
         daemon.take_part_in_cuts();

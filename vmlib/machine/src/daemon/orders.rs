@@ -27,6 +27,7 @@ impl Daemon {
         {
             any = true;
             self.on_order(&received);
+            self.deliver_effects();
         }
         any
     }
@@ -105,7 +106,10 @@ impl Daemon {
             Ok(Order::ManifestEnd(end)) => self.restarts.on_manifest_end(&mut self.cx, host, end),
             Ok(Order::CutPrepare(prepare)) => self.on_cut_prepare(host, prepare),
             Ok(Order::CutPrepared(prepared)) => self.on_cut_prepared(host, prepared),
-            Ok(Order::LinksDown(down)) => self.on_links_down(host, down),
+            Ok(Order::LinksDown(down)) => {
+                let (cx, apps) = (&mut self.cx, self.consoles.applications());
+                self.unreachable.on_report(cx, host, down, apps);
+            }
             Ok(Order::ForgetStored(forget)) if self.cx.has_own_stores() => {
                 self.cx.emit(Output::ForgetStored(forget.app));
             }

@@ -21,9 +21,12 @@ impl Daemon {
         {
             self.cx.timers.pop_first();
             match timer {
-                Timer::Arrival => self.on_arrival_due(),
+                Timer::Arrival => self.arrival.on_due(&mut self.cx),
                 Timer::Reconnect(host) => self.on_reconnect(host),
-                Timer::LinkDown(host) => self.on_link_down_due(host),
+                Timer::LinkDown(host) => {
+                    let (cx, apps) = (&mut self.cx, self.consoles.applications());
+                    self.unreachable.on_due(cx, host, apps);
+                }
                 Timer::Parked(tid, request) => self.on_parked_too_long(tid, request),
                 Timer::Awaited(tid, about) => self.on_awaited_due(tid, about),
                 Timer::Listing(question) => self.consoles.on_listing_due(&mut self.cx, question),
@@ -48,6 +51,7 @@ impl Daemon {
                 Timer::Drain => self.on_drain_due(),
                 Timer::Departure => {}
             }
+            self.deliver_effects();
         }
     }
 
@@ -198,7 +202,7 @@ impl Daemon {
             }
             Applied::HostGone(host) | Applied::HostDead(host) => {
                 self.on_host_lost(host);
-                self.review_arrival();
+                self.arrival.review(&mut self.cx);
                 self.review_coordinators();
                 self.restarts.review_recoveries(&mut self.cx);
                 self.review_suspensions();
