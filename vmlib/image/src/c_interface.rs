@@ -1,6 +1,11 @@
 //! The interface for C, as `include/vm_image.h` has it.
 
-use crate::{Carry, Options, Saved, Section, Until, Way};
+use crate::{
+    frozen::signal::Section,
+    options::{Carry, Options, Until},
+    restore::start::Way,
+    save::interface::Saved,
+};
 use std::{
     cell::RefCell,
     ffi::{CString, c_char},

@@ -9,16 +9,13 @@
 //! **Runs while all threads stand**: nothing here allocates or locks.
 
 use crate::{
-    capture::stop::Thread,
+    capture::thread::{ProcessorSet, Thread},
     raw::sys::{self, nr},
 };
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
-
-/// A set of processors, as the kernel has it.
-pub type Set = [u64; 16];
 
 /// What the parent of this process had when threads were to stop; nothing if that is not known.
 static GIVEN: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
@@ -42,7 +39,7 @@ pub fn look_at_parent() {
 
 /// The processors of this thread, and how many bytes of them the kernel knows: none if it has chosen
 /// no others than its process was given.
-pub fn chosen() -> (Set, usize) {
+pub fn chosen() -> (ProcessorSet, usize) {
     let (set, len) = of(0);
     let is_given = GIVEN
         .iter()
@@ -52,16 +49,23 @@ pub fn chosen() -> (Set, usize) {
 }
 
 /// Those of a thread; of this one, if it is 0.
-fn of(thread: i32) -> (Set, usize) {
+fn of(thread: i32) -> (ProcessorSet, usize) {
     let mut set = [0; 16];
     let at = set.as_mut_ptr() as usize;
     // SAFETY: the kernel writes the set.
-    let len = unsafe { sys::call3(nr::SCHED_GETAFFINITY, thread as usize, size_of::<Set>(), at) };
+    let len = unsafe {
+        sys::call3(
+            nr::SCHED_GETAFFINITY,
+            thread as usize,
+            size_of::<ProcessorSet>(),
+            at,
+        )
+    };
     (set, usize::try_from(len).unwrap_or(0))
 }
 
 /// Has this thread use what it had chosen, as far as that is here; whether all of it is.
-pub fn restore((set, len): (&Set, usize)) -> bool {
+pub fn restore((set, len): (&ProcessorSet, usize)) -> bool {
     if len == 0 {
         return true;
     }
@@ -101,7 +105,7 @@ mod tests {
             // A processor that no computer has that runs these tests.
             let mut missing = [0; 16];
             missing[15] = 1 << 63;
-            assert!(!restore((&missing, size_of::<Set>())));
+            assert!(!restore((&missing, size_of::<ProcessorSet>())));
             assert_eq!(of(0).0, own);
             // What was not chosen is not sought.
             assert!(restore((&missing, 0)));

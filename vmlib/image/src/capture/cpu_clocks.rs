@@ -4,9 +4,9 @@
 //! and exchange the id.
 
 use crate::{
-    capture::stop::Thread,
+    capture::thread::Thread,
+    frozen::interpose::next,
     raw::sys::{self, nr},
-    restore::lock_owners::next,
 };
 use std::sync::atomic::{
     AtomicU64, AtomicUsize,

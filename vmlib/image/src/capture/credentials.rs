@@ -16,9 +16,9 @@ use crate::{
     frozen::{
         arena::{self, List},
         fault::{Outcome, Shown, Step as _, refuse},
+        scratch,
     },
     raw::sys::{self, nr},
-    save::precopy,
 };
 
 /// Supplementary groups of a process, at most (NGROUPS_MAX).
@@ -154,7 +154,7 @@ pub fn check() -> Outcome<()> {
         let mark = arena::mark();
         let path = NumberPath::new("/proc/self/task/", tid, "/status");
         // One that has ended meanwhile, and the one that sends memory, are not the program's.
-        if tid == precopy::tid() {
+        if tid == scratch::sender_tid() {
             return Ok(());
         }
         let Ok(status) = proc::read_file(path.bytes(), "looking at a thread") else {

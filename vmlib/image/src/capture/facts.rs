@@ -3,7 +3,7 @@
 //! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
 
 use crate::{
-    capture::{memory::Names, proc, process::Process, program, stop, vdso},
+    capture::{names::Names, proc, process::Process, program, stop, vdso},
     frozen::{
         arena,
         fault::{Outcome, refuse},

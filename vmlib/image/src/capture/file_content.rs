@@ -14,15 +14,14 @@ use crate::{
     },
     frozen::{
         arena::{self, List},
-        fault::{Outcome, Step as _, refuse, refuse_now},
-        scratch,
+        fault::{Outcome, Step as _},
+        file_calls::{read_at, seek},
     },
     raw::{
         checksum::{checksum, mixed},
-        records::{CONTENT, FILES_MAX, FileRecord, OFFSET_BITS},
-        sys::{self, Errno, nr},
+        records::{FILES_MAX, FileRecord},
+        sys::{self, Errno},
     },
-    save::image_writer::Out,
 };
 
 /// Bytes that a checksum takes at once.
@@ -31,49 +30,23 @@ pub const PIECE: usize = 256 << 10;
 /// coarsest clock of a file system.
 const SETTLED_NS: u64 = 2_000_000_000;
 
-const READING: &str = "reading an open file";
-
-/// Looks at an open file.
-pub fn status(fd: i32) -> Outcome<libc::stat> {
-    stat(fd).step("looking at an open file")
-}
-
-/// What the kernel tells of a descriptor.
-pub fn stat(fd: i32) -> sys::Result<libc::stat> {
-    // SAFETY: zeros are a value.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes it.
-    let value = unsafe { sys::call2(nr::FSTAT, fd as usize, &raw mut stat as usize) };
-    sys::check(value).map(|_| stat)
-}
-
-/// What the kernel tells of a path, which is not ended by NUL.
-pub fn stat_path(path: &[u8]) -> sys::Result<libc::stat> {
-    const STAT: usize = 4;
-    let mut ended = [0u8; libc::PATH_MAX as usize + 1];
-    let Some(place) = ended[..libc::PATH_MAX as usize].get_mut(..path.len()) else {
-        return Err(Errno(libc::ENAMETOOLONG));
-    };
-    place.copy_from_slice(path);
-    // SAFETY: zeros are a value.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the path is ended by NUL, and the kernel writes what it tells.
-    let value = unsafe { sys::call2(STAT, ended.as_ptr() as usize, &raw mut stat as usize) };
-    sys::check(value).map(|_| stat)
-}
+/// The step of an error.
+pub const READING: &str = "reading an open file";
 
 /// What says whether a file has changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+pub struct Stamp {
     device: u64,
     inode: u64,
-    size: i64,
+    /// Bytes.
+    pub size: i64,
     written: [i64; 2],
     changed: [i64; 2],
 }
 
 impl Stamp {
-    fn of(stat: &libc::stat) -> Self {
+    /// That of an open file.
+    pub fn of(stat: &libc::stat) -> Self {
         Stamp {
             device: stat.st_dev,
             inode: stat.st_ino,
@@ -194,7 +167,7 @@ pub fn sum_with(fd: i32, may_seek: bool, end: u64, buffer: &mut [u8]) -> sys::Re
 }
 
 /// Where the next byte is that is in no hole; where holes are not known, here.
-fn next_data(fd: i32, at: u64) -> u64 {
+pub fn next_data(fd: i32, at: u64) -> u64 {
     match seek(fd, at, libc::SEEK_DATA) {
         Ok(data) => data,
         Err(Errno(libc::ENXIO)) => u64::MAX,
@@ -202,34 +175,12 @@ fn next_data(fd: i32, at: u64) -> u64 {
     }
 }
 
-fn seek(fd: i32, at: u64, whence: i32) -> sys::Result<u64> {
-    // SAFETY: it moves the position of a file that nobody else reads.
-    let value = unsafe { sys::call3(nr::LSEEK, fd as usize, at as usize, whence as usize) };
-    sys::check(value).map(|at| at as u64)
-}
-
-/// Reads until the buffer is full or the file ends.
-fn read_at(fd: i32, at: u64, buffer: &mut [u8]) -> sys::Result<usize> {
-    let mut len = 0;
-    while len < buffer.len() {
-        let (to, from) = (buffer[len..].as_mut_ptr() as usize, at as usize + len);
-        let want = buffer.len() - len;
-        // SAFETY: the kernel writes into the buffer.
-        match sys::check(unsafe { sys::call4(nr::PREAD64, fd as usize, to, want, from) }) {
-            Ok(0) => break,
-            Ok(count) => len += count,
-            Err(sys::EINTR) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(len)
-}
-
 /// An open file, to be read.
 pub struct Readable {
-    fd: i32,
+    /// The descriptor to read from.
+    pub fd: i32,
     /// Opened for this, so that its position is nobody else's.
-    is_own: bool,
+    pub is_own: bool,
 }
 
 impl Readable {
@@ -257,203 +208,10 @@ impl Drop for Readable {
     }
 }
 
-/// Writes what a file holds into the image; holes are left out.
-pub fn carry(out: &mut Out, locks: &[Lock], number: usize, record: &FileRecord) -> Outcome<()> {
-    let fd = record.fd as i32;
-    let Some(file) = Readable::of(locks, record) else {
-        return refuse!("descriptor {fd} cannot be read any more");
-    };
-    let before = Stamp::of(&status(fd)?);
-    let buffer = scratch::buffer();
-    let mut at = 0;
-    while at < record.size {
-        let mut end = record.size;
-        if file.is_own {
-            at = next_data(file.fd, at);
-            end = seek(file.fd, at, libc::SEEK_HOLE).map_or(end, |hole| hole.min(end));
-        }
-        if at >= end {
-            break;
-        }
-        while at < end {
-            let want = buffer.len().min((end - at) as usize);
-            let len = read_at(file.fd, at, &mut buffer[..want]).step(READING)?;
-            if len == 0 {
-                break;
-            }
-            let piece = &buffer[..len];
-            match file.is_own {
-                true => out.section(CONTENT, address(number, at), piece)?,
-                // Where its holes are nobody tells.
-                false => without_zeros(piece, |from, part| {
-                    out.section(CONTENT, address(number, at + from), part)
-                })?,
-            }
-            at += len as u64;
-        }
-        if at < end {
-            break;
-        }
-    }
-    let after = Stamp::of(&status(fd)?);
-    drop(file);
-    match before == after && after.size as u64 == record.size || has_only_grown(locks, record)? {
-        true => Ok(()),
-        false => refuse_now!("the file at descriptor {fd} changed while it was saved"),
-    }
-}
-
-/// Tells the parts of a piece that are not zeros, in whole blocks.
-fn without_zeros(piece: &[u8], mut with: impl FnMut(u64, &[u8]) -> Outcome<()>) -> Outcome<()> {
-    const BLOCK: usize = 4096;
-    let mut from = 0;
-    let mut at = 0;
-    for block in piece.chunks(BLOCK) {
-        let end = at + block.len();
-        if block.iter().all(|byte| *byte == 0) {
-            if from < at {
-                with(from as u64, &piece[from..at])?;
-            }
-            from = end;
-        }
-        at = end;
-    }
-    match from < at {
-        true => with(from as u64, &piece[from..at]),
-        false => Ok(()),
-    }
-}
-
-/// Whether a file still begins with all that it held: a log to which other processes write, too.
-fn has_only_grown(locks: &[Lock], record: &FileRecord) -> Outcome<bool> {
-    let (check, checked) = (record.check, record.checked);
-    Ok(checked == record.size && sum(locks, record, checked)? == (check, checked))
-}
-
-/// Where a byte of a carried file is, in the image and where the restorer puts it.
-fn address(number: usize, offset: u64) -> u64 {
-    ((number as u64) << OFFSET_BITS) + offset
-}
-
-/// Gives a file that ends at `at` the rest of what the image carried of record `number`, which the
-/// restorer put into `contents`.
-pub fn fill(fd: i32, number: usize, at: u64, size: u64, contents: i32) -> sys::Result<()> {
-    let mark = arena::mark();
-    // SAFETY: bytes.
-    let Ok(buffer) = (unsafe { arena::take::<u8>(PIECE) }) else {
-        return Err(Errno(libc::ENOMEM));
-    };
-    let (mut at, first) = (at, address(number, 0));
-    // Without any content there is no such descriptor, and nothing to be found in it.
-    while at < size
-        && let Ok(data) = seek(contents, first + at, libc::SEEK_DATA)
-    {
-        at = data.saturating_sub(first);
-        if at >= size {
-            break;
-        }
-        let want = buffer.len().min((size - at) as usize);
-        let len = read_at(contents, first + at, &mut buffer[..want])?;
-        write_at(fd, at, &buffer[..len])?;
-        at += len as u64;
-        if len < want {
-            break;
-        }
-    }
-    // SAFETY: the buffer is not used any more.
-    unsafe { arena::release(mark) };
-    // The hole at its end; nothing is cut off of what somebody has written meanwhile.
-    if (stat(fd)?.st_size as u64) < size {
-        set_len(fd, size)?;
-    }
-    Ok(())
-}
-
-/// Whether a file of `len` bytes holds the first ones of what the image carried of record `number`.
-/// One that may not be read does not.
-pub fn begins(record: &FileRecord, number: usize, len: u64, contents: i32) -> Outcome<bool> {
-    let Some(file) = Readable::of(&[], record) else {
-        return Ok(false);
-    };
-    let mark = arena::mark();
-    // SAFETY: bytes.
-    let (here, there) = unsafe { (arena::take::<u8>(PIECE)?, arena::take::<u8>(PIECE)?) };
-    let mut same = true;
-    let mut at = 0;
-    while same && at < len {
-        let want = PIECE.min((len - at) as usize);
-        let read = read_at(file.fd, at, &mut here[..want]).step(READING)?;
-        read_carried(contents, number, at, &mut there[..want]).step(READING)?;
-        same = read == want && here[..want] == there[..want];
-        at += want as u64;
-    }
-    // SAFETY: the buffers are not used any more.
-    unsafe { arena::release(mark) };
-    Ok(same)
-}
-
-/// What the image carried of record `number` from a place on.
-fn read_carried(contents: i32, number: usize, at: u64, into: &mut [u8]) -> sys::Result<()> {
-    // Without any content there is no such descriptor: all is a hole.
-    let read = match contents {
-        0.. => read_at(contents, address(number, at), into)?,
-        _ => 0,
-    };
-    into[read..].fill(0);
-    Ok(())
-}
-
-/// Makes a file, open for reading and writing, what the image carried of record `number`. Only what
-/// differs is written, so that holes stay holes, whoever does the same at the same time does no harm,
-/// and what was interrupted can be done again.
-pub fn put_back(fd: i32, number: usize, size: u64, contents: i32) -> sys::Result<()> {
-    let mark = arena::mark();
-    // SAFETY: bytes.
-    let buffers = unsafe { (arena::take::<u8>(PIECE), arena::take::<u8>(PIECE)) };
-    let (Ok(here), Ok(there)) = buffers else {
-        return Err(Errno(libc::ENOMEM));
-    };
-    let mut at = 0;
-    while at < size {
-        let want = PIECE.min((size - at) as usize);
-        let read = read_at(fd, at, &mut here[..want])?;
-        here[read..want].fill(0);
-        read_carried(contents, number, at, &mut there[..want])?;
-        if here[..want] != there[..want] {
-            write_at(fd, at, &there[..want])?;
-        }
-        at += want as u64;
-    }
-    // SAFETY: the buffers are not used any more.
-    unsafe { arena::release(mark) };
-    set_len(fd, size)
-}
-
-/// Cuts a file, or makes it longer by a hole.
-pub fn set_len(fd: i32, size: u64) -> sys::Result<()> {
-    // SAFETY: it changes the length of a file.
-    sys::check(unsafe { sys::call2(nr::FTRUNCATE, fd as usize, size as usize) }).map(|_| ())
-}
-
-fn write_at(fd: i32, at: u64, bytes: &[u8]) -> sys::Result<()> {
-    let mut done = 0;
-    while done < bytes.len() {
-        let (from, len) = (bytes[done..].as_ptr() as usize, bytes.len() - done);
-        // SAFETY: the bytes are only read.
-        let value = unsafe { sys::call4(nr::PWRITE64, fd as usize, from, len, at as usize + done) };
-        match sys::check(value) {
-            Ok(0) => return Err(Errno(libc::EIO)),
-            Ok(count) => done += count,
-            Err(sys::EINTR) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frozen::file_calls::status;
     use std::{
         io::Write as _,
         os::{fd::AsRawFd as _, unix::fs::FileExt as _},
@@ -488,22 +246,6 @@ mod tests {
             }
             content.resize(5 * PIECE + 777, 0);
         }
-    }
-
-    #[test]
-    fn blocks_of_zeros_are_left_out() {
-        let mut piece = vec![0u8; 5 * 4096 + 10];
-        piece[4096] = 1;
-        piece[2 * 4096 + 4095] = 1;
-        piece[5 * 4096 + 9] = 1;
-        let mut found = Vec::new();
-        without_zeros(&piece, |from, part| {
-            found.push((from, part.len()));
-            Ok(())
-        })
-        .expect("nothing fails");
-        assert_eq!(found, [(4096, 2 * 4096), (5 * 4096, 10)]);
-        without_zeros(&[0; 9000], |_, _| panic!("all are zeros")).expect("nothing fails");
     }
 
     #[test]

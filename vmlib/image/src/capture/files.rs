@@ -4,19 +4,20 @@
 //! and locks nothing.
 
 use crate::{
-    Carry,
     capture::{
-        file_content::{self, Known, Readable},
+        file_content::{Known, Readable},
         file_locks::{self, Lock},
         kernel_files,
-        memory::Names,
+        names::Names,
         proc::{self, NumberPath},
         socket::Socket,
     },
     frozen::{
         arena::{self, List},
         fault::{Fault, Outcome, Shown, Step as _, Text, refuse, refuse_now},
+        file_calls::{self, control, position},
     },
+    options::Carry,
     raw::{
         records::{
             FD_DEVICE, FD_FILE, FD_INHERITED, FD_KERNEL, FD_PIPE, FD_UNNAMED, FILES_MAX,
@@ -24,7 +25,6 @@ use crate::{
         },
         sys::{self, Errno, nr},
     },
-    restore::reopen::{Files, open_again, seek_to},
 };
 
 /// Bytes that may wait in a pipe.
@@ -182,7 +182,7 @@ fn is_inherited_stream(record: &FileRecord) -> bool {
 }
 
 /// The inherited stream that does for a terminal that was opened a second time.
-fn stream_for(record: &FileRecord, all: &[FileRecord]) -> Option<u32> {
+pub fn stream_for(record: &FileRecord, all: &[FileRecord]) -> Option<u32> {
     let is_read = record.flags & libc::O_ACCMODE as u32 == libc::O_RDONLY as u32;
     let order = if is_read { [0, 1, 2] } else { [1, 2, 0] };
     let is_there = |fd: &u32| {
@@ -229,12 +229,6 @@ fn has_other_end(all: &[FileRecord], record: &FileRecord) -> bool {
     })
 }
 
-/// Reads or sets flags.
-pub fn control(fd: i32, command: i32, argument: usize) -> sys::Result<usize> {
-    // SAFETY: only commands that read or set flags are used.
-    sys::check(unsafe { sys::call3(nr::FCNTL, fd as usize, command as usize, argument) })
-}
-
 /// Closes all descriptors from one number to another, if there are any.
 pub fn close_between(from: i32, to: i32) {
     if from > to {
@@ -269,7 +263,7 @@ fn record(
 ) -> Outcome<FileRecord> {
     let path = NumberPath::new("/proc/self/fd/", fd, "");
     let name = proc::read_link(path.bytes(), "looking at an open file")?;
-    let stat = file_content::status(fd)?;
+    let stat = file_calls::status(fd)?;
     let flags = control(fd, libc::F_GETFL, 0).step("looking at an open file")?;
     let close_on_exec = control(fd, libc::F_GETFD, 0).step("looking at an open file")?;
     let mut record = FileRecord {
@@ -364,7 +358,7 @@ fn record(
 /// mounted over it.
 fn refuse_other_name(fd: i32, name: &[u8], stat: &libc::stat) -> Outcome<()> {
     let shown = Shown(name);
-    let found = file_content::stat_path(name);
+    let found = file_calls::stat_path(name);
     match found {
         Ok(found) if (found.st_dev, found.st_ino) == (stat.st_dev, stat.st_ino) => Ok(()),
         Ok(_) => refuse!("descriptor {fd} is {shown}, and there is another file of that name now"),
@@ -389,12 +383,6 @@ fn refuse_seals(fd: i32, name: &[u8]) -> Outcome<()> {
         }
         _ => Ok(()),
     }
-}
-
-fn position(fd: i32) -> u64 {
-    // SAFETY: it moves nothing.
-    let at = unsafe { sys::call3(nr::LSEEK, fd as usize, 0, libc::SEEK_CUR as usize) };
-    u64::try_from(at).unwrap_or(0)
 }
 
 /// Takes what waits in a pipe, and puts it back.
@@ -448,128 +436,4 @@ fn peek(fd: i32, content: &mut [u8]) -> sys::Result<()> {
     sys::close(ends[0]);
     sys::close(ends[1]);
     result
-}
-
-/// Opens everything again in a process that has only 0, 1, 2, and what the restorer put the content
-/// of carried files into.
-pub fn restore(files: &Files<'_>) -> Outcome<()> {
-    let (records, names) = (files.records, files.names);
-    files.open()?;
-    if files.contents >= 0 {
-        sys::close(files.contents);
-    }
-    for record in records.iter().filter(|record| record.original == record.fd) {
-        match record.kind {
-            FD_DEVICE | FD_KERNEL => reopen(record, names)?,
-            FD_PIPE => remake_pipe(record, records)?,
-            _ => {}
-        }
-    }
-    for record in records.iter().filter(|record| record.original != record.fd) {
-        duplicate(record.original as i32, record)?;
-    }
-    for record in records.iter().filter(|record| record.kind == FD_INHERITED) {
-        if record.original == record.fd && record.fd > 2 {
-            // A terminal that is open a second time.
-            duplicate(stream_for(record, records).unwrap_or(0) as i32, record)?;
-        }
-    }
-    Ok(())
-}
-
-fn duplicate(from: i32, record: &FileRecord) -> Outcome<()> {
-    let flags = match record.close_on_exec {
-        0 => 0,
-        _ => libc::O_CLOEXEC,
-    };
-    // SAFETY: the number is free or to be replaced.
-    let value = unsafe { sys::call3(nr::DUP3, from as usize, record.fd as usize, flags as usize) };
-    sys::check(value).step("duplicating a descriptor")?;
-    Ok(())
-}
-
-/// Gives an open file the number that it had.
-pub fn place(fd: i32, record: &FileRecord) -> Outcome<()> {
-    if fd == record.fd as i32 {
-        control(fd, libc::F_SETFD, record.close_on_exec as usize).step("setting a flag")?;
-        return Ok(());
-    }
-    let placed = duplicate(fd, record);
-    sys::close(fd);
-    placed
-}
-
-/// A device, or a file of the kernel's.
-fn reopen(record: &FileRecord, names: &[u8]) -> Outcome<()> {
-    let at = record.name.at as usize;
-    let path = &names[at..at + record.name.len as usize + 1];
-    let shown = Shown(&path[..path.len() - 1]);
-    let opened = open_again(path, record);
-    let text = Text::of(format_args!(
-        "opening {shown} again, descriptor {}",
-        record.fd
-    ));
-    let fd = opened.step(text.as_str())?;
-    if record.kind == FD_KERNEL {
-        seek_to(fd, record.offset);
-    }
-    place(fd, record)
-}
-
-/// The reader of a pipe makes it; the writer is found ready.
-fn remake_pipe(record: &FileRecord, all: &[FileRecord]) -> Outcome<()> {
-    let is_reader = |record: &FileRecord| record.flags & libc::O_ACCMODE as u32 == 0;
-    if !is_reader(record) {
-        return Ok(());
-    }
-    let is_first = |other: &&FileRecord| {
-        other.original == other.fd && other.kind == FD_PIPE && other.inode == record.inode
-    };
-    let mut ends = [0i32; 2];
-    // SAFETY: the kernel writes two numbers.
-    let made = unsafe {
-        sys::call2(
-            nr::PIPE2,
-            ends.as_mut_ptr() as usize,
-            libc::O_CLOEXEC as usize,
-        )
-    };
-    sys::check(made).step("making a pipe")?;
-    // Out of the way of the numbers that are wanted.
-    for end in &mut ends {
-        let high = control(*end, libc::F_DUPFD_CLOEXEC, FILES_MAX).or_else(|_| {
-            let highest = all
-                .iter()
-                .map(|record| record.fd as usize)
-                .max()
-                .unwrap_or(0);
-            control(*end, libc::F_DUPFD_CLOEXEC, highest + 1)
-        });
-        let high = high.step("making a pipe")?;
-        sys::close(*end);
-        *end = high as i32;
-    }
-    if record.content_len > 0 {
-        let len = record.content_len as usize;
-        let _ = control(ends[1], libc::F_SETPIPE_SZ, len.max(1 << 16));
-        // SAFETY: the content is in the image, and was kept for this.
-        let content = unsafe { std::slice::from_raw_parts(record.content as *const u8, len) };
-        sys::write(ends[1], content).step("filling a pipe")?;
-    }
-    for other in all.iter().filter(is_first) {
-        // Each has flags of its own, also where an end was opened more than once.
-        let path = NumberPath::new("/proc/self/fd/", ends[usize::from(!is_reader(other))], "");
-        let way = other.flags as i32 & (libc::O_ACCMODE | libc::O_NONBLOCK) | libc::O_CLOEXEC;
-        let text = Text::of(format_args!(
-            "opening a pipe again, descriptor {}",
-            other.fd
-        ));
-        let fd = sys::open(path.bytes(), way, 0).step(text.as_str())?;
-        let set = control(fd, libc::F_SETFL, other.flags as usize);
-        set.step(text.as_str())?;
-        place(fd, other)?;
-    }
-    sys::close(ends[0]);
-    sys::close(ends[1]);
-    Ok(())
 }

@@ -5,7 +5,7 @@
 //! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
 
 use crate::{
-    capture::{memory::Names, proc},
+    capture::{names::Names, proc},
     frozen::fault::{Outcome, Shown, refuse},
     raw::{records::Name, sys},
 };

@@ -9,7 +9,7 @@
 //! and locks nothing.
 
 use crate::{
-    capture::{memory, proc, process, vdso},
+    capture::{limits, memory, proc, vdso},
     frozen::{
         arena::List,
         fault::{Outcome, refuse},
@@ -157,7 +157,7 @@ pub fn give(all: &[Advice]) -> Outcome<()> {
             let on_fault = at.kinds & LOCKED_ON_FAULT != 0;
             // SAFETY: it changes nothing that memory holds.
             let locked = unsafe { sys::call3(MLOCK2, at.start, at.len, on_fault.into()) };
-            let limit = process::hard_limit(libc::RLIMIT_MEMLOCK);
+            let limit = limits::hard_limit(libc::RLIMIT_MEMLOCK);
             let is_locked = |at: &&Advice| at.kinds & (LOCKED | LOCKED_ON_FAULT) != 0;
             let wanted: usize = all.iter().filter(is_locked).map(|at| at.len).sum();
             if locked < 0 && limit < wanted as u64 {

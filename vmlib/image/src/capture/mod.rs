@@ -12,8 +12,11 @@ pub mod vdso;
 // Memory.
 pub mod droppable;
 pub mod guards;
+pub mod mappings;
 pub mod memory;
 pub mod memory_advice;
+pub mod names;
+pub mod pages;
 pub mod written_pages;
 
 // Open files.
@@ -27,7 +30,9 @@ pub mod terminal;
 // Threads: their registers, signals and processors.
 pub mod affinity;
 pub mod blocked_signals;
+pub mod rseq;
 pub mod stop;
+pub mod thread;
 pub mod thread_signals;
 
 // The process as a whole.
@@ -35,6 +40,7 @@ pub mod cpu_clocks;
 pub mod credentials;
 pub mod facts;
 pub mod kernel_settings;
+pub mod limits;
 pub mod process;
 pub mod program;
 pub mod refusals;

@@ -4,25 +4,26 @@
 //! and locks nothing.
 
 use crate::{
-    Folders,
     capture::{
         affinity, cpu_clocks,
         credentials::{self, Credentials},
         kernel_settings::{self, Asked},
+        limits::{self, Limits},
         proc,
-        stop::Thread,
         terminal::{self, Terminals},
+        thread::Thread,
     },
     frozen::{
         arena::{self, List},
         fault::{Outcome, Shown, Step as _, Text, refuse},
+        scratch,
         signal::{self, Action},
     },
+    options::Folders,
     raw::{
         folder_map::{FolderMap, PATH},
         sys::{self, Errno, nr},
     },
-    save::precopy,
 };
 
 /// Signals there are.
@@ -31,8 +32,6 @@ const SIGNALS: i32 = 64;
 const TIMERS_MAX: usize = 1024;
 /// Signals with their information that wait, at most.
 const PENDING_MAX: usize = 1024;
-/// Limits there are.
-const LIMITS: usize = 16;
 
 /// A timer of `timer_create`.
 #[repr(C)]
@@ -69,7 +68,8 @@ pub struct Process {
     /// Signals for the process as a whole.
     pub waiting: &'static [Waiting],
     umask: u32,
-    limits: [[u64; 2]; LIMITS],
+    /// Its resource limits.
+    pub limits: Limits,
     subreaper: i32,
     asked: Asked,
     /// The modes of its terminal.
@@ -116,15 +116,11 @@ pub fn capture(
         }
     }
     let mut interval_timers = [[0u64; 4]; 3];
-    let mut limits = [[0u64; 2]; LIMITS];
     let mut subreaper = 0i32;
     // SAFETY: each call writes into what it is given.
     let umask = unsafe {
         for (which, timer) in interval_timers.iter_mut().enumerate() {
             sys::call2(nr::GETITIMER, which, timer.as_mut_ptr() as usize);
-        }
-        for (which, limit) in limits.iter_mut().enumerate() {
-            sys::call4(nr::PRLIMIT64, 0, which, 0, limit.as_mut_ptr() as usize);
         }
         let get_reaper = libc::PR_GET_CHILD_SUBREAPER as usize;
         sys::call2(nr::PRCTL, get_reaper, &raw mut subreaper as usize);
@@ -144,7 +140,7 @@ pub fn capture(
         // SAFETY: the list stays in the arena, and nothing is added to it any more.
         waiting: unsafe { &*(signals.all() as *const [Waiting]) },
         umask,
-        limits,
+        limits: limits::capture(),
         subreaper,
         asked: kernel_settings::capture(),
         terminals: terminal::capture(),
@@ -246,7 +242,7 @@ fn is_alone() -> Outcome<bool> {
     let mut count = 0;
     proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
         // The one that sends memory is not the program's.
-        count += u32::from(tid != precopy::tid());
+        count += u32::from(tid != scratch::sender_tid());
         Ok(())
     })?;
     Ok(count == 1)
@@ -337,55 +333,8 @@ pub fn put_back(signals: &[Waiting]) -> Outcome<()> {
 fn too_many_signals() -> Outcome<()> {
     refuse!(
         "the limit on pending signals (RLIMIT_SIGPENDING), which is {} here, is reached: raise it",
-        hard_limit(libc::RLIMIT_SIGPENDING)
+        limits::hard_limit(libc::RLIMIT_SIGPENDING)
     )
-}
-
-/// A limit that cannot be lifted.
-pub fn hard_limit(which: u32) -> u64 {
-    let mut here = [0u64; 2];
-    // SAFETY: the kernel writes two numbers.
-    unsafe {
-        sys::call4(
-            nr::PRLIMIT64,
-            0,
-            which as usize,
-            0,
-            here.as_mut_ptr() as usize,
-        )
-    };
-    here[1]
-}
-
-/// Lifts one soft limit.
-pub fn lift_limit(which: u32) {
-    let limit = [hard_limit(which); 2];
-    // SAFETY: the kernel reads two numbers.
-    unsafe { sys::call4(nr::PRLIMIT64, 0, which as usize, limit.as_ptr() as usize, 0) };
-}
-
-/// Changes the soft limits. The hard ones stay as they are here: soft ones go as far as these.
-fn set_limits(soft: impl Fn(usize) -> u64) {
-    for which in 0..LIMITS {
-        let mut here = [0u64; 2];
-        // SAFETY: the kernel writes two numbers, and reads them.
-        unsafe {
-            sys::call4(nr::PRLIMIT64, 0, which, 0, here.as_mut_ptr() as usize);
-            here[0] = soft(which).min(here[1]);
-            sys::call4(nr::PRLIMIT64, 0, which, here.as_ptr() as usize, 0);
-        }
-    }
-}
-
-/// Lifts the soft limits, until [`restore_limits`].
-pub fn lift_limits() {
-    set_limits(|_| u64::MAX);
-}
-
-/// Limits the process as it was: when it has all its files and threads, of which it may have more
-/// than it could get now.
-pub fn restore_limits(process: &Process) {
-    set_limits(|which| process.limits[which][0]);
 }
 
 /// Brings back what needs no thread. Some folders may have other names here.

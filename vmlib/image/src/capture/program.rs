@@ -5,7 +5,8 @@
 //! here allocates.
 
 use crate::{
-    capture::{file_content, vdso},
+    capture::vdso,
+    frozen::file_calls,
     raw::sys::{self, nr},
 };
 use std::sync::OnceLock;
@@ -49,7 +50,7 @@ impl Known {
     fn look(mut self) -> Self {
         let flags = libc::O_PATH | libc::O_CLOEXEC;
         if let Ok(fd) = sys::open(&self.path[..=self.len], flags, 0) {
-            if let Ok(stat) = file_content::stat(fd) {
+            if let Ok(stat) = file_calls::stat(fd) {
                 self.size = stat.st_size as u64;
                 self.changed_ns = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec as u64;
             }

@@ -12,6 +12,8 @@ use crate::{
         affinity,
         proc::{self, NumberPath},
         process::{self, Waiting},
+        rseq,
+        thread::{self, Thread},
         thread_signals, vdso,
     },
     frozen::{
@@ -19,52 +21,20 @@ use crate::{
         fault::{Outcome, Shown, refuse},
         signal,
     },
-    raw::sys::{self, futex_wait, futex_wait_for, futex_wake, nr},
-    restore::resume,
+    raw::{
+        records::THREADS_MAX,
+        sys::{self, futex_wait, futex_wait_for, futex_wake, nr},
+    },
 };
 use std::sync::atomic::{
     AtomicI32, AtomicPtr, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
-pub use crate::raw::records::THREADS_MAX;
-
 /// The bit of [`STATE`] that is set while threads that get the signal park.
 const PARK: u32 = 1;
 /// How long a wait for the others lasts before they are counted again. Nanoseconds.
 const LOOK_NS: u64 = 20_000;
-
-/// What is known of a thread, written by itself.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Thread {
-    /// Its id; 0 until all else is written.
-    pub tid: i32,
-    /// Nice value, as `getpriority` tells it.
-    pub nice: i32,
-    /// The frame to return from.
-    pub frame: usize,
-    /// Base of thread-local storage.
-    pub fs: usize,
-    /// Base of GS.
-    pub gs: usize,
-    /// Where the kernel clears the id at its end.
-    pub tid_address: usize,
-    /// Its robust mutexes.
-    pub robust: usize,
-    /// Length of that head.
-    pub robust_len: usize,
-    /// The signal that the process gets when this thread's parent ends, or 0. Each thread has its own.
-    pub death_signal: i32,
-    /// Name.
-    pub name: [u8; 16],
-    /// Processors that it may use.
-    pub processors: affinity::Set,
-    /// Bytes of these; none if they are those that its process was given.
-    pub processors_len: usize,
-    /// It is registered for restartable sequences. One that the C library has just made is not.
-    pub rseq: bool,
-}
 
 /// Counts up when threads are to stop, and when they are to go on. So a thread that is slow to go on
 /// is not taken for one that parked for the next stop.
@@ -80,18 +50,9 @@ static WORK: AtomicUsize = AtomicUsize::new(0);
 static SIGNALS: (AtomicPtr<Waiting>, AtomicU32) =
     (AtomicPtr::new(std::ptr::null_mut()), AtomicU32::new(0));
 
-/// Times this process was brought back.
-static LIVES: AtomicU32 = AtomicU32::new(0);
-
-/// Times this process was brought back. The thread that saved returns from the save in each life; it
-/// may change nothing then that all threads share, for another may be saving already.
-pub fn lives() -> u32 {
-    LIVES.load(SeqCst)
-}
-
 /// Sets everything back, in a process that was just brought back.
 pub fn forget() {
-    LIVES.fetch_add(1, SeqCst);
+    thread::count_restore();
     STATE.fetch_add(1, Relaxed);
     PARKED.store(0, Relaxed);
     SAVER.store(0, Relaxed);
@@ -148,7 +109,7 @@ pub extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc:
         return;
     }
     // The kernel writes into that place whenever the thread changes its processor.
-    let rseq = resume::leave_rseq();
+    let was_registered = rseq::leave();
     PARKED.fetch_add(1, SeqCst);
     futex_wake(&PARKED);
     while STATE.load(Acquire) == stop {
@@ -157,8 +118,8 @@ pub extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc:
     if me == sys::getpid() {
         put_back_signals();
     }
-    if rseq {
-        resume::enter_rseq();
+    if was_registered {
+        rseq::enter();
     }
     thread_signals::put_back(me);
 }
@@ -190,7 +151,7 @@ fn claim(context: *mut libc::ucontext_t, me: i32) -> bool {
         thread.nice = 20 - sys::call2(nr::GETPRIORITY, libc::PRIO_PROCESS as usize, 0) as i32;
     }
     (thread.processors, thread.processors_len) = affinity::chosen();
-    thread.rseq = resume::has_rseq(thread.fs);
+    thread.rseq = rseq::is_registered(thread.fs);
     let mut waiting = 0u64;
     // SAFETY: the kernel writes a set. All signals are blocked here, so it names all that wait.
     unsafe { sys::call2(nr::RT_SIGPENDING, &raw mut waiting as usize, 8) };
@@ -228,7 +189,7 @@ pub fn with_stopped(work: extern "C" fn(), limit_ns: u64, left_out: i32) -> Outc
     let (pid, me) = (sys::getpid(), sys::gettid());
     thread_signals::begin();
     affinity::look_at_parent();
-    let lives = lives();
+    let restores = thread::restores();
     STATE.fetch_add(1, SeqCst);
     let stopped = stop_others(pid, [me, left_out], limit_ns);
     if stopped.is_ok() {
@@ -238,7 +199,7 @@ pub fn with_stopped(work: extern "C" fn(), limit_ns: u64, left_out: i32) -> Outc
         if blocked & signal::bit(signal::SIGNAL) != 0 {
             signal::mask(libc::SIG_BLOCK, signal::bit(signal::SIGNAL));
         }
-        if self::lives() != lives {
+        if thread::restores() != restores {
             return stopped;
         }
         SAVER.store(0, SeqCst);
@@ -321,6 +282,7 @@ fn silent(not: [i32; 2]) -> Outcome<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frozen::scratch;
     use std::sync::atomic::AtomicBool;
 
     /// Of all looks, how many threads were not asleep though they had stopped.
@@ -363,7 +325,8 @@ mod tests {
                 });
             }
             for _ in 0..100 {
-                crate::save::sequence::prepare().expect("tables");
+                arena::reset().expect("tables");
+                scratch::reserve().expect("stacks");
                 with_stopped(look, 60_000_000_000, 0).expect("all stop");
             }
             ended.store(true, SeqCst);

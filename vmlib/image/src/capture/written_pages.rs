@@ -9,7 +9,7 @@
 //! written. So does what was moved, or joined to by growth.
 
 use crate::{
-    capture::memory::{Pages, Told},
+    capture::pages::{Pages, Told},
     frozen::fault::{Outcome, Step as _},
     raw::{
         records::Mapping,

@@ -5,7 +5,7 @@ use crate::{
     format::error::{Damage, ImageError, Impossible, Place},
     raw::records::{
         BLOCK, CONTENT, CPU, Cpu, END, End, FACTS, FILES, FILES_MAX, Facts, FileRecord, GONE, LZ4,
-        MAPPINGS, MAPPINGS_MAX, Mapping, NAMES, NAMES_MAX, PAGES, PLAIN, Plain, Prefix,
+        MAPPINGS, MAPPINGS_MAX, Mapping, NAMES, NAMES_MAX, PAGES, PLAIN, Plain as _, Prefix,
         SECTION_MAGIC, SECTION_MAX, SPACE, Section, THREADS, THREADS_MAX, ThreadRecord, VERSION,
         X86_64,
     },

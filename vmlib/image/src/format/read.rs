@@ -21,7 +21,7 @@ use crate::{
         checksum::{checksum, mixed},
         records::{
             CONTENT, CPU, END, End, FACTS, FileRecord, GONE, LZ4, MAGIC, MAPPINGS, OFFSET_BITS,
-            PAGES, Plain, Prefix, SHARED, SPACE, Section,
+            PAGES, Plain as _, Prefix, SHARED, SPACE, Section,
         },
     },
 };

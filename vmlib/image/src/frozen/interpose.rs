@@ -5,7 +5,10 @@
 //! so is the one that asks a program for a save ([`crate::trigger::handler`]), where it does.
 
 use crate::{frozen::signal, raw::sys};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::{
+    ffi::CStr,
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+};
 
 /// Signals that nobody blocks: the one that stops threads, and the C library's own (cancellation
 /// and the change of user).
@@ -65,4 +68,16 @@ pub unsafe extern "C" fn sigprocmask(how: i32, set: *const u64, old: *mut u64) -
 /// Makes sure that the linker takes this file, and with it the functions above.
 pub fn link() -> bool {
     USED.load(Relaxed)
+}
+
+/// The function of this name that comes after this library's; 0 if there is none. `place` keeps it.
+pub fn next(place: &AtomicUsize, name: &CStr) -> usize {
+    let known = place.load(Relaxed);
+    if known != 0 {
+        return known;
+    }
+    // SAFETY: the name is ended by NUL. On success it allocates nothing.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
+    place.store(found, Relaxed);
+    found
 }

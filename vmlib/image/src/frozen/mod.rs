@@ -7,9 +7,12 @@
 // Errors and memory without an allocator.
 pub mod arena;
 pub mod fault;
+pub mod file_calls;
 pub mod scratch;
+pub mod turn;
 
 // Signals, and functions that this library puts before those of the C library.
 pub mod interpose;
 pub mod memory_faults;
+pub mod queued_signal;
 pub mod signal;

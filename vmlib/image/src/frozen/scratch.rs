@@ -10,7 +10,7 @@ use crate::{
 use std::{
     arch::asm,
     ops::Range,
-    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst},
 };
 
 /// Bytes of the stack of the thread that saves.
@@ -78,6 +78,14 @@ pub fn sender_stack() -> usize {
 /// What that thread shares with the others.
 pub fn place() -> *mut u8 {
     (range().end - RECORDS - PLACE) as *mut u8
+}
+
+/// The id of the thread that sends memory during pre-copy rounds; 0: there is none. The thread
+/// keeps its id in the first word of what it shares, and the kernel clears the word when the
+/// thread ends.
+pub fn sender_tid() -> i32 {
+    // SAFETY: the memory is reserved, and the word is only used as an atomic.
+    unsafe { AtomicU32::from_ptr(place().cast()) }.load(SeqCst) as i32
 }
 
 /// The [`RECORD`] of the stack that an address is in, if that is the stack of the thread that saves or

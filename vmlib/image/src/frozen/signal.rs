@@ -21,6 +21,9 @@ use std::{
 /// The signal. A real-time one that programs seldom use; the C library keeps 32 and 33 to itself.
 pub const SIGNAL: i32 = 62;
 
+/// The signal that requests an image: see [`Request`](crate::Request).
+pub const TRIGGER: i32 = 61;
+
 /// `struct sigaction` as the kernel has it.
 #[repr(C)]
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -177,7 +180,7 @@ fn stop_now() {
     nudge(sys::getpid(), sys::gettid());
 }
 
-/// Whether this thread is in a section.
+/// Whether this thread is in a [`Section`].
 pub fn in_section() -> bool {
     DEPTH.get() > 0
 }

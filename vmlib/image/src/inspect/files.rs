@@ -15,9 +15,9 @@ use std::{
 use rustix::fs::{Access, Mode, OFlags};
 
 use crate::{
-    Folders,
     capture::file_content::{PIECE, sum_with},
     format::Heads,
+    options::Folders,
     raw::records::{self, FD_DEVICE, FD_FILE, FD_KERNEL, FILE, FileRecord, Name},
 };
 

@@ -67,3 +67,20 @@ pub unsafe fn fork() -> isize {
     // SAFETY: with a stack of 0 it goes on on a copy of this one.
     unsafe { sys::call5(nr::CLONE, 0, 0, 0, 0, 0) }
 }
+
+/// Waits for a worker or a copy of this process.
+pub fn wait(pid: i32) -> Option<i32> {
+    /// `__WALL`: children without a signal at their end, too.
+    const WALL: usize = 0x4000_0000;
+    let mut status = 0i32;
+    loop {
+        let to = &raw mut status as usize;
+        // SAFETY: the kernel writes the status.
+        let value = unsafe { sys::call4(nr::WAIT4, pid as usize, to, WALL, 0) };
+        match sys::check(value) {
+            Ok(_) => return Some(status),
+            Err(sys::EINTR) => {}
+            Err(_) => return None,
+        }
+    }
+}

@@ -7,7 +7,7 @@
 use crate::raw::{
     checksum::checksum,
     features::{self, Feature},
-    records::{Cpu, Plain},
+    records::{Cpu, Plain as _},
 };
 use core::{
     arch::x86_64::{__cpuid, __cpuid_count, _xgetbv, CpuidResult},

@@ -55,6 +55,21 @@ pub const PAGES: u16 = 6;
 pub const CONTENT: u16 = 7;
 /// Bits of a file's offset in that address.
 pub const OFFSET_BITS: u32 = 48;
+
+/// The address of a byte of a carried file: record `number`, `offset` bytes from its beginning. The
+/// restorer puts the byte at this offset of the file of contents.
+pub fn content_address(number: usize, offset: u64) -> u64 {
+    ((number as u64) << OFFSET_BITS) + offset
+}
+
+/// The sections that memory is cut into.
+pub fn blocks(ranges: &[[u64; 2]]) -> impl Iterator<Item = (u64, usize)> {
+    ranges.iter().flat_map(|&[start, end]| {
+        let starts = (start..end).step_by(BLOCK);
+        starts.map(move |start| (start, BLOCK.min((end - start) as usize)))
+    })
+}
+
 /// One [`End`]: the image is whole.
 pub const END: u16 = 8;
 /// One [`Mapping`] each, by address: an early round begins, saved while the process ran.

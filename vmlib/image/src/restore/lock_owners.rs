@@ -13,7 +13,8 @@
 //! out of a wait for a condition and is getting its mutex back while the process is saved.
 
 use crate::{
-    capture::stop::{self, Thread},
+    capture::thread::{self, Thread},
+    frozen::interpose::next,
     raw::{records::Mapping, sys},
     restore::wait_deadlines::is_there,
 };
@@ -152,18 +153,6 @@ impl Owned for RwLock {
     }
 }
 
-/// The function of this name that comes after this library's; 0 if there is none. `place` keeps it.
-pub fn next(place: &AtomicUsize, name: &CStr) -> usize {
-    let known = place.load(Relaxed);
-    if known != 0 {
-        return known;
-    }
-    // SAFETY: the name is ended by NUL. On success it allocates nothing.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
-    place.store(found, Relaxed);
-    found
-}
-
 /// Functions that lock: they remember what knows its owner, and do as the C library does.
 macro_rules! lock {
     ($own:ty, $lock:ty: $($name:ident ($($argument:ident: $kind:ty),*);)*) => {$(
@@ -186,7 +175,7 @@ macro_rules! lock {
             if knows_owner {
                 remember(own);
             }
-            let (lives, function) = (stop::lives(), next(&NEXT, NAME));
+            let (restores, function) = (thread::restores(), next(&NEXT, NAME));
             if function == 0 {
                 return libc::ENOSYS;
             }
@@ -194,7 +183,7 @@ macro_rules! lock {
             let function: Function = unsafe { std::mem::transmute::<usize, _>(function) };
             // SAFETY: as promised by the caller.
             let result = unsafe { function(lock $(, $argument)*) };
-            if knows_owner && stop::lives() != lives && matches!(result, 0 | libc::EOWNERDEAD) {
+            if knows_owner && thread::restores() != restores && matches!(result, 0 | libc::EOWNERDEAD) {
                 // SAFETY: this thread has got it.
                 unsafe { Owned::correct(own) };
             }

@@ -7,7 +7,10 @@
 pub mod start;
 
 // Runs in the restored process.
+pub mod carried_content;
+pub mod descriptors;
 pub mod lock_owners;
+pub mod open_files;
 pub mod reopen;
 pub mod resume;
 pub mod wait_deadlines;

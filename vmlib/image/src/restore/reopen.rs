@@ -19,20 +19,24 @@
 //! **Nothing here allocates or locks.**
 
 use crate::{
-    Carry,
     capture::{
         file_content,
         file_locks::{self, Lock},
-        files::{control, place},
         proc::NumberPath,
     },
     frozen::{
         arena,
         fault::{Outcome, Shown, Step as _, Text, refuse},
+        file_calls::{self, control, set_position},
     },
+    options::Carry,
     raw::{
         records::{FD_FILE, FD_UNNAMED, FileRecord},
         sys::{self, Errno, nr},
+    },
+    restore::{
+        carried_content,
+        descriptors::{open_again, place},
     },
 };
 
@@ -132,7 +136,7 @@ impl Files<'_> {
         // SAFETY: it changes who owns a file that was made here.
         let given = unsafe { sys::call3(CHOWN, at, user, group) };
         let is_same = || {
-            file_content::status(record.fd as i32)
+            file_calls::status(record.fd as i32)
                 .is_ok_and(|stat| (stat.st_uid, stat.st_gid) == (record.user, record.group))
         };
         let kept = match given >= 0 || is_same() {
@@ -235,7 +239,7 @@ impl Files<'_> {
 
     /// What the open file lacks to be what it was.
     fn compare(&self, record: &FileRecord, copy: Option<usize>) -> Outcome<Lack> {
-        let (stat, shown) = (file_content::status(record.fd as i32)?, self.shown(record));
+        let (stat, shown) = (file_calls::status(record.fd as i32)?, self.shown(record));
         let is_regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
         if is_regular != record.is_regular() {
             return refuse!("{shown} is of another kind than it was");
@@ -263,7 +267,7 @@ impl Files<'_> {
         match copy {
             Some(_) if self.roll_back => return Ok(Lack::Content),
             Some(number)
-                if size < then && file_content::begins(record, number, size, self.contents)? =>
+                if size < then && carried_content::begins(record, number, size, self.contents)? =>
             {
                 return Ok(Lack::Rest);
             }
@@ -302,11 +306,11 @@ impl Files<'_> {
         };
         let file = self.open_to(lack, record).step(text.as_str())?;
         let changed = match lack {
-            Lack::Cut => file_content::set_len(file, record.size),
-            Lack::Content => file_content::put_back(file, copy, record.size, self.contents),
-            _ => file_content::stat(file).and_then(|stat| {
+            Lack::Cut => file_calls::set_len(file, record.size),
+            Lack::Content => carried_content::put_back(file, copy, record.size, self.contents),
+            _ => file_calls::stat(file).and_then(|stat| {
                 let size = stat.st_size as u64;
-                file_content::fill(file, copy, size, record.size, self.contents)
+                carried_content::fill(file, copy, size, record.size, self.contents)
             }),
         };
         sys::close(file);
@@ -341,7 +345,7 @@ impl Files<'_> {
                 }
             }
         };
-        let filled = file_content::fill(fd, copy, 0, record.size, self.contents);
+        let filled = carried_content::fill(fd, copy, 0, record.size, self.contents);
         let made = filled.and_then(|()| match is_named {
             true => Ok(true),
             false => link(fd, path),
@@ -380,7 +384,7 @@ impl Files<'_> {
             Some(other) => (other.fd as i32, false),
             None => {
                 let fd = self.without_name(record).step(text.as_str())?;
-                let filled = file_content::fill(fd, number, 0, record.size, self.contents);
+                let filled = carried_content::fill(fd, number, 0, record.size, self.contents);
                 filled.step(text.as_str())?;
                 (fd, true)
             }
@@ -455,14 +459,8 @@ fn link(fd: i32, path: &[u8]) -> sys::Result<bool> {
 
 /// Gives an open file the position and the number that it had.
 fn put(fd: i32, record: &FileRecord) -> Outcome<()> {
-    seek_to(fd, record.offset);
+    set_position(fd, record.offset);
     place(fd, record)
-}
-
-/// Sets the position of a file, if it has one.
-pub fn seek_to(fd: i32, offset: u64) {
-    // SAFETY: it sets the position.
-    unsafe { sys::call3(nr::LSEEK, fd as usize, offset as usize, 0) };
 }
 
 /// What is opened by its number below `/proc/self/fd` is opened by a link.
@@ -470,21 +468,5 @@ fn by_number(record: &FileRecord) -> FileRecord {
     FileRecord {
         flags: record.flags & !(libc::O_NOFOLLOW as u32),
         ..*record
-    }
-}
-
-/// Opens a file or device as it was open; what made or emptied it then does not do so again.
-pub fn open_again(path: &[u8], record: &FileRecord) -> sys::Result<i32> {
-    let mut once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC;
-    if record.is_regular() {
-        once |= libc::O_TMPFILE;
-    }
-    let flags = record.flags as i32 & !once | libc::O_CLOEXEC;
-    match sys::open(path, flags, 0) {
-        // The file system here knows nothing of it: without, reads and writes do the same.
-        Err(Errno(libc::EINVAL)) if flags & libc::O_DIRECT != 0 => {
-            sys::open(path, flags & !libc::O_DIRECT, 0)
-        }
-        opened => opened,
     }
 }

@@ -9,40 +9,39 @@
 //! until the threads go on.
 
 use crate::{
-    Carry,
     capture::{
         affinity, cpu_clocks,
         credentials::{self, Change, Credentials},
         droppable,
         file_locks::Lock,
-        files, guards,
+        files, guards, limits,
         memory_advice::{self, Advice},
         process::{self, Process},
-        program,
-        stop::{self, Thread},
-        terminal, thread_signals,
+        program, rseq, stop, terminal,
+        thread::Thread,
+        thread_signals,
     },
     frozen::{
         arena::{self, List},
         fault::{Fault, Outcome, Step as _, refuse},
-        scratch,
+        file_calls, scratch, turn,
     },
+    options::{Carry, Hold, Moment},
     raw::{
         clone::{self, Given},
         folder_map::FolderMap,
+        processor,
         records::{
             FileRecord, GROWS_DOWN, MAP_SHIFT, Mapping, MemoryMap, NAMES_MAX, Name, ROLL_BACK,
         },
         sys::{self, Errno, futex_wait, futex_wake, nr},
     },
-    restore::{lock_owners, reopen::Files, wait_deadlines},
-    save::sequence::{self, Hold, Moment},
-    trigger::handler,
+    restore::{lock_owners, open_files, reopen::Files, wait_deadlines},
 };
 use std::{
     arch::asm,
     cell::UnsafeCell,
-    sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, Ordering::SeqCst},
+    sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst},
 };
 
 /// What is needed to go on; the image carries it.
@@ -108,9 +107,6 @@ pub fn stack_top() -> usize {
     STACK_ROOM.0.get() as usize + STACK
 }
 
-/// Where a thread keeps its registration for restartable sequences, from the base of its
-/// thread-local storage; 0: the C library makes none.
-static RSEQ: AtomicIsize = AtomicIsize::new(0);
 /// Threads that are ready to go on.
 static READY: AtomicU32 = AtomicU32::new(0);
 /// 1: all go on.
@@ -126,19 +122,7 @@ pub fn look_up() {
     program::remember();
     cpu_clocks::look_up();
     lock_owners::look_up();
-    look_up_rseq();
-}
-
-/// Asks it where threads are registered.
-pub fn look_up_rseq() {
-    // SAFETY: the names are ended by NUL; the symbols are of these types (glibc 2.35 and later).
-    unsafe {
-        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr());
-        let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr());
-        if !offset.is_null() && !size.is_null() && *size.cast::<u32>() > 0 {
-            RSEQ.store(*offset.cast::<isize>(), SeqCst);
-        }
-    }
+    rseq::look_up();
 }
 
 /// Where the process goes on: `restorer` is memory of whoever brought it back, `image` what the image
@@ -188,8 +172,8 @@ fn give_up(fault: &Fault) -> ! {
 fn prepare(plan: &Plan, image: i32, contents: i32, files: u64) -> Outcome<usize> {
     stop::forget();
     scratch::forget();
-    sequence::came_back();
-    handler::came_back();
+    processor::forget();
+    turn::forget();
     READY.store(0, SeqCst);
     GO.store(0, SeqCst);
     let memory = plan.memory;
@@ -208,7 +192,7 @@ fn prepare(plan: &Plan, image: i32, contents: i32, files: u64) -> Outcome<usize>
         );
     }
     // Descriptors are passed by numbers that may be above the limit of whoever brought it back.
-    process::lift_limits();
+    limits::lift_limits();
     droppable::make(plan.droppable)?;
     memory_advice::give(plan.advice)?;
     // Before a file is changed it may still be refused.
@@ -230,7 +214,7 @@ fn prepare(plan: &Plan, image: i32, contents: i32, files: u64) -> Outcome<usize>
         carry: plan.carry,
         roll_back,
     };
-    files::restore(&files)?;
+    open_files::restore(&files)?;
     keep_place(plan);
     files.lock(plan.locks.iter())?;
     // SAFETY: numbers.
@@ -258,7 +242,7 @@ fn prepare(plan: &Plan, image: i32, contents: i32, files: u64) -> Outcome<usize>
         let index = plan.threads.iter().position(|thread| thread.tid == tid);
         index.map_or(0, |index| ids[index])
     })?;
-    process::restore_limits(plan.process);
+    limits::restore(&plan.process.limits);
     let leader = &plan.threads[first];
     process::restore_thread(leader);
     take_rights(plan, leader)?;
@@ -293,7 +277,7 @@ fn look_at_limits(plan: &Plan, has_contents: bool) -> Outcome<()> {
         ),
     ];
     for (which, name, wanted) in limits {
-        let here = process::hard_limit(which);
+        let here = limits::hard_limit(which);
         if here < wanted {
             return refuse!("the limit on {name} is {here} here, and it takes {wanted}: raise it");
         }
@@ -374,12 +358,12 @@ fn take_over(plan: &Plan, image: i32, contents: i32) -> Outcome<i32> {
     let mut passed = [-1; OWN_MAX];
     for (place, index) in passed.iter_mut().zip(1..).take(own().count()) {
         // Whoever brings back what has no such descriptors hands over none.
-        *place = files::control(image + index, libc::F_DUPFD_CLOEXEC, PASSING as usize)
+        *place = file_calls::control(image + index, libc::F_DUPFD_CLOEXEC, PASSING as usize)
             .map_or(-1, |fd| fd as i32);
     }
     let mut kept = -1;
     if contents >= 0 {
-        let moved = files::control(contents, libc::F_DUPFD_CLOEXEC, PASSING as usize);
+        let moved = file_calls::control(contents, libc::F_DUPFD_CLOEXEC, PASSING as usize);
         kept = moved.step("moving the content of files")? as i32;
     }
     files::close_between(3, PASSING - 1);
@@ -485,7 +469,7 @@ fn make_thread(plan: &Plan, index: usize) -> Outcome<i32> {
         Err(Errno(libc::EAGAIN)) => refuse!(
             "a thread cannot be made again: the limit on processes (RLIMIT_NPROC, which is {} here, or \
              pids.max of a control group) is reached",
-            process::hard_limit(libc::RLIMIT_NPROC)
+            limits::hard_limit(libc::RLIMIT_NPROC)
         ),
         made => made.map(|tid| tid as i32).step("making a thread again"),
     }
@@ -506,7 +490,7 @@ fn live(index: usize) -> ! {
             give_up(&fault);
         }
     }
-    register_rseq(thread);
+    rseq::register(thread);
     // Whoever goes on first may save again at once, and the plan is not there any more then: the
     // address is read here, and not where it is used.
     // SAFETY: the plan is there now.
@@ -533,61 +517,5 @@ fn live(index: usize) -> ! {
             number = const nr::RT_SIGRETURN,
             options(noreturn),
         )
-    }
-}
-
-fn register_rseq(thread: &Thread) {
-    if !thread.rseq {
-        return;
-    }
-    let at = thread.fs.wrapping_add_signed(RSEQ.load(SeqCst));
-    // SAFETY: the C library keeps 32 bytes there for it. What they say of the old processor is of
-    // no use; a critical section that was interrupted begins anew.
-    unsafe {
-        std::ptr::write_bytes(at as *mut u8, 0, RSEQ_LEN);
-        // The processor's number is not known yet.
-        (at as *mut u32).add(1).write(u32::MAX);
-    }
-    rseq(at, 0);
-}
-
-/// The signature that the C library registers with.
-const RSEQ_SIGNATURE: usize = 0x5305_3053;
-/// Bytes of the registration.
-const RSEQ_LEN: usize = 32;
-
-fn rseq(at: usize, flags: usize) -> bool {
-    // SAFETY: the place is the C library's for it.
-    unsafe { sys::call4(nr::RSEQ, at, RSEQ_LEN, flags, RSEQ_SIGNATURE) == 0 }
-}
-
-fn own_rseq() -> Option<usize> {
-    const ARCH_GET_FS: usize = 0x1003;
-    let offset = RSEQ.load(SeqCst);
-    let mut fs = 0usize;
-    // SAFETY: the kernel writes the address.
-    unsafe { sys::call2(nr::ARCH_PRCTL, ARCH_GET_FS, &raw mut fs as usize) };
-    (offset != 0).then(|| fs.wrapping_add_signed(offset))
-}
-
-/// Whether the thread with this thread-local storage is registered for restartable sequences.
-pub fn has_rseq(fs: usize) -> bool {
-    let offset = RSEQ.load(SeqCst);
-    let at = fs.wrapping_add_signed(offset);
-    // SAFETY: the C library keeps it there. Behind the first word is the processor's number, which
-    // is negative where there is no registration.
-    offset != 0 && unsafe { (at as *const i32).add(1).read_volatile() } >= 0
-}
-
-/// Ends this thread's registration for restartable sequences; whether there was one.
-pub fn leave_rseq() -> bool {
-    const UNREGISTER: usize = 1;
-    own_rseq().is_some_and(|at| rseq(at, UNREGISTER))
-}
-
-/// Begins it again.
-pub fn enter_rseq() {
-    if let Some(at) = own_rseq() {
-        rseq(at, 0);
     }
 }

@@ -6,7 +6,7 @@
 //! is started by itself; the process is the same but for `/proc/self/exe`.
 
 use crate::{
-    capture::{proc, process},
+    capture::{limits, proc, rseq},
     format::{Heads, ImageReader},
     raw::{
         folder_map,
@@ -126,8 +126,8 @@ fn make_room() -> io::Result<()> {
         (libc::RLIMIT_DATA, "data (RLIMIT_DATA)"),
     ] {
         // Not that on stacks: without one the kernel lays memory out another way.
-        process::lift_limit(which);
-        let here = process::hard_limit(which);
+        limits::lift_limit(which);
+        let here = limits::hard_limit(which);
         if here < ROOM {
             let text = format!(
                 "the limit on {name} is {here} bytes here, and the restorer alone takes up to {ROOM}: raise it"
@@ -320,8 +320,8 @@ pub fn become_other() {
         && let Some(entry) = load()
     {
         // The kernel writes there, and the memory will be gone.
-        resume::look_up_rseq();
-        resume::leave_rseq();
+        rseq::look_up();
+        rseq::leave();
         let arguments = [
             2,
             c"restorer".as_ptr() as usize,

@@ -11,7 +11,7 @@
 //! not touched.
 
 use crate::{
-    capture::stop::Thread,
+    capture::thread::Thread,
     raw::{records::Mapping, sys::nr},
 };
 

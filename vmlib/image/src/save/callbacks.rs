@@ -1,7 +1,7 @@
 //! What a program does around a save: for things that this library cannot bring back, but the
 //! program can.
 
-use crate::SaveError;
+use crate::error::SaveError;
 use std::sync::{Mutex, PoisonError};
 
 /// What a program does around a save. Called in the thread that calls [`save`](crate::save()),

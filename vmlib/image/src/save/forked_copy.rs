@@ -13,7 +13,7 @@ use crate::{
         clone,
         sys::{self, nr},
     },
-    save::{image_writer, spare::Withheld},
+    save::spare::Withheld,
 };
 
 /// Has a copy of the process do the work, and end. It has that one descriptor alone.
@@ -89,7 +89,7 @@ fn close_all_but(kept: i32) {
 pub fn reap(writer: i32) {
     // SAFETY: it was not waited for, so its number means nobody else.
     unsafe { sys::call2(nr::KILL, writer as usize, libc::SIGKILL as usize) };
-    image_writer::wait(writer);
+    clone::wait(writer);
 }
 
 /// Waits for the copy that writes an image.
@@ -97,7 +97,7 @@ pub fn reap(writer: i32) {
 /// # Errors
 /// What it failed of.
 pub fn finish(writer: i32) -> Outcome<()> {
-    let status = image_writer::wait(writer);
+    let status = clone::wait(writer);
     match status.map(|status| (status & 0x7f, status >> 8 & 0xff)) {
         Some((0, 0)) => Ok(()),
         Some((0, 255)) => refuse!("the copy of the process could not save it"),

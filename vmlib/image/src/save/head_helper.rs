@@ -12,10 +12,9 @@ use crate::{
     frozen::{memory_faults, scratch},
     raw::{
         clone::{self, Given},
-        records::{PAGES, Section},
+        records::{PAGES, Section, blocks},
         sys::{self, futex_wait, futex_wake},
     },
-    save::image_writer::{blocks, wait},
 };
 use std::{
     cell::UnsafeCell,
@@ -76,7 +75,7 @@ impl Ahead {
         self.written.store(END, SeqCst);
         futex_wake(&self.written);
         if let Ok(pid) = helper {
-            wait(pid as i32);
+            clone::wait(pid as i32);
         }
         result
     }

@@ -4,15 +4,14 @@
 //! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
 
 use crate::{
-    capture::{file_content, files},
     frozen::{
         fault::{Outcome, Step as _, refuse},
-        memory_faults, scratch,
+        file_calls, memory_faults, scratch,
     },
     raw::{
         checksum::mixed,
         lz4,
-        records::{BLOCK, CONTENT, END, End, PAGES, Plain, Prefix, Section, X86_64},
+        records::{BLOCK, CONTENT, END, End, PAGES, Plain as _, Prefix, Section, X86_64, blocks},
         sys::{self, Errno, nr},
     },
     save::{
@@ -56,13 +55,13 @@ pub struct Out {
 impl Out {
     /// Begins an image.
     pub fn begin(fd: i32, compress: bool, lend: bool) -> Outcome<Self> {
-        let stat = file_content::stat(fd).step("looking where the image goes")?;
+        let stat = file_calls::stat(fd).step("looking where the image goes")?;
         let regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
         // SAFETY: it only asks.
         let at = unsafe { sys::call3(nr::LSEEK, fd as usize, 0, libc::SEEK_CUR as usize) };
         let is_pipe = stat.st_mode & libc::S_IFMT == libc::S_IFIFO;
         let lent = (lend && is_pipe && !compress)
-            .then(|| files::control(fd, libc::F_GETPIPE_SZ, 0).ok())
+            .then(|| file_calls::control(fd, libc::F_GETPIPE_SZ, 0).ok())
             .flatten()
             .map(|bytes| bytes as u64)
             .filter(|bytes| *bytes <= (scratch::RING - 2 * STEP) as u64);
@@ -99,7 +98,7 @@ impl Out {
     /// Goes on at another descriptor of the same file, pipe or socket.
     pub fn go_on_at(&mut self, fd: i32) -> Outcome<()> {
         let is_same =
-            file_content::stat(fd).is_ok_and(|stat| [stat.st_dev, stat.st_ino] == self.file);
+            file_calls::stat(fd).is_ok_and(|stat| [stat.st_dev, stat.st_ino] == self.file);
         if !is_same {
             return refuse!("descriptor {fd}, where the image goes, was closed meanwhile");
         }
@@ -338,14 +337,6 @@ impl Out {
     }
 }
 
-/// The sections that memory is cut into.
-pub fn blocks(ranges: &[[u64; 2]]) -> impl Iterator<Item = (u64, usize)> {
-    ranges.iter().flat_map(|&[start, end]| {
-        let starts = (start..end).step_by(BLOCK);
-        starts.map(move |start| (start, BLOCK.min((end - start) as usize)))
-    })
-}
-
 /// The content as an LZ4 block, if that is shorter.
 fn compressed(content: &[u8]) -> Option<&'static [u8]> {
     let buffer = scratch::second_buffer();
@@ -376,21 +367,6 @@ fn copy(address: u64, buffer: &mut [u8]) -> usize {
         }
     }
     done / crate::capture::memory::PAGE as usize * crate::capture::memory::PAGE as usize
-}
-
-/// Waits for a worker or a copy of this process.
-pub fn wait(pid: i32) -> Option<i32> {
-    let mut status = 0i32;
-    loop {
-        let to = &raw mut status as usize;
-        // SAFETY: the kernel writes the status.
-        let value = unsafe { sys::call4(nr::WAIT4, pid as usize, to, libc::__WALL as usize, 0) };
-        match sys::check(value) {
-            Ok(_) => return Some(status),
-            Err(sys::EINTR) => {}
-            Err(_) => return None,
-        }
-    }
 }
 
 /// Writes both parts, all of them.

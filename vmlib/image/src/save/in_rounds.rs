@@ -1,41 +1,20 @@
 //! The interface of saves in rounds.
 
 use crate::{
-    Options, SaveError, Saved,
-    capture::stop,
+    capture::thread,
+    error::SaveError,
     frozen::interpose,
+    options::{Options, Until},
     raw::sys,
     restore::resume,
     save::{
         callbacks,
+        interface::{Saved, saved},
         precopy::{self, Tell},
-        sequence,
+        sequence::{self, SaveRequest},
     },
-    saved,
 };
 use std::os::fd::{AsRawFd as _, BorrowedFd};
-
-/// When the rounds of a save end: see [`save_in_rounds`].
-#[derive(Debug, Clone, Copy)]
-pub struct Until {
-    /// A round that has sent no more is the last before the process stands still. Bytes.
-    pub small: u64,
-    /// So is one that has sent more than this share of what the one before had sent: it does not
-    /// shrink any more.
-    pub shrinks: f64,
-    /// So is the one with this number; 64 at most.
-    pub rounds: u32,
-}
-
-impl Default for Until {
-    fn default() -> Self {
-        Until {
-            small: 4 << 20,
-            shrinks: 0.8,
-            rounds: 16,
-        }
-    }
-}
 
 /// Saves this process like [`save`](crate::save()), but most of its memory while it runs: in rounds,
 /// each of what was written since the one before. Only what is left at the end is written while all
@@ -124,7 +103,7 @@ impl InRounds<'_> {
 
 /// This process, in this life: where it is brought back it may get the same id.
 fn process() -> (i32, u32) {
-    (sys::getpid(), stop::lives())
+    (sys::getpid(), thread::restores())
 }
 
 impl Drop for InRounds<'_> {
@@ -143,9 +122,9 @@ fn begin(
 ) -> Result<(), SaveError> {
     resume::look_up();
     interpose::link();
-    let wanted = options.wanted(image.as_raw_fd());
+    let request = SaveRequest::new(image.as_raw_fd(), options);
     Ok(sequence::begin_rounds(
-        wanted,
+        request,
         until,
         checked,
         Tell::Nobody,
@@ -158,7 +137,7 @@ fn finish(
     one_more: bool,
 ) -> Result<(Saved, Vec<u64>), SaveError> {
     let mut sent = Vec::new();
-    let wanted = options.wanted(image.as_raw_fd());
-    let now = sequence::save_rest(wanted, one_more, |bytes| sent.extend_from_slice(bytes))?;
+    let request = SaveRequest::new(image.as_raw_fd(), options);
+    let now = sequence::save_rest(request, one_more, |bytes| sent.extend_from_slice(bytes))?;
     Ok((saved(now), sent))
 }

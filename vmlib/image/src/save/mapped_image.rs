@@ -4,7 +4,7 @@
 //! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
 
 use crate::{
-    capture::{file_content, files},
+    frozen::file_calls,
     raw::{
         checksum::copied,
         sys::{self, Errno, nr},
@@ -25,7 +25,7 @@ impl Window {
         if !is_made(fd) {
             return None;
         }
-        let len = usize::try_from(file_content::stat(fd).ok()?.st_size).ok()?;
+        let len = usize::try_from(file_calls::stat(fd).ok()?.st_size).ok()?;
         Mapping::of(fd, len, libc::PROT_READ | libc::PROT_WRITE)
             .ok()
             .map(Window)
@@ -58,7 +58,7 @@ impl Window {
 
 /// Whether a file is memory that was made for an image: it is sealed against becoming shorter.
 pub fn is_made(fd: i32) -> bool {
-    let seals = files::control(fd, libc::F_GET_SEALS, 0);
+    let seals = file_calls::control(fd, libc::F_GET_SEALS, 0);
     seals.is_ok_and(|seals| seals as i32 & libc::F_SEAL_SHRINK != 0)
 }
 

@@ -6,7 +6,10 @@
 
 // The order of a save, and what the program does around it.
 pub mod callbacks;
+pub mod interface;
+pub mod pieces;
 pub mod sequence;
+pub mod tables;
 
 // Pre-copy rounds: the interface, the thread that sends, what each round sends.
 pub mod in_rounds;
@@ -18,6 +21,7 @@ pub mod forked_copy;
 pub mod spare;
 
 // The bytes of the image, written by calls or into memory.
+pub mod carried_files;
 pub mod head_helper;
 pub mod image_memory;
 pub mod image_writer;

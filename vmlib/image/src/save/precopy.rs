@@ -15,17 +15,18 @@
 //! and uses no thread-locals.
 
 use crate::{
-    Until,
     capture::proc,
     frozen::{
         fault::{Outcome, refuse},
-        scratch, signal,
+        queued_signal::{self, QueuedInfo},
+        scratch, signal, turn,
     },
+    options::Until,
     raw::{
         clone::{self, Given},
         sys::{self, futex_wait, futex_wait_for, futex_wake, nr},
     },
-    save::{rounds::Rounds, sequence},
+    save::rounds::Rounds,
 };
 use std::{
     cell::UnsafeCell,
@@ -85,11 +86,13 @@ const OVER: u32 = 4;
 const CANCELLED: u32 = 5;
 
 /// What it shares with the program's threads.
+#[repr(C)]
 struct Shared {
-    /// The process that it belongs to: a child has a copy of this memory, but no such thread.
-    pid: i32,
-    /// Its id, until the kernel clears it at its end.
+    /// The id of the thread, until the kernel clears the word when the thread ends.
     tid: AtomicU32,
+    /// The process that the thread belongs to: a child has a copy of this memory, but no such
+    /// thread.
+    pid: i32,
     phase: AtomicU32,
     task: Task,
     /// Of the thread while it sends; of the one that saves, from then on.
@@ -104,6 +107,8 @@ struct Work {
 }
 
 const _: () = assert!(size_of::<Shared>() <= scratch::PLACE);
+// See `scratch::sender_tid`.
+const _: () = assert!(std::mem::offset_of!(Shared, tid) == 0);
 
 fn shared() -> &'static Shared {
     // SAFETY: `begin` wrote it; it changes in atomics and in what belongs to one at a time.
@@ -154,11 +159,6 @@ pub fn begin(task: Task) {
         shared.phase.store(READY, Release);
         shared.tell();
     }
-}
-
-/// Its id, or 0: to be left out when threads are stopped.
-pub fn tid() -> i32 {
-    shared().tid.load(SeqCst) as i32
 }
 
 /// Whether its rounds are over, or it is not there any more.
@@ -222,7 +222,7 @@ pub fn cancel() {
     shared.phase.store(CANCELLED, SeqCst);
     futex_wake(&shared.phase);
     if !is_there {
-        sequence::release();
+        turn::SAVE.give_back();
     }
 }
 
@@ -281,7 +281,15 @@ extern "C" fn run(place: usize) {
     let work = unsafe { &mut *shared.work.get() };
     let is_wanted = || shared.phase.load(SeqCst) != CANCELLED;
     work.rounds = match keep_only(shared.task) {
-        true => Rounds::begin(&shared.task),
+        true => {
+            let Task {
+                image,
+                compress,
+                lend,
+                ..
+            } = shared.task;
+            Rounds::begin(image, compress, lend)
+        }
         false => Ok(None),
     };
     work.send(
@@ -318,7 +326,7 @@ extern "C" fn run(place: usize) {
     // SAFETY: nobody else does.
     unsafe { (*shared.work.get()).rounds = Ok(None) };
     if shared.phase.load(SeqCst) == CANCELLED {
-        sequence::release();
+        turn::SAVE.give_back();
     }
 }
 
@@ -363,22 +371,6 @@ impl Work {
     }
 }
 
-/// `SI_QUEUE`.
-const QUEUED: i32 = -1;
-
-/// `siginfo_t` of a signal with a value.
-#[repr(C)]
-pub struct Told {
-    signal: i32,
-    errno: i32,
-    code: i32,
-    pad: i32,
-    pid: i32,
-    uid: u32,
-    value: usize,
-    rest: [u64; 12],
-}
-
 /// What a signal that tells the end of the rounds comes with.
 fn value() -> usize {
     run as *const () as usize
@@ -401,41 +393,16 @@ impl Shared {
     }
 }
 
-/// What a signal of this process comes with if it has a value.
-pub fn queued(signal: i32, value: usize) -> Told {
-    Told {
-        signal,
-        errno: 0,
-        code: QUEUED,
-        pad: 0,
-        pid: sys::getpid(),
-        uid: 0,
-        value,
-        rest: [0; 12],
-    }
-}
-
-/// The value that a signal of another process came with; 0 if with none.
-pub fn value_of(info: *const libc::siginfo_t) -> usize {
-    // SAFETY: the kernel's information; all its fields are numbers.
-    let told = unsafe { &*info.cast::<Told>() };
-    match told.code {
-        QUEUED => told.value,
-        _ => 0,
-    }
-}
-
 /// Some thread of the process is to write the last round. Whether it will know.
 fn raise(signal: i32) -> bool {
-    let told = queued(signal, value());
-    let (pid, info) = (told.pid as usize, &raw const told as usize);
+    let told = queued_signal::queued(signal, value());
+    let (pid, info) = (told.sender() as usize, &raw const told as usize);
     // SAFETY: the kernel reads the information. To oneself any may be sent.
     unsafe { sys::call3(nr::RT_SIGQUEUEINFO, pid, signal as usize, info) >= 0 }
 }
 
 /// Whether a signal tells the end of the rounds.
 pub fn is_told(info: *const libc::siginfo_t) -> bool {
-    // SAFETY: the kernel's information; all its fields are numbers.
-    let told = unsafe { &*info.cast::<Told>() };
-    (told.code, told.pid, told.value) == (QUEUED, sys::getpid(), value())
+    // SAFETY: the kernel's information.
+    unsafe { QueuedInfo::of(info) }.is_own(value())
 }

@@ -10,7 +10,10 @@
 
 use crate::{
     capture::{
-        memory::{self, Names, Of, Pages},
+        mappings::{self, Of},
+        memory::{self},
+        names::Names,
+        pages::Pages,
         written_pages::Watch,
     },
     frozen::{
@@ -19,13 +22,9 @@ use crate::{
     },
     raw::{
         processor,
-        records::{CPU, Mapping, Name, Plain, SPACE},
+        records::{CPU, Mapping, Name, Plain as _, SPACE},
     },
-    save::{
-        image_writer::{self, Out},
-        precopy::Task,
-        sequence,
-    },
+    save::image_writer::{self, Out},
 };
 use std::ops::Range;
 
@@ -53,14 +52,14 @@ pub struct Rounds {
 
 impl Rounds {
     /// Begins an image; `None` if the kernel cannot tell what is written, or is not allowed to.
-    pub fn begin(task: &Task) -> Outcome<Option<Self>> {
+    pub fn begin(image: i32, compress: bool, lend: bool) -> Outcome<Option<Self>> {
         let Ok(watch) = Watch::begin() else {
             return Ok(None);
         };
         if !Pages::open()?.can_scan() || !image_writer::can_copy() {
             return Ok(None);
         }
-        let mut out = Out::begin(task.image, task.compress, task.lend)?;
+        let mut out = Out::begin(image, compress, lend)?;
         out.section(CPU, 0, processor::known().bytes())?;
         // SAFETY: zeros are a value.
         let (sent, missed) = unsafe { (List::new(SENT_MAX)?, List::new(PIECES_MAX)?) };
@@ -80,7 +79,7 @@ impl Rounds {
         // SAFETY: what the last round kept there is of no use any more.
         unsafe { arena::discard(self.mark) };
         let mut names = Names::new(None)?;
-        let all = memory::mappings(&mut names, Of::Running, &[])?;
+        let all = mappings::mappings(&mut names, Of::Running, &[])?;
         let own = arena::range();
         // SAFETY: zeros are values.
         let (mut space, mut pieces) = unsafe {
@@ -109,7 +108,7 @@ impl Rounds {
             }
             let found = pieces.all()[first..].iter();
             let bytes = found.map(|[start, end]| end - start).sum();
-            mapping.flags |= sequence::filling(mapping, bytes);
+            mapping.flags |= memory::filling(mapping, bytes);
             last = mapping.end;
             space.push(*mapping, "mappings")?;
         }
@@ -215,7 +214,7 @@ mod tests {
     #[test]
     fn what_was_sent_and_is_not_there_is_gone() {
         let _alone = arena::ONE_TEST.lock();
-        crate::save::sequence::prepare().expect("tables");
+        arena::reset().expect("tables");
         let mut sent = [[40, 50], [0, 10], [5, 20], [60, 70]];
         let present = [[2, 4], [8, 12], [45, 65]];
         let gone = gone(&mut sent, &present).expect("a list");

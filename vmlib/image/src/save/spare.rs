@@ -9,7 +9,10 @@
 //! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
 
 use crate::{
-    capture::memory::{self, PAGE, Pages},
+    capture::{
+        memory::{self, PAGE},
+        pages::Pages,
+    },
     frozen::{
         arena::{self, List},
         fault::Outcome,
@@ -411,7 +414,7 @@ mod tests {
                     let byte = unsafe { ((range.start + PAGE - 1) as *const u8).read_volatile() };
                     sys::exit_group(byte.into())
                 }
-                pid => crate::save::image_writer::wait(pid as i32).map(|status| status >> 8 & 0xff),
+                pid => crate::raw::clone::wait(pid as i32).map(|status| status >> 8 & 0xff),
             }
         };
         assert_eq!(finds(), Some(1));

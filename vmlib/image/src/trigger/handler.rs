@@ -14,21 +14,25 @@
 //! `main` does not allocate either: the program's own `malloc` may not be ready for it.
 
 use crate::{
-    Carry, Modes, Until,
     frozen::{
         fault::{Fault, Outcome, Shown, Text, refuse},
-        interpose, signal,
+        interpose,
+        signal::{self, TRIGGER},
+        turn,
     },
+    options::{Carry, Options, Until},
     raw::sys,
     restore::{resume, start},
     save::{
         forked_copy,
         precopy::{self, Tell},
-        sequence::{self, Now, Saved, Turn, Wanted},
+        sequence::{self, Now, SaveRequest, Saved},
     },
     trigger::{
+        asked::Asked,
         image_path::{PATTERN_MAX, Path},
-        request::{self, Asked},
+        packet::{self, Modes},
+        request_error::LIBRARY,
     },
 };
 use std::{
@@ -37,13 +41,8 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
 };
 
-/// The signal that asks for a save.
-pub const TRIGGER: i32 = 61;
-
 /// The pattern for the names of images, ended by NUL; empty: there is none.
 static mut PATTERN: [u8; PATTERN_MAX] = [0; PATTERN_MAX];
-/// Had until the image has its name.
-static UNDERWAY: Turn = Turn::new();
 /// How images go to files of that pattern: bits of [`Modes`].
 static MODES: AtomicU32 = AtomicU32::new(0);
 /// Of the save whose rounds are under way: the token of the request for it, or 0; the number of its
@@ -63,8 +62,8 @@ extern "C" fn before_main() {
     };
     let preloaded = variable(c"LD_PRELOAD").unwrap_or_default();
     let is_preloaded = preloaded
-        .windows(request::LIBRARY.len())
-        .any(|part| part == request::LIBRARY.as_bytes());
+        .windows(LIBRARY.len())
+        .any(|part| part == LIBRARY.as_bytes());
     let pattern = variable(c"VM_IMAGE_FILE").filter(|pattern| !pattern.is_empty());
     if pattern.is_none() && !is_preloaded {
         return;
@@ -100,7 +99,7 @@ extern "C" fn on_trigger(_: i32, info: *mut libc::siginfo_t, _: *mut libc::ucont
     if precopy::is_told(info) {
         return write_rest();
     }
-    let target = match request::token_of(info) {
+    let target = match packet::token_of(info) {
         0 => Target::of_pattern(),
         // Whoever has asked may be gone.
         token => match Asked::answer(token) {
@@ -112,7 +111,7 @@ extern "C" fn on_trigger(_: i32, info: *mut libc::siginfo_t, _: *mut libc::ucont
         Ok(target) => target,
         Err(fault) => return say(&fault.text()),
     };
-    if !UNDERWAY.take() && !sequence::give_up_if_ended() {
+    if !turn::TRIGGER.take() && !sequence::give_up_if_ended() {
         // Until the image has its name, another save would be in its way.
         let text = format_args!("another save of this process is under way");
         return target.fail(&Fault::Refused(Text::of(text)));
@@ -140,7 +139,7 @@ fn write_rest() {
         }
         Err(_) => {
             sequence::give_up();
-            UNDERWAY.give_back();
+            turn::TRIGGER.give_back();
         }
     }
 }
@@ -152,12 +151,7 @@ fn finish(mut target: Target, step: Outcome<End>) {
         Ok(End::Saved(saved)) => target.succeed(saved),
         Err(fault) => target.fail(&fault),
     }
-    UNDERWAY.give_back();
-}
-
-/// The process was just brought back.
-pub fn came_back() {
-    UNDERWAY.give_back();
+    turn::TRIGGER.give_back();
 }
 
 /// What a step came to.
@@ -213,27 +207,26 @@ impl Target {
     }
 
     /// Does something with a descriptor for the image, and closes it.
-    fn with<T>(&mut self, image: i32, work: impl FnOnce(Wanted<'_>) -> Outcome<T>) -> Outcome<T> {
+    fn with<T>(
+        &mut self,
+        image: i32,
+        work: impl FnOnce(SaveRequest<'_>) -> Outcome<T>,
+    ) -> Outcome<T> {
         let own = match self {
             Target::File(..) => [-1],
             Target::Asked(asked) => [asked.socket()],
         };
         let modes = self.modes();
-        let result = work(Wanted {
-            image,
+        let options = Options {
             forked: modes.has(Modes::FORKED),
-            compress: false,
-            lend: false,
-            folders: None,
             carry: match modes.has(Modes::CARRY) {
                 true => Carry::All,
                 false => Carry::Nothing,
             },
-            checked_max: u64::MAX,
             own: &own,
-            limit_ns: 2_000_000_000,
-            hold: None,
-        });
+            ..Options::default()
+        };
+        let result = work(SaveRequest::new(image, options));
         sys::close(image);
         result
     }
@@ -252,8 +245,8 @@ impl Target {
         };
         BEGUN.0.store(token, Relaxed);
         BEGUN.1.store(number, Relaxed);
-        self.with(image, |wanted| {
-            sequence::begin_rounds(wanted, Until::default(), true, Tell::Signal(TRIGGER))
+        self.with(image, |request| {
+            sequence::begin_rounds(request, Until::default(), true, Tell::Signal(TRIGGER))
         })?;
         if let Target::Asked(asked) = self {
             asked.say_begun();
@@ -271,7 +264,7 @@ impl Target {
             Target::Asked(asked) => asked.take_image(),
         };
         let image = image.inspect_err(|_| sequence::give_up())?;
-        let rest = |wanted: Wanted<'_>| sequence::save_rest(wanted, false, |_| ());
+        let rest = |request: SaveRequest<'_>| sequence::save_rest(request, false, |_| ());
         self.with(image, rest).and_then(end_of)
     }
 

@@ -2,8 +2,12 @@
 //! another process (`request`) or by environment variables (`handler`, `image_path`).
 
 // In the process that is asked.
+pub mod asked;
 pub mod handler;
 pub mod image_path;
 
 // Both ends of a request.
+pub mod packet;
+pub mod process_status;
 pub mod request;
+pub mod request_error;

@@ -1,0 +1,58 @@
+//! The texts of an image, which its records refer to.
+//!
+//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+
+use crate::{
+    frozen::{arena::List, fault::Outcome},
+    options::Folders,
+    raw::records::{NAMES_MAX, Name},
+};
+
+/// The texts of an image.
+pub struct Names<'a> {
+    text: List<u8>,
+    folders: Option<Folders<'a>>,
+}
+
+impl<'a> Names<'a> {
+    /// None yet.
+    pub fn new(folders: Option<Folders<'a>>) -> Outcome<Self> {
+        // SAFETY: bytes.
+        let text = unsafe { List::new(NAMES_MAX)? };
+        Ok(Names { text, folders })
+    }
+
+    /// Adds one.
+    pub fn add(&mut self, text: &[u8]) -> Outcome<Name> {
+        self.add_joined(text, &[])
+    }
+
+    /// Adds one that is a path, as it is where the process is brought back.
+    pub fn add_path(&mut self, path: &[u8]) -> Outcome<Name> {
+        let (folder, rest) = Folders::there(self.folders, path);
+        self.add_joined(folder, rest)
+    }
+
+    /// Adds one of two parts.
+    pub fn add_joined(&mut self, text: &[u8], rest: &[u8]) -> Outcome<Name> {
+        let name = Name {
+            at: self.text.all().len() as u32,
+            len: (text.len() + rest.len()) as u32,
+        };
+        self.text.extend(text, "names")?;
+        self.text.extend(rest, "names")?;
+        // Whoever opens a file needs it ended by NUL.
+        self.text.extend(b"\0", "names")?;
+        Ok(name)
+    }
+
+    /// One of them.
+    pub fn get(&self, name: Name) -> &[u8] {
+        &self.text.all()[name.at as usize..][..name.len as usize]
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[u8] {
+        self.text.all()
+    }
+}

@@ -1,0 +1,138 @@
+//! Which pieces of memory an image gets, and the writing of them.
+//!
+//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+
+use crate::{
+    capture::{
+        memory::{self, Opened},
+        pages::Pages,
+    },
+    frozen::{arena, fault::Outcome},
+    raw::records::Mapping,
+    save::{
+        image_writer::Out,
+        spare::{self, Spare},
+    },
+};
+use std::ops::Range;
+
+/// Pieces of memory that are saved, at most.
+const PIECES_MAX: usize = 1 << 22;
+
+/// All memory that has content, by address.
+pub fn present(scan: &mut Pages, mappings: &[Mapping]) -> Outcome<&'static [[u64; 2]]> {
+    // SAFETY: zeros are a value.
+    let mut list = unsafe { arena::List::<[u64; 2]>::new(PIECES_MAX)? };
+    for mapping in mappings {
+        scan.for_each(mapping, |range| {
+            list.push([range.start, range.end], "pieces of memory")
+        })?;
+    }
+    Ok(list.into_static())
+}
+
+/// What is known of the rounds before the last one, if there were any.
+#[derive(Clone, Copy, Default)]
+pub struct Since<'a> {
+    /// What they have left to it, if it is known what was written since.
+    pub missed: Option<&'a [[u64; 2]]>,
+    /// What they have sent, by address.
+    pub sent: &'a [[u64; 2]],
+}
+
+/// The memory to be saved, by address: all that has content, or after rounds what was written since,
+/// and what these have missed. With `zeros` pages of zeros are left out that no round has sent, and
+/// given back if they are spare. Says of each mapping whether that is most of it.
+pub fn pieces(
+    scan: &mut Pages,
+    mappings: &mut [Mapping],
+    since: Since<'_>,
+    zeros: Option<Spare>,
+) -> Outcome<arena::List<[u64; 2]>> {
+    // SAFETY: zeros are a value.
+    let mut list = unsafe { arena::List::<[u64; 2]>::new(PIECES_MAX)? };
+    for mapping in mappings {
+        let first = list.all().len();
+        let mut add = |range: Range<u64>| list.push([range.start, range.end], "pieces of memory");
+        let is_anonymous = memory::is_anonymous(mapping);
+        let is_open = mapping.prot & libc::PROT_READ as u32 != 0;
+        let missed = since.missed.filter(|_| is_anonymous);
+        let zeros = zeros.filter(|_| is_anonymous && is_open);
+        let mut add_worth = |range: Range<u64>| match zeros {
+            // SAFETY: private, readable, and of no file.
+            Some(spare) => unsafe {
+                spare::without_zeros(range.clone(), range.start, since.sent, spare, &mut add)
+            },
+            None => add(range),
+        };
+        match missed.map(|missed| (missed, scan.written(mapping, &mut add_worth))) {
+            // Watched since it was there.
+            Some((missed, Ok(told))) => {
+                told?;
+                let from = missed.partition_point(|[_, end]| *end <= mapping.start);
+                let to = missed.partition_point(|[start, _]| *start < mapping.end);
+                for &[start, end] in &missed[from..to] {
+                    let part = Mapping {
+                        start: start.max(mapping.start),
+                        end: end.min(mapping.end),
+                        ..*mapping
+                    };
+                    scan.for_each(&part, &mut add)?;
+                }
+                if from < to {
+                    list.join(first);
+                }
+            }
+            // It is not watched.
+            _ => scan.for_each(mapping, add_worth)?,
+        }
+        let bytes: u64 = list.all()[first..]
+            .iter()
+            .map(|[start, end]| end - start)
+            .sum();
+        mapping.flags &= !memory::OF_FILE;
+        mapping.flags |= memory::filling(mapping, bytes);
+        if mapping.object_len == memory::FROM_FILE {
+            mapping.object_len = 0;
+        }
+    }
+    Ok(list)
+}
+
+/// Saves the memory of some mappings. Most can be read, and then what lies side by side in the list
+/// is written in one go, so that two workers have enough to do.
+pub fn pages(
+    out: &mut Out,
+    mappings: &[Mapping],
+    pieces: &[[u64; 2]],
+    wanted: impl Fn(&Mapping) -> bool,
+) -> Outcome<()> {
+    let mut run = 0..0;
+    let mut at = 0;
+    for mapping in mappings {
+        let own = at..pieces.partition_point(|[start, _]| *start < mapping.end);
+        at = own.end;
+        if own.is_empty() || !wanted(mapping) {
+            continue;
+        }
+        let is_open = mapping.prot & libc::PROT_READ as u32 != 0;
+        if is_open && run.end == own.start {
+            run.end = own.end;
+            continue;
+        }
+        memory_of(out, &pieces[run])?;
+        run = own;
+        if !is_open {
+            let opened = Opened::new(mapping);
+            memory_of(out, &pieces[run])?;
+            drop(opened);
+            run = at..at;
+        }
+    }
+    memory_of(out, &pieces[run])
+}
+
+fn memory_of(out: &mut Out, ranges: &[[u64; 2]]) -> Outcome<()> {
+    // SAFETY: mapped, readable, and nobody else runs.
+    unsafe { out.memory(ranges) }
+}

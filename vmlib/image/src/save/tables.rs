@@ -1,0 +1,95 @@
+//! What an image holds before its memory: facts, names, threads, files, mappings, and the content of
+//! carried files.
+//!
+//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+
+use crate::{
+    capture::{file_locks::Lock, guards, pages::Pages},
+    frozen::fault::Outcome,
+    options::Options,
+    raw::records::{
+        BLOCK, FACTS, FILES, Facts, FileRecord, GONE, MAPPINGS, Mapping, NAMES, Plain as _,
+        THREADS, ThreadRecord,
+    },
+    restore::resume::Plan,
+    save::{
+        carried_files,
+        image_writer::Out,
+        pieces::{Since, pieces, present},
+        rounds::{self, Rounds},
+        spare::Spare,
+    },
+};
+
+/// What comes before the memory.
+pub struct Tables<'a> {
+    pub facts: Facts,
+    pub names: &'a [u8],
+    pub files: &'a [FileRecord],
+    pub records: &'a [ThreadRecord],
+    pub plan: &'a mut Plan,
+    pub locks: &'a [Lock],
+}
+
+impl Tables<'_> {
+    /// Writes it, and says what memory is to follow; with `zeros`, all but pages of zeros, of which
+    /// it gives back what is spare.
+    pub fn write(
+        &mut self,
+        image: i32,
+        options: Options<'_>,
+        rounds: Option<&mut Rounds>,
+        mappings: &mut [Mapping],
+        zeros: Option<Spare>,
+    ) -> Outcome<(Out, &'static [[u64; 2]])> {
+        let files = self.files;
+        let (mut out, mut pieces, guards, gone) = match rounds {
+            None => {
+                let out = Out::begin(image, options.compress, options.lend)?;
+                let mut scan = Pages::open_to_note()?;
+                let pieces = pieces(&mut scan, mappings, Since::default(), zeros)?;
+                (out, pieces, scan.guards(), None)
+            }
+            Some(rounds) => {
+                let taken = rounds.take()?;
+                // A device that writes past the processor leaves no trace.
+                let traces = !files
+                    .iter()
+                    .any(|file| file.flags & libc::O_DIRECT as u32 != 0);
+                let since = Since {
+                    missed: traces.then_some(taken.missed),
+                    sent: taken.sent,
+                };
+                let changed = pieces(&mut Pages::open()?, mappings, since, zeros)?;
+                let mut scan = Pages::open_to_note()?;
+                let present = present(&mut scan, mappings)?;
+                let gone = rounds::gone(taken.sent, present)?;
+                (taken.out, changed, scan.guards(), Some(gone))
+            }
+        };
+        // Only now it is known; where it lies, its memory may have been passed over as empty.
+        self.plan.guards = guards;
+        if let Some(place) = guards::place_of(guards) {
+            pieces.insert(place, "pieces of memory")?;
+        }
+        out.section(FACTS, 0, self.facts.bytes())?;
+        out.section(NAMES, 0, self.names)?;
+        out.section(THREADS, 0, ThreadRecord::all_bytes(self.records))?;
+        out.section(FILES, 0, FileRecord::all_bytes(files))?;
+        out.section(MAPPINGS, 0, Mapping::all_bytes(mappings))?;
+        let gone = gone.as_ref().map_or(&[][..], |gone| gone.all());
+        for part in gone.chunks(BLOCK / 16) {
+            // SAFETY: pairs of numbers, as bytes.
+            let bytes =
+                unsafe { std::slice::from_raw_parts(part.as_ptr().cast(), size_of_val(part)) };
+            out.section(GONE, 0, bytes)?;
+        }
+        // Nobody but this process may write into its files, and it stands still only now.
+        for (number, record) in files.iter().enumerate() {
+            if record.carried != 0 {
+                carried_files::carry(&mut out, self.locks, number, record)?;
+            }
+        }
+        Ok((out, pieces.into_static()))
+    }
+}

@@ -1,0 +1,172 @@
+//! The end of a request in the process that is asked for its image.
+//!
+//! **Runs in signal handlers**: it allocates nothing and locks nothing.
+
+use crate::{
+    frozen::fault::{Outcome, Step as _, Text, refuse},
+    raw::sys::{self, nr},
+    save::sequence::Saved,
+    trigger::{
+        packet::{Modes, PACKET, Word, name_of},
+        request_error::ANSWER,
+    },
+};
+
+/// In the process that was asked: the other end. Not closed when it is dropped, for in a process that was
+/// brought back its descriptors are gone.
+pub struct Asked {
+    socket: i32,
+    token: u64,
+    modes: Modes,
+    image: i32,
+}
+
+impl Asked {
+    /// Connects to whoever asks, and takes what there is; none if nobody is there, or somebody who may
+    /// not ask.
+    pub fn answer(token: u64) -> Option<Self> {
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        // SAFETY: it opens a descriptor.
+        let made = unsafe { sys::call3(nr::SOCKET, libc::AF_UNIX as usize, kind as usize, 0) };
+        let socket = sys::check(made).ok()? as i32;
+        let asked = connect(socket, token).and_then(|()| receive(socket));
+        if asked.is_none() {
+            sys::close(socket);
+        }
+        asked.map(|(modes, image)| Asked {
+            socket,
+            token,
+            modes,
+            image,
+        })
+    }
+
+    pub fn modes(&self) -> Modes {
+        self.modes
+    }
+
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    pub fn socket(&self) -> i32 {
+        self.socket
+    }
+
+    /// The descriptor for the image, which the caller closes.
+    pub fn take_image(&mut self) -> Outcome<i32> {
+        match std::mem::replace(&mut self.image, -1) {
+            -1 => refuse!("the image's file was used already"),
+            image => Ok(image),
+        }
+    }
+
+    pub fn say_begun(&mut self) {
+        self.say(&Word::Begun);
+        sys::close(self.socket);
+    }
+
+    pub fn say_refused(&mut self, why: &Text) {
+        self.say(&Word::Refused(why.as_str().as_bytes()));
+        if self.image >= 0 {
+            sys::close(self.image);
+        }
+        sys::close(self.socket);
+    }
+
+    /// Whether the image is kept, if that is waited for.
+    pub fn say_saved(&mut self, saved: Saved, waits: bool) -> bool {
+        self.say(&Word::Saved {
+            bytes: saved.bytes,
+            ns: saved.freeze_ns,
+        });
+        let mut word = [0];
+        let is_kept = waits
+            && loop {
+                match sys::read(self.socket, &mut word) {
+                    Ok(len) => break len == 1,
+                    Err(sys::EINTR) => {}
+                    // A disk may be slow.
+                    Err(sys::EAGAIN) => continue,
+                    Err(_) => break false,
+                }
+            };
+        sys::close(self.socket);
+        is_kept
+    }
+
+    fn say(&self, word: &Word<'_>) {
+        let mut packet = [0; PACKET];
+        let len = word.write(&mut packet);
+        let (fd, at) = (self.socket as usize, packet.as_ptr() as usize);
+        // SAFETY: the kernel reads the packet. Nobody may be there to hear it.
+        unsafe { sys::call6(nr::SENDTO, fd, at, len, libc::MSG_NOSIGNAL as usize, 0, 0) };
+    }
+}
+
+/// Connects to the socket of a request, if it is root's or this user's.
+fn connect(socket: i32, token: u64) -> Option<()> {
+    let name = name_of(token);
+    // SAFETY: zeros are a value.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as u16;
+    for (place, byte) in address.sun_path[1..].iter_mut().zip(name) {
+        *place = byte as libc::c_char;
+    }
+    let len = size_of::<libc::sa_family_t>() + 1 + name.len();
+    let limit = [ANSWER.as_secs(), 0u64];
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: 0,
+    };
+    let mut peer_len = size_of::<libc::ucred>() as u32;
+    let (fd, level) = (socket as usize, libc::SOL_SOCKET as usize);
+    // SAFETY: the kernel reads the address and the limit, and writes the peer.
+    let user = unsafe {
+        let (at, time) = (&raw const address as usize, limit.as_ptr() as usize);
+        for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+            sys::call5(nr::SETSOCKOPT, fd, level, option as usize, time, 16);
+        }
+        sys::check(sys::call3(nr::CONNECT, fd, at, len)).ok()?;
+        let (to, len) = (&raw mut peer as usize, &raw mut peer_len as usize);
+        let option = libc::SO_PEERCRED as usize;
+        sys::check(sys::call5(nr::GETSOCKOPT, fd, level, option, to, len)).ok()?;
+        sys::call0(nr::GETEUID) as u32
+    };
+    (peer.uid == 0 || peer.uid == user).then_some(())
+}
+
+/// Takes the modes, and the descriptor of the image's file.
+fn receive(socket: i32) -> Option<(Modes, i32)> {
+    /// Bytes of a head of control data, and of one with a descriptor.
+    const HEAD: usize = size_of::<libc::cmsghdr>();
+    let mut modes = [0u8; 4];
+    let mut control = [0u64; 4];
+    let mut part = libc::iovec {
+        iov_base: modes.as_mut_ptr().cast(),
+        iov_len: modes.len(),
+    };
+    // SAFETY: zeros are a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control);
+    let at = &raw mut message as usize;
+    let flags = libc::MSG_CMSG_CLOEXEC as usize;
+    // SAFETY: the kernel writes into both rooms.
+    let len = sys::check(unsafe { sys::call3(nr::RECVMSG, socket as usize, at, flags) });
+    // SAFETY: room for a head and a descriptor, and zeros where the kernel wrote none.
+    let (head, image) = unsafe {
+        let start = control.as_ptr();
+        let head = &*start.cast::<libc::cmsghdr>();
+        (head, start.cast::<u8>().add(HEAD).cast::<i32>().read())
+    };
+    let is_handed = (head.cmsg_level, head.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS)
+        && head.cmsg_len >= HEAD + size_of::<i32>();
+    match len.step("hearing what to do") {
+        Ok(4) if is_handed => Some((Modes::from_bits(u32::from_le_bytes(modes)), image)),
+        _ => None,
+    }
+}

@@ -1,0 +1,153 @@
+//! What both ends of a request share: the modes of a save, the name of the socket, the packets.
+//!
+//! **Used in signal handlers**: nothing here allocates or locks.
+
+use crate::frozen::queued_signal;
+
+/// How a process is saved that was asked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Modes(u32);
+
+impl Modes {
+    /// A copy of the process writes, while it goes on.
+    pub const FORKED: Modes = Modes(1);
+    /// It ends when the image is whole.
+    pub const EXIT: Modes = Modes(2);
+    /// Most is written while it runs.
+    pub const ROUNDS: Modes = Modes(4);
+    /// The image has the content of open files.
+    pub const CARRY: Modes = Modes(8);
+
+    const WORDS: [(&str, Modes); 4] = [
+        ("forked", Modes::FORKED),
+        ("exit", Modes::EXIT),
+        ("rounds", Modes::ROUNDS),
+        ("carry", Modes::CARRY),
+    ];
+
+    /// Both.
+    #[must_use]
+    pub fn with(self, other: Modes) -> Modes {
+        Modes(self.0 | other.0)
+    }
+
+    pub(crate) fn of_word(word: &[u8]) -> Option<Modes> {
+        let known = Self::WORDS.iter().find(|(name, _)| name.as_bytes() == word);
+        known.map(|(_, mode)| *mode)
+    }
+
+    pub(crate) fn has(self, mode: Modes) -> bool {
+        self.0 & mode.0 != 0
+    }
+
+    pub(crate) fn bits(self) -> u32 {
+        self.0
+    }
+
+    pub(crate) fn from_bits(bits: u32) -> Self {
+        Modes(bits)
+    }
+}
+
+/// The upper 16 bits of a number that comes with the signal.
+pub const MARK: u64 = 0x564d << 48;
+
+/// What the names of the sockets begin with.
+const NAME: &[u8] = b"vm-image-";
+
+/// Bytes of a packet.
+pub const PACKET: usize = 512;
+
+/// What a process that was asked says.
+pub enum Word<'a> {
+    Begun,
+    Saved { bytes: u64, ns: u64 },
+    Refused(&'a [u8]),
+}
+
+impl<'a> Word<'a> {
+    pub fn read(packet: &'a [u8]) -> Option<Self> {
+        let (kind, rest) = packet.split_first()?;
+        let number = |at: usize| {
+            let bytes = rest.get(at..at + 8)?.try_into().ok()?;
+            Some(u64::from_le_bytes(bytes))
+        };
+        match kind {
+            1 => Some(Word::Begun),
+            2 => Some(Word::Saved {
+                bytes: number(0)?,
+                ns: number(8)?,
+            }),
+            3 => Some(Word::Refused(rest)),
+            _ => None,
+        }
+    }
+
+    pub fn write(&self, packet: &mut [u8; PACKET]) -> usize {
+        match self {
+            Word::Begun => {
+                packet[0] = 1;
+                1
+            }
+            Word::Saved { bytes, ns } => {
+                packet[0] = 2;
+                packet[1..9].copy_from_slice(&bytes.to_le_bytes());
+                packet[9..17].copy_from_slice(&ns.to_le_bytes());
+                17
+            }
+            Word::Refused(why) => {
+                let len = why.len().min(PACKET - 1);
+                packet[0] = 3;
+                packet[1..=len].copy_from_slice(&why[..len]);
+                len + 1
+            }
+        }
+    }
+}
+
+/// The name of the socket of a request.
+pub fn name_of(token: u64) -> [u8; NAME.len() + 16] {
+    let mut name = [0; NAME.len() + 16];
+    name[..NAME.len()].copy_from_slice(NAME);
+    for (index, place) in name[NAME.len()..].iter_mut().enumerate() {
+        *place = b"0123456789abcdef"[(token >> (60 - 4 * index) & 15) as usize];
+    }
+    name
+}
+
+/// The number that a signal of a request came with; 0: it is of none.
+pub fn token_of(info: *const libc::siginfo_t) -> u64 {
+    match queued_signal::value_of(info) as u64 {
+        token if token >> 48 == MARK >> 48 => token,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_as_they_are_written() {
+        let read = |word: Word<'_>| {
+            let mut packet = [0; PACKET];
+            let len = word.write(&mut packet);
+            match Word::read(&packet[..len]) {
+                Some(Word::Begun) => "begun".to_owned(),
+                Some(Word::Saved { bytes, ns }) => format!("{bytes} {ns}"),
+                Some(Word::Refused(why)) => String::from_utf8_lossy(why).into_owned(),
+                None => "nothing".to_owned(),
+            }
+        };
+        assert_eq!(read(Word::Begun), "begun");
+        assert_eq!(
+            read(Word::Saved {
+                bytes: 7,
+                ns: 1 << 40
+            }),
+            "7 1099511627776"
+        );
+        assert_eq!(read(Word::Refused(&[b'x'; 600])), "x".repeat(PACKET - 1));
+        assert!(Word::read(&[2, 0, 0]).is_none() && Word::read(&[]).is_none());
+    }
+}
