@@ -159,7 +159,7 @@ fn arrows_between_crates_point_down_only() {
         ("vmlib/store", &["vm-wire"]),
         ("vmlib/bucket", &["vm-wire", "vm-store"]),
         ("vmlib/machine", &["vm-wire"]),
-        ("vmlib/coordinator", &["vm-wire", "vm-machine"]),
+        ("vmlib/coordinator", &["vm-wire", "vm-local", "vm-machine"]),
         (
             "vmlib",
             &[

@@ -1,19 +1,20 @@
 //! The process of an application's coordinator: the shell around [`vm_machine::Coordinator`].
 //!
-//! It has one socket, to its daemon, and nothing else: no file, no thread, no signal handler. So the
-//! same code serves in a copy of a master, forked by its library before user code runs, and in a
-//! process that a daemon has started from its own program. It ends when the socket does: with its
-//! application, when another takes its place, or with its daemon.
+//! The process has one socket, to its daemon, and nothing else: no file, no thread, no signal handler.
+//! So the same code serves in a copy of a master, forked by the task library before user code runs,
+//! and in a process that a daemon has started from its own program. The process ends when the socket
+//! is closed: with its application, when another coordinator is appointed, or with its daemon.
 //!
-//! A process that was forked by a master is left to the daemon, which takes in what tasks leave
-//! behind. Once that is its parent, it asks the kernel to end it together with the daemon, also while
-//! it is stopped. A master from a shell has no such parent: there the end of the socket is all.
+//! A process that was forked by a master gets the daemon as its parent when the master ends, because
+//! the daemon adopts the orphans of its tasks. Once the daemon is the parent, the coordinator asks the
+//! kernel to end it together with the daemon, also while it is stopped. The processes of a master from
+//! a shell are not adopted by the daemon: there only the end of the socket ends the coordinator.
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::{AsFd, OwnedFd},
     io::Errno,
-    net::{RecvFlags, SendFlags, recv, send, sockopt::socket_peercred},
+    net::{RecvFlags, SendFlags, recv, send},
     process::{Pid, Signal},
     time::{ClockId, clock_gettime},
 };
@@ -30,12 +31,14 @@ const READ_BYTES: usize = 16 * 1024;
 /// the daemon.
 ///
 /// # Errors
-/// What the system says; invalid data if the daemon says what makes no sense.
+/// The error of a system call; invalid data if a frame of the daemon cannot be read or is out of
+/// order.
 pub fn run(socket: &OwnedFd) -> io::Result<()> {
-    // A name and a session are for people: whoever ends a terminal's programs does not mean this.
+    // A session of its own: a user who ends the programs of a terminal does not mean the coordinator.
+    // Without the name and the session the coordinator works, too.
     let _ = rustix::thread::set_name(NAME);
     let _ = rustix::process::setsid();
-    let daemon = socket_peercred(socket)?.pid;
+    let daemon = vm_local::peer(socket)?.process;
     let mut tied = false;
     let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
     let (mut coordinator, first) = Coordinator::new(pid);
@@ -72,13 +75,14 @@ pub fn run(socket: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Once the daemon is the parent: death together with it. Whether it is.
-fn tie_to(daemon: Pid) -> io::Result<bool> {
-    if rustix::process::getppid() != Some(daemon) {
+/// Asks the kernel to end this process together with the daemon, if the daemon is the parent of this
+/// process; whether the kernel was asked. A daemon outside of this pid namespace is no parent.
+fn tie_to(daemon: Option<Pid>) -> io::Result<bool> {
+    if daemon.is_none() || rustix::process::getppid() != daemon {
         return Ok(false);
     }
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // If it has died in between, its end of the socket tells.
+    // The daemon may have ended in between: then the socket is closed.
     Ok(true)
 }
 
@@ -87,7 +91,7 @@ fn now() -> Time {
     Time(time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000)
 }
 
-/// Waits until the socket can be read, or something is due; whether it can.
+/// Waits until the socket can be read, or until the deadline; whether the socket can be read.
 fn wait(socket: &OwnedFd, deadline: Option<Time>) -> io::Result<bool> {
     let timeout = deadline.map(|deadline| {
         let time: Duration = deadline.since(now());
@@ -104,7 +108,7 @@ fn wait(socket: &OwnedFd, deadline: Option<Time>) -> io::Result<bool> {
     }
 }
 
-/// Writes a frame; `false` if nobody reads it any more.
+/// Writes a frame; `false` if the other end of the socket is closed.
 fn write(socket: impl AsFd, frame: &Frame) -> io::Result<bool> {
     let mut bytes = Vec::with_capacity(frame.len());
     frame.write_to(&mut bytes);
