@@ -18,7 +18,7 @@ use std::{
 };
 use tempfile::TempDir;
 use vm_image::format::{
-    Codec, FACTS, Facts, ImageReader, ImageWriter, PAGES, Plain as _, Prefix, Section,
+    Codec, FACTS, Facts, ImageReader, PAGES, Plain as _, Prefix, RecordWriter, Section,
 };
 
 /// The program that saves itself, and the library that is loaded before others, built once per test
@@ -131,7 +131,7 @@ fn with_facts(image: &Path, change: impl Fn(&mut Facts)) {
     let bytes = fs::read(image).unwrap();
     let mut reader = ImageReader::new(&bytes[..]).unwrap();
     let page_size = reader.prefix().page_size;
-    let mut writer = ImageWriter::new(Vec::new(), page_size, Codec::Plain).unwrap();
+    let mut writer = RecordWriter::new(Vec::new(), page_size, Codec::Plain).unwrap();
     while let Some((section, content)) = reader.next_section().unwrap() {
         if section.kind == FACTS {
             let mut facts = Facts::from_prefix(content).unwrap();

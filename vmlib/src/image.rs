@@ -191,7 +191,7 @@ fn hold(moment: Moment) {
             CLOSED.store(true, SeqCst);
             freeze::stand(&Image);
         }
-        Moment::Back => Image.rebuild(),
+        Moment::Restored => Image.rebuild(),
     }
 }
 

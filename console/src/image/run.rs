@@ -14,7 +14,7 @@ use std::{
     path::Path,
     process::{Command, Stdio},
 };
-use vm_image::{Folders, Way, inspect::Summary};
+use vm_image::{Folders, RestoreOptions, inspect::Summary};
 
 /// How a process is restored.
 #[derive(Debug, Clone)]
@@ -46,10 +46,10 @@ pub fn run(file: &Path, how: &How, interrupt: &Interrupt) -> anyhow::Result<Vec<
         }
         opened.seek(SeekFrom::Start(0))?;
     }
-    let way = Way {
+    let way = RestoreOptions {
         roll_back: how.roll_back,
         folders: &folders,
-        ..Way::default()
+        ..RestoreOptions::default()
     };
     match vm_image::restore(opened.as_fd(), way) {
         Ok(never) => match never {},

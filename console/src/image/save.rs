@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 use tempfile::Builder;
-use vm_image::{AskError, Modes, Request};
+use vm_image::{Modes, Request, RequestError};
 
 /// The image of a process that was just saved.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub fn save(pid: i32, file: &Path, modes: Modes, interrupt: &Interrupt) -> anyho
     let asked = Request::send(pid, part.as_file().as_fd(), modes);
     let news = asked.and_then(|request| request.finish(interrupt.as_fd()));
     let news = news.map_err(|error| match error {
-        AskError::Interrupted => ClientError::Interrupted.into(),
+        RequestError::Interrupted => ClientError::Interrupted.into(),
         error => anyhow!(error),
     })?;
     let kept = || {

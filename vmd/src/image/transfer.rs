@@ -413,10 +413,10 @@ fn restore_image(
     roll_back: bool,
     folders: Option<Renamed<'_>>,
 ) -> anyhow::Result<Infallible> {
-    let way = vm_image::Way {
+    let way = vm_image::RestoreOptions {
         roll_back,
         folders: folders.as_slice(),
-        ..vm_image::Way::default()
+        ..vm_image::RestoreOptions::default()
     };
     Ok(vm_image::restore(image.as_fd(), way)?)
 }

@@ -22,7 +22,7 @@ use std::{
     ptr,
     time::{Duration, Instant},
 };
-use vm_image::{Options, Saved, Section, Way};
+use vm_image::{Options, RestoreOptions, Saved, Section};
 
 /// Bytes of one system call of the raw ways.
 const PIECE: usize = 1 << 20;
@@ -430,7 +430,7 @@ fn save_to(file: &File, forked: bool) -> Result<Duration> {
             writer.finish()?;
             Ok(freeze)
         }
-        Saved::Back => bail!("nobody was to bring it back"),
+        Saved::Restored => bail!("nobody was to bring it back"),
     }
 }
 
@@ -464,7 +464,7 @@ fn subject_image(mib: usize, path: &Path) -> Result<()> {
     let file = File::create(path)?;
     if matches!(
         vm_image::save(file.as_fd(), Options::default())?,
-        Saved::Back
+        Saved::Restored
     ) {
         say(b'b');
     }
@@ -478,9 +478,9 @@ fn subject_restore(path: &str) -> Result<()> {
     let error = if path == "-" {
         // Its standard input becomes another file.
         let image = stdin.as_fd().try_clone_to_owned()?;
-        vm_image::restore(image.as_fd(), Way::default())
+        vm_image::restore(image.as_fd(), RestoreOptions::default())
     } else {
-        vm_image::restore(File::open(path)?.as_fd(), Way::default())
+        vm_image::restore(File::open(path)?.as_fd(), RestoreOptions::default())
     };
     match error {
         Ok(never) => match never {},
@@ -508,7 +508,7 @@ fn subject_send(mib: usize, ours: bool) -> Result<()> {
     unsafe { libc::sigwait(&signals, &mut number) };
     if ours {
         match vm_image::save(socket.as_fd(), Options::default())? {
-            Saved::Back => say(b'b'),
+            Saved::Restored => say(b'b'),
             _ => drop(socket),
         }
     } else {

@@ -1,14 +1,14 @@
 //! Counts, saves itself in the middle, and counts on where it is brought back.
 use std::{env, fs::File, os::fd::AsFd as _};
-use vm_image::{Options, Saved, Way, restore, save};
+use vm_image::{Options, RestoreOptions, Saved, restore, save};
 
 fn main() {
     let args: Vec<String> = env::args().collect();
     if args[1] == "restore" {
         let file = File::open(&args[2]).expect("the image");
-        let way = Way {
+        let way = RestoreOptions {
             foreign_vdso: args.len() > 3,
-            ..Way::default()
+            ..RestoreOptions::default()
         };
         let error = restore(file.as_fd(), way).expect_err("it does not return");
         panic!("{error}");
@@ -45,7 +45,7 @@ fn main() {
             println!("saved in {:?}", writer.freeze());
             writer.finish().expect("done");
         }
-        Ok(Saved::Back) => println!("back, pid {}", std::process::id()),
+        Ok(Saved::Restored) => println!("back, pid {}", std::process::id()),
         Err(error) => println!("error {error}"),
     }
     for t in threads {

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         ..Options::default()
     };
     match save(image.as_fd(), options) {
-        Ok(Saved::Back) => {}
+        Ok(Saved::Restored) => {}
         Ok(_) => return ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");

@@ -23,7 +23,7 @@ use std::{
     thread,
 };
 use vm_image::{
-    InRounds, Options, SaveError, Saved, Section, Until, Way, begin_in_rounds, restore,
+    InRounds, Options, RestoreOptions, SaveError, Saved, Section, Until, begin_in_rounds, restore,
     save_in_rounds,
 };
 
@@ -305,7 +305,8 @@ fn main() {
     let path = &arguments[2];
     if arguments[1] == "restore" {
         let file = File::open(path).expect("the image");
-        let error = restore(file.as_fd(), Way::default()).expect_err("it does not return");
+        let error =
+            restore(file.as_fd(), RestoreOptions::default()).expect_err("it does not return");
         panic!("{error}");
     }
     match arguments[1].as_str() {
@@ -360,7 +361,7 @@ fn main() {
         rounds = sent;
         if let Saved::Underway(writer) = saved {
             writer.finish().expect("a whole image");
-        } else if matches!(saved, Saved::Back) {
+        } else if matches!(saved, Saved::Restored) {
             continue;
         }
         name = "here";
@@ -419,7 +420,7 @@ fn child_saves(path: &str) {
             ..Options::default()
         };
         match vm_image::save(own.as_fd(), options).expect("saved") {
-            Saved::Back => println!("child: back"),
+            Saved::Restored => println!("child: back"),
             _ => println!("child: saved"),
         }
         // Where it is brought back, the descriptor is closed.
@@ -431,7 +432,7 @@ fn child_saves(path: &str) {
     let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!((ended, status), (child, 0), "it ends well");
     match underway.finish().expect("saved") {
-        (Saved::Back, _) => println!("back"),
+        (Saved::Restored, _) => println!("back"),
         (_, rounds) => println!("saved in {} rounds", rounds.len().min(2)),
     }
 }

@@ -26,7 +26,7 @@ use std::{
     thread,
 };
 use vm_image::{
-    Carry, Folders, Options, SaveError, Saved, Until, Way, restore, save, save_in_rounds,
+    Carry, Folders, Options, RestoreOptions, SaveError, Saved, Until, restore, save, save_in_rounds,
 };
 
 /// Words of memory, so that an image is much longer than a pipe.
@@ -40,9 +40,9 @@ fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     if arguments.first().is_some_and(|word| word == "restore") {
         let image = File::open(&arguments[1]).expect("the image can be opened");
-        let way = Way {
+        let way = RestoreOptions {
             roll_back: arguments.get(2).is_some_and(|word| word == "roll-back"),
-            ..Way::default()
+            ..RestoreOptions::default()
         };
         let error = restore(image.as_fd(), way).expect_err("it does not return");
         panic!("{error}");
@@ -164,7 +164,7 @@ fn opened(argument: &str) -> File {
 
 fn answer(words: &[&str], memory: &mut [&mut Vec<u64>]) -> String {
     match saved(words, memory) {
-        Ok(Saved::Back) => "back".to_owned(),
+        Ok(Saved::Restored) => "back".to_owned(),
         Ok(_) => "saved".to_owned(),
         Err(error) => error.to_string(),
     }

@@ -1,9 +1,9 @@
-//! A helper that has the kernel find the memory which is to be filled, ahead of who fills it from a
-//! pipe or socket.
+//! A helper that has the kernel find the memory which is to be filled, ahead of the process that
+//! fills it from a pipe or socket.
 //!
 //! To find and clear a page takes about as long as to fill it, and much longer on a virtual machine
-//! whose host has to find it first. Whoever reads a pipe would do that while it holds the pipe, and
-//! whoever writes would wait for it.
+//! whose host has to find it first. The reader of a pipe would do that while it holds the pipe,
+//! and the writer would wait for it.
 
 use crate::{
     helper,
@@ -19,7 +19,7 @@ const STEP: u64 = 4 << 20;
 /// Less is not worth a helper. Bytes.
 const MIN: u64 = 16 << 20;
 
-/// What the helper shares with who fills the memory.
+/// What the helper shares with the process that fills the memory.
 pub struct Ahead<'a> {
     mappings: &'a [Mapping],
     /// What is before has been filled.

@@ -2,9 +2,9 @@
 //!
 //! A program that keeps a deadline of that clock as a number would wait far too long on a host that
 //! was booted later. So where the clock is behind the image's, the process gets a time namespace of
-//! its own, in which it is not. That needs a right; a user without it makes a user namespace too, in
-//! which the user is the same. Where neither is allowed the process goes on all the same, and only
-//! the waits that it was stopped in are right.
+//! its own, in which it is not. That needs a right; a user without it makes a user namespace too,
+//! in which the user is the same. Where neither is allowed the process is restored all the same,
+//! and only the waits that it was stopped in are right.
 
 use crate::raw::sys;
 

@@ -1,8 +1,9 @@
 //! What carried files held: kept in a file without a name until the process itself puts it where it
-//! belongs, because nothing outside of this process may change before the image is known to be whole.
+//! belongs, because nothing outside of this process may change before the image is known to be
+//! whole.
 
 use crate::{
-    die,
+    failure::die,
     raw::{
         records::CONTENT,
         sys::{self, nr},
@@ -45,9 +46,8 @@ impl Contents {
         while !rest.is_empty() {
             let (fd, from) = (self.0 as usize, rest.as_ptr() as usize);
             // SAFETY: the content is only read.
-            match sys::check(unsafe {
-                sys::call4(nr::PWRITE64, fd, from, rest.len(), at as usize)
-            }) {
+            match sys::check(unsafe { sys::call4(nr::PWRITE64, fd, from, rest.len(), at as usize) })
+            {
                 Ok(count @ 1..) => {
                     rest = &rest[count..];
                     at += count as u64;
@@ -55,7 +55,9 @@ impl Contents {
                 Err(sys::EINTR) => {}
                 Ok(0) => die!("there is no room for files"),
                 Err(sys::Errno(TOO_LARGE)) => {
-                    die!("there is no room for files: the limit on their size, RLIMIT_FSIZE, is lower")
+                    die!(
+                        "there is no room for files: the limit on their size, RLIMIT_FSIZE, is lower"
+                    )
                 }
                 Err(error) => die!("there is no room for files: error {}", error.0),
             }

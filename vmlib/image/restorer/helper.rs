@@ -1,8 +1,9 @@
-//! A second worker, which shares the memory: a process of its own that ends alone, or with the first.
+//! A second worker, which shares the memory: a process of its own that ends alone, or with the
+//! first.
 
 use crate::{
     raw::{
-        clone::{self, Given},
+        clone::{self, CloneArguments},
         sys::{self, nr},
     },
     space,
@@ -16,23 +17,24 @@ struct Help {
     parent: i32,
 }
 
-/// Runs `work` beside a helper that runs `help(argument)`, if there can be one, and waits for its end.
-/// Returns its status: 0 if all was well, or there was none.
+/// Runs `work` beside a helper that runs `help(argument)`, if there can be one, and waits for its
+/// end. Returns its status: 0 if all was well, or there was none.
 ///
 /// # Safety
 /// One at a time; what `argument` stands for outlives the call.
 pub unsafe fn beside(help: extern "C" fn(usize), argument: usize, work: impl FnOnce()) -> i32 {
     // CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND.
-    let given = Given {
+    let given = CloneArguments {
         flags: 0x100 | 0x200 | 0x400 | 0x800,
-        ..Given::default()
+        ..CloneArguments::default()
     };
     let told = Help {
         help,
         argument,
         parent: sys::getpid(),
     };
-    // SAFETY: the stack is nobody else's, and this outlives the helper; the caller promises the rest.
+    // SAFETY: the stack is nobody else's, and this outlives the helper; the caller promises the
+    // rest.
     let helper =
         unsafe { clone::spawn(given, space::helper_stack(), run, &raw const told as usize) };
     work();

@@ -2,12 +2,12 @@
 //! into the process of an image.
 //!
 //! It is started with the number of the image's descriptor as its argument, with `f` behind it for
-//! tests, with `r` if the files of the process are to be rolled back, and last with `m` and the number of
-//! another descriptor if folders have other names here. It removes all memory
-//! but its own and the kernel's, maps what the image says, reads the contents straight into place,
-//! and jumps to the code of the image that does the rest. Nothing is undone, so nothing may be left
-//! half: until the last checksum was right it touches nothing but its own memory, and an error ends
-//! it with a message.
+//! tests, with `r` if the files of the process are to be rolled back, and last with `m` and the
+//! number of another descriptor if folders have other names here. It removes all memory but its
+//! own and the kernel's, maps what the image says, reads the contents straight into place, and
+//! jumps to the code of the image that does the rest. Nothing is undone, so nothing may be left
+//! half: until the last checksum was right it touches nothing but its own memory, and an error
+//! ends it with a message.
 
 #![no_std]
 #![no_main]
@@ -19,23 +19,21 @@ mod raw;
 mod ahead;
 mod clock;
 mod content;
+mod failure;
+mod folders;
 mod helper;
 mod memory;
 mod space;
 mod stream;
 mod vdso;
 
-use core::{
-    arch::naked_asm,
-    fmt::Write as _,
-    panic::PanicInfo,
-    sync::atomic::{AtomicBool, Ordering::SeqCst},
-};
+use core::{arch::naked_asm, panic::PanicInfo};
+use failure::die;
+use folders::read_map;
 use raw::{
     features::state_name,
-    folder_map::FolderMap,
-    records::*,
     processor::{self, Lack, Layout},
+    records::*,
     sys,
 };
 
@@ -62,32 +60,6 @@ extern "C" fn _start() -> ! {
         main = sym main,
     )
 }
-
-/// Standard error.
-struct Stderr;
-
-impl core::fmt::Write for Stderr {
-    fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        // There is no other place to tell it.
-        let _ = sys::write(2, text.as_bytes());
-        Ok(())
-    }
-}
-
-/// This process or its helper has said why it ends: what it held nobody gives back.
-static ENDS: AtomicBool = AtomicBool::new(false);
-
-/// Says why, and ends.
-fn end_with(why: core::fmt::Arguments<'_>) -> ! {
-    let _ = writeln!(Stderr, "the image cannot be restored: {why}");
-    ENDS.store(true, SeqCst);
-    sys::exit_group(124)
-}
-
-macro_rules! die {
-    ($($text:tt)*) => { $crate::end_with(format_args!($($text)*)) };
-}
-pub(crate) use die;
 
 /// Nothing unwinds here, but the compiled `core` names it.
 #[unsafe(no_mangle)]
@@ -125,28 +97,6 @@ extern "C" fn main(stack: *const usize) -> ! {
         die!("'{text}' is no descriptor")
     };
     restore(fd, foreign, files)
-}
-
-/// The folders that have other names here.
-static mut FOLDERS: FolderMap = FolderMap::none();
-
-/// Reads them, and gives what the image's code is told of the descriptor.
-fn read_map(number: &str) -> u64 {
-    let fd: i32 = match number.parse() {
-        Ok(fd) => fd,
-        Err(_) => die!("'{number}' is no descriptor"),
-    };
-    // SAFETY: there is one thread yet, and nobody has read it.
-    if let Err(error) = unsafe { (*(&raw mut FOLDERS)).read(fd) } {
-        die!("the other names of folders cannot be read: error {}", error.0);
-    }
-    (fd as u64 + 1) << MAP_SHIFT
-}
-
-/// The folders that have other names here.
-fn folders() -> &'static FolderMap {
-    // SAFETY: it was written before anything else was done.
-    unsafe { &*(&raw const FOLDERS) }
 }
 
 fn block_signals() {
@@ -224,14 +174,7 @@ fn check_processor(image: &Cpu) {
 }
 
 /// Leaves for the code of the image.
-fn jump(
-    facts: &Facts,
-    own: usize,
-    own_len: usize,
-    image: i32,
-    contents: i32,
-    files: u64,
-) -> ! {
+fn jump(facts: &Facts, own: usize, own_len: usize, image: i32, contents: i32, files: u64) -> ! {
     // SAFETY: everything is where the image wants it; this code is not needed any more.
     unsafe {
         core::arch::asm!(

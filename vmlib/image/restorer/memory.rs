@@ -1,7 +1,8 @@
 //! Makes the address space of the image: removes what is there, maps what was.
 
 use crate::{
-    die,
+    failure::die,
+    folders,
     raw::{
         folder_map::PATH,
         records::*,
@@ -43,7 +44,11 @@ pub struct Kernels {
 pub fn check(mappings: &[Mapping]) {
     let own = space::own();
     if (own.start as u64) < RESTORER.start || own.end as u64 > RESTORER.end {
-        die!("the restorer has a fault: it is at {:#x} to {:#x}", own.start, own.end);
+        die!(
+            "the restorer has a fault: it is at {:#x} to {:#x}",
+            own.start,
+            own.end
+        );
     }
     let mut last = 0;
     for mapping in mappings {
@@ -298,7 +303,9 @@ fn name_limit(new: &[Mapping]) {
         unsafe { sys::call4(nr::PRLIMIT64, 0, which, 0, limit.as_mut_ptr() as usize) };
         let here = limit[0] >> 20;
         if limit[0] != u64::MAX && here < wanted + 64 {
-            die!("the limit on {name} is {here} MiB here, and its memory takes {wanted} MiB: raise it");
+            die!(
+                "the limit on {name} is {here} MiB here, and its memory takes {wanted} MiB: raise it"
+            );
         }
     }
 }
@@ -431,7 +438,7 @@ fn map_file(mapping: &Mapping, names: &[u8]) -> sys::Result<()> {
         die!("its table of names is damaged");
     }
     let mut room = [0; PATH];
-    let Some(path) = crate::folders().put(&path[..len], &mut room) else {
+    let Some(path) = folders::folders().put(&path[..len], &mut room) else {
         die!("the path of the mapped file {shown} is too long here")
     };
     let shown = core::str::from_utf8(&path[..path.len() - 1]).unwrap_or("a file");

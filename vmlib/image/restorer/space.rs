@@ -1,7 +1,10 @@
 //! The restorer's own memory: fixed rooms for what it has to keep, and where it is itself. The
 //! functions on memory that compilers expect of a C library are here too.
 
-use crate::raw::records::{BLOCK, MAPPINGS_MAX, Mapping, NAMES_MAX};
+use crate::{
+    failure::die,
+    raw::records::{BLOCK, MAPPINGS_MAX, Mapping, NAMES_MAX},
+};
 use core::ops::Range;
 
 #[repr(C, align(4096))]
@@ -51,7 +54,7 @@ pub fn stored(len: usize, worker: usize) -> &'static mut [u8] {
     let room = unsafe { &mut *(&raw mut STORED[worker].0) };
     match room.get_mut(..len) {
         Some(room) => room,
-        None => crate::die!("a compressed section is too long"),
+        None => die!("a compressed section is too long"),
     }
 }
 

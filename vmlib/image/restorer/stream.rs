@@ -2,11 +2,12 @@
 
 use crate::{
     ahead::Ahead,
-    die, helper,
+    failure::{self, die},
+    helper,
     raw::{
         checksum::{checksum, mixed},
-        records::*,
         lz4,
+        records::*,
         sys::{self, nr},
     },
     space,
@@ -272,7 +273,7 @@ impl Work<'_> {
 
     fn next(&self) -> Option<(Section, u64)> {
         while self.lock.swap(true, SeqCst) {
-            if crate::ENDS.load(SeqCst) {
+            if failure::ENDS.load(SeqCst) {
                 sys::exit_group(124);
             }
             core::hint::spin_loop();

@@ -5,7 +5,7 @@
 //! to this kernel's function of that name, or the plain system call.
 
 use crate::{
-    die,
+    failure::die,
     memory::Kernels,
     raw::{
         checksum::checksum,
@@ -30,8 +30,8 @@ const FUNCTIONS: [(&[u8], u32); 12] = [
     (b"__vdso_getrandom", GETRANDOM),
     (b"getrandom", GETRANDOM),
 ];
-/// Never this kernel's function: what the program keeps for it is laid out as the old one had it. The
-/// call takes the first three arguments, and does without the rest.
+/// Never this kernel's function: what the program keeps for it is laid out as the old one had it.
+/// The call takes the first three arguments, and does without the rest.
 const GETRANDOM: u32 = 318;
 
 /// Does it; `foreign`: as if the code were another one.

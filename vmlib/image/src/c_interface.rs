@@ -3,7 +3,7 @@
 use crate::{
     frozen::signal::Section,
     options::{Carry, Options, Until},
-    restore::start::Way,
+    restore::start::RestoreOptions,
     save::interface::Saved,
 };
 use std::{
@@ -13,9 +13,9 @@ use std::{
     os::fd::BorrowedFd,
 };
 
-/// The process goes on where it was.
+/// The process runs on where it was.
 const SAVED: i32 = 0;
-/// The process was brought back.
+/// The process was restored.
 const BACK: i32 = 1;
 /// See `vm_image_error`.
 const FAILED: i32 = -1;
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn vm_image_save(fd: i32, flags: u32) -> i32 {
         _ => crate::save_in_rounds(image, options, Until::default()).map(|(saved, _)| saved),
     };
     let result = match saved {
-        Ok(Saved::Back) => return BACK,
+        Ok(Saved::Restored) => return BACK,
         Ok(Saved::Whole { .. }) => Ok(()),
         Ok(Saved::Underway(writer)) => writer.finish(),
         Err(error) => Err(error),
@@ -79,14 +79,17 @@ pub unsafe extern "C" fn vm_image_save(fd: i32, flags: u32) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vm_image_restore(fd: i32) -> i32 {
     // SAFETY: promised by the caller.
-    let result = crate::restore(unsafe { BorrowedFd::borrow_raw(fd) }, Way::default());
+    let result = crate::restore(
+        unsafe { BorrowedFd::borrow_raw(fd) },
+        RestoreOptions::default(),
+    );
     match result {
         Ok(never) => match never {},
         Err(error) => failed(&error.to_string()),
     }
 }
 
-/// What the last call of this thread failed of.
+/// The reason why the last call of this thread failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn vm_image_error() -> *const c_char {
     LAST.with(|last| last.borrow().as_ptr())
@@ -98,7 +101,7 @@ pub extern "C" fn vm_image_enter() {
     mem::forget(Section::enter());
 }
 
-/// Leaves it.
+/// Leaves the section.
 ///
 /// # Safety
 /// This thread has entered one.

@@ -6,13 +6,13 @@ use std::io;
 /// The exit code of the restorer when the image cannot be restored.
 pub const CANNOT_RESTORE: i32 = 124;
 
-/// The exit code of a process that was brought back and could not go on.
+/// The exit code of a restored process that could not resume.
 pub const CANNOT_GO_ON: i32 = 125;
 
 /// Why a process was not saved. It runs on in any case.
 #[derive(Debug, thiserror::Error)]
 pub enum SaveError {
-    /// It has something that cannot be brought back.
+    /// The process has something that cannot be restored.
     #[error("this process cannot be saved: {0}")]
     Refused(String),
     /// Something that should work did not: a full disk, a closed socket.

@@ -1,14 +1,14 @@
 //! Saves a whole process - memory, threads, signals, timers, open files - into one stream, and
-//! brings it back in a new process, here or on another host. The program needs no change and
-//! nobody needs a privilege.
+//! restores it in a new process, here or on another host. The program needs no change, and neither
+//! a save nor a restore needs a privilege.
 //!
-//! [`save()`] stops all threads where they are, writes the image, and lets them go on; or a copy of
-//! the process writes it while they go on ([`Options::forked`]); or most of it is written before,
+//! [`save()`] stops all threads where they are, writes the image, and resumes them; or a copy of
+//! the process writes it while they run on ([`Options::forked`]); or most of it is written before,
 //! while they run ([`save_in_rounds`], [`begin_in_rounds`]). [`restore()`] turns the calling
-//! process into the one of an image. To the saved program the call of [`save()`] returns a second
-//! time, there with [`Saved::Back`].
+//! process into the process of an image. In the restored process the call of [`save()`] returns a
+//! second time, with [`Saved::Restored`].
 //!
-//! What cannot be brought back is refused before anything stops, by name.
+//! What cannot be restored is refused by name, before anything stops.
 //!
 //! | folder | what it owns |
 //! |---|---|
@@ -50,9 +50,9 @@ pub use frozen::{
     signal::{SIGNAL, Section, TRIGGER, in_section},
 };
 pub use options::{Carry, Folders, Hold, Moment, Options, Until};
-pub use restore::start::{Way, restore};
+pub use restore::start::{RestoreOptions, restore};
 pub use save::{
-    callbacks::{Callbacks, register},
+    hooks::{SaveHooks, register},
     image_memory,
     in_rounds::{InRounds, begin_in_rounds, save_in_rounds},
     interface::{
@@ -61,6 +61,6 @@ pub use save::{
 };
 pub use trigger::{
     packet::Modes,
-    request::{News, Request},
-    request_error::AskError,
+    request::{Request, RequestedImage},
+    request_error::RequestError,
 };

@@ -5,17 +5,18 @@ use std::{os::fd::RawFd, time::Duration};
 /// Which open regular files an image has the content of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Carry {
-    /// None: all have to be where the process is brought back.
+    /// None: all have to be where the process is restored.
     #[default]
     Nothing,
     /// Those that together have at most so many bytes; taken are files that were deleted, then the
     /// others, each by descriptor, and what does not fit any more is left out. A deleted file that
     /// does not fit is refused.
     Fitting(u64),
-    /// For an image that files are to be rolled back to ([`Way::roll_back`](crate::Way::roll_back)): those that were deleted
-    /// and those that the process can rewrite, as long as they fit into `rewritable`, and the others as
-    /// long as they fit into `others`. What is open for appending alone is one of these: to be cut
-    /// back it need not be carried.
+    /// For an image that files are to be rolled back to
+    /// ([`RestoreOptions::roll_back`](crate::RestoreOptions::roll_back)): those that were deleted
+    /// and those that the process can rewrite, as long as they fit into `rewritable`, and the
+    /// others as long as they fit into `others`. What is open for appending alone is one of these:
+    /// to be cut back it need not be carried.
     RollBack {
         /// Bytes.
         rewritable: u64,
@@ -44,14 +45,14 @@ impl Carry {
     }
 }
 
-/// A folder, and the one that takes its place where a process is brought back: what the process has
+/// A folder, and the one that takes its place where a process is restored: what the process has
 /// open, has mapped shared, or has as its working directory below the one is looked for at the same
 /// place below the other. Both are absolute paths without a slash at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Folders<'a> {
     /// Where the process is saved.
     pub here: &'a [u8],
-    /// Where it is brought back.
+    /// Where the process is restored.
     pub there: &'a [u8],
 }
 
@@ -72,33 +73,33 @@ impl<'a> Folders<'a> {
 /// How a process is saved.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
-    /// A copy of the process writes the image, while this one goes on after milliseconds. What
-    /// other processes could see in shared memory is written before. If the process cannot be copied,
-    /// for want of memory or processes, it writes the image itself, as without this.
+    /// A copy of the process writes the image, while this process runs on after milliseconds. What
+    /// other processes could see in shared memory is written before. If the process cannot be
+    /// copied, for want of memory or processes, it writes the image itself, as without this.
     pub forked: bool,
     /// Memory is compressed with LZ4, where that makes it smaller. Takes several times as long.
     pub compress: bool,
     /// The image is one of several that are written at the same time; if it goes to a pipe, what it
-    /// holds of memory need not be copied into that: whoever reads it may take pages of this process.
-    /// Only for who knows that the reader does nothing but read.
+    /// holds of memory need not be copied into that: the reader of the pipe may take pages of this
+    /// process. Only for a reader that does nothing but read.
     pub lend: bool,
-    /// The content of which open regular files is written into the image, while the process stands
-    /// still. One that is missing where the process is brought back is made of it, and one that was
+    /// The content of which open regular files is written into the image, while the process is
+    /// frozen. One that is missing where the process is restored is made of it, and one that was
     /// deleted while it was open is no reason to refuse the save.
     pub carry: Carry,
-    /// Files below a folder have other names where the process is brought back.
+    /// Files below a folder have other names where the process is restored.
     pub folders: Option<Folders<'a>>,
     /// How many bytes of each open regular file the checksum covers, from its beginning; all of
-    /// them by default. Most of it is made before the process stands still. Where it is brought
-    /// back, the file's size and this checksum have to be the same.
+    /// them by default. Most of it is made before the process is frozen. Where it is restored, the
+    /// file's size and this checksum have to be the same.
     pub checked_max: u64,
     /// Descriptors that the program looks after itself: they are not checked, and closed where it
-    /// is brought back. The first four below 512 can be handed over: see [`restore`](crate::restore()).
+    /// is restored. The first four below 512 can be handed over: see [`restore`](crate::restore()).
     pub own: &'a [RawFd],
     /// How long threads may take to stop.
     pub limit: Duration,
-    /// Called while all threads stand still: when the process has to write although a copy was to,
-    /// when the image is written, or a copy writes it, and when the process was brought back. It goes
+    /// Called while all threads are stopped: when the process has to write although a copy was to,
+    /// when the image is written, or a copy writes it, and when the process was restored. It goes
     /// on when that returns.
     pub hold: Option<Hold>,
 }
@@ -122,7 +123,7 @@ impl Default for Options<'_> {
 /// When the rounds of a save end: see [`save_in_rounds`](crate::save_in_rounds).
 #[derive(Debug, Clone, Copy)]
 pub struct Until {
-    /// A round that has sent no more is the last before the process stands still. Bytes.
+    /// A round that has sent no more is the last before the process is frozen. Bytes.
     pub small: u64,
     /// So is one that has sent more than this share of what the one before had sent: it does not
     /// shrink any more.
@@ -141,12 +142,12 @@ impl Default for Until {
     }
 }
 
-/// Where a process stands still.
+/// The moments at which all threads of a process are stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// A copy was to write its image, and it has to write some of that itself before, or all: what is
-    /// shared with other processes, what its files hold, or if there is no room for a copy. Somebody has
-    /// to read.
+    /// A copy was to write its image, and it has to write some of that itself before, or all: what
+    /// is shared with other processes, what its files hold, or if there is no room for a copy. The
+    /// other end has to read meanwhile.
     Writes,
     /// Its image is written, or a copy of the process writes it.
     Saved {
@@ -157,10 +158,10 @@ pub enum Moment {
         /// That copy, or 0.
         writer: i32,
     },
-    /// It was brought back.
-    Back,
+    /// The process was restored.
+    Restored,
 }
 
-/// Called while all threads stand still. It may make bare system calls, and use atomics; it must
+/// Called while all threads are stopped. It may make bare system calls, and use atomics; it must
 /// not allocate, lock, or use thread-locals or the C library.
 pub type Hold = fn(Moment);

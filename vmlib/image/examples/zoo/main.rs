@@ -11,6 +11,7 @@ mod carried;
 mod descriptors;
 mod files;
 mod locks;
+mod masks;
 mod memory;
 mod pending;
 mod point;
@@ -27,7 +28,7 @@ mod timers;
 mod waits;
 
 use std::{env, fs::File, os::fd::AsFd as _, process::ExitCode};
-use vm_image::{Way, restore};
+use vm_image::{RestoreOptions, restore};
 
 type Program = (&'static str, fn());
 
@@ -60,9 +61,9 @@ fn main() -> ExitCode {
     match arguments.get(1).map(String::as_str) {
         Some("restore") => {
             let file = File::open(&arguments[2]).expect("the image can be opened");
-            let way = Way {
+            let way = RestoreOptions {
                 foreign_vdso: arguments.len() > 3,
-                ..Way::default()
+                ..RestoreOptions::default()
             };
             let error = restore(file.as_fd(), way).expect_err("it does not return");
             eprintln!("the restorer does not start: {error}");

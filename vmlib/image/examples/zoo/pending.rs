@@ -1,8 +1,8 @@
 //! Signals that wait, blocked, while the process is saved.
 
 use crate::{
+    masks::{block_all, set_of},
     point::save_point,
-    signals::{block_all, set_of},
 };
 use std::{
     mem,

@@ -68,7 +68,7 @@ fn save_with(carry: Carry) -> u32 {
         };
         let saved = saved.expect("this process can be saved");
         match saved {
-            Saved::Back => continue,
+            Saved::Restored => continue,
             Saved::Underway(writer) => writer.finish().expect("the image becomes whole"),
             Saved::Whole { .. } => {}
         }
@@ -120,7 +120,7 @@ pub fn begin_busy_threads() {
     if count == 0 {
         return;
     }
-    let before = crate::signals::block_all();
+    let before = crate::masks::block_all();
     for seed in 0..count {
         thread::spawn(move || {
             let mut x = u64::from(seed);
@@ -129,7 +129,7 @@ pub fn begin_busy_threads() {
             }
         });
     }
-    crate::signals::set_mask(&before);
+    crate::masks::set_mask(&before);
 }
 
 /// Waits until something is so.

@@ -103,7 +103,7 @@ fn refused_timerfd() {
 }
 
 fn refused_signalfd() {
-    let set = crate::signals::set_of(&[libc::SIGUSR1]);
+    let set = crate::masks::set_of(&[libc::SIGUSR1]);
     // SAFETY: it reads the set.
     let kept = unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC) };
     assert!(kept >= 0);

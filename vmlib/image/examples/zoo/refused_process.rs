@@ -235,7 +235,7 @@ fn refused_memory_in_the_restorers_place() {
     // SAFETY: new memory, in the place of none.
     let at = unsafe { libc::mmap(ptr::without_provenance_mut(start), 1 << 44, 0, flags, -1, 0) };
     assert_eq!(at as usize, start);
-    refused("is where the program has to be that brings processes back");
+    refused("is at the addresses that the restorer needs");
     // SAFETY: nobody uses it.
     unsafe { libc::munmap(at, 1 << 44) };
 }

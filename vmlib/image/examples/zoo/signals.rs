@@ -2,7 +2,10 @@
 //!
 //! Installs handlers, so it has unsafe code. The functions that other programs use come first.
 
-use crate::point::{save_point, tid, until};
+use crate::{
+    masks::{blocked, set_mask, set_of},
+    point::{save_point, tid, until},
+};
 use std::{
     mem, ptr,
     sync::{
@@ -19,43 +22,6 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("alternate_stack_in_use", alternate_stack_in_use),
     ("saved_in_a_handler", saved_in_a_handler),
 ];
-
-/// A set of signals, as a number.
-pub fn set_of(signals: &[i32]) -> libc::sigset_t {
-    // SAFETY: zeros are a value, and `sigemptyset` writes all of it.
-    unsafe {
-        let mut set = mem::zeroed();
-        libc::sigemptyset(&mut set);
-        for signal in signals {
-            libc::sigaddset(&mut set, *signal);
-        }
-        set
-    }
-}
-
-/// Sets this thread's mask; returns the one before.
-pub fn set_mask(set: &libc::sigset_t) -> libc::sigset_t {
-    let mut old = set_of(&[]);
-    // SAFETY: both are sets.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, set, &mut old) };
-    old
-}
-
-/// Blocks all signals; returns the mask before.
-pub fn block_all() -> libc::sigset_t {
-    let all: Vec<i32> = (1..32).chain(34..=64).collect();
-    set_mask(&set_of(&all))
-}
-
-/// The signals that this thread blocks.
-pub fn blocked() -> Vec<i32> {
-    let mut now = set_of(&[]);
-    // SAFETY: it only asks.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &mut now) };
-    // SAFETY: a set.
-    let has = |signal: &i32| unsafe { libc::sigismember(&now, *signal) == 1 };
-    (1..=64).filter(has).collect()
-}
 
 /// A handler: signal, what came with it, the interrupted context.
 pub type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);

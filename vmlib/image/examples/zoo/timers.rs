@@ -1,8 +1,9 @@
 //! Timers that send signals.
 
 use crate::{
+    masks::{block_all, set_mask},
     point::{save_point, tid, until},
-    signals::{block_all, count, counting, install, set_mask},
+    signals::{count, counting, install},
 };
 use std::{
     mem, ptr,

@@ -1,12 +1,13 @@
 //! On which processors threads may run.
 //!
-//! A process is given those of whoever starts it. A thread that may use exactly those of its process's
-//! parent has chosen none: where it is brought back it gets what the new process was given. So a task
-//! that had one processor of its host, because the daemon there has one, has all that the daemon has on
-//! the next host. One that the program has put on other processors keeps those that are there; where
-//! none of them is, it may use what the new process was given, and [`is_elsewhere`] says so.
+//! A process gets the processors of the process that starts it. A thread that may use exactly
+//! those of its process's parent has chosen none: in the restored process it gets the processors
+//! of the new process. So a task that had one processor of its host, because the daemon there has
+//! one, has all that the daemon has on the next host. One that the program has put on other
+//! processors keeps those that are there; where none of them is, it may use what the new process
+//! was given, and [`is_elsewhere`] says so.
 //!
-//! **Runs while all threads stand**: nothing here allocates or locks.
+//! **Runs while all threads are stopped**: nothing here allocates or locks.
 
 use crate::{
     capture::thread::{ProcessorSet, Thread},
@@ -19,7 +20,7 @@ use std::sync::atomic::{
 
 /// What the parent of this process had when threads were to stop; nothing if that is not known.
 static GIVEN: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
-/// A thread of this process, which was brought back, is not where its program wants it.
+/// A thread of this process, which was restored, is not where its program wants it.
 static ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
 /// Notes what this process was given, before threads look at it.
@@ -37,8 +38,8 @@ pub fn look_at_parent() {
     }
 }
 
-/// The processors of this thread, and how many bytes of them the kernel knows: none if it has chosen
-/// no others than its process was given.
+/// The processors of this thread, and how many bytes of them the kernel knows: none if it has
+/// chosen no others than its process was given.
 pub fn chosen() -> (ProcessorSet, usize) {
     let (set, len) = of(0);
     let is_given = GIVEN
@@ -74,7 +75,7 @@ pub fn restore((set, len): (&ProcessorSet, usize)) -> bool {
     of(0).0 == *set
 }
 
-/// Finds out whether all threads of a process that is brought back can be where they want to be. This
+/// Finds out whether all threads of a process that is restored can be where they want to be. This
 /// one is where it was before.
 pub fn try_all(threads: &[Thread]) {
     let (own, len) = of(0);
@@ -84,7 +85,7 @@ pub fn try_all(threads: &[Thread]) {
     restore((&own, len));
 }
 
-/// Whether this process was brought back where a thread of it may not use all processors that its
+/// Whether this process was restored where a thread of it may not use all processors that its
 /// program had chosen for it.
 pub fn is_elsewhere() -> bool {
     ELSEWHERE.load(SeqCst)

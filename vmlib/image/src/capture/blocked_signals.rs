@@ -2,13 +2,13 @@
 //!
 //! The C library starts some of these: for timers that start threads, for asynchronous files and
 //! look-ups of names. It blocks signals in them by bare calls, so that
-//! [`pthread_sigmask`](crate::frozen::interpose) does not see it. What a thread blocks only it or a tracer
-//! can change, so a process with such a thread is refused before anything stops.
+//! [`pthread_sigmask`](crate::frozen::interpose) does not see it. What a thread blocks only it or
+//! a tracer can change, so a process with such a thread is refused before anything stops.
 //!
 //! The C library also blocks all signals for a moment, while it makes a thread for instance, and
 //! then puts back the mask from before. Such a thread is waited for.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     capture::proc::{self, NumberPath},
@@ -35,14 +35,14 @@ pub fn refuse_any(limit_ns: u64, left_out: i32) -> Outcome<()> {
     // SAFETY: numbers.
     let mut all = unsafe { List::<i32>::new(THREADS_MAX)? };
     proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
-        match tid != me && tid != left_out && is_deaf(tid) {
+        match tid != me && tid != left_out && blocks_signal(tid) {
             true => all.push(tid, "threads"),
             false => Ok(()),
         }
     })?;
     let began = sys::clock_ns(libc::CLOCK_MONOTONIC);
     for &tid in all.all() {
-        while is_deaf(tid) {
+        while blocks_signal(tid) {
             if sys::clock_ns(libc::CLOCK_MONOTONIC) - began > LONG_NS.min(limit_ns) {
                 return refused(tid);
             }
@@ -53,7 +53,7 @@ pub fn refuse_any(limit_ns: u64, left_out: i32) -> Outcome<()> {
 }
 
 /// Whether a thread that is there blocks the signal.
-fn is_deaf(tid: i32) -> bool {
+fn blocks_signal(tid: i32) -> bool {
     let mark = arena::mark();
     // One that has ended has no file.
     let blocked = status(tid).ok().and_then(|status| {

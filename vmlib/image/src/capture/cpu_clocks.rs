@@ -1,7 +1,7 @@
-//! Clocks of the processor time of this process, or of one of its threads, by number: the number has
-//! the id of the process or thread in it, which is another one where the process is brought back. A
-//! program keeps such numbers; so the functions that take one are put before those of the C library,
-//! and exchange the id.
+//! Clocks of the processor time of this process, or of one of its threads, by number: the number
+//! has the id of the process or thread in it, which is another one where the process is restored.
+//! A program keeps such numbers; so the functions that take one are put before those of the C
+//! library, and exchange the id.
 
 use crate::{
     capture::thread::Thread,
@@ -62,7 +62,7 @@ fn current(clock: i32) -> i32 {
 
 /// Remembers the new ids of threads.
 ///
-/// **Runs in a process that is being brought back**, while no thread goes on yet.
+/// **Runs in a process that is being restored**, before any thread resumes.
 pub fn rename(threads: &[Thread], ids: &[i32]) {
     let now = |tid: u32| {
         let index = threads.iter().position(|thread| thread.tid as u32 == tid)?;

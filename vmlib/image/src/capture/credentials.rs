@@ -1,15 +1,17 @@
-//! Whose rights a process has: its users, groups and capabilities, and that it gets no new ones.
+//! The rights of a process: its users, groups and capabilities, and whether it may gain new ones.
 //!
-//! Where it is brought back it has the same ones, or it does not go on: a process that gave up root
-//! is not root again. There are two exceptions, and in neither has it a right that it gave up. A
-//! process of an ordinary user that an ordinary user brings back has that one's, for users have
-//! other numbers on other hosts. And a capability that is not to be had is missing.
+//! The restored process has the same rights, or the restore fails: a process that gave up root is
+//! not root again. There are two exceptions, and in neither has it a right that it gave up. A
+//! process of an ordinary user that an ordinary user restores has the rights of the restoring
+//! user, because users have other numbers on other hosts. And a capability that is not to be had
+//! is missing.
 //!
-//! To the kernel each thread has credentials of its own, so that each thread takes them. That is the
-//! last that a thread does before it goes on: what is opened and set before may need more rights.
+//! To the kernel each thread has credentials of its own, so that each thread takes them. That is
+//! the last that a thread does before it resumes: what is opened and set before may need more
+//! rights.
 //!
-//! **Runs in signal handlers**, and in a process that is being brought back: it allocates nothing
-//! and locks nothing.
+//! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
+//! locks.
 
 use crate::{
     capture::proc::{self, NumberPath},
@@ -34,7 +36,7 @@ const SETUID: u64 = 1 << 7;
 pub struct Credentials {
     /// Real, effective, saved, of files.
     users: [u32; 4],
-    /// Likewise.
+    /// As above.
     groups: [u32; 4],
     /// Supplementary ones, ascending.
     others: &'static [u32],
@@ -81,7 +83,7 @@ fn four(line: &[u8]) -> [u32; 4] {
     std::array::from_fn(|_| numbers.next().unwrap_or(u32::MAX))
 }
 
-/// What somebody who looks at an image has to know of himself.
+/// The rights of the process that looks at an image.
 pub struct Rights {
     /// The effective user.
     pub user: u32,
@@ -89,7 +91,7 @@ pub struct Rights {
     pub group: u32,
     /// See [`Credentials::are_ordinary`].
     pub are_ordinary: bool,
-    /// He may become any user, and be in any group.
+    /// The process may become any user, and enter any group.
     pub may_change_user: bool,
 }
 
@@ -108,7 +110,7 @@ impl Rights {
     }
 }
 
-/// Whether all ids are those of one user who is not root.
+/// Whether all ids are those of one user, and the user is not root.
 fn one_user(users: [u32; 4], groups: [u32; 4]) -> bool {
     let one = |ids: [u32; 4]| ids.iter().all(|id| *id == ids[0]);
     users[0] != 0 && one(users) && one(groups)
@@ -176,7 +178,7 @@ pub fn check() -> Outcome<()> {
         unsafe { arena::release(mark) };
         result
     });
-    // SAFETY: likewise.
+    // SAFETY: as above.
     unsafe { arena::release(mark) };
     result
 }
@@ -218,15 +220,15 @@ impl Credentials {
             let (was_group, is_group) = (self.groups[1], here.groups[1]);
             return refuse!(
                 "it ran as user {was} (effective {was_effective}) and group {was_group}, and user \
-                 {is}, group {is_group}, who brings it back, may not become that: bring it back as \
-                 that user, or as root"
+                 {is}, group {is_group}, who restores it, may not become that: restore it as that \
+                 user, or as root"
             );
         }
         let is_new = |group: &&u32| self.others.binary_search(group).is_err();
         if let (false, Some(group)) = (change.sets_others, here.others.iter().find(is_new)) {
             return refuse!(
-                "it was not in the group {group}, in which user {} is, who brings it back and may \
-                 not leave it: bring it back as a user who is in none of other groups, or as root",
+                "it was not in the group {group}; user {}, who restores it, is in this group and may \
+                 not leave it: restore it as a user who is in no other groups, or as root",
                 here.users[0]
             );
         }
@@ -251,7 +253,7 @@ impl Credentials {
         self.take_groups(change, here)?;
         self.take_users(change)?;
         self.take_capabilities()?;
-        // SAFETY: likewise. To change users has closed the memory and taken the signal back; the
+        // SAFETY: as above. To change users has closed the memory and taken the signal back; the
         // memory was open at the save.
         unsafe {
             if self.no_new_privs {

@@ -1,10 +1,10 @@
 //! Memory that the kernel may empty at any time (MAP_DROPPABLE, Linux 6.11).
 //!
 //! C libraries keep the state of `getrandom` there (glibc 2.41), which no two processes may share:
-//! whoever is brought back gets such memory empty, as a child does, and it is seeded anew.
+//! a restored process gets such memory empty, as a child does, and it is seeded anew.
 //!
-//! **Runs in signal handlers**, and in a process that is being brought back: it allocates nothing
-//! and locks nothing.
+//! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
+//! locks.
 
 use crate::{
     capture::{
@@ -21,14 +21,15 @@ use crate::{
     },
 };
 
-/// A mapping that is larger is taken for ordinary memory. Bytes: C libraries take some pages at a time.
+/// A mapping that is larger is taken for ordinary memory. Bytes: C libraries take some pages at a
+/// time.
 const LEN_MAX: u64 = 1 << 20;
 const MAP_DROPPABLE: i32 = 8;
 
 const RIGHTS: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
-/// Finds it among the mappings of a process that stands still: the kernel refuses to have core files
-/// hold it. Others lose a MADV_DONTDUMP so, and get it again if it is among the advice.
+/// Finds such memory among the mappings of a frozen process: the kernel refuses to have core
+/// files hold it. Others lose a MADV_DONTDUMP so, and get it again if it is among the advice.
 pub fn find(mappings: &[Mapping], advice: &[Advice]) -> Outcome<&'static [[u64; 2]]> {
     // SAFETY: zeros are values.
     let mut list = unsafe { List::<[u64; 2]>::new(MAPPINGS_MAX)? };
@@ -48,8 +49,8 @@ pub fn find(mappings: &[Mapping], advice: &[Advice]) -> Outcome<&'static [[u64; 
     Ok(list.into_static())
 }
 
-/// In a process that is brought back: has that memory, empty. A kernel that does not know it gives
-/// ordinary memory that children do not get either.
+/// In a process that is being restored: has that memory, empty. A kernel that does not know it
+/// gives ordinary memory that children do not get either.
 pub fn make(all: &[[u64; 2]]) -> Outcome<()> {
     for &[start, end] in all {
         let map = |kind| {

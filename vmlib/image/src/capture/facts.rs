@@ -1,6 +1,6 @@
 //! What an image says of its process as a whole.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     capture::{names::Names, proc, process::Process, program, stop, vdso},
@@ -36,7 +36,7 @@ pub fn comm() -> Outcome<[u8; 16]> {
     }
 }
 
-/// All but where its state is, and how it goes on.
+/// All facts but where the state of the process is and where the process resumes.
 pub fn facts(process: &Process, names: &mut Names<'_>) -> Outcome<Facts> {
     // SAFETY: zeros are a value, and the kernel writes it.
     let host = unsafe {

@@ -1,11 +1,11 @@
 //! What open files hold: its checksum, and where the image carries it, its way there and back.
 //!
-//! A checksum is made of pieces, and a piece that lies in a hole costs nothing. What is long is read
-//! before threads are stopped: [`Known`] keeps the sums, and in the stop only those files are read
-//! again whose times or sizes say that they may have changed since.
+//! A checksum is made of pieces, and a piece that lies in a hole costs nothing. What is long is
+//! read before threads are stopped: [`KnownSums`] keeps the sums, and in the stop only those files
+//! are read again whose times or sizes say that they may have changed since.
 //!
-//! **Runs in signal handlers**, and in a process that is being brought back: it allocates nothing
-//! and locks nothing.
+//! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
+//! locks.
 
 use crate::{
     capture::{
@@ -64,7 +64,7 @@ impl Stamp {
 }
 
 /// Checksums that need not be made again.
-pub struct Known(List<Entry>);
+pub struct KnownSums(List<Entry>);
 
 #[derive(Clone, Copy)]
 struct Entry {
@@ -72,11 +72,11 @@ struct Entry {
     sum: (u64, u64),
 }
 
-impl Known {
+impl KnownSums {
     /// None.
     pub fn new() -> Outcome<Self> {
         // SAFETY: zeros are values of all fields.
-        Ok(Known(unsafe { List::new(FILES_MAX)? }))
+        Ok(KnownSums(unsafe { List::new(FILES_MAX)? }))
     }
 
     /// Through a mapping a file can be changed without a change of its times.
@@ -184,8 +184,8 @@ pub struct Readable {
 }
 
 impl Readable {
-    /// By a descriptor of its own, unless to close that would end locks of the process. `None` if the
-    /// file may not be read.
+    /// By a descriptor of its own, unless to close that would end locks of the process. `None` if
+    /// the file may not be read.
     pub fn of(locks: &[Lock], record: &FileRecord) -> Option<Self> {
         let fd = record.fd as i32;
         let path = NumberPath::new("/proc/self/fd/", fd, "");
@@ -252,7 +252,7 @@ mod tests {
     fn only_what_has_not_changed_for_some_time_is_not_read_again() {
         let _alone = arena::ONE_TEST.lock();
         arena::reset().expect("memory");
-        let mut known = Known::new().expect("a list");
+        let mut known = KnownSums::new().expect("a list");
         let mut file = tempfile::tempfile().expect("a file");
         file.write_all(b"before").expect("it can be written");
         let fd = file.as_raw_fd();

@@ -1,9 +1,9 @@
 //! Locks on files. Each belongs to an open file or, of the POSIX kind, to the process and the open
 //! file through which it was taken; the kernel tells both in `/proc/self/fdinfo`. Where the process
-//! is brought back it takes them again, without waiting.
+//! is restored it takes them again, without waiting.
 //!
-//! **Runs in signal handlers**, and in a process that is being brought back: it allocates nothing
-//! and locks nothing.
+//! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
+//! locks.
 
 use crate::{
     capture::proc::{self, NumberPath},
@@ -20,7 +20,7 @@ use crate::{
 /// Locks, at most.
 const LOCKS_MAX: usize = 1 << 16;
 
-/// Who a lock belongs to.
+/// The holder of a lock.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
@@ -71,7 +71,7 @@ pub fn capture() -> Outcome<&'static [Lock]> {
     Ok(list.into_static())
 }
 
-/// Those of the open files that are brought back, each once.
+/// Those of the open files that are restored, each once.
 pub fn of(locks: &[Lock], records: &[FileRecord]) -> Outcome<&'static [Lock]> {
     // SAFETY: nothing reads beyond what was pushed.
     let mut list = unsafe { List::<Lock>::new(locks.len())? };
@@ -129,11 +129,11 @@ fn parse(fd: i32, line: &[u8]) -> Option<Lock> {
 }
 
 /// Takes them again. A process loses its locks on a file when it closes any descriptor of it, so
-/// this comes when all files are open and nothing is closed any more; and before, when nothing has been
-/// changed, to see whether they can be had.
+/// this comes when all files are open and nothing is closed any more; and before, when nothing has
+/// been changed, to see whether they can be had.
 ///
 /// # Errors
-/// Somebody else has a lock now.
+/// Another process holds a lock now.
 pub fn restore<'a, 'b>(
     locks: impl Iterator<Item = &'b Lock>,
     records: &[FileRecord],
@@ -199,7 +199,7 @@ fn control(fd: i32, command: i32, range: &mut libc::flock) -> sys::Result<usize>
     sys::check(unsafe { sys::call3(nr::FCNTL, fd as usize, command as usize, range) })
 }
 
-/// Says who has it, if the kernel tells.
+/// Names the holder of the lock, if the kernel tells.
 fn taken_by_other(lock: &Lock, name: &Shown<'_>) -> Outcome<()> {
     let mut range = lock.range();
     let asked = match lock.owner {

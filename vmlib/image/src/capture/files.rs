@@ -1,11 +1,11 @@
-//! The open descriptors of this process: which can be brought back, and how; which not, by name.
+//! The open descriptors of this process: which can be restored, and how; which not, by name.
 //!
-//! **Runs in signal handlers**, and in a process that is being brought back: it allocates nothing
-//! and locks nothing.
+//! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
+//! locks.
 
 use crate::{
     capture::{
-        file_content::{Known, Readable},
+        file_content::{KnownSums, Readable},
         file_locks::{self, Lock},
         kernel_files,
         names::Names,
@@ -35,10 +35,10 @@ const NUMBERS_MAX: i32 = 1 << 16;
 
 /// What the program said of its descriptors.
 #[derive(Clone, Copy)]
-pub struct Wish<'a> {
+pub struct FileOptions<'a> {
     /// The image goes there; it is in no image.
     pub image: i32,
-    /// The program looks after these itself: they are closed where it goes on.
+    /// The program looks after these itself: they are closed in the restored process.
     pub own: &'a [i32],
     /// The locks that the process has on files.
     pub locks: &'a [Lock],
@@ -50,15 +50,15 @@ pub struct Wish<'a> {
 
 /// All descriptors, by number.
 pub fn capture(
-    wish: Wish<'_>,
+    options: FileOptions<'_>,
     names: &mut Names<'_>,
-    known: &mut Known,
+    known: &mut KnownSums,
 ) -> Outcome<&'static mut [FileRecord]> {
     // SAFETY: zeros are values of all fields.
     let mut list = unsafe { List::<FileRecord>::new(FILES_MAX)? };
     proc::for_each_number(b"/proc/self/fd\0", "listing the open files", |fd| {
-        if fd != wish.image && !wish.own.contains(&fd) {
-            match record(fd, names, wish, known) {
+        if fd != options.image && !options.own.contains(&fd) {
+            match record(fd, names, options, known) {
                 Ok(record) => list.push(record, "open files")?,
                 // Before threads are stopped, one may close what was just listed.
                 Err(_) if is_closed(fd) => {}
@@ -72,7 +72,7 @@ pub fn capture(
     for index in 0..list.len() {
         let (before, rest) = list.split_at_mut(index);
         let record = &mut rest[0];
-        // Each is what it is where the process goes on, also if all were one terminal here.
+        // Each is what it is where the process resumes, also if all were one terminal here.
         if is_inherited_stream(record) {
             continue;
         }
@@ -97,7 +97,7 @@ pub fn capture(
             );
         }
     }
-    choose_carried(list, names, wish)?;
+    choose_carried(list, names, options)?;
     for index in 0..list.len() {
         let record = list[index];
         if record.kind == FD_PIPE && !has_other_end(list, &record) {
@@ -111,21 +111,28 @@ pub fn capture(
     Ok(list)
 }
 
-/// Says which files are carried: those without a name first, because there is no other way for them.
-fn choose_carried(list: &mut [FileRecord], names: &Names<'_>, wish: Wish<'_>) -> Outcome<()> {
-    match wish.carry {
+/// Says which files are carried: those without a name first, because there is no other way for
+/// them.
+fn choose_carried(
+    list: &mut [FileRecord],
+    names: &Names<'_>,
+    options: FileOptions<'_>,
+) -> Outcome<()> {
+    match options.carry {
         Carry::Nothing => Ok(()),
         Carry::All | Carry::Fitting(_) => {
-            let room = wish.carry.most(false).unwrap_or(u64::MAX);
-            let room = carry_fitting(list, names, wish, room, |_, it| it.kind == FD_UNNAMED)?;
-            carry_fitting(list, names, wish, room, |_, it| it.kind == FD_FILE).map(|_| ())
+            let room = options.carry.most(false).unwrap_or(u64::MAX);
+            let room = carry_fitting(list, names, options, room, |_, it| it.kind == FD_UNNAMED)?;
+            carry_fitting(list, names, options, room, |_, it| it.kind == FD_FILE).map(|_| ())
         }
         Carry::RollBack { rewritable, others } => {
             let may_change =
                 |list: &[FileRecord], it: &FileRecord| it.kind == FD_FILE && it.may_change(list);
-            let room = carry_fitting(list, names, wish, rewritable, |_, it| it.kind == FD_UNNAMED)?;
-            carry_fitting(list, names, wish, room, may_change)?;
-            carry_fitting(list, names, wish, others, |list, it| {
+            let room = carry_fitting(list, names, options, rewritable, |_, it| {
+                it.kind == FD_UNNAMED
+            })?;
+            carry_fitting(list, names, options, room, may_change)?;
+            carry_fitting(list, names, options, others, |list, it| {
                 it.kind == FD_FILE && !may_change(list, it)
             })
             .map(|_| ())
@@ -137,11 +144,11 @@ fn choose_carried(list: &mut [FileRecord], names: &Names<'_>, wish: Wish<'_>) ->
 fn carry_fitting(
     list: &mut [FileRecord],
     names: &Names<'_>,
-    wish: Wish<'_>,
+    options: FileOptions<'_>,
     mut room: u64,
     is_meant: impl Fn(&[FileRecord], &FileRecord) -> bool,
 ) -> Outcome<u64> {
-    let is_all = matches!(wish.carry, Carry::All);
+    let is_all = matches!(options.carry, Carry::All);
     for index in 0..list.len() {
         let record = list[index];
         let is_first = record.original == record.fd && record.is_regular();
@@ -158,7 +165,7 @@ fn carry_fitting(
         let (fd, size, name) = (record.fd, record.size, Shown(names.get(record.name)));
         let fits = size <= room && size < 1 << OFFSET_BITS;
         let is_wanted = is_all || record.kind == FD_UNNAMED;
-        if fits && Readable::of(wish.locks, &record).is_some() {
+        if fits && Readable::of(options.locks, &record).is_some() {
             list[index].carried = 1;
             room -= size;
         } else if is_wanted && fits {
@@ -176,7 +183,7 @@ fn carry_fitting(
     Ok(room)
 }
 
-/// Whether it is 0, 1 or 2, as whoever brings the process back has them.
+/// Whether the descriptor is 0, 1 or 2, which the restored process inherits.
 fn is_inherited_stream(record: &FileRecord) -> bool {
     record.kind == FD_INHERITED && record.fd <= 2
 }
@@ -258,8 +265,8 @@ fn is_closed(fd: i32) -> bool {
 fn record(
     fd: i32,
     names: &mut Names<'_>,
-    wish: Wish<'_>,
-    known: &mut Known,
+    options: FileOptions<'_>,
+    known: &mut KnownSums,
 ) -> Outcome<FileRecord> {
     let path = NumberPath::new("/proc/self/fd/", fd, "");
     let name = proc::read_link(path.bytes(), "looking at an open file")?;
@@ -289,21 +296,21 @@ fn record(
     record.kind = match stat.st_mode & libc::S_IFMT {
         libc::S_IFREG | libc::S_IFDIR => {
             let is_deleted = stat.st_nlink == 0;
-            if is_deleted && !(wish.carry.is_any() && record.is_regular()) {
+            if is_deleted && !(options.carry.is_any() && record.is_regular()) {
                 let name = Shown(name);
                 return refuse!("descriptor {fd} is a deleted file ({name}), and not carried");
             }
             if !is_deleted {
                 refuse_other_name(fd, name, &stat)?;
             }
-            if file_locks::has_lease(wish.locks, fd) {
+            if file_locks::has_lease(options.locks, fd) {
                 return refuse!("descriptor {fd} holds a lease on {}", Shown(name));
             }
             record.offset = position(fd);
             if record.is_regular() {
                 refuse_seals(fd, name)?;
                 record.size = stat.st_size as u64;
-                let sum = known.sum(wish.locks, &record, &stat, wish.checked_max);
+                let sum = known.sum(options.locks, &record, &stat, options.checked_max);
                 (record.check, record.checked) = match sum {
                     Err(Fault::Failed(_, errno)) => {
                         let what = format_args!("reading {}, descriptor {fd}", Shown(name));
@@ -318,7 +325,7 @@ fn record(
             }
         }
         libc::S_IFCHR => match (libc::major(stat.st_rdev), libc::minor(stat.st_rdev)) {
-            // null, zero, full, random, urandom; the terminal of whoever opens it.
+            // null, zero, full, random, urandom; the terminal of the process that opens it.
             (1, 3 | 5 | 7 | 8 | 9) | (5, 0) => FD_DEVICE,
             _ if fd <= 2 => FD_INHERITED,
             // A duplicate of one of those.
@@ -370,7 +377,7 @@ fn refuse_other_name(fd: i32, name: &[u8], stat: &libc::stat) -> Outcome<()> {
         Err(Errno(libc::ENOENT | libc::ENOTDIR)) => {
             refuse!("descriptor {fd} is {shown}, and nothing of that name can be reached")
         }
-        // Who may not look there now may look where it is brought back.
+        // The user who restores the process may have the right to look there.
         Err(_) => Ok(()),
     }
 }

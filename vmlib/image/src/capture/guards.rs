@@ -1,11 +1,11 @@
 //! Guard pages: memory that is mapped, and faults at every access (MADV_GUARD_INSTALL, Linux 6.13).
 //!
-//! C libraries and allocators put them at the ends of stacks (glibc 2.42) and of what they give out. They
-//! hold nothing, so no image has them; where the process is brought back they are made again. The
-//! kernel tells them since 6.15; before that, one of them ends a save.
+//! C libraries and allocators put them at the ends of stacks (glibc 2.42) and of what they give
+//! out. They hold nothing, so no image has them; where the process is restored they are made
+//! again. The kernel tells them since 6.15; before that, one of them ends a save.
 //!
-//! **Runs in signal handlers**, and in a process that is being brought back: it allocates nothing
-//! and locks nothing.
+//! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
+//! locks.
 
 use crate::{
     capture::memory::{self, PAGE},
@@ -28,7 +28,7 @@ const GUARDS_MAX: usize = 1 << 17;
 pub struct Guards(List<[u64; 2]>);
 
 impl Guards {
-    /// None yet.
+    /// Without any entry.
     pub fn new() -> Outcome<Self> {
         // SAFETY: numbers.
         Ok(Guards(unsafe { List::new(GUARDS_MAX)? }))
@@ -65,15 +65,15 @@ pub fn refuse_in(mapping: &Mapping, guard: &Range<u64>) -> Outcome<()> {
     refuse!("guard pages hide a part of {kind}, at {:#x}", guard.start)
 }
 
-/// In a process that is brought back: makes them. Where the kernel does not know them, or memory is
-/// locked, nothing may be done with it.
+/// In a process that is being restored: makes them. Where the kernel does not know them, or memory
+/// is locked, nothing may be done with it.
 pub fn make(all: &[[u64; 2]]) -> Outcome<()> {
     for &[start, end] in all {
         // SAFETY: nobody can have anything there.
         let made = unsafe { memory::advise(start..end, MADV_GUARD_INSTALL) };
         if made == Err(Errno(libc::EINVAL)) {
             let (start, len) = (start as usize, (end - start) as usize);
-            // SAFETY: likewise.
+            // SAFETY: as above.
             let closed = unsafe { sys::call3(nr::MPROTECT, start, len, libc::PROT_NONE as usize) };
             sys::check(closed).step("making guard pages again")?;
         } else {

@@ -1,8 +1,8 @@
 //! Files that the kernel makes when they are read, as those of `/proc` and `/sys`: opened again by
-//! name where the process is brought back, as that process's own. What they say there is not
+//! name where the process is restored, as that process's own. What they say there is not
 //! compared with anything, and not carried.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     capture::{names::Names, proc},

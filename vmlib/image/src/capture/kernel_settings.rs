@@ -1,8 +1,8 @@
-//! What the process asked the kernel for, for all of itself: to take part in memory barriers, to have
-//! no large pages, and to be ended sooner or later than others when memory is short.
+//! What the process asked the kernel for, for all of itself: to take part in memory barriers, to
+//! have no large pages, and to be ended sooner or later than others when memory is short.
 //!
-//! **Runs in signal handlers**, and in a process that is being brought back: it allocates nothing
-//! and locks nothing.
+//! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
+//! locks.
 
 use crate::{
     capture::proc,
@@ -20,7 +20,7 @@ const OOM: &[u8] = b"/proc/self/oom_score_adj\0";
 /// What was asked for.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Asked {
+pub struct KernelSettings {
     /// Bits of commands of `membarrier` that register.
     barriers: u32,
     /// What `PR_GET_THP_DISABLE` tells: 1 no large pages, 2 but where they are asked for.
@@ -40,7 +40,7 @@ fn large_pages(what: i32, value: usize, flags: usize) -> isize {
 }
 
 /// What this process asked for.
-pub fn capture() -> Asked {
+pub fn capture() -> KernelSettings {
     let registered = barrier(GET_REGISTRATIONS).map(|bits| bits as u32);
     let barriers = registered.unwrap_or_else(|_| {
         // Who is not registered is not served.
@@ -50,7 +50,7 @@ pub fn capture() -> Asked {
         served.fold(0, |bits, (_, register)| bits | register)
     });
     let no_large_pages = large_pages(libc::PR_GET_THP_DISABLE, 0, 0);
-    Asked {
+    KernelSettings {
         barriers,
         no_large_pages: u32::try_from(no_large_pages).unwrap_or(0),
         oom_score: oom_score().unwrap_or(i32::MAX),
@@ -66,9 +66,9 @@ fn oom_score() -> Option<i32> {
     }
 }
 
-impl Asked {
+impl KernelSettings {
     /// Asks for it again. To be ended later than here is a right that few have.
-    pub fn ask_again(&self) -> Outcome<()> {
+    pub fn restore(&self) -> Outcome<()> {
         for bit in (0..u32::BITS).map(|bit| 1 << bit) {
             if self.barriers & bit != 0 {
                 let text =

@@ -1,7 +1,7 @@
 //! The resource limits of this process (getrlimit(2)).
 //!
-//! **Runs in signal handlers**, and in a process that is being restored: it allocates nothing and
-//! locks nothing.
+//! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
+//! locks.
 
 use crate::raw::sys::{self, nr};
 

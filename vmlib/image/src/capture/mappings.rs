@@ -1,6 +1,6 @@
 //! The mappings of this process, as `/proc/self/maps` lists them, and which cannot be saved.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 //!
 //! Files that are mapped privately, the program and its libraries above all, are saved by value. So
 //! the image needs no such file of its host.
@@ -24,18 +24,18 @@ use std::ops::Range;
 
 /// Whose mappings are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub enum Listing {
     /// All that there are; what cannot be saved is refused.
-    Whole,
-    /// Those of a program that runs: what cannot be saved is left out, for it may be gone when it is
-    /// listed the last time.
+    Stopped,
+    /// Those of a program that runs: what cannot be saved is left out, for it may be gone when it
+    /// is listed the last time.
     Running,
 }
 
 /// The mappings, by address, of a process that has these files open.
 pub fn mappings(
     names: &mut Names<'_>,
-    of: Of,
+    listing: Listing,
     files: &[FileRecord],
 ) -> Outcome<&'static mut [Mapping]> {
     let file = proc::read_file(b"/proc/self/maps\0", "reading the mappings")?;
@@ -55,12 +55,12 @@ pub fn mappings(
                 list.push(mapping, "mappings")?;
             }
             Ok(None) => {}
-            Err(_) if of == Of::Running => {}
+            Err(_) if listing == Listing::Running => {}
             Err(fault) => return Err(fault),
         }
     }
     let list = list.into_static();
-    if of == Of::Whole {
+    if listing == Listing::Stopped {
         refuse_restorers_place(list, names)?;
         refuse_live_views(views.all(), list, objects.all(), files, names)?;
     }
@@ -136,7 +136,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Where the program is that brings processes back, there can be nothing else.
+/// Refuses memory at the addresses that the restorer needs.
 fn refuse_restorers_place(list: &[Mapping], names: &Names<'_>) -> Outcome<()> {
     let is_there = |it: &&Mapping| it.start <= RESTORER.end && RESTORER.start <= it.end;
     let Some(mapping) = list.iter().find(is_there) else {
@@ -148,8 +148,8 @@ fn refuse_restorers_place(list: &[Mapping], names: &Names<'_>) -> Outcome<()> {
         _ => "the name ",
     };
     refuse!(
-        "its memory from {start:#x} to {end:#x} ({what}{}) is where the program has to be that \
-         brings processes back",
+        "its memory from {start:#x} to {end:#x} ({what}{}) is at the addresses that the restorer \
+         needs",
         Shown(name)
     )
 }
@@ -173,7 +173,7 @@ impl View {
 }
 
 /// A private mapping is saved by value. Its untouched pages show what is written to the file later,
-/// and would not do so where the process is brought back.
+/// and would not do so where the process is restored.
 fn refuse_live_views(
     views: &[View],
     list: &[Mapping],
@@ -264,7 +264,7 @@ fn mapping(
             let name = Shown(name);
             return refuse!("memory is shared with other processes ({name} at {at:#x})");
         } else if deleted {
-            // By value: it is nobody's any more who could write it by way of this process.
+            // By value: nothing can write the file by way of this process any more.
             let writes = |file: &FileRecord| file.inode == line.inode && file.is_writable();
             if prot & libc::PROT_WRITE as u32 != 0 || files.iter().any(writes) {
                 let name = Shown(name);

@@ -1,7 +1,7 @@
 //! What everything that handles memory uses: the size of a page, kinds of mappings, advice to the
 //! kernel, and the right to read for the time of a save.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::raw::{
     records::{DENSE, FULL, Mapping, PRIVATE, SHARED},
@@ -16,7 +16,8 @@ pub const PAGE: u64 = 4096;
 /// content too.
 pub const FROM_FILE: u64 = u64::MAX;
 
-/// Among [`Mapping::flags`], until it is written: shared memory is what a file holds, in memory or not.
+/// Among [`Mapping::flags`], until it is written: shared memory is what a file holds, in memory or
+/// not.
 pub const OF_FILE: u32 = 1 << 31;
 
 /// Whether guard pages would hide content of it.

@@ -5,8 +5,8 @@
 //! where there may be something to tell: where the program has called `madvise`, which is put
 //! before the C library's for that, or has locked memory.
 //!
-//! **Runs in signal handlers**, and in a process that is being brought back: it allocates nothing
-//! and locks nothing.
+//! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
+//! locks.
 
 use crate::{
     capture::{limits, memory, proc, vdso},
@@ -118,8 +118,8 @@ fn kinds_of(flags: &[u8]) -> u32 {
 
 fn advise(at: &Advice, advice: i32) {
     let start = at.start as u64;
-    // SAFETY: none of these changes what memory holds. What is not allowed or known here is not needed
-    // to be right.
+    // SAFETY: none of these changes what memory holds. What is not allowed or known here is not
+    // needed to be right.
     let _ = unsafe { memory::advise(start..start + at.len as u64, advice) };
 }
 

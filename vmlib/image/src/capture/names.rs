@@ -1,6 +1,6 @@
 //! The texts of an image, which its records refer to.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     frozen::{arena::List, fault::Outcome},
@@ -15,7 +15,7 @@ pub struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// None yet.
+    /// Without any entry.
     pub fn new(folders: Option<Folders<'a>>) -> Outcome<Self> {
         // SAFETY: bytes.
         let text = unsafe { List::new(NAMES_MAX)? };
@@ -27,7 +27,7 @@ impl<'a> Names<'a> {
         self.add_joined(text, &[])
     }
 
-    /// Adds one that is a path, as it is where the process is brought back.
+    /// Adds one that is a path, as it is where the process is restored.
     pub fn add_path(&mut self, path: &[u8]) -> Outcome<Name> {
         let (folder, rest) = Folders::there(self.folders, path);
         self.add_joined(folder, rest)
@@ -41,7 +41,7 @@ impl<'a> Names<'a> {
         };
         self.text.extend(text, "names")?;
         self.text.extend(rest, "names")?;
-        // Whoever opens a file needs it ended by NUL.
+        // The kernel takes paths that end with NUL.
         self.text.extend(b"\0", "names")?;
         Ok(name)
     }

@@ -1,6 +1,6 @@
 //! The pages of this process: which have content, which are guard pages, which were written.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     capture::{
@@ -60,7 +60,7 @@ const ZERO: u64 = 1 << 5;
 
 /// Which pages are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum PageFilter {
     /// Those that were written since they were last told.
     Written,
     /// All.
@@ -80,7 +80,7 @@ enum Source {
 
 /// What pages are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PageKind {
     Content,
     Guard,
 }
@@ -185,10 +185,10 @@ impl Pages {
         let mut guards = self.guards.take();
         let range = mapping.start..mapping.end;
         let mut each = |range: Range<u64>, kind| match (kind, &mut guards) {
-            (Kind::Content, _) => with(range),
-            (Kind::Guard, _) if is_hidden => guards::refuse_in(mapping, &range),
-            (Kind::Guard, Some(guards)) => guards.note(range),
-            (Kind::Guard, None) => Ok(()),
+            (PageKind::Content, _) => with(range),
+            (PageKind::Guard, _) if is_hidden => guards::refuse_in(mapping, &range),
+            (PageKind::Guard, Some(guards)) => guards.note(range),
+            (PageKind::Guard, None) => Ok(()),
         };
         let looked = match self.source {
             Source::Words => self.read(range, &mut each),
@@ -216,12 +216,12 @@ impl Pages {
     pub fn protect(
         &self,
         mapping: &Mapping,
-        told: Told,
+        told: PageFilter,
         with: &mut impl FnMut(Range<u64>) -> Outcome<()>,
     ) -> Result<Outcome<()>, Errno> {
         let category = match told {
-            Told::Written => WRITTEN,
-            Told::All => 0,
+            PageFilter::Written => WRITTEN,
+            PageFilter::All => 0,
         };
         let range = mapping.start..mapping.end;
         let each = &mut |range, _| with(range);
@@ -233,7 +233,7 @@ impl Pages {
         &self,
         range: Range<u64>,
         (flags, category): (u64, u64),
-        with: &mut impl FnMut(Range<u64>, Kind) -> Outcome<()>,
+        with: &mut impl FnMut(Range<u64>, PageKind) -> Outcome<()>,
     ) -> Result<Outcome<()>, Errno> {
         let (known, left_out) = match (self.source, flags) {
             (Source::Guards, 0) => (GUARD, 0),
@@ -243,7 +243,7 @@ impl Pages {
         let mut found = [[0u64; 3]; RANGES];
         let mut start = range.start;
         // Ranges that touch come as one.
-        let mut last = (0..0, Kind::Content);
+        let mut last = (0..0, PageKind::Content);
         while start < range.end {
             let scan = Scan {
                 size: size_of::<Scan>() as u64,
@@ -264,8 +264,8 @@ impl Pages {
             let count = sys::check(count)?;
             for [from, to, categories] in &found[..count] {
                 let kind = match categories & GUARD != 0 {
-                    true => Kind::Guard,
-                    false => Kind::Content,
+                    true => PageKind::Guard,
+                    false => PageKind::Content,
                 };
                 if (*from, kind) == (last.0.end, last.1) {
                     last.0.end = *to;
@@ -295,12 +295,12 @@ impl Pages {
     fn read(
         &self,
         range: Range<u64>,
-        with: &mut impl FnMut(Range<u64>, Kind) -> Outcome<()>,
+        with: &mut impl FnMut(Range<u64>, PageKind) -> Outcome<()>,
     ) -> Outcome<()> {
         const PRESENT_OR_SWAPPED: u64 = 3 << 62;
         const IS_GUARD: u64 = 1 << 58;
         let mut words = [0u64; RANGES];
-        let mut last = (0..0, Kind::Content);
+        let mut last = (0..0, PageKind::Content);
         let mut page = range.start;
         while page < range.end {
             let wanted = RANGES.min(((range.end - page) / PAGE) as usize);
@@ -313,8 +313,8 @@ impl Pages {
             }
             for word in &words[..count] {
                 let kind = match word & IS_GUARD != 0 {
-                    true => Kind::Guard,
-                    false => Kind::Content,
+                    true => PageKind::Guard,
+                    false => PageKind::Content,
                 };
                 if word & (PRESENT_OR_SWAPPED | IS_GUARD) != 0 {
                     if (page, kind) == (last.0.end, last.1) {
@@ -342,9 +342,9 @@ impl Drop for Pages {
     }
 }
 
-/// The pages of shared memory that are in memory, whoever put them there: those that this process
-/// has not touched are in no page table of its own. Other processes may have written them, or this
-/// one by a descriptor.
+/// The pages of shared memory that are in memory, also those that other processes put there: those
+/// that this process has not touched are in no page table of its own. Other processes may have
+/// written them, or this one by a descriptor.
 fn in_core(range: Range<u64>, with: &mut impl FnMut(Range<u64>) -> Outcome<()>) -> Outcome<()> {
     const MINCORE: usize = 27;
     let mut pages = [0u8; 4096];
@@ -471,7 +471,7 @@ mod tests {
             // SAFETY: within the new mapping.
             unsafe { ((mapping.start + page * PAGE) as *mut u8).write(1) };
         }
-        // SAFETY: likewise; a read alone brings the page of zeros.
+        // SAFETY: as above; a read alone brings the page of zeros.
         let zero = unsafe { ((mapping.start + PAGE) as *const u8).read_volatile() };
         assert_eq!(zero, 0);
         let mut pages = Pages::open().expect("a page table");

@@ -1,13 +1,13 @@
 //! What belongs to the process as a whole: signal actions, timers, limits, working directory.
 //!
-//! **Runs in signal handlers**, and in a process that is being brought back: it allocates nothing
-//! and locks nothing.
+//! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
+//! locks.
 
 use crate::{
     capture::{
         affinity, cpu_clocks,
         credentials::{self, Credentials},
-        kernel_settings::{self, Asked},
+        kernel_settings::{self, KernelSettings},
         limits::{self, Limits},
         proc,
         terminal::{self, Terminals},
@@ -71,7 +71,7 @@ pub struct Process {
     /// Its resource limits.
     pub limits: Limits,
     subreaper: i32,
-    asked: Asked,
+    settings: KernelSettings,
     /// The modes of its terminal.
     pub terminals: Terminals,
     /// Its users, groups and capabilities.
@@ -102,8 +102,8 @@ pub fn no_signals() -> Outcome<List<Waiting>> {
     unsafe { List::new(PENDING_MAX) }
 }
 
-/// Writes down the state of this process. The signals that wait for it are taken out into `signals`,
-/// also if it fails, and are to be put back from there by [`put_back`].
+/// Writes down the state of this process. The signals that wait for it are taken out into
+/// `signals`, also if it fails, and are to be put back from there by [`put_back`].
 pub fn capture(
     folders: Option<Folders<'_>>,
     signals: &mut List<Waiting>,
@@ -142,7 +142,7 @@ pub fn capture(
         umask,
         limits: limits::capture(),
         subreaper,
-        asked: kernel_settings::capture(),
+        settings: kernel_settings::capture(),
         terminals: terminal::capture(),
         credentials,
         dir,
@@ -151,13 +151,13 @@ pub fn capture(
     }))
 }
 
-/// What is in the way of it, while the program runs.
+/// Refuses what cannot be captured. To be called while the program still runs.
 pub fn check() -> Outcome<()> {
     directory_here()?;
     timers().map(|_| ())
 }
 
-/// The working directory as it is where the process is brought back, ended by NUL.
+/// The working directory as it is where the process is restored, ended by NUL.
 fn directory(folders: Option<Folders<'_>>) -> Outcome<&'static [u8]> {
     let here = directory_here()?;
     let (folder, rest) = Folders::there(folders, &here[..here.len() - 1]);
@@ -312,8 +312,8 @@ fn take_out(signals: &mut List<Waiting>) -> Outcome<()> {
     }
 }
 
-/// Puts back the signals that were taken out. By the first thread: to all others the kernel forbids to
-/// send what somebody else, or the kernel, has sent.
+/// Puts back the signals that were taken out. By the first thread: to all others the kernel
+/// forbids to send what another process, or the kernel, has sent.
 ///
 /// # Errors
 /// The limit on signals that wait is reached.
@@ -337,7 +337,7 @@ fn too_many_signals() -> Outcome<()> {
     )
 }
 
-/// Brings back what needs no thread. Some folders may have other names here.
+/// Restores what needs no thread. Some folders may have other names here.
 pub fn restore(process: &Process, folders: &FolderMap) -> Outcome<()> {
     let mut room = [0; PATH];
     let Some(path) = folders.put(process.directory(), &mut room) else {
@@ -367,7 +367,7 @@ pub fn restore(process: &Process, folders: &FolderMap) -> Outcome<()> {
             }
         }
     }
-    process.asked.ask_again()
+    process.settings.restore()
 }
 
 /// Starts the timers again; `renamed` gives the new id of a thread.
@@ -451,7 +451,7 @@ fn restore_timer(timer: &Timer, tid: i32) -> Outcome<()> {
     Ok(())
 }
 
-/// Brings back what a thread sets for itself.
+/// Restores what a thread sets for itself.
 pub fn restore_thread(thread: &Thread) {
     // SAFETY: each call is given what an earlier thread was found to have. What is not allowed
     // here - a processor that is missing, a better nice value - is not needed to be right.
@@ -465,8 +465,8 @@ pub fn restore_thread(thread: &Thread) {
             libc::PR_SET_NAME as usize,
             thread.name.as_ptr() as usize,
         );
-        // What whoever brings it back has set for the first thread stays, if that had none: a task
-        // ends with its daemon on every host.
+        // The signal that the restoring process has set for the first thread stays, if the saved
+        // thread had none: a task ends with its daemon on every host.
         if thread.death_signal != 0 {
             let set_death = libc::PR_SET_PDEATHSIG as usize;
             sys::call2(nr::PRCTL, set_death, thread.death_signal as usize);

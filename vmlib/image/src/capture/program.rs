@@ -1,8 +1,8 @@
 //! The program's file, and the file that this library was loaded from: asked for once, for in a
-//! process that was brought back the kernel may name others.
+//! restored process the kernel may name others.
 //!
-//! **Runs before `main`**, where a program with a `malloc` of its own may not be ready for it: nothing
-//! here allocates.
+//! **Runs before `main`**, where a program with a `malloc` of its own may not be ready for it:
+//! nothing here allocates.
 
 use crate::{
     capture::vdso,
@@ -16,7 +16,7 @@ const PATH_MAX: usize = libc::PATH_MAX as usize;
 
 /// A file.
 #[derive(Clone, Copy)]
-pub struct Known {
+pub struct KnownFile {
     /// Ended by NUL.
     path: [u8; PATH_MAX],
     len: usize,
@@ -26,8 +26,8 @@ pub struct Known {
     pub changed_ns: u64,
 }
 
-impl Known {
-    const NONE: Known = Known {
+impl KnownFile {
+    const NONE: KnownFile = KnownFile {
         path: [0; PATH_MAX],
         len: 0,
         size: 0,
@@ -60,11 +60,11 @@ impl Known {
     }
 }
 
-static PROGRAM: OnceLock<(Known, Known)> = OnceLock::new();
+static PROGRAM: OnceLock<(KnownFile, KnownFile)> = OnceLock::new();
 
 /// The program and the library, which are one file if it is linked into the program. `None` before
 /// [`remember`].
-pub fn known() -> Option<&'static (Known, Known)> {
+pub fn known() -> Option<&'static (KnownFile, KnownFile)> {
     PROGRAM.get()
 }
 
@@ -73,8 +73,8 @@ pub fn remember() {
     PROGRAM.get_or_init(|| (program().look(), library().look()));
 }
 
-fn program() -> Known {
-    let mut known = Known::NONE;
+fn program() -> KnownFile {
+    let mut known = KnownFile::NONE;
     let path = c"/proc/self/exe".as_ptr() as usize;
     let (to, room) = (known.path.as_mut_ptr() as usize, PATH_MAX - 1);
     // SAFETY: the path is ended by NUL, and the kernel writes into the room.
@@ -84,8 +84,8 @@ fn program() -> Known {
 }
 
 /// The file of the mapping that this code is in.
-fn library() -> Known {
-    let (mut known, at) = (Known::NONE, remember as *const () as usize);
+fn library() -> KnownFile {
+    let (mut known, at) = (KnownFile::NONE, remember as *const () as usize);
     for_each_line(c"/proc/self/maps".to_bytes_with_nul(), |line| {
         let found = vdso::range_and_name(line).filter(|(range, _)| range.contains(&at));
         let name = line.iter().position(|byte| *byte == b'/');
@@ -96,8 +96,8 @@ fn library() -> Known {
     known
 }
 
-/// Calls `with` for each line of a file; one that is too long for a path is passed over. `path` ends
-/// with NUL.
+/// Calls `with` for each line of a file; one that is too long for a path is passed over. `path`
+/// ends with NUL.
 fn for_each_line(path: &[u8], mut with: impl FnMut(&[u8])) {
     let Ok(fd) = sys::open(path, libc::O_RDONLY | libc::O_CLOEXEC, 0) else {
         return;

@@ -1,7 +1,7 @@
-//! What the process as a whole must not have or be, if it is to be saved. Its descriptors are looked
-//! at in `files`, its memory in `memory`.
+//! What the process as a whole must not have or be, if it is to be saved. Its descriptors are
+//! looked at in `files`, its memory in `memory`.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     capture::{
@@ -47,7 +47,8 @@ fn refuse_shadow_stack() -> Outcome<()> {
     }
 }
 
-/// Keys that protect memory. The kernel gives the lowest that is free: the first, if there are none.
+/// Keys that protect memory. The kernel gives the lowest that is free: the first, if there are
+/// none.
 fn refuse_protection_keys() -> Outcome<()> {
     const PKEY_ALLOC: usize = 330;
     const PKEY_FREE: usize = 331;

@@ -1,8 +1,8 @@
 //! Registrations of threads for restartable sequences (rseq(2)), which the C library makes: the
 //! kernel writes into the registered memory whenever the thread changes its processor.
 //!
-//! **Runs in signal handlers**, and in a process that is being restored: nothing here but [`look_up`]
-//! uses the C library, and nothing allocates or locks.
+//! **Runs in signal handlers**, and in a process that is being restored: nothing here but
+//! [`look_up`] uses the C library, and nothing allocates or locks.
 
 use crate::{
     capture::thread::Thread,

@@ -1,6 +1,6 @@
-//! What a socket is and where it leads, so that whoever reads a refusal finds it in the program.
+//! What a socket is and where it leads, so that the reader of a refusal finds it in the program.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     frozen::fault::Shown,

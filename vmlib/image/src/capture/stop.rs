@@ -1,11 +1,11 @@
 //! Stops all threads but one, and keeps them where they are.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 //!
-//! Each thread gets [`SIGNAL`](crate::frozen::signal::SIGNAL) and parks in the handler, where it writes
-//! down what only it can know of itself. The thread that saves signals itself last, so that its own
-//! registers are in a signal frame like those of all others: whoever brings the process back enters
-//! each of them by returning from that frame.
+//! Each thread gets [`SIGNAL`](crate::frozen::signal::SIGNAL) and parks in the handler, where it
+//! writes down what only it can know of itself. The thread that saves signals itself last, so that
+//! its own registers are in a signal frame like those of all others: the restored process enters
+//! each thread by returning from that frame.
 
 use crate::{
     capture::{
@@ -36,8 +36,8 @@ const PARK: u32 = 1;
 /// How long a wait for the others lasts before they are counted again. Nanoseconds.
 const LOOK_NS: u64 = 20_000;
 
-/// Counts up when threads are to stop, and when they are to go on. So a thread that is slow to go on
-/// is not taken for one that parked for the next stop.
+/// Counts up when threads are to stop, and when they are to resume. So a thread that is slow to
+/// resume is not taken for one that parked for the next stop.
 static STATE: AtomicU32 = AtomicU32::new(0);
 static PARKED: AtomicU32 = AtomicU32::new(0);
 /// Some thread could not park where it was.
@@ -46,11 +46,11 @@ static SAVER: AtomicI32 = AtomicI32::new(0);
 static THREADS: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 static WORK: AtomicUsize = AtomicUsize::new(0);
-/// The signals that the first thread puts back when it goes on: where they are, how many.
+/// The signals that the first thread puts back when it resumes: where they are, how many.
 static SIGNALS: (AtomicPtr<Waiting>, AtomicU32) =
     (AtomicPtr::new(std::ptr::null_mut()), AtomicU32::new(0));
 
-/// Sets everything back, in a process that was just brought back.
+/// Resets the state of this module, in a process that was just restored.
 pub fn forget() {
     thread::count_restore();
     STATE.fetch_add(1, Relaxed);
@@ -58,7 +58,7 @@ pub fn forget() {
     SAVER.store(0, Relaxed);
 }
 
-/// Has the first thread put signals back that were taken out for the save, when all go on.
+/// Has the first thread put signals back that were taken out for the save, when all threads resume.
 pub fn put_back_at_end(signals: &List<Waiting>) {
     let signals = signals.all();
     SIGNALS.0.store(signals.as_ptr().cast_mut(), SeqCst);
@@ -174,10 +174,10 @@ pub fn threads() -> &'static [Thread] {
 }
 
 /// Stops all other threads but `left_out`, which is none of the program's (0: there is none), runs
-/// `work` in this thread's handler, lets all go on.
+/// `work` in this thread's handler, resumes all threads.
 ///
 /// # Errors
-/// A thread that does not answer within `limit_ns`; all others go on.
+/// A thread that does not answer within `limit_ns`; all other threads resume.
 pub fn with_stopped(work: extern "C" fn(), limit_ns: u64, left_out: i32) -> Outcome<()> {
     signal::install(on_signal)?;
     // SAFETY: zeros are values of all fields.
@@ -195,7 +195,7 @@ pub fn with_stopped(work: extern "C" fn(), limit_ns: u64, left_out: i32) -> Outc
     if stopped.is_ok() {
         let blocked = signal::mask(libc::SIG_UNBLOCK, signal::bit(signal::SIGNAL));
         SAVER.store(me, SeqCst);
-        signal::nudge(pid, me);
+        signal::stop_thread(pid, me);
         if blocked & signal::bit(signal::SIGNAL) != 0 {
             signal::mask(libc::SIG_BLOCK, signal::bit(signal::SIGNAL));
         }
@@ -221,7 +221,8 @@ fn stop_others(pid: i32, not: [i32; 2], limit_ns: u64) -> Outcome<()> {
         List::<i32>::new(THREADS_MAX)?
     };
     loop {
-        // Counted before the directory is read: who parks in between is only waited for once more.
+        // Counted before the directory is read: a thread that parks in between only costs another
+        // turn of the loop.
         let parked = PARKED.load(SeqCst);
         let again = AGAIN.swap(0, SeqCst) != 0;
         let (mut others, mut news) = (0, false);
@@ -237,11 +238,11 @@ fn stop_others(pid: i32, not: [i32; 2], limit_ns: u64) -> Outcome<()> {
             }
             let parked = || threads().iter().any(|thread| thread.tid == tid);
             if !known || again && !parked() {
-                signal::nudge(pid, tid);
+                signal::stop_thread(pid, tid);
             }
             Ok(())
         })?;
-        // Who has parked may still be on its way to the wait, and write on its stack.
+        // A thread that has parked may still be on its way to the wait, and write on its stack.
         let still = || sys::futex_waiters(&STATE, STATE.load(SeqCst)) == parked;
         if !news && !again && others == parked && still() {
             return Ok(());
@@ -305,7 +306,8 @@ mod tests {
     fn who_has_stopped_writes_nothing_any_more() {
         let _alone = arena::ONE_TEST.lock();
         let ended = AtomicBool::new(false);
-        // With one processor for all, who stops wakes who waits for that before it sleeps itself.
+        // With one processor for all, a thread that stops wakes the waiting thread before it
+        // sleeps itself.
         let mut before = [0u64; 16];
         let use_only = |set: &[u64]| {
             let at = set.as_ptr() as usize;

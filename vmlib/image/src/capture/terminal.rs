@@ -1,8 +1,8 @@
-//! The modes of the terminal that a process has: whether it shows what is typed, and passes it on line
-//! by line. A program that reads a password, or that fills the screen, has set them.
+//! The modes of the terminal that a process has: whether it shows what is typed, and passes it on
+//! line by line. A program that reads a password, or that fills the screen, has set them.
 //!
-//! **Runs in signal handlers**, and in a process that is being brought back: it allocates nothing
-//! and locks nothing.
+//! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
+//! locks.
 
 use crate::raw::sys::{self, nr};
 

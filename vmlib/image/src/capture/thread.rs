@@ -25,7 +25,8 @@ pub struct Thread {
     pub robust: usize,
     /// Length of that head.
     pub robust_len: usize,
-    /// The signal that the process gets when this thread's parent ends, or 0. Each thread has its own.
+    /// The signal that the process gets when this thread's parent ends, or 0. Each thread has its
+    /// own.
     pub death_signal: i32,
     /// Name.
     pub name: [u8; 16],

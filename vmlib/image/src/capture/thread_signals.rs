@@ -1,11 +1,11 @@
 //! Signals that wait for one thread alone, blocked, with all that comes with them.
 //!
-//! Nobody can look at another thread's, and what comes with a signal is only told to who takes it.
-//! So each thread takes its own when it is stopped, writes them into a common table, and sends them to
-//! itself again before it goes on: here, or where the process is brought back, for the table is in
-//! the image like all memory.
+//! No thread can look at the pending signals of another thread, and the kernel tells what comes
+//! with a signal only to the thread that takes it. So each thread takes its own when it is
+//! stopped, writes them into a common table, and sends them to itself again before it resumes:
+//! here, or where the process is restored, for the table is in the image like all memory.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     capture::proc,
@@ -25,8 +25,8 @@ const MAX: usize = 512;
 /// Bytes of `/proc/thread-self/status` that are looked at; the signals come long before its end.
 const STATUS: usize = 4096;
 
-/// A place in the table.
-struct Place {
+/// A slot in the table.
+struct Slot {
     /// The id that its thread had when it was stopped; 0: free.
     tid: AtomicI32,
     /// `siginfo_t`.
@@ -34,15 +34,15 @@ struct Place {
 }
 
 // SAFETY: only the thread whose id stands there touches the information.
-unsafe impl Sync for Place {}
+unsafe impl Sync for Slot {}
 
-static TABLE: [Place; MAX] = [const {
-    Place {
+static TABLE: [Slot; MAX] = [const {
+    Slot {
         tid: AtomicI32::new(0),
         info: UnsafeCell::new([0; 16]),
     }
 }; MAX];
-/// Some thread found no place.
+/// Some thread found no slot.
 static FULL: AtomicBool = AtomicBool::new(false);
 
 /// Before threads are stopped.
@@ -64,24 +64,24 @@ pub fn check() -> Outcome<()> {
 /// Takes what waits for this thread, which blocks all signals, out and into the table.
 pub fn take_out(me: i32) {
     // Places are taken upwards, so that they are in order.
-    let mut places = TABLE.iter();
+    let mut slots = TABLE.iter();
     loop {
         let set = own();
         if set == 0 {
             return;
         }
-        let is_mine = |place: &&Place| place.tid.compare_exchange(0, me, SeqCst, SeqCst).is_ok();
-        let Some(place) = places.find(is_mine) else {
+        let is_mine = |slot: &&Slot| slot.tid.compare_exchange(0, me, SeqCst, SeqCst).is_ok();
+        let Some(slot) = slots.find(is_mine) else {
             return FULL.store(true, SeqCst);
         };
-        let (set, info) = (&raw const set as usize, place.info.get() as usize);
+        let (set, info) = (&raw const set as usize, slot.info.get() as usize);
         let time = [0u64; 2];
         // SAFETY: the kernel reads the set and the time and writes the information. A thread's own
         // signals come before those of the process.
         let taken =
             unsafe { sys::call4(nr::RT_SIGTIMEDWAIT, set, info, time.as_ptr() as usize, 8) };
         if taken < 0 {
-            return place.tid.store(0, SeqCst);
+            return slot.tid.store(0, SeqCst);
         }
     }
 }
@@ -102,14 +102,14 @@ fn own() -> u64 {
 /// Sends this thread again what was taken out, when its id was `tid`.
 pub fn put_back(tid: i32) {
     const RT_TGSIGQUEUEINFO: usize = 297;
-    for place in TABLE.iter().filter(|place| place.tid.load(SeqCst) == tid) {
+    for slot in TABLE.iter().filter(|slot| slot.tid.load(SeqCst) == tid) {
         // SAFETY: it is this thread's, as the kernel gave it. To oneself any may be sent.
         unsafe {
-            let info = place.info.get();
+            let info = slot.info.get();
             let signal = (*info)[0] as u32 as usize;
             let (pid, me) = (sys::getpid() as usize, sys::gettid() as usize);
             sys::call4(RT_TGSIGQUEUEINFO, pid, me, signal, info as usize);
         }
-        place.tid.store(0, SeqCst);
+        slot.tid.store(0, SeqCst);
     }
 }

@@ -1,8 +1,8 @@
 //! The kernel's code in every process: where it is, and a copy of its bytes.
 //!
-//! A program keeps addresses of the vdso's functions. Where it goes on, the vdso has to be at the
-//! same place; and if that host's kernel has another one, the old bytes have to be there, with each
-//! entry leading to the new one. So the library keeps a copy.
+//! A program keeps addresses of the vdso's functions. Where the process resumes, the vdso has to
+//! be at the same place; and if that host's kernel has another one, the old bytes have to be
+//! there, with each entry leading to the new one. So the library keeps a copy.
 
 use crate::{
     capture::proc,
@@ -50,7 +50,7 @@ pub fn find() -> Outcome<Vdso> {
     })
 }
 
-/// In a process that was brought back: what is there now is the old one, whatever code runs in it.
+/// In a restored process: what is there now is the old one, whatever code runs in it.
 fn look_up() -> Outcome<()> {
     let maps = proc::read_file(b"/proc/self/maps\0", "reading the mappings")?;
     let mut area: Option<usize> = None;

@@ -9,7 +9,7 @@
 //! written. So does what was moved, or joined to by growth.
 
 use crate::{
-    capture::pages::{Pages, Told},
+    capture::pages::{PageFilter, Pages},
     frozen::fault::{Outcome, Step as _},
     raw::{
         records::Mapping,
@@ -31,11 +31,11 @@ const FEATURES: u64 = 1 | 1 << 13 | 1 << 15;
 
 /// Watches the memory of this process.
 #[derive(Debug)]
-pub struct Watch {
+pub struct WriteWatch {
     fd: i32,
 }
 
-impl Watch {
+impl WriteWatch {
     /// Begins to watch; nothing is armed yet.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl Watch {
         let flags = USER_MODE_ONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
         // SAFETY: it opens a descriptor.
         let fd = sys::check(unsafe { sys::call1(USERFAULTFD, flags as usize) });
-        let watch = Watch { fd: fd? as i32 };
+        let watch = WriteWatch { fd: fd? as i32 };
         let mut api = [0xaa, FEATURES, 0];
         watch.control(API, &mut api)?;
         Ok(watch)
@@ -68,24 +68,26 @@ impl Watch {
         mapping: &Mapping,
         mut with: impl FnMut(Range<u64>) -> Outcome<()>,
     ) -> Outcome<bool> {
-        match pages.protect(mapping, Told::Written, &mut with) {
+        match pages.protect(mapping, PageFilter::Written, &mut with) {
             Err(Errno(libc::EPERM)) => {}
             Err(error) => return Err(error).step("looking for written pages"),
             Ok(told) => return told.map(|()| true),
         }
         let len = mapping.end - mapping.start;
-        // Both fail where part of the mapping has just gone, or is of a kind that cannot be watched.
+        // Both fail where part of the mapping has just gone, or is of a kind that cannot be
+        // watched.
         //
-        // A mapping that a moved page joins is not armed any more, but its pages keep their marks of
-        // protection (seen with Linux 6.18). Written then, they have the mark and are not protected,
-        // and the kernel does not protect again what has the mark: so all marks are taken off first.
+        // A mapping that a moved page joins is not armed any more, but its pages keep their marks
+        // of protection (seen with Linux 6.18). Written then, they have the mark and are not
+        // protected, and the kernel does not protect again what has the mark: so all marks are
+        // taken off first.
         let armed = self
             .control(
                 REGISTER,
                 &mut [mapping.start, len, REGISTER_WRITE_PROTECT, 0],
             )
             .and_then(|()| self.control(PROTECT, &mut [mapping.start, len, UNPROTECT]));
-        match pages.protect(mapping, Told::All, &mut with) {
+        match pages.protect(mapping, PageFilter::All, &mut with) {
             Err(Errno(libc::EPERM)) => pages.for_each(mapping, with).map(|()| false),
             Err(error) => Err(error).step("looking for written pages"),
             Ok(told) => told.map(|()| armed.is_ok()),
@@ -93,7 +95,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for WriteWatch {
     fn drop(&mut self) {
         // With it all arming ends.
         sys::close(self.fd);
@@ -108,7 +110,7 @@ mod tests {
     const PAGES: usize = 8;
     const LEN: usize = PAGES * PAGE as usize;
 
-    fn told(watch: &Watch, start: usize, len: usize) -> Vec<(u64, u64)> {
+    fn told(watch: &WriteWatch, start: usize, len: usize) -> Vec<(u64, u64)> {
         let (start, len) = (start as u64, len as u64);
         let mapping = Mapping {
             start,
@@ -137,7 +139,7 @@ mod tests {
 
     #[test]
     fn what_a_page_that_was_moved_is_joined_to_again_is_watched_again() {
-        let watch = Watch::begin().expect("a kernel that can watch");
+        let watch = WriteWatch::begin().expect("a kernel that can watch");
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let map = || sys::map(0, LEN, libc::PROT_READ | libc::PROT_WRITE, flags).expect("memory");
         let (at, aside, page) = (map(), map(), PAGE as usize);

@@ -2,7 +2,7 @@
 //! nothing but the head itself and the place where it stands.
 
 use crate::{
-    format::error::{Damage, ImageError, Impossible, Place},
+    format::error::{Damage, ImageError, Impossible, Location},
     raw::records::{
         BLOCK, CONTENT, CPU, Cpu, END, End, FACTS, FILES, FILES_MAX, Facts, FileRecord, GONE, LZ4,
         MAPPINGS, MAPPINGS_MAX, Mapping, NAMES, NAMES_MAX, PAGES, PLAIN, Plain as _, Prefix,
@@ -21,7 +21,7 @@ pub(super) const MEMORY: u16 = MAPPINGS + 1;
 
 /// What has to come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum Expected {
     /// The processor, or the first of the heads.
     Begin,
     /// The first early round, or the first of the heads.
@@ -40,7 +40,7 @@ pub(super) enum Stage {
 
 /// Whether this release can read what follows.
 pub(super) fn check_prefix(prefix: &Prefix) -> Result<(), ImageError> {
-    let place = Place::Prefix;
+    let place = Location::Prefix;
     // The prefix has one shape and one checksum in all versions: damage shows as damage.
     if prefix.check != prefix.sum() {
         let what = Damage::HeadSum;
@@ -81,26 +81,26 @@ pub(super) fn check_integrity(section: &Section, index: u32) -> Result<(), Damag
 }
 
 /// Whether this kind may come now.
-pub(super) fn check_order(found: u16, stage: Stage) -> Result<(), Impossible> {
+pub(super) fn check_order(found: u16, expected: Expected) -> Result<(), Impossible> {
     if !(FACTS..=CPU).contains(&found) {
         return Err(Impossible::Kind(found));
     }
-    match stage {
-        Stage::Begin if found == CPU => Ok(()),
-        Stage::Rounds if found == SPACE => Ok(()),
-        Stage::Early if found == SPACE || found == PAGES => Ok(()),
-        Stage::Begin | Stage::Rounds | Stage::Early if found != FACTS => {
+    match expected {
+        Expected::Begin if found == CPU => Ok(()),
+        Expected::Rounds if found == SPACE => Ok(()),
+        Expected::Early if found == SPACE || found == PAGES => Ok(()),
+        Expected::Begin | Expected::Rounds | Expected::Early if found != FACTS => {
             let wanted = FACTS;
             Err(Impossible::Order { found, wanted })
         }
-        Stage::Head(MEMORY) if found == GONE => Ok(()),
-        Stage::Head(MEMORY) if (PAGES..=END).contains(&found) => Ok(()),
-        Stage::Body if found > END => {
+        Expected::Head(MEMORY) if found == GONE => Ok(()),
+        Expected::Head(MEMORY) if (PAGES..=END).contains(&found) => Ok(()),
+        Expected::Body if found > END => {
             let wanted = PAGES;
             Err(Impossible::Order { found, wanted })
         }
-        Stage::Head(wanted) if found != wanted => Err(Impossible::Order { found, wanted }),
-        Stage::Body if found < PAGES => {
+        Expected::Head(wanted) if found != wanted => Err(Impossible::Order { found, wanted }),
+        Expected::Body if found < PAGES => {
             let wanted = PAGES;
             Err(Impossible::Order { found, wanted })
         }

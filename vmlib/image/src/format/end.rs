@@ -1,12 +1,12 @@
-//! An image that somebody else only passes on, and whether all of it came.
+//! An image that a process only passes on: whether its end came.
 
 use crate::raw::records::{END, End, Plain, Section};
 
 /// Bytes of the last section.
 const LEN: usize = Section::LEN + End::LEN;
 
-/// Looks whether the last section of an image came, as the last thing: who writes an image may be ended
-/// at any moment. Nothing else of it is looked at.
+/// Looks whether the last section of an image came, as the last thing: the process that writes an
+/// image may end at any moment. Nothing else of it is looked at.
 #[derive(Debug)]
 pub struct EndSeen {
     bytes: u64,
@@ -48,7 +48,7 @@ impl EndSeen {
 mod tests {
     use super::*;
     use crate::format::Codec;
-    use crate::format::write::ImageWriter;
+    use crate::format::write::RecordWriter;
 
     fn read(image: &[u8], at_once: usize) -> bool {
         let mut seen = EndSeen::default();
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn an_image_that_was_cut_anywhere_has_no_end() {
-        let mut image = ImageWriter::new(Vec::new(), 4096, Codec::Plain).unwrap();
+        let mut image = RecordWriter::new(Vec::new(), 4096, Codec::Plain).unwrap();
         image.section(1, 0, &[7; 300]).unwrap();
         let image = image.end().unwrap();
         for at_once in [1, 7, LEN, 4096] {

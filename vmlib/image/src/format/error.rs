@@ -22,7 +22,7 @@ pub enum ImageError {
     /// Another kind of processor.
     #[error(
         "the image was saved on another architecture (number {found} of ELF; x86-64 is {}): \
-         bring the process back on such a host, with a release made for it",
+         restore the process on such a host, with a release made for it",
         records::X86_64
     )]
     OtherMachine {
@@ -38,7 +38,7 @@ pub enum ImageError {
         /// The image's length.
         at: u64,
         /// What would have come there.
-        place: Place,
+        place: Location,
     },
     /// Bytes were changed, lost or doubled after they were written.
     #[error(
@@ -48,7 +48,7 @@ pub enum ImageError {
         /// Where the damaged part begins.
         at: u64,
         /// What it is.
-        place: Place,
+        place: Location,
         /// How the damage shows.
         what: Damage,
     },
@@ -61,7 +61,7 @@ pub enum ImageError {
         /// Where the part in question begins.
         at: u64,
         /// What it is.
-        place: Place,
+        place: Location,
         /// The contradiction.
         what: Impossible,
     },
@@ -74,7 +74,7 @@ pub enum ImageError {
         /// Bytes that were read before.
         at: u64,
         /// What would have come.
-        place: Place,
+        place: Location,
         /// The system's reason.
         source: io::Error,
     },
@@ -98,7 +98,7 @@ impl ImageError {
 
 /// A part of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// The first bytes.
     Prefix,
     /// The head of the section of this number.
@@ -112,12 +112,12 @@ pub enum Place {
     },
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Place::Prefix => write!(f, "the prefix"),
-            Place::Head(section) => write!(f, "the head of section {section}"),
-            Place::Payload { section, kind } => {
+            Location::Prefix => write!(f, "the prefix"),
+            Location::Head(section) => write!(f, "the head of section {section}"),
+            Location::Payload { section, kind } => {
                 write!(f, "section {section} ({})", kind_name(kind))
             }
         }

@@ -35,7 +35,7 @@ impl Heads {
         }
     }
 
-    /// The host, and where the process goes on.
+    /// The host, and where the process resumes.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -173,7 +173,7 @@ impl Heads {
         for (number, file) in self.files.iter().enumerate() {
             self.check_name(number, file.name)?;
             // A duplicate follows the record that opens the file, and that one is no duplicate:
-            // so whoever opens them in their order finds each original open.
+            // so the restored process, which opens them in their order, finds each original open.
             let is_first = |other: &&FileRecord| other.fd == file.original;
             let original = self.files[..=number].iter().find(is_first);
             let good = (records::FD_FILE..=records::FD_KERNEL).contains(&file.kind)

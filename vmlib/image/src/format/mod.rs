@@ -23,7 +23,7 @@ mod end;
 
 pub use crate::raw::records::*;
 pub use end::EndSeen;
-pub use error::{Damage, ImageError, Impossible, Place};
+pub use error::{Damage, ImageError, Impossible, Location};
 pub use heads::Heads;
 pub use read::ImageReader;
-pub use write::{Codec, ImageWriter, Names};
+pub use write::{Codec, Names, RecordWriter};

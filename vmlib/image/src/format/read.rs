@@ -13,8 +13,8 @@ use std::{
 
 use crate::{
     format::{
-        check::{MEMORY, Stage, check_integrity, check_lengths, check_order, check_prefix},
-        error::{Damage, ImageError, Impossible, Place},
+        check::{Expected, MEMORY, check_integrity, check_lengths, check_order, check_prefix},
+        error::{Damage, ImageError, Impossible, Location},
         heads::Heads,
     },
     raw::{
@@ -43,14 +43,15 @@ use crate::{
 pub struct ImageReader<R> {
     source: R,
     prefix: Prefix,
-    stage: Stage,
+    expected: Expected,
     /// Bytes taken from the source.
     at: u64,
     /// Sections read.
     index: u32,
     /// Their checksums, gathered.
     sum: u64,
-    /// The first address behind the pages read, of memory of the process's own and of shared memory.
+    /// The first address behind the pages read, of memory of the process's own and of shared
+    /// memory.
     pages_end: [u64; 2],
     /// The address behind the content of files read.
     content_end: u64,
@@ -68,7 +69,7 @@ impl<R: Read> ImageReader<R> {
     /// When this is no image, or one that another release or another architecture has to read.
     pub fn new(mut source: R) -> Result<Self, ImageError> {
         let mut bytes = [0; Prefix::LEN];
-        let place = Place::Prefix;
+        let place = Location::Prefix;
         let got = fill(&mut source, &mut bytes).map_err(|(got, source)| ImageError::Io {
             at: got as u64,
             place,
@@ -87,7 +88,7 @@ impl<R: Read> ImageReader<R> {
         Ok(ImageReader {
             source,
             prefix,
-            stage: Stage::Begin,
+            expected: Expected::Begin,
             at: Prefix::LEN as u64,
             index: 0,
             sum: 0,
@@ -108,7 +109,10 @@ impl<R: Read> ImageReader<R> {
 
     /// What the image tells before its memory; `None` until the section of mappings was read.
     pub fn heads(&self) -> Option<&Heads> {
-        let known = matches!(self.stage, Stage::Head(MEMORY) | Stage::Body | Stage::Whole);
+        let known = matches!(
+            self.expected,
+            Expected::Head(MEMORY) | Expected::Body | Expected::Whole
+        );
         known.then_some(&self.heads)
     }
 
@@ -137,31 +141,31 @@ impl<R: Read> ImageReader<R> {
     /// # Errors
     /// When the image is not whole or cannot be right. The reader is of no use then.
     pub fn next_section(&mut self) -> Result<Option<(Section, &[u8])>, ImageError> {
-        let Some((stage, head_at, section)) = self.begin_section()? else {
+        let Some((expected, head_at, section)) = self.begin_section()? else {
             return Ok(None);
         };
-        self.finish_section(stage, head_at, section)
+        self.finish_section(expected, head_at, section)
     }
 
-    /// The next head and where it is; what has to come is [`Stage::Failed`] until it was taken.
-    fn begin_section(&mut self) -> Result<Option<(Stage, u64, Section)>, ImageError> {
-        match mem::replace(&mut self.stage, Stage::Failed) {
-            Stage::Whole => {
-                self.stage = Stage::Whole;
+    /// The next head and where it is; what has to come is [`Expected::Failed`] until it was taken.
+    fn begin_section(&mut self) -> Result<Option<(Expected, u64, Section)>, ImageError> {
+        match mem::replace(&mut self.expected, Expected::Failed) {
+            Expected::Whole => {
+                self.expected = Expected::Whole;
                 Ok(None)
             }
-            Stage::Failed => Err(ImageError::Stopped),
-            stage => {
+            Expected::Failed => Err(ImageError::Stopped),
+            expected => {
                 let head_at = self.at;
-                let section = self.read_head(stage)?;
-                Ok(Some((stage, head_at, section)))
+                let section = self.read_head(expected)?;
+                Ok(Some((expected, head_at, section)))
             }
         }
     }
 
     fn finish_section(
         &mut self,
-        stage: Stage,
+        expected: Expected,
         head_at: u64,
         section: Section,
     ) -> Result<Option<(Section, &[u8])>, ImageError> {
@@ -179,7 +183,7 @@ impl<R: Read> ImageReader<R> {
         }
         if section.kind == END {
             self.check_end(&section, head_at).map_err(damaged)?;
-            self.stage = Stage::Whole;
+            self.expected = Expected::Whole;
             return Ok(None);
         }
         let kind = section.kind;
@@ -193,7 +197,7 @@ impl<R: Read> ImageReader<R> {
                     what,
                 })?;
         }
-        self.count(&section, stage, payload_at)?;
+        self.count(&section, expected, payload_at)?;
         let content = match section.codec {
             LZ4 => &self.decoded[..section.raw_len as usize],
             _ => &self.stored[..],
@@ -205,7 +209,7 @@ impl<R: Read> ImageReader<R> {
     fn count(
         &mut self,
         section: &Section,
-        stage: Stage,
+        expected: Expected,
         payload_at: u64,
     ) -> Result<(), ImageError> {
         self.sum = self.sum.wrapping_add(mixed(section.check, section.index));
@@ -215,13 +219,13 @@ impl<R: Read> ImageReader<R> {
             what: Impossible::TooManySections,
         };
         self.index = self.index.checked_add(1).ok_or_else(too_many)?;
-        self.stage = match section.kind {
-            kind @ FACTS..=MAPPINGS => Stage::Head(kind + 1),
-            CPU => Stage::Rounds,
-            SPACE => Stage::Early,
-            GONE => Stage::Head(MEMORY),
-            PAGES if stage == Stage::Early => Stage::Early,
-            _ => Stage::Body,
+        self.expected = match section.kind {
+            kind @ FACTS..=MAPPINGS => Expected::Head(kind + 1),
+            CPU => Expected::Rounds,
+            SPACE => Expected::Early,
+            GONE => Expected::Head(MEMORY),
+            PAGES if expected == Expected::Early => Expected::Early,
+            _ => Expected::Body,
         };
         match section.kind {
             MAPPINGS => self.pages_end = [0; 2],
@@ -235,8 +239,8 @@ impl<R: Read> ImageReader<R> {
     }
 
     /// A head that may come now, with lengths that may be believed.
-    fn read_head(&mut self, stage: Stage) -> Result<Section, ImageError> {
-        let (at, place) = (self.at, Place::Head(self.index));
+    fn read_head(&mut self, expected: Expected) -> Result<Section, ImageError> {
+        let (at, place) = (self.at, Location::Head(self.index));
         let mut bytes = [0; Section::LEN];
         let got = fill(&mut self.source, &mut bytes).map_err(|(got, source)| ImageError::Io {
             at: at + got as u64,
@@ -253,25 +257,25 @@ impl<R: Read> ImageReader<R> {
             place,
             what,
         })?;
-        self.check_sense(&section, stage)
+        self.check_sense(&section, expected)
             .map_err(|what| ImageError::Impossible { at, place, what })?;
         Ok(section)
     }
 
-    fn check_sense(&mut self, section: &Section, stage: Stage) -> Result<(), Impossible> {
+    fn check_sense(&mut self, section: &Section, expected: Expected) -> Result<(), Impossible> {
         if section.reserved != 0 || section.reserved_too != 0 {
             return Err(Impossible::Reserved);
         }
-        check_order(section.kind, stage)?;
+        check_order(section.kind, expected)?;
         check_lengths(section, u64::from(self.prefix.page_size))?;
         match section.kind {
-            PAGES => self.check_pages(section, stage),
+            PAGES => self.check_pages(section, expected),
             CONTENT => self.check_content(section),
             _ => Ok(()),
         }
     }
 
-    fn check_pages(&mut self, section: &Section, stage: Stage) -> Result<(), Impossible> {
+    fn check_pages(&mut self, section: &Section, expected: Expected) -> Result<(), Impossible> {
         let Section {
             address, raw_len, ..
         } = *section;
@@ -287,7 +291,7 @@ impl<R: Read> ImageReader<R> {
             .mapping_at(address)
             .is_some_and(|mapping| mapping.kind == SHARED);
         let end = &mut self.pages_end[usize::from(shared)];
-        if stage != Stage::Early && address < *end {
+        if expected != Expected::Early && address < *end {
             return Err(Impossible::PageOrder(address));
         }
         *end = address + raw_len;
@@ -309,7 +313,7 @@ impl<R: Read> ImageReader<R> {
         Ok(())
     }
 
-    fn read_payload(&mut self, section: &Section, place: Place) -> Result<(), ImageError> {
+    fn read_payload(&mut self, section: &Section, place: Location) -> Result<(), ImageError> {
         let len = section.stored_len as usize;
         self.stored.clear();
         if self.stored.capacity() < len {
@@ -357,11 +361,11 @@ impl<R: Read + Seek> ImageReader<R> {
     /// # Errors
     /// As for [`ImageReader::next_section`].
     pub fn pass_section(&mut self) -> Result<Option<Section>, ImageError> {
-        let Some((stage, head_at, section)) = self.begin_section()? else {
+        let Some((expected, head_at, section)) = self.begin_section()? else {
             return Ok(None);
         };
         if section.kind != PAGES && section.kind != CONTENT {
-            let section = self.finish_section(stage, head_at, section)?;
+            let section = self.finish_section(expected, head_at, section)?;
             return Ok(section.map(|(section, _)| section));
         }
         let at = self.at;
@@ -375,7 +379,7 @@ impl<R: Read + Seek> ImageReader<R> {
             return Err(ImageError::Truncated { at, place });
         }
         self.at += len;
-        self.count(&section, stage, at)?;
+        self.count(&section, expected, at)?;
         Ok(Some(section))
     }
 
@@ -397,8 +401,8 @@ impl<R: Read + Seek> ImageReader<R> {
     }
 }
 
-fn payload_place(section: &Section) -> Place {
-    Place::Payload {
+fn payload_place(section: &Section) -> Location {
+    Location::Payload {
         section: section.index,
         kind: section.kind,
     }

@@ -26,7 +26,7 @@ pub enum Codec {
 /// make sense, and that they come in their order, is the caller's part, and
 /// [`ImageReader`](super::ImageReader) tells.
 #[derive(Debug)]
-pub struct ImageWriter<W> {
+pub struct RecordWriter<W> {
     out: W,
     codec: Codec,
     bytes: u64,
@@ -34,7 +34,7 @@ pub struct ImageWriter<W> {
     sum: u64,
 }
 
-impl<W: Write> ImageWriter<W> {
+impl<W: Write> RecordWriter<W> {
     /// Begins an image of x86-64. `page_size` is in bytes. A section of which LZ4 makes no less
     /// is written plain.
     ///
@@ -42,7 +42,7 @@ impl<W: Write> ImageWriter<W> {
     /// Those of `out`; so with all methods.
     pub fn new(mut out: W, page_size: u32, codec: Codec) -> io::Result<Self> {
         out.write_all(Prefix::new(X86_64, page_size).bytes())?;
-        Ok(ImageWriter {
+        Ok(RecordWriter {
             out,
             codec,
             bytes: Prefix::LEN as u64,
@@ -51,7 +51,7 @@ impl<W: Write> ImageWriter<W> {
         })
     }
 
-    /// The host, and where the process goes on.
+    /// The host, and where the process resumes.
     ///
     /// # Errors
     /// Those of the output.

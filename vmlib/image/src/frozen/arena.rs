@@ -1,6 +1,6 @@
 //! Memory for a save: reserved once, by the kernel, given out by counting up, all taken back at
 //! the next save. It needs no lock and no allocator, and being ordinary memory of the process it is
-//! in the image: what was put here is there when the process goes on elsewhere.
+//! in the image: what was put here is there when the process resumes elsewhere.
 
 use crate::{
     frozen::fault::{Outcome, Step as _, refuse},
@@ -41,7 +41,7 @@ pub fn reset() -> Outcome<()> {
 /// Takes back what was given out since `mark`, and gives the memory back to the system.
 ///
 /// # Safety
-/// Nobody uses it any more.
+/// Nothing uses the memory any more.
 pub unsafe fn discard(mark: usize) {
     let (base, from) = (BASE.load(Relaxed), mark.next_multiple_of(4096));
     // SAFETY: nobody uses that part.
@@ -67,7 +67,7 @@ pub fn mark() -> usize {
 /// Takes back what was given out since `mark`.
 ///
 /// # Safety
-/// Nobody uses it any more.
+/// Nothing uses the memory any more.
 pub unsafe fn release(mark: usize) {
     USED.store(mark, Relaxed);
 }
@@ -156,8 +156,8 @@ impl List<[u64; 2]> {
         self.merge(first, true);
     }
 
-    /// Adds a range to a list in order. Those that overlap are put together; what only touches stays
-    /// apart, for it may be of another mapping.
+    /// Adds a range to a list in order. Those that overlap are put together; what only touches
+    /// stays apart, for it may be of another mapping.
     pub fn insert(&mut self, range: [u64; 2], what: &str) -> Outcome<()> {
         self.push(range, what)?;
         self.merge(0, false);

@@ -1,7 +1,7 @@
 //! System calls on open files and paths.
 //!
-//! **Runs in signal handlers**, and in a process that is being restored: it allocates nothing and
-//! locks nothing.
+//! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
+//! locks.
 
 use crate::{
     frozen::fault::{Outcome, Step as _},
@@ -98,4 +98,20 @@ pub fn position(fd: i32) -> u64 {
 pub fn set_position(fd: i32, offset: u64) {
     // SAFETY: it sets the position.
     unsafe { sys::call3(nr::LSEEK, fd as usize, offset as usize, 0) };
+}
+
+/// The process and user at the other end of a UNIX socket; process 0: it is outside of this pid
+/// namespace.
+pub fn peer(socket: i32) -> sys::Result<libc::ucred> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let mut len = size_of::<libc::ucred>() as u32;
+    let (level, option) = (libc::SOL_SOCKET as usize, libc::SO_PEERCRED as usize);
+    let (to, len) = (&raw mut peer as usize, &raw mut len as usize);
+    // SAFETY: the kernel writes the credentials and their length.
+    let told = unsafe { sys::call5(nr::GETSOCKOPT, socket as usize, level, option, to, len) };
+    sys::check(told).map(|_| peer)
 }

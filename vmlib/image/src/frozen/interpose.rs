@@ -1,8 +1,8 @@
 //! Functions of the C library that this library puts itself before.
 //!
 //! Libraries start helper threads that block all signals; the one that stops threads must stay
-//! open in them. So it is left out of every mask, as the C library does with its own two signals; and
-//! so is the one that asks a program for a save ([`crate::trigger::handler`]), where it does.
+//! open in them. So it is left out of every mask, as the C library does with its own two signals;
+//! and so is the one that asks a program for a save ([`crate::trigger::handler`]), where it does.
 
 use crate::{frozen::signal, raw::sys};
 use std::{

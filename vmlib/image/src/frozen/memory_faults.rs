@@ -1,12 +1,12 @@
 //! Memory that cannot be read ends a save, and not the process.
 //!
 //! A process can have memory that is mapped and faults at every access: pages that the hardware has
-//! lost, a file that became shorter, guard pages that the kernel does not name. All that a save reads
-//! of the program's memory by the processor's own loads it reads in [`caught`], while [`Watch`] has
-//! handlers of this library for the two signals of such faults. A copy of the process, and the helper
-//! that makes heads, inherit them.
+//! lost, a file that became shorter, guard pages that the kernel does not name. All that a save
+//! reads of the program's memory by the processor's own loads it reads in [`caught`], while
+//! [`FaultHandlers`] has handlers of this library for the two signals of such faults. A copy of
+//! the process, and the helper that makes heads, inherit them.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     frozen::{
@@ -22,7 +22,7 @@ const SIGNALS: [i32; 2] = [libc::SIGSEGV, libc::SIGBUS];
 /// The direction flag, which has to be clear where functions are entered.
 const DIRECTION: i64 = 1 << 10;
 
-/// Where a thread goes on after a fault. One for each stack, in memory that is in no image.
+/// Where a thread continues after a fault. One for each stack, in memory that is in no image.
 #[repr(C)]
 struct Record {
     /// Its stack pointer then.
@@ -35,13 +35,14 @@ struct Record {
 
 const _: () = assert!(size_of::<Record>() <= scratch::RECORD);
 
-/// While it exists, faults in [`caught`] are caught. In the thread that saves, while all others stand.
-pub struct Watch {
+/// While it exists, faults in [`caught`] are caught. In the thread that saves, while all other
+/// threads are stopped.
+pub struct FaultHandlers {
     before: [signal::Action; SIGNALS.len()],
     mask: u64,
 }
 
-impl Watch {
+impl FaultHandlers {
     /// Takes the place of the program's handlers, which have been written down before.
     pub fn begin() -> Outcome<Self> {
         let mut before = [signal::Action::default(); SIGNALS.len()];
@@ -53,11 +54,11 @@ impl Watch {
             set |= signal::bit(*signal);
         }
         let mask = signal::mask(libc::SIG_UNBLOCK, set);
-        Ok(Watch { before, mask })
+        Ok(FaultHandlers { before, mask })
     }
 }
 
-impl Drop for Watch {
+impl Drop for FaultHandlers {
     fn drop(&mut self) {
         signal::mask(libc::SIG_SETMASK, self.mask);
         for (signal, before) in SIGNALS.iter().zip(&self.before) {
@@ -67,8 +68,8 @@ impl Drop for Watch {
     }
 }
 
-/// Does work that reads memory which may not be readable. Elsewhere than on the stacks of a save it does
-/// it as it is.
+/// Does work that reads memory which may not be readable. Elsewhere than on the stacks of a save
+/// it does it as it is.
 ///
 /// # Errors
 /// The memory that it could not read.
@@ -170,7 +171,7 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut li
     // SAFETY: as the kernel wrote them.
     let (told, context) = unsafe { (&*info.cast::<Info>(), &mut *context) };
     if told.code <= 0 {
-        // Somebody has sent it: it waits until the save is over.
+        // Another process has sent the signal: it stays pending until the save is over.
         // SAFETY: the first 64 bits of the set are the kernel's. To oneself any may be sent.
         unsafe {
             *(&raw mut context.uc_sigmask).cast::<u64>() |= signal::bit(signal);

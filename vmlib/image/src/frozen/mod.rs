@@ -7,8 +7,10 @@
 // Errors and memory without an allocator.
 pub mod arena;
 pub mod fault;
-pub mod file_calls;
 pub mod scratch;
+
+// Calls on files, and who may save.
+pub mod file_calls;
 pub mod turn;
 
 // Signals, and functions that this library puts before those of the C library.

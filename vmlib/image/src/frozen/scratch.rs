@@ -1,7 +1,7 @@
 //! Memory that is in no image: the stacks on which a save runs. What they hold changes while the
 //! image is written, so it could not be checked.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     frozen::fault::{Outcome, Step as _},
@@ -88,8 +88,8 @@ pub fn sender_tid() -> i32 {
     unsafe { AtomicU32::from_ptr(place().cast()) }.load(SeqCst) as i32
 }
 
-/// The [`RECORD`] of the stack that an address is in, if that is the stack of the thread that saves or
-/// of its helper.
+/// The [`RECORD`] of the stack that an address is in, if that is the stack of the thread that
+/// saves or of its helper.
 pub fn record_of(address: usize) -> Option<*mut u8> {
     let base = BASE.load(SeqCst);
     let stacks = [base..base + STACK, base + STACK..base + STACK + HELPER];

@@ -1,10 +1,11 @@
 //! The signal that stops threads: its number, its handler's installation, and the guarded sections
 //! in which it does not take effect.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 //!
 //! The signal stays open in threads that block all signals, because the library's
-//! [`pthread_sigmask`](crate::frozen::interpose) leaves it out; a process in which [others](crate::capture::blocked_signals) block it is refused.
+//! [`pthread_sigmask`](crate::frozen::interpose) leaves it out; a process in which
+//! [others](crate::capture::blocked_signals) block it is refused.
 
 use crate::{
     frozen::fault::{Outcome, Step as _},
@@ -111,15 +112,15 @@ pub const fn bit(signal: i32) -> u64 {
 }
 
 /// Sends [`SIGNAL`] to a thread; `false` if there is no such thread.
-pub fn nudge(pid: i32, tid: i32) -> bool {
+pub fn stop_thread(pid: i32, tid: i32) -> bool {
     let signal = SIGNAL as usize;
     // SAFETY: the handler is installed.
     unsafe { sys::call3(nr::TGKILL, pid as usize, tid as usize, signal) >= 0 }
 }
 
-/// Whether any thread has ever entered a guarded section. Where none has, as in a program in another
-/// language into which this was loaded, the handler must not look at what is each thread's own: to reach
-/// it may take an allocation.
+/// Whether any thread has ever entered a guarded section. Where none has, as in a program in
+/// another language into which this was loaded, the handler must not look at what is each thread's
+/// own: to reach it may take an allocation.
 static USED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -177,7 +178,7 @@ impl Drop for Section {
 #[cold]
 fn stop_now() {
     ASKED.set(false);
-    nudge(sys::getpid(), sys::gettid());
+    stop_thread(sys::getpid(), sys::gettid());
 }
 
 /// Whether this thread is in a [`Section`].

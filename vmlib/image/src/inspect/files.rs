@@ -21,7 +21,7 @@ use crate::{
     raw::records::{self, FD_DEVICE, FD_FILE, FD_KERNEL, FILE, FileRecord, Name},
 };
 
-/// Why a file would keep a process from going on, or make it compute with other data.
+/// Why a file would make a restore fail, or let the restored process compute with other data.
 #[derive(Debug, thiserror::Error)]
 pub enum FileProblem {
     /// There is nothing of that name.
@@ -114,7 +114,7 @@ pub enum FileProblem {
         /// The system's reason.
         cause: io::Error,
     },
-    /// A file that the process has mapped, shared with whoever else has it mapped.
+    /// A file that the process has mapped, shared with other processes.
     #[error("{} cannot be mapped again: {cause}; put a copy there", path.display())]
     Mapped {
         /// Its path.
@@ -145,9 +145,9 @@ fn remedy(carried: bool) -> &'static str {
 /// only grown where the process writes, or is missing and the image has it. Of each open file as
 /// many bytes are compared as the save has looked at: all of them, unless the program wanted less.
 /// One that is shorter than what the image has of it is left to the process itself to compare,
-/// which gets it the rest. With `roll_back`, as in [`Way`](crate::Way), what the process writes and the
-/// image has may hold anything.
-/// Folders are looked for where `maps` says.
+/// which gets it the rest. With `roll_back`, as in [`RestoreOptions`](crate::RestoreOptions), what
+/// the process writes and the image has may hold anything. Folders are looked for where `maps`
+/// says.
 pub fn check_files(heads: &Heads, roll_back: bool, maps: &[Folders<'_>]) -> Vec<FileProblem> {
     let mut problems = Vec::new();
     let dir = path(heads, heads.facts().dir, maps);

@@ -62,7 +62,7 @@ impl Host {
     }
 }
 
-/// What a host must have, so that an image can be brought back there. As JSON its keys are the
+/// What a host must have, so that an image can be restored there. As JSON its keys are the
 /// names of the fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Needs {
@@ -80,12 +80,12 @@ pub struct Needs {
     pub user: u32,
     /// Its group.
     pub group: u32,
-    /// Any other ordinary user may bring it back, too, as himself.
+    /// Any other ordinary user may restore it, too, as himself.
     pub any_user: bool,
-    /// Files and folders that have to be there, each once: those that it had open and that are not in
-    /// the image, those that it has mapped shared, and its working directory.
+    /// Files and folders that have to be there, each once: those that it had open and that are not
+    /// in the image, those that it has mapped shared, and its working directory.
     pub files: Vec<String>,
-    /// Files of its program and its libraries: where one lacks, the process is brought back all the
+    /// Files of its program and its libraries: where one lacks, the process is restored all the
     /// same, but its program's name is that of the restorer.
     pub program: Vec<String>,
 }
@@ -151,12 +151,12 @@ fn program_of(heads: &Heads) -> Vec<String> {
     each_once(names.map(|name| heads.name(name).into_owned()))
 }
 
-/// What is in the way of bringing a process back on a host.
+/// What is in the way of a restore on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
     /// Another kind of processor.
     #[error(
-        "this host is of another architecture than the image's: bring the process back on a host \
+        "this host is of another architecture than the image's: restore the process on a host \
          like the one that saved it"
     )]
     OtherArchitecture,
@@ -185,8 +185,8 @@ pub enum Obstacle {
     Layout,
     /// It was a user that this one cannot become.
     #[error(
-        "it ran as user {user} and group {group}, and user {here}, who is to bring it back, may not \
-         become that: bring it back as that user, or as root"
+        "it ran as user {user} and group {group}, and user {here}, who is to restore it, may not \
+         become that: restore it as that user, or as root"
     )]
     User {
         /// Of the image.
@@ -209,7 +209,7 @@ pub enum Obstacle {
     },
 }
 
-/// What is in the way of bringing this image back on a host; nothing, if it can be done. Another
+/// What is in the way of a restore of this image on a host; empty if nothing is. Another
 /// kernel or a newer processor is not in the way.
 pub fn compare(prefix: &Prefix, image: &Facts, here: &Host) -> Vec<Obstacle> {
     if prefix.machine != here.machine {

@@ -78,7 +78,7 @@ pub enum FileKind {
     File,
     /// A device like `/dev/null`, opened again by its path.
     Device,
-    /// Taken over from whoever brings the process back.
+    /// Taken over from the restoring process.
     Inherited,
     /// One end of a pipe within the process.
     Pipe,

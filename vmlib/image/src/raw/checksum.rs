@@ -23,11 +23,12 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     lanes_by_table(bytes)
 }
 
-/// The checksum of `bytes`, which are copied on the way: past the cache, because nobody reads the copy
-/// soon. (One pass takes two thirds of the time of a sum and then a copy.)
+/// The checksum of `bytes`, which are copied on the way: past the cache, because nobody reads the
+/// copy soon. (One pass takes two thirds of the time of a sum and then a copy.)
 ///
 /// # Safety
-/// There is as much memory at `to`, which is none of theirs, and nobody else reads or writes it meanwhile.
+/// There is as much memory at `to`, which is none of theirs, and nobody else reads or writes it
+/// meanwhile.
 pub unsafe fn copied(bytes: &[u8], to: *mut u8) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if has_instruction() {

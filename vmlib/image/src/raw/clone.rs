@@ -5,7 +5,7 @@ use core::arch::asm;
 
 /// What a new thread is given besides its stack.
 #[derive(Clone, Copy, Default)]
-pub struct Given {
+pub struct CloneArguments {
     /// `CLONE_VM` and so on.
     pub flags: usize,
     /// Where its id is written and cleared.
@@ -21,7 +21,7 @@ pub struct Given {
 /// The stack belongs to nobody else. `work` finds no thread-locals but its parent's, and must not
 /// use the C library.
 pub unsafe fn spawn(
-    given: Given,
+    given: CloneArguments,
     top: usize,
     work: extern "C" fn(usize),
     argument: usize,

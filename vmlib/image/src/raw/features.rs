@@ -5,9 +5,9 @@
 //! a hypervisor sets (hyper-threading, hybrid, the local interrupt controller), those that say that
 //! something is turned on (OSXSAVE, OSPKE: the parts of XCR0 tell that), those that repeat another
 //! register, and promises of speed (ERMS, FSRM, prefetching and the like), without which the same
-//! instructions run. Intel's and AMD's manuals agree on all of them. A bit that is neither named nor
-//! hidden counts: better to refuse one host too many than to let a program run into an instruction
-//! that is missing.
+//! instructions run. Intel's and AMD's manuals agree on all of them. A bit that is neither named
+//! nor hidden counts: better to refuse one host too many than to let a program run into an
+//! instruction that is missing.
 
 use crate::raw::records::Cpu;
 use core::fmt;

@@ -1,8 +1,8 @@
-//! Folders that have other names where a process is brought back.
+//! Folders that have other names where a process is restored.
 //!
-//! Whoever brings it back writes them into a file without a name: pairs of absolute paths, each ended by
-//! NUL. The restorer reads them for the files that it maps, and the image's own code, later, for those
-//! that it opens.
+//! The restoring process writes them into a file without a name: pairs of absolute paths, each
+//! ended by NUL. The restorer reads them for the files that it maps, and the image's own code,
+//! later, for those that it opens.
 
 use crate::raw::sys::{self, nr};
 

@@ -1,6 +1,14 @@
-//! LZ4 blocks, for code that has no allocator: the well-kept crates for it take their tables from
-//! one. The format is that of `lz4_Block_format.md` of the LZ4 project; the tests compare with a
-//! crate.
+//! LZ4 blocks, for code that has no allocator. The format is that of `lz4_Block_format.md` of the
+//! LZ4 project; the tests compare with the crate `lz4_flex`.
+//!
+//! That crate can do without an allocator since 0.14, and still cannot serve here:
+//!
+//! - Its feature `alloc` decides whether `compress_into` takes its table from the allocator. Cargo
+//!   unites features over all crates of a program. So any other dependency of a program that is
+//!   saved could turn `alloc` on, and a save would allocate while threads are stopped, where a
+//!   stopped thread may hold the lock of the allocator.
+//! - The restorer is compiled by itself, without Cargo and without crates. It shares the
+//!   decompressor with the library.
 
 /// Places in the table of the compressor.
 pub const TABLE: usize = 4096;

@@ -166,7 +166,7 @@ pub fn known() -> Cpu {
     Cpu::from_prefix(&bytes).unwrap_or_default()
 }
 
-/// This process was brought back, and the host may be another one.
+/// This process was restored, and the host may be another one.
 pub fn forget() {
     KNOWN[0].store(0, Relaxed);
 }

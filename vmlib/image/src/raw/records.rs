@@ -8,8 +8,8 @@
 //! and what carried files held, as [`CONTENT`]. The last section is [`END`].
 //!
 //! A process that was saved in rounds has more before all that: [`CPU`], and of each early round a
-//! [`SPACE`] and [`PAGES`]. Later pages take the place of earlier ones; [`GONE`], before the last pages,
-//! names what has vanished.
+//! [`SPACE`] and [`PAGES`]. Later pages take the place of earlier ones; [`GONE`], before the last
+//! pages, names what has vanished.
 
 use crate::raw::checksum::checksum;
 
@@ -34,8 +34,8 @@ pub const NAMES_MAX: usize = 4 << 20;
 pub const THREADS_MAX: usize = 4096;
 /// Open descriptors of a process.
 pub const FILES_MAX: usize = 4096;
-/// Where the restorer is: no memory of a process may be there. The linker is told the first of these
-/// addresses in `build.rs`.
+/// Where the restorer is: no memory of a process may be there. The linker is told the first of
+/// these addresses in `build.rs`.
 pub const RESTORER: core::ops::Range<u64> = 0x2000_0000_0000..0x2000_1000_0000;
 
 /// What a section is.
@@ -227,7 +227,7 @@ pub struct MemoryMap {
     pub exe_fd: u32,
 }
 
-/// The host, and where the process goes on.
+/// The host, and where the process resumes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
@@ -271,7 +271,7 @@ pub struct Facts {
     pub vdso_check: u64,
     /// Where the saved library keeps a copy of the vdso's bytes.
     pub vdso_copy: u64,
-    /// Where the process goes on.
+    /// Where the process resumes.
     pub entry: u64,
     /// The stack there: the first address above it.
     pub stack: u64,
@@ -283,8 +283,8 @@ pub struct Facts {
     pub user: u32,
     /// Its group, likewise.
     pub group: u32,
-    /// 1: its ids are one number each, and it had no capability: whoever else is as ordinary may
-    /// bring it back as himself.
+    /// 1: its ids are one number each, and it had no capability: any other ordinary user may
+    /// restore it as himself.
     pub ordinary: u32,
     /// Zero.
     pub reserved: u32,
@@ -348,14 +348,15 @@ pub struct FileRecord {
 pub const FD_FILE: u32 = 1;
 /// `/dev/null` and its like, opened again by its path.
 pub const FD_DEVICE: u32 = 2;
-/// Taken over from whoever restores, under the same number.
+/// Taken over from the restoring process, under the same number.
 pub const FD_INHERITED: u32 = 3;
 /// One end of a pipe within the process.
 pub const FD_PIPE: u32 = 4;
 /// A regular file that has no name any more. Its content is in the image, with the first record of
 /// the same device and inode.
 pub const FD_UNNAMED: u32 = 5;
-/// A file of the kernel's, as those of `/proc` and `/sys`: opened again by its path, and not compared.
+/// A file of the kernel's, as those of `/proc` and `/sys`: opened again by its path, and not
+/// compared.
 pub const FD_KERNEL: u32 = 6;
 
 /// A mapping.
@@ -424,19 +425,19 @@ pub unsafe trait Plain: Copy {
 
 // SAFETY: made of integers, without padding, as the sizes below show.
 unsafe impl Plain for Prefix {}
-// SAFETY: likewise.
+// SAFETY: as above.
 unsafe impl Plain for Section {}
-// SAFETY: likewise.
+// SAFETY: as above.
 unsafe impl Plain for Cpu {}
-// SAFETY: likewise.
+// SAFETY: as above.
 unsafe impl Plain for Facts {}
-// SAFETY: likewise.
+// SAFETY: as above.
 unsafe impl Plain for ThreadRecord {}
-// SAFETY: likewise.
+// SAFETY: as above.
 unsafe impl Plain for FileRecord {}
-// SAFETY: likewise.
+// SAFETY: as above.
 unsafe impl Plain for Mapping {}
-// SAFETY: likewise.
+// SAFETY: as above.
 unsafe impl Plain for End {}
 
 const _: () = assert!(size_of::<Prefix>() == 32);

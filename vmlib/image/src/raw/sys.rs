@@ -263,7 +263,7 @@ pub fn map(address: usize, len: usize, prot: i32, flags: i32) -> Result<usize> {
 /// Removes mappings.
 ///
 /// # Safety
-/// Nobody uses that memory any more.
+/// Nothing uses that memory any more.
 ///
 /// # Errors
 /// The kernel's.
@@ -286,7 +286,7 @@ pub fn futex_wait_for(word: &core::sync::atomic::AtomicU32, value: u32, span: u6
     unsafe { call4(nr::FUTEX, word, 128, value as usize, time) };
 }
 
-/// Wakes all who wait at `word`.
+/// Wakes all threads that wait at `word`.
 pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     // SAFETY: FUTEX_WAKE | FUTEX_PRIVATE touches no memory.
     unsafe { call3(nr::FUTEX, word.as_ptr() as usize, 129, i32::MAX as usize) };
@@ -313,7 +313,7 @@ pub fn futex_waiters(word: &core::sync::atomic::AtomicU32, value: u32) -> u32 {
     check(value).map_or(0, |count| count as u32)
 }
 
-/// Lends memory to a pipe, for whoever reads it; may be short.
+/// Lends memory to a pipe, for the reader of the pipe; may lend less than was given.
 ///
 /// # Errors
 /// The kernel's.

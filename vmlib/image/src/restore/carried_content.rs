@@ -43,7 +43,7 @@ pub fn fill(fd: i32, number: usize, at: u64, size: u64, contents: i32) -> sys::R
     }
     // SAFETY: the buffer is not used any more.
     unsafe { arena::release(mark) };
-    // The hole at its end; nothing is cut off of what somebody has written meanwhile.
+    // The hole at its end; what another process has written meanwhile is not cut off.
     if (stat(fd)?.st_size as u64) < size {
         set_len(fd, size)?;
     }
@@ -84,9 +84,9 @@ fn read_carried(contents: i32, number: usize, at: u64, into: &mut [u8]) -> sys::
     Ok(())
 }
 
-/// Makes a file, open for reading and writing, what the image carried of record `number`. Only what
-/// differs is written, so that holes stay holes, whoever does the same at the same time does no harm,
-/// and what was interrupted can be done again.
+/// Makes a file, open for reading and writing, what the image carried of record `number`. Only
+/// what differs is written, so that holes stay holes, another process that does the same at the
+/// same time does no harm, and what was interrupted can be done again.
 pub fn put_back(fd: i32, number: usize, size: u64, contents: i32) -> sys::Result<()> {
     let mark = arena::mark();
     // SAFETY: bytes.

@@ -1,16 +1,16 @@
 //! Locks of pthreads that know their owner by its thread's id, which is another one where the
-//! process is brought back: mutexes that are recursive, error-checking, robust or inherit priority;
+//! process is restored: mutexes that are recursive, error-checking, robust or inherit priority;
 //! and locks for readers and writers, while a writer has them.
 //!
 //! Robust mutexes are in a list that the kernel is told of. The others are in no list; so the
 //! functions that lock are put before those of the C library, and remember where there are such
 //! locks. Whether one is held is seen in the lock itself, when its owner's id is exchanged.
 //!
-//! The loader's own locks, which `dlopen` and its like hold, are taken by no function that others can be
-//! put before: they are found among its variables.
+//! The loader's own locks, which `dlopen` and its like hold, are taken by no function that others
+//! can be put before: they are found among its variables.
 //!
-//! Other locks that the C library takes for itself are not seen. So it is with a thread that has come
-//! out of a wait for a condition and is getting its mutex back while the process is saved.
+//! Other locks that the C library takes for itself are not seen. So it is with a thread that has
+//! come out of a wait for a condition and is getting its mutex back while the process is saved.
 
 use crate::{
     capture::thread::{self, Thread},
@@ -84,8 +84,8 @@ trait Owned {
     /// Whether this one knows its owner.
     fn knows_owner(&self) -> bool;
 
-    /// Writes this thread's id into a lock that it has just got. It had begun before the process was
-    /// brought back, so that the C library wrote the id that it had then.
+    /// Writes this thread's id into a lock that it has just got. It had begun before the process
+    /// was restored, so that the C library wrote the id that it had then.
     ///
     /// # Safety
     /// This thread has it.
@@ -265,7 +265,7 @@ impl Renamed<'_> {
 
 /// Gives locks that threads hold the new ids of their owners. `memory` is what there is.
 ///
-/// **Runs in a process that is being brought back**, while no thread goes on yet.
+/// **Runs in a process that is being restored**, before any thread resumes.
 pub fn rename(threads: &[Thread], ids: &[i32], memory: &[Mapping]) {
     let renamed = Renamed { threads, ids };
     for (index, thread) in threads.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Opens all files of a process that is being restored: by their paths, from what the image carries,
-//! pipes, devices, and duplicates of them.
+//! Opens all files of a process that is being restored: by their paths, from what the image
+//! carries, pipes, devices, and duplicates of them.
 //!
 //! **Nothing here allocates or locks.**
 

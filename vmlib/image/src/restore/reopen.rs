@@ -1,16 +1,16 @@
-//! Files of a process that is being brought back: opened again by their paths and compared with what
-//! they were, or made of what the image carries.
+//! Files of a process that is being brought back: opened again by their paths and compared with
+//! what they were, or made of what the image carries.
 //!
 //! A file has to hold what it held. One that the process can write may have grown behind that, as a
 //! log does to which the process went on writing after the save: nothing of it is cut off, and the
 //! process goes on at its position. The other way round, one that holds only the beginning of what
 //! the image carries gets the rest: the log that the process left behind when it moved away from
 //! here. What differs otherwise is refused, and never overwritten, also where the image has the
-//! content: whoever wants that removes the file first.
+//! content: a user who wants that removes the file first.
 //!
-//! **To roll back** is another wish: a file that the process can write becomes what it was. What has
-//! grown is cut back, what differs otherwise is written anew of what the image carries, in place,
-//! because others may have it open. Files that the process only reads are left as they are.
+//! **To roll back** is another wish: a file that the process can write becomes what it was. What
+//! has grown is cut back, what differs otherwise is written anew of what the image carries, in
+//! place, because others may have it open. Files that the process only reads are left as they are.
 //!
 //! All files are looked at, and their locks taken, before the first one is changed, so that what is
 //! refused has changed nothing. A change can be made again after it was interrupted, and by two
@@ -61,10 +61,10 @@ const MEMORY: &[u8] = b"/memfd:";
 /// Bytes of such a name behind that.
 const MEMORY_NAME_MAX: usize = 249;
 
-/// What a file lacks to be what it was. Zero, the first one, is nothing.
+/// What a file repairs to be what it was. Zero, the first one, is nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-enum Lack {
+enum Repair {
     /// It is open, and good.
     Nothing,
     /// It is not there, and is made of the copy.
@@ -83,17 +83,18 @@ impl Files<'_> {
         let mark = arena::mark();
         let count = self.records.len();
         // SAFETY: zeros are values of both.
-        let (lacks, made) = unsafe { (arena::take::<Lack>(count)?, arena::take::<bool>(count)?) };
+        let (repairs, made) =
+            unsafe { (arena::take::<Repair>(count)?, arena::take::<bool>(count)?) };
         let is_first = |record: &FileRecord| record.original == record.fd;
         for (number, record) in self.records.iter().enumerate() {
             if is_first(record) && record.kind == FD_FILE {
-                lacks[number] = self.look(record)?;
+                repairs[number] = self.look(record)?;
             }
         }
         let is_open = |lock: &&Lock| {
-            let mut all = self.records.iter().zip(&*lacks);
-            all.any(|(record, lack)| {
-                lock.is_of(record) && record.kind == FD_FILE && *lack != Lack::All
+            let mut all = self.records.iter().zip(&*repairs);
+            all.any(|(record, repair)| {
+                lock.is_of(record) && record.kind == FD_FILE && *repair != Repair::All
             })
         };
         self.lock(self.locks.iter().filter(is_open))?;
@@ -102,7 +103,7 @@ impl Files<'_> {
                 continue;
             }
             made[number] = match record.kind {
-                FD_FILE => self.supply(record, lacks[number])?,
+                FD_FILE => self.supply(record, repairs[number])?,
                 FD_UNNAMED => {
                     let (fd, made) = self.unnamed(number, record)?;
                     put(fd, record)?;
@@ -120,8 +121,8 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// Gives a file that was made here its owner and rights. A user cannot give files away: then it is
-    /// this user's, and a program in it does not run as whoever owns it.
+    /// Gives a file that was made here its owner and rights. A user cannot give files away: then
+    /// it is this user's, and a program in it does not run as its owner.
     fn give_rights(&self, record: &FileRecord) -> Outcome<()> {
         const CHMOD: usize = 90;
         const CHOWN: usize = 92;
@@ -133,7 +134,7 @@ impl Files<'_> {
             self.shown(record),
             record.fd
         );
-        // SAFETY: it changes who owns a file that was made here.
+        // SAFETY: it changes the owner of a file that was made here.
         let given = unsafe { sys::call3(CHOWN, at, user, group) };
         let is_same = || {
             file_calls::status(record.fd as i32)
@@ -177,29 +178,29 @@ impl Files<'_> {
         })
     }
 
-    /// Opens a file, if it is there, and says what it lacks. Changes nothing but descriptors.
-    fn look(&self, record: &FileRecord) -> Outcome<Lack> {
+    /// Opens a file, if it is there, and says what it repairs. Changes nothing but descriptors.
+    fn look(&self, record: &FileRecord) -> Outcome<Repair> {
         let (path, shown, fd) = (self.path(record), self.shown(record), record.fd);
         let copy = self.copy_of(record);
         let text = Text::of(format_args!("opening {shown} again, descriptor {fd}"));
         match open_again(path, record) {
             Err(Errno(libc::ENOENT)) if copy.is_some() => {
                 self.look_at_folder(record)?;
-                return Ok(Lack::All);
+                return Ok(Repair::All);
             }
             Err(Errno(libc::ENOENT)) => return self.refuse_missing(record),
             opened => put(opened.step(text.as_str())?, record)?,
         }
-        let lack = self.compare(record, copy)?;
-        if matches!(lack, Lack::Cut | Lack::Content) {
+        let repair = self.compare(record, copy)?;
+        if matches!(repair, Repair::Cut | Repair::Content) {
             // Now, when nothing has been changed yet, it may still be refused.
             let text = Text::of(format_args!("rolling {shown} back, descriptor {fd}"));
-            sys::close(self.open_to(lack, record).step(text.as_str())?);
+            sys::close(self.open_to(repair, record).step(text.as_str())?);
         }
-        Ok(lack)
+        Ok(repair)
     }
 
-    fn refuse_missing(&self, record: &FileRecord) -> Outcome<Lack> {
+    fn refuse_missing(&self, record: &FileRecord) -> Outcome<Repair> {
         let (shown, fd) = (self.shown(record), record.fd);
         match self.carry.most(record.may_change(self.records)) {
             Some(most) if record.is_regular() => refuse!(
@@ -237,15 +238,15 @@ impl Files<'_> {
         }
     }
 
-    /// What the open file lacks to be what it was.
-    fn compare(&self, record: &FileRecord, copy: Option<usize>) -> Outcome<Lack> {
+    /// What the open file repairs to be what it was.
+    fn compare(&self, record: &FileRecord, copy: Option<usize>) -> Outcome<Repair> {
         let (stat, shown) = (file_calls::status(record.fd as i32)?, self.shown(record));
         let is_regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
         if is_regular != record.is_regular() {
             return refuse!("{shown} is of another kind than it was");
         }
         if !is_regular {
-            return Ok(Lack::Nothing);
+            return Ok(Repair::Nothing);
         }
         let (then, size) = (record.size, stat.st_size as u64);
         let (check, checked) = file_content::sum(&[], record, record.checked.min(size))?;
@@ -256,20 +257,20 @@ impl Files<'_> {
         let may_grow = is_written && (is_known || then == 0);
         let copy = copy.filter(|_| is_written);
         if size == then && is_kept {
-            return Ok(Lack::Nothing);
+            return Ok(Repair::Nothing);
         }
         if size > then && is_kept && may_grow {
             return Ok(match self.roll_back {
-                true => Lack::Cut,
-                false => Lack::Nothing,
+                true => Repair::Cut,
+                false => Repair::Nothing,
             });
         }
         match copy {
-            Some(_) if self.roll_back => return Ok(Lack::Content),
+            Some(_) if self.roll_back => return Ok(Repair::Content),
             Some(number)
                 if size < then && carried_content::begins(record, number, size, self.contents)? =>
             {
-                return Ok(Lack::Rest);
+                return Ok(Repair::Rest);
             }
             _ => {}
         }
@@ -286,28 +287,28 @@ impl Files<'_> {
         }
     }
 
-    /// Gives a file what it lacks. Returns whether it was made.
-    fn supply(&self, record: &FileRecord, lack: Lack) -> Outcome<bool> {
+    /// Gives a file what it repairs. Returns whether it was made.
+    fn supply(&self, record: &FileRecord, repair: Repair) -> Outcome<bool> {
         let (shown, fd) = (self.shown(record), record.fd);
         let copy = self.copy_of(record).unwrap_or_default();
-        if lack == Lack::All {
+        if repair == Repair::All {
             let text = Text::of(format_args!("making {shown} again, descriptor {fd}"));
             let made = self.make(copy, record).step(text.as_str())?;
             return match self.look(record)? {
-                Lack::All => refuse!("{shown} is missing, and was there just now: try again"),
+                Repair::All => refuse!("{shown} is missing, and was there just now: try again"),
                 // Another descriptor of it, or another process that has it open too, was first.
-                lack => self.supply(record, lack).map(|_| made),
+                repair => self.supply(record, repair).map(|_| made),
             };
         }
-        let text = match lack {
-            Lack::Nothing => return Ok(false),
-            Lack::Rest => Text::of(format_args!("completing {shown}, descriptor {fd}")),
+        let text = match repair {
+            Repair::Nothing => return Ok(false),
+            Repair::Rest => Text::of(format_args!("completing {shown}, descriptor {fd}")),
             _ => Text::of(format_args!("rolling {shown} back, descriptor {fd}")),
         };
-        let file = self.open_to(lack, record).step(text.as_str())?;
-        let changed = match lack {
-            Lack::Cut => file_calls::set_len(file, record.size),
-            Lack::Content => carried_content::put_back(file, copy, record.size, self.contents),
+        let file = self.open_to(repair, record).step(text.as_str())?;
+        let changed = match repair {
+            Repair::Cut => file_calls::set_len(file, record.size),
+            Repair::Content => carried_content::put_back(file, copy, record.size, self.contents),
             _ => file_calls::stat(file).and_then(|stat| {
                 let size = stat.st_size as u64;
                 carried_content::fill(file, copy, size, record.size, self.contents)
@@ -319,17 +320,17 @@ impl Files<'_> {
     }
 
     /// Opens a file that is open, to be changed.
-    fn open_to(&self, lack: Lack, record: &FileRecord) -> sys::Result<i32> {
+    fn open_to(&self, repair: Repair, record: &FileRecord) -> sys::Result<i32> {
         let path = NumberPath::new("/proc/self/fd/", record.fd as i32, "");
-        let way = match lack {
-            Lack::Content => libc::O_RDWR,
+        let way = match repair {
+            Repair::Content => libc::O_RDWR,
             _ => libc::O_WRONLY,
         };
         sys::open(path.bytes(), way | libc::O_CLOEXEC, 0)
     }
 
-    /// Makes a file that is not there, of what the image carries; all of it or nothing. `false` if it
-    /// is there now: another process was first.
+    /// Makes a file that is not there, of what the image carries; all of it or nothing. `false` if
+    /// it is there now: another process was first.
     fn make(&self, copy: usize, record: &FileRecord) -> sys::Result<bool> {
         let path = self.path(record);
         let mut room = [0; libc::PATH_MAX as usize];
@@ -393,7 +394,8 @@ impl Files<'_> {
             .folder(record, &mut [0; libc::PATH_MAX as usize])
             .is_none();
         if is_new && is_memory && record.flags & libc::O_ACCMODE as u32 == libc::O_RDWR as u32 {
-            // A program in it can be started: the kernel counts only those who open it as writers.
+            // A program in it can be started: the kernel counts only processes that open it as
+            // writers.
             let flags = control(first, libc::F_SETFL, record.flags as usize);
             flags.step(text.as_str())?;
             return Ok((first, true));

@@ -1,12 +1,12 @@
-//! The first code that runs in a process that was brought back: it is part of the image.
+//! The first code that runs in a restored process. The code is part of the image.
 //!
 //! The restorer has put the memory in its place and jumps to [`entry`], on a stack of its own, with
 //! all signals blocked. From here on descriptors, limits, signal actions and timers are set, the
-//! other threads are made, and each enters its old self by returning from the signal frame that it
+//! other threads are made, and each resumes by returning from the signal frame that it
 //! had when it was stopped.
 //!
 //! **Nothing here allocates, locks, or uses thread-locals or the C library**: there is none of it
-//! until the threads go on.
+//! until the threads resume.
 
 use crate::{
     capture::{
@@ -28,7 +28,7 @@ use crate::{
     },
     options::{Carry, Hold, Moment},
     raw::{
-        clone::{self, Given},
+        clone::{self, CloneArguments},
         folder_map::FolderMap,
         processor,
         records::{
@@ -44,10 +44,10 @@ use std::{
     sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst},
 };
 
-/// What is needed to go on; the image carries it.
+/// What the restored process needs to resume; the image carries it.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct Plan {
+pub struct ResumePlan {
     /// The process as a whole.
     pub process: &'static Process,
     /// Its threads.
@@ -74,13 +74,13 @@ pub struct Plan {
     pub image: i32,
     /// Descriptors that the program looks after itself, see [`OWN_MAX`]; unused ones are -1.
     pub own: [i32; OWN_MAX],
-    /// Called when all is ready to go on.
+    /// Called when all threads are ready to resume.
     pub hold: Option<Hold>,
     /// The process's name.
     pub comm: [u8; 16],
 }
 
-/// The rights of whoever brought the process back, and how a thread gets the process's.
+/// The rights of the restoring process, and how a thread gets the rights of the saved process.
 #[derive(Clone, Copy)]
 struct Rights {
     here: Credentials,
@@ -107,11 +107,11 @@ pub fn stack_top() -> usize {
     STACK_ROOM.0.get() as usize + STACK
 }
 
-/// Threads that are ready to go on.
+/// The number of threads that are ready to resume.
 static READY: AtomicU32 = AtomicU32::new(0);
-/// 1: all go on.
+/// 1: all threads resume.
 static GO: AtomicU32 = AtomicU32::new(0);
-static PLAN: AtomicPtr<Plan> = AtomicPtr::new(std::ptr::null_mut());
+static PLAN: AtomicPtr<ResumePlan> = AtomicPtr::new(std::ptr::null_mut());
 /// How each thread gets the process's rights.
 static RIGHTS: AtomicPtr<Rights> = AtomicPtr::new(std::ptr::null_mut());
 /// Ids of the new threads, by index.
@@ -125,11 +125,11 @@ pub fn look_up() {
     rseq::look_up();
 }
 
-/// Where the process goes on: `restorer` is memory of whoever brought it back, `image` what the image
-/// came from, `contents` its file with the content of carried files, or -1. `files` has [`ROLL_BACK`] in
-/// it, and a [`FolderMap`]'s descriptor.
+/// Where the process resumes: `restorer` is memory of the restorer, `image` what the image
+/// came from, `contents` its file with the content of carried files, or -1. `files` has
+/// [`ROLL_BACK`] in it, and a [`FolderMap`]'s descriptor.
 pub extern "C" fn entry(
-    plan: *mut Plan,
+    plan: *mut ResumePlan,
     restorer: usize,
     restorer_len: usize,
     image: i32,
@@ -147,7 +147,7 @@ pub extern "C" fn entry(
     }
 }
 
-/// There is nobody to go back to: says why, and ends.
+/// Says why the process cannot resume, and ends it: the caller of the restore is gone.
 fn give_up(fault: &Fault) -> ! {
     use std::fmt::Write as _;
     struct Stderr;
@@ -169,7 +169,7 @@ fn give_up(fault: &Fault) -> ! {
 }
 
 /// Sets everything up but this thread itself. Returns its index.
-fn prepare(plan: &Plan, image: i32, contents: i32, files: u64) -> Outcome<usize> {
+fn prepare(plan: &ResumePlan, image: i32, contents: i32, files: u64) -> Outcome<usize> {
     stop::forget();
     scratch::forget();
     processor::forget();
@@ -191,7 +191,7 @@ fn prepare(plan: &Plan, image: i32, contents: i32, files: u64) -> Outcome<usize>
             0,
         );
     }
-    // Descriptors are passed by numbers that may be above the limit of whoever brought it back.
+    // Descriptors are passed by numbers that may be above the limit of the restoring process.
     limits::lift_limits();
     droppable::make(plan.droppable)?;
     memory_advice::give(plan.advice)?;
@@ -250,13 +250,13 @@ fn prepare(plan: &Plan, image: i32, contents: i32, files: u64) -> Outcome<usize>
     process::put_back(plan.process.waiting)?;
     terminal::give_modes(&plan.process.terminals);
     if let Some(hold) = plan.hold {
-        hold(Moment::Back);
+        hold(Moment::Restored);
     }
     Ok(first)
 }
 
 /// Names a limit that is too low for what the process has, and cannot be lifted.
-fn look_at_limits(plan: &Plan, has_contents: bool) -> Outcome<()> {
+fn look_at_limits(plan: &ResumePlan, has_contents: bool) -> Outcome<()> {
     let highest = plan.files.iter().map(|record| u64::from(record.fd)).max();
     // Ends of pipes are passed behind all others.
     let mut files = highest.map_or(3, |fd| fd + 3);
@@ -286,7 +286,7 @@ fn look_at_limits(plan: &Plan, has_contents: bool) -> Outcome<()> {
 }
 
 /// Finds out how this process gets the rights that it had.
-fn look_at_rights(plan: &Plan) -> Outcome<()> {
+fn look_at_rights(plan: &ResumePlan) -> Outcome<()> {
     let here = credentials::capture()?;
     let change = plan.process.credentials.change_from(&here)?;
     // SAFETY: it is written before it is read.
@@ -296,7 +296,7 @@ fn look_at_rights(plan: &Plan) -> Outcome<()> {
 }
 
 /// Gives this thread the rights that the process had.
-fn take_rights(plan: &Plan, thread: &Thread) -> Outcome<()> {
+fn take_rights(plan: &ResumePlan, thread: &Thread) -> Outcome<()> {
     // SAFETY: `prepare` wrote it.
     let rights = unsafe { &*RIGHTS.load(SeqCst) };
     let credentials = &plan.process.credentials;
@@ -350,14 +350,14 @@ fn here(
     Ok((records, text.into_static()))
 }
 
-/// Closes the descriptors of whoever brought it back, but for those that it hands over: they follow
-/// the image's, in the order in which the program named its own, and get the numbers that these had.
-/// Returns where the contents of files are now: out of the way of all others.
-fn take_over(plan: &Plan, image: i32, contents: i32) -> Outcome<i32> {
+/// Closes the descriptors of the restoring process, but for those that it hands over: they follow
+/// the image's, in the order in which the program named its own, and get the numbers that these
+/// had. Returns where the contents of files are now: out of the way of all others.
+fn take_over(plan: &ResumePlan, image: i32, contents: i32) -> Outcome<i32> {
     let own = || plan.own.iter().filter(|fd| (0..PASSING).contains(*fd));
     let mut passed = [-1; OWN_MAX];
     for (place, index) in passed.iter_mut().zip(1..).take(own().count()) {
-        // Whoever brings back what has no such descriptors hands over none.
+        // A restoring process without such descriptors hands over none.
         *place = file_calls::control(image + index, libc::F_DUPFD_CLOEXEC, PASSING as usize)
             .map_or(-1, |fd| fd as i32);
     }
@@ -398,7 +398,7 @@ fn move_to(from: i32, to: i32) -> sys::Result<()> {
 }
 
 /// This host's clock shows another time.
-fn shift_deadlines(plan: &Plan) {
+fn shift_deadlines(plan: &ResumePlan) {
     let now = sys::clock_ns(libc::CLOCK_MONOTONIC);
     let then = plan.process.monotonic_ns;
     for thread in plan.threads {
@@ -412,7 +412,7 @@ fn shift_deadlines(plan: &Plan) {
 }
 
 /// The caller of the save still owns the descriptor of the image and may close it.
-fn keep_place(plan: &Plan) {
+fn keep_place(plan: &ResumePlan) {
     if let Ok(null) = sys::open(b"/dev/null\0", libc::O_RDWR | libc::O_CLOEXEC, 0)
         && null != plan.image
     {
@@ -426,7 +426,7 @@ fn keep_place(plan: &Plan) {
 }
 
 /// The thread whose id was the process's: it becomes the first one again.
-fn leader(plan: &Plan) -> usize {
+fn leader(plan: &ResumePlan) -> usize {
     // The save made sure that there is one.
     let is_leader = |thread: &Thread| thread.tid == plan.process.pid;
     plan.threads.iter().position(is_leader).unwrap_or(0)
@@ -444,7 +444,7 @@ fn become_leader(thread: &Thread) {
     }
 }
 
-fn make_thread(plan: &Plan, index: usize) -> Outcome<i32> {
+fn make_thread(plan: &ResumePlan, index: usize) -> Outcome<i32> {
     let thread = &plan.threads[index];
     let mut flags = libc::CLONE_VM
         | libc::CLONE_FS
@@ -456,7 +456,7 @@ fn make_thread(plan: &Plan, index: usize) -> Outcome<i32> {
     if thread.tid_address != 0 {
         flags |= libc::CLONE_CHILD_CLEARTID | libc::CLONE_CHILD_SETTID;
     }
-    let given = Given {
+    let given = CloneArguments {
         flags: flags as usize,
         tid_address: thread.tid_address,
         tls: thread.fs,
@@ -479,7 +479,7 @@ extern "C" fn begin(index: usize) {
     live(index)
 }
 
-/// Goes on as the thread that was stopped.
+/// Resumes as the thread that was stopped.
 fn live(index: usize) -> ! {
     // SAFETY: it is in the image.
     let plan = unsafe { &*PLAN.load(SeqCst) };
@@ -491,8 +491,8 @@ fn live(index: usize) -> ! {
         }
     }
     rseq::register(thread);
-    // Whoever goes on first may save again at once, and the plan is not there any more then: the
-    // address is read here, and not where it is used.
+    // The thread that resumes first may save again at once, and the plan is not there any more
+    // then: the address is read here, and not where it is used.
     // SAFETY: the plan is there now.
     let frame = unsafe { (&raw const thread.frame).read_volatile() };
     thread_signals::put_back(thread.tid);

@@ -1,9 +1,9 @@
-//! Turns this process into the one of an image, by way of the restorer.
+//! Turns this process into the process of an image, by way of the restorer.
 //!
 //! The kernel shows of a process the program that was started last. So, where the image's own
 //! program is there unchanged, that one is started, with a word in its environment that makes this
-//! library, which is in it, load the restorer before anything of the program runs. Else the restorer
-//! is started by itself; the process is the same but for `/proc/self/exe`.
+//! library, which is in it, load the restorer before anything of the program runs. Else the
+//! restorer is started by itself; the process is the same but for `/proc/self/exe`.
 
 use crate::{
     capture::{limits, proc, rseq},
@@ -31,7 +31,7 @@ use std::{
     ptr,
 };
 
-/// The program that brings a process back.
+/// The restorer, as an ELF file.
 static RESTORER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/restorer"));
 /// Makes a program that was just started become the process of an image: its value is what the
 /// restorer gets.
@@ -41,9 +41,9 @@ const TRIAL: &CStr = c"trial";
 /// How long a program may take to start. Milliseconds.
 const TRIAL_MS: i32 = 10_000;
 
-/// How a process is brought back.
+/// How a process is restored.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Way<'a> {
+pub struct RestoreOptions<'a> {
     /// Open regular files that the process can write become what they were at the save: what was
     /// written behind that is cut off, and what has changed otherwise is written anew of what the
     /// image carries. Without, a file that has only grown is used as it is, and one that holds
@@ -51,15 +51,16 @@ pub struct Way<'a> {
     pub roll_back: bool,
     /// As if this host's vdso were another kernel's: for tests.
     pub foreign_vdso: bool,
-    /// Folders that have other names here: what the process had open, had mapped shared, or had as its
-    /// working directory below the one is looked for at the same place below the other. Pairs of absolute
-    /// paths without a slash at the end; of several that a path lies in, the longest counts.
+    /// Folders that have other names here: what the process had open, had mapped shared, or had as
+    /// its working directory below the one is looked for at the same place below the other. Pairs
+    /// of absolute paths without a slash at the end; of several that a path lies in, the longest
+    /// counts.
     pub folders: &'a [(&'a Path, &'a Path)],
 }
 
-impl Way<'_> {
-    /// The map of folders as a file without a name, which survives the start of a program. Its number is
-    /// above those that follow `image`, which are the process's own where they are open.
+impl RestoreOptions<'_> {
+    /// The map of folders as a file without a name, which survives the start of a program. Its
+    /// number is above those that follow `image`, which are the process's own where they are open.
     fn folder_map(&self, image: RawFd) -> io::Result<Option<File>> {
         if self.folders.is_empty() {
             return Ok(None);
@@ -92,20 +93,20 @@ impl Way<'_> {
 /// all others are closed.
 ///
 /// What goes wrong from here on ends this process, with a message on standard error and status
-/// [`CANNOT_RESTORE`](crate::CANNOT_RESTORE) or [`CANNOT_GO_ON`](crate::CANNOT_GO_ON): there is
-/// nobody to come back to.
+/// [`CANNOT_RESTORE`](crate::CANNOT_RESTORE) or [`CANNOT_GO_ON`](crate::CANNOT_GO_ON): the caller
+/// is gone.
 ///
 /// # Errors
 /// What kept the restorer from being started.
-pub fn restore(image: BorrowedFd<'_>, way: Way<'_>) -> io::Result<Infallible> {
+pub fn restore(image: BorrowedFd<'_>, options: RestoreOptions<'_>) -> io::Result<Infallible> {
     make_room()?;
-    let own = own_program(image, way.folders).filter(Program::can_start);
+    let own = own_program(image, options.folders).filter(Program::can_start);
     inherit(image.as_raw_fd())?;
     let mut argument = image.as_raw_fd().to_string();
-    for (word, is_wanted) in [("f", way.foreign_vdso), ("r", way.roll_back)] {
+    for (word, is_wanted) in [("f", options.foreign_vdso), ("r", options.roll_back)] {
         argument.push_str(if is_wanted { word } else { "" });
     }
-    let folders = way.folder_map(image.as_raw_fd())?;
+    let folders = options.folder_map(image.as_raw_fd())?;
     if let Some(folders) = &folders {
         argument.push_str(&format!("m{}", folders.as_raw_fd()));
     }
@@ -117,15 +118,15 @@ pub fn restore(image: BorrowedFd<'_>, way: Way<'_>) -> io::Result<Infallible> {
     start_restorer(&argument)
 }
 
-/// Lifts the limits, and makes sure that those which cannot be lifted leave room for the restorer: a
-/// program that does not fit is ended by a signal when it starts.
+/// Lifts the limits, and makes sure that those which cannot be lifted leave room for the restorer:
+/// a program that does not fit is ended by a signal when it starts.
 fn make_room() -> io::Result<()> {
     const ROOM: u64 = 64 << 20;
     for (which, name) in [
         (libc::RLIMIT_AS, "address space (RLIMIT_AS)"),
         (libc::RLIMIT_DATA, "data (RLIMIT_DATA)"),
     ] {
-        // Not that on stacks: without one the kernel lays memory out another way.
+        // Not that on stacks: without one the kernel lays memory out another options.
         limits::lift_limit(which);
         let here = limits::hard_limit(which);
         if here < ROOM {
@@ -171,8 +172,8 @@ struct Program {
 }
 
 impl Program {
-    /// Whether it starts here: a process that has become a program of which a library is missing, or is
-    /// another one, can only end.
+    /// Whether it starts here: a process that has become a program of which a library is missing,
+    /// or is another one, can only end.
     fn can_start(&self) -> bool {
         let path = |text: &CString| OsStr::from_bytes(text.as_bytes()).to_owned();
         let mut command = Command::new(path(&self.path));
@@ -222,7 +223,8 @@ impl Program {
         let library = library.map(|path| text(c"LD_PRELOAD", path)).transpose()?;
         let preload = library.as_ref().map_or(ptr::null(), |text| text.as_ptr());
         let arguments = [self.path.as_ptr(), ptr::null()];
-        // Where its libraries are, whoever brings it back has to say as whoever started it.
+        // The restoring process has to say where libraries are, as the process that started the
+        // program did.
         let folders = std::env::var_os("LD_LIBRARY_PATH");
         let folders = folders.and_then(|value| CString::new(value.into_vec()).ok());
         let folders = folders.map(|value| text(c"LD_LIBRARY_PATH", &value));

@@ -2,10 +2,10 @@
 //!
 //! `CLOCK_MONOTONIC` begins with the boot of a host. A thread that waits at a futex until some time
 //! of that clock - so wait condition variables, channels and parked threads, in the C library and
-//! in Rust's - would wait for days on a host that was booted later, or not at all. A thread that was
-//! stopped in such a call is found by its registers, and the deadline that they point to is moved by
-//! the difference of the clocks before it goes on. Its caller, which computed the deadline, sees
-//! that its wait was interrupted and waits on with what is now right.
+//! in Rust's - would wait for days on a host that was booted later, or not at all. A thread that
+//! was stopped in such a call is found by its registers, and the deadline that they point to is
+//! moved by the difference of the clocks before it resumes. Its caller, which computed the
+//! deadline, sees that its wait was interrupted and waits on with what is now right.
 //!
 //! A deadline that nobody waits for at the moment of the save is the program's own number, and is
 //! not touched.

@@ -1,6 +1,6 @@
 //! Writes the content of open files into the image.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     capture::{
@@ -13,11 +13,16 @@ use crate::{
         scratch,
     },
     raw::records::{CONTENT, FileRecord, content_address},
-    save::image_writer::Out,
+    save::image_writer::ImageWriter,
 };
 
 /// Writes what a file holds into the image; holes are left out.
-pub fn carry(out: &mut Out, locks: &[Lock], number: usize, record: &FileRecord) -> Outcome<()> {
+pub fn carry(
+    out: &mut ImageWriter,
+    locks: &[Lock],
+    number: usize,
+    record: &FileRecord,
+) -> Outcome<()> {
     let fd = record.fd as i32;
     let Some(file) = Readable::of(locks, record) else {
         return refuse!("descriptor {fd} cannot be read any more");

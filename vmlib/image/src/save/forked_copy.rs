@@ -1,7 +1,7 @@
-//! The copy of a process that writes its image, while the process goes on.
+//! The copy of a process that writes its image, while the process runs on.
 //!
-//! **Runs in signal handlers**: but for [`reap`] and [`finish`], everything here allocates nothing and
-//! locks nothing.
+//! **Runs in signal handlers**: but for [`reap`] and [`finish`], everything here allocates nothing
+//! and locks nothing.
 
 use crate::{
     capture::{
@@ -49,8 +49,8 @@ pub fn in_copy(
     }
 }
 
-/// The copy leaves the processors to the program: it gets a quarter of the time that a thread of that
-/// gets, where they are short, and all that is left over.
+/// The copy leaves the processors to the program: it gets a quarter of the time that a thread of
+/// that gets, where they are short, and all that is left over.
 fn stand_back() {
     /// Added to the nice value.
     const LATER: isize = 5;

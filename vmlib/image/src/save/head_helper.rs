@@ -1,4 +1,4 @@
-//! Makes the heads of sections, with their checksums, ahead of the one who writes them.
+//! Makes the heads of sections, with their checksums, ahead of the writer.
 //!
 //! To write memory takes about as long as to copy it; a checksum on the way would cost a tenth of
 //! that. So a helper on another processor makes the heads of the sections that come next, and
@@ -6,12 +6,12 @@
 //! not there yet the writer makes itself, and a section that is written already the helper passes
 //! over. So a helper that gets no processor, or is killed, costs nothing.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     frozen::{memory_faults, scratch},
     raw::{
-        clone::{self, Given},
+        clone::{self, CloneArguments},
         records::{PAGES, Section, blocks},
         sys::{self, futex_wait, futex_wake},
     },
@@ -22,16 +22,16 @@ use std::{
 };
 
 /// Heads that are made ahead at most: what their sections hold should still be in the cache.
-const AHEAD: u32 = 8;
-/// Of [`Ahead::written`]: the helper is to end.
+const HEADS: u32 = 8;
+/// Of [`HeadHelper::written`]: the helper is to end.
 const END: u32 = u32::MAX;
 
 /// Between helper and writer.
-pub struct Ahead {
+pub struct HeadHelper {
     /// Sections of the image before the first of these.
     first: u32,
     ranges: (usize, usize),
-    heads: [Made; AHEAD as usize],
+    heads: [PreparedHead; HEADS as usize],
     /// How many of these sections are written.
     written: AtomicU32,
     /// The helper sleeps until so many are.
@@ -39,19 +39,19 @@ pub struct Ahead {
 }
 
 /// The head of each section whose number leaves the same rest, one after the other.
-struct Made {
+struct PreparedHead {
     /// One more than the number of the section that it is for.
     number: AtomicU32,
     head: UnsafeCell<Section>,
 }
 
-impl Ahead {
+impl HeadHelper {
     /// For the sections that these ranges are cut into.
     pub fn new(first: u32, ranges: &[[u64; 2]]) -> Self {
-        Ahead {
+        HeadHelper {
             first,
             ranges: (ranges.as_ptr() as usize, ranges.len()),
-            heads: std::array::from_fn(|_| Made::none()),
+            heads: std::array::from_fn(|_| PreparedHead::none()),
             written: AtomicU32::new(0),
             wake_at: AtomicU32::new(END),
         }
@@ -63,9 +63,9 @@ impl Ahead {
     /// The ranges are readable, and not changed meanwhile.
     pub unsafe fn during<T>(&self, write: impl FnOnce() -> T) -> T {
         let flags = libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND;
-        let given = Given {
+        let given = CloneArguments {
             flags: flags as usize,
-            ..Given::default()
+            ..CloneArguments::default()
         };
         let top = scratch::helper_stack();
         // SAFETY: the stack is its own; it touches only what it is given, which outlives it.
@@ -82,7 +82,7 @@ impl Ahead {
 
     /// The head of a section, made here or there.
     pub fn head(&self, number: u32, address: u64, content: &[u8]) -> Section {
-        let made = &self.heads[(number % AHEAD) as usize];
+        let made = &self.heads[(number % HEADS) as usize];
         match made.number.load(SeqCst) == number + 1 {
             // SAFETY: the helper is done with it, and changes it only after `written`.
             true => unsafe { *made.head.get() },
@@ -99,7 +99,7 @@ impl Ahead {
     }
 
     fn help(&self) {
-        // SAFETY: the ranges of whoever waits for the end of this.
+        // SAFETY: the writer, which gave the ranges, waits for the end of this helper.
         let ranges =
             unsafe { std::slice::from_raw_parts(self.ranges.0 as *const [u64; 2], self.ranges.1) };
         for (number, (address, len)) in (0..).zip(blocks(ranges)) {
@@ -117,7 +117,7 @@ impl Ahead {
                 unsafe { memory_faults::caught(|| Section::new(PAGES, index, address, content)) };
             // The writer meets the same fault.
             let Ok(head) = head else { return };
-            let made = &self.heads[(number % AHEAD) as usize];
+            let made = &self.heads[(number % HEADS) as usize];
             // SAFETY: the writer has done with what was here and looks at it only by the number.
             unsafe { *made.head.get() = head };
             made.number.store(number + 1, SeqCst);
@@ -128,11 +128,11 @@ impl Ahead {
     fn await_room(&self, number: u32) -> Option<u32> {
         loop {
             let written = self.written.load(SeqCst);
-            if written == END || number < written + AHEAD {
+            if written == END || number < written + HEADS {
                 return (written != END).then_some(written);
             }
             // Not before half of the places are free, so that the writer seldom has to wake it.
-            self.wake_at.store(number - AHEAD / 2, SeqCst);
+            self.wake_at.store(number - HEADS / 2, SeqCst);
             if self.written.load(SeqCst) == written {
                 futex_wait(&self.written, written);
             }
@@ -140,16 +140,16 @@ impl Ahead {
     }
 }
 
-impl Made {
+impl PreparedHead {
     fn none() -> Self {
-        Made {
+        PreparedHead {
             number: AtomicU32::new(0),
             head: UnsafeCell::new(Section::new(PAGES, 0, 0, &[])),
         }
     }
 }
 
-extern "C" fn help(ahead: usize) {
+extern "C" fn help(helper: usize) {
     // SAFETY: it outlives this helper.
-    unsafe { &*(ahead as *const Ahead) }.help();
+    unsafe { &*(helper as *const HeadHelper) }.help();
 }

@@ -1,12 +1,12 @@
-//! Memory that images are written into, to be read by somebody else: files without names
+//! Memory that images are written into, to be read by another process: files without names
 //! (memfd_create(2)), in large pages where the system has them.
 //!
-//! Of large pages an image is written, read and handed to a disk in half the time or less: what is done
-//! for each page is done for 512 at once. The kernel gives such files none by itself unless it is told
-//! to for the whole host; but it puts small pages together when it is asked to (MADV_COLLAPSE, from
-//! Linux 6.1 on).
+//! Of large pages an image is written, read and handed to a disk in half the time or less: what is
+//! done for each page is done for 512 at once. The kernel gives such files none by itself unless
+//! it is told to for the whole host; but it puts small pages together when it is asked to
+//! (MADV_COLLAPSE, from Linux 6.1 on).
 
-use crate::save::mapped_image::{LARGE_PAGE, Mapping, is_made};
+use crate::save::mapped_image::{LARGE_PAGE, MappedFile, is_made};
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fstat};
 use std::{
     ffi::c_void,
@@ -22,8 +22,8 @@ const MADV_COLLAPSE: i32 = 25;
 const STEP: u64 = 32 << 20;
 
 /// Makes the memory that an image of so many bytes needs, in large pages: the file is as long then,
-/// does not become shorter any more, and who writes an image into it writes into the memory itself. It
-/// must have been opened for seals.
+/// does not become shorter any more, and a process that writes an image into it writes into the
+/// memory itself. It must have been opened for seals.
 ///
 /// # Errors
 /// What the system says. It has no more than the memory then.
@@ -44,7 +44,7 @@ pub fn make(file: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
 
 /// An image in such memory.
 #[derive(Debug)]
-pub struct Written(Mapping);
+pub struct Written(MappedFile);
 
 impl Written {
     /// The first bytes of a file, if it is such memory.
@@ -74,9 +74,9 @@ impl Deref for Written {
     }
 }
 
-fn map(file: BorrowedFd<'_>, from: u64, bytes: u64) -> io::Result<Mapping> {
+fn map(file: BorrowedFd<'_>, from: u64, bytes: u64) -> io::Result<MappedFile> {
     let number = |bytes| usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory);
-    let mapped = Mapping::at(
+    let mapped = MappedFile::at(
         file.as_raw_fd(),
         number(from)?,
         number(bytes)?,

@@ -1,7 +1,7 @@
 //! Writes an image: heads, contents, the end. One pass, in order. Of much memory that goes
 //! to a file a helper makes the heads ahead of the writing ([`crate::save::head_helper`]).
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     frozen::{
@@ -15,8 +15,8 @@ use crate::{
         sys::{self, Errno, nr},
     },
     save::{
-        head_helper::Ahead,
-        mapped_image::Window,
+        head_helper::HeadHelper,
+        mapped_image::MappedImage,
         spare::{self, Spare},
     },
 };
@@ -28,14 +28,14 @@ const STEP: usize = 256 << 10;
 const HELPED_MIN: u64 = 16 << 20;
 
 /// Where an image goes, and how far it is.
-pub struct Out {
+pub struct ImageWriter {
     fd: i32,
     /// Device and number of what the descriptor is.
     file: [u64; 2],
     /// Where the image begins, if that is a place in a file.
     start: Option<u64>,
     /// If it is memory: where it is.
-    window: Option<Window>,
+    mapped: Option<MappedImage>,
     bytes: u64,
     sections: u32,
     sum: u64,
@@ -45,14 +45,14 @@ pub struct Out {
     lent: Option<u64>,
     /// Where in the memory that is kept for that the next copy goes.
     ring: usize,
-    /// A helper makes heads. Whoever reads a pipe or socket is busy while this writes, and needs the
-    /// other processor, as do other tasks that stand and write into memory.
+    /// A helper makes heads. The reader of a pipe or socket is busy while this writes, and needs
+    /// the other processor, as do other tasks that stand and write into memory.
     helped: bool,
     /// What is not needed any more once it is written.
     spare: Spare,
 }
 
-impl Out {
+impl ImageWriter {
     /// Begins an image.
     pub fn begin(fd: i32, compress: bool, lend: bool) -> Outcome<Self> {
         let stat = file_calls::stat(fd).step("looking where the image goes")?;
@@ -66,11 +66,11 @@ impl Out {
             .map(|bytes| bytes as u64)
             .filter(|bytes| *bytes <= (scratch::RING - 2 * STEP) as u64);
         let start = u64::try_from(at).ok().filter(|_| regular);
-        let mut out = Out {
+        let mut out = ImageWriter {
             fd,
             file: [stat.st_dev, stat.st_ino],
             start,
-            window: None,
+            mapped: None,
             bytes: 0,
             sections: 0,
             sum: 0,
@@ -83,14 +83,14 @@ impl Out {
         let prefix = Prefix::new(X86_64, crate::capture::memory::PAGE as u32);
         out.write(prefix.bytes(), &[])?;
         if regular && !compress {
-            out.window = Window::of(fd);
-            out.helped &= out.window.is_none();
+            out.mapped = MappedImage::of(fd);
+            out.helped &= out.mapped.is_none();
         }
         Ok(out)
     }
 
-    /// This is a copy of the process: of the memory that it writes from here on to a pipe or socket,
-    /// it gives back what is spare.
+    /// This is a copy of the process: of the memory that it writes from here on to a pipe or
+    /// socket, it gives back what is spare.
     pub fn give_back(&mut self, spare: Spare) {
         self.spare = spare;
     }
@@ -103,7 +103,7 @@ impl Out {
             return refuse!("descriptor {fd}, where the image goes, was closed meanwhile");
         }
         self.fd = fd;
-        self.window = None;
+        self.mapped = None;
         self.seek();
         Ok(())
     }
@@ -118,21 +118,21 @@ impl Out {
     }
 
     fn write(&mut self, head: &[u8], content: &[u8]) -> Outcome<()> {
-        self.leave_window();
+        self.leave_mapped();
         write_all(self.fd, head, content).step("writing the image")?;
         self.bytes += (head.len() + content.len()) as u64;
         Ok(())
     }
 
-    /// The window, and where what comes next is in it, if so many bytes fit there.
-    fn in_window(&mut self, len: u64) -> Option<(&mut Window, u64)> {
-        let (window, place) = (self.window.as_mut()?, self.start? + self.bytes);
-        window.holds(place + len).then_some((window, place))
+    /// The mapped, and where what comes next is in it, if so many bytes fit there.
+    fn in_mapped(&mut self, len: u64) -> Option<(&mut MappedImage, u64)> {
+        let (mapped, place) = (self.mapped.as_mut()?, self.start? + self.bytes);
+        mapped.holds(place + len).then_some((mapped, place))
     }
 
-    /// What follows, if anything does, is written by calls, behind what is in the window.
-    fn leave_window(&mut self) {
-        if self.window.take().is_some() {
+    /// What follows, if anything does, is written by calls, behind what is in the mapped.
+    fn leave_mapped(&mut self) {
+        if self.mapped.take().is_some() {
             self.seek();
         }
     }
@@ -141,13 +141,13 @@ impl Out {
     pub fn section(&mut self, kind: u16, address: u64, content: &[u8]) -> Outcome<()> {
         let index = self.sections;
         let len = (Section::LEN + content.len()) as u64;
-        if let Some((window, place)) = self.in_window(len) {
+        if let Some((mapped, place)) = self.in_mapped(len) {
             // SAFETY: it copies bytes.
             let check = unsafe {
-                memory_faults::caught(|| window.copy(place + Section::LEN as u64, content))
+                memory_faults::caught(|| mapped.copy(place + Section::LEN as u64, content))
             }?;
             let head = Section::of(kind, index, address, (content.len(), check));
-            window.put(place, head.bytes());
+            mapped.put(place, head.bytes());
             self.bytes += len;
             self.count(&head);
             return Ok(());
@@ -247,9 +247,9 @@ impl Out {
         Ok(())
     }
 
-    /// Writes memory that others may change, or take away, in this moment: copied first. Zeros where
-    /// nothing was `sent` before are left out. What is written is told, and so are pages that cannot
-    /// be read, because they have gone or are protected now.
+    /// Writes memory that others may change, or take away, in this moment: copied first. Zeros
+    /// where nothing was `sent` before are left out. What is written is told, and so are pages
+    /// that cannot be read, because they have gone or are protected now.
     pub fn running_memory(
         &mut self,
         range: Range<u64>,
@@ -309,15 +309,15 @@ impl Out {
 
     /// As `memory`, with a helper that makes the heads.
     unsafe fn helped(&mut self, ranges: &[[u64; 2]]) -> Outcome<()> {
-        let ahead = Ahead::new(self.sections, ranges);
+        let helper = HeadHelper::new(self.sections, ranges);
         // SAFETY: promised by the caller.
         unsafe {
-            ahead.during(|| {
+            helper.during(|| {
                 for (number, (address, len)) in (0..).zip(blocks(ranges)) {
                     let content = std::slice::from_raw_parts(address as *const u8, len);
-                    let head = memory_faults::caught(|| ahead.head(number, address, content))?;
+                    let head = memory_faults::caught(|| helper.head(number, address, content))?;
                     self.counted(&head, content)?;
-                    ahead.written(number);
+                    helper.written(number);
                 }
                 Ok(())
             })
@@ -332,7 +332,7 @@ impl Out {
             sum: self.sum,
         };
         self.section(END, 0, end.bytes())?;
-        self.leave_window();
+        self.leave_mapped();
         Ok(self.bytes)
     }
 }
@@ -403,8 +403,8 @@ fn await_room(fd: i32) -> sys::Result<()> {
     }
 }
 
-/// The reader has gone, or the file may grow no more. The signal that says so to programs is not for
-/// this one: it is blocked here, so it waits, and is taken out.
+/// The reader has gone, or the file may grow no more. The signal that says so to programs is not
+/// for this one: it is blocked here, so it waits, and is taken out.
 fn swallow(signal: i32) {
     let set = crate::frozen::signal::bit(signal);
     let time = [0u64; 2];
@@ -425,8 +425,8 @@ mod tests {
         os::fd::AsRawFd as _,
     };
 
-    /// An image of these sections, behind `before` bytes, in memory of that length, which is sealed so
-    /// that it is not written to by calls.
+    /// An image of these sections, behind `before` bytes, in memory of that length, which is
+    /// sealed so that it is not written to by calls.
     fn image(sections: &[&[u8]], before: usize, sealed: Option<u64>) -> Vec<u8> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let mut file = File::from(memfd_create("test", flags).expect("memory"));
@@ -435,8 +435,8 @@ mod tests {
             file.set_len(len).expect("room");
             fcntl_add_seals(&file, SealFlags::SHRINK).expect("a seal");
         }
-        let mut out = Out::begin(file.as_raw_fd(), false, false).expect("a file");
-        assert_eq!(out.window.is_some(), sealed.is_some());
+        let mut out = ImageWriter::begin(file.as_raw_fd(), false, false).expect("a file");
+        assert_eq!(out.mapped.is_some(), sealed.is_some());
         for (address, content) in (0..).zip(sections) {
             out.section(CONTENT, address, content).expect("room");
         }

@@ -8,17 +8,18 @@ use crate::{
     raw::sys,
     restore::resume,
     save::{
-        callbacks,
+        hooks,
         interface::{Saved, saved},
-        precopy::{self, Tell},
+        precopy::{self, EndNotice},
         sequence::{self, SaveRequest},
     },
 };
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-/// Saves this process like [`save`](crate::save()), but most of its memory while it runs: in rounds,
-/// each of what was written since the one before. Only what is left at the end is written while all
-/// threads are stopped. This thread waits meanwhile. Returns the bytes of each round too.
+/// Saves this process like [`save`](crate::save()), but most of its memory while it runs: in
+/// rounds, each of what was written since the one before. Only what is left at the end is written
+/// while all threads are stopped. This thread waits meanwhile. Returns the bytes of each round
+/// too.
 ///
 /// Where the kernel cannot tell which pages were written (before Linux 6.7), or does not allow it,
 /// there are no rounds, and it is a [`save`](crate::save()).
@@ -34,15 +35,15 @@ pub fn save_in_rounds(
         begin(image, options, until, true)?;
         finish(image, options, false)
     };
-    callbacks::around(in_rounds, |(saved, _)| matches!(saved, Saved::Back))
+    hooks::around(in_rounds, |(saved, _)| matches!(saved, Saved::Restored))
 }
 
 /// Begins to save this process in rounds, and returns at once: a thread that the program knows
-/// nothing of sends memory while all others run. [`InRounds::finish`] makes the image whole: what is
-/// saved is the process at that moment.
+/// nothing of sends memory while all others run. [`InRounds::finish`] makes the image whole: what
+/// is saved is the process at that moment.
 ///
 /// # Errors
-/// Another save is under way, or there is no memory for it. What cannot be brought back is refused by
+/// Another save is under way, or there is no memory for it. What cannot be restored is refused by
 /// [`InRounds::finish`].
 pub fn begin_in_rounds<'a>(
     image: BorrowedFd<'a>,
@@ -57,9 +58,9 @@ pub fn begin_in_rounds<'a>(
     })
 }
 
-/// A save whose memory is being sent. If it is dropped, the save is given up; the next one can begin
-/// when the thread that sends has noticed, which may take as long as whoever reads the image lets it
-/// wait.
+/// A save whose memory is being sent. If it is dropped, the save is given up; the next one can
+/// begin when the thread that sends has noticed, which may take as long as the reader of the image
+/// lets the thread wait.
 ///
 /// If the process ends or runs another program meanwhile, the sending ends with it. A child has no
 /// part in it.
@@ -93,7 +94,7 @@ impl InRounds<'_> {
             std::mem::forget(given_up.take());
             finish(image, options, true)
         };
-        callbacks::around(rest, |(saved, _)| matches!(saved, Saved::Back))
+        hooks::around(rest, |(saved, _)| matches!(saved, Saved::Restored))
     }
 
     fn is_own(&self) -> bool {
@@ -101,7 +102,7 @@ impl InRounds<'_> {
     }
 }
 
-/// This process, in this life: where it is brought back it may get the same id.
+/// This process and its number of restores: a restored process may get the same id.
 fn process() -> (i32, u32) {
     (sys::getpid(), thread::restores())
 }
@@ -127,7 +128,7 @@ fn begin(
         request,
         until,
         checked,
-        Tell::Nobody,
+        EndNotice::Nobody,
     )?)
 }
 

@@ -8,7 +8,7 @@ use crate::{
     options::{Moment, Options, Until},
     restore::resume,
     save::{
-        callbacks, forked_copy, precopy,
+        forked_copy, hooks, precopy,
         sequence::{self, SaveRequest},
     },
 };
@@ -17,20 +17,20 @@ use std::{
     time::Duration,
 };
 
-/// What a call of [`save()`] came to.
+/// The result of [`save()`].
 #[derive(Debug)]
 pub enum Saved {
     /// The image is whole.
     Whole {
         /// Its bytes.
         bytes: u64,
-        /// How long the program stood still.
+        /// How long the program was frozen.
         freeze: Duration,
     },
     /// A copy of the process writes it.
     Underway(Writer),
-    /// This is the process that was brought back.
-    Back,
+    /// This is the process that was restored.
+    Restored,
 }
 
 /// A copy of this process that writes an image.
@@ -42,7 +42,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// How long the program stood still.
+    /// How long the program was frozen.
     pub fn freeze(&self) -> Duration {
         self.freeze
     }
@@ -63,7 +63,7 @@ impl Writer {
 /// goes on, and what was written is recognised as no whole image.
 pub fn save(image: BorrowedFd<'_>, options: Options<'_>) -> Result<Saved, SaveError> {
     let alone = || try_save(image, options);
-    callbacks::around(alone, |saved| matches!(saved, Saved::Back))
+    hooks::around(alone, |saved| matches!(saved, Saved::Restored))
 }
 
 fn try_save(image: BorrowedFd<'_>, options: Options<'_>) -> Result<Saved, SaveError> {
@@ -82,11 +82,12 @@ pub fn prepare() {
 }
 
 /// Saves like [`save()`], in place, from a signal handler: it allocates nothing, locks nothing, and
-/// calls no callbacks. Not within a [`Section`](crate::Section). After [`prepare`]. If [`begin_in_handler`] has begun
-/// the image, this writes the rest of it. A copy that writes is to be waited for by [`reap`].
+/// calls no callbacks. Not within a [`Section`](crate::Section). After [`prepare`]. If
+/// [`begin_in_handler`] has begun the image, this writes the rest of it. A copy that writes is to
+/// be waited for by [`reap`].
 ///
 /// # Errors
-/// Why there is no image; the process goes on.
+/// Why there is no image; the process runs on.
 pub fn save_in_handler(image: RawFd, options: Options<'_>, begun: bool) -> Result<Moment, Text> {
     let request = SaveRequest::new(image, options);
     let saved = match begun {
@@ -97,8 +98,8 @@ pub fn save_in_handler(image: RawFd, options: Options<'_>, begun: bool) -> Resul
         }
     };
     match saved {
-        Ok(sequence::Now::Back) => Ok(Moment::Back),
-        Ok(sequence::Now::Here(saved)) => Ok(Moment::Saved {
+        Ok(sequence::AfterSave::Restored) => Ok(Moment::Restored),
+        Ok(sequence::AfterSave::Saved(saved)) => Ok(Moment::Saved {
             bytes: saved.bytes,
             ns: saved.freeze_ns,
             writer: saved.writer,
@@ -107,11 +108,11 @@ pub fn save_in_handler(image: RawFd, options: Options<'_>, begun: bool) -> Resul
     }
 }
 
-/// Begins to save like [`begin_in_rounds`](crate::begin_in_rounds), from a signal handler, as [`save_in_handler`] does. If that is
-/// to be `checked`, what could not be saved now is refused at once, else by [`save_in_handler`]. When
-/// the rounds are over, `told` is called with `fd` and `mark`, their bytes and their number, in a
-/// thread that has no other descriptor of the program's: it may make bare system calls, and use
-/// atomics.
+/// Begins to save like [`begin_in_rounds`](crate::begin_in_rounds), from a signal handler, as
+/// [`save_in_handler`] does. If that is to be `checked`, what could not be saved now is refused at
+/// once, else by [`save_in_handler`]. When the rounds are over, `told` is called with `fd` and
+/// `mark`, their bytes and their number, in a thread that has no other descriptor of the
+/// program's: it may make bare system calls, and use atomics.
 ///
 /// # Errors
 /// Why nothing has begun.
@@ -123,8 +124,8 @@ pub fn begin_in_handler(
     told: fn(RawFd, u64, u64, u32),
 ) -> Result<(), Text> {
     let request = SaveRequest::new(image, options);
-    let tell = precopy::Tell::Call(fd, mark, told);
-    // Who gave up a save, and begins another one at once, finds no other in its way.
+    let tell = precopy::EndNotice::Call(fd, mark, told);
+    // A save that was given up just before is not in the way of this one.
     precopy::await_cancelled();
     sequence::begin_rounds(request, Until::default(), checked, tell).map_err(|fault| fault.text())
 }
@@ -140,10 +141,10 @@ pub fn reap(writer: i32) {
     forked_copy::reap(writer);
 }
 
-pub(super) fn saved(now: sequence::Now) -> Saved {
+pub(super) fn saved(now: sequence::AfterSave) -> Saved {
     match now {
-        sequence::Now::Back => Saved::Back,
-        sequence::Now::Here(saved) => {
+        sequence::AfterSave::Restored => Saved::Restored,
+        sequence::AfterSave::Saved(saved) => {
             let freeze = Duration::from_nanos(saved.freeze_ns);
             match saved.writer {
                 0 => Saved::Whole {

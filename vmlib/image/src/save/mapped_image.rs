@@ -1,7 +1,8 @@
-//! Memory that is a file ([`image::room`](crate::save::image_memory)), in sight of the process that writes its
-//! image into it: to copy there takes half the time of write(2), which looks for each page anew.
+//! Memory that is a file ([`image::room`](crate::save::image_memory)), in sight of the process
+//! that writes its image into it: to copy there takes half the time of write(2), which looks for
+//! each page anew.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     frozen::file_calls,
@@ -17,18 +18,18 @@ const PAGE: usize = crate::capture::memory::PAGE as usize;
 
 /// All of such a file.
 #[derive(Debug)]
-pub struct Window(Mapping);
+pub struct MappedImage(MappedFile);
 
-impl Window {
+impl MappedImage {
     /// That file, if it is memory that was made for an image, and will not become shorter.
     pub fn of(fd: i32) -> Option<Self> {
         if !is_made(fd) {
             return None;
         }
         let len = usize::try_from(file_calls::stat(fd).ok()?.st_size).ok()?;
-        Mapping::of(fd, len, libc::PROT_READ | libc::PROT_WRITE)
+        MappedFile::of(fd, len, libc::PROT_READ | libc::PROT_WRITE)
             .ok()
-            .map(Window)
+            .map(MappedImage)
     }
 
     /// Whether so many bytes from its beginning are in it.
@@ -62,21 +63,21 @@ pub fn is_made(fd: i32) -> bool {
     seals.is_ok_and(|seals| seals as i32 & libc::F_SEAL_SHRINK != 0)
 }
 
-/// Some of a file, shared with whoever else has it.
+/// A part of a file, mapped shared.
 #[derive(Debug)]
-pub struct Mapping {
+pub struct MappedFile {
     pub start: usize,
     pub len: usize,
 }
 
-impl Mapping {
+impl MappedFile {
     /// Maps the beginning of a file.
     pub fn of(fd: i32, len: usize, prot: i32) -> sys::Result<Self> {
         Self::at(fd, 0, len, prot)
     }
 
-    /// Maps what begins at a multiple of [`LARGE_PAGE`]. It begins where a large page may, so that one of
-    /// the file's is one here.
+    /// Maps what begins at a multiple of [`LARGE_PAGE`]. It begins where a large page may, so that
+    /// one of the file's is one here.
     pub fn at(fd: i32, from: usize, len: usize, prot: i32) -> sys::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let around = len.checked_add(LARGE_PAGE).ok_or(Errno(libc::ENOMEM))?;
@@ -103,13 +104,13 @@ impl Mapping {
             let _ = sys::unmap(reserved, start - reserved);
             let _ = sys::unmap(end, reserved + around - end);
         }
-        Ok(Mapping { start, len })
+        Ok(MappedFile { start, len })
     }
 }
 
-impl Drop for Mapping {
+impl Drop for MappedFile {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it any more. What is written stays in the file.
+        // SAFETY: nothing uses it any more. What is written stays in the file.
         let _ = unsafe { sys::unmap(self.start, self.len) };
     }
 }

@@ -4,12 +4,10 @@
 //! What is written comes from [`capture`](crate::capture); where the restored process resumes
 //! comes from [`restore`](mod@crate::restore).
 
-// The order of a save, and what the program does around it.
-pub mod callbacks;
+// The interface, the order of a save, and what the program does around it.
+pub mod hooks;
 pub mod interface;
-pub mod pieces;
 pub mod sequence;
-pub mod tables;
 
 // Pre-copy rounds: the interface, the thread that sends, what each round sends.
 pub mod in_rounds;
@@ -20,8 +18,12 @@ pub mod rounds;
 pub mod forked_copy;
 pub mod spare;
 
-// The bytes of the image, written by calls or into memory.
+// What is written: tables and content of files, then pieces of memory.
 pub mod carried_files;
+pub mod pieces;
+pub mod tables;
+
+// The bytes of the image, written by calls or into memory.
 pub mod head_helper;
 pub mod image_memory;
 pub mod image_writer;

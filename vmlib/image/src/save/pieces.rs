@@ -1,6 +1,6 @@
 //! Which pieces of memory an image gets, and the writing of them.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     capture::{
@@ -10,7 +10,7 @@ use crate::{
     frozen::{arena, fault::Outcome},
     raw::records::Mapping,
     save::{
-        image_writer::Out,
+        image_writer::ImageWriter,
         spare::{self, Spare},
     },
 };
@@ -40,9 +40,9 @@ pub struct Since<'a> {
     pub sent: &'a [[u64; 2]],
 }
 
-/// The memory to be saved, by address: all that has content, or after rounds what was written since,
-/// and what these have missed. With `zeros` pages of zeros are left out that no round has sent, and
-/// given back if they are spare. Says of each mapping whether that is most of it.
+/// The memory to be saved, by address: all that has content, or after rounds what was written
+/// since, and what these have missed. With `zeros` pages of zeros are left out that no round has
+/// sent, and given back if they are spare. Says of each mapping whether that is most of it.
 pub fn pieces(
     scan: &mut Pages,
     mappings: &mut [Mapping],
@@ -102,7 +102,7 @@ pub fn pieces(
 /// Saves the memory of some mappings. Most can be read, and then what lies side by side in the list
 /// is written in one go, so that two workers have enough to do.
 pub fn pages(
-    out: &mut Out,
+    out: &mut ImageWriter,
     mappings: &[Mapping],
     pieces: &[[u64; 2]],
     wanted: impl Fn(&Mapping) -> bool,
@@ -132,7 +132,7 @@ pub fn pages(
     memory_of(out, &pieces[run])
 }
 
-fn memory_of(out: &mut Out, ranges: &[[u64; 2]]) -> Outcome<()> {
+fn memory_of(out: &mut ImageWriter, ranges: &[[u64; 2]]) -> Outcome<()> {
     // SAFETY: mapped, readable, and nobody else runs.
     unsafe { out.memory(ranges) }
 }

@@ -7,12 +7,12 @@
 //! something else does no harm, and a child has no part in the watch. Being a thread of the process
 //! it ends with it, whether the process exits, is killed or runs another program.
 //!
-//! When its rounds are over it waits, so that the watch stays, until the last round has been written
-//! by a thread of the program. If the kernel cannot watch memory, there are no rounds, and the last
-//! one holds everything.
+//! When its rounds are over it waits, so that the watch stays, until the last round has been
+//! written by a thread of the program. If the kernel cannot watch memory, there are no rounds, and
+//! the last one holds everything.
 //!
-//! **Runs in signal handlers, and in that thread**: everything here allocates nothing, locks nothing
-//! and uses no thread-locals.
+//! **Runs in signal handlers, and in that thread**: everything here allocates nothing, locks
+//! nothing and uses no thread-locals.
 
 use crate::{
     capture::proc,
@@ -23,7 +23,7 @@ use crate::{
     },
     options::Until,
     raw::{
-        clone::{self, Given},
+        clone::{self, CloneArguments},
         sys::{self, futex_wait, futex_wait_for, futex_wake, nr},
     },
     save::rounds::Rounds,
@@ -46,7 +46,7 @@ const CANCEL_LOOKS: u32 = 1_000;
 
 /// What is to be sent, and how.
 #[derive(Debug, Clone, Copy)]
-pub struct Task {
+pub struct SendJob {
     /// The image goes there.
     pub image: i32,
     /// Memory is compressed.
@@ -56,33 +56,33 @@ pub struct Task {
     /// When the rounds are over.
     pub until: Until,
     /// How their end is told.
-    pub tell: Tell,
+    pub tell: EndNotice,
 }
 
-/// Who is told that the rounds are over.
+/// How the end of the rounds is told.
 #[derive(Debug, Clone, Copy)]
-pub enum Tell {
-    /// Nobody: somebody waits for it, or asks.
+pub enum EndNotice {
+    /// Nobody: a thread waits for it, or polls.
     Nobody,
     /// The process, by this signal.
     Signal(i32),
-    /// Whoever this reaches over that descriptor of the program's, with that mark, the bytes and the
-    /// number of the rounds. There is no further round then. It is called in the thread that sends,
-    /// and may make bare system calls only.
+    /// This function, with that descriptor of the program's, that mark, the bytes and the number
+    /// of the rounds. There is no further round then. It is called in the thread that sends, and
+    /// may make bare system calls only.
     Call(i32, u64, fn(i32, u64, u64, u32)),
 }
 
-/// It is being made.
+/// The thread is being made.
 const BEGINNING: u32 = 0;
-/// It sends.
+/// The thread sends memory.
 const SENDING: u32 = 1;
 /// The rounds are over.
 const READY: u32 = 2;
-/// One more is wanted.
+/// One more round is wanted.
 const ONE_MORE: u32 = 3;
-/// The image is written, or given up by whoever waited for this.
+/// The image is written, or the thread that waited has given up.
 const OVER: u32 = 4;
-/// Nobody wants the image any more.
+/// The save was cancelled.
 const CANCELLED: u32 = 5;
 
 /// What it shares with the program's threads.
@@ -94,7 +94,7 @@ struct Shared {
     /// thread.
     pid: i32,
     phase: AtomicU32,
-    task: Task,
+    task: SendJob,
     /// Of the thread while it sends; of the one that saves, from then on.
     work: UnsafeCell<Work>,
 }
@@ -117,7 +117,7 @@ fn shared() -> &'static Shared {
 
 /// Begins. The caller has the turn and has prepared the save. If there can be no such thread, the
 /// rounds are over at once.
-pub fn begin(task: Task) {
+pub fn begin(task: SendJob) {
     let place = scratch::place().cast::<Shared>();
     // SAFETY: reserved, and zeros or what the last save wrote.
     unsafe {
@@ -146,7 +146,7 @@ pub fn begin(task: Task) {
         | libc::CLONE_SYSVSEM
         | libc::CLONE_PARENT_SETTID
         | libc::CLONE_CHILD_CLEARTID;
-    let given = Given {
+    let given = CloneArguments {
         flags: flags as usize,
         tid_address: shared.tid.as_ptr() as usize,
         tls: 0,
@@ -254,7 +254,8 @@ pub fn was_ended() -> bool {
     is_own && shared.tid.load(SeqCst) == 0 && given_up().is_ok()
 }
 
-/// The kernel wakes who waits as if the memory were shared.
+/// Waits until the kernel has cleared the id. The kernel wakes waiters as if the memory were
+/// shared.
 fn await_end(tid: &AtomicU32) {
     loop {
         match tid.load(SeqCst) {
@@ -282,7 +283,7 @@ extern "C" fn run(place: usize) {
     let is_wanted = || shared.phase.load(SeqCst) != CANCELLED;
     work.rounds = match keep_only(shared.task) {
         true => {
-            let Task {
+            let SendJob {
                 image,
                 compress,
                 lend,
@@ -297,9 +298,9 @@ extern "C" fn run(place: usize) {
         shared.task.until,
         &is_wanted,
     );
-    if let Tell::Call(..) = shared.task.tell {
-        // Whoever writes the rest has a descriptor of its own. With that the image is to end for who
-        // reads it, and not only with this thread.
+    if let EndNotice::Call(..) = shared.task.tell {
+        // The thread that writes the rest has a descriptor of its own. The image is to end for its
+        // reader with that descriptor, and not only with this thread.
         sys::close(shared.task.image);
     }
     let mut from = SENDING;
@@ -318,7 +319,7 @@ extern "C" fn run(place: usize) {
         if shared.phase.load(SeqCst) != ONE_MORE {
             break;
         }
-        // SAFETY: who asked for it waits.
+        // SAFETY: the thread that wants the round waits.
         unsafe { &mut *shared.work.get() }.send(1, shared.task.until, &is_wanted);
         from = ONE_MORE;
     }
@@ -331,9 +332,9 @@ extern "C" fn run(place: usize) {
 }
 
 /// Closes all descriptors of this thread that it does not need.
-fn keep_only(task: Task) -> bool {
+fn keep_only(task: SendJob) -> bool {
     let told_over = match task.tell {
-        Tell::Call(fd, ..) => fd,
+        EndNotice::Call(fd, ..) => fd,
         _ => task.image,
     };
     let path = b"/proc/thread-self/fd\0";
@@ -377,12 +378,12 @@ fn value() -> usize {
 }
 
 impl Shared {
-    /// Whether whoever is to know of the end of the rounds will.
+    /// Tells the end of the rounds; whether it was told.
     fn tell(&self) -> bool {
         match self.task.tell {
-            Tell::Nobody => true,
-            Tell::Signal(signal) => raise(signal),
-            Tell::Call(fd, mark, call) => {
+            EndNotice::Nobody => true,
+            EndNotice::Signal(signal) => raise(signal),
+            EndNotice::Call(fd, mark, call) => {
                 // SAFETY: the thread that owns it calls this; others only read it meanwhile.
                 let work = unsafe { &*self.work.get() };
                 let bytes = work.sent[..work.count].iter().sum();

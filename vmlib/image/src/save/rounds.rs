@@ -10,11 +10,11 @@
 
 use crate::{
     capture::{
-        mappings::{self, Of},
+        mappings::{self, Listing},
         memory::{self},
         names::Names,
         pages::Pages,
-        written_pages::Watch,
+        written_pages::WriteWatch,
     },
     frozen::{
         arena::{self, List},
@@ -24,27 +24,27 @@ use crate::{
         processor,
         records::{CPU, Mapping, Name, Plain as _, SPACE},
     },
-    save::image_writer::{self, Out},
+    save::image_writer::{self, ImageWriter},
 };
 use std::ops::Range;
 
-/// Pieces of memory that lie apart and that all rounds together have sent, at most; those of the last
-/// round count on their own.
+/// Pieces of memory that lie apart and that all rounds together have sent, at most; those of the
+/// last round count on their own.
 const SENT_MAX: usize = 1 << 21;
 /// Pieces of memory of one round, at most.
 const PIECES_MAX: usize = 1 << 20;
 
-/// The memory that is sent before the next look whether anybody wants it still. Bytes.
+/// The memory that is sent before the next look whether the save was cancelled. Bytes.
 const STEP: usize = 64 << 20;
 
 /// The early rounds of a save.
 pub struct Rounds {
-    watch: Watch,
+    watch: WriteWatch,
     /// Taken by the last round.
-    out: Option<Out>,
+    out: Option<ImageWriter>,
     sent: List<[u64; 2]>,
-    /// What was to be sent and could not be read then, or could not be watched: if it is still there
-    /// in the last round, it is sent then, for nobody has to have written it since.
+    /// What was to be sent and could not be read then, or could not be watched: if it is still
+    /// there in the last round, it is sent then, for nobody has to have written it since.
     missed: List<[u64; 2]>,
     /// Where the memory of the next round's tables begins.
     mark: usize,
@@ -53,13 +53,13 @@ pub struct Rounds {
 impl Rounds {
     /// Begins an image; `None` if the kernel cannot tell what is written, or is not allowed to.
     pub fn begin(image: i32, compress: bool, lend: bool) -> Outcome<Option<Self>> {
-        let Ok(watch) = Watch::begin() else {
+        let Ok(watch) = WriteWatch::begin() else {
             return Ok(None);
         };
         if !Pages::open()?.can_scan() || !image_writer::can_copy() {
             return Ok(None);
         }
-        let mut out = Out::begin(image, compress, lend)?;
+        let mut out = ImageWriter::begin(image, compress, lend)?;
         out.section(CPU, 0, processor::known().bytes())?;
         // SAFETY: zeros are a value.
         let (sent, missed) = unsafe { (List::new(SENT_MAX)?, List::new(PIECES_MAX)?) };
@@ -73,13 +73,13 @@ impl Rounds {
         }))
     }
 
-    /// Sends what was written since the last round, as long as somebody wants it, but no zeros where
-    /// nothing was sent before: there are zeros in the new process. Returns its bytes.
+    /// Sends what was written since the last round, as long as the image is wanted, but no zeros
+    /// where nothing was sent before: there are zeros in the new process. Returns its bytes.
     pub fn round(&mut self, is_wanted: &dyn Fn() -> bool) -> Outcome<u64> {
-        // SAFETY: what the last round kept there is of no use any more.
+        // SAFETY: what the last round kept there is not used any more.
         unsafe { arena::discard(self.mark) };
         let mut names = Names::new(None)?;
-        let all = mappings::mappings(&mut names, Of::Running, &[])?;
+        let all = mappings::mappings(&mut names, Listing::Running, &[])?;
         let own = arena::range();
         // SAFETY: zeros are values.
         let (mut space, mut pieces) = unsafe {
@@ -178,7 +178,7 @@ fn note(list: &mut List<[u64; 2]>, range: Range<u64>) -> Outcome<()> {
 /// What the last round needs of those before.
 pub struct Taken<'a> {
     /// The image.
-    pub out: Out,
+    pub out: ImageWriter,
     /// What was sent, by address; no two touch.
     pub sent: &'a mut [[u64; 2]],
     /// What could not be, by address; no two touch.

@@ -7,10 +7,10 @@
 use crate::{
     capture::{
         blocked_signals, droppable, facts,
-        file_content::Known,
+        file_content::KnownSums,
         file_locks::{self, Lock},
-        files::{self, Wish},
-        mappings::{self, Of},
+        files::{self, FileOptions},
+        mappings::{self, Listing},
         memory_advice::{self, Advice},
         names::Names,
         pages::Pages,
@@ -20,7 +20,7 @@ use crate::{
     frozen::{
         arena,
         fault::{Outcome, refuse, refuse_now},
-        memory_faults::Watch,
+        memory_faults::FaultHandlers,
         scratch, turn,
     },
     options::{Moment, Options, Until},
@@ -33,7 +33,7 @@ use crate::{
     save::{
         forked_copy::in_copy,
         pieces,
-        precopy::{self, Task, Tell},
+        precopy::{self, EndNotice, SendJob},
         rounds::Rounds,
         spare::{Spare, Withheld},
         tables::Tables,
@@ -62,24 +62,24 @@ impl<'a> SaveRequest<'a> {
     }
 }
 
-/// What a save came to.
+/// The result of a save.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Saved {
+pub struct SaveResult {
     /// Bytes of the image; 0 while a copy still writes.
     pub bytes: u64,
-    /// How long the program stood still. Nanoseconds.
+    /// How long the program was frozen. Nanoseconds.
     pub freeze_ns: u64,
     /// The copy that writes, or 0.
     pub writer: i32,
 }
 
-/// Where a process is after a save.
+/// How the call of a save ends.
 #[derive(Debug, Clone, Copy)]
-pub enum Now {
-    /// Where it was.
-    Here(Saved),
-    /// It was brought back.
-    Back,
+pub enum AfterSave {
+    /// In the process that was saved.
+    Saved(SaveResult),
+    /// In the restored process.
+    Restored,
 }
 
 struct Job<'a> {
@@ -87,8 +87,8 @@ struct Job<'a> {
     /// Asked for before the stop, because it takes long.
     advice: &'static [Advice],
     rounds: *mut Rounds,
-    known: Known,
-    outcome: Outcome<Saved>,
+    known: KnownSums,
+    outcome: Outcome<SaveResult>,
 }
 
 static JOB: AtomicPtr<Job<'static>> = AtomicPtr::new(std::ptr::null_mut());
@@ -96,11 +96,11 @@ static JOB: AtomicPtr<Job<'static>> = AtomicPtr::new(std::ptr::null_mut());
 /// Saves this process.
 ///
 /// # Errors
-/// What cannot be saved, or what failed. The process goes on as if nothing had been.
-pub fn save(request: SaveRequest<'_>) -> Outcome<Now> {
+/// What cannot be saved, or what failed. The process runs on as if no save had been requested.
+pub fn save(request: SaveRequest<'_>) -> Outcome<AfterSave> {
     claim()?;
     let result = prepare().and_then(|()| save_alone(request, None, 0));
-    if !matches!(result, Ok(Now::Back)) {
+    if !matches!(result, Ok(AfterSave::Restored)) {
         turn::SAVE.give_back();
     }
     result
@@ -116,14 +116,14 @@ pub fn begin_rounds(
     request: SaveRequest<'_>,
     until: Until,
     checked: bool,
-    tell: Tell,
+    tell: EndNotice,
 ) -> Outcome<()> {
     claim()?;
     let begun = prepare().and_then(|()| {
         let mark = arena::mark();
         if checked {
-            check(request, &mut Known::new()?)?;
-            // SAFETY: the tables of the check are of no more use.
+            check(request, &mut KnownSums::new()?)?;
+            // SAFETY: the tables of the check are not used any more.
             unsafe { arena::discard(mark) };
         }
         Ok(())
@@ -132,7 +132,7 @@ pub fn begin_rounds(
         turn::SAVE.give_back();
         return begun;
     }
-    precopy::begin(Task {
+    precopy::begin(SendJob {
         image: request.image,
         compress: request.options.compress,
         lend: request.options.lend,
@@ -151,7 +151,7 @@ pub fn save_rest(
     request: SaveRequest<'_>,
     one_more: bool,
     sent: impl FnOnce(&[u64]),
-) -> Outcome<Now> {
+) -> Outcome<AfterSave> {
     let result = precopy::await_rounds(one_more).and_then(|mut rounds| {
         sent(precopy::sent());
         if let Some(rounds) = &mut rounds {
@@ -159,8 +159,8 @@ pub fn save_rest(
         }
         save_alone(request, rounds, scratch::sender_tid())
     });
-    // In a process that was brought back there is no such thread.
-    if !matches!(result, Ok(Now::Back)) {
+    // In a restored process there is no such thread.
+    if !matches!(result, Ok(AfterSave::Restored)) {
         give_up();
     }
     result
@@ -181,7 +181,7 @@ pub fn give_up_if_ended() -> bool {
     ended
 }
 
-/// Keeps all others from saving.
+/// Takes the turn to save.
 fn claim() -> Outcome<()> {
     match turn::SAVE.take() {
         true => Ok(()),
@@ -200,15 +200,15 @@ fn save_alone(
     request: SaveRequest<'_>,
     rounds: Option<&mut Rounds>,
     left_out: i32,
-) -> Outcome<Now> {
+) -> Outcome<AfterSave> {
     let advice = memory_advice::capture()?;
-    let mut known = Known::new()?;
+    let mut known = KnownSums::new()?;
     let mark = arena::mark();
     check(request, &mut known)?;
     blocked_signals::refuse_any(request.limit_ns(), left_out)?;
     // Asked while the program still runs, because that is slow on virtual machines.
     processor::known();
-    // SAFETY: the tables of the check are of no more use.
+    // SAFETY: the tables of the check are not used any more.
     unsafe { arena::discard(mark) };
     let restores = thread::restores();
     let mut job = Job {
@@ -221,26 +221,26 @@ fn save_alone(
     JOB.store((&raw mut job).cast(), SeqCst);
     stop::with_stopped(work, request.limit_ns(), left_out)?;
     if thread::restores() != restores {
-        return Ok(Now::Back);
+        return Ok(AfterSave::Restored);
     }
     // SAFETY: nor are those of the save.
     unsafe { arena::discard(mark) };
     // SAFETY: `work` wrote it, in this thread.
-    unsafe { (&raw const job.outcome).read_volatile() }.map(Now::Here)
+    unsafe { (&raw const job.outcome).read_volatile() }.map(AfterSave::Saved)
 }
 
 /// Whether this process could be saved now. Reads its files, which may take long.
 ///
 /// # Errors
 /// The first thing that cannot be saved.
-pub fn check(request: SaveRequest<'_>, known: &mut Known) -> Outcome<()> {
+pub fn check(request: SaveRequest<'_>, known: &mut KnownSums) -> Outcome<()> {
     refusals::check()?;
     vdso::find()?;
     process::check()?;
     let mut names = Names::new(request.options.folders)?;
     let locks = file_locks::capture()?;
-    let files = files::capture(wish(request, locks), &mut names, known)?;
-    let mappings = mappings::mappings(&mut names, Of::Whole, files)?;
+    let files = files::capture(file_options(request, locks), &mut names, known)?;
+    let mappings = mappings::mappings(&mut names, Listing::Stopped, files)?;
     let mut pages = Pages::open()?;
     for mapping in mappings.iter() {
         pages.refuse_guards(mapping)?;
@@ -255,8 +255,8 @@ pub fn check(request: SaveRequest<'_>, known: &mut Known) -> Outcome<()> {
     Ok(())
 }
 
-fn wish<'a>(request: SaveRequest<'a>, locks: &'a [Lock]) -> Wish<'a> {
-    Wish {
+fn file_options<'a>(request: SaveRequest<'a>, locks: &'a [Lock]) -> FileOptions<'a> {
+    FileOptions {
         image: request.image,
         own: request.options.own,
         locks,
@@ -288,13 +288,13 @@ fn frozen(
     request: SaveRequest<'_>,
     advice: &'static [Advice],
     rounds: Option<&mut Rounds>,
-    known: &mut Known,
-) -> Outcome<Saved> {
+    known: &mut KnownSums,
+) -> Outcome<SaveResult> {
     let began = sys::clock_ns(libc::CLOCK_MONOTONIC);
     thread_signals::check()?;
     let mut signals = process::no_signals()?;
     let written = process::capture(request.options.folders, &mut signals).and_then(|process| {
-        let _watch = Watch::begin()?;
+        let _handlers = FaultHandlers::begin()?;
         write(request, advice, rounds, known, process)
     });
     if let (Ok((bytes, writer)), Some(hold)) = (&written, request.options.hold) {
@@ -304,7 +304,7 @@ fn frozen(
     }
     stop::put_back_at_end(&signals);
     let (bytes, writer) = written?;
-    Ok(Saved {
+    Ok(SaveResult {
         bytes,
         freeze_ns: sys::clock_ns(libc::CLOCK_MONOTONIC) - began,
         writer,
@@ -316,22 +316,22 @@ fn write(
     request: SaveRequest<'_>,
     advice: &'static [Advice],
     rounds: Option<&mut Rounds>,
-    known: &mut Known,
+    known: &mut KnownSums,
     process: &'static Process,
 ) -> Outcome<(u64, i32)> {
     let mut names = Names::new(request.options.folders)?;
     let all_locks = file_locks::capture()?;
-    let files = files::capture(wish(request, all_locks), &mut names, known)?;
+    let files = files::capture(file_options(request, all_locks), &mut names, known)?;
     let locks = file_locks::of(all_locks, files)?;
-    let mappings = mappings::mappings(&mut names, Of::Whole, files)?;
+    let mappings = mappings::mappings(&mut names, Listing::Stopped, files)?;
     // SAFETY: zeros are values of all fields.
     let kept = unsafe { arena::take::<Mapping>(mappings.len())? };
     kept.copy_from_slice(mappings);
     let facts = facts::facts(process, &mut names)?;
     let records = facts::thread_records()?;
     // SAFETY: it is written before it is read.
-    let place = unsafe { &mut arena::take::<std::mem::MaybeUninit<resume::Plan>>(1)?[0] };
-    let plan = place.write(resume::Plan {
+    let place = unsafe { &mut arena::take::<std::mem::MaybeUninit<resume::ResumePlan>>(1)?[0] };
+    let plan = place.write(resume::ResumePlan {
         process,
         threads: stop::threads(),
         files,
@@ -368,8 +368,8 @@ fn write(
     let is_shared = mappings.iter().any(|mapping| mapping.kind == SHARED);
     let is_carried = files.iter().any(|file| file.carried != 0);
     if request.options.forked && rounds.is_none() && !is_shared && !is_carried {
-        // The copy has all that there is to write, and time to look for it; but for each page that it
-        // gets, the program may pay with a fault.
+        // The copy has all that there is to write, and time to look for it; but for each page that
+        // it gets, the program may pay with a fault.
         let spare = Spare::of(mappings)?;
         let withheld = Withheld::of(mappings, spare)?;
         let writer = in_copy(request.image, advice, withheld, || {

@@ -6,7 +6,7 @@
 //! has no more use for it: zeros when it has seen them, the rest when it is written. Long runs of
 //! zeros it does not even get ([`Withheld`]).
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     capture::{
@@ -29,17 +29,18 @@ use std::{
 const GAP_MIN: u64 = 8 * PAGE;
 /// Smaller mappings are not given back. Bytes.
 const SPARE_MIN: u64 = 1 << 20;
-/// How far ahead a page is fetched. A copy of a process sees each of its pages for the first time, and
-/// the processor writes that down in the page table: it takes longer than to look for zeros, if the
-/// next pages are not on their way meanwhile. (27 GB/s in the process itself; in a copy 6, fetched 31.)
+/// How far ahead a page is fetched. A copy of a process sees each of its pages for the first time,
+/// and the processor writes that down in the page table: it takes longer than to look for zeros,
+/// if the next pages are not on their way meanwhile. (27 GB/s in the process itself; in a copy 6,
+/// fetched 31.)
 const FETCHED: u64 = 4 * PAGE;
 
 /// Pages that are looked at in one go.
 const LOOKED_AT: usize = u64::BITS as usize;
 
 /// Shorter runs of zeros are not worth two more mappings while the copy is made. (Heat, whose plate
-/// has runs of all lengths, lost 0.55 s of processor time to a checkpoint from 8 pages on, 0.45 from
-/// 32.)
+/// has runs of all lengths, lost 0.55 s of processor time to a checkpoint from 8 pages on, 0.45
+/// from 32.)
 const WITHHELD_MIN: u64 = 32 * PAGE;
 /// Runs of zeros that a copy does not get, at most: each cuts a mapping in three meanwhile, and the
 /// kernel allows 65,530 mappings.
@@ -62,10 +63,11 @@ impl Spare {
                 && mapping.prot as i32 == libc::PROT_READ | libc::PROT_WRITE
                 && mapping.flags & GROWS_DOWN == 0;
             // Right behind the code and the constants of a program or library, which are of no file
-            // any more in a process that was brought back, lie its variables: this code and the C
+            // any more in a restored process, lie its variables: this code and the C
             // library's copying of memory use some.
             if !is_plain || mapping.start == end_of_other {
-                // Behind the guard of a thread's stack lies just that: the copy works on another one.
+                // Behind the guard of a thread's stack lies just that: the copy works on another
+                // one.
                 if mapping.prot as i32 != libc::PROT_NONE || mapping.start == end_of_other {
                     end_of_other = mapping.end;
                 }
@@ -101,14 +103,14 @@ impl Spare {
 }
 
 /// Runs of zeros in spare memory that a copy does not get: to it they are memory that nobody has
-/// written to, and the process goes on in them as if there had been no copy. Otherwise each page that
-/// it writes to would cost it a fault, although the copy only looks at it.
+/// written to, and the process goes on in them as if there had been no copy. Otherwise each page
+/// that it writes to would cost it a fault, although the copy only looks at it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Withheld(&'static [[u64; 2]]);
 
 impl Withheld {
-    /// What is worth it of these mappings' memory. All threads stand, and this one works elsewhere, so
-    /// it stays zeros until the copy is made.
+    /// What is worth it of these mappings' memory. All threads are stopped, and this one works
+    /// elsewhere, so it stays zeros until the copy is made.
     pub fn of(mappings: &[Mapping], spare: Spare) -> Outcome<Self> {
         let mut scan = Pages::open()?;
         // SAFETY: numbers.
@@ -153,13 +155,13 @@ impl Withheld {
     }
 }
 
-/// Calls `with` for the pieces of a range that are worth writing, by address: zeros only where something
-/// was `sent` before. Gives back what lies between them. Looks at a copy of the range that begins at the
-/// address `copy`, which may be its own.
+/// Calls `with` for the pieces of a range that are worth writing, by address: zeros only where
+/// something was `sent` before. Gives back what lies between them. Looks at a copy of the range
+/// that begins at the address `copy`, which may be its own.
 ///
 /// # Safety
-/// The copy can be read, and is of private memory of no file: what is left out is zeros where it is
-/// brought back.
+/// The copy can be read, and is of private memory of no file: what is left out is zeros where it
+/// is restored.
 pub unsafe fn without_zeros(
     range: Range<u64>,
     copy: u64,
@@ -180,8 +182,8 @@ pub unsafe fn without_zeros(
     })
 }
 
-/// Cuts a range where those of a list begin and end, which are in order and do not touch, and tells of
-/// each part whether it is of one.
+/// Cuts a range where those of a list begin and end, which are in order and do not touch, and
+/// tells of each part whether it is of one.
 fn parts(
     range: Range<u64>,
     list: &[[u64; 2]],
@@ -206,8 +208,8 @@ fn parts(
     }
 }
 
-/// Calls `with` for the pieces of a range that hold something, and `zeros` for what lies before, between
-/// and behind them.
+/// Calls `with` for the pieces of a range that hold something, and `zeros` for what lies before,
+/// between and behind them.
 ///
 /// # Errors
 /// On the stack of a save: a page that cannot be read.
@@ -245,8 +247,8 @@ unsafe fn split(
     }
 }
 
-/// Which of some pages from an address on hold zeros alone, as bits: as many as a number has, or those up
-/// to `end`.
+/// Which of some pages from an address on hold zeros alone, as bits: as many as a number has, or
+/// those up to `end`.
 ///
 /// # Safety
 /// As for [`split`].
@@ -296,7 +298,7 @@ mod tests {
             // SAFETY: within the new memory.
             unsafe { (at as *mut u8).write_volatile(0) };
             if filled.contains(&page) {
-                // SAFETY: likewise; its last byte.
+                // SAFETY: as above; its last byte.
                 unsafe { ((at + PAGE - 1) as *mut u8).write_volatile(1) };
             }
         }
@@ -472,7 +474,7 @@ mod tests {
             mapping(5 * MIB, 2 * MIB),
             mapping(8 * MIB, MIB / 2),
             mapping(9 * MIB, MIB), // a stack
-            // A program that was brought back: code, constants, variables.
+            // A program that was restored: code, constants, variables.
             mapping(12 * MIB, MIB),
             mapping(13 * MIB, MIB),
             mapping(14 * MIB, MIB),

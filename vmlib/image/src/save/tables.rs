@@ -1,7 +1,7 @@
-//! What an image holds before its memory: facts, names, threads, files, mappings, and the content of
-//! carried files.
+//! What an image holds before its memory: facts, names, threads, files, mappings, and the content
+//! of carried files.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     capture::{file_locks::Lock, guards, pages::Pages},
@@ -11,10 +11,10 @@ use crate::{
         BLOCK, FACTS, FILES, Facts, FileRecord, GONE, MAPPINGS, Mapping, NAMES, Plain as _,
         THREADS, ThreadRecord,
     },
-    restore::resume::Plan,
+    restore::resume::ResumePlan,
     save::{
         carried_files,
-        image_writer::Out,
+        image_writer::ImageWriter,
         pieces::{Since, pieces, present},
         rounds::{self, Rounds},
         spare::Spare,
@@ -27,7 +27,7 @@ pub struct Tables<'a> {
     pub names: &'a [u8],
     pub files: &'a [FileRecord],
     pub records: &'a [ThreadRecord],
-    pub plan: &'a mut Plan,
+    pub plan: &'a mut ResumePlan,
     pub locks: &'a [Lock],
 }
 
@@ -41,11 +41,11 @@ impl Tables<'_> {
         rounds: Option<&mut Rounds>,
         mappings: &mut [Mapping],
         zeros: Option<Spare>,
-    ) -> Outcome<(Out, &'static [[u64; 2]])> {
+    ) -> Outcome<(ImageWriter, &'static [[u64; 2]])> {
         let files = self.files;
         let (mut out, mut pieces, guards, gone) = match rounds {
             None => {
-                let out = Out::begin(image, options.compress, options.lend)?;
+                let out = ImageWriter::begin(image, options.compress, options.lend)?;
                 let mut scan = Pages::open_to_note()?;
                 let pieces = pieces(&mut scan, mappings, Since::default(), zeros)?;
                 (out, pieces, scan.guards(), None)
@@ -84,7 +84,7 @@ impl Tables<'_> {
                 unsafe { std::slice::from_raw_parts(part.as_ptr().cast(), size_of_val(part)) };
             out.section(GONE, 0, bytes)?;
         }
-        // Nobody but this process may write into its files, and it stands still only now.
+        // Nobody but this process may write into its files, and it is frozen only now.
         for (number, record) in files.iter().enumerate() {
             if record.carried != 0 {
                 carried_files::carry(&mut out, self.locks, number, record)?;

@@ -1,16 +1,18 @@
-//! Saves a program that knows nothing of it: by a signal from outside.
+//! Saves a program that does not call this library: by a signal from outside.
 //!
-//! A program into which this library was loaded by `LD_PRELOAD` saves itself when it gets [`TRIGGER`]
-//! from a [`Request`](crate::Request), which says where to and how: `vm image save` makes such.
+//! A program into which this library was loaded by `LD_PRELOAD` saves itself when it gets
+//! [`TRIGGER`] from a [`Request`](crate::Request), which says where to and how: `vm image save`
+//! makes such.
 //!
 //! With `VM_IMAGE_FILE=PATTERN` in its environment, a program that has this library in it - linked
 //! or by `LD_PRELOAD` - saves itself to that file whenever anybody sends it the signal. The image
-//! appears under that name when it is whole; until then it is in a file of its own ([`crate::trigger::image_path`]).
-//! If the save fails, the reason is in `FILE.error`. `VM_IMAGE_MODE` says how, one or more of
-//! these with commas between: `rounds`, most is written while the program runs; `forked`, a copy writes
-//! the rest; `exit`, the program ends then; `carry`, the image has the content of open files.
+//! appears under that name when it is whole; until then it is in a file of its own
+//! ([`crate::trigger::image_path`]). If the save fails, the reason is in `FILE.error`.
+//! `VM_IMAGE_MODE` says how, one or more of these with commas between: `rounds`, most is written
+//! while the program runs; `forked`, a copy writes the rest; `exit`, the program ends then;
+//! `carry`, the image has the content of open files.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing. What is done before
+//! **Runs in signal handlers**: nothing here allocates or locks. What is done before
 //! `main` does not allocate either: the program's own `malloc` may not be ready for it.
 
 use crate::{
@@ -25,14 +27,14 @@ use crate::{
     restore::{resume, start},
     save::{
         forked_copy,
-        precopy::{self, Tell},
-        sequence::{self, Now, SaveRequest, Saved},
+        precopy::{self, EndNotice},
+        sequence::{self, AfterSave, SaveRequest, SaveResult},
     },
     trigger::{
-        asked::Asked,
-        image_path::{PATTERN_MAX, Path},
+        image_path::{ImagePath, PATTERN_MAX},
         packet::{self, Modes},
         request_error::LIBRARY,
+        requester::Requester,
     },
 };
 use std::{
@@ -91,7 +93,7 @@ extern "C" fn before_main() {
     }
     resume::look_up();
     interpose::keep_open(TRIGGER);
-    // The program runs without it, and whoever asks for an image is told.
+    // The program runs without the handler, and a requester gets an error.
     let _ = signal::install_at(TRIGGER, on_trigger);
 }
 
@@ -101,9 +103,9 @@ extern "C" fn on_trigger(_: i32, info: *mut libc::siginfo_t, _: *mut libc::ucont
     }
     let target = match packet::token_of(info) {
         0 => Target::of_pattern(),
-        // Whoever has asked may be gone.
-        token => match Asked::answer(token) {
-            Some(asked) => Ok(Target::Asked(asked)),
+        // The requester may be gone.
+        token => match Requester::connect(token) {
+            Some(requester) => Ok(Target::Requester(requester)),
             None => return,
         },
     };
@@ -127,8 +129,8 @@ extern "C" fn on_trigger(_: i32, info: *mut libc::siginfo_t, _: *mut libc::ucont
 fn write_rest() {
     let target = match BEGUN.0.load(Relaxed) {
         0 => Target::of_pattern(),
-        token => match Asked::answer(token) {
-            Some(asked) => Ok(Target::Asked(asked)),
+        token => match Requester::connect(token) {
+            Some(requester) => Ok(Target::Requester(requester)),
             None => refuse!("whoever asked for the image is gone"),
         },
     };
@@ -147,7 +149,7 @@ fn write_rest() {
 fn finish(mut target: Target, step: Outcome<End>) {
     match step {
         // Another thread may be saving here already; or the rounds tell their end.
-        Ok(End::Back | End::Begun) => return,
+        Ok(End::Restored | End::Begun) => return,
         Ok(End::Saved(saved)) => target.succeed(saved),
         Err(fault) => target.fail(&fault),
     }
@@ -158,17 +160,17 @@ fn finish(mut target: Target, step: Outcome<End>) {
 enum End {
     /// The rounds have begun.
     Begun,
-    Saved(Saved),
-    Back,
+    Saved(SaveResult),
+    Restored,
 }
 
-/// Where an image goes, and who hears what becomes of it.
+/// Where an image goes, and where the result of the save is told.
 #[expect(clippy::large_enum_variant, reason = "there is no allocator")]
 enum Target {
     /// The file of this name; the number of the one that it is in until it is whole.
-    File(Path, Option<u64>),
-    /// Whoever asked has made a file.
-    Asked(Asked),
+    File(ImagePath, Option<u64>),
+    /// The requester has made a file.
+    Requester(Requester),
 }
 
 impl Target {
@@ -181,14 +183,14 @@ impl Target {
         let len = pattern.iter().position(|byte| *byte == 0).unwrap_or(0);
         match len {
             0 => refuse!("signal {TRIGGER} asks for an image, and VM_IMAGE_FILE is not set"),
-            len => Ok(Target::File(Path::of(&pattern[..len])?, None)),
+            len => Ok(Target::File(ImagePath::of(&pattern[..len])?, None)),
         }
     }
 
     fn modes(&self) -> Modes {
         match self {
             Target::File(..) => Modes::from_bits(MODES.load(Relaxed)),
-            Target::Asked(asked) => asked.modes(),
+            Target::Requester(requester) => requester.modes(),
         }
     }
 
@@ -202,7 +204,7 @@ impl Target {
                 *number = Some(made);
                 Ok(image)
             }
-            Target::Asked(asked) => asked.take_image(),
+            Target::Requester(requester) => requester.take_image(),
         }
     }
 
@@ -214,7 +216,7 @@ impl Target {
     ) -> Outcome<T> {
         let own = match self {
             Target::File(..) => [-1],
-            Target::Asked(asked) => [asked.socket()],
+            Target::Requester(requester) => [requester.socket()],
         };
         let modes = self.modes();
         let options = Options {
@@ -241,15 +243,15 @@ impl Target {
         let image = self.open()?;
         let (token, number) = match self {
             Target::File(_, number) => (0, number.unwrap_or(0)),
-            Target::Asked(asked) => (asked.token(), 0),
+            Target::Requester(requester) => (requester.token(), 0),
         };
         BEGUN.0.store(token, Relaxed);
         BEGUN.1.store(number, Relaxed);
         self.with(image, |request| {
-            sequence::begin_rounds(request, Until::default(), true, Tell::Signal(TRIGGER))
+            sequence::begin_rounds(request, Until::default(), true, EndNotice::Signal(TRIGGER))
         })?;
-        if let Target::Asked(asked) = self {
-            asked.say_begun();
+        if let Target::Requester(requester) = self {
+            requester.say_begun();
         }
         Ok(End::Begun)
     }
@@ -261,7 +263,7 @@ impl Target {
                 *number = Some(begun);
                 path.open_part(begun)
             }
-            Target::Asked(asked) => asked.take_image(),
+            Target::Requester(requester) => requester.take_image(),
         };
         let image = image.inspect_err(|_| sequence::give_up())?;
         let rest = |request: SaveRequest<'_>| sequence::save_rest(request, false, |_| ());
@@ -269,7 +271,7 @@ impl Target {
     }
 
     /// The image is whole.
-    fn succeed(&mut self, saved: Saved) {
+    fn succeed(&mut self, saved: SaveResult) {
         let exits = self.modes().has(Modes::EXIT);
         let is_named = match self {
             Target::File(path, number) => {
@@ -279,7 +281,7 @@ impl Target {
                 }
                 true
             }
-            Target::Asked(asked) => asked.say_saved(saved, exits),
+            Target::Requester(requester) => requester.say_saved(saved, exits),
         };
         if exits && is_named {
             // What is buffered is in the image: nothing may be written twice.
@@ -298,16 +300,16 @@ impl Target {
                     say(&fault.text());
                 }
             }
-            Target::Asked(asked) => asked.say_refused(&fault.text()),
+            Target::Requester(requester) => requester.say_refused(&fault.text()),
         }
     }
 }
 
 /// Waits for a copy that writes.
-fn end_of(now: Now) -> Outcome<End> {
+fn end_of(now: AfterSave) -> Outcome<End> {
     match now {
-        Now::Back => Ok(End::Back),
-        Now::Here(saved) => {
+        AfterSave::Restored => Ok(End::Restored),
+        AfterSave::Saved(saved) => {
             if saved.writer != 0 {
                 forked_copy::finish(saved.writer)?;
             }

@@ -1,11 +1,11 @@
-//! Where a program that knows nothing of it leaves its images: names from a pattern, a file for each
-//! save until its image is whole, and one that says why there is none.
+//! Where a program that does not call this library leaves its images: names from a pattern, a file
+//! for each save until its image is whole, and one that says why there is none.
 //!
-//! Others may write to the folder. So what is made there is new, under a name that nobody can foresee,
-//! for the user alone, and no link is followed. The names that people know are only ever given to what
-//! is complete.
+//! Others may write to the folder. So what is made there is new, under a name that cannot be
+//! guessed, for the user alone, and no link is followed. The names that people know are only ever
+//! given to what is complete.
 //!
-//! **Runs in signal handlers**: everything here allocates nothing and locks nothing.
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     frozen::fault::{Outcome, Step as _, Text, refuse},
@@ -21,21 +21,21 @@ const PATH_MAX: usize = PATTERN_MAX + 256;
 const TRIES: u32 = 16;
 
 /// A path, ended by NUL.
-pub struct Path {
+pub struct ImagePath {
     bytes: [u8; PATH_MAX],
     len: usize,
 }
 
-impl Path {
-    const EMPTY: Path = Path {
+impl ImagePath {
+    const EMPTY: ImagePath = ImagePath {
         bytes: [0; PATH_MAX],
         len: 0,
     };
 
-    /// The name of an image. In the pattern `%p` stands for this process's id, `%h` for the name of this
-    /// host, `%%` for `%`.
+    /// The name of an image. In the pattern `%p` stands for this process's id, `%h` for the name
+    /// of this host, `%%` for `%`.
     pub fn of(pattern: &[u8]) -> Outcome<Self> {
-        let mut path = Path::EMPTY;
+        let mut path = ImagePath::EMPTY;
         let mut rest = pattern;
         while let Some((&first, after)) = rest.split_first() {
             let (done, count) = match (first, after.first()) {
@@ -63,7 +63,7 @@ impl Path {
     }
 
     fn with(&self, end: std::fmt::Arguments<'_>) -> Outcome<Self> {
-        let mut path = Path {
+        let mut path = ImagePath {
             bytes: self.bytes,
             len: self.len,
         };
@@ -108,7 +108,8 @@ impl Path {
         self.bytes.as_ptr() as usize
     }
 
-    /// Makes a file of its own for what is to have this name. Returns its descriptor and its number.
+    /// Makes a file of its own for what is to have this name. Returns its descriptor and its
+    /// number.
     pub fn make_part(&self) -> Outcome<(i32, u64)> {
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | NO_LINK;
         for _ in 0..TRIES {
@@ -164,7 +165,7 @@ impl Path {
     }
 }
 
-impl std::fmt::Write for Path {
+impl std::fmt::Write for ImagePath {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
         self.add(text.as_bytes())
     }
@@ -173,7 +174,7 @@ impl std::fmt::Write for Path {
 /// Nor is the descriptor for programs that this one starts.
 const NO_LINK: i32 = libc::O_NOFOLLOW | libc::O_CLOEXEC;
 
-/// A number that nobody can foresee.
+/// A random number.
 pub fn random() -> u64 {
     const NO_WAIT: usize = 1;
     let mut number = 0u64;
@@ -194,19 +195,19 @@ mod tests {
         os::unix::{ffi::OsStrExt as _, fs::symlink},
     };
 
-    fn text(path: &Path) -> String {
+    fn text(path: &ImagePath) -> String {
         String::from_utf8(path.bytes[..path.len].to_vec()).expect("text")
     }
 
     #[test]
     fn a_pattern_names_process_and_host() {
         let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
-        let of = |pattern: &[u8]| Path::of(pattern).map(|path| text(&path));
+        let of = |pattern: &[u8]| ImagePath::of(pattern).map(|path| text(&path));
         let pid = std::process::id();
         assert_eq!(of(b"a%p.%h").ok(), Some(format!("a{pid}.{}", host.trim())));
         assert_eq!(of(b"100%%p%q%").ok().as_deref(), Some("100%p%q%"));
         assert!(of(&[b'a'; PATH_MAX]).is_err());
-        let long = Path::of(&[b'a'; PATH_MAX - 2]).expect("it fits");
+        let long = ImagePath::of(&[b'a'; PATH_MAX - 2]).expect("it fits");
         assert!(long.part(1).is_err());
     }
 
@@ -217,7 +218,7 @@ mod tests {
         let (whole, other) = (folder.path().join("whole"), folder.path().join("other"));
         fs::write(&other, "not touched").expect("room");
         symlink(&other, &whole).expect("a link");
-        let path = Path::of(whole.as_os_str().as_bytes()).expect("it fits");
+        let path = ImagePath::of(whole.as_os_str().as_bytes()).expect("it fits");
         let (first, second) = (
             path.make_part().expect("one"),
             path.make_part().expect("two"),
@@ -226,7 +227,7 @@ mod tests {
         let name = text(&path.part(first.1).expect("it fits"));
         let rights = fs::metadata(&name).expect("it is there").permissions();
         assert_eq!(rights.mode() & 0o777, 0o600);
-        // Where it was, somebody has put a link.
+        // Another user has put a link in its place.
         fs::rename(&name, folder.path().join("aside")).expect("it is there");
         symlink(&other, &name).expect("a link");
         assert!(path.open_part(first.1).is_err());

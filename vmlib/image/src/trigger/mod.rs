@@ -2,9 +2,9 @@
 //! another process (`request`) or by environment variables (`handler`, `image_path`).
 
 // In the process that is asked.
-pub mod asked;
 pub mod handler;
 pub mod image_path;
+pub mod requester;
 
 // Both ends of a request.
 pub mod packet;

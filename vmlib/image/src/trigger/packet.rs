@@ -9,7 +9,7 @@ use crate::frozen::queued_signal;
 pub struct Modes(u32);
 
 impl Modes {
-    /// A copy of the process writes, while it goes on.
+    /// A copy of the process writes, while it runs on.
     pub const FORKED: Modes = Modes(1);
     /// It ends when the image is whole.
     pub const EXIT: Modes = Modes(2);
@@ -59,13 +59,13 @@ const NAME: &[u8] = b"vm-image-";
 pub const PACKET: usize = 512;
 
 /// What a process that was asked says.
-pub enum Word<'a> {
+pub enum Reply<'a> {
     Begun,
     Saved { bytes: u64, ns: u64 },
     Refused(&'a [u8]),
 }
 
-impl<'a> Word<'a> {
+impl<'a> Reply<'a> {
     pub fn read(packet: &'a [u8]) -> Option<Self> {
         let (kind, rest) = packet.split_first()?;
         let number = |at: usize| {
@@ -73,29 +73,29 @@ impl<'a> Word<'a> {
             Some(u64::from_le_bytes(bytes))
         };
         match kind {
-            1 => Some(Word::Begun),
-            2 => Some(Word::Saved {
+            1 => Some(Reply::Begun),
+            2 => Some(Reply::Saved {
                 bytes: number(0)?,
                 ns: number(8)?,
             }),
-            3 => Some(Word::Refused(rest)),
+            3 => Some(Reply::Refused(rest)),
             _ => None,
         }
     }
 
     pub fn write(&self, packet: &mut [u8; PACKET]) -> usize {
         match self {
-            Word::Begun => {
+            Reply::Begun => {
                 packet[0] = 1;
                 1
             }
-            Word::Saved { bytes, ns } => {
+            Reply::Saved { bytes, ns } => {
                 packet[0] = 2;
                 packet[1..9].copy_from_slice(&bytes.to_le_bytes());
                 packet[9..17].copy_from_slice(&ns.to_le_bytes());
                 17
             }
-            Word::Refused(why) => {
+            Reply::Refused(why) => {
                 let len = why.len().min(PACKET - 1);
                 packet[0] = 3;
                 packet[1..=len].copy_from_slice(&why[..len]);
@@ -128,26 +128,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read_as_they_are_written() {
-        let read = |word: Word<'_>| {
+    fn replies_are_read_as_they_are_written() {
+        let read = |word: Reply<'_>| {
             let mut packet = [0; PACKET];
             let len = word.write(&mut packet);
-            match Word::read(&packet[..len]) {
-                Some(Word::Begun) => "begun".to_owned(),
-                Some(Word::Saved { bytes, ns }) => format!("{bytes} {ns}"),
-                Some(Word::Refused(why)) => String::from_utf8_lossy(why).into_owned(),
+            match Reply::read(&packet[..len]) {
+                Some(Reply::Begun) => "begun".to_owned(),
+                Some(Reply::Saved { bytes, ns }) => format!("{bytes} {ns}"),
+                Some(Reply::Refused(why)) => String::from_utf8_lossy(why).into_owned(),
                 None => "nothing".to_owned(),
             }
         };
-        assert_eq!(read(Word::Begun), "begun");
+        assert_eq!(read(Reply::Begun), "begun");
         assert_eq!(
-            read(Word::Saved {
+            read(Reply::Saved {
                 bytes: 7,
                 ns: 1 << 40
             }),
             "7 1099511627776"
         );
-        assert_eq!(read(Word::Refused(&[b'x'; 600])), "x".repeat(PACKET - 1));
-        assert!(Word::read(&[2, 0, 0]).is_none() && Word::read(&[]).is_none());
+        assert_eq!(read(Reply::Refused(&[b'x'; 600])), "x".repeat(PACKET - 1));
+        assert!(Reply::read(&[2, 0, 0]).is_none() && Reply::read(&[]).is_none());
     }
 }

@@ -1,13 +1,14 @@
-//! What the kernel tells of a process that is to be asked for its image, read before the signal is sent.
+//! What the kernel tells of a process that is to be asked for its image, read before the signal is
+//! sent.
 
 use crate::{
     frozen::signal::{self, TRIGGER},
-    trigger::request_error::{AskError, LIBRARY, not_allowed},
+    trigger::request_error::{LIBRARY, RequestError, not_allowed},
 };
 use std::fs;
 
 /// What the kernel tells of a process that is to be asked.
-pub struct Look {
+pub struct ProcessStatus {
     pid: i32,
     pub name: String,
     state: char,
@@ -22,8 +23,8 @@ pub struct Look {
     has_loader: bool,
 }
 
-impl Look {
-    pub fn at(pid: i32) -> Result<Self, AskError> {
+impl ProcessStatus {
+    pub fn at(pid: i32) -> Result<Self, RequestError> {
         let failed = |cause| not_allowed(pid, cause);
         let read = |path: &str| fs::read(format!("/proc/{pid}/{path}"));
         let status = read("status").map_err(failed)?;
@@ -40,9 +41,9 @@ impl Look {
             bytes.windows(text.len()).any(|part| part == text)
         };
         let maps = read("maps").map_err(failed)?;
-        // Where it was brought back, its memory has no names of files.
+        // Where it was restored, its memory has no names of files.
         let started = read("environ").map_err(failed)?;
-        Ok(Look {
+        Ok(ProcessStatus {
             pid,
             name: field(&status, "Name").to_owned(),
             state: field(&status, "State").chars().next().unwrap_or('?'),
@@ -58,12 +59,12 @@ impl Look {
     }
 
     /// Whether the signal would be answered, as far as can be seen from outside.
-    pub fn check(&self) -> Result<(), AskError> {
+    pub fn check(&self) -> Result<(), RequestError> {
         let bit = signal::bit(TRIGGER);
         let (pid, name) = (self.pid, self.name.clone());
         let does_not_run = |what| {
             let name = self.name.clone();
-            Err(AskError::DoesNotRun { pid, name, what })
+            Err(RequestError::DoesNotRun { pid, name, what })
         };
         match self.state {
             'Z' | 'X' => return does_not_run("has ended"),
@@ -73,7 +74,7 @@ impl Look {
         }
         let has_handler = self.caught & bit != 0;
         if !self.has_library && has_handler {
-            return Err(AskError::OwnHandler { pid, name });
+            return Err(RequestError::OwnHandler { pid, name });
         }
         if !has_handler && self.has_library && self.has_loader {
             return does_not_run(match self.ignored & bit != 0 {
@@ -91,10 +92,10 @@ impl Look {
                     "It is linked statically: link the library into it, and have it save itself"
                 }
             };
-            return Err(AskError::NoHandler { pid, name, hint });
+            return Err(RequestError::NoHandler { pid, name, hint });
         }
         match self.blocked.iter().all(|blocked| blocked & bit != 0) {
-            true => Err(AskError::Blocked { pid, name }),
+            true => Err(RequestError::Blocked { pid, name }),
             false => Ok(()),
         }
     }
@@ -124,7 +125,7 @@ mod tests {
 
     #[test]
     fn who_would_not_answer_is_not_sent_a_signal() {
-        let mut look = Look {
+        let mut look = ProcessStatus {
             pid: 1,
             name: "x".to_owned(),
             state: 'S',
@@ -135,7 +136,7 @@ mod tests {
             has_library: true,
             has_loader: true,
         };
-        let why = |look: &Look| look.check().err().map(|error| error.to_string());
+        let why = |look: &ProcessStatus| look.check().err().map(|error| error.to_string());
         assert_eq!(why(&look), None);
         look.blocked = vec![!0, !0];
         assert!(why(&look).is_some_and(|why| why.contains("block signal 61")));

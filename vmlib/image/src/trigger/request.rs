@@ -1,26 +1,28 @@
-//! How one process asks another one for its image, and hears what becomes of it.
+//! How one process, the requester, requests the image of another process, and learns the result.
 //!
-//! Whoever asks listens at a socket without a file, whose name is a number that nobody can foresee, and
-//! sends [`TRIGGER`] with that number. The process that gets it connects, is handed the descriptor of
-//! the image's file and the modes, and says over the socket how the save ended. So it needs to know no
-//! path, and no rights to the folder. Both look who is at the other end: the process takes a
-//! descriptor from root and from its own user alone, and whoever asks gives one to that process alone.
+//! The requester listens at a socket without a file, whose name is a random number, and sends
+//! [`TRIGGER`] with that number. The process that gets it connects, is handed the descriptor of
+//! the image's file and the modes, and says over the socket how the save ended. So it needs to
+//! know no path, and no rights to the folder. Both check the process at the other end: the process
+//! takes a descriptor from root and from its own user alone, and the requester gives one to that
+//! process alone.
 //!
-//! While the rounds of a save last, the process has no descriptor for it: it connects once more for the
-//! rest.
+//! While the rounds of a save last, the process has no descriptor for it: it connects once more
+//! for the rest.
 //!
-//! The signal ends a process that has no handler for it. So whoever asks looks before ([`Request::send`]).
+//! The signal ends a process that has no handler for it. So the requester looks before
+//! ([`Request::send`]).
 //!
-//! [`crate::trigger::asked`] is the end in the process that is asked.
+//! [`crate::trigger::requester`] is the end in the process that is asked.
 
 use crate::{
-    frozen::{queued_signal, signal::TRIGGER},
+    frozen::{file_calls, queued_signal, signal::TRIGGER},
     raw::sys::{self, nr},
     trigger::{
         image_path,
-        packet::{MARK, Modes, PACKET, Word, name_of},
-        process_status::Look,
-        request_error::{ANSWER, AskError, not_allowed, system},
+        packet::{MARK, Modes, PACKET, Reply, name_of},
+        process_status::ProcessStatus,
+        request_error::{ANSWER, RequestError, not_allowed, system},
     },
 };
 use rustix::{
@@ -29,7 +31,7 @@ use rustix::{
     net::{
         AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
         SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, recv, send, sendmsg,
-        socket_with, sockopt::socket_peercred,
+        socket_with,
     },
     process::{Pid, PidfdFlags, pidfd_open},
 };
@@ -44,7 +46,7 @@ use std::{
 /// A process has given its image.
 #[derive(Debug)]
 #[must_use = "the process may wait for a word"]
-pub struct News {
+pub struct RequestedImage {
     /// Bytes of the image; 0 if a copy of the process has written it.
     pub bytes: u64,
     /// How long it stood still.
@@ -52,7 +54,7 @@ pub struct News {
     connection: OwnedFd,
 }
 
-impl News {
+impl RequestedImage {
     /// The image has its name now: a process that was to end does.
     pub fn image_is_kept(self) {
         // It may be gone already.
@@ -77,19 +79,19 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// Why it was not asked.
-    pub fn send(pid: i32, image: BorrowedFd<'a>, modes: Modes) -> Result<Self, AskError> {
+    pub fn send(pid: i32, image: BorrowedFd<'a>, modes: Modes) -> Result<Self, RequestError> {
         let gone = |error| match error {
-            Errno::SRCH | Errno::INVAL => AskError::NoProcess(pid),
+            Errno::SRCH | Errno::INVAL => RequestError::NoProcess(pid),
             error => {
                 let error = io::Error::from(error);
                 let text = format!("pidfd_open is refused: {error}");
                 not_allowed(pid, io::Error::new(error.kind(), text))
             }
         };
-        let id = Pid::from_raw(pid).ok_or(AskError::NoProcess(pid))?;
+        let id = Pid::from_raw(pid).ok_or(RequestError::NoProcess(pid))?;
         // From here on its number means nobody else.
         let process = pidfd_open(id, PidfdFlags::empty()).map_err(gone)?;
-        Look::at(pid)?.check()?;
+        ProcessStatus::at(pid)?.check()?;
         let (listener, token) = listener()?;
         signal_process(pid, &process, token)?;
         Ok(Request {
@@ -106,7 +108,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// Why there is no image.
-    pub fn finish(mut self, interrupt: BorrowedFd<'_>) -> Result<News, AskError> {
+    pub fn finish(mut self, interrupt: BorrowedFd<'_>) -> Result<RequestedImage, RequestError> {
         let mut connection = None;
         loop {
             let fd = match &connection {
@@ -133,7 +135,7 @@ impl<'a> Request<'a> {
             }
             let [is_told, is_interrupted, has_ended] = fds.map(|fd| !fd.revents().is_empty());
             if is_interrupted {
-                return Err(AskError::Interrupted);
+                return Err(RequestError::Interrupted);
             }
             match (is_told, connection.take()) {
                 (true, None) => connection = self.accept()?,
@@ -143,22 +145,22 @@ impl<'a> Request<'a> {
                     None => connection = None,
                 },
                 // What it said before is heard first.
-                (false, _) if has_ended => return Err(AskError::Ended(self.pid)),
+                (false, _) if has_ended => return Err(RequestError::Ended(self.pid)),
                 (false, waiting) => connection = waiting,
             }
         }
     }
 
     /// Hands the process what it needs. None if it is another one.
-    fn accept(&mut self) -> Result<Option<OwnedFd>, AskError> {
+    fn accept(&mut self) -> Result<Option<OwnedFd>, RequestError> {
         let connection = match accept_with(&self.listener, SocketFlags::CLOEXEC) {
             Ok(connection) => connection,
             Err(Errno::INTR | Errno::CONNABORTED | Errno::AGAIN) => return Ok(None),
             Err(error) => return Err(system("hearing of the process", error)),
         };
-        let peer =
-            socket_peercred(&connection).map_err(|error| system("looking who answers", error))?;
-        if peer.pid.as_raw_pid() != self.pid {
+        let peer = file_calls::peer(connection.as_raw_fd())
+            .map_err(|error| system("looking who answers", Errno::from_raw_os_error(error.0)))?;
+        if peer.pid != self.pid {
             return Ok(None);
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -181,42 +183,42 @@ impl<'a> Request<'a> {
     }
 
     /// What the process says; none: its rounds have begun.
-    fn hear(&self, connection: OwnedFd) -> Result<Option<News>, AskError> {
+    fn hear(&self, connection: OwnedFd) -> Result<Option<RequestedImage>, RequestError> {
         let mut packet = [0; PACKET];
         let len = match recv(&connection, &mut packet, RecvFlags::empty()) {
             Ok((len, _)) => len,
             Err(Errno::CONNRESET) => 0,
             Err(error) => return Err(system("hearing of the process", error)),
         };
-        match Word::read(&packet[..len]) {
-            Some(Word::Begun) => Ok(None),
-            Some(Word::Saved { bytes, ns }) => Ok(Some(News {
+        match Reply::read(&packet[..len]) {
+            Some(Reply::Begun) => Ok(None),
+            Some(Reply::Saved { bytes, ns }) => Ok(Some(RequestedImage {
                 bytes,
                 freeze: Duration::from_nanos(ns),
                 connection,
             })),
-            Some(Word::Refused(why)) => Err(AskError::Refused {
+            Some(Reply::Refused(why)) => Err(RequestError::Refused {
                 pid: self.pid,
                 why: String::from_utf8_lossy(why).into_owned(),
             }),
-            None => Err(AskError::Ended(self.pid)),
+            None => Err(RequestError::Ended(self.pid)),
         }
     }
 
     /// Why there is no answer.
-    fn silent(&self) -> AskError {
-        let Ok(look) = Look::at(self.pid) else {
-            return AskError::NoProcess(self.pid);
+    fn silent(&self) -> RequestError {
+        let Ok(look) = ProcessStatus::at(self.pid) else {
+            return RequestError::NoProcess(self.pid);
         };
         let name = look.name.clone();
         match look.check() {
             Err(why) => why,
-            Ok(()) if look.waits() => AskError::DoesNotRun {
+            Ok(()) if look.waits() => RequestError::DoesNotRun {
                 pid: self.pid,
                 name,
                 what: "has not taken the signal yet: it waits for something in the kernel; it was not saved",
             },
-            Ok(()) => AskError::Silent {
+            Ok(()) => RequestError::Silent {
                 pid: self.pid,
                 name,
             },
@@ -225,7 +227,7 @@ impl<'a> Request<'a> {
 }
 
 /// A socket of a name that nobody can foresee, and the number that tells it.
-fn listener() -> Result<(OwnedFd, u64), AskError> {
+fn listener() -> Result<(OwnedFd, u64), RequestError> {
     let token = MARK | image_path::random() >> 16;
     let made = || {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -242,14 +244,14 @@ fn listener() -> Result<(OwnedFd, u64), AskError> {
 }
 
 /// Sends the signal with that number.
-fn signal_process(pid: i32, process: &OwnedFd, token: u64) -> Result<(), AskError> {
+fn signal_process(pid: i32, process: &OwnedFd, token: u64) -> Result<(), RequestError> {
     let told = queued_signal::queued(TRIGGER, token as usize);
     let (fd, info) = (process.as_raw_fd() as usize, &raw const told as usize);
     // SAFETY: the kernel reads the information.
     let sent = unsafe { sys::call4(nr::PIDFD_SEND_SIGNAL, fd, TRIGGER as usize, info, 0) };
     match sys::check(sent) {
         Ok(_) => Ok(()),
-        Err(sys::Errno(libc::ESRCH)) => Err(AskError::NoProcess(pid)),
+        Err(sys::Errno(libc::ESRCH)) => Err(RequestError::NoProcess(pid)),
         Err(error) => Err(not_allowed(pid, io::Error::from_raw_os_error(error.0))),
     }
 }

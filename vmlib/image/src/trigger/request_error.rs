@@ -7,13 +7,13 @@ use std::{io, time::Duration};
 /// What the shared library's file is called.
 pub const LIBRARY: &str = "libvm_image";
 
-/// How long a process may take to answer the signal, and to say why not; and the wait for a word of
-/// whoever asked.
+/// How long a process may take to answer the signal, and to reply; and how long the process waits
+/// for the requester.
 pub const ANSWER: Duration = Duration::from_secs(5);
 
 /// Why a process did not give its image.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
+pub enum RequestError {
     /// There is no such process.
     #[error("there is no process {0}")]
     NoProcess(i32),
@@ -84,7 +84,7 @@ pub enum AskError {
     /// It ended before its image was whole.
     #[error("process {0} ended before its image was whole")]
     Ended(i32),
-    /// It says why not, and runs on.
+    /// The process has refused, and runs on.
     #[error("process {pid} was not saved, and runs on: {why}")]
     Refused {
         /// Which.
@@ -92,7 +92,7 @@ pub enum AskError {
         /// Its reason.
         why: String,
     },
-    /// Whoever asked does not want it any more.
+    /// The requester has given up the request.
     #[error("interrupted")]
     Interrupted,
     /// Something that should work did not.
@@ -105,16 +105,16 @@ pub enum AskError {
     },
 }
 
-pub fn system(step: &'static str, error: Errno) -> AskError {
-    AskError::System {
+pub fn system(step: &'static str, error: Errno) -> RequestError {
+    RequestError::System {
         step,
         cause: error.into(),
     }
 }
 
-pub fn not_allowed(pid: i32, cause: io::Error) -> AskError {
+pub fn not_allowed(pid: i32, cause: io::Error) -> RequestError {
     match cause.kind() {
-        io::ErrorKind::NotFound => AskError::NoProcess(pid),
-        _ => AskError::NotAllowed { pid, cause },
+        io::ErrorKind::NotFound => RequestError::NoProcess(pid),
+        _ => RequestError::NotAllowed { pid, cause },
     }
 }

@@ -3,7 +3,9 @@
 use std::io::{self, Read};
 
 use vm_image::{
-    format::{Codec, Damage, END, ImageError, ImageReader, Place, Plain, Prefix, Section, VERSION},
+    format::{
+        Codec, Damage, END, ImageError, ImageReader, Location, Plain, Prefix, Section, VERSION,
+    },
     inspect::Summary,
 };
 
@@ -113,10 +115,10 @@ fn sections_that_are_lost_doubled_or_from_another_image_are_noticed() {
         error => panic!("{error}"),
     };
     let error = read(&without[..]).unwrap_err();
-    assert_eq!(displaced(error), (Place::Head(5), 6));
+    assert_eq!(displaced(error), (Location::Head(5), 6));
     let doubled = [&bytes[..pages.end], &bytes[pages.start..]].concat();
     let error = read(&doubled[..]).unwrap_err();
-    assert_eq!(displaced(error), (Place::Head(6), 5));
+    assert_eq!(displaced(error), (Location::Head(6), 5));
 
     let mut other = Made::small();
     other.body[1].2 = b"sleeping".to_vec();
@@ -127,7 +129,7 @@ fn sections_that_are_lost_doubled_or_from_another_image_are_noticed() {
         ImageError::Damaged { what, place, .. } => {
             assert_eq!(what, Damage::OtherSections);
             let (section, kind) = (7, END);
-            assert_eq!(place, Place::Payload { section, kind });
+            assert_eq!(place, Location::Payload { section, kind });
         }
         error => panic!("{error}"),
     }

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use vm_image::{
     format::{
         self, Codec, END, End, FD_FILE, FD_INHERITED, FD_PIPE, Facts, FileRecord, ImageError,
-        ImageReader, ImageWriter, LZ4, Mapping, Names, PAGES, Plain, Prefix, SECTION_MAX, Section,
+        ImageReader, LZ4, Mapping, Names, PAGES, Plain, Prefix, RecordWriter, SECTION_MAX, Section,
         ThreadRecord,
     },
     raw::checksum::{checksum, mixed},
@@ -96,7 +96,7 @@ impl Made {
     }
 
     pub fn write(&self, codec: Codec) -> Vec<u8> {
-        let mut image = ImageWriter::new(Vec::new(), self.page_size, codec).unwrap();
+        let mut image = RecordWriter::new(Vec::new(), self.page_size, codec).unwrap();
         image.facts(&self.facts).unwrap();
         image.names(&self.names).unwrap();
         image.threads(&self.threads).unwrap();

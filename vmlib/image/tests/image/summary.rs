@@ -4,8 +4,8 @@ use std::io::Cursor;
 
 use vm_image::{
     format::{
-        CPU, Codec, FD_KERNEL, FileRecord, GONE, ImageError, ImageReader, ImageWriter, Impossible,
-        Mapping, Name, PAGES, Plain as _, Prefix, SPACE, Section, X86_64,
+        CPU, Codec, FD_KERNEL, FileRecord, GONE, ImageError, ImageReader, Impossible, Mapping,
+        Name, PAGES, Plain as _, Prefix, RecordWriter, SPACE, Section, X86_64,
     },
     inspect::{FileKind, Needs, Summary},
 };
@@ -108,7 +108,7 @@ fn memory_can_be_passed_over_and_lost_bytes_show_all_the_same() {
 #[test]
 fn memory_of_early_rounds_counts_and_can_be_passed_over() {
     let made = Made::small();
-    let mut image = ImageWriter::new(Vec::new(), PAGE, Codec::Plain).unwrap();
+    let mut image = RecordWriter::new(Vec::new(), PAGE, Codec::Plain).unwrap();
     let space = [Mapping {
         name: Name::default(),
         ..made.mappings[0]
@@ -139,7 +139,7 @@ fn rounds_are_those_of_one_processor() {
     let made = Made::small();
     let mut other = made.facts.cpu;
     other.leaf_1_ecx += 1;
-    let mut image = ImageWriter::new(Vec::new(), PAGE, Codec::Plain).unwrap();
+    let mut image = RecordWriter::new(Vec::new(), PAGE, Codec::Plain).unwrap();
     image.section(CPU, 0, other.bytes()).unwrap();
     image.facts(&made.facts).unwrap();
     let bytes = image.end().unwrap();

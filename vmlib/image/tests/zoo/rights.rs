@@ -26,6 +26,7 @@ fn what_ran_as_root_is_not_brought_back_as_a_user() {
         (code, ""),
         "{ended:?}"
     );
-    let why = "it ran as user 0 (effective 0) and group 0, and user 65534, group 65534, who brings";
+    let why =
+        "it ran as user 0 (effective 0) and group 0, and user 65534, group 65534, who restores";
     assert!(ended.errors.contains(why), "{ended:?}");
 }

@@ -1,12 +1,13 @@
-//! What a program does around a save: for things that this library cannot bring back, but the
-//! program can.
+//! Hooks of the program around a save, for state that this library cannot restore and the program
+//! can: a socket, say. (The task library has hooks of its own, which it calls in its own calls:
+//! `vmlib::Callbacks`.)
 
 use crate::error::SaveError;
 use std::sync::{Mutex, PoisonError};
 
-/// What a program does around a save. Called in the thread that calls [`save`](crate::save()),
-/// outside of every section; other threads run.
-pub trait Callbacks: Send {
+/// Hooks of a program around a save. They are called in the thread that calls
+/// [`save`](crate::save()), outside of every section; other threads run.
+pub trait SaveHooks: Send {
     /// Before anything is checked: let go of what cannot be saved.
     ///
     /// # Errors
@@ -15,24 +16,24 @@ pub trait Callbacks: Send {
         Ok(())
     }
 
-    /// Here the process goes on, whether it was saved or not.
+    /// The process runs on, whether it was saved or not.
     fn after_save(&mut self) {}
 
-    /// The process was brought back.
+    /// The process was restored.
     fn after_restore(&mut self) {}
 }
 
-static ALL: Mutex<Vec<Box<dyn Callbacks>>> = Mutex::new(Vec::new());
+static ALL: Mutex<Vec<Box<dyn SaveHooks>>> = Mutex::new(Vec::new());
 
-/// From now on these are called too: before a save after those that were there, afterwards before
-/// them.
-pub fn register(callbacks: Box<dyn Callbacks>) {
+/// Adds hooks. Before a save they are called after those that were added earlier, and afterwards
+/// before those.
+pub fn register(callbacks: Box<dyn SaveHooks>) {
     ALL.lock()
         .unwrap_or_else(PoisonError::into_inner)
         .push(callbacks);
 }
 
-/// Calls them around a save; `back` tells whether the process was brought back.
+/// Calls all hooks around a save; `back` tells whether the process was restored.
 pub(crate) fn around<T>(
     save: impl FnOnce() -> Result<T, SaveError>,
     back: impl FnOnce(&T) -> bool,
@@ -74,7 +75,7 @@ mod tests {
         }
     }
 
-    impl Callbacks for Noted {
+    impl SaveHooks for Noted {
         fn before_save(&mut self) -> Result<(), String> {
             self.note("before");
             match self.1 {

@@ -3,28 +3,31 @@
 //! **Runs in signal handlers**: it allocates nothing and locks nothing.
 
 use crate::{
-    frozen::fault::{Outcome, Step as _, Text, refuse},
+    frozen::{
+        fault::{Outcome, Step as _, Text, refuse},
+        file_calls,
+    },
     raw::sys::{self, nr},
-    save::sequence::Saved,
+    save::sequence::SaveResult,
     trigger::{
-        packet::{Modes, PACKET, Word, name_of},
+        packet::{Modes, PACKET, Reply, name_of},
         request_error::ANSWER,
     },
 };
 
-/// In the process that was asked: the other end. Not closed when it is dropped, for in a process that was
-/// brought back its descriptors are gone.
-pub struct Asked {
+/// In the process that was asked: the other end. Not closed when it is dropped, for in a restored
+/// process its descriptors are gone.
+pub struct Requester {
     socket: i32,
     token: u64,
     modes: Modes,
     image: i32,
 }
 
-impl Asked {
-    /// Connects to whoever asks, and takes what there is; none if nobody is there, or somebody who may
-    /// not ask.
-    pub fn answer(token: u64) -> Option<Self> {
+impl Requester {
+    /// Connects to the requester, and receives the modes and the descriptor; none if the requester
+    /// is gone, or may not request an image.
+    pub fn connect(token: u64) -> Option<Self> {
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
         // SAFETY: it opens a descriptor.
         let made = unsafe { sys::call3(nr::SOCKET, libc::AF_UNIX as usize, kind as usize, 0) };
@@ -33,7 +36,7 @@ impl Asked {
         if asked.is_none() {
             sys::close(socket);
         }
-        asked.map(|(modes, image)| Asked {
+        asked.map(|(modes, image)| Requester {
             socket,
             token,
             modes,
@@ -62,12 +65,12 @@ impl Asked {
     }
 
     pub fn say_begun(&mut self) {
-        self.say(&Word::Begun);
+        self.say(&Reply::Begun);
         sys::close(self.socket);
     }
 
     pub fn say_refused(&mut self, why: &Text) {
-        self.say(&Word::Refused(why.as_str().as_bytes()));
+        self.say(&Reply::Refused(why.as_str().as_bytes()));
         if self.image >= 0 {
             sys::close(self.image);
         }
@@ -75,8 +78,8 @@ impl Asked {
     }
 
     /// Whether the image is kept, if that is waited for.
-    pub fn say_saved(&mut self, saved: Saved, waits: bool) -> bool {
-        self.say(&Word::Saved {
+    pub fn say_saved(&mut self, saved: SaveResult, waits: bool) -> bool {
+        self.say(&Reply::Saved {
             bytes: saved.bytes,
             ns: saved.freeze_ns,
         });
@@ -95,9 +98,9 @@ impl Asked {
         is_kept
     }
 
-    fn say(&self, word: &Word<'_>) {
+    fn say(&self, reply: &Reply<'_>) {
         let mut packet = [0; PACKET];
-        let len = word.write(&mut packet);
+        let len = reply.write(&mut packet);
         let (fd, at) = (self.socket as usize, packet.as_ptr() as usize);
         // SAFETY: the kernel reads the packet. Nobody may be there to hear it.
         unsafe { sys::call6(nr::SENDTO, fd, at, len, libc::MSG_NOSIGNAL as usize, 0, 0) };
@@ -115,25 +118,17 @@ fn connect(socket: i32, token: u64) -> Option<()> {
     }
     let len = size_of::<libc::sa_family_t>() + 1 + name.len();
     let limit = [ANSWER.as_secs(), 0u64];
-    let mut peer = libc::ucred {
-        pid: 0,
-        uid: u32::MAX,
-        gid: 0,
-    };
-    let mut peer_len = size_of::<libc::ucred>() as u32;
     let (fd, level) = (socket as usize, libc::SOL_SOCKET as usize);
-    // SAFETY: the kernel reads the address and the limit, and writes the peer.
+    // SAFETY: the kernel reads the address and the limit.
     let user = unsafe {
         let (at, time) = (&raw const address as usize, limit.as_ptr() as usize);
         for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
             sys::call5(nr::SETSOCKOPT, fd, level, option as usize, time, 16);
         }
         sys::check(sys::call3(nr::CONNECT, fd, at, len)).ok()?;
-        let (to, len) = (&raw mut peer as usize, &raw mut peer_len as usize);
-        let option = libc::SO_PEERCRED as usize;
-        sys::check(sys::call5(nr::GETSOCKOPT, fd, level, option, to, len)).ok()?;
         sys::call0(nr::GETEUID) as u32
     };
+    let peer = file_calls::peer(socket).ok()?;
     (peer.uid == 0 || peer.uid == user).then_some(())
 }
 
