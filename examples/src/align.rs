@@ -9,8 +9,8 @@
 //!
 //! 1. [`kernel`] sweeps one block of the matrix along its anti-diagonals, whose cells do not
 //!    depend on each other, and keeps only the block's edges and its best cell.
-//! 2. [`wavefront`] cuts the matrix into blocks and says who computes which, in what order, and
-//!    whose edges it needs first. It is the parallel program without its messages.
+//! 2. [`grid`] cuts the matrix into blocks. [`wavefront`] says which worker computes which block, in
+//!    what order, and whose edges it needs first. It is the parallel program without its messages.
 //! 3. [`extension`] goes back from a block's best cell to where its alignment began, and counts
 //!    matches and columns on the way. It touches only the cells around one alignment.
 //! 4. [`hits`] puts the blocks' best cells in order and keeps the alignments that are alignments
@@ -23,10 +23,12 @@
 //! workers share it, nor on their speed: every tie is broken by position.
 
 pub mod extension;
+pub mod grid;
 pub mod hits;
 pub mod job;
 pub mod kernel;
 pub mod progress;
 pub mod report;
 pub mod scoring;
+pub mod strand;
 pub mod wavefront;

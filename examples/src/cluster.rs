@@ -8,12 +8,16 @@
 pub mod family;
 mod interrupt;
 mod node;
+mod pace;
 mod programs;
+mod running;
 mod watched;
 
 pub use interrupt::Interrupt;
 use node::Node;
-pub use programs::Programs;
+use pace::{LOOK, PATIENCE};
+pub use programs::{Programs, cargo, executables};
+use running::Running;
 pub use watched::Watched;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -21,20 +25,16 @@ use serde_json::Value;
 use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Child, Command, ExitCode, Stdio},
+    process::{Command, ExitCode, Stdio},
     thread,
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
 
-/// What a daemon may take to start, or to end.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a console may run on after an interrupt.
 const GRACE: Duration = Duration::from_secs(3);
 /// Lines of a daemon's log that are shown where something has failed.
 const LAST_WORDS: usize = 20;
-/// The pace of looking whether something has happened that sends no event.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// A machine of real daemons on the loopback address.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl Cluster {
         &self.nodes[index].dir
     }
 
-    /// What is removed with the cluster.
+    /// The folder of the daemons, which is removed with the cluster.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -138,7 +138,7 @@ impl Cluster {
         self.nodes.iter().map(Node::log_file)
     }
 
-    /// What the daemons have logged last.
+    /// The last lines of the daemons' logs.
     pub fn last_words(&self) -> String {
         let said = self.nodes.iter().map(|node| {
             let log = node.log();
@@ -234,18 +234,6 @@ impl Cluster {
     /// When one has ended by itself, and what it logged.
     pub fn look_after(&mut self) -> Result<()> {
         self.nodes.iter_mut().try_for_each(Node::look_after)
-    }
-}
-
-/// A child that ends with this value.
-#[derive(Debug)]
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Both fail only if it has ended and been waited for, as it should.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

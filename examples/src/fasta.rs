@@ -30,19 +30,19 @@ pub enum FastaError {
     /// The file could not be opened or read, or is not whole.
     #[error("{path}: {cause}")]
     Read {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system or the decompressor said.
+        /// The error of the system or of the decompressor.
         cause: io::Error,
     },
     /// The text is not one FASTA record.
     #[error("{path}, line {line}: {what}")]
     Format {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The rule that the file breaks.
         what: &'static str,
     },
 }

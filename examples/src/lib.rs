@@ -1,4 +1,4 @@
-//! What the example programs share; each program itself is one short file in `src/bin`.
+//! Code that the example programs share; each program itself is one short file in `src/bin`.
 //!
 //! The main example aligns two genomes. [`fasta`] reads them, [`align`] holds the algorithm, which
 //! knows nothing of processes: `bin/align-serial.rs` runs it in one, `bin/align` spreads it over

@@ -13,9 +13,9 @@ const BLOCK: usize = 32;
 /// Some rows of a matrix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Band {
-    /// Numbers of its rows.
+    /// The rows of the matrix that the band has.
     pub rows: Range<usize>,
-    /// Its cells, row after row.
+    /// The cells, row after row.
     pub cells: Vec<f64>,
 }
 
@@ -34,7 +34,7 @@ impl Band {
         }
     }
 
-    /// Rows of zeros.
+    /// A band of zeros.
     pub fn zeros(rows: Range<usize>, width: usize) -> Self {
         Band {
             cells: vec![0.0; rows.len() * width],
@@ -65,7 +65,7 @@ impl Band {
         }
     }
 
-    /// What these rows make of a vector.
+    /// The product of these rows and a vector.
     pub fn times(&self, vector: &[f64]) -> Vec<f64> {
         let rows = self.cells.chunks_exact(self.width().max(1));
         rows.map(|row| row.iter().zip(vector).map(|(one, other)| one * other).sum())

@@ -1,7 +1,7 @@
 //! The workers of a master: started over the hosts, and watched.
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, Parser};
 use std::ops::Range;
 use vmlib::{ANY, Event, ExitStatus, Host, Incoming, Message, Spawn, Task, Tid};
 
@@ -11,6 +11,22 @@ pub struct Count {
     /// Workers, in turn over the hosts [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub workers: Option<u32>,
+}
+
+/// Joins the machine and does the master's part, or a worker's part in a process that a master started.
+///
+/// # Errors
+/// The error of [`vmlib::init`], or of the part.
+pub fn run<A: Parser>(
+    master: impl FnOnce(&Task, &A) -> Result<()>,
+    worker: impl FnOnce(&Task, Tid) -> Result<()>,
+) -> Result<()> {
+    let arguments = A::parse();
+    let vm = vmlib::init()?;
+    match vm.parent() {
+        None => master(&vm, &arguments),
+        Some(parent) => worker(&vm, parent),
+    }
 }
 
 /// Starts more of this program and watches them: as many as were asked for, in turn over the hosts,

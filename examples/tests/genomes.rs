@@ -14,7 +14,7 @@ struct Arguments {
     options: Options,
 }
 
-/// What the serial program reports for these arguments.
+/// The alignments that the serial program reports for these arguments.
 fn aligned(arguments: &[&str]) -> Vec<Row> {
     let arguments = ["align"].iter().chain(arguments);
     let options = Arguments::try_parse_from(arguments).unwrap().options;

@@ -5,11 +5,13 @@ use proptest::prelude::*;
 use std::{collections::VecDeque, ops::Range};
 use vm_examples::align::{
     extension::extend,
-    hits::{Candidate, Strand, select},
+    grid::Grid,
+    hits::{Candidate, select},
     job::{Job, Setup},
     kernel::{ColumnEdge, Kernel, RowEdge},
     scoring::Scoring,
-    wavefront::{Grid, Share, Source},
+    strand::Strand,
+    wavefront::{Share, Source},
 };
 
 /// Score, matches, columns counted downwards: better is greater.

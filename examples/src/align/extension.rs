@@ -103,7 +103,7 @@ impl Packed {
     }
 }
 
-/// What each kind of column adds.
+/// The score that each kind of column adds.
 struct Steps {
     matching: Packed,
     mismatch: Packed,

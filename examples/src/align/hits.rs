@@ -7,22 +7,13 @@
 
 use super::{
     extension::{Extent, extend},
+    grid::Block,
     job::Job,
     kernel::Peak,
-    wavefront::Block,
+    strand::Strand,
 };
 use serde::{Deserialize, Serialize};
 use std::{cmp::Reverse, ops::Range};
-
-/// Which strand of the query is aligned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Strand {
-    /// As the file has it.
-    Plus,
-    /// Its reverse complement.
-    Minus,
-}
 
 /// The best cell of a block, in coordinates of the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,9 +44,9 @@ impl Candidate {
 /// A local alignment. Positions count from 0 in the strand that [`Job`] holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alignment {
-    /// Its score.
+    /// The score at its last cell.
     pub score: i32,
-    /// The query's strand.
+    /// The strand of the query that is aligned.
     pub strand: Strand,
     /// Where it is and what it is made of.
     pub extent: Extent,

@@ -1,10 +1,10 @@
-//! What a person may ask of the alignment, and the job that comes of it.
+//! Options of an alignment, and the job that they describe.
 
 use super::{
     extension::query_max,
-    hits::Strand,
+    grid::Grid,
     scoring::{Scoring, ScoringError},
-    wavefront::Grid,
+    strand::Strand,
 };
 use crate::fasta::{self, FastaError, Sequence};
 use clap::{Args, ValueEnum};
@@ -129,17 +129,17 @@ pub enum JobError {
     Query {
         /// Number of bases of the query.
         bases: usize,
-        /// The limit.
+        /// The most bases that this scoring allows.
         max: usize,
     },
 }
 
-/// What there is to compute, without the sequences.
+/// A job without its sequences.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
     /// Which strands, in this order.
     pub strands: Vec<Strand>,
-    /// The scores.
+    /// Scores of matches, mismatches and gaps.
     pub scoring: Scoring,
     /// The matrix of one strand.
     pub grid: Grid,
@@ -159,7 +159,7 @@ impl Setup {
 /// All that is needed to compute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// The comparison to make.
+    /// The job without its sequences.
     pub setup: Setup,
     /// The stretch of the target.
     pub target: Vec<u8>,
@@ -190,11 +190,11 @@ impl Job {
 /// Where the sequences of a job come from, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Origin {
-    /// The query's record.
+    /// The name of the query's record in its file.
     pub query: String,
-    /// Its bases.
+    /// The length of that record. Bases.
     pub query_bases: usize,
-    /// The target's record.
+    /// The name of the target's record in its file.
     pub target: String,
     /// The first base of the stretch, from 1.
     pub target_start: usize,

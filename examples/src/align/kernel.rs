@@ -24,7 +24,7 @@ use super::scoring::Scoring;
 use crate::fasta::UNKNOWN;
 use std::mem::swap;
 
-/// What passes from a block to the one below it: its last row.
+/// The last row of a block, which the block below needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowEdge {
     /// H of the last row, preceded by the cell to the left of it (the lower block's corner).
@@ -33,7 +33,7 @@ pub struct RowEdge {
     pub f: Vec<i32>,
 }
 
-/// What passes from a block to the one to its right: its last column.
+/// The last column of a block, which the block to its right needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnEdge {
     /// H of the last column.
@@ -74,7 +74,7 @@ pub struct Peak {
     pub column: usize,
 }
 
-/// What a sweep leaves.
+/// The result of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Swept {
     /// For the block below.

@@ -1,11 +1,12 @@
-//! What a person gets: the alignments, the speed, and who computed how much where.
+//! The report of a run: the alignments, the speed, and the work of each worker.
 //!
 //! The serial and the parallel program fill the same [`Report`]. Its alignments are the same for
 //! both; the rest says how they were found.
 
 use super::{
-    hits::{Alignment, Strand},
+    hits::Alignment,
     job::{Job, Origin},
+    strand::Strand,
 };
 use comfy_table::{CellAlignment, Table, TableComponent, presets};
 use serde::{Deserialize, Serialize};
@@ -17,27 +18,27 @@ use std::{
 /// One run of `align` or `align-serial`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// The two records.
+    /// The records and parts of them that were aligned.
     #[serde(flatten)]
     pub origin: Origin,
-    /// The alignments, best first.
+    /// Alignments, the best first.
     pub alignments: Vec<Row>,
     /// Cells of the matrices.
     pub cells: u64,
     /// From the first block to the last alignment. Seconds.
     pub seconds: f64,
-    /// Cells over seconds.
+    /// Cells of the matrix, over seconds of the run.
     pub cells_per_second: f64,
-    /// The work of each worker, by number.
+    /// The work of each worker, by the worker's number.
     pub workers: Vec<Work>,
 }
 
 /// An alignment in the coordinates of the files: from 1, both ends included, on the plus strand.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// Its score.
+    /// The score of the alignment.
     pub score: i32,
-    /// The query's strand.
+    /// The strand of the query that is aligned.
     pub strand: Strand,
     /// First base of the query.
     pub query_start: usize,
@@ -47,24 +48,24 @@ pub struct Row {
     pub target_start: usize,
     /// Last base of the target.
     pub target_end: usize,
-    /// Columns, gaps included.
+    /// The number of columns, gaps included.
     pub length: usize,
     /// Columns with two equal bases.
     pub matches: usize,
-    /// Matches over length.
+    /// Matches over columns, from 0 to 1.
     pub identity: f64,
 }
 
-/// What one worker has done.
+/// The work of one worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Work {
-    /// Id of its task.
+    /// The worker's tid; `serial` in one process.
     pub worker: String,
-    /// Name of its host.
+    /// The name of its host.
     pub host: String,
-    /// Blocks computed.
+    /// The number of blocks that it computed.
     pub blocks: u64,
-    /// Cells in them.
+    /// The number of cells in these blocks.
     pub cells: u64,
     /// Time spent computing them. Seconds.
     pub busy_seconds: f64,

@@ -1,4 +1,4 @@
-//! What an alignment earns and pays.
+//! Scores of matches, mismatches and gaps.
 
 use crate::fasta::UNKNOWN;
 use serde::{Deserialize, Serialize};
@@ -12,13 +12,13 @@ pub const COST_MAX: i32 = 100;
 /// Scores of DNA. All four are positive; costs are subtracted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scoring {
-    /// What two equal bases earn.
+    /// The score of two equal bases.
     pub matching: i32,
-    /// What two different bases cost.
+    /// The cost of two different bases.
     pub mismatch: i32,
-    /// What a gap costs besides its length.
+    /// The cost of a gap, in addition to that of its bases.
     pub gap_open: i32,
-    /// What each base of a gap costs.
+    /// The cost of each base of a gap.
     pub gap_extend: i32,
 }
 

@@ -15,77 +15,12 @@
 //! the serial program is one worker that has no neighbour but itself.
 
 use super::{
-    hits::Strand,
+    grid::{Block, Grid},
     job::Job,
     kernel::{ColumnEdge, Kernel, Peak, RowEdge},
+    strand::Strand,
 };
-use serde::{Deserialize, Serialize};
-use std::{collections::VecDeque, ops::Range};
-
-/// How the matrix is cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Grid {
-    /// Rows of the matrix: bases of the query. At least 1.
-    pub rows: usize,
-    /// Columns: bases of the target. At least 1.
-    pub columns: usize,
-    /// Rows of a block; the last may have fewer. At least 1.
-    pub block_rows: usize,
-    /// Columns of a block; the last may have fewer. At least 1.
-    pub block_columns: usize,
-}
-
-/// One block of a [`Grid`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Block {
-    /// Which rows of the matrix.
-    pub rows: Range<usize>,
-    /// Its columns.
-    pub columns: Range<usize>,
-    /// Its place in the grid: row, then column.
-    pub place: (usize, usize),
-}
-
-impl Block {
-    /// Number of its cells.
-    pub fn cells(&self) -> u64 {
-        self.rows.len() as u64 * self.columns.len() as u64
-    }
-}
-
-impl Grid {
-    /// Rows and columns of blocks.
-    pub fn size(&self) -> (usize, usize) {
-        (
-            self.rows.div_ceil(self.block_rows),
-            self.columns.div_ceil(self.block_columns),
-        )
-    }
-
-    /// Cells of the whole matrix.
-    pub fn cells(&self) -> u64 {
-        self.rows as u64 * self.columns as u64
-    }
-
-    /// The block at a place.
-    pub fn block(&self, place: (usize, usize)) -> Block {
-        let cut = |index: usize, size: usize, all: usize| index * size..all.min((index + 1) * size);
-        Block {
-            rows: cut(place.0, self.block_rows, self.rows),
-            columns: cut(place.1, self.block_columns, self.columns),
-            place,
-        }
-    }
-
-    /// All places, by anti-diagonal, and by row within one.
-    pub fn places(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let (rows, columns) = self.size();
-        (0..(rows + columns).saturating_sub(1)).flat_map(move |d| {
-            let first = (d + 1).saturating_sub(columns);
-            (first..rows.min(d + 1)).map(move |row| (row, d - row))
-        })
-    }
-}
+use std::collections::VecDeque;
 
 /// The worker that owns a place.
 pub fn owner((row, column): (usize, usize), workers: usize) -> usize {
@@ -106,7 +41,7 @@ pub enum Source {
 /// The next block of a share, and the edges without which it cannot be computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
-    /// The block.
+    /// The block to compute.
     pub block: Block,
     /// Where the row above it comes from.
     pub top: Source,
@@ -114,7 +49,7 @@ pub struct Task {
     pub left: Source,
 }
 
-/// What has come out of a block.
+/// The result of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// The last row, if another worker needs it.

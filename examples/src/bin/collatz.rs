@@ -8,6 +8,7 @@
 use anyhow::Result;
 use clap::Parser;
 use serde::{Deserialize, Serialize};
+use vm_examples::workers;
 use vmlib::{ANY, Spawn, Task, Tid};
 
 const PIECE: i32 = 1;
@@ -51,7 +52,7 @@ impl Chain {
     }
 }
 
-/// What the master goes on from.
+/// The state of the master at a safe point.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Master {
     workers: Vec<Tid>,
@@ -60,7 +61,7 @@ struct Master {
     longest: Chain,
 }
 
-/// What a worker goes on from.
+/// The state of a worker at a safe point.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Worker {
     /// The rest of its piece; none: it has received none.
@@ -69,12 +70,7 @@ struct Worker {
 }
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    let vm = vmlib::init()?;
-    match vm.parent() {
-        None => master(&vm, &arguments),
-        Some(master) => worker(&vm, master),
-    }
+    workers::run(master, worker)
 }
 
 fn master(vm: &Task, arguments: &Arguments) -> Result<()> {

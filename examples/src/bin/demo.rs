@@ -69,7 +69,7 @@ fn move_workers(cluster: &Cluster, ended: Receiver<()>) {
     while ended.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
         // The last worker may end in between: then there is nothing to say.
         if let Ok(Some(told)) = move_one(cluster, turn) {
-            // What the run shows of its progress stands in this line.
+            // The progress bar of the run stands in this line.
             let clear = std::io::stderr().is_terminal();
             eprint!("{}{told}", if clear { "\r\x1b[K" } else { "" });
             turn += 1;

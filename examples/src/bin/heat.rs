@@ -64,7 +64,7 @@ struct Arguments {
     json: bool,
 }
 
-/// What a worker has to do.
+/// The order of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     size: usize,
@@ -75,12 +75,7 @@ struct Order {
 }
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    let vm = vmlib::init()?;
-    match vm.parent() {
-        None => master(&vm, &arguments),
-        Some(master) => worker(&vm, master),
-    }
+    workers::run(master, worker)
 }
 
 fn master(vm: &Task, arguments: &Arguments) -> Result<()> {
@@ -141,7 +136,7 @@ fn master(vm: &Task, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Of this computer.
+/// The number of processors of this computer.
 fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }

@@ -47,7 +47,7 @@ struct Arguments {
     json: bool,
 }
 
-/// What a worker has to do.
+/// The order of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     size: usize,
@@ -56,12 +56,7 @@ struct Order {
 }
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    let vm = vmlib::init()?;
-    match vm.parent() {
-        None => master(&vm, &arguments),
-        Some(master) => worker(&vm, master),
-    }
+    workers::run(master, worker)
 }
 
 fn master(vm: &Task, arguments: &Arguments) -> Result<()> {
@@ -125,7 +120,7 @@ fn worker(vm: &Task, master: Tid) -> Result<()> {
     let mut product = Band::zeros(rows(me), size);
     for _ in 0..order.rounds {
         product.cells.fill(0.0);
-        // What the left factor makes of what the right one makes of the vector.
+        // The left factor times the product of the right factor and the vector.
         let mut expected = vec![0.0; product.rows.len()];
         for turn in 0..count {
             product.add_product(&left, &right);

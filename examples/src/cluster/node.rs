@@ -1,6 +1,9 @@
 //! One host: its daemon, as a child of this process, and what it leaves.
 
-use super::{LOOK, PATIENCE, family};
+use super::{
+    family,
+    pace::{LOOK, PATIENCE},
+};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -15,7 +18,7 @@ use std::{
 /// How long the processes of a host may outlive its daemon.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// One host.
+/// A host: its daemon, and its folder.
 #[derive(Debug)]
 pub(super) struct Node {
     pub name: String,
@@ -39,7 +42,7 @@ impl Node {
 
     /// Starts the daemon; the command says all but which host it is.
     pub fn start(&mut self, mut command: Command) -> Result<()> {
-        // What the one before has left says nothing about this one.
+        // The address file of an earlier daemon says nothing about this daemon.
         match fs::remove_file(self.address_file()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
             _ => {}
@@ -81,7 +84,7 @@ impl Node {
         self.dir.join("address")
     }
 
-    /// Path of its log.
+    /// The daemon's log file.
     pub fn log_file(&self) -> PathBuf {
         self.dir.with_extension("log")
     }

@@ -27,24 +27,7 @@ impl Programs {
     /// # Errors
     /// When the build fails; cargo has said why.
     pub fn build() -> Result<Self> {
-        let mut cargo = build_command()
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("running cargo")?;
-        let messages = cargo.stdout.take().context("what cargo says")?;
-        let mut binaries = BTreeMap::new();
-        for line in BufReader::new(messages).lines() {
-            let Ok(message) = serde_json::from_str::<Value>(&line?) else {
-                continue;
-            };
-            let Some(name) = message["target"]["name"].as_str() else {
-                continue;
-            };
-            if let Some(path) = message["executable"].as_str() {
-                binaries.insert(name.to_owned(), PathBuf::from(path));
-            }
-        }
-        ensure!(cargo.wait()?.success(), "the programs were not built");
+        let binaries = executables(&mut build_command())?;
         let daemon = binaries.get("vmd").context("cargo has built no vmd")?;
         let folder = daemon.parent().context("vmd is in no folder")?.to_owned();
         Ok(Programs { binaries, folder })
@@ -65,15 +48,49 @@ impl Programs {
     }
 }
 
-fn build_command() -> Command {
+/// Cargo, without the variables that the cargo which runs this program has set. Build scripts look at
+/// some of them: their crates would be built anew each time, with all that use them.
+pub fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // Build scripts look at some of what the cargo that runs this has set: their crates would be built
-    // anew, with all that use them.
+    let of_package = |name: &str| {
+        let groups = ["CARGO_MANIFEST_", "CARGO_PKG_"];
+        name == "OUT_DIR" || groups.iter().any(|group| name.starts_with(group))
+    };
     let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    let groups = ["CARGO_MANIFEST_", "CARGO_PKG_"];
-    for name in names.filter(|name| groups.iter().any(|group| name.starts_with(group))) {
+    for name in names.filter(|name| of_package(name)) {
         command.env_remove(name);
     }
+    command
+}
+
+/// Runs a build whose messages are JSON; returns the programs that it has built, by name.
+///
+/// # Errors
+/// When cargo cannot be run, or the build fails; cargo has said why on standard error.
+pub fn executables(build: &mut Command) -> Result<BTreeMap<String, PathBuf>> {
+    let mut cargo = build
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("running cargo")?;
+    let messages = cargo.stdout.take().context("cargo's messages")?;
+    let mut binaries = BTreeMap::new();
+    for line in BufReader::new(messages).lines() {
+        let Ok(message) = serde_json::from_str::<Value>(&line?) else {
+            continue;
+        };
+        let Some(name) = message["target"]["name"].as_str() else {
+            continue;
+        };
+        if let Some(path) = message["executable"].as_str() {
+            binaries.insert(name.to_owned(), PathBuf::from(path));
+        }
+    }
+    ensure!(cargo.wait()?.success(), "the programs were not built");
+    Ok(binaries)
+}
+
+fn build_command() -> Command {
+    let mut command = cargo();
     command.args(["build", "--bins", "--manifest-path", MANIFEST]);
     command.args([
         "--package",

@@ -1,6 +1,6 @@
 //! A console whose lines are awaited.
 
-use super::{Interrupt, Running};
+use super::{interrupt::Interrupt, running::Running};
 use anyhow::{Context, Result, bail, ensure};
 use std::{
     collections::VecDeque,

@@ -8,10 +8,11 @@ use anyhow::{Result, bail, ensure};
 use std::{collections::BTreeMap, iter, time::Instant};
 use vm_examples::{
     align::{
-        hits::{Candidate, Strand, select},
+        hits::{Candidate, select},
         job::{Job, Options},
         progress::progress_bar,
         report::{Report, Work},
+        strand::Strand,
     },
     workers,
 };

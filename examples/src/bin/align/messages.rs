@@ -1,4 +1,4 @@
-//! What master and workers say to each other.
+//! Messages between master and workers.
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub const PROGRESS: i32 = 6;
 /// Worker to master: an [`Outcome`], its last message.
 pub const OUTCOME: i32 = 7;
 
-/// What is to be done, and with whom.
+/// The job, and all workers that share it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Order {
     /// The job; the sequences come after it.
@@ -33,16 +33,16 @@ pub struct Order {
     pub workers: Vec<Tid>,
 }
 
-/// What a worker has found and done.
+/// The candidates that a worker found, and its work.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// The best cells of its blocks.
     pub candidates: Vec<Candidate>,
-    /// Host of the worker.
+    /// The host of the worker.
     pub host: HostId,
-    /// Blocks computed.
+    /// The number of blocks that it computed.
     pub blocks: u64,
-    /// Cells in them.
+    /// The number of cells in these blocks.
     pub cells: u64,
     /// Time spent computing them. Seconds.
     pub busy_seconds: f64,

@@ -26,11 +26,11 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// A host that was lost. Times are seconds since the first loss was possible.
 #[derive(Debug, Clone, Serialize)]
 pub struct Loss {
-    /// When.
+    /// When the host was lost.
     pub at_s: f64,
     /// For so long it had waited, as the machine could not have borne it.
     pub waited_s: f64,
-    /// Which.
+    /// The name of the host that was lost.
     pub host: String,
     /// It led the others.
     pub leader: bool,
@@ -53,7 +53,7 @@ struct Away {
     trials: u32,
 }
 
-/// What strikes the machine.
+/// The faults of a run: hosts that are lost, and return.
 pub struct Faults<'a> {
     programs: &'a Programs,
     interrupt: &'a Interrupt,
@@ -112,7 +112,7 @@ impl<'a> Faults<'a> {
         Ok(())
     }
 
-    /// No more losses.
+    /// Ends the losses; hosts that are lost still return.
     pub fn end(&mut self) {
         self.left = 0;
     }
@@ -241,7 +241,7 @@ mod tests {
         let rows = five["hosts"].as_array_mut().expect("hosts");
         rows.push(host("e", "voter"));
         assert!(bears(&five, &["a", "e"]) && !bears(&five, &["a", "b", "c"]));
-        // One more goes.
+        // A further host leaves.
         five["hosts"][2]["state"] = "leaving".into();
         assert!(!bears(&five, &["a", "e"]));
     }

@@ -211,7 +211,7 @@ fn compute(
     Ok((plate, [before_s, after_s], happened))
 }
 
-/// What descends from this program once the machine has been stopped.
+/// Processes that descend from this program after the machine has been stopped.
 fn left_over() -> Result<Vec<String>> {
     let begin = Instant::now();
     loop {
@@ -231,7 +231,7 @@ fn bar(what: &'static str) -> Result<ProgressBar> {
     Ok(ProgressBar::new(1).with_style(style).with_prefix(what))
 }
 
-/// Copies the logs.
+/// Copies the daemons' logs into `folder`.
 fn keep(logs: impl Iterator<Item = PathBuf>, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     for log in logs {

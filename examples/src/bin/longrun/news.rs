@@ -1,4 +1,4 @@
-//! What the daemons log about an application that no console watches.
+//! Lines that the daemons log about an application that no console watches.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -30,7 +30,7 @@ pub enum News {
         /// Of the checkpoint, when that was begun.
         age: Duration,
     },
-    /// What the application found.
+    /// The application's result, as JSON.
     Result(Value),
     /// It cannot be brought back, or says what it failed of.
     Failed(String),
@@ -60,7 +60,7 @@ impl Logs {
         Logs(paths.map(log).collect())
     }
 
-    /// What came since the last call.
+    /// Lines of interest since the last call.
     ///
     /// # Errors
     /// When a log cannot be read.
@@ -88,7 +88,7 @@ impl Log {
     }
 }
 
-/// What a line says, if it is of interest.
+/// The event that a line reports, if it is of interest.
 fn news_of(line: &str) -> Option<News> {
     let said = line.split_once("] ")?.1;
     if let Some((_, json)) = said.split_once(" 1> ") {

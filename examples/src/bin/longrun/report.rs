@@ -1,4 +1,4 @@
-//! What a run came to, beside what it was to take.
+//! The time of a run with faults, beside the time of a model.
 //!
 //! Without faults the plate takes *T*. Each checkpoint takes the time *C* for which tasks stand still.
 //! When a host is lost, the application runs again after the *outage*: until the loss is noticed, and
@@ -41,7 +41,7 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Of what happened.
+    /// The terms of the model, from the events of a run.
     pub fn new(happened: &Happened, quiet_s: [f64; 2], interval_s: f64) -> Self {
         let checkpoints = &happened.checkpoints;
         let outages = happened.recoveries.iter().map(|it| it.outage_s);
@@ -56,7 +56,7 @@ impl Terms {
         }
     }
 
-    /// What is done again after a loss.
+    /// The work that is repeated after a loss. Seconds.
     pub fn again_s(&self) -> f64 {
         self.interval_s / 2.0 + 1.5 * self.checkpoint_s
     }
@@ -72,27 +72,27 @@ impl Terms {
 /// All of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Repeats the losses.
+    /// The seed, which repeats the losses.
     pub seed: u64,
     /// The hosts of the machine.
     pub hosts: usize,
-    /// What was computed.
+    /// The size of the computation.
     #[serde(flatten)]
     pub plate: Plate,
     /// Seconds without faults and checkpoints, as the computer was before and after.
     pub quiet_s: [f64; 2],
-    /// What happened.
+    /// The events of the run.
     #[serde(flatten)]
     pub happened: Happened,
-    /// What the model is made of.
+    /// The terms of the model.
     pub terms: Terms,
-    /// What it says.
+    /// The time that the model predicts. Seconds.
     pub model_s: f64,
     /// The total time to that.
     pub ratio: f64,
-    /// Whether that counts.
+    /// Whether the time is compared with the model.
     pub timed: bool,
-    /// What one process computes.
+    /// The fingerprint that one process computes.
     pub expected: String,
     /// Processes that were left when the machine had been stopped.
     pub left_over: Vec<String>,
@@ -109,7 +109,7 @@ impl Report {
         !self.timed || (self.ratio - 1.0).abs() <= TOLERANCE
     }
 
-    /// All is well.
+    /// Whether the result is right and nothing is left over.
     pub fn is_well(&self) -> bool {
         self.is_right()
             && self.is_in_time()
@@ -117,7 +117,7 @@ impl Report {
             && self.happened.damaged.is_empty()
     }
 
-    /// For people.
+    /// The report as lines of text.
     pub fn show(&self) -> String {
         let losses = self.happened.losses.iter().map(|loss| {
             let or_dash = |time: Option<f64>| time.map_or_else(|| "-".to_owned(), second);

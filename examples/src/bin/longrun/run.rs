@@ -27,7 +27,7 @@ const COUNT: Duration = Duration::from_secs(5);
 const WHOLE: Duration = Duration::from_secs(90);
 /// Steps after which the workers and their master look at each other.
 const STEPS: u64 = 100;
-/// What part of a run says how long it takes. One of so many.
+/// The first one of this many parts of a run tells how long the whole takes.
 const PART: u64 = 5;
 /// Steps of a first run, for nothing but to know how long they take.
 const TRIED: u64 = 10 * STEPS;
@@ -164,7 +164,7 @@ impl Plate {
     }
 }
 
-/// What happened in a run with faults. Times in seconds.
+/// Events of a run with faults. Times in seconds.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Happened {
     /// From the start to the result.
@@ -175,13 +175,13 @@ pub struct Happened {
     pub no_checkpoints: Vec<String>,
     /// So many were in the store at the end.
     pub stored: usize,
-    /// What is wrong with some of these.
+    /// The damage that was found in checkpoints.
     pub damaged: Vec<String>,
     /// The losses of hosts.
     pub losses: Vec<Loss>,
     /// How often the application went back.
     pub recoveries: Vec<Recovery>,
-    /// What heat says of the plate.
+    /// The fingerprint of the plate that heat reports.
     pub fingerprint: String,
 }
 
@@ -194,15 +194,15 @@ pub struct Recovery {
     pub outage_s: f64,
     /// From the moment in which the loss was noticed.
     pub restart_s: f64,
-    /// What had been computed since the checkpoint, and is computed again.
+    /// The work since the checkpoint, which is repeated. Seconds.
     pub work_s: f64,
 }
 
 /// How a run with faults is watched.
 pub struct Watch<'a> {
-    /// What stops it.
+    /// The interrupt that ends the run.
     pub interrupt: &'a Interrupt,
-    /// What shows how far it is.
+    /// The progress bar of the run.
     pub bar: &'a ProgressBar,
     /// How long it may take.
     pub patience: Duration,

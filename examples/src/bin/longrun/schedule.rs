@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// One loss.
+/// The loss of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Strike {
-    /// Since the first.
+    /// Time since the first moment at which a loss was possible.
     pub at: Duration,
     /// Which host, from 0.
     pub host: usize,
@@ -22,7 +22,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// What follows from a seed, for so many hosts and that mean time between two losses.
+    /// The schedule of a seed, for a number of hosts and a mean time between two losses.
     pub fn new(seed: u64, mean: Duration, hosts: usize) -> Self {
         Schedule {
             random: Random(seed),
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(first, FIRST);
     }
 
-    /// Milliseconds and hosts.
+    /// Milliseconds and hosts of the first losses of the seed.
     const FIRST: [(u64, usize); 2] = [(34_090, 3), (35_855, 2)];
 
     #[test]

@@ -130,7 +130,7 @@ fn relay_between(one: impl Into<OwnedFd>, other: impl Into<OwnedFd>) -> Result<C
         .spawn()?)
 }
 
-/// What a partner is to do next.
+/// The next order of a partner.
 struct Turn {
     /// Answer each message with the same, or all together with one byte.
     echo: bool,

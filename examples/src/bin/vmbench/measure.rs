@@ -1,7 +1,7 @@
-//! Runs the rows.
+//! Measures the rows that are measured inside of the machine.
 
 use crate::{
-    Arguments,
+    arguments::Arguments,
     bare::{self, Bare},
     ours::Ours,
     plans::{Beside, Plan, What, chosen},

@@ -10,7 +10,7 @@
 //! move on each round trip counts in one of the rows. No memory is found before a move, as for
 //! other rows, and the pair needs none while it measures.
 
-use crate::sealed;
+use crate::{sealed, tags};
 use anyhow::{Context, Result, ensure};
 use rustix::{
     process::Pid,
@@ -28,7 +28,7 @@ const BEGIN: i32 = 1;
 const REPORT: i32 = 2;
 /// To the pinger or the ponger: end.
 const STOP: i32 = 3;
-/// Between the two.
+/// Messages between pinger and ponger.
 const PING: i32 = 4;
 /// Of each of their messages. Bytes.
 const SIZE: usize = 8;
@@ -63,7 +63,7 @@ pub struct Others {
     moves: Times,
     /// Some seconds after each.
     after: Times,
-    /// With nothing beside.
+    /// Round trips with no move and no process beside the pair.
     quiet: Times,
     /// Beside a process that is no task, and some seconds after its end.
     process: Times,
@@ -117,7 +117,7 @@ pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> R
     let pinger = spawn(&["pinger"], &hosts[0])?;
     vm.send(pinger, BEGIN, &ponger)?;
     let churner = spawn(&["churner", &bytes.to_string(), "1"], &hosts[2])?;
-    vm.recv(churner, crate::ours::ANSWER)?;
+    vm.recv(churner, tags::ANSWER)?;
     let wait = |time: Duration| -> Result<()> {
         let ended = vm.recv_timeout(churner, STOP, time)?;
         ensure!(ended.is_none(), "it ended");
@@ -146,8 +146,8 @@ pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> R
         report(&mut others.process)?;
     }
     vm.multicast_bytes(&[pinger, ponger], STOP, Bytes::new())?;
-    vm.send_bytes(churner, crate::ours::STOP, Bytes::new())?;
-    vm.recv(churner, crate::ours::ANSWER)?;
+    vm.send_bytes(churner, tags::STOP, Bytes::new())?;
+    vm.recv(churner, tags::ANSWER)?;
     Ok(others)
 }
 
@@ -178,7 +178,7 @@ pub fn pinger() -> Result<()> {
     }
 }
 
-/// The other.
+/// Answers the pinger.
 pub fn ponger() -> Result<()> {
     let vm = vmlib::init()?;
     let master = vm.parent().context("a ponger is spawned, not run")?;

@@ -4,21 +4,11 @@ use crate::{
     others::{self, Others},
     plans::{Hosts, Plan, What},
     sealed,
+    tags::{ANSWER, ECHO, FLUSH, STOP, TAKE},
 };
 use anyhow::{Context, Result, bail, ensure};
 use std::time::{Duration, Instant};
 use vmlib::{ANY, Bytes, MoveReport, MoveWay, Spawn, Task, Tid};
-
-/// To the partner: answer with the same.
-const ECHO: i32 = 1;
-/// To the partner: take it in.
-const TAKE: i32 = 2;
-/// To the partner: answer that all before has been taken in.
-const FLUSH: i32 = 3;
-/// To the partner: end.
-pub const STOP: i32 = 4;
-/// From the partner, a greeter or a churner.
-pub const ANSWER: i32 = 5;
 
 /// The measuring task and its partners.
 pub struct Ours {
@@ -153,7 +143,7 @@ impl Ours {
         measured
     }
 
-    /// Ends the partners.
+    /// Sends the partners the message that ends them.
     pub fn stop(self) -> Result<()> {
         self.vm
             .multicast_bytes(&[self.near.tid, self.far.tid], STOP, Bytes::new())?;
@@ -189,7 +179,7 @@ pub fn churner(bytes: usize, percent: u64, tells: bool) -> Result<()> {
     let pages = memory.len() / WORDS;
     vm.send_bytes(master, ANSWER, Bytes::new())?;
     let (start, mut done, mut page) = (Instant::now(), 0, 0);
-    // Who is brought back is another process.
+    // A restored task is another process.
     let mut process = std::process::id();
     while vm
         .recv_timeout(master, STOP, Duration::from_millis(5))?

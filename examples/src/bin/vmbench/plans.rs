@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-/// What an 8 byte round trip through the daemon may cost, in round trips through a bare relay.
+/// The goal for an 8 byte round trip through the daemon, in round trips through a bare relay.
 const SMALL_ROUND_TRIP_GOAL: Goal = Goal::Ratio(1.3);
 /// How long a task of 20 MB may stand still when it moves.
 const SMALL_FREEZE_GOAL: Goal = Goal::Micros(30_000.0);
@@ -41,7 +41,7 @@ const IDLE_GOAL: Goal = Goal::Ratio(1.005);
 pub enum Goal {
     /// Of ours to relay, or to raw where there is no relay.
     Ratio(f64),
-    /// Of ours.
+    /// A bound for our own figure. Microseconds.
     Micros(f64),
     /// Of ours above raw. Microseconds.
     More(f64),
@@ -58,7 +58,7 @@ pub enum Hosts {
     Two,
 }
 
-/// What a row measures.
+/// The quantity that a row measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// A message there and one of the same size back.
@@ -78,11 +78,11 @@ pub enum What {
     Move,
     /// How long round trips of others take.
     Others(Beside),
-    /// What is measured from outside: applications that a console runs.
+    /// Measured from outside: applications that a console runs.
     Saved(Saved),
 }
 
-/// What others have beside them.
+/// The load beside the pair of other tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beside {
     /// Moves; so many of a thousand round trips take no longer.
@@ -91,7 +91,7 @@ pub enum Beside {
     Processes,
 }
 
-/// What is measured of checkpoints.
+/// A quantity of checkpoints, restarts or recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Saved {
     /// How long the slowest task stands still.
@@ -111,7 +111,7 @@ pub enum Saved {
 pub enum Program {
     /// The example heat, with 1 GiB.
     Heat,
-    /// The example matmul.
+    /// The example program `matmul`.
     Matmul,
 }
 
@@ -127,9 +127,9 @@ pub enum Way {
 /// A row before it is measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Unique.
+    /// The name of the row, which is unique.
     pub name: String,
-    /// What is measured.
+    /// The quantity that the row measures.
     pub what: What,
     /// Where.
     pub hosts: Hosts,
@@ -161,7 +161,7 @@ pub fn chosen(only: &str) -> Result<Vec<Plan>> {
     Ok(plans)
 }
 
-/// All rows.
+/// The rows in the order in which they are shown.
 fn plans() -> Vec<Plan> {
     let mut plans = messages();
     plans.extend(moves());
@@ -215,7 +215,7 @@ fn messages() -> Vec<Plan> {
     plans
 }
 
-/// Tasks that move.
+/// Rows about moves.
 fn moves() -> Vec<Plan> {
     let freeze = |percent, precopy| What::Freeze { percent, precopy };
     let moves = [

@@ -15,7 +15,7 @@ use std::os::fd::BorrowedFd;
 /// Bytes read at a time.
 const READ_BYTES: usize = 256 * 1024;
 
-/// One direction.
+/// The bytes of one direction.
 struct Flow<'a> {
     from: BorrowedFd<'a>,
     to: BorrowedFd<'a>,

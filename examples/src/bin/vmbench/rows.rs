@@ -1,4 +1,4 @@
-//! What was measured, and how it is shown.
+//! Rows of figures, and how they are shown.
 
 use crate::plans::{Goal, Plan};
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use vm_examples::align::report::table;
 /// A row, measured. Times are microseconds per round trip, message or task.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// From the plan.
+    /// The name of the row's plan.
     pub name: String,
     /// Two tasks with vmlib; an application that is saved.
     pub ours: f64,
@@ -18,7 +18,7 @@ pub struct Row {
     pub raw: Option<f64>,
     /// Ours to relay, or to raw where there is no relay.
     pub ratio: Option<f64>,
-    /// Ours to raw.
+    /// Our figure over that of the raw socket.
     pub ratio_raw: Option<f64>,
     /// If there is one.
     pub goal: Option<Goal>,
@@ -26,7 +26,7 @@ pub struct Row {
     pub ok: bool,
 }
 
-/// What a [`Row`] says in JSON, as far as it was measured.
+/// The measured fields of a [`Row`] in JSON.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub struct Figures {
     ours: f64,

@@ -7,7 +7,6 @@ pub mod holders;
 pub mod policies;
 
 use crate::{
-    NAMES,
     plans::{Plan, Program, Saved, What},
     rows::{Row, median},
     sealed,
@@ -18,11 +17,11 @@ use serde_json::Value;
 use vm_examples::cluster::{Cluster, Interrupt, Programs, Watched};
 
 /// The hosts of such a machine.
-const HOSTS: usize = 3;
+const HOSTS: [&str; 3] = ["nodeA", "nodeB", "nodeC"];
 /// Turns of a recovery at most: each takes a machine of its own.
 const RECOVERIES: u32 = 3;
 
-/// What measures these rows.
+/// The state that is shared by the rows about checkpoints.
 pub struct Bench<'a> {
     programs: &'a Programs,
     interrupt: &'a Interrupt,
@@ -69,7 +68,12 @@ impl<'a> Bench<'a> {
                             What::Saved(Saved::Policy(of, way)) if of == program => Some(way),
                             _ => None,
                         });
-                        policies::measure(self, program, &Vec::from_iter(ways), plan.count)?
+                        let runs = policies::Runs {
+                            cluster: self.cluster()?,
+                            interrupt: self.interrupt,
+                            turns: self.turns,
+                        };
+                        policies::measure(runs, program, &Vec::from_iter(ways), plan.count)?
                     }
                 };
                 let (never, with) = costs.of(way);
@@ -80,7 +84,7 @@ impl<'a> Bench<'a> {
     }
 
     fn cluster(&self) -> Result<Cluster> {
-        Cluster::start(self.programs, &NAMES[..HOSTS], self.interrupt)
+        Cluster::start(self.programs, &HOSTS, self.interrupt)
     }
 
     /// How long the slowest task stands still, beside what it takes to write as many bytes. The first
@@ -161,7 +165,7 @@ impl<'a> Bench<'a> {
         let mut app = Holders::start(&cluster, plan.size, plan.count, self.interrupt)?;
         cluster.ask(&["checkpoint", &app.tid], self.interrupt)?;
         sealed::find_memory(plan.size * plan.count)?;
-        let killed = cluster.lose(HOSTS - 1)?;
+        let killed = cluster.lose(HOSTS.len() - 1)?;
         let since = |moment: std::time::Instant| 1e6 * (moment - killed).as_secs_f64();
         let detected = since(app.says("goes back to its last checkpoint")?);
         let whole = since(app.compute_again()?);

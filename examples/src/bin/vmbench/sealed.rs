@@ -15,7 +15,7 @@ use std::{
 
 /// As between daemons, without the machine's secret.
 const PATTERN: &str = "Noise_NN_25519_AESGCM_SHA256";
-/// What sealing adds to a record, and its length before it. Bytes.
+/// Bytes that sealing adds to a record, and the bytes of the record's length before it.
 const TAG: usize = 16;
 const LENGTH: usize = 2;
 /// Plain bytes of one record.
@@ -73,7 +73,7 @@ pub fn use_memory(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// That process.
+/// The process that uses memory, and ends.
 pub fn fill_memory(bytes: usize) {
     std::hint::black_box(vec![1u8; bytes]);
 }

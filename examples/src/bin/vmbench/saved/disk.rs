@@ -37,7 +37,7 @@ pub fn read(files: &[PathBuf]) -> Result<f64> {
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }
 
-/// That process.
+/// The process that reads the files.
 pub fn read_here(files: &[PathBuf]) -> Result<()> {
     let begin = Instant::now();
     let memory: Vec<Vec<u8>> = files.iter().map(fs::read).collect::<Result<_, _>>()?;

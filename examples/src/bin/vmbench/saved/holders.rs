@@ -1,7 +1,7 @@
 //! An application whose tasks hold memory and rewrite some of it. They tell their master when they are
 //! there, and each time that they were brought back; and it says so when all have.
 
-use crate::ours::ANSWER;
+use crate::tags::ANSWER;
 use anyhow::{Context, Result};
 use std::{
     env,
@@ -15,7 +15,7 @@ use vmlib::Spawn;
 
 /// Of its memory, what a task rewrites in each second. Percent.
 const REWRITTEN: &str = "1";
-/// What the master says.
+/// The line of the master when all its tasks compute.
 const ALL_COMPUTE: &str = "all compute";
 /// How long they may take to start, or to be brought back.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -81,7 +81,7 @@ impl Holders {
         self.says(ALL_COMPUTE)
     }
 
-    /// Ends it.
+    /// Ends the application, and waits for its console.
     pub fn end(self, cluster: &Cluster, interrupt: &Interrupt) -> Result<()> {
         cluster.ask(&["kill", &self.tid], interrupt)?;
         self.console.end(PATIENCE)?;

@@ -5,7 +5,6 @@
 //! [`STRETCH`], with checkpoints and without, in turn; a stretch with them is compared with the mean of
 //! the one before and the one after it, so that a run which becomes slower harms nobody.
 
-use super::Bench;
 use crate::{
     plans::{Program, Way},
     rows::median,
@@ -40,10 +39,10 @@ const COMPARED: usize = 20;
 /// How long a line may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What stretches have taken.
+/// The times of stretches.
 #[derive(Debug, Default)]
 pub struct Costs {
-    /// Without checkpoints. Microseconds.
+    /// Stretches without checkpoints. Microseconds.
     never: Vec<f64>,
     /// With them, to those without beside it.
     ratios: BTreeMap<Way, Vec<f64>>,
@@ -57,12 +56,21 @@ impl Costs {
     }
 }
 
+/// Where the runs of a program are measured, and how many.
+pub struct Runs<'a> {
+    /// A machine for these runs alone.
+    pub cluster: Cluster,
+    /// Ends the runs.
+    pub interrupt: &'a Interrupt,
+    /// Runs, of which at most [`RUNS`] are made.
+    pub turns: u32,
+}
+
 /// All these ways, in turn.
-pub fn measure(bench: &Bench, program: Program, ways: &[Way], tasks: usize) -> Result<Costs> {
-    let cluster = bench.cluster()?;
+pub fn measure(runs: Runs, program: Program, ways: &[Way], tasks: usize) -> Result<Costs> {
     let mut costs = Costs::default();
-    for _ in 0..bench.turns.min(RUNS) {
-        let mut app = App::start(bench.interrupt, &cluster, program, tasks)?;
+    for _ in 0..runs.turns.min(RUNS) {
+        let mut app = App::start(runs.interrupt, &runs.cluster, program, tasks)?;
         if ways.contains(&Way::Often) {
             app.begin()?;
         }
@@ -80,7 +88,7 @@ pub fn measure(bench: &Bench, program: Program, ways: &[Way], tasks: usize) -> R
         }
         app.end()?;
     }
-    cluster.halt()?;
+    runs.cluster.halt()?;
     Ok(costs)
 }
 
@@ -99,7 +107,7 @@ struct App<'a> {
     mark: &'static str,
     /// When the last line came.
     last: Instant,
-    /// Of a stretch.
+    /// The number of lines of a stretch.
     lines: usize,
 }
 

@@ -1,0 +1,15 @@
+//! A child process that does not outlive its value.
+
+use std::process::Child;
+
+/// A child that ends with this value.
+#[derive(Debug)]
+pub(super) struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only if it has ended and been waited for, as it should.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
