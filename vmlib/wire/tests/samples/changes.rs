@@ -1,30 +1,19 @@
 //! Samples of entries of the log.
 
-use super::{Visitor, checkpoints, facts, text, tid};
+use super::{
+    checkpoints,
+    values::{Visitor, facts, text, tid},
+};
 use vm_wire::{
     HostId,
     agreed::{Change, ExitStatus, SpawnRecord},
     peer::Propose,
 };
 
-pub fn changes(visitor: &mut impl Visitor) {
-    let (task, host, from, to) = (tid(1, 2), HostId(1), HostId(1), HostId(2));
-    let record = SpawnRecord {
-        asker: tid(1, 1),
-        request: 300,
-        host,
-        index: 4,
-        first: 2,
-        count: 3,
-        app: tid(1, 1),
-        program: text("worker"),
-        enrolled: false,
-        generation: 3,
-        console: HostId::NONE,
-    };
-    let status = ExitStatus::Left(0);
-    let group = || text("ring");
-    for (name, change) in [
+/// Entries about hosts.
+fn of_hosts() -> Vec<(&'static str, Change)> {
+    let host = HostId(1);
+    vec![
         (
             "HostJoin",
             Change::HostJoin {
@@ -50,6 +39,29 @@ pub fn changes(visitor: &mut impl Visitor) {
         ("HostLeaving", Change::HostLeaving(host)),
         ("HostGone", Change::HostGone(host)),
         ("HostDead", Change::HostDead(host)),
+        ("Halt", Change::Halt),
+    ]
+}
+
+/// Entries about single tasks.
+fn of_tasks() -> Vec<(&'static str, Change)> {
+    let (task, host, from, to) = (tid(1, 2), HostId(1), HostId(1), HostId(2));
+    let record = SpawnRecord {
+        asker: tid(1, 1),
+        request: 300,
+        host,
+        index: 4,
+        first: 2,
+        count: 3,
+        app: tid(1, 1),
+        program: text("worker"),
+        enrolled: false,
+        generation: 3,
+        console: HostId::NONE,
+    };
+    let status = ExitStatus::Left(0);
+    let group = || text("ring");
+    vec![
         ("Spawn", Change::Spawn(record)),
         (
             "Exit",
@@ -96,6 +108,13 @@ pub fn changes(visitor: &mut impl Visitor) {
                 generation: 3,
             },
         ),
+    ]
+}
+
+/// Entries about applications.
+fn of_applications() -> Vec<(&'static str, Change)> {
+    let host = HostId(1);
+    vec![
         (
             "Coordinator",
             Change::Coordinator {
@@ -146,8 +165,11 @@ pub fn changes(visitor: &mut impl Visitor) {
                 over: true,
             },
         ),
-        ("Halt", Change::Halt),
-    ] {
+    ]
+}
+
+pub fn changes(visitor: &mut impl Visitor) {
+    for (name, change) in [of_hosts(), of_tasks(), of_applications()].concat() {
         let changes = vec![change];
         let entry = Propose {
             proposer: HostId(2),

@@ -1,6 +1,6 @@
 //! Samples of what is said about checkpoints.
 
-use super::{Visitor, failed, machine, text, tid};
+use super::values::{Visitor, failed, machine, text, tid};
 use vm_wire::{
     Body, HostId,
     agreed::{Change, Revival, RevivedTask},
@@ -16,6 +16,7 @@ use vm_wire::{
         CommitHere, CopyAsk, CopyEnd, ForgetStored, HostStock, ManifestAsk, ManifestEnd, PartAsk,
         PartLost, Stock, StockAsk, StockRow,
     },
+    task::Failed,
 };
 
 pub fn report() -> CheckpointReport {
@@ -171,8 +172,8 @@ pub fn restart(visitor: &mut impl Visitor) {
     visitor.message("ConsoleAnswer.Restarted", Answer::Restarted(report));
 }
 
-/// What a coordinator, its daemon and the owners of tasks say about a checkpoint.
-pub fn visit(visitor: &mut impl Visitor) {
+/// What a cut has fixed of an application.
+fn agreed() -> AgreedPart {
     let (app, epoch) = (tid(1, 1), 4);
     let task = AgreedTask {
         tid: tid(2, 5),
@@ -189,7 +190,7 @@ pub fn visit(visitor: &mut impl Visitor) {
         version: 9,
         members: vec![(0, tid(2, 5))],
     };
-    let agreed = AgreedPart {
+    AgreedPart {
         machine: machine(),
         app,
         generation: 1,
@@ -199,8 +200,12 @@ pub fn visit(visitor: &mut impl Visitor) {
         keepers: vec![HostId(2), HostId(3)],
         groups: vec![group],
         policy: policy(),
-    };
-    let part = SavedPart {
+    }
+}
+
+/// The part of one task.
+fn part() -> SavedPart {
+    SavedPart {
         image: Part {
             name: text("t2.5.image"),
             bytes: 20_000_000,
@@ -219,7 +224,21 @@ pub fn visit(visitor: &mut impl Visitor) {
         belongings: Belongings::default(),
         freeze_us: 12_000,
         unacknowledged: 2,
-    };
+    }
+}
+
+/// The end of a request for a checkpoint.
+fn end(result: Result<CheckpointReport, Failed>) -> CheckpointEnd {
+    CheckpointEnd {
+        request: 7,
+        app: tid(1, 1),
+        result,
+    }
+}
+
+/// What a coordinator, its daemon and the owners of tasks say about a checkpoint.
+pub fn visit(visitor: &mut impl Visitor) {
+    let app = tid(1, 1);
     let ask = CheckpointAsk {
         request: 7,
         app,
@@ -227,13 +246,15 @@ pub fn visit(visitor: &mut impl Visitor) {
         stop: Some(Stop::End),
     };
     visitor.message("CheckpointAsk", ask);
-    let end = |result| CheckpointEnd {
-        request: 7,
-        app,
-        result,
-    };
     visitor.message("CheckpointEnd.ok", end(Ok(report())));
     visitor.message("CheckpointEnd.failed", end(Err(failed())));
+    cut(visitor);
+    committed(visitor);
+}
+
+/// What is said from the preparation of a cut until all parts are saved.
+fn cut(visitor: &mut impl Visitor) {
+    let (app, epoch) = (tid(1, 1), 4);
     for (name, off) in [("CutPrepare", false), ("CutPrepare.off", true)] {
         let generation = 2;
         let prepare = CutPrepare {
@@ -245,7 +266,7 @@ pub fn visit(visitor: &mut impl Visitor) {
     }
     for (name, result) in [
         ("CutPrepared", Ok(())),
-        ("CutPrepared.failed", Err(super::failed())),
+        ("CutPrepared.failed", Err(failed())),
     ] {
         let generation = 2;
         let prepared = CutPrepared {
@@ -262,8 +283,7 @@ pub fn visit(visitor: &mut impl Visitor) {
     ] {
         visitor.message(name, CutAsk { app, term: 2, stop });
     }
-    let made = agreed.clone();
-    visitor.message("CutMade", CutMade { agreed: made });
+    visitor.message("CutMade", CutMade { agreed: agreed() });
     let stands = PartStands {
         app,
         epoch,
@@ -281,7 +301,7 @@ pub fn visit(visitor: &mut impl Visitor) {
         tid: tid(2, 5),
         result,
     };
-    visitor.message("PartSaved.ok", saved(Ok(part.clone())));
+    visitor.message("PartSaved.ok", saved(Ok(part())));
     visitor.message("PartSaved.failed", saved(Err(failed())));
     for (name, result) in [("ok", Ok(vec![kept()])), ("failed", Err(failed()))] {
         let host = HostId(3);
@@ -293,10 +313,15 @@ pub fn visit(visitor: &mut impl Visitor) {
         };
         visitor.message(&format!("KeptSaved.{name}"), saved);
     }
-    let parts = vec![part];
+}
+
+/// What is said of a checkpoint that is committed, and of its end.
+fn committed(visitor: &mut impl Visitor) {
+    let (app, epoch) = (tid(1, 1), 4);
+    let parts = vec![part()];
     let kept = vec![kept()];
     let checkpoint = Checkpoint {
-        agreed,
+        agreed: agreed(),
         parts,
         kept,
         took_us: 60_000,

@@ -4,122 +4,36 @@
 mod changes;
 mod checkpoints;
 mod moves;
+mod values;
 
 use bytes::Bytes;
-use std::fmt::Debug;
+pub use values::{Visitor, full_header};
+use values::{bytes, facts, failed, machine, snapshot, spawn, text, tid, usage};
 use vm_wire::{
-    Body, Frame, Header, HostId, MachineId, Message, Op, Tid,
-    agreed::{Change, ExitStatus, HostFacts, SnapshotAt},
+    Frame, HostId, Op,
+    agreed::{Change, ExitStatus},
     console::{
         self, Answer, Conf, HostRow, HostState, Request, RunEnd, RunSignal, RunStopped, TaskRow,
     },
     peer::{
         Alive, DrainWay, Feed, FeedAsk, FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder,
         Kept, Last, LastAsk, LinksDown, MoveWay, OutputLines, Propose, Raft, Refused, RunHold,
-        SignalOrder, Snapshot, SpawnOrder, SpawnResult, Usage, UsageAsk, UsageRow,
+        SignalOrder, Snapshot, SpawnOrder, SpawnResult, Usage, UsageAsk,
     },
     task::{
         Await, Done, Ended, Enrol, Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView,
-        HostEvent, Hosts, HostsAsk, KeptBy, Located, Place, Siblings, Signal, Spawn, Spawned, Tids,
-        Watch, Watched, Welcome,
+        HostEvent, Hosts, HostsAsk, KeptBy, Located, Place, Siblings, Signal, Spawned, Tids, Watch,
+        Watched, Welcome,
     },
     version::Offer,
 };
 
-/// What is done with the samples.
-pub trait Visitor {
-    /// Sees one message under a name that is unique.
-    fn message<M: Message + PartialEq + Debug>(&mut self, name: &str, message: M);
-    /// Sees one frame whose body is not MessagePack.
-    fn frame(&mut self, name: &str, frame: Frame);
-}
-
-fn machine() -> MachineId {
-    MachineId::from_bits(0xabcdef)
-}
-
-fn tid(host: u16, sequence: u32) -> Tid {
-    Tid::new(machine(), HostId(host), sequence)
-}
-
-fn text(text: &str) -> String {
-    text.to_owned()
-}
-
-fn bytes(bytes: &[u8]) -> Body {
-    Body::from(bytes.to_vec())
-}
-
-fn facts() -> HostFacts {
-    HostFacts {
-        name: text("node1"),
-        addr: text("10.0.0.1:7000"),
-        cpus: 4,
-        tasks_max: 4096,
-        arch: text("x86_64"),
-        store_local: false,
-    }
-}
-
-fn failed() -> Failed {
-    Failed::new(FailKind::NoSuchHost, "no host 'x'")
-}
-
-fn snapshot() -> SnapshotAt {
-    SnapshotAt {
-        machine: machine(),
-        index: 1000,
-        voters: vec![HostId(1), HostId(2), HostId(3)],
-        state: bytes(b"state"),
-    }
-}
-
-fn usage() -> UsageRow {
-    UsageRow {
-        tid: tid(3, 17),
-        pid: 4242,
-        cpu_ms: 1500,
-        memory: 1 << 20,
-        state: 'R',
-    }
-}
-
-fn spawn(place: Place) -> Spawn {
-    Spawn {
-        program: text("worker"),
-        args: vec![text("-n"), text("5")],
-        env: vec![(text("KEY"), text("value"))],
-        dir: Some(text("/work")),
-        count: 3,
-        place,
-    }
-}
-
-/// A header in which no two fields have a byte in common where their position matters.
-pub fn full_header(op: Op) -> Header {
-    let mut header = Header::new(op);
-    header.flags = Header::KEEP;
-    header.hops = 2;
-    header.from = Tid(0x1111_1111_1111_1101);
-    header.to = Tid(0x2222_2222_2222_2202);
-    header.seq = 0x3333_3333_3333_3303;
-    header.ack = 0x4444_4444_4444_4404;
-    header.credit = 0x5555_5555_5555_5505;
-    header.request = 0x6666_6666_6666_6606;
-    header.offset = 0x0777_7707;
-    header.total = 0x0888_8808;
-    header.epoch = 0x9999_9909;
-    header.generation = 0xaaaa_aa0a;
-    header.incarnation = 0xbbbb_bb0b;
-    header.context = 0xcccc_cc0c;
-    header.tag = -0x0d;
-    header
-}
-
 /// Shows all samples to the visitor.
 pub fn visit(visitor: &mut impl Visitor) {
     channel(visitor);
+    enrolment(visitor);
     task(visitor);
+    places(visitor);
     group(visitor);
     peer(visitor);
     orders(visitor);
@@ -140,7 +54,8 @@ fn channel(visitor: &mut impl Visitor) {
     }
 }
 
-fn task(visitor: &mut impl Visitor) {
+/// How a process becomes a task, and how a request fails.
+fn enrolment(visitor: &mut impl Visitor) {
     for (name, token) in [
         ("Enrol", Some(0x0123_4567_89ab_cdef)),
         ("Enrol.master", None),
@@ -192,6 +107,10 @@ fn task(visitor: &mut impl Visitor) {
         visitor.message(&format!("Failed.{kind:?}"), Failed::new(kind, "why"));
     }
     visitor.message("Done", Done {});
+}
+
+/// Tasks that start, end and are watched.
+fn task(visitor: &mut impl Visitor) {
     for (name, place) in [
         ("Spawn.Any", Place::Any),
         ("Spawn.Host", Place::Host(text("node1"))),
@@ -254,6 +173,10 @@ fn task(visitor: &mut impl Visitor) {
             },
         );
     }
+}
+
+/// Where hosts and tasks are.
+fn places(visitor: &mut impl Visitor) {
     for (name, by) in [("KeptBy.elsewhere", Some(HostId(3))), ("KeptBy.lost", None)] {
         let host = HostId(2);
         visitor.message(name, KeptBy { host, by });

@@ -1,6 +1,9 @@
 //! Samples of what is said about moves, and to coordinators.
 
-use super::{Visitor, bytes, checkpoints, failed, text, tid};
+use super::{
+    checkpoints,
+    values::{Visitor, bytes, failed, text, tid},
+};
 use vm_wire::{
     HostId,
     console::MoveRow,
@@ -156,6 +159,20 @@ pub fn moves(visitor: &mut impl Visitor) {
             incarnation,
         },
     );
+    drains(visitor);
+    calls(visitor);
+    let answer = TaskAnswer {
+        tid: task,
+        incarnation,
+        generation: 2,
+        request: 303,
+        answer: bytes(b"a frame"),
+    };
+    visitor.message("TaskAnswer", answer);
+}
+
+/// What daemons say of a drain, and of a check whether a task can be moved.
+fn drains(visitor: &mut impl Visitor) {
     for (name, way) in [
         ("DrainAsk", DrainWay::default()),
         (
@@ -175,7 +192,7 @@ pub fn moves(visitor: &mut impl Visitor) {
         let request = 301;
         visitor.message(name, DrainEnd { request, result });
     }
-    let (request, tid) = (302, task);
+    let (request, tid) = (302, tid(1, 3));
     visitor.message("CheckAsk", CheckAsk { request, tid });
     for (name, result) in [
         ("CheckEnd", Ok(vec![text("it has no way back")])),
@@ -183,6 +200,11 @@ pub fn moves(visitor: &mut impl Visitor) {
     ] {
         visitor.message(name, CheckEnd { request, result });
     }
+}
+
+/// What tasks request, and the replies.
+fn calls(visitor: &mut impl Visitor) {
+    let tid = tid(1, 3);
     let (to, way) = (Some(text("node2")), MoveWay::default());
     visitor.message("MoveTask", MoveTask { tid, to, way });
     visitor.message("MoveTask.anywhere", MoveTask { tid, to: None, way });
@@ -196,7 +218,7 @@ pub fn moves(visitor: &mut impl Visitor) {
     let report = drain_report();
     visitor.message("Drained", Drained { report });
     visitor.message("SaveApp", SaveApp {});
-    let app = task;
+    let app = tid;
     let for_ms = 60_000;
     visitor.message("SuspendApp", SuspendApp { app, for_ms });
     visitor.message("ResumeApp", ResumeApp { app });
@@ -204,16 +226,6 @@ pub fn moves(visitor: &mut impl Visitor) {
     visitor.message("Resumed", Resumed { report });
     let report = checkpoints::report();
     visitor.message("Saved", Saved { report });
-    visitor.message(
-        "TaskAnswer",
-        TaskAnswer {
-            tid,
-            incarnation,
-            generation: 2,
-            request: 303,
-            answer: bytes(b"a frame"),
-        },
-    );
 }
 
 pub fn coordinator(visitor: &mut impl Visitor) {
