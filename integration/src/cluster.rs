@@ -29,7 +29,7 @@ use vm_wire::{
     console::{Answer, Conf, HostState, Request},
 };
 
-/// What a test waits for takes at most this long, unless it says otherwise.
+/// The longest that a test waits for an event, unless the test gives another limit.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Asks `ready` again and again until it has an answer.
@@ -48,14 +48,14 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut ready: impl FnMut() -> Optio
     }
 }
 
-/// One daemon.
+/// A daemon of the cluster.
 #[derive(Debug)]
 pub struct Node {
     /// Its name in the machine.
     pub name: String,
-    /// Its folder.
+    /// The daemon's folder (`--dir`).
     pub dir: PathBuf,
-    /// Its process.
+    /// The daemon's process, a child of the test.
     pub process: Child,
 }
 
@@ -145,7 +145,7 @@ impl Node {
         )
     }
 
-    /// What the daemon has logged.
+    /// The daemon's log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.with_extension("log")).unwrap_or_default()
     }

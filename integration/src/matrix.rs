@@ -6,7 +6,7 @@ use std::{
     sync::Mutex,
 };
 
-/// What the console was told in a cell; nothing where it cannot be played.
+/// The reply that the console received in a cell; none if this machine cannot play the cell.
 pub type Told = Option<String>;
 
 /// Plays the cells that are wanted, `workers` at once. `row` shows one, before what the console was

@@ -20,7 +20,7 @@ const JOB: [&str; 9] = [
     "--json",
 ];
 
-/// What a run prints as JSON.
+/// The JSON output of a run.
 fn report(command: &mut Command) -> Value {
     let output = command
         .stdin(Stdio::null())

@@ -96,7 +96,7 @@ fn said(output: &Output) -> String {
     )
 }
 
-/// What such a command answers.
+/// The JSON output of such a command.
 fn answer(objects: &ObjectStore, folder: &Path, words: &[&str]) -> Value {
     let output = between(objects, folder, words).output().expect("it runs");
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)))
@@ -174,7 +174,7 @@ fn a_flipped_bit_in_the_bucket_is_found_and_the_checkpoint_before_it_is_taken() 
     // Of those that were damaged nothing is there.
     let back = Store::open(empty.path()).expect("a store");
     assert_eq!(back.ids(APP).expect("a folder"), [id(1)]);
-    // What the folder has damaged comes from the bucket.
+    // A part that is damaged in the folder is fetched from the bucket.
     flip_a_bit(&back.root().join(format!("{app}/g0-e1/t2.9.image")));
     back.verify(APP, id(1)).expect_err("it is damaged");
     let pulled = answer(&objects, empty.path(), &["pull", &app, "--from", "g0-e1"]);

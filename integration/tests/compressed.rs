@@ -14,7 +14,7 @@ use vm_integration::cluster::{
 use vm_store::{CheckpointId, Manifest, Store, name};
 use vm_wire::{Tid, agreed::ExitStatus, checkpoint::CheckpointReport};
 
-/// What `vm` with these words says on the first host.
+/// The output of `vm` with these words on the first host.
 fn vm(cluster: &Cluster, words: &[&str]) -> String {
     let mut command = Command::new(binaries::binary("vm"));
     command.arg("--dir").arg(&cluster.nodes[0].dir).args(words);

@@ -27,7 +27,7 @@ fn vm(node: &Node, words: &[&str]) -> Command {
 struct OnTerminal {
     console: Child,
     terminal: File,
-    /// What the terminal shows, piece by piece.
+    /// The bytes that the terminal shows, as they come.
     shown: Receiver<Vec<u8>>,
     seen: String,
 }

@@ -118,7 +118,7 @@ fn the_guides_limits_are_those_of_the_code() {
 fn the_store_pages_fields_are_those_of_the_manifest() {
     let page = read("docs/store.md");
     let manifest = read("vmlib/store/src/manifest.rs");
-    // What else is in that file travels, and is on no disk.
+    // The other structs of that file are messages, and are on no disk.
     let wire = read("vmlib/wire/src/checkpoint.rs");
     let names = [
         "Part {",

@@ -8,7 +8,7 @@ use vm_wire::{
     peer::MoveWay,
 };
 
-/// What a run prints as JSON; meanwhile a worker goes to another host, and another one.
+/// The JSON output of a run, during which two workers move to other hosts.
 fn report(cluster: &Cluster, words: &[&str]) -> Value {
     let node = &cluster.nodes[0];
     let mut run = Command::new(binaries::binary("vm"));

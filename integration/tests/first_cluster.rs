@@ -53,7 +53,7 @@ impl Computers {
         self.folder.path().join(format!("node{}", index + 1))
     }
 
-    /// What a shell on that computer makes of these lines.
+    /// The output of a shell on that computer for these lines.
     fn shell(&self, index: usize, lines: &str) -> Output {
         let name = format!("node{}", index + 1);
         let hosts = self.folder.path().join(format!("hosts{index}"));
@@ -279,7 +279,8 @@ fn who_cannot_get_into_the_machine_or_stay_there_is_told_why() {
     };
     computers.does(0, "vmd --detach --advertise 10.97.0.99");
     computers.share_secret();
-    // What led there on the founder's computer leads to the joiner itself here.
+    // An address that leads to the founder on the founder's computer leads to the joiner itself
+    // here.
     let said = computers.fails(1, "vmd --detach --join 127.0.0.1:7170");
     assert!(said.contains("this daemon itself"), "{said}");
     let said = computers.fails(1, "vmd --detach --listen 127.0.0.1:0 --join node1:7170");

@@ -72,7 +72,7 @@ fn a_receiver_that_reads_nothing_stops_only_its_own_senders() {
     for node in &cluster.nodes {
         let used = memory(node.pid());
         println!("{}: {} MB", node.name, used / 1_000_000);
-        // What a daemon holds for one task that does not read, and itself.
+        // The bytes that a daemon holds for a task that does not read are bounded.
         assert!(
             used < vm_wire::limits::QUEUE_BYTES as u64 + 64_000_000,
             "{used} bytes"

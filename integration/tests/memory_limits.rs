@@ -17,11 +17,11 @@ use vm_wire::{
     console::{Answer, Request},
 };
 
-/// What the daemon and all that it starts may have. MiB.
+/// The memory limit of the daemon and all its children together. MiB.
 const LIMIT: u64 = 320;
-/// What a task has, and rewrites: more than half of that. MiB.
+/// The memory that a task rewrites: more than half of the limit. MiB.
 const TASK: &str = "180";
-/// What tasks have more than their daemon in their `oom_score_adj`.
+/// The `oom_score_adj` of a task minus that of its daemon.
 const TASK_SCORE: i32 = 300;
 
 /// A machine of one host in a control group.

@@ -437,7 +437,7 @@ fn a_master_that_has_threads_is_not_forked_and_has_a_coordinator_nevertheless() 
     cluster.nodes[0].wait_end(Duration::from_secs(10));
     wait_for("its end", Duration::from_secs(10), || {
         let stat = fs::read_to_string(format!("/proc/{left}/stat"));
-        // Whoever took it in may not have waited for it.
+        // An orphan's new parent may not have waited for it yet.
         stat.map_or(true, |stat| stat.contains(") Z "))
             .then_some(())
     });

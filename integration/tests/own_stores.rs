@@ -98,7 +98,7 @@ fn checkpoints(cluster: &Cluster, words: &[&str]) -> Output {
     command.output().expect("vm runs")
 }
 
-/// What that says.
+/// The output of `vm checkpoints` with these words.
 fn listed(cluster: &Cluster, words: &[&str]) -> String {
     let output = checkpoints(cluster, words);
     assert!(output.status.success(), "{output:?}");

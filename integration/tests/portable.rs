@@ -13,7 +13,7 @@ use vm_wire::{
 
 /// The longest chain of those that begin below 20,000,000.
 const LONGEST: &str = "the chain of 15733191 has 704 steps";
-/// What `vmtest portable` says at its end.
+/// The last line of `vmtest portable`.
 const WELL: &str = "all came back, none lost, doubled or out of order";
 
 /// For each task of an application's last checkpoint on which hosts it can be brought back.

@@ -55,7 +55,7 @@ fn start(cluster: &Cluster, host: &str, args: &[&str]) -> Tid {
     tids[0]
 }
 
-/// What a task may use.
+/// The processors that a task may use, as the kernel lists them.
 fn processors_of(console: &mut Client, tid: Tid) -> String {
     let pid = wait_for("the task's process", PATIENCE, || {
         let Answer::Ps(rows) = console.ask(&Request::Ps(None)) else {

@@ -96,7 +96,7 @@ fn of_a_parted_machine_one_side_goes_on_and_when_it_heals_nothing_runs_twice() {
     console.save(master, false).expect("it can be saved");
     let tasks = children(cluster.nodes[0].pid());
     let network = cluster.network.as_ref().expect("a cluster in namespaces");
-    // The founder leads.
+    // The founder is the leader: the others must elect another one.
     network.set_cable(0, false);
     let took = cluster.await_state(2, &["n1"], HostState::Dead);
     assert!(took < limits::DETECTION_PROMISE, "{took:?}");

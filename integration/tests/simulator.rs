@@ -31,7 +31,7 @@ fn broken(seeds: u64) -> Vec<(u64, String)> {
     })
 }
 
-/// What the first of the seeds that notices a broken rule says.
+/// The failure of the first seed in which the checkers notice the broken rule.
 fn noticed(sabotage: Sabotage) -> String {
     let options = Options {
         sabotage: Some(sabotage),

@@ -105,7 +105,7 @@ fn a_ring_loses_and_doubles_nothing_while_its_members_are_suspended() {
             assert_eq!(row.host, host);
         }
     }
-    // Two at once.
+    // Two tasks are suspended at the same time.
     suspend(node, members[0]);
     suspend(node, members[1]);
     let text = refusal(node, &Request::Suspend(members[0], 0));

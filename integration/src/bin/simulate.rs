@@ -39,7 +39,7 @@ struct Args {
     threads: Option<usize>,
 }
 
-/// All runs together.
+/// Sums over all seeds.
 #[derive(Default)]
 struct Total {
     seeds: u64,

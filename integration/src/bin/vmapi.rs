@@ -311,7 +311,7 @@ fn groups_worker(vm: &Task, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What cannot be done is refused, with its kind and a text.
+/// Each impossible request is refused, with its kind and a text.
 fn refusals(vm: &Task) -> anyhow::Result<()> {
     let kind = |spawn: Spawn| match vm.spawn(&spawn) {
         Err(SpawnError::Refused { cause, .. }) => Ok(cause.kind),

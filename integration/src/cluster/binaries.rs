@@ -2,14 +2,12 @@
 //!
 //! `cargo test` does not build the binaries of other packages.
 
-use serde_json::Value;
 use std::{
     collections::BTreeMap,
-    env,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
     sync::OnceLock,
 };
+use vm_examples::cluster::{cargo, executables};
 
 static BUILT: OnceLock<BTreeMap<String, PathBuf>> = OnceLock::new();
 
@@ -28,40 +26,9 @@ fn built() -> &'static BTreeMap<String, PathBuf> {
         if !cfg!(debug_assertions) {
             build.arg("--release");
         }
-        build
-            .arg("--manifest-path")
-            .arg(manifest)
-            .stderr(Stdio::inherit());
-        let output = build.output().expect("cargo can be run");
-        assert!(
-            output.status.success(),
-            "the programs under test do not build"
-        );
-        output
-            .stdout
-            .split(|byte| *byte == b'\n')
-            .filter_map(|line| serde_json::from_slice::<Value>(line).ok())
-            .filter_map(|message| {
-                let path = PathBuf::from(message.get("executable")?.as_str()?);
-                Some((message["target"]["name"].as_str()?.to_owned(), path))
-            })
-            .collect()
+        build.arg("--manifest-path").arg(manifest);
+        executables(&mut build).expect("the programs under test build")
     })
-}
-
-/// Cargo, without the variables that the cargo which runs this has set: build scripts look at some, and
-/// their crates would be built anew each time, with all that use them.
-pub fn cargo() -> Command {
-    let mut cargo = Command::new(env!("CARGO"));
-    let of_package = |name: &str| {
-        let groups = ["CARGO_MANIFEST_", "CARGO_PKG_"];
-        name == "OUT_DIR" || groups.iter().any(|group| name.starts_with(group))
-    };
-    let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    for name in names.filter(|name| of_package(name)) {
-        cargo.env_remove(name);
-    }
-    cargo
 }
 
 /// The binary of that name.
@@ -74,7 +41,7 @@ pub fn binary(name: &str) -> &'static Path {
         .unwrap_or_else(|| panic!("the workspace has no binary {name}"))
 }
 
-/// The daemon.
+/// The path of `vmd`.
 pub fn vmd() -> &'static Path {
     binary("vmd")
 }

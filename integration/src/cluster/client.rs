@@ -16,7 +16,7 @@ use vm_wire::{
     version::Offer,
 };
 
-/// What the programs of tests say that send numbered messages, when all have come back.
+/// The line that test programs print when all their numbered messages have come back.
 pub const NONE_LOST: &str = "none lost, doubled or out of order";
 
 /// One connection to a daemon.
@@ -27,7 +27,7 @@ pub struct Client {
     asked: u64,
 }
 
-/// What a run wrote and how it ended.
+/// Output of a run, and its end.
 #[derive(Debug)]
 pub struct Finished {
     /// How the master's process ended.

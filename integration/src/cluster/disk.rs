@@ -83,7 +83,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Whoever uses it may still be there.
+        // A process that uses the folder may still run: the unmount is lazy.
         let _ = Command::new("umount").arg("-l").arg(&self.folder).status();
     }
 }

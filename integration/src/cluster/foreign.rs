@@ -62,7 +62,7 @@ fn build() -> Result<PathBuf, String> {
         Err(error) => return Err(format!("unshare: {error}")),
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut build = binaries::cargo();
+    let mut build = vm_examples::cluster::cargo();
     build
         .args([
             "build",
@@ -71,7 +71,7 @@ fn build() -> Result<PathBuf, String> {
             "--target",
             TARGET,
         ])
-        // What is built once need not be fast: it is emulated.
+        // Emulated programs gain little from optimisation, and the build is shorter without.
         .args(["--config", "profile.dev.package.\"*\".opt-level=1"])
         .args([
             "-p",

@@ -90,7 +90,7 @@ impl Network {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace(index)]);
         if let Some(own) = &self.own {
-            // What is mounted there is seen by this process and its children alone.
+            // The mount is visible to this process and its children alone.
             let mount = "mount -t tmpfs own \"$0\" && exec \"$@\"";
             command.args(["sh", "-c", mount]).arg(own);
         }

@@ -26,7 +26,7 @@ use tempfile::TempDir;
 pub const BUCKET: &str = "saved";
 /// The only credentials that it knows.
 pub const KEY: &str = "S3RVER";
-/// Likewise.
+/// The secret key that the server accepts.
 pub const SECRET: &str = "S3RVER";
 /// How the files of objects end, in its folder.
 const OBJECT: &str = "._S3rver_object";

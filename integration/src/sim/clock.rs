@@ -8,7 +8,7 @@ use vm_machine::Time;
 /// Two hosts then differ by less than `LEASE_MARGIN / LEASE`, which is all that the leases assume.
 pub const SKEW_PPM_MAX: u64 = 80_000;
 
-/// What CLOCK_BOOTTIME shows on one host.
+/// The simulated CLOCK_BOOTTIME of one host.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     /// When the rate was set last, and what the clock showed then.
@@ -28,7 +28,7 @@ impl Clock {
         }
     }
 
-    /// What the clock shows at `moment`.
+    /// The clock's reading at `moment`.
     pub fn read(&self, moment: Moment) -> Time {
         Time(self.shown + (moment - self.since) * self.rate_ppm / 1_000_000)
     }

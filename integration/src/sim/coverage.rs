@@ -1,4 +1,4 @@
-//! What the simulation has met: which fault struck in which phase, and how often.
+//! Coverage of the simulation: how often each fault struck in each phase.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -21,7 +21,7 @@ macro_rules! named {
 }
 
 named! {
-    /// What can go wrong.
+    /// A kind of fault.
     Fault {
         /// Packets between two hosts are lost for a while; TCP sends them again.
         LinkPause = "link loses packets",
@@ -43,7 +43,7 @@ named! {
         TaskKill = "task killed",
         /// A daemon asks to join.
         HostJoin = "host joins",
-        /// A planned leave.
+        /// A console deletes the host, whose daemon leaves in order.
         HostDelete = "host deleted",
         /// The tasks of a host are to leave it.
         HostDrain = "host drained",
@@ -61,7 +61,7 @@ named! {
 }
 
 named! {
-    /// What was under way when a fault struck.
+    /// The activity that a fault met.
     Phase {
         /// A daemon has asked to join and has no answer.
         Joining = "joining",
@@ -75,7 +75,7 @@ named! {
         Exiting = "exiting",
         /// A task waits for the answer to a change of a group.
         Grouping = "grouping",
-        /// No daemon leads.
+        /// The voters have no leader.
         Electing = "electing",
         /// A host is on its way out in order.
         Leaving = "leaving",
@@ -101,7 +101,7 @@ named! {
 }
 
 named! {
-    /// What became of moves, and of checkpoints.
+    /// An outcome of a move or of a checkpoint.
     Turn {
         /// The task went on at the target.
         Committed = "committed",
@@ -165,7 +165,7 @@ named! {
 pub struct Turns(BTreeMap<Turn, u64>);
 
 impl Turns {
-    /// It came about.
+    /// Counts one occurrence.
     pub fn note(&mut self, turn: Turn) {
         self.note_many(turn, 1);
     }
@@ -188,7 +188,7 @@ impl Turns {
     }
 }
 
-/// One line.
+/// All outcomes with their counts, on one line.
 impl fmt::Display for Turns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "moves:")?;
@@ -236,7 +236,7 @@ impl Coverage {
         self.cells.get(&(phase, fault)).copied().unwrap_or(0)
     }
 
-    /// All faults together.
+    /// The number of faults, of all kinds.
     pub fn total(&self) -> u64 {
         self.faults.values().sum()
     }

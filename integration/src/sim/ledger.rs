@@ -1,4 +1,5 @@
-//! What was sent and what must still arrive: the checker of the delivery contract.
+//! The checker of the delivery contract: messages that were sent, and messages that must still
+//! arrive.
 //!
 //! For each ordered pair of tasks the ledger holds the messages that the sender's program has
 //! begun to send and the receiver's program has not yet received, oldest first. A receive selects

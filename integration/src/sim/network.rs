@@ -15,7 +15,7 @@ pub type Slot = usize;
 /// The least delay of a frame between two hosts.
 pub const LATENCY_MIN: Moment = 60;
 
-/// What one end of a link knows and does.
+/// State of one end of a link.
 #[derive(Debug, Default)]
 pub struct End {
     /// It was told that the link is up, and not yet that it is down.
@@ -49,7 +49,7 @@ pub struct Link {
     pub ends: [End; 2],
 }
 
-/// What becomes of a frame that is sent.
+/// The fate of a frame that is sent.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It arrives then, unless the link dies before.
@@ -111,7 +111,7 @@ impl Link {
         }
     }
 
-    /// A new connection.
+    /// Replaces the link by a new connection.
     pub fn make(&mut self) {
         self.destroy();
         self.alive = true;
@@ -123,7 +123,7 @@ impl Link {
     }
 }
 
-/// All links.
+/// The links between all pairs of hosts.
 #[derive(Debug, Default)]
 pub struct Network {
     links: BTreeMap<(Slot, Slot), Link>,

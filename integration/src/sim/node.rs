@@ -5,20 +5,20 @@ use std::collections::VecDeque;
 use vm_machine::{Agreed, ConnId, Daemon, HostPhase, Input, Time};
 use vm_wire::{HostId, agreed::HostFacts};
 
-/// What a daemon's process is doing.
+/// State of a daemon's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// It asks to be let in.
     Joining,
-    /// It runs.
+    /// The process runs, and its daemon is in the machine.
     Running,
     /// SIGSTOP: what comes in waits in its sockets.
     Stopped,
-    /// It has ended.
+    /// The process has ended.
     Down,
 }
 
-/// One daemon.
+/// A daemon and its process.
 pub struct Node {
     /// Unique among those that live, except where a fault wants it otherwise.
     pub name: String,
@@ -26,7 +26,7 @@ pub struct Node {
     pub nonce: u64,
     /// CLOCK_BOOTTIME of its host.
     pub clock: Clock,
-    /// What its process is doing.
+    /// State of the daemon's process.
     pub state: State,
     /// The production state machine, once it is in the machine.
     pub daemon: Option<Daemon>,
@@ -36,7 +36,7 @@ pub struct Node {
     pub tick_at: Option<Moment>,
     /// When the kernel ends it.
     pub lease_at: Option<Moment>,
-    /// What waits in its sockets while it is stopped.
+    /// Inputs that wait in the sockets of a stopped daemon, oldest first.
     pub deferred: VecDeque<Input>,
     /// Index of the agreed state that was checked last.
     pub checked: u64,
@@ -65,7 +65,7 @@ impl Node {
         }
     }
 
-    /// What it says of itself.
+    /// The facts with which the daemon joins.
     pub fn facts(&self, slot: usize, store_local: bool) -> HostFacts {
         HostFacts {
             name: self.name.clone(),
@@ -101,7 +101,7 @@ impl Node {
         self.is_alive() && (self.told_to_leave || agreed)
     }
 
-    /// What its clock shows.
+    /// The reading of the host's clock at `moment`.
     pub fn time(&self, moment: Moment) -> Time {
         self.clock.read(moment)
     }

@@ -5,13 +5,14 @@
 //! frames wait in the socket. A request that was not answered is asked again with its number.
 //! What the program receives and is told goes through the [`Ledger`].
 
+mod asking;
 mod requests;
 
 use super::{
     ledger::{Ledger, MESSAGE_LEN_MAX},
     random::Random,
 };
-use requests::Asking;
+use asking::Asking;
 pub use requests::{MISSING_PROGRAM, PROGRAM};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_machine::{Endpoint, EndpointConfig, Filter, Notice, SendProgress, Sending, Time};
@@ -20,7 +21,7 @@ use vm_wire::{
     task::{Ended, HostEvent, KeptBy, Located, Welcome},
 };
 
-/// The user's conversation.
+/// The context of messages of the program itself.
 const USER: u32 = 0;
 /// Programs use the tags from 0 to this one.
 const TAG_MAX: u64 = 3;
@@ -38,9 +39,9 @@ pub enum Sabotage {
     GoOnAlone,
 }
 
-/// What a program sees of the world in one step, and what it does to it.
+/// The surroundings of a program in one step: the state that the program reads, and its output.
 pub struct Scene<'a> {
-    /// What the clock of its host shows.
+    /// The reading of its host's clock.
     pub now: Time,
     /// Tasks to talk to: living ones, and some that have ended.
     pub roster: &'a [Tid],
@@ -52,13 +53,13 @@ pub struct Scene<'a> {
     pub crashed: &'a BTreeSet<HostId>,
     /// Where tasks left in order.
     pub left_at: &'a BTreeMap<Tid, HostId>,
-    /// What must arrive.
+    /// The checker of the delivery contract.
     pub ledger: &'a mut Ledger,
     /// No new work: only receive.
     pub quiet: bool,
     /// Whether more tasks are wanted.
     pub grow: bool,
-    /// See [`Sabotage`].
+    /// The rule that is broken on purpose, if any.
     pub sabotage: Option<Sabotage>,
     /// Frames for the daemon.
     pub out: &'a mut VecDeque<Frame>,
@@ -141,7 +142,7 @@ impl Program {
         self.renewed = true;
     }
 
-    /// Its application.
+    /// The application to which the task belongs.
     pub fn app(&self) -> Tid {
         self.app
     }
@@ -164,7 +165,7 @@ impl Program {
         matches!(self.doing, Doing::Sending { .. })
     }
 
-    /// What of its own it still waits for, in words.
+    /// The message or reply that the program still waits for, in words.
     pub fn pending(&self) -> Option<String> {
         match &self.doing {
             Doing::Sending { to, .. } => Some(format!("{} waits to send to {to}", self.me)),
@@ -190,7 +191,7 @@ impl Program {
         &self.births
     }
 
-    /// Its channels.
+    /// The task's end of its channels.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
@@ -342,7 +343,7 @@ impl Program {
         };
     }
 
-    /// Begins a message.
+    /// Starts to send a message to `to`, and `more` messages after it.
     fn send(&mut self, to: Tid, more: u64, scene: &mut Scene) {
         let len = match self.random.below(100) {
             0..5 => 0,
@@ -356,7 +357,7 @@ impl Program {
         self.doing = Doing::Sending { sending, to, more };
     }
 
-    /// What a receive selects.
+    /// A filter for the next receive: by sender, by tag, by both, or none.
     fn filter(&mut self, peer: Tid) -> Filter {
         let tag = self.random.below(TAG_MAX + 1) as i32;
         match self.random.below(100) {

@@ -1,4 +1,4 @@
-//! What happens next: events by time, and in the order of scheduling where times are equal.
+//! The queue of events: by time, and in the order of scheduling where times are equal.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 

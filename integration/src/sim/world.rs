@@ -4,7 +4,7 @@
 //! what that wants done becomes new events. Faults are events too. The checkers look at every
 //! message that a program receives, every notice, and every change of an agreed state.
 //!
-//! Code map: this file has the state and the loop; `shell` carries out what daemons want;
+//! Code map: `state` has the tables and the events; this file has the loop; `shell` carries out what daemons want;
 //! `links` makes and breaks connections; `tasks` runs the processes of tasks; `joins` lets
 //! daemons in; `moves` stops them, carries their images and brings them back; `checkpoints` is the
 //! store, `recovery` takes applications back to what is in it; `coordinators` are the processes that
@@ -22,6 +22,7 @@ mod moves;
 mod recovery;
 mod settle;
 mod shell;
+mod state;
 mod stores;
 mod suspended;
 mod tasks;
@@ -32,36 +33,20 @@ use super::{
     ledger::Ledger,
     network::{Network, Slot},
     node::{Node, State},
-    program::Sabotage,
     queue::{MS, Moment, Queue, SECOND},
     random::Random,
 };
-use checkpoints::{CutKey, Store};
-use checks::History;
-use drains::DrainWish;
-use faults::{Ambush, Heal};
-use moves::{Image, Order, Wish};
+use state::{Connection, Event, disks::Disks, history::History, shelf::Shelf, store::Store};
+pub use state::{Options, World};
 use std::collections::{BTreeMap, BTreeSet};
-use stores::{Disks, PartSent};
-use suspended::{Shelf, Shelving};
-use tasks::Process;
-use vm_machine::{ConnId, Input, MoveKey, Outbox, Time};
-use vm_wire::{Frame, HostId, MachineId, Tid, peer::MovePhase};
-
-/// What a run is to be.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
-    /// Print what happens.
-    pub trace: bool,
-    /// Break a rule.
-    pub sabotage: Option<Sabotage>,
-}
+use vm_machine::{ConnId, Input, Outbox, Time};
+use vm_wire::{HostId, MachineId};
 
 /// Masters are started while there are fewer tasks.
 const TASKS_WANTED: usize = 24;
-/// The least number of events of a seed, and of faults.
+/// The least number of events of a seed.
 pub const EVENTS_LEAST: u64 = 10_000;
-/// See [`EVENTS_LEAST`].
+/// The least number of faults of a seed.
 pub const FAULTS_LEAST: u64 = 5;
 /// Faults go on for at least so long, and at most so long.
 const FAULTS_TIME: (Moment, Moment) = (8 * SECOND, 40 * SECOND);
@@ -70,175 +55,16 @@ const QUIET_TIME: Moment = 40 * SECOND;
 /// No run has more events: beyond it something goes round in a circle.
 const EVENTS_MOST: u64 = 3_000_000;
 
-enum Event {
-    /// Something comes to a daemon from its own host.
-    Input(Slot, Input),
-    /// A frame arrives over a link.
-    Frame {
-        from: Slot,
-        to: Slot,
-        generation: u64,
-        frame: Frame,
-    },
-    /// A daemon's deadline.
-    Tick(Slot, Moment),
-    /// A lease's timer.
-    Lease(Slot, Moment),
-    /// A connection may be complete.
-    Connect {
-        from: Slot,
-        to: Slot,
-        give_up: Moment,
-    },
-    /// An end of a link notices that it broke.
-    Broken {
-        at: Slot,
-        other: Slot,
-        generation: u64,
-    },
-    /// A daemon asks to be let in.
-    AskJoin(Slot),
-    /// A joiner's answer arrives.
-    Admitted(Slot, Frame),
-    /// A process starts to speak.
-    Enrol(usize),
-    /// What a process says arrives at its daemon, or what its end tells.
-    FromProcess(usize, Input),
-    /// What a process reports arrives, after that many orders for an image.
-    Report(usize, u64, Input),
-    /// An order arrives at a process.
-    Order(usize, Order),
-    /// A frame arrives in a coordinator's socket.
-    ToCoordinator(usize, Frame),
-    /// Something is due at a coordinator.
-    TickCoordinator(usize, Moment),
-    /// An image is written, or cannot be.
-    Saved(usize),
-    /// A process has sent most of its memory, under that ticket.
-    Copied(usize, u64),
-    /// The end of an image reaches its target.
-    Crosses(usize),
-    /// A process has written its image for the store, for that cut; or it cannot.
-    Stored(usize, (CutKey, bool), bool),
-    /// A process has written its image, to be suspended, or cannot.
-    Shelved(Box<Shelving>),
-    /// Consoles want tasks suspended, and resumed.
-    Suspensions,
-    /// A part of a checkpoint arrives at the host that wants it.
-    PartCrosses(PartSent),
-    /// Consoles want tasks moved.
-    Wishes,
-    /// A console that wanted a move goes away.
-    Leaves(ConnId),
-    /// A frame arrives in a task's socket.
-    ToTask(usize, Frame),
-    /// A program goes on.
-    Wake(usize, Moment),
-    /// A process is ended by a signal.
-    Kill(usize, i32),
-    /// A fault strikes, if this plan is not void.
-    Strike(u64),
-    /// A fault ends.
-    Heal(Heal),
-    /// A host that drains is to take tasks again.
-    Undrain(Slot),
-    /// New masters are started if there are too few tasks.
-    Populate,
-    /// Has everything ended?
-    Settled,
-}
-
-/// The whole world.
-pub struct World {
-    options: Options,
-    queue: Queue<Event>,
-    random: Random,
-    machine: MachineId,
-    nodes: Vec<Node>,
-    network: Network,
-    processes: Vec<Process>,
-    connections: BTreeMap<ConnId, Connection>,
-    connection_next: u64,
-    /// Nobody talks beyond its application, and applications that lose a host go back to their last
-    /// checkpoint.
-    secluded: bool,
-    /// Each host has a store of its own.
-    own_stores: bool,
-    disks: Disks,
-    shelf: Shelf,
-    /// Living tasks, and the last few that ended, to talk to: of each application, or of all.
-    rosters: BTreeMap<Tid, Vec<Tid>>,
-    /// Every tid that ever had a process.
-    launched: BTreeSet<Tid>,
-    ledger: Ledger,
-    history: History,
-    /// Hosts that ended otherwise than by a planned leave.
-    crashed: BTreeSet<HostId>,
-    coverage: Coverage,
-    /// What became of moves.
-    turns: Turns,
-    /// Images on their way; `None`: no more.
-    images: Vec<Option<Image>>,
-    /// For each freeze the process that went on.
-    claims: Vec<Option<usize>>,
-    /// Tasks that daemons await, by their slots and tickets.
-    expected: BTreeMap<(Slot, u64), Tid>,
-    /// Moves that consoles want.
-    wishes: BTreeMap<ConnId, Wish>,
-    /// Where the image of a task goes that was not told yet to write it.
-    opened: BTreeMap<(Slot, Tid), (Slot, u64)>,
-    /// The processes of coordinators.
-    coordinators: Vec<coordinators::Process>,
-    /// For each move the last phase that a coordinator spoke of, and which one.
-    phases_met: BTreeMap<MoveKey, (MovePhase, usize)>,
-    /// The coordinators that ordered each move.
-    ordered_by: BTreeMap<MoveKey, BTreeSet<usize>>,
-    /// Drains that consoles want.
-    drains: BTreeMap<ConnId, DrainWish>,
-    /// Checkpoints.
-    store: Store,
-    /// Where tasks left in order.
-    left_at: BTreeMap<Tid, HostId>,
-    /// The next fault prefers this move: its source, its target, its task.
-    aim: Option<(Slot, Slot, Tid)>,
-    /// The next fault waits for this.
-    ambush: Option<Ambush>,
-    /// The next fault strikes a move in a phase that was waited for.
-    driven: bool,
-    /// Numbers the plans for the next fault: older ones are void.
-    strikes: u64,
-    /// Until then the network is broken somewhere, or a daemon is stalled.
-    blocked_until: Moment,
-    /// Faults may take a majority away.
-    harsh: bool,
-    quiet_since: Option<Moment>,
-    halting: bool,
-    finished: bool,
-    events: u64,
-    outbox: Outbox,
-}
-
-/// What is at the other end of a connection that a daemon knows by number.
-#[derive(Debug, Clone, Copy)]
-enum Connection {
-    /// A process, by its place in the table.
-    Process(usize),
-    /// A daemon that wants to be let in.
-    Joiner(Slot),
-    /// Somebody with a console.
-    Console,
-}
-
 /// A rule was broken.
 #[derive(Debug, Clone)]
 pub struct Failure {
     /// When. Microseconds of the simulated world.
     pub at: Moment,
-    /// What is wrong.
+    /// The broken rule, in words.
     pub what: String,
 }
 
-/// What a run has met.
+/// Counts of a run, and its first failure.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Steps of state machines.
@@ -251,9 +77,9 @@ pub struct Outcome {
     pub tasks: u64,
     /// Machines that ended because a majority was lost.
     pub ended: u64,
-    /// Faults by phase.
+    /// Counts of faults, by phase.
     pub coverage: Coverage,
-    /// What became of moves.
+    /// Counts of outcomes of moves and checkpoints.
     pub turns: Turns,
     /// The first broken rule.
     pub failure: Option<Failure>,

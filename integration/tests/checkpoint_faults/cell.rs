@@ -19,7 +19,7 @@ pub enum At {
     Member,
 }
 
-/// What is under way when it strikes.
+/// The work that the fault interrupts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// The second checkpoint of an application is being made.
@@ -30,7 +30,7 @@ pub enum Work {
     Recovery,
 }
 
-/// What becomes of the application.
+/// The outcome for the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     /// The checkpoint is made, and all tasks go on.
@@ -50,7 +50,7 @@ pub enum Then {
     RefusedOrEnded,
 }
 
-/// What else is done, once the fault has struck.
+/// A second event, once the fault has struck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deed {
     None,
@@ -74,7 +74,7 @@ pub enum Deed {
     Damaged,
 }
 
-/// One cell.
+/// A fault, and the outcome that must follow.
 #[derive(Debug, Clone, Copy)]
 pub struct Cell {
     pub work: Work,
@@ -84,7 +84,7 @@ pub struct Cell {
     /// The application goes back when a task is killed, too.
     pub recovers: bool,
     pub then: Then,
-    /// What the console is told, among other things.
+    /// Words that the console's reply contains.
     pub told: &'static str,
 }
 
@@ -180,7 +180,7 @@ pub const MATRIX: [Cell; 71] = [
     save(Home, "coordinator.CutGone", "kill", Back),
     save(Home, "coordinator.CutGone", "end", Saved),
     save(Home, "coordinator.CutGone", "hold", Saved),
-    // Their copies write.
+    // The copies of the tasks' processes write.
     save(Member, "writer", "kill", NotSaved).told("stores its image"),
     save(Member, "writer", "delay-1500", Saved),
     save(Member, "writer", "delay-1500", NotSaved).with(CopyKilled),
@@ -201,7 +201,7 @@ pub const MATRIX: [Cell; 71] = [
     save(Home, "receive.PartSaved", "kill", Back),
     save(Home, "coordinator.PartSaved", "end", Saved),
     save(Home, "coordinator.PartSaved", "hold", Saved),
-    // The commit.
+    // The checkpoint is committed.
     save(Home, "says.CommitAsk", "kill", Back),
     save(Home, "says.CommitAsk", "end", Saved),
     save(Home, "commit", "kill", Back),
@@ -213,7 +213,7 @@ pub const MATRIX: [Cell; 71] = [
     save(Home, "coordinator.CutClosed", "end", Saved),
     save(Home, "send.CheckpointEnd", "kill", Back),
     save(Home, "send.CheckpointEnd", "cut", Saved),
-    // A restart.
+    // A console requests a restart.
     restart(Member, "reader", "kill", Refused),
     restart(Member, "reader", "delay-1500", Runs),
     restart(Member, "reader", "delay-700", Runs).with(LeaderKilled),
@@ -225,7 +225,7 @@ pub const MATRIX: [Cell; 71] = [
     restart(Member, "report.back", "task", RefusedOrEnded),
     restart(Member, "report.back", "kill", Refused),
     restart(Member, "begin", "kill", Back),
-    // By itself.
+    // The application recovers by itself.
     of(Recovery, Leader, "reader", "kill", Back),
     of(Recovery, Home, "restorer", "kill", Back),
     of(Recovery, Home, "reader", "note", Back).with(Damaged),

@@ -1,4 +1,4 @@
-//! What is asked for, and what is done meanwhile besides the fault.
+//! The request of a cell, and the second event beside the fault.
 
 use crate::{
     cell::{At, Cell, Deed, Work},

@@ -31,10 +31,10 @@ use vm_wire::agreed::ExitStatus;
 const WORKERS: usize = 5;
 /// The console is told within this time, however little is said of a fault.
 const TOLD: Duration = Duration::from_secs(30);
-/// What the caller says in the end, if that is so.
+/// The last line of a caller that has lost no message.
 const WHOLE: &str = "none lost, doubled or out of order";
 
-/// Runs one cell.
+/// Plays one cell, and returns the console's reply.
 fn strike(cell: &Cell) -> Told {
     let mut scene = Scene::begin(cell)?;
     scene.prepare(cell);

@@ -19,7 +19,7 @@ use vm_wire::{
 
 /// How long what follows from a fault may take.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-/// What the store may have at the member. Bytes.
+/// The quota of the store at the member. Bytes.
 const QUOTA: u64 = 1 << 30;
 
 /// A machine in the middle of its work. The disk goes before the cluster's folder.

@@ -25,10 +25,10 @@ pub fn roots(sources: &[Source], folder: &str) -> Vec<String> {
     names.filter(|name| is_root(name)).collect()
 }
 
-/// One circle.
+/// Files that import each other in a circle.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Circle {
-    /// Its files.
+    /// The names of the files.
     pub files: BTreeSet<String>,
     /// Lists the imports of the files from each other.
     pub message: String,

@@ -16,7 +16,7 @@ use crate::{
     sources::{Source, attributes, attributes_inside, only_for_tests},
 };
 
-/// What one file imports of another, in the words of a message.
+/// An import of one file from another.
 pub struct Import {
     /// The file that imports.
     pub from: String,
@@ -57,7 +57,7 @@ struct Use {
     public: bool,
 }
 
-/// What a path leads to.
+/// The end of a path.
 enum Place {
     Module(Vec<String>),
     Item(String),
@@ -194,11 +194,11 @@ impl Tree {
         if let Some(item) = self.through_stars(at, first, depth) {
             return Some(item);
         }
-        // What a macro makes has no name here; it is of this file.
+        // An item that a macro makes has no name here; it counts for this file.
         Some(Place::Item(module.file.clone()))
     }
 
-    /// What `use ...::*` of the module `at` brings under the name `name`.
+    /// The item that a `use ...::*` of the module `at` brings under the name `name`.
     fn through_stars(&self, at: &[String], name: &str, depth: usize) -> Option<Place> {
         if depth > 8 {
             return None;
@@ -357,7 +357,7 @@ impl Module {
     }
 }
 
-/// What an `impl` block names, without its items that only tests have.
+/// The paths in an `impl` block, without its items that only tests have.
 fn mentions_of_impl(block: &syn::ItemImpl) -> Vec<NamedPath> {
     let mut block = block.clone();
     block
@@ -382,7 +382,7 @@ fn path_attribute(attributes: &[Attribute]) -> Option<String> {
     })
 }
 
-/// `path` without `..`.
+/// Removes each `..` and the folder before it from `path`.
 fn normal(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {

@@ -13,7 +13,7 @@ use syn::{Attribute, ImplItem, Item, Meta};
 pub struct Source {
     /// The path, with `/` between folders.
     pub name: String,
-    /// The whole text.
+    /// The file's content.
     pub text: String,
 }
 
@@ -27,7 +27,7 @@ impl Source {
     }
 }
 
-/// The workspace's folder.
+/// The absolute path of the workspace's folder.
 pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("..")

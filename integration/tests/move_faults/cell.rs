@@ -16,7 +16,7 @@ pub enum At {
     Target,
 }
 
-/// What becomes of the task.
+/// The outcome for the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     /// It runs on where it was.
@@ -35,7 +35,7 @@ pub enum Then {
     StaysOrEnds,
 }
 
-/// What else is done, once the fault has struck.
+/// A second event, once the fault has struck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deed {
     None,
@@ -57,7 +57,7 @@ pub enum Deed {
     SourceCutOff,
     /// The cable of the target is.
     TargetCutOff,
-    /// What source and target send to each other is dropped, both ways.
+    /// All packets between source and target are dropped, both ways.
     LinkCut,
     /// Before all: the target's processes get less memory than the task needs.
     MemoryFull,
@@ -68,7 +68,7 @@ pub enum Deed {
 /// A fault by host, point and action: see `vmd/src/fault.rs`.
 pub type Fault = (At, &'static str, &'static str);
 
-/// One cell.
+/// A fault, and the outcome that must follow.
 #[derive(Debug, Clone, Copy)]
 pub struct Cell {
     pub fault: Fault,
@@ -76,7 +76,7 @@ pub struct Cell {
     pub also: Option<Fault>,
     pub deed: Deed,
     pub then: Then,
-    /// What the console is told, among other things.
+    /// Words that the console's reply contains.
     pub told: &'static str,
 }
 
@@ -124,7 +124,7 @@ impl Cell {
 
 /// All of them, by phase; then what happens besides.
 pub const MATRIX: [Cell; 91] = [
-    // Offer.
+    // Initialisation: the offer and its reply.
     cell(Source, "send.MoveOffer", "kill", Ends),
     cell(Source, "send.MoveOffer", "cut", Moves),
     cell(Source, "send.MoveOffer", "delay-700", Moves),
@@ -176,7 +176,7 @@ pub const MATRIX: [Cell; 91] = [
     cell(Asker, "coordinator.interruption", "hold", Moves),
     cell(Asker, "coordinator.saving", "end", Moves),
     cell(Asker, "coordinator.saving", "hold", Moves),
-    // Restoring.
+    // The target restores the image.
     cell(Target, "report.back", "kill", Stays),
     cell(Target, "report.back", "stop", Stays),
     cell(Target, "report.back", "cut", Moves),
@@ -187,7 +187,7 @@ pub const MATRIX: [Cell; 91] = [
     cell(Target, "send.MoveLoaded", "delay-1500", Stays)
         .with(LinkCut)
         .told("host 'n2' cannot reach host 'n3'"),
-    // Resumption.
+    // Resumption: the release and the commit.
     cell(Source, "send.MoveRelease", "kill", Ends),
     cell(Source, "send.MoveRelease", "stop", Ends),
     cell(Source, "send.MoveRelease", "cut", Moves),
@@ -214,7 +214,7 @@ pub const MATRIX: [Cell; 91] = [
     cell(Target, "restorer", "kill", Moves)
         .and(Source, "send.MoveAbort", "delay-700")
         .with(AskAnew),
-    // Whoever else wants something meanwhile.
+    // A second request arrives during the move.
     cell(Source, "send.MoveOffer", "delay-700", Moves).with(ConsoleKilled),
     cell(Source, "sender", "delay-700", Moves).with(ConsoleKilled),
     cell(Target, "send.MoveLoaded", "delay-700", Moves).with(ConsoleKilled),
@@ -228,7 +228,7 @@ pub const MATRIX: [Cell; 91] = [
     cell(Source, "send.MoveRelease", "delay-300", Moves).with(ConsoleKilled),
     cell(Source, "send.MoveRelease", "delay-700", StaysOrMoves).with(AskTwice),
     cell(Source, "send.MoveRelease", "delay-300", Moves).with(CallerMoves),
-    // What the target lacks.
+    // The target lacks memory or space on its disk.
     cell(Target, "restorer", "note", Stays)
         .with(MemoryFull)
         .told("'n3' could not bring it back"),

@@ -1,4 +1,4 @@
-//! What is done while a task moves, besides the fault.
+//! The second event of a cell, beside the fault.
 
 use crate::{
     cell::{At, Cell, Deed},

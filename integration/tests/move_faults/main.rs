@@ -30,7 +30,7 @@ const WORKERS: usize = 4;
 /// The console is told within this time, however little is said of a fault.
 const TOLD: Duration = Duration::from_secs(30);
 
-/// Runs one cell.
+/// Plays one cell, and returns the console's reply.
 fn strike(cell: &Cell) -> Told {
     let mut scene = Scene::begin(cell)?;
     let coordinator = scene.node(At::Asker).coordinator(None);

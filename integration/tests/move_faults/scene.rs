@@ -86,7 +86,7 @@ impl Scene {
         })
     }
 
-    /// The daemon there.
+    /// The daemon of the host `at`.
     pub fn node(&self, at: At) -> &Node {
         &self.cluster.nodes[place_of(at, self.asker)]
     }
@@ -123,7 +123,7 @@ impl Scene {
         });
     }
 
-    /// What of the callee runs, as the system sees it: the processes of this cluster with its name.
+    /// The pids of the callee's processes: those of this cluster with its name.
     pub fn copies(&self) -> BTreeSet<i32> {
         let is_callee = |pid: &i32| processes::words(*pid).any(|word| word == "callee");
         processes::of_folder(self.cluster.folder())

@@ -1,6 +1,6 @@
 //! Tasks that ask others and wait for the answer.
 
-use super::{NUMBERED, RESULT, STOP, body, me, size};
+use super::shared::{NUMBERED, RESULT, STOP, body, me, size};
 use anyhow::{Context, bail, ensure};
 use std::{
     sync::{

@@ -1,6 +1,6 @@
 //! Tasks that write and read files, and save their application.
 
-use super::{GO, READY, RESULT, STOP, host_name, me};
+use super::shared::{GO, READY, RESULT, STOP, host_name, me};
 use anyhow::{Context, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
@@ -170,7 +170,7 @@ struct Books {
     log: File,
     log_len: u64,
     table: File,
-    /// What the table holds: more than goes along with a move.
+    /// The table: more bytes than a move carries along with an open file.
     numbers: Vec<u8>,
     board: File,
 }
@@ -215,7 +215,7 @@ impl Books {
         Ok(())
     }
 
-    /// What is on the board after so many steps: longer, and shorter again.
+    /// The content of the board after `steps` steps; its length grows and shrinks.
     fn board(steps: u64) -> String {
         format!("{steps}: {}", "#".repeat(steps as usize % 7))
     }

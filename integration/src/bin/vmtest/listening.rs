@@ -1,6 +1,6 @@
 //! A task with a listening socket of its own, which closes it before each save and opens it again.
 
-use super::{GO, RESULT, STOP, me};
+use super::shared::{GO, RESULT, STOP, me};
 use anyhow::{Context, bail, ensure};
 use std::{
     io::{BufRead as _, BufReader, ErrorKind, Write as _},

@@ -7,18 +7,14 @@ mod calls;
 mod files;
 mod listening;
 mod portable;
+mod shared;
 mod traffic;
 
 use anyhow::{Context, bail, ensure};
+use shared::{NUMBERED, host_name, me};
 use std::time::Duration;
 use vm_wire::Tid;
-use vmlib::{ANY, Event, Spawn, Task};
-
-const NUMBERED: i32 = 1;
-const READY: i32 = 2;
-const GO: i32 = 3;
-const RESULT: i32 = 4;
-const STOP: i32 = 5;
+use vmlib::{ANY, Event, Task};
 
 fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -91,11 +87,6 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-fn me(args: &[&str]) -> anyhow::Result<Spawn> {
-    let program = std::env::current_exe()?;
-    Ok(Spawn::new(program.to_string_lossy()).args(args.iter().copied()))
-}
-
 /// Writes numbered lines, each in two pieces, until that file is there; then half a line, and exit code 7.
 fn writer(until: &str) -> anyhow::Result<()> {
     let out = std::io::stdout();
@@ -128,39 +119,6 @@ fn leaver(go: &str, left: &str) -> anyhow::Result<()> {
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
-}
-
-/// The name of the host on which this task runs.
-fn host_name(vm: &Task) -> anyhow::Result<String> {
-    let here = vm.hosts()?.into_iter().find(|host| host.id == vm.host());
-    Ok(here.context("this host is in the machine")?.facts.name)
-}
-
-/// The names of all hosts.
-fn host_names(vm: &Task) -> anyhow::Result<Vec<String>> {
-    let hosts = vm.hosts()?.into_iter();
-    Ok(hosts.map(|host| host.facts.name).collect())
-}
-
-/// A body of `len` bytes that is different for every number, and can be checked.
-fn body(number: u64, len: usize) -> Vec<u8> {
-    let mut bytes = vec![number as u8; len.max(8)];
-    bytes[..8].copy_from_slice(&number.to_le_bytes());
-    let last = bytes.len() - 1;
-    bytes[last] = (number >> if last < 8 { 56 } else { 0 }) as u8;
-    bytes
-}
-
-/// Sizes from 8 B to `largest`, most of them small, the large ones rare.
-fn size(number: u64, largest: u64) -> usize {
-    let scrambled = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-    let bits = 64 - largest.leading_zeros() as u64;
-    let exponent = 3 + if scrambled.is_multiple_of(97) {
-        scrambled / 97 % (bits - 3)
-    } else {
-        scrambled % 10
-    };
-    (1u64 << exponent).min(largest).max(8) as usize
 }
 
 /// Answers numbered messages until it is killed.

@@ -1,6 +1,6 @@
 //! Tasks that give their state themselves.
 
-use super::{GO, NUMBERED, STOP, me};
+use super::shared::{GO, NUMBERED, STOP, me};
 use anyhow::{Context, bail, ensure};
 use std::time::Duration;
 use vm_wire::Tid;

@@ -1,6 +1,6 @@
 //! Tasks that send each other numbered messages, and look at every byte.
 
-use super::{GO, NUMBERED, READY, RESULT, STOP, body, host_name, host_names, me, size};
+use super::shared::{GO, NUMBERED, READY, RESULT, STOP, body, host_name, host_names, me, size};
 use anyhow::{Context, bail, ensure};
 use std::time::{Duration, Instant};
 use vm_wire::Tid;

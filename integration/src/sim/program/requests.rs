@@ -1,10 +1,12 @@
 //! The requests of a simulated program, and what their answers must be.
 
-use super::{Program, Scene};
-use std::collections::{BTreeSet, VecDeque};
-use vm_machine::Time;
+use super::{
+    Doing, Program, Scene,
+    asking::{Asking, What},
+};
+use std::collections::BTreeSet;
 use vm_wire::{
-    Frame, Header, Message, Op, Tid, limits,
+    Frame, Header, Message, Op, Tid,
     peer::MoveWay,
     task::{
         CheckTask, Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView, HostsAsk, MoveTask,
@@ -16,71 +18,6 @@ use vm_wire::{
 pub const PROGRAM: &str = "worker";
 /// A program that no host has.
 pub const MISSING_PROGRAM: &str = "missing";
-
-/// A request that waits for its answer.
-#[derive(Clone)]
-pub struct Asking {
-    frame: Frame,
-    /// When it is asked again; `None` before it was asked.
-    retry: Option<Time>,
-    answered: bool,
-    what: What,
-}
-
-#[derive(Clone)]
-enum What {
-    Spawn(u32),
-    Join,
-    Leave,
-    Exit(i32),
-    Move,
-    Other,
-}
-
-impl Asking {
-    fn new(what: What, frame: Frame) -> Self {
-        Asking {
-            frame,
-            retry: None,
-            answered: false,
-            what,
-        }
-    }
-
-    /// What was asked.
-    pub fn op(&self) -> Op {
-        self.frame.header.op
-    }
-
-    /// Whether the answer has come.
-    pub fn is_answered(&self) -> bool {
-        self.answered
-    }
-
-    /// The status with which the task ends, once its exit was answered.
-    pub fn left(&self) -> Option<i32> {
-        match self.what {
-            What::Exit(status) if self.answered => Some(status),
-            _ => None,
-        }
-    }
-
-    /// It is to be asked again at once.
-    pub fn ask_again(&mut self) {
-        self.retry = None;
-    }
-
-    /// Asks if that is due; returns when it is due next.
-    pub fn ask(&mut self, now: Time, out: &mut VecDeque<Frame>) -> Time {
-        match self.retry {
-            Some(retry) if now < retry => retry,
-            _ => {
-                out.push_back(self.frame.clone());
-                *self.retry.insert(now + limits::REQUEST_RETRY)
-            }
-        }
-    }
-}
 
 impl Program {
     /// Some request; `peer` is whom it is about, if it is about a task.
@@ -197,7 +134,7 @@ impl Program {
 
     /// An answer came; those to requests that are no longer open are ignored.
     pub(super) fn answered(&mut self, frame: &Frame) -> Result<(), String> {
-        let super::Doing::Asking(asking) = &mut self.doing else {
+        let Doing::Asking(asking) = &mut self.doing else {
             return Ok(());
         };
         if frame.header.request != self.asked || asking.answered {

@@ -4,55 +4,25 @@
 //! consistent cut. For each task in it and each peer: whatever the task has received, the peer has
 //! sent; and whatever the peer has sent and the task has not received, the peer retains.
 
-use super::{Event, World, moves::Gait};
+use super::state::{
+    Event, World,
+    process::Gait,
+    store::{CheckpointWish, CutKey, Saved},
+};
 use crate::sim::{
     coverage::Turn,
-    ledger,
     network::Slot,
     program::Program,
     queue::{MS, SECOND},
 };
 use std::collections::BTreeMap;
-use vm_machine::{ConnId, Input, Time, Written};
+use vm_machine::{ConnId, Input, Written};
 use vm_wire::{
     Tid,
     checkpoint::{Checkpoint, Committed, Part, Policy, Recover},
     console::{Answer, Request},
     task::{FailKind, Failed},
 };
-
-/// Which cut: the application and the epoch.
-pub(super) type CutKey = (Tid, u32);
-
-/// A console's wish for a checkpoint.
-pub(super) struct CheckpointWish {
-    slot: Slot,
-    tid: Tid,
-    answered: bool,
-}
-
-/// Wishes, and what is in the store.
-#[derive(Default)]
-pub(super) struct Store {
-    wishes: BTreeMap<ConnId, CheckpointWish>,
-    /// Ways into it that were opened: where, whose, for which cut, and whether a copy is to write.
-    pub opened: BTreeMap<(Slot, Tid), (CutKey, bool)>,
-    /// The programs as they were saved.
-    pub images: BTreeMap<CutKey, BTreeMap<Tid, Saved>>,
-    /// What was on its way within the application.
-    pub ledgers: BTreeMap<CutKey, ledger::Saved>,
-    /// What was committed, oldest first.
-    pub committed: Vec<Checkpoint>,
-    /// In which generation applications run.
-    pub lives: BTreeMap<Tid, u32>,
-}
-
-/// A program as it was saved, and what its clock showed.
-#[derive(Clone)]
-pub(super) struct Saved {
-    pub program: Program,
-    pub at: Time,
-}
 
 impl World {
     /// A console wants the application of some task saved.
@@ -62,7 +32,7 @@ impl World {
             return;
         };
         if !self.secluded {
-            // What others were told would not be taken back.
+            // A recovery would not take back messages to other applications.
             let policy = Policy {
                 recover: Recover::Never,
                 blocking: tid.0.is_multiple_of(2),
@@ -103,7 +73,7 @@ impl World {
         Ok(())
     }
 
-    /// What of checkpoints is not over, in words.
+    /// A checkpoint that has not ended, in words.
     pub(super) fn unsettled_checkpoints(&self) -> Option<String> {
         let running = self.nodes.iter().filter(|node| node.is_running());
         for node in running {
@@ -258,7 +228,7 @@ impl World {
         Ok(())
     }
 
-    /// What was saved of a cut is of no use.
+    /// Discards the images of a cut that is not committed.
     pub(super) fn drop_checkpoint(&mut self, slot: Slot, key: CutKey) {
         if self.own_stores {
             return self.drop_from_disk(slot, key);

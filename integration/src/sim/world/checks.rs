@@ -1,24 +1,13 @@
-//! What must be true at every moment.
+//! Rules that hold at every moment.
 
-use super::{World, drains::Draining};
+use super::state::World;
 use crate::sim::network::Slot;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     hash::{DefaultHasher, Hasher},
 };
 use vm_machine::{Agreed, HostPhase};
 use vm_wire::HostId;
-
-/// What any daemon has agreed to so far.
-#[derive(Debug, Default)]
-pub(super) struct History {
-    /// Digest of the agreed state at each index at which some daemon was seen.
-    digests: BTreeMap<u64, u64>,
-    /// Hosts that any daemon has declared dead.
-    dead: BTreeSet<HostId>,
-    /// What was on hosts that drain.
-    draining: Draining,
-}
 
 impl World {
     /// After a step of a daemon: if its agreed state changed, is it right?

@@ -8,7 +8,11 @@
 //! says one again under the term before its own and a number that nobody asked under, and no owner may
 //! ever report a move of that number.
 
-use super::{Event, World, faults::Ambush, faults::Heal};
+use super::state::{
+    Event, World,
+    coordinator::Process,
+    fault::{Ambush, Heal},
+};
 use crate::sim::{
     coverage::Turn,
     network::Slot,
@@ -25,22 +29,6 @@ use vm_wire::{
 
 /// Requests of this number and above were never asked.
 const FORGED: u64 = 1 << 50;
-
-/// The process of a coordinator.
-pub(super) struct Process {
-    slot: Slot,
-    /// By which its daemon knows it.
-    number: u64,
-    machine: Coordinator,
-    alive: bool,
-    /// SIGSTOP: what comes waits in its socket.
-    stopped: bool,
-    unread: VecDeque<Frame>,
-    serves: Option<Serve>,
-    arrival_in: Moment,
-    arrival_out: Moment,
-    tick_at: Option<Moment>,
-}
 
 impl World {
     /// The library of a master that is welcomed forks a coordinator, if it can.
@@ -108,7 +96,7 @@ impl World {
         }
     }
 
-    /// What a coordinator says is on its way to its daemon.
+    /// Sends a coordinator's frame to its daemon.
     fn coordinator_says(&mut self, index: usize, frame: Frame) {
         let latency = self.random.between(5, 60);
         let now = self.queue.now();
@@ -179,7 +167,8 @@ impl World {
         Ok(())
     }
 
-    /// What a coordinator is told may be said; whether it is asked for a move that it knows.
+    /// Checks that a daemon may send this frame to its coordinator. Returns whether the frame
+    /// requests a move that the coordinator knows.
     fn check_told(&mut self, index: usize, frame: &Frame) -> Result<bool, String> {
         match frame.header.op {
             Op::Serve => {

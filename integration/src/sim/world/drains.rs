@@ -3,58 +3,17 @@
 //! What must hold: while a host drains, no task comes to it; every wish is answered; and when it
 //! is answered without a refusal, the host has no task.
 
-use super::{Event, World};
+use super::state::{Event, World, wish::DrainWish};
 use crate::sim::{
     coverage::Turn,
     network::Slot,
     queue::{MS, SECOND},
 };
-use std::collections::{BTreeMap, BTreeSet};
-use vm_machine::{Agreed, ConnId, Input};
+use vm_machine::{ConnId, Input};
 use vm_wire::{
-    HostId, Tid,
     console::{Answer, Request},
     peer::DrainWay,
 };
-
-/// A console's wish for a drain.
-pub(super) struct DrainWish {
-    /// Whom it asked.
-    slot: Slot,
-    /// The host that is to drain.
-    host: HostId,
-    answered: bool,
-}
-
-/// The tasks on the hosts that drain, at the last index that was seen.
-#[derive(Debug, Default)]
-pub(super) struct Draining {
-    index: u64,
-    tasks: BTreeMap<HostId, BTreeSet<Tid>>,
-}
-
-impl Draining {
-    /// From one index to the next, no task comes to a host that drains before and after.
-    pub(super) fn check(&mut self, index: u64, agreed: &Agreed) -> Result<(), String> {
-        if index <= self.index {
-            return Ok(());
-        }
-        let hosts = agreed.hosts().map(|(host, _)| host);
-        let tasks: BTreeMap<HostId, BTreeSet<Tid>> = hosts
-            .filter(|host| agreed.is_draining(*host))
-            .map(|host| (host, agreed.tasks_on(host).collect()))
-            .collect();
-        for (host, now) in tasks.iter().filter(|_| index == self.index + 1) {
-            if let Some(before) = self.tasks.get(host)
-                && let Some(came) = now.difference(before).next()
-            {
-                return Err(format!("{came} came to {host}, which drains"));
-            }
-        }
-        *self = Draining { index, tasks };
-        Ok(())
-    }
-}
 
 impl World {
     /// A console wants the tasks of a host to leave; whether it found one to ask.
@@ -127,7 +86,7 @@ impl World {
         }
     }
 
-    /// What of drains is not over, in words.
+    /// A drain that has not ended, in words.
     pub(super) fn unsettled_drains(&self) -> Option<String> {
         let waits = |wish: &&DrainWish| !wish.answered && self.nodes[wish.slot].is_running();
         let wish = self.drains.values().find(waits)?;

@@ -5,7 +5,14 @@
 //! got over the last one, and long breaks of the network likewise. In *harsh* worlds everything
 //! strikes at any time; a machine that lost its majority must then end, cleanly and everywhere.
 
-use super::{EVENTS_LEAST, Event, FAULTS_LEAST, FAULTS_TIME, World};
+use super::{
+    EVENTS_LEAST, FAULTS_LEAST, FAULTS_TIME,
+    state::{
+        Event, World,
+        fault::{Ambush, Heal},
+        process::Gait,
+    },
+};
 use crate::sim::{
     clock::SKEW_PPM_MAX,
     coverage::{Fault, Phase},
@@ -17,43 +24,10 @@ use std::collections::BTreeSet;
 use vm_machine::Input;
 use vm_wire::{HostId, Op, Tid, console::Request, peer::MovePhase};
 
-/// How a fault ends.
-pub(super) enum Heal {
-    /// Packets cross again.
-    Unblock(Vec<(Slot, Slot)>),
-    /// SIGCONT.
-    Continue(Slot),
-    /// A queue has room again: from, to.
-    Room(Slot, Slot),
-    /// A task reads again.
-    TaskRoom(usize),
-    /// A link is fast again.
-    Fast(Slot, Slot),
-    /// A coordinator goes on.
-    Wakes(usize),
-}
-
-/// What a fault may wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ambush {
-    /// A task asks for this.
-    Asked(Op),
-    /// A daemon asks to be let in.
-    Joining,
-    /// A host begins to leave.
-    Leaving,
-    /// The leader is gone.
-    Leaderless,
-    /// A task is frozen, or was brought back.
-    Moving,
-    /// A coordinator sees a move come to that phase.
-    Driven(MovePhase),
-}
-
 /// A break of the network that is shorter than this costs nobody its lease, even while the machine
 /// is getting over something worse.
 const SHORT: Moment = 120 * MS;
-/// What strikes a move that it is aimed at.
+/// Faults that are aimed at a move; a fault that stands twice is twice as likely.
 const FOR_MOVES: [Fault; 11] = [
     Fault::CoordinatorKill,
     Fault::CoordinatorHang,
@@ -67,7 +41,7 @@ const FOR_MOVES: [Fault; 11] = [
     Fault::TaskKill,
     Fault::HostDelete,
 ];
-/// What strikes a move in a phase that was waited for.
+/// Faults that are aimed at a phase of a move; a fault that stands twice is twice as likely.
 const FOR_DRIVEN: [Fault; 5] = [
     Fault::CoordinatorKill,
     Fault::CoordinatorKill,
@@ -182,7 +156,7 @@ impl World {
         }
     }
 
-    /// A fault ends.
+    /// Ends a fault.
     pub(super) fn heal(&mut self, heal: Heal) -> Result<(), String> {
         match heal {
             Heal::Unblock(pairs) => pairs.into_iter().for_each(|pair| self.release(pair)),
@@ -247,7 +221,7 @@ impl World {
                 agreement.voters() == voters && !agreement.voters_change()
             })
         };
-        // Whoever drains hands the vote to one that does not.
+        // A draining voter hands its vote to a host that does not drain.
         let is_free = |host: &&HostId| !voters.contains(host) && !agreed.is_draining(**host);
         let hands_over = voters.iter().any(|host| agreed.is_draining(*host))
             && present.iter().any(|host| is_free(&host));
@@ -437,7 +411,7 @@ impl World {
                     let votes = |slot: &Slot| voters.contains(&self.nodes[*slot].host);
                     let lost = away.iter().filter(|slot| votes(slot)).count();
                     let fits = !votes(&slot) || lost < may_lose;
-                    // What is left must be more than one host, so that the faults can go on.
+                    // More than one host must be left, so that the faults can continue.
                     if fits && away.len() + 2 < running.len() && self.random.percent(40) {
                         away.insert(slot);
                     }
@@ -572,7 +546,7 @@ impl World {
         true
     }
 
-    /// What is under way.
+    /// The activities under way, for the coverage.
     fn phases(&self) -> Vec<Phase> {
         let programs = || {
             let living = self.processes.iter().filter(|process| process.alive);
@@ -620,7 +594,7 @@ impl World {
             Phase::Moving => self
                 .processes
                 .iter()
-                .any(|process| process.alive && process.gait != super::moves::Gait::Runs),
+                .any(|process| process.alive && process.gait != Gait::Runs),
             Phase::Initialisation => self.is_driven(MovePhase::Initialisation),
             Phase::Copying => self.is_driven(MovePhase::Copying),
             Phase::Interruption => self.is_driven(MovePhase::Interruption),

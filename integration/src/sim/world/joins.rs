@@ -1,6 +1,6 @@
 //! How a daemon gets into the machine: it founds it, or asks until it is let in.
 
-use super::{Connection, Event, World, faults::Ambush};
+use super::state::{Connection, Event, World, fault::Ambush};
 use crate::sim::{
     network::{LATENCY_MIN, Slot},
     node::State,

@@ -1,10 +1,10 @@
 //! Connections between daemons: made on demand, broken by faults, noticed sooner or later.
 
-use super::{Event, Moment, World};
+use super::state::{Event, World};
 use crate::sim::{
     network::{Fate, LATENCY_MIN, Slot},
     node::{State, slot_of},
-    queue::{MS, SECOND},
+    queue::{MS, Moment, SECOND},
 };
 use vm_machine::Input;
 use vm_wire::{

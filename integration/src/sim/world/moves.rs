@@ -8,15 +8,21 @@
 //! A process and those that are brought back from its image are *copies*. Of all the copies of one
 //! freeze a single one may ever go on: whoever does so first claims the freeze.
 
-use super::{Event, World, checkpoints::CutKey, tasks::Process};
+use super::state::{
+    Event, World,
+    fault::Ambush,
+    image::{Fate, Image},
+    process::{Gait, Order},
+    wish::Wish,
+};
 use crate::sim::{
     coverage::Turn,
     network::Slot,
     node::{State, slot_of},
-    program::{Program, Sabotage},
+    program::Sabotage,
     queue::{MS, Moment, SECOND},
 };
-use vm_machine::{ConnId, Input, Time, Written};
+use vm_machine::{ConnId, Input, Written};
 use vm_wire::{
     HostId, Op, Tid,
     console::{Answer, Request},
@@ -28,87 +34,6 @@ use vm_wire::{
 pub(super) const PATIENCE: Moment = 5 * SECOND;
 /// How often that is looked at.
 const LOOK: Moment = 50 * MS;
-
-/// What a process is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Gait {
-    /// Its program runs.
-    Runs,
-    /// It stands and writes its image.
-    Saves,
-    /// It stands and waits for the word to go on.
-    Stands,
-}
-
-/// What a daemon says to a process over its interrupt socket.
-#[derive(Debug, Clone)]
-pub(super) enum Order {
-    /// Begin to write your image into a connection to that slot with that ticket.
-    Copy(Slot, u64),
-    /// Stop, and write an image into the store, for that cut, or have a copy write it.
-    Save((CutKey, bool)),
-    /// Stop, and write the rest; or all of it into a connection to that slot with that ticket.
-    Freeze(Option<(Slot, u64)>),
-    /// Stop, and write an image of that name into the store, under that number: you are suspended.
-    Suspend(String, u64),
-    /// Give up what was begun.
-    Cancel,
-    /// Go on, in that generation.
-    Go(u32),
-}
-
-impl Order {
-    /// Whether it comes with a descriptor for an image.
-    fn is_of_image(&self) -> bool {
-        matches!(
-            self,
-            Order::Copy(..) | Order::Save(_) | Order::Freeze(_) | Order::Suspend(..)
-        )
-    }
-}
-
-/// An image on its way.
-pub(super) struct Image {
-    pub from: Slot,
-    pub to: Slot,
-    pub ticket: u64,
-    pub tid: Tid,
-    /// The process that it is of.
-    pub of: usize,
-    pub freeze: usize,
-    pub program: Program,
-    /// What the library's clock showed.
-    pub saved_at: Time,
-    /// When its connection is given up.
-    pub give_up: Moment,
-    /// What will happen to it.
-    pub fate: Fate,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// It arrives.
-    Arrives,
-    /// The task finds that it cannot be saved.
-    Unsavable,
-    /// The connection breaks while the image is written.
-    BreaksEarly,
-    /// The image is written, and its last part is lost.
-    BreaksLate,
-    /// It arrives, and cannot be brought back.
-    Unrestorable,
-}
-
-/// A console's wish for a move.
-pub(super) struct Wish {
-    slot: Slot,
-    tid: Tid,
-    answered: bool,
-    /// It went away before it was answered.
-    gone: bool,
-    /// It wants the task back where it was.
-    back: bool,
-}
 
 impl World {
     /// Consoles want tasks moved: now and then one, now and then many.
@@ -225,7 +150,7 @@ impl World {
         Ok(())
     }
 
-    /// What of moves is not over, in words.
+    /// A move that has not ended, in words.
     pub(super) fn unsettled_moves(&self) -> Option<String> {
         let process = self
             .processes
@@ -447,7 +372,7 @@ impl World {
         let blocked = self.network.link(from, to).0.is_blocked() && from != to;
         let refused = !self.nodes[to].is_alive() || self.ticket_of(number).is_none();
         if !self.processes[index].alive {
-            // What came so far is no image.
+            // The bytes that have arrived are no image.
             self.image_lost(number);
             return Ok(());
         }
@@ -641,7 +566,8 @@ impl World {
         }
     }
 
-    /// What a process, or its end, tells its daemon arrives there, unless that has discarded it.
+    /// Gives an input from a process, or from its end, to its daemon, unless the daemon has
+    /// discarded the process.
     pub(super) fn process_says(&mut self, index: usize, input: Input) -> Result<(), String> {
         match self.processes[index].discarded {
             true => Ok(()),
@@ -653,7 +579,7 @@ impl World {
     fn aim_at(&mut self, from: Slot, to: Slot, tid: Tid) {
         if self.random.percent(30) {
             self.aim = Some((from, to, tid));
-            self.begins(super::faults::Ambush::Moving);
+            self.begins(Ambush::Moving);
         }
     }
 
@@ -661,12 +587,5 @@ impl World {
     pub(super) fn note_left(&mut self, tid: Tid, slot: Slot) {
         let host: HostId = self.nodes[slot].host;
         self.left_at.insert(tid, host);
-    }
-}
-
-impl Process {
-    /// What the library's clock shows in it.
-    pub(super) fn time(&self, node: &crate::sim::node::Node, now: Moment) -> Time {
-        Time(node.time(now).0.wrapping_add_signed(self.offset))
     }
 }

@@ -4,10 +4,10 @@
 //! not taken back. When the first task of the new life goes on, what was on its way is again what
 //! was on its way at the cut; nothing of an earlier life may run any more.
 
-use super::{
+use super::state::{
     Event, World,
-    checkpoints::{CutKey, Saved},
-    moves::Gait,
+    process::{Gait, Process},
+    store::{CutKey, Saved},
 };
 use crate::sim::{coverage::Turn, network::Slot, queue::MS};
 use vm_machine::Input;
@@ -114,12 +114,11 @@ impl World {
         if let Some(roster) = self.rosters.get_mut(&app) {
             roster.retain(known);
         }
-        let of_app = |other: &super::Process| {
+        let of_app = |other: &Process| {
             let its = other.program.as_ref().is_some_and(|it| it.app() == app);
             other.alive && its
         };
-        let runs =
-            |other: &&super::Process| of_app(other) && other.gait == Gait::Runs && !other.discarded;
+        let runs = |other: &&Process| of_app(other) && other.gait == Gait::Runs && !other.discarded;
         if let Some(other) = self.processes.iter().find(runs) {
             return Err(format!(
                 "{} of an earlier life runs when {tid} begins the next one, {generation}",
@@ -137,7 +136,7 @@ impl World {
             .unwrap_or_default();
         let members: Vec<Tid> = self.store.images[&(app, cut)].keys().copied().collect();
         let is_of = |tid: Tid| {
-            let of = |other: &super::Process| {
+            let of = |other: &Process| {
                 other.tid == tid && other.program.as_ref().is_some_and(|it| it.app() == app)
             };
             self.processes.iter().any(of)

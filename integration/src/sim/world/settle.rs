@@ -1,6 +1,10 @@
-//! What must be true in the end: after the last fault, everything pending ends.
+//! Rules that hold in the end: after the last fault, everything pending ends.
 
-use super::{Event, QUIET_TIME, World, checks::digest};
+use super::{
+    QUIET_TIME,
+    checks::digest,
+    state::{Event, World},
+};
 use crate::sim::{
     network::Slot,
     node::State,
@@ -58,7 +62,7 @@ impl World {
             .collect()
     }
 
-    /// What has not ended yet.
+    /// One activity that has not ended yet, in words.
     fn unsettled(&self) -> Option<String> {
         if let Some(node) = self.nodes.iter().find(|node| node.state == State::Stopped) {
             return Some(format!("{} is stopped", node.host));

@@ -1,6 +1,6 @@
 //! The shell of a simulated daemon: carries out what its state machine wants.
 
-use super::{Connection, Event, World, moves::Order};
+use super::state::{Connection, Event, World, process::Order};
 use crate::sim::{
     network::Slot,
     node::State,

@@ -2,15 +2,18 @@
 //! brought back is read where it is.
 //!
 //! A disk is its host's, by name, and is out of reach while the host is. What an image holds, and what is
-//! committed, is in the table of all stores ([`super::checkpoints::Store`]); here is only who has it.
+//! committed, is in the table of all stores ([`super::state::store::Store`]); here is only who has it.
 
-use super::{Event, World, checkpoints::CutKey};
+use super::state::{
+    Event, World,
+    disks::{Disk, PartSent},
+    store::CutKey,
+};
 use crate::sim::{
     network::Slot,
     node::slot_of,
     queue::{MS, SECOND},
 };
-use std::collections::{BTreeMap, BTreeSet};
 use vm_machine::{Input, Output};
 use vm_wire::{
     Tid,
@@ -19,31 +22,6 @@ use vm_wire::{
     stores::StockRow,
     task::{FailKind, Failed},
 };
-
-/// What is on one disk.
-#[derive(Default)]
-struct Disk {
-    parts: BTreeSet<(CutKey, Tid)>,
-    manifests: BTreeMap<CutKey, Checkpoint>,
-}
-
-/// All disks, and copies that are awaited.
-#[derive(Default)]
-pub(super) struct Disks {
-    by_name: BTreeMap<String, Disk>,
-    /// By who awaits them, and the ticket.
-    copies: BTreeMap<(Slot, u64), (CutKey, Tid)>,
-}
-
-/// A part that one host sends to another.
-pub(super) struct PartSent {
-    from: Slot,
-    to: Slot,
-    ticket: u64,
-    key: CutKey,
-    /// For a copy of it; else a task is made of it.
-    file: bool,
-}
 
 fn failed(text: &str) -> Failed {
     Failed::new(FailKind::System, text)
@@ -84,7 +62,8 @@ impl World {
         self.disk(slot).manifests.insert(key, checkpoint.clone());
     }
 
-    /// What is on a host's disk of a checkpoint that was given up goes, unless it is committed there.
+    /// Removes the parts of an aborted checkpoint from a host's disk, unless the checkpoint is
+    /// committed there.
     pub(super) fn drop_from_disk(&mut self, slot: Slot, key: CutKey) {
         let disk = self.disk(slot);
         if !disk.manifests.contains_key(&key) {

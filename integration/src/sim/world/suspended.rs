@@ -6,68 +6,27 @@
 //! are brought back of it, a single one may ever go on. An image that a daemon sends has to be there.
 
 use super::{
-    Event, World,
-    moves::{Fate, Gait, Image, PATIENCE},
+    moves::PATIENCE,
+    state::{
+        Event, World,
+        image::{Fate, Image},
+        process::Gait,
+        shelf::{Shelved, Shelving},
+    },
 };
 use crate::sim::{
     network::Slot,
     node::slot_of,
     program::Program,
     queue::{MS, SECOND},
-    random::Random,
 };
-use std::collections::BTreeMap;
-use vm_machine::{Input, Time, Written};
+use vm_machine::{Input, Written};
 use vm_wire::{
-    MachineId, Op, Tid,
+    Op, Tid,
     checkpoint::Part,
     console::Request,
     task::{FailKind, Failed},
 };
-
-/// The images of tasks that are suspended.
-pub(super) struct Shelf {
-    random: Random,
-    used: bool,
-    /// Ways to it that were opened: the name and the number of the image.
-    pub opened: BTreeMap<(Slot, Tid), (String, u64)>,
-    images: BTreeMap<String, Shelved>,
-}
-
-/// One of them.
-struct Shelved {
-    slot: Slot,
-    tid: Tid,
-    freeze: usize,
-    program: Program,
-    at: Time,
-}
-
-/// One that is being written.
-pub(super) struct Shelving {
-    index: usize,
-    name: String,
-    number: u64,
-    saved: bool,
-    image: Shelved,
-}
-
-impl Shelf {
-    pub fn new(machine: MachineId) -> Self {
-        let bits = u64::from(machine.get());
-        Shelf {
-            random: Random::new(bits ^ 0x5355_5350),
-            used: bits % 4 == 1,
-            opened: BTreeMap::new(),
-            images: BTreeMap::new(),
-        }
-    }
-
-    /// Whether tasks are suspended in this world.
-    pub fn is_used(&self) -> bool {
-        self.used
-    }
-}
 
 impl World {
     /// The tasks that are suspended, as some running daemon knows.

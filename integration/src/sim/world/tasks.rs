@@ -1,15 +1,18 @@
 //! The processes of tasks: started, welcomed, run, killed.
 
 use super::{
-    Connection, Event, TASKS_WANTED, World,
-    faults::Ambush,
-    moves::{Gait, Order},
+    TASKS_WANTED,
+    links::describe,
+    state::{
+        Connection, Event, World,
+        fault::Ambush,
+        process::{Gait, Process},
+    },
 };
 use crate::sim::{
     network::Slot,
     program::{PROGRAM, Pause, Program, Scene},
     queue::{MS, Moment, SECOND},
-    random::Random,
 };
 use std::collections::{BTreeSet, VecDeque};
 use vm_machine::{ConnId, Input, LaunchSpec, Time};
@@ -26,54 +29,6 @@ const ROSTER_MAX: usize = TASKS_WANTED * 2;
 const APPS_WANTED: usize = 4;
 /// A process id that no other process of the world has is made of this and its number.
 const PID_FIRST: u32 = 1_000;
-
-/// One process.
-pub(super) struct Process {
-    /// Its daemon.
-    pub slot: Slot,
-    /// Its tid, as far as it or its daemon knows.
-    pub tid: Tid,
-    /// Whether it exists.
-    pub alive: bool,
-    /// Its data socket, once connected.
-    pub conn: Option<ConnId>,
-    /// Its program, once welcomed.
-    pub program: Option<Program>,
-    /// The daemon's queue for it is full: frames of data are dropped.
-    pub full: bool,
-    /// Pairs of which frames were dropped.
-    pub dropped: BTreeSet<(Tid, Tid)>,
-    token: Option<u64>,
-    /// What waits in its data socket.
-    socket: VecDeque<Frame>,
-    /// No frame arrives in its socket before this, and none at its daemon before that.
-    arrival_in: Moment,
-    arrival_out: Moment,
-    /// When its program goes on, unless a frame comes before.
-    pub wake_at: Option<Moment>,
-    /// Whether it runs.
-    pub gait: Gait,
-    /// It sends its memory, while it runs, to that slot with that ticket.
-    pub copying: Option<(Slot, u64)>,
-    /// Orders that it has not read.
-    pub orders: Vec<Order>,
-    /// How many orders for an image were sent to it, and how many it has read.
-    pub images: (u64, u64),
-    /// No order arrives before this, and no report before that.
-    pub arrival_order: Moment,
-    pub arrival_report: Moment,
-    /// The last freeze that it was in, or whose image it is.
-    pub freeze: Option<usize>,
-    /// Where its image came from, until it goes on.
-    pub came_from: Option<Slot>,
-    /// What the library's clock shows more than its host's. Microseconds.
-    pub offset: i64,
-    /// A signal that ends it when it goes on.
-    pub pending_signal: Option<i32>,
-    /// Its daemon has ended it and hears nothing of it any more.
-    pub discarded: bool,
-    random: Random,
-}
 
 impl World {
     pub(super) fn new_process(&mut self, slot: Slot, tid: Tid, token: Option<u64>) -> usize {
@@ -203,7 +158,7 @@ impl World {
         }
         if self.options.trace {
             let tid = process.tid;
-            self.trace(|| format!("{tid} <- {}", super::links::describe(&frame)));
+            self.trace(|| format!("{tid} <- {}", describe(&frame)));
         }
         let process = &mut self.processes[index];
         if process.program.is_none() {
@@ -304,7 +259,7 @@ impl World {
             process.arrival_out = process.arrival_out.max(now + latency);
             let at = process.arrival_out;
             if self.options.trace {
-                self.trace(|| format!("{tid} -> {}", super::links::describe(&frame)));
+                self.trace(|| format!("{tid} -> {}", describe(&frame)));
             }
             let input = Input::Task(tid, frame);
             self.queue.at(at, Event::FromProcess(index, input));
