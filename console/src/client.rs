@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_asked_first_and_requests_are_numbered() {
+    fn the_version_is_requested_first_and_requests_are_numbered() {
         let (client, daemon) = client(|mut daemon| {
             daemon.greet();
             let (number, request) = daemon.request();
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_the_daemons_own_words() {
+    fn a_refusal_has_the_text_and_kind_of_the_daemon() {
         let (client, daemon) = client(|mut daemon| {
             daemon.greet();
             daemon.answer_next(&Answer::Failed(Failed::new(
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_comes_too_late_is_not_taken_for_the_next() {
+    fn a_late_reply_is_not_taken_for_the_next_one() {
         let (client, daemon) = client(|mut daemon| {
             daemon.greet();
             let (late, _) = daemon.request();
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_of_another_kind_is_not_taken_for_the_one_that_belongs_to_the_request() {
+    fn a_reply_that_does_not_belong_to_the_request_is_an_error() {
         let (client, daemon) = client(|mut daemon| {
             daemon.greet();
             daemon.answer_next(&Answer::Done);
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn why_a_daemon_closes_the_connection_is_told() {
+    fn the_reason_why_a_daemon_closes_the_connection_is_shown() {
         let (client, daemon) = client(|mut daemon| {
             daemon.request();
             let why = Failed::new(FailKind::BadRequest, "too many consoles are connected");
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_goes_is_lost_and_no_hang() {
+    fn the_end_of_the_daemon_ends_a_wait() {
         let (client, daemon) = client(|mut daemon| daemon.greet());
         let mut client = client.unwrap();
         daemon.join().unwrap();
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_vmd_is_told_so() {
+    fn bytes_that_are_no_frame_are_an_error() {
         for garbage in [b"HTTP/1.0 400 Bad Request\r\n".repeat(8), vec![0xff; 96]] {
             let (client, daemon) = client(move |mut daemon| {
                 daemon.request();
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_at_the_socket_is_no_daemon() {
+    fn without_a_listener_at_the_socket_there_is_no_daemon() {
         let dir = tempfile::tempdir().unwrap();
         let connect = || Client::connect(dir.path(), Rc::new(Interrupt::none()));
         assert!(matches!(connect(), Err(ClientError::NoDaemon { .. })));

@@ -164,7 +164,7 @@ mod tests {
     use vm_wire::task::Failed;
 
     #[test]
-    fn each_end_of_a_run_has_a_code_of_its_own_which_guide_and_help_have_in_one_table() {
+    fn each_failure_of_a_run_has_its_own_code_in_guide_and_help() {
         let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide/run.md");
         let guide = std::fs::read_to_string(guide).expect("the guide");
         let help = crate::command::help(&["run"]).expect("a page");

@@ -21,7 +21,7 @@ mod tests {
     use vm_image::format::ImageError;
 
     #[test]
-    fn what_is_no_image_is_told_with_its_name() {
+    fn the_error_for_a_file_that_is_no_image_has_its_name() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("text");
         std::fs::write(&file, "once upon a time").unwrap();

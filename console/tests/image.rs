@@ -160,7 +160,7 @@ fn memory_at(bytes: &[u8]) -> usize {
 }
 
 #[test]
-fn info_tells_what_was_saved_and_that_this_host_can_bring_it_back() {
+fn info_shows_what_was_saved_and_that_this_host_can_restore_it() {
     let (dir, image) = saved();
     let shown = output(&image, &["image", "info"]);
     assert_eq!(text(&shown.stderr), "");
@@ -191,7 +191,7 @@ fn info_tells_what_was_saved_and_that_this_host_can_bring_it_back() {
 }
 
 #[test]
-fn info_of_a_pipe_tells_the_same() {
+fn info_of_a_pipe_shows_the_same() {
     let (_dir, image) = saved();
     let mut console = vm(Path::new("/dev/stdin"), &["--json", "image", "info"]);
     let (reader, mut writer) = std::io::pipe().unwrap();
@@ -318,7 +318,7 @@ fn at_a_terminal_the_process_has_the_terminal() {
 }
 
 #[test]
-fn the_prompt_waits_for_a_process_that_it_brought_back() {
+fn the_prompt_waits_for_a_restored_process() {
     let (dir, image) = saved();
     let daemon = fake::listen(dir.path(), 1, |_, mut daemon| {
         daemon.greet();
@@ -349,7 +349,7 @@ fn the_prompt_waits_for_a_process_that_it_brought_back() {
 }
 
 #[test]
-fn a_script_goes_on_after_a_process_that_it_brought_back() {
+fn a_script_continues_after_a_restored_process() {
     let (dir, image) = saved();
     let script = dir.path().join("script");
     // Longer than what the console has read ahead, so that the process could take commands.
@@ -435,7 +435,7 @@ fn a_process_whose_file_has_changed_is_not_started() {
 }
 
 #[test]
-fn files_are_rolled_back_only_if_that_is_asked_for() {
+fn files_are_rolled_back_only_with_the_option() {
     let (dir, image) = saved_with(&["write"]);
     let data = dir.path().join("data");
     let is_back = |words: &[&str]| {
@@ -470,7 +470,7 @@ fn files_are_rolled_back_only_if_that_is_asked_for() {
 }
 
 #[test]
-fn what_this_host_lacks_is_told_before_and_by_the_restorer() {
+fn the_needs_that_this_host_lacks_are_shown_by_console_and_restorer() {
     type Change = fn(&mut Facts);
     let changes: [(Change, &str); 3] = [
         (

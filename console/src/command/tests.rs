@@ -25,7 +25,7 @@ fn every_command_has_a_summary_and_an_example() {
 }
 
 #[test]
-fn files_are_kept_only_where_something_is_brought_back() {
+fn files_can_be_kept_only_by_commands_that_restart() {
     let keeps = |line| match parse(line).map(|cli| cli.command) {
         Ok(Some(Command::Restart(args))) => Some(args.keep_files),
         Ok(Some(Command::Run(run))) => Some(run.keep_files),
@@ -42,7 +42,7 @@ fn files_are_kept_only_where_something_is_brought_back() {
 }
 
 #[test]
-fn what_follows_the_program_is_its_own() {
+fn words_behind_the_program_are_its_arguments() {
     let cli = parse("run --env A=b ./prog --json -n 3 --env X=y").unwrap();
     assert!(!cli.format.json);
     let Some(Command::Run(run)) = cli.command else {
@@ -65,7 +65,7 @@ fn options_of_every_command_stand_before_or_after_it() {
 }
 
 #[test]
-fn wrong_words_are_refused_before_a_daemon_is_asked() {
+fn wrong_words_are_refused_by_the_grammar() {
     for line in [
         "kill",
         "kill 3.17",
@@ -86,14 +86,14 @@ fn wrong_words_are_refused_before_a_daemon_is_asked() {
 }
 
 #[test]
-fn who_wants_to_run_elsewhere_is_told_how() {
+fn run_on_another_host_is_refused_with_a_hint() {
     let error = parse("run --on beta prog").unwrap_err().to_string();
     assert!(error.contains("'vm spawn --on beta'"), "{error}");
     assert!(!error.contains("tip:"), "{error}");
 }
 
 #[test]
-fn a_relative_program_is_meant_from_the_consoles_folder() {
+fn the_path_of_a_program_is_relative_to_the_consoles_folder() {
     let spawn = |line: &str| match parse(line).unwrap().command {
         Some(Command::Spawn(args)) => {
             args.program

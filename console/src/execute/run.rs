@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_sees_the_environment_but_not_whose_task_the_console_is() {
+    fn a_program_gets_the_environment_without_the_variables_of_a_task() {
         let ours = [("A", "1"), ("VM_TOKEN", "7"), ("VM_SOCKET", "/s")]
             .map(|(name, value)| (name.into(), value.into()));
         let set = [("B".to_owned(), "2".to_owned())];

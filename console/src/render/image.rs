@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn people_see_an_image_line_by_line_and_nothing_that_commands_the_terminal() {
+    fn people_see_an_image_line_by_line_without_control_characters() {
         assert_eq!(
             people(&report()),
             "\

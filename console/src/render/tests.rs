@@ -89,7 +89,7 @@ fn conf() -> Conf {
 }
 
 #[test]
-fn what_was_done_unasked_is_no_result() {
+fn an_announcement_is_not_written_to_standard_output() {
     for (audience, expected) in [
         (Audience::People, "vm: started\n"),
         (
@@ -107,7 +107,7 @@ fn what_was_done_unasked_is_no_result() {
 }
 
 #[test]
-fn a_failure_is_no_result() {
+fn a_failure_is_not_written_to_standard_output() {
     for (audience, expected) in [
         (Audience::People, "vm: no task t9.9\n"),
         (
@@ -125,7 +125,7 @@ fn a_failure_is_no_result() {
 }
 
 #[test]
-fn what_names_and_errors_hold_commands_no_terminal() {
+fn control_characters_in_names_and_errors_are_escaped() {
     let row = TaskRow {
         tid: tid(1, 1),
         parent: Tid::NONE,

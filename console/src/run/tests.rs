@@ -186,7 +186,7 @@ fn each_way_to_end_has_its_exit_code() {
 }
 
 #[test]
-fn what_is_refused_in_the_midst_of_a_run_is_a_failure_of_the_machine() {
+fn a_refusal_during_a_run_is_a_failure_of_the_machine() {
     let (result, ..) = run_against(Audience::People, None, |mut daemon| {
         started(&mut daemon);
         let no = Failed::new(FailKind::Limit, "too much is said");

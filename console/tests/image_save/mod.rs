@@ -112,7 +112,7 @@ fn refused(folder: &Path, running: &mut Guarded) -> String {
 }
 
 #[test]
-fn one_that_the_signal_would_end_is_not_sent_it() {
+fn a_process_that_the_signal_would_end_gets_no_signal() {
     let (folder, program) = program();
     let why = refused(folder.path(), &mut started(&program, "", false));
     assert!(why.contains("LD_PRELOAD"), "{why}");
@@ -124,7 +124,7 @@ fn one_that_the_signal_would_end_is_not_sent_it() {
 }
 
 #[test]
-fn one_that_would_not_answer_is_named_with_the_reason() {
+fn a_process_that_would_not_reply_is_named_with_the_reason() {
     let (folder, program) = program();
     let check = |what: &str, is_preloaded, reason: &str| {
         let mut running = started(&program, what, is_preloaded);

@@ -10,7 +10,7 @@ use vm_wire::{
 };
 
 #[test]
-fn hosts_that_are_no_more_are_shown_only_if_asked_for() {
+fn former_hosts_are_shown_only_with_all() {
     for (words, left) in [
         (&["conf"][..], false),
         (&["conf", "--all"], true),
@@ -29,7 +29,7 @@ fn hosts_that_are_no_more_are_shown_only_if_asked_for() {
 }
 
 #[test]
-fn a_drain_looks_how_far_it_is_until_it_is_answered() {
+fn a_drain_requests_its_progress_until_its_reply_comes() {
     for refused in [false, true] {
         let output = against(&["drain", "alpha"], move |mut daemon| {
             let (drain, request) = daemon.request();
@@ -112,7 +112,7 @@ fn on_a_terminal_a_drain_shows_the_tasks_of_the_host_that_is_there() {
 }
 
 #[test]
-fn a_host_that_is_meant_by_its_number_is_named() {
+fn a_host_given_by_number_is_shown_by_name() {
     let output = against(&["delete", "h1"], |mut daemon| {
         daemon.answer_next(&Answer::Conf(conf()));
         let request = daemon.answer_next(&Answer::Done);

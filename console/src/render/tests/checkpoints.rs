@@ -79,7 +79,7 @@ t1.1 restarted from g0-e2 in 80.0 ms: 1 task on alpha, 2 tasks on beta
 }
 
 #[test]
-fn an_application_that_was_resumed_is_said_to_be() {
+fn the_report_of_a_resumed_application_says_so() {
     let conf = conf();
     let report = RestartReport {
         app: tid(1, 1),

@@ -108,7 +108,7 @@ beta: 1 task has left in 0.250 s, 1 has not
 }
 
 #[test]
-fn a_move_after_which_nothing_was_sent_again_does_not_say_so() {
+fn a_move_without_repeated_chunks_does_not_mention_them() {
     let conf = conf();
     let moved = MoveReport {
         sent_again: 0,

@@ -73,7 +73,7 @@ t1.1        alpha  align    4242  R       0.04 s  5.0 MiB
 }
 
 #[test]
-fn people_and_programs_see_what_is_suspended() {
+fn people_and_programs_see_suspended_applications() {
     let row = |own, until_ms, drained: Option<&str>, resuming| SuspendedRow {
         app: tid(1, own),
         program: "heat".to_owned(),
@@ -109,7 +109,7 @@ t1.3 (heat, 3 tasks) is suspended with g1-e4 since 2001-09-09T01:46:40Z, as beta
 }
 
 #[test]
-fn programs_see_tids_as_text_and_what_is_not_known_as_null() {
+fn programs_see_tids_as_text_and_unknown_values_as_null() {
     let text = shown(Audience::Programs, &Event::Tasks(&tasks(), &[]));
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(value["tasks"][0]["tid"], "t2.2");
