@@ -87,7 +87,7 @@ impl Daemon {
         if known.is_none_or(|task| (task.host, task.incarnation) != (from, incarnation)) {
             return Err(self.cx.no_such_task(tid));
         }
-        let stays = from == self.cx.me && self.departure.is_none();
+        let stays = from == self.cx.me && !self.departure.is_underway();
         if self.is_departing() && !stays {
             let text = placement::takes_no_tasks(state, self.cx.me);
             return Err(Failed::new(FailKind::Refused, text));

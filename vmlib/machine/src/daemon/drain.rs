@@ -357,7 +357,7 @@ impl Daemon {
         let suspend = self.drain.as_ref().is_some_and(|drain| drain.way.suspend);
         if state.is_draining(me) {
             self.begin_drain();
-        } else if !state.is_living(me) || self.departure.is_some() {
+        } else if !state.is_living(me) || self.departure.is_underway() {
             let text = placement::takes_no_tasks(state, me);
             self.give_up_drain(Failed::new(FailKind::Refused, text));
         } else if !suspend && !state.hosts().any(|(id, _)| id != me && state.is_living(id)) {

@@ -78,7 +78,7 @@ impl Daemon {
             .get(&tid)
             .is_some_and(|task| task.was_killed(status));
         let signalled = self.tasks.get(&tid).and_then(|task| task.signalled);
-        let unasked = signalled.is_none() && self.departure.is_none() && !self.is_stopping();
+        let unasked = signalled.is_none() && !self.departure.is_underway() && !self.is_stopping();
         self.cx.agreement.propose(Change::Exit {
             tid,
             host: self.cx.me,

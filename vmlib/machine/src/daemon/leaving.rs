@@ -159,7 +159,7 @@ impl Daemon {
             return Err(refuse(format!("task {shown} is on '{name}' already")));
         }
         // What is suspended here may go on here while the host drains.
-        let stays = to == self.cx.me && self.departure.is_none();
+        let stays = to == self.cx.me && !self.departure.is_underway();
         if !stays && !state.is_living(to) {
             return Err(refuse(placement::takes_no_tasks(state, to)));
         }

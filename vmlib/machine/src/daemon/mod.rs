@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `traffic` | where frames between tasks go: the hot path, and all that is not |
 //! | `links` | which links there shall be, and what follows when one is made or broken |
-//! | `host` | how this host arrives; hosts that cannot reach each other |
+//! | `host` | how this host arrives and leaves; hosts that cannot reach each other |
 //! | `tasks` | the table of the processes here; how a process becomes a task |
 //! | `requests` | what a task asks; each request is answered once, a repeated one likewise |
 //! | `spawn` | tasks that are asked for here, tasks that are ordered here |
@@ -26,7 +26,7 @@
 //! | `notify` | who is told of it, after which message |
 //! | `signals`, `groups` | what they say |
 //! | `orders` | reliable messages between daemons |
-//! | `departure` | how this host leaves, or ends with its machine |
+//! | `hosts` | what follows when a host joins, leaves, or is lost, and when this daemon ends |
 //! | `console` | the consoles: replies, listings, the programs that they run, to the last line |
 //! | `consoles` | which subsystem carries out a request of a console |
 //! | `context` | what all of these need: clock, identity, agreement, routes, timers, outbox |
@@ -61,13 +61,13 @@ mod console;
 mod consoles;
 mod context;
 mod coordinators;
-mod departure;
 mod drain;
 mod effect;
 mod exit;
 mod flow;
 mod groups;
 mod host;
+mod hosts;
 mod leaving;
 mod links;
 mod moves;
@@ -86,7 +86,7 @@ mod tasks;
 mod traffic;
 
 pub use config::DaemonConfig;
-pub use departure::AT_ONCE;
+pub use hosts::AT_ONCE;
 pub use moves::{MoveCounters, MovesUnderway};
 pub use traffic::Counters;
 
@@ -102,9 +102,8 @@ use checkpoint::{
 use console::Consoles;
 use context::Context;
 use coordinators::Coordinators;
-use departure::Departure;
 use drain::Drain;
-use host::{Arrival, Unreachable};
+use host::{Arrival, Departure, Unreachable};
 use leaving::Leaving;
 use links::Link;
 use notify::LastAsked;
@@ -174,7 +173,7 @@ pub struct Daemon {
     restarts: Restarts,
     suspensions: Suspensions,
     drain: Option<Drain>,
-    departure: Option<Departure>,
+    departure: Departure,
     /// Whether the endpoint may have got a message.
     mail: bool,
     arrival: Arrival,
@@ -248,7 +247,7 @@ impl Daemon {
             restarts: Restarts::default(),
             suspensions: Suspensions::default(),
             drain: None,
-            departure: None,
+            departure: Departure::default(),
             mail: false,
             arrival: Arrival::default(),
             over: false,

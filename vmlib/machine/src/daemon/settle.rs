@@ -99,7 +99,7 @@ impl Daemon {
             self.consoles.sweep_lost_policies(&mut self.cx);
             self.restarts.sweep_lost_restarts(&mut self.cx);
         }
-        if self.departure.is_some() && !self.over {
+        if self.departure.is_underway() && !self.over {
             self.review_departure();
         }
     }
@@ -284,6 +284,6 @@ impl Daemon {
     /// Whether this host takes no new tasks.
     pub(super) fn is_departing(&self) -> bool {
         let here = self.cx.agreement.state().host(self.cx.me);
-        self.departure.is_some() || here.is_none_or(|host| host.phase != HostPhase::Living)
+        self.departure.is_underway() || here.is_none_or(|host| host.phase != HostPhase::Living)
     }
 }

@@ -256,7 +256,7 @@ impl Daemon {
         });
         let kept: Vec<KeptChunks> = kept.collect();
         let bytes = kept.iter().map(KeptChunks::bytes).sum();
-        let result = if self.departure.is_some() {
+        let result = if self.departure.is_underway() {
             let name = &self.cx.config.facts.name;
             let text = format!("host '{name}' is leaving the machine; try again");
             Err(Failed::new(FailKind::Busy, text))

@@ -1,23 +1,14 @@
-//! How this host leaves the machine, or ends with it.
-//!
-//! **Leaving** (SIGTERM, or `vm delete`): the log says so, then no more tasks are placed here. The
-//! tasks here are asked to end, then killed; what they left for others is handed to the daemons of
-//! the receivers' hosts; lead and vote go to others ([`Agreement::may_go`](crate::Agreement)). Then
-//! the log says that the host is gone, and the daemon ends. The last host of a machine just ends.
-//! Each step is looked at again after every input ([`Daemon::review_departure`]), so it does not
-//! matter which condition comes true last. After [`limits::LEAVE_TIME`] the daemon ends anyway: the
-//! others then see it die.
-//!
-//! **Halt**: every daemon ends its tasks and itself. The leader stays until all others have said
-//! that they know; the others stay for a moment so that it is not left without a majority.
+//! What follows in all subsystems when a host joins, leaves, or is lost, and when this daemon ends.
 
-use super::{Daemon, context::Timer, exit::SIGKILL};
-use crate::{Output, Time};
+use super::{
+    Daemon,
+    host::{HALTED, Next, signal_all},
+};
+use crate::Output;
 use bytes::BytesMut;
 use vm_wire::{
     Body, Frame, HostId, Tid,
     agreed::Change,
-    limits,
     peer::{KeepOrder, Kept, Order},
     task::Located,
 };
@@ -26,35 +17,17 @@ use vm_wire::{
 const SIGTERM: i32 = 15;
 
 /// Why the daemon ends when all is well.
-const HALTED: &str = "the machine was halted";
 const LEFT: &str = "this host has left the machine";
 /// Why it ends when whoever runs it would not wait for that: what it still kept for others is lost, as
 /// by a crash.
 pub const AT_ONCE: &str = "asked to end at once while it was leaving";
 
-/// How this daemon's end is going on.
-#[derive(Debug)]
-pub(super) struct Departure {
-    why: Why,
-    begun: Time,
-    /// The tasks that would not end have been killed.
-    killed: bool,
-    /// `HostGone` was proposed.
-    gone: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
-    Leave,
-    /// With the index of the entry that says so.
-    Halt(u64),
-}
-
 impl Daemon {
     /// The user asks this daemon to leave; the second time, at once.
     pub(super) fn on_stop(&mut self) {
         self.checkpoints.finished.keep_all();
-        let leaves = !self.cx.agreement.state().is_staying(self.cx.me) || self.departure.is_some();
+        let leaves =
+            !self.cx.agreement.state().is_staying(self.cx.me) || self.departure.is_underway();
         if leaves || self.is_stopping() {
             return self.end(Ok(AT_ONCE.to_owned()));
         }
@@ -68,75 +41,30 @@ impl Daemon {
         self.consoles.on_host_leaving(&mut self.cx, host);
         if host == self.cx.me {
             self.end_drain_at_leave();
-            self.depart(Why::Leave);
+            self.end_tasks();
+            self.departure.leave(&mut self.cx);
         }
     }
 
     pub(super) fn on_halted(&mut self, index: u64) {
-        self.departure = None;
+        self.departure.call_off();
         self.checkpoints.finished.clear_all(&mut self.cx);
-        self.depart(Why::Halt(index));
+        self.end_tasks();
+        self.departure.halt(&mut self.cx, index);
     }
 
-    fn depart(&mut self, why: Why) {
-        for (tid, task) in &self.tasks {
-            if task.process {
-                self.cx.emit(Output::Signal(*tid, SIGTERM));
-            }
-        }
+    /// The tasks here are asked to end.
+    fn end_tasks(&mut self) {
+        signal_all(&mut self.cx, &self.tasks, SIGTERM);
         self.end_suspended();
-        self.departure = Some(Departure {
-            why,
-            begun: self.cx.now,
-            killed: false,
-            gone: false,
-        });
-        let waits = [
-            limits::HALT_LINGER,
-            limits::END_GRACE,
-            limits::HALT_TIME,
-            limits::LEAVE_TIME,
-        ];
-        for wait in waits {
-            self.cx.set_timer(self.cx.now + wait, Timer::Departure);
-        }
     }
 
     /// Does the next step of this daemon's end, if its time has come.
     pub(super) fn review_departure(&mut self) {
-        let Some(departure) = &mut self.departure else {
-            return;
-        };
-        let (why, begun) = (departure.why, departure.begun);
-        let most = match why {
-            Why::Leave => limits::LEAVE_TIME,
-            Why::Halt(_) => limits::HALT_TIME,
-        };
-        if self.cx.now >= begun + most {
-            let why = "leaving took too long";
-            return self.end(Ok(why.to_owned()));
-        }
-        if self.cx.now >= begun + limits::END_GRACE
-            && !std::mem::replace(&mut departure.killed, true)
-        {
-            for (tid, task) in &self.tasks {
-                if task.process {
-                    self.cx.emit(Output::Signal(*tid, SIGKILL));
-                }
-            }
-        }
-        match why {
-            Why::Halt(index) => self.review_halt(begun, index),
-            Why::Leave => self.review_leave(),
-        }
-    }
-
-    fn review_halt(&mut self, begun: Time, index: u64) {
-        let ended = !self.tasks.values().any(|task| task.process);
-        let alone = self.cx.is_alone();
-        let told = self.cx.now >= begun + limits::HALT_LINGER && self.cx.agreement.all_have(index);
-        if ended && (alone || told) {
-            self.end(Ok(HALTED.to_owned()));
+        match self.departure.review(&mut self.cx, &self.tasks) {
+            Next::Wait => {}
+            Next::HandOver => self.review_leave(),
+            Next::End(how) => self.end(how),
         }
     }
 
@@ -156,16 +84,9 @@ impl Daemon {
                 self.forward(frame, false);
             }
         }
-        if !self.cx.endpoint.is_drained()
-            || !self.cx.keeper.is_empty()
-            || !self.cx.agreement.may_go()
-        {
-            return;
-        }
-        if let Some(departure) = &mut self.departure
-            && !std::mem::replace(&mut departure.gone, true)
-        {
-            self.cx.agreement.propose(Change::HostGone(self.cx.me));
+        let is_empty = self.cx.endpoint.is_drained() && self.cx.keeper.is_empty();
+        if is_empty && self.cx.agreement.may_go() {
+            self.departure.propose(&mut self.cx);
         }
     }
 
@@ -235,11 +156,7 @@ impl Daemon {
     /// A host left or was declared dead. The ends of its tasks came just before.
     pub(super) fn on_host_lost(&mut self, host: HostId) {
         if host == self.cx.me {
-            let orderly = self
-                .departure
-                .as_ref()
-                .is_some_and(|departure| departure.gone);
-            let end = match orderly {
+            let end = match self.departure.is_proposed() {
                 true => Ok(LEFT.to_owned()),
                 false => Err("this host was declared dead by the others".to_owned()),
             };
@@ -289,11 +206,7 @@ impl Daemon {
     /// The last link broke. Who has said that it goes is thus told that the others know: a host
     /// that applies `HostGone` closes its link.
     pub(super) fn on_last_link_down(&mut self) {
-        if self
-            .departure
-            .as_ref()
-            .is_some_and(|departure| departure.gone)
-        {
+        if self.departure.is_proposed() {
             self.end(Ok(LEFT.to_owned()));
         }
     }
