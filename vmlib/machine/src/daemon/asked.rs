@@ -361,7 +361,7 @@ impl Daemon {
     /// What whoever has a wish is told if no coordinator of the application took it up.
     pub(super) fn not_taken_up(&self, app: Tid) -> Failed {
         let host = self.cx.where_to_ask(app);
-        let cut_off = host.filter(|host| self.unreachable.from_here(&self.cx).contains(host));
+        let cut_off = host.filter(|host| self.unreachable.cut_off(&self.cx).contains(host));
         let text = match cut_off {
             Some(host) => format!(
                 "the coordinator of its application is out of reach: {}",

@@ -169,7 +169,7 @@ impl Daemon {
                 "task {shown} cannot be moved there: {text}"
             )));
         }
-        if self.unreachable.from_here(&self.cx).contains(&to) {
+        if self.unreachable.cut_off(&self.cx).contains(&to) {
             return Err(refuse(format!(
                 "task {shown} cannot be moved: {}",
                 self.cx.cannot_reach(to)

@@ -105,7 +105,7 @@ impl Daemon {
         let mut taken = self.underway();
         if spawn.place == Place::Any {
             // Hosts without a link to this one: no order would reach them.
-            let cut_off = self.unreachable.from_here(&self.cx).iter();
+            let cut_off = self.unreachable.cut_off(&self.cx).iter();
             taken.extend(cut_off.map(|host| (*host, u64::from(u32::MAX))));
         }
         let placed = match missing.len() as u32 {
@@ -165,7 +165,7 @@ impl Daemon {
             return self.on_spawn_order(host, order);
         }
         let (asker, request, generation) = (order.asker, order.request, order.generation);
-        let failed = if self.unreachable.from_here(&self.cx).contains(&host) {
+        let failed = if self.unreachable.cut_off(&self.cx).contains(&host) {
             Some(Failed::new(FailKind::Refused, self.cx.cannot_reach(host)))
         } else if !self.cx.send_order(host, &Order::SpawnOrder(order)) {
             let text = "too many orders wait to be sent there; try again";

@@ -42,7 +42,7 @@ fn pair(a: HostId, b: HostId) -> Pair {
 
 impl Unreachable {
     /// The hosts to which this one has had no link for long.
-    pub fn from_here(&self, cx: &Context) -> &BTreeSet<HostId> {
+    pub fn cut_off(&self, cx: &Context) -> &BTreeSet<HostId> {
         const NONE: &BTreeSet<HostId> = &BTreeSet::new();
         self.by.get(&cx.me).unwrap_or(NONE)
     }
