@@ -19,7 +19,7 @@ pub struct DaemonConfig {
     pub window_bytes: u64,
     /// Bytes of messages that a task may keep unread.
     pub inbox_bytes: u64,
-    /// Whether it drains its host when it is asked to end ([`Input::Stop`]), and how long at most,
+    /// Whether it drains its host when it is asked to end ([`Input::Stop`](crate::Input::Stop)), and how long at most,
     /// before it leaves with what is left.
     pub drain_at_stop: Option<Duration>,
     /// Whether the applications of tasks that cannot leave are suspended in that drain.
@@ -32,10 +32,10 @@ pub struct DaemonConfig {
     pub work_dir: Option<String>,
     /// Where its checkpoints are, for people.
     pub store: String,
-    /// The time of day at the shell's [`Time`] 0: milliseconds since 1970.
+    /// The time of day at the shell's [`Time`](crate::Time) 0: milliseconds since 1970.
     pub clock_ms: u64,
     /// Whether it makes links at once to the hosts of the machine that it was let into, and within which
-    /// time it has to have them ([`Output::Linked`]).
+    /// time it has to have them ([`Output::Linked`](crate::Output::Linked)).
     pub link_time: Option<Duration>,
     /// For the log.
     pub agreement: AgreementConfig,

@@ -1,7 +1,7 @@
 //! What a host's daemon decides.
 //!
 //! One [`Daemon`] per host. Its shell feeds it one [`Input`] at a time and carries out the
-//! [`Output`]s in their order; between two inputs nothing happens but time, and
+//! [`Output`](crate::Output)s in their order; between two inputs nothing happens but time, and
 //! [`Daemon::deadline`] says until when nothing needs to.
 //!
 //! # Parts
@@ -45,7 +45,7 @@
 //!
 //! # How a message goes
 //!
-//! A frame of data is looked up once in [`Routes`] and moved into the outbox; nothing is allocated
+//! A frame of data is looked up once in [`Routes`](crate::route::Routes) and moved into the outbox; nothing is allocated
 //! or copied, and the body is not looked at. A frame whose receiver has no socket yet, or whose link
 //! is being made, waits as far as there is room. Any other that cannot go on is dropped; its sender
 //! retains it and is told when there is a new way, or that there will be none.
@@ -299,7 +299,7 @@ impl Daemon {
         due.into_iter().flatten().fold(agreement, Time::min)
     }
 
-    /// Takes one input; what is to be done goes into `out`. After [`Output::End`] nothing follows.
+    /// Takes one input; what is to be done goes into `out`. After [`Output::End`](crate::Output::End) nothing follows.
     pub fn step(&mut self, now: Time, input: Input, out: &mut Outbox) {
         if self.over {
             return;
