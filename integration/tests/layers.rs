@@ -40,10 +40,6 @@ const FILE_LINES_MAX: usize = 700;
 
 /// Files that are larger, with the lines that they may have. No entry is added.
 const LARGE_FILES: &[(&str, usize)] = &[
-    ("vmd/src/image/moves.rs", 731),
-    ("vmd/src/net/links.rs", 702),
-    ("vmd/src/process/processes.rs", 865),
-    ("vmd/src/start/dir.rs", 861),
     ("vmlib/machine/src/agreed.rs", 768),
     ("vmlib/machine/src/daemon/drain.rs", 720),
     ("vmlib/machine/tests/daemon/checkpoints.rs", 807),

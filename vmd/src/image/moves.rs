@@ -1,11 +1,13 @@
 //! Tasks that leave this host, and tasks that arrive: the system's side of
 //! [`vm_machine`]'s moves.
 
+mod reports;
+
 use crate::{
     context::Context,
     fault::{self, Strike},
     image::{
-        carriers::{Carriers, Hand, News, Role},
+        carriers::{Carriers, Hand, Role},
         memory::Memories,
         news::{refuse, tell},
         store::StoreLocation,
@@ -23,13 +25,13 @@ use rustix::{
     pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
     process::Pid,
 };
-use std::{collections::HashMap, fs::File, io, process::Command, time::Duration};
-use vm_machine::{Copies, Input, SavedBy, Time, Written};
+use std::{collections::HashMap, fs::File, io, process::Command};
+use vm_machine::{Copies, Input, SavedBy, Time};
 use vm_store::CheckpointId;
 use vm_wire::{
     HostId, MachineId, Tid,
     checkpoint::Part,
-    interrupt::{Folders, Freeze, Order, Report},
+    interrupt::{Folders, Freeze, Order},
     peer::MoveWay,
     task::{FailKind, Failed},
 };
@@ -598,106 +600,6 @@ impl Moves {
                 Err(failed) => context.inbox.push_back(Input::Arrived(tid, Err(failed))),
             }
         }
-    }
-
-    /// A task has reported something.
-    pub fn reported(
-        &mut self,
-        tid: Tid,
-        reported: Report<String>,
-        processes: &mut Processes,
-        context: &mut Context,
-    ) {
-        let refused = |kind, text| Input::Frozen(tid, Err(Failed::new(kind, text)));
-        let point = match reported {
-            Report::Copied { .. } => "report.copied",
-            Report::Saved { .. } => "report.saved",
-            Report::Refused(_) | Report::Busy(_) => "report.refused",
-            Report::Back { .. } => "report.back",
-            Report::Writes => "report.writes",
-            Report::Portable => "report.portable",
-            Report::Held => "report.held",
-            Report::InCalls => "report.in_calls",
-        };
-        if fault::at(point) == Strike::Task {
-            processes.signal(tid, libc::SIGKILL);
-        }
-        let input = match reported {
-            Report::Copied { bytes, rounds } => Input::Copied(tid, bytes, rounds),
-            Report::Saved {
-                bytes,
-                micros,
-                unacknowledged,
-            } => {
-                // What it wrote before is this host's to deliver.
-                processes.read_all(tid, context);
-                let time = Duration::from_micros(micros.into());
-                let written = Written {
-                    bytes,
-                    time,
-                    unacknowledged,
-                };
-                Input::Frozen(tid, Ok(written))
-            }
-            Report::Refused(text) => refused(FailKind::Refused, text),
-            Report::Busy(text) => refused(FailKind::Busy, text),
-            Report::Writes => return self.store_copy(tid, None, context),
-            Report::Portable => Input::Portable(tid),
-            Report::Held => Input::Held(tid),
-            Report::InCalls => Input::InCalls(tid),
-            Report::Back { elsewhere } => {
-                if elsewhere {
-                    log::warn!(
-                        "task {tid} runs on other processors than its program has chosen: some of them \
-                         are not there, or not this daemon's"
-                    );
-                }
-                self.starting.remove(&tid);
-                self.carriers.arrived(tid);
-                if let Some(process) = processes.pid(tid) {
-                    spare::becomes_task(process);
-                }
-                processes.came_back(tid);
-                Input::Arrived(tid, Ok(()))
-            }
-        };
-        context.inbox.push_back(input);
-    }
-
-    /// Children have ended; some may have carried images.
-    pub fn reaped(&mut self, processes: &Processes, context: &mut Context) {
-        self.copies.forget(|tid| processes.pid(tid).is_none());
-        for (pid, status) in std::mem::take(&mut context.strangers) {
-            for news in self.carriers.ended(pid, status) {
-                self.hear(news, processes, context);
-            }
-        }
-    }
-
-    /// There is news of a process that carried an image.
-    fn hear(&mut self, news: News, processes: &Processes, context: &mut Context) {
-        match &news {
-            News::Stored(tid, _, part) => {
-                self.memories.stored(*tid, context.now);
-                let process = processes.pid(*tid);
-                let page = rustix::param::page_size() as u64;
-                let pages = (part.bytes / page, page);
-                let faults = process.and_then(usage::faults);
-                if self.copies.ended(*tid, faults, pages)
-                    && let Some(bytes) = process.and_then(usage::resident)
-                {
-                    self.memories.prepare(*tid, bytes, context.now);
-                }
-            }
-            News::Failed(failure) => {
-                self.memories.drop_busy(failure.tid);
-                if matches!(failure.role, Role::Writer(..)) {
-                    self.copies.lost(failure.tid);
-                }
-            }
-            _ => {}
-        }
-        tell(news, processes, context);
     }
 
     /// When [`Moves::tick`] has something to do.

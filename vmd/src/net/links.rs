@@ -10,18 +10,18 @@
 //! record, a bad frame, or a frame that only a local peer may send closes the connection; that is
 //! counted, logged unless there is much of it ([`vm_machine::tally`]), and does nothing else.
 
+mod received;
+
 use crate::{
     context::{Context, Source},
-    fault,
     net::{
         connection::{Conn, Opening, State},
-        hello::{Identity, is_from_host},
+        hello::Identity,
         queue::Pushed,
         secure::Secure,
         sockets::{Read, SERVE_BYTES, Spare, read_into, tune_link},
     },
 };
-use anyhow::bail;
 use mio::net::{TcpListener, TcpStream};
 use slab::Slab;
 use std::{
@@ -38,9 +38,8 @@ use vm_machine::{
     tally::Tally,
 };
 use vm_wire::{
-    Frame, HostId, Message, Op,
+    Frame, HostId, Op,
     limits::{BACKLOG, HANDSHAKE_TIME},
-    peer::{Hello, Refused},
 };
 
 /// How long the other host may take to accept a connection: a lost packet of a connection's
@@ -367,132 +366,6 @@ impl Links {
     /// The connections that bring images and have come since the last question.
     pub fn take_images(&mut self) -> Vec<(u64, OwnedFd)> {
         std::mem::take(&mut self.images)
-    }
-
-    fn take_bytes(&mut self, place: usize, context: &mut Context) -> anyhow::Result<()> {
-        let conn = &mut self.table[place];
-        let result = conn.secure.receive(&mut conn.reader, &mut conn.out);
-        if !conn.out.is_empty() {
-            mark_dirty(conn, place, context);
-        }
-        result?;
-        if conn.secure.is_open() && !conn.said_hello() {
-            conn.say_hello(&self.identity.hello());
-            mark_dirty(conn, place, context);
-            let gives_way = self.strangers.prove(conn.id);
-            self.give_way(gives_way, context);
-        }
-        while let Some(conn) = self.table.get_mut(place) {
-            if conn.state == State::Leaving {
-                return Ok(());
-            }
-            let Some(frame) = conn.reader.next_frame()? else {
-                return Ok(());
-            };
-            let op = frame.header.op;
-            match conn.state {
-                State::Up(host) if is_from_host(op) => {
-                    fault::at_frame("receive", &frame);
-                    context.inbox.push_back(Input::Peer(host, frame));
-                }
-                State::Joiner if op == Op::Join => {
-                    let local = conn.socket.local_addr();
-                    let reached = local.map_or(conn.addr, |local| local).ip().to_canonical();
-                    self.joins.push(Asked {
-                        conn: conn.id,
-                        frame,
-                        from: conn.addr.ip(),
-                        reached,
-                    });
-                }
-                State::Stranger if op == Op::Hello => self.introduce(place, &frame, context)?,
-                State::Stranger | State::Up(_) if op == Op::Refused => {
-                    let (addr, why) = (conn.addr, Refused::read(&frame)?.why);
-                    self.tell(&format_args!("{addr} refuses this daemon: {why}"), context);
-                    self.failed(place, &format_args!("it refuses this daemon: {why}"));
-                    self.close(place, context);
-                }
-                _ => bail!("{op:?} may not come from here"),
-            }
-        }
-        Ok(())
-    }
-
-    /// The other end's Hello.
-    fn introduce(
-        &mut self,
-        place: usize,
-        frame: &Frame,
-        context: &mut Context,
-    ) -> anyhow::Result<()> {
-        let hello = Hello::read(frame)?;
-        let conn = &mut self.table[place];
-        let (id, maker, addr) = (conn.id, conn.maker(), conn.addr);
-        match self.identity.greet(conn.wanted, &hello) {
-            Ok(host) => {
-                self.strangers.remove(id);
-                if host == HostId::NONE {
-                    conn.state = State::Joiner;
-                    return Ok(());
-                }
-                conn.state = State::Up(host);
-                self.failures.remove(&host);
-                let from = addr.ip().to_canonical();
-                self.strangers.knows(host, KnownBy::Seen, from);
-                let verdict = self.pairing.up(host, id, maker);
-                for conn in verdict.close {
-                    self.close_id(conn, context);
-                }
-                if verdict.change == Some(Change::Up) {
-                    log::debug!("the link to {host} ({}, {addr}) is up", hello.name);
-                    context.inbox.push_back(Input::LinkUp(host));
-                }
-            }
-            Err(why) => {
-                let text = format_args!("{} ({addr}) is refused: {why}", hello.name);
-                self.tell(&text, context);
-                let ours = (Some(self.identity.machine), self.identity.host);
-                match (hello.machine, hello.host) == ours {
-                    true => self.failed(place, &"this address leads to this daemon itself"),
-                    false => self.failed(place, &why),
-                }
-                self.leave_with(place, &Refused { why }.frame(), context);
-            }
-        }
-        Ok(())
-    }
-
-    /// The connection will be closed once the other end has read `frame`.
-    fn leave_with(&mut self, place: usize, frame: &Frame, context: &mut Context) {
-        self.end_of(place, context);
-        let conn = &mut self.table[place];
-        conn.queue.push(frame.clone(), &mut context.room);
-        conn.state = State::Leaving;
-        self.deadlines
-            .insert((context.now + HANDSHAKE_TIME, conn.id));
-        mark_dirty(conn, place, context);
-    }
-
-    fn offend(&mut self, place: usize, error: &anyhow::Error, context: &mut Context) {
-        let (addr, state) = (self.table[place].addr, self.table[place].state);
-        let text = format_args!("the connection with {addr} was cut off: {error:#}");
-        self.failed(place, &format_args!("{error:#}"));
-        match state {
-            // A host of the machine: it is rare, and always worth a line.
-            State::Up(_) => log::warn!("{text}"),
-            _ => self.tell(&text, context),
-        }
-        if self.table[place].out.is_empty() {
-            self.close(place, context);
-        } else {
-            // An alert is on its way out.
-            self.end_of(place, context);
-            let conn = &mut self.table[place];
-            conn.queue.clear(&mut context.room);
-            conn.state = State::Leaving;
-            self.deadlines
-                .insert((context.now + HANDSHAKE_TIME, conn.id));
-        }
     }
 
     fn close_id(&mut self, conn: ConnId, context: &mut Context) {

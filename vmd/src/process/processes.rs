@@ -11,58 +11,43 @@
 //!
 //! Processes are started by threads of their own ([`crate::process::launches`]).
 
+mod ends;
+mod flow;
+
 use crate::{
     context::{Context, Source},
     image::transfer::Back,
-    net::sockets::is_readable,
     process::{
         coordinators::Coordinators,
         guardian::Guardian,
         launches::{Launch, Launches},
         lines::LineCutter,
         spawn::{self, Spawner, Started, Streams},
-        starter::{self, Starter},
+        starter::Starter,
         streams::{Output, Progress, Role, Stream, Typed},
-        tokens::{Tokens, Why},
-        usage,
+        tokens::Tokens,
     },
 };
 use mio::{Waker, unix::SourceFd};
 use rustix::{
-    fd::{AsFd, AsRawFd, OwnedFd},
-    process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus},
+    fd::{AsRawFd, OwnedFd},
+    process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions},
 };
 use slab::Slab;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     io::{self, PipeWriter},
     sync::Arc,
-    thread,
-    time::Duration,
 };
 use vm_machine::{Input, LaunchSpec, Time};
 use vm_wire::{
     Tid,
     agreed::ExitStatus,
-    console::WindowSize,
     task::{FailKind, Failed},
 };
 
-/// How long the output of an ended process's terminal is awaited. A terminal's last bytes arrive
-/// a little later; others may hold it open for ever.
-const TERMINAL_TIME: Duration = Duration::from_millis(500);
-/// How long the end of the daemon waits for killed processes to be gone.
-const KILL_TIME: Duration = Duration::from_secs(2);
-/// How long after the end of a task's process it is looked for what that left: it appears one
-/// generation after the other, as each is killed.
-const LEAVING_TIME: Duration = Duration::from_secs(1);
 /// The exit code of a process that is no child cannot be known.
 const UNKNOWN_CODE: i32 = 255;
-/// Children that are waited for in one turn.
-const REAPED: usize = 64;
-/// Shares in which all is read that a task has written: more than a pipe holds.
-const SHARES: usize = 64;
-
 #[derive(Debug)]
 struct Process {
     pid: Pid,
@@ -170,7 +155,7 @@ impl Processes {
         let started = started.and_then(|started| {
             let pid = started.pid;
             if launch.unwanted {
-                kill_group(pid, Signal::KILL);
+                spawn::kill_group(pid, Signal::KILL);
                 self.leave(tid, pid, started.token, context.now);
                 return Ok(pid);
             }
@@ -249,7 +234,7 @@ impl Processes {
                 Ok(place) => places.push(place),
                 Err(error) => {
                     // Nobody could watch it: it must not live.
-                    kill_group(pid, Signal::KILL);
+                    spawn::kill_group(pid, Signal::KILL);
                     let _ = rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
                     self.waited(pid);
                     self.leave(tid, pid, started.token, context.now);
@@ -292,34 +277,6 @@ impl Processes {
         }
     }
 
-    /// Reads all that a task has written so far, also if nobody wants it now.
-    pub fn read_all(&mut self, tid: Tid, context: &mut Context) {
-        let outputs = self.tasks.get(&tid).map(|process| process.outputs.clone());
-        for place in outputs.into_iter().flatten() {
-            let stream = &mut self.streams[place];
-            if let Some(output) = stream.role.output() {
-                let paused = std::mem::take(&mut output.paused);
-                // What the task has left behind may never stop to write.
-                for _ in 0..SHARES {
-                    if output.read(&stream.fd, tid, &mut context.inbox) != Progress::More {
-                        break;
-                    }
-                }
-                output.paused = paused;
-            }
-        }
-    }
-
-    /// A process has become a task: what it writes from now on passes as it is, or line by line.
-    pub fn begin(&mut self, tid: Tid, raw: bool) {
-        let outputs = self.tasks.get(&tid).map(|process| process.outputs.clone());
-        for place in outputs.into_iter().flatten() {
-            if let Some(output) = self.streams[place].role.output() {
-                output.lines = (!raw).then(LineCutter::default);
-            }
-        }
-    }
-
     /// The process that was brought back as a task has that task's environment now.
     pub fn came_back(&mut self, tid: Tid) {
         // What it starts has its token, as what its former process here left has.
@@ -328,33 +285,6 @@ impl Processes {
         }
         if let Some(process) = self.tasks.get(&tid).filter(|it| it.ended.is_none()) {
             self.tokens.ask_of_task(process.pid, tid);
-        }
-    }
-
-    /// Takes in which tokens children have.
-    pub fn hear_tokens(&mut self, coordinators: &Coordinators) {
-        while let Some((pid, why, token)) = self.tokens.answer() {
-            let Some(token) = token else {
-                continue;
-            };
-            match why {
-                Why::BroughtBack(tid) => {
-                    if let Some(process) = self.tasks.get_mut(&tid)
-                        && process.pid == pid
-                        && process.ended.is_none()
-                    {
-                        process.token = Some(token);
-                        self.guardian.add(pid, Some(token));
-                    }
-                }
-                Why::Left(tokens) => {
-                    let is_task = self.tids.contains_key(&pid);
-                    if tokens.contains(&token) && !is_task && !coordinators.has(pid) {
-                        // It may have ended meanwhile.
-                        let _ = rustix::process::kill_process(pid, Signal::KILL);
-                    }
-                }
-            }
         }
     }
 
@@ -368,7 +298,7 @@ impl Processes {
         self.tids.remove(&process.pid);
         self.lingering.retain(|(_, lingering)| *lingering != tid);
         if process.ended.is_none() {
-            kill_group(process.pid, Signal::KILL);
+            spawn::kill_group(process.pid, Signal::KILL);
             if process.child {
                 self.leave(tid, process.pid, process.token, now);
             }
@@ -471,212 +401,10 @@ impl Processes {
         }
     }
 
-    /// SIGCHLD: waits for children that have ended, orphans of tasks among them, and takes in which tasks
-    /// were stopped or go on. Returns whether there may be more that have ended: many may at once, and
-    /// turns stay short.
-    pub fn reap_some(&mut self, coordinators: &mut Coordinators, context: &mut Context) -> bool {
-        let more = self.wait_some(coordinators, context);
-        self.sweep(coordinators, context.now);
-        more
-    }
-
-    fn wait_some(&mut self, coordinators: &mut Coordinators, context: &mut Context) -> bool {
-        while let Some((pid, stopped)) = spawn::take_stopped() {
-            if let Some(tid) = self.tids.get(&pid) {
-                context.inbox.push_back(Input::Stopped(*tid, stopped));
-            }
-        }
-        for _ in 0..REAPED {
-            let Some(pid) = spawn::peek_ended() else {
-                return false;
-            };
-            let known = self.tids.get(&pid).copied();
-            let reaped = match known {
-                Some(tid) => self.reap(tid, context),
-                // Who starts it tells first.
-                None if self.launches.may_be_starting(pid) => false,
-                None if context.helpers.may_be_starting(pid) => false,
-                None if coordinators.may_be_starting(pid) => false,
-                None if self.guardians.may_be_starting(pid) => false,
-                None => {
-                    self.waited(pid);
-                    context.helpers.waited(pid);
-                    coordinators.waited(pid);
-                    // What it has started is ours now.
-                    self.sweep_due = true;
-                    // Before its number may be another one's.
-                    if self.guardian.ended(pid) {
-                        log::warn!(
-                            "the guardian (process {pid}) has ended: another one is started"
-                        );
-                    }
-                    let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-                    let waited = rustix::process::waitid(WaitId::Pid(pid), flags);
-                    if let Ok(Some(status)) = &waited {
-                        context.strangers.push((pid, exit_status(status)));
-                    }
-                    waited.is_ok()
-                }
-            };
-            if !reaped {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Takes the status of a task's process if it has ended. Returns whether it has.
-    fn reap(&mut self, tid: Tid, context: &mut Context) -> bool {
-        let Some(process) = self.tasks.get_mut(&tid) else {
-            return false;
-        };
-        if process.ended.is_some() {
-            return false;
-        }
-        let pidfd = self.streams[process.pidfd].fd.as_fd();
-        let status = if process.child {
-            // As long as the process was not waited for, its number means nobody else.
-            let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-            let peek = rustix::process::waitid(WaitId::PidFd(pidfd), flags | WaitIdOptions::NOWAIT);
-            if !matches!(peek, Ok(Some(_))) {
-                return false;
-            }
-            kill_group(process.pid, Signal::KILL);
-            match rustix::process::waitid(WaitId::PidFd(pidfd), flags) {
-                Ok(Some(status)) => exit_status(&status),
-                _ => return false,
-            }
-        } else if is_readable(pidfd) {
-            ExitStatus::Code(UNKNOWN_CODE)
-        } else {
-            // What was ready in this place was another one's.
-            return false;
-        };
-        process.ended = Some(status);
-        self.tids.remove(&process.pid);
-        self.streams.remove(process.pidfd);
-        let (pid, child, outputs) = (process.pid, process.child, process.outputs.clone());
-        let token = process.token;
-        self.waited(pid);
-        if child {
-            self.leave(tid, pid, token, context.now);
-        }
-        for place in outputs {
-            let stream = &mut self.streams[place];
-            // What is left is little, and its end is not to wait for its console.
-            if let Some(output) = stream.role.output() {
-                output.paused = false;
-            }
-            match &mut stream.role {
-                Role::Output(output) => {
-                    let left = rustix::io::ioctl_fionread(&stream.fd).unwrap_or(0);
-                    output.left = Some(left);
-                    context.ready.push(Source::Process(place));
-                }
-                // A terminal ends by itself, once its last process is gone.
-                _ => {
-                    self.lingering.insert((context.now + TERMINAL_TIME, tid));
-                    context.ready.push(Source::Process(place));
-                }
-            }
-        }
-        self.report_end(tid, context);
-        true
-    }
-
-    /// A child was waited for: its number may be another one's.
-    fn waited(&mut self, child: Pid) {
-        self.launches.waited(child);
-        self.guardians.waited(child);
-        self.tokens.waited(child);
-    }
-
-    /// The process of a task has ended, or was killed: its descendants are to end, too.
-    fn leave(&mut self, tid: Tid, session: Pid, token: Option<u64>, now: Time) {
-        self.leaving.push_back(Leaving {
-            until: now + LEAVING_TIME,
-            tid,
-            session,
-            token,
-        });
-        self.sweep_due = true;
-    }
-
-    /// Kills orphans that belong to tasks which have ended, apart from coordinators: they serve their
-    /// application also when its master, which forked them, has moved or ended. Those that may have a
-    /// token are asked for it first, see [`Processes::hear_tokens`].
-    fn sweep(&mut self, coordinators: &Coordinators, now: Time) {
-        if !std::mem::take(&mut self.sweep_due) || self.leaving.is_empty() {
-            return;
-        }
-        let mut unknown = Vec::new();
-        for orphan in self.orphans() {
-            let session = usage::session(orphan);
-            // The number may be that of a later process.
-            let is_living = session.is_some_and(|session| self.tids.contains_key(&session));
-            if coordinators.has(orphan) || is_living {
-                continue;
-            }
-            if self.leaving.iter().any(|it| session == Some(it.session)) {
-                // It may have ended meanwhile.
-                let _ = rustix::process::kill_process(orphan, Signal::KILL);
-            } else {
-                unknown.push(orphan);
-            }
-        }
-        let tokens: Vec<u64> = self.leaving.iter().filter_map(|it| it.token).collect();
-        if !tokens.is_empty() {
-            self.tokens.ask_of_left(unknown, tokens);
-        }
-        while let Some(first) = self.leaving.pop_front_if(|first| first.until <= now) {
-            self.guardian.remove(first.session);
-        }
-    }
-
-    /// Our children that are no task's process: what tasks left behind.
-    fn orphans(&self) -> Vec<Pid> {
-        let guardian = self.guardian.process();
-        starter::all_children()
-            .into_iter()
-            .filter(|pid| !self.tids.contains_key(pid) && guardian != Some(*pid))
-            .collect()
-    }
-
-    fn close_input(&mut self, tid: Tid) {
-        if let Some(process) = self.tasks.get_mut(&tid)
-            && let Some(place) = process.input
-            && !process.outputs.contains(&place)
-        {
-            process.input = None;
-            self.streams.remove(place);
-        }
-    }
-
     /// Whether the process of a task has not ended.
     fn runs(&self, tid: Tid) -> bool {
         let process = self.tasks.get(&tid);
         process.is_some_and(|process| process.ended.is_none())
-    }
-
-    fn close_output(&mut self, tid: Tid, place: usize, context: &mut Context) {
-        self.streams.remove(place);
-        if let Some(process) = self.tasks.get_mut(&tid) {
-            process.outputs.retain(|output| *output != place);
-            process.input = process.input.filter(|input| *input != place);
-        }
-        self.report_end(tid, context);
-    }
-
-    /// Says so once a process has ended and all that it wrote was read.
-    fn report_end(&mut self, tid: Tid, context: &mut Context) {
-        let finished = |process: &Process| process.ended.filter(|_| process.outputs.is_empty());
-        if let Some(status) = self.tasks.get(&tid).and_then(finished) {
-            let process = self.tasks.remove(&tid);
-            if let Some(place) = process.and_then(|process| process.input) {
-                self.streams.remove(place);
-            }
-            context.ended.push((tid, status));
-        }
     }
 
     /// When something is due.
@@ -732,69 +460,11 @@ impl Processes {
             return;
         };
         if process.child {
-            kill_group(process.pid, signal);
+            spawn::kill_group(process.pid, signal);
         } else {
             // It may have ended meanwhile.
             let pidfd = &self.streams[process.pidfd].fd;
             let _ = rustix::process::pidfd_send_signal(pidfd, signal);
-        }
-    }
-
-    /// Bytes for a task's standard input; none: its end.
-    pub fn type_in(&mut self, tid: Tid, bytes: &[u8]) {
-        if let Some(launch) = self.launches.of(tid) {
-            let terminal = launch.console == Some(true);
-            return launch.typed.push(bytes, terminal);
-        }
-        let Some(place) = self.tasks.get(&tid).and_then(|process| process.input) else {
-            return;
-        };
-        let stream = &mut self.streams[place];
-        let terminal = matches!(stream.role, Role::Terminal(..));
-        if let Some(typed) = stream.role.typed() {
-            typed.push(bytes, terminal);
-            if typed.write(&stream.fd) {
-                self.close_input(tid);
-            }
-        }
-    }
-
-    /// Bytes that wait for a task's standard input.
-    pub fn typed(&mut self, tid: Tid) -> usize {
-        if let Some(launch) = self.launches.of(tid) {
-            return launch.typed.len();
-        }
-        let place = self.tasks.get(&tid).and_then(|process| process.input);
-        place
-            .and_then(|place| self.streams[place].role.typed())
-            .map_or(0, |typed| typed.len())
-    }
-
-    /// Stops or goes on reading what a task writes; what is left of one that has ended is read.
-    pub fn pause(&mut self, tid: Tid, pause: bool, context: &mut Context) {
-        let process = self.tasks.get(&tid);
-        let Some(process) = process.filter(|process| process.ended.is_none()) else {
-            return;
-        };
-        for place in &process.outputs {
-            if let Some(output) = self.streams[*place].role.output() {
-                output.paused = pause;
-                if !pause {
-                    context.ready.push(Source::Process(*place));
-                }
-            }
-        }
-    }
-
-    /// The size of a task's terminal changed.
-    pub fn resize(&mut self, tid: Tid, size: WindowSize) {
-        if let Some(launch) = self.launches.of(tid) {
-            launch.size = Some(size);
-        } else if let Some(place) = self.tasks.get(&tid).and_then(|process| process.input)
-            && let Role::Terminal(..) = self.streams[place].role
-            && let Err(error) = spawn::resize(&self.streams[place].fd, size)
-        {
-            log::debug!("the terminal of task {tid} cannot be resized: {error}");
         }
     }
 
@@ -811,55 +481,4 @@ impl Processes {
             .map(|(tid, process)| (*tid, process.pid.as_raw_nonzero().get() as u32))
             .collect()
     }
-
-    /// Ends everything: tasks, and what they left. Returns when all of it is gone, or after a
-    /// limited time.
-    pub fn kill_all(&mut self) {
-        self.launches.clear();
-        let tids: Vec<Tid> = self.tasks.keys().copied().collect();
-        for tid in tids {
-            self.signal(tid, Signal::KILL.as_raw());
-        }
-        // All children are to be killed now, none is excepted.
-        self.tids.clear();
-        let pause = Duration::from_millis(1);
-        for _ in 0..KILL_TIME.as_millis() {
-            let orphans = self.orphans();
-            if orphans.is_empty() {
-                self.guardian.dismiss();
-            }
-            for pid in orphans {
-                kill_group(pid, Signal::KILL);
-                // It may be no leader of a group, or be gone.
-                let _ = rustix::process::kill_process(pid, Signal::KILL);
-            }
-            while let Some(pid) = spawn::peek_ended() {
-                // Before its number may be another one's.
-                self.guardian.ended(pid);
-                let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-                let _ = rustix::process::waitid(WaitId::Pid(pid), flags);
-            }
-            let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-            let left = rustix::process::waitid(WaitId::All, look);
-            if matches!(left, Err(rustix::io::Errno::CHILD)) {
-                return;
-            }
-            thread::sleep(pause);
-        }
-        log::error!("some processes of tasks do not end");
-    }
-}
-
-/// How a child ended.
-fn exit_status(status: &WaitIdStatus) -> ExitStatus {
-    match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => ExitStatus::Code(code),
-        (None, Some(signal)) => ExitStatus::Signal(signal),
-        (None, None) => ExitStatus::Code(UNKNOWN_CODE),
-    }
-}
-
-/// Signals a process group; it may be gone.
-fn kill_group(leader: Pid, signal: Signal) {
-    let _ = rustix::process::kill_process_group(leader, signal);
 }

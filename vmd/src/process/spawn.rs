@@ -515,6 +515,11 @@ pub fn resize(terminal: impl AsFd, size: WindowSize) -> io::Result<()> {
     Ok(rustix::termios::tcsetwinsize(terminal, size)?)
 }
 
+/// Signals a process group; it may be gone.
+pub fn kill_group(leader: Pid, signal: Signal) {
+    let _ = rustix::process::kill_process_group(leader, signal);
+}
+
 /// The signal of that number, real-time ones among them.
 pub fn signal(number: i32) -> Option<Signal> {
     if let Some(signal) = Signal::from_named_raw(number) {
