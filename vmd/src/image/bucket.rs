@@ -19,7 +19,7 @@ use std::{
     fs::File,
     io::Read,
     panic,
-    path::{Path, PathBuf},
+    path::Path,
     process::Stdio,
     sync::mpsc::{self, Receiver, SyncSender},
     thread,
@@ -94,7 +94,7 @@ impl Pusher {
     }
 }
 
-fn work(root: &PathBuf, place: &str, wishes: &Receiver<()>) {
+fn work(root: &Path, place: &str, wishes: &Receiver<()>) {
     for () in wishes {
         // Whoever starts a process that cannot begin may find that it was waited for, and panic.
         let ran = panic::catch_unwind(|| run(root));

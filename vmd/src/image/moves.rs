@@ -242,7 +242,7 @@ impl Moves {
                 self.start((tid, role), writer, Some(input), context);
             }
             Err(error) => {
-                let text = format!("what stores its image cannot be started: {error}");
+                let text = format!("the process that stores its image cannot be started: {error}");
                 let failed = Failed::new(FailKind::System, text);
                 let input = Input::Stored(tid, id.epoch, Err(failed));
                 context.inbox.push_back(input);
@@ -464,7 +464,7 @@ impl Moves {
                 self.start(part(ticket, Hand::Sends), sender, None, context);
             }
             Err(error) => {
-                let text = format!("what sends it cannot be started: {error}");
+                let text = format!("the process that sends it cannot be started: {error}");
                 let failed = Failed::new(FailKind::System, text);
                 context
                     .inbox
@@ -485,7 +485,7 @@ impl Moves {
                 self.start(part(ticket, Hand::Receives), receiver, None, context);
             }
             Err(error) => {
-                let text = format!("what stores it cannot be started: {error}");
+                let text = format!("the process that stores it cannot be started: {error}");
                 let failed = Failed::new(FailKind::System, text);
                 context
                     .inbox
@@ -578,7 +578,7 @@ impl Moves {
             Ok(())
         };
         if let Err(error) = bring_back() {
-            let text = format!("the task cannot be brought back: {error}");
+            let text = format!("the task cannot be restored: {error}");
             let failed = Failed::new(FailKind::System, text);
             context.inbox.push_back(Input::Arrived(tid, Err(failed)));
         }

@@ -72,7 +72,7 @@ pub fn refuse(tid: Tid, error: &io::Error, context: &mut Context) {
     let failed = match gone {
         true => Failed::new(FailKind::NoSuchTask, ENDS),
         false => {
-            let text = format!("it cannot be told to stop: {error}");
+            let text = format!("the order to freeze cannot be sent to it: {error}");
             Failed::new(FailKind::System, text)
         }
     };

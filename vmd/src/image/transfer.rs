@@ -404,7 +404,7 @@ pub fn restore(job: &RestorerJob) -> anyhow::Result<()> {
         true => portable::go_on(image, folders),
         false => restore_image(image, job.roll_back, folders),
     };
-    match how.context("bringing a task back")? {}
+    match how.context("restoring a task")? {}
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -423,5 +423,5 @@ fn restore_image(
 
 #[cfg(not(target_arch = "x86_64"))]
 fn restore_image(_: OwnedFd, _: bool, _: Option<Renamed<'_>>) -> anyhow::Result<Infallible> {
-    bail!("images of processes are brought back on x86-64 only")
+    bail!("images of processes are restored on x86-64 only")
 }

@@ -479,7 +479,7 @@ impl Locals {
                 }
             }
             Pushed::Stuck => {
-                let error = anyhow::anyhow!("it does not read what it is sent");
+                let error = anyhow::anyhow!("peer is not reading: its send queue is full");
                 self.offend(place, &error, context);
             }
         }

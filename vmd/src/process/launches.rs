@@ -193,7 +193,7 @@ fn start(spawner: &Spawner, order: Order) -> Answer<Started, Failed> {
     let started = match order {
         Order::Task(spec) => spawner.spawn(&spec),
         Order::Image { how, handed } => spawner.bring_back(&how, &handed).map_err(|error| {
-            let text = format!("the task cannot be brought back: {error}");
+            let text = format!("the task cannot be restored: {error}");
             Failed::new(FailKind::System, text)
         }),
     };

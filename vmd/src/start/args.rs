@@ -156,11 +156,11 @@ pub struct Args {
 /// What a signal that asks the daemon to end does first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum OnTerm {
-    /// Nothing: the host leaves.
+    /// Leave at once: tasks on this host end.
     Leave,
-    /// Its tasks move to other hosts.
+    /// First move the tasks of this host to other hosts.
     Drain,
-    /// Likewise, and the applications of those that cannot are suspended.
+    /// Drain, and suspend the application of each task that cannot be moved.
     Suspend,
 }
 
