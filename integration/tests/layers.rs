@@ -42,8 +42,6 @@ const FILE_LINES_MAX: usize = 700;
 const LARGE_FILES: &[(&str, usize)] = &[
     ("vmlib/machine/src/agreed.rs", 768),
     ("vmlib/machine/src/daemon/drain.rs", 720),
-    ("vmlib/machine/tests/daemon/checkpoints.rs", 807),
-    ("vmlib/machine/tests/daemon/moves.rs", 800),
     ("vmlib/machine/tests/daemon/world.rs", 717),
 ];
 

@@ -7,12 +7,12 @@ use std::{
 };
 use vm_machine::{ConnId, Endpoint, Input, Written};
 use vm_wire::{
-    HostId, Message as _, Tid,
+    HostId, Tid,
     agreed::ExitStatus,
-    checkpoint::{Checkpoint, CheckpointReport, Committed, Part, Policy},
+    checkpoint::{Checkpoint, CheckpointReport, Committed, Part},
     console::{Answer, Request},
     limits,
-    task::{FailKind, Failed, GroupChange, GroupView, SaveApp, Saved},
+    task::{FailKind, Failed, GroupChange, GroupView},
 };
 
 /// Where the images of tasks go.
@@ -185,12 +185,12 @@ pub fn setting_in(mut world: World) -> (World, Tid, [Tid; 2]) {
     (world, master, workers)
 }
 
-fn stand(world: &World, tids: &[Tid]) -> bool {
+pub fn stand(world: &World, tids: &[Tid]) -> bool {
     tids.iter().all(|tid| world.processes[tid].frozen)
 }
 
 /// A checkpoint for which all stand but those that stop when the test says so.
-fn all_but_late(world: &mut World, late: Tid, stand: &[Tid]) -> (ConnId, u64) {
+pub fn all_but_late(world: &mut World, late: Tid, stand: &[Tid]) -> (ConnId, u64) {
     world.store.late.insert(late);
     let wish = world.wish_checkpoint(late, false);
     world.run_until("the others stand", |world| self::stand(world, stand));
@@ -613,195 +613,4 @@ pub fn ended_untold(request: impl Fn(Tid) -> Request) -> (World, Tid, [Tid; 2], 
     world.heal(4, 2);
     world.store.slow = false;
     (world, master, workers, (conn, number))
-}
-
-fn untold(request: impl Fn(Tid) -> Request) -> Failed {
-    let (mut world, _, _, wish) = ended_untold(request);
-    world.run_for(2 * limits::COORDINATOR_WAIT);
-    match world.console_answer(wish.0, wish.1) {
-        Some(Answer::Failed(failed)) => failed,
-        other => panic!("{other:?}"),
-    }
-}
-
-#[test]
-fn who_had_an_application_stopped_or_suspended_is_told_even_if_who_knows_how_is_lost() {
-    let failed = untold(|app| Request::Checkpoint(app, true));
-    let told = "application t4.1 has ended with a checkpoint, but";
-    assert!(failed.text.contains(told), "{failed}");
-    assert!(failed.text.contains("'vm checkpoints'"), "{failed}");
-    let failed = untold(|app| Request::Suspend(app, 0));
-    let told = "application t4.1 was suspended, but";
-    assert!(failed.text.contains(told), "{failed}");
-    assert!(failed.text.contains("'vm ps'"), "{failed}");
-}
-
-#[test]
-fn an_application_that_is_stopped_with_a_checkpoint_ends_with_it() {
-    let (mut world, master, workers) = setting();
-    world.store.slow = true;
-    let wish = world.wish_checkpoint(workers[1], true);
-    world.run_for(Duration::from_secs(3));
-    assert!(stand(&world, &[master, workers[0], workers[1]]));
-    world.store_images();
-    let report = world.checkpointed(wish).expect("they can be saved");
-    assert_eq!((report.epoch, report.tasks), (1, 3));
-    world.run_for(Duration::from_secs(1));
-    for tid in [master, workers[0], workers[1]] {
-        assert!(!world.is_alive(tid), "{tid}");
-        let task = world.daemon(1).agreement().state().task(tid);
-        let status = task.and_then(|task| task.status);
-        assert_eq!(status, Some(ExitStatus::Suspended));
-    }
-    assert!((1..=4).all(|host| world.daemon(host).local_tasks().next().is_none()));
-}
-
-#[test]
-fn who_wants_a_checkpoint_is_answered_though_no_coordinator_can_be_started() {
-    let mut world = World::new(3);
-    world.no_coordinators = true;
-    let master = world.master(2, "master");
-    let asked = world.now;
-    let wish = world.wish_checkpoint(master, false);
-    // A coordinator might wait for portable tasks.
-    let wait = limits::COORDINATOR_WAIT + limits::SAFE_POINT;
-    world.run_for(wait / 2);
-    let failed = world.checkpointed(wish).expect_err("nobody makes it");
-    assert_eq!(failed.kind, FailKind::System);
-    assert!(world.now.since(asked) >= wait);
-}
-
-#[test]
-fn checkpoints_are_made_again_and_again_as_the_policy_says_whoever_lives() {
-    let (mut world, master, workers) = setting();
-    let policy = |every_ms| Policy {
-        every_ms,
-        keep: 5,
-        ..Policy::default()
-    };
-    let conn = world.conn();
-    let number = world.console_request(2, conn, &Request::Policy(workers[0], policy(10_000)));
-    world.run_for(Duration::from_millis(100));
-    assert_eq!(world.console_answer(conn, number), Some(Answer::Done));
-    world.run_for(Duration::from_secs(35));
-    let epochs = |world: &World| {
-        let committed = world.store.committed.iter();
-        committed.map(|it| it.agreed.epoch).collect::<Vec<_>>()
-    };
-    assert_eq!(epochs(&world), [1, 2, 3]);
-    assert_eq!(world.store.committed[2].agreed.policy, policy(10_000));
-    // The host of its coordinator dies: that of the next one goes on.
-    let moved = world.wish_move(1, master, 1);
-    world.moved(moved).expect("it can be moved");
-    world.crash(4);
-    world.run_for(Duration::from_secs(40));
-    let made = epochs(&world).len();
-    assert!((5..=7).contains(&made), "{made}");
-    check(&mut world, &[master, workers[0], workers[1]]);
-    let number = world.console_request(2, conn, &Request::Policy(workers[0], policy(0)));
-    world.run_for(Duration::from_secs(1));
-    assert_eq!(world.console_answer(conn, number), Some(Answer::Done));
-    let made = epochs(&world).len();
-    world.run_for(Duration::from_secs(30));
-    assert_eq!(epochs(&world).len(), made);
-    // What cannot be is refused.
-    let number = world.console_request(2, conn, &Request::Policy(workers[0], policy(10)));
-    world.run_for(Duration::from_millis(100));
-    let answer = world.console_answer(conn, number);
-    assert!(matches!(answer, Some(Answer::Failed(_))), "{answer:?}");
-}
-
-#[test]
-fn tasks_stand_while_they_are_written_if_the_policy_says_so() {
-    for blocking in [false, true] {
-        let (mut world, master, workers) = setting();
-        let conn = world.conn();
-        let policy = Policy {
-            blocking,
-            ..Policy::default()
-        };
-        world.console_request(2, conn, &Request::Policy(master, policy));
-        world.run_for(Duration::from_secs(1));
-        let wish = world.wish_checkpoint(master, false);
-        let mut copies = false;
-        for _ in 0..1_000 {
-            world.run_for(Duration::from_millis(1));
-            copies |= !world.store.ways.is_empty();
-        }
-        assert_eq!(copies, !blocking);
-        world.checkpointed(wish).expect("they can be saved");
-        assert_eq!(world.store.committed.len(), 1);
-        check(&mut world, &[master, workers[0], workers[1]]);
-    }
-}
-
-#[test]
-fn an_application_that_is_brought_back_keeps_its_policy() {
-    let (mut world, master, workers) = setting();
-    let conn = world.conn();
-    let policy = Policy {
-        every_ms: 20_000,
-        keep: 2,
-        ..Policy::default()
-    };
-    world.console_request(2, conn, &Request::Policy(master, policy));
-    world.run_for(Duration::from_secs(1));
-    let wish = world.wish_checkpoint(master, true);
-    world.checkpointed(wish).expect("they can be saved");
-    world.run_for(Duration::from_secs(30));
-    let request = Request::Restart {
-        app: master,
-        from: None,
-        attach: false,
-        keep_files: false,
-    };
-    world.console_request(1, conn, &request);
-    world.run_for(Duration::from_secs(30));
-    let last = &world.store.committed.last().expect("one").agreed;
-    assert_eq!((last.generation, last.epoch, last.policy), (1, 2, policy));
-    check(&mut world, &[master, workers[0], workers[1]]);
-}
-
-#[test]
-fn a_task_has_its_application_saved_and_is_in_the_checkpoint_as_one_that_has_asked() {
-    let (mut world, master, workers) = setting();
-    let all = [master, workers[0], workers[1]];
-    world.store.slow = true;
-    let number = world.request(workers[0], &SaveApp {});
-    world.run_until("the others stand", |world| !world.store.images.is_empty());
-    // As a task does that was stopped.
-    world.request_again(workers[0], &SaveApp {}, number);
-    world.run_for(Duration::from_secs(1));
-    assert!(world.answers(workers[0], number).is_empty());
-    world.store_images();
-    world.run_for(Duration::from_secs(1));
-    let [answer] = world.answers(workers[0], number) else {
-        panic!("more or less than one answer")
-    };
-    let Saved { report } = Saved::read(answer).expect("they can be saved");
-    assert_eq!((report.generation, report.epoch, report.tasks), (0, 1, 3));
-    let [saved] = &*world.store.committed else {
-        panic!("more or less than one checkpoint")
-    };
-    let mut tasks = saved.agreed.tasks.iter().zip(&saved.parts);
-    let asker = tasks.find(|(task, _)| task.tid == workers[0]);
-    let (_, part) = asker.expect("it was saved");
-    assert_eq!(part.belongings.asked, number - 1);
-    assert_eq!(part.belongings.answer, None);
-    check(&mut world, &all);
-    world.store.slow = false;
-    let Saved { report } = world.ask(master, &SaveApp {}).expect("and again");
-    assert_eq!(report.epoch, 2);
-}
-
-#[test]
-fn a_task_is_told_why_there_is_no_checkpoint() {
-    let (mut world, master, workers) = setting();
-    let all = [master, workers[0], workers[1]];
-    world.store.full = true;
-    let failed = world.ask::<Saved>(master, &SaveApp {});
-    let failed = failed.expect_err("there is no room");
-    assert!(failed.text.contains("no space left"), "{failed}");
-    assert!(world.store.committed.is_empty());
-    check(&mut world, &all);
 }

@@ -3,6 +3,8 @@
 
 mod answers;
 mod bad_input;
+mod belongings;
+mod checkpoint_requests;
 mod checkpoints;
 mod consoles;
 mod coordinators;
