@@ -42,7 +42,8 @@ pub fn ledger(mib: u64) -> anyhow::Result<()> {
 /// Has so many MiB of memory, and writes the number of the round to all of it, round after round, until
 /// there is something on standard input.
 pub fn rewriter(mib: u64) -> anyhow::Result<()> {
-    let mut memory = vec![0u64; (mib as usize) << 17];
+    // Not zeros: those have no pages before the first write, and the task would grow after this line.
+    let mut memory = vec![u64::MAX; (mib as usize) << 17];
     println!("it goes");
     let at_once = Timespec::default();
     for round in 1.. {
