@@ -292,9 +292,13 @@ impl Daemon {
     pub(in crate::daemon) fn on_cut_ask(&mut self, ask: &CutAsk) {
         let (app, term, stop) = (ask.app, ask.term, ask.stop);
         let epochs = self.cx.agreement.state().epochs(app);
+        // A cut that is on its way into the log is not refused any more: no coordinator would end it.
         if epochs.cut.is_none()
+            && !self.cx.agreement.is_pending()
             && let Err(failed) = self.no_task_suspended(app)
         {
+            // Else the last host that prepares would have the cut made, for no coordinator.
+            self.give_up_preparing(app);
             let end = CheckpointEnd {
                 request: 0,
                 app,
