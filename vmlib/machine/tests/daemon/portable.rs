@@ -3,7 +3,12 @@
 use crate::checkpoints::{check, setting};
 use std::time::Duration;
 use vm_machine::Input;
-use vm_wire::{HostId, limits, task::FailKind};
+use vm_wire::{
+    HostId,
+    console::{Answer, Request},
+    limits,
+    task::FailKind,
+};
 
 #[test]
 fn a_portable_task_comes_to_its_safe_point_before_the_others_stand() {
@@ -110,4 +115,31 @@ fn a_portable_task_whose_target_is_lost_before_it_comes_to_a_safe_point_is_told(
     assert_eq!(failed.kind, FailKind::HostLost);
     world.stop_late();
     check(&mut world, &[master, workers[0]]);
+}
+
+/// The preparation of a refused checkpoint ends with the refusal: nothing else would end the cut that
+/// the last prepared host has made.
+#[test]
+fn a_checkpoint_that_was_refused_while_a_task_came_to_its_safe_point_freezes_no_task() {
+    let (mut world, master, workers) = setting();
+    world.input(HostId(2), Input::Portable(workers[0]));
+    world.store.late.insert(workers[0]);
+    let wish = world.wish_checkpoint(master, false);
+    world.run_until("it is told to stop", |world| {
+        !world.store.told_to_hold.is_empty()
+    });
+    let answer = world.answer(1, &Request::Suspend(workers[1], 0));
+    assert!(matches!(answer, Answer::Moved(_)), "{answer:?}");
+    let failed = world.checkpointed(wish).expect_err("a task is suspended");
+    assert!(failed.text.contains("is suspended"), "{failed}");
+    let answer = world.answer(1, &Request::Resume(workers[1], None));
+    assert!(matches!(answer, Answer::Moved(_)), "{answer:?}");
+    world.stop_late();
+    world.run_for(Duration::from_secs(5));
+    for tid in [master, workers[0], workers[1]] {
+        assert!(!world.processes[&tid].frozen, "{tid}");
+    }
+    check(&mut world, &[master, workers[0], workers[1]]);
+    let wish = world.wish_checkpoint(master, false);
+    world.checkpointed(wish).expect("all tasks run");
 }

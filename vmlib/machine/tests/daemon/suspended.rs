@@ -66,7 +66,8 @@ impl World {
         moved(answer)
     }
 
-    fn answer(&mut self, asked: u16, request: &Request) -> Answer {
+    /// The reply of that host's daemon to a request of a console.
+    pub fn answer(&mut self, asked: u16, request: &Request) -> Answer {
         let conn = self.conn();
         self.console(asked, conn, request)
     }
