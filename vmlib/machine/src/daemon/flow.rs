@@ -165,16 +165,4 @@ impl Daemon {
                 .abandon(&mut self.cx, app, generation, &failed.text);
         }
     }
-
-    pub(super) fn review_suspension(&mut self, app: Tid) {
-        self.suspensions.review(&mut self.cx, app, &self.restarts);
-    }
-
-    pub(super) fn review_suspensions(&mut self) {
-        self.suspensions.review_all(&mut self.cx, &self.restarts);
-    }
-
-    pub(super) fn room_may_be(&mut self) {
-        self.suspensions.room_may_be(&mut self.cx, &self.restarts);
-    }
 }

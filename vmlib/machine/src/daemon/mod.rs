@@ -254,7 +254,7 @@ impl Daemon {
         };
         daemon.take_part_in_cuts();
         daemon.restarts.review_recoveries(&mut daemon.cx);
-        daemon.review_suspensions();
+        daemon.suspensions.review_all(&mut daemon.cx);
         daemon.arrive();
         daemon.tick();
         daemon.settle();

@@ -46,8 +46,8 @@ impl Daemon {
                 }
                 Timer::Recover(app) => self.restarts.review_recovery(&mut self.cx, app),
                 Timer::Stock(question) => self.restarts.on_stock_due(&mut self.cx, question),
-                Timer::Suspension(app) => self.review_suspension(app),
-                Timer::Room => self.room_may_be(),
+                Timer::Suspension(app) => self.suspensions.review(&mut self.cx, app),
+                Timer::Room => self.suspensions.room_may_be(&mut self.cx),
                 Timer::Drain => self.on_drain_due(),
                 Timer::Departure => {}
             }
@@ -125,7 +125,7 @@ impl Daemon {
             Effect::ForgetApplication(app) => self.forget_application(app),
             Effect::ReviewCoordinator(app) => self.review_coordinator(app),
             Effect::AwaitEndReport(app) => self.await_end_report(app),
-            Effect::RoomMayBe => self.room_may_be(),
+            Effect::RoomMayBe => self.suspensions.room_may_be(&mut self.cx),
             Effect::Resume {
                 app,
                 generation,
@@ -139,7 +139,7 @@ impl Daemon {
             } => self
                 .restarts
                 .propose_abandon(&mut self.cx, app, generation, for_good, &why),
-            Effect::ReviewSuspension(app) => self.review_suspension(app),
+            Effect::ReviewSuspension(app) => self.suspensions.review(&mut self.cx, app),
             Effect::SignalProcess(tid, signal) => self.signal_process(tid, signal),
             Effect::ExpectRestored(tid, arriving) => {
                 self.arriving.insert(tid, arriving);
@@ -186,26 +186,26 @@ impl Daemon {
             Applied::HostJoined { host, .. } => {
                 self.on_host_joined(host);
                 self.restarts.review_recoveries(&mut self.cx);
-                self.review_suspensions();
+                self.suspensions.review_all(&mut self.cx);
             }
             Applied::HostAddress(host) => self.on_host_address(host),
             Applied::HostDraining(host) => self.on_host_draining(host),
             Applied::HostResumed(host) => {
                 self.on_host_resumed(host);
-                self.review_suspensions();
+                self.suspensions.review_all(&mut self.cx);
             }
             Applied::HostLeaving(host) => {
                 self.on_host_leaving(host);
                 self.review_coordinators();
                 self.restarts.review_recoveries(&mut self.cx);
-                self.review_suspensions();
+                self.suspensions.review_all(&mut self.cx);
             }
             Applied::HostGone(host) | Applied::HostDead(host) => {
                 self.on_host_lost(host);
                 self.arrival.review(&mut self.cx);
                 self.review_coordinators();
                 self.restarts.review_recoveries(&mut self.cx);
-                self.review_suspensions();
+                self.suspensions.review_all(&mut self.cx);
             }
             Applied::Spawned(record) => {
                 self.on_spawned(&record);
@@ -221,7 +221,7 @@ impl Daemon {
                     self.end_moves(|driven| driven.ask.tid == tid);
                 }
                 self.review_coordinator_of(tid);
-                self.room_may_be();
+                self.suspensions.room_may_be(&mut self.cx);
             }
             Applied::Relocated {
                 tid,
@@ -273,7 +273,7 @@ impl Daemon {
                 self.suspensions.on_not_resumed(&mut self.cx, app, &why)
             }
             Applied::Unsuspended { app, why } => {
-                self.room_may_be();
+                self.suspensions.room_may_be(&mut self.cx);
                 self.suspensions.on_unsuspended(&mut self.cx, app, why);
             }
             Applied::Halted => self.on_halted(index),

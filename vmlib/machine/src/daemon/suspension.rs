@@ -10,7 +10,7 @@ use super::{
     asked::MoveAsker,
     context::{Context, Timer},
     effect::Effect,
-    restart::{Restart, Restarts},
+    restart::Restart,
 };
 use crate::{Output, Time, Unsuspended};
 use vm_wire::{
@@ -117,16 +117,16 @@ impl Suspensions {
     }
 
     /// Something changed that decides who looks after the applications that are suspended.
-    pub fn review_all(&mut self, cx: &mut Context, restarts: &Restarts) {
+    pub fn review_all(&mut self, cx: &mut Context) {
         let suspended = cx.agreement.state().all_suspended();
         for app in suspended.map(|(app, _)| app).collect::<Vec<_>>() {
-            self.review(cx, app, restarts);
+            self.review(cx, app);
         }
     }
 
     /// There may be room for an application that is suspended: it is looked whether there is, but not
     /// for each task that ends.
-    pub fn room_may_be(&mut self, cx: &mut Context, restarts: &Restarts) {
+    pub fn room_may_be(&mut self, cx: &mut Context) {
         let state = cx.agreement.state();
         if state.all_suspended().next().is_none() {
             return;
@@ -137,13 +137,13 @@ impl Suspensions {
             }
             _ => {
                 self.room_looked = Some(cx.now);
-                self.review_all(cx, restarts);
+                self.review_all(cx);
             }
         }
     }
 
     /// Resumes an application, or ends its suspension, if that is for this daemon to do, and now.
-    pub fn review(&mut self, cx: &mut Context, app: Tid, restarts: &Restarts) {
+    pub fn review(&mut self, cx: &mut Context, app: Tid) {
         let state = cx.agreement.state();
         let mine = state.suspension_host(app) == Some(cx.me);
         let Some(it) = state.suspended(app).filter(|_| mine && !state.halted()) else {
@@ -162,7 +162,7 @@ impl Suspensions {
                 return cx.set_timer(cx.now + limits::REQUEST_RETRY, Timer::Suspension(app));
             }
         }
-        if resumes_now(cx, app, restarts) {
+        if cx.agreement.state().resumes_by_itself(app) {
             cx.effect(Effect::Resume {
                 app,
                 generation,
@@ -347,12 +347,6 @@ pub(super) fn rows(cx: &Context) -> Vec<SuspendedRow> {
         resuming: state.reviving(app).is_some(),
     });
     rows.collect()
-}
-
-/// Whether this daemon is to resume an application now: one at a time.
-fn resumes_now(cx: &Context, app: Tid, restarts: &Restarts) -> bool {
-    let state = cx.agreement.state();
-    state.resumes_by_itself(app) && !restarts.is_requested(app) && !restarts.is_resuming()
 }
 
 /// A checkpoint, as it is called in the store.

@@ -157,7 +157,7 @@ impl Restarts {
 
     /// A wish comes to nothing.
     pub fn fail(&mut self, cx: &mut Context, request: u64, failed: Failed) {
-        self.reply(cx, request, &Answer::Failed(failed));
+        self.reply(cx, request, Answer::Failed(failed));
     }
 
     /// What the manifest of a checkpoint says that is just being restarted from here, and how old it is.
@@ -301,13 +301,13 @@ impl Restarts {
             let shown = revival.app.show(cx.machine);
             let text = format!("application {shown} cannot be restarted: {why}; try again");
             let failed = Failed::new(FailKind::Refused, text);
-            self.reply(cx, request, &Answer::Failed(failed));
+            self.reply(cx, request, Answer::Failed(failed));
         }
     }
 
-    fn reply(&mut self, cx: &mut Context, request: u64, answer: &Answer) {
+    fn reply(&mut self, cx: &mut Context, request: u64, answer: Answer) {
         if let Some(asked) = self.requests.remove(&request) {
-            cx.effect(Effect::Reply(asked.asker, answer.clone()));
+            cx.effect(Effect::Reply(asked.asker, answer));
         }
     }
 
@@ -332,7 +332,7 @@ impl Restarts {
             let hosts = hosts.into_keys().collect();
             cx.effect(Effect::AttachConsole { conn, app, hosts });
         }
-        self.reply(cx, request, &Answer::Restarted(report));
+        self.reply(cx, request, Answer::Restarted(report));
     }
 
     /// What a checkpoint holds, or why that cannot be read.
@@ -346,7 +346,7 @@ impl Restarts {
             Some(Question::Restart(request)) => {
                 let begun = result.and_then(|loaded| self.begin_restart(cx, request, *loaded));
                 if let Err(failed) = begun {
-                    self.reply(cx, request, &Answer::Failed(failed));
+                    self.reply(cx, request, Answer::Failed(failed));
                 }
             }
             Some(Question::Revive(app, generation)) => {
@@ -409,7 +409,7 @@ impl Restarts {
                 let wish = asked.wish;
                 self.choose_checkpoint(cx, request, wish);
             }
-            None => self.reply(cx, request, &Answer::Failed(failed)),
+            None => self.reply(cx, request, Answer::Failed(failed)),
         }
     }
 }
