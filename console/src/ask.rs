@@ -16,7 +16,7 @@ use vm_wire::{
 /// A request whose reply is an `R`.
 #[derive(Debug)]
 pub struct Ask<R> {
-    /// What is sent.
+    /// The request as it is sent.
     pub request: Request,
     /// The reply's value; `None` if that kind of reply does not belong to the request.
     pub read: fn(Answer) -> Option<R>,
@@ -35,7 +35,7 @@ pub struct DaemonFacts {
     pub host: HostId,
 }
 
-/// What was suspended.
+/// The suspended application or task.
 #[derive(Debug)]
 pub enum Suspended {
     /// An application, with a checkpoint.
@@ -44,7 +44,7 @@ pub enum Suspended {
     Task(MoveReport),
 }
 
-/// What was resumed.
+/// The resumed application or task.
 #[derive(Debug)]
 pub enum Resumed {
     /// An application.

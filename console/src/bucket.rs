@@ -7,7 +7,7 @@ use vm_bucket::{Address, Fetched, Mirror, Tie};
 use vm_store::{CheckpointId, Depth};
 use vm_wire::Tid;
 
-/// What the store's folder says of its bucket.
+/// The bucket that is recorded in the store's folder.
 #[derive(Debug)]
 pub struct Known {
     /// The address of the bucket.

@@ -1,4 +1,4 @@
-//! What the console has to say, apart from how it is shown: commands produce events, and
+//! The results of commands, apart from how they are shown: commands produce events, and
 //! [`render`](crate::render) shows them.
 
 use crate::{

@@ -1,4 +1,4 @@
-//! What each command does: requests to the daemon, and events for the renderer.
+//! The work of each command: requests to the daemon, and events for the renderer.
 //!
 //! [`Console::execute`] hands each command to the function that carries it out, in the file of its
 //! kind. These functions share [`Console`], which holds the connection and the renderer.

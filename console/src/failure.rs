@@ -1,4 +1,4 @@
-//! What can go wrong in the console. The exit code that says so is in [`exit`](crate::exit).
+//! The errors of the console. Their exit codes are in [`exit`](crate::exit).
 
 use std::{io, path::PathBuf, time::Duration};
 use vm_wire::{CodecError, FrameError, task::Failed};

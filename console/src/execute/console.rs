@@ -1,4 +1,4 @@
-//! What all commands work with: the connection, the renderer, and requests that several commands
+//! The state that all commands share: the connection, the renderer, and requests that several commands
 //! need.
 
 use crate::{

@@ -1,4 +1,4 @@
-//! What is in an image, and whether it is whole.
+//! The summary of an image, and whether the image is whole.
 
 use super::source::{Watched, failed, is_seekable, not_interrupted, open, reader, reasons};
 use crate::interrupt::Interrupt;
@@ -8,14 +8,14 @@ use vm_image::{
     inspect::{Needs, Summary},
 };
 
-/// What is in an image, and whether its process can be restored on this host.
+/// The summary of an image, and whether its process can be restored on this host.
 #[derive(Debug)]
 pub struct Report {
     /// The image.
     pub file: PathBuf,
-    /// What is in it.
+    /// The summary.
     pub summary: Summary,
-    /// What the process needs of a host.
+    /// The needs of the process on a host.
     pub needs: Needs,
     /// Why the process cannot be restored on this host; none if it can.
     pub reasons: Vec<String>,
@@ -62,7 +62,7 @@ pub fn look(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Report> {
 pub struct Whole {
     /// Bytes of the image.
     pub bytes: u64,
-    /// What the process needs of a host.
+    /// The needs of the process on a host.
     pub needs: Needs,
     /// Why the process cannot be restored on this host; none if it can.
     pub reasons: Vec<String>,

@@ -1,4 +1,4 @@
-//! What every subsystem of a daemon needs: its clock, configuration, identity, the agreement, the
+//! The context that all subsystems of a daemon share: its clock, configuration, identity, the agreement, the
 //! routes, the timers, the numbers that it gives out, and the outbox.
 //!
 //! A subsystem gets `&mut Context` beside its own tables. The context knows no subsystem.
@@ -70,22 +70,22 @@ pub(super) enum Timer {
     Departure,
 }
 
-/// What the answer to a question to the shell is for.
+/// The purpose of a question to the shell.
 #[derive(Debug)]
 pub(super) enum Question {
     /// The program of the spawn order `(asker, request)`.
     Program(Tid, u64),
-    /// What a checkpoint holds that is to be restarted, for the wish of that number.
+    /// The content of a checkpoint, for the restart request of that number.
     Restart(u64),
     /// Likewise, for the tasks here of an application that is brought back in that generation.
     Revive(Tid, u32),
-    /// What the manifest of a checkpoint says, for the question of another host's daemon.
+    /// The manifest of a checkpoint, for the question of another host's daemon.
     Manifest(HostId, u64),
-    /// What is in the store here, for the wish that has asked all hosts in the question of that number.
+    /// The checkpoints in this host's store, for the inventory query that has the same number.
     OwnStock,
     /// Likewise, for the question of another host's daemon.
     Stock(HostId, u64),
-    /// What the tasks here use, for the listing of this daemon's that has the same number.
+    /// The usage of this host's tasks, for the listing that has the same number.
     Listing,
     /// Likewise, for the question of another host's daemon.
     Usage(HostId, u64),
@@ -103,7 +103,7 @@ pub(super) struct Context {
     pub now: Time,
     pub agreement: Agreement,
     pub endpoint: Endpoint,
-    /// What ended tasks left for others.
+    /// Messages that ended tasks left for others.
     pub keeper: Keeper,
     pub routes: Routes,
     /// Sequence number of the next task born here.
@@ -114,13 +114,13 @@ pub(super) struct Context {
     pub questions: BTreeMap<u64, Question>,
     pub timers: BTreeSet<(Time, Timer)>,
     pub counters: Counters,
-    /// What the agreement decided and is not carried out yet.
+    /// Decisions of the agreement that are not carried out yet.
     pub decisions: VecDeque<AgreementOutput>,
-    /// What endpoint and keeper send and is not routed yet.
+    /// Frames of endpoint and keeper that are not routed yet.
     pub frames: VecDeque<Frame>,
-    /// What subsystems have others do. Empty between two steps.
+    /// Effects that are not delivered yet. Empty between two steps.
     pub effects: VecDeque<Effect>,
-    /// What the shell is to do after this step, in order. Empty between two steps.
+    /// Orders to the shell, in their order. Empty between two steps.
     pub out: Outbox,
 }
 
@@ -192,7 +192,7 @@ impl Context {
         self.timers.insert((due, timer));
     }
 
-    /// What was set for this is not due any more.
+    /// Removes a timer that is not due yet.
     pub fn cancel_timer(&mut self, timer: Timer) {
         self.timers.retain(|(_, other)| *other != timer);
     }
@@ -337,7 +337,7 @@ impl Context {
         others.collect()
     }
 
-    /// What takes the place of the working folder of the host where a task was saved.
+    /// The names of the working folder on this host and on the host where a task was saved, if they differ.
     pub fn folders_here(&self, saved: Option<String>) -> Option<Folders> {
         let (here, there) = saved.zip(self.config.work_dir.clone())?;
         (here != there).then_some(Folders { here, there })

@@ -1,4 +1,4 @@
-//! What one subsystem of a daemon has another one do.
+//! Orders of one subsystem of a daemon to another.
 //!
 //! A subsystem calls no sibling: it leaves an effect in the context, and `settle` delivers the
 //! effects in their order. The effects that the delivery of an effect leaves are delivered before

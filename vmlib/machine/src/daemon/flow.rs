@@ -89,7 +89,7 @@ impl Daemon {
         self.restarts.on_abandoned(&mut self.cx, app, asker, why);
     }
 
-    /// What an ended task left for a restarted task here is kept here from now on.
+    /// Keeps the messages that an ended task had left for a restarted task of this host.
     fn keep_again(&mut self, kept: &KeptChunks, generation: u32) {
         let to = kept.order.to;
         let incarnation = self.cx.agreement.state().living_task(to);

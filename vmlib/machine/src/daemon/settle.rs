@@ -1,4 +1,4 @@
-//! What follows from an input: due timers, decisions of the agreement, frames, and reports are
+//! The consequences of an input: due timers, effects, decisions of the agreement, frames and reports are
 //! delivered to the subsystems until nothing is left.
 
 use super::{Daemon, context::Timer, effect::Effect};

@@ -22,7 +22,7 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// What a request to suspend means.
+/// A request to suspend, checked.
 #[derive(Debug)]
 pub(super) enum ToSuspend {
     /// This single task, which stays in the machine without a process.
@@ -31,7 +31,7 @@ pub(super) enum ToSuspend {
     Application(Tid, Suspend),
 }
 
-/// What a request to resume means.
+/// A request to resume, checked.
 #[derive(Debug)]
 pub(super) enum ToResume {
     /// A single suspended task.
@@ -116,7 +116,7 @@ impl Suspensions {
         cx.effect(Effect::EndRun(app, ExitStatus::Suspended));
     }
 
-    /// Something changed that decides who looks after the applications that are suspended.
+    /// The host that looks after a suspended application may be another one now.
     pub fn review_all(&mut self, cx: &mut Context) {
         let suspended = cx.agreement.state().all_suspended();
         for app in suspended.map(|(app, _)| app).collect::<Vec<_>>() {
@@ -171,7 +171,7 @@ impl Suspensions {
         }
     }
 
-    /// What came of a resumption that nobody asked for.
+    /// A resumption without a request of a user has its result.
     pub fn on_resume_answer(
         &mut self,
         cx: &mut Context,
@@ -196,8 +196,8 @@ impl Suspensions {
         cx.effect(Effect::RoomMayBe);
     }
 
-    /// Somebody ended an application that was just being resumed, as the log knew before the daemon
-    /// did that was asked: it ends nevertheless.
+    /// A user ended an application while it was being resumed, and the log had the resumption first: the
+    /// application ends nevertheless.
     pub fn on_not_unsuspended(&mut self, cx: &mut Context, app: Tid) {
         let state = cx.agreement.state();
         let resumes = state.suspended(app).is_some() && state.reviving(app).is_some();
@@ -206,7 +206,7 @@ impl Suspensions {
         }
     }
 
-    /// Somebody ends an application that is suspended.
+    /// A user ends a suspended application.
     pub fn end_suspension(&mut self, cx: &mut Context, app: Tid, why: &str) {
         let state = cx.agreement.state();
         if state.reviving(app).is_some() {

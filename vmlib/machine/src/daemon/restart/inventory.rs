@@ -45,13 +45,13 @@ pub struct InventoryQuery {
     /// Those that may be it, the newest first, while they are read one after the other.
     candidates: Vec<Id>,
     awaited: BTreeSet<HostId>,
-    /// What they have, or why their stores cannot be read.
+    /// The checkpoints of each host that has replied, or why its store cannot be read.
     said: BTreeMap<HostId, Result<Vec<StockRow>, Failed>>,
     /// Newer checkpoints that are not whole, and why.
     passed_over: Vec<String>,
 }
 
-/// Who wants to know.
+/// The receiver of the result.
 #[derive(Debug, Clone, Copy)]
 enum Requester {
     /// The wish for a restart of that number.
@@ -61,7 +61,7 @@ enum Requester {
 }
 
 impl InventoryQuery {
-    /// What is there of a checkpoint, if it can be brought back; else why not.
+    /// The hosts that have each image of a checkpoint, or why it cannot be restarted.
     fn whole(&self, id: Id) -> Result<Holders, String> {
         let mut holders = Holders::new();
         let (mut tasks, mut flaws) = (0, Vec::new());
@@ -189,7 +189,7 @@ impl Restarts {
         });
     }
 
-    /// What is in the store here.
+    /// The shell has read which checkpoints are in this host's store.
     pub fn on_stocked(
         &mut self,
         cx: &mut Context,
@@ -208,7 +208,7 @@ impl Restarts {
         }
     }
 
-    /// What is in the store of a host.
+    /// A host has replied which checkpoints are in its store.
     pub fn on_stock(&mut self, cx: &mut Context, host: HostId, stock: Stock) {
         let Some(query) = self.queries.get_mut(&stock.question) else {
             return;

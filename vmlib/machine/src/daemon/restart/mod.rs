@@ -17,7 +17,7 @@
 //! made by reading all of it: either it is whole, and the failure is reported; or it is passed over,
 //! and the checkpoint before it is chosen.
 //!
-//! What a daemon knew of a task at the cut is in the manifest and belongs to the task again. A process
+//! The knowledge of the daemon about a task at the cut is in the manifest and belongs to the task again. A process
 //! of the earlier generation may still be here: the new process is made when that has ended.
 
 mod inventory;

@@ -1,5 +1,5 @@
-//! What the owner of a restarted task does: it reads the manifest, restores its tasks, and lets them
-//! go on when all of the application stands.
+//! The part of a host that owns restarted tasks: it reads the manifest, restores its tasks, and resumes
+//! them when all tasks of the application are restored.
 
 use super::Restarts;
 use crate::{
@@ -31,7 +31,7 @@ pub struct Restoring {
     /// The manifest was asked for; of another host.
     loads: bool,
     asked: bool,
-    /// What tasks that had ended had left for them.
+    /// Messages that ended tasks had left for these tasks.
     kept: Vec<KeptChunks>,
 }
 
@@ -264,8 +264,8 @@ impl Restarts {
     }
 }
 
-/// What other hosts had kept for a task that is restored here is kept here: the task learns so before
-/// all else, also that they are gone.
+/// Messages that other hosts kept for a restored task are kept on this host now. The task is told so
+/// before all else, and that the other hosts keep nothing any more.
 fn tell_kept_here(cx: &Context, tid: Tid, belongings: &mut Belongings, kept: &[KeptChunks]) {
     let of_it = || kept.iter().filter(|kept| kept.order.to == tid);
     for bytes in &mut belongings.untaken {

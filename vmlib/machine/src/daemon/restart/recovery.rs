@@ -72,7 +72,7 @@ impl Restarts {
         }
     }
 
-    /// What came of it.
+    /// The restart of a recovery has its result.
     pub fn on_recovery_answer(
         &mut self,
         cx: &mut Context,

@@ -20,24 +20,24 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// How an application is to be brought back.
+/// How an application is to be restarted.
 #[derive(Debug, Clone, Copy)]
 pub struct Restart {
     pub app: Tid,
-    /// From the checkpoint of that generation and epoch; none: from the last one that is whole.
+    /// Generation and epoch of the checkpoint; none: the last checkpoint that is whole.
     pub from: Option<(u32, u32)>,
-    /// The asker is its console from then on.
+    /// The requester's console is the application's console from then on.
     pub attach: bool,
     /// Files that its tasks write are used as they are.
     pub keep_files: bool,
-    /// The last whole one is found by reading all of it: the choice by a look has failed.
+    /// Checkpoints are read and verified to find the last whole one: the choice by lengths has failed.
     pub verify: bool,
     /// Only if it is suspended with that checkpoint.
     pub resumes: bool,
 }
 
 impl Restart {
-    /// As it goes back by itself, after so many failures.
+    /// The restart of a recovery, after that many failures.
     pub fn of(app: Tid, failures: u32) -> Self {
         Restart {
             app,
@@ -49,7 +49,7 @@ impl Restart {
         }
     }
 
-    /// From the checkpoint with which it was suspended.
+    /// A resumption from the checkpoint with which the application was suspended.
     pub fn suspended(app: Tid, from: (u32, u32)) -> Self {
         Restart {
             app,
@@ -62,7 +62,7 @@ impl Restart {
     }
 }
 
-/// A wish to bring an application back, by the number that this daemon gave it.
+/// A request for a restart.
 #[derive(Debug)]
 pub struct RestartRequest {
     asker: MoveAsker,
@@ -76,15 +76,15 @@ pub struct RestartRequest {
     /// If hosts have stores of their own: what they have of it, and its manifest.
     holders: Holders,
     manifest: Option<(Checkpoint, u64)>,
-    /// Why that was not brought back, while all of it is read.
+    /// Why the chosen checkpoint failed, while it is read and verified.
     failed: Option<Failed>,
-    /// The log is to bring it back.
+    /// The restart was proposed to the log.
     proposed: bool,
 }
 
 impl RestartRequest {
-    /// Whether it may be that another checkpoint has to be chosen. Where the application goes back by
-    /// itself, the next trial does that.
+    /// Whether another checkpoint may be chosen after a failure. A recovery does so with its next
+    /// request.
     fn may_choose_again(&self) -> bool {
         let by_itself = matches!(self.asker, MoveAsker::Recovery(..));
         !by_itself && self.wish.from.is_none() && !self.wish.verify
@@ -92,7 +92,7 @@ impl RestartRequest {
 }
 
 impl Restarts {
-    /// Somebody here wants an application brought back. The answer comes when it runs, or does not.
+    /// A restart is requested on this host. The reply comes when the application runs, or cannot run.
     pub fn request(
         &mut self,
         cx: &mut Context,
@@ -148,19 +148,19 @@ impl Restarts {
         });
     }
 
-    /// What hosts have in their stores of the checkpoint that was chosen.
+    /// The hosts that have the images of the chosen checkpoint in their stores.
     pub fn found_stock(&mut self, request: u64, holders: Holders, passed_over: Vec<String>) {
         if let Some(asked) = self.requests.get_mut(&request) {
             (asked.holders, asked.passed_over) = (holders, passed_over);
         }
     }
 
-    /// A wish comes to nothing.
+    /// A request fails.
     pub fn fail(&mut self, cx: &mut Context, request: u64, failed: Failed) {
         self.reply(cx, request, Answer::Failed(failed));
     }
 
-    /// What the manifest of a checkpoint says that is just being restarted from here, and how old it is.
+    /// The manifest of a checkpoint that is being restarted by request of this host, and its age in ms.
     pub fn manifest_at_hand(&self, app: Tid, from: (u32, u32)) -> Option<(Checkpoint, u64)> {
         let mut asked = self.requests.values();
         let asked = asked.find(|asked| asked.wish.app == app)?;
@@ -169,19 +169,19 @@ impl Restarts {
         (id == from).then(|| asked.manifest.clone()).flatten()
     }
 
-    /// Whether somebody here wants that application brought back.
+    /// Whether a restart of that application was requested on this host.
     pub fn is_requested(&self, app: Tid) -> bool {
         let mut asked = self.requests.values();
         asked.any(|asked| asked.wish.app == app)
     }
 
-    /// Whether this daemon resumes an application that nobody asked it to.
+    /// Whether this daemon is resuming an application without a request of a user.
     pub fn is_resuming(&self) -> bool {
         let mut asked = self.requests.values();
         asked.any(|asked| matches!(asked.asker, MoveAsker::Resume(..)))
     }
 
-    /// The checkpoint that is wanted is there: its tasks get places.
+    /// The manifest is read: the tasks are placed, and the restart is proposed.
     fn begin_restart(
         &mut self,
         cx: &mut Context,
@@ -294,7 +294,7 @@ impl Restarts {
         }
     }
 
-    /// The log did not take it.
+    /// The log has rejected a restart.
     pub fn on_not_revived(&mut self, cx: &mut Context, revival: &Revival, why: Void) {
         let (host, request) = revival.asker;
         if host == cx.me {
@@ -311,7 +311,7 @@ impl Restarts {
         }
     }
 
-    /// Who asked for it is told, and becomes its console.
+    /// Replies to the requester, which becomes the console of the application if it wished so.
     fn report(&mut self, cx: &mut Context, app: Tid, generation: u32, reviving: &Reviving) {
         let request = reviving.asker.1;
         let Some(asked) = self.requests.get(&request) else {
@@ -335,7 +335,7 @@ impl Restarts {
         self.reply(cx, request, Answer::Restarted(report));
     }
 
-    /// What a checkpoint holds, or why that cannot be read.
+    /// The content of a checkpoint, or why it cannot be read.
     pub fn on_loaded(
         &mut self,
         cx: &mut Context,
@@ -388,7 +388,7 @@ impl Restarts {
         restored
     }
 
-    /// An application is not brought back.
+    /// A restart was abandoned.
     pub fn on_abandoned(&mut self, cx: &mut Context, app: Tid, asker: (HostId, u64), why: &str) {
         let (host, request) = asker;
         if host != cx.me {
