@@ -17,12 +17,13 @@ use vmlib::{ANY, Callbacks, RecvError, Task, TaskError};
 pub fn listening(vm: &Task, how: &str, host: &str) -> anyhow::Result<()> {
     let listener = vm.spawn(&me(&["listener", how])?.on(host))?[0];
     let () = vm.recv(listener, RESULT)?.value()?;
-    vm.send(listener, STOP, &())?;
-    // It said so from within its callbacks.
+    // Each callback that opened the port sent one, before the result. A listener that has ended makes
+    // `try_recv` fail, so that they are counted before it is told to stop.
     let mut opened = 0;
     while vm.try_recv(listener, GO)?.is_some() {
         opened += 1;
     }
+    vm.send(listener, STOP, &())?;
     println!("it was opened again {opened} times");
     Ok(())
 }
